@@ -1,0 +1,13 @@
+//! Chance as an argument: where fresh operation ids and jitter come from.
+
+use crate::id::OpId;
+use std::fmt::Debug;
+
+/// A source of randomness; the simulator's is seeded, production's is the kernel.
+pub trait Chance: Debug + Send + Sync {
+    /// Returns an operation id that was never returned before.
+    fn op_id(&self) -> OpId;
+
+    /// Returns a number in `0..bound`, or 0 when `bound` is 0.
+    fn below(&self, bound: u64) -> u64;
+}

@@ -1,0 +1,144 @@
+//! Digests: what a thing *is*, as opposed to where it lies.
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::fmt;
+use std::str::FromStr;
+
+/// Why a text is not a digest.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadDigest {
+    /// A digest is always written in full.
+    #[error("a digest has 64 hexadecimal digits, this one has {found}")]
+    Length {
+        /// How many bytes the text has.
+        found: usize,
+    },
+    /// Upper case is refused too, so that one digest has exactly one spelling.
+    #[error("`{offending}` at position {position} is not a lower-case hexadecimal digit")]
+    Character {
+        /// The first character that does not belong.
+        offending: String,
+        /// Where it stands, counted from 0.
+        position: usize,
+    },
+}
+
+fn parse_hex(text: &str) -> Result<[u8; 32], BadDigest> {
+    let bad = text
+        .char_indices()
+        .find(|(_, c)| !matches!(c, '0'..='9' | 'a'..='f'));
+    if let Some((position, c)) = bad {
+        let offending = c.escape_debug().to_string();
+        return Err(BadDigest::Character {
+            offending,
+            position,
+        });
+    }
+    if text.len() != 64 {
+        return Err(BadDigest::Length { found: text.len() });
+    }
+    let nibble = |digit: u8| match digit {
+        b'0'..=b'9' => digit - b'0',
+        _ => digit - b'a' + 10,
+    };
+    let mut bytes = [0; 32];
+    for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+        *byte = nibble(pair[0]) << 4 | nibble(pair[1]);
+    }
+    Ok(bytes)
+}
+
+macro_rules! digest {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name([u8; 32]);
+
+        impl $name {
+            /// Digests `bytes`.
+            pub fn of(bytes: &[u8]) -> Self {
+                Self(Sha256::digest(bytes).into())
+            }
+
+            /// The first 12 hex digits, as they stand in object names; never an identity.
+            pub fn prefix(&self) -> String {
+                self.to_string()[..12].to_owned()
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.iter().try_for_each(|byte| write!(out, "{byte:02x}"))
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(out, "{}({})", stringify!($name), self.prefix())
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = BadDigest;
+            fn from_str(text: &str) -> Result<Self, BadDigest> {
+                parse_hex(text).map(Self)
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = BadDigest;
+            fn try_from(text: String) -> Result<Self, BadDigest> {
+                text.parse()
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(digest: $name) -> Self {
+                digest.to_string()
+            }
+        }
+    };
+}
+
+digest! {
+    /// SHA-256 of an archive's stored (compressed) bytes: the identity of a profile snapshot.
+    ArchiveDigest
+}
+digest! {
+    /// SHA-256 of a manifest's bytes.
+    ManifestDigest
+}
+digest! {
+    /// SHA-256 of a chunk's plaintext: two chunks are the same chunk iff these are equal.
+    ChunkDigest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_has_exactly_one_spelling() {
+        let digest = ArchiveDigest::of(b"abc");
+        let spelled = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+        assert_eq!(digest.to_string(), spelled);
+        assert_eq!(spelled.parse(), Ok(digest));
+        assert_eq!(digest.prefix(), "ba7816bf8f01");
+        assert!(spelled.to_uppercase().parse::<ArchiveDigest>().is_err());
+    }
+
+    #[test]
+    fn crafted_names_are_not_digests() {
+        let slashes = "../../x".parse::<ChunkDigest>().unwrap_err();
+        assert_eq!(
+            slashes.to_string(),
+            "`.` at position 0 is not a lower-case hexadecimal digit"
+        );
+        let short = "ab12".parse::<ChunkDigest>().unwrap_err();
+        assert_eq!(short, BadDigest::Length { found: 4 });
+    }
+}

@@ -1,0 +1,369 @@
+//! Identities: parsed once at the edge, and from then on impossible to mistake for one another.
+//!
+//! Names that become part of an object key follow one allow-list, `[A-Za-z0-9][A-Za-z0-9._-]{0,62}` without `..`.
+//! What does not match is refused and never "cleaned up": two names must never meet in one key.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+use uuid::Uuid;
+
+/// Why a text is not an identity.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadId {
+    /// Nothing was given.
+    #[error("the {what} is empty")]
+    Empty {
+        /// What kind of identity was being parsed.
+        what: &'static str,
+    },
+    /// The text is longer than a name may be.
+    #[error("the {what} is {found} characters long; at most {limit} are allowed")]
+    TooLong {
+        /// What kind of identity was being parsed.
+        what: &'static str,
+        /// How long the text is.
+        found: usize,
+        /// How long it may be.
+        limit: usize,
+    },
+    /// A character is not on the allow-list.
+    #[error(
+        "the {what} contains `{offending}` at position {position}; allowed are A-Z a-z 0-9 . _ - and a letter or digit first"
+    )]
+    Character {
+        /// What kind of identity was being parsed.
+        what: &'static str,
+        /// The first offending character, escaped for a terminal.
+        offending: String,
+        /// Where it stands, counted from 0.
+        position: usize,
+    },
+    /// Two dots in a row look like a step upwards to somebody.
+    #[error("the {what} contains `..` at position {position}")]
+    Dots {
+        /// What kind of identity was being parsed.
+        what: &'static str,
+        /// Where the dots start, counted from 0.
+        position: usize,
+    },
+    /// A number was expected.
+    #[error("the {what} `{found}` is not a whole number between 1 and 9999")]
+    Number {
+        /// What kind of identity was being parsed.
+        what: &'static str,
+        /// What was found instead, escaped.
+        found: String,
+    },
+    /// The text does not have the parts of a lineage.
+    #[error("`{found}` is not of the form <tenant>/<profile>@<chrome-major>")]
+    Lineage {
+        /// What was found instead, escaped and shortened.
+        found: String,
+    },
+    /// The text is not a UUID.
+    #[error("`{found}` is not an operation id (a UUID)")]
+    Operation {
+        /// What was found instead, escaped and shortened.
+        found: String,
+    },
+}
+
+/// Escapes and shortens foreign text so that it can be shown on a terminal.
+fn shown(text: &str) -> String {
+    text.chars().take(80).flat_map(char::escape_debug).collect()
+}
+
+const NAME_LIMIT: usize = 63;
+const TEXT_LIMIT: usize = 256;
+
+fn check_name(what: &'static str, text: &str) -> Result<(), BadId> {
+    if text.is_empty() {
+        return Err(BadId::Empty { what });
+    }
+    let allowed = |i: usize, c: char| c.is_ascii_alphanumeric() || i > 0 && "._-".contains(c);
+    if let Some((position, c)) = text.chars().enumerate().find(|(i, c)| !allowed(*i, *c)) {
+        let offending = c.escape_debug().to_string();
+        return Err(BadId::Character {
+            what,
+            offending,
+            position,
+        });
+    }
+    if text.len() > NAME_LIMIT {
+        return Err(BadId::TooLong {
+            what,
+            found: text.len(),
+            limit: NAME_LIMIT,
+        });
+    }
+    match text.find("..") {
+        Some(position) => Err(BadId::Dots { what, position }),
+        None => Ok(()),
+    }
+}
+
+fn check_text(what: &'static str, text: &str) -> Result<(), BadId> {
+    let found = text.chars().count();
+    if found > TEXT_LIMIT {
+        return Err(BadId::TooLong {
+            what,
+            found,
+            limit: TEXT_LIMIT,
+        });
+    }
+    match text.chars().enumerate().find(|(_, c)| c.is_control()) {
+        Some((position, c)) => {
+            let offending = c.escape_debug().to_string();
+            Err(BadId::Character {
+                what,
+                offending,
+                position,
+            })
+        }
+        None => Ok(()),
+    }
+}
+
+macro_rules! name {
+    ($(#[$doc:meta])* $name:ident, $what:literal, $check:path) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(String);
+
+        impl $name {
+            /// The text it was parsed from, unchanged.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(out, "{}({})", stringify!($name), self.0)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = BadId;
+            fn from_str(text: &str) -> Result<Self, BadId> {
+                $check($what, text)?;
+                Ok(Self(text.to_owned()))
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = BadId;
+            fn try_from(text: String) -> Result<Self, BadId> {
+                $check($what, &text)?;
+                Ok(Self(text))
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(name: $name) -> Self {
+                name.0
+            }
+        }
+    };
+}
+
+name! {
+    /// Whose data it is. Nothing is ever shared or deduplicated across tenants.
+    TenantId, "tenant", check_name
+}
+name! {
+    /// One browser identity of a tenant.
+    ProfileId, "profile", check_name
+}
+name! {
+    /// One agent session of a tenant.
+    SessionId, "session", check_name
+}
+name! {
+    /// One application directory with its databases.
+    ProjectId, "project", check_name
+}
+name! {
+    /// One snapshot in a chunked root.
+    SnapshotId, "snapshot", check_name
+}
+name! {
+    /// Free text that names a run or a host: at most 256 characters, none of them a control character.
+    Label, "label", check_text
+}
+
+/// The Chrome major version that wrote a profile: part of the lineage, because majors rewrite their databases.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(try_from = "u32", into = "u32")]
+pub struct ChromeMajor(u32);
+
+impl fmt::Display for ChromeMajor {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(out)
+    }
+}
+
+impl TryFrom<u32> for ChromeMajor {
+    type Error = BadId;
+    fn try_from(number: u32) -> Result<Self, BadId> {
+        match number {
+            1..=9999 => Ok(Self(number)),
+            _ => Err(BadId::Number {
+                what: "chrome major",
+                found: number.to_string(),
+            }),
+        }
+    }
+}
+
+impl From<ChromeMajor> for u32 {
+    fn from(major: ChromeMajor) -> Self {
+        major.0
+    }
+}
+
+impl FromStr for ChromeMajor {
+    type Err = BadId;
+    fn from_str(text: &str) -> Result<Self, BadId> {
+        let bad = || BadId::Number {
+            what: "chrome major",
+            found: shown(text),
+        };
+        let plain = text.bytes().all(|b| b.is_ascii_digit()) && !text.starts_with('0');
+        let number: u32 = text.parse().map_err(|_| bad())?;
+        if plain {
+            Self::try_from(number)
+        } else {
+            Err(bad())
+        }
+    }
+}
+
+/// One chain of snapshots: `<tenant>/<profile>@<chrome-major>`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Lineage {
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// Which browser identity.
+    pub profile: ProfileId,
+    /// Which Chrome wrote it.
+    pub major: ChromeMajor,
+}
+
+impl fmt::Display for Lineage {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}/{}@{}", self.tenant, self.profile, self.major)
+    }
+}
+
+impl fmt::Debug for Lineage {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Lineage({self})")
+    }
+}
+
+impl FromStr for Lineage {
+    type Err = BadId;
+    fn from_str(text: &str) -> Result<Self, BadId> {
+        let bad = || BadId::Lineage { found: shown(text) };
+        let (tenant, rest) = text.split_once('/').ok_or_else(bad)?;
+        let (profile, major) = rest.rsplit_once('@').ok_or_else(bad)?;
+        Ok(Self {
+            tenant: tenant.parse()?,
+            profile: profile.parse()?,
+            major: major.parse()?,
+        })
+    }
+}
+
+impl TryFrom<String> for Lineage {
+    type Error = BadId;
+    fn try_from(text: String) -> Result<Self, BadId> {
+        text.parse()
+    }
+}
+
+impl From<Lineage> for String {
+    fn from(lineage: Lineage) -> Self {
+        lineage.to_string()
+    }
+}
+
+/// The nonce of one operation: found again in a document, it proves that the operation was applied.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct OpId(Uuid);
+
+impl OpId {
+    /// Makes an operation id from 16 random bytes.
+    pub fn from_random(bytes: [u8; 16]) -> Self {
+        Self(uuid::Builder::from_random_bytes(bytes).into_uuid())
+    }
+}
+
+impl fmt::Display for OpId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(out)
+    }
+}
+
+impl fmt::Debug for OpId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "OpId({})", &self.0.simple().to_string()[..8])
+    }
+}
+
+impl FromStr for OpId {
+    type Err = BadId;
+    fn from_str(text: &str) -> Result<Self, BadId> {
+        let bad = |_| BadId::Operation { found: shown(text) };
+        Uuid::parse_str(text).map(Self).map_err(bad)
+    }
+}
+
+macro_rules! counter {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(
+            Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
+        )]
+        #[serde(transparent)]
+        pub struct $name(pub u64);
+
+        impl $name {
+            /// The one after this.
+            #[must_use = "counters are values; this one is not changed in place"]
+            pub fn next(self) -> Self {
+                Self(self.0.saturating_add(1))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(out)
+            }
+        }
+    };
+}
+
+counter! {
+    /// Counts the writes of one document, so that its bytes never repeat.
+    Generation
+}
+counter! {
+    /// Counts the owners of one lineage; never decreases.
+    Epoch
+}
+
+#[cfg(test)]
+mod tests;

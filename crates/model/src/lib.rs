@@ -1,0 +1,17 @@
+//! The facts and rules of Stasis.
+//!
+//! Everything here is a pure function of its arguments: no I/O, no async, no clock, no chance. Production code, the
+//! exhaustive explorer and the seeded simulator all call the same rules, so what was proved is what runs.
+
+pub mod chance;
+pub mod digest;
+pub mod document;
+pub mod event;
+pub mod id;
+pub mod lease;
+pub mod operation;
+pub mod pointer;
+pub mod policy;
+pub mod protocol;
+pub mod step;
+pub mod time;

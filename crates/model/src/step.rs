@@ -1,0 +1,595 @@
+//! The rules by which a lineage's two documents may change.
+//!
+//! [`step`] is one pure function from what was read, an operation and the time to what to write, or to the reason why
+//! not. It writes at most one document; the writer must make that write conditional on the version it read.
+//!
+//! *Always true* of every change it allows:
+//! - `epoch` and `generation` grow, and a fence is compared as the pair (epoch, operation), never by number alone;
+//! - a flip needs our fence **and** the base we loaded, in the very version that is replaced;
+//! - a holder, a reaper and a releaser touch only the lease they mean;
+//! - forced acts commit in the pointer first, where they fence every writer at once.
+
+use crate::digest::ArchiveDigest;
+use crate::id::{Epoch, Generation, Label, OpId};
+use crate::lease::{Fence, Holder, Lock, LockState};
+use crate::pointer::{Act, Active, Mark, Pointer};
+use crate::time::Timestamp;
+use std::time::Duration;
+
+/// How long a rollback protects its target from retention.
+pub const ROLLBACK_MEMORY: Duration = Duration::from_hours(30 * 24);
+/// How many pins, rollbacks and tombstones a pointer holds, each.
+pub const MARK_LIMIT: usize = 500;
+/// What the lock's holder is called after an operator took it.
+pub const OPERATOR: &str = "operator-force";
+
+/// The two documents of a lineage, as read.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Documents {
+    /// `lock.json`, if there is one.
+    pub lock: Option<Lock>,
+    /// `latest.json`, if there is one.
+    pub pointer: Option<Pointer>,
+}
+
+impl Documents {
+    fn fence(&self) -> Fence {
+        self.pointer
+            .as_ref()
+            .map(|pointer| pointer.fence)
+            .unwrap_or_default()
+    }
+
+    /// An epoch nobody has had: above the lock's and above the fence's.
+    fn next_epoch(&self) -> Epoch {
+        let locked = self
+            .lock
+            .as_ref()
+            .map(|lock| lock.epoch)
+            .unwrap_or_default();
+        locked.max(self.fence().epoch).next()
+    }
+}
+
+/// One of the two documents.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Doc {
+    /// `lock.json`
+    Lock,
+    /// `latest.json`
+    Pointer,
+}
+
+/// What is to be done to one document.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Op {
+    /// Take the lock: the first half of acquiring.
+    Take {
+        /// Who asks.
+        holder: Holder,
+        /// For how long.
+        ttl: Duration,
+    },
+    /// Write the owner's fence into the pointer: the second half of acquiring.
+    Fence {
+        /// The lease that was taken.
+        fence: Fence,
+    },
+    /// Prolong a lease.
+    Renew {
+        /// The lease that is ours.
+        fence: Fence,
+        /// For how long from now.
+        ttl: Duration,
+    },
+    /// Give a lease back.
+    Release {
+        /// The lease that is ours.
+        fence: Fence,
+    },
+    /// Free a lock whose holder is presumed dead.
+    Reap {
+        /// How long after its expiry.
+        grace: Duration,
+    },
+    /// Make a new snapshot the active one.
+    Flip {
+        /// The lease that is ours.
+        fence: Fence,
+        /// The snapshot the new one derives from: what was loaded, `None` for a fresh start.
+        base: Option<ArchiveDigest>,
+        /// The new snapshot, already durable.
+        to: Active,
+    },
+    /// Make an older snapshot the active one, and throw the owner out.
+    Rollback {
+        /// The chosen snapshot, already proved to exist.
+        to: Active,
+        /// The generation the operator saw, if the act depends on it.
+        seen: Option<Generation>,
+    },
+    /// Throw the owner out.
+    ForceUnlock {
+        /// The lease the operator saw.
+        seen: Fence,
+    },
+    /// Tell the lock what the pointer already knows: the second half of a forced act.
+    MarkForced {
+        /// The forced act's fence, as written into the pointer.
+        fence: Fence,
+        /// The operator's words.
+        reason: Label,
+        /// How long until a reader of the plain contract takes the lock for expired.
+        ttl: Duration,
+    },
+    /// Mark a snapshot for removal.
+    Delete {
+        /// Which.
+        target: ArchiveDigest,
+        /// Every snapshot in the prefix, by listing.
+        known: Vec<ArchiveDigest>,
+    },
+    /// Protect a snapshot from removal, or stop doing so.
+    Pin {
+        /// Which.
+        target: ArchiveDigest,
+        /// Whether it is to be protected.
+        pinned: bool,
+    },
+}
+
+impl Op {
+    /// Which documents the rule looks at, in the order in which they must be read.
+    pub fn reads(&self) -> &'static [Doc] {
+        match self {
+            Self::Take { .. }
+            | Self::Renew { .. }
+            | Self::Rollback { .. }
+            | Self::ForceUnlock { .. } => &[Doc::Lock, Doc::Pointer],
+            Self::Release { .. } | Self::Reap { .. } | Self::MarkForced { .. } => &[Doc::Lock],
+            Self::Fence { .. } | Self::Flip { .. } | Self::Delete { .. } | Self::Pin { .. } => {
+                &[Doc::Pointer]
+            }
+        }
+    }
+}
+
+impl Op {
+    /// Which document the rule may change.
+    pub fn writes(&self) -> Doc {
+        match self {
+            Self::Take { .. }
+            | Self::Renew { .. }
+            | Self::Release { .. }
+            | Self::Reap { .. }
+            | Self::MarkForced { .. } => Doc::Lock,
+            _ => Doc::Pointer,
+        }
+    }
+}
+
+/// What is to be written.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Change {
+    /// Nothing: the documents already say what the operation wants.
+    Already,
+    /// A new `lock.json`.
+    Lock(Lock),
+    /// A new `latest.json`.
+    Pointer(Pointer),
+}
+
+/// Why an operation may not happen.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Somebody else owns the lineage.
+    #[error("held by run `{}` on `{}`", .0.holder.run_id, .0.holder.host)]
+    Held(Box<Lock>),
+    /// The pointer carries a fence that is not older than ours; acquire again, higher.
+    #[error("fence {by} is not older than ours")]
+    Outrun {
+        /// The fence found.
+        by: Fence,
+    },
+    /// The lease is not ours any more.
+    #[error("the lease is lost: {0}")]
+    LockLost(Lost),
+    /// The active snapshot is not the one we started from.
+    #[error("the active snapshot is {}, not the base {}", named(.active.as_ref()), named(.base.as_ref()))]
+    Diverged {
+        /// What we started from.
+        base: Option<ArchiveDigest>,
+        /// What is active now.
+        active: Option<ArchiveDigest>,
+    },
+    /// The lineage has no `latest.json`, though it must have had one.
+    #[error("there is no latest.json")]
+    NoPointer,
+    /// The snapshot was marked for removal.
+    #[error("snapshot {} was deleted", .0.prefix())]
+    Tombstoned(ArchiveDigest),
+    /// The lock has not been expired for long enough.
+    #[error("the lock has not expired")]
+    NotExpired,
+    /// There is no holder to throw out.
+    #[error("nobody holds the lock")]
+    NotHeld,
+    /// Another holder came after the one the operator saw.
+    #[error("the lock is now held under {found}, not under {seen}")]
+    HolderChanged {
+        /// What the operator saw.
+        seen: Fence,
+        /// What is there now.
+        found: Fence,
+    },
+    /// The pointer changed after the operator looked.
+    #[error("the pointer moved from generation {seen} to {found}")]
+    PointerMoved {
+        /// What the operator saw.
+        seen: Generation,
+        /// What is there now.
+        found: Generation,
+    },
+    /// The active snapshot cannot be deleted.
+    #[error("snapshot {} is the active one", .0.prefix())]
+    IsActive(ArchiveDigest),
+    /// A pinned snapshot cannot be deleted.
+    #[error("snapshot {} is pinned", .0.prefix())]
+    IsPinned(ArchiveDigest),
+    /// The last snapshot cannot be deleted.
+    #[error("snapshot {} is the only one left", .0.prefix())]
+    IsLast(ArchiveDigest),
+    /// There is no such snapshot.
+    #[error("there is no snapshot {}", .0.prefix())]
+    NoSuchSnapshot(ArchiveDigest),
+    /// The document has no room for another mark.
+    #[error("the pointer already holds {MARK_LIMIT} {what}")]
+    Full {
+        /// What there are too many of.
+        what: &'static str,
+    },
+    /// Every attempt was refused by somebody else's unrelated change.
+    #[error("other writers came first at every attempt")]
+    Contended,
+}
+
+/// How a lease was lost.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+pub enum Lost {
+    /// The lock document is gone.
+    #[error("lock.json is gone")]
+    NoLock,
+    /// The lock is another lease's, or was given back.
+    #[error("the lock belongs to {0}")]
+    TakenOver(Fence),
+    /// The pointer accepts another lease only.
+    #[error("the pointer is fenced by {0}")]
+    Fenced(Fence),
+}
+
+fn named(archive: Option<&ArchiveDigest>) -> String {
+    archive.map_or_else(|| "no snapshot".to_owned(), ArchiveDigest::prefix)
+}
+
+/// Applies the rule for `op`, carried out under `op_id`, to what was read.
+pub fn step(found: &Documents, op: &Op, op_id: OpId, now: Timestamp) -> Result<Change, Refusal> {
+    match op {
+        Op::Take { holder, ttl } => take(found, holder, op_id, now, *ttl),
+        Op::Fence { fence } => write_fence(found, *fence, now),
+        Op::Renew { fence, ttl } => renew(found, *fence, op_id, now, *ttl),
+        Op::Release { fence } => release(found, *fence, op_id, now),
+        Op::Reap { grace } => reap(found, op_id, now, *grace),
+        Op::MarkForced { fence, reason, ttl } => {
+            Ok(mark_forced(found, *fence, reason, now.plus(*ttl)))
+        }
+        _ => move_pointer(found, op, op_id, now),
+    }
+}
+
+fn take(
+    found: &Documents,
+    holder: &Holder,
+    op_id: OpId,
+    now: Timestamp,
+    ttl: Duration,
+) -> Result<Change, Refusal> {
+    let fence = Fence {
+        epoch: found.next_epoch(),
+        op_id,
+    };
+    let expires_at = now.plus(ttl);
+    let Some(lock) = &found.lock else {
+        return Ok(Change::Lock(Lock::first(
+            holder.clone(),
+            fence,
+            now,
+            expires_at,
+        )));
+    };
+    if lock.op_id == op_id && lock.state == LockState::Held {
+        // Ours already, through a lost answer; worth something only while nobody has passed it.
+        let ahead = lock.epoch > found.fence().epoch || lock.fence() == found.fence();
+        let again = || Change::Lock(lock.taken_by(holder.clone(), fence, now, expires_at));
+        return Ok(if ahead { Change::Already } else { again() });
+    }
+    if lock.is_live(now) {
+        return Err(Refusal::Held(Box::new(lock.clone())));
+    }
+    Ok(Change::Lock(lock.taken_by(
+        holder.clone(),
+        fence,
+        now,
+        expires_at,
+    )))
+}
+
+fn write_fence(found: &Documents, fence: Fence, now: Timestamp) -> Result<Change, Refusal> {
+    let pointer = found.pointer.clone().unwrap_or_else(Pointer::empty);
+    if pointer.fence == fence {
+        return Ok(Change::Already);
+    }
+    if pointer.fence.epoch >= fence.epoch {
+        return Err(Refusal::Outrun { by: pointer.fence });
+    }
+    let active = pointer.active_archive();
+    let mut next = pointer.successor(fence.op_id, Act::Acquire, active, now);
+    next.fence = fence;
+    Ok(Change::Pointer(next))
+}
+
+fn renew(
+    found: &Documents,
+    fence: Fence,
+    op_id: OpId,
+    now: Timestamp,
+    ttl: Duration,
+) -> Result<Change, Refusal> {
+    let lock = found.lock.as_ref().ok_or(Refusal::LockLost(Lost::NoLock))?;
+    if lock.fence() != fence || lock.state == LockState::Forced {
+        return Err(Refusal::LockLost(Lost::TakenOver(lock.fence())));
+    }
+    if found.fence() != fence {
+        return Err(Refusal::LockLost(Lost::Fenced(found.fence())));
+    }
+    if lock.write_id == op_id {
+        return Ok(Change::Already);
+    }
+    // A lock that the reaper freed while nobody else took it comes back to its holder.
+    let mut next = lock.successor(op_id);
+    next.state = LockState::Held;
+    next.renewed_at = now;
+    next.expires_at = now.plus(ttl);
+    next.renewal_count = lock.renewal_count.saturating_add(1);
+    Ok(Change::Lock(next))
+}
+
+fn release(
+    found: &Documents,
+    fence: Fence,
+    op_id: OpId,
+    now: Timestamp,
+) -> Result<Change, Refusal> {
+    let lock = found.lock.as_ref().ok_or(Refusal::LockLost(Lost::NoLock))?;
+    if lock.fence() != fence || lock.state == LockState::Forced {
+        return Err(Refusal::LockLost(Lost::TakenOver(lock.fence())));
+    }
+    if lock.state == LockState::Free {
+        return Ok(Change::Already);
+    }
+    Ok(Change::Lock(freed(lock, op_id, now)))
+}
+
+fn reap(
+    found: &Documents,
+    op_id: OpId,
+    now: Timestamp,
+    grace: Duration,
+) -> Result<Change, Refusal> {
+    let lock = found.lock.as_ref().ok_or(Refusal::NotHeld)?;
+    if lock.write_id == op_id {
+        return Ok(Change::Already);
+    }
+    if lock.state != LockState::Held {
+        return Err(Refusal::NotHeld);
+    }
+    if lock.expires_at >= now.minus(grace) {
+        return Err(Refusal::NotExpired);
+    }
+    Ok(Change::Lock(freed(lock, op_id, now)))
+}
+
+/// Free, under the same epoch; readers of the plain contract see it as expired.
+fn freed(lock: &Lock, op_id: OpId, now: Timestamp) -> Lock {
+    let mut next = lock.successor(op_id);
+    next.state = LockState::Free;
+    next.expires_at = lock.expires_at.min(now);
+    next
+}
+
+fn mark_forced(found: &Documents, fence: Fence, reason: &Label, expires_at: Timestamp) -> Change {
+    let Some(lock) = &found.lock else {
+        return Change::Already;
+    };
+    // Whoever is at this epoch or above has seen the act, or will meet it when writing its own fence.
+    if lock.state != LockState::Held || lock.epoch >= fence.epoch {
+        return Change::Already;
+    }
+    let mut next = lock.successor(fence.op_id);
+    next.holder.run_id = OPERATOR.parse().expect("a constant that is a label");
+    next.epoch = fence.epoch;
+    next.op_id = fence.op_id;
+    next.state = LockState::Forced;
+    next.expires_at = lock.expires_at.min(expires_at);
+    next.reason = reason.clone();
+    Change::Lock(next)
+}
+
+fn move_pointer(
+    found: &Documents,
+    op: &Op,
+    op_id: OpId,
+    now: Timestamp,
+) -> Result<Change, Refusal> {
+    let forced = Fence {
+        epoch: found.next_epoch(),
+        op_id,
+    };
+    let pointer = match (&found.pointer, op) {
+        (Some(pointer), _) => pointer.clone(),
+        (None, Op::ForceUnlock { .. }) => Pointer::empty(),
+        (None, _) => return Err(Refusal::NoPointer),
+    };
+    if pointer.remembers(op_id) {
+        return Ok(Change::Already);
+    }
+    match op {
+        Op::Flip { fence, base, to } => flip(&pointer, *fence, *base, to, (op_id, now)),
+        Op::Rollback { to, seen } => rollback(&pointer, to, *seen, forced, now),
+        Op::ForceUnlock { seen } => force_unlock(found, &pointer, *seen, forced, now),
+        Op::Delete { target, known } => tombstone(&pointer, *target, known, (op_id, now)),
+        Op::Pin { target, pinned } => pin(&pointer, *target, *pinned, (op_id, now)),
+        _ => unreachable!("the other operations are the lock's, or the fence's"),
+    }
+}
+
+/// Which operation, and when.
+type By = (OpId, Timestamp);
+
+fn flip(
+    pointer: &Pointer,
+    fence: Fence,
+    base: Option<ArchiveDigest>,
+    to: &Active,
+    (op_id, now): By,
+) -> Result<Change, Refusal> {
+    if pointer.fence != fence {
+        return Err(Refusal::LockLost(Lost::Fenced(pointer.fence)));
+    }
+    let active = pointer.active_archive();
+    if active != base {
+        return Err(Refusal::Diverged { base, active });
+    }
+    if pointer.is_tombstoned(to.archive) {
+        return Err(Refusal::Tombstoned(to.archive));
+    }
+    let mut next = pointer.successor(op_id, Act::Flip, Some(to.archive), now);
+    next.point_at(to.clone(), now);
+    Ok(Change::Pointer(next))
+}
+
+fn rollback(
+    pointer: &Pointer,
+    to: &Active,
+    seen: Option<Generation>,
+    fence: Fence,
+    now: Timestamp,
+) -> Result<Change, Refusal> {
+    let found = pointer.generation;
+    if let Some(seen) = seen.filter(|seen| *seen != found) {
+        return Err(Refusal::PointerMoved { seen, found });
+    }
+    if pointer.is_tombstoned(to.archive) {
+        return Err(Refusal::Tombstoned(to.archive));
+    }
+    let mut next = pointer.successor(fence.op_id, Act::Rollback, Some(to.archive), now);
+    next.fence = fence;
+    next.point_at(to.clone(), now);
+    next.rollbacks
+        .retain(|mark| mark.at_ms >= now.minus(ROLLBACK_MEMORY));
+    next.rollbacks.push(Mark {
+        sha256: to.archive,
+        at_ms: now,
+    });
+    let surplus = next.rollbacks.len().saturating_sub(MARK_LIMIT);
+    next.rollbacks.drain(..surplus);
+    Ok(Change::Pointer(next))
+}
+
+fn force_unlock(
+    found: &Documents,
+    pointer: &Pointer,
+    seen: Fence,
+    fence: Fence,
+    now: Timestamp,
+) -> Result<Change, Refusal> {
+    let lock = found.lock.as_ref().ok_or(Refusal::NotHeld)?;
+    if lock.state != LockState::Held {
+        return Err(Refusal::NotHeld);
+    }
+    if lock.fence() != seen {
+        return Err(Refusal::HolderChanged {
+            seen,
+            found: lock.fence(),
+        });
+    }
+    let active = pointer.active_archive();
+    let mut next = pointer.successor(fence.op_id, Act::ForceUnlock, active, now);
+    next.fence = fence;
+    Ok(Change::Pointer(next))
+}
+
+fn tombstone(
+    pointer: &Pointer,
+    target: ArchiveDigest,
+    known: &[ArchiveDigest],
+    (op_id, now): By,
+) -> Result<Change, Refusal> {
+    if pointer.is_tombstoned(target) {
+        return Ok(Change::Already);
+    }
+    if !known.contains(&target) {
+        return Err(Refusal::NoSuchSnapshot(target));
+    }
+    if pointer.active_archive() == Some(target) {
+        return Err(Refusal::IsActive(target));
+    }
+    if pointer.is_pinned(target) {
+        return Err(Refusal::IsPinned(target));
+    }
+    let remains = |other: &&ArchiveDigest| **other != target && !pointer.is_tombstoned(**other);
+    if known.iter().find(remains).is_none() {
+        return Err(Refusal::IsLast(target));
+    }
+    let mut next = pointer.successor(op_id, Act::Delete, Some(target), now);
+    add_mark(&mut next.tombstones, target, now, "tombstones")?;
+    Ok(Change::Pointer(next))
+}
+
+fn pin(
+    pointer: &Pointer,
+    target: ArchiveDigest,
+    pinned: bool,
+    (op_id, now): By,
+) -> Result<Change, Refusal> {
+    if pinned == pointer.is_pinned(target) {
+        return Ok(Change::Already);
+    }
+    if pinned && pointer.is_tombstoned(target) {
+        return Err(Refusal::Tombstoned(target));
+    }
+    let kind = if pinned { Act::Pin } else { Act::Unpin };
+    let mut next = pointer.successor(op_id, kind, Some(target), now);
+    if pinned {
+        add_mark(&mut next.pins, target, now, "pins")?;
+    } else {
+        next.pins.retain(|mark| mark.sha256 != target);
+    }
+    Ok(Change::Pointer(next))
+}
+
+fn add_mark(
+    marks: &mut Vec<Mark>,
+    sha256: ArchiveDigest,
+    at_ms: Timestamp,
+    what: &'static str,
+) -> Result<(), Refusal> {
+    if marks.len() >= MARK_LIMIT {
+        return Err(Refusal::Full { what });
+    }
+    marks.push(Mark { sha256, at_ms });
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

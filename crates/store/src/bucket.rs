@@ -1,0 +1,171 @@
+//! The port to a bucket of objects.
+//!
+//! Two things make it unlike a plain object store client. A conditional write has three answers, [`Swap`], because a
+//! lost answer is not a lost write. And an error says which of *absent*, *unreachable*, *denied*, *corrupt* or *full*
+//! it was: an outage must never read as "there is no snapshot".
+
+use crate::layout::{Key, Prefix};
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::stream::BoxStream;
+use stasis_model::document::Version;
+use std::error::Error;
+use std::fmt;
+use std::ops::Range;
+
+/// What became of a conditional write.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[must_use = "an unknown swap is settled only by reading the object again"]
+pub enum Swap {
+    /// It was applied; the object has this version now.
+    Won(Version),
+    /// The condition did not hold. A client that retried may have been refused by its own success.
+    Lost,
+    /// No answer, or one that settles nothing: it may have been applied, or may yet be.
+    Unknown,
+}
+
+/// An object that was read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Object {
+    /// Its bytes, all of them.
+    pub body: Bytes,
+    /// What a conditional write must name to replace exactly these bytes.
+    pub version: Version,
+}
+
+/// What is known of an object without reading it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Head {
+    /// How many bytes it has.
+    pub size: u64,
+    /// What a conditional write must name to replace it.
+    pub version: Version,
+}
+
+/// One row of a listing.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Listed {
+    /// Where the object lies.
+    pub key: Key,
+    /// How many bytes it has.
+    pub size: u64,
+}
+
+/// Bytes that arrive piece by piece.
+pub type ByteStream = BoxStream<'static, std::io::Result<Bytes>>;
+
+/// A bucket of objects.
+///
+/// Reads see every write that was acknowledged before they began. A `get` of a missing object is `None`; a missing
+/// *bucket* is an error.
+#[async_trait]
+pub trait Bucket: fmt::Debug + Send + Sync {
+    /// Reads a whole object of at most `limit` bytes; a larger one is [`BucketErrorKind::TooLarge`], unread.
+    async fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>, BucketError>;
+
+    /// Reads part of an object; what lies beyond its end is left out.
+    async fn get_range(&self, key: &Key, range: Range<u64>) -> Result<Option<Bytes>, BucketError>;
+
+    /// Asks for an object's size and version.
+    async fn head(&self, key: &Key) -> Result<Option<Head>, BucketError>;
+
+    /// Writes an object that must not exist yet.
+    async fn create(&self, key: &Key, body: Bytes) -> Result<Swap, BucketError>;
+
+    /// Replaces exactly the version named; a missing object is `Lost`.
+    async fn swap(&self, key: &Key, expected: &Version, body: Bytes) -> Result<Swap, BucketError>;
+
+    /// Writes an object, whatever was there. Only for names whose bytes are always the same.
+    async fn put(&self, key: &Key, body: Bytes) -> Result<(), BucketError>;
+
+    /// Writes a large object piece by piece and returns its size; nothing is visible until all of it is durable.
+    ///
+    /// Only for names whose bytes are always the same: it is never a compare-and-swap.
+    async fn put_stream(&self, key: &Key, body: ByteStream) -> Result<u64, BucketError>;
+
+    /// Lists at most `limit` objects beneath `prefix` whose key is greater than `after`, in byte order of keys.
+    async fn list(
+        &self,
+        prefix: &Prefix,
+        after: Option<&Key>,
+        limit: usize,
+    ) -> Result<Vec<Listed>, BucketError>;
+
+    /// Removes an object; removing a missing one is fine.
+    async fn delete(&self, key: &Key) -> Result<(), BucketError>;
+
+    /// The store's clock minus ours in milliseconds, as of the last answer; `None` where the store has no clock.
+    fn clock_offset_ms(&self) -> Option<i64>;
+}
+
+/// What a caller can do about a [`BucketError`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum BucketErrorKind {
+    /// The bucket or directory itself does not exist.
+    Absent,
+    /// The store did not answer, or answered that it cannot now. Nothing is known about the object.
+    Unreachable,
+    /// The store refused our credentials or permissions.
+    Denied,
+    /// What is stored cannot be what was written.
+    Corrupt,
+    /// There is no room left.
+    Full,
+    /// The object is larger than the caller is willing to read.
+    TooLarge,
+    /// The store does not do what we need, or the request was wrong.
+    Unsupported,
+}
+
+impl BucketErrorKind {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Absent => "the store does not exist",
+            Self::Unreachable => "the store cannot be reached",
+            Self::Denied => "the store denies access",
+            Self::Corrupt => "what is stored is damaged",
+            Self::Full => "the store is full",
+            Self::TooLarge => "the object is larger than it may be",
+            Self::Unsupported => "the store does not do this",
+        }
+    }
+}
+
+/// A store operation that failed. For conditional writes an error means "not applied".
+#[derive(Debug, thiserror::Error)]
+#[error("could not {doing} `{what}`: {}", .kind.words())]
+pub struct BucketError {
+    /// What we were doing, as a verb.
+    pub doing: &'static str,
+    /// To which key, prefix or bucket.
+    pub what: String,
+    /// What the caller can do about it.
+    pub kind: BucketErrorKind,
+    /// Why, as far as the store or the system says.
+    #[source]
+    pub source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+impl BucketError {
+    /// An error without a deeper reason.
+    pub fn new(kind: BucketErrorKind, doing: &'static str, what: impl fmt::Display) -> Self {
+        let what = what.to_string();
+        Self {
+            doing,
+            what,
+            kind,
+            source: None,
+        }
+    }
+
+    /// The same error with the reason the store or the system gave.
+    #[must_use = "the error is not changed in place"]
+    pub fn because(self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self {
+            source: Some(source.into()),
+            ..self
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Where everything lies: the only place where object keys are spelled.
+//!
+//! *Always true:* a key is made from parsed identities only, so no text from outside reaches a path; and no key is a
+//! directory of another, so that every store can also be a plain directory.
+
+use stasis_model::digest::ArchiveDigest;
+use stasis_model::id::{Lineage, OpId, TenantId};
+use stasis_model::time::Timestamp;
+use std::fmt;
+
+/// The name of one object, relative to the store's root.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Key(String);
+
+impl Key {
+    /// The key as the store spells it.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Accepts a key that a store listed; names that could not be ours are `None`.
+    pub fn from_listing(text: &str) -> Option<Self> {
+        let sound =
+            |part: &str| !part.is_empty() && part != "." && part != ".." && !part.contains('\0');
+        text.split('/').all(sound).then(|| Self(text.to_owned()))
+    }
+
+    /// The part after the last slash.
+    pub fn file_name(&self) -> &str {
+        self.0.rsplit('/').next().unwrap_or(&self.0)
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+/// The beginning that a group of keys shares: empty, or ending in a slash.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Prefix(String);
+
+impl Prefix {
+    /// The prefix as the store spells it.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Everything in the store.
+    pub fn everything() -> Self {
+        Self(String::new())
+    }
+
+    /// Everything that belongs to one lineage.
+    pub fn lineage(lineage: &Lineage) -> Self {
+        Self(lineage_root(lineage))
+    }
+
+    /// All lineages of one tenant.
+    pub fn lineages_of(tenant: &TenantId) -> Self {
+        Self(format!("snapshots/{tenant}/"))
+    }
+
+    /// All lineages of all tenants.
+    pub fn lineages() -> Self {
+        Self("snapshots/".to_owned())
+    }
+
+    /// All events of one tenant.
+    pub fn events_of(tenant: &TenantId) -> Self {
+        Self(format!("events/{tenant}/"))
+    }
+
+    /// One probe's scratch space.
+    pub fn probe_scratch(probe: OpId) -> Self {
+        Self(format!("meta/probe-{probe}/"))
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+fn lineage_root(lineage: &Lineage) -> String {
+    format!(
+        "snapshots/{}/{}/{}/",
+        lineage.tenant, lineage.profile, lineage.major
+    )
+}
+
+/// A lineage's pointer.
+pub fn pointer(lineage: &Lineage) -> Key {
+    Key(lineage_root(lineage) + "latest.json")
+}
+
+/// A lineage's lock.
+pub fn lock(lineage: &Lineage) -> Key {
+    Key(lineage_root(lineage) + "lock.json")
+}
+
+/// The lineage whose lock this is, if it is one.
+pub fn lock_owner(key: &Key) -> Option<Lineage> {
+    let inner = key
+        .as_str()
+        .strip_prefix("snapshots/")?
+        .strip_suffix("/lock.json")?;
+    let (subject, major) = inner.rsplit_once('/')?;
+    format!("{subject}@{major}").parse().ok()
+}
+
+/// A snapshot's archive, under its short name.
+pub fn archive(lineage: &Lineage, archive: ArchiveDigest) -> Key {
+    Key(format!(
+        "{}profile-{}.tar.zst",
+        lineage_root(lineage),
+        archive.prefix()
+    ))
+}
+
+/// A snapshot's manifest, under its short name.
+pub fn manifest(lineage: &Lineage, archive: ArchiveDigest) -> Key {
+    Key(format!(
+        "{}profile-{}.manifest.json",
+        lineage_root(lineage),
+        archive.prefix()
+    ))
+}
+
+/// An event.
+pub fn event(tenant: &TenantId, at: Timestamp, id: OpId) -> Key {
+    Key(format!("events/{tenant}/{}/{id}.json", at.day()))
+}
+
+/// A tenant's policy.
+pub fn policy(tenant: &TenantId) -> Key {
+    Key(format!("tenants/{tenant}/policy.json"))
+}
+
+/// The record of an operation whose outcome was unknown.
+pub fn operation(id: OpId) -> Key {
+    Key(format!("operations/{id}.json"))
+}
+
+/// What the last probe of this store found.
+pub fn probe_result() -> Key {
+    Key("meta/probe.json".to_owned())
+}
+
+/// One of a probe's scratch objects.
+pub fn probe_scratch(probe: OpId, name: &'static str) -> Key {
+    Key(format!("meta/probe-{probe}/{name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lineage_lies_where_the_contract_says() {
+        let lineage: Lineage = "acme/alice@131".parse().unwrap();
+        let digest = ArchiveDigest::of(b"abc");
+
+        assert_eq!(
+            pointer(&lineage).as_str(),
+            "snapshots/acme/alice/131/latest.json"
+        );
+        assert_eq!(
+            archive(&lineage, digest).as_str(),
+            "snapshots/acme/alice/131/profile-ba7816bf8f01.tar.zst"
+        );
+        assert_eq!(lock_owner(&lock(&lineage)), Some(lineage.clone()));
+        assert_eq!(lock_owner(&pointer(&lineage)), None);
+    }
+
+    #[test]
+    fn a_listed_name_that_steps_outside_is_not_a_key() {
+        for text in ["", "/a", "a//b", "a/../b", "..", "a/.", "a/\0"] {
+            assert_eq!(Key::from_listing(text), None, "{text:?}");
+        }
+        assert!(Key::from_listing("snapshots/acme/alice/131/latest.json").is_some());
+    }
+}
