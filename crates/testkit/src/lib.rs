@@ -1,1 +1,3 @@
-//! x
+//! Worlds to test Stasis in.
+
+pub mod explore;
