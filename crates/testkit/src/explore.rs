@@ -95,7 +95,7 @@ type Step<L> = (u32, Option<L>);
 pub fn explore<W: World>(start: W, order: Order, limit: usize) -> Report {
     let mut seen: HashSet<u128, BuildHasherDefault<Folded>> = HashSet::default();
     let mut trail: Vec<Step<W::Label>> = vec![(0, None)];
-    let mut waiting = VecDeque::from([(0_u32, start.clone())]);
+    let mut waiting = VecDeque::new();
     let mut report = Report {
         states: 1,
         transitions: 0,
@@ -104,6 +104,7 @@ pub fn explore<W: World>(start: W, order: Order, limit: usize) -> Report {
         sights: BTreeSet::new(),
     };
     seen.insert(start.fingerprint());
+    waiting.push_back((0_u32, start));
     while let Some((at, world)) = next(&mut waiting, order) {
         report.sights.extend(world.sights());
         for (label, outcome) in world.moves() {
