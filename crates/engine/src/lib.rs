@@ -1,1 +1,20 @@
-//! x
+//! The use cases of Stasis: what every surface calls.
+//!
+//! [`open::Engine`] joins the parts; each other file is one noun that a user would say. Results carry their warnings
+//! as data, errors fold into a few kinds named for what the caller must do.
+
+pub mod bridge;
+pub mod demo;
+pub mod doctor;
+pub mod error;
+pub mod events;
+pub mod hold;
+pub mod lease;
+pub mod open;
+pub mod operation;
+pub mod probe;
+pub mod reap;
+pub mod tenant;
+pub mod warning;
+
+pub use stasis_model as model;

@@ -201,6 +201,13 @@ name! {
     Label, "label", check_text
 }
 
+impl Label {
+    /// The empty label: nobody in particular.
+    pub fn nobody() -> Self {
+        Self(String::new())
+    }
+}
+
 /// The Chrome major version that wrote a profile: part of the lineage, because majors rewrite their databases.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(try_from = "u32", into = "u32")]

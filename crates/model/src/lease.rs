@@ -110,14 +110,10 @@ pub struct Lock {
     #[serde(default)]
     pub state: LockState,
     /// Why it is not held, in words.
-    #[serde(default = "no_reason")]
+    #[serde(default = "Label::nobody")]
     pub reason: Label,
     #[serde(flatten)]
     extra: Map<String, Value>,
-}
-
-fn no_reason() -> Label {
-    "".parse().expect("an empty label is a label")
 }
 
 impl Document for Lock {
@@ -139,7 +135,7 @@ impl Lock {
             write_id: fence.op_id,
             generation: Generation(1),
             state: LockState::Held,
-            reason: no_reason(),
+            reason: Label::nobody(),
             extra: Map::new(),
         }
     }

@@ -14,4 +14,5 @@ pub mod pointer;
 pub mod policy;
 pub mod protocol;
 pub mod step;
+pub mod sweep;
 pub mod time;

@@ -18,15 +18,25 @@ pub enum OnRegionChange {
 }
 
 /// Which snapshots of a profile the sweep may take.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProfileRetention {
     /// Whether anything is ever removed.
     pub enabled: bool,
-    /// How many of the newest are kept; 0 keeps the suggested 5.
+    /// How many of the newest are kept.
     pub keep_newest: u32,
-    /// For how many days a rollback protects its target; 0 keeps the suggested 30.
+    /// For how many days a rollback protects its target.
     pub keep_rollback_days: u32,
+}
+
+impl Default for ProfileRetention {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            keep_newest: 5,
+            keep_rollback_days: 30,
+        }
+    }
 }
 
 /// How much a tenant may store; 0 means without limit.

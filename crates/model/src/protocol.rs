@@ -224,7 +224,10 @@ impl Protocol {
         }
     }
 
+    /// Reads everything anew: no rule is ever asked about an old reading.
     fn begin(&mut self) -> Step {
+        self.found = Documents::default();
+        self.versions = [None, None];
         self.reads_left = self.op.reads();
         Step::Read(self.reads_left[0])
     }

@@ -12,6 +12,7 @@ use stasis_model::document::Version;
 use std::error::Error;
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// What became of a conditional write.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -97,6 +98,64 @@ pub trait Bucket: fmt::Debug + Send + Sync {
 
     /// The store's clock minus ours in milliseconds, as of the last answer; `None` where the store has no clock.
     fn clock_offset_ms(&self) -> Option<i64>;
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl<B: Bucket + ?Sized> Bucket for Arc<B> {
+    async fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>, BucketError> {
+        (**self).get(key, limit).await
+    }
+
+    async fn get_range(&self, key: &Key, range: Range<u64>) -> Result<Option<Bytes>, BucketError> {
+        (**self).get_range(key, range).await
+    }
+
+    async fn head(&self, key: &Key) -> Result<Option<Head>, BucketError> {
+        (**self).head(key).await
+    }
+
+    async fn create(&self, key: &Key, body: Bytes) -> Result<Swap, BucketError> {
+        (**self).create(key, body).await
+    }
+
+    async fn swap(&self, key: &Key, expected: &Version, body: Bytes) -> Result<Swap, BucketError> {
+        (**self).swap(key, expected, body).await
+    }
+
+    async fn put(&self, key: &Key, body: Bytes) -> Result<(), BucketError> {
+        (**self).put(key, body).await
+    }
+
+    async fn put_stream(&self, key: &Key, body: ByteStream) -> Result<u64, BucketError> {
+        (**self).put_stream(key, body).await
+    }
+
+    async fn list(
+        &self,
+        prefix: &Prefix,
+        after: Option<&Key>,
+        limit: usize,
+    ) -> Result<Vec<Listed>, BucketError> {
+        (**self).list(prefix, after, limit).await
+    }
+
+    async fn delete(&self, key: &Key) -> Result<(), BucketError> {
+        (**self).delete(key).await
+    }
+
+    fn clock_offset_ms(&self) -> Option<i64> {
+        (**self).clock_offset_ms()
+    }
+}
+
+/// What `put_stream` answers when its caller's bytes stop coming: the store did nothing wrong, and nothing was stored.
+pub(crate) fn broken_stream(key: &Key, source: std::io::Error) -> BucketError {
+    #[derive(Debug, thiserror::Error)]
+    #[error("the bytes to be stored could not be read")]
+    struct BrokenStream(#[source] std::io::Error);
+
+    BucketError::new(BucketErrorKind::Unsupported, "store", key).because(BrokenStream(source))
 }
 
 /// What a caller can do about a [`BucketError`].

@@ -6,6 +6,7 @@
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::id::{Lineage, OpId, TenantId};
 use stasis_model::time::Timestamp;
+use std::borrow::Borrow;
 use std::fmt;
 
 /// The name of one object, relative to the store's root.
@@ -34,6 +35,13 @@ impl Key {
 impl fmt::Display for Key {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&self.0)
+    }
+}
+
+/// A sorted map of keys can be entered at any text, such as a prefix.
+impl Borrow<str> for Key {
+    fn borrow(&self) -> &str {
+        &self.0
     }
 }
 
@@ -70,6 +78,11 @@ impl Prefix {
     /// All events of one tenant.
     pub fn events_of(tenant: &TenantId) -> Self {
         Self(format!("events/{tenant}/"))
+    }
+
+    /// All events of all tenants.
+    pub fn events() -> Self {
+        Self("events/".to_owned())
     }
 
     /// One probe's scratch space.
@@ -111,6 +124,30 @@ pub fn lock_owner(key: &Key) -> Option<Lineage> {
     format!("{subject}@{major}").parse().ok()
 }
 
+/// Whether `text` is where this lineage may keep this archive: under its short name, or after a clash its full one.
+pub fn is_archive(lineage: &Lineage, archive: ArchiveDigest, text: &str) -> bool {
+    is_snapshot_object(lineage, archive, text, &[".tar.zst", ".tar.zst.enc"])
+}
+
+/// Whether `text` is where this lineage may keep this archive's manifest.
+pub fn is_manifest(lineage: &Lineage, archive: ArchiveDigest, text: &str) -> bool {
+    is_snapshot_object(lineage, archive, text, &[".manifest.json"])
+}
+
+fn is_snapshot_object(
+    lineage: &Lineage,
+    archive: ArchiveDigest,
+    text: &str,
+    ends: &[&str],
+) -> bool {
+    let root = lineage_root(lineage);
+    let names = [archive.prefix(), archive.to_string()];
+    let spelled = |name: &String, end: &&str| text == format!("{root}profile-{name}{end}");
+    names
+        .iter()
+        .any(|name| ends.iter().any(|end| spelled(name, end)))
+}
+
 /// A snapshot's archive, under its short name.
 pub fn archive(lineage: &Lineage, archive: ArchiveDigest) -> Key {
     Key(format!(
@@ -132,6 +169,16 @@ pub fn manifest(lineage: &Lineage, archive: ArchiveDigest) -> Key {
 /// An event.
 pub fn event(tenant: &TenantId, at: Timestamp, id: OpId) -> Key {
     Key(format!("events/{tenant}/{}/{id}.json", at.day()))
+}
+
+/// The day of an event, from its key.
+pub fn event_day(key: &Key) -> Option<&str> {
+    key.as_str().split('/').nth(2)
+}
+
+/// The tenant of an event, from its key.
+pub fn event_tenant(key: &Key) -> Option<TenantId> {
+    key.as_str().split('/').nth(1)?.parse().ok()
 }
 
 /// A tenant's policy.

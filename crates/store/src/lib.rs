@@ -4,4 +4,19 @@
 //! its word. `layout` is the only place where object keys are spelled.
 
 pub mod bucket;
+#[cfg(feature = "contract")]
+pub mod contract;
+pub mod credentials;
+pub mod events;
+pub mod file;
 pub mod layout;
+pub mod leases;
+pub mod lineages;
+pub mod location;
+pub mod memory;
+pub mod operations;
+pub mod pointers;
+pub mod policies;
+pub mod probe;
+pub mod retry;
+pub mod s3;

@@ -104,9 +104,9 @@ pub fn explore<W: World>(start: W, order: Order, limit: usize) -> Report {
         sights: BTreeSet::new(),
     };
     seen.insert(start.fingerprint());
+    report.sights.extend(start.sights());
     waiting.push_back((0_u32, start));
     while let Some((at, world)) = next(&mut waiting, order) {
-        report.sights.extend(world.sights());
         for (label, outcome) in world.moves() {
             report.transitions += 1;
             let after = match outcome {
@@ -120,6 +120,7 @@ pub fn explore<W: World>(start: W, order: Order, limit: usize) -> Report {
                     };
                 }
             };
+            report.sights.extend(after.sights());
             if !seen.insert(after.fingerprint()) {
                 continue;
             }

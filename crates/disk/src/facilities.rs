@@ -1,0 +1,113 @@
+//! What a filesystem and this kernel can do for us.
+
+use rustix::fs::{self, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+/// Whether something works here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Support {
+    /// It was tried, and works.
+    Yes,
+    /// It was tried, and does not.
+    No,
+    /// It could not be tried.
+    Unknown,
+}
+
+/// What the filesystem of a directory is like.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Facilities {
+    /// Its name, as far as we know it.
+    pub filesystem: &'static str,
+    /// Whether a file can share another's blocks.
+    pub reflinks: Support,
+    /// Bytes that may still be written without privileges.
+    pub free_bytes: u64,
+    /// Bytes in all.
+    pub total_bytes: u64,
+}
+
+/// Tries what the filesystem of `directory` can do; leaves nothing behind.
+pub fn examine(directory: &Path) -> io::Result<Facilities> {
+    let statistics = fs::statfs(directory)?;
+    let space = fs::statvfs(directory)?;
+    Ok(Facilities {
+        filesystem: filesystem_name(statistics.f_type),
+        reflinks: try_reflink(directory),
+        free_bytes: space.f_bavail.saturating_mul(space.f_frsize),
+        total_bytes: space.f_blocks.saturating_mul(space.f_frsize),
+    })
+}
+
+fn filesystem_name(magic: i64) -> &'static str {
+    match magic {
+        0xEF53 => "ext4",
+        0x5846_5342 => "xfs",
+        0x9123_683E => "btrfs",
+        0x0102_1994 => "tmpfs",
+        0x794C_7630 => "overlayfs",
+        0x2FC1_2FC1 => "zfs",
+        0xCA45_1A4E => "bcachefs",
+        0x6969 => "nfs",
+        _ => "another filesystem",
+    }
+}
+
+/// Clones a small nameless file into another one.
+fn try_reflink(directory: &Path) -> Support {
+    let nameless = || -> rustix::io::Result<OwnedFd> {
+        fs::open(
+            directory,
+            OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC,
+            Mode::RUSR | Mode::WUSR,
+        )
+    };
+    let attempt = || -> rustix::io::Result<()> {
+        let (source, target) = (nameless()?, nameless()?);
+        rustix::io::write(&source, &[7; 4096])?;
+        fs::ioctl_ficlone(&target, &source)
+    };
+    match attempt() {
+        Ok(()) => Support::Yes,
+        Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOTTY | Errno::XDEV | Errno::NOSYS) => {
+            Support::No
+        }
+        Err(_) => Support::Unknown,
+    }
+}
+
+/// Whether the kernel opens files beneath a directory without ever leaving it.
+pub fn openat2() -> Support {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    let opened = fs::openat2(
+        fs::CWD,
+        ".",
+        OFlags::PATH | OFlags::CLOEXEC,
+        Mode::empty(),
+        resolve,
+    );
+    match opened {
+        Ok(_) => Support::Yes,
+        Err(Errno::NOSYS | Errno::PERM) => Support::No,
+        Err(_) => Support::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn examining_a_directory_leaves_nothing_behind() {
+        let home = tempfile::tempdir().unwrap();
+
+        let facilities = examine(home.path()).unwrap();
+
+        assert!(facilities.free_bytes > 0 && facilities.free_bytes <= facilities.total_bytes);
+        assert_ne!(facilities.reflinks, Support::Unknown);
+        assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
+    }
+}

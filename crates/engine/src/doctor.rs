@@ -1,0 +1,194 @@
+//! What this machine has, and what each absence costs.
+
+use crate::bridge;
+use crate::error::whole;
+use crate::open::Engine;
+use serde::Serialize;
+use stasis_disk::facilities::{self, Facilities, Support};
+use stasis_quiesce::programs;
+use stasis_store::location::StoreLocation;
+use std::ffi::OsStr;
+use std::path::PathBuf;
+
+/// What was found of one thing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Health {
+    /// It is there and works.
+    Ok,
+    /// It is not there.
+    Missing,
+    /// It is there and does not work.
+    Broken,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, Serialize)]
+pub struct Finding {
+    /// What.
+    pub name: &'static str,
+    /// How it is.
+    pub health: Health,
+    /// What was seen.
+    pub detail: String,
+    /// What its absence costs; empty when it is fine.
+    pub costs: &'static str,
+}
+
+impl Finding {
+    fn new(
+        name: &'static str,
+        health: Health,
+        detail: impl Into<String>,
+        costs: &'static str,
+    ) -> Self {
+        let costs = if health == Health::Ok { "" } else { costs };
+        Self {
+            name,
+            health,
+            detail: detail.into(),
+            costs,
+        }
+    }
+}
+
+impl Engine {
+    /// Looks at everything we would like to have. `search_path` is the shell's `PATH`.
+    pub async fn doctor(&self, search_path: &OsStr) -> Vec<Finding> {
+        let mut findings = vec![self.store_health().await, self.reflinks().await, openat2()];
+        findings.push(docker(search_path).await);
+        findings.push(
+            program(
+                "chromium",
+                &[
+                    "chromium",
+                    "google-chrome",
+                    "google-chrome-stable",
+                    "chromium-browser",
+                ],
+                search_path,
+                "profiles can be saved and loaded, but not run or proved in a browser here",
+            )
+            .await,
+        );
+        let costs = "projects with a PostgreSQL volume cannot be saved here";
+        findings.push(program("pg_dump", &["pg_dump"], search_path, costs).await);
+        findings
+    }
+
+    async fn store_health(&self) -> Finding {
+        let costs = "nothing can be saved or restored";
+        let store = self.location.to_string();
+        match self.ensure_trusted().await {
+            Err(error) => Finding::new("store", Health::Broken, whole(&error), costs),
+            Ok(()) => match self
+                .bucket
+                .list(&stasis_store::layout::Prefix::everything(), None, 1)
+                .await
+            {
+                Ok(_) => Finding::new("store", Health::Ok, store, costs),
+                Err(error) => Finding::new("store", Health::Broken, whole(&error), costs),
+            },
+        }
+    }
+
+    async fn reflinks(&self) -> Finding {
+        let costs = "checkpoints and freezes copy bytes instead of sharing them: slower, and more disk; use xfs or btrfs";
+        let place = match &self.location {
+            StoreLocation::File(root) => root.clone(),
+            _ => existing(self.places.cache.clone()),
+        };
+        let shown = place.display().to_string();
+        match bridge::blocking(move || facilities::examine(&place)).await {
+            Ok(found) => reflink_finding(&found, &shown, costs),
+            Err(error) => Finding::new(
+                "reflinks",
+                Health::Broken,
+                format!("{shown}: {error}"),
+                costs,
+            ),
+        }
+    }
+}
+
+fn reflink_finding(found: &Facilities, place: &str, costs: &'static str) -> Finding {
+    let free = found.free_bytes / 1_000_000_000;
+    let detail = format!("{} at {place}, {free} GB free", found.filesystem);
+    let health = if found.reflinks == Support::Yes {
+        Health::Ok
+    } else {
+        Health::Missing
+    };
+    Finding::new("reflinks", health, detail, costs)
+}
+
+fn openat2() -> Finding {
+    let costs = "trees are walked one path component at a time: safe, but slower";
+    match facilities::openat2() {
+        Support::Yes => Finding::new(
+            "openat2",
+            Health::Ok,
+            "the kernel keeps paths beneath their root",
+            costs,
+        ),
+        _ => Finding::new(
+            "openat2",
+            Health::Missing,
+            "not offered by this kernel, or blocked by a sandbox",
+            costs,
+        ),
+    }
+}
+
+async fn docker(search_path: &OsStr) -> Finding {
+    let costs = "containers cannot be saved or restored here";
+    let asked = programs::find(
+        &["docker"],
+        search_path,
+        &["version", "--format", "{{.Server.Version}}"],
+    )
+    .await;
+    match asked {
+        None => Finding::new("docker", Health::Missing, "no docker on the PATH", costs),
+        Some(program) => match program.answer {
+            Some(version) => Finding::new("docker", Health::Ok, format!("engine {version}"), costs),
+            None => Finding::new(
+                "docker",
+                Health::Broken,
+                "the client is here, but no engine answers",
+                costs,
+            ),
+        },
+    }
+}
+
+async fn program(
+    name: &'static str,
+    names: &[&str],
+    search_path: &OsStr,
+    costs: &'static str,
+) -> Finding {
+    match programs::find(names, search_path, &["--version"]).await {
+        None => Finding::new(
+            name,
+            Health::Missing,
+            format!("none of {} on the PATH", names.join(", ")),
+            costs,
+        ),
+        Some(program) => match program.answer {
+            Some(answer) => Finding::new(name, Health::Ok, answer, costs),
+            None => Finding::new(
+                name,
+                Health::Broken,
+                format!("{} does not answer", program.path.display()),
+                costs,
+            ),
+        },
+    }
+}
+
+/// The nearest directory above that exists.
+fn existing(mut place: PathBuf) -> PathBuf {
+    while !place.is_dir() && place.pop() {}
+    place
+}

@@ -1,0 +1,192 @@
+//! What can go wrong in a use case, folded into what the caller must do about it.
+
+use stasis_disk::atomic_write::WriteError;
+use stasis_model::id::{Lineage, OpId};
+use stasis_model::step::Refusal;
+use stasis_quiesce::group::GroupError;
+use stasis_store::bucket::BucketError;
+pub use stasis_store::bucket::BucketErrorKind;
+pub use stasis_store::lineages::{LineageError, ReadError};
+use stasis_store::location::BadLocation;
+use stasis_store::policies::PolicyError;
+use stasis_store::probe::ProbeReport;
+use std::io;
+use std::path::PathBuf;
+
+/// What the caller must do.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Try again, a little later.
+    Retry,
+    /// Ask about the operation later; do not clean up.
+    Unknown,
+    /// Wait for the holder, or throw it out.
+    Conflict,
+    /// Stop: the lease is not ours any more.
+    Fenced,
+    /// Decide which of two snapshots counts.
+    Diverged,
+    /// Name something that exists.
+    NotFound,
+    /// Look at the network or the store.
+    Unreachable,
+    /// Look at credentials and permissions.
+    Denied,
+    /// Correct the request or the configuration.
+    Invalid,
+    /// Make room, or change the policy.
+    Limit,
+    /// Look at the damage; nothing was overwritten.
+    Corrupt,
+    /// Tell us.
+    Bug,
+}
+
+/// A use case that did not end well.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An operation on a lineage.
+    #[error(transparent)]
+    Lineage(#[from] LineageError),
+    /// A document could not be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The store itself.
+    #[error(transparent)]
+    Bucket(#[from] BucketError),
+    /// A tenant's policy.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// The store's address.
+    #[error(transparent)]
+    Location(#[from] BadLocation),
+    /// A command we run.
+    #[error(transparent)]
+    Group(#[from] GroupError),
+    /// A small file on this host.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    /// The store does not keep its word.
+    #[error("the store `{store}` is refused for more than one writer: {}", stasis_store::probe::summary(.report))]
+    Untrustworthy {
+        /// Which store.
+        store: String,
+        /// What it did.
+        report: Box<ProbeReport>,
+    },
+    /// There are no credentials for the store.
+    #[error("there are no credentials for the store `{store}`")]
+    NoCredentials {
+        /// Which store.
+        store: String,
+    },
+    /// A file on this host could not be read.
+    #[error("could not read `{}`", .path.display())]
+    Unreadable {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The lineage was never owned.
+    #[error("`{0}` has no lock: nobody ever acquired it")]
+    NeverLocked(Lineage),
+    /// Nobody recorded such an operation.
+    #[error("no record of operation `{0}` on this host or in the store")]
+    NoSuchOperation(OpId),
+}
+
+impl Error {
+    /// What the caller must do.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Lineage(error) => lineage(error),
+            Self::Read(error) => read(error),
+            Self::Bucket(error) => bucket(error),
+            Self::Policy(error) => policy(error),
+            Self::Location(_) | Self::NoCredentials { .. } => ErrorKind::Invalid,
+            Self::Group(GroupError::Start { .. }) => ErrorKind::NotFound,
+            Self::Group(_) => ErrorKind::Bug,
+            Self::Write(error) => io_kind(&error.source),
+            Self::Unreadable { source, .. } => io_kind(source),
+            Self::Untrustworthy { .. } => ErrorKind::Limit,
+            Self::NeverLocked(_) | Self::NoSuchOperation(_) => ErrorKind::NotFound,
+        }
+    }
+}
+
+fn lineage(error: &LineageError) -> ErrorKind {
+    match error {
+        LineageError::Unknown(_) => ErrorKind::Unknown,
+        LineageError::Store { source, .. } => read(source),
+        LineageError::Refused { refusal, .. } => refused(refusal),
+        _ => ErrorKind::Bug,
+    }
+}
+
+fn refused(refusal: &Refusal) -> ErrorKind {
+    match refusal {
+        Refusal::Held(_) | Refusal::HolderChanged { .. } | Refusal::PointerMoved { .. } => {
+            ErrorKind::Conflict
+        }
+        Refusal::LockLost(_) => ErrorKind::Fenced,
+        Refusal::Diverged { .. } => ErrorKind::Diverged,
+        Refusal::NoPointer | Refusal::Tombstoned(_) | Refusal::NoSuchSnapshot(_) => {
+            ErrorKind::NotFound
+        }
+        Refusal::NotHeld | Refusal::NotExpired => ErrorKind::Invalid,
+        Refusal::IsActive(_) | Refusal::IsPinned(_) | Refusal::IsLast(_) | Refusal::Full { .. } => {
+            ErrorKind::Limit
+        }
+        Refusal::Contended | Refusal::Outrun { .. } => ErrorKind::Retry,
+        _ => ErrorKind::Bug,
+    }
+}
+
+fn read(error: &ReadError) -> ErrorKind {
+    match error {
+        ReadError::Bucket(error) => bucket(error),
+        _ => ErrorKind::Corrupt,
+    }
+}
+
+fn bucket(error: &BucketError) -> ErrorKind {
+    match error.kind {
+        BucketErrorKind::Absent => ErrorKind::NotFound,
+        BucketErrorKind::Denied => ErrorKind::Denied,
+        BucketErrorKind::Corrupt => ErrorKind::Corrupt,
+        BucketErrorKind::Full | BucketErrorKind::TooLarge => ErrorKind::Limit,
+        BucketErrorKind::Unsupported => ErrorKind::Invalid,
+        _ => ErrorKind::Unreachable,
+    }
+}
+
+fn policy(error: &PolicyError) -> ErrorKind {
+    match error {
+        PolicyError::Read { source, .. } => read(source),
+        PolicyError::Setting(_) => ErrorKind::Invalid,
+        PolicyError::Write { source, .. } => bucket(source),
+        _ => ErrorKind::Unknown,
+    }
+}
+
+fn io_kind(error: &io::Error) -> ErrorKind {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => ErrorKind::Denied,
+        io::ErrorKind::NotFound => ErrorKind::NotFound,
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::Limit,
+        _ => ErrorKind::Unreachable,
+    }
+}
+
+/// An error with all its causes, in one line.
+pub fn whole(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(": ")
+}

@@ -1,0 +1,276 @@
+//! Owning a lineage, for people and shell scripts: acquire, renew, release, show, force-unlock.
+
+use crate::error::Error;
+use crate::open::Engine;
+use crate::warning::Warning;
+use serde::Serialize;
+use stasis_model::digest::ArchiveDigest;
+use stasis_model::event::{Event, EventKind, Severity};
+use stasis_model::id::{Epoch, Generation, Label, Lineage, OpId};
+use stasis_model::lease::{Fence, Holder, Lock, LockState};
+use stasis_model::step::Refusal;
+use stasis_store::leases::Lease;
+use stasis_store::lineages::LineageError;
+use std::time::Duration;
+
+/// Asks for a lease.
+#[derive(Clone, Debug)]
+pub struct Acquire {
+    /// Of what.
+    pub lineage: Lineage,
+    /// For whom.
+    pub holder: Holder,
+    /// For how long without a renewal; the tenant's policy when not given.
+    pub ttl: Option<Duration>,
+}
+
+/// A lease that was given.
+#[derive(Clone, Debug, Serialize)]
+pub struct Acquired {
+    /// Of what.
+    pub subject: Lineage,
+    /// What `renew` and `release` need.
+    pub token: String,
+    /// The lease's number.
+    pub epoch: Epoch,
+    /// For whom.
+    #[serde(flatten)]
+    pub holder: Holder,
+    /// How long it lasts without a renewal.
+    pub ttl_ms: u64,
+    /// The snapshot to start from.
+    pub base_sha256: Option<ArchiveDigest>,
+    /// What went less well than it should have.
+    pub warnings: Vec<Warning>,
+    /// The lease itself, for callers in this process.
+    #[serde(skip)]
+    pub lease: Lease,
+}
+
+/// A lock as it is now.
+#[derive(Clone, Debug, Serialize)]
+pub struct Shown {
+    /// Of what.
+    pub subject: Lineage,
+    /// Whether somebody must be assumed to hold it.
+    pub live: bool,
+    /// Milliseconds until it expires; negative when it has.
+    pub expires_in_ms: i64,
+    /// The document.
+    #[serde(flatten)]
+    pub lock: Lock,
+    /// The generation of `latest.json`, when there is one.
+    pub pointer_generation: Option<Generation>,
+    /// What went less well than it should have.
+    pub warnings: Vec<Warning>,
+}
+
+/// A lock after it was renewed or released.
+#[derive(Clone, Debug, Serialize)]
+pub struct Changed {
+    /// Of what.
+    pub subject: Lineage,
+    /// The document.
+    #[serde(flatten)]
+    pub lock: Lock,
+    /// What went less well than it should have.
+    pub warnings: Vec<Warning>,
+}
+
+/// Throws the holder out.
+#[derive(Clone, Debug)]
+pub struct ForceUnlock {
+    /// Of what.
+    pub lineage: Lineage,
+    /// The lease the operator saw; the one found first when not given.
+    pub seen: Option<Fence>,
+    /// Why, in the operator's words.
+    pub reason: Label,
+    /// Who does it.
+    pub actor: Label,
+}
+
+/// A holder that was thrown out.
+#[derive(Clone, Debug, Serialize)]
+pub struct Unlocked {
+    /// Of what.
+    pub subject: Lineage,
+    /// By which operation.
+    pub op_id: OpId,
+    /// Who was thrown out.
+    #[serde(flatten)]
+    pub evicted: Holder,
+    /// Nobody below this epoch can write any more.
+    pub epoch: Epoch,
+    /// What went less well than it should have.
+    pub warnings: Vec<Warning>,
+}
+
+impl Engine {
+    /// A name for a run that has none: the time and eight random digits.
+    pub fn new_run_id(&self) -> Label {
+        let time: String = self
+            .clock
+            .now()
+            .to_string()
+            .chars()
+            .filter(char::is_ascii_digit)
+            .take(14)
+            .collect();
+        let nonce = self.chance.below(1 << 32);
+        let (day, hour) = time.split_at(8);
+        format!("{day}_{hour}_{nonce:08x}")
+            .parse()
+            .expect("digits and underscores are a label")
+    }
+
+    /// Makes the holder the owner of the lineage.
+    #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %cmd.lineage))]
+    pub async fn acquire(&self, cmd: Acquire) -> Result<Acquired, Error> {
+        self.ensure_trusted().await?;
+        let ttl = match cmd.ttl {
+            Some(ttl) => ttl,
+            None => self.policy(&cmd.lineage.tenant).await?.lease_ttl(),
+        };
+        let result = self
+            .lineages
+            .acquire(&cmd.lineage, cmd.holder.clone(), ttl)
+            .await;
+        let lease = self.settled(result).await?;
+        let mut warnings = self.clock_warnings();
+        let unreturned = lease
+            .took_over
+            .as_ref()
+            .filter(|lock| lock.state == LockState::Held);
+        if let Some(lock) = unreturned {
+            let event = self
+                .event(
+                    EventKind::LockTakenOver,
+                    Severity::Warning,
+                    &cmd.holder.run_id,
+                )
+                .about(cmd.lineage.clone(), lease.fence.op_id)
+                .with("holder_run_id", lock.holder.run_id.as_str());
+            warnings.push(Warning::TookOver {
+                holder_run_id: lock.holder.run_id.to_string(),
+            });
+            warnings.extend(self.record(&cmd.lineage.tenant, event).await);
+        }
+        Ok(Acquired {
+            subject: cmd.lineage,
+            token: lease.fence.to_string(),
+            epoch: lease.fence.epoch,
+            holder: cmd.holder,
+            ttl_ms: millis(ttl),
+            base_sha256: lease.base.as_ref().map(|base| base.archive),
+            warnings,
+            lease,
+        })
+    }
+
+    /// Prolongs a lease.
+    #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %lineage))]
+    pub async fn renew(
+        &self,
+        lineage: &Lineage,
+        token: Fence,
+        ttl: Option<Duration>,
+    ) -> Result<Changed, Error> {
+        self.ensure_trusted().await?;
+        let ttl = match ttl {
+            Some(ttl) => ttl,
+            None => self.policy(&lineage.tenant).await?.lease_ttl(),
+        };
+        let result = self.lineages.renew(lineage, token, ttl).await;
+        if let Err(LineageError::Refused {
+            refusal: Refusal::LockLost(how),
+            ..
+        }) = &result
+        {
+            self.record_lost(lineage, token, &how.to_string()).await;
+        }
+        let (lock, _) = self.settled(result).await?;
+        Ok(Changed {
+            subject: lineage.clone(),
+            lock,
+            warnings: self.clock_warnings(),
+        })
+    }
+
+    /// Gives a lease back.
+    #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %lineage))]
+    pub async fn release(&self, lineage: &Lineage, token: Fence) -> Result<Changed, Error> {
+        self.ensure_trusted().await?;
+        let result = self.lineages.release(lineage, token).await;
+        let lock = self.settled(result).await?;
+        Ok(Changed {
+            subject: lineage.clone(),
+            lock,
+            warnings: self.clock_warnings(),
+        })
+    }
+
+    /// Tells who holds the lineage.
+    pub async fn show_lease(&self, lineage: &Lineage) -> Result<Shown, Error> {
+        let found = self.lineages.lock(lineage).await?;
+        let lock = found
+            .ok_or_else(|| Error::NeverLocked(lineage.clone()))?
+            .value;
+        let pointer = self.lineages.pointer(lineage).await?;
+        let now = self.lineages.now();
+        Ok(Shown {
+            subject: lineage.clone(),
+            live: lock.is_live(now),
+            expires_in_ms: lock.expires_at.millis().cast_signed() - now.millis().cast_signed(),
+            lock,
+            pointer_generation: pointer.map(|pointer| pointer.value.generation),
+            warnings: self.clock_warnings(),
+        })
+    }
+
+    /// Throws the holder out, at once: the pointer is fenced before the lock is told.
+    #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %cmd.lineage))]
+    pub async fn force_unlock(&self, cmd: ForceUnlock) -> Result<Unlocked, Error> {
+        self.ensure_trusted().await?;
+        let found = self.lineages.lock(&cmd.lineage).await?;
+        let lock = found
+            .ok_or_else(|| Error::NeverLocked(cmd.lineage.clone()))?
+            .value;
+        let seen = cmd.seen.unwrap_or_else(|| lock.fence());
+        let result = self
+            .lineages
+            .force_unlock(&cmd.lineage, seen, cmd.reason.clone())
+            .await;
+        let moved = self.settled(result).await?;
+        let event = self
+            .event(EventKind::ForceUnlock, Severity::Warning, &cmd.actor)
+            .about(cmd.lineage.clone(), moved.op_id)
+            .with("reason", cmd.reason.as_str())
+            .with("holder_run_id", lock.holder.run_id.as_str());
+        let mut warnings = self.clock_warnings();
+        warnings.extend((!moved.lock_told).then_some(Warning::LockNotTold));
+        warnings.extend(self.record(&cmd.lineage.tenant, event).await);
+        Ok(Unlocked {
+            subject: cmd.lineage,
+            op_id: moved.op_id,
+            evicted: lock.holder,
+            epoch: moved.pointer.fence.epoch,
+            warnings,
+        })
+    }
+
+    pub(crate) async fn record_lost(&self, lineage: &Lineage, token: Fence, how: &str) {
+        let nobody = Label::nobody();
+        let event: Event = self
+            .event(EventKind::LockLost, Severity::Warning, &nobody)
+            .about(lineage.clone(), token.op_id)
+            .with("how", how);
+        // The caller is told of the loss itself; a log line more or less must not hide it.
+        let _ = self.record(&lineage.tenant, event).await;
+    }
+}
+
+/// Whole milliseconds.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

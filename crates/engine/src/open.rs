@@ -1,0 +1,197 @@
+//! Where the parts are chosen and joined.
+
+use crate::bridge;
+use crate::error::Error;
+use crate::warning::{self, Warning};
+use stasis_model::chance::Chance;
+use stasis_model::time::Clock;
+use stasis_store::bucket::Bucket;
+pub use stasis_store::credentials::Secret;
+use stasis_store::credentials::{self, Credentials, Profile};
+use stasis_store::file::FileBucket;
+use stasis_store::lineages::Lineages;
+pub use stasis_store::location::StoreLocation;
+use stasis_store::location::{CredentialSource, Endpoint, S3Location};
+use stasis_store::memory::MemoryBucket;
+use stasis_store::retry::{RetrySettings, Retrying};
+use stasis_store::s3::{Access, S3Bucket, S3Settings};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::sync::OnceCell;
+
+/// Where this host keeps what it can lose.
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// Caches: may vanish at any time.
+    pub cache: PathBuf,
+    /// State: records worth keeping, such as operations in doubt.
+    pub state: PathBuf,
+}
+
+/// What the usual AWS variables and files say.
+#[derive(Clone, Debug, Default)]
+pub struct AwsSettings {
+    /// `AWS_ACCESS_KEY_ID`
+    pub access_key: Option<String>,
+    /// `AWS_SECRET_ACCESS_KEY`
+    pub secret_key: Option<Secret>,
+    /// `AWS_SESSION_TOKEN`
+    pub session_token: Option<Secret>,
+    /// `AWS_REGION`, else `AWS_DEFAULT_REGION`
+    pub region: Option<String>,
+    /// `AWS_ENDPOINT_URL_S3`, else `AWS_ENDPOINT_URL`
+    pub endpoint: Option<String>,
+    /// `AWS_PROFILE`
+    pub profile: Option<String>,
+    /// `AWS_SHARED_CREDENTIALS_FILE`, else `~/.aws/credentials`
+    pub credentials_file: Option<PathBuf>,
+    /// `AWS_CONFIG_FILE`, else `~/.aws/config`
+    pub config_file: Option<PathBuf>,
+}
+
+/// What an engine is opened with.
+#[derive(Clone, Debug)]
+pub struct Open {
+    /// Which store.
+    pub location: StoreLocation,
+    /// How to get into it, when it is an S3 bucket.
+    pub aws: AwsSettings,
+    /// Where this host keeps what it can lose.
+    pub places: Places,
+}
+
+/// One store and everything that can be done with it.
+#[derive(Clone, Debug)]
+pub struct Engine {
+    pub(crate) bucket: Arc<dyn Bucket>,
+    pub(crate) lineages: Lineages,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) chance: Arc<dyn Chance>,
+    pub(crate) location: StoreLocation,
+    pub(crate) places: Places,
+    pub(crate) trusted: Arc<OnceCell<()>>,
+}
+
+impl Engine {
+    /// Opens a store; a directory is made when there is none, a bucket is not.
+    pub async fn open(
+        open: Open,
+        clock: Arc<dyn Clock>,
+        chance: Arc<dyn Chance>,
+    ) -> Result<Self, Error> {
+        let Open {
+            location,
+            aws,
+            places,
+        } = open;
+        let bucket: Arc<dyn Bucket> = match &location {
+            StoreLocation::File(root) => Arc::new(FileBucket::open(root).await?),
+            StoreLocation::Memory => Arc::new(MemoryBucket::new()),
+            StoreLocation::S3(s3) => {
+                let (s3, access) = s3_access(s3, aws).await?;
+                let bucket = S3Bucket::new(s3, access, clock.clone(), S3Settings::default())?;
+                Arc::new(Retrying::new(
+                    bucket,
+                    chance.clone(),
+                    RetrySettings::default(),
+                ))
+            }
+        };
+        Ok(Self::over(bucket, location, places, clock, chance))
+    }
+
+    /// An engine over a bucket that is already open.
+    pub fn over(
+        bucket: Arc<dyn Bucket>,
+        location: StoreLocation,
+        places: Places,
+        clock: Arc<dyn Clock>,
+        chance: Arc<dyn Chance>,
+    ) -> Self {
+        let lineages = Lineages::new(bucket.clone(), clock.clone(), chance.clone());
+        let trusted = Arc::default();
+        Self {
+            bucket,
+            lineages,
+            clock,
+            chance,
+            location,
+            places,
+            trusted,
+        }
+    }
+
+    /// Which store this is.
+    pub fn location(&self) -> &StoreLocation {
+        &self.location
+    }
+
+    /// The lineages of the store, for callers that move pointers themselves.
+    pub fn lineages(&self) -> &Lineages {
+        &self.lineages
+    }
+
+    /// The bucket beneath.
+    pub fn bucket(&self) -> &dyn Bucket {
+        &*self.bucket
+    }
+
+    pub(crate) fn clock_warnings(&self) -> Vec<Warning> {
+        warning::skew(self.bucket.clock_offset_ms())
+            .into_iter()
+            .collect()
+    }
+}
+
+/// Joins the location with the usual variables and files: the location wins, then variables, then files.
+async fn s3_access(asked: &S3Location, aws: AwsSettings) -> Result<(S3Location, Access), Error> {
+    let profile = match (asked.credentials, &aws.access_key) {
+        (CredentialSource::Static, None) => profile_files(&aws).await?,
+        _ => Profile::default(),
+    };
+    let variables = aws
+        .access_key
+        .zip(aws.secret_key)
+        .map(|(access_key, secret)| Credentials {
+            access_key,
+            secret,
+            session_token: aws.session_token,
+        });
+    let access = match asked.credentials {
+        CredentialSource::Instance => Access::Instance,
+        CredentialSource::Anonymous => Access::Anonymous,
+        CredentialSource::Static => {
+            let missing = || Error::NoCredentials {
+                store: StoreLocation::S3(asked.clone()).to_string(),
+            };
+            Access::Keys(variables.or(profile.credentials).ok_or_else(missing)?)
+        }
+    };
+    let mut location = asked.clone();
+    location.region = location.region.or(aws.region).or(profile.region);
+    if let (None, Some(endpoint)) = (&location.endpoint, aws.endpoint.or(profile.endpoint_url)) {
+        location.endpoint = Some(endpoint.parse::<Endpoint>()?);
+    }
+    Ok((location, access))
+}
+
+async fn profile_files(aws: &AwsSettings) -> Result<Profile, Error> {
+    let name = aws.profile.clone().unwrap_or_else(|| "default".to_owned());
+    let credentials = text_of(aws.credentials_file.as_deref()).await?;
+    let config = text_of(aws.config_file.as_deref()).await?;
+    Ok(credentials::profile(&credentials, &config, &name).unwrap_or_default())
+}
+
+/// The text of a file; nothing when there is no such file.
+async fn text_of(path: Option<&Path>) -> Result<String, Error> {
+    let Some(path) = path.map(Path::to_owned) else {
+        return Ok(String::new());
+    };
+    let asked = path.clone();
+    match bridge::blocking(move || std::fs::read_to_string(asked)).await {
+        Ok(text) => Ok(text),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        Err(source) => Err(Error::Unreadable { path, source }),
+    }
+}

@@ -1,0 +1,85 @@
+//! Operations whose outcome was unknown: kept on this host and, if it can be reached, in the store.
+
+use crate::bridge;
+use crate::error::Error;
+use crate::open::Engine;
+use serde::Serialize;
+use stasis_disk::atomic_write::atomic_write;
+use stasis_model::document;
+use stasis_model::event::{EventKind, Severity};
+use stasis_model::id::{Label, OpId};
+use stasis_model::operation::{Fate, Unsettled};
+use stasis_store::lineages::{LineageError, ReadError};
+use stasis_store::operations;
+use std::io;
+use std::path::PathBuf;
+
+/// What became of an operation.
+#[derive(Clone, Debug, Serialize)]
+pub struct Operation {
+    /// What it was to do.
+    #[serde(flatten)]
+    pub record: Unsettled,
+    /// What became of it.
+    pub fate: Fate,
+}
+
+impl Engine {
+    /// Passes a result on; an unknown outcome is written down first, so that it can be asked about.
+    pub(crate) async fn settled<T>(&self, result: Result<T, LineageError>) -> Result<T, Error> {
+        if let Err(LineageError::Unknown(record)) = &result {
+            self.keep(record).await;
+        }
+        Ok(result?)
+    }
+
+    async fn keep(&self, record: &Unsettled) {
+        let (path, bytes) = (self.record_path(record.op_id), document::render(record));
+        let written = bridge::blocking(move || atomic_write(&path, &bytes)).await;
+        let stored = operations::record(&*self.bucket, record).await;
+        if let (Err(here), Err(there)) = (&written, &stored) {
+            tracing::warn!(op_id = %record.op_id, %here, %there, "the record of an unknown outcome was not kept");
+        }
+        let event = self
+            .event(
+                EventKind::OutcomeUnknown,
+                Severity::Warning,
+                &Label::nobody(),
+            )
+            .about(record.lineage.clone(), record.op_id);
+        let _ = self.record(&record.lineage.tenant, event).await;
+    }
+
+    fn record_path(&self, op_id: OpId) -> PathBuf {
+        self.places
+            .state
+            .join("operations")
+            .join(format!("{op_id}.json"))
+    }
+
+    /// Finds out what became of an operation whose outcome was unknown.
+    pub async fn operation(&self, op_id: OpId) -> Result<Operation, Error> {
+        let record = match self.local_record(op_id).await? {
+            Some(record) => record,
+            None => operations::find(&*self.bucket, op_id)
+                .await?
+                .ok_or(Error::NoSuchOperation(op_id))?,
+        };
+        let fate = self.lineages.settle(&record).await?;
+        Ok(Operation { record, fate })
+    }
+
+    async fn local_record(&self, op_id: OpId) -> Result<Option<Unsettled>, Error> {
+        let path = self.record_path(op_id);
+        let asked = path.clone();
+        let bytes = match bridge::blocking(move || std::fs::read(asked)).await {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(Error::Unreadable { path, source }),
+        };
+        let key = stasis_store::layout::operation(op_id);
+        let record =
+            document::parse(&bytes).map_err(|source| ReadError::Document { key, source })?;
+        Ok(Some(record))
+    }
+}

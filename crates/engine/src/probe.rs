@@ -1,0 +1,107 @@
+//! Whether the store keeps its word.
+//!
+//! A directory and memory are our own code and trusted. A bucket is probed at its first use; what was found is kept in
+//! the bucket and on this host, dated, so that not every command probes. A refusal is never kept: it is found anew.
+
+use crate::bridge;
+use crate::error::Error;
+use crate::open::Engine;
+use bytes::Bytes;
+use stasis_disk::atomic_write::atomic_write;
+use stasis_model::digest::ManifestDigest;
+use stasis_model::document;
+use stasis_store::location::StoreLocation;
+use stasis_store::probe;
+pub use stasis_store::probe::{ProbeReport, summary};
+use stasis_store::{layout, lineages};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long a good report is believed.
+const BELIEVED: Duration = Duration::from_hours(7 * 24);
+
+/// Whether more than one writer may share the store.
+pub fn trustworthy(report: &ProbeReport) -> bool {
+    report.verdict == probe::ProbeVerdict::MultiWriter
+}
+
+impl Engine {
+    /// Asks the store, now, and keeps a good answer.
+    pub async fn probe(&self) -> Result<ProbeReport, Error> {
+        // A store that cannot even be asked is an error of its own, not a bad report.
+        self.bucket.head(&layout::probe_result()).await?;
+        let report = probe::probe(&*self.bucket, &*self.chance, self.lineages.now()).await;
+        if trustworthy(&report) {
+            self.keep_report(&report).await;
+        }
+        Ok(report)
+    }
+
+    /// Refuses a store that more than one writer must not share.
+    pub(crate) async fn ensure_trusted(&self) -> Result<(), Error> {
+        if !matches!(self.location, StoreLocation::S3(_)) {
+            return Ok(());
+        }
+        self.trusted
+            .get_or_try_init(|| self.find_trust())
+            .await
+            .copied()
+    }
+
+    async fn find_trust(&self) -> Result<(), Error> {
+        let now = self.lineages.now();
+        let fresh = |report: &ProbeReport| {
+            trustworthy(report) && now.since(report.checked_at_ms) < BELIEVED
+        };
+        if self
+            .local_report()
+            .await
+            .is_some_and(|report| fresh(&report))
+        {
+            return Ok(());
+        }
+        let stored = lineages::read::<ProbeReport>(&*self.bucket, &layout::probe_result()).await?;
+        if let Some(found) = stored.filter(|found| fresh(&found.value)) {
+            self.keep_locally(&found.value).await;
+            return Ok(());
+        }
+        let report = self.probe().await?;
+        if trustworthy(&report) {
+            return Ok(());
+        }
+        Err(Error::Untrustworthy {
+            store: self.location.to_string(),
+            report: Box::new(report),
+        })
+    }
+
+    async fn keep_report(&self, report: &ProbeReport) {
+        let bytes = Bytes::from(document::render(report));
+        if let Err(error) = self.bucket.put(&layout::probe_result(), bytes).await {
+            tracing::warn!(%error, "the probe's result was not kept in the store");
+        }
+        self.keep_locally(report).await;
+    }
+
+    async fn keep_locally(&self, report: &ProbeReport) {
+        let (path, bytes) = (self.report_path(), document::render(report));
+        if let Err(error) = bridge::blocking(move || atomic_write(&path, &bytes)).await {
+            tracing::warn!(%error, "the probe's result was not kept on this host");
+        }
+    }
+
+    /// What this host remembers; anything unreadable is simply not remembered.
+    async fn local_report(&self) -> Option<ProbeReport> {
+        let path = self.report_path();
+        let bytes = bridge::blocking(move || std::fs::read(path)).await.ok()?;
+        document::parse(&bytes).ok()
+    }
+
+    fn report_path(&self) -> PathBuf {
+        let store = ManifestDigest::of(self.location.to_string().as_bytes());
+        self.places
+            .cache
+            .join("probes")
+            .join(format!("{}.json", store.prefix()))
+    }
+}

@@ -1,0 +1,51 @@
+//! Tenants' policies.
+
+use crate::error::Error;
+use crate::open::Engine;
+use crate::warning::Warning;
+use serde::Serialize;
+use stasis_model::event::{EventKind, Severity};
+use stasis_model::id::{Label, TenantId};
+use stasis_model::policy::Policy;
+use stasis_store::policies;
+
+/// A policy after it was changed.
+#[derive(Clone, Debug, Serialize)]
+pub struct PolicySet {
+    /// Whose.
+    pub tenant: TenantId,
+    /// What it says now.
+    pub policy: Policy,
+    /// What went less well than it should have.
+    pub warnings: Vec<Warning>,
+}
+
+impl Engine {
+    /// The tenant's policy; the defaults when none was set.
+    pub async fn policy(&self, tenant: &TenantId) -> Result<Policy, Error> {
+        Ok(policies::policy(&*self.bucket, tenant).await?)
+    }
+
+    /// Changes settings of the tenant's policy, all or none.
+    #[tracing::instrument(skip_all, err(level = "info"), fields(%tenant))]
+    pub async fn set_policy(
+        &self,
+        tenant: TenantId,
+        settings: &[(String, String)],
+        actor: &Label,
+    ) -> Result<PolicySet, Error> {
+        self.ensure_trusted().await?;
+        let policy = policies::set(&*self.bucket, &tenant, settings, self.lineages.op_id()).await?;
+        let mut event = self.event(EventKind::PolicyChanged, Severity::Info, actor);
+        for (name, value) in settings {
+            event = event.with(name, value.as_str());
+        }
+        let mut warnings = self.clock_warnings();
+        warnings.extend(self.record(&tenant, event).await);
+        Ok(PolicySet {
+            tenant,
+            policy,
+            warnings,
+        })
+    }
+}

@@ -1,0 +1,195 @@
+//! The save's side: which names it may use, and when its manifest may be published. No I/O.
+
+use super::{ATTEMPTS, ChunkName, GcState, Names, Verdict, before_publish, newborn, place};
+use crate::digest::ChunkDigest;
+
+/// How often a save stores chunks anew before it gives up; every time a sweep must have overtaken it.
+const ROUNDS: u8 = 8;
+
+/// What the store said to the last step.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum SaveAnswer {
+    /// Nothing was asked yet.
+    Begin,
+    /// `gc.json`, or [`GcState::empty`] where there is none.
+    Gc(GcState),
+    /// Every chunk is stored, under these names.
+    Gathered(Names),
+    /// What was to be stored is stored.
+    Stored,
+    /// Which of the names asked for stand in a manifest that the index leads to.
+    Indexed(Names),
+    /// No answer, or one that settles nothing, in spite of retries.
+    Silence,
+}
+
+/// What to do next.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[must_use = "a save advances only when its steps are carried out"]
+pub enum SaveStep {
+    /// Read `gc.json`.
+    ReadGc,
+    /// Read the index, then store every chunk under the name that [`SaveGuard::place`] gives it.
+    Gather,
+    /// Put the manifest under a name that was never used, and go on only when it is acknowledged.
+    PutManifest,
+    /// Read the index now, and say which of these names a manifest in it names.
+    CheckIndexed(Names),
+    /// Store the same bytes under new names and use those in the manifest from now on.
+    StoreAnew(Vec<Replacement>),
+    /// The manifest put last may be published, now or at any later time, under the lease it was made with.
+    Publish,
+    /// Nothing was published, and nothing will be.
+    GiveUp(GaveUp),
+}
+
+/// A chunk that must not be used under its old name.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Replacement {
+    /// The name that may be deleted at any moment.
+    pub from: ChunkName,
+    /// The name to store its bytes under: taken from the source or, while it is still there, from the old object.
+    pub to: ChunkName,
+}
+
+/// Why a save was given up.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum GaveUp {
+    /// The store does not answer.
+    Unreachable,
+    /// Sweeps were faster again and again.
+    Outrun,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum Stage {
+    Opening,
+    Gathering,
+    Writing,
+    Judging,
+    Checking { condemned: Names },
+    Replacing(Vec<Replacement>),
+    Over(Option<GaveUp>),
+}
+
+/// One save's dealings with the sweep, from before its first chunk until it may publish.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct SaveGuard {
+    stage: Stage,
+    /// As read last; every unproved name was learned of after it.
+    gc: GcState,
+    unproved: Names,
+    attempts_left: u8,
+    rounds_left: u8,
+}
+
+impl Default for SaveGuard {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl SaveGuard {
+    /// A save that has not begun.
+    pub fn new() -> Self {
+        Self {
+            stage: Stage::Opening,
+            gc: GcState::empty(),
+            unproved: Names::new(),
+            attempts_left: ATTEMPTS,
+            rounds_left: ROUNDS,
+        }
+    }
+
+    /// The name for a chunk while gathering; `indexed` is the one that a manifest in the index has for it.
+    pub fn place(&self, digest: ChunkDigest, indexed: Option<ChunkName>) -> ChunkName {
+        place(digest, indexed, &self.gc)
+    }
+
+    /// Hears the answer to the last step and says the next one.
+    pub fn next(&mut self, answer: SaveAnswer) -> SaveStep {
+        let stage = match (&self.stage, answer) {
+            (_, SaveAnswer::Begin) => Stage::Opening,
+            (Stage::Opening, SaveAnswer::Gc(gc)) => {
+                self.gc = gc;
+                Stage::Gathering
+            }
+            (Stage::Gathering, SaveAnswer::Gathered(names)) => {
+                self.unproved = names;
+                Stage::Writing
+            }
+            (Stage::Writing, SaveAnswer::Stored) => Stage::Judging,
+            (Stage::Judging, SaveAnswer::Gc(gc)) => self.judge(gc),
+            (Stage::Checking { condemned }, SaveAnswer::Indexed(named)) => {
+                let anew = condemned | &(&self.unproved - &named);
+                self.unproved = &self.unproved & &named;
+                self.replace(&anew)
+            }
+            (Stage::Replacing(moves), SaveAnswer::Stored) => {
+                self.unproved.extend(moves.iter().map(|chunk| chunk.to));
+                Stage::Writing
+            }
+            _ => return self.again(),
+        };
+        self.enter(stage)
+    }
+
+    fn judge(&mut self, now: GcState) -> Stage {
+        let verdict = before_publish(self.gc.epoch, &now, &self.unproved);
+        self.gc = now;
+        self.unproved = Names::new();
+        match verdict {
+            Verdict::Publish => Stage::Over(None),
+            Verdict::StoreAnew(condemned) => self.replace(&condemned),
+            Verdict::CheckIndexed {
+                doubtful,
+                condemned,
+            } => {
+                self.unproved = doubtful;
+                Stage::Checking { condemned }
+            }
+        }
+    }
+
+    fn replace(&mut self, names: &Names) -> Stage {
+        if names.is_empty() {
+            return Stage::Judging;
+        }
+        if self.rounds_left == 0 {
+            return Stage::Over(Some(GaveUp::Outrun));
+        }
+        self.rounds_left -= 1;
+        let replacement = |&from: &ChunkName| Replacement {
+            from,
+            to: newborn(from.digest(), &self.gc),
+        };
+        Stage::Replacing(names.iter().map(replacement).collect())
+    }
+
+    fn enter(&mut self, stage: Stage) -> SaveStep {
+        self.stage = stage;
+        self.attempts_left = ATTEMPTS;
+        self.step()
+    }
+
+    /// Everything a save asks for can be asked again.
+    fn again(&mut self) -> SaveStep {
+        self.attempts_left = self.attempts_left.saturating_sub(1);
+        if self.attempts_left == 0 && !matches!(self.stage, Stage::Over(_)) {
+            self.stage = Stage::Over(Some(GaveUp::Unreachable));
+        }
+        self.step()
+    }
+
+    fn step(&self) -> SaveStep {
+        match &self.stage {
+            Stage::Opening | Stage::Judging => SaveStep::ReadGc,
+            Stage::Gathering => SaveStep::Gather,
+            Stage::Writing => SaveStep::PutManifest,
+            Stage::Checking { .. } => SaveStep::CheckIndexed(self.unproved.clone()),
+            Stage::Replacing(moves) => SaveStep::StoreAnew(moves.clone()),
+            Stage::Over(None) => SaveStep::Publish,
+            Stage::Over(Some(why)) => SaveStep::GiveUp(*why),
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! The name of a stored chunk: what it is, and since when.
+
+use crate::digest::{BadDigest, ChunkDigest};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// Counts the finished rounds of the sweep of one `chunks/`; never decreases.
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct SweepEpoch(u32);
+
+impl SweepEpoch {
+    /// No round was ever finished.
+    pub const FIRST: Self = Self(0);
+
+    /// The one after this.
+    #[must_use = "epochs are values; this one is not changed in place"]
+    pub fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+
+    /// Whether there are no epochs left for another round: names must still be able to be born in the next one.
+    pub fn is_last(self) -> bool {
+        self.0 >= u32::MAX - 1
+    }
+}
+
+impl fmt::Display for SweepEpoch {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(out)
+    }
+}
+
+/// The name of a stored chunk: `sha256:<64 hex>` if born in epoch 0, else `sha256:<64 hex>.<epoch, 8 hex>`.
+///
+/// *Always true:* once a name was deleted no save relies on it again; the same bytes get a name with a later birth.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ChunkName {
+    digest: ChunkDigest,
+    born: SweepEpoch,
+}
+
+impl ChunkName {
+    /// Names a chunk that is stored in the epoch `born`.
+    pub fn new(digest: ChunkDigest, born: SweepEpoch) -> Self {
+        Self { digest, born }
+    }
+
+    /// What the chunk is.
+    pub fn digest(&self) -> ChunkDigest {
+        self.digest
+    }
+
+    /// The epoch the name was made in.
+    pub fn born(&self) -> SweepEpoch {
+        self.born
+    }
+}
+
+impl fmt::Display for ChunkName {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "sha256:{}", self.digest)?;
+        match self.born {
+            SweepEpoch::FIRST => Ok(()),
+            SweepEpoch(born) => write!(out, ".{born:08x}"),
+        }
+    }
+}
+
+impl fmt::Debug for ChunkName {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "ChunkName({}.{})", self.digest.prefix(), self.born)
+    }
+}
+
+/// Why a text is not the name of a chunk.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadChunkName {
+    /// We know no other hash.
+    #[error("a chunk's name begins with `sha256:`")]
+    Hash,
+    /// What follows is not a digest.
+    #[error("a chunk's name holds its digest")]
+    Digest(#[source] BadDigest),
+    /// What follows the dot is not an epoch, or is one that is never written.
+    #[error("after the dot of a chunk's name stand 8 lower-case hexadecimal digits, not all 0")]
+    Epoch,
+}
+
+impl FromStr for ChunkName {
+    type Err = BadChunkName;
+    fn from_str(text: &str) -> Result<Self, BadChunkName> {
+        let rest = text.strip_prefix("sha256:").ok_or(BadChunkName::Hash)?;
+        let (digest, born) = match rest.split_once('.') {
+            Some((digest, born)) => (digest, parse_born(born)?),
+            None => (rest, SweepEpoch::FIRST),
+        };
+        let digest = digest.parse().map_err(BadChunkName::Digest)?;
+        Ok(Self { digest, born })
+    }
+}
+
+fn parse_born(text: &str) -> Result<SweepEpoch, BadChunkName> {
+    let plain = |c: u8| matches!(c, b'0'..=b'9' | b'a'..=b'f');
+    if text.len() != 8 || !text.bytes().all(plain) {
+        return Err(BadChunkName::Epoch);
+    }
+    match u32::from_str_radix(text, 16) {
+        Ok(born) if born > 0 => Ok(SweepEpoch(born)),
+        _ => Err(BadChunkName::Epoch),
+    }
+}
+
+impl TryFrom<String> for ChunkName {
+    type Error = BadChunkName;
+    fn try_from(text: String) -> Result<Self, BadChunkName> {
+        text.parse()
+    }
+}
+
+impl From<ChunkName> for String {
+    fn from(name: ChunkName) -> Self {
+        name.to_string()
+    }
+}

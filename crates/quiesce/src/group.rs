@@ -1,0 +1,163 @@
+//! A command that runs in a process group of its own, so that all of it can be stopped.
+
+pub use rustix::process::Signal;
+use rustix::process::{Pid, kill_process_group, test_kill_process_group};
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+use tokio::process::{Child, Command};
+
+/// Why a command could not be run or watched.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GroupError {
+    /// It did not start.
+    #[error("could not start `{}`", .program.to_string_lossy())]
+    Start {
+        /// Which program.
+        program: OsString,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// It could not be waited for.
+    #[error("could not wait for process {pid}")]
+    Wait {
+        /// Which process.
+        pid: u32,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A running command and everything it started.
+#[derive(Debug)]
+#[must_use = "a group that is dropped goes on running"]
+pub struct Group {
+    child: Child,
+    pid: u32,
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ending {
+    status: ExitStatus,
+}
+
+impl Ending {
+    /// The exit code as a shell gives it: 128 and the signal's number for a command that was killed.
+    pub fn code(&self) -> i32 {
+        self.status
+            .code()
+            .unwrap_or_else(|| 128 + self.status.signal().unwrap_or_default())
+    }
+}
+
+impl Group {
+    /// Starts `command` (program first). It reads our standard input unless that is a terminal, which a process group
+    /// in the background must not touch.
+    pub fn start(command: &[OsString]) -> Result<Self, GroupError> {
+        let program = command.first().cloned().unwrap_or_default();
+        let terminal = rustix::termios::isatty(io::stdin());
+        let mut started = Command::new(&program);
+        started
+            .args(command.get(1..).unwrap_or_default())
+            .process_group(0);
+        if terminal {
+            started.stdin(Stdio::null());
+        }
+        let failed = |source| GroupError::Start { program, source };
+        let child = started.spawn().map_err(failed)?;
+        let pid = child
+            .id()
+            .expect("a child that was not waited for has a process id");
+        Ok(Self { child, pid })
+    }
+
+    /// The process id of the command, and of its group.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Waits for the command itself to end. Safe to cancel.
+    pub async fn wait(&mut self) -> Result<Ending, GroupError> {
+        let pid = self.pid;
+        let status = self
+            .child
+            .wait()
+            .await
+            .map_err(|source| GroupError::Wait { pid, source })?;
+        Ok(Ending { status })
+    }
+
+    /// Sends a signal to the command and everything it started; one that is already gone is fine.
+    pub fn signal(&self, signal: Signal) {
+        if let Some(pid) = self.group_id() {
+            let _ = kill_process_group(pid, signal);
+        }
+    }
+
+    /// Stops the whole group: asks with SIGTERM, and after `patience` does not ask any more.
+    pub async fn stop(&mut self, patience: Duration) -> Result<Ending, GroupError> {
+        self.signal(Signal::TERM);
+        let asked = tokio::time::timeout(patience, async {
+            let ending = self.wait().await;
+            while self.is_running() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            ending
+        });
+        let ended = asked.await;
+        if let Ok(ending) = ended {
+            return ending;
+        }
+        self.signal(Signal::KILL);
+        self.wait().await
+    }
+
+    fn is_running(&self) -> bool {
+        self.group_id()
+            .is_some_and(|pid| test_kill_process_group(pid).is_ok())
+    }
+
+    fn group_id(&self) -> Option<Pid> {
+        Pid::from_raw(i32::try_from(self.pid).ok()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Group {
+        Group::start(&["sh".into(), "-c".into(), script.into()]).unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_exit_code_is_the_one_a_shell_would_give() {
+        assert_eq!(shell("exit 7").wait().await.unwrap().code(), 7);
+        assert_eq!(shell("kill -9 $$").wait().await.unwrap().code(), 137);
+    }
+
+    #[tokio::test]
+    async fn a_command_that_ignores_the_question_is_killed_with_its_children() {
+        let mut group = shell("trap '' TERM; sleep 60 & sleep 60; sleep 60");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+
+        let ending = group.stop(Duration::from_millis(300)).await.unwrap();
+
+        assert_eq!(ending.code(), 137);
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert!(!group.is_running(), "nothing of the group is left");
+    }
+
+    #[tokio::test]
+    async fn a_program_that_does_not_exist_is_named() {
+        let error = Group::start(&["no-such-program".into()]).unwrap_err();
+
+        assert_eq!(error.to_string(), "could not start `no-such-program`");
+    }
+}

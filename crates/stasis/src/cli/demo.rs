@@ -1,0 +1,69 @@
+//! `stasis demo`
+
+use super::Context;
+use crate::report::Exit;
+use anyhow::Context as _;
+use clap::Args;
+use stasis_engine::open::StoreLocation;
+
+#[derive(Debug, Args)]
+pub(super) struct Demo {
+    /// Leave the store where it is, to look around in
+    #[arg(long)]
+    keep: bool,
+}
+
+impl Demo {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+        let home = std::env::temp_dir().join(format!("stasis-demo-{}", std::process::id()));
+        let engine = context.engine_at(StoreLocation::File(home.clone())).await?;
+        let played = engine.demo().await;
+        if !self.keep {
+            let gone = remove(&home);
+            gone.with_context(|| {
+                format!("could not remove the demo's store `{}`", home.display())
+            })?;
+        }
+        let demo = played?;
+        context.output.result(&demo, words)?;
+        if self.keep {
+            context
+                .output
+                .say(&format!("the store was kept: {}", home.display()));
+        }
+        Ok(if demo.went_as_promised {
+            Exit::Done
+        } else {
+            Exit::Failed
+        })
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the demo's own directory, made a moment ago"
+)]
+fn remove(home: &std::path::Path) -> std::io::Result<()> {
+    std::fs::remove_dir_all(home)
+}
+
+fn words(demo: &stasis_engine::demo::Demo) -> String {
+    let line = |(n, scene): (usize, &stasis_engine::demo::Scene)| {
+        let millis = f64::from(u32::try_from(scene.took_us).unwrap_or(u32::MAX)) / 1000.0;
+        format!(
+            "{:>2}. {}\n    → {} ({millis:.1} ms)\n",
+            n + 1,
+            scene.act,
+            scene.outcome
+        )
+    };
+    let scenes: String = demo.scenes.iter().enumerate().map(line).collect();
+    let active = demo
+        .active_sha256
+        .map_or_else(|| "none".to_owned(), |active| active.prefix());
+    format!(
+        "Two hosts and one browser identity, in a plain directory:\n\n{scenes}\nActive snapshot: {active}. \
+         {} pointer writes, {} events recorded, {} updates lost.",
+        demo.pointer_writes, demo.events, demo.updates_lost
+    )
+}

@@ -1,0 +1,370 @@
+//! `stasis lease …`
+
+use super::Context;
+use super::duration;
+use super::output::{printable, table};
+use crate::report::{Exit, holder_lines};
+use anyhow::{Context as _, bail};
+use clap::{Args, Subcommand};
+use stasis_engine::error::ErrorKind;
+use stasis_engine::hold::{Held, Hold, LeaseLost, Signal};
+use stasis_engine::lease::{Acquire, ForceUnlock, Shown};
+use stasis_engine::model::id::{Label, Lineage};
+use stasis_engine::model::lease::{Fence, Holder, LockState};
+use stasis_engine::open::Engine;
+use stasis_engine::reap::Reaped;
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Lease {
+    /// Become the owner and print the token that `renew` and `release` need
+    ///
+    /// Exits with 4 and prints the holder when somebody else owns it.
+    Acquire {
+        #[command(flatten)]
+        claim: Claim,
+    },
+    /// Prolong a lease
+    ///
+    /// Exits with 5 when the lease is lost: stop working on the profile then.
+    Renew {
+        /// <tenant>/<profile>@<chrome-major>
+        subject: Lineage,
+        /// What `acquire` printed
+        #[arg(long)]
+        token: Fence,
+        /// For how long from now [default: the tenant's policy]
+        #[arg(long, value_parser = duration::positive)]
+        ttl: Option<Duration>,
+    },
+    /// Give a lease back
+    Release {
+        /// <tenant>/<profile>@<chrome-major>
+        subject: Lineage,
+        /// What `acquire` printed
+        #[arg(long)]
+        token: Fence,
+    },
+    /// Show who holds the lock
+    Show {
+        /// <tenant>/<profile>@<chrome-major>
+        subject: Lineage,
+    },
+    /// Throw the holder out, at once
+    ///
+    /// Every writer is fenced before the lock is told, so the holder cannot publish any more.
+    ForceUnlock {
+        /// <tenant>/<profile>@<chrome-major>
+        subject: Lineage,
+        /// Really do it
+        #[arg(long)]
+        confirm: bool,
+        /// Why, for the events log
+        #[arg(long, value_name = "TEXT")]
+        reason: Label,
+        /// Only if the lock still belongs to this lease, as `<epoch>.<op_id>` from `show --json`
+        #[arg(long, value_name = "TOKEN")]
+        seen: Option<Fence>,
+    },
+    /// Free locks whose holders are presumed dead: one, or all
+    Reap {
+        /// <tenant>/<profile>@<chrome-major>
+        subject: Option<Lineage>,
+        /// How long after its expiry [default: each tenant's policy]
+        #[arg(long, value_parser = duration::parse)]
+        grace: Option<Duration>,
+    },
+    /// Run a command for as long as the lease is ours
+    ///
+    /// Renews while CMD runs and releases when it ends; exits with CMD's code. When the lease is lost, CMD's whole
+    /// process group is stopped and the exit code is 105.
+    Hold {
+        #[command(flatten)]
+        claim: Claim,
+        /// How often to renew [default: the tenant's policy]
+        #[arg(long, value_parser = duration::positive)]
+        renew: Option<Duration>,
+        /// The command and its arguments
+        #[arg(last = true, required = true, value_name = "CMD")]
+        command: Vec<OsString>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Claim {
+    /// <tenant>/<profile>@<chrome-major>
+    subject: Lineage,
+    /// What this run is called [default: the time and 8 random digits]
+    #[arg(long, value_name = "ID")]
+    run_id: Option<Label>,
+    /// What this host is called [default: `host` in the configuration file, then the host name]
+    #[arg(long)]
+    host: Option<Label>,
+    /// What the host calls this run
+    #[arg(long, value_name = "ID")]
+    host_run_id: Option<Label>,
+    /// How long the lease lasts without a renewal [default: the tenant's policy]
+    #[arg(long, value_parser = duration::positive)]
+    ttl: Option<Duration>,
+}
+
+impl Lease {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+        let engine = context.engine().await?;
+        match self {
+            Self::Acquire { claim } => acquire(context, &engine, claim).await?,
+            Self::Renew {
+                subject,
+                token,
+                ttl,
+            } => {
+                let renewed = engine.renew(&subject, token, ttl).await?;
+                context.output.warn(&renewed.warnings);
+                context
+                    .output
+                    .result(&renewed, |r| format!("held until {}", r.lock.expires_at))?;
+            }
+            Self::Release { subject, token } => {
+                let released = engine.release(&subject, token).await?;
+                context.output.warn(&released.warnings);
+                context
+                    .output
+                    .result(&released, |_| "released".to_owned())?;
+            }
+            Self::Show { subject } => {
+                let shown = engine.show_lease(&subject).await?;
+                context.output.warn(&shown.warnings);
+                context.output.result(&shown, show)?;
+            }
+            Self::ForceUnlock {
+                subject,
+                confirm,
+                reason,
+                seen,
+            } => {
+                let cmd = ForceUnlock {
+                    lineage: subject,
+                    seen,
+                    reason,
+                    actor: operator(),
+                };
+                force_unlock(context, &engine, cmd, confirm).await?;
+            }
+            Self::Reap { subject, grace } => {
+                let reaped = engine.reap(subject.as_ref(), grace).await?;
+                context.output.warn(&reaped.warnings);
+                context.output.result(&reaped, reap)?;
+                let corrupt = reaped.left_alone.iter().any(|lock| lock.corrupt);
+                let failed = if reaped.left_alone.is_empty() {
+                    Exit::Done
+                } else {
+                    Exit::Failed
+                };
+                return Ok(if corrupt { Exit::Corrupt } else { failed }.into());
+            }
+            Self::Hold {
+                claim,
+                renew,
+                command,
+            } => return hold(context, &engine, claim, renew, command).await,
+        }
+        Ok(Exit::Done.into())
+    }
+}
+
+impl Claim {
+    fn acquire(self, context: &Context, engine: &Engine) -> anyhow::Result<Acquire> {
+        let host = match (self.host, &context.config.host) {
+            (Some(host), _) => host,
+            (None, Some(host)) => host.parse().context("`host` in the configuration file")?,
+            (None, None) => rustix::system::uname()
+                .nodename()
+                .to_string_lossy()
+                .parse()?,
+        };
+        let run_id = match self.run_id {
+            Some(run_id) => run_id,
+            None => engine.new_run_id(),
+        };
+        let host_run_id = self.host_run_id.unwrap_or_else(Label::nobody);
+        let holder = Holder {
+            run_id,
+            host,
+            host_run_id,
+        };
+        Ok(Acquire {
+            lineage: self.subject,
+            holder,
+            ttl: self.ttl,
+        })
+    }
+}
+
+fn operator() -> Label {
+    "operator".parse().expect("a constant that is a label")
+}
+
+async fn acquire(context: &Context, engine: &Engine, claim: Claim) -> anyhow::Result<()> {
+    let acquired = engine.acquire(claim.acquire(context, engine)?).await?;
+    context.output.warn(&acquired.warnings);
+    let base = acquired
+        .base_sha256
+        .map_or_else(|| "no snapshot yet".to_owned(), |base| base.prefix());
+    context.output.say(&format!(
+        "{} is owned by run `{}` for {} s; base: {base}",
+        acquired.subject,
+        acquired.holder.run_id,
+        acquired.ttl_ms / 1000
+    ));
+    context
+        .output
+        .result(&acquired, |acquired| acquired.token.clone())
+}
+
+fn show(shown: &Shown) -> String {
+    let left = shown.expires_in_ms / 1000;
+    let state = match shown.lock.state {
+        LockState::Held if shown.live => format!("held, expires in {left} s"),
+        LockState::Held => format!("expired {} s ago and not yet taken by anybody", -left),
+        LockState::Free => "free".to_owned(),
+        LockState::Forced => "taken by an operator; free for the next one who asks".to_owned(),
+    };
+    let mut lines = format!("{}: {state}\n{}", shown.subject, holder_lines(&shown.lock));
+    let reason = shown.lock.reason.as_str();
+    if !reason.is_empty() {
+        lines += &format!("\n  reason: {}", printable(reason));
+    }
+    lines
+}
+
+async fn force_unlock(
+    context: &Context,
+    engine: &Engine,
+    cmd: ForceUnlock,
+    confirm: bool,
+) -> anyhow::Result<()> {
+    if !confirm {
+        let shown = engine.show_lease(&cmd.lineage).await?;
+        context.output.say(&show(&shown));
+        bail!("nothing was changed: say --confirm to throw this holder out");
+    }
+    let unlocked = engine.force_unlock(cmd).await?;
+    context.output.warn(&unlocked.warnings);
+    context.output.result(&unlocked, |unlocked| {
+        format!(
+            "{}: run `{}` on `{}` was thrown out; every lease below epoch {} is fenced",
+            unlocked.subject, unlocked.evicted.run_id, unlocked.evicted.host, unlocked.epoch
+        )
+    })
+}
+
+fn reap(reaped: &Reaped) -> String {
+    let summary = format!(
+        "{} locks: {} evicted, {} fresh or free, {} left alone",
+        reaped.scanned,
+        reaped.evicted.len(),
+        reaped.fresh,
+        reaped.left_alone.len()
+    );
+    let evicted = reaped.evicted.iter().map(|evicted| {
+        vec![
+            evicted.subject.to_string(),
+            "evicted".to_owned(),
+            format!(
+                "holder_run_id {} on {}",
+                evicted.holder.run_id, evicted.holder.host
+            ),
+        ]
+    });
+    let left = reaped.left_alone.iter().map(|lock| {
+        vec![
+            lock.subject.to_string(),
+            "left alone".to_owned(),
+            lock.reason.clone(),
+        ]
+    });
+    let rows: Vec<Vec<String>> = evicted.chain(left).collect();
+    if rows.is_empty() {
+        summary
+    } else {
+        format!(
+            "{}\n{summary}",
+            table(&["SUBJECT", "OUTCOME", "DETAIL"], rows)
+        )
+    }
+}
+
+async fn hold(
+    context: &Context,
+    engine: &Engine,
+    claim: Claim,
+    renew_every: Option<Duration>,
+    command: Vec<OsString>,
+) -> anyhow::Result<ExitCode> {
+    let acquire = claim.acquire(context, engine)?;
+    let held = engine
+        .hold(Hold {
+            acquire,
+            renew_every,
+            command,
+            signals: signals()?,
+        })
+        .await;
+    let held = match held {
+        Ok(held) => held,
+        Err(error) => {
+            let found = error.kind() != ErrorKind::NotFound;
+            let error = anyhow::Error::from(error);
+            let exit = crate::report::tell(&error, context.output.as_json);
+            // As shells do for a command that cannot be started.
+            return Ok(ExitCode::from(if found { 100 + exit as u8 } else { 127 }));
+        }
+    };
+    context.output.warn(&held.warnings);
+    if context.output.as_json {
+        context.output.result(&held, |_| String::new())?;
+    }
+    Ok(ExitCode::from(hold_exit(context, &held)))
+}
+
+fn hold_exit(context: &Context, held: &Held) -> u8 {
+    if let Some(lost) = &held.lost {
+        let how = match lost {
+            LeaseLost::TakenAway { detail } => format!("it was taken away: {detail}"),
+            LeaseLost::RanOut { detail } => format!("it ran out: {detail}"),
+        };
+        context.output.say(&format!(
+            "error: the lease of `{}` is lost, so the command was stopped\n  because: {how}",
+            held.subject
+        ));
+        return 100 + Exit::LockLost as u8;
+    }
+    if !held.released {
+        context
+            .output
+            .say("warning: the lease was not given back; others wait until it expires");
+    }
+    u8::try_from(held.exit_code).unwrap_or(1)
+}
+
+/// The signals that are passed on to the command instead of ending us.
+fn signals() -> anyhow::Result<mpsc::UnboundedReceiver<Signal>> {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let passed_on = [
+        (SignalKind::interrupt(), Signal::INT),
+        (SignalKind::terminate(), Signal::TERM),
+        (SignalKind::hangup(), Signal::HUP),
+        (SignalKind::quit(), Signal::QUIT),
+    ];
+    for (kind, passed) in passed_on {
+        let (mut incoming, sender) = (signal(kind)?, sender.clone());
+        tokio::spawn(async move {
+            while incoming.recv().await.is_some() && sender.send(passed).is_ok() {}
+        });
+    }
+    Ok(receiver)
+}

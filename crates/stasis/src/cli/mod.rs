@@ -1,0 +1,160 @@
+//! The command line: one file per noun.
+
+mod demo;
+mod doctor;
+mod duration;
+mod events;
+mod lease;
+mod operation;
+mod output;
+mod reference;
+mod store;
+mod tenant;
+
+use crate::config::{self, Config};
+use crate::env::Environment;
+use crate::report::{self, Exit};
+use crate::system::{SystemChance, SystemClock};
+use clap::{Parser, Subcommand, ValueEnum};
+use output::Output;
+use stasis_engine::bridge;
+use stasis_engine::open::{Engine, Open, StoreLocation};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use tracing_subscriber::EnvFilter;
+
+/// Saves, restores, rewinds and forks what an AI agent's computer holds.
+#[derive(Debug, Parser)]
+#[command(name = "stasis", version, max_term_width = 100)]
+struct Cli {
+    /// The store: file:///path, memory: or s3://bucket/prefix?endpoint=URL&region=NAME [default: $STASIS_STORE, then
+    /// `store` in the configuration file, then a directory under $XDG_DATA_HOME]
+    #[arg(long, global = true, value_name = "URL")]
+    store: Option<String>,
+    /// Print results, and errors, as JSON on standard output
+    #[arg(long, global = true)]
+    json: bool,
+    /// Read this configuration file [default: $XDG_CONFIG_HOME/stasis/config.toml]
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// How log events are written on standard error; which ones, $STASIS_LOG says
+    #[arg(long, global = true, value_name = "FORMAT", default_value = "text")]
+    log_format: LogFormat,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LogFormat {
+    /// For people
+    Text,
+    /// One JSON object a line
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Own a profile's lineage: acquire, renew, release, hold, and what operators do
+    #[command(subcommand)]
+    Lease(lease::Lease),
+    /// Look at a store
+    #[command(subcommand)]
+    Store(store::Store),
+    /// Ask what became of an operation whose outcome was unknown
+    #[command(subcommand)]
+    Operation(operation::Operation),
+    /// Settings of a tenant
+    #[command(subcommand)]
+    Tenant(tenant::Tenant),
+    /// List forced, destructive and degraded acts
+    Events(events::Events),
+    /// Show what this machine has, and what each absence costs
+    Doctor,
+    /// See the main job at work on a temporary directory
+    Demo(demo::Demo),
+    /// Print the reference of all commands as Markdown
+    #[command(hide = true)]
+    Reference,
+}
+
+/// Everything a command may use.
+struct Context {
+    environment: Environment,
+    config: Config,
+    store: Option<String>,
+    output: Output,
+}
+
+impl Context {
+    fn location(&self) -> anyhow::Result<StoreLocation> {
+        config::store(self.store.as_deref(), &self.environment, &self.config)
+    }
+
+    async fn engine(&self) -> anyhow::Result<Engine> {
+        self.engine_at(self.location()?).await
+    }
+
+    async fn engine_at(&self, location: StoreLocation) -> anyhow::Result<Engine> {
+        let open = Open {
+            location,
+            aws: self.environment.aws.clone(),
+            places: self.environment.places.clone(),
+        };
+        Ok(Engine::open(open, Arc::new(SystemClock), Arc::new(SystemChance)).await?)
+    }
+}
+
+/// Runs the command that the arguments name.
+pub(crate) fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let as_json = cli.json;
+    match start(cli) {
+        Ok(code) => code,
+        Err(error) => report::tell(&error, as_json).into(),
+    }
+}
+
+fn start(cli: Cli) -> anyhow::Result<ExitCode> {
+    let environment = Environment::read();
+    let config = Config::read(cli.config.as_deref(), &environment)?;
+    let filter = environment
+        .log
+        .clone()
+        .or_else(|| config.log.clone())
+        .unwrap_or_else(|| "warn".to_owned());
+    start_log(cli.log_format, &filter)?;
+    let context = Context {
+        environment,
+        config,
+        store: cli.store,
+        output: Output { as_json: cli.json },
+    };
+    bridge::run(run(cli.command, context))?
+}
+
+async fn run(command: Command, context: Context) -> anyhow::Result<ExitCode> {
+    let exit: Exit = match command {
+        Command::Lease(lease) => return lease.run(&context).await,
+        Command::Store(store) => store.run(&context).await?,
+        Command::Operation(operation) => operation.run(&context).await?,
+        Command::Tenant(tenant) => tenant.run(&context).await?,
+        Command::Events(events) => events.run(&context).await?,
+        Command::Doctor => doctor::run(&context).await?,
+        Command::Demo(demo) => demo.run(&context).await?,
+        Command::Reference => reference::run()?,
+    };
+    Ok(exit.into())
+}
+
+fn start_log(format: LogFormat, filter: &str) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(filter)?;
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => log.with_target(false).init(),
+        LogFormat::Json => log.json().init(),
+    }
+    Ok(())
+}

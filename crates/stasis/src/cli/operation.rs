@@ -1,0 +1,42 @@
+//! `stasis operation …`
+
+use super::Context;
+use crate::report::Exit;
+use clap::Subcommand;
+use stasis_engine::model::id::OpId;
+use stasis_engine::model::operation::Fate;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Operation {
+    /// Find out what became of an operation: applied, not applied, or still unknown
+    ///
+    /// Exits with 0 when it was applied, 1 when it was not, 10 when that is still unknown.
+    Show {
+        /// The id that was printed when the outcome was unknown
+        id: OpId,
+    },
+}
+
+impl Operation {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+        let Self::Show { id } = self;
+        let operation = context.engine().await?.operation(id).await?;
+        context.output.result(&operation, |operation| {
+            let fate = match operation.fate {
+                Fate::Applied => "applied",
+                Fate::NotApplied => "not applied",
+                Fate::StillUnknown => "still unknown",
+            };
+            let record = &operation.record;
+            format!(
+                "{fate}: {:?} of {}, given up at {}",
+                record.kind, record.lineage, record.at
+            )
+        })?;
+        Ok(match operation.fate {
+            Fate::Applied => Exit::Done,
+            Fate::NotApplied => Exit::Failed,
+            Fate::StillUnknown => Exit::Unknown,
+        })
+    }
+}

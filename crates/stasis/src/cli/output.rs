@@ -1,0 +1,78 @@
+//! Standard output is data, standard error is talk.
+
+use comfy_table::{ContentArrangement, Table, presets};
+use serde::Serialize;
+use stasis_engine::warning::Warning;
+use std::io::Write;
+
+/// How results are written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Output {
+    pub(crate) as_json: bool,
+}
+
+impl Output {
+    /// Writes a result: as JSON, or as `words` makes it for people.
+    pub(crate) fn result<T: Serialize>(
+        self,
+        result: &T,
+        words: impl FnOnce(&T) -> String,
+    ) -> anyhow::Result<()> {
+        let text = if self.as_json {
+            serde_json::to_string_pretty(result)?
+        } else {
+            words(result)
+        };
+        let mut stdout = std::io::stdout().lock();
+        if !text.is_empty() {
+            writeln!(stdout, "{text}")?;
+        }
+        Ok(stdout.flush()?)
+    }
+
+    /// Says something to the person who is watching; a program is not interested.
+    pub(crate) fn say(self, text: &str) {
+        if !self.as_json {
+            let _ = writeln!(std::io::stderr(), "{text}");
+        }
+    }
+
+    /// Says what went less well than it should have; in JSON the result has said so already.
+    pub(crate) fn warn(self, warnings: &[Warning]) {
+        for warning in warnings {
+            self.say(&format!("warning: {warning}"));
+        }
+    }
+}
+
+/// A table without lines, for people and for `awk`.
+pub(crate) fn table(head: &[&str], rows: Vec<Vec<String>>) -> String {
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(head.to_vec());
+    for row in rows {
+        table.add_row(row.iter().map(|cell| printable(cell)).collect::<Vec<_>>());
+    }
+    table.column_iter_mut().for_each(|column| {
+        column.set_padding((0, 2));
+    });
+    table.trim_fmt()
+}
+
+/// Text from elsewhere with everything escaped that could move a terminal's cursor.
+pub(crate) fn printable(text: &str) -> String {
+    let escape = |c: char| match c {
+        ' '..='~' => c.to_string(),
+        c if c.is_alphanumeric() => c.to_string(),
+        c => c.escape_default().to_string(),
+    };
+    text.chars().map(escape).collect()
+}
+
+/// The word under which a plain enum is written in JSON.
+pub(crate) fn word(value: &impl Serialize) -> String {
+    let value = serde_json::to_value(value).unwrap_or_default();
+    value.as_str().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,60 @@
+//! `stasis store …`
+
+use super::Context;
+use super::output::{table, word};
+use crate::report::Exit;
+use clap::Subcommand;
+use stasis_engine::probe::{ProbeReport, summary, trustworthy};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Store {
+    /// Find out whether a store honours conditional writes
+    ///
+    /// Exits with 1 when it does not: then it must not be shared by more than one writer.
+    Probe {
+        /// The store [default: --store]
+        url: Option<String>,
+    },
+}
+
+impl Store {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+        let Self::Probe { url } = self;
+        let engine = match url {
+            Some(url) => {
+                context
+                    .engine_at(url.parse().map_err(stasis_engine::error::Error::from)?)
+                    .await?
+            }
+            None => context.engine().await?,
+        };
+        context
+            .output
+            .say(&format!("probing {}", engine.location()));
+        let report = engine.probe().await?;
+        context.output.result(&report, words)?;
+        Ok(if trustworthy(&report) {
+            Exit::Done
+        } else {
+            Exit::Failed
+        })
+    }
+}
+
+fn words(report: &ProbeReport) -> String {
+    let rows = report.checks.iter().map(|check| {
+        let needed = if check.required {
+            "required"
+        } else {
+            "for information"
+        };
+        vec![
+            word(&check.name),
+            word(&check.verdict),
+            needed.to_owned(),
+            check.detail.clone(),
+        ]
+    });
+    let table = table(&["CHECK", "VERDICT", "", "DETAIL"], rows.collect());
+    format!("{table}\n{}", summary(report))
+}

@@ -1,0 +1,82 @@
+//! Every environment variable that Stasis looks at.
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `STASIS_STORE` | the store's URL |
+//! | `STASIS_LOG` | which events are shown, as in `info` or `stasis_store=debug` |
+//! | `XDG_DATA_HOME`, `XDG_CONFIG_HOME`, `XDG_CACHE_HOME`, `XDG_STATE_HOME`, `HOME` | where our files lie |
+//! | `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN` | keys to a bucket |
+//! | `AWS_PROFILE`, `AWS_SHARED_CREDENTIALS_FILE`, `AWS_CONFIG_FILE` | where else keys may be |
+//! | `AWS_REGION`, `AWS_DEFAULT_REGION`, `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL` | where the bucket is |
+//! | `PATH` | where programs are |
+
+use stasis_engine::open::{AwsSettings, Places, Secret};
+use std::env;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// What the environment says.
+#[derive(Debug)]
+pub(crate) struct Environment {
+    pub(crate) store: Option<String>,
+    pub(crate) log: Option<String>,
+    pub(crate) config_file: Option<PathBuf>,
+    pub(crate) data_directory: Option<PathBuf>,
+    pub(crate) places: Places,
+    pub(crate) aws: AwsSettings,
+    pub(crate) search_path: OsString,
+}
+
+impl Environment {
+    /// Looks at all of them, once.
+    pub(crate) fn read() -> Self {
+        let home = directory("HOME");
+        let below = |variable: &str, default: &str| {
+            let base = directory(variable).or_else(|| home.as_ref().map(|home| home.join(default)));
+            base.map(|base| base.join("stasis"))
+        };
+        let nowhere = || env::temp_dir().join("stasis");
+        Self {
+            store: text("STASIS_STORE"),
+            log: text("STASIS_LOG"),
+            config_file: below("XDG_CONFIG_HOME", ".config").map(|base| base.join("config.toml")),
+            data_directory: below("XDG_DATA_HOME", ".local/share"),
+            places: Places {
+                cache: below("XDG_CACHE_HOME", ".cache").unwrap_or_else(nowhere),
+                state: below("XDG_STATE_HOME", ".local/state").unwrap_or_else(nowhere),
+            },
+            aws: aws(home.as_ref()),
+            search_path: env::var_os("PATH").unwrap_or_default(),
+        }
+    }
+}
+
+fn aws(home: Option<&PathBuf>) -> AwsSettings {
+    let file = |variable: &str, default: &str| {
+        env::var_os(variable)
+            .map(PathBuf::from)
+            .or_else(|| home.map(|home| home.join(default)))
+    };
+    AwsSettings {
+        access_key: text("AWS_ACCESS_KEY_ID"),
+        secret_key: text("AWS_SECRET_ACCESS_KEY").map(Secret::new),
+        session_token: text("AWS_SESSION_TOKEN").map(Secret::new),
+        region: text("AWS_REGION").or_else(|| text("AWS_DEFAULT_REGION")),
+        endpoint: text("AWS_ENDPOINT_URL_S3").or_else(|| text("AWS_ENDPOINT_URL")),
+        profile: text("AWS_PROFILE"),
+        credentials_file: file("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials"),
+        config_file: file("AWS_CONFIG_FILE", ".aws/config"),
+    }
+}
+
+/// A variable that is set and not empty.
+fn text(variable: &str) -> Option<String> {
+    env::var(variable).ok().filter(|value| !value.is_empty())
+}
+
+/// A directory variable; relative ones are ignored, as the XDG specification asks.
+fn directory(variable: &str) -> Option<PathBuf> {
+    env::var_os(variable)
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute())
+}

@@ -1,0 +1,198 @@
+//! Every error → words, hint, exit code.
+
+use serde_json::{Map, Value, json};
+use stasis_engine::error::{BucketErrorKind, Error, ErrorKind, LineageError, ReadError};
+use stasis_engine::model::lease::Lock;
+use stasis_engine::model::step::Refusal;
+use std::error::Error as StdError;
+use std::io::Write;
+use std::process::ExitCode;
+
+/// What a command ended with. The numbers are a promise to scripts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Exit {
+    Done = 0,
+    Failed = 1,
+    Usage = 2,
+    NotFound = 3,
+    Held = 4,
+    LockLost = 5,
+    Diverged = 6,
+    Unreachable = 7,
+    Denied = 8,
+    Corrupt = 9,
+    Unknown = 10,
+    Limit = 11,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// The exit code that an error deserves.
+pub(crate) fn exit_code(error: &anyhow::Error) -> Exit {
+    match error.downcast_ref::<Error>().map(Error::kind) {
+        None | Some(ErrorKind::Invalid) => Exit::Usage,
+        Some(ErrorKind::Unknown) => Exit::Unknown,
+        Some(ErrorKind::Conflict) => Exit::Held,
+        Some(ErrorKind::Fenced) => Exit::LockLost,
+        Some(ErrorKind::Diverged) => Exit::Diverged,
+        Some(ErrorKind::NotFound) => Exit::NotFound,
+        Some(ErrorKind::Unreachable) => Exit::Unreachable,
+        Some(ErrorKind::Denied) => Exit::Denied,
+        Some(ErrorKind::Corrupt) => Exit::Corrupt,
+        Some(ErrorKind::Limit) => Exit::Limit,
+        Some(_) => Exit::Failed,
+    }
+}
+
+/// Tells the person, or the program, what went wrong and what to do now.
+pub(crate) fn tell(error: &anyhow::Error, as_json: bool) -> Exit {
+    let exit = exit_code(error);
+    let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
+    let hint = error.downcast_ref::<Error>().and_then(hint);
+    if as_json {
+        let told = json!({ "error": as_value(error, &causes, hint.as_deref(), exit) });
+        let _ = writeln!(std::io::stdout(), "{told:#}");
+    } else {
+        let mut talk = std::io::stderr().lock();
+        let _ = writeln!(talk, "error: {}", causes.join("\n  because: "));
+        if let Some(lock) = holder(error) {
+            let _ = writeln!(talk, "{}", holder_lines(lock));
+        }
+        if let Some(hint) = hint {
+            let _ = writeln!(talk, "hint: {hint}");
+        }
+    }
+    exit
+}
+
+fn as_value(error: &anyhow::Error, causes: &[String], hint: Option<&str>, exit: Exit) -> Value {
+    let mut told = Map::new();
+    let kind = error
+        .downcast_ref::<Error>()
+        .map_or(ErrorKind::Invalid, Error::kind);
+    told.insert("kind".to_owned(), json!(format!("{kind:?}").to_lowercase()));
+    told.insert("exit_code".to_owned(), json!(exit as u8));
+    told.insert("message".to_owned(), json!(causes.first()));
+    told.insert("causes".to_owned(), json!(causes.get(1..)));
+    told.insert("hint".to_owned(), json!(hint));
+    if let Some(lock) = holder(error) {
+        told.insert("holder".to_owned(), json!(lock));
+    }
+    if let Some(Error::Lineage(LineageError::Unknown(record))) = error.downcast_ref() {
+        told.insert("op_id".to_owned(), json!(record.op_id));
+    }
+    Value::Object(told)
+}
+
+/// The lock that stood in the way.
+fn holder(error: &anyhow::Error) -> Option<&Lock> {
+    match error.downcast_ref::<Error>()? {
+        Error::Lineage(LineageError::Refused {
+            refusal: Refusal::Held(lock),
+            ..
+        }) => Some(lock),
+        _ => None,
+    }
+}
+
+/// A lock's holder for people.
+pub(crate) fn holder_lines(lock: &Lock) -> String {
+    let host_run = lock.holder.host_run_id.as_str();
+    let mut lines = format!(
+        "  holder_run_id: {}\n  holder_host: {}\n",
+        lock.holder.run_id, lock.holder.host
+    );
+    if !host_run.is_empty() {
+        lines += &format!("  holder_host_run_id: {host_run}\n");
+    }
+    lines
+        + &format!(
+            "  acquired at: {}\n  renewed at: {} ({} times)\n  expires at: {}\n  epoch: {}",
+            lock.acquired_at, lock.renewed_at, lock.renewal_count, lock.expires_at, lock.epoch
+        )
+}
+
+fn hint(error: &Error) -> Option<String> {
+    let text = match error {
+        Error::Lineage(LineageError::Unknown(record)) => {
+            return Some(format!(
+                "nothing was cleaned up; ask what became of it with `stasis operation show {}`",
+                record.op_id
+            ));
+        }
+        Error::Lineage(LineageError::Refused {
+            lineage, refusal, ..
+        }) => return refusal_hint(refusal, &lineage.to_string()),
+        Error::Lineage(LineageError::Store { source, .. }) | Error::Read(source) => {
+            return read_hint(source);
+        }
+        Error::Bucket(error) => return bucket_hint(error.kind),
+        Error::Location(_) => {
+            "a store is file:///path, memory: or s3://bucket/prefix?endpoint=URL&region=NAME"
+        }
+        Error::NoCredentials { .. } => {
+            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE for a profile in ~/.aws/credentials"
+        }
+        Error::Untrustworthy { .. } => {
+            "use a store that honours conditional writes; `stasis store probe` shows what this one does"
+        }
+        Error::NeverLocked(_) => {
+            "check the spelling: <tenant>/<profile>@<chrome-major>; names are case-sensitive"
+        }
+        Error::NoSuchOperation(_) => {
+            "ask on the host that ran the operation, with the same --store"
+        }
+        _ => {
+            return StdError::source(error)
+                .and_then(|source| source.downcast_ref())
+                .and_then(read_hint);
+        }
+    };
+    Some(text.to_owned())
+}
+
+fn refusal_hint(refusal: &Refusal, lineage: &str) -> Option<String> {
+    Some(match refusal {
+        Refusal::Held(_) => format!(
+            "wait until it is released or expires; if the holder is dead, `stasis lease reap {lineage}` after its \
+             expiry, or `stasis lease force-unlock {lineage} --confirm --reason TEXT`"
+        ),
+        Refusal::LockLost(_) => {
+            "stop working on this profile: somebody else may own it; acquire again to go on"
+                .to_owned()
+        }
+        Refusal::Diverged { .. } => {
+            "the snapshot is kept, unpromoted; choose which one counts with a rollback".to_owned()
+        }
+        Refusal::HolderChanged { .. } => {
+            format!("look again with `stasis lease show {lineage}`, then decide anew")
+        }
+        Refusal::Contended => "try again in a moment".to_owned(),
+        _ => return None,
+    })
+}
+
+fn read_hint(error: &ReadError) -> Option<String> {
+    match error {
+        ReadError::Bucket(error) => bucket_hint(error.kind),
+        _ => Some("nothing was overwritten; look at the document, or restore it from the bucket's versions".to_owned()),
+    }
+}
+
+fn bucket_hint(kind: BucketErrorKind) -> Option<String> {
+    let text = match kind {
+        BucketErrorKind::Absent => "create the bucket first; Stasis never creates one",
+        BucketErrorKind::Unreachable => "check the endpoint and the network; nothing was changed",
+        BucketErrorKind::Denied => {
+            "check the credentials, and that they may read, write, list and delete in the store"
+        }
+        BucketErrorKind::Full => "make room, or use another store; nothing was changed",
+        _ => return None,
+    };
+    Some(text.to_owned())
+}

@@ -1,0 +1,274 @@
+//! The blocking half of a bucket in a directory.
+
+use super::listing::Walk;
+use super::temp::{Temp, Workshop};
+use super::tree::{OWN, PATIENCE, Tree};
+use super::trouble::Trouble;
+use crate::bucket::{Head, Listed, Object};
+use crate::layout::{Key, Prefix};
+use bytes::Bytes;
+use rustix::fs::AtFlags;
+use rustix::io::Errno;
+use sha2::{Digest, Sha256};
+use stasis_model::document::Version;
+use std::fmt::Write as _;
+use std::fs::{DirBuilder, File};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::ops::Range;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use tokio::sync::mpsc;
+
+/// What must be true of an object for a write to be applied.
+pub(super) enum Condition {
+    None,
+    Missing,
+    Is(Version),
+}
+
+/// What became of a write.
+pub(super) enum Outcome {
+    Applied(Version),
+    Refused,
+    /// Renamed, but perhaps not durable.
+    Doubtful(Trouble),
+}
+
+impl Outcome {
+    /// For writes without a condition: there is nothing to be refused, and doubt is failure.
+    pub(super) fn or_fail(self) -> Result<(), Trouble> {
+        match self {
+            Self::Applied(_) | Self::Refused => Ok(()),
+            Self::Doubtful(trouble) => Err(trouble),
+        }
+    }
+}
+
+/// A store in a directory.
+pub(super) struct Disk {
+    tree: Tree,
+    workshop: Workshop,
+}
+
+impl Disk {
+    pub(super) fn open(root: PathBuf) -> Result<Self, Trouble> {
+        make_root(&root)?;
+        let tree = Tree::open(root)?;
+        let own = |name| tree.try_make([OWN, name])?.ok_or(Trouble::RootGone);
+        let workshop = Workshop {
+            locks: own("locks")?,
+            tmp: own("tmp")?,
+        };
+        workshop.tells_case()?;
+        workshop.sweep()?;
+        Ok(Self { tree, workshop })
+    }
+
+    pub(super) fn open_existing(root: PathBuf) -> Result<Self, Trouble> {
+        let tree = Tree::open(root)?;
+        let own = |name: &'static str| {
+            let missing = || Trouble::NoStore(format!("{OWN}/{name}"));
+            tree.directory([OWN, name])?.ok_or_else(missing)
+        };
+        let workshop = Workshop {
+            locks: own("locks")?,
+            tmp: own("tmp")?,
+        };
+        match workshop.tells_case().and_then(|()| workshop.sweep()) {
+            Err(trouble) if !trouble.is_denied() => Err(trouble),
+            _ => Ok(Self { tree, workshop }),
+        }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.tree.path()
+    }
+
+    pub(super) fn read(&self, key: &Key, limit: u64) -> Result<Option<Object>, Trouble> {
+        let Some(file) = self.tree.object(key)? else {
+            return Ok(None);
+        };
+        let size = file.metadata()?.len();
+        if size > limit {
+            return Err(Trouble::TooLarge(size));
+        }
+        let mut body = Vec::new();
+        file.take(limit.saturating_add(1)).read_to_end(&mut body)?;
+        if body.len() as u64 > limit {
+            return Err(Trouble::TooLarge(body.len() as u64));
+        }
+        let version = version(Sha256::new().chain_update(&body));
+        let body = body.into();
+        Ok(Some(Object { body, version }))
+    }
+
+    pub(super) fn read_range(
+        &self,
+        key: &Key,
+        range: Range<u64>,
+    ) -> Result<Option<Bytes>, Trouble> {
+        let Some(mut file) = self.tree.object(key)? else {
+            return Ok(None);
+        };
+        let end = range.end.min(file.metadata()?.len());
+        let mut body = Vec::new();
+        if range.start < end {
+            file.seek(SeekFrom::Start(range.start))?;
+            file.take(end - range.start).read_to_end(&mut body)?;
+        }
+        Ok(Some(body.into()))
+    }
+
+    pub(super) fn head(&self, key: &Key) -> Result<Option<Head>, Trouble> {
+        let Some(mut file) = self.tree.object(key)? else {
+            return Ok(None);
+        };
+        let (size, version) = measured(&mut file)?;
+        Ok(Some(Head { size, version }))
+    }
+
+    pub(super) fn write(
+        &self,
+        key: &Key,
+        condition: &Condition,
+        body: &[u8],
+    ) -> Result<Outcome, Trouble> {
+        // Cheaper than writing a file for nothing; what counts is asked again under the lock.
+        if !self.holds(key, condition)? {
+            return Ok(Outcome::Refused);
+        }
+        let mut temp = self.workshop.temp()?;
+        temp.file.write_all(body)?;
+        let version = version(Sha256::new().chain_update(body));
+        self.publish(key, condition, temp, version)
+    }
+
+    /// Writes what arrives until `None`; when the sender goes away before, nothing is stored.
+    pub(super) fn write_arriving(
+        &self,
+        key: &Key,
+        mut arriving: mpsc::Receiver<Option<Bytes>>,
+    ) -> Result<u64, Trouble> {
+        let mut temp = self.workshop.temp()?;
+        let (mut size, mut digest) = (0, Sha256::new());
+        loop {
+            match arriving.blocking_recv() {
+                None => return Err(Trouble::Abandoned),
+                Some(None) => break,
+                Some(Some(piece)) => {
+                    temp.file.write_all(&piece)?;
+                    digest.update(&piece);
+                    size += piece.len() as u64;
+                }
+            }
+        }
+        self.publish(key, &Condition::None, temp, version(digest))?
+            .or_fail()?;
+        Ok(size)
+    }
+
+    fn publish(
+        &self,
+        key: &Key,
+        condition: &Condition,
+        mut temp: Temp<'_>,
+        version: Version,
+    ) -> Result<Outcome, Trouble> {
+        temp.file.sync_all()?;
+        let _lock = self.workshop.lock(&lock_name(key))?;
+        if !self.holds(key, condition)? {
+            return Ok(Outcome::Refused);
+        }
+        for _ in 0..PATIENCE {
+            let parent = self.tree.make_parent(key)?;
+            match temp.rename_to(&parent, key.file_name()) {
+                Ok(()) => {
+                    return Ok(match rustix::fs::fsync(&parent) {
+                        Ok(()) => Outcome::Applied(version),
+                        Err(errno) => Outcome::Doubtful(errno.into()),
+                    });
+                }
+                // Another key's delete found the directory empty and removed it.
+                Err(Errno::NOENT) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Err(Errno::NOENT.into())
+    }
+
+    fn holds(&self, key: &Key, condition: &Condition) -> Result<bool, Trouble> {
+        let expected = match condition {
+            Condition::None => return Ok(true),
+            Condition::Missing => return Ok(self.tree.object(key)?.is_none()),
+            Condition::Is(expected) => expected,
+        };
+        match self.tree.object(key)? {
+            Some(mut file) => Ok(measured(&mut file)?.1 == *expected),
+            None => Ok(false),
+        }
+    }
+
+    pub(super) fn delete(&self, key: &Key) -> Result<(), Trouble> {
+        let _lock = self.workshop.lock(&lock_name(key))?;
+        let Some(parent) = self.tree.parent(key)? else {
+            return Ok(());
+        };
+        match rustix::fs::unlinkat(&parent, key.file_name(), AtFlags::empty()) {
+            Ok(()) => rustix::fs::fsync(&parent)?,
+            Err(Errno::NOENT | Errno::ISDIR) => return self.tree.still_there(),
+            Err(errno) => return Err(errno.into()),
+        }
+        self.tree.prune(key)
+    }
+
+    pub(super) fn list(
+        &self,
+        prefix: &Prefix,
+        after: Option<&Key>,
+        limit: usize,
+    ) -> Result<Vec<Listed>, Trouble> {
+        Walk::new(after, limit).beneath(&self.tree, prefix)
+    }
+}
+
+/// Makes the root and what leads to it, durably, for nobody but us.
+fn make_root(root: &Path) -> Result<(), Trouble> {
+    if root.is_dir() {
+        return Ok(());
+    }
+    DirBuilder::new().recursive(true).mode(0o700).create(root)?;
+    for made in root.ancestors().skip(1) {
+        if File::open(made).and_then(|above| above.sync_all()).is_err() {
+            break; // Above what we may read there is nothing that we made.
+        }
+    }
+    Ok(())
+}
+
+fn lock_name(key: &Key) -> String {
+    let digest = Sha256::digest(key.as_str());
+    format!("{:02x}", digest[0])
+}
+
+/// Size and version of an open object.
+fn measured(file: &mut File) -> Result<(u64, Version), Trouble> {
+    let (mut size, mut digest) = (0, Sha256::new());
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok((size, version(digest))),
+            read => {
+                digest.update(&buffer[..read]);
+                size += read as u64;
+            }
+        }
+    }
+}
+
+fn version(digest: Sha256) -> Version {
+    let mut text = String::with_capacity(64);
+    for byte in digest.finalize() {
+        write!(text, "{byte:02x}").expect("a string can be written to");
+    }
+    Version::new(text)
+}

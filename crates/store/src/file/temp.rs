@@ -1,0 +1,142 @@
+//! Temporary files and locks: what lies beneath `.stasis/`.
+//!
+//! *Always true:* a temporary file whose writer lives is locked by it, and is not removed by anyone else. It is made
+//! and locked under a shared hold on the lock `sweep`, which the sweep takes alone: so the sweep never sees one that
+//! is made but not locked yet.
+
+use super::tree::is_there;
+use super::trouble::Trouble;
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::sleep;
+use std::time::Duration;
+
+/// How long a write waits for a lock before it gives up, not applied.
+const LOCK_PATIENCE: Duration = Duration::from_secs(30);
+const LONGEST_PAUSE: Duration = Duration::from_millis(5);
+const SWEEP: &str = "sweep";
+
+static COUNTER: AtomicU64 = AtomicU64::new(0);
+
+/// The directories for what is not an object.
+pub(super) struct Workshop {
+    pub(super) locks: OwnedFd,
+    pub(super) tmp: OwnedFd,
+}
+
+/// A lock that is held until it is dropped, or until its process ends.
+pub(super) struct Lock {
+    _file: OwnedFd,
+}
+
+impl Workshop {
+    /// Waits for a lock that nobody else holds.
+    pub(super) fn lock(&self, name: &str) -> Result<Lock, Trouble> {
+        self.waited(name, FlockOperation::NonBlockingLockExclusive)
+    }
+
+    fn waited(&self, name: &str, how: FlockOperation) -> Result<Lock, Trouble> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.locks, name, flags, Mode::RUSR | Mode::WUSR)?;
+        let (mut pause, mut waited) = (Duration::from_micros(100), Duration::ZERO);
+        loop {
+            match rustix::fs::flock(&file, how) {
+                Ok(()) => return Ok(Lock { _file: file }),
+                Err(Errno::WOULDBLOCK | Errno::INTR) if waited < LOCK_PATIENCE => {}
+                Err(Errno::WOULDBLOCK) => return Err(Trouble::LockHeld(name.to_owned())),
+                Err(errno) => return Err(errno.into()),
+            }
+            sleep(pause);
+            waited += pause;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Makes an empty temporary file that only we write.
+    pub(super) fn temp(&self) -> Result<Temp<'_>, Trouble> {
+        let _not_swept = self.waited(SWEEP, FlockOperation::NonBlockingLockShared)?;
+        let flags =
+            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        loop {
+            // Processes in different containers can have the same number; then the other's name is skipped.
+            let count = COUNTER.fetch_add(1, Ordering::Relaxed);
+            let name = format!("{}-{count}.tmp", std::process::id());
+            match rustix::fs::openat(&self.tmp, &name, flags, Mode::RUSR | Mode::WUSR) {
+                Ok(file) => {
+                    let temp = Temp {
+                        workshop: self,
+                        file: File::from(file),
+                        name,
+                        moved: false,
+                    };
+                    rustix::fs::flock(&temp.file, FlockOperation::NonBlockingLockExclusive)?;
+                    return Ok(temp);
+                }
+                Err(Errno::EXIST) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// Removes the temporary files whose writers are dead. Does nothing while someone is making one.
+    pub(super) fn sweep(&self) -> Result<(), Trouble> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let alone = rustix::fs::openat(&self.locks, SWEEP, flags, Mode::RUSR | Mode::WUSR)?;
+        if rustix::fs::flock(&alone, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return Ok(());
+        }
+        for entry in rustix::fs::Dir::read_from(&self.tmp)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if !name.to_bytes().ends_with(b".tmp") {
+                continue;
+            }
+            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+            let Ok(file) = rustix::fs::openat(&self.tmp, name, flags, Mode::empty()) else {
+                continue;
+            };
+            if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                rustix::fs::unlinkat(&self.tmp, name, AtFlags::empty())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails on a filesystem where two of our keys could be one file.
+    pub(super) fn tells_case(&self) -> Result<(), Trouble> {
+        let temp = self.temp()?;
+        if is_there(&self.tmp, &temp.name.to_ascii_uppercase())? {
+            return Err(Trouble::CaseInsensitive);
+        }
+        Ok(())
+    }
+}
+
+/// A file that is being written. Removed when dropped, unless it was moved into place.
+pub(super) struct Temp<'a> {
+    workshop: &'a Workshop,
+    pub(super) file: File,
+    name: String,
+    moved: bool,
+}
+
+impl Temp<'_> {
+    /// Renames the file over whatever has this name.
+    pub(super) fn rename_to(&mut self, directory: &OwnedFd, name: &str) -> Result<(), Errno> {
+        rustix::fs::renameat(&self.workshop.tmp, &self.name, directory, name)?;
+        self.moved = true;
+        Ok(())
+    }
+}
+
+impl Drop for Temp<'_> {
+    fn drop(&mut self) {
+        if !self.moved {
+            // What cannot be removed now is removed by a later sweep.
+            let _ = rustix::fs::unlinkat(&self.workshop.tmp, &self.name, AtFlags::empty());
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! Where a store is: `file:///path`, `memory:` or `s3://bucket/prefix?…`.
+//!
+//! *Always true:* a location holds no secret, and its `Display` is the canonical URL that parses back to the same
+//! location. What is not understood is refused, never ignored: a misspelt option must not move a store elsewhere.
+
+mod endpoint;
+mod percent;
+
+pub use endpoint::Endpoint;
+
+use percent::{decoded, decoded_bytes, encoded};
+use std::ffi::OsString;
+use std::fmt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
+use std::str::FromStr;
+
+/// Where a store is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum StoreLocation {
+    /// A directory on this machine; the path is absolute and has no `..`.
+    File(PathBuf),
+    /// This process's memory.
+    Memory,
+    /// A bucket behind an S3-compatible endpoint.
+    S3(S3Location),
+}
+
+/// Where a bucket is, and how it wants to be asked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct S3Location {
+    /// The bucket's name.
+    pub bucket: String,
+    /// What all keys begin with: empty, or without a slash at either end.
+    pub prefix: String,
+    /// Where the store listens; AWS itself when absent.
+    pub endpoint: Option<Endpoint>,
+    /// Which region requests are signed for; `us-east-1` when absent.
+    pub region: Option<String>,
+    /// Where the bucket's name goes; the path when absent and an endpoint is given, else the host.
+    pub style: Option<AddressStyle>,
+    /// Where the keys come from.
+    pub credentials: CredentialSource,
+}
+
+/// Where the bucket's name goes in a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AddressStyle {
+    /// `https://endpoint/bucket/key`.
+    Path,
+    /// `https://bucket.endpoint/key`.
+    Virtual,
+}
+
+/// Where the keys to a bucket come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum CredentialSource {
+    /// The caller finds them: in the environment or in a profile file.
+    #[default]
+    Static,
+    /// The cloud's metadata service gives them out. Asked only when the location says so.
+    Instance,
+    /// None: requests are not signed.
+    Anonymous,
+}
+
+/// Why a text is not the location of a store.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadLocation {
+    /// A path, not a URL.
+    #[error("`{found}` is a path; write it as a URL: file://{found}")]
+    PlainPath {
+        /// The path, escaped and shortened.
+        found: String,
+    },
+    /// A scheme nobody here speaks.
+    #[error(
+        "`{found}` is no store; allowed are file:///absolute/path, memory: and s3://bucket/prefix"
+    )]
+    Scheme {
+        /// What stands before the colon, escaped and shortened.
+        found: String,
+    },
+    /// A file URL with a host, a relative path, or no path.
+    #[error(
+        "a file URL is file:///absolute/path, with no host, no `..`, and `%3F`, `%23` for `?`, `#`"
+    )]
+    FilePath,
+    /// A percent sign without two hexadecimal digits, or bytes that are no text.
+    #[error(
+        "the {what} has a percent sign that is not followed by two hexadecimal digits of a valid character"
+    )]
+    Percent {
+        /// Which part.
+        what: &'static str,
+    },
+    /// Keys do not belong into a URL: URLs are shown and logged.
+    #[error(
+        "the {what} contains a user or password; keys are taken from the environment or a profile, never from a URL"
+    )]
+    UserInfo {
+        /// Which part.
+        what: &'static str,
+    },
+    /// Not the name of a bucket.
+    #[error(
+        "`{found}` is no bucket name; allowed are 1 to 63 of A-Z a-z 0-9 . _ - and a letter or digit first"
+    )]
+    Bucket {
+        /// The name, escaped and shortened.
+        found: String,
+    },
+    /// Not a prefix of keys.
+    #[error("the prefix `{found}` has an empty, `.` or `..` part or a control character")]
+    Prefix {
+        /// The prefix, escaped and shortened.
+        found: String,
+    },
+    /// An option we do not know.
+    #[error(
+        "`{found}` is no option of a store; allowed are endpoint, region, style and credentials"
+    )]
+    Option {
+        /// The option, escaped and shortened.
+        found: String,
+    },
+    /// The same option twice.
+    #[error("the option {what} is given twice")]
+    Twice {
+        /// Which option.
+        what: &'static str,
+    },
+    /// An option with a value it cannot have.
+    #[error("the option {what} cannot be `{found}`; allowed is {allowed}")]
+    Value {
+        /// Which option.
+        what: &'static str,
+        /// The value, escaped and shortened.
+        found: String,
+        /// What it can be.
+        allowed: &'static str,
+    },
+    /// Plain http to another machine.
+    #[error(
+        "the endpoint `{found}` is not on this machine and not https: others could read and change what is stored"
+    )]
+    Insecure {
+        /// The endpoint's host, escaped and shortened.
+        found: String,
+    },
+}
+
+fn shown(text: &str) -> String {
+    text.chars().take(80).flat_map(char::escape_debug).collect()
+}
+
+impl FromStr for StoreLocation {
+    type Err = BadLocation;
+
+    fn from_str(text: &str) -> Result<Self, BadLocation> {
+        if text.starts_with(['/', '.', '~']) {
+            return Err(BadLocation::PlainPath { found: shown(text) });
+        }
+        if text == "memory:" {
+            return Ok(Self::Memory);
+        }
+        if let Some(rest) = text.strip_prefix("file://") {
+            return file_path(rest).map(Self::File);
+        }
+        if let Some(rest) = text.strip_prefix("s3://") {
+            return rest.parse().map(Self::S3);
+        }
+        let scheme = text.split("://").next().unwrap_or_default();
+        // What stands before an `@` may be a password.
+        let found = shown(scheme.rsplit('@').next().unwrap_or_default());
+        Err(BadLocation::Scheme { found })
+    }
+}
+
+fn file_path(text: &str) -> Result<PathBuf, BadLocation> {
+    if !text.starts_with('/') || text.contains(['?', '#']) {
+        return Err(BadLocation::FilePath);
+    }
+    let bytes = decoded_bytes("path", text)?;
+    let path = PathBuf::from(OsString::from_vec(bytes));
+    let plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
+    let named = path.components().count() > 1 && path.components().all(plain);
+    if !named || path.as_os_str().as_bytes().contains(&0) {
+        return Err(BadLocation::FilePath);
+    }
+    Ok(path.components().collect())
+}
+
+impl FromStr for S3Location {
+    type Err = BadLocation;
+
+    /// Parses what follows `s3://`.
+    fn from_str(text: &str) -> Result<Self, BadLocation> {
+        let (place, query) = text.split_once('?').unwrap_or((text, ""));
+        let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
+        if bucket.contains('@') {
+            return Err(BadLocation::UserInfo { what: "store URL" });
+        }
+        let mut location = Self {
+            bucket: bucket_name(bucket)?,
+            prefix: key_prefix(prefix)?,
+            endpoint: None,
+            region: None,
+            style: None,
+            credentials: CredentialSource::default(),
+        };
+        let mut seen = Vec::new();
+        for option in query.split('&').filter(|option| !option.is_empty()) {
+            let (name, value) = option.split_once('=').unwrap_or((option, ""));
+            let what = location.set(name, value)?;
+            if seen.contains(&what) {
+                return Err(BadLocation::Twice { what });
+            }
+            seen.push(what);
+        }
+        Ok(location)
+    }
+}
+
+impl S3Location {
+    /// Takes one option and returns its name.
+    fn set(&mut self, name: &str, value: &str) -> Result<&'static str, BadLocation> {
+        let bad = |what, allowed| BadLocation::Value {
+            what,
+            found: shown(value),
+            allowed,
+        };
+        match name {
+            "endpoint" => {
+                self.endpoint = Some(decoded("endpoint", value)?.parse()?);
+                Ok("endpoint")
+            }
+            "region" => {
+                let region = decoded("region", value)?;
+                let sound = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+                if region.is_empty() || region.len() > 64 || !region.chars().all(sound) {
+                    return Err(bad("region", "a name such as eu-central-1"));
+                }
+                self.region = Some(region);
+                Ok("region")
+            }
+            "style" => {
+                self.style = Some(match value {
+                    "path" => AddressStyle::Path,
+                    "virtual" => AddressStyle::Virtual,
+                    _ => return Err(bad("style", "path or virtual")),
+                });
+                Ok("style")
+            }
+            "credentials" => {
+                self.credentials = match value {
+                    "static" => CredentialSource::Static,
+                    "instance" => CredentialSource::Instance,
+                    "anonymous" => CredentialSource::Anonymous,
+                    _ => return Err(bad("credentials", "static, instance or anonymous")),
+                };
+                Ok("credentials")
+            }
+            _ => Err(BadLocation::Option { found: shown(name) }),
+        }
+    }
+
+    /// Where the bucket's name goes, after the defaults.
+    pub fn address_style(&self) -> AddressStyle {
+        let usual = match self.endpoint {
+            Some(_) => AddressStyle::Path,
+            None => AddressStyle::Virtual,
+        };
+        self.style.unwrap_or(usual)
+    }
+}
+
+fn bucket_name(text: &str) -> Result<String, BadLocation> {
+    let sound = |(i, c): (usize, char)| c.is_ascii_alphanumeric() || i > 0 && "._-".contains(c);
+    let length = (1..=63).contains(&text.len());
+    if !length || !text.chars().enumerate().all(sound) || text.contains("..") {
+        return Err(BadLocation::Bucket { found: shown(text) });
+    }
+    Ok(text.to_owned())
+}
+
+fn key_prefix(text: &str) -> Result<String, BadLocation> {
+    let text = decoded("prefix", text)?;
+    let prefix = text.strip_suffix('/').unwrap_or(&text);
+    let sound =
+        |part: &str| !matches!(part, "" | "." | "..") && !part.contains(|c: char| c.is_control());
+    if !prefix.is_empty() && !prefix.split('/').all(sound) {
+        return Err(BadLocation::Prefix {
+            found: shown(prefix),
+        });
+    }
+    Ok(prefix.to_owned())
+}
+
+impl fmt::Display for StoreLocation {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(out, "file://{}", file_url_path(path)),
+            Self::Memory => out.write_str("memory:"),
+            Self::S3(location) => location.fmt(out),
+        }
+    }
+}
+
+fn file_url_path(path: &Path) -> String {
+    encoded(path.as_os_str().as_bytes())
+}
+
+impl fmt::Display for S3Location {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "s3://{}", self.bucket)?;
+        if !self.prefix.is_empty() {
+            write!(out, "/{}", encoded(self.prefix.as_bytes()))?;
+        }
+        let style = self.style.map(|style| match style {
+            AddressStyle::Path => "path".to_owned(),
+            AddressStyle::Virtual => "virtual".to_owned(),
+        });
+        let credentials = match self.credentials {
+            CredentialSource::Static => None,
+            CredentialSource::Instance => Some("instance".to_owned()),
+            CredentialSource::Anonymous => Some("anonymous".to_owned()),
+        };
+        let endpoint = self.endpoint.as_ref().map(Endpoint::to_string);
+        let options = [
+            ("endpoint", endpoint.map(|e| encoded(e.as_bytes()))),
+            ("region", self.region.clone()),
+            ("style", style),
+            ("credentials", credentials),
+        ];
+        let mut mark = '?';
+        for (name, value) in options {
+            if let Some(value) = value {
+                write!(out, "{mark}{name}={value}")?;
+                mark = '&';
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

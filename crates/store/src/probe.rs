@@ -1,0 +1,238 @@
+//! Asks a store whether it keeps its word.
+//!
+//! Some stores accept conditional writes and ignore the condition; two writers then both believe that they won. No
+//! header tells, so the probe tries: in a scratch space of its own, which it removes afterwards, it does what writers
+//! do and looks at what became of it. A check that could not be finished counts as not honoured.
+
+mod checks;
+
+use crate::bucket::Bucket;
+use crate::layout::Prefix;
+use checks::Scratch;
+use futures_util::future::join_all;
+use serde::{Deserialize, Serialize};
+use stasis_model::chance::Chance;
+use stasis_model::document::Document;
+use stasis_model::time::Timestamp;
+use std::error::Error;
+use std::fmt::Write;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// How long a probe may take; a healthy store answers within a few seconds.
+const DEADLINE: Duration = Duration::from_mins(1);
+const CLEANING: Duration = Duration::from_secs(15);
+
+/// What a probe found.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ProbeReport {
+    /// Always 1.
+    pub version: u64,
+    /// When the probe began.
+    pub checked_at_ms: Timestamp,
+    /// What the store may be used for.
+    pub verdict: ProbeVerdict,
+    /// Every check, in the order in which they were made.
+    pub checks: Vec<Check>,
+}
+
+impl Document for ProbeReport {
+    const NAME: &'static str = "probe.json";
+}
+
+/// What a store may be used for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProbeVerdict {
+    /// Any number of writers are safe.
+    MultiWriter,
+    /// Two writers could both believe that they won, or what was written could be missed.
+    Refused,
+}
+
+/// One thing that was asked of a store.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Check {
+    /// What was asked.
+    pub name: CheckName,
+    /// Whether a store that does not do this is refused.
+    pub required: bool,
+    /// What came of it.
+    pub verdict: CheckVerdict,
+    /// The same in words, with what was seen.
+    pub detail: String,
+}
+
+/// What is asked of a store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CheckName {
+    /// A second create of the same object is lost.
+    CreateTwice,
+    /// Of several creates at once one wins.
+    RacingCreates,
+    /// A swap that names an older version is lost.
+    StaleSwap,
+    /// A swap of a missing object is lost and creates nothing.
+    SwapOfMissing,
+    /// A read sees the write before it.
+    ReadAfterWrite,
+    /// A listing sees the writes and deletes before it.
+    ListAfterWrite,
+    /// Parts of objects can be read.
+    Ranges,
+    /// Writers that add up by read and swap lose nothing.
+    ConcurrentIncrements,
+    /// Listings are in byte order.
+    ListOrder,
+    /// The store's clock and ours agree within 30 seconds.
+    Clock,
+}
+
+impl CheckName {
+    const ALL: [Self; 10] = [
+        Self::CreateTwice,
+        Self::StaleSwap,
+        Self::SwapOfMissing,
+        Self::ReadAfterWrite,
+        Self::ListAfterWrite,
+        Self::Ranges,
+        Self::RacingCreates,
+        Self::ConcurrentIncrements,
+        Self::ListOrder,
+        Self::Clock,
+    ];
+
+    fn is_required(self) -> bool {
+        !matches!(self, Self::ListOrder | Self::Clock)
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Self::CreateTwice => "a second create is refused",
+            Self::RacingCreates => "one of racing creates wins",
+            Self::StaleSwap => "a stale swap is refused",
+            Self::SwapOfMissing => "a swap of a missing object is refused",
+            Self::ReadAfterWrite => "a read sees the write before it",
+            Self::ListAfterWrite => "a listing sees the writes before it",
+            Self::Ranges => "parts of objects can be read",
+            Self::ConcurrentIncrements => "concurrent increments lose nothing",
+            Self::ListOrder => "listings are in byte order",
+            Self::Clock => "the clocks agree",
+        }
+    }
+}
+
+/// What came of a check.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CheckVerdict {
+    /// The store does it.
+    Honoured,
+    /// The store accepts the request and does something else.
+    Ignored,
+    /// The store answered with an error, or with nonsense.
+    Failed,
+    /// Not asked, or not finished in time.
+    Unknown,
+}
+
+/// Asks a store whether it keeps its word. Never fails: a store that cannot be asked is a refused one.
+pub async fn probe(bucket: &dyn Bucket, chance: &dyn Chance, now: Timestamp) -> ProbeReport {
+    let id = chance.op_id();
+    let scratch = Scratch { bucket, chance, id };
+    let mut checks = Vec::new();
+    let in_time = timeout(DEADLINE, ask_everything(&scratch, &mut checks)).await;
+    if timeout(CLEANING, clean(bucket, &Prefix::probe_scratch(id))).await != Ok(true) {
+        tracing::warn!(probe = %id, "the probe's scratch objects could not all be removed");
+    }
+    let reason = match in_time {
+        Ok(()) => "not asked, because an earlier check could not be finished".to_owned(),
+        Err(_) => format!("not finished within {} seconds", DEADLINE.as_secs()),
+    };
+    for name in CheckName::ALL.into_iter().skip(checks.len()) {
+        checks.push(Check {
+            name,
+            required: name.is_required(),
+            verdict: CheckVerdict::Unknown,
+            detail: reason.clone(),
+        });
+    }
+    let broken = |check: &Check| check.required && check.verdict != CheckVerdict::Honoured;
+    ProbeReport {
+        version: ProbeReport::VERSION,
+        checked_at_ms: now,
+        verdict: if checks.iter().any(broken) {
+            ProbeVerdict::Refused
+        } else {
+            ProbeVerdict::MultiWriter
+        },
+        checks,
+    }
+}
+
+/// Makes the checks one after another, and stops at the first that the store answers with an error.
+async fn ask_everything(scratch: &Scratch<'_>, checks: &mut Vec<Check>) {
+    for name in CheckName::ALL {
+        let (verdict, detail) = match scratch.ask(name).await {
+            Ok(finding) => finding,
+            Err(error) => (CheckVerdict::Failed, with_causes(&error)),
+        };
+        checks.push(Check {
+            name,
+            required: name.is_required(),
+            verdict,
+            detail,
+        });
+        if verdict == CheckVerdict::Failed && name.is_required() {
+            return;
+        }
+    }
+}
+
+fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        write!(text, ": {error}").expect("a string can be written to");
+        cause = error.source();
+    }
+    text
+}
+
+/// Removes what a probe wrote; whether all of it went.
+async fn clean(bucket: &dyn Bucket, prefix: &Prefix) -> bool {
+    let Ok(rows) = bucket.list(prefix, None, usize::MAX).await else {
+        return false;
+    };
+    let removals = rows.iter().map(|row| bucket.delete(&row.key));
+    join_all(removals).await.iter().all(Result::is_ok)
+}
+
+/// The report in one sentence.
+pub fn summary(report: &ProbeReport) -> String {
+    let required = report.checks.iter().filter(|check| check.required);
+    let broken: Vec<String> = required
+        .clone()
+        .filter(|check| check.verdict != CheckVerdict::Honoured)
+        .map(|check| {
+            let verdict = match check.verdict {
+                CheckVerdict::Honoured => "honoured",
+                CheckVerdict::Ignored => "ignored",
+                CheckVerdict::Failed => "failed",
+                CheckVerdict::Unknown => "unknown",
+            };
+            format!("{} ({verdict})", check.name.words())
+        })
+        .collect();
+    match report.verdict {
+        ProbeVerdict::MultiWriter => format!(
+            "the store keeps its word in all {} required checks and may have several writers",
+            required.count()
+        ),
+        ProbeVerdict::Refused => format!(
+            "the store is refused for several writers; it must do, and does not: {}",
+            broken.join(", ")
+        ),
+    }
+}

@@ -1,0 +1,336 @@
+//! The checks of a probe. Each returns what it found, or the error with which the store answered.
+
+use super::{CheckName, CheckVerdict};
+use crate::bucket::{Bucket, BucketError, Swap};
+use crate::layout::{self, Key, Prefix};
+use bytes::Bytes;
+use futures_util::future::join_all;
+use stasis_model::chance::Chance;
+use stasis_model::document::Version;
+use stasis_model::id::OpId;
+use std::time::Duration;
+
+const SMALL: u64 = 64 * 1024;
+const RACERS: usize = 8;
+const WRITERS: usize = 8;
+const INCREMENTS: u64 = 25;
+const CLOCK_TOLERANCE_MS: u64 = 30_000;
+
+type Finding = (CheckVerdict, String);
+
+fn honoured(detail: impl Into<String>) -> Finding {
+    (CheckVerdict::Honoured, detail.into())
+}
+
+fn ignored(detail: impl Into<String>) -> Finding {
+    (CheckVerdict::Ignored, detail.into())
+}
+
+fn failed(detail: impl Into<String>) -> Finding {
+    (CheckVerdict::Failed, detail.into())
+}
+
+/// Where a probe works.
+pub(super) struct Scratch<'a> {
+    pub(super) bucket: &'a dyn Bucket,
+    pub(super) chance: &'a dyn Chance,
+    pub(super) id: OpId,
+}
+
+impl Scratch<'_> {
+    pub(super) async fn ask(&self, name: CheckName) -> Result<Finding, BucketError> {
+        match name {
+            CheckName::CreateTwice => self.create_twice().await,
+            CheckName::RacingCreates => self.racing_creates().await,
+            CheckName::StaleSwap => self.stale_swap().await,
+            CheckName::SwapOfMissing => self.swap_of_missing().await,
+            CheckName::ReadAfterWrite => self.read_after_write().await,
+            CheckName::ListAfterWrite => self.list_after_write().await,
+            CheckName::Ranges => self.ranges().await,
+            CheckName::ConcurrentIncrements => self.concurrent_increments().await,
+            CheckName::ListOrder => self.list_order().await,
+            CheckName::Clock => Ok(self.clock()),
+        }
+    }
+
+    fn key(&self, name: &'static str) -> Key {
+        layout::probe_scratch(self.id, name)
+    }
+
+    /// Bytes that no other write ever had.
+    fn fresh(&self) -> Bytes {
+        self.chance.op_id().to_string().into()
+    }
+
+    async fn body(&self, key: &Key) -> Result<Option<Bytes>, BucketError> {
+        let found = self.bucket.get(key, SMALL).await?;
+        Ok(found.map(|object| object.body))
+    }
+
+    /// Creates an object whose name is ours alone and returns its version, even when the answer was lost.
+    async fn made(&self, key: &Key, body: &Bytes) -> Result<Option<Version>, BucketError> {
+        if let Swap::Won(version) = self.bucket.create(key, body.clone()).await? {
+            return Ok(Some(version));
+        }
+        let found = self.bucket.get(key, SMALL).await?;
+        let ours = found.filter(|object| object.body == *body);
+        Ok(ours.map(|object| object.version))
+    }
+
+    async fn create_twice(&self) -> Result<Finding, BucketError> {
+        let key = self.key("create");
+        let (first, second) = (self.fresh(), self.fresh());
+        if self.made(&key, &first).await?.is_none() {
+            return Ok(failed("an object that did not exist could not be created"));
+        }
+        let again = self.bucket.create(&key, second).await?;
+        let kept = self.body(&key).await? == Some(first);
+        Ok(match (again, kept) {
+            (Swap::Lost | Swap::Unknown, true) => {
+                honoured("the second create was refused and the first one's bytes stayed")
+            }
+            (Swap::Won(_), _) => ignored("the second create of one object was accepted"),
+            (_, false) => ignored("the second create replaced the bytes of the first"),
+        })
+    }
+
+    async fn racing_creates(&self) -> Result<Finding, BucketError> {
+        let key = self.key("race");
+        let bodies: Vec<Bytes> = (0..RACERS).map(|_| self.fresh()).collect();
+        let racers = bodies.iter().map(|body| async {
+            // So that no racer is done before the last one starts.
+            tokio::task::yield_now().await;
+            self.bucket.create(&key, body.clone()).await
+        });
+        let mut winners = Vec::new();
+        for (racer, swap) in join_all(racers).await.into_iter().enumerate() {
+            if let Swap::Won(_) = swap? {
+                winners.push(racer);
+            }
+        }
+        let stored = self.body(&key).await?;
+        let kept = bodies.iter().position(|body| stored.as_ref() == Some(body));
+        Ok(match (winners.as_slice(), kept) {
+            ([], Some(_)) => honoured(format!(
+                "one of {RACERS} was stored, though its answer was lost"
+            )),
+            ([winner], Some(kept)) if *winner == kept => honoured(format!(
+                "one of {RACERS} creates at once won, and its bytes stayed"
+            )),
+            ([_], Some(_)) => ignored("one create won, and another one's bytes were stored"),
+            (_, None) => failed("what was created is not there"),
+            (winners, _) => ignored(format!("{} of {RACERS} creates at once won", winners.len())),
+        })
+    }
+
+    async fn stale_swap(&self) -> Result<Finding, BucketError> {
+        let key = self.key("stale");
+        let (first, second) = (self.fresh(), self.fresh());
+        let Some(old) = self.made(&key, &first).await? else {
+            return Ok(failed("an object that did not exist could not be created"));
+        };
+        let swap = self.bucket.swap(&key, &old, second.clone()).await?;
+        if self.body(&key).await?.as_ref() != Some(&second) {
+            return Ok(failed(format!(
+                "a swap of the current version was answered {swap:?} and not applied"
+            )));
+        }
+        let stale = self.bucket.swap(&key, &old, self.fresh()).await?;
+        let kept = self.body(&key).await? == Some(second);
+        Ok(match (stale, kept) {
+            (Swap::Lost | Swap::Unknown, true) => {
+                honoured("a swap that named an older version was refused")
+            }
+            _ => ignored("a swap that named an older version replaced a newer one"),
+        })
+    }
+
+    async fn swap_of_missing(&self) -> Result<Finding, BucketError> {
+        let (there, missing) = (self.key("there"), self.key("missing"));
+        let Some(version) = self.made(&there, &self.fresh()).await? else {
+            return Ok(failed("an object that did not exist could not be created"));
+        };
+        let swap = self.bucket.swap(&missing, &version, self.fresh()).await?;
+        let created = self.body(&missing).await?.is_some();
+        Ok(match (swap, created) {
+            (Swap::Lost | Swap::Unknown, false) => {
+                honoured("a swap of a missing object was refused and created nothing")
+            }
+            _ => ignored("a swap of a missing object created it"),
+        })
+    }
+
+    async fn read_after_write(&self) -> Result<Finding, BucketError> {
+        let key = self.key("read");
+        let mut body = self.fresh();
+        let Some(mut version) = self.made(&key, &body).await? else {
+            return Ok(failed("an object that did not exist could not be created"));
+        };
+        for _ in 0..5 {
+            if self.body(&key).await? != Some(body) {
+                return Ok(ignored("a read did not see the write before it"));
+            }
+            body = self.fresh();
+            match self.bucket.swap(&key, &version, body.clone()).await? {
+                Swap::Won(new) => version = new,
+                swap => {
+                    return Ok(failed(format!(
+                        "a swap without rivals was answered {swap:?}"
+                    )));
+                }
+            }
+            let head = self.bucket.head(&key).await?;
+            if head.map(|head| head.version) != Some(version.clone()) {
+                return Ok(ignored(
+                    "the version of an object is not the one its write returned",
+                ));
+            }
+        }
+        self.bucket.delete(&key).await?;
+        Ok(match self.body(&key).await? {
+            None => honoured("reads saw five writes and a delete at once"),
+            Some(_) => ignored("a read saw an object that was deleted"),
+        })
+    }
+
+    async fn list_after_write(&self) -> Result<Finding, BucketError> {
+        let keys = ["list/1", "list/2", "list/3", "list/4"].map(|name| self.key(name));
+        for key in &keys {
+            self.bucket.put(key, self.fresh()).await?;
+            if !self.lists(key).await? {
+                return Ok(ignored(
+                    "a listing did not have the object written before it",
+                ));
+            }
+        }
+        self.bucket.delete(&keys[0]).await?;
+        Ok(if self.lists(&keys[0]).await? {
+            ignored("a listing still had an object that was deleted")
+        } else {
+            honoured("listings saw four writes and a delete at once")
+        })
+    }
+
+    async fn lists(&self, key: &Key) -> Result<bool, BucketError> {
+        let scratch = Prefix::probe_scratch(self.id);
+        let rows = self.bucket.list(&scratch, None, usize::MAX).await?;
+        Ok(rows.iter().any(|row| row.key == *key))
+    }
+
+    async fn ranges(&self) -> Result<Finding, BucketError> {
+        let key = self.key("range");
+        self.bucket.put(&key, "0123456789".into()).await?;
+        for (range, part) in [(2..5, "234"), (8..20, "89"), (10..12, "")] {
+            let read = self.bucket.get_range(&key, range.clone()).await?;
+            if read.as_deref() != Some(part.as_bytes()) {
+                return Ok(ignored(format!(
+                    "bytes {range:?} of an object were read as something else"
+                )));
+            }
+        }
+        Ok(honoured("parts of an object were read exactly"))
+    }
+
+    async fn list_order(&self) -> Result<Finding, BucketError> {
+        for name in ["order/a0", "order/a/b", "order/a-b"] {
+            self.bucket.put(&self.key(name), self.fresh()).await?;
+        }
+        let scratch = Prefix::probe_scratch(self.id);
+        let rows = self.bucket.list(&scratch, None, usize::MAX).await?;
+        Ok(if rows.is_sorted_by(|a, b| a.key < b.key) {
+            honoured("listings arrive in byte order")
+        } else {
+            ignored("listings do not arrive in byte order")
+        })
+    }
+
+    fn clock(&self) -> Finding {
+        match self.bucket.clock_offset_ms() {
+            None => (
+                CheckVerdict::Unknown,
+                "the store has no clock of its own".to_owned(),
+            ),
+            Some(offset) if offset.unsigned_abs() <= CLOCK_TOLERANCE_MS => {
+                honoured(format!("the store's clock is {offset} ms ahead of ours"))
+            }
+            Some(offset) => failed(format!(
+                "the store's clock is {offset} ms ahead of ours; one of the two is wrong"
+            )),
+        }
+    }
+
+    async fn concurrent_increments(&self) -> Result<Finding, BucketError> {
+        let key = self.key("counter");
+        let start = Tally([0; WRITERS]);
+        if self.made(&key, &start.body()).await?.is_none() {
+            return Ok(failed("an object that did not exist could not be created"));
+        }
+        let writers = join_all((0..WRITERS).map(|writer| self.increment(&key, writer))).await;
+        for outcome in writers {
+            if let Some(finding) = outcome? {
+                return Ok(finding);
+            }
+        }
+        let total = self.body(&key).await?.and_then(|body| Tally::read(&body));
+        let total = total.map(|tally| tally.0.iter().sum::<u64>());
+        let wanted = WRITERS as u64 * INCREMENTS;
+        Ok(match total {
+            Some(total) if total == wanted => {
+                honoured(format!("{WRITERS} writers added exactly {wanted}"))
+            }
+            Some(total) => ignored(format!(
+                "{WRITERS} writers added {wanted}, and {total} remained"
+            )),
+            None => failed("the counter could not be read back"),
+        })
+    }
+
+    /// Adds to one writer's place. Nobody else does, so the place itself tells whether a lost answer was a lost write.
+    async fn increment(&self, key: &Key, writer: usize) -> Result<Option<Finding>, BucketError> {
+        let mut reached = 0;
+        while reached < INCREMENTS {
+            let found = self.bucket.get(key, SMALL).await?;
+            let Some((object, mut tally)) = found.and_then(|object| {
+                let tally = Tally::read(&object.body)?;
+                Some((object, tally))
+            }) else {
+                return Ok(Some(failed("the counter could not be read back")));
+            };
+            if tally.0[writer] < reached {
+                return Ok(Some(ignored(
+                    "an acknowledged increment was overwritten by a stale one",
+                )));
+            }
+            reached = tally.0[writer];
+            if reached == INCREMENTS {
+                break;
+            }
+            tally.0[writer] += 1;
+            tokio::task::yield_now().await;
+            let swap = self.bucket.swap(key, &object.version, tally.body()).await?;
+            match swap {
+                Swap::Won(_) => reached += 1,
+                Swap::Lost | Swap::Unknown => {
+                    let pause = Duration::from_micros(self.chance.below(5_000));
+                    tokio::time::sleep(pause).await;
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// How far each writer came. It only grows, so its bytes never repeat.
+struct Tally([u64; WRITERS]);
+
+impl Tally {
+    fn read(body: &[u8]) -> Option<Self> {
+        serde_json::from_slice(body).ok().map(Self)
+    }
+
+    fn body(&self) -> Bytes {
+        serde_json::to_vec(&self.0)
+            .expect("numbers are JSON")
+            .into()
+    }
+}

@@ -1,0 +1,445 @@
+use crate::fake_server::{Behaviour, FakeServer, error, success};
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use stasis_model::document::Version;
+use stasis_model::time::{Clock, Timestamp};
+use stasis_store::bucket::{Bucket, BucketErrorKind, ByteStream, Swap};
+use stasis_store::credentials::{Credentials, Secret};
+use stasis_store::layout::{self, Key, Prefix};
+use stasis_store::location::{CredentialSource, StoreLocation};
+use stasis_store::s3::{Access, S3Bucket, S3Settings};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// 1994-11-06T08:49:37Z, the moment of every example.
+const THEN: u64 = 784_111_777_000;
+
+#[derive(Debug)]
+struct StoppedClock;
+
+impl Clock for StoppedClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millis(THEN)
+    }
+
+    fn uptime(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+fn keys() -> Access {
+    Access::Keys(Credentials {
+        access_key: "key".to_owned(),
+        secret: Secret::new("hunter2"),
+        session_token: None,
+    })
+}
+
+fn bucket_on(scheme: &str, port: u16) -> S3Bucket {
+    let url = format!("s3://bucket/own?endpoint={scheme}://127.0.0.1:{port}");
+    let StoreLocation::S3(location) = url.parse().unwrap() else {
+        panic!("an S3 location");
+    };
+    let settings = S3Settings {
+        connect_timeout: Duration::from_millis(300),
+        request_timeout: Duration::from_millis(800),
+        ..S3Settings::default()
+    };
+    S3Bucket::new(location, keys(), Arc::new(StoppedClock), settings).unwrap()
+}
+
+async fn server(behaviours: impl IntoIterator<Item = Behaviour>) -> (FakeServer, S3Bucket) {
+    let server = FakeServer::start(behaviours).await;
+    let bucket = bucket_on("http", server.port);
+    (server, bucket)
+}
+
+fn key() -> Key {
+    layout::probe_result()
+}
+
+fn version() -> Version {
+    Version::new("\"old\"")
+}
+
+/// Every answer comes within a time; ours are short.
+async fn soon<T>(answer: impl Future<Output = T>) -> T {
+    let limit = Duration::from_secs(20);
+    tokio::time::timeout(limit, answer)
+        .await
+        .expect("an answer in bounded time")
+}
+
+async fn swapped(bucket: &S3Bucket) -> Result<Swap, BucketErrorKind> {
+    let swap = soon(bucket.swap(&key(), &version(), "new".into())).await;
+    swap.map_err(|error| error.kind)
+}
+
+async fn created(bucket: &S3Bucket) -> Result<Swap, BucketErrorKind> {
+    let swap = soon(bucket.create(&key(), "new".into())).await;
+    swap.map_err(|error| error.kind)
+}
+
+/// The kinds with which a read, a look, a write, a listing and a removal fail.
+async fn kinds(bucket: &S3Bucket) -> [Option<BucketErrorKind>; 6] {
+    let (key, all) = (key(), Prefix::everything());
+    [
+        soon(bucket.get(&key, 99)).await.err(),
+        soon(bucket.get_range(&key, 0..9)).await.err(),
+        soon(bucket.head(&key)).await.err(),
+        soon(bucket.put(&key, "x".into())).await.err(),
+        soon(bucket.list(&all, None, 9)).await.err(),
+        soon(bucket.delete(&key)).await.err(),
+    ]
+    .map(|error| error.map(|error| error.kind))
+}
+
+#[tokio::test]
+async fn a_refused_connection_is_unreachable_and_nothing_was_applied() {
+    let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let bucket = bucket_on("http", free.local_addr().unwrap().port());
+    drop(free);
+
+    assert_eq!(swapped(&bucket).await, Err(BucketErrorKind::Unreachable));
+    assert_eq!(created(&bucket).await, Err(BucketErrorKind::Unreachable));
+    assert_eq!(
+        kinds(&bucket).await,
+        [Some(BucketErrorKind::Unreachable); 6]
+    );
+}
+
+#[tokio::test]
+async fn a_handshake_that_never_ends_is_unreachable_and_nothing_was_applied() {
+    // The server does not speak TLS: it waits for the end of a request that never comes.
+    let server = FakeServer::start([Behaviour::Hang]).await;
+    let bucket = bucket_on("https", server.port);
+
+    assert_eq!(swapped(&bucket).await, Err(BucketErrorKind::Unreachable));
+    assert!(server.asked().is_empty());
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_leaves_a_swap_unknown_and_a_read_unreachable() {
+    let (_server, bucket) = server([Behaviour::Hang]).await;
+
+    assert_eq!(swapped(&bucket).await, Ok(Swap::Unknown));
+    assert_eq!(created(&bucket).await, Ok(Swap::Unknown));
+    assert_eq!(
+        kinds(&bucket).await,
+        [Some(BucketErrorKind::Unreachable); 6]
+    );
+}
+
+#[tokio::test]
+async fn a_connection_that_is_cut_leaves_a_swap_unknown_and_a_read_unreachable() {
+    let (_server, bucket) = server([Behaviour::HangUp]).await;
+    assert_eq!(swapped(&bucket).await, Ok(Swap::Unknown));
+    assert_eq!(
+        kinds(&bucket).await,
+        [Some(BucketErrorKind::Unreachable); 6]
+    );
+
+    let (_server, bucket) = server([Behaviour::Cut]).await;
+    let whole = soon(bucket.get(&key(), 10_000)).await.unwrap_err();
+    assert_eq!(whole.kind, BucketErrorKind::Unreachable);
+    let listed = soon(bucket.list(&Prefix::everything(), None, 9)).await;
+    assert_eq!(listed.unwrap_err().kind, BucketErrorKind::Unreachable);
+}
+
+#[tokio::test]
+async fn an_error_of_the_server_leaves_a_swap_unknown_and_is_asked_only_once() {
+    for (status, code) in [
+        (500, "InternalError"),
+        (502, ""),
+        (503, "SlowDown"),
+        (504, ""),
+        (429, "TooManyRequests"),
+        (408, ""),
+        (400, "RequestTimeout"),
+    ] {
+        let (server, bucket) = server([error(status, code)]).await;
+
+        assert_eq!(swapped(&bucket).await, Ok(Swap::Unknown), "{status}");
+        assert_eq!(created(&bucket).await, Ok(Swap::Unknown), "{status}");
+        assert_eq!(server.asked().len(), 2, "{status}");
+        assert_eq!(
+            kinds(&bucket).await[..2],
+            [Some(BucketErrorKind::Unreachable); 2]
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_conflict_settles_nothing_and_a_failed_condition_does() {
+    let (_server, bucket) = server([error(409, "ConditionalRequestConflict")]).await;
+    assert_eq!(swapped(&bucket).await, Ok(Swap::Unknown));
+    assert_eq!(created(&bucket).await, Ok(Swap::Unknown));
+
+    let (_server, bucket) = server([error(412, "PreconditionFailed")]).await;
+    assert_eq!(swapped(&bucket).await, Ok(Swap::Lost));
+    assert_eq!(created(&bucket).await, Ok(Swap::Lost));
+}
+
+#[tokio::test]
+async fn the_conditions_are_sent() {
+    let (server, bucket) = server([error(412, "PreconditionFailed")]).await;
+
+    assert_eq!(swapped(&bucket).await, Ok(Swap::Lost));
+    assert_eq!(created(&bucket).await, Ok(Swap::Lost));
+
+    let asked = server.asked();
+    assert!(asked[0].starts_with("PUT /bucket/own/meta/probe.json HTTP/1.1"));
+    assert!(asked[0].to_lowercase().contains("if-match: \"old\""));
+    assert!(asked[1].to_lowercase().contains("if-none-match: *"));
+    assert!(!asked[0].contains("hunter2"));
+}
+
+#[tokio::test]
+async fn a_missing_object_is_lost_to_a_swap_but_a_missing_bucket_is_absent() {
+    let (_server, bucket) = server([error(404, "NoSuchKey")]).await;
+    assert_eq!(swapped(&bucket).await, Ok(Swap::Lost));
+    assert_eq!(soon(bucket.get(&key(), 9)).await.unwrap(), None);
+    soon(bucket.delete(&key())).await.unwrap();
+
+    let (_server, bucket) = server([error(404, "NoSuchBucket")]).await;
+    assert_eq!(swapped(&bucket).await, Err(BucketErrorKind::Absent));
+    assert_eq!(created(&bucket).await, Err(BucketErrorKind::Absent));
+    assert_eq!(kinds(&bucket).await, [Some(BucketErrorKind::Absent); 6]);
+}
+
+#[tokio::test]
+async fn a_404_without_a_word_is_settled_by_a_listing() {
+    let empty = "<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>";
+    let silent = || Behaviour::Reply(404, String::new(), String::new());
+
+    let (_server, bucket) = server([silent(), success("", empty)]).await;
+    assert_eq!(soon(bucket.head(&key())).await.unwrap(), None);
+
+    let (_server, bucket) = server([silent(), error(404, "NoSuchBucket")]).await;
+    let absent = soon(bucket.head(&key())).await.unwrap_err();
+    assert_eq!(absent.kind, BucketErrorKind::Absent);
+
+    let (_server, bucket) = server([silent(), error(503, "SlowDown")]).await;
+    let unreachable = soon(bucket.head(&key())).await.unwrap_err();
+    assert_eq!(unreachable.kind, BucketErrorKind::Unreachable);
+}
+
+#[tokio::test]
+async fn refused_keys_are_denied() {
+    for (status, code) in [
+        (403, "AccessDenied"),
+        (403, "SignatureDoesNotMatch"),
+        (401, ""),
+        (400, "ExpiredToken"),
+    ] {
+        let (_server, bucket) = server([error(status, code)]).await;
+
+        assert_eq!(
+            swapped(&bucket).await,
+            Err(BucketErrorKind::Denied),
+            "{code}"
+        );
+        assert_eq!(
+            kinds(&bucket).await,
+            [Some(BucketErrorKind::Denied); 6],
+            "{code}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_a_store_does_not_know_is_unsupported() {
+    for (status, code) in [(501, "NotImplemented"), (400, "InvalidRequest"), (405, "")] {
+        let (_server, bucket) = server([error(status, code)]).await;
+
+        assert_eq!(
+            swapped(&bucket).await,
+            Err(BucketErrorKind::Unsupported),
+            "{status}"
+        );
+        assert_eq!(
+            created(&bucket).await,
+            Err(BucketErrorKind::Unsupported),
+            "{status}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed() {
+    for status in [301, 302, 303, 307, 308] {
+        let elsewhere = "Location: http://127.0.0.1:1/elsewhere\r\nETag: \"x\"\r\n".to_owned();
+        let reply = Behaviour::Reply(status, elsewhere, String::new());
+        let (server, bucket) = server([reply]).await;
+
+        assert_eq!(
+            swapped(&bucket).await,
+            Err(BucketErrorKind::Unsupported),
+            "{status}"
+        );
+        assert_eq!(server.asked().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_success_without_a_version_leaves_a_swap_unknown_and_a_put_done() {
+    let (_server, bucket) = server([success("", "")]).await;
+
+    assert_eq!(swapped(&bucket).await, Ok(Swap::Unknown));
+    assert_eq!(created(&bucket).await, Ok(Swap::Unknown));
+    soon(bucket.put(&key(), "x".into())).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_success_with_a_version_is_won() {
+    let (_server, bucket) = server([success("ETag: \"new\"\r\n", "")]).await;
+
+    let won = Swap::Won(Version::new("\"new\""));
+
+    assert_eq!(swapped(&bucket).await, Ok(won.clone()));
+    assert_eq!(created(&bucket).await, Ok(won));
+}
+
+#[tokio::test]
+async fn a_huge_object_is_too_large_before_its_body_is_read() {
+    let promised = "ETag: \"x\"\r\nContent-Length: 999999999999\r\n";
+    let (_server, bucket) = server([success(promised, "the first few bytes")]).await;
+
+    let refused = soon(bucket.get(&key(), 1_000_000)).await.unwrap_err();
+
+    assert_eq!(refused.kind, BucketErrorKind::TooLarge);
+}
+
+#[tokio::test]
+async fn the_stores_clock_is_compared_with_ours() {
+    let dated = |date| success(&format!("ETag: \"x\"\r\nDate: {date}\r\n"), "");
+    let script = [
+        dated("Sun, 06 Nov 1994 08:49:37 GMT"),
+        dated("Sun, 06 Nov 1994 09:49:37 GMT"),
+        dated("yesterday"),
+    ];
+    let (_server, bucket) = server(script).await;
+    assert_eq!(bucket.clock_offset_ms(), None);
+
+    let mut offsets = Vec::new();
+    for _ in 0..3 {
+        soon(bucket.put(&key(), "x".into())).await.unwrap();
+        offsets.push(bucket.clock_offset_ms().unwrap());
+    }
+
+    assert_eq!(offsets, [500, 3_600_500, 3_600_500]);
+}
+
+#[tokio::test]
+async fn a_listing_is_put_in_order_and_cut_to_our_own_keys() {
+    let row = |key: &str| {
+        format!(
+            "<Contents><Key>{key}</Key><Size>3</Size><ETag>x</ETag>\
+             <LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>"
+        )
+    };
+    let page = |rows: &[&str], next: &str| {
+        let rows: String = rows.iter().map(|key| row(key)).collect();
+        success(
+            "",
+            &format!("<ListBucketResult>{rows}{next}</ListBucketResult>"),
+        )
+    };
+    let next = "<NextContinuationToken>more</NextContinuationToken>";
+    let script = || {
+        [
+            page(&["own/a/b", "own/a-b", "owner/x"], next),
+            page(&["own/a!", "own/z"], ""),
+        ]
+    };
+    let listed = async |after: Option<&str>, limit| {
+        let (_server, bucket) = server(script()).await;
+        let after = after.and_then(Key::from_listing);
+        let all = Prefix::everything();
+        let rows = soon(bucket.list(&all, after.as_ref(), limit))
+            .await
+            .unwrap();
+        let names = rows.iter().map(|row| row.key.to_string());
+        names.collect::<Vec<_>>()
+    };
+
+    assert_eq!(listed(None, 99).await, ["a!", "a-b", "a/b", "z"]);
+    assert_eq!(listed(Some("a-b"), 1).await, ["a/b"]);
+    assert_eq!(listed(Some("z"), 1).await, [""; 0]);
+}
+
+fn large_body() -> ByteStream {
+    let piece = || Ok(Bytes::from(vec![1; 5 * 1024 * 1024]));
+    stream::iter([piece(), piece(), piece()]).boxed()
+}
+
+#[tokio::test]
+async fn an_upload_that_fails_is_aborted() {
+    let started = success(
+        "",
+        "<InitiateMultipartUploadResult><UploadId>42</UploadId></InitiateMultipartUploadResult>",
+    );
+    let (server, bucket) = server([started, error(403, "AccessDenied")]).await;
+
+    let failed = soon(bucket.put_stream(&key(), large_body()))
+        .await
+        .unwrap_err();
+
+    assert_eq!(failed.kind, BucketErrorKind::Denied);
+    let asked = server.asked();
+    let last = asked.last().unwrap();
+    assert!(
+        last.starts_with("DELETE ") && last.contains("uploadId=42"),
+        "{asked:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_part_that_did_not_arrive_is_sent_again() {
+    let started = success(
+        "",
+        "<InitiateMultipartUploadResult><UploadId>42</UploadId></InitiateMultipartUploadResult>",
+    );
+    let part = || success("ETag: \"part\"\r\n", "");
+    let done = success(
+        "",
+        "<CompleteMultipartUploadResult><ETag>whole</ETag></CompleteMultipartUploadResult>",
+    );
+    let script = [started, error(503, "SlowDown"), part(), part(), done];
+    let (server, bucket) = server(script).await;
+
+    let stored = soon(bucket.put_stream(&key(), large_body())).await;
+
+    assert_eq!(stored.unwrap(), 15 * 1024 * 1024);
+    assert_eq!(server.asked().len(), 5);
+}
+
+#[tokio::test]
+async fn the_metadata_service_is_asked_only_when_the_location_says_so() {
+    let StoreLocation::S3(location) = "s3://bucket".parse().unwrap() else {
+        panic!("an S3 location");
+    };
+    let settings = S3Settings::default;
+    let open =
+        |location, access| S3Bucket::new(location, access, Arc::new(StoppedClock), settings());
+
+    let refused = open(location.clone(), Access::Instance).unwrap_err();
+    let asked = stasis_store::location::S3Location {
+        credentials: CredentialSource::Instance,
+        ..location
+    };
+
+    assert_eq!(refused.kind, BucketErrorKind::Unsupported);
+    assert!(open(asked, Access::Instance).is_ok());
+}
+
+#[tokio::test]
+async fn a_bucket_shows_where_it_is_but_no_secret() {
+    let shown = format!("{:?}", bucket_on("http", 9));
+
+    assert_eq!(
+        shown,
+        "S3Bucket(s3://bucket/own?endpoint=http://127.0.0.1:9)"
+    );
+}

@@ -1,0 +1,93 @@
+//! One process of the races in `tests/processes.rs`.
+//!
+//! `racer flip STORE NAME JOURNAL CACHE FLIPS` races for a lineage; `racer count DIRECTORY TIMES` adds to a counter.
+
+use bytes::Bytes;
+use stasis_engine::bridge;
+use stasis_engine::open::{AwsSettings, Engine, Open, Places, Secret};
+use stasis_model::chance::Chance;
+use stasis_store::bucket::{Bucket, Swap};
+use stasis_store::file::FileBucket;
+use stasis_store::layout::Key;
+use stasis_testkit::race::Racer;
+use stasis_testkit::real_time::{RealChance, RealClock};
+use std::fs::OpenOptions;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+type Failure = Box<dyn std::error::Error>;
+
+fn main() -> Result<(), Failure> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments[..] {
+        ["flip", store, name, journal, cache, flips] => {
+            bridge::run(flip(store, name, journal, cache, flips.parse()?))?
+        }
+        ["count", directory, times] => bridge::run(count(directory, times.parse()?))?,
+        _ => Err("racer flip STORE NAME JOURNAL CACHE FLIPS | racer count DIRECTORY TIMES".into()),
+    }
+}
+
+async fn flip(
+    store: &str,
+    name: &str,
+    journal: &str,
+    cache: &str,
+    flips: usize,
+) -> Result<(), Failure> {
+    let aws = AwsSettings {
+        access_key: std::env::var("AWS_ACCESS_KEY_ID").ok(),
+        secret_key: std::env::var("AWS_SECRET_ACCESS_KEY").ok().map(Secret::new),
+        ..AwsSettings::default()
+    };
+    let places = Places {
+        cache: PathBuf::from(cache),
+        state: PathBuf::from(cache),
+    };
+    let open = Open {
+        location: store.parse()?,
+        aws,
+        places,
+    };
+    let engine = Engine::open(open, Arc::new(RealClock), Arc::new(RealChance)).await?;
+    let journal = OpenOptions::new().create(true).append(true).open(journal)?;
+    let mut racer = Racer {
+        engine: &engine,
+        name: name.parse()?,
+        journal,
+        chance: &RealChance,
+    };
+    Ok(racer.race(flips).await?)
+}
+
+/// Adds to a counter by compare-and-swap, never twice and never not at all.
+async fn count(directory: &str, times: u32) -> Result<(), Failure> {
+    let bucket = FileBucket::open(directory).await?;
+    let key = Key::from_listing("meta/counter").ok_or("a constant that is a key")?;
+    let mut done = 0;
+    while done < times {
+        let found = bucket.get(&key, 1024).await?;
+        let text = found
+            .as_ref()
+            .map(|found| String::from_utf8_lossy(&found.body).into_owned())
+            .unwrap_or_default();
+        let value: u64 = text
+            .split(' ')
+            .next()
+            .unwrap_or_default()
+            .parse()
+            .unwrap_or_default();
+        let body = Bytes::from(format!("{} {}", value + 1, RealChance.op_id()));
+        let swap = match &found {
+            Some(found) => bucket.swap(&key, &found.version, body).await?,
+            None => bucket.create(&key, body).await?,
+        };
+        match swap {
+            Swap::Won(_) => done += 1,
+            Swap::Lost => {}
+            Swap::Unknown => return Err("a directory must always know".into()),
+        }
+    }
+    Ok(())
+}

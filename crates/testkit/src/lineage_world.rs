@@ -1,0 +1,217 @@
+//! A small world in which several actors work on one lineage at once.
+//!
+//! Two cells stand for `lock.json` and `latest.json`; writers, a reaper and an operator drive the production
+//! [`Protocol`](stasis_model::protocol::Protocol) over them. The adversary chooses who moves, whether a lease has
+//! expired wherever the rules look at the time, and what becomes of every write:
+//!
+//! | fate | applied | heard |
+//! |---|---|---|
+//! | heard | at once | that it won |
+//! | unheard | at once | nothing |
+//! | refused by its own retry | at once | that it lost |
+//! | delayed (lost, if it never lands; also a 409) | later, if the version still matches | nothing |
+//! | stale | never: the version had moved | that it lost, or nothing |
+//!
+//! A read and the decision that follows it are one move, and so are the start of a task and its first read: nobody else
+//! can notice a difference. A crash is an actor that never moves again; since all orders are tried, and promises are
+//! checked at every move, every crash is tried as well. What it had sent may still land.
+//!
+//! *Always true:* the promises in [`promise`]; see there. What the world remembers beyond the documents, so that it can
+//! check them (who owned last, what was applied, what a writer really loaded), no actor ever sees.
+
+mod actor;
+pub mod cast;
+pub mod conduct;
+mod ending;
+pub mod names;
+pub mod promise;
+pub mod sight;
+mod store;
+mod turn;
+
+use crate::explore::World;
+use actor::{ACTORS, Actor, Next, OPERATOR, REAPER, newer, older};
+use cast::{Cast, Start};
+use conduct::{Conduct, Duty};
+use names::{Mixer, PAST, Printed, op_id};
+use stasis_model::id::{Epoch, Lineage};
+use stasis_model::lease::{Fence, Lock, LockState};
+use stasis_model::pointer::{Act, Pointer};
+use stasis_model::time::Timestamp;
+use std::rc::Rc;
+use store::{Cell, EMPTY_BOOKS, Request};
+use turn::Move;
+
+/// The moment at which everything is written: a lease is not expired then.
+pub const EARLY: Timestamp = Timestamp::from_millis(1);
+/// A moment at which every lease is expired.
+pub const LATE: Timestamp = Timestamp::from_millis(2);
+
+/// One state of the world.
+#[derive(Clone, Debug)]
+pub struct LineageWorld<C> {
+    cast: Rc<Cast>,
+    lineage: Rc<Lineage>,
+    lock: Option<Rc<Printed<Cell<Lock>>>>,
+    pointer: Option<Rc<Printed<Cell<Pointer>>>>,
+    versions: [u32; 2],
+    flights: Vec<Rc<Printed<Request>>>,
+    actors: [Option<Rc<Printed<Actor<C>>>>; ACTORS],
+    /// Whose fence landed last.
+    owner: Option<(u8, Fence)>,
+    /// Which tasks of each actor were applied, one bit each.
+    applied: [u8; ACTORS],
+    /// Which archives exist: the two past ones, then the writers'.
+    archives: u8,
+    unreadable: u8,
+    sights: Vec<&'static str>,
+}
+
+impl<C: Conduct> LineageWorld<C> {
+    /// The world at its beginning.
+    pub fn new(cast: Cast) -> Self {
+        assert!(cast.writers <= 3, "there are names for three writers");
+        let unreadable = cast.unreadable;
+        let lineage = "tenant/profile@1".parse().expect("a constant lineage");
+        let mut world = Self {
+            cast: Rc::new(cast),
+            lineage: Rc::new(lineage),
+            lock: None,
+            pointer: None,
+            versions: [0, 0],
+            flights: Vec::new(),
+            actors: Default::default(),
+            owner: None,
+            applied: EMPTY_BOOKS,
+            archives: 0,
+            unreadable,
+            sights: Vec::new(),
+        };
+        if world.cast.start == Start::Published {
+            world.publish_the_past();
+        }
+        world.enter_actors();
+        world
+    }
+
+    /// Two snapshots were published before, the second one is active, and its writer gave the lock back.
+    fn publish_the_past(&mut self) {
+        let fence = Fence {
+            epoch: Epoch(1),
+            op_id: op_id(PAST, 0),
+        };
+        let mut lock =
+            Lock::first(conduct::nobody(), fence, EARLY, EARLY).successor(op_id(PAST, 1));
+        lock.state = LockState::Free;
+        let archive = Some(newer().archive);
+        let mut pointer = Pointer::empty().successor(op_id(PAST, 2), Act::Flip, archive, EARLY);
+        pointer.point_at(older(), EARLY);
+        pointer.point_at(newer(), EARLY);
+        pointer.fence = fence;
+        self.archives = 0b11;
+        self.versions = [1, 1];
+        let renamings = self.renamings();
+        let cell = Cell {
+            value: lock,
+            version: 1,
+        };
+        self.lock = Some(Rc::new(Printed::new(cell, renamings)));
+        let cell = Cell {
+            value: pointer,
+            version: 1,
+        };
+        self.pointer = Some(Rc::new(Printed::new(cell, renamings)));
+    }
+
+    fn enter_actors(&mut self) {
+        let cast = Rc::clone(&self.cast);
+        for number in 0..cast.writers {
+            let mut writer = Actor::new(Next::Store, cast.renewals);
+            writer.start(
+                (number, cast.attempts),
+                Duty::Acquire,
+                self.after_acquiring(),
+            );
+            self.place(number, writer);
+        }
+        if cast.reaps > 0 {
+            self.place(REAPER, Actor::new(Next::Reap, cast.reaps));
+        }
+        if cast.acts > 0 {
+            self.place(OPERATOR, Actor::new(Next::Act, cast.acts));
+        }
+    }
+
+    fn place(&mut self, number: u8, actor: Actor<C>) {
+        let renamings = self.renamings();
+        self.actors[usize::from(number)] = Some(Rc::new(Printed::new(actor, renamings)));
+    }
+
+    fn renamings(&self) -> &'static [[u8; 3]] {
+        names::renamings(usize::from(self.cast.writers))
+    }
+
+    #[doc(hidden)]
+    pub fn parts(&self) -> Vec<u128> {
+        let mut v = vec![self.lock.as_ref().map_or(0, |c| c.print.under(0)), self.pointer.as_ref().map_or(0, |c| c.print.under(0)), self.flights.iter().map(|f| f.print.under(0)).fold(0, u128::wrapping_add)];
+        v.extend(self.actors.iter().map(|a| a.as_ref().map_or(0, |a| a.print.under(0))));
+        v
+    }
+    #[doc(hidden)]
+    pub fn shown(&self) -> String { format!("{:#?}\n{:#?}\n{:#?}", self.lock, self.pointer, self.flights) }
+
+    /// The fingerprint after renaming the writers.
+    fn print_under(&self, which: usize, renaming: [u8; 3]) -> u128 {
+        let mut mixer = Mixer::new(renaming);
+        mixer.wide(self.lock.as_ref().map_or(0, |cell| cell.print.under(which)));
+        mixer.wide(
+            self.pointer
+                .as_ref()
+                .map_or(1, |cell| cell.print.under(which)),
+        );
+        let flights = self.flights.iter().map(|flight| flight.print.under(which));
+        mixer.wide(flights.fold(0, u128::wrapping_add));
+        for old in old_numbers(renaming) {
+            let actor = self.actors[old].as_ref();
+            mixer.wide(actor.map_or(2, |actor| actor.print.under(which)));
+            let stored = old < 3 && self.archives & (0b100 << old) != 0;
+            mixer.word(u64::from(self.applied[old]) << 1 | u64::from(stored));
+        }
+        let renamed = |actor: u8| renaming.get(usize::from(actor)).copied().unwrap_or(actor);
+        let owner = self.owner.map_or(9, |(actor, _)| renamed(actor));
+        let epoch = self.owner.map_or(0, |(_, fence)| fence.epoch.0);
+        mixer.word(u64::from(owner) << 32 | epoch);
+        mixer.word(u64::from(self.unreadable) << 8 | u64::from(self.archives & 0b11));
+        mixer.print()
+    }
+}
+
+/// The actors' numbers in the order of their new ones.
+fn old_numbers(renaming: [u8; 3]) -> [usize; ACTORS] {
+    let mut olds = [0, 1, 2, 3, 4];
+    for (old, new) in renaming.into_iter().enumerate() {
+        olds[usize::from(new)] = old;
+    }
+    olds
+}
+
+impl<C: Conduct> World for LineageWorld<C> {
+    type Label = Move;
+
+    fn fingerprint(&self) -> u128 {
+        self.renamings()
+            .iter()
+            .enumerate()
+            .map(|(which, renaming)| self.print_under(which, *renaming))
+            .min()
+            .expect("there is always a renaming")
+    }
+
+    fn moves(&self) -> Vec<(Move, Result<Self, String>)> {
+        self.turns()
+    }
+
+    fn sights(&self) -> &[&'static str] {
+        &self.sights
+    }
+}

@@ -1,0 +1,86 @@
+//! Who plays, and what may go wrong.
+
+use super::promise::Promise;
+use stasis_model::step::Doc;
+
+/// What an operator may do.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Command {
+    /// Choose any snapshot there is, whatever is active.
+    Rollback,
+    /// Look at the pointer, then choose any snapshot if nothing changed since.
+    RollbackIfUnmoved,
+    /// Look at the lock, then throw out the holder seen.
+    ForceUnlock,
+    /// Mark any snapshot there is for removal.
+    Delete,
+    /// Protect any snapshot there is.
+    Pin,
+}
+
+impl Command {
+    /// Whether the operator looks at which snapshots there are.
+    pub(crate) fn lists(self) -> bool {
+        self != Self::ForceUnlock
+    }
+}
+
+/// How a lineage looks when the world begins.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Start {
+    /// Neither document exists.
+    Empty,
+    /// Two snapshots exist, the newer one is active, and the last owner gave the lock back.
+    Published,
+}
+
+/// The bounds of a world. Within them everything that can happen is tried.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Cast {
+    /// How many writers run once each: acquire, load, store, flip, release. At most three.
+    pub writers: u8,
+    /// How often each writer may renew, at any time between acquiring and releasing.
+    pub renewals: u8,
+    /// Whether a writer's load may fail, so that it goes on with a fresh profile.
+    pub fresh: bool,
+    /// How many passes the reaper makes.
+    pub reaps: u8,
+    /// How many acts the operator commits.
+    pub acts: u8,
+    /// What each of those acts may be.
+    pub repertoire: &'static [Command],
+    /// How often each operation writes before it gives up.
+    pub attempts: u8,
+    /// How many reads may fail in all.
+    pub unreadable: u8,
+    /// Whether crashes are moves of their own. They add no behaviour: an actor that never moves again has crashed.
+    pub crashes: bool,
+    /// Whether unsettled operations are asked about until the end, instead of until the answer cannot change any more.
+    pub asks_for_ever: bool,
+    /// The state at the beginning.
+    pub start: Start,
+    /// The promises that are checked.
+    pub promises: &'static [Promise],
+    /// The document by which a writer becomes the owner.
+    pub owned_by: Doc,
+}
+
+impl Default for Cast {
+    fn default() -> Self {
+        Self {
+            writers: 2,
+            renewals: 0,
+            fresh: false,
+            reaps: 0,
+            acts: 0,
+            repertoire: &[],
+            attempts: 2,
+            unreadable: 0,
+            crashes: false,
+            asks_for_ever: false,
+            start: Start::Published,
+            promises: &Promise::ALL,
+            owned_by: Doc::Pointer,
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! How an actor carries out a task: by the production protocol, or by a planted bug.
+
+use super::names::op_id;
+use stasis_model::digest::ArchiveDigest;
+use stasis_model::document::Version;
+use stasis_model::id::{Generation, Label, OpId};
+use stasis_model::lease::{Fence, Holder};
+use stasis_model::operation::Kind;
+use stasis_model::pointer::Active;
+use stasis_model::protocol::{Answer, Body, Doubt, Outcome, Protocol, Step};
+use stasis_model::step::{Doc, Op, Refusal};
+use stasis_model::time::Timestamp;
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::time::Duration;
+
+/// What an actor is to do.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Duty {
+    /// Own the lineage.
+    Acquire,
+    /// Prolong the lease.
+    Renew(Fence),
+    /// Give the lease back.
+    Release(Fence),
+    /// Free an expired lock.
+    Reap,
+    /// Publish a snapshot.
+    Flip {
+        /// The writer's lease.
+        fence: Fence,
+        /// What the writer says it loaded.
+        base: Option<ArchiveDigest>,
+        /// The new snapshot.
+        to: Active,
+    },
+    /// Choose a snapshot.
+    Rollback {
+        /// Which.
+        to: Active,
+        /// The generation that was looked at, if it matters.
+        seen: Option<Generation>,
+    },
+    /// Throw the holder out.
+    ForceUnlock(Fence),
+    /// Mark a snapshot for removal.
+    Delete {
+        /// Which.
+        target: ArchiveDigest,
+        /// Every snapshot there was when the operator listed them.
+        known: Vec<ArchiveDigest>,
+    },
+    /// Protect a snapshot.
+    Pin(ArchiveDigest),
+}
+
+impl Duty {
+    /// The word for it.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Acquire => Kind::Acquire,
+            Self::Renew(_) => Kind::Renew,
+            Self::Release(_) => Kind::Release,
+            Self::Reap => Kind::Reap,
+            Self::Flip { .. } => Kind::Flip,
+            Self::Rollback { .. } => Kind::Rollback,
+            Self::ForceUnlock(_) => Kind::ForceUnlock,
+            Self::Delete { .. } => Kind::Delete,
+            Self::Pin(_) => Kind::Pin,
+        }
+    }
+
+    /// The document whose change is the deed.
+    pub fn commits_in(&self) -> Doc {
+        match self {
+            Self::Renew(_) | Self::Release(_) | Self::Reap => Doc::Lock,
+            _ => Doc::Pointer,
+        }
+    }
+}
+
+/// One piece of work of one actor.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Task {
+    /// Whose.
+    pub actor: u8,
+    /// Which of the actor's tasks.
+    pub serial: u8,
+    /// What is to be done.
+    pub duty: Duty,
+    /// How often to write before giving up.
+    pub attempts: u8,
+}
+
+impl Task {
+    /// The task's own operation id.
+    pub fn op_id(&self) -> OpId {
+        op_id(self.actor, self.serial)
+    }
+
+    /// The production protocol for this task.
+    pub fn protocol(&self) -> Protocol {
+        self.protocol_under(self.op_id())
+    }
+
+    /// The production protocol for this task, under another operation id.
+    pub fn protocol_under(&self, id: OpId) -> Protocol {
+        let new = |op| Protocol::new(id, op);
+        let forced = |op| Protocol::forced(id, op, blank(), Duration::ZERO);
+        let protocol = match self.duty.clone() {
+            Duty::Acquire => Protocol::acquire(id, nobody(), Duration::ZERO),
+            Duty::Renew(fence) => new(Op::Renew {
+                fence,
+                ttl: Duration::ZERO,
+            }),
+            Duty::Release(fence) => new(Op::Release { fence }),
+            Duty::Reap => new(Op::Reap {
+                grace: Duration::ZERO,
+            }),
+            Duty::Flip { fence, base, to } => new(Op::Flip { fence, base, to }),
+            Duty::Rollback { to, seen } => forced(Op::Rollback { to, seen }),
+            Duty::ForceUnlock(seen) => forced(Op::ForceUnlock { seen }),
+            Duty::Delete { target, known } => new(Op::Delete { target, known }),
+            Duty::Pin(target) => new(Op::Pin {
+                target,
+                pinned: true,
+            }),
+        };
+        protocol.with_attempts(self.attempts)
+    }
+}
+
+fn blank() -> Label {
+    "".parse().expect("an empty label is a label")
+}
+
+/// A holder without a name: leases are told apart by their operation ids.
+pub fn nobody() -> Holder {
+    Holder {
+        run_id: blank(),
+        host: blank(),
+        host_run_id: blank(),
+    }
+}
+
+/// What an actor asks of the store, or says at the end.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Action {
+    /// Read one document.
+    Read(Doc),
+    /// Write one document on condition; `None` creates.
+    Write(Option<Version>, Box<Body>),
+    /// Write one document, whatever is there. Honest actors never do.
+    Overwrite(Box<Body>),
+    /// Delete one document. Honest actors never do.
+    Erase(Doc),
+    /// Delete the actor's own archive. Honest actors never do.
+    EraseArchive,
+    /// Nothing more.
+    End(Ending),
+}
+
+/// What an actor says at the end.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Ending {
+    /// The lineage is owned.
+    Acquired {
+        /// The lease.
+        fence: Fence,
+        /// What to start from.
+        base: Option<ArchiveDigest>,
+    },
+    /// It is done.
+    Done {
+        /// Whether the lock was told as well.
+        lock_told: bool,
+    },
+    /// It was not done and will not be.
+    Refused(Refusal),
+    /// It was not done: the store could not be read.
+    Unreachable,
+    /// Nobody can tell.
+    Unsettled(Doubt),
+}
+
+impl From<Step> for Action {
+    fn from(step: Step) -> Self {
+        Self::End(match step {
+            Step::Read(doc) => return Self::Read(doc),
+            Step::Write { expected, body } => return Self::Write(expected, body),
+            Step::Done(Outcome::Acquired { fence, base, .. }) => Ending::Acquired {
+                fence,
+                base: base.map(|active| active.archive),
+            },
+            Step::Done(Outcome::Lock(_)) => Ending::Done { lock_told: true },
+            Step::Done(Outcome::Pointer { lock_told, .. }) => Ending::Done { lock_told },
+            Step::Refused(refusal) => Ending::Refused(refusal),
+            Step::Unreachable => Ending::Unreachable,
+            Step::Unsettled(doubt) => Ending::Unsettled(doubt),
+        })
+    }
+}
+
+/// What the store said to an archive that was put.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum PutAnswer {
+    /// It is there.
+    Stored,
+    /// Nothing was heard.
+    Silence,
+    /// The store was busy with another request for the same name (409): nothing is settled.
+    Busy,
+}
+
+/// How tasks are carried out.
+pub trait Conduct: Clone + Hash + Debug {
+    /// Takes up a task; the first [`Answer`] to come is [`Answer::Begin`].
+    fn new(task: &Task) -> Self;
+
+    /// Hears an answer and says what to do next.
+    fn next(&mut self, answer: Answer, now: Timestamp) -> Action;
+
+    /// Whether an archive may be relied upon after this answer; otherwise it is put again.
+    fn is_stored(answer: PutAnswer) -> bool {
+        answer == PutAnswer::Stored
+    }
+}
+
+/// The production protocol, unchanged.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Honest(Protocol);
+
+impl Conduct for Honest {
+    fn new(task: &Task) -> Self {
+        Self(task.protocol())
+    }
+
+    fn next(&mut self, answer: Answer, now: Timestamp) -> Action {
+        self.0.next(answer, now).into()
+    }
+}

@@ -1,0 +1,215 @@
+//! The model store: two cells with versions, and the requests that are under way to them.
+
+use super::LineageWorld;
+use super::conduct::{Conduct, Duty, Task};
+use super::names::Printed;
+use super::promise::Verdict;
+use super::sight;
+use super::{EARLY, actor::ACTORS};
+use stasis_model::digest::ArchiveDigest;
+use stasis_model::document::{Version, Versioned};
+use stasis_model::lease::{Lock, LockState};
+use stasis_model::protocol::{Answer, Body};
+use stasis_model::step::Doc;
+use std::hash::Hash;
+use std::rc::Rc;
+
+/// One document and its version, a number that no later write repeats.
+#[derive(Clone, Hash, Debug)]
+pub(crate) struct Cell<T> {
+    pub(crate) value: T,
+    pub(crate) version: u32,
+}
+
+impl<T: Clone> Cell<T> {
+    fn versioned(&self) -> Versioned<T> {
+        Versioned {
+            value: self.value.clone(),
+            version: Version::new(self.version.to_string()),
+        }
+    }
+}
+
+/// When a write is accepted.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Condition {
+    Absent,
+    Version(u32),
+    Always,
+}
+
+impl Condition {
+    pub(crate) fn of(expected: Option<&Version>) -> Self {
+        let number = |version: &Version| version.as_str().parse().expect("our own version");
+        expected.map_or(Self::Absent, |version| Self::Version(number(version)))
+    }
+}
+
+/// A write on its way.
+#[derive(Clone, Hash, Debug)]
+pub(crate) struct Request {
+    pub(crate) task: Rc<Task>,
+    pub(crate) condition: Condition,
+    pub(crate) body: Body,
+    /// What the writer really loaded.
+    pub(crate) loaded: Option<ArchiveDigest>,
+    /// The version of the lock that the actor read last.
+    pub(crate) judged: u32,
+}
+
+impl<C: Conduct> LineageWorld<C> {
+    /// Answers a read.
+    pub(crate) fn read(&self, doc: Doc) -> Answer {
+        match doc {
+            Doc::Lock => Answer::Lock(self.lock.as_ref().map(|cell| cell.value.versioned())),
+            Doc::Pointer => {
+                Answer::Pointer(self.pointer.as_ref().map(|cell| cell.value.versioned()))
+            }
+        }
+    }
+
+    /// The version of a document, if it exists.
+    pub(crate) fn version(&self, doc: Doc) -> Option<u32> {
+        match doc {
+            Doc::Lock => self.lock.as_ref().map(|cell| cell.value.version),
+            Doc::Pointer => self.pointer.as_ref().map(|cell| cell.value.version),
+        }
+    }
+
+    /// Whether a write under this condition would be accepted now.
+    pub(crate) fn accepts(&self, doc: Doc, condition: Condition) -> bool {
+        match condition {
+            Condition::Always => true,
+            Condition::Absent => self.version(doc).is_none(),
+            Condition::Version(version) => self.version(doc) == Some(version),
+        }
+    }
+
+    /// Applies an accepted write.
+    pub(crate) fn apply(&mut self, request: &Request) -> Verdict {
+        self.check_change(request)?;
+        let doc = request.body.doc();
+        self.note_change(request);
+        let counter = &mut self.versions[doc as usize];
+        *counter += 1;
+        let version = *counter;
+        match &request.body {
+            Body::Lock(lock) => {
+                let value = timeless(lock.clone());
+                let cell = Printed::new(Cell { value, version }, self.renamings());
+                self.lock = Some(Rc::new(cell));
+            }
+            Body::Pointer(pointer) => {
+                let value = pointer.clone();
+                let cell = Printed::new(Cell { value, version }, self.renamings());
+                self.pointer = Some(Rc::new(cell));
+            }
+        }
+        let task = &request.task;
+        if doc == task.duty.commits_in() {
+            self.applied[usize::from(task.actor)] |= 1 << task.serial;
+        }
+        self.change_owner(request);
+        self.drop_dead_requests();
+        Ok(())
+    }
+
+    /// Keeps the ghost's own books about who may flip.
+    fn change_owner(&mut self, request: &Request) {
+        let doc = request.body.doc();
+        match request.task.duty {
+            Duty::Acquire if doc == self.cast.owned_by => {
+                let fence = match &request.body {
+                    Body::Lock(lock) => lock.fence(),
+                    Body::Pointer(pointer) => pointer.fence,
+                };
+                self.owner = Some((request.task.actor, fence));
+            }
+            Duty::Rollback { .. } | Duty::ForceUnlock(_) if doc == Doc::Pointer => {
+                self.owner = None;
+            }
+            _ => {}
+        }
+    }
+
+    /// Forgets the requests that can never be accepted: versions do not come back.
+    fn drop_dead_requests(&mut self) {
+        let mut flights = std::mem::take(&mut self.flights);
+        flights.retain(|flight| {
+            let request = &flight.value;
+            self.accepts(request.body.doc(), request.condition)
+        });
+        self.flights = flights;
+    }
+
+    fn note_change(&mut self, request: &Request) {
+        let before = self.lock.as_deref().map(|cell| cell.value.value.state);
+        match (&request.task.duty, request.body.doc()) {
+            (Duty::Renew(_), _) if before == Some(LockState::Free) => {
+                self.sights.push(sight::HANDED_BACK);
+            }
+            (Duty::Acquire, Doc::Lock) if before == Some(LockState::Held) => {
+                self.sights.push(sight::TAKEN_OVER);
+            }
+            (Duty::Acquire, Doc::Lock) if before == Some(LockState::Forced) => {
+                self.sights.push(sight::TAKEN_AFTER_FORCE);
+            }
+            (Duty::Rollback { .. } | Duty::ForceUnlock(_), Doc::Lock) => {
+                self.sights.push(sight::MARKED);
+            }
+            _ => {}
+        }
+    }
+
+    /// Deletes a document.
+    pub(crate) fn erase(&mut self, doc: Doc, task: &Task, judged: u32) -> Verdict {
+        self.check_erasure(doc, task, judged)?;
+        match doc {
+            Doc::Lock => self.lock = None,
+            Doc::Pointer => self.pointer = None,
+        }
+        if doc == task.duty.commits_in() {
+            self.applied[usize::from(task.actor)] |= 1 << task.serial;
+        }
+        self.drop_dead_requests();
+        Ok(())
+    }
+
+    /// Whether the task's deed is in the books.
+    pub(crate) fn applied(&self, task: &Task) -> bool {
+        self.applied[usize::from(task.actor)] & (1 << task.serial) != 0
+    }
+
+    /// Strikes the task from the books once nobody will ask again.
+    pub(crate) fn close_book(&mut self, task: &Task) {
+        self.applied[usize::from(task.actor)] &= !(1 << task.serial);
+    }
+
+    /// The documents that requests of the task may still reach.
+    pub(crate) fn under_way(&self, task: &Task) -> impl Iterator<Item = Doc> {
+        let same = move |request: &&Request| {
+            (request.task.actor, request.task.serial) == (task.actor, task.serial)
+        };
+        let requests = self.flights.iter().map(|flight| &flight.value);
+        requests.filter(same).map(|request| request.body.doc())
+    }
+
+    /// Sends a request that may land at any later moment. Sent twice, it can land only once.
+    pub(crate) fn delay(&mut self, request: Request) {
+        let flight = Printed::new(request, self.renamings());
+        if self.flights.iter().all(|other| other.print != flight.print) {
+            self.flights.push(Rc::new(flight));
+        }
+    }
+}
+
+/// The same lock at the one moment at which all locks are written, so that time does not multiply the states.
+fn timeless(mut lock: Lock) -> Lock {
+    lock.acquired_at = EARLY;
+    lock.renewed_at = EARLY;
+    lock.expires_at = EARLY;
+    lock
+}
+
+/// The books at the beginning.
+pub(crate) const EMPTY_BOOKS: [u8; ACTORS] = [0; ACTORS];

@@ -1,0 +1,471 @@
+//! The moves: whoever can move, does, and the store treats it in every way it may.
+
+use super::actor::{Actor, Next, OPERATOR, REAPER, Stage, made_by};
+use super::cast::Command;
+use super::conduct::{Action, Conduct, Duty, Ending, PutAnswer, Task};
+use super::store::{Condition, Request};
+use super::{EARLY, LATE, LineageWorld, sight};
+use stasis_model::operation::Kind;
+use stasis_model::protocol::{Answer, Body};
+use stasis_model::step::{Doc, Refusal};
+use stasis_model::time::Timestamp;
+use std::fmt;
+use std::rc::Rc;
+
+/// What happened in a move.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Event {
+    Read,
+    ReadAfterExpiry,
+    Unreadable,
+    Heard,
+    Unheard,
+    RefusedByRetry,
+    Delayed,
+    Stale,
+    StaleUnheard,
+    Landed,
+    Stored,
+    StoredNothing,
+    Looked,
+    Erased,
+    Crashed,
+}
+
+/// One move, as it stands in a counterexample.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Move {
+    actor: u8,
+    kind: Kind,
+    doc: Doc,
+    event: Event,
+}
+
+impl fmt::Debug for Move {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.actor {
+            REAPER => write!(out, "reaper")?,
+            OPERATOR => write!(out, "operator")?,
+            writer => write!(out, "writer {writer}")?,
+        }
+        let doc = match self.doc {
+            Doc::Lock => "lock.json",
+            Doc::Pointer => "latest.json",
+        };
+        let text = match self.event {
+            Event::Read => "reads",
+            Event::ReadAfterExpiry => "reads, with every lease expired,",
+            Event::Unreadable => "cannot read",
+            Event::Heard => "writes",
+            Event::Unheard => "writes, but does not hear of it,",
+            Event::RefusedByRetry => "writes, but its own retry is refused,",
+            Event::Delayed => "sends a write that may land later to",
+            Event::Stale => "is refused to write",
+            Event::StaleUnheard => "is refused to write, but does not hear of it,",
+            Event::Landed => "'s late write reaches",
+            Event::Stored => return write!(out, " stores its archive"),
+            Event::StoredNothing => return write!(out, " takes its archive for stored"),
+            Event::Looked => "looks at",
+            Event::Erased => "deletes",
+            Event::Crashed => return write!(out, " crashes"),
+        };
+        write!(out, " ({:?}) {text} {doc}", self.kind)
+    }
+}
+
+/// What comes of a world, or the promise that was broken on the way.
+type Outcome<C> = Result<LineageWorld<C>, String>;
+/// Moves, as they are found.
+type Moves<C> = Vec<(Move, Outcome<C>)>;
+
+impl<C: Conduct> LineageWorld<C> {
+    /// Every move that is possible now, as far as the order of moves can matter.
+    pub(super) fn turns(&self) -> Moves<C> {
+        let mut moves = self.stale_write().unwrap_or_default();
+        if !moves.is_empty() {
+            return moves;
+        }
+        for index in 0..self.flights.len() {
+            moves.push(self.landing(index));
+        }
+        for number in 0..self.actors.len() {
+            let Some(actor) = &self.actors[number] else {
+                continue;
+            };
+            let number = u8::try_from(number).expect("few actors");
+            match &actor.value.stage {
+                Stage::Free(next) => self.beginnings(number, *next, &mut moves),
+                Stage::Busy { .. } => self.steps(number, &mut moves),
+                Stage::Gone => continue,
+            }
+            if self.cast.crashes {
+                moves.push(self.crash(number));
+            }
+        }
+        moves
+            .into_iter()
+            .map(|(label, outcome)| (label, outcome.and_then(Self::settled)))
+            .collect()
+    }
+
+    /// The moves of an actor whose write is refused whenever it arrives, if all it does then is to read again.
+    ///
+    /// Versions do not come back, so nobody can change what it hears, and nobody can notice that it heard. Such a move
+    /// commutes with every other one: it is enough to try it first.
+    fn stale_write(&self) -> Option<Moves<C>> {
+        (0..self.actors.len()).find_map(|index| {
+            let actor = self.actors[index].as_ref()?;
+            let Stage::Busy { action, .. } = &actor.value.stage else {
+                return None;
+            };
+            let Action::Write(expected, body) = action else {
+                return None;
+            };
+            if self.accepts(body.doc(), Condition::of(expected.as_ref())) {
+                return None;
+            }
+            let number = u8::try_from(index).expect("few actors");
+            let mut moves = Vec::new();
+            self.steps(number, &mut moves);
+            let reads = |outcome: &Outcome<C>| {
+                let stage = outcome
+                    .as_ref()
+                    .ok()
+                    .map(|world| &world.actor(number).stage);
+                matches!(
+                    stage,
+                    Some(Stage::Busy {
+                        action: Action::Read(_),
+                        ..
+                    })
+                )
+            };
+            let local = moves.iter().all(|(_, outcome)| reads(outcome));
+            local.then_some(moves)
+        })
+    }
+
+    fn actor(&self, number: u8) -> &Actor<C> {
+        let actor = self.actors[usize::from(number)].as_ref();
+        &actor.expect("only actors of the cast move").value
+    }
+
+    /// The same world, before anything notable happens in it.
+    fn successor(&self) -> Self {
+        Self {
+            sights: Vec::new(),
+            ..self.clone()
+        }
+    }
+
+    fn crash(&self, number: u8) -> (Move, Outcome<C>) {
+        let mut world = self.successor();
+        let mut actor = self.actor(number).clone();
+        actor.leave();
+        world.place(number, actor);
+        let label = Move {
+            actor: number,
+            kind: Kind::Release,
+            doc: Doc::Lock,
+            event: Event::Crashed,
+        };
+        (label, Ok(world))
+    }
+
+    fn landing(&self, index: usize) -> (Move, Outcome<C>) {
+        let mut world = self.successor();
+        let flight = world.flights.remove(index);
+        let request = &flight.value;
+        let label = Move {
+            actor: request.task.actor,
+            kind: request.task.duty.kind(),
+            doc: request.body.doc(),
+            event: Event::Landed,
+        };
+        world.sights.push(sight::LANDED_LATE);
+        (label, world.apply(request).map(|()| world))
+    }
+
+    /// Every way in which a free actor can begin its next task.
+    fn beginnings(&self, number: u8, next: Next, moves: &mut Moves<C>) {
+        let actor = self.actor(number);
+        let writes = matches!(next, Next::Store | Next::Flip | Next::Release);
+        if let Some(fence) = actor.lease.filter(|_| writes && actor.turns > 0) {
+            self.begin((number, true), Duty::Renew(fence), next, moves);
+        }
+        match next {
+            Next::Store => self.store_archive(number, moves),
+            Next::Flip => self.begin_flip(number, moves),
+            Next::Release => {
+                if let Some(fence) = actor.lease {
+                    self.begin((number, false), Duty::Release(fence), next, moves);
+                }
+            }
+            Next::Reap => self.begin((number, true), Duty::Reap, next, moves),
+            Next::Act => {
+                for command in self.cast.repertoire {
+                    self.act(number, *command, moves);
+                }
+            }
+            Next::Throw(seen) => {
+                self.begin((number, true), Duty::ForceUnlock(seen), Next::Act, moves);
+            }
+            Next::Choose(seen) => {
+                for to in self.stored() {
+                    let seen = Some(seen);
+                    let duty = Duty::Rollback { to, seen };
+                    self.begin((number, true), duty, Next::Act, moves);
+                }
+            }
+        }
+    }
+
+    /// Starts a task and takes its first step; `costs` one of the actor's turns, or not.
+    fn begin(&self, (number, costs): (u8, bool), duty: Duty, then: Next, moves: &mut Moves<C>) {
+        let mut world = self.successor();
+        let mut actor = self.actor(number).clone();
+        actor.turns -= u8::from(costs);
+        if matches!(duty, Duty::Flip { .. }) {
+            world.archives |= 0b100 << number;
+        }
+        actor.start((number, self.cast.attempts), duty, then);
+        world.place(number, actor);
+        world.steps(number, moves);
+    }
+
+    fn store_archive(&self, number: u8, moves: &mut Moves<C>) {
+        let label = |event| Move {
+            actor: number,
+            kind: Kind::Flip,
+            doc: Doc::Pointer,
+            event,
+        };
+        let mut actor = self.actor(number).clone();
+        actor.stage = Stage::Free(Next::Flip);
+        let mut world = self.successor();
+        world.archives |= 0b100 << number;
+        world.place(number, actor);
+        if C::is_stored(PutAnswer::Busy) {
+            let mut world = world.clone();
+            world.archives = self.archives;
+            moves.push((label(Event::StoredNothing), Ok(world)));
+        }
+        moves.push((label(Event::Stored), Ok(world)));
+    }
+
+    /// A writer flips onto what it loaded; if loading failed, onto nothing.
+    fn begin_flip(&self, number: u8, moves: &mut Moves<C>) {
+        let actor = self.actor(number);
+        let Some(fence) = actor.lease else { return };
+        let loads = match actor.base {
+            Some(base) if self.cast.fresh => vec![Some(base), None],
+            base => vec![base],
+        };
+        for base in loads {
+            let to = made_by(number);
+            let duty = Duty::Flip { fence, base, to };
+            self.begin((number, false), duty, Next::Release, moves);
+        }
+    }
+
+    fn act(&self, number: u8, command: Command, moves: &mut Moves<C>) {
+        let mut begin = |duty| self.begin((number, true), duty, Next::Act, moves);
+        match command {
+            Command::Rollback => self
+                .stored()
+                .for_each(|to| begin(Duty::Rollback { to, seen: None })),
+            Command::Delete => self.stored().for_each(|target| {
+                begin(Duty::Delete {
+                    target: target.archive,
+                    known: self.stored().map(|known| known.archive).collect(),
+                });
+            }),
+            Command::Pin => self
+                .stored()
+                .for_each(|target| begin(Duty::Pin(target.archive))),
+            Command::ForceUnlock => {
+                let lock = self.lock.as_deref().map(|cell| &cell.value.value);
+                if let Some(lock) = lock {
+                    moves.push(self.look(number, Doc::Lock, Next::Throw(lock.fence())));
+                }
+            }
+            Command::RollbackIfUnmoved => {
+                let pointer = self.pointer.as_deref().map(|cell| &cell.value.value);
+                if let Some(pointer) = pointer {
+                    let next = Next::Choose(pointer.generation);
+                    moves.push(self.look(number, Doc::Pointer, next));
+                }
+            }
+        }
+    }
+
+    fn look(&self, number: u8, doc: Doc, next: Next) -> (Move, Outcome<C>) {
+        let mut world = self.successor();
+        let mut actor = self.actor(number).clone();
+        actor.stage = Stage::Free(next);
+        world.place(number, actor);
+        let label = Move {
+            actor: number,
+            kind: Kind::ForceUnlock,
+            doc,
+            event: Event::Looked,
+        };
+        (label, Ok(world))
+    }
+
+    /// Every way in which the store can treat what a busy actor asks.
+    fn steps(&self, number: u8, moves: &mut Moves<C>) {
+        let Stage::Busy { task, action, .. } = &self.actor(number).stage else {
+            return;
+        };
+        let (actor, kind) = (number, task.duty.kind());
+        let label = |doc, event| Move {
+            actor,
+            kind,
+            doc,
+            event,
+        };
+        match action {
+            Action::Read(doc) => self.reads(&label, *doc, moves),
+            Action::Write(expected, body) => {
+                let condition = Condition::of(expected.as_ref());
+                self.writes(&label, (task, condition, body), moves);
+            }
+            Action::Overwrite(body) => {
+                self.writes(&label, (task, Condition::Always, body), moves);
+            }
+            Action::Erase(doc) => {
+                let mut world = self.successor();
+                let judged = self.actor(number).judged;
+                let outcome = world.erase(*doc, task, judged);
+                let outcome = outcome.and_then(|()| world.hear(number, Answer::Won, EARLY));
+                moves.push((label(*doc, Event::Erased), outcome));
+            }
+            Action::EraseArchive => {
+                let mut world = self.successor();
+                world.archives &= !(0b100 << number);
+                let outcome = world.check_archives();
+                let outcome = outcome.and_then(|()| world.hear(number, Answer::Won, EARLY));
+                moves.push((label(Doc::Pointer, Event::Erased), outcome));
+            }
+            Action::End(_) => unreachable!("whoever has ended is not busy"),
+        }
+    }
+
+    fn reads(&self, label: &impl Fn(Doc, Event) -> Move, doc: Doc, moves: &mut Moves<C>) {
+        let number = label(doc, Event::Read).actor;
+        let mut world = self.successor();
+        if number == REAPER {
+            let mut actor = self.actor(number).clone();
+            actor.judged = self.version(Doc::Lock).unwrap_or(0);
+            world.place(number, actor);
+        }
+        let (early, in_time) = world.told(number, self.read(doc), EARLY);
+        if in_time {
+            let (late, _) = world.told(number, self.read(doc), LATE);
+            moves.push((label(doc, Event::ReadAfterExpiry), late));
+        }
+        moves.push((label(doc, Event::Read), early));
+        if self.unreadable > 0 {
+            world.unreadable -= 1;
+            let (blind, _) = world.told(number, Answer::Unreadable, EARLY);
+            moves.push((label(doc, Event::Unreadable), blind));
+        }
+    }
+
+    fn writes(
+        &self,
+        label: &impl Fn(Doc, Event) -> Move,
+        (task, condition, body): (&Rc<Task>, Condition, &Body),
+        moves: &mut Moves<C>,
+    ) {
+        let doc = body.doc();
+        let number = task.actor;
+        if !self.accepts(doc, condition) {
+            let (lost, _) = self.told(number, Answer::Lost, EARLY);
+            let (silent, _) = self.told(number, Answer::Silence, EARLY);
+            moves.push((label(doc, Event::Stale), lost));
+            moves.push((label(doc, Event::StaleUnheard), silent));
+            return;
+        }
+        let request = self.request(task, condition, body);
+        let mut applied = self.successor();
+        if let Err(breach) = applied.apply(&request) {
+            moves.push((label(doc, Event::Heard), Err(breach)));
+            return;
+        }
+        let answers = [
+            (Event::Heard, Answer::Won),
+            (Event::Unheard, Answer::Silence),
+            (Event::RefusedByRetry, Answer::Lost),
+        ];
+        for (event, answer) in answers {
+            let (after, _) = applied.told(number, answer, EARLY);
+            moves.push((label(doc, event), after));
+        }
+        let mut delayed = self.successor();
+        delayed.delay(request);
+        let (after, _) = delayed.told(number, Answer::Silence, EARLY);
+        moves.push((label(doc, Event::Delayed), after));
+    }
+
+    fn request(&self, task: &Rc<Task>, condition: Condition, body: &Body) -> Request {
+        let loaded = match task.duty {
+            Duty::Flip { base, .. } => base,
+            _ => None,
+        };
+        Request {
+            task: Rc::clone(task),
+            condition,
+            body: body.clone(),
+            loaded,
+            judged: self.actor(task.actor).judged,
+        }
+    }
+
+    /// What comes of an answer, and whether it would come out otherwise after the lease expired.
+    fn told(&self, number: u8, answer: Answer, now: Timestamp) -> (Outcome<C>, bool) {
+        let mut world = self.clone();
+        let Stage::Busy { task, .. } = &self.actor(number).stage else {
+            unreachable!("only busy actors hear answers");
+        };
+        let timed = matches!(task.duty, Duty::Acquire | Duty::Reap);
+        let ending = world.advance(number, answer, now);
+        let stopped = matches!(
+            ending,
+            Some(Ending::Refused(Refusal::Held(_) | Refusal::NotExpired) | Ending::Unsettled(_))
+        );
+        let outcome = match ending {
+            Some(ending) => world.conclude(number, ending),
+            None => Ok(world),
+        };
+        (outcome, timed && stopped)
+    }
+
+    fn hear(&self, number: u8, answer: Answer, now: Timestamp) -> Outcome<C> {
+        self.told(number, answer, now).0
+    }
+
+    /// Gives an answer to a busy actor; says how it ended, if it did.
+    fn advance(&mut self, number: u8, answer: Answer, now: Timestamp) -> Option<Ending> {
+        let mut actor = self.actor(number).clone();
+        let Stage::Busy {
+            task,
+            conduct,
+            action,
+            ..
+        } = &mut actor.stage
+        else {
+            unreachable!("only busy actors hear answers");
+        };
+        let before = std::mem::replace(action, Action::EraseArchive);
+        *action = conduct.next(answer, now);
+        if let Action::End(ending) = action {
+            return Some(ending.clone());
+        }
+        let again = (&before, &*action) == (&Action::Read(Doc::Pointer), &Action::Read(Doc::Lock));
+        actor.outrun |= again && task.duty == Duty::Acquire;
+        self.place(number, actor);
+        None
+    }
+}

@@ -1,0 +1,118 @@
+//! What a racing process does, and what it leaves in its journal.
+//!
+//! A racer acquires a lineage, publishes a few snapshots that build on each other, and gives it back, sometimes. Each
+//! line of its journal is durable before it goes on, so that a racer that is killed leaves a true account: `try` before
+//! a flip, then `ok`, `refused` or `unknown` after it.
+
+use bytes::Bytes;
+use stasis_engine::error::{Error, ErrorKind};
+use stasis_engine::lease::Acquire;
+use stasis_engine::open::Engine;
+use stasis_model::chance::Chance;
+use stasis_model::digest::{ArchiveDigest, ManifestDigest};
+use stasis_model::id::{Label, Lineage};
+use stasis_model::lease::Holder;
+use stasis_model::pointer::Active;
+use stasis_store::leases::Lease;
+use stasis_store::layout;
+use stasis_store::pointers::Flip;
+use std::fs::File;
+use std::io::{self, Write};
+use std::time::Duration;
+
+/// The lineage everybody races for.
+pub fn lineage() -> Lineage {
+    "race/shared@131".parse().expect("a constant that is a lineage")
+}
+
+/// How long a racer's lease lasts: short, so that take-overs are frequent.
+pub const TTL: Duration = Duration::from_millis(1500);
+
+/// A racer and its journal.
+#[derive(Debug)]
+pub struct Racer<'a> {
+    /// The store everybody shares.
+    pub engine: &'a Engine,
+    /// What this racer is called.
+    pub name: Label,
+    /// Where it writes down what it did.
+    pub journal: File,
+    /// Where its whims come from.
+    pub chance: &'a dyn Chance,
+}
+
+impl Racer<'_> {
+    /// Races until `flips` snapshots were acknowledged; a lost lease or an unknown outcome only ends a round.
+    pub async fn race(&mut self, flips: usize) -> io::Result<()> {
+        let mut acknowledged = 0;
+        while acknowledged < flips {
+            match self.engine.acquire(self.claim()).await {
+                Ok(acquired) => acknowledged += self.round(&acquired.lease).await?,
+                Err(error) => self.note("waits", &format!("{:?}", error.kind()))?,
+            }
+            tokio::time::sleep(Duration::from_millis(5 + self.chance.below(60))).await;
+        }
+        Ok(())
+    }
+
+    fn claim(&self) -> Acquire {
+        let holder = Holder { run_id: self.name.clone(), host: self.name.clone(), host_run_id: Label::nobody() };
+        Acquire { lineage: lineage(), holder, ttl: Some(TTL) }
+    }
+
+    async fn round(&mut self, lease: &Lease) -> io::Result<usize> {
+        self.note("owns", &lease.fence.to_string())?;
+        let mut base = lease.base.as_ref().map(|base| base.archive);
+        let wanted = 1 + self.chance.below(6);
+        for done in 0..wanted {
+            match self.flip(lease, base).await? {
+                Some(archive) => base = Some(archive),
+                None => return Ok(usize::try_from(done).unwrap_or_default()),
+            }
+        }
+        // A racer that forgets to give back makes the others wait for the expiry.
+        if self.chance.below(8) > 0 {
+            let _ = self.engine.release(&lineage(), lease.fence).await;
+        }
+        Ok(usize::try_from(wanted).unwrap_or_default())
+    }
+
+    async fn flip(&mut self, lease: &Lease, base: Option<ArchiveDigest>) -> io::Result<Option<ArchiveDigest>> {
+        let op_id = self.engine.lineages().op_id();
+        let body = format!("{op_id} after {base:?}");
+        let archive = ArchiveDigest::of(body.as_bytes());
+        let described = serde_json::json!({ "archive_sha256": archive, "predecessor_sha256": base, "op_id": op_id });
+        let manifest = Bytes::from(described.to_string());
+        let to = Active {
+            archive,
+            manifest: ManifestDigest::of(&manifest),
+            archive_key: layout::archive(&lineage(), archive).to_string(),
+            manifest_key: layout::manifest(&lineage(), archive).to_string(),
+        };
+        self.note("try", &archive.to_string())?;
+        let bucket = self.engine.bucket();
+        let stored = match bucket.put(&layout::archive(&lineage(), archive), Bytes::from(body)).await {
+            Ok(()) => bucket.put(&layout::manifest(&lineage(), archive), manifest).await,
+            Err(error) => Err(error),
+        };
+        if stored.is_err() {
+            self.note("refused", &archive.to_string())?;
+            return Ok(None);
+        }
+        let flip = Flip { op_id, fence: lease.fence, base, to };
+        let flipped = self.engine.lineages().flip(&lineage(), flip).await.map_err(Error::from);
+        let (word, next) = match flipped.as_ref().map_err(Error::kind) {
+            Ok(_) => ("ok", Some(archive)),
+            Err(ErrorKind::Unknown) => ("unknown", None),
+            Err(ErrorKind::Fenced) => ("fenced", None),
+            Err(_) => ("refused", None),
+        };
+        self.note(word, &archive.to_string())?;
+        Ok(next)
+    }
+
+    fn note(&mut self, word: &str, detail: &str) -> io::Result<()> {
+        self.journal.write_all(format!("{word} {detail}\n").as_bytes())?;
+        self.journal.sync_data()
+    }
+}

@@ -1,0 +1,274 @@
+//! The house as it is drawn: which crate may lean on which, and what may come in from outside.
+
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// What each crate may depend on, of ours and of others.
+fn drawing() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
+    let rooms: [(&str, &[&str]); 6] = [
+        (
+            "model",
+            &[
+                "serde",
+                "serde_json",
+                "sha2",
+                "blake3",
+                "fastcdc",
+                "uuid",
+                "thiserror",
+            ],
+        ),
+        (
+            "store",
+            &[
+                "stasis-model",
+                "async-trait",
+                "bytes",
+                "futures-util",
+                "http",
+                "object_store",
+                "rustix",
+                "serde",
+                "serde_json",
+                "sha2",
+                "thiserror",
+                "tokio",
+                "tracing",
+            ],
+        ),
+        (
+            "disk",
+            &[
+                "stasis-model",
+                "rustix",
+                "zstd",
+                "tar",
+                "rusqlite",
+                "notify",
+                "thiserror",
+            ],
+        ),
+        (
+            "quiesce",
+            &["stasis-model", "rustix", "thiserror", "tokio", "tracing"],
+        ),
+        (
+            "engine",
+            &[
+                "stasis-model",
+                "stasis-store",
+                "stasis-disk",
+                "stasis-quiesce",
+                "bytes",
+                "serde",
+                "serde_json",
+                "thiserror",
+                "tokio",
+                "tracing",
+            ],
+        ),
+        (
+            "stasis",
+            &[
+                "stasis-engine",
+                "anyhow",
+                "clap",
+                "comfy-table",
+                "getrandom",
+                "rustix",
+                "serde",
+                "serde_json",
+                "tokio",
+                "toml",
+                "tracing",
+                "tracing-subscriber",
+            ],
+        ),
+    ];
+    rooms
+        .into_iter()
+        .map(|(room, may)| (room, may.iter().copied().collect()))
+        .collect()
+}
+
+fn metadata() -> Value {
+    let output = Command::new(env!("CARGO"))
+        .args([
+            "metadata",
+            "--format-version=1",
+            "--locked",
+            "--offline",
+            "--filter-platform=x86_64-unknown-linux-gnu",
+        ])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+    value[name].as_str().unwrap_or_default()
+}
+
+#[test]
+fn the_drawing_holds() {
+    let metadata = metadata();
+    let packages = metadata["packages"].as_array().unwrap();
+    let ours = packages
+        .iter()
+        .filter(|package| package["source"].is_null());
+
+    let mut seen = BTreeSet::new();
+    for package in ours {
+        let directory = Path::new(text(package, "manifest_path")).parent().unwrap();
+        let room = directory.file_name().unwrap().to_str().unwrap();
+        seen.insert(room.to_owned());
+        if room == "testkit" {
+            continue;
+        }
+        let may = &drawing()[room];
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let name = text(dependency, "name");
+            let for_tests = text(dependency, "kind") == "dev";
+            assert!(
+                for_tests || may.contains(name),
+                "`{room}` must not depend on `{name}`: see docs/architecture.md"
+            );
+            assert!(
+                !for_tests || name != "stasis",
+                "nothing may lean on the app"
+            );
+        }
+    }
+    let drawn: BTreeSet<String> = drawing().keys().map(|room| (*room).to_owned()).collect();
+    assert_eq!(
+        seen.difference(&drawn).collect::<Vec<_>>(),
+        ["testkit"],
+        "every crate is in the drawing"
+    );
+}
+
+#[test]
+fn the_model_has_no_clock_no_chance_and_no_files() {
+    let banned = [
+        "std::fs",
+        "std::net",
+        "SystemTime::now",
+        "Instant::now",
+        "tokio",
+        "rand::",
+        "std::env",
+    ];
+
+    for file in rust_files(&root().join("crates/model/src")) {
+        let source = std::fs::read_to_string(&file).unwrap();
+        for (number, line) in source
+            .lines()
+            .enumerate()
+            .filter(|(_, line)| !line.trim_start().starts_with("//"))
+        {
+            let found = banned.iter().find(|word| line.contains(**word));
+            assert!(
+                found.is_none(),
+                "{}:{}: {found:?}",
+                file.display(),
+                number + 1
+            );
+        }
+    }
+}
+
+#[test]
+fn keys_are_spelled_in_one_file_only() {
+    let roots = [
+        "\"snapshots/",
+        "\"events/",
+        "\"tenants/",
+        "\"operations/",
+        "\"meta/",
+        "latest.json\")",
+        "lock.json\")",
+    ];
+
+    for file in rust_files(&root().join("crates/store/src")) {
+        if file.ends_with("layout.rs") {
+            continue;
+        }
+        let source = std::fs::read_to_string(&file).unwrap();
+        let production = source.split("#[cfg(test)]").next().unwrap();
+        let found = roots.iter().find(|root| production.contains(**root));
+        assert!(
+            found.is_none(),
+            "{} spells a key: {found:?}",
+            file.display()
+        );
+    }
+}
+
+fn rust_files(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let (directories, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
+    let inner = directories
+        .iter()
+        .flat_map(|directory| rust_files(directory));
+    files
+        .into_iter()
+        .filter(|path| path.extension().is_some_and(|end| end == "rs"))
+        .chain(inner)
+        .collect()
+}
+
+#[test]
+fn what_comes_in_is_allowed() {
+    let rules: toml::Value =
+        toml::from_str(&std::fs::read_to_string(root().join("deny.toml")).unwrap()).unwrap();
+    let list = |section: &str, name: &str| rules[section][name].as_array().unwrap().clone();
+    let allowed: Vec<String> = list("licenses", "allow")
+        .iter()
+        .map(|licence| licence.as_str().unwrap().to_owned())
+        .collect();
+    let banned: Vec<String> = list("bans", "deny")
+        .iter()
+        .map(|entry| entry["name"].as_str().unwrap().to_owned())
+        .collect();
+
+    for package in metadata()["packages"].as_array().unwrap() {
+        let (name, source, licence) = (
+            text(package, "name"),
+            text(package, "source"),
+            text(package, "license"),
+        );
+        assert!(
+            !banned.iter().any(|banned| banned == name),
+            "`{name}` is banned"
+        );
+        assert!(
+            source.is_empty() || source.starts_with("registry+"),
+            "`{name}` comes from {source}"
+        );
+        assert!(
+            is_allowed(licence, &allowed),
+            "`{name}` has licence `{licence}`"
+        );
+    }
+}
+
+/// Whether a licence expression can be satisfied: every part of an AND, any part of an OR.
+fn is_allowed(expression: &str, allowed: &[String]) -> bool {
+    let plain = expression.replace('/', " OR ").replace(['(', ')'], "");
+    let one = |name: &str| allowed.iter().any(|allowed| allowed == name.trim());
+    plain.split(" AND ").all(|part| part.split(" OR ").any(one))
+}
