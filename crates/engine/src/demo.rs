@@ -8,7 +8,7 @@ use serde::Serialize;
 use stasis_model::digest::{ArchiveDigest, ManifestDigest};
 use stasis_model::id::{Label, Lineage, OpId};
 use stasis_model::lease::Holder;
-use stasis_model::pointer::Active;
+use stasis_model::pointer::{Active, Pointer};
 use stasis_store::layout;
 use stasis_store::leases::Lease;
 use stasis_store::pointers::Flip;
@@ -84,9 +84,7 @@ impl Engine {
         Ok(Demo {
             store: self.location.to_string(),
             scenes: stage.scenes,
-            active_sha256: pointer
-                .as_ref()
-                .and_then(|pointer| pointer.active_archive()),
+            active_sha256: pointer.as_ref().and_then(Pointer::active_archive),
             updates_lost,
             pointer_writes: pointer.as_ref().map_or(0, |pointer| pointer.generation.0),
             events: self.events(Some(&lineage.tenant), usize::MAX).await?.len(),

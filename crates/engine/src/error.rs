@@ -4,8 +4,7 @@ use stasis_disk::atomic_write::WriteError;
 use stasis_model::id::{Lineage, OpId};
 use stasis_model::step::Refusal;
 use stasis_quiesce::group::GroupError;
-use stasis_store::bucket::BucketError;
-pub use stasis_store::bucket::BucketErrorKind;
+pub use stasis_store::bucket::{BucketError, BucketErrorKind};
 pub use stasis_store::lineages::{LineageError, ReadError};
 use stasis_store::location::BadLocation;
 use stasis_store::policies::PolicyError;
@@ -49,7 +48,7 @@ pub enum ErrorKind {
 pub enum Error {
     /// An operation on a lineage.
     #[error(transparent)]
-    Lineage(#[from] LineageError),
+    Lineage(Box<LineageError>),
     /// A document could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
@@ -99,6 +98,12 @@ pub enum Error {
     NoSuchOperation(OpId),
 }
 
+impl From<LineageError> for Error {
+    fn from(error: LineageError) -> Self {
+        Self::Lineage(Box::new(error))
+    }
+}
+
 impl Error {
     /// What the caller must do.
     pub fn kind(&self) -> ErrorKind {
@@ -108,12 +113,13 @@ impl Error {
             Self::Bucket(error) => bucket(error),
             Self::Policy(error) => policy(error),
             Self::Location(_) | Self::NoCredentials { .. } => ErrorKind::Invalid,
-            Self::Group(GroupError::Start { .. }) => ErrorKind::NotFound,
-            Self::Group(_) => ErrorKind::Bug,
             Self::Write(error) => io_kind(&error.source),
             Self::Unreadable { source, .. } => io_kind(source),
             Self::Untrustworthy { .. } => ErrorKind::Limit,
-            Self::NeverLocked(_) | Self::NoSuchOperation(_) => ErrorKind::NotFound,
+            Self::NeverLocked(_)
+            | Self::NoSuchOperation(_)
+            | Self::Group(GroupError::Start { .. }) => ErrorKind::NotFound,
+            Self::Group(_) => ErrorKind::Bug,
         }
     }
 }

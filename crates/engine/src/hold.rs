@@ -157,7 +157,7 @@ impl Engine {
                 return LeaseLost::RanOut { detail };
             }
             let renewal = self.lineages.renew(&lease.lineage, lease.fence, lease.ttl);
-            match tokio::time::timeout(good_until - now, renewal).await {
+            match tokio::time::timeout(good_until.saturating_sub(now), renewal).await {
                 Ok(Ok((lock, sent_at))) => {
                     tracing::debug!(renewal_count = lock.renewal_count, "lease renewed");
                     good_until = sent_at + lease.ttl;
@@ -173,7 +173,7 @@ impl Engine {
                     tracing::warn!(%detail, "renewal failed; trying again");
                     renew_at = self.clock.uptime() + (renew_every / 4).min(Duration::from_secs(5));
                 }
-                Err(_) => detail = "the last renewal was not answered in time".to_owned(),
+                Err(_) => detail = String::from("the last renewal was not answered in time"),
             }
         }
     }

@@ -150,8 +150,16 @@ impl Policy {
         Duration::from_secs(self.grace_s)
     }
 
+    /// The same policy with settings changed, all or none; they must fit together only in the end.
+    pub fn with_all(&self, settings: &[(String, String)]) -> Result<Self, BadSetting> {
+        let changed = |policy: Self, (name, value): &(String, String)| policy.with(name, value);
+        let next = settings.iter().try_fold(self.clone(), changed)?;
+        next.check()?;
+        Ok(next)
+    }
+
     /// The same policy with one setting changed; `name` may reach inside with dots, as in `retention.enabled`.
-    pub fn with(&self, name: &str, value: &str) -> Result<Self, BadSetting> {
+    fn with(&self, name: &str, value: &str) -> Result<Self, BadSetting> {
         let mut tree = serde_json::to_value(self).expect("a policy holds only JSON values");
         let unknown = || BadSetting::Unknown {
             name: name.to_owned(),
@@ -172,9 +180,7 @@ impl Policy {
             value: value.to_owned(),
             source,
         };
-        let next: Self = serde_json::from_value(tree).map_err(bad)?;
-        next.check()?;
-        Ok(next)
+        serde_json::from_value(tree).map_err(bad)
     }
 
     /// The same policy, one write later.
@@ -219,21 +225,31 @@ impl Policy {
 mod tests {
     use super::*;
 
-    #[test]
-    fn settings_are_changed_by_name_and_checked() {
-        let policy = Policy::default().with("lease_ttl_s", "600").unwrap();
-        let policy = policy.with("retention.enabled", "true").unwrap();
-        let policy = policy.with("on_region_change", "refuse").unwrap();
+    fn set(settings: &[(&str, &str)]) -> Result<Policy, BadSetting> {
+        let owned: Vec<(String, String)> = settings
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
+        Policy::default().with_all(&owned)
+    }
 
-        assert_eq!(policy.lease_ttl(), Duration::from_mins(10));
+    #[test]
+    fn settings_are_changed_by_name_and_must_fit_together_in_the_end() {
+        let policy = set(&[
+            ("lease_ttl_s", "20"),
+            ("renew_s", "10"),
+            ("retention.enabled", "true"),
+            ("on_region_change", "refuse"),
+        ])
+        .unwrap();
+
+        assert_eq!(policy.lease_ttl(), Duration::from_secs(20));
         assert!(policy.retention.enabled);
         assert_eq!(policy.on_region_change, OnRegionChange::Refuse);
     }
 
     #[test]
     fn what_would_break_the_tenant_is_refused() {
-        let policy = Policy::default();
-
         for (name, value) in [
             ("op_id", "x"),
             ("retention", "{}"),
@@ -244,7 +260,7 @@ mod tests {
             ("on_region_change", "maybe"),
             ("allow_hot", "1"),
         ] {
-            assert!(policy.with(name, value).is_err(), "{name}={value}");
+            assert!(set(&[(name, value)]).is_err(), "{name}={value}");
         }
     }
 }

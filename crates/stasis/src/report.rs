@@ -1,7 +1,9 @@
 //! Every error → words, hint, exit code.
 
 use serde_json::{Map, Value, json};
-use stasis_engine::error::{BucketErrorKind, Error, ErrorKind, LineageError, ReadError};
+use stasis_engine::error::{
+    BucketError, BucketErrorKind, Error, ErrorKind, LineageError, ReadError,
+};
 use stasis_engine::model::lease::Lock;
 use stasis_engine::model::step::Refusal;
 use std::error::Error as StdError;
@@ -83,54 +85,54 @@ fn as_value(error: &anyhow::Error, causes: &[String], hint: Option<&str>, exit: 
     if let Some(lock) = holder(error) {
         told.insert("holder".to_owned(), json!(lock));
     }
-    if let Some(Error::Lineage(LineageError::Unknown(record))) = error.downcast_ref() {
+    if let Some(LineageError::Unknown(record)) = lineage_error(error) {
         told.insert("op_id".to_owned(), json!(record.op_id));
     }
     Value::Object(told)
 }
 
+fn lineage_error(error: &anyhow::Error) -> Option<&LineageError> {
+    match error.downcast_ref::<Error>()? {
+        Error::Lineage(error) => Some(error),
+        _ => None,
+    }
+}
+
 /// The lock that stood in the way.
 fn holder(error: &anyhow::Error) -> Option<&Lock> {
-    match error.downcast_ref::<Error>()? {
-        Error::Lineage(LineageError::Refused {
+    match lineage_error(error)? {
+        LineageError::Refused {
             refusal: Refusal::Held(lock),
             ..
-        }) => Some(lock),
+        } => Some(lock),
         _ => None,
     }
 }
 
 /// A lock's holder for people.
 pub(crate) fn holder_lines(lock: &Lock) -> String {
-    let host_run = lock.holder.host_run_id.as_str();
-    let mut lines = format!(
-        "  holder_run_id: {}\n  holder_host: {}\n",
-        lock.holder.run_id, lock.holder.host
-    );
-    if !host_run.is_empty() {
-        lines += &format!("  holder_host_run_id: {host_run}\n");
-    }
-    lines
-        + &format!(
-            "  acquired at: {}\n  renewed at: {} ({} times)\n  expires at: {}\n  epoch: {}",
-            lock.acquired_at, lock.renewed_at, lock.renewal_count, lock.expires_at, lock.epoch
-        )
+    let renewed = format!("{} ({} times)", lock.renewed_at, lock.renewal_count);
+    let lines = [
+        ("holder_run_id", lock.holder.run_id.to_string()),
+        ("holder_host", lock.holder.host.to_string()),
+        ("holder_host_run_id", lock.holder.host_run_id.to_string()),
+        ("acquired at", lock.acquired_at.to_string()),
+        ("renewed at", renewed),
+        ("expires at", lock.expires_at.to_string()),
+        ("epoch", lock.epoch.to_string()),
+        ("reason", lock.reason.to_string()),
+    ];
+    let told = lines.iter().filter(|(_, value)| !value.is_empty());
+    let told: Vec<String> = told
+        .map(|(name, value)| format!("  {name}: {value}"))
+        .collect();
+    told.join("\n")
 }
 
 fn hint(error: &Error) -> Option<String> {
     let text = match error {
-        Error::Lineage(LineageError::Unknown(record)) => {
-            return Some(format!(
-                "nothing was cleaned up; ask what became of it with `stasis operation show {}`",
-                record.op_id
-            ));
-        }
-        Error::Lineage(LineageError::Refused {
-            lineage, refusal, ..
-        }) => return refusal_hint(refusal, &lineage.to_string()),
-        Error::Lineage(LineageError::Store { source, .. }) | Error::Read(source) => {
-            return read_hint(source);
-        }
+        Error::Lineage(error) => return lineage_hint(error),
+        Error::Read(source) => return read_hint(source),
         Error::Bucket(error) => return bucket_hint(error.kind),
         Error::Location(_) => {
             "a store is file:///path, memory: or s3://bucket/prefix?endpoint=URL&region=NAME"
@@ -148,12 +150,30 @@ fn hint(error: &Error) -> Option<String> {
             "ask on the host that ran the operation, with the same --store"
         }
         _ => {
-            return StdError::source(error)
-                .and_then(|source| source.downcast_ref())
-                .and_then(read_hint);
+            let source = StdError::source(error)?;
+            let bucket = || {
+                source
+                    .downcast_ref::<BucketError>()
+                    .and_then(|error| bucket_hint(error.kind))
+            };
+            return source.downcast_ref().and_then(read_hint).or_else(bucket);
         }
     };
     Some(text.to_owned())
+}
+
+fn lineage_hint(error: &LineageError) -> Option<String> {
+    match error {
+        LineageError::Unknown(record) => Some(format!(
+            "nothing was cleaned up; ask what became of it with `stasis operation show {}`",
+            record.op_id
+        )),
+        LineageError::Refused {
+            lineage, refusal, ..
+        } => refusal_hint(refusal, &lineage.to_string()),
+        LineageError::Store { source, .. } => read_hint(source),
+        _ => None,
+    }
 }
 
 fn refusal_hint(refusal: &Refusal, lineage: &str) -> Option<String> {

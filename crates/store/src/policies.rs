@@ -73,14 +73,12 @@ pub async fn set(
         if let Some(ours) = found.as_ref().filter(|found| found.value.op_id == op_id) {
             return Ok(ours.value.clone());
         }
-        let mut next = found
+        let next = found
             .as_ref()
             .map(|found| found.value.clone())
             .unwrap_or_default()
-            .successor(op_id);
-        for (name, value) in settings {
-            next = next.with(name, value)?;
-        }
+            .successor(op_id)
+            .with_all(settings)?;
         let bytes = Bytes::from(document::render(&next));
         let written = match &found {
             Some(found) => bucket.swap(&key, &found.version, bytes).await,

@@ -16,7 +16,6 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt};
 use stasis_model::document::Version;
-use stasis_model::time::Clock;
 use stasis_store::bucket::{
     Bucket, BucketError, BucketErrorKind, ByteStream, Head, Listed, Object, Swap,
 };

@@ -60,7 +60,7 @@ impl Hasher for Fingerprint {
 
     fn write_u64(&mut self, value: u64) {
         self.0 = fold(self.0 ^ value, 0xa076_1d64_78bd_642f).wrapping_add(value);
-        let turned = value.rotate_left(32) ^ 0x452_821e6_38d0_1377;
+        let turned = value.rotate_left(32) ^ 0x4528_21e6_38d0_1377;
         self.1 = fold(self.1 ^ turned, 0xe703_7ed1_a0b4_28db).wrapping_add(self.0 >> 32);
     }
 

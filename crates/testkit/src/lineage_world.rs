@@ -23,6 +23,7 @@ mod actor;
 pub mod cast;
 pub mod conduct;
 mod ending;
+mod memo;
 pub mod names;
 pub mod promise;
 pub mod sight;
@@ -30,13 +31,14 @@ mod store;
 mod turn;
 
 use crate::explore::World;
-use actor::{ACTORS, Actor, Next, OPERATOR, REAPER, newer, older};
+use actor::{ACTORS, Actor, Next, OPERATOR, REAPER, made_by, newer, older};
 use cast::{Cast, Start};
-use conduct::{Conduct, Duty};
+use conduct::{Conduct, Duty, Task};
+use memo::Memo;
 use names::{Mixer, PAST, Printed, op_id};
 use stasis_model::id::{Epoch, Lineage};
 use stasis_model::lease::{Fence, Lock, LockState};
-use stasis_model::pointer::{Act, Pointer};
+use stasis_model::pointer::{Act, Active, Pointer};
 use stasis_model::time::Timestamp;
 use std::rc::Rc;
 use store::{Cell, EMPTY_BOOKS, Request};
@@ -47,11 +49,26 @@ pub const EARLY: Timestamp = Timestamp::from_millis(1);
 /// A moment at which every lease is expired.
 pub const LATE: Timestamp = Timestamp::from_millis(2);
 
+/// What all states of a world have in common.
+#[derive(Debug)]
+struct Shared<C> {
+    cast: Cast,
+    lineage: Lineage,
+    /// Every snapshot that may come to be, in the order of the bits of `archives`.
+    snapshots: Vec<Active>,
+    memo: Memo<C>,
+}
+
+impl<C> Shared<C> {
+    fn renamings(&self) -> &'static [[u8; 3]] {
+        names::renamings(usize::from(self.cast.writers))
+    }
+}
+
 /// One state of the world.
 #[derive(Clone, Debug)]
 pub struct LineageWorld<C> {
-    cast: Rc<Cast>,
-    lineage: Rc<Lineage>,
+    shared: Rc<Shared<C>>,
     lock: Option<Rc<Printed<Cell<Lock>>>>,
     pointer: Option<Rc<Printed<Cell<Pointer>>>>,
     versions: [u32; 2],
@@ -73,9 +90,17 @@ impl<C: Conduct> LineageWorld<C> {
         assert!(cast.writers <= 3, "there are names for three writers");
         let unreadable = cast.unreadable;
         let lineage = "tenant/profile@1".parse().expect("a constant lineage");
+        let memo = Memo::default();
+        let made = (0..cast.writers).map(made_by);
+        let snapshots = [older(), newer()].into_iter().chain(made).collect();
+        let shared = Shared {
+            snapshots,
+            cast,
+            lineage,
+            memo,
+        };
         let mut world = Self {
-            cast: Rc::new(cast),
-            lineage: Rc::new(lineage),
+            shared: Rc::new(shared),
             lock: None,
             pointer: None,
             versions: [0, 0],
@@ -87,7 +112,7 @@ impl<C: Conduct> LineageWorld<C> {
             unreadable,
             sights: Vec::new(),
         };
-        if world.cast.start == Start::Published {
+        if world.shared.cast.start == Start::Published {
             world.publish_the_past();
         }
         world.enter_actors();
@@ -124,15 +149,18 @@ impl<C: Conduct> LineageWorld<C> {
     }
 
     fn enter_actors(&mut self) {
-        let cast = Rc::clone(&self.cast);
-        for number in 0..cast.writers {
+        let shared = Rc::clone(&self.shared);
+        let cast = &shared.cast;
+        for actor in 0..cast.writers {
             let mut writer = Actor::new(Next::Store, cast.renewals);
-            writer.start(
-                (number, cast.attempts),
-                Duty::Acquire,
-                self.after_acquiring(),
-            );
-            self.place(number, writer);
+            let task = Task {
+                actor,
+                serial: 0,
+                duty: Duty::Acquire,
+                attempts: cast.attempts,
+            };
+            writer.start(task, self.after_acquiring(), &shared);
+            self.place(actor, writer);
         }
         if cast.reaps > 0 {
             self.place(REAPER, Actor::new(Next::Reap, cast.reaps));
@@ -148,17 +176,37 @@ impl<C: Conduct> LineageWorld<C> {
     }
 
     fn renamings(&self) -> &'static [[u8; 3]] {
-        names::renamings(usize::from(self.cast.writers))
+        self.shared.renamings()
+    }
+
+    /// Notes a sight, if it is the first of its kind.
+    fn note(&mut self, sight: &'static str) {
+        if self.shared.memo.is_news(sight) {
+            self.sights.push(sight);
+        }
     }
 
     #[doc(hidden)]
     pub fn parts(&self) -> Vec<u128> {
-        let mut v = vec![self.lock.as_ref().map_or(0, |c| c.print.under(0)), self.pointer.as_ref().map_or(0, |c| c.print.under(0)), self.flights.iter().map(|f| f.print.under(0)).fold(0, u128::wrapping_add)];
-        v.extend(self.actors.iter().map(|a| a.as_ref().map_or(0, |a| a.print.under(0))));
+        let mut v = vec![
+            self.lock.as_ref().map_or(0, |c| c.print.under(0)),
+            self.pointer.as_ref().map_or(0, |c| c.print.under(0)),
+            self.flights
+                .iter()
+                .map(|f| f.print.under(0))
+                .fold(0, u128::wrapping_add),
+        ];
+        v.extend(
+            self.actors
+                .iter()
+                .map(|a| a.as_ref().map_or(0, |a| a.print.under(0))),
+        );
         v
     }
     #[doc(hidden)]
-    pub fn shown(&self) -> String { format!("{:#?}\n{:#?}\n{:#?}", self.lock, self.pointer, self.flights) }
+    pub fn shown(&self) -> String {
+        format!("{:#?}\n{:#?}\n{:#?}", self.lock, self.pointer, self.flights)
+    }
 
     /// The fingerprint after renaming the writers.
     fn print_under(&self, which: usize, renaming: [u8; 3]) -> u128 {

@@ -57,8 +57,10 @@ pub enum Bug {
     ListForgotten,
     /// As first designed: a chunk is stored under its plain name unless that is condemned right now.
     PlainNames,
-    /// As first designed: after an epoch went by, a name counts that exists.
+    /// As first designed: after an epoch went by, a name counts that exists (and that nobody ever tried to delete).
     ExistenceTrusted,
+    /// The same, where a late PUT may have brought a deleted name back.
+    RevivalTrusted,
     /// As it might be read: the new manifest replaces the old one in place.
     ManifestRewritten,
     /// The sweep removes manifests that are not in the index, without tombstones.
@@ -245,7 +247,7 @@ impl SweepWorld {
         holds
     }
 
-    fn add(&self, moves: &mut Moves, label: Label, after: Self) {
+    fn add(moves: &mut Moves, label: Label, after: Self) {
         let broken = after.broken_promise();
         moves.push((label, broken.map_or(Ok(after), Err)));
     }
@@ -289,7 +291,7 @@ impl SweepWorld {
                     what: "lands a late PUT of a manifest of",
                     names,
                 };
-                self.add(moves, label, after);
+                Self::add(moves, label, after);
             }
         }
     }
@@ -306,13 +308,13 @@ impl SweepWorld {
             let (expected, gc) = late.get();
             if after.swap_gc(expected.as_ref(), gc.clone()) {
                 after.sights.push("a swap of gc.json landed late");
-                self.add(moves, label("lands a swap of gc.json"), after);
+                Self::add(moves, label("lands a swap of gc.json"), after);
             }
         }
         for (expected, change) in &self.late_index {
             let mut after = self.calm();
             if after.swap_index(*expected, *change) {
-                self.add(moves, label("lands a swap of the index"), after);
+                Self::add(moves, label("lands a swap of the index"), after);
             }
         }
     }
@@ -329,7 +331,7 @@ impl SweepWorld {
                 after.forgets -= 1;
                 after.swap_index(self.index.version, Change::Tombstone(1 << manifest));
                 let names = self.store.contents[usize::from(manifest)];
-                self.add(moves, label("forgets a snapshot of", names), after);
+                Self::add(moves, label("forgets a snapshot of", names), after);
             }
         }
         if self.takeovers > 0 {
@@ -337,7 +339,7 @@ impl SweepWorld {
                 let mut after = self.calm();
                 after.takeovers -= 1;
                 after.swap_index(self.index.version, Change::TakeOver(subject));
-                self.add(moves, label("takes over a subject", 0), after);
+                Self::add(moves, label("takes over a subject", 0), after);
             }
         }
     }
@@ -375,7 +377,7 @@ impl World for SweepWorld {
     }
 
     fn moves(&self) -> Moves {
-        let mut moves = Vec::new();
+        let mut moves = Vec::with_capacity(12);
         for save in 0..2 {
             self.save_moves(save, &mut moves);
         }

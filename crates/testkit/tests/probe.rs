@@ -36,6 +36,7 @@ fn probe() {
         acts: env("ACTS", 0),
         repertoire: commands,
         attempts: env("ATT", 2),
+        attempts_of_others: env("OATT", 1),
         unreadable: env("BLIND", 0),
         crashes: env("CRASH", 0) > 0,
         start: if env("EMPTY", 0) > 0 {
@@ -53,19 +54,35 @@ fn probe() {
     if env("STAT", 0) > 0 {
         use stasis_testkit::explore::World;
         let mut seen = std::collections::HashSet::new();
-        let mut parts: Vec<std::collections::HashMap<u128,usize>> = vec![Default::default(); 10];
+        let mut parts: Vec<std::collections::HashMap<u128, usize>> = vec![Default::default(); 10];
         let start = LineageWorld::<Honest>::new(cast);
         seen.insert(start.fingerprint());
         let mut q = std::collections::VecDeque::from([start]);
         while let Some(w) = q.pop_front() {
             let p = w.parts();
-            for (i, x) in p.iter().enumerate() { *parts[i].entry(*x).or_default() += 1; }
+            for (i, x) in p.iter().enumerate() {
+                *parts[i].entry(*x).or_default() += 1;
+            }
             *parts[8].entry(p[0] ^ p[1].rotate_left(7)).or_default() += 1;
-            *parts[9].entry(p[0] ^ p[1].rotate_left(7) ^ p[2].rotate_left(17)).or_default() += 1;
-            for (_, n) in w.moves() { let n = n.unwrap(); if seen.insert(n.fingerprint()) { q.push_back(n); } }
-            if seen.len() > 300_000 { break; }
+            *parts[9]
+                .entry(p[0] ^ p[1].rotate_left(7) ^ p[2].rotate_left(17))
+                .or_default() += 1;
+            for (_, n) in w.moves() {
+                let n = n.unwrap();
+                if seen.insert(n.fingerprint()) {
+                    q.push_back(n);
+                }
+            }
+            if seen.len() > 300_000 {
+                break;
+            }
         }
-        for (i, p) in parts.iter().enumerate() { let mut c: Vec<_> = p.values().collect(); c.sort(); c.reverse(); println!("part {i}: {} s\n top {:?} s", p.len(), &c[..c.len().min(8)]); }
+        for (i, p) in parts.iter().enumerate() {
+            let mut c: Vec<_> = p.values().collect();
+            c.sort();
+            c.reverse();
+            println!("part {i}: {} s\n top {:?} s", p.len(), &c[..c.len().min(8)]);
+        }
         return;
     }
     let t = std::time::Instant::now();

@@ -1,44 +1,233 @@
-//! Visits every state of saves beside sweeps.
+//! Visits every state of saves beside sweeps: two saves, two sweepers, and everything that can go wrong between them.
 
 use stasis_testkit::explore::{Order, Report, explore};
 use stasis_testkit::sweep_world::{Bug, Config, Start, SweepWorld};
 
-const LIMIT: usize = 60_000_000;
+const LIMIT: usize = 80_000_000;
+const A: u8 = 0b001;
+const AB: u8 = 0b011;
+const BC: u8 = 0b110;
 
-fn explored(name: &str, config: Config) -> Report {
-    let report = explore(SweepWorld::new(config), Order::Shortest, LIMIT);
+/// Explores everything, and fails on a broken promise or on a sight that never came up.
+fn holds(name: &str, config: Config, sights: &[&str]) {
+    let report = explore(SweepWorld::new(config), Order::Frugal, LIMIT);
     println!("{name}: {report}");
+    assert!(report.violation.is_none(), "{report}");
+    assert!(report.exhausted, "{report}");
+    for sight in sights {
+        assert!(report.sights.contains(sight), "never seen: {sight}");
+    }
+}
+
+/// Plants a bug and returns the shortest way to a broken promise.
+fn broken_by(bug: Bug, config: Config) -> Report {
+    let bug = Some(bug);
+    let report = explore(
+        SweepWorld::new(Config { bug, ..config }),
+        Order::Shortest,
+        LIMIT,
+    );
+    println!("{bug:?}: {report}");
+    assert!(report.violation.is_some(), "{bug:?} was not noticed");
     report
 }
 
+fn one_save() -> Config {
+    Config {
+        wants: [AB, 0],
+        ..Config::default()
+    }
+}
+
+const USUAL: [&str; 4] = [
+    "garbage was deleted",
+    "a save used a chunk that lay around",
+    "a save met a new epoch",
+    "a save stored a chunk anew",
+];
+
 #[test]
-fn measure() {
-    let one = [0b11, 0];
-    for (name, config) in [
-        ("1 save 2 sweeps", Config { wants: one, ..Config::default() }),
-        ("1 save 2 sweeps snap forget", Config { wants: one, forgets: 1, start: Start::Snapshot, ..Config::default() }),
-        ("1 save 1 sweeps burial", Config { wants: one, sweepers: 1, burial: true, forgets: 1, takeovers: 1, start: Start::Snapshot, ..Config::default() }),
-        ("1 save 1 sweeps burial silence 2", Config { wants: one, sweepers: 1, burial: true, forgets: 1, takeovers: 1, silences: 2, start: Start::Snapshot, ..Config::default() }),
-        ("1 save 2 sweeps burial", Config { wants: [1,0], burial: true, forgets: 1, takeovers: 1, start: Start::Snapshot, ..Config::default() }),
-        ("1 save 2 sweeps silence 1", Config { wants: one, silences: 1, ..Config::default() }),
-        ("2 saves 1 sweep silence 2", Config { sweepers: 1, wants:[3,3], silences: 2, forgets: 1, unreadable: 1, ..Config::default() }),
-        ("2 saves(1) 2 sweeps", Config { wants: [1,1], ..Config::default() }),
-        ("2 saves 2 sweeps", Config { ..Config::default() }),
-    ] {
-        let begun = std::time::Instant::now();
-        explored(name, config);
-        println!("{:?}", begun.elapsed());
+fn two_saves_and_two_sweepers_keep_every_promise() {
+    let sights = [
+        "a sweep spared what an unpublished manifest names",
+        "a sweep found a list that was left",
+        "a sweep finished what another had begun",
+        "a sweep lost a swap of gc.json",
+        "a save found names in the index again",
+    ];
+    let config = Config {
+        wants: [A, AB],
+        ..Config::default()
+    };
+    let sights = [&USUAL[..], &sights].concat();
+    holds("two saves, two sweepers", config, &sights);
+}
+
+#[test]
+fn two_saves_beside_a_sweep_survive_silence_unreadable_manifests_and_forgetting() {
+    let config = Config {
+        wants: [AB, AB],
+        sweepers: 1,
+        silences: 2,
+        unreadable: 1,
+        forgets: 1,
+        ..Config::default()
+    };
+    let sights = [
+        "a sweep could not read a manifest",
+        "a swap of gc.json landed late",
+        "a save lost a swap of the index",
+        "a save found its own swap applied",
+    ];
+    holds("two saves, one sweep, silence", config, &sights);
+}
+
+#[test]
+fn two_sweepers_settle_swaps_that_nobody_heard_of() {
+    let config = Config {
+        wants: [A, 0],
+        silences: 1,
+        ..Config::default()
+    };
+    let sights = [
+        "a swap of gc.json landed late",
+        "a sweep finished what another had begun",
+    ];
+    holds("one save, two sweepers, silence", config, &sights);
+}
+
+#[test]
+fn names_taken_from_a_snapshot_survive_its_being_forgotten() {
+    let config = Config {
+        start: Start::Snapshot,
+        forgets: 1,
+        burial: true,
+        takeovers: 1,
+        ..one_save()
+    };
+    let sights = [
+        "a save used a name from the index",
+        "a save found names in the index again",
+        "a save was fenced",
+        "a manifest behind the fence was tombstoned",
+        "a manifest was removed",
+        "garbage was deleted",
+    ];
+    holds("one save, two burying sweepers", config, &sights);
+}
+
+#[test]
+fn burials_settle_swaps_that_nobody_heard_of() {
+    let config = Config {
+        start: Start::Snapshot,
+        sweepers: 1,
+        burial: true,
+        silences: 2,
+        forgets: 1,
+        takeovers: 1,
+        ..one_save()
+    };
+    let sights = [
+        "a manifest behind the fence was tombstoned",
+        "a manifest was removed",
+        "a save was fenced",
+    ];
+    holds("one save, one burying sweep, silence", config, &sights);
+}
+
+#[test]
+#[ignore = "minutes; part of scripts/full"]
+fn two_saves_of_two_chunks_and_two_sweepers_keep_every_promise() {
+    for (name, wants) in [("ab and ab", [AB, AB]), ("ab and bc", [AB, BC])] {
+        let config = Config {
+            wants,
+            ..Config::default()
+        };
+        holds(name, config, &USUAL);
     }
 }
 
 #[test]
-fn bugs() {
-    for bug in [Bug::NoSecondListing, Bug::NoSecondRead, Bug::SameName, Bug::EpochIgnored, Bug::UnreadableIgnored, Bug::DeletedFirst, Bug::EpochKept,
-       Bug::AgeGrace, Bug::ListForgotten, Bug::PlainNames, Bug::ExistenceTrusted, Bug::ManifestRewritten, Bug::Unburied] {
-       for start in [Start::Orphan, Start::Snapshot] {
-        let config = Config { start, bug: Some(bug), unreadable: 1, forgets: 1, burial: bug == Bug::Unburied, ..Config::default() };
-        let report = explore(SweepWorld::new(config), Order::Shortest, 2_000_000);
-        println!("{bug:?} {start:?}: {report}");
-       }
+#[ignore = "minutes; part of scripts/full"]
+fn two_saves_and_two_burying_sweepers_survive_forgetting() {
+    let config = Config {
+        start: Start::Snapshot,
+        wants: [A, A],
+        burial: true,
+        forgets: 1,
+        takeovers: 1,
+        ..Config::default()
+    };
+    let sights = ["a manifest was removed", "garbage was deleted"];
+    holds("two saves, two burying sweepers", config, &sights);
+}
+
+#[test]
+#[ignore = "minutes; part of scripts/full"]
+fn two_saves_and_two_sweepers_survive_silence() {
+    let config = Config {
+        wants: [A, A],
+        silences: 1,
+        ..Config::default()
+    };
+    holds("two saves, two sweepers, silence", config, &USUAL);
+}
+
+#[test]
+fn every_planted_bug_of_the_sweep_is_noticed() {
+    for bug in [
+        Bug::NoSecondListing,
+        Bug::DeletedFirst,
+        Bug::EpochKept,
+        Bug::AgeGrace,
+        Bug::ListForgotten,
+    ] {
+        broken_by(bug, Config::default());
     }
+    let unreadable = Config {
+        unreadable: 1,
+        ..Config::default()
+    };
+    broken_by(Bug::UnreadableIgnored, unreadable);
+    let burial = Config {
+        burial: true,
+        ..Config::default()
+    };
+    broken_by(Bug::Unburied, burial);
+}
+
+#[test]
+fn every_planted_bug_of_a_save_is_noticed() {
+    for bug in [Bug::NoSecondRead, Bug::SameName, Bug::EpochIgnored] {
+        broken_by(bug, one_save());
+    }
+}
+
+#[test]
+fn a_plain_name_that_was_deleted_once_is_not_safe_to_use_again() {
+    let sweepers = 1;
+    let config = Config {
+        sweepers,
+        ..one_save()
+    };
+
+    broken_by(Bug::PlainNames, config);
+}
+
+#[test]
+fn that_a_chunk_exists_does_not_prove_that_it_stays() {
+    broken_by(Bug::RevivalTrusted, one_save());
+
+    let report = broken_by(Bug::ExistenceTrusted, one_save());
+    let (_, moves) = report.violation.unwrap();
+    let both = |who: &str| moves.iter().any(|step| step.starts_with(who));
+    assert!(
+        both("Sweeper(0)") && both("Sweeper(1)"),
+        "a slow sweeper and its helper"
+    );
+}
+
+#[test]
+fn a_manifest_must_never_be_rewritten_in_place() {
+    broken_by(Bug::ManifestRewritten, one_save());
 }

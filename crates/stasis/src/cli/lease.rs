@@ -2,7 +2,7 @@
 
 use super::Context;
 use super::duration;
-use super::output::{printable, table};
+use super::output::table;
 use crate::report::{Exit, holder_lines};
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
@@ -155,16 +155,7 @@ impl Lease {
                 force_unlock(context, &engine, cmd, confirm).await?;
             }
             Self::Reap { subject, grace } => {
-                let reaped = engine.reap(subject.as_ref(), grace).await?;
-                context.output.warn(&reaped.warnings);
-                context.output.result(&reaped, reap)?;
-                let corrupt = reaped.left_alone.iter().any(|lock| lock.corrupt);
-                let failed = if reaped.left_alone.is_empty() {
-                    Exit::Done
-                } else {
-                    Exit::Failed
-                };
-                return Ok(if corrupt { Exit::Corrupt } else { failed }.into());
+                return reap(context, &engine, subject.as_ref(), grace).await;
             }
             Self::Hold {
                 claim,
@@ -233,12 +224,7 @@ fn show(shown: &Shown) -> String {
         LockState::Free => "free".to_owned(),
         LockState::Forced => "taken by an operator; free for the next one who asks".to_owned(),
     };
-    let mut lines = format!("{}: {state}\n{}", shown.subject, holder_lines(&shown.lock));
-    let reason = shown.lock.reason.as_str();
-    if !reason.is_empty() {
-        lines += &format!("\n  reason: {}", printable(reason));
-    }
-    lines
+    format!("{}: {state}\n{}", shown.subject, holder_lines(&shown.lock))
 }
 
 async fn force_unlock(
@@ -262,7 +248,25 @@ async fn force_unlock(
     })
 }
 
-fn reap(reaped: &Reaped) -> String {
+async fn reap(
+    context: &Context,
+    engine: &Engine,
+    subject: Option<&Lineage>,
+    grace: Option<Duration>,
+) -> anyhow::Result<ExitCode> {
+    let reaped = engine.reap(subject, grace).await?;
+    context.output.warn(&reaped.warnings);
+    context.output.result(&reaped, reaped_words)?;
+    let corrupt = reaped.left_alone.iter().any(|lock| lock.corrupt);
+    let failed = if reaped.left_alone.is_empty() {
+        Exit::Done
+    } else {
+        Exit::Failed
+    };
+    Ok(if corrupt { Exit::Corrupt } else { failed }.into())
+}
+
+fn reaped_words(reaped: &Reaped) -> String {
     let summary = format!(
         "{} locks: {} evicted, {} fresh or free, {} left alone",
         reaped.scanned,

@@ -1,5 +1,10 @@
 //! The command line: one file per noun.
 
+#![expect(
+    clippy::doc_markdown,
+    reason = "these comments are the help that people read"
+)]
+
 mod demo;
 mod doctor;
 mod duration;

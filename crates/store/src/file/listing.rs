@@ -32,9 +32,11 @@ impl<'a> Walk<'a> {
 
     pub(super) fn beneath(mut self, tree: &Tree, prefix: &Prefix) -> Result<Vec<Listed>, Trouble> {
         let parts = prefix.as_str().split('/').filter(|part| !part.is_empty());
-        match tree.directory(parts)? {
-            Some(directory) => self.visit(&directory, prefix.as_str(), 0)?,
-            None => tree.still_there()?,
+        if let Some(directory) = tree.directory(parts)? {
+            self.visit(&directory, prefix.as_str(), 0)?;
+        }
+        if self.found.is_empty() {
+            tree.still_there()?;
         }
         Ok(self.found)
     }

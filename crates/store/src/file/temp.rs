@@ -9,6 +9,7 @@ use super::trouble::Trouble;
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::sleep;
@@ -40,7 +41,7 @@ impl Workshop {
 
     fn waited(&self, name: &str, how: FlockOperation) -> Result<Lock, Trouble> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&self.locks, name, flags, Mode::RUSR | Mode::WUSR)?;
+        let file = made(&self.locks, name, flags)?;
         let (mut pause, mut waited) = (Duration::from_micros(100), Duration::ZERO);
         loop {
             match rustix::fs::flock(&file, how) {
@@ -64,27 +65,26 @@ impl Workshop {
             // Processes in different containers can have the same number; then the other's name is skipped.
             let count = COUNTER.fetch_add(1, Ordering::Relaxed);
             let name = format!("{}-{count}.tmp", std::process::id());
-            match rustix::fs::openat(&self.tmp, &name, flags, Mode::RUSR | Mode::WUSR) {
-                Ok(file) => {
-                    let temp = Temp {
-                        workshop: self,
-                        file: File::from(file),
-                        name,
-                        moved: false,
-                    };
-                    rustix::fs::flock(&temp.file, FlockOperation::NonBlockingLockExclusive)?;
-                    return Ok(temp);
-                }
-                Err(Errno::EXIST) => {}
-                Err(errno) => return Err(errno.into()),
-            }
+            let file = match made(&self.tmp, &name, flags) {
+                Ok(file) => File::from(file),
+                Err(Trouble::Io(taken)) if taken.kind() == ErrorKind::AlreadyExists => continue,
+                Err(trouble) => return Err(trouble),
+            };
+            let temp = Temp {
+                workshop: self,
+                file,
+                name,
+                moved: false,
+            };
+            rustix::fs::flock(&temp.file, FlockOperation::NonBlockingLockExclusive)?;
+            return Ok(temp);
         }
     }
 
     /// Removes the temporary files whose writers are dead. Does nothing while someone is making one.
     pub(super) fn sweep(&self) -> Result<(), Trouble> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let alone = rustix::fs::openat(&self.locks, SWEEP, flags, Mode::RUSR | Mode::WUSR)?;
+        let alone = made(&self.locks, SWEEP, flags)?;
         if rustix::fs::flock(&alone, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Ok(());
         }
@@ -112,6 +112,15 @@ impl Workshop {
             return Err(Trouble::CaseInsensitive);
         }
         Ok(())
+    }
+}
+
+/// Opens or makes a file beneath `.stasis/`. Where it cannot be made for want of a directory, the store was removed.
+fn made(directory: &OwnedFd, name: &str, flags: OFlags) -> Result<OwnedFd, Trouble> {
+    match rustix::fs::openat(directory, name, flags, Mode::RUSR | Mode::WUSR) {
+        Ok(file) => Ok(file),
+        Err(Errno::NOENT) => Err(Trouble::RootGone),
+        Err(errno) => Err(errno.into()),
     }
 }
 

@@ -126,6 +126,8 @@ async fn a_root_that_was_removed_is_absent_and_not_empty() {
     assert_eq!(listed.unwrap_err().kind, BucketErrorKind::Absent);
     let deleted = bucket.delete(&key("a/b")).await;
     assert_eq!(deleted.unwrap_err().kind, BucketErrorKind::Absent);
+    let made = bucket.create(&key("a/b"), "x".into()).await;
+    assert_eq!(made.unwrap_err().kind, BucketErrorKind::Absent);
 }
 
 #[tokio::test]

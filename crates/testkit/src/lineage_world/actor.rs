@@ -1,13 +1,16 @@
 //! The actors: what each is doing, and what it was told.
 
-use super::conduct::{Action, Conduct, Duty, Task};
-use super::names::{PAST, snapshot};
+use super::conduct::{Action, Conduct, Duty, Ending, Task};
+use super::names::{PAST, Printed, snapshot};
+use super::store::{Condition, Request};
+use super::{EARLY, Shared};
 use stasis_model::digest::ArchiveDigest;
-use stasis_model::id::{Generation, Lineage};
+use stasis_model::id::Generation;
 use stasis_model::lease::Fence;
-use stasis_model::operation::Unsettled;
+use stasis_model::operation::{Kind, Unsettled};
 use stasis_model::pointer::Active;
-use stasis_model::protocol::{Answer, Doubt};
+use stasis_model::protocol::{Answer, Body};
+use stasis_model::step::Doc;
 use stasis_model::time::Timestamp;
 use std::hash::{Hash, Hasher};
 use std::rc::Rc;
@@ -53,17 +56,27 @@ pub(crate) enum Next {
     Choose(Generation),
 }
 
+/// What a busy actor waits for.
+#[derive(Clone, Hash, Debug)]
+pub(crate) enum Wish {
+    Read(Doc),
+    Write(Rc<Printed<Request>>),
+    /// Also which version of the lock was judged.
+    Erase(Doc, u32),
+    EraseArchive,
+}
+
 /// Where an actor stands.
 #[derive(Clone, Hash, Debug)]
 pub(crate) enum Stage<C> {
     /// Between two tasks.
     Free(Next),
-    /// In the middle of a task, waiting for the store to do the action.
+    /// In the middle of a task.
     Busy {
         task: Rc<Task>,
         conduct: C,
-        action: Action,
-        /// What comes after a renewal.
+        wish: Wish,
+        /// What comes after the task.
         then: Next,
     },
     /// Finished, stopped or crashed.
@@ -75,19 +88,6 @@ pub(crate) enum Stage<C> {
 pub(crate) struct Riddle {
     pub(crate) task: Rc<Task>,
     pub(crate) record: Unsettled,
-}
-
-impl Riddle {
-    pub(crate) fn new(task: Rc<Task>, doubt: Doubt, lineage: Lineage) -> Self {
-        let record = Unsettled::new(
-            task.op_id(),
-            task.duty.kind(),
-            lineage,
-            doubt,
-            Timestamp::default(),
-        );
-        Self { task, record }
-    }
 }
 
 impl Hash for Riddle {
@@ -110,10 +110,10 @@ pub(crate) struct Actor<C> {
     pub(crate) lease: Option<Fence>,
     /// What acquiring said is active, and the writer therefore loads.
     pub(crate) base: Option<ArchiveDigest>,
-    /// The version of the lock that was read last, for the reaper.
-    pub(crate) judged: u32,
+    /// The version of the lock that was read last.
+    judged: u32,
     /// Whether acquiring had to begin again.
-    pub(crate) outrun: bool,
+    outrun: bool,
     pub(crate) riddles: Vec<Rc<Riddle>>,
 }
 
@@ -132,23 +132,117 @@ impl<C: Conduct> Actor<C> {
         }
     }
 
-    /// Takes up a task.
-    pub(crate) fn start(&mut self, (number, attempts): (u8, u8), duty: Duty, then: Next) {
-        let task = Task {
-            actor: number,
-            serial: self.serial,
-            duty,
-            attempts,
-        };
+    /// Takes up a task; what it does then is its first wish.
+    pub(crate) fn start(&mut self, task: Task, then: Next, shared: &Shared<C>) {
         let mut conduct = C::new(&task);
-        let action = conduct.next(Answer::Begin, Timestamp::default());
+        let action = conduct.next(Answer::Begin, EARLY);
+        let task = Rc::new(task);
+        let wish = self
+            .wish(&task, action, shared)
+            .expect("a task begins with a wish");
         self.serial += 1;
         self.stage = Stage::Busy {
-            task: Rc::new(task),
+            task,
             conduct,
-            action,
+            wish,
             then,
         };
+    }
+
+    /// What the actor wants of the store, or how its task ended.
+    fn wish(&self, task: &Rc<Task>, action: Action, shared: &Shared<C>) -> Result<Wish, Ending> {
+        let write = |condition, body: Box<Body>| {
+            let loaded = match task.duty {
+                Duty::Flip { base, .. } => base,
+                _ => None,
+            };
+            let request = Request {
+                task: Rc::clone(task),
+                condition,
+                body: *body,
+                loaded,
+                judged: self.judged,
+            };
+            Wish::Write(Rc::new(Printed::new(request, shared.renamings())))
+        };
+        Ok(match action {
+            Action::Read(doc) => Wish::Read(doc),
+            Action::Write(expected, body) => write(Condition::of(expected.as_ref()), body),
+            Action::Overwrite(body) => write(Condition::Always, body),
+            Action::Erase(doc) => Wish::Erase(doc, self.judged),
+            Action::EraseArchive => Wish::EraseArchive,
+            Action::End(ending) => return Err(ending),
+        })
+    }
+
+    /// Hears an answer; says which task ended and how, if one did.
+    pub(crate) fn hear(
+        &mut self,
+        answer: Answer,
+        now: Timestamp,
+        shared: &Shared<C>,
+    ) -> Option<(Rc<Task>, Ending, bool)> {
+        let Stage::Busy {
+            task,
+            mut conduct,
+            wish: before,
+            then,
+        } = std::mem::replace(&mut self.stage, Stage::Gone)
+        else {
+            unreachable!("only busy actors hear answers");
+        };
+        if let (Duty::Reap, Answer::Lock(Some(lock))) = (&task.duty, &answer) {
+            self.judged = lock.version.as_str().parse().expect("our own version");
+        }
+        let action = conduct.next(answer, now);
+        match self.wish(&task, action, shared) {
+            Ok(wish) => {
+                let began_again = matches!(
+                    (&before, &wish),
+                    (Wish::Read(Doc::Pointer), Wish::Read(Doc::Lock))
+                );
+                self.outrun |= began_again && task.duty == Duty::Acquire;
+                self.stage = Stage::Busy {
+                    task,
+                    conduct,
+                    wish,
+                    then,
+                };
+                None
+            }
+            Err(ending) => {
+                let outrun = self.outrun;
+                self.go_on(&task, &ending, then, shared);
+                Some((task, ending, outrun))
+            }
+        }
+    }
+
+    /// Moves on after a task: a writer that was not told "done" stops, unless it only renewed in vain.
+    fn go_on(&mut self, task: &Rc<Task>, ending: &Ending, then: Next, shared: &Shared<C>) {
+        self.judged = 0;
+        self.outrun = false;
+        let kind = task.duty.kind();
+        if let Ending::Unsettled(doubt) = ending {
+            let lineage = shared.lineage.clone();
+            let record = Unsettled::new(task.op_id(), kind, lineage, *doubt, EARLY);
+            let task = Rc::clone(task);
+            self.riddles.push(Rc::new(Riddle { task, record }));
+        }
+        match (kind, ending) {
+            (Kind::Acquire, Ending::Acquired { fence, base }) => {
+                self.lease = Some(*fence);
+                self.base = *base;
+                self.stage = Stage::Free(then);
+            }
+            (Kind::Renew, Ending::Refused(_)) => self.leave(),
+            (Kind::Renew, _) | (Kind::Flip, Ending::Done { .. }) => {
+                self.stage = Stage::Free(then);
+            }
+            (Kind::Acquire | Kind::Flip | Kind::Release, _) => self.leave(),
+            _ if self.turns > 0 => self.stage = Stage::Free(then),
+            _ => self.leave(),
+        }
     }
 
     /// Leaves for good. What nobody will ask for again is forgotten.

@@ -1,5 +1,6 @@
 //! Who plays, and what may go wrong.
 
+use super::actor::REAPER;
 use super::promise::Promise;
 use stasis_model::step::Doc;
 
@@ -49,8 +50,10 @@ pub struct Cast {
     pub acts: u8,
     /// What each of those acts may be.
     pub repertoire: &'static [Command],
-    /// How often each operation writes before it gives up.
+    /// How often each of a writer's operations writes before it gives up.
     pub attempts: u8,
+    /// How often each of the reaper's and the operator's operations does.
+    pub attempts_of_others: u8,
     /// How many reads may fail in all.
     pub unreadable: u8,
     /// Whether crashes are moves of their own. They add no behaviour: an actor that never moves again has crashed.
@@ -75,12 +78,24 @@ impl Default for Cast {
             acts: 0,
             repertoire: &[],
             attempts: 2,
+            attempts_of_others: 1,
             unreadable: 0,
             crashes: false,
             asks_for_ever: false,
             start: Start::Published,
             promises: &Promise::ALL,
             owned_by: Doc::Pointer,
+        }
+    }
+}
+
+impl Cast {
+    /// How often each operation of an actor writes before it gives up.
+    pub(crate) fn attempts_by(&self, actor: u8) -> u8 {
+        if actor < REAPER {
+            self.attempts
+        } else {
+            self.attempts_of_others
         }
     }
 }

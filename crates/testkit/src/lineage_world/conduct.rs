@@ -11,7 +11,7 @@ use stasis_model::protocol::{Answer, Body, Doubt, Outcome, Protocol, Step};
 use stasis_model::step::{Doc, Op, Refusal};
 use stasis_model::time::Timestamp;
 use std::fmt::Debug;
-use std::hash::Hash;
+use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 /// What an actor is to do.
@@ -80,7 +80,7 @@ impl Duty {
 }
 
 /// One piece of work of one actor.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Task {
     /// Whose.
     pub actor: u8,
@@ -90,6 +90,15 @@ pub struct Task {
     pub duty: Duty,
     /// How often to write before giving up.
     pub attempts: u8,
+}
+
+impl Hash for Task {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // The operation id says whose it is, in a form in which it can be renamed.
+        self.op_id().hash(state);
+        self.duty.hash(state);
+        self.attempts.hash(state);
+    }
 }
 
 impl Task {

@@ -1,7 +1,9 @@
 //! What an actor does when a task has ended.
 
-use super::actor::{Actor, Next, Riddle, Stage};
-use super::conduct::{Conduct, Duty, Ending};
+use super::actor::{Actor, Next, Riddle};
+use super::conduct::{Conduct, Duty, Ending, PutAnswer, Task};
+use super::names::Printed;
+use super::promise::Verdict;
 use super::{LineageWorld, sight};
 use stasis_model::operation::{Fate, Kind};
 use stasis_model::step::Refusal;
@@ -11,54 +13,46 @@ impl<C: Conduct> LineageWorld<C> {
     /// What a writer does once it owns the lineage.
     pub(super) fn after_acquiring(&self) -> Next {
         // Storing is a move of its own only where somebody could notice.
-        let noticed = C::is_stored(super::conduct::PutAnswer::Busy)
-            || self.cast.repertoire.iter().any(|command| command.lists());
+        let noticed = C::is_stored(PutAnswer::Busy)
+            || self
+                .shared
+                .cast
+                .repertoire
+                .iter()
+                .any(|command| command.lists());
         if noticed { Next::Store } else { Next::Flip }
     }
 
-    /// Ends the actor's task and lets it go on, or go.
-    pub(super) fn conclude(mut self, number: u8, ending: Ending) -> Result<Self, String> {
-        let mut actor = self.actors[usize::from(number)]
-            .as_ref()
-            .map(|actor| actor.value.clone())
-            .expect("only actors of the cast move");
-        let Stage::Busy { task, then, .. } = &actor.stage else {
-            unreachable!("only busy actors have a task to end");
-        };
-        let (task, then) = (Rc::clone(task), *then);
-        self.check_ending(&task, &ending)?;
-        self.note_ending(task.duty.kind(), &ending, actor.outrun);
-        if let Ending::Unsettled(doubt) = &ending {
-            let lineage = (*self.lineage).clone();
-            let riddle = Riddle::new(Rc::clone(&task), *doubt, lineage);
-            actor.riddles.push(Rc::new(riddle));
-        } else {
-            self.close_book(&task);
+    /// Checks and books the end of a task.
+    pub(super) fn conclude(&mut self, task: &Task, ending: &Ending, outrun: bool) -> Verdict {
+        self.check_ending(task, ending)?;
+        self.note_ending(task.duty.kind(), ending, outrun);
+        if !matches!(ending, Ending::Unsettled(_)) {
+            self.close_book(task);
         }
-        if let (Duty::ForceUnlock(seen), Ending::Done { .. }) = (&task.duty, &ending) {
+        if let (Duty::ForceUnlock(seen), Ending::Done { .. }) = (&task.duty, ending) {
             // Whoever was seen is out from now on, by the operator's word.
             self.owner = self.owner.filter(|(_, owned)| owned != seen);
         }
-        go_on(&mut actor, task.duty.kind(), &ending, then);
-        self.place(number, actor);
-        Ok(self)
+        Ok(())
     }
 
     /// Asks every riddle again.
     pub(super) fn settled(mut self) -> Result<Self, String> {
         for number in 0..self.actors.len() {
-            let Some(actor) = self.actors[number].clone() else {
+            let riddled = |actor: &&Rc<Printed<Actor<C>>>| !actor.value.riddles.is_empty();
+            let Some(actor) = self.actors[number].as_ref().filter(riddled).cloned() else {
                 continue;
             };
             let mut open = Vec::new();
             for riddle in &actor.value.riddles {
                 let fate = self.check_riddle(riddle)?;
                 match fate {
-                    Fate::Applied => self.sights.push(sight::SETTLED_APPLIED),
-                    Fate::NotApplied => self.sights.push(sight::SETTLED_NOT),
+                    Fate::Applied => self.note(sight::SETTLED_APPLIED),
+                    Fate::NotApplied => self.note(sight::SETTLED_NOT),
                     Fate::StillUnknown => {}
                 }
-                if self.cast.asks_for_ever || self.is_open(riddle, fate) {
+                if self.shared.cast.asks_for_ever || self.is_open(riddle, fate) {
                     open.push(Rc::clone(riddle));
                 } else {
                     self.close_book(&riddle.task);
@@ -111,26 +105,6 @@ impl<C: Conduct> LineageWorld<C> {
             },
             _ => return,
         };
-        self.sights.push(noted);
-    }
-}
-
-/// Moves an actor on after an ending: a writer that was not told "done" stops, unless it only renewed in vain.
-fn go_on<C: Conduct>(actor: &mut Actor<C>, kind: Kind, ending: &Ending, then: Next) {
-    actor.judged = 0;
-    actor.outrun = false;
-    match (kind, ending) {
-        (Kind::Acquire, Ending::Acquired { fence, base }) => {
-            actor.lease = Some(*fence);
-            actor.base = *base;
-            actor.stage = Stage::Free(then);
-        }
-        (Kind::Renew, Ending::Refused(_)) => actor.leave(),
-        (Kind::Renew, _) | (Kind::Flip, Ending::Done { .. }) => {
-            actor.stage = Stage::Free(then);
-        }
-        (Kind::Acquire | Kind::Flip | Kind::Release, _) => actor.leave(),
-        _ if actor.turns > 0 => actor.stage = Stage::Free(then),
-        _ => actor.leave(),
+        self.note(noted);
     }
 }

@@ -92,6 +92,12 @@ impl<T: Hash> Printed<T> {
     }
 }
 
+impl<T: Hash> Hash for Printed<T> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.value.hash(state);
+    }
+}
+
 /// A fast 128-bit hash that renames the writers in what it is given.
 pub(crate) struct Mixer {
     lanes: [u64; 2],

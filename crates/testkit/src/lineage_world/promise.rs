@@ -1,14 +1,14 @@
 //! What must never happen, checked at every move.
 
 use super::LineageWorld;
-use super::actor::{Riddle, made_by, newer, older};
+use super::actor::Riddle;
 use super::conduct::{Conduct, Duty, Ending, Task};
 use super::store::{Cell, Request};
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::id::{Epoch, Generation};
 use stasis_model::lease::{Fence, Lock, LockState};
 use stasis_model::operation::Fate;
-use stasis_model::pointer::Pointer;
+use stasis_model::pointer::{Active, Pointer};
 use stasis_model::protocol::Body;
 use stasis_model::step::Doc;
 use std::fmt::Display;
@@ -47,7 +47,7 @@ pub(crate) type Verdict = Result<(), String>;
 
 impl<C: Conduct> LineageWorld<C> {
     fn hold(&self, promise: Promise, kept: bool, breach: impl Display) -> Verdict {
-        if kept || !self.cast.promises.contains(&promise) {
+        if kept || !self.shared.cast.promises.contains(&promise) {
             return Ok(());
         }
         Err(format!("{promise:?}: {breach}"))
@@ -179,15 +179,10 @@ impl<C: Conduct> LineageWorld<C> {
     }
 
     /// Every snapshot that is in the store.
-    pub(crate) fn stored(&self) -> impl Iterator<Item = stasis_model::pointer::Active> {
-        let past = [older(), newer()];
-        let made = (0..self.cast.writers).map(made_by);
-        let bits = self.archives;
-        past.into_iter()
-            .chain(made)
-            .enumerate()
-            .filter(move |(bit, _)| bits & (1 << bit) != 0)
-            .map(|(_, active)| active)
+    pub(crate) fn stored(&self) -> impl Iterator<Item = &Active> {
+        let numbered = self.shared.snapshots.iter().enumerate();
+        let there = numbered.filter(|(bit, _)| self.archives & (1 << bit) != 0);
+        there.map(|(_, snapshot)| snapshot)
     }
 
     /// Checks a deletion of a document before it is made.

@@ -2,6 +2,7 @@
 
 use super::LineageWorld;
 use super::conduct::{Conduct, Duty, Task};
+use super::memo::Written;
 use super::names::Printed;
 use super::promise::Verdict;
 use super::sight;
@@ -86,24 +87,30 @@ impl<C: Conduct> LineageWorld<C> {
     }
 
     /// Applies an accepted write.
-    pub(crate) fn apply(&mut self, request: &Request) -> Verdict {
+    pub(crate) fn apply(&mut self, request: &Printed<Request>) -> Verdict {
+        let (request, request_print) = (&request.value, request.print.under(0));
         self.check_change(request)?;
         let doc = request.body.doc();
         self.note_change(request);
-        let counter = &mut self.versions[doc as usize];
-        *counter += 1;
-        let version = *counter;
-        match &request.body {
+        self.versions[doc as usize] += 1;
+        let version = self.versions[doc as usize];
+        let key = (request_print, u128::from(version));
+        let renamings = self.shared.renamings();
+        let written = self.shared.memo.written(key, || match &request.body {
             Body::Lock(lock) => {
                 let value = timeless(lock.clone());
-                let cell = Printed::new(Cell { value, version }, self.renamings());
-                self.lock = Some(Rc::new(cell));
+                let cell = Cell { value, version };
+                Written::Lock(Rc::new(Printed::new(cell, renamings)))
             }
             Body::Pointer(pointer) => {
                 let value = pointer.clone();
-                let cell = Printed::new(Cell { value, version }, self.renamings());
-                self.pointer = Some(Rc::new(cell));
+                let cell = Cell { value, version };
+                Written::Pointer(Rc::new(Printed::new(cell, renamings)))
             }
+        });
+        match written {
+            Written::Lock(cell) => self.lock = Some(cell),
+            Written::Pointer(cell) => self.pointer = Some(cell),
         }
         let task = &request.task;
         if doc == task.duty.commits_in() {
@@ -118,7 +125,7 @@ impl<C: Conduct> LineageWorld<C> {
     fn change_owner(&mut self, request: &Request) {
         let doc = request.body.doc();
         match request.task.duty {
-            Duty::Acquire if doc == self.cast.owned_by => {
+            Duty::Acquire if doc == self.shared.cast.owned_by => {
                 let fence = match &request.body {
                     Body::Lock(lock) => lock.fence(),
                     Body::Pointer(pointer) => pointer.fence,
@@ -146,16 +153,16 @@ impl<C: Conduct> LineageWorld<C> {
         let before = self.lock.as_deref().map(|cell| cell.value.value.state);
         match (&request.task.duty, request.body.doc()) {
             (Duty::Renew(_), _) if before == Some(LockState::Free) => {
-                self.sights.push(sight::HANDED_BACK);
+                self.note(sight::HANDED_BACK);
             }
             (Duty::Acquire, Doc::Lock) if before == Some(LockState::Held) => {
-                self.sights.push(sight::TAKEN_OVER);
+                self.note(sight::TAKEN_OVER);
             }
             (Duty::Acquire, Doc::Lock) if before == Some(LockState::Forced) => {
-                self.sights.push(sight::TAKEN_AFTER_FORCE);
+                self.note(sight::TAKEN_AFTER_FORCE);
             }
             (Duty::Rollback { .. } | Duty::ForceUnlock(_), Doc::Lock) => {
-                self.sights.push(sight::MARKED);
+                self.note(sight::MARKED);
             }
             _ => {}
         }
@@ -195,10 +202,13 @@ impl<C: Conduct> LineageWorld<C> {
     }
 
     /// Sends a request that may land at any later moment. Sent twice, it can land only once.
-    pub(crate) fn delay(&mut self, request: Request) {
-        let flight = Printed::new(request, self.renamings());
-        if self.flights.iter().all(|other| other.print != flight.print) {
-            self.flights.push(Rc::new(flight));
+    pub(crate) fn delay(&mut self, request: &Rc<Printed<Request>>) {
+        if self
+            .flights
+            .iter()
+            .all(|other| other.print != request.print)
+        {
+            self.flights.push(Rc::clone(request));
         }
     }
 }

@@ -1,12 +1,14 @@
 //! The moves: whoever can move, does, and the store treats it in every way it may.
 
-use super::actor::{Actor, Next, OPERATOR, REAPER, Stage, made_by};
+use super::actor::{Actor, Next, OPERATOR, REAPER, Stage, Wish, made_by};
 use super::cast::Command;
-use super::conduct::{Action, Conduct, Duty, Ending, PutAnswer, Task};
-use super::store::{Condition, Request};
+use super::conduct::{Conduct, Duty, Ending, PutAnswer, Task};
+use super::memo::Heard;
+use super::names::{Print, Printed};
+use super::store::Request;
 use super::{EARLY, LATE, LineageWorld, sight};
 use stasis_model::operation::Kind;
-use stasis_model::protocol::{Answer, Body};
+use stasis_model::protocol::Answer;
 use stasis_model::step::{Doc, Refusal};
 use stasis_model::time::Timestamp;
 use std::fmt;
@@ -98,7 +100,7 @@ impl<C: Conduct> LineageWorld<C> {
                 Stage::Busy { .. } => self.steps(number, &mut moves),
                 Stage::Gone => continue,
             }
-            if self.cast.crashes {
+            if self.shared.cast.crashes {
                 moves.push(self.crash(number));
             }
         }
@@ -115,13 +117,14 @@ impl<C: Conduct> LineageWorld<C> {
     fn stale_write(&self) -> Option<Moves<C>> {
         (0..self.actors.len()).find_map(|index| {
             let actor = self.actors[index].as_ref()?;
-            let Stage::Busy { action, .. } = &actor.value.stage else {
+            let Stage::Busy {
+                wish: Wish::Write(request),
+                ..
+            } = &actor.value.stage
+            else {
                 return None;
             };
-            let Action::Write(expected, body) = action else {
-                return None;
-            };
-            if self.accepts(body.doc(), Condition::of(expected.as_ref())) {
+            if self.accepts(request.value.body.doc(), request.value.condition) {
                 return None;
             }
             let number = u8::try_from(index).expect("few actors");
@@ -135,7 +138,7 @@ impl<C: Conduct> LineageWorld<C> {
                 matches!(
                     stage,
                     Some(Stage::Busy {
-                        action: Action::Read(_),
+                        wish: Wish::Read(_),
                         ..
                     })
                 )
@@ -182,8 +185,8 @@ impl<C: Conduct> LineageWorld<C> {
             doc: request.body.doc(),
             event: Event::Landed,
         };
-        world.sights.push(sight::LANDED_LATE);
-        (label, world.apply(request).map(|()| world))
+        world.note(sight::LANDED_LATE);
+        (label, world.apply(&flight).map(|()| world))
     }
 
     /// Every way in which a free actor can begin its next task.
@@ -203,7 +206,7 @@ impl<C: Conduct> LineageWorld<C> {
             }
             Next::Reap => self.begin((number, true), Duty::Reap, next, moves),
             Next::Act => {
-                for command in self.cast.repertoire {
+                for command in self.shared.cast.repertoire {
                     self.act(number, *command, moves);
                 }
             }
@@ -212,7 +215,7 @@ impl<C: Conduct> LineageWorld<C> {
             }
             Next::Choose(seen) => {
                 for to in self.stored() {
-                    let seen = Some(seen);
+                    let (to, seen) = (to.clone(), Some(seen));
                     let duty = Duty::Rollback { to, seen };
                     self.begin((number, true), duty, Next::Act, moves);
                 }
@@ -223,13 +226,27 @@ impl<C: Conduct> LineageWorld<C> {
     /// Starts a task and takes its first step; `costs` one of the actor's turns, or not.
     fn begin(&self, (number, costs): (u8, bool), duty: Duty, then: Next, moves: &mut Moves<C>) {
         let mut world = self.successor();
-        let mut actor = self.actor(number).clone();
-        actor.turns -= u8::from(costs);
-        if matches!(duty, Duty::Flip { .. }) {
+        if matches!(duty, Duty::Flip { .. }) && self.after_acquiring() == Next::Flip {
             world.archives |= 0b100 << number;
         }
-        actor.start((number, self.cast.attempts), duty, then);
-        world.place(number, actor);
+        let index = usize::from(number);
+        let before = self.actors[index]
+            .as_ref()
+            .expect("only actors of the cast move");
+        let task = Task {
+            actor: number,
+            serial: before.value.serial,
+            duty,
+            attempts: self.shared.cast.attempts_by(number),
+        };
+        let key = Print::of(&task, &self.renamings()[..1]).under(0);
+        let actor = self.shared.memo.begun((before.print.under(0), key), || {
+            let mut actor = before.value.clone();
+            actor.turns -= u8::from(costs);
+            actor.start(task, then, &self.shared);
+            Rc::new(Printed::new(actor, self.renamings()))
+        });
+        world.actors[index] = Some(actor);
         world.steps(number, moves);
     }
 
@@ -258,7 +275,7 @@ impl<C: Conduct> LineageWorld<C> {
         let actor = self.actor(number);
         let Some(fence) = actor.lease else { return };
         let loads = match actor.base {
-            Some(base) if self.cast.fresh => vec![Some(base), None],
+            Some(base) if self.shared.cast.fresh => vec![Some(base), None],
             base => vec![base],
         };
         for base in loads {
@@ -273,6 +290,7 @@ impl<C: Conduct> LineageWorld<C> {
         match command {
             Command::Rollback => self
                 .stored()
+                .cloned()
                 .for_each(|to| begin(Duty::Rollback { to, seen: None })),
             Command::Delete => self.stored().for_each(|target| {
                 begin(Duty::Delete {
@@ -315,7 +333,7 @@ impl<C: Conduct> LineageWorld<C> {
 
     /// Every way in which the store can treat what a busy actor asks.
     fn steps(&self, number: u8, moves: &mut Moves<C>) {
-        let Stage::Busy { task, action, .. } = &self.actor(number).stage else {
+        let Stage::Busy { task, wish, .. } = &self.actor(number).stage else {
             return;
         };
         let (actor, kind) = (number, task.duty.kind());
@@ -325,50 +343,42 @@ impl<C: Conduct> LineageWorld<C> {
             doc,
             event,
         };
-        match action {
-            Action::Read(doc) => self.reads(&label, *doc, moves),
-            Action::Write(expected, body) => {
-                let condition = Condition::of(expected.as_ref());
-                self.writes(&label, (task, condition, body), moves);
-            }
-            Action::Overwrite(body) => {
-                self.writes(&label, (task, Condition::Always, body), moves);
-            }
-            Action::Erase(doc) => {
+        match wish {
+            Wish::Read(doc) => self.reads(&label, *doc, moves),
+            Wish::Write(request) => self.writes(&label, request, moves),
+            Wish::Erase(doc, judged) => {
                 let mut world = self.successor();
-                let judged = self.actor(number).judged;
-                let outcome = world.erase(*doc, task, judged);
-                let outcome = outcome.and_then(|()| world.hear(number, Answer::Won, EARLY));
+                let outcome = world.erase(*doc, task, *judged);
+                let outcome = outcome.and_then(|()| world.told(number, Answer::Won).0);
                 moves.push((label(*doc, Event::Erased), outcome));
             }
-            Action::EraseArchive => {
+            Wish::EraseArchive => {
                 let mut world = self.successor();
                 world.archives &= !(0b100 << number);
                 let outcome = world.check_archives();
-                let outcome = outcome.and_then(|()| world.hear(number, Answer::Won, EARLY));
+                let outcome = outcome.and_then(|()| world.told(number, Answer::Won).0);
                 moves.push((label(Doc::Pointer, Event::Erased), outcome));
             }
-            Action::End(_) => unreachable!("whoever has ended is not busy"),
         }
     }
 
     fn reads(&self, label: &impl Fn(Doc, Event) -> Move, doc: Doc, moves: &mut Moves<C>) {
         let number = label(doc, Event::Read).actor;
-        let mut world = self.successor();
-        if number == REAPER {
-            let mut actor = self.actor(number).clone();
-            actor.judged = self.version(Doc::Lock).unwrap_or(0);
-            world.place(number, actor);
-        }
-        let (early, in_time) = world.told(number, self.read(doc), EARLY);
+        let world = self.successor();
+        let key = match doc {
+            Doc::Lock => self.lock.as_ref().map_or(10, |cell| cell.print.under(0)),
+            Doc::Pointer => self.pointer.as_ref().map_or(11, |cell| cell.print.under(0)),
+        };
+        let (early, in_time) = world.hear(number, (key, EARLY), || self.read(doc));
         if in_time {
-            let (late, _) = world.told(number, self.read(doc), LATE);
+            let (late, _) = world.hear(number, (!key, LATE), || self.read(doc));
             moves.push((label(doc, Event::ReadAfterExpiry), late));
         }
         moves.push((label(doc, Event::Read), early));
         if self.unreadable > 0 {
+            let mut world = world;
             world.unreadable -= 1;
-            let (blind, _) = world.told(number, Answer::Unreadable, EARLY);
+            let (blind, _) = world.told(number, Answer::Unreadable);
             moves.push((label(doc, Event::Unreadable), blind));
         }
     }
@@ -376,21 +386,21 @@ impl<C: Conduct> LineageWorld<C> {
     fn writes(
         &self,
         label: &impl Fn(Doc, Event) -> Move,
-        (task, condition, body): (&Rc<Task>, Condition, &Body),
+        request: &Rc<Printed<Request>>,
         moves: &mut Moves<C>,
     ) {
-        let doc = body.doc();
-        let number = task.actor;
-        if !self.accepts(doc, condition) {
-            let (lost, _) = self.told(number, Answer::Lost, EARLY);
-            let (silent, _) = self.told(number, Answer::Silence, EARLY);
+        let doc = request.value.body.doc();
+        let number = request.value.task.actor;
+        if !self.accepts(doc, request.value.condition) {
+            let world = self.successor();
+            let (lost, _) = world.told(number, Answer::Lost);
+            let (silent, _) = world.told(number, Answer::Silence);
             moves.push((label(doc, Event::Stale), lost));
             moves.push((label(doc, Event::StaleUnheard), silent));
             return;
         }
-        let request = self.request(task, condition, body);
         let mut applied = self.successor();
-        if let Err(breach) = applied.apply(&request) {
+        if let Err(breach) = applied.apply(request) {
             moves.push((label(doc, Event::Heard), Err(breach)));
             return;
         }
@@ -400,72 +410,55 @@ impl<C: Conduct> LineageWorld<C> {
             (Event::RefusedByRetry, Answer::Lost),
         ];
         for (event, answer) in answers {
-            let (after, _) = applied.told(number, answer, EARLY);
+            let (after, _) = applied.told(number, answer);
             moves.push((label(doc, event), after));
         }
         let mut delayed = self.successor();
         delayed.delay(request);
-        let (after, _) = delayed.told(number, Answer::Silence, EARLY);
+        let (after, _) = delayed.told(number, Answer::Silence);
         moves.push((label(doc, Event::Delayed), after));
     }
 
-    fn request(&self, task: &Rc<Task>, condition: Condition, body: &Body) -> Request {
-        let loaded = match task.duty {
-            Duty::Flip { base, .. } => base,
-            _ => None,
+    /// What comes of an answer that is not a document.
+    fn told(&self, number: u8, answer: Answer) -> (Outcome<C>, bool) {
+        let key = match answer {
+            Answer::Won => 1,
+            Answer::Lost => 2,
+            Answer::Silence => 3,
+            _ => 4,
         };
-        Request {
-            task: Rc::clone(task),
-            condition,
-            body: body.clone(),
-            loaded,
-            judged: self.actor(task.actor).judged,
-        }
+        self.hear(number, (key, EARLY), || answer)
     }
 
     /// What comes of an answer, and whether it would come out otherwise after the lease expired.
-    fn told(&self, number: u8, answer: Answer, now: Timestamp) -> (Outcome<C>, bool) {
+    fn hear(
+        &self,
+        number: u8,
+        (key, now): (u128, Timestamp),
+        answer: impl FnOnce() -> Answer,
+    ) -> (Outcome<C>, bool) {
+        let index = usize::from(number);
+        let before = self.actors[index]
+            .as_ref()
+            .expect("only actors of the cast move");
+        let shared = &self.shared;
+        let heard = shared.memo.heard((before.print.under(0), key), || {
+            let mut actor = before.value.clone();
+            let end = actor.hear(answer(), now, shared);
+            let actor = Rc::new(Printed::new(actor, shared.renamings()));
+            Heard { actor, end }
+        });
         let mut world = self.clone();
-        let Stage::Busy { task, .. } = &self.actor(number).stage else {
-            unreachable!("only busy actors hear answers");
+        world.actors[index] = Some(Rc::clone(&heard.actor));
+        let Some((task, ending, outrun)) = &heard.end else {
+            return (Ok(world), false);
         };
         let timed = matches!(task.duty, Duty::Acquire | Duty::Reap);
-        let ending = world.advance(number, answer, now);
         let stopped = matches!(
             ending,
-            Some(Ending::Refused(Refusal::Held(_) | Refusal::NotExpired) | Ending::Unsettled(_))
+            Ending::Refused(Refusal::Held(_) | Refusal::NotExpired) | Ending::Unsettled(_)
         );
-        let outcome = match ending {
-            Some(ending) => world.conclude(number, ending),
-            None => Ok(world),
-        };
-        (outcome, timed && stopped)
-    }
-
-    fn hear(&self, number: u8, answer: Answer, now: Timestamp) -> Outcome<C> {
-        self.told(number, answer, now).0
-    }
-
-    /// Gives an answer to a busy actor; says how it ended, if it did.
-    fn advance(&mut self, number: u8, answer: Answer, now: Timestamp) -> Option<Ending> {
-        let mut actor = self.actor(number).clone();
-        let Stage::Busy {
-            task,
-            conduct,
-            action,
-            ..
-        } = &mut actor.stage
-        else {
-            unreachable!("only busy actors hear answers");
-        };
-        let before = std::mem::replace(action, Action::EraseArchive);
-        *action = conduct.next(answer, now);
-        if let Action::End(ending) = action {
-            return Some(ending.clone());
-        }
-        let again = (&before, &*action) == (&Action::Read(Doc::Pointer), &Action::Read(Doc::Lock));
-        actor.outrun |= again && task.duty == Duty::Acquire;
-        self.place(number, actor);
-        None
+        let verdict = world.conclude(task, ending, *outrun);
+        (verdict.map(|()| world), timed && stopped)
     }
 }

@@ -1,6 +1,6 @@
 //! A save: the model's guard, carried out step by step against the store, and then the swap of the index.
 
-use super::store::{Bits, Change, DIGESTS, ROUNDS, any_birth, bits_of, digest_of, names_of, ones};
+use super::store::{Bits, Change, DIGESTS, ROUNDS, any_birth, bits_of, digest_of, names_of};
 use super::store::{bit_of, plain};
 use super::{Bug, Label, Moves, Part, SweepWorld, Who};
 use stasis_model::id::{Generation, OpId};
@@ -104,12 +104,11 @@ impl SweepWorld {
         }
         self.save_move(n, moves, |world, saver| world.carry_out(n, saver));
         if let Task::CheckIndexed(names) = task
-            && self.has_bug(Bug::ExistenceTrusted)
+            && let Some(there) = self.trusted()
         {
-            self.save_move(n, moves, |world, saver| {
-                let there = world.store.chunks.certain() | world.store.chunks.open();
+            self.save_move(n, moves, |_, saver| {
                 saver.hear(SaveAnswer::Indexed(names_of(names & there)));
-                ("trusts that there are", names & there)
+                ("trusts what exists:", names & there)
             });
         }
         if self.silences > 0 && !matches!(task, Task::ReadIndex) {
@@ -126,7 +125,17 @@ impl SweepWorld {
         let (what, names) = act(&mut after, &mut saver);
         after.saves[n] = Part::new(saver);
         let who = Who::Save(n);
-        self.add(moves, Label { who, what, names }, after);
+        Self::add(moves, Label { who, what, names }, after);
+    }
+
+    /// What a save trusts because it exists, under the bugs by which that counts.
+    fn trusted(&self) -> Option<Bits> {
+        let chunks = &self.store.chunks;
+        match self.config.bug {
+            Some(Bug::ExistenceTrusted) => Some(chunks.certain()),
+            Some(Bug::RevivalTrusted) => Some(chunks.certain() | chunks.open()),
+            _ => None,
+        }
     }
 
     fn stored_as(&self, name: Bits) -> Bits {
@@ -164,9 +173,8 @@ impl SweepWorld {
             }
             Task::CheckIndexed(names) => {
                 let found = names & self.indexed();
-                if found == names {
-                    self.sights
-                        .push("a save found its names in the index again");
+                if found != 0 {
+                    self.sights.push("a save found names in the index again");
                 }
                 saver.hear(SaveAnswer::Indexed(names_of(found)));
                 ("looks whether the index names", names)
@@ -175,6 +183,9 @@ impl SweepWorld {
             Task::SwapIndex(version) => {
                 let manifest = last_manifest(n, saver);
                 if self.swap_index(version, Change::Publish(manifest)) {
+                    if self.has_bug(Bug::ManifestRewritten) {
+                        self.follow(manifest);
+                    }
                     saver.finish(End::Done(manifest));
                     ("publishes", self.store.contents[usize::from(manifest)])
                 } else {
@@ -255,13 +266,18 @@ impl SweepWorld {
         let one = 1 << manifest;
         self.store.manifests.put(one);
         if self.has_bug(Bug::ManifestRewritten) {
-            let own = ones(0b1_1111_1111_1111).filter(|at| at / ROUNDS == manifest / ROUNDS);
-            let others = own.fold(0, |all, at| all | 1 << at) & !one;
+            let others = own_manifests(manifest) & !one;
             self.store.manifests.doubt(others);
-            if self.index.active & others != 0 {
-                self.index.active = self.index.active & !others | one;
-                self.index.ever |= one;
-            }
+            self.follow(manifest);
+        }
+    }
+
+    /// Under the bug by which a manifest's name is used again, the index leads to whatever landed there last.
+    fn follow(&mut self, manifest: u8) {
+        let own = own_manifests(manifest);
+        if self.index.active & own != 0 {
+            self.index.active &= !own;
+            self.index.active |= self.store.manifests.certain() & own;
         }
     }
 
@@ -327,4 +343,9 @@ fn last_manifest(n: usize, saver: &Saver) -> u8 {
 
 fn first_manifest(n: usize) -> u8 {
     if n == 0 { 0 } else { ROUNDS }
+}
+
+/// All manifests that the same save can have put.
+fn own_manifests(manifest: u8) -> u16 {
+    0b11_1111 << (manifest / ROUNDS * ROUNDS)
 }

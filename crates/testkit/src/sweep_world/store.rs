@@ -39,8 +39,10 @@ static IDS: LazyLock<Vec<SnapshotId>> = LazyLock::new(|| {
 });
 
 pub(super) fn bit_of(name: &ChunkName) -> Bits {
-    let at = NAMES.iter().position(|known| known == name);
-    1 << at.expect("no name is born after the last epoch")
+    let digest = (0..DIGESTS).find(|digest| digest_of(*digest) == name.digest());
+    let first = digest.expect("only our digests are named") * BIRTHS;
+    let born = (0..BIRTHS).find(|born| NAMES[usize::from(first + born)] == *name);
+    1 << (first + born.expect("no name is born after the last epoch"))
 }
 
 pub(super) fn bits_of(names: &Names) -> Bits {
@@ -115,17 +117,17 @@ impl Shelf {
     }
 
     /// What is there and stays there until somebody decides to delete it.
-    pub(super) fn certain(&self) -> u16 {
+    pub(super) fn certain(self) -> u16 {
         self.certain
     }
 
     /// What may be there or not.
-    pub(super) fn open(&self) -> u16 {
+    pub(super) fn open(self) -> u16 {
         self.puts & !self.certain
     }
 
     /// Everything that may be found by looking once.
-    pub(super) fn looks(&self) -> impl Iterator<Item = u16> + use<> {
+    pub(super) fn looks(self) -> impl Iterator<Item = u16> + use<> {
         let certain = self.certain;
         subsets(self.open()).map(move |found| certain | found)
     }

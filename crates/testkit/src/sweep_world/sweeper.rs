@@ -98,10 +98,10 @@ impl Sweeper {
 
 impl SweepWorld {
     pub(super) fn sweeper_moves(&self, n: usize, moves: &mut Moves) {
-        match self.sweepers[n].get().task.clone() {
+        match &self.sweepers[n].get().task {
             Task::Over => {}
-            Task::Bury(_, step) => self.burial_moves(n, &step, moves),
-            Task::Round(_, step) => self.round_moves(n, &step, moves),
+            Task::Bury(_, step) => self.burial_moves(n, step, moves),
+            Task::Round(_, step) => self.round_moves(n, step, moves),
         }
     }
 
@@ -132,13 +132,13 @@ impl SweepWorld {
             SweepStep::FindReferenced(names) => {
                 let names = bits_of(names);
                 let manifests = self.store.manifests.looks();
-                let mut named: Vec<Bits> = manifests
+                let mut answers: Vec<Bits> = manifests
                     .map(|found| names & self.store.named_by(found))
                     .collect();
-                named.sort_unstable();
-                named.dedup();
-                for named in named {
-                    self.sweeper_move(n, moves, |world, sweeper| world.find(sweeper, names, named));
+                answers.sort_unstable();
+                answers.dedup();
+                for found in answers {
+                    self.sweeper_move(n, moves, |world, sweeper| world.find(sweeper, names, found));
                 }
                 if self.unreadable > 0 {
                     self.unreadable_moves(n, names, moves);
@@ -162,7 +162,7 @@ impl SweepWorld {
         let (what, names) = act(&mut after, &mut sweeper);
         after.sweepers[n] = Part::new(sweeper);
         let who = Who::Sweeper(n);
-        self.add(moves, Label { who, what, names }, after);
+        Self::add(moves, Label { who, what, names }, after);
     }
 
     /// Does the next thing of a round that has one outcome, and hears of it.
@@ -209,14 +209,14 @@ impl SweepWorld {
     }
 
     /// Hears which of the names stand in any manifest.
-    fn find(&mut self, sweeper: &mut Sweeper, names: Bits, named: Bits) -> (&'static str, Bits) {
-        let mut told = named;
+    fn find(&mut self, sweeper: &mut Sweeper, names: Bits, found: Bits) -> (&'static str, Bits) {
+        let mut told = found;
         if !sweeper.marking {
             if self.has_bug(Bug::NoSecondListing) {
                 told = 0;
             } else if self.has_bug(Bug::AgeGrace) {
                 told = names & !1;
-            } else if named & !self.indexed() != 0 {
+            } else if found & !self.indexed() != 0 {
                 self.sights
                     .push("a sweep spared what an unpublished manifest names");
             }
@@ -298,8 +298,8 @@ impl SweepWorld {
                 world.unreadable -= 1;
                 sweeper.marking = false;
                 if ignored {
-                    let named = names_of(names & readable);
-                    sweeper.hear(SweepAnswer::Referenced(named));
+                    let others = names_of(names & readable);
+                    sweeper.hear(SweepAnswer::Referenced(others));
                 } else {
                     world.sights.push("a sweep could not read a manifest");
                     sweeper.hear(SweepAnswer::UnreadableManifest);

@@ -129,9 +129,13 @@ impl Ghost {
 
     /// Owning is a statement about now: what somebody else has ended counts as never applied.
     fn superseded(&self, op_id: OpId, deed: &Deed) -> bool {
+        let pointer = self.pointers.last();
         match deed.means {
-            Means::Acquire => self.pointers.last().is_none_or(|pointer| pointer.fence.op_id != op_id),
-            Means::Renew(_) => self.locks.last().is_none_or(|lock| lock.write_id != op_id),
+            Means::Acquire => pointer.is_none_or(|pointer| pointer.fence.op_id != op_id),
+            Means::Renew(fence) => {
+                let fenced = pointer.is_none_or(|pointer| pointer.fence != fence);
+                fenced || self.locks.last().is_none_or(|lock| lock.write_id != op_id)
+            }
             _ => false,
         }
     }

@@ -103,7 +103,23 @@ impl Ghost {
         )?;
         check_memory(before, next, deed)?;
         check_deed(before, next, deed)?;
+        self.check_owner(before, deed)?;
         self.check_closed(next, deed)
+    }
+
+    /// Whoever came after the holder that the operator saw is not thrown out.
+    fn check_owner(&self, before: &Pointer, deed: &Deed) -> Verdict {
+        let Means::ForceUnlock(seen) = deed.means else {
+            return Ok(());
+        };
+        let owner = self.deeds.get(&before.fence.op_id);
+        let owned = owner.is_some_and(|owner| matches!(owner.means, Means::Acquire));
+        let newer = before.fence != seen && before.fence.epoch >= seen.epoch;
+        hold(
+            !(owned && newer),
+            Promise::Spared,
+            format_args!("a newer owner than the one seen was thrown out: {deed}"),
+        )
     }
 
     fn check_closed(&self, next: &Pointer, deed: &Deed) -> Verdict {
@@ -287,16 +303,7 @@ fn check_deed(before: &Pointer, next: &Pointer, deed: &Deed) -> Verdict {
         format_args!("did not write its own, higher fence: {deed}"),
     );
     match &deed.means {
-        Means::Acquire => same.and(fences),
-        Means::ForceUnlock(seen) => {
-            let newer = before.fence != *seen && before.fence.epoch >= seen.epoch;
-            hold(
-                !newer,
-                Promise::Spared,
-                format_args!("a newer owner than the one seen was thrown out: {deed}"),
-            )?;
-            same.and(fences)
-        }
+        Means::Acquire | Means::ForceUnlock(_) => same.and(fences),
         Means::Rollback(to) => fences.and(hold(
             is == Some(*to),
             Promise::Linear,

@@ -1,0 +1,15 @@
+//! Sessions with the real program, as a person or a script would have them.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests damage files and measure time on purpose"
+)]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::print_stdout, reason = "a test that is skipped says so")]
+
+mod bad_input;
+mod hold;
+mod lease;
+mod reference;
+mod s3;
+mod session;

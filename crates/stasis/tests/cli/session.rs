@@ -1,0 +1,138 @@
+//! A home of its own for each test, and the program run in it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use tempfile::TempDir;
+
+/// The program under test.
+pub(crate) const STASIS: &str = env!("CARGO_BIN_EXE_stasis");
+
+/// A home directory with nothing in it.
+pub(crate) struct Session {
+    home: TempDir,
+    store: Option<String>,
+}
+
+/// What a command said.
+pub(crate) struct Said {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Session {
+    pub(crate) fn new() -> Self {
+        Self {
+            home: tempfile::tempdir().unwrap(),
+            store: None,
+        }
+    }
+
+    /// The same, against another store than the default directory.
+    pub(crate) fn on(store: &str) -> Self {
+        Self {
+            store: Some(store.to_owned()),
+            ..Self::new()
+        }
+    }
+
+    pub(crate) fn home(&self) -> &Path {
+        self.home.path()
+    }
+
+    /// Where the default store keeps `key`.
+    pub(crate) fn object(&self, key: &str) -> PathBuf {
+        self.home().join("data/stasis/store").join(key)
+    }
+
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(STASIS);
+        command
+            .args(arguments)
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        for (name, place) in [
+            ("DATA", "data"),
+            ("CONFIG", "config"),
+            ("CACHE", "cache"),
+            ("STATE", "state"),
+        ] {
+            command.env(format!("XDG_{name}_HOME"), self.home().join(place));
+        }
+        for name in ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"] {
+            command.envs(std::env::var_os(name).map(|value| (name, value)));
+        }
+        if let Some(store) = &self.store {
+            command.env("STASIS_STORE", store);
+        }
+        command
+    }
+
+    pub(crate) fn run(&self, arguments: &[&str]) -> Said {
+        said(self.command(arguments).output().unwrap())
+    }
+
+    /// Runs a command that must end with `code`, and returns what it wrote as data.
+    pub(crate) fn data(&self, code: i32, arguments: &[&str]) -> String {
+        let said = self.run(arguments);
+        assert_eq!(said.code, code, "{arguments:?}\n{}\n{}", said.out, said.err);
+        said.out.trim_end().to_owned()
+    }
+
+    /// The same as JSON.
+    pub(crate) fn json(&self, code: i32, arguments: &[&str]) -> serde_json::Value {
+        let mut arguments = arguments.to_vec();
+        arguments.insert(0, "--json");
+        serde_json::from_str(&self.data(code, &arguments)).unwrap()
+    }
+}
+
+pub(crate) fn said(output: Output) -> Said {
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    let code = output.status.code().unwrap_or(-1);
+    Said {
+        code,
+        out: text(output.stdout),
+        err: text(output.stderr),
+    }
+}
+
+/// A whole conversation, with everything replaced that differs from run to run.
+pub(crate) fn transcript(session: &Session, commands: &[&[&str]]) -> String {
+    let said = |arguments: &&[&str]| {
+        let said = session.run(arguments);
+        format!(
+            "$ stasis {}\n{}{}[{}]\n",
+            arguments.join(" "),
+            said.out,
+            said.err,
+            said.code
+        )
+    };
+    commands.iter().map(said).collect::<Vec<_>>().join("\n")
+}
+
+/// What differs from run to run.
+pub(crate) const FILTERS: [(&str, &str); 4] = [
+    (
+        r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
+        "[uuid]",
+    ),
+    (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", "[time]"),
+    (r"in \d+ s", "in [n] s"),
+    (r"/tmp/[^\s`]*?/(data|state|cache|config)", "[home]/$1"),
+];
+
+/// The real S3 server that `scripts/with-s3` starts; `None` means that this test is skipped.
+pub(crate) fn real_store(variable: &str) -> Option<String> {
+    let store = std::env::var(variable).ok();
+    let needed = std::env::var_os("STASIS_REQUIRE_PARTS").is_some();
+    assert!(
+        store.is_some() || !needed,
+        "{variable} is not set: run scripts/test"
+    );
+    if store.is_none() {
+        println!("skipped: {variable} is not set; scripts/with-s3 sets it");
+    }
+    store
+}
