@@ -142,10 +142,12 @@ impl Op {
     /// Which documents the rule looks at, in the order in which they must be read.
     pub fn reads(&self) -> &'static [Doc] {
         match self {
-            Self::Take { .. }
-            | Self::Renew { .. }
-            | Self::Rollback { .. }
-            | Self::ForceUnlock { .. } => &[Doc::Lock, Doc::Pointer],
+            Self::Take { .. } | Self::Renew { .. } | Self::Rollback { .. } => {
+                &[Doc::Lock, Doc::Pointer]
+            }
+            // The pointer first: whoever becomes the owner after that makes the write fail, and whoever became it
+            // before is in the lock. The other way round an owner could slip in between the two and be thrown out.
+            Self::ForceUnlock { .. } => &[Doc::Pointer, Doc::Lock],
             Self::Release { .. } | Self::Reap { .. } | Self::MarkForced { .. } => &[Doc::Lock],
             Self::Fence { .. } | Self::Flip { .. } | Self::Delete { .. } | Self::Pin { .. } => {
                 &[Doc::Pointer]

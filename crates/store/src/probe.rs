@@ -6,7 +6,7 @@
 
 mod checks;
 
-use crate::bucket::Bucket;
+use crate::bucket::{Bucket, BucketError, BucketErrorKind};
 use crate::layout::Prefix;
 use checks::Scratch;
 use futures_util::future::join_all;
@@ -171,23 +171,29 @@ pub async fn probe(bucket: &dyn Bucket, chance: &dyn Chance, now: Timestamp) -> 
     }
 }
 
-/// Makes the checks one after another, and stops at the first that the store answers with an error.
+/// Makes the checks one after another. When the store cannot be asked at all, the rest would only take longer.
 async fn ask_everything(scratch: &Scratch<'_>, checks: &mut Vec<Check>) {
     for name in CheckName::ALL {
-        let (verdict, detail) = match scratch.ask(name).await {
-            Ok(finding) => finding,
-            Err(error) => (CheckVerdict::Failed, with_causes(&error)),
-        };
+        let asked = scratch.ask(name).await;
+        let hopeless = asked.as_ref().is_err_and(is_hopeless);
+        let (verdict, detail) =
+            asked.unwrap_or_else(|error| (CheckVerdict::Failed, with_causes(&error)));
         checks.push(Check {
             name,
             required: name.is_required(),
             verdict,
             detail,
         });
-        if verdict == CheckVerdict::Failed && name.is_required() {
+        if hopeless {
             return;
         }
     }
+}
+
+/// Whether an error is about the store and not about what was asked of it.
+fn is_hopeless(error: &BucketError) -> bool {
+    use BucketErrorKind::{Absent, Denied, Full, Unreachable};
+    matches!(error.kind, Absent | Denied | Full | Unreachable)
 }
 
 fn with_causes(error: &dyn Error) -> String {

@@ -9,25 +9,28 @@
 
 mod answer;
 mod date;
+mod settings;
 mod upload;
 mod wire;
 
+pub use settings::{Access, S3Settings};
+
 use crate::bucket::{Bucket, BucketError, BucketErrorKind, ByteStream, Head, Listed, Object, Swap};
-use crate::credentials::Credentials;
 use crate::layout::{Key, Prefix};
-use crate::location::{AddressStyle, CredentialSource, S3Location};
+use crate::location::{CredentialSource, S3Location};
 use answer::{Failure, Sent};
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use http::StatusCode;
-use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::aws::AmazonS3;
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
 use object_store::{
-    ClientOptions, GetOptions, GetRange, GetResult, ObjectStore, ObjectStoreExt, PutMode,
-    PutOptions, PutResult, RetryConfig, UpdateVersion,
+    GetOptions, GetRange, GetResult, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutResult,
+    RetryConfig, UpdateVersion,
 };
+use settings::{with_access, with_address};
 use stasis_model::document::Version;
 use stasis_model::time::Clock;
 use std::fmt;
@@ -36,44 +39,6 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::{Wire, traced};
-
-/// Who we are to the store.
-#[derive(Clone, Debug)]
-pub enum Access {
-    /// Sign with these keys.
-    Keys(Credentials),
-    /// Ask the cloud's metadata service for keys. The only case in which it is ever asked.
-    Instance,
-    /// Do not sign.
-    Anonymous,
-}
-
-/// How patient a bucket is, and how much it holds in memory.
-#[derive(Clone, Debug)]
-pub struct S3Settings {
-    /// How long to wait for a connection.
-    pub connect_timeout: Duration,
-    /// How long a small request may take from the first byte sent to the last one read.
-    pub request_timeout: Duration,
-    /// Large requests may take longer: as much as their bytes need at this rate, in bytes per second.
-    pub slowest_rate: u64,
-    /// How large the parts of a large object are: at least 5 MiB, and up to 10,000 parts fit into one object.
-    pub part_size: usize,
-    /// How many parts travel at once; each of them is held in memory.
-    pub parts_in_flight: usize,
-}
-
-impl Default for S3Settings {
-    fn default() -> Self {
-        Self {
-            connect_timeout: Duration::from_secs(5),
-            request_timeout: Duration::from_secs(30),
-            slowest_rate: 128 * 1024,
-            part_size: 8 * 1024 * 1024,
-            parts_in_flight: 4,
-        }
-    }
-}
 
 /// A bucket behind an S3-compatible endpoint.
 #[derive(Clone)]
@@ -225,7 +190,7 @@ impl S3Bucket {
         let body: object_store::Result<Bytes> = tokio::time::timeout(self.budget(expected), read)
             .await
             .map_err(|slow| unreachable().because(slow))?;
-        let body = body.map_err(|source| unreachable().because(source))?;
+        let body = body.map_err(|source| unreachable().because(source.to_string()))?;
         if body.len() as u64 == expected {
             Ok(body)
         } else {
@@ -251,40 +216,6 @@ impl S3Bucket {
 impl fmt::Debug for S3Bucket {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "S3Bucket({})", self.location)
-    }
-}
-
-fn with_address(location: &S3Location) -> AmazonS3Builder {
-    let style = location.address_style();
-    let mut builder = AmazonS3Builder::new()
-        .with_bucket_name(&location.bucket)
-        .with_region(location.region.as_deref().unwrap_or("us-east-1"))
-        .with_virtual_hosted_style_request(style == AddressStyle::Virtual);
-    if let Some(endpoint) = &location.endpoint {
-        let plain = endpoint.is_plain_http();
-        builder = builder
-            .with_endpoint(match style {
-                AddressStyle::Path => endpoint.to_string(),
-                AddressStyle::Virtual => endpoint.with_bucket(&location.bucket),
-            })
-            .with_client_options(ClientOptions::new().with_allow_http(plain));
-    }
-    builder
-}
-
-fn with_access(builder: AmazonS3Builder, access: Access) -> AmazonS3Builder {
-    match access {
-        Access::Instance => builder,
-        Access::Anonymous => builder.with_skip_signature(true),
-        Access::Keys(keys) => {
-            let signed = builder
-                .with_access_key_id(keys.access_key)
-                .with_secret_access_key(keys.secret.reveal());
-            match keys.session_token {
-                Some(token) => signed.with_token(token.reveal()),
-                None => signed,
-            }
-        }
     }
 }
 

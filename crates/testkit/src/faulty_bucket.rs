@@ -6,28 +6,27 @@
 //! *Always true:* the objects themselves behave as the port promises (unless that bug is planted). Every change is shown
 //! to the [`Witness`] at the moment when it is made, in the order in which changes are made.
 
+mod store;
 mod weather;
 
+pub use store::FaultyStore;
 pub use weather::Weather;
 
-use crate::seeded_chance::SeededRng;
 use crate::sim_clock::SimClock;
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::{FutureExt, StreamExt};
+use futures_util::StreamExt;
 use stasis_model::document::Version;
 use stasis_store::bucket::{
     Bucket, BucketError, BucketErrorKind, ByteStream, Head, Listed, Object, Swap,
 };
 use stasis_store::layout::{Key, Prefix};
-use stasis_store::memory::MemoryBucket;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use store::{Condition, Request, at_once};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 use weather::Journey;
 
 /// Somebody who sees everything that really happens in the store.
@@ -72,151 +71,6 @@ impl Witness for Nobody {
     fn saw(&self, _: &'static str) {}
 }
 
-/// A change of one object.
-struct Request {
-    key: Key,
-    condition: Condition,
-    body: Option<Bytes>,
-}
-
-enum Condition {
-    Whatever,
-    Absent,
-    Is(Version),
-}
-
-/// What every object's appearance and disappearance was, and when.
-type Changes = Vec<(u64, Key, Option<u64>)>;
-
-/// The store that all hosts share.
-pub struct FaultyStore {
-    memory: MemoryBucket,
-    weather: Weather,
-    began: Instant,
-    rng: Mutex<SeededRng>,
-    changes: Mutex<Changes>,
-    witness: Arc<dyn Witness>,
-}
-
-impl FaultyStore {
-    /// An empty store that behaves as `weather` says, beginning now.
-    pub fn new(weather: Weather, rng: SeededRng, witness: Arc<dyn Witness>) -> Arc<Self> {
-        Arc::new(Self {
-            memory: MemoryBucket::new(),
-            weather,
-            began: Instant::now(),
-            rng: Mutex::new(rng),
-            changes: Mutex::default(),
-            witness,
-        })
-    }
-
-    /// The way to this store from the host with this clock.
-    pub fn reached_from(self: &Arc<Self>, clock: Arc<SimClock>) -> FaultyBucket {
-        FaultyBucket {
-            store: Arc::clone(self),
-            clock,
-            offset: Mutex::default(),
-        }
-    }
-
-    fn rng(&self) -> MutexGuard<'_, SeededRng> {
-        self.rng.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn changes(&self) -> MutexGuard<'_, Changes> {
-        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn millis(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_millis()).expect("a simulation is short")
-    }
-
-    /// Makes the change if its condition holds, and shows it to the witness.
-    fn land(&self, request: &Request, sender: Sender) -> Swap {
-        let swap = at_once(self.change(request));
-        let (key, body) = (&request.key, request.body.as_ref());
-        let applied = matches!(swap, Swap::Won(_));
-        if applied {
-            let size = body.map(|body| body.len() as u64);
-            self.changes().push((self.millis(), key.clone(), size));
-        }
-        self.witness.landed(&Landing {
-            key,
-            body,
-            applied,
-            sender,
-        });
-        swap
-    }
-
-    async fn change(&self, request: &Request) -> Swap {
-        let key = &request.key;
-        let done = match (&request.body, &request.condition) {
-            (None, _) => {
-                let gone = self.memory.delete(key).await;
-                gone.map(|()| Swap::Won(Version::new("gone")))
-            }
-            (Some(body), Condition::Absent) if !self.weather.ignores_conditions => {
-                self.memory.create(key, body.clone()).await
-            }
-            (Some(body), Condition::Is(version)) if !self.weather.ignores_conditions => {
-                self.memory.swap(key, version, body.clone()).await
-            }
-            (Some(body), _) => {
-                let put = self.memory.put(key, body.clone()).await;
-                put.expect("memory does not fail");
-                let head = self.memory.head(key).await;
-                let head = head.expect("memory does not fail");
-                Ok(Swap::Won(head.expect("it was just written").version))
-            }
-        };
-        done.expect("memory does not fail")
-    }
-
-    /// Sends a change on its way; it arrives even if nobody waits for it any more.
-    fn dispatch(
-        self: &Arc<Self>,
-        request: Arc<Request>,
-        there: Duration,
-        sender: Sender,
-    ) -> JoinHandle<Swap> {
-        let store = Arc::clone(self);
-        tokio::spawn(async move {
-            sleep(there).await;
-            store.land(&request, sender)
-        })
-    }
-
-    /// What a listing showed at a moment that is over.
-    fn past_listing(&self, prefix: &Prefix, moment: u64) -> Vec<Listed> {
-        let mut sizes = BTreeMap::new();
-        let changes = self.changes();
-        for (_, key, size) in changes.iter().take_while(|(at, ..)| *at <= moment) {
-            match size {
-                Some(size) => sizes.insert(key.clone(), *size),
-                None => sizes.remove(key),
-            };
-        }
-        let rows = sizes.into_iter().map(|(key, size)| Listed { key, size });
-        rows.filter(|row| row.key.as_str().starts_with(prefix.as_str()))
-            .collect()
-    }
-}
-
-impl fmt::Debug for FaultyStore {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("FaultyStore")
-            .field("memory", &self.memory)
-            .finish_non_exhaustive()
-    }
-}
-
-/// The answer of something that never waits.
-fn at_once<T>(future: impl Future<Output = T>) -> T {
-    future.now_or_never().expect("memory answers at once")
-}
-
 /// One host's way to a [`FaultyStore`].
 #[derive(Debug)]
 pub struct FaultyBucket {
@@ -226,6 +80,15 @@ pub struct FaultyBucket {
 }
 
 impl FaultyBucket {
+    fn new(store: Arc<FaultyStore>, clock: Arc<SimClock>) -> Self {
+        let offset = Mutex::default();
+        Self {
+            store,
+            clock,
+            offset,
+        }
+    }
+
     /// An answer came: the host compares the date in it with its own clock.
     fn heard(&self) {
         if self.store.weather.tells_date {
@@ -237,9 +100,7 @@ impl FaultyBucket {
     async fn write(&self, request: Request) -> Result<Swap, BucketError> {
         let store = &self.store;
         let request = Arc::new(request);
-        let journey = store
-            .weather
-            .journey(&mut store.rng(), store.millis());
+        let journey = store.weather.journey(&mut store.rng(), store.millis());
         let send = |there, sender| store.dispatch(Arc::clone(&request), there, sender);
         match journey {
             Journey::Heard { there, back } => {
@@ -304,9 +165,7 @@ impl FaultyBucket {
         look: impl FnOnce(&FaultyStore) -> Result<T, BucketError> + Send,
     ) -> Result<T, BucketError> {
         let store = &self.store;
-        let (there, back, answered) = store
-            .weather
-            .glance(&mut store.rng(), store.millis());
+        let (there, back, answered) = store.weather.glance(&mut store.rng(), store.millis());
         sleep(there).await;
         let seen = look(store);
         sleep(back).await;
@@ -341,7 +200,8 @@ impl Bucket for FaultyBucket {
     }
 
     async fn head(&self, key: &Key) -> Result<Option<Head>, BucketError> {
-        self.read(key, |store| at_once(store.memory.head(key))).await
+        self.read(key, |store| at_once(store.memory.head(key)))
+            .await
     }
 
     async fn create(&self, key: &Key, body: Bytes) -> Result<Swap, BucketError> {
@@ -392,7 +252,9 @@ impl Bucket for FaultyBucket {
         let now = store.millis();
         let Some(hindsight) = store.weather.hindsight(&mut store.rng(), now) else {
             return self
-                .read(prefix, |store| at_once(store.memory.list(prefix, after, limit)))
+                .read(prefix, |store| {
+                    at_once(store.memory.list(prefix, after, limit))
+                })
                 .await;
         };
         store.witness.saw("stale listing");
@@ -412,3 +274,6 @@ impl Bucket for FaultyBucket {
         *self.offset.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests;

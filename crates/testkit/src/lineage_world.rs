@@ -35,7 +35,7 @@ use actor::{ACTORS, Actor, Next, OPERATOR, REAPER, made_by, newer, older};
 use cast::{Cast, Start};
 use conduct::{Conduct, Duty, Task};
 use memo::Memo;
-use names::{Mixer, PAST, Printed, op_id};
+use names::{Joint, PAST, Printed, op_id};
 use stasis_model::id::{Epoch, Lineage};
 use stasis_model::lease::{Fence, Lock, LockState};
 use stasis_model::pointer::{Act, Active, Pointer};
@@ -210,27 +210,26 @@ impl<C: Conduct> LineageWorld<C> {
 
     /// The fingerprint after renaming the writers.
     fn print_under(&self, which: usize, renaming: [u8; 3]) -> u128 {
-        let mut mixer = Mixer::new(renaming);
-        mixer.wide(self.lock.as_ref().map_or(0, |cell| cell.print.under(which)));
-        mixer.wide(
-            self.pointer
-                .as_ref()
-                .map_or(1, |cell| cell.print.under(which)),
-        );
+        let mut joint = Joint::default();
+        joint.add(self.lock.as_ref().map_or(0, |cell| cell.print.under(which)));
+        joint.add(self.pointer.as_ref().map_or(0, |cell| cell.print.under(which)));
         let flights = self.flights.iter().map(|flight| flight.print.under(which));
-        mixer.wide(flights.fold(0, u128::wrapping_add));
+        joint.add(flights.fold(0, u128::wrapping_add));
+        let mut books = 0;
         for old in old_numbers(renaming) {
             let actor = self.actors[old].as_ref();
-            mixer.wide(actor.map_or(2, |actor| actor.print.under(which)));
+            joint.add(actor.map_or(0, |actor| actor.print.under(which)));
             let stored = old < 3 && self.archives & (0b100 << old) != 0;
-            mixer.word(u64::from(self.applied[old]) << 1 | u64::from(stored));
+            books = books << 9 | u128::from(self.applied[old]) << 1 | u128::from(stored);
         }
         let renamed = |actor: u8| renaming.get(usize::from(actor)).copied().unwrap_or(actor);
         let owner = self.owner.map_or(9, |(actor, _)| renamed(actor));
         let epoch = self.owner.map_or(0, |(_, fence)| fence.epoch.0);
-        mixer.word(u64::from(owner) << 32 | epoch);
-        mixer.word(u64::from(self.unreadable) << 8 | u64::from(self.archives & 0b11));
-        mixer.print()
+        books = books << 8 | u128::from(owner);
+        books = books << 8 | u128::from(self.unreadable);
+        books = books << 8 | u128::from(self.archives & 0b11);
+        joint.add(books << 32 | u128::from(epoch));
+        joint.print()
     }
 }
 

@@ -13,8 +13,8 @@ use stasis_model::digest::{ArchiveDigest, ManifestDigest};
 use stasis_model::id::{Label, Lineage};
 use stasis_model::lease::Holder;
 use stasis_model::pointer::Active;
-use stasis_store::leases::Lease;
 use stasis_store::layout;
+use stasis_store::leases::Lease;
 use stasis_store::pointers::Flip;
 use std::fs::File;
 use std::io::{self, Write};
@@ -22,7 +22,9 @@ use std::time::Duration;
 
 /// The lineage everybody races for.
 pub fn lineage() -> Lineage {
-    "race/shared@131".parse().expect("a constant that is a lineage")
+    "race/shared@131"
+        .parse()
+        .expect("a constant that is a lineage")
 }
 
 /// How long a racer's lease lasts: short, so that take-overs are frequent.
@@ -56,8 +58,16 @@ impl Racer<'_> {
     }
 
     fn claim(&self) -> Acquire {
-        let holder = Holder { run_id: self.name.clone(), host: self.name.clone(), host_run_id: Label::nobody() };
-        Acquire { lineage: lineage(), holder, ttl: Some(TTL) }
+        let holder = Holder {
+            run_id: self.name.clone(),
+            host: self.name.clone(),
+            host_run_id: Label::nobody(),
+        };
+        Acquire {
+            lineage: lineage(),
+            holder,
+            ttl: Some(TTL),
+        }
     }
 
     async fn round(&mut self, lease: &Lease) -> io::Result<usize> {
@@ -77,7 +87,11 @@ impl Racer<'_> {
         Ok(usize::try_from(wanted).unwrap_or_default())
     }
 
-    async fn flip(&mut self, lease: &Lease, base: Option<ArchiveDigest>) -> io::Result<Option<ArchiveDigest>> {
+    async fn flip(
+        &mut self,
+        lease: &Lease,
+        base: Option<ArchiveDigest>,
+    ) -> io::Result<Option<ArchiveDigest>> {
         let op_id = self.engine.lineages().op_id();
         let body = format!("{op_id} after {base:?}");
         let archive = ArchiveDigest::of(body.as_bytes());
@@ -91,16 +105,33 @@ impl Racer<'_> {
         };
         self.note("try", &archive.to_string())?;
         let bucket = self.engine.bucket();
-        let stored = match bucket.put(&layout::archive(&lineage(), archive), Bytes::from(body)).await {
-            Ok(()) => bucket.put(&layout::manifest(&lineage(), archive), manifest).await,
+        let stored = match bucket
+            .put(&layout::archive(&lineage(), archive), Bytes::from(body))
+            .await
+        {
+            Ok(()) => {
+                bucket
+                    .put(&layout::manifest(&lineage(), archive), manifest)
+                    .await
+            }
             Err(error) => Err(error),
         };
         if stored.is_err() {
             self.note("refused", &archive.to_string())?;
             return Ok(None);
         }
-        let flip = Flip { op_id, fence: lease.fence, base, to };
-        let flipped = self.engine.lineages().flip(&lineage(), flip).await.map_err(Error::from);
+        let flip = Flip {
+            op_id,
+            fence: lease.fence,
+            base,
+            to,
+        };
+        let flipped = self
+            .engine
+            .lineages()
+            .flip(&lineage(), flip)
+            .await
+            .map_err(Error::from);
         let (word, next) = match flipped.as_ref().map_err(Error::kind) {
             Ok(_) => ("ok", Some(archive)),
             Err(ErrorKind::Unknown) => ("unknown", None),
@@ -112,7 +143,8 @@ impl Racer<'_> {
     }
 
     fn note(&mut self, word: &str, detail: &str) -> io::Result<()> {
-        self.journal.write_all(format!("{word} {detail}\n").as_bytes())?;
+        self.journal
+            .write_all(format!("{word} {detail}\n").as_bytes())?;
         self.journal.sync_data()
     }
 }

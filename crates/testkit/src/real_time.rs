@@ -14,7 +14,9 @@ pub struct RealClock;
 impl Clock for RealClock {
     #[expect(clippy::disallowed_methods, reason = "real processes run in real time")]
     fn now(&self) -> Timestamp {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         Timestamp::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
     }
 
@@ -32,7 +34,9 @@ pub struct RealChance;
 fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     let mut source = std::fs::File::open("/dev/urandom").expect("Linux has /dev/urandom");
-    source.read_exact(&mut bytes).expect("randomness does not end");
+    source
+        .read_exact(&mut bytes)
+        .expect("randomness does not end");
     bytes
 }
 
@@ -42,6 +46,8 @@ impl Chance for RealChance {
     }
 
     fn below(&self, bound: u64) -> u64 {
-        u64::from_le_bytes(random()).checked_rem(bound).unwrap_or_default()
+        u64::from_le_bytes(random())
+            .checked_rem(bound)
+            .unwrap_or_default()
     }
 }

@@ -68,13 +68,16 @@ impl fmt::Display for Report {
                 out,
                 "seed {seed}: {breach}\n  replay it with: scripts/sim 1 {seed}"
             ),
-            None => write!(out, "seed {seed}: sound, {landings} writes, log {hash:016x}"),
+            None => write!(
+                out,
+                "seed {seed}: sound, {landings} writes, log {hash:016x}"
+            ),
         }
     }
 }
 
 /// Runs one seed to its end.
-pub fn run(seed: u64, settings: &Settings) -> Report {
+pub fn run(seed: u64, settings: Settings) -> Report {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -83,11 +86,11 @@ pub fn run(seed: u64, settings: &Settings) -> Report {
     runtime.block_on(ride(seed, settings))
 }
 
-async fn ride(seed: u64, settings: &Settings) -> Report {
+async fn ride(seed: u64, settings: Settings) -> Report {
     let mut rng = SeededRng::new(seed);
-    let storm = Duration::from_millis(rng.within(10_000..=40_000));
-    let world = Arc::new(a_world(&mut rng, storm, settings));
-    let calm_from = u64::try_from(storm.as_millis()).expect("a storm is short");
+    let length = Duration::from_millis(rng.within(10_000..=40_000));
+    let world = Arc::new(a_world(&mut rng, length, settings));
+    let calm_from = u64::try_from(length.as_millis()).expect("a storm is short");
     let mut weather = Weather::drawn(&mut rng, calm_from);
     weather.ignores_conditions = settings.plant == Some(Plant::IgnoresConditions);
     let store = FaultyStore::new(weather, rng.fork(), world.clone());
@@ -117,7 +120,7 @@ async fn ride(seed: u64, settings: &Settings) -> Report {
     }
 }
 
-fn a_world(rng: &mut SeededRng, storm: Duration, settings: &Settings) -> World {
+fn a_world(rng: &mut SeededRng, length: Duration, settings: Settings) -> World {
     let lineage = "acme/alice@131".parse().expect("a constant lineage");
     let ghost = Ghost::new(&lineage, Diary::new(settings.keeps_diary));
     World {
@@ -125,19 +128,14 @@ fn a_world(rng: &mut SeededRng, storm: Duration, settings: &Settings) -> World {
         grace: Duration::from_millis(rng.within(0..=1_000)),
         perils: Perils::drawn(rng),
         plant: settings.plant,
-        ends_at: Instant::now() + storm,
+        ends_at: Instant::now() + length,
         ghost: Mutex::new(ghost),
         lineage,
     }
 }
 
 /// A host whose clock is a little wrong, or very.
-fn a_host(
-    name: String,
-    world: &Arc<World>,
-    store: &Arc<FaultyStore>,
-    rng: &mut SeededRng,
-) -> Host {
+fn a_host(name: String, world: &Arc<World>, store: &Arc<FaultyStore>, rng: &mut SeededRng) -> Host {
     let most = [500, 500, 60_000, 3_600_000][usize::try_from(rng.below(4)).expect("below 4")];
     let skew = i64::try_from(rng.within(0..=2 * most)).expect("two hours at most");
     let skew = skew - i64::try_from(most).expect("an hour at most");

@@ -16,7 +16,7 @@ fn probe() {
         2 => &[Command::ForceUnlock],
         3 => &[Command::Delete],
         4 => &[Command::Pin],
-        5 => &[Command::RollbackIfUnmoved],
+        5 => &[Command::RollbackIfUnmoved, Command::Adopt],
         6 => &[
             Command::Rollback,
             Command::ForceUnlock,
@@ -24,6 +24,7 @@ fn probe() {
             Command::Pin,
             Command::RollbackIfUnmoved,
         ],
+        9 => &[Command::Adopt],
         7 => &[Command::Rollback, Command::ForceUnlock],
         8 => &[Command::Delete, Command::Pin],
         _ => &[],

@@ -1,5 +1,8 @@
 //! Real processes that race, die and stand still, on a directory and on a real S3 server.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::print_stdout, reason = "proofs say what they counted")]
+
 use stasis_engine::bridge;
 use stasis_engine::open::{AwsSettings, Engine, Open, Places, Secret};
 use stasis_model::chance::Chance;

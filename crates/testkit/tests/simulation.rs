@@ -23,7 +23,7 @@ fn every_promise_holds_in_shard(shard: u64) {
     let count = seeds().div_ceil(SHARDS);
     let mut sights = Sights::default();
     for seed in shard * count..(shard + 1) * count {
-        let report = run(seed, &Settings::default());
+        let report = run(seed, Settings::default());
         assert!(report.breach.is_none(), "{report}");
         sights.merge(&report.sights);
     }
@@ -83,7 +83,7 @@ fn one_seed_gives_the_same_events_twice() {
         ..Settings::default()
     };
     for seed in 0..40 {
-        let (once, again) = (run(seed, &settings), run(seed, &settings));
+        let (once, again) = (run(seed, settings), run(seed, settings));
 
         assert_eq!(once.diary, again.diary, "seed {seed}");
         assert_eq!(once.hash, again.hash, "seed {seed}");
@@ -92,7 +92,7 @@ fn one_seed_gives_the_same_events_twice() {
 
 #[test]
 fn two_seeds_give_different_events() {
-    let hash = |seed| run(seed, &Settings::default()).hash;
+    let hash = |seed| run(seed, Settings::default()).hash;
 
     assert_ne!(hash(1), hash(2));
 }
@@ -104,7 +104,7 @@ fn keeping_a_diary_changes_nothing() {
         ..Settings::default()
     };
 
-    assert_eq!(run(3, &kept).hash, run(3, &Settings::default()).hash);
+    assert_eq!(run(3, kept).hash, run(3, Settings::default()).hash);
 }
 
 /// Plants a bug and asserts that one of the first seeds finds it, and says which promise it broke.
@@ -113,7 +113,7 @@ fn is_found(plant: Plant, within: u64) {
         plant: Some(plant),
         ..Settings::default()
     };
-    let found = (0..within).map(|seed| run(seed, &settings));
+    let found = (0..within).map(|seed| run(seed, settings));
     let found = found.filter_map(|report| Some((report.seed, report.breach?)));
     let found = found.into_iter().next();
 

@@ -1,4 +1,8 @@
 //! Visits every state of saves beside sweeps: two saves, two sweepers, and everything that can go wrong between them.
+#![expect(
+    clippy::print_stdout,
+    reason = "how much was explored belongs into the test's output"
+)]
 
 use stasis_testkit::explore::{Order, Report, explore};
 use stasis_testkit::sweep_world::{Bug, Config, Start, SweepWorld};

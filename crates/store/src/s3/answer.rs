@@ -88,7 +88,8 @@ pub(super) struct Failure {
 
 #[derive(Debug, thiserror::Error)]
 enum Source {
-    #[error(transparent)]
+    /// The library's errors already say what lies beneath them, so they are the end of the chain.
+    #[error("{0}")]
     Store(object_store::Error),
     #[error("it took too long")]
     Slow(#[source] Elapsed),

@@ -69,7 +69,7 @@ fn tell(seed: u64) -> io::Result<Report> {
         keeps_diary: true,
         ..Settings::default()
     };
-    let report = run(seed, &settings);
+    let report = run(seed, settings);
     let mut out = io::stdout().lock();
     for line in &report.diary {
         writeln!(out, "{line}")?;
@@ -87,7 +87,7 @@ fn run_all(first: u64, count: u64) -> Tally {
             if taken >= count {
                 return tally;
             }
-            tally.add(run(first.wrapping_add(taken), &Settings::default()));
+            tally.add(run(first.wrapping_add(taken), Settings::default()));
         }
     };
     let cores = thread::available_parallelism().map_or(1, usize::from);

@@ -37,6 +37,11 @@ pub(crate) fn made_by(writer: u8) -> Active {
     snapshot(writer, 0)
 }
 
+/// Whether the snapshot was there when the world began.
+pub(crate) fn is_past(snapshot: &Active) -> bool {
+    [older(), newer()].contains(snapshot)
+}
+
 /// What a free actor does next.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Next {

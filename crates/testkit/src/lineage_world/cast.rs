@@ -7,22 +7,24 @@ use stasis_model::step::Doc;
 /// What an operator may do.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Command {
-    /// Choose any snapshot there is, whatever is active.
+    /// Choose the older snapshot, whatever is active.
     Rollback,
-    /// Look at the pointer, then choose any snapshot if nothing changed since.
+    /// Look at the pointer, then choose the older snapshot if nothing changed since.
     RollbackIfUnmoved,
+    /// Choose a writer's snapshot, be it active, replaced or never promoted.
+    Adopt,
     /// Look at the lock, then throw out the holder seen.
     ForceUnlock,
     /// Mark any snapshot there is for removal.
     Delete,
-    /// Protect any snapshot there is.
+    /// Protect the older snapshot.
     Pin,
 }
 
 impl Command {
     /// Whether the operator looks at which snapshots there are.
     pub(crate) fn lists(self) -> bool {
-        self != Self::ForceUnlock
+        matches!(self, Self::Adopt | Self::Delete)
     }
 }
 
@@ -62,6 +64,8 @@ pub struct Cast {
     pub asks_for_ever: bool,
     /// The state at the beginning.
     pub start: Start,
+    /// Whether a read and the write that follows it are one move wherever that leaves nothing out.
+    pub merges: bool,
     /// The promises that are checked.
     pub promises: &'static [Promise],
     /// The document by which a writer becomes the owner.
@@ -83,6 +87,7 @@ impl Default for Cast {
             crashes: false,
             asks_for_ever: false,
             start: Start::Published,
+            merges: true,
             promises: &Promise::ALL,
             owned_by: Doc::Pointer,
         }

@@ -38,7 +38,7 @@ impl<C: Conduct> LineageWorld<C> {
     }
 
     /// Asks every riddle again.
-    pub(super) fn settled(mut self) -> Result<Self, String> {
+    pub(super) fn settle(&mut self) -> Verdict {
         for number in 0..self.actors.len() {
             let riddled = |actor: &&Rc<Printed<Actor<C>>>| !actor.value.riddles.is_empty();
             let Some(actor) = self.actors[number].as_ref().filter(riddled).cloned() else {
@@ -64,7 +64,7 @@ impl<C: Conduct> LineageWorld<C> {
                 self.place(u8::try_from(number).expect("few actors"), actor);
             }
         }
-        Ok(self)
+        Ok(())
     }
 
     /// Whether a riddle's answer can still change.

@@ -11,7 +11,7 @@ use super::store::Cell;
 use stasis_model::lease::Lock;
 use stasis_model::pointer::Pointer;
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
 
@@ -56,7 +56,7 @@ pub(crate) struct Memo<C> {
     heard: Table<(u128, u128), Rc<Heard<C>>>,
     begun: Table<(u128, u128), Rc<Printed<Actor<C>>>>,
     written: Table<(u128, u128), Written>,
-    noted: RefCell<HashSet<&'static str>>,
+    noted: RefCell<Vec<&'static str>>,
 }
 
 impl<C> Default for Memo<C> {
@@ -105,6 +105,10 @@ impl<C> Memo<C> {
 
     /// Whether a sight is new.
     pub(crate) fn is_news(&self, sight: &'static str) -> bool {
-        !self.noted.borrow().contains(sight) && self.noted.borrow_mut().insert(sight)
+        let news = !self.noted.borrow().contains(&sight);
+        if news {
+            self.noted.borrow_mut().push(sight);
+        }
+        news
     }
 }

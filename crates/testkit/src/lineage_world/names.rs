@@ -73,6 +73,7 @@ impl Print {
     }
 
     /// The fingerprint under one renaming.
+    #[inline]
     pub(crate) fn under(&self, renaming: usize) -> u128 {
         self.0[renaming]
     }
@@ -98,6 +99,23 @@ impl<T: Hash> Hash for Printed<T> {
     }
 }
 
+/// Joins prints, which are hashes already, into one.
+#[derive(Default)]
+pub(crate) struct Joint(u128);
+
+impl Joint {
+    #[inline]
+    pub(crate) fn add(&mut self, print: u128) {
+        const BASE: u128 = 0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835;
+        self.0 = self.0.wrapping_mul(BASE).wrapping_add(print);
+    }
+
+    #[inline]
+    pub(crate) fn print(self) -> u128 {
+        self.0 ^ (self.0 >> 64)
+    }
+}
+
 /// A fast 128-bit hash that renames the writers in what it is given.
 pub(crate) struct Mixer {
     lanes: [u64; 2],
@@ -107,6 +125,7 @@ pub(crate) struct Mixer {
 const FIRST: u64 = 0x9E37_79B9_7F4A_7C15;
 const SECOND: u64 = 0xD6E8_FEB8_6659_FD93;
 
+#[inline]
 #[expect(clippy::cast_possible_truncation, reason = "the halves of a product")]
 fn folded(left: u64, right: u64) -> u64 {
     let product = u128::from(left) * u128::from(right);
@@ -114,6 +133,7 @@ fn folded(left: u64, right: u64) -> u64 {
 }
 
 impl Mixer {
+    #[inline]
     pub(crate) fn new(renaming: [u8; 3]) -> Self {
         Self {
             lanes: [0x243F_6A88_85A3_08D3, 0x1319_8A2E_0370_7344],
@@ -121,6 +141,7 @@ impl Mixer {
         }
     }
 
+    #[inline]
     pub(crate) fn word(&mut self, word: u64) {
         let [first, second] = self.lanes;
         self.lanes = [
@@ -129,12 +150,7 @@ impl Mixer {
         ];
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "the halves of a print")]
-    pub(crate) fn wide(&mut self, print: u128) {
-        self.word(print as u64);
-        self.word((print >> 64) as u64);
-    }
-
+    #[inline]
     pub(crate) fn print(mut self) -> u128 {
         self.word(SECOND);
         self.word(FIRST);
@@ -143,10 +159,12 @@ impl Mixer {
 }
 
 impl Hasher for Mixer {
+    #[inline]
     fn finish(&self) -> u64 {
         self.lanes[0] ^ self.lanes[1]
     }
 
+    #[inline]
     fn write(&mut self, bytes: &[u8]) {
         let mut chunks = bytes.chunks_exact(8);
         let mut first = bytes.len() == 16 || bytes.len() == 32;
@@ -169,22 +187,27 @@ impl Hasher for Mixer {
         }
     }
 
+    #[inline]
     fn write_u8(&mut self, number: u8) {
         self.word(u64::from(number));
     }
 
+    #[inline]
     fn write_u32(&mut self, number: u32) {
         self.word(u64::from(number));
     }
 
+    #[inline]
     fn write_u64(&mut self, number: u64) {
         self.word(number);
     }
 
+    #[inline]
     fn write_usize(&mut self, number: usize) {
         self.word(number as u64);
     }
 
+    #[inline]
     fn write_isize(&mut self, number: isize) {
         self.word(number.cast_unsigned() as u64);
     }

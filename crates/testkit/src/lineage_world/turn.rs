@@ -1,6 +1,6 @@
 //! The moves: whoever can move, does, and the store treats it in every way it may.
 
-use super::actor::{Actor, Next, OPERATOR, REAPER, Stage, Wish, made_by};
+use super::actor::{Actor, Next, OPERATOR, REAPER, Stage, Wish, is_past, made_by, older};
 use super::cast::Command;
 use super::conduct::{Conduct, Duty, Ending, PutAnswer, Task};
 use super::memo::Heard;
@@ -87,6 +87,7 @@ impl<C: Conduct> LineageWorld<C> {
         if !moves.is_empty() {
             return moves;
         }
+        moves.reserve(24);
         for index in 0..self.flights.len() {
             moves.push(self.landing(index));
         }
@@ -104,10 +105,14 @@ impl<C: Conduct> LineageWorld<C> {
                 moves.push(self.crash(number));
             }
         }
+        for (_, outcome) in &mut moves {
+            if let Ok(world) = outcome
+                && let Err(breach) = world.settle()
+            {
+                *outcome = Err(breach);
+            }
+        }
         moves
-            .into_iter()
-            .map(|(label, outcome)| (label, outcome.and_then(Self::settled)))
-            .collect()
     }
 
     /// The moves of an actor whose write is refused whenever it arrives, if all it does then is to read again.
@@ -214,11 +219,9 @@ impl<C: Conduct> LineageWorld<C> {
                 self.begin((number, true), Duty::ForceUnlock(seen), Next::Act, moves);
             }
             Next::Choose(seen) => {
-                for to in self.stored() {
-                    let (to, seen) = (to.clone(), Some(seen));
-                    let duty = Duty::Rollback { to, seen };
-                    self.begin((number, true), duty, Next::Act, moves);
-                }
+                let (to, seen) = (older(), Some(seen));
+                let duty = Duty::Rollback { to, seen };
+                self.begin((number, true), duty, Next::Act, moves);
             }
         }
     }
@@ -288,19 +291,22 @@ impl<C: Conduct> LineageWorld<C> {
     fn act(&self, number: u8, command: Command, moves: &mut Moves<C>) {
         let mut begin = |duty| self.begin((number, true), duty, Next::Act, moves);
         match command {
-            Command::Rollback => self
-                .stored()
-                .cloned()
-                .for_each(|to| begin(Duty::Rollback { to, seen: None })),
+            Command::Rollback => begin(Duty::Rollback {
+                to: older(),
+                seen: None,
+            }),
+            Command::Adopt => {
+                let made = self.stored().filter(|snapshot| !is_past(snapshot));
+                made.cloned()
+                    .for_each(|to| begin(Duty::Rollback { to, seen: None }));
+            }
             Command::Delete => self.stored().for_each(|target| {
                 begin(Duty::Delete {
                     target: target.archive,
                     known: self.stored().map(|known| known.archive).collect(),
                 });
             }),
-            Command::Pin => self
-                .stored()
-                .for_each(|target| begin(Duty::Pin(target.archive))),
+            Command::Pin => begin(Duty::Pin(older().archive)),
             Command::ForceUnlock => {
                 let lock = self.lock.as_deref().map(|cell| &cell.value.value);
                 if let Some(lock) = lock {
@@ -372,15 +378,53 @@ impl<C: Conduct> LineageWorld<C> {
         let (early, in_time) = world.hear(number, (key, EARLY), || self.read(doc));
         if in_time {
             let (late, _) = world.hear(number, (!key, LATE), || self.read(doc));
-            moves.push((label(doc, Event::ReadAfterExpiry), late));
+            Self::go_on_writing(label, (doc, Event::ReadAfterExpiry), late, moves);
         }
-        moves.push((label(doc, Event::Read), early));
+        Self::go_on_writing(label, (doc, Event::Read), early, moves);
         if self.unreadable > 0 {
             let mut world = world;
             world.unreadable -= 1;
             let (blind, _) = world.told(number, Answer::Unreadable);
             moves.push((label(doc, Event::Unreadable), blind));
         }
+    }
+
+    /// Makes a read and the write that follows it one move, if that leaves nothing out.
+    ///
+    /// The write is conditional on the very version that was read. If it is accepted, the document was the same all the
+    /// time, so it might as well have been read just before. If it is refused, the actor goes on as if the write had
+    /// been delayed and never landed, provided that it makes no difference between a refusal and silence.
+    fn go_on_writing(
+        label: &impl Fn(Doc, Event) -> Move,
+        (doc, event): (Doc, Event),
+        outcome: Outcome<C>,
+        moves: &mut Moves<C>,
+    ) {
+        let number = label(doc, event).actor;
+        if let Ok(world) = &outcome
+            && world.shared.cast.merges
+            && let Stage::Busy { wish, .. } = &world.actor(number).stage
+            && let Wish::Write(request) = wish
+            && request.value.body.doc() == doc
+            && world.accepts(doc, request.value.condition)
+            && world.takes_refusal_for_silence(number)
+        {
+            world.writes(label, request, moves);
+            return;
+        }
+        moves.push((label(doc, event), outcome));
+    }
+
+    fn takes_refusal_for_silence(&self, number: u8) -> bool {
+        let after = |answer| {
+            let world = self.told(number, answer).0.ok()?;
+            let reads = |wish: &Wish| matches!(wish, Wish::Read(_));
+            let goes_on = matches!(&world.actor(number).stage, Stage::Busy { wish, .. } if reads(wish));
+            let actor = world.actors[usize::from(number)].as_ref()?;
+            goes_on.then_some(actor.print)
+        };
+        let refused = after(Answer::Lost);
+        refused.is_some() && refused == after(Answer::Silence)
     }
 
     fn writes(

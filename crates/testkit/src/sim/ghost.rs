@@ -6,6 +6,7 @@
 
 mod answer;
 mod landing;
+mod rules;
 
 use super::diary::Diary;
 use super::sights::Sights;

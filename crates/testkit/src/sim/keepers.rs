@@ -10,6 +10,7 @@ use stasis_model::pointer::Active;
 use stasis_store::bucket::Bucket;
 use stasis_store::layout::{self, Prefix};
 use stasis_store::leases::locked;
+use stasis_store::pointers::Moved;
 
 /// One round of the reaper.
 pub(crate) async fn sweep(host: &Host) {
@@ -67,7 +68,10 @@ async fn listed(host: &Host) -> Vec<Active> {
     let rows = host.bucket.list(&prefix, None, 10_000).await;
     let rows = rows.unwrap_or_default();
     let known = host.world.ghost().catalog().to_vec();
-    let shown = |active: &Active| rows.iter().any(|row| row.key.as_str() == active.manifest_key);
+    let shown = |active: &Active| {
+        rows.iter()
+            .any(|row| row.key.as_str() == active.manifest_key)
+    };
     known.into_iter().filter(shown).collect()
 }
 
@@ -102,10 +106,7 @@ async fn force_unlock(host: &Host) -> Option<Setback> {
 }
 
 /// A forced act may be done without the lock's having been told.
-fn told(
-    host: &Host,
-    ending: Result<stasis_store::pointers::Moved, Setback>,
-) -> Option<Setback> {
+fn told(host: &Host, ending: Result<Moved, Setback>) -> Option<Setback> {
     match ending {
         Ok(moved) => {
             if !moved.lock_told {

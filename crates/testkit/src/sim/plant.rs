@@ -1,9 +1,10 @@
 //! Planted bugs: what a careless implementation would do. A simulation that does not find them is worth nothing.
 
+use super::ghost::Promise;
 use super::host::Host;
-use crate::sim::ghost::Promise;
 use bytes::Bytes;
 use stasis_model::document::{self, Versioned};
+use stasis_model::id::Generation;
 use stasis_model::operation::{Kind, Unsettled};
 use stasis_model::pointer::{Act, Pointer};
 use stasis_model::protocol::Doubt;
@@ -135,11 +136,7 @@ fn refused(host: &Host, refusal: Refusal) -> LineageError {
     }
 }
 
-fn in_doubt(
-    host: &Host,
-    flip: &Flip,
-    sent: Option<stasis_model::id::Generation>,
-) -> LineageError {
+fn in_doubt(host: &Host, flip: &Flip, sent: Option<Generation>) -> LineageError {
     let Some(generation) = sent else {
         return refused(host, Refusal::NoPointer);
     };

@@ -4,13 +4,15 @@ use super::ghost::Means;
 use super::host::{Host, Setback};
 use super::plant::{Plant, careless_flip};
 use bytes::Bytes;
+use futures_util::future::join;
 use stasis_model::digest::{ArchiveDigest, ManifestDigest};
-use stasis_model::operation::Fate;
+use stasis_model::operation::{Fate, Unsettled};
 use stasis_model::pointer::Active;
 use stasis_model::time::Clock;
 use stasis_store::bucket::{Bucket, Swap};
 use stasis_store::layout::{self, Key};
 use stasis_store::leases::Lease;
+use stasis_store::lineages::LineageError;
 use stasis_store::pointers::Flip;
 use std::time::Duration;
 
@@ -29,6 +31,7 @@ pub(crate) async fn session(host: &Host) {
         return;
     };
     let mut start = load(host, &lease).await;
+    // A careless run does not watch its own clock, and does not stop when it cannot renew.
     let (careful, mut sent_at) = (host.happens(500), lease.sent_at);
     for _ in 0..host.chance.within(1..=3) {
         host.pause(0..=800).await;
@@ -43,7 +46,15 @@ pub(crate) async fn session(host: &Host) {
             host.world.note(format_args!("{} fences itself", host.name));
             return;
         }
-        match publish(host, &lease, start).await {
+        let next = if host.happens(80) {
+            // Whoever shows the lease may use it: two programs do, and only one of them can win.
+            let one = Box::pin(save(host, &lease, start));
+            let (one, other) = join(one, Box::pin(save(host, &lease, start))).await;
+            one.or(other)
+        } else {
+            save(host, &lease, start).await
+        };
+        match next {
             Some(next) => start = next,
             None => break,
         }
@@ -88,7 +99,7 @@ async fn renew(host: &Host, lease: &Lease) -> Option<Duration> {
 }
 
 /// Asks what became of an operation, if it feels like it.
-async fn ask(host: &Host, record: &stasis_model::operation::Unsettled) -> Fate {
+async fn ask(host: &Host, record: &Unsettled) -> Fate {
     if host.happens(500) {
         return Fate::StillUnknown;
     }
@@ -124,18 +135,31 @@ async fn load(host: &Host, lease: &Lease) -> Start {
     }
 }
 
+/// Stores a snapshot and publishes it; `None` means that the run is over.
+async fn save(host: &Host, lease: &Lease, start: Start) -> Option<Start> {
+    let again = if host.happens(40) {
+        older(host).await
+    } else {
+        None
+    };
+    let to = store(host, again).await?;
+    publish(host, lease, start, to).await
+}
+
 /// Loads, and publishes one snapshot; a run in calm weather always can.
 pub(crate) async fn publish_once(host: &Host, lease: &Lease) -> bool {
     let start = Start {
         base: lease.base.as_ref().map(|base| base.archive),
         fresh: false,
     };
-    publish(host, lease, start).await.is_some()
+    match store(host, None).await {
+        Some(to) => publish(host, lease, start, to).await.is_some(),
+        None => false,
+    }
 }
 
-/// Stores a snapshot and makes it the active one; `None` means that the run is over.
-async fn publish(host: &Host, lease: &Lease, start: Start) -> Option<Start> {
-    let to = store(host).await?;
+/// Makes a stored snapshot the active one; `None` means that the run is over.
+async fn publish(host: &Host, lease: &Lease, start: Start, to: Active) -> Option<Start> {
     if host.happens(200) {
         host.pause(0..=3_000).await;
     }
@@ -174,32 +198,20 @@ async fn publish(host: &Host, lease: &Lease, start: Start) -> Option<Start> {
     }
 }
 
-async fn send(
-    host: &Host,
-    lease: &Lease,
-    flip: Flip,
-) -> Result<(), stasis_store::lineages::LineageError> {
-    match host.world.plant.filter(|plant| plant.is_a_flip()) {
-        Some(plant) => careless_flip(host, &flip, plant).await,
-        None => {
-            let moved = host.lineages.flip(&lease.lineage, flip).await?;
-            assert!(moved.lock_told, "a flip has nothing to tell the lock");
-            Ok(())
-        }
+async fn send(host: &Host, lease: &Lease, flip: Flip) -> Result<(), LineageError> {
+    if let Some(plant) = host.world.plant.filter(|plant| plant.is_a_flip()) {
+        return careless_flip(host, &flip, plant).await;
     }
+    let moved = host.lineages.flip(&lease.lineage, flip).await?;
+    assert!(moved.lock_told, "a flip has nothing to tell the lock");
+    Ok(())
 }
 
-/// Makes a snapshot durable: its archive, then its manifest.
-async fn store(host: &Host) -> Option<Active> {
-    let text = format!("archive {}", host.chance.fresh_op_id());
-    let mut archive = Bytes::from(text);
+/// Makes a snapshot durable, of these bytes or of new ones: its archive, then its manifest.
+async fn store(host: &Host, bytes: Option<Bytes>) -> Option<Active> {
     let lineage = &host.world.lineage;
-    if host.happens(40) {
-        if let Some(bytes) = older(host).await {
-            archive = bytes;
-            host.world.ghost().sights.add("same bytes published again");
-        }
-    }
+    let new = || Bytes::from(format!("archive {}", host.chance.fresh_op_id()));
+    let archive = bytes.unwrap_or_else(new);
     let digest = ArchiveDigest::of(&archive);
     let manifest = Bytes::from(format!("manifest of {digest}"));
     let (archive_key, manifest_key) = (
@@ -213,8 +225,8 @@ async fn store(host: &Host) -> Option<Active> {
         manifest_key: manifest_key.to_string(),
     };
     host.world.ghost().announce(&active);
-    let durable = settle(host, &archive_key, archive).await
-        && settle(host, &manifest_key, manifest).await;
+    let durable =
+        settle(host, &archive_key, archive).await && settle(host, &manifest_key, manifest).await;
     durable.then_some(active)
 }
 
@@ -223,6 +235,7 @@ async fn older(host: &Host) -> Option<Bytes> {
     let known = host.world.ghost().catalog().to_vec();
     let key = layout::archive(&host.world.lineage, host.chance.pick(&known)?.archive);
     let found = host.bucket.get(&key, 1 << 20).await.ok()??;
+    host.world.ghost().sights.add("same bytes published again");
     Some(found.body)
 }
 

@@ -108,7 +108,10 @@ impl Ghost {
         let verdict = hold(
             right,
             Promise::Truthful,
-            format_args!("the lease {} begins with a base that is not its own", lease.fence),
+            format_args!(
+                "the lease {} begins with a base that is not its own",
+                lease.fence
+            ),
         );
         self.judge(verdict);
         let taken = lease.took_over.as_ref();
@@ -179,9 +182,10 @@ impl Ghost {
 
     fn refused(&mut self, op_id: OpId, refusal: &Refusal) {
         self.note(format_args!("refused: {op_id:?} {refusal}"));
-        let fresh = self.deeds.get(&op_id).is_some_and(|deed| {
-            matches!(deed.means, Means::Flip { fresh: true, .. })
-        });
+        let fresh = self
+            .deeds
+            .get(&op_id)
+            .is_some_and(|deed| matches!(deed.means, Means::Flip { fresh: true, .. }));
         self.sights.add(match refusal {
             Refusal::Held(_) => "held by another",
             Refusal::LockLost(_) => "lock lost",

@@ -1,12 +1,13 @@
 //! What is checked whenever a change is made.
 
-use super::{Breach, Deed, Ghost, Means, Promise, Said, Verdict, hold};
+use super::{Breach, Deed, Ghost, Means, Promise, Said, Verdict, hold, rules};
 use crate::faulty_bucket::{Landing, Sender};
 use stasis_model::document::{self, BadDocument};
-use stasis_model::id::{Epoch, Generation};
+use stasis_model::id::{Epoch, Generation, OpId};
 use stasis_model::lease::{Lock, LockState};
 use stasis_model::operation::Fate;
-use stasis_model::pointer::{Act, Active, Pointer, RECENT_LIMIT};
+use stasis_model::pointer::{Active, Pointer};
+use stasis_model::step::Doc;
 use stasis_store::layout::Key;
 
 impl Ghost {
@@ -14,11 +15,17 @@ impl Ghost {
     pub(crate) fn landed(&mut self, landing: &Landing<'_>) {
         self.landings += 1;
         let (name, applied, sender) = (landing.key.file_name(), landing.applied, landing.sender);
-        let removed = if landing.body.is_none() { " removed" } else { "" };
+        let removed = if landing.body.is_none() {
+            " removed"
+        } else {
+            ""
+        };
         self.note(format_args!(
             "landed: {name}{removed} applied={applied} {sender:?}"
         ));
-        if sender == Sender::Gone && (*landing.key == self.pointer_key || *landing.key == self.lock_key) {
+        if sender == Sender::Gone
+            && (*landing.key == self.pointer_key || *landing.key == self.lock_key)
+        {
             self.sights.add(if applied {
                 "late landing applied"
             } else {
@@ -52,9 +59,22 @@ impl Ghost {
         self.stored.remove(key);
         let document = *key == self.pointer_key || *key == self.lock_key;
         hold(!document, Promise::Growing, "a document was deleted")?;
-        let is_active = |active: &Active| [&active.archive_key, &active.manifest_key].iter().any(|name| *name == key.as_str());
-        let used = self.active().is_some_and(is_active);
-        hold(!used, Promise::Closed, format_args!("`{key}` was removed, and is active"))
+        let names = |active: &&Active| {
+            active.archive_key == key.as_str() || active.manifest_key == key.as_str()
+        };
+        let active = self.active().filter(|active| names(active));
+        hold(
+            active.is_none(),
+            Promise::Closed,
+            format_args!("`{key}` was removed, and is active"),
+        )?;
+        let mut published = self.pointers.iter().filter_map(|past| past.active.as_ref());
+        let buried = |active: &Active| self.tombstoned.contains(&active.archive);
+        hold(
+            published.find(names).is_none_or(buried),
+            Promise::Closed,
+            format_args!("`{key}` was removed, and nobody had deleted it"),
+        )
     }
 
     fn pointer_changed(&mut self, next: Pointer, sender: Sender) -> Verdict {
@@ -63,7 +83,7 @@ impl Ghost {
         self.check_pointer(before, &next)?;
         self.tombstoned
             .extend(next.tombstones.iter().map(|mark| mark.sha256));
-        self.landed_for(&next.op_id.clone(), sender, true);
+        self.count(next.op_id, sender, Doc::Pointer);
         self.note(format_args!(
             "latest.json: generation {} by {:?}, fence {} {:?}, active {:?}",
             next.generation,
@@ -101,8 +121,8 @@ impl Ghost {
             Promise::Truthful,
             format_args!("said not to be applied, and applied later: {deed}"),
         )?;
-        check_memory(before, next, deed)?;
-        check_deed(before, next, deed)?;
+        rules::check_memory(before, next, deed)?;
+        rules::check_deed(before, next, deed)?;
         self.check_owner(before, deed)?;
         self.check_closed(next, deed)
     }
@@ -112,11 +132,11 @@ impl Ghost {
         let Means::ForceUnlock(seen) = deed.means else {
             return Ok(());
         };
-        let owner = self.deeds.get(&before.fence.op_id);
-        let owned = owner.is_some_and(|owner| matches!(owner.means, Means::Acquire));
+        let last = self.deeds.get(&before.fence.op_id);
+        let is_owner = last.is_some_and(|last| matches!(last.means, Means::Acquire));
         let newer = before.fence != seen && before.fence.epoch >= seen.epoch;
         hold(
-            !(owned && newer),
+            !(is_owner && newer),
             Promise::Spared,
             format_args!("a newer owner than the one seen was thrown out: {deed}"),
         )
@@ -134,9 +154,10 @@ impl Ghost {
             Promise::Closed,
             format_args!("active {:?} is not stored: {deed}", active.archive),
         )?;
-        let dead = self.tombstoned.contains(&active.archive) || next.is_tombstoned(active.archive);
+        let buried =
+            self.tombstoned.contains(&active.archive) || next.is_tombstoned(active.archive);
         hold(
-            !dead,
+            !buried,
             Promise::Closed,
             format_args!("active {:?} was marked for removal: {deed}", active.archive),
         )
@@ -157,15 +178,10 @@ impl Ghost {
         if let Some(sight) = sight {
             self.sights.add(sight);
         }
-        self.landed_for(&next.write_id.clone(), sender, false);
+        self.count(next.write_id, sender, Doc::Lock);
         self.note(format_args!(
             "lock.json: generation {} by {:?}, {:?} {} {:?} until {}",
-            next.generation,
-            next.write_id,
-            next.state,
-            next.epoch,
-            next.op_id,
-            next.expires_at
+            next.generation, next.write_id, next.state, next.epoch, next.op_id, next.expires_at
         ));
         self.locks.push(next);
         Ok(())
@@ -184,7 +200,10 @@ impl Ghost {
         hold(
             next.epoch >= epoch,
             Promise::Growing,
-            format_args!("the lock's epoch fell from {epoch} to {}: {deed}", next.epoch),
+            format_args!(
+                "the lock's epoch fell from {epoch} to {}: {deed}",
+                next.epoch
+            ),
         )?;
         let denied = deed.said == Some(Said::Denied)
             || deed.means.is_about_the_lock() && deed.settled == Some(Fate::NotApplied);
@@ -203,8 +222,10 @@ impl Ghost {
     fn spares(&self, before: Option<&Lock>, next: &Lock, deed: &Deed) -> bool {
         let same = |before: &Lock| before.fence() == next.fence();
         match &deed.means {
-            Means::Acquire => next.fence().op_id == next.write_id
-                && before.is_none_or(|before| before.epoch < next.epoch),
+            Means::Acquire => {
+                next.fence().op_id == next.write_id
+                    && before.is_none_or(|before| before.epoch < next.epoch)
+            }
             Means::Renew(fence) | Means::Release(fence) => {
                 next.fence() == *fence && before.is_some_and(same)
             }
@@ -214,24 +235,23 @@ impl Ghost {
             }),
             Means::Rollback(_) | Means::ForceUnlock(_) => {
                 let owner = self.pointers.last().map(|pointer| pointer.fence);
-                let thrown_out = |before: &Lock| {
-                    before.epoch < next.epoch && owner != Some(before.fence())
-                };
+                let thrown_out =
+                    |before: &Lock| before.epoch < next.epoch && owner != Some(before.fence());
                 deed.pointers == 1 && before.is_some_and(thrown_out)
             }
             Means::Flip { .. } | Means::Delete(_) | Means::Pin(..) => false,
         }
     }
 
-    fn landed_for(&mut self, op_id: &stasis_model::id::OpId, sender: Sender, on_pointer: bool) {
-        let Some(deed) = self.deeds.get_mut(op_id) else {
+    /// Enters a change into the books of the operation that made it.
+    fn count(&mut self, op_id: OpId, sender: Sender, doc: Doc) {
+        let Some(deed) = self.deeds.get_mut(&op_id) else {
             return;
         };
         deed.unheard |= sender != Sender::Listens;
-        if on_pointer {
-            deed.pointers += 1;
-        } else {
-            deed.locks += 1;
+        match doc {
+            Doc::Pointer => deed.pointers += 1,
+            Doc::Lock => deed.locks += 1,
         }
         if deed.said == Some(Said::Unknown) {
             self.sights.add("landed after its operation gave up");
@@ -244,130 +264,4 @@ fn unusable(bad: &BadDocument) -> Breach {
         promise: Promise::Growing,
         what: format!("a document was written that cannot be read: {bad}"),
     }
-}
-
-/// The new pointer forgets nothing that it must keep.
-fn check_memory(before: &Pointer, next: &Pointer, deed: &Deed) -> Verdict {
-    let (op_id, generation) = (next.op_id, next.generation);
-    let entered = |last: &stasis_model::pointer::Recent| {
-        last.op_id == op_id && last.generation == generation && last.kind == act(&deed.means)
-    };
-    let kept = next.recent.len().saturating_sub(1);
-    let whole = kept == before.recent.len().min(RECENT_LIMIT - 1);
-    let remembered = before.recent.ends_with(&next.recent[..kept]);
-    hold(
-        whole && remembered && next.recent.last().is_some_and(entered),
-        Promise::Growing,
-        format_args!("the recent operations do not continue: {deed}"),
-    )?;
-    let buried = next.tombstones.starts_with(&before.tombstones);
-    let more = next.tombstones.len() - before.tombstones.len().min(next.tombstones.len());
-    let deletes = matches!(deed.means, Means::Delete(_));
-    hold(
-        buried && more == usize::from(deletes),
-        Promise::Growing,
-        format_args!("tombstones were lost or added: {deed}"),
-    )?;
-    let pins = matches!(deed.means, Means::Pin(..));
-    hold(
-        pins || next.pins == before.pins,
-        Promise::Growing,
-        format_args!("pins were lost or added: {deed}"),
-    )
-}
-
-fn act(means: &Means) -> Act {
-    match means {
-        Means::Flip { .. } => Act::Flip,
-        Means::Rollback(_) => Act::Rollback,
-        Means::ForceUnlock(_) => Act::ForceUnlock,
-        Means::Delete(_) => Act::Delete,
-        Means::Pin(_, true) => Act::Pin,
-        Means::Pin(_, false) => Act::Unpin,
-        Means::Acquire | Means::Renew(_) | Means::Release(_) | Means::Reap => Act::Acquire,
-    }
-}
-
-/// What was done is what was meant, and was allowed, seen from outside of the rules.
-fn check_deed(before: &Pointer, next: &Pointer, deed: &Deed) -> Verdict {
-    let (was, is) = (before.active_archive(), next.active_archive());
-    let same = hold(
-        was == is,
-        Promise::Linear,
-        format_args!("the active snapshot changed: {deed}"),
-    );
-    let own_fence = next.fence.op_id == next.op_id && next.fence.epoch > before.fence.epoch;
-    let fences = hold(
-        own_fence,
-        Promise::Fenced,
-        format_args!("did not write its own, higher fence: {deed}"),
-    );
-    match &deed.means {
-        Means::Acquire | Means::ForceUnlock(_) => same.and(fences),
-        Means::Rollback(to) => fences.and(hold(
-            is == Some(*to),
-            Promise::Linear,
-            format_args!("rolled back to {is:?} instead of {to:?}: {deed}"),
-        )),
-        Means::Flip { .. } => check_flip(before, next, deed),
-        Means::Delete(target) => {
-            let marked = next.tombstones.last().map(|mark| mark.sha256) == Some(*target);
-            hold(
-                marked && was != Some(*target) && !before.is_pinned(*target),
-                Promise::Closed,
-                format_args!("an active or pinned snapshot was deleted: {deed}"),
-            )?;
-            same
-        }
-        Means::Pin(target, pinned) => {
-            let others = |pointer: &Pointer| {
-                let pins = pointer.pins.iter().filter(|mark| mark.sha256 != *target);
-                pins.cloned().collect::<Vec<_>>()
-            };
-            hold(
-                next.is_pinned(*target) == *pinned && others(before) == others(next),
-                Promise::Growing,
-                format_args!("other pins changed: {deed}"),
-            )?;
-            same
-        }
-        Means::Renew(_) | Means::Release(_) | Means::Reap => hold(
-            false,
-            Promise::Growing,
-            format_args!("the pointer was changed: {deed}"),
-        ),
-    }
-}
-
-fn check_flip(before: &Pointer, next: &Pointer, deed: &Deed) -> Verdict {
-    let Means::Flip {
-        fence,
-        loaded,
-        fresh,
-        to,
-    } = &deed.means
-    else {
-        unreachable!("only flips are checked here")
-    };
-    let was = before.active_archive();
-    hold(
-        before.fence == *fence && next.fence == *fence,
-        Promise::Fenced,
-        format_args!("flipped under {fence} where the fence was {}: {deed}", before.fence),
-    )?;
-    hold(
-        !(*fresh && was.is_some()),
-        Promise::Linear,
-        format_args!("a fresh start replaced {was:?}: {deed}"),
-    )?;
-    hold(
-        was == *loaded,
-        Promise::Linear,
-        format_args!("replaced {was:?}, though it had loaded {loaded:?}: {deed}"),
-    )?;
-    hold(
-        next.active_archive() == Some(*to) && next.flipped_from == was,
-        Promise::Linear,
-        format_args!("flipped to {:?} instead of {to:?}: {deed}", next.active_archive()),
-    )
 }
