@@ -19,7 +19,7 @@ const DRAWING: [(&str, &str); 6] = [
     ),
     (
         "store",
-        "stasis-model async-trait bytes futures-util http object_store rustix serde serde_json sha2 thiserror tokio \
+        "stasis-model async-trait bytes futures-util http object_store reqwest rustix serde serde_json sha2 thiserror tokio \
          tracing",
     ),
     (

@@ -3,9 +3,20 @@
 //!
 //! `STASIS_SIM_SEEDS` sets how many seeds there are in all.
 
+use stasis_model::id::{Label, Lineage};
+use stasis_model::lease::Holder;
+use stasis_model::protocol::{Answer, Protocol, Step};
+use stasis_model::step::{Doc, Op, Refusal};
+use stasis_store::lineages::Lineages;
+use stasis_store::memory::MemoryBucket;
+use stasis_testkit::seeded_chance::{SeededChance, SeededRng};
 use stasis_testkit::sim::plant::Plant;
 use stasis_testkit::sim::sights::Sights;
 use stasis_testkit::sim::{Settings, run};
+use stasis_testkit::sim_clock::SimClock;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
 
 const SHARDS: u64 = 8;
 const SEEDS: u64 = 10_000;
@@ -118,8 +129,8 @@ fn is_found(plant: Plant, within: u64) {
     let found = found.into_iter().next();
 
     let (seed, breach) = found.unwrap_or_else(|| panic!("{plant:?} was not found"));
-    println!("{plant:?}: seed {seed}: {breach}");
-    assert!(plant.breaks().contains(&breach.promise), "{breach}");
+    let expected = plant.breaks().contains(&breach.promise);
+    assert!(expected, "{plant:?}: seed {seed}: {breach}");
 }
 
 #[test]
@@ -160,4 +171,56 @@ fn a_fresh_fallback_that_is_published_is_found() {
 #[test]
 fn a_reaper_that_deletes_is_found() {
     is_found(Plant::ReaperDeletes, 50);
+}
+
+fn in_memory() -> Lineages {
+    let clock = SimClock::new(Instant::now(), 0, Duration::ZERO);
+    let chance = SeededChance::new(SeededRng::new(1));
+    Lineages::new(
+        Arc::new(MemoryBucket::new()),
+        Arc::new(clock),
+        Arc::new(chance),
+    )
+}
+
+fn a_run() -> Holder {
+    Holder {
+        run_id: Label::nobody(),
+        host: Label::nobody(),
+        host_run_id: Label::nobody(),
+    }
+}
+
+async fn look(lineages: &Lineages, lineage: &Lineage, step: &Step) -> Answer {
+    let answer = match step {
+        Step::Read(Doc::Lock) => lineages.lock(lineage).await.map(Answer::Lock),
+        Step::Read(Doc::Pointer) => lineages.pointer(lineage).await.map(Answer::Pointer),
+        other => panic!("expected a read, not {other:?}"),
+    };
+    answer.expect("memory does not fail")
+}
+
+/// Found by the simulator: the operator slept between its two reads, while somebody took the lease over.
+#[tokio::test(start_paused = true)]
+async fn a_force_unlock_that_slept_between_its_reads_spares_a_newer_owner() {
+    let (lineages, lineage) = (in_memory(), "acme/alice@131".parse().unwrap());
+    let ttl = Duration::from_secs(1);
+    let seen = lineages
+        .acquire(&lineage, a_run(), ttl)
+        .await
+        .unwrap()
+        .fence;
+    let op = Op::ForceUnlock { seen };
+    let mut unlock = Protocol::forced(lineages.op_id(), op, Label::nobody(), Duration::ZERO);
+    let first = unlock.next(Answer::Begin, lineages.now());
+    let answer = look(&lineages, &lineage, &first).await;
+
+    sleep(2 * ttl).await;
+    lineages.acquire(&lineage, a_run(), ttl).await.unwrap();
+    let second = unlock.next(answer, lineages.now());
+    let answer = look(&lineages, &lineage, &second).await;
+    let step = unlock.next(answer, lineages.now());
+
+    let spared = matches!(step, Step::Refused(Refusal::HolderChanged { .. }));
+    assert!(spared, "{step:?}");
 }

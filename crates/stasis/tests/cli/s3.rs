@@ -18,7 +18,7 @@ fn the_probe_passes_a_real_s3_server() {
 
 #[test]
 fn a_store_that_ignores_conditions_is_refused_for_leases() {
-    let Some(liar) = real_store("STASIS_TEST_S3_LIAR") else {
+    let Some(liar) = real_store("STASIS_TEST_S3_CARELESS") else {
         return;
     };
     let session = Session::on(&liar);
