@@ -186,33 +186,15 @@ impl<C: Conduct> LineageWorld<C> {
         }
     }
 
-    #[doc(hidden)]
-    pub fn parts(&self) -> Vec<u128> {
-        let mut v = vec![
-            self.lock.as_ref().map_or(0, |c| c.print.under(0)),
-            self.pointer.as_ref().map_or(0, |c| c.print.under(0)),
-            self.flights
-                .iter()
-                .map(|f| f.print.under(0))
-                .fold(0, u128::wrapping_add),
-        ];
-        v.extend(
-            self.actors
-                .iter()
-                .map(|a| a.as_ref().map_or(0, |a| a.print.under(0))),
-        );
-        v
-    }
-    #[doc(hidden)]
-    pub fn shown(&self) -> String {
-        format!("{:#?}\n{:#?}\n{:#?}", self.lock, self.pointer, self.flights)
-    }
-
     /// The fingerprint after renaming the writers.
     fn print_under(&self, which: usize, renaming: [u8; 3]) -> u128 {
         let mut joint = Joint::default();
         joint.add(self.lock.as_ref().map_or(0, |cell| cell.print.under(which)));
-        joint.add(self.pointer.as_ref().map_or(0, |cell| cell.print.under(which)));
+        joint.add(
+            self.pointer
+                .as_ref()
+                .map_or(0, |cell| cell.print.under(which)),
+        );
         let flights = self.flights.iter().map(|flight| flight.print.under(which));
         joint.add(flights.fold(0, u128::wrapping_add));
         let mut books = 0;

@@ -28,7 +28,7 @@ pub fn lineage() -> Lineage {
 }
 
 /// How long a racer's lease lasts: short, so that take-overs are frequent.
-pub const TTL: Duration = Duration::from_millis(1500);
+pub const TTL: Duration = Duration::from_millis(1000);
 
 /// A racer and its journal.
 #[derive(Debug)]
@@ -75,6 +75,7 @@ impl Racer<'_> {
         let mut base = lease.base.as_ref().map(|base| base.archive);
         let wanted = 1 + self.chance.below(6);
         for done in 0..wanted {
+            tokio::time::sleep(Duration::from_millis(self.chance.below(40))).await;
             match self.flip(lease, base).await? {
                 Some(archive) => base = Some(archive),
                 None => return Ok(usize::try_from(done).unwrap_or_default()),

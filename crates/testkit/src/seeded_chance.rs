@@ -61,6 +61,12 @@ impl SeededRng {
         low + self.below(high.saturating_sub(low).saturating_add(1))
     }
 
+    /// One of `things`.
+    pub fn one_of<T: Copy, const COUNT: usize>(&mut self, things: [T; COUNT]) -> T {
+        let at = self.below(COUNT as u64);
+        things[usize::try_from(at).expect("less than a length")]
+    }
+
     /// True `permille` times in a thousand.
     pub fn happens(&mut self, permille: u64) -> bool {
         self.below(1000) < permille

@@ -136,7 +136,7 @@ fn a_world(rng: &mut SeededRng, length: Duration, settings: Settings) -> World {
 
 /// A host whose clock is a little wrong, or very.
 fn a_host(name: String, world: &Arc<World>, store: &Arc<FaultyStore>, rng: &mut SeededRng) -> Host {
-    let most = [500, 500, 60_000, 3_600_000][usize::try_from(rng.below(4)).expect("below 4")];
+    let most = rng.one_of([500, 500, 60_000, 3_600_000]);
     let skew = i64::try_from(rng.within(0..=2 * most)).expect("two hours at most");
     let skew = skew - i64::try_from(most).expect("an hour at most");
     world.note(format_args!("{name} is {skew} ms ahead"));

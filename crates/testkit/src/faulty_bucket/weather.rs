@@ -45,7 +45,7 @@ impl Weather {
 
     /// The weather of one seed: from calm to a hurricane, until `calm_from`.
     pub fn drawn(rng: &mut SeededRng, calm_from: u64) -> Self {
-        let severity = [0, 10, 40, 90, 160][usize::try_from(rng.below(5)).expect("below 5")];
+        let severity = rng.one_of([0, 10, 40, 90, 160]);
         let mut some = |share: u64| rng.below(severity * share / 100 + 1);
         let (lost, unheard, late) = (some(80), some(150), some(150));
         let (twice, unsettling, blind, stale) = (some(80), some(80), some(120), some(300));
@@ -64,10 +64,9 @@ impl Weather {
             blind,
             stale,
             calm_from,
-            slowness: [4, 20, 60, 250][usize::try_from(rng.below(4)).expect("below 4")],
+            slowness: rng.one_of([4, 20, 60, 250]),
             patience: rng.within(100..=3_000),
-            lateness: [900, 5_000, 30_000, 300_000]
-                [usize::try_from(rng.below(4)).expect("below 4")],
+            lateness: rng.one_of([900, 5_000, 30_000, 300_000]),
             tells_date: rng.happens(500),
             ignores_conditions: false,
         }

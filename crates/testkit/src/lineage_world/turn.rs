@@ -419,7 +419,8 @@ impl<C: Conduct> LineageWorld<C> {
         let after = |answer| {
             let world = self.told(number, answer).0.ok()?;
             let reads = |wish: &Wish| matches!(wish, Wish::Read(_));
-            let goes_on = matches!(&world.actor(number).stage, Stage::Busy { wish, .. } if reads(wish));
+            let goes_on =
+                matches!(&world.actor(number).stage, Stage::Busy { wish, .. } if reads(wish));
             let actor = world.actors[usize::from(number)].as_ref()?;
             goes_on.then_some(actor.print)
         };

@@ -23,7 +23,7 @@ pub(crate) struct Perils {
 
 impl Perils {
     pub(crate) fn drawn(rng: &mut SeededRng) -> Self {
-        let most = [0, 4, 12, 30][usize::try_from(rng.below(4)).expect("below 4")];
+        let most = rng.one_of([0, 4, 12, 30]);
         Self {
             crash: rng.below(most / 2 + 1),
             suspend: rng.below(most + 1),

@@ -1,0 +1,36 @@
+//! Everything that can happen to a lineage within small bounds, and bugs that must be found there.
+//!
+//! Every test says what was exhausted. In all of them every write may be heard, unheard, refused by its own retry or
+//! delayed, every lease may expire at any moment, and every actor may stop for ever at any step.
+
+#[path = "explorer/honest.rs"]
+mod honest;
+#[path = "explorer/planted.rs"]
+mod planted;
+#[path = "explorer/retold.rs"]
+mod retold;
+#[path = "explorer/seed.rs"]
+mod seed;
+
+use stasis_testkit::explore::{Order, explore};
+use stasis_testkit::lineage_world::LineageWorld;
+use stasis_testkit::lineage_world::cast::Cast;
+use stasis_testkit::lineage_world::conduct::Conduct;
+use stasis_testkit::lineage_world::promise::Promise;
+
+/// Asserts that a planted bug breaks the promise, and gives the length of a shortest proof.
+#[track_caller]
+fn breaks<C: Conduct>(promise: &'static [Promise], cast: Cast) -> usize {
+    let world = LineageWorld::<C>::new(Cast {
+        merges: false,
+        promises: promise,
+        ..cast
+    });
+
+    let report = explore(world, Order::Shortest, 5_000_000);
+
+    println!("{report}");
+    let (what, moves) = report.violation.expect("a planted bug is found");
+    assert!(what.starts_with(&format!("{:?}", promise[0])), "{what}");
+    moves.len()
+}

@@ -1,0 +1,253 @@
+//! The production protocol keeps every promise.
+
+use stasis_testkit::explore::{Order, Report, explore};
+use stasis_testkit::lineage_world::LineageWorld;
+use stasis_testkit::lineage_world::cast::Command::{
+    Adopt, Delete, ForceUnlock, Pin, Rollback, RollbackIfUnmoved,
+};
+use stasis_testkit::lineage_world::cast::{Cast, Command, Start};
+use stasis_testkit::lineage_world::conduct::Honest;
+use stasis_testkit::lineage_world::sight;
+
+const EVERYTHING: &[Command] = &[Rollback, RollbackIfUnmoved, Adopt, ForceUnlock, Delete, Pin];
+
+/// Visits every state, and asserts that no promise was broken and that all the sights were seen.
+#[track_caller]
+fn exhausted(cast: Cast, sights: &[&str]) -> Report {
+    let report = explore(LineageWorld::<Honest>::new(cast), Order::Frugal, usize::MAX);
+    println!("{report}");
+    assert!(report.exhausted, "{report}");
+    for sight in sights {
+        assert!(report.sights.contains(sight), "never seen: {sight}");
+    }
+    report
+}
+
+/// One attempt for everybody.
+fn brief() -> Cast {
+    Cast {
+        attempts: 1,
+        ..Cast::default()
+    }
+}
+
+#[test]
+fn two_writers_a_reaper_and_an_operator_who_may_do_anything() {
+    let cast = Cast {
+        fresh: true,
+        reaps: 2,
+        acts: 1,
+        repertoire: EVERYTHING,
+        ..brief()
+    };
+
+    exhausted(
+        cast,
+        &[
+            sight::FLIPPED,
+            sight::TAKEN_OVER,
+            sight::TAKEN_AFTER_FORCE,
+            sight::LOCK_LOST,
+            sight::DIVERGED,
+            sight::UNSETTLED,
+            sight::SETTLED_APPLIED,
+            sight::SETTLED_NOT,
+            sight::MARKED,
+            sight::NOT_TOLD,
+            sight::HELD,
+            sight::RELEASED,
+            sight::REAPED,
+            sight::NOT_EXPIRED,
+            sight::CONTENDED,
+            sight::ROLLED_BACK,
+            sight::FORCED,
+            sight::HOLDER_CHANGED,
+            sight::POINTER_MOVED,
+            sight::DELETED,
+            sight::IS_ACTIVE,
+            sight::TOMBSTONED,
+            sight::PINNED,
+            sight::LANDED_LATE,
+        ],
+    );
+}
+
+#[test]
+fn two_writers_that_renew_a_reaper_and_an_operator_who_rolls_back() {
+    let cast = Cast {
+        renewals: 1,
+        fresh: true,
+        reaps: 1,
+        acts: 1,
+        repertoire: &[Rollback],
+        ..brief()
+    };
+
+    exhausted(
+        cast,
+        &[
+            sight::RENEWED,
+            sight::HANDED_BACK,
+            sight::ROLLED_BACK,
+            sight::LOCK_LOST,
+        ],
+    );
+}
+
+#[test]
+fn two_writers_that_renew_a_reaper_and_an_operator_who_unlocks() {
+    let cast = Cast {
+        renewals: 1,
+        reaps: 1,
+        acts: 1,
+        repertoire: &[ForceUnlock],
+        ..brief()
+    };
+
+    exhausted(
+        cast,
+        &[
+            sight::RENEWED,
+            sight::HANDED_BACK,
+            sight::FORCED,
+            sight::MARKED,
+        ],
+    );
+}
+
+#[test]
+fn two_writers_that_renew_a_reaper_and_an_operator_who_deletes_or_pins() {
+    let cast = Cast {
+        renewals: 1,
+        reaps: 1,
+        acts: 1,
+        repertoire: &[Delete, Pin],
+        ..brief()
+    };
+
+    exhausted(
+        cast,
+        &[
+            sight::RENEWED,
+            sight::DELETED,
+            sight::PINNED,
+            sight::TOMBSTONED,
+        ],
+    );
+}
+
+#[test]
+fn an_operator_who_acts_twice_meets_his_own_marks() {
+    let cast = Cast {
+        writers: 1,
+        acts: 2,
+        repertoire: EVERYTHING,
+        ..brief()
+    };
+
+    exhausted(
+        cast,
+        &[sight::IS_PINNED, sight::TOMBSTONED, sight::IS_ACTIVE],
+    );
+}
+
+#[test]
+fn two_stubborn_writers_and_a_reaper() {
+    let cast = Cast {
+        attempts: 2,
+        reaps: 2,
+        ..Cast::default()
+    };
+
+    exhausted(
+        cast,
+        &[
+            sight::OUTRUN,
+            sight::TAKEN_OVER,
+            sight::REAPED,
+            sight::CONTENDED,
+        ],
+    );
+}
+
+#[test]
+fn two_stubborn_writers_and_an_operator_who_pins() {
+    let cast = Cast {
+        attempts: 2,
+        acts: 1,
+        repertoire: &[Pin],
+        ..Cast::default()
+    };
+
+    exhausted(cast, &[sight::PINNED, sight::OUTRUN]);
+}
+
+#[test]
+fn two_writers_in_a_lineage_that_is_still_empty() {
+    let cast = Cast {
+        renewals: 1,
+        reaps: 1,
+        start: Start::Empty,
+        ..brief()
+    };
+    exhausted(cast, &[sight::FLIPPED, sight::TAKEN_OVER]);
+
+    let cast = Cast {
+        acts: 1,
+        repertoire: &[ForceUnlock, Adopt],
+        start: Start::Empty,
+        ..brief()
+    };
+    exhausted(cast, &[sight::FORCED, sight::MARKED, sight::ROLLED_BACK]);
+}
+
+#[test]
+fn two_writers_a_reaper_and_an_operator_who_cannot_always_read() {
+    let cast = Cast {
+        fresh: true,
+        reaps: 1,
+        acts: 1,
+        repertoire: &[Rollback],
+        unreadable: 1,
+        ..brief()
+    };
+
+    exhausted(cast, &[sight::UNREACHABLE, sight::NOT_TOLD]);
+}
+
+#[test]
+fn three_writers_and_an_operator_who_rolls_back() {
+    let cast = Cast {
+        writers: 3,
+        acts: 1,
+        repertoire: &[Rollback],
+        ..brief()
+    };
+
+    exhausted(
+        cast,
+        &[sight::FLIPPED, sight::ROLLED_BACK, sight::LOCK_LOST],
+    );
+}
+
+#[test]
+fn the_short_cuts_of_the_explorer_leave_nothing_out() {
+    let quick = Cast {
+        fresh: true,
+        reaps: 1,
+        acts: 1,
+        repertoire: &[Rollback],
+        ..brief()
+    };
+    let thorough = Cast {
+        merges: false,
+        crashes: true,
+        asks_for_ever: true,
+        ..quick.clone()
+    };
+
+    let quick = exhausted(quick, &[]);
+    let thorough = exhausted(thorough, &[]);
+
+    assert_eq!(quick.sights, thorough.sights);
+}

@@ -1,0 +1,347 @@
+//! Planted bugs in the way answers are heard and requests are made.
+
+use crate::breaks;
+use crate::retold::{Retold, WithoutFence};
+use stasis_model::lease::{Fence, LockState};
+use stasis_model::protocol::{Answer, Body, Protocol};
+use stasis_model::step::{Doc, Refusal};
+use stasis_model::time::Timestamp;
+use stasis_testkit::lineage_world::EARLY;
+use stasis_testkit::lineage_world::cast::{Cast, Command};
+use stasis_testkit::lineage_world::conduct::{
+    Action, Conduct, Duty, Ending, Honest, PutAnswer, Task,
+};
+use stasis_testkit::lineage_world::names::op_id;
+use stasis_testkit::lineage_world::promise::Promise;
+
+/// Takes "lost" for "not applied".
+#[derive(Clone, Hash, Debug)]
+struct TrustsLost(Honest);
+
+impl Conduct for TrustsLost {
+    fn new(task: &Task) -> Self {
+        Self(Honest::new(task))
+    }
+    fn next(&mut self, answer: Answer, now: Timestamp) -> Action {
+        match answer {
+            Answer::Lost => Action::End(Ending::Refused(Refusal::Contended)),
+            answer => self.0.next(answer, now),
+        }
+    }
+}
+
+#[test]
+fn an_actor_that_trusts_a_refusal_reports_an_applied_write_as_refused() {
+    breaks::<TrustsLost>(&[Promise::Truthful], Cast::default());
+}
+
+/// Takes silence for "not applied".
+#[derive(Clone, Hash, Debug)]
+struct TrustsSilence(Honest);
+
+impl Conduct for TrustsSilence {
+    fn new(task: &Task) -> Self {
+        Self(Honest::new(task))
+    }
+    fn next(&mut self, answer: Answer, now: Timestamp) -> Action {
+        match self.0.next(answer, now) {
+            Action::End(Ending::Unsettled(_)) => Action::End(Ending::Unreachable),
+            action => action,
+        }
+    }
+}
+
+#[test]
+fn an_actor_that_takes_unsettled_for_failed_lies() {
+    breaks::<TrustsSilence>(&[Promise::Truthful], Cast::default());
+}
+
+/// Starts anew under another operation id whenever an answer is missing.
+#[derive(Clone, Hash, Debug)]
+struct FreshIds {
+    task: Task,
+    tries: u8,
+    protocol: Protocol,
+}
+
+impl Conduct for FreshIds {
+    fn new(task: &Task) -> Self {
+        Self {
+            task: task.clone(),
+            tries: 0,
+            protocol: task.protocol(),
+        }
+    }
+    fn next(&mut self, answer: Answer, now: Timestamp) -> Action {
+        let retries = matches!(answer, Answer::Lost | Answer::Silence);
+        if !retries || self.tries == 1 {
+            return self.protocol.next(answer, now).into();
+        }
+        self.tries += 1;
+        let fresh = op_id(self.task.actor, 100 + self.task.serial);
+        self.protocol = self.task.protocol_under(fresh);
+        self.protocol.next(Answer::Begin, EARLY).into()
+    }
+}
+
+#[test]
+fn a_retry_under_a_fresh_operation_id_does_not_recognise_its_own_write() {
+    breaks::<FreshIds>(&[Promise::Truthful], Cast::default());
+}
+
+/// Takes a 409 for "already there".
+#[derive(Clone, Hash, Debug)]
+struct BusyIsStored(Honest);
+
+impl Conduct for BusyIsStored {
+    fn new(task: &Task) -> Self {
+        Self(Honest::new(task))
+    }
+    fn next(&mut self, answer: Answer, now: Timestamp) -> Action {
+        self.0.next(answer, now)
+    }
+    fn is_stored(answer: PutAnswer) -> bool {
+        answer != PutAnswer::Silence
+    }
+}
+
+#[test]
+fn a_409_taken_for_stored_leaves_a_pointer_to_nothing() {
+    breaks::<BusyIsStored>(&[Promise::Closed], Cast::default());
+}
+
+/// Deletes its archive when it does not know whether it was promoted.
+#[derive(Clone, Hash, Debug)]
+struct CleansUp {
+    honest: Honest,
+    flips: bool,
+    ending: Option<Ending>,
+}
+
+impl Conduct for CleansUp {
+    fn new(task: &Task) -> Self {
+        Self {
+            honest: Honest::new(task),
+            flips: matches!(task.duty, Duty::Flip { .. }),
+            ending: None,
+        }
+    }
+    fn next(&mut self, answer: Answer, now: Timestamp) -> Action {
+        if let Some(ending) = self.ending.take() {
+            return Action::End(ending);
+        }
+        match self.honest.next(answer, now) {
+            Action::End(Ending::Unsettled(doubt)) if self.flips => {
+                self.ending = Some(Ending::Unsettled(doubt));
+                Action::EraseArchive
+            }
+            action => action,
+        }
+    }
+}
+
+#[test]
+fn cleaning_up_after_an_unknown_outcome_deletes_the_active_snapshot() {
+    breaks::<CleansUp>(&[Promise::Closed], Cast::default());
+}
+
+/// Owns the lineage as soon as the lock is taken, and leaves the pointer's fence alone.
+#[derive(Clone, Hash, Debug)]
+struct SkipsFence {
+    acquires: bool,
+    taken: Option<Fence>,
+    sent: Option<Fence>,
+    honest: Retold<WithoutFence>,
+}
+
+impl Conduct for SkipsFence {
+    fn new(task: &Task) -> Self {
+        Self {
+            acquires: task.duty == Duty::Acquire,
+            taken: None,
+            sent: None,
+            honest: Conduct::new(task),
+        }
+    }
+    fn next(&mut self, answer: Answer, now: Timestamp) -> Action {
+        if let (Some(fence), Answer::Pointer(Some(pointer))) = (self.taken, &answer) {
+            let base = pointer.value.active_archive();
+            return Action::End(Ending::Acquired { fence, base });
+        }
+        if answer == Answer::Won && self.acquires {
+            self.taken = self.sent;
+        }
+        let action = self.honest.next(answer, now);
+        if let Action::Write(_, body) = &action
+            && let Body::Lock(lock) = &**body
+        {
+            self.sent = Some(lock.fence());
+        }
+        action
+    }
+}
+
+#[test]
+fn an_owner_without_a_fence_in_the_pointer_is_not_kept_out_after_its_eviction() {
+    let cast = Cast {
+        owned_by: Doc::Lock,
+        ..Cast::default()
+    };
+    breaks::<SkipsFence>(&[Promise::Fenced], cast);
+}
+
+/// Judges by reading, then deletes whatever is there.
+#[derive(Clone, Hash, Debug)]
+struct Deletes {
+    reaps: bool,
+    honest: Honest,
+}
+
+impl Conduct for Deletes {
+    fn new(task: &Task) -> Self {
+        Self {
+            reaps: task.duty == Duty::Reap,
+            honest: Honest::new(task),
+        }
+    }
+    fn next(&mut self, answer: Answer, now: Timestamp) -> Action {
+        match self.honest.next(answer, now) {
+            Action::Write(..) if self.reaps => Action::Erase(Doc::Lock),
+            action => action,
+        }
+    }
+}
+
+#[test]
+fn a_reaper_that_deletes_takes_a_lock_that_was_renewed_after_it_looked() {
+    let cast = Cast {
+        writers: 1,
+        renewals: 1,
+        reaps: 1,
+        ..Cast::default()
+    };
+    breaks::<Deletes>(&[Promise::Spared], cast);
+}
+
+/// Frees the lock, but leaves the pointer's fence alone.
+#[derive(Clone, Hash, Debug)]
+struct UnlocksOnly {
+    unlocks: bool,
+    honest: Honest,
+}
+
+impl Conduct for UnlocksOnly {
+    fn new(task: &Task) -> Self {
+        Self {
+            unlocks: matches!(task.duty, Duty::ForceUnlock(_)),
+            honest: Honest::new(task),
+        }
+    }
+    fn next(&mut self, answer: Answer, now: Timestamp) -> Action {
+        if !self.unlocks {
+            return self.honest.next(answer, now);
+        }
+        match answer {
+            Answer::Begin => Action::Read(Doc::Lock),
+            Answer::Lock(Some(lock)) if lock.value.state == LockState::Held => {
+                let mut next = lock.value.clone();
+                next.generation = next.generation.next();
+                next.state = LockState::Forced;
+                Action::Write(Some(lock.version), Box::new(Body::Lock(next)))
+            }
+            Answer::Won => Action::End(Ending::Done { lock_told: true }),
+            _ => Action::End(Ending::Refused(Refusal::NotHeld)),
+        }
+    }
+}
+
+#[test]
+fn a_force_unlock_that_leaves_the_fence_lets_the_old_owner_flip() {
+    let cast = Cast {
+        acts: 1,
+        repertoire: &[Command::ForceUnlock],
+        ..Cast::default()
+    };
+    breaks::<UnlocksOnly>(&[Promise::Fenced], cast);
+}
+
+/// Counts epochs by the lock alone, and writes its fence over whatever fence it finds.
+#[derive(Clone, Hash, Debug)]
+struct ForgetsFences {
+    acquires: bool,
+    honest: Honest,
+}
+
+impl Conduct for ForgetsFences {
+    fn new(task: &Task) -> Self {
+        Self {
+            acquires: task.duty == Duty::Acquire,
+            honest: Honest::new(task),
+        }
+    }
+    fn next(&mut self, mut answer: Answer, now: Timestamp) -> Action {
+        if let Answer::Pointer(Some(pointer)) = &mut answer
+            && self.acquires
+        {
+            pointer.value.fence = Fence::default();
+        }
+        self.honest.next(answer, now)
+    }
+}
+
+#[test]
+fn epochs_counted_by_the_lock_alone_go_backwards_after_a_rollback() {
+    let cast = Cast {
+        acts: 1,
+        repertoire: &[Command::Rollback],
+        ..Cast::default()
+    };
+    breaks::<ForgetsFences>(&[Promise::Growing], cast);
+}
+
+/// Takes every fence with its own epoch for its own fence.
+#[derive(Clone, Hash, Debug)]
+struct ComparesNumbers {
+    own: Option<Fence>,
+    acquires: bool,
+    honest: Honest,
+}
+
+impl Conduct for ComparesNumbers {
+    fn new(task: &Task) -> Self {
+        let own = match task.duty {
+            Duty::Flip { fence, .. } => Some(fence),
+            _ => None,
+        };
+        Self {
+            own,
+            acquires: task.duty == Duty::Acquire,
+            honest: Honest::new(task),
+        }
+    }
+    fn next(&mut self, mut answer: Answer, now: Timestamp) -> Action {
+        if let (Answer::Pointer(Some(pointer)), Some(own)) = (&mut answer, self.own)
+            && pointer.value.fence.epoch == own.epoch
+        {
+            pointer.value.fence = own;
+        }
+        let action = self.honest.next(answer, now);
+        if let Action::Write(_, body) = &action
+            && let Body::Lock(lock) = &**body
+            && self.acquires
+        {
+            self.own = Some(lock.fence());
+        }
+        action
+    }
+}
+
+#[test]
+fn fences_compared_by_number_alone_let_an_operators_epoch_pass_for_a_writers() {
+    let cast = Cast {
+        acts: 1,
+        repertoire: &[Command::Rollback],
+        ..Cast::default()
+    };
+    breaks::<ComparesNumbers>(&[Promise::Fenced], cast);
+}

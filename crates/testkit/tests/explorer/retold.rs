@@ -1,0 +1,163 @@
+//! Planted bugs that carry out another task than the one they were given, judging by what they find.
+
+use crate::breaks;
+use stasis_model::lease::Lock;
+use stasis_model::pointer::Pointer;
+use stasis_model::protocol::{Answer, Protocol};
+use stasis_model::time::Timestamp;
+use stasis_testkit::lineage_world::EARLY;
+use stasis_testkit::lineage_world::cast::{Cast, Command};
+use stasis_testkit::lineage_world::conduct::{Action, Conduct, Duty, Task};
+use stasis_testkit::lineage_world::promise::Promise;
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::marker::PhantomData;
+
+/// How a task is retold, once the documents are known.
+pub(crate) trait Story: Clone + Hash + Debug {
+    fn retold(duty: Duty, lock: Option<&Lock>, pointer: Option<&Pointer>) -> Duty;
+}
+
+/// Carries out the task as it is retold after every read.
+#[derive(Clone, Hash, Debug)]
+pub(crate) struct Retold<S> {
+    task: Task,
+    heard: Vec<Answer>,
+    protocol: Protocol,
+    story: PhantomData<S>,
+}
+
+impl<S: Story> Conduct for Retold<S> {
+    fn new(task: &Task) -> Self {
+        Self {
+            task: task.clone(),
+            heard: Vec::new(),
+            protocol: task.protocol(),
+            story: PhantomData,
+        }
+    }
+
+    fn next(&mut self, answer: Answer, now: Timestamp) -> Action {
+        let is_document = matches!(answer, Answer::Lock(_) | Answer::Pointer(_));
+        if !is_document {
+            self.heard.clear();
+            return self.protocol.next(answer, now).into();
+        }
+        self.heard.push(answer.clone());
+        let found = |answer: &Answer| match answer {
+            Answer::Lock(Some(lock)) => (Some(lock.value.clone()), None),
+            Answer::Pointer(Some(pointer)) => (None, Some(pointer.value.clone())),
+            _ => (None, None),
+        };
+        let lock = self.heard.iter().find_map(|answer| found(answer).0);
+        let pointer = self.heard.iter().find_map(|answer| found(answer).1);
+        let duty = S::retold(self.task.duty.clone(), lock.as_ref(), pointer.as_ref());
+        if duty == self.task.duty {
+            return self.protocol.next(answer, now).into();
+        }
+        let retold = Task {
+            duty,
+            ..self.task.clone()
+        };
+        self.protocol = retold.protocol();
+        let first = self.protocol.next(Answer::Begin, EARLY);
+        let answers = self.heard.clone();
+        answers
+            .into_iter()
+            .fold(first, |_, answer| self.protocol.next(answer, now))
+            .into()
+    }
+}
+
+macro_rules! story {
+    ($name:ident, $retold:expr) => {
+        #[derive(Clone, Hash, Debug)]
+        pub(crate) struct $name;
+
+        impl Story for $name {
+            fn retold(duty: Duty, lock: Option<&Lock>, pointer: Option<&Pointer>) -> Duty {
+                let retold: fn(Duty, Option<&Lock>, Option<&Pointer>) -> Duty = $retold;
+                retold(duty, lock, pointer)
+            }
+        }
+    };
+}
+
+story!(WithoutBase, |duty, _, pointer| match (duty, pointer) {
+    (Duty::Flip { fence, to, .. }, Some(pointer)) => Duty::Flip {
+        fence,
+        base: pointer.active_archive(),
+        to,
+    },
+    (duty, _) => duty,
+});
+
+story!(WithoutFence, |duty, _, pointer| match (duty, pointer) {
+    (Duty::Flip { base, to, .. }, Some(pointer)) => Duty::Flip {
+        fence: pointer.fence,
+        base,
+        to,
+    },
+    (duty, _) => duty,
+});
+
+story!(WithoutEither, |duty, lock, pointer| {
+    let duty = WithoutBase::retold(duty, lock, pointer);
+    WithoutFence::retold(duty, lock, pointer)
+});
+
+story!(FreshIsAsGood, |duty, lock, pointer| match duty {
+    Duty::Flip { base: None, .. } => WithoutBase::retold(duty, lock, pointer),
+    duty => duty,
+});
+
+story!(WhoeverHolds, |duty, lock, _| match (duty, lock) {
+    (Duty::ForceUnlock(_), Some(lock)) => Duty::ForceUnlock(lock.fence()),
+    (Duty::Release(_), Some(lock)) => Duty::Release(lock.fence()),
+    (duty, _) => duty,
+});
+
+#[test]
+fn a_flip_without_the_base_check_replaces_what_its_writer_never_loaded() {
+    let cast = Cast {
+        fresh: true,
+        ..Cast::default()
+    };
+    breaks::<Retold<WithoutBase>>(&[Promise::Linear], cast);
+}
+
+#[test]
+fn a_flip_without_the_fence_check_is_made_by_an_evicted_writer() {
+    breaks::<Retold<WithoutFence>>(&[Promise::Fenced], Cast::default());
+}
+
+#[test]
+fn a_flip_without_either_check_loses_an_update() {
+    breaks::<Retold<WithoutEither>>(&[Promise::Linear], Cast::default());
+}
+
+#[test]
+fn a_fresh_fallback_that_flips_replaces_a_good_snapshot() {
+    let cast = Cast {
+        writers: 1,
+        fresh: true,
+        ..Cast::default()
+    };
+    breaks::<Retold<FreshIsAsGood>>(&[Promise::Linear], cast);
+}
+
+#[test]
+fn a_release_of_whatever_is_held_frees_somebody_elses_lease() {
+    breaks::<Retold<WhoeverHolds>>(&[Promise::Spared], Cast::default());
+}
+
+#[test]
+fn a_force_unlock_of_whoever_holds_throws_out_a_newer_owner() {
+    let cast = Cast {
+        acts: 1,
+        repertoire: &[Command::ForceUnlock],
+        attempts: 1,
+        ..Cast::default()
+    };
+    breaks::<Retold<WhoeverHolds>>(&[Promise::Spared], cast);
+}
