@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::open::Engine;
+use crate::operation::COURTESY;
 use crate::warning::Warning;
 use serde::Serialize;
 use stasis_model::digest::ArchiveDigest;
@@ -266,7 +267,7 @@ impl Engine {
             .about(lineage.clone(), token.op_id)
             .with("how", how);
         // The caller is told of the loss itself; a log line more or less must not hide it.
-        let _ = self.record(&lineage.tenant, event).await;
+        let _ = tokio::time::timeout(COURTESY, self.record(&lineage.tenant, event)).await;
     }
 }
 

@@ -13,6 +13,10 @@ use stasis_store::lineages::{LineageError, ReadError};
 use stasis_store::operations;
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long a store that may be out of reach is waited for when what we have to say is only useful, not needed.
+pub(crate) const COURTESY: Duration = Duration::from_secs(3);
 
 /// What became of an operation.
 #[derive(Clone, Debug, Serialize)]
@@ -36,10 +40,6 @@ impl Engine {
     async fn keep(&self, record: &Unsettled) {
         let (path, bytes) = (self.record_path(record.op_id), document::render(record));
         let written = bridge::blocking(move || atomic_write(&path, &bytes)).await;
-        let stored = operations::record(&*self.bucket, record).await;
-        if let (Err(here), Err(there)) = (&written, &stored) {
-            tracing::warn!(op_id = %record.op_id, %here, %there, "the record of an unknown outcome was not kept");
-        }
         let event = self
             .event(
                 EventKind::OutcomeUnknown,
@@ -47,7 +47,18 @@ impl Engine {
                 &Label::nobody(),
             )
             .about(record.lineage.clone(), record.op_id);
-        let _ = self.record(&record.lineage.tenant, event).await;
+        // A store that has just failed to answer is not waited for once more.
+        let store = async {
+            tokio::join!(
+                operations::record(&*self.bucket, record),
+                self.record(&record.lineage.tenant, event)
+            )
+        };
+        let stored = tokio::time::timeout(COURTESY, store).await;
+        let stored = matches!(stored, Ok((Ok(()), _)));
+        if let (Err(error), false) = (written, stored) {
+            tracing::warn!(op_id = %record.op_id, %error, "the record of an unknown outcome was not kept");
+        }
     }
 
     fn record_path(&self, op_id: OpId) -> PathBuf {

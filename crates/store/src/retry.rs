@@ -32,7 +32,7 @@ impl Default for RetrySettings {
         Self {
             first_pause: Duration::from_millis(200),
             longest_pause: Duration::from_secs(5),
-            deadline: Duration::from_secs(30),
+            deadline: Duration::from_secs(15),
         }
     }
 }

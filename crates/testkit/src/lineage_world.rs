@@ -65,6 +65,13 @@ impl<C> Shared<C> {
     }
 }
 
+/// The writer whose fence landed last.
+#[derive(PartialEq, Eq, Debug)]
+struct Owner {
+    actor: u8,
+    fence: Fence,
+}
+
 /// One state of the world.
 #[derive(Clone, Debug)]
 pub struct LineageWorld<C> {
@@ -72,16 +79,16 @@ pub struct LineageWorld<C> {
     lock: Option<Rc<Printed<Cell<Lock>>>>,
     pointer: Option<Rc<Printed<Cell<Pointer>>>>,
     versions: [u32; 2],
-    flights: Vec<Rc<Printed<Request>>>,
+    flights: Rc<Vec<Rc<Printed<Request>>>>,
     actors: [Option<Rc<Printed<Actor<C>>>>; ACTORS],
     /// Whose fence landed last.
-    owner: Option<(u8, Fence)>,
+    owner: Option<Rc<Owner>>,
     /// Which tasks of each actor were applied, one bit each.
     applied: [u8; ACTORS],
     /// Which archives exist: the two past ones, then the writers'.
     archives: u8,
     unreadable: u8,
-    sights: Vec<&'static str>,
+    sights: Option<Rc<Vec<&'static str>>>,
 }
 
 impl<C: Conduct> LineageWorld<C> {
@@ -104,13 +111,13 @@ impl<C: Conduct> LineageWorld<C> {
             lock: None,
             pointer: None,
             versions: [0, 0],
-            flights: Vec::new(),
+            flights: Rc::default(),
             actors: Default::default(),
             owner: None,
             applied: EMPTY_BOOKS,
             archives: 0,
             unreadable,
-            sights: Vec::new(),
+            sights: None,
         };
         if world.shared.cast.start == Start::Published {
             world.publish_the_past();
@@ -182,7 +189,8 @@ impl<C: Conduct> LineageWorld<C> {
     /// Notes a sight, if it is the first of its kind.
     fn note(&mut self, sight: &'static str) {
         if self.shared.memo.is_news(sight) {
-            self.sights.push(sight);
+            let sights = self.sights.get_or_insert_default();
+            Rc::make_mut(sights).push(sight);
         }
     }
 
@@ -205,8 +213,9 @@ impl<C: Conduct> LineageWorld<C> {
             books = books << 9 | u128::from(self.applied[old]) << 1 | u128::from(stored);
         }
         let renamed = |actor: u8| renaming.get(usize::from(actor)).copied().unwrap_or(actor);
-        let owner = self.owner.map_or(9, |(actor, _)| renamed(actor));
-        let epoch = self.owner.map_or(0, |(_, fence)| fence.epoch.0);
+        let owner = self.owner.as_ref();
+        let epoch = owner.map_or(0, |owner| owner.fence.epoch.0);
+        let owner = owner.map_or(9, |owner| renamed(owner.actor));
         books = books << 8 | u128::from(owner);
         books = books << 8 | u128::from(self.unreadable);
         books = books << 8 | u128::from(self.archives & 0b11);
@@ -241,6 +250,6 @@ impl<C: Conduct> World for LineageWorld<C> {
     }
 
     fn sights(&self) -> &[&'static str] {
-        &self.sights
+        self.sights.as_ref().map_or(&[], |sights| sights.as_slice())
     }
 }

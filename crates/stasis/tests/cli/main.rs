@@ -13,3 +13,4 @@ mod lease;
 mod reference;
 mod s3;
 mod session;
+mod unknown;

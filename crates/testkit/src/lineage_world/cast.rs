@@ -1,6 +1,7 @@
 //! Who plays, and what may go wrong.
 
 use super::actor::REAPER;
+use super::conduct::Duty;
 use super::promise::Promise;
 use stasis_model::step::Doc;
 
@@ -95,6 +96,15 @@ impl Default for Cast {
 }
 
 impl Cast {
+    /// The document whose change is the deed.
+    pub(crate) fn deed_of(&self, duty: &Duty) -> Doc {
+        match duty {
+            Duty::Acquire => self.owned_by,
+            Duty::Renew(_) | Duty::Release(_) | Duty::Reap => Doc::Lock,
+            _ => Doc::Pointer,
+        }
+    }
+
     /// How often each operation of an actor writes before it gives up.
     pub(crate) fn attempts_by(&self, actor: u8) -> u8 {
         if actor < REAPER {

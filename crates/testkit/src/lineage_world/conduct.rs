@@ -69,14 +69,6 @@ impl Duty {
             Self::Pin(_) => Kind::Pin,
         }
     }
-
-    /// The document whose change is the deed.
-    pub fn commits_in(&self) -> Doc {
-        match self {
-            Self::Renew(_) | Self::Release(_) | Self::Reap => Doc::Lock,
-            _ => Doc::Pointer,
-        }
-    }
 }
 
 /// One piece of work of one actor.

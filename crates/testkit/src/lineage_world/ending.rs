@@ -32,7 +32,7 @@ impl<C: Conduct> LineageWorld<C> {
         }
         if let (Duty::ForceUnlock(seen), Ending::Done { .. }) = (&task.duty, ending) {
             // Whoever was seen is out from now on, by the operator's word.
-            self.owner = self.owner.filter(|(_, owned)| owned != seen);
+            self.owner = self.owner.take().filter(|owner| owner.fence != *seen);
         }
         Ok(())
     }

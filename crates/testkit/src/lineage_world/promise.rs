@@ -100,7 +100,9 @@ impl<C: Conduct> LineageWorld<C> {
     }
 
     fn owns(&self, fence: Fence) -> bool {
-        self.owner.is_some_and(|(_, owned)| owned == fence)
+        self.owner
+            .as_ref()
+            .is_some_and(|owner| owner.fence == fence)
     }
 
     fn check_pointer(
@@ -152,7 +154,9 @@ impl<C: Conduct> LineageWorld<C> {
                 )?;
                 self.hold(
                     Promise::Fenced,
-                    self.owner.is_some_and(|(owner, _)| owner == actor),
+                    self.owner
+                        .as_ref()
+                        .is_some_and(|owner| owner.actor == actor),
                     format_args!("writer {actor} flipped, but is not the last owner"),
                 )
             }
@@ -161,7 +165,7 @@ impl<C: Conduct> LineageWorld<C> {
                 let newer = |owned: Fence| owned != *seen && owned.epoch >= seen.epoch;
                 self.hold(
                     Promise::Spared,
-                    !self.owner.is_some_and(|(_, owned)| newer(owned)),
+                    !self.owner.as_ref().is_some_and(|owner| newer(owner.fence)),
                     "the operator threw out a newer owner than the one seen",
                 )
             }
@@ -275,7 +279,7 @@ impl<C: Conduct> LineageWorld<C> {
         let pointer = self.pointer.as_deref().map(|cell| &cell.value.value);
         let fate = riddle.record.settle(lock, pointer);
         let applied = self.applied(&riddle.task);
-        let deed = riddle.task.duty.commits_in();
+        let deed = self.shared.cast.deed_of(&riddle.task.duty);
         let coming = self.under_way(&riddle.task).any(|doc| doc == deed);
         let right = match fate {
             Fate::Applied => applied,

@@ -1,12 +1,12 @@
 //! The model store: two cells with versions, and the requests that are under way to them.
 
-use super::LineageWorld;
 use super::conduct::{Conduct, Duty, Task};
 use super::memo::Written;
 use super::names::Printed;
 use super::promise::Verdict;
 use super::sight;
 use super::{EARLY, actor::ACTORS};
+use super::{LineageWorld, Owner};
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::document::{Version, Versioned};
 use stasis_model::lease::{Lock, LockState};
@@ -113,7 +113,7 @@ impl<C: Conduct> LineageWorld<C> {
             Written::Pointer(cell) => self.pointer = Some(cell),
         }
         let task = &request.task;
-        if doc == task.duty.commits_in() {
+        if doc == self.shared.cast.deed_of(&task.duty) {
             self.applied[usize::from(task.actor)] |= 1 << task.serial;
         }
         self.change_owner(request);
@@ -130,7 +130,8 @@ impl<C: Conduct> LineageWorld<C> {
                     Body::Lock(lock) => lock.fence(),
                     Body::Pointer(pointer) => pointer.fence,
                 };
-                self.owner = Some((request.task.actor, fence));
+                let actor = request.task.actor;
+                self.owner = Some(Rc::new(Owner { actor, fence }));
             }
             Duty::Rollback { .. } | Duty::ForceUnlock(_) if doc == Doc::Pointer => {
                 self.owner = None;
@@ -141,12 +142,14 @@ impl<C: Conduct> LineageWorld<C> {
 
     /// Forgets the requests that can never be accepted: versions do not come back.
     fn drop_dead_requests(&mut self) {
-        let mut flights = std::mem::take(&mut self.flights);
-        flights.retain(|flight| {
+        let alive = |flight: &Rc<Printed<Request>>| {
             let request = &flight.value;
             self.accepts(request.body.doc(), request.condition)
-        });
-        self.flights = flights;
+        };
+        if !self.flights.iter().all(alive) {
+            let flights = self.flights.iter().filter(|flight| alive(flight));
+            self.flights = Rc::new(flights.cloned().collect());
+        }
     }
 
     fn note_change(&mut self, request: &Request) {
@@ -175,7 +178,7 @@ impl<C: Conduct> LineageWorld<C> {
             Doc::Lock => self.lock = None,
             Doc::Pointer => self.pointer = None,
         }
-        if doc == task.duty.commits_in() {
+        if doc == self.shared.cast.deed_of(&task.duty) {
             self.applied[usize::from(task.actor)] |= 1 << task.serial;
         }
         self.drop_dead_requests();
@@ -208,7 +211,7 @@ impl<C: Conduct> LineageWorld<C> {
             .iter()
             .all(|other| other.print != request.print)
         {
-            self.flights.push(Rc::clone(request));
+            Rc::make_mut(&mut self.flights).push(Rc::clone(request));
         }
     }
 }

@@ -31,6 +31,7 @@ enum Event {
     StoredNothing,
     Looked,
     Erased,
+    ErasedArchive,
     Crashed,
 }
 
@@ -64,11 +65,12 @@ impl fmt::Debug for Move {
             Event::Delayed => "sends a write that may land later to",
             Event::Stale => "is refused to write",
             Event::StaleUnheard => "is refused to write, but does not hear of it,",
-            Event::Landed => "'s late write reaches",
+            Event::Landed => "has a late write land in",
             Event::Stored => return write!(out, " stores its archive"),
             Event::StoredNothing => return write!(out, " takes its archive for stored"),
             Event::Looked => "looks at",
             Event::Erased => "deletes",
+            Event::ErasedArchive => return write!(out, " deletes its archive"),
             Event::Crashed => return write!(out, " crashes"),
         };
         write!(out, " ({:?}) {text} {doc}", self.kind)
@@ -161,7 +163,7 @@ impl<C: Conduct> LineageWorld<C> {
     /// The same world, before anything notable happens in it.
     fn successor(&self) -> Self {
         Self {
-            sights: Vec::new(),
+            sights: None,
             ..self.clone()
         }
     }
@@ -182,7 +184,7 @@ impl<C: Conduct> LineageWorld<C> {
 
     fn landing(&self, index: usize) -> (Move, Outcome<C>) {
         let mut world = self.successor();
-        let flight = world.flights.remove(index);
+        let flight = Rc::make_mut(&mut world.flights).remove(index);
         let request = &flight.value;
         let label = Move {
             actor: request.task.actor,
@@ -363,7 +365,7 @@ impl<C: Conduct> LineageWorld<C> {
                 world.archives &= !(0b100 << number);
                 let outcome = world.check_archives();
                 let outcome = outcome.and_then(|()| world.told(number, Answer::Won).0);
-                moves.push((label(Doc::Pointer, Event::Erased), outcome));
+                moves.push((label(Doc::Pointer, Event::ErasedArchive), outcome));
             }
         }
     }
@@ -417,12 +419,15 @@ impl<C: Conduct> LineageWorld<C> {
 
     fn takes_refusal_for_silence(&self, number: u8) -> bool {
         let after = |answer| {
-            let world = self.told(number, answer).0.ok()?;
-            let reads = |wish: &Wish| matches!(wish, Wish::Read(_));
-            let goes_on =
-                matches!(&world.actor(number).stage, Stage::Busy { wish, .. } if reads(wish));
-            let actor = world.actors[usize::from(number)].as_ref()?;
-            goes_on.then_some(actor.print)
+            let heard = self.heard(number, (key_of(&answer), EARLY), || answer);
+            matches!(
+                heard.actor.value.stage,
+                Stage::Busy {
+                    wish: Wish::Read(_),
+                    ..
+                }
+            )
+            .then_some(heard.actor.print)
         };
         let refused = after(Answer::Lost);
         refused.is_some() && refused == after(Answer::Silence)
@@ -466,35 +471,37 @@ impl<C: Conduct> LineageWorld<C> {
 
     /// What comes of an answer that is not a document.
     fn told(&self, number: u8, answer: Answer) -> (Outcome<C>, bool) {
-        let key = match answer {
-            Answer::Won => 1,
-            Answer::Lost => 2,
-            Answer::Silence => 3,
-            _ => 4,
-        };
-        self.hear(number, (key, EARLY), || answer)
+        self.hear(number, (key_of(&answer), EARLY), || answer)
+    }
+
+    /// The actor after an answer with this key.
+    fn heard(
+        &self,
+        number: u8,
+        (key, now): (u128, Timestamp),
+        answer: impl FnOnce() -> Answer,
+    ) -> Rc<Heard<C>> {
+        let before = self.actors[usize::from(number)].as_ref();
+        let before = before.expect("only actors of the cast move");
+        let shared = &self.shared;
+        shared.memo.heard((before.print.under(0), key), || {
+            let mut actor = before.value.clone();
+            let end = actor.hear(answer(), now, shared);
+            let actor = Rc::new(Printed::new(actor, shared.renamings()));
+            Heard { actor, end }
+        })
     }
 
     /// What comes of an answer, and whether it would come out otherwise after the lease expired.
     fn hear(
         &self,
         number: u8,
-        (key, now): (u128, Timestamp),
+        key: (u128, Timestamp),
         answer: impl FnOnce() -> Answer,
     ) -> (Outcome<C>, bool) {
-        let index = usize::from(number);
-        let before = self.actors[index]
-            .as_ref()
-            .expect("only actors of the cast move");
-        let shared = &self.shared;
-        let heard = shared.memo.heard((before.print.under(0), key), || {
-            let mut actor = before.value.clone();
-            let end = actor.hear(answer(), now, shared);
-            let actor = Rc::new(Printed::new(actor, shared.renamings()));
-            Heard { actor, end }
-        });
+        let heard = self.heard(number, key, answer);
         let mut world = self.clone();
-        world.actors[index] = Some(Rc::clone(&heard.actor));
+        world.actors[usize::from(number)] = Some(Rc::clone(&heard.actor));
         let Some((task, ending, outrun)) = &heard.end else {
             return (Ok(world), false);
         };
@@ -505,5 +512,15 @@ impl<C: Conduct> LineageWorld<C> {
         );
         let verdict = world.conclude(task, ending, *outrun);
         (verdict.map(|()| world), timed && stopped)
+    }
+}
+
+/// A key for an answer that is not a document.
+fn key_of(answer: &Answer) -> u128 {
+    match answer {
+        Answer::Won => 1,
+        Answer::Lost => 2,
+        Answer::Silence => 3,
+        _ => 4,
     }
 }
