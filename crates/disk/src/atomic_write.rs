@@ -3,12 +3,15 @@
 //! 1. write a temporary file beside it   2. fsync it   3. rename it over the old one   4. fsync the directory
 //!
 //! A crash before 3 leaves the old file and a `.stasis-tmp-…` beside it; after 3 the new one. A failed fsync is never
-//! retried: the kernel may have dropped the pages it could not write.
+//! retried: the kernel may have dropped the pages it could not write. The temporary file is always a new one of ours: a
+//! link that somebody put there first is not followed.
 
-use std::fs::{self, File, OpenOptions};
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Why a file was not replaced.
 #[derive(Debug, thiserror::Error)]
@@ -42,29 +45,65 @@ pub fn atomic_write(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or_else(|| Path::new("."));
-    fs::create_dir_all(parent).map_err(failed("make the directory", parent))?;
-    let mut temp_name = std::ffi::OsString::from(".stasis-tmp-");
-    temp_name.push(std::process::id().to_string());
-    temp_name.push("-");
-    temp_name.push(path.file_name().unwrap_or_default());
-    let temp = parent.join(temp_name);
-    let written = write_durably(&temp, bytes)
+    make_directory(parent)?;
+    let (temp, file) = new_file_beside(parent, path)?;
+    let written = write_durably(file, &temp, bytes)
         .and_then(|()| fs::rename(&temp, path).map_err(failed("rename into place", path)));
     if written.is_err() {
         // The first failure is the one to tell; a temporary file that stays is only untidy.
         let _ = fs::remove_file(&temp);
     }
     written?;
-    let directory = File::open(parent).map_err(failed("open the directory", parent))?;
-    directory.sync_all().map_err(failed("make durable", parent))
+    sync_directory(parent)
 }
 
-fn write_durably(temp: &Path, bytes: &[u8]) -> Result<(), WriteError> {
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
-    let mut file = options.open(temp).map_err(failed("create", temp))?;
+/// Makes a directory and those above it, private and durable.
+fn make_directory(directory: &Path) -> Result<(), WriteError> {
+    if directory.is_dir() {
+        return Ok(());
+    }
+    let above = directory
+        .parent()
+        .filter(|above| !above.as_os_str().is_empty());
+    if let Some(above) = above {
+        make_directory(above)?;
+    }
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Ok(()) => above.map_or(Ok(()), sync_directory),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && directory.is_dir() => Ok(()),
+        Err(error) => Err(failed("make the directory", directory)(error)),
+    }
+}
+
+/// Creates a file that was not there before.
+fn new_file_beside(parent: &Path, path: &Path) -> Result<(PathBuf, File), WriteError> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    loop {
+        let mut name = OsString::from(format!(
+            ".stasis-tmp-{}-{}-",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        ));
+        name.push(path.file_name().unwrap_or_default());
+        let temp = parent.join(name);
+        let mut options = OpenOptions::new();
+        match options.write(true).create_new(true).mode(0o600).open(&temp) {
+            Ok(file) => return Ok((temp, file)),
+            // Left by a process of the same number that was killed; the next count is free some time.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(failed("create", &temp)(error)),
+        }
+    }
+}
+
+fn write_durably(mut file: File, temp: &Path, bytes: &[u8]) -> Result<(), WriteError> {
     file.write_all(bytes).map_err(failed("write", temp))?;
     file.sync_all().map_err(failed("make durable", temp))
+}
+
+fn sync_directory(directory: &Path) -> Result<(), WriteError> {
+    let opened = File::open(directory).map_err(failed("open the directory", directory))?;
+    opened.sync_all().map_err(failed("make durable", directory))
 }
 
 #[cfg(test)]
@@ -81,6 +120,19 @@ mod tests {
 
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_link_that_somebody_put_in_the_way_is_replaced_and_not_followed() {
+        let home = tempfile::tempdir().unwrap();
+        let (path, outside) = (home.path().join("note.json"), home.path().join("outside"));
+        atomic_write(&outside, b"theirs").unwrap();
+        std::os::unix::fs::symlink(&outside, &path).unwrap();
+
+        atomic_write(&path, b"ours").unwrap();
+
+        assert_eq!(fs::read(&outside).unwrap(), b"theirs");
+        assert!(!path.is_symlink());
     }
 
     #[test]

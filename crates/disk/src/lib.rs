@@ -1,7 +1,13 @@
 //! To the files.
 //!
-//! Blocking code and proud of it. Today it knows how to replace one small file durably and what a filesystem can do;
-//! trees move in with the tree engine.
+//! Blocking code and proud of it. It reads trees ([`walk`]) and clones them ([`clone`](mod@clone)) through directory descriptors, never
+//! by path strings; it replaces one small file durably, and knows what a filesystem can do.
 
 pub mod atomic_write;
+pub mod beneath;
+pub mod clone;
 pub mod facilities;
+pub mod holes;
+pub mod metadata;
+pub mod remove;
+pub mod walk;

@@ -1,7 +1,7 @@
 //! What this machine has, and what each absence costs.
 
 use crate::bridge;
-use crate::error::whole;
+use crate::error::{Error, ErrorKind, whole};
 use crate::open::Engine;
 use serde::Serialize;
 use stasis_disk::facilities::{self, Facilities, Support};
@@ -52,62 +52,83 @@ impl Finding {
     }
 }
 
+/// Looks at everything we would like to have, also when the store cannot be opened. `place` is where this host would
+/// keep trees; `search_path` is the shell's `PATH`.
+pub async fn examine(
+    store: Result<&Engine, &Error>,
+    place: PathBuf,
+    search_path: &OsStr,
+) -> Vec<Finding> {
+    let place = match store.map(|engine| engine.location().clone()) {
+        Ok(StoreLocation::File(root)) => root,
+        _ => place,
+    };
+    let mut findings = vec![
+        store_health(store).await,
+        reflinks(existing(place)).await,
+        openat2(),
+    ];
+    findings.push(docker(search_path).await);
+    let browsers = [
+        "chromium",
+        "google-chrome",
+        "google-chrome-stable",
+        "chromium-browser",
+    ];
+    let costs = "profiles can be saved and loaded, but not run or proved in a browser here";
+    findings.push(program("chromium", &browsers, search_path, costs).await);
+    let costs = "projects with a PostgreSQL volume cannot be saved here";
+    findings.push(program("pg_dump", &["pg_dump"], search_path, costs).await);
+    findings
+}
+
+/// Whether the most important thing works: the store, even if nothing was saved in it yet.
+pub fn store_works(findings: &[Finding]) -> bool {
+    findings
+        .iter()
+        .all(|finding| finding.name != STORE || finding.health != Health::Broken)
+}
+
+const STORE: &str = "store";
+
+async fn store_health(store: Result<&Engine, &Error>) -> Finding {
+    let costs = "nothing can be saved or restored";
+    let asked = match store {
+        Ok(engine) => engine.asked().await.map(|()| engine.location().to_string()),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let costs = "nothing was saved here yet, or the disk is not mounted; the first command that writes makes a directory";
+            return Finding::new(STORE, Health::Missing, whole(error), costs);
+        }
+        Err(error) => return Finding::new(STORE, Health::Broken, whole(error), costs),
+    };
+    match asked {
+        Ok(location) => Finding::new(STORE, Health::Ok, location, costs),
+        Err(error) => Finding::new(STORE, Health::Broken, whole(&error), costs),
+    }
+}
+
 impl Engine {
-    /// Looks at everything we would like to have. `search_path` is the shell's `PATH`.
-    pub async fn doctor(&self, search_path: &OsStr) -> Vec<Finding> {
-        let mut findings = vec![self.store_health().await, self.reflinks().await, openat2()];
-        findings.push(docker(search_path).await);
-        findings.push(
-            program(
-                "chromium",
-                &[
-                    "chromium",
-                    "google-chrome",
-                    "google-chrome-stable",
-                    "chromium-browser",
-                ],
-                search_path,
-                "profiles can be saved and loaded, but not run or proved in a browser here",
-            )
-            .await,
-        );
-        let costs = "projects with a PostgreSQL volume cannot be saved here";
-        findings.push(program("pg_dump", &["pg_dump"], search_path, costs).await);
-        findings
+    /// Asks the store for something small.
+    async fn asked(&self) -> Result<(), Error> {
+        self.ensure_trusted().await?;
+        self.bucket
+            .head(&stasis_store::layout::probe_result())
+            .await?;
+        Ok(())
     }
+}
 
-    async fn store_health(&self) -> Finding {
-        let costs = "nothing can be saved or restored";
-        let store = self.location.to_string();
-        match self.ensure_trusted().await {
-            Err(error) => Finding::new("store", Health::Broken, whole(&error), costs),
-            Ok(()) => match self
-                .bucket
-                .list(&stasis_store::layout::Prefix::everything(), None, 1)
-                .await
-            {
-                Ok(_) => Finding::new("store", Health::Ok, store, costs),
-                Err(error) => Finding::new("store", Health::Broken, whole(&error), costs),
-            },
-        }
-    }
-
-    async fn reflinks(&self) -> Finding {
-        let costs = "checkpoints and freezes copy bytes instead of sharing them: slower, and more disk; use xfs or btrfs";
-        let place = match &self.location {
-            StoreLocation::File(root) => root.clone(),
-            _ => existing(self.places.cache.clone()),
-        };
-        let shown = place.display().to_string();
-        match bridge::blocking(move || facilities::examine(&place)).await {
-            Ok(found) => reflink_finding(&found, &shown, costs),
-            Err(error) => Finding::new(
-                "reflinks",
-                Health::Broken,
-                format!("{shown}: {error}"),
-                costs,
-            ),
-        }
+async fn reflinks(place: PathBuf) -> Finding {
+    let costs = "checkpoints and freezes copy bytes instead of sharing them: slower, and more disk; use xfs or btrfs";
+    let shown = place.display().to_string();
+    match bridge::blocking(move || facilities::examine(&place)).await {
+        Ok(found) => reflink_finding(&found, &shown, costs),
+        Err(error) => Finding::new(
+            "reflinks",
+            Health::Broken,
+            format!("{shown}: {error}"),
+            costs,
+        ),
     }
 }
 

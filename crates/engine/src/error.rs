@@ -1,9 +1,11 @@
 //! What can go wrong in a use case, folded into what the caller must do about it.
 
 use stasis_disk::atomic_write::WriteError;
+use stasis_disk::clone::CloneError;
+use stasis_disk::walk::WalkError;
 use stasis_model::id::{Lineage, OpId};
 use stasis_model::step::Refusal;
-use stasis_quiesce::group::GroupError;
+pub use stasis_quiesce::group::GroupError;
 pub use stasis_store::bucket::{BucketError, BucketErrorKind};
 pub use stasis_store::lineages::{LineageError, ReadError};
 use stasis_store::location::BadLocation;
@@ -11,6 +13,7 @@ use stasis_store::policies::PolicyError;
 use stasis_store::probe::ProbeReport;
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// What the caller must do.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -38,6 +41,8 @@ pub enum ErrorKind {
     Limit,
     /// Look at the damage; nothing was overwritten.
     Corrupt,
+    /// Nothing: somebody asked us to stop, and nothing is left of the attempt.
+    Cancelled,
     /// Tell us.
     Bug,
 }
@@ -67,6 +72,9 @@ pub enum Error {
     /// A small file on this host.
     #[error(transparent)]
     Write(#[from] WriteError),
+    /// A clone of a directory.
+    #[error(transparent)]
+    Clone(#[from] CloneError),
     /// The store does not keep its word.
     #[error("the store `{store}` is refused for more than one writer: {}", stasis_store::probe::summary(.report))]
     Untrustworthy {
@@ -90,6 +98,32 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// A signal came before the lease did.
+    #[error("interrupted while the lease of `{0}` was being acquired")]
+    Interrupted(Lineage),
+    /// A lease would run out between two renewals.
+    #[error(
+        "renewing every {every:?} is too seldom for a lease of {ttl:?}: it must be at least twice per lease"
+    )]
+    RenewsTooSlowly {
+        /// How often it was to be renewed.
+        every: Duration,
+        /// How long it lasts.
+        ttl: Duration,
+    },
+    /// A lease may not last that long.
+    #[error(
+        "a lease of {0:?} is too long: a dead holder would block the lineage; at most 7 days are allowed"
+    )]
+    TooLong(Duration),
+    /// The operation belongs to another store than the one that was asked.
+    #[error("operation `{op_id}` was recorded for the store `{store}`, not for this one")]
+    OtherStore {
+        /// Which operation.
+        op_id: OpId,
+        /// Where it was carried out.
+        store: String,
+    },
     /// The lineage was never owned.
     #[error("`{0}` has no lock: nobody ever acquired it")]
     NeverLocked(Lineage),
@@ -112,8 +146,14 @@ impl Error {
             Self::Read(error) => read(error),
             Self::Bucket(error) => bucket(error),
             Self::Policy(error) => policy(error),
-            Self::Location(_) | Self::NoCredentials { .. } => ErrorKind::Invalid,
+            Self::Location(_)
+            | Self::NoCredentials { .. }
+            | Self::RenewsTooSlowly { .. }
+            | Self::TooLong(_)
+            | Self::OtherStore { .. } => ErrorKind::Invalid,
+            Self::Interrupted(_) => ErrorKind::Cancelled,
             Self::Write(error) => io_kind(&error.source),
+            Self::Clone(error) => clone(error),
             Self::Unreadable { source, .. } => io_kind(source),
             Self::Untrustworthy { .. } => ErrorKind::Limit,
             Self::NeverLocked(_)
@@ -175,7 +215,36 @@ fn policy(error: &PolicyError) -> ErrorKind {
         PolicyError::Read { source, .. } => read(source),
         PolicyError::Setting(_) => ErrorKind::Invalid,
         PolicyError::Write { source, .. } => bucket(source),
+        PolicyError::Contended { .. } => ErrorKind::Retry,
         _ => ErrorKind::Unknown,
+    }
+}
+
+fn clone(error: &CloneError) -> ErrorKind {
+    match error {
+        CloneError::Walk(error) => walk(error),
+        CloneError::Entry { source, .. } | CloneError::Failed { source, .. } => io_kind(source),
+        CloneError::CannotShare { .. } => ErrorKind::Limit,
+        CloneError::Exists(_)
+        | CloneError::SourceIsSymlink(_)
+        | CloneError::SourceIsEverything
+        | CloneError::Nameless(_)
+        | CloneError::Overlap { .. } => ErrorKind::Invalid,
+        _ => ErrorKind::Bug,
+    }
+}
+
+fn walk(error: &WalkError) -> ErrorKind {
+    match error {
+        WalkError::Failed { source, .. } => io_kind(source),
+        WalkError::TooDeep { .. } => ErrorKind::Limit,
+        WalkError::Incomplete { reason, .. } => match reason {
+            stasis_disk::walk::Reason::Unreadable => ErrorKind::Denied,
+            _ => ErrorKind::Retry,
+        },
+        WalkError::Pattern { .. } => ErrorKind::Invalid,
+        WalkError::Cancelled => ErrorKind::Cancelled,
+        _ => ErrorKind::Bug,
     }
 }
 
@@ -183,6 +252,7 @@ fn io_kind(error: &io::Error) -> ErrorKind {
     match error.kind() {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => ErrorKind::Denied,
         io::ErrorKind::NotFound => ErrorKind::NotFound,
+        io::ErrorKind::NotADirectory => ErrorKind::Invalid,
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::Limit,
         _ => ErrorKind::Unreachable,
     }

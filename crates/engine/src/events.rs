@@ -6,6 +6,16 @@ use crate::warning::Warning;
 use stasis_model::event::{Event, EventKind, Severity};
 use stasis_model::id::{Label, TenantId};
 use stasis_store::events;
+use stasis_store::layout::Key;
+
+/// The end of the log of one tenant, or of all.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct EventLog {
+    /// What happened, and to whom, oldest first.
+    pub events: Vec<(TenantId, Event)>,
+    /// Where something lies that is no event we understand; and why, in one line.
+    pub unreadable: Vec<(Key, String)>,
+}
 
 impl Engine {
     /// A new event of now.
@@ -32,22 +42,36 @@ impl Engine {
         }
     }
 
-    /// The last `most` events of one tenant, or of all, oldest first.
+    /// The last `most` events of one tenant, or of all, oldest first; what cannot be read is left out.
     pub async fn events(
         &self,
         tenant: Option<&TenantId>,
         most: usize,
     ) -> Result<Vec<(TenantId, Event)>, Error> {
+        Ok(self.event_log(tenant, most).await?.events)
+    }
+
+    /// The last `most` events of one tenant, or of all, and what could not be read among them.
+    pub async fn event_log(
+        &self,
+        tenant: Option<&TenantId>,
+        most: usize,
+    ) -> Result<EventLog, Error> {
         let tenants = match tenant {
             Some(tenant) => vec![tenant.clone()],
             None => events::tenants(&*self.bucket).await?,
         };
-        let mut found = Vec::new();
+        let mut log = EventLog::default();
         for tenant in tenants {
             let latest = events::latest(&*self.bucket, &tenant, most).await?;
-            found.extend(latest.into_iter().map(|event| (tenant.clone(), event)));
+            let events = latest.events.into_iter();
+            log.events
+                .extend(events.map(|event| (tenant.clone(), event)));
+            log.unreadable.extend(latest.unreadable);
         }
-        found.sort_by_key(|(_, event)| (event.at_ms, event.id));
-        Ok(found.split_off(found.len().saturating_sub(most)))
+        log.events.sort_by_key(|(_, event)| (event.at_ms, event.id));
+        let older = log.events.len().saturating_sub(most);
+        log.events.drain(..older);
+        Ok(log)
     }
 }

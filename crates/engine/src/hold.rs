@@ -1,13 +1,14 @@
 //! Runs a command for as long as a lease is ours.
 //!
-//! acquire → start → renew every so often → the command ends → release
+//! acquire → start → renew every so often → the command ends, and with it all it started → release
 //!
 //! *Always true:* the command does not outlive our right to the lineage knowingly. The lease is counted from the moment
-//! its last acknowledged write was *sent*, on a clock that counts sleep; when it may have run out, or somebody else has
-//! it, the whole process group is stopped.
+//! its last acknowledged write was *sent*, on a clock that counts sleep. Before it can run out the whole process group is
+//! asked to stop, and when it runs out nobody asks any more. Only if we ourselves are killed does the command go on; what
+//! it then publishes is refused, because the next owner fences it.
 
-use crate::error::{Error, whole};
-use crate::lease::{Acquire, Acquired};
+use crate::error::{Error, ErrorKind, whole};
+use crate::lease::Acquire;
 use crate::open::Engine;
 use crate::warning::Warning;
 use serde::Serialize;
@@ -21,7 +22,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// How long a command may take to end when it is asked to.
+/// How long a command may take, at most, to end when it is asked to.
 pub const PATIENCE: Duration = Duration::from_secs(8);
 
 /// Runs a command under a lease.
@@ -29,11 +30,11 @@ pub const PATIENCE: Duration = Duration::from_secs(8);
 pub struct Hold {
     /// The lease to ask for.
     pub acquire: Acquire,
-    /// How often it is renewed; the tenant's policy when not given.
+    /// How often it is renewed; the tenant's policy when not given, but at least three times per lease.
     pub renew_every: Option<Duration>,
     /// The command, program first.
     pub command: Vec<OsString>,
-    /// Signals to pass on to the command.
+    /// Signals to pass on to the command; one that comes before it runs ends us instead.
     pub signals: mpsc::UnboundedReceiver<Signal>,
 }
 
@@ -60,7 +61,7 @@ pub struct Held {
     pub subject: Lineage,
     /// The command's exit code as a shell gives it.
     pub exit_code: i32,
-    /// How the lease was lost, if it was; the command was stopped then.
+    /// How the lease was lost, if it was; a command that still ran was stopped then.
     pub lost: Option<LeaseLost>,
     /// Whether the lease was given back; if not, others wait until it expires.
     pub released: bool,
@@ -74,21 +75,22 @@ enum Happened {
     Signalled(Signal),
 }
 
+/// How long before a lease runs out its command is asked to stop.
+fn margin(ttl: Duration) -> Duration {
+    PATIENCE.min(ttl / 4)
+}
+
 impl Engine {
     /// Acquires, runs, renews, releases.
     #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %hold.acquire.lineage))]
     pub async fn hold(&self, mut hold: Hold) -> Result<Held, Error> {
         let subject = hold.acquire.lineage.clone();
-        let renew_every = match hold.renew_every {
-            Some(every) => every,
-            None => self.policy(&subject.tenant).await?.renew_every(),
+        let renew_every = self.pace(&mut hold).await?;
+        let acquired = tokio::select! {
+            acquired = self.acquire(hold.acquire.clone()) => acquired?,
+            Some(_) = hold.signals.recv() => return Err(Error::Interrupted(subject)),
         };
-        let acquired = self.acquire(hold.acquire.clone()).await?;
-        let Acquired {
-            lease,
-            mut warnings,
-            ..
-        } = acquired;
+        let (lease, mut warnings) = (acquired.lease, acquired.warnings);
         let mut group = match Group::start(&hold.command) {
             Ok(group) => group,
             Err(error) => {
@@ -97,17 +99,18 @@ impl Engine {
                 return Err(error.into());
             }
         };
-        let (ending, lost) = self
+        let watched = self
             .watch(&lease, renew_every, &mut group, &mut hold.signals)
-            .await?;
-        let released = match &lost {
-            Some(lost) => {
-                self.record_lost(&subject, lease.fence, &format!("{lost:?}"))
-                    .await;
-                false
+            .await;
+        let rest = group.stop(margin(lease.ttl)).await;
+        let (ending, lost) = match watched {
+            Ok((ending, lost)) => (ending.map_or(rest, Ok)?, lost),
+            Err(error) => {
+                let _ = self.release(&subject, lease.fence).await;
+                return Err(error);
             }
-            None => self.release(&subject, lease.fence).await.is_ok(),
         };
+        let (lost, released) = self.give_back(&lease, lost).await;
         warnings.extend(self.clock_warnings());
         warnings.dedup();
         Ok(Held {
@@ -119,51 +122,86 @@ impl Engine {
         })
     }
 
+    /// Settles how long the lease lasts and how often it is renewed, before anything is asked for.
+    async fn pace(&self, hold: &mut Hold) -> Result<Duration, Error> {
+        let policy = self.policy(&hold.acquire.lineage.tenant).await?;
+        let ttl = *hold.acquire.ttl.get_or_insert(policy.lease_ttl());
+        match hold.renew_every {
+            Some(every) if every > ttl / 2 => Err(Error::RenewsTooSlowly { every, ttl }),
+            Some(every) => Ok(every),
+            None => Ok(policy.renew_every().min(ttl / 3)),
+        }
+    }
+
+    /// Waits for the command's end or the lease's; an end that is not known yet is the whole group's to come.
     async fn watch(
         &self,
         lease: &Lease,
         renew_every: Duration,
         group: &mut Group,
         signals: &mut mpsc::UnboundedReceiver<Signal>,
-    ) -> Result<(Ending, Option<LeaseLost>), Error> {
+    ) -> Result<(Option<Ending>, Option<LeaseLost>), Error> {
         let mut keeper = std::pin::pin!(self.keep_alive(lease, renew_every));
         loop {
             let happened = tokio::select! {
                 biased;
-                ending = group.wait() => Happened::Ended(ending?),
                 lost = &mut keeper => Happened::Lost(lost),
+                ending = group.wait() => Happened::Ended(ending?),
                 Some(signal) = signals.recv() => Happened::Signalled(signal),
             };
             match happened {
-                Happened::Ended(ending) => return Ok((ending, None)),
+                Happened::Ended(ending) => return Ok((Some(ending), None)),
                 Happened::Signalled(signal) => group.signal(signal),
                 Happened::Lost(lost) => {
                     tracing::error!(pid = group.pid(), ?lost, "lease lost; stopping the command");
-                    return Ok((group.stop(PATIENCE).await?, Some(lost)));
+                    return Ok((None, Some(lost)));
                 }
             }
         }
     }
 
-    /// Renews a lease for as long as it can be; ends only when it is lost.
+    /// Gives the lease back; that it could not be because it is another's is a loss like any other.
+    async fn give_back(&self, lease: &Lease, lost: Option<LeaseLost>) -> (Option<LeaseLost>, bool) {
+        let lost = match lost {
+            Some(lost) => lost,
+            None => match self.release(&lease.lineage, lease.fence).await {
+                Ok(_) => return (None, true),
+                Err(error) if error.kind() == ErrorKind::Fenced => LeaseLost::TakenAway {
+                    detail: whole(&error),
+                },
+                Err(_) => return (None, false),
+            },
+        };
+        self.record_lost(&lease.lineage, lease.fence, &format!("{lost:?}"))
+            .await;
+        (Some(lost), false)
+    }
+
+    /// Renews a lease for as long as it can be; ends when it is lost, or so shortly before that its user can still stop.
     pub async fn keep_alive(&self, lease: &Lease, renew_every: Duration) -> LeaseLost {
-        let mut good_until = lease.sent_at + lease.ttl;
-        let mut renew_at = lease.sent_at + renew_every;
-        let mut detail = "no renewal was due before it ran out".to_owned();
+        let good_for = lease.ttl.saturating_sub(margin(lease.ttl));
+        let mut good_until = lease.sent_at.saturating_add(good_for);
+        let mut renew_at = lease.sent_at.saturating_add(renew_every);
+        let mut detail = String::from("no renewal was due before it ran out");
         loop {
             self.sleep_until(renew_at.min(good_until)).await;
-            let now = self.clock.uptime();
-            if now >= good_until {
+            if self.clock.uptime() >= good_until {
                 return LeaseLost::RanOut { detail };
             }
-            let renewal = self.lineages.renew(&lease.lineage, lease.fence, lease.ttl);
-            match tokio::time::timeout(good_until.saturating_sub(now), renewal).await {
-                Ok(Ok((lock, sent_at))) => {
-                    tracing::debug!(renewal_count = lock.renewal_count, "lease renewed");
-                    good_until = sent_at + lease.ttl;
-                    renew_at = sent_at + renew_every;
+            let renewal = tokio::select! {
+                renewal = self.lineages.renew(&lease.lineage, lease.fence, lease.ttl) => renewal,
+                () = self.sleep_until(good_until) => {
+                    let detail = String::from("the last renewal was not answered in time");
+                    return LeaseLost::RanOut { detail };
                 }
-                Ok(Err(error)) => {
+            };
+            match renewal {
+                Ok((lock, sent_at)) => {
+                    tracing::debug!(renewal_count = lock.renewal_count, "lease renewed");
+                    good_until = sent_at.saturating_add(good_for);
+                    renew_at = sent_at.saturating_add(renew_every);
+                }
+                Err(error) => {
                     if let Some(lost) = taken_away(&error) {
                         return LeaseLost::TakenAway {
                             detail: lost.to_string(),
@@ -171,9 +209,9 @@ impl Engine {
                     }
                     detail = whole(&error);
                     tracing::warn!(%detail, "renewal failed; trying again");
-                    renew_at = self.clock.uptime() + (renew_every / 4).min(Duration::from_secs(5));
+                    let pause = (renew_every / 4).min(Duration::from_secs(5));
+                    renew_at = self.clock.uptime().saturating_add(pause);
                 }
-                Err(_) => detail = String::from("the last renewal was not answered in time"),
             }
         }
     }

@@ -9,7 +9,9 @@ use stasis_model::digest::ArchiveDigest;
 use stasis_model::event::{Event, EventKind, Severity};
 use stasis_model::id::{Epoch, Generation, Label, Lineage, OpId};
 use stasis_model::lease::{Fence, Holder, Lock, LockState};
+use stasis_model::policy::LONGEST;
 use stasis_model::step::Refusal;
+use stasis_model::time::Timestamp;
 use stasis_store::leases::Lease;
 use stasis_store::lineages::LineageError;
 use std::time::Duration;
@@ -129,10 +131,7 @@ impl Engine {
     #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %cmd.lineage))]
     pub async fn acquire(&self, cmd: Acquire) -> Result<Acquired, Error> {
         self.ensure_trusted().await?;
-        let ttl = match cmd.ttl {
-            Some(ttl) => ttl,
-            None => self.policy(&cmd.lineage.tenant).await?.lease_ttl(),
-        };
+        let ttl = self.ttl(&cmd.lineage, cmd.ttl).await?;
         let result = self
             .lineages
             .acquire(&cmd.lineage, cmd.holder.clone(), ttl)
@@ -169,6 +168,15 @@ impl Engine {
         })
     }
 
+    /// What was asked for, else what the tenant's policy says.
+    async fn ttl(&self, lineage: &Lineage, asked: Option<Duration>) -> Result<Duration, Error> {
+        match asked {
+            Some(ttl) if ttl > LONGEST => Err(Error::TooLong(ttl)),
+            Some(ttl) => Ok(ttl),
+            None => Ok(self.policy(&lineage.tenant).await?.lease_ttl()),
+        }
+    }
+
     /// Prolongs a lease.
     #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %lineage))]
     pub async fn renew(
@@ -178,10 +186,7 @@ impl Engine {
         ttl: Option<Duration>,
     ) -> Result<Changed, Error> {
         self.ensure_trusted().await?;
-        let ttl = match ttl {
-            Some(ttl) => ttl,
-            None => self.policy(&lineage.tenant).await?.lease_ttl(),
-        };
+        let ttl = self.ttl(lineage, ttl).await?;
         let result = self.lineages.renew(lineage, token, ttl).await;
         if let Err(LineageError::Refused {
             refusal: Refusal::LockLost(how),
@@ -222,7 +227,7 @@ impl Engine {
         Ok(Shown {
             subject: lineage.clone(),
             live: lock.is_live(now),
-            expires_in_ms: lock.expires_at.millis().cast_signed() - now.millis().cast_signed(),
+            expires_in_ms: left(lock.expires_at, now),
             lock,
             pointer_generation: pointer.map(|pointer| pointer.value.generation),
             warnings: self.clock_warnings(),
@@ -269,6 +274,12 @@ impl Engine {
         // The caller is told of the loss itself; a log line more or less must not hide it.
         let _ = tokio::time::timeout(COURTESY, self.record(&lineage.tenant, event)).await;
     }
+}
+
+/// Milliseconds until `then`; negative when it has passed.
+fn left(then: Timestamp, now: Timestamp) -> i64 {
+    let left = i128::from(then.millis()) - i128::from(now.millis());
+    i64::try_from(left).unwrap_or(if left > 0 { i64::MAX } else { i64::MIN })
 }
 
 /// Whole milliseconds.

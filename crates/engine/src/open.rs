@@ -23,10 +23,10 @@ use tokio::sync::OnceCell;
 /// Where this host keeps what it can lose.
 #[derive(Clone, Debug)]
 pub struct Places {
-    /// Caches: may vanish at any time.
-    pub cache: PathBuf,
-    /// State: records worth keeping, such as operations in doubt.
-    pub state: PathBuf,
+    /// Caches: may vanish at any time. Without a place nothing is cached.
+    pub cache: Option<PathBuf>,
+    /// State: records worth keeping, such as operations in doubt. Without a place they are only in the store.
+    pub state: Option<PathBuf>,
 }
 
 /// What the usual AWS variables and files say.
@@ -55,6 +55,9 @@ pub struct AwsSettings {
 pub struct Open {
     /// Which store.
     pub location: StoreLocation,
+    /// Whether a directory that is not there is made. Only for commands that write: to a reader, a store that is not
+    /// there must not look like an empty one.
+    pub create: bool,
     /// How to get into it, when it is an S3 bucket.
     pub aws: AwsSettings,
     /// Where this host keeps what it can lose.
@@ -74,7 +77,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Opens a store; a directory is made when there is none, a bucket is not.
+    /// Opens a store. A bucket is never made, and a directory only if that was asked for.
     pub async fn open(
         open: Open,
         clock: Arc<dyn Clock>,
@@ -82,20 +85,32 @@ impl Engine {
     ) -> Result<Self, Error> {
         let Open {
             location,
+            create,
             aws,
             places,
         } = open;
-        let bucket: Arc<dyn Bucket> = match &location {
-            StoreLocation::File(root) => Arc::new(FileBucket::open(root).await?),
-            StoreLocation::Memory => Arc::new(MemoryBucket::new()),
-            StoreLocation::S3(s3) => {
-                let (s3, access) = s3_access(s3, aws).await?;
-                let bucket = S3Bucket::new(s3, access, clock.clone(), S3Settings::default())?;
-                Arc::new(Retrying::new(
-                    bucket,
-                    chance.clone(),
-                    RetrySettings::default(),
-                ))
+        let (bucket, location): (Arc<dyn Bucket>, StoreLocation) = match location {
+            StoreLocation::File(root) => {
+                let opened = if create {
+                    FileBucket::open(&root).await
+                } else {
+                    FileBucket::open_existing(&root).await
+                };
+                (Arc::new(opened?), StoreLocation::File(root))
+            }
+            StoreLocation::Memory => (Arc::new(MemoryBucket::new()), StoreLocation::Memory),
+            StoreLocation::S3(asked) => {
+                // From here on the store has the name under which it is really asked: what is believed of one
+                // endpoint must never be believed of another.
+                let (resolved, access) = s3_access(&asked, aws).await?;
+                let bucket = S3Bucket::new(
+                    resolved.clone(),
+                    access,
+                    clock.clone(),
+                    S3Settings::default(),
+                )?;
+                let bucket = Retrying::new(bucket, chance.clone(), RetrySettings::default());
+                (Arc::new(bucket), StoreLocation::S3(resolved))
             }
         };
         Ok(Self::over(bucket, location, places, clock, chance))

@@ -31,15 +31,26 @@ pub struct Operation {
 impl Engine {
     /// Passes a result on; an unknown outcome is written down first, so that it can be asked about.
     pub(crate) async fn settled<T>(&self, result: Result<T, LineageError>) -> Result<T, Error> {
-        if let Err(LineageError::Unknown(record)) = &result {
-            self.keep(record).await;
+        match result {
+            Err(LineageError::Unknown(mut record)) => {
+                record.store = self.location.to_string();
+                self.keep(&record).await;
+                Err(LineageError::Unknown(record).into())
+            }
+            settled => Ok(settled?),
         }
-        Ok(result?)
     }
 
     async fn keep(&self, record: &Unsettled) {
-        let (path, bytes) = (self.record_path(record.op_id), document::render(record));
-        let written = bridge::blocking(move || atomic_write(&path, &bytes)).await;
+        let written = match self.record_path(record.op_id) {
+            Some(path) => {
+                let bytes = document::render(record);
+                bridge::blocking(move || atomic_write(&path, &bytes))
+                    .await
+                    .is_ok()
+            }
+            None => false,
+        };
         let event = self
             .event(
                 EventKind::OutcomeUnknown,
@@ -56,32 +67,44 @@ impl Engine {
         };
         let stored = tokio::time::timeout(COURTESY, store).await;
         let stored = matches!(stored, Ok((Ok(()), _)));
-        if let (Err(error), false) = (written, stored) {
-            tracing::warn!(op_id = %record.op_id, %error, "the record of an unknown outcome was not kept");
+        if !written && !stored {
+            tracing::warn!(op_id = %record.op_id, "the record of an unknown outcome was not kept");
         }
     }
 
-    fn record_path(&self, op_id: OpId) -> PathBuf {
+    fn record_path(&self, op_id: OpId) -> Option<PathBuf> {
+        let file = format!("{op_id}.json");
         self.places
             .state
-            .join("operations")
-            .join(format!("{op_id}.json"))
+            .as_ref()
+            .map(|state| state.join("operations").join(file))
     }
 
     /// Finds out what became of an operation whose outcome was unknown.
-    pub async fn operation(&self, op_id: OpId) -> Result<Operation, Error> {
+    ///
+    /// An operation that was recorded for another address is refused, unless the caller knows that it is the same store.
+    pub async fn operation(&self, op_id: OpId, same_store: bool) -> Result<Operation, Error> {
         let record = match self.local_record(op_id).await? {
             Some(record) => record,
             None => operations::find(&*self.bucket, op_id)
                 .await?
                 .ok_or(Error::NoSuchOperation(op_id))?,
         };
+        let elsewhere = !record.store.is_empty() && record.store != self.location.to_string();
+        if elsewhere && !same_store {
+            return Err(Error::OtherStore {
+                op_id,
+                store: record.store,
+            });
+        }
         let fate = self.lineages.settle(&record).await?;
         Ok(Operation { record, fate })
     }
 
     async fn local_record(&self, op_id: OpId) -> Result<Option<Unsettled>, Error> {
-        let path = self.record_path(op_id);
+        let Some(path) = self.record_path(op_id) else {
+            return Ok(None);
+        };
         let asked = path.clone();
         let bytes = match bridge::blocking(move || std::fs::read(asked)).await {
             Ok(bytes) => bytes,

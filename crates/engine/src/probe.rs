@@ -8,8 +8,9 @@ use crate::error::Error;
 use crate::open::Engine;
 use bytes::Bytes;
 use stasis_disk::atomic_write::atomic_write;
-use stasis_model::digest::ManifestDigest;
+use stasis_model::digest::StoreDigest;
 use stasis_model::document;
+use stasis_store::lineages::ReadError;
 use stasis_store::location::StoreLocation;
 use stasis_store::probe;
 pub use stasis_store::probe::{ProbeReport, summary};
@@ -30,7 +31,13 @@ impl Engine {
     pub async fn probe(&self) -> Result<ProbeReport, Error> {
         // A store that cannot even be asked is an error of its own, not a bad report.
         self.bucket.head(&layout::probe_result()).await?;
-        let report = probe::probe(&*self.bucket, &*self.chance, self.lineages.now()).await;
+        let report = probe::probe(
+            &*self.bucket,
+            &self.location.to_string(),
+            &*self.chance,
+            self.lineages.now(),
+        )
+        .await;
         if trustworthy(&report) {
             self.keep_report(&report).await;
         }
@@ -49,19 +56,27 @@ impl Engine {
     }
 
     async fn find_trust(&self) -> Result<(), Error> {
-        let now = self.lineages.now();
-        let fresh = |report: &ProbeReport| {
-            trustworthy(report) && now.since(report.checked_at_ms) < BELIEVED
+        let (now, store) = (self.lineages.now(), self.location.to_string());
+        let believed = |report: &ProbeReport| {
+            trustworthy(report)
+                && report.store == store
+                && now.since(report.checked_at_ms) < BELIEVED
         };
         if self
             .local_report()
             .await
-            .is_some_and(|report| fresh(&report))
+            .is_some_and(|report| believed(&report))
         {
             return Ok(());
         }
-        let stored = lineages::read::<ProbeReport>(&*self.bucket, &layout::probe_result()).await?;
-        if let Some(found) = stored.filter(|found| fresh(&found.value)) {
+        let stored =
+            match lineages::read::<ProbeReport>(&*self.bucket, &layout::probe_result()).await {
+                Ok(found) => found,
+                // A report that cannot be understood is no report; the store is simply asked again.
+                Err(ReadError::Document { .. }) => None,
+                Err(error) => return Err(error.into()),
+            };
+        if let Some(found) = stored.filter(|found| believed(&found.value)) {
             self.keep_locally(&found.value).await;
             return Ok(());
         }
@@ -70,7 +85,7 @@ impl Engine {
             return Ok(());
         }
         Err(Error::Untrustworthy {
-            store: self.location.to_string(),
+            store,
             report: Box::new(report),
         })
     }
@@ -84,7 +99,9 @@ impl Engine {
     }
 
     async fn keep_locally(&self, report: &ProbeReport) {
-        let (path, bytes) = (self.report_path(), document::render(report));
+        let (Some(path), bytes) = (self.report_path(), document::render(report)) else {
+            return;
+        };
         if let Err(error) = bridge::blocking(move || atomic_write(&path, &bytes)).await {
             tracing::warn!(%error, "the probe's result was not kept on this host");
         }
@@ -92,16 +109,17 @@ impl Engine {
 
     /// What this host remembers; anything unreadable is simply not remembered.
     async fn local_report(&self) -> Option<ProbeReport> {
-        let path = self.report_path();
+        let path = self.report_path()?;
         let bytes = bridge::blocking(move || std::fs::read(path)).await.ok()?;
         document::parse(&bytes).ok()
     }
 
-    fn report_path(&self) -> PathBuf {
-        let store = ManifestDigest::of(self.location.to_string().as_bytes());
+    fn report_path(&self) -> Option<PathBuf> {
+        let store = StoreDigest::of(self.location.to_string().as_bytes());
+        let file = format!("{}.json", store.prefix());
         self.places
             .cache
-            .join("probes")
-            .join(format!("{}.json", store.prefix()))
+            .as_ref()
+            .map(|cache| cache.join("probes").join(file))
     }
 }

@@ -1,17 +1,24 @@
 //! The reaper: frees locks whose holders are presumed dead. It never ends anybody's work; a holder that was wrongly
 //! presumed dead finds its lock free under its own name and takes it back with its next renewal.
+//!
+//! One document that cannot be read, a lock or a tenant's policy, keeps nobody else's lock from being reaped.
 
-use crate::error::Error;
+use crate::error::{Error, ErrorKind, whole};
 use crate::open::Engine;
 use crate::warning::Warning;
 use serde::Serialize;
 use stasis_model::event::{EventKind, Severity};
-use stasis_model::id::{Label, Lineage};
+use stasis_model::id::{Label, Lineage, TenantId};
 use stasis_model::lease::Holder;
 use stasis_model::step::Refusal;
 use stasis_store::leases;
 use stasis_store::lineages::LineageError;
+use std::collections::BTreeMap;
 use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// How many locks are looked at together.
+const TOGETHER: usize = 16;
 
 /// A lock that was freed.
 #[derive(Clone, Debug, Serialize)]
@@ -30,7 +37,7 @@ pub struct LeftAlone {
     pub subject: Lineage,
     /// Why.
     pub reason: String,
-    /// Whether the document is damaged, which is an operator's matter.
+    /// Whether a document is damaged, which is an operator's matter.
     pub corrupt: bool,
 }
 
@@ -49,6 +56,12 @@ pub struct Reaped {
     pub warnings: Vec<Warning>,
 }
 
+enum Judged {
+    Evicted(Evicted, Option<Warning>),
+    Fresh,
+    LeftAlone(LeftAlone),
+}
+
 impl Engine {
     /// Frees one expired lock, or all of them; `grace` is the tenant's policy when not given.
     #[tracing::instrument(skip_all, err(level = "info"))]
@@ -59,69 +72,122 @@ impl Engine {
     ) -> Result<Reaped, Error> {
         self.ensure_trusted().await?;
         let lineages = match only {
-            Some(lineage) => vec![lineage.clone()],
+            Some(lineage) => {
+                let lock = self.lineages.lock(lineage).await;
+                if let Ok(None) = lock {
+                    return Err(Error::NeverLocked(lineage.clone()));
+                }
+                vec![lineage.clone()]
+            }
             None => leases::locked(&*self.bucket).await?,
         };
         let mut reaped = Reaped {
             scanned: lineages.len(),
             ..Reaped::default()
         };
-        for lineage in lineages {
-            self.reap_one(lineage, grace, &mut reaped).await?;
+        let mut graces = BTreeMap::new();
+        for batch in lineages.chunks(TOGETHER) {
+            let mut judging = JoinSet::new();
+            for lineage in batch {
+                let grace = match grace {
+                    Some(grace) => Ok(grace),
+                    None => self.grace_of(&lineage.tenant, &mut graces).await,
+                };
+                let (engine, lineage) = (self.clone(), lineage.clone());
+                judging.spawn(async move { engine.judge(lineage, grace).await });
+            }
+            judging
+                .join_all()
+                .await
+                .into_iter()
+                .for_each(|judged| reaped.add(judged));
         }
+        reaped.evicted.sort_by(|a, b| a.subject.cmp(&b.subject));
+        reaped.left_alone.sort_by(|a, b| a.subject.cmp(&b.subject));
         reaped.warnings.extend(self.clock_warnings());
         Ok(reaped)
     }
 
-    async fn reap_one(
+    /// The tenant's grace, read once; why it cannot be told is remembered too.
+    async fn grace_of(
         &self,
-        lineage: Lineage,
-        grace: Option<Duration>,
-        so_far: &mut Reaped,
-    ) -> Result<(), Error> {
+        tenant: &TenantId,
+        known: &mut BTreeMap<TenantId, Result<Duration, (String, bool)>>,
+    ) -> Result<Duration, (String, bool)> {
+        if let Some(grace) = known.get(tenant) {
+            return grace.clone();
+        }
+        let policy = self.policy(tenant).await;
+        let grace = policy
+            .map(|policy| policy.grace())
+            .map_err(|error| reason_of(&error));
+        known.insert(tenant.clone(), grace.clone());
+        grace
+    }
+
+    async fn judge(&self, subject: Lineage, grace: Result<Duration, (String, bool)>) -> Judged {
         let grace = match grace {
-            Some(grace) => grace,
-            None => self.policy(&lineage.tenant).await?.grace(),
+            Ok(grace) => grace,
+            Err((reason, corrupt)) => {
+                return Judged::LeftAlone(LeftAlone {
+                    subject,
+                    reason,
+                    corrupt,
+                });
+            }
         };
-        match self.lineages.reap(&lineage, grace).await {
+        match self.lineages.reap(&subject, grace).await {
             Ok((op_id, lock)) => {
                 let run = lock.holder.run_id.as_str();
-                tracing::warn!(subject = %lineage, holder_run_id = run, epoch = %lock.epoch, "lock evicted");
+                tracing::warn!(subject = %subject, holder_run_id = run, epoch = %lock.epoch, "lock evicted");
                 let event = self
                     .event(EventKind::LockReaped, Severity::Warning, &Label::nobody())
-                    .about(lineage.clone(), op_id)
+                    .about(subject.clone(), op_id)
                     .with("holder_run_id", run)
                     .with("holder_host", lock.holder.host.as_str());
-                so_far
-                    .warnings
-                    .extend(self.record(&lineage.tenant, event).await);
-                so_far.evicted.push(Evicted {
-                    subject: lineage,
-                    holder: lock.holder,
-                });
+                let warning = self.record(&subject.tenant, event).await;
+                Judged::Evicted(
+                    Evicted {
+                        subject,
+                        holder: lock.holder,
+                    },
+                    warning,
+                )
             }
             Err(LineageError::Refused {
                 refusal: Refusal::NotExpired | Refusal::NotHeld,
                 ..
-            }) => {
-                so_far.fresh += 1;
-            }
+            }) => Judged::Fresh,
             Err(error) => {
                 let error = self
                     .settled::<()>(Err(error))
                     .await
                     .expect_err("an error stays one");
-                let corrupt = error.kind() == crate::error::ErrorKind::Corrupt;
-                let reason = std::error::Error::source(&error)
-                    .map_or_else(|| error.to_string(), ToString::to_string);
-                tracing::warn!(subject = %lineage, %reason, "lock left alone");
-                so_far.left_alone.push(LeftAlone {
-                    subject: lineage,
+                let (reason, corrupt) = reason_of(&error);
+                tracing::warn!(%subject, %reason, "lock left alone");
+                Judged::LeftAlone(LeftAlone {
+                    subject,
                     reason,
                     corrupt,
-                });
+                })
             }
         }
-        Ok(())
     }
+}
+
+impl Reaped {
+    fn add(&mut self, judged: Judged) {
+        match judged {
+            Judged::Evicted(evicted, warning) => {
+                self.evicted.push(evicted);
+                self.warnings.extend(warning);
+            }
+            Judged::Fresh => self.fresh += 1,
+            Judged::LeftAlone(lock) => self.left_alone.push(lock),
+        }
+    }
+}
+
+fn reason_of(error: &Error) -> (String, bool) {
+    (whole(error), error.kind() == ErrorKind::Corrupt)
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use stasis_model::event::{EventKind, Severity};
 use stasis_model::id::{Label, TenantId};
 use stasis_model::policy::Policy;
-use stasis_store::policies;
+use stasis_store::policies::{self, PolicyError};
 
 /// A policy after it was changed.
 #[derive(Clone, Debug, Serialize)]
@@ -23,7 +23,9 @@ pub struct PolicySet {
 impl Engine {
     /// The tenant's policy; the defaults when none was set.
     pub async fn policy(&self, tenant: &TenantId) -> Result<Policy, Error> {
-        Ok(policies::policy(&*self.bucket, tenant).await?)
+        let policy = policies::policy(&*self.bucket, tenant).await?;
+        policy.check().map_err(PolicyError::from)?;
+        Ok(policy)
     }
 
     /// Changes settings of the tenant's policy, all or none.

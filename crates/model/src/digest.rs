@@ -115,6 +115,10 @@ digest! {
     /// SHA-256 of a chunk's plaintext: two chunks are the same chunk iff these are equal.
     ChunkDigest
 }
+digest! {
+    /// SHA-256 of a store's address, to name what this host remembers of it.
+    StoreDigest
+}
 
 #[cfg(test)]
 mod tests {

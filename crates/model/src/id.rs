@@ -104,6 +104,14 @@ fn check_name(what: &'static str, text: &str) -> Result<(), BadId> {
     }
 }
 
+/// Characters that move a cursor, turn text around or cannot be seen.
+fn is_treacherous(c: char) -> bool {
+    let invisible = matches!(c,
+        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}');
+    c.is_control() || invisible
+}
+
 fn check_text(what: &'static str, text: &str) -> Result<(), BadId> {
     let found = text.chars().count();
     if found > TEXT_LIMIT {
@@ -113,7 +121,7 @@ fn check_text(what: &'static str, text: &str) -> Result<(), BadId> {
             limit: TEXT_LIMIT,
         });
     }
-    match text.chars().enumerate().find(|(_, c)| c.is_control()) {
+    match text.chars().enumerate().find(|(_, c)| is_treacherous(*c)) {
         Some((position, c)) => {
             let offending = c.escape_debug().to_string();
             Err(BadId::Character {
@@ -197,7 +205,7 @@ name! {
     SnapshotId, "snapshot", check_name
 }
 name! {
-    /// Free text that names a run or a host: at most 256 characters, none of them a control character.
+    /// Free text that names a run or a host: at most 256 characters, none of them a control or an invisible character.
     Label, "label", check_text
 }
 

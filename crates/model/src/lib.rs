@@ -16,3 +16,4 @@ pub mod protocol;
 pub mod step;
 pub mod sweep;
 pub mod time;
+pub mod tree;

@@ -43,6 +43,9 @@ pub struct Unsettled {
     pub kind: Kind,
     /// To which lineage.
     pub lineage: Lineage,
+    /// In which store; empty when the one who recorded it did not know.
+    #[serde(default)]
+    pub store: String,
     /// Whether the lock is the document in doubt; otherwise the pointer is.
     pub on_lock: bool,
     /// The highest generation it would have written.
@@ -80,6 +83,7 @@ impl Unsettled {
             op_id,
             kind,
             lineage,
+            store: String::new(),
             on_lock,
             generation,
             since,

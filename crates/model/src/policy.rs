@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::time::Duration;
 
+/// The longest time that a lease, a renewal's pause or a grace may take: more would block a dead holder's lineage for ever.
+pub const LONGEST: Duration = Duration::from_hours(7 * 24);
+
 /// What happens when a profile is loaded in another region than it was captured in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -207,7 +210,15 @@ impl Policy {
         names
     }
 
-    fn check(&self) -> Result<(), BadSetting> {
+    /// Whether the numbers fit together.
+    pub fn check(&self) -> Result<(), BadSetting> {
+        if [self.lease_ttl_s, self.renew_s, self.grace_s]
+            .iter()
+            .any(|seconds| *seconds > LONGEST.as_secs())
+        {
+            let said = "lease_ttl_s, renew_s and grace_s must be at most 604800, which is 7 days";
+            return Err(BadSetting::Contradiction(said));
+        }
         if self.renew_s == 0 || self.lease_ttl_s == 0 {
             return Err(BadSetting::Contradiction(
                 "lease_ttl_s and renew_s must be at least 1",
@@ -257,6 +268,8 @@ mod tests {
             ("lease_ttl_s", "-1"),
             ("lease_ttl_s", "90"),
             ("renew_s", "0"),
+            ("lease_ttl_s", "18446744073709551615"),
+            ("grace_s", "604801"),
             ("on_region_change", "maybe"),
             ("allow_hot", "1"),
         ] {

@@ -386,3 +386,6 @@ fn split<T>(read: Option<Versioned<T>>) -> (Option<T>, Option<Version>) {
         None => (None, None),
     }
 }
+
+#[cfg(test)]
+mod tests;

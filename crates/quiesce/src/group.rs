@@ -100,22 +100,28 @@ impl Group {
         }
     }
 
-    /// Stops the whole group: asks with SIGTERM, and after `patience` does not ask any more.
+    /// Stops the command and everything it started: asks with SIGTERM, and after `patience` does not ask any more.
+    ///
+    /// Returns how the command itself ended; a group that has already ended is left in peace.
     pub async fn stop(&mut self, patience: Duration) -> Result<Ending, GroupError> {
-        self.signal(Signal::TERM);
-        let asked = tokio::time::timeout(patience, async {
-            let ending = self.wait().await;
-            while self.is_running() {
-                tokio::time::sleep(Duration::from_millis(20)).await;
+        if self.is_running() {
+            self.signal(Signal::TERM);
+            if tokio::time::timeout(patience, self.gone()).await.is_err() {
+                self.signal(Signal::KILL);
+                // Killed processes are members of their group until somebody has waited for them.
+                let _ = tokio::time::timeout(Duration::from_secs(2), self.gone()).await;
             }
-            ending
-        });
-        let ended = asked.await;
-        if let Ok(ending) = ended {
-            return ending;
         }
-        self.signal(Signal::KILL);
         self.wait().await
+    }
+
+    /// Waits until nothing of the group is left.
+    async fn gone(&mut self) {
+        while self.is_running() {
+            // Only what was waited for stops being a member of its group.
+            let _ = tokio::time::timeout(Duration::from_millis(20), self.wait()).await;
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 
     fn is_running(&self) -> bool {
@@ -150,8 +156,19 @@ mod tests {
         let ending = group.stop(Duration::from_millis(300)).await.unwrap();
 
         assert_eq!(ending.code(), 137);
-        tokio::time::sleep(Duration::from_millis(200)).await;
         assert!(!group.is_running(), "nothing of the group is left");
+    }
+
+    #[tokio::test]
+    async fn what_a_command_left_behind_is_stopped_too() {
+        let mut group = shell("sleep 60 & exit 4");
+        assert_eq!(group.wait().await.unwrap().code(), 4);
+        assert!(group.is_running(), "its child goes on");
+
+        let ending = group.stop(Duration::from_secs(5)).await.unwrap();
+
+        assert_eq!(ending.code(), 4);
+        assert!(!group.is_running());
     }
 
     #[tokio::test]

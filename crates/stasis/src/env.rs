@@ -35,15 +35,14 @@ impl Environment {
             let base = directory(variable).or_else(|| home.as_ref().map(|home| home.join(default)));
             base.map(|base| base.join("stasis"))
         };
-        let nowhere = || env::temp_dir().join("stasis");
         Self {
             store: text("STASIS_STORE"),
             log: text("STASIS_LOG"),
             config_file: below("XDG_CONFIG_HOME", ".config").map(|base| base.join("config.toml")),
             data_directory: below("XDG_DATA_HOME", ".local/share"),
             places: Places {
-                cache: below("XDG_CACHE_HOME", ".cache").unwrap_or_else(nowhere),
-                state: below("XDG_STATE_HOME", ".local/state").unwrap_or_else(nowhere),
+                cache: below("XDG_CACHE_HOME", ".cache"),
+                state: below("XDG_STATE_HOME", ".local/state"),
             },
             aws: aws(home.as_ref()),
             search_path: env::var_os("PATH").unwrap_or_default(),

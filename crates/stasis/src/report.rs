@@ -1,10 +1,13 @@
 //! Every error → words, hint, exit code.
 
+use crate::cli::output::{OutputLost, printable};
 use serde_json::{Map, Value, json};
+use stasis_engine::clone::CloneError;
 use stasis_engine::error::{
     BucketError, BucketErrorKind, Error, ErrorKind, LineageError, ReadError,
 };
 use stasis_engine::model::lease::Lock;
+use stasis_engine::model::operation::Kind;
 use stasis_engine::model::step::Refusal;
 use std::error::Error as StdError;
 use std::io::Write;
@@ -26,6 +29,7 @@ pub(crate) enum Exit {
     Corrupt = 9,
     Unknown = 10,
     Limit = 11,
+    Cancelled = 130,
 }
 
 impl From<Exit> for ExitCode {
@@ -36,6 +40,9 @@ impl From<Exit> for ExitCode {
 
 /// The exit code that an error deserves.
 pub(crate) fn exit_code(error: &anyhow::Error) -> Exit {
+    if error.downcast_ref::<OutputLost>().is_some() {
+        return Exit::Failed;
+    }
     match error.downcast_ref::<Error>().map(Error::kind) {
         None | Some(ErrorKind::Invalid) => Exit::Usage,
         Some(ErrorKind::Unknown) => Exit::Unknown,
@@ -47,6 +54,7 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> Exit {
         Some(ErrorKind::Denied) => Exit::Denied,
         Some(ErrorKind::Corrupt) => Exit::Corrupt,
         Some(ErrorKind::Limit) => Exit::Limit,
+        Some(ErrorKind::Cancelled) => Exit::Cancelled,
         Some(_) => Exit::Failed,
     }
 }
@@ -54,7 +62,16 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> Exit {
 /// Tells the person, or the program, what went wrong and what to do now.
 pub(crate) fn tell(error: &anyhow::Error, as_json: bool) -> Exit {
     let exit = exit_code(error);
-    let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
+    let lost = error.downcast_ref::<OutputLost>();
+    if lost.is_some_and(|lost| lost.0.kind() == std::io::ErrorKind::BrokenPipe) {
+        // Whoever was reading has seen enough.
+        return exit;
+    }
+    // Part of it may have come from a document or a server: nothing of that may move a terminal's cursor.
+    let causes: Vec<String> = error
+        .chain()
+        .map(|cause| printable(&cause.to_string()))
+        .collect();
     let hint = error.downcast_ref::<Error>().and_then(hint);
     if as_json {
         let told = json!({ "error": as_value(error, &causes, hint.as_deref(), exit) });
@@ -134,6 +151,7 @@ fn hint(error: &Error) -> Option<String> {
         Error::Lineage(error) => return lineage_hint(error),
         Error::Read(source) => return read_hint(source),
         Error::Bucket(error) => return bucket_hint(error.kind),
+        Error::Clone(error) => return clone_hint(error),
         Error::Location(_) => {
             "a store is file:///path, memory: or s3://bucket/prefix?endpoint=URL&region=NAME"
         }
@@ -146,6 +164,15 @@ fn hint(error: &Error) -> Option<String> {
         Error::NeverLocked(_) => {
             "check the spelling: <tenant>/<profile>@<chrome-major>; names are case-sensitive"
         }
+        Error::OtherStore { store, .. } => {
+            return Some(format!(
+                "ask with --store '{store}', or say --same-store if this is another address of it"
+            ));
+        }
+        Error::Interrupted(_) => {
+            "if the lock had been taken already, nobody owns it and it expires by itself"
+        }
+        Error::RenewsTooSlowly { .. } => "renew more often, or ask for a longer lease",
         Error::NoSuchOperation(_) => {
             "ask on the host that ran the operation, with the same --store"
         }
@@ -162,15 +189,37 @@ fn hint(error: &Error) -> Option<String> {
     Some(text.to_owned())
 }
 
+fn clone_hint(error: &CloneError) -> Option<String> {
+    let text = match error {
+        CloneError::CannotShare { .. } => {
+            "clone within one filesystem that can share (xfs, btrfs), or allow a copy with --fallback copy"
+        }
+        CloneError::Exists(_) => "choose another name, or move away what is there",
+        CloneError::Overlap { .. } => "choose a place beside the source",
+        _ => return None,
+    };
+    Some(text.to_owned())
+}
+
 fn lineage_hint(error: &LineageError) -> Option<String> {
     match error {
         LineageError::Unknown(record) => Some(format!(
-            "nothing was cleaned up; ask what became of it with `stasis operation show {}`",
-            record.op_id
+            "nothing was cleaned up; ask what became of it with `stasis --store '{}' operation show {}`",
+            record.store, record.op_id
         )),
         LineageError::Refused {
             lineage, refusal, ..
         } => refusal_hint(refusal, &lineage.to_string()),
+        LineageError::Store {
+            source,
+            kind: Kind::Acquire,
+            ..
+        } => {
+            let hint = read_hint(source)?;
+            Some(format!(
+                "{hint}; if the lock had been taken already, nobody owns it and it expires by itself"
+            ))
+        }
         LineageError::Store { source, .. } => read_hint(source),
         _ => None,
     }
@@ -193,6 +242,9 @@ fn refusal_hint(refusal: &Refusal, lineage: &str) -> Option<String> {
             format!("look again with `stasis lease show {lineage}`, then decide anew")
         }
         Refusal::Contended => "try again in a moment".to_owned(),
+        Refusal::NotHeld => {
+            "there is nobody to throw out: the next one who asks gets the lease".to_owned()
+        }
         _ => return None,
     })
 }
@@ -206,12 +258,14 @@ fn read_hint(error: &ReadError) -> Option<String> {
 
 fn bucket_hint(kind: BucketErrorKind) -> Option<String> {
     let text = match kind {
-        BucketErrorKind::Absent => "create the bucket first; Stasis never creates one",
-        BucketErrorKind::Unreachable => "check the endpoint and the network; nothing was changed",
+        BucketErrorKind::Absent => {
+            "check the address; a directory is made by the first command that writes, a bucket must be created first"
+        }
+        BucketErrorKind::Unreachable => "check the endpoint and the network",
         BucketErrorKind::Denied => {
             "check the credentials, and that they may read, write, list and delete in the store"
         }
-        BucketErrorKind::Full => "make room, or use another store; nothing was changed",
+        BucketErrorKind::Full => "make room, or use another store",
         _ => return None,
     };
     Some(text.to_owned())

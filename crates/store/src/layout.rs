@@ -65,11 +65,6 @@ impl Prefix {
         Self(lineage_root(lineage))
     }
 
-    /// All lineages of one tenant.
-    pub fn lineages_of(tenant: &TenantId) -> Self {
-        Self(format!("snapshots/{tenant}/"))
-    }
-
     /// All lineages of all tenants.
     pub fn lineages() -> Self {
         Self("snapshots/".to_owned())

@@ -1,7 +1,7 @@
 //! Owning a lineage: acquire, renew, release, reap.
 
 use crate::bucket::{Bucket, BucketError};
-use crate::layout::{self, Key, Prefix};
+use crate::layout::{self, Prefix};
 use crate::lineages::{Applied, LineageError, Lineages};
 use stasis_model::id::{Lineage, OpId};
 use stasis_model::lease::{Fence, Holder, Lock};
@@ -96,17 +96,10 @@ fn lock_after(applied: &Applied) -> Lock {
 }
 
 /// Every lineage that has a lock, in order.
+///
+/// Listed at once: a store that does not list in byte order reads all of its listing for each page.
 pub async fn locked(bucket: &dyn Bucket) -> Result<Vec<Lineage>, BucketError> {
-    const PAGE: usize = 1000;
-    let (mut found, mut after): (Vec<Lineage>, Option<Key>) = (Vec::new(), None);
-    loop {
-        let page = bucket
-            .list(&Prefix::lineages(), after.as_ref(), PAGE)
-            .await?;
-        found.extend(page.iter().filter_map(|row| layout::lock_owner(&row.key)));
-        if page.len() < PAGE {
-            return Ok(found);
-        }
-        after = page.into_iter().next_back().map(|row| row.key);
-    }
+    let rows = bucket.list(&Prefix::lineages(), None, usize::MAX).await?;
+    let owners = rows.iter().filter_map(|row| layout::lock_owner(&row.key));
+    Ok(owners.collect())
 }

@@ -8,6 +8,7 @@ pub mod bucket;
 pub mod contract;
 pub mod credentials;
 pub mod events;
+mod excerpt;
 pub mod file;
 pub mod layout;
 pub mod leases;

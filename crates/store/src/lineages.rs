@@ -259,6 +259,10 @@ impl Lineages {
             Body::Lock(lock) => (layout::lock(lineage), document::render(lock)),
             Body::Pointer(pointer) => (layout::pointer(lineage), document::render(pointer)),
         };
+        if bytes.len() > SIZE_LIMIT {
+            // Nobody could read it any more.
+            return Err(BucketError::new(BucketErrorKind::TooLarge, "write", &key));
+        }
         let bytes = Bytes::from(bytes);
         let swap = match expected {
             Some(version) => self.bucket.swap(&key, &version, bytes).await?,

@@ -149,6 +149,14 @@ pub enum BadLocation {
         /// The endpoint's host, escaped and shortened.
         found: String,
     },
+    /// A bucket's name cannot go in front of this endpoint's host.
+    #[error(
+        "style=virtual puts the bucket's name in front of the host, so the endpoint must be https and have a host name, not `{found}`; leave the option out, or say style=path"
+    )]
+    NoVirtualHost {
+        /// The endpoint, escaped and shortened.
+        found: String,
+    },
 }
 
 fn shown(text: &str) -> String {
@@ -219,7 +227,7 @@ impl FromStr for S3Location {
             }
             seen.push(what);
         }
-        Ok(location)
+        location.checked()
     }
 }
 
@@ -263,6 +271,26 @@ impl S3Location {
                 Ok("credentials")
             }
             _ => Err(BadLocation::Option { found: shown(name) }),
+        }
+    }
+
+    /// The same location behind `endpoint`, if that one can be asked in the location's style.
+    pub fn with_endpoint(self, endpoint: Endpoint) -> Result<Self, BadLocation> {
+        let endpoint = Some(endpoint);
+        Self { endpoint, ..self }.checked()
+    }
+
+    /// The same location, if its parts fit together.
+    pub(crate) fn checked(self) -> Result<Self, BadLocation> {
+        match &self.endpoint {
+            Some(endpoint)
+                if self.address_style() == AddressStyle::Virtual && !endpoint.takes_a_bucket() =>
+            {
+                Err(BadLocation::NoVirtualHost {
+                    found: shown(&endpoint.to_string()),
+                })
+            }
+            _ => Ok(self),
         }
     }
 

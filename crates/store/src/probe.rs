@@ -28,6 +28,9 @@ const CLEANING: Duration = Duration::from_secs(15);
 pub struct ProbeReport {
     /// Always 1.
     pub version: u64,
+    /// Which store was asked, so that a report that was copied elsewhere is not believed there.
+    #[serde(default)]
+    pub store: String,
     /// When the probe began.
     pub checked_at_ms: Timestamp,
     /// What the store may be used for.
@@ -138,7 +141,12 @@ pub enum CheckVerdict {
 }
 
 /// Asks a store whether it keeps its word. Never fails: a store that cannot be asked is a refused one.
-pub async fn probe(bucket: &dyn Bucket, chance: &dyn Chance, now: Timestamp) -> ProbeReport {
+pub async fn probe(
+    bucket: &dyn Bucket,
+    store: &str,
+    chance: &dyn Chance,
+    now: Timestamp,
+) -> ProbeReport {
     let id = chance.op_id();
     let scratch = Scratch { bucket, chance, id };
     let mut checks = Vec::new();
@@ -161,6 +169,7 @@ pub async fn probe(bucket: &dyn Bucket, chance: &dyn Chance, now: Timestamp) -> 
     let broken = |check: &Check| check.required && check.verdict != CheckVerdict::Honoured;
     ProbeReport {
         version: ProbeReport::VERSION,
+        store: store.to_owned(),
         checked_at_ms: now,
         verdict: if checks.iter().any(broken) {
             ProbeVerdict::Refused

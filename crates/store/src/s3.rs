@@ -9,6 +9,7 @@
 
 mod answer;
 mod date;
+mod remark;
 mod settings;
 mod upload;
 mod wire;
@@ -62,6 +63,8 @@ impl S3Bucket {
         if matches!(access, Access::Instance) && !asks_instance {
             return Err(unfit().because("the location does not say credentials=instance"));
         }
+        let sound = location.clone().checked();
+        sound.map_err(|source| unfit().because(source))?;
         let wire = Arc::new(Wire::new(clock));
         let builder = with_access(with_address(&location), access)
             .with_http_connector(wire::Connector::new(&wire, &location, &settings))
@@ -79,19 +82,22 @@ impl S3Bucket {
         })
     }
 
-    /// How long a request that moves `bytes` may take.
-    fn budget(&self, bytes: u64) -> Duration {
-        let moving = Duration::from_secs(bytes / self.settings.slowest_rate.max(1));
-        self.settings.request_timeout.saturating_add(moving)
-    }
-
-    /// Sends one request and keeps what was seen of its answer.
+    /// Sends one request that moves `bytes` and keeps what was seen of its answer.
     async fn ask<T>(
         &self,
         bytes: u64,
         request: impl Future<Output = object_store::Result<T>>,
     ) -> Sent<T> {
-        let (outcome, seen) = traced(tokio::time::timeout(self.budget(bytes), request)).await;
+        self.ask_within(self.settings.budget(bytes), request).await
+    }
+
+    /// Sends one request that may take as long as it is told.
+    async fn ask_within<T>(
+        &self,
+        budget: Duration,
+        request: impl Future<Output = object_store::Result<T>>,
+    ) -> Sent<T> {
+        let (outcome, seen) = traced(tokio::time::timeout(budget, request)).await;
         Sent::new(outcome, seen)
     }
 
@@ -130,8 +136,10 @@ impl S3Bucket {
                 self.is_only_the_object_missing(doing, key, failure).await?;
                 Ok(Ok(None))
             }
-            // Without a word it could be our keys: an answer to HEAD has no body that would say so.
-            Some(StatusCode::BAD_REQUEST) if failure.code().is_none() => {
+            // Without a word it could be our keys or our region: an answer to HEAD has no body that would say so.
+            Some(StatusCode::BAD_REQUEST | StatusCode::MOVED_PERMANENTLY)
+                if failure.code().is_none() =>
+            {
                 self.answers(doing, key).await?;
                 Ok(Err(failure))
             }
@@ -187,9 +195,10 @@ impl S3Bucket {
             Ok(body.freeze())
         };
         let unreachable = || BucketError::new(BucketErrorKind::Unreachable, doing, key);
-        let body: object_store::Result<Bytes> = tokio::time::timeout(self.budget(expected), read)
-            .await
-            .map_err(|slow| unreachable().because(slow))?;
+        let body: object_store::Result<Bytes> =
+            tokio::time::timeout(self.settings.budget(expected), read)
+                .await
+                .map_err(|slow| unreachable().because(slow))?;
         let body = body.map_err(|source| unreachable().because(source.to_string()))?;
         if body.len() as u64 == expected {
             Ok(body)

@@ -16,6 +16,10 @@
 //! can notice a difference. A crash is an actor that never moves again; since all orders are tried, and promises are
 //! checked at every move, every crash is tried as well. What it had sent may still land.
 //!
+//! Three short cuts leave nothing out, and [`Cast::thorough`] goes without them: a read and the write that it leads to
+//! are one move where nobody could come between, a write that can only be refused is refused first, and an unsettled
+//! operation is not asked about any more once its answer cannot change.
+//!
 //! *Always true:* the promises in [`promise`]; see there. What the world remembers beyond the documents, so that it can
 //! check them (who owned last, what was applied, what a writer really loaded), no actor ever sees.
 
@@ -23,10 +27,12 @@ mod actor;
 pub mod cast;
 pub mod conduct;
 mod ending;
+mod label;
 mod memo;
 pub mod names;
 pub mod promise;
 pub mod sight;
+mod step;
 mod store;
 mod turn;
 
@@ -34,6 +40,7 @@ use crate::explore::World;
 use actor::{ACTORS, Actor, Next, OPERATOR, REAPER, made_by, newer, older};
 use cast::{Cast, Start};
 use conduct::{Conduct, Duty, Task};
+use label::Move;
 use memo::Memo;
 use names::{Joint, PAST, Printed, op_id};
 use stasis_model::id::{Epoch, Lineage};
@@ -42,7 +49,6 @@ use stasis_model::pointer::{Act, Active, Pointer};
 use stasis_model::time::Timestamp;
 use std::rc::Rc;
 use store::{Cell, EMPTY_BOOKS, Request};
-use turn::Move;
 
 /// The moment at which everything is written: a lease is not expired then.
 pub const EARLY: Timestamp = Timestamp::from_millis(1);
@@ -101,9 +107,9 @@ impl<C: Conduct> LineageWorld<C> {
         let made = (0..cast.writers).map(made_by);
         let snapshots = [older(), newer()].into_iter().chain(made).collect();
         let shared = Shared {
-            snapshots,
             cast,
             lineage,
+            snapshots,
             memo,
         };
         let mut world = Self {

@@ -24,7 +24,7 @@ const DRAWING: [(&str, &str); 6] = [
     ),
     (
         "disk",
-        "stasis-model rustix zstd tar rusqlite notify thiserror",
+        "stasis-model ignore rustix zstd tar rusqlite notify thiserror",
     ),
     ("quiesce", "stasis-model rustix thiserror tokio tracing"),
     (

@@ -268,11 +268,12 @@ async fn chain(store: String, home: PathBuf) -> BTreeSet<String> {
         ..AwsSettings::default()
     };
     let places = Places {
-        cache: home.join("cache"),
-        state: home.join("cache"),
+        cache: Some(home.join("cache")),
+        state: None,
     };
     let open = Open {
         location: store.parse().unwrap(),
+        create: false,
         aws,
         places,
     };

@@ -46,6 +46,20 @@ fn names_that_look_alike_stay_apart() {
 }
 
 #[test]
+fn a_label_cannot_deceive_the_eye() {
+    for text in [
+        "a\u{1b}[2J",
+        "run\u{202e}gpj",
+        "a\u{200b}b",
+        "line\nbreak",
+        "\u{feff}x",
+    ] {
+        assert!(text.parse::<Label>().is_err(), "{text:?}");
+    }
+    assert!("Grüße, 東京 — run 7".parse::<Label>().is_ok());
+}
+
+#[test]
 fn a_lineage_has_a_tenant_a_profile_and_a_major() {
     let lineage: Lineage = "acme/alice@131".parse().unwrap();
 

@@ -1,10 +1,12 @@
 //! `stasis demo`
 
-use super::Context;
+use super::{Context, system_chance};
 use crate::report::Exit;
 use anyhow::Context as _;
 use clap::Args;
+use stasis_engine::model::chance::Chance;
 use stasis_engine::open::StoreLocation;
+use std::os::unix::fs::DirBuilderExt;
 
 #[derive(Debug, Args)]
 pub(super) struct Demo {
@@ -15,8 +17,12 @@ pub(super) struct Demo {
 
 impl Demo {
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
-        let home = std::env::temp_dir().join(format!("stasis-demo-{}", std::process::id()));
-        let engine = context.engine_at(StoreLocation::File(home.clone())).await?;
+        // A name that nobody can have taken before us, and a directory that must be new.
+        let home = std::env::temp_dir().join(format!("stasis-demo-{}", system_chance().op_id()));
+        std::fs::DirBuilder::new().mode(0o700).create(&home)?;
+        let engine = context
+            .engine_at(StoreLocation::File(home.clone()), true)
+            .await?;
         let played = engine.demo().await;
         if !self.keep {
             let gone = remove(&home);

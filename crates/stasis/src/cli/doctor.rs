@@ -1,20 +1,28 @@
 //! `stasis doctor`
 
-use super::Context;
 use super::output::table;
+use super::{Context, system_chance, system_clock};
 use crate::report::Exit;
-use stasis_engine::doctor::{Finding, Health};
+use stasis_engine::doctor::{Finding, Health, examine, store_works};
+use stasis_engine::open::Engine;
 
 pub(super) async fn run(context: &Context) -> anyhow::Result<Exit> {
-    let engine = context.engine().await?;
-    let findings = engine.doctor(&context.environment.search_path).await;
+    let engine = Engine::open(
+        context.open(context.location()?, false),
+        system_clock(),
+        system_chance(),
+    )
+    .await;
+    let place = context
+        .environment
+        .data_directory
+        .clone()
+        .unwrap_or_else(std::env::temp_dir);
+    let findings = examine(engine.as_ref(), place, &context.environment.search_path).await;
     context
         .output
         .result(&findings, |findings| words(findings))?;
-    let store_works = findings
-        .iter()
-        .all(|finding| finding.name != "store" || finding.health == Health::Ok);
-    Ok(if store_works {
+    Ok(if store_works(&findings) {
         Exit::Done
     } else {
         Exit::Failed

@@ -6,14 +6,15 @@ use super::output::table;
 use crate::report::{Exit, holder_lines};
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
-use stasis_engine::error::ErrorKind;
+use stasis_engine::error::{Error, GroupError};
 use stasis_engine::hold::{Held, Hold, LeaseLost, Signal};
 use stasis_engine::lease::{Acquire, ForceUnlock, Shown};
-use stasis_engine::model::id::{Label, Lineage};
+use stasis_engine::model::id::{BadId, Label, Lineage};
 use stasis_engine::model::lease::{Fence, Holder, LockState};
 use stasis_engine::open::Engine;
 use stasis_engine::reap::Reaped;
 use std::ffi::OsString;
+use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
@@ -64,7 +65,7 @@ pub(super) enum Lease {
         #[arg(long)]
         confirm: bool,
         /// Why, for the events log
-        #[arg(long, value_name = "TEXT")]
+        #[arg(long, value_name = "TEXT", value_parser = reason)]
         reason: Label,
         /// Only if the lock still belongs to this lease, as `<epoch>.<op_id>` from `show --json`
         #[arg(long, value_name = "TOKEN")]
@@ -80,8 +81,10 @@ pub(super) enum Lease {
     },
     /// Run a command for as long as the lease is ours
     ///
-    /// Renews while CMD runs and releases when it ends; exits with CMD's code. When the lease is lost, CMD's whole
-    /// process group is stopped and the exit code is 105.
+    /// Renews while CMD runs and releases when it ends; exits with CMD's code. CMD runs in a process group of its own;
+    /// what it leaves running there is stopped before the lease is given back. When the lease is lost, or is about to run
+    /// out, the whole group is stopped and the exit code is 105. Other failures of ours exit with 100 + their code.
+    /// Killing stasis itself with SIGKILL leaves CMD running; what it publishes then is refused.
     Hold {
         #[command(flatten)]
         claim: Claim,
@@ -114,7 +117,15 @@ pub(super) struct Claim {
 
 impl Lease {
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
-        let engine = context.engine().await?;
+        let engine = match self {
+            Self::Acquire { .. } => context.writable_engine().await?,
+            Self::Hold {
+                claim,
+                renew,
+                command,
+            } => return hold(context, claim, renew, command).await,
+            _ => context.engine().await?,
+        };
         match self {
             Self::Acquire { claim } => acquire(context, &engine, claim).await?,
             Self::Renew {
@@ -157,11 +168,7 @@ impl Lease {
             Self::Reap { subject, grace } => {
                 return reap(context, &engine, subject.as_ref(), grace).await;
             }
-            Self::Hold {
-                claim,
-                renew,
-                command,
-            } => return hold(context, &engine, claim, renew, command).await,
+            Self::Hold { .. } => unreachable!("holding opens the store itself"),
         }
         Ok(Exit::Done.into())
     }
@@ -195,6 +202,13 @@ impl Claim {
     }
 }
 
+fn reason(text: &str) -> Result<Label, String> {
+    if text.trim().is_empty() {
+        return Err("the events log needs a reason".to_owned());
+    }
+    text.parse().map_err(|error: BadId| error.to_string())
+}
+
 fn operator() -> Label {
     "operator".parse().expect("a constant that is a label")
 }
@@ -205,22 +219,39 @@ async fn acquire(context: &Context, engine: &Engine, claim: Claim) -> anyhow::Re
     let base = acquired
         .base_sha256
         .map_or_else(|| "no snapshot yet".to_owned(), |base| base.prefix());
+    let printed = context
+        .output
+        .result(&acquired, |acquired| acquired.token.clone());
+    if let Err(lost) = printed {
+        // A lease whose token nobody has is of no use to anybody.
+        let returned = engine
+            .release(&acquired.subject, acquired.lease.fence)
+            .await
+            .is_ok();
+        let said = if returned {
+            "the lease was given back"
+        } else {
+            "the lease could not be given back and expires"
+        };
+        return Err(lost.context(format!("the token could not be printed, so {said}")));
+    }
     context.output.say(&format!(
         "{} is owned by run `{}` for {} s; base: {base}",
         acquired.subject,
         acquired.holder.run_id,
         acquired.ttl_ms / 1000
     ));
-    context
-        .output
-        .result(&acquired, |acquired| acquired.token.clone())
+    Ok(())
 }
 
 fn show(shown: &Shown) -> String {
     let left = shown.expires_in_ms / 1000;
     let state = match shown.lock.state {
         LockState::Held if shown.live => format!("held, expires in {left} s"),
-        LockState::Held => format!("expired {} s ago and not yet taken by anybody", -left),
+        LockState::Held => format!(
+            "expired {} s ago and not yet taken by anybody",
+            left.unsigned_abs()
+        ),
         LockState::Free => "free".to_owned(),
         LockState::Forced => "taken by an operator; free for the next one who asks".to_owned(),
     };
@@ -304,28 +335,20 @@ fn reaped_words(reaped: &Reaped) -> String {
 
 async fn hold(
     context: &Context,
-    engine: &Engine,
     claim: Claim,
     renew_every: Option<Duration>,
     command: Vec<OsString>,
 ) -> anyhow::Result<ExitCode> {
-    let acquire = claim.acquire(context, engine)?;
-    let held = engine
-        .hold(Hold {
-            acquire,
-            renew_every,
-            command,
-            signals: signals()?,
-        })
-        .await;
-    let held = match held {
+    let held = match run_held(context, claim, renew_every, command).await {
         Ok(held) => held,
         Err(error) => {
-            let found = error.kind() != ErrorKind::NotFound;
-            let error = anyhow::Error::from(error);
             let exit = crate::report::tell(&error, context.output.as_json);
-            // As shells do for a command that cannot be started.
-            return Ok(ExitCode::from(if found { 100 + exit as u8 } else { 127 }));
+            return Ok(ExitCode::from(start_failure(&error).unwrap_or(
+                match exit {
+                    Exit::Cancelled => Exit::Cancelled as u8,
+                    exit => 100 + exit as u8,
+                },
+            )));
         }
     };
     context.output.warn(&held.warnings);
@@ -333,6 +356,37 @@ async fn hold(
         context.output.result(&held, |_| String::new())?;
     }
     Ok(ExitCode::from(hold_exit(context, &held)))
+}
+
+async fn run_held(
+    context: &Context,
+    claim: Claim,
+    renew_every: Option<Duration>,
+    command: Vec<OsString>,
+) -> anyhow::Result<Held> {
+    let engine = context.writable_engine().await?;
+    let acquire = claim.acquire(context, &engine)?;
+    let signals = signals()?;
+    Ok(engine
+        .hold(Hold {
+            acquire,
+            renew_every,
+            command,
+            signals,
+        })
+        .await?)
+}
+
+/// What a shell answers for a command that cannot be started.
+fn start_failure(error: &anyhow::Error) -> Option<u8> {
+    let Some(Error::Group(GroupError::Start { source, .. })) = error.downcast_ref() else {
+        return None;
+    };
+    Some(if source.kind() == io::ErrorKind::NotFound {
+        127
+    } else {
+        126
+    })
 }
 
 fn hold_exit(context: &Context, held: &Held) -> u8 {

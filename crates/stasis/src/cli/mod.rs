@@ -5,13 +5,14 @@
     reason = "these comments are the help that people read"
 )]
 
+mod clone;
 mod demo;
 mod doctor;
 mod duration;
 mod events;
 mod lease;
 mod operation;
-mod output;
+pub(crate) mod output;
 mod reference;
 mod store;
 mod tenant;
@@ -72,6 +73,8 @@ enum Command {
     /// Settings of a tenant
     #[command(subcommand)]
     Tenant(tenant::Tenant),
+    /// Clone a directory so that both share their bytes
+    Clone(clone::Clone),
     /// List forced, destructive and degraded acts
     Events(events::Events),
     /// Show what this machine has, and what each absence costs
@@ -96,18 +99,40 @@ impl Context {
         config::store(self.store.as_deref(), &self.environment, &self.config)
     }
 
+    /// The store as it is; one that is not there is an error, not an empty one.
     async fn engine(&self) -> anyhow::Result<Engine> {
-        self.engine_at(self.location()?).await
+        self.engine_at(self.location()?, false).await
     }
 
-    async fn engine_at(&self, location: StoreLocation) -> anyhow::Result<Engine> {
-        let open = Open {
-            location,
-            aws: self.environment.aws.clone(),
-            places: self.environment.places.clone(),
-        };
-        Ok(Engine::open(open, Arc::new(SystemClock), Arc::new(SystemChance)).await?)
+    /// The store, made if it is a directory that is not there yet.
+    async fn writable_engine(&self) -> anyhow::Result<Engine> {
+        self.engine_at(self.location()?, true).await
     }
+
+    async fn engine_at(&self, location: StoreLocation, create: bool) -> anyhow::Result<Engine> {
+        Ok(Engine::open(self.open(location, create), system_clock(), system_chance()).await?)
+    }
+
+    fn open(&self, location: StoreLocation, create: bool) -> Open {
+        let (aws, places) = (
+            self.environment.aws.clone(),
+            self.environment.places.clone(),
+        );
+        Open {
+            location,
+            create,
+            aws,
+            places,
+        }
+    }
+}
+
+fn system_clock() -> Arc<SystemClock> {
+    Arc::new(SystemClock)
+}
+
+fn system_chance() -> Arc<SystemChance> {
+    Arc::new(SystemChance)
 }
 
 /// Runs the command that the arguments name.
@@ -144,6 +169,7 @@ async fn run(command: Command, context: Context) -> anyhow::Result<ExitCode> {
         Command::Store(store) => store.run(&context).await?,
         Command::Operation(operation) => operation.run(&context).await?,
         Command::Tenant(tenant) => tenant.run(&context).await?,
+        Command::Clone(clone) => clone.run(&context).await?,
         Command::Events(events) => events.run(&context).await?,
         Command::Doctor => doctor::run(&context).await?,
         Command::Demo(demo) => demo.run(&context).await?,

@@ -14,13 +14,16 @@ pub(super) enum Operation {
     Show {
         /// The id that was printed when the outcome was unknown
         id: OpId,
+        /// Judge by this store although the operation was recorded for another address: they are the same
+        #[arg(long)]
+        same_store: bool,
     },
 }
 
 impl Operation {
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
-        let Self::Show { id } = self;
-        let operation = context.engine().await?.operation(id).await?;
+        let Self::Show { id, same_store } = self;
+        let operation = context.engine().await?.operation(id, same_store).await?;
         context.output.result(&operation, |operation| {
             let fate = match operation.fate {
                 Fate::Applied => "applied",

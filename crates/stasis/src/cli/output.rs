@@ -5,6 +5,22 @@ use serde::Serialize;
 use stasis_engine::warning::Warning;
 use std::io::Write;
 
+/// Standard output could not be written to.
+#[derive(Debug)]
+pub(crate) struct OutputLost(pub(crate) std::io::Error);
+
+impl std::fmt::Display for OutputLost {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("could not write the result to standard output")
+    }
+}
+
+impl std::error::Error for OutputLost {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
 /// How results are written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
@@ -24,10 +40,11 @@ impl Output {
             words(result)
         };
         let mut stdout = std::io::stdout().lock();
-        if !text.is_empty() {
-            writeln!(stdout, "{text}")?;
-        }
-        Ok(stdout.flush()?)
+        let ending = if text.is_empty() { "" } else { "\n" };
+        write!(stdout, "{text}{ending}")
+            .and_then(|()| stdout.flush())
+            .map_err(OutputLost)?;
+        Ok(())
     }
 
     /// Says something to the person who is watching; a program is not interested.

@@ -20,14 +20,11 @@ pub(super) enum Store {
 impl Store {
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
         let Self::Probe { url } = self;
-        let engine = match url {
-            Some(url) => {
-                context
-                    .engine_at(url.parse().map_err(stasis_engine::error::Error::from)?)
-                    .await?
-            }
-            None => context.engine().await?,
+        let location = match url {
+            Some(url) => url.parse().map_err(stasis_engine::error::Error::from)?,
+            None => context.location()?,
         };
+        let engine = context.engine_at(location, true).await?;
         context
             .output
             .say(&format!("probing {}", engine.location()));

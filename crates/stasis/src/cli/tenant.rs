@@ -40,7 +40,10 @@ fn setting(text: &str) -> Result<(String, String), String> {
 impl Tenant {
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
         let Self::Policy(command) = self;
-        let engine = context.engine().await?;
+        let engine = match command {
+            PolicyCommand::Show { .. } => context.engine().await?,
+            PolicyCommand::Set { .. } => context.writable_engine().await?,
+        };
         match command {
             PolicyCommand::Show { tenant } => {
                 let policy = engine.policy(&tenant).await?;

@@ -186,3 +186,124 @@ fn a_command_that_does_not_exist_leaves_no_lease_behind() {
     assert_eq!(refused.code, 127);
     assert_eq!(session.json(0, &["lease", "show", ALICE])["state"], "free");
 }
+
+#[test]
+fn a_lease_that_was_taken_away_unnoticed_is_still_a_lost_lease() {
+    let session = Session::new();
+    let (ready, go) = (session.home().join("ready"), session.home().join("go"));
+    let script = format!(
+        "echo > {}; while [ ! -e {} ]; do sleep 0.02; done",
+        ready.display(),
+        go.display()
+    );
+    let holder = session
+        .command(&["lease", "hold", ALICE, "--", "sh", "-c", &script])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    text_of(&ready);
+
+    session.data(
+        0,
+        &[
+            "lease",
+            "force-unlock",
+            ALICE,
+            "--confirm",
+            "--reason",
+            "test",
+        ],
+    );
+    std::fs::write(&go, "").unwrap();
+    let held = said(holder.wait_with_output().unwrap());
+
+    assert_eq!(held.code, 105, "{}", held.err);
+}
+
+#[test]
+fn a_short_lease_is_renewed_often_enough_without_being_told() {
+    let session = Session::new();
+
+    let held = session.run(&["lease", "hold", ALICE, "--ttl", "900ms", "--", "sleep", "2"]);
+    let slow = session.run(&[
+        "lease", "hold", ALICE, "--ttl", "2s", "--renew", "1500ms", "--", "true",
+    ]);
+
+    assert_eq!(held.code, 0, "{}", held.err);
+    assert_eq!(slow.code, 102, "{}", slow.err);
+    assert!(
+        slow.err.contains("at least twice per lease"),
+        "{}",
+        slow.err
+    );
+}
+
+#[test]
+fn what_a_command_leaves_running_is_stopped_before_the_lease_is_given_back() {
+    let session = Session::new();
+    let pids = session.home().join("pids");
+    let script = format!("sleep 97 >/dev/null 2>&1 & echo $! > {}", pids.display());
+
+    let held = session.run(&["lease", "hold", ALICE, "--", "sh", "-c", &script]);
+
+    assert_eq!(held.code, 0, "{}", held.err);
+    assert!(!is_running(&text_of(&pids)));
+    assert_eq!(session.json(0, &["lease", "show", ALICE])["state"], "free");
+}
+
+#[test]
+fn a_stubborn_command_is_gone_before_anybody_else_can_own_the_lineage() {
+    let session = Session::new();
+    let beat = session.home().join("beat");
+    let script = format!(
+        "trap '' TERM; while :; do echo x >> {}; sleep 0.02; done",
+        beat.display()
+    );
+    let arguments = [
+        "lease", "hold", ALICE, "--ttl", "2s", "--renew", "900ms", "--", "sh", "-c", &script,
+    ];
+    let holder = session
+        .command(&arguments)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    text_of(&beat);
+
+    // From here on no renewal is answered: the lock cannot be read any more.
+    let lock = session.object("snapshots/acme/alice/131/lock.json");
+    let sound = std::fs::read(&lock).unwrap();
+    std::fs::write(&lock, "{").unwrap();
+    let held = said(holder.wait_with_output().unwrap());
+    let beats = std::fs::metadata(&beat).unwrap().len();
+    std::fs::write(&lock, sound).unwrap();
+
+    assert_eq!(held.code, 105, "{}", held.err);
+    assert!(held.err.contains("it ran out"), "{}", held.err);
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(
+        std::fs::metadata(&beat).unwrap().len(),
+        beats,
+        "it still writes"
+    );
+}
+
+#[test]
+fn failures_of_ours_are_told_from_the_commands() {
+    let absent = Session::on("file:///proc/no-such-place");
+    let nobody = Session::on("s3://bucket/x?endpoint=http://127.0.0.1:9");
+    let mut without_keys = nobody.command(&["lease", "hold", ALICE, "--", "true"]);
+
+    let absent = absent.run(&["lease", "hold", ALICE, "--", "true"]);
+    let without_keys = without_keys
+        .env_remove("AWS_ACCESS_KEY_ID")
+        .output()
+        .unwrap();
+
+    assert!(
+        absent.code > 100 && absent.code < 112,
+        "{} {}",
+        absent.code,
+        absent.err
+    );
+    assert_eq!(without_keys.status.code(), Some(102));
+}

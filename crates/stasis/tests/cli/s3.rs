@@ -86,3 +86,46 @@ fn two_hosts_share_a_lineage_through_a_bucket() {
         "the probe's result is kept on the host"
     );
 }
+
+#[test]
+fn what_was_found_of_one_store_is_not_believed_of_another() {
+    let (Some(good), Some(careless)) = (
+        real_store("STASIS_TEST_S3"),
+        real_store("STASIS_TEST_S3_CARELESS"),
+    ) else {
+        return;
+    };
+    let endpoint = |store: &str| {
+        store
+            .split("endpoint=")
+            .nth(1)
+            .unwrap()
+            .split('&')
+            .next()
+            .unwrap()
+            .to_owned()
+    };
+    let session = Session::on("s3://stasis/shared-name");
+    let acquire = |subject: &str, store: &str| {
+        session
+            .command(&["lease", "acquire", subject])
+            .env("AWS_ENDPOINT_URL", endpoint(store))
+            .output()
+            .unwrap()
+    };
+
+    let on_good = acquire("acme/one@1", &good);
+    let on_careless = acquire("acme/two@1", &careless);
+
+    assert!(
+        on_good.status.success(),
+        "{}",
+        String::from_utf8_lossy(&on_good.stderr)
+    );
+    assert_eq!(
+        on_careless.status.code(),
+        Some(11),
+        "{}",
+        String::from_utf8_lossy(&on_careless.stderr)
+    );
+}

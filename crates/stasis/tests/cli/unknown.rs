@@ -40,6 +40,7 @@ impl Cutter {
 
     fn serve(&self, mut client: TcpStream) -> Option<()> {
         let request = whole_request(&mut client)?;
+        // The cutter is another address and therefore probed anew: only the lease's own lock is fatal.
         let fatal = request.starts_with(b"PUT ")
             && request
                 .split(|b| *b == b'\n')
@@ -100,7 +101,6 @@ fn release_through(carries_out: bool, code_of_show: i32) -> Option<serde_json::V
     let session = Session::on(&store);
     let token = session.data(0, &["lease", "acquire", ALICE]);
     let through = Cutter::before(&store, carries_out);
-    // The cutter's URL is another store to the probe's cache; what was found is in the bucket.
     let unknown = session.json(
         10,
         &[
@@ -113,10 +113,18 @@ fn release_through(carries_out: bool, code_of_show: i32) -> Option<serde_json::V
         unknown["error"]["hint"]
             .as_str()
             .unwrap()
-            .contains(&format!("stasis operation show {id}")),
+            .contains(&format!("operation show {id}")),
         "{unknown}"
     );
-    let shown = session.json(code_of_show, &["operation", "show", &id]);
+    let elsewhere = session.json(2, &["operation", "show", &id]);
+    assert!(
+        elsewhere["error"]["hint"]
+            .as_str()
+            .unwrap()
+            .contains("--same-store"),
+        "{elsewhere}"
+    );
+    let shown = session.json(code_of_show, &["operation", "show", &id, "--same-store"]);
     assert_eq!(
         (&shown["kind"], &shown["lineage"]),
         (&"release".into(), &ALICE.into())

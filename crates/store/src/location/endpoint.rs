@@ -2,7 +2,7 @@
 
 use super::{BadLocation, shown};
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 /// `https://host[:port][/path]`; plain http only to this machine. Never ends in a slash.
@@ -19,7 +19,14 @@ impl Endpoint {
         self.scheme == "http"
     }
 
-    /// The same endpoint with a bucket's name in front of its host.
+    /// Whether a bucket's name can go in front of the host: names in front of an address are no host, and those in
+    /// front of `localhost` are not known to be this machine.
+    pub fn takes_a_bucket(&self) -> bool {
+        let is_name = host_of(&self.authority).is_some_and(|host| host.parse::<IpAddr>().is_err());
+        is_name && !self.is_plain_http()
+    }
+
+    /// The same endpoint with a bucket's name in front of its host; only for one that takes it.
     pub fn with_bucket(&self, bucket: &str) -> String {
         format!("{}://{bucket}.{}{}", self.scheme, self.authority, self.path)
     }
@@ -66,21 +73,42 @@ impl FromStr for Endpoint {
     }
 }
 
-/// The host of `host`, `host:port` or `[v6]:port`; `None` if it is none of these.
+/// The host of `name`, `name:port`, `v4`, `v4:port`, `[v6]` or `[v6]:port`; `None` if it is none of these.
 fn host_of(authority: &str) -> Option<&str> {
     let (host, port) = match authority.strip_prefix('[') {
         Some(rest) => {
             let (host, port) = rest.split_once(']')?;
-            host.parse::<std::net::Ipv6Addr>().ok()?;
+            host.parse::<Ipv6Addr>().ok()?;
             (host, port)
         }
-        None => authority.split_at(authority.find(':').unwrap_or(authority.len())),
+        None => {
+            let end = authority.find(':').unwrap_or(authority.len());
+            let (host, port) = authority.split_at(end);
+            if !is_name(host) {
+                host.parse::<Ipv4Addr>().ok()?;
+            }
+            (host, port)
+        }
     };
     let port_is_sound = match port.strip_prefix(':') {
         Some(digits) => digits.parse::<u16>().is_ok_and(|port| port > 0),
         None => port.is_empty(),
     };
-    (port_is_sound && !host.is_empty()).then_some(host)
+    port_is_sound.then_some(host)
+}
+
+/// Whether `host` is a name. One whose last part is a number is meant as an address, however it is spelled.
+fn is_name(host: &str) -> bool {
+    let sound = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let last = host.trim_end_matches('.').rsplit('.').next();
+    let is_number = last.is_some_and(|last| {
+        let hexadecimal = last.strip_prefix("0x").or(last.strip_prefix("0X"));
+        match hexadecimal {
+            Some(digits) => digits.chars().all(|c| c.is_ascii_hexdigit()),
+            None => last.chars().all(|c| c.is_ascii_digit()),
+        }
+    });
+    host.chars().all(sound) && !is_number
 }
 
 /// Whether a host is this machine, without asking anyone: a loopback address, or the name `localhost`.

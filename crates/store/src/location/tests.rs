@@ -64,7 +64,7 @@ fn memory_is_memory_and_nothing_else() {
 
 #[test]
 fn an_s3_url_keeps_every_option_and_is_canonical() {
-    let text = "s3://snapshots/team/a%20b?endpoint=http://127.0.0.1:8333&region=us-east-1&style=virtual&credentials=instance";
+    let text = "s3://snapshots/team/a%20b?endpoint=https://s3.example.com:8333&region=us-east-1&style=virtual&credentials=instance";
 
     let StoreLocation::S3(location) = parse(text).unwrap() else {
         panic!("an S3 location");
@@ -147,6 +147,11 @@ fn plain_http_is_only_for_this_machine() {
         "https://h:99999",
         "https://h:1/?x",
         "https://[nonsense]",
+        "https://host.1",
+        "https://127.1",
+        "https://0x7f000001",
+        "https://a|b",
+        "https://:9000",
     ] {
         assert!(
             matches!(
@@ -156,4 +161,42 @@ fn plain_http_is_only_for_this_machine() {
             "{endpoint}"
         );
     }
+}
+
+#[test]
+fn a_bucket_in_front_of_the_host_needs_https_and_a_name() {
+    for endpoint in [
+        "http://127.0.0.1:9",
+        "https://127.0.0.1:9",
+        "https://10.0.0.1",
+        "https://[::1]:9000",
+        "http://localhost:9000",
+    ] {
+        for text in [
+            format!("s3://b?endpoint={endpoint}&style=virtual"),
+            format!("s3://b?style=virtual&endpoint={endpoint}"),
+        ] {
+            let found = endpoint.to_owned();
+            assert_eq!(parse(&text), Err(BadLocation::NoVirtualHost { found }));
+        }
+        assert!(parse(&format!("s3://b?endpoint={endpoint}&style=path")).is_ok());
+    }
+    assert!(refused("s3://b?endpoint=http://127.0.0.1:9&style=virtual").contains("style=path"));
+}
+
+#[test]
+fn an_endpoint_from_elsewhere_must_fit_the_style_too() {
+    let location: S3Location = "bucket?style=virtual".parse().unwrap();
+    let endpoint = |text: &str| text.parse::<Endpoint>().unwrap();
+
+    let by_name = location
+        .clone()
+        .with_endpoint(endpoint("https://s3.example.com"));
+    let by_address = location.with_endpoint(endpoint("http://127.0.0.1:9"));
+
+    assert_eq!(
+        by_name.unwrap().to_string(),
+        "s3://bucket?endpoint=https://s3.example.com&style=virtual"
+    );
+    assert!(matches!(by_address, Err(BadLocation::NoVirtualHost { .. })));
 }

@@ -1,15 +1,20 @@
 //! What an answer means.
 
+use super::remark::Remark;
 use super::wire::Seen;
 use crate::bucket::{BucketError, BucketErrorKind, Swap};
+use crate::excerpt::excerpt;
 use crate::layout::Key;
 use http::StatusCode;
 use object_store::PutResult;
 use object_store::client::HttpError;
 use stasis_model::document::Version;
 use std::error::Error;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use tokio::time::error::Elapsed;
+
+/// How much of the library's own words is shown: a key, a URL and a cause fit in.
+const SOURCE_LENGTH: usize = 600;
 
 /// A request that was made, and how it ended.
 pub(super) struct Sent<T>(pub(super) Result<T, Failure>);
@@ -79,21 +84,54 @@ impl Sent<PutResult> {
 }
 
 /// A request that did not succeed.
-#[derive(Debug, thiserror::Error)]
-#[error("{}", .seen.words())]
+#[derive(Debug)]
 pub(super) struct Failure {
     seen: Seen,
     source: Source,
 }
 
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 enum Source {
-    /// The library's errors already say what lies beneath them, so they are the end of the chain.
-    #[error("{0}")]
     Store(object_store::Error),
-    #[error("it took too long")]
-    Slow(#[source] Elapsed),
+    Slow(Elapsed),
 }
+
+impl fmt::Display for Failure {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.seen.words())
+    }
+}
+
+impl Error for Failure {
+    /// A refusal has said everything; of anything else the library knows more.
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self.status() {
+            Some(status) if !status.is_success() => None,
+            _ => Some(&self.source),
+        }
+    }
+}
+
+/// The library's errors already say what lies beneath them, so they are the end of the chain. They also quote what a
+/// server sent, so they are cut.
+impl fmt::Display for Source {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Slow(_) => out.write_str("it took too long"),
+            Self::Store(error) => {
+                let text = error.to_string();
+                match Remark::in_body(&text) {
+                    remark if remark.code.is_some() => {
+                        write!(out, "its body says otherwise{remark}")
+                    }
+                    _ => out.write_str(&excerpt(&text, SOURCE_LENGTH)),
+                }
+            }
+        }
+    }
+}
+
+impl Error for Source {}
 
 impl Failure {
     pub(super) fn status(&self) -> Option<StatusCode> {
@@ -105,7 +143,7 @@ impl Failure {
 
     pub(super) fn code(&self) -> Option<&str> {
         match &self.seen {
-            Seen::Answer { code, .. } => code.as_deref(),
+            Seen::Answer { remark, .. } => remark.code.as_deref(),
             _ => None,
         }
     }
@@ -116,19 +154,24 @@ impl Failure {
         answered && matches!(self.source, Source::Store(_))
     }
 
+    /// Whether the store cannot even have heard of it.
+    pub(super) fn was_never_sent(&self) -> bool {
+        matches!(self.seen, Seen::Nothing | Seen::NotSent)
+    }
+
     /// Whether a write may have been applied, or may yet be. A refusal for its form or its sender settles it; a
     /// success without a version, an error of the server, a conflict and silence do not.
-    fn may_have_been_applied(&self) -> bool {
+    pub(super) fn may_have_been_applied(&self) -> bool {
         match &self.seen {
             Seen::Nothing | Seen::NotSent => false,
             Seen::NoAnswer => true,
-            Seen::Answer { status, code } => match *status {
+            Seen::Answer { status, .. } => match *status {
                 StatusCode::NOT_IMPLEMENTED => false,
                 StatusCode::CONFLICT
                 | StatusCode::REQUEST_TIMEOUT
                 | StatusCode::TOO_MANY_REQUESTS => true,
                 status if status.is_success() || status.is_server_error() => true,
-                _ => code.as_deref() == Some("RequestTimeout"),
+                _ => self.code() == Some("RequestTimeout"),
             },
         }
     }
@@ -136,8 +179,8 @@ impl Failure {
     fn kind(&self) -> BucketErrorKind {
         match &self.seen {
             Seen::Nothing | Seen::NotSent | Seen::NoAnswer => BucketErrorKind::Unreachable,
-            Seen::Answer { status, code } => {
-                let by_code = code.as_deref().and_then(kind_of_code);
+            Seen::Answer { status, .. } => {
+                let by_code = self.code().and_then(kind_of_code);
                 by_code.unwrap_or_else(|| self.kind_of_status(*status))
             }
         }
@@ -184,9 +227,11 @@ impl Failure {
 fn kind_of_code(code: &str) -> Option<BucketErrorKind> {
     match code {
         "NoSuchBucket" => Some(BucketErrorKind::Absent),
-        "ExpiredToken" | "InvalidToken" | "TokenRefreshRequired" | "InvalidAccessKeyId" => {
-            Some(BucketErrorKind::Denied)
-        }
+        "ExpiredToken"
+        | "InvalidToken"
+        | "TokenRefreshRequired"
+        | "InvalidAccessKeyId"
+        | "RequestTimeTooSkewed" => Some(BucketErrorKind::Denied),
         "RequestTimeout" | "SlowDown" | "InternalError" | "ServiceUnavailable" => {
             Some(BucketErrorKind::Unreachable)
         }
@@ -203,10 +248,7 @@ impl Seen {
             Self::Nothing => "the request could not be made".to_owned(),
             Self::NotSent => "no connection to the store".to_owned(),
             Self::NoAnswer => "no answer from the store".to_owned(),
-            Self::Answer { status, code } => match code {
-                Some(code) => format!("the store answered {status} ({code})"),
-                None => format!("the store answered {status}"),
-            },
+            Self::Answer { status, remark } => remark.words(*status),
         }
     }
 }

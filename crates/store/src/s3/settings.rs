@@ -30,6 +30,27 @@ pub struct S3Settings {
     pub part_size: usize,
     /// How many parts travel at once; each of them is held in memory.
     pub parts_in_flight: usize,
+    /// How long a store may take to make one object of its parts; large objects may take longer. Only what is silent
+    /// costs this time, and the object is looked for afterwards.
+    pub completion_timeout: Duration,
+}
+
+/// How much faster than they travelled the parts of an object are put together: nothing leaves the store.
+const ASSEMBLY_SPEEDUP: u64 = 64;
+
+impl S3Settings {
+    /// How long a request that moves `bytes` may take.
+    pub(super) fn budget(&self, bytes: u64) -> Duration {
+        let moving = Duration::from_secs(bytes / self.slowest_rate.max(1));
+        self.request_timeout.saturating_add(moving)
+    }
+
+    /// How long the completion of an upload of `bytes` may take.
+    pub(super) fn completion_budget(&self, bytes: u64) -> Duration {
+        let rate = self.slowest_rate.max(1).saturating_mul(ASSEMBLY_SPEEDUP);
+        let assembling = Duration::from_secs(bytes / rate);
+        self.completion_timeout.saturating_add(assembling)
+    }
 }
 
 impl Default for S3Settings {
@@ -40,6 +61,7 @@ impl Default for S3Settings {
             slowest_rate: 128 * 1024,
             part_size: 8 * 1024 * 1024,
             parts_in_flight: 4,
+            completion_timeout: Duration::from_secs(300),
         }
     }
 }
@@ -75,5 +97,19 @@ pub(super) fn with_access(builder: AmazonS3Builder, access: Access) -> AmazonS3B
                 None => signed,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn completing_has_minutes_and_more_for_large_objects() {
+        let settings = S3Settings::default();
+        let minutes = |bytes| settings.completion_budget(bytes).as_secs() / 60;
+
+        assert_eq!(minutes(0), 5);
+        assert_eq!(minutes(8_000_000_000), 20);
     }
 }

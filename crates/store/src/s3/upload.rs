@@ -4,9 +4,11 @@
 //!
 //! *Always true:* the object appears with 3, whole. What fails before is aborted; what is interrupted leaves parts
 //! behind that nobody sees, for the bucket's own rule about unfinished uploads. A part can be sent again without harm,
-//! so it is; completing is not tried again.
+//! so it is; completing is not tried again. Once it was asked for, nothing is aborted: the store may still be at it. A
+//! completion without a clear answer is settled by looking for the object, whose name stands for its bytes.
 
 use super::S3Bucket;
+use super::answer::Failure;
 use crate::bucket::{Bucket, BucketError, BucketErrorKind, ByteStream, broken_stream};
 use crate::layout::Key;
 use bytes::{Bytes, BytesMut};
@@ -51,6 +53,12 @@ struct Upload<'a> {
     id: String,
 }
 
+/// Every part of an object, in order.
+struct AllParts {
+    ids: Vec<PartId>,
+    size: u64,
+}
+
 impl S3Bucket {
     pub(super) async fn upload(&self, key: &Key, body: ByteStream) -> Result<u64, BucketError> {
         let mut parts = Parts {
@@ -66,7 +74,7 @@ impl S3Bucket {
         }
         let upload = self.start(key).await?;
         match upload.send(first, parts).await {
-            Ok(size) => Ok(size),
+            Ok(sent) => upload.complete(sent).await,
             Err(error) => {
                 upload.abort().await;
                 Err(error)
@@ -88,8 +96,8 @@ impl S3Bucket {
 }
 
 impl Upload<'_> {
-    /// Sends every part and completes; returns the size of the object.
-    async fn send(&self, first: Bytes, mut parts: Parts) -> Result<u64, BucketError> {
+    /// Sends every part.
+    async fn send(&self, first: Bytes, mut parts: Parts) -> Result<AllParts, BucketError> {
         let mut travelling = FuturesUnordered::new();
         let mut arrived: Vec<(usize, PartId)> = Vec::new();
         let (mut size, mut index, mut part) = (0, 0, first);
@@ -107,8 +115,7 @@ impl Upload<'_> {
         }
         arrived.sort_unstable_by_key(|(index, _)| *index);
         let ids = arrived.into_iter().map(|(_, id)| id).collect();
-        self.complete(ids).await?;
-        Ok(size)
+        Ok(AllParts { ids, size })
     }
 
     async fn send_part(&self, index: usize, part: Bytes) -> Result<(usize, PartId), BucketError> {
@@ -130,23 +137,43 @@ impl Upload<'_> {
         unreachable!("the last attempt returns")
     }
 
-    async fn complete(&self, parts: Vec<PartId>) -> Result<(), BucketError> {
-        let store = &self.bucket.store;
-        let complete = store.complete_multipart(&self.path, &self.id, parts);
-        match self.bucket.ask(0, complete).await.0 {
-            Ok(_) => Ok(()),
-            Err(failure) => {
-                // A success whose body says otherwise is an error of the server.
-                let said_yes = failure.status().is_some_and(|status| status.is_success());
-                let error = failure.into_error(DOING, self.key);
-                let kind = if said_yes {
-                    BucketErrorKind::Unreachable
-                } else {
-                    error.kind
-                };
-                Err(BucketError { kind, ..error })
-            }
+    /// Makes the object of its parts; returns its size.
+    async fn complete(&self, parts: AllParts) -> Result<u64, BucketError> {
+        let (bucket, size) = (self.bucket, parts.size);
+        let store = &bucket.store;
+        let complete = store.complete_multipart(&self.path, &self.id, parts.ids);
+        let budget = bucket.settings.completion_budget(size);
+        let failure = match bucket.ask_within(budget, complete).await.0 {
+            Ok(_) => return Ok(size),
+            Err(failure) => failure,
+        };
+        if failure.was_never_sent() {
+            self.abort().await;
+            return Err(failure.into_error(DOING, self.key));
         }
+        // Whoever asked a second time for us is told that there is no such upload any more.
+        if failure.may_have_been_applied() || failure.code() == Some("NoSuchUpload") {
+            return self.settle(size, failure).await;
+        }
+        Err(failure.into_error(DOING, self.key))
+    }
+
+    /// Finds out whether the object is there although the answer was not clear.
+    async fn settle(&self, size: u64, failure: Failure) -> Result<u64, BucketError> {
+        tracing::debug!(key = %self.key, %failure, "a completion without a clear answer");
+        let mut pause = FIRST_PAUSE;
+        for _ in 1..ATTEMPTS {
+            match self.bucket.head(self.key).await {
+                Ok(Some(head)) if head.size == size => return Ok(size),
+                Err(error) if error.kind == BucketErrorKind::Unreachable => {}
+                _ => break,
+            }
+            tokio::time::sleep(pause).await;
+            pause *= 3;
+        }
+        let kind = BucketErrorKind::Unreachable;
+        let error = failure.into_error(DOING, self.key);
+        Err(BucketError { kind, ..error })
     }
 
     async fn abort(&self) {

@@ -6,6 +6,7 @@
 
 use super::S3Settings;
 use super::date;
+use super::remark::Remark;
 use crate::location::{Endpoint, S3Location};
 use async_trait::async_trait;
 use futures_util::StreamExt;
@@ -38,8 +39,8 @@ pub(super) enum Seen {
     /// It was answered.
     Answer {
         status: StatusCode,
-        /// The word the store uses for its refusal, such as `NoSuchBucket`.
-        code: Option<String>,
+        /// What the store said about a refusal.
+        remark: Remark,
     },
 }
 
@@ -168,14 +169,15 @@ impl HttpService for Witness {
         };
         self.wire.note_date(response.headers(), asked);
         let status = response.status();
-        note(Seen::Answer { status, code: None });
+        let remark = Remark::default();
+        note(Seen::Answer { status, remark });
         if status.is_success() {
             return Ok(response);
         }
         let (parts, body) = response.into_parts();
         let body = error_body(body).await;
-        let code = error_code(&body);
-        note(Seen::Answer { status, code });
+        let remark = Remark::in_answer(&parts.headers, &body);
+        note(Seen::Answer { status, remark });
         Ok(HttpResponse::from_parts(parts, body.into()))
     }
 }
@@ -210,10 +212,4 @@ async fn error_body(body: HttpResponseBody) -> String {
         }
     }
     String::from_utf8_lossy(&text).into_owned()
-}
-
-fn error_code(body: &str) -> Option<String> {
-    let (_, rest) = body.split_once("<Code>")?;
-    let (code, _) = rest.split_once("</Code>")?;
-    Some(code.trim().to_owned())
 }

@@ -9,10 +9,16 @@ mod contract;
 #[cfg(test)]
 mod fake_server;
 #[cfg(test)]
+mod logs;
+#[cfg(test)]
+mod policies;
+#[cfg(test)]
 mod probe;
 #[cfg(test)]
 mod retry;
 #[cfg(test)]
 mod s3;
+#[cfg(test)]
+mod scripted_bucket;
 #[cfg(test)]
 mod support;

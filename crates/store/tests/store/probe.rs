@@ -115,7 +115,13 @@ impl Bucket for Flawed {
 }
 
 async fn probed(bucket: &dyn Bucket) -> ProbeReport {
-    probe(bucket, &SeededChance::fresh(), Timestamp::from_millis(5)).await
+    probe(
+        bucket,
+        "memory:",
+        &SeededChance::fresh(),
+        Timestamp::from_millis(5),
+    )
+    .await
 }
 
 fn verdict_of(report: &ProbeReport, name: CheckName) -> CheckVerdict {
@@ -243,7 +249,7 @@ async fn an_s3_store_passes_the_probe() {
     };
     let start = tokio::time::Instant::now();
 
-    let report = probe(&bucket, &SeededChance::fresh(), now()).await;
+    let report = probe(&bucket, "s3://store", &SeededChance::fresh(), now()).await;
 
     println!("the probe took {:?}", start.elapsed());
     assert_eq!(report.verdict, ProbeVerdict::MultiWriter, "{report:#?}");
@@ -261,7 +267,13 @@ async fn a_real_store_that_ignores_conditions_is_refused() {
         return;
     };
 
-    let report = probe(&bucket_at(location), &SeededChance::fresh(), now()).await;
+    let report = probe(
+        &bucket_at(location),
+        "s3://careless",
+        &SeededChance::fresh(),
+        now(),
+    )
+    .await;
 
     println!("{}", summary(&report));
     assert_eq!(report.verdict, ProbeVerdict::Refused, "{report:#?}");

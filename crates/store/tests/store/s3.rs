@@ -3,10 +3,10 @@ use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use stasis_model::document::Version;
 use stasis_model::time::{Clock, Timestamp};
-use stasis_store::bucket::{Bucket, BucketErrorKind, ByteStream, Swap};
+use stasis_store::bucket::{Bucket, BucketError, BucketErrorKind, ByteStream, Swap};
 use stasis_store::credentials::{Credentials, Secret};
 use stasis_store::layout::{self, Key, Prefix};
-use stasis_store::location::{CredentialSource, StoreLocation};
+use stasis_store::location::{AddressStyle, CredentialSource, StoreLocation};
 use stasis_store::s3::{Access, S3Bucket, S3Settings};
 use std::future::Future;
 use std::sync::Arc;
@@ -44,6 +44,7 @@ fn bucket_on(scheme: &str, port: u16) -> S3Bucket {
     let settings = S3Settings {
         connect_timeout: Duration::from_millis(300),
         request_timeout: Duration::from_millis(800),
+        completion_timeout: Duration::from_secs(2),
         ..S3Settings::default()
     };
     S3Bucket::new(location, keys(), Arc::new(StoppedClock), settings).unwrap()
@@ -266,6 +267,92 @@ async fn what_a_store_does_not_know_is_unsupported() {
     }
 }
 
+/// An error with all its causes, as a person would see it.
+fn whole(error: &BucketError) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+/// Every way to fail, as a person would see it.
+async fn complaints(bucket: &S3Bucket) -> Vec<String> {
+    let (key, all) = (key(), Prefix::everything());
+    let errors = [
+        soon(bucket.get(&key, 99)).await.err(),
+        soon(bucket.head(&key)).await.err(),
+        soon(bucket.put(&key, "x".into())).await.err(),
+        soon(bucket.swap(&key, &version(), "x".into())).await.err(),
+        soon(bucket.list(&all, None, 9)).await.err(),
+        soon(bucket.delete(&key)).await.err(),
+    ];
+    errors.iter().flatten().map(whole).collect()
+}
+
+#[tokio::test]
+async fn a_bucket_in_another_region_says_which_setting_to_change() {
+    let header = "x-amz-bucket-region: eu-north-1\r\n".to_owned();
+    let body = "<Error><Code>PermanentRedirect</Code></Error>".to_owned();
+    for (answer, region) in [
+        (Behaviour::Reply(301, header, body), "eu-north-1"),
+        (error(301, "PermanentRedirect"), "…"),
+        (error(400, "AuthorizationHeaderMalformed"), "…"),
+        (error(400, "IllegalLocationConstraintException"), "…"),
+    ] {
+        let (_server, bucket) = server([answer]).await;
+        let wanted =
+            format!("the bucket is in another region: set region={region} in the store URL");
+
+        let complaints = complaints(&bucket).await;
+
+        assert_eq!(complaints.len(), 6);
+        for complaint in complaints {
+            assert!(complaint.contains(&wanted), "{complaint}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_clock_is_called_so() {
+    let (_server, bucket) = server([error(403, "RequestTimeTooSkewed")]).await;
+
+    let failed = soon(bucket.get(&key(), 9)).await.unwrap_err();
+
+    assert_eq!(failed.kind, BucketErrorKind::Denied);
+    let text = whole(&failed);
+    assert!(text.contains("this host's clock is wrong"), "{text}");
+}
+
+#[tokio::test]
+async fn what_a_server_says_is_shown_short_and_in_one_line() {
+    let long = "\n<b>very</b> \u{1b}[31m long".repeat(500);
+    let body = format!(
+        "<?xml version=\"1.0\"?>\n<Error>\n<Code>NoSuchBucket</Code>\n<Message>No such {long}</Message>\n</Error>"
+    );
+    for status in [200, 404, 403, 400, 301] {
+        let answer = Behaviour::Reply(status, String::new(), body.clone());
+        let (_server, bucket) = server([answer]).await;
+
+        for complaint in complaints(&bucket).await {
+            assert!(!complaint.contains(char::is_control), "{complaint}");
+            assert!(complaint.chars().count() < 900, "{complaint}");
+            assert!(!complaint.contains("<?xml"), "{complaint}");
+        }
+    }
+
+    let (_server, bucket) = server([Behaviour::Reply(404, String::new(), body)]).await;
+    let absent = soon(bucket.get(&key(), 9)).await.unwrap_err();
+    let text = whole(&absent);
+    assert!(
+        text.contains("404 Not Found (NoSuchBucket: No such"),
+        "{text}"
+    );
+    assert!(text.chars().count() < 400, "{text}");
+}
+
 #[tokio::test]
 async fn a_redirect_is_not_followed() {
     for status in [301, 302, 303, 307, 308] {
@@ -374,13 +461,104 @@ fn large_body() -> ByteStream {
     stream::iter([piece(), piece(), piece()]).boxed()
 }
 
+fn started() -> Behaviour {
+    let id = "<UploadId>42</UploadId>";
+    success(
+        "",
+        &format!("<InitiateMultipartUploadResult>{id}</InitiateMultipartUploadResult>"),
+    )
+}
+
+fn part() -> Behaviour {
+    success("ETag: \"part\"\r\n", "")
+}
+
+/// What a look at an object of this size is answered.
+fn found(size: u64) -> Behaviour {
+    success(
+        &format!(
+            "ETag: \"whole\"\r\nContent-Length: {size}\r\nLast-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n"
+        ),
+        "",
+    )
+}
+
+/// Uploads an object of two parts whose completion is answered so, and returns the requests after it.
+async fn uploaded(
+    answers: impl IntoIterator<Item = Behaviour>,
+) -> (Result<u64, BucketErrorKind>, Vec<String>) {
+    let script = [started(), part(), part()].into_iter().chain(answers);
+    let (server, bucket) = server(script).await;
+    let stored = soon(bucket.put_stream(&key(), large_body())).await;
+    let later = server.asked().split_off(4);
+    let verb = |head: &String| head.split(' ').next().unwrap_or_default().to_owned();
+    let later = later.iter().map(verb).collect();
+    (stored.map_err(|error| error.kind), later)
+}
+
+#[tokio::test]
+async fn a_completion_without_a_clear_answer_is_settled_by_looking() {
+    let size = 15 * 1024 * 1024;
+    let internal = "<Error><Code>InternalError</Code></Error>";
+    for unclear in [
+        Behaviour::Hang,
+        Behaviour::HangUp,
+        Behaviour::Cut,
+        error(500, "InternalError"),
+        error(404, "NoSuchUpload"),
+        success("", internal),
+    ] {
+        let there = uploaded([unclear.clone(), found(size)]).await;
+        assert_eq!(there, (Ok(size), vec!["HEAD".to_owned()]), "{unclear:?}");
+
+        let (outcome, later) = uploaded([unclear.clone(), error(404, "NoSuchKey")]).await;
+        assert_eq!(outcome, Err(BucketErrorKind::Unreachable), "{unclear:?}");
+        assert!(!later.contains(&"DELETE".to_owned()), "{later:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_completion_is_not_settled_by_an_object_of_another_size() {
+    let (outcome, later) = uploaded([Behaviour::HangUp, found(7)]).await;
+
+    assert_eq!(outcome, Err(BucketErrorKind::Unreachable));
+    assert_eq!(later, ["HEAD"]);
+}
+
+#[tokio::test]
+async fn a_look_after_a_completion_is_repeated_when_it_fails() {
+    let size = 15 * 1024 * 1024;
+
+    let script = [Behaviour::HangUp, error(503, "SlowDown"), found(size)];
+    let (outcome, later) = uploaded(script).await;
+
+    assert_eq!(outcome, Ok(size));
+    assert_eq!(later, ["HEAD", "HEAD"]);
+}
+
+#[tokio::test]
+async fn a_completion_may_take_longer_than_a_small_request() {
+    let server = FakeServer::start([started(), part(), part(), Behaviour::Hang]).await;
+    let bucket = bucket_on("http", server.port);
+
+    let begun = tokio::time::Instant::now();
+    let outcome = soon(bucket.put_stream(&key(), large_body())).await;
+
+    assert_eq!(outcome.unwrap_err().kind, BucketErrorKind::Unreachable);
+    assert!(begun.elapsed() >= Duration::from_secs(2));
+}
+
+#[tokio::test]
+async fn a_completion_that_is_refused_is_an_error_and_aborts_nothing() {
+    let (outcome, later) = uploaded([error(403, "AccessDenied")]).await;
+
+    assert_eq!(outcome, Err(BucketErrorKind::Denied));
+    assert_eq!(later, [""; 0]);
+}
+
 #[tokio::test]
 async fn an_upload_that_fails_is_aborted() {
-    let started = success(
-        "",
-        "<InitiateMultipartUploadResult><UploadId>42</UploadId></InitiateMultipartUploadResult>",
-    );
-    let (server, bucket) = server([started, error(403, "AccessDenied")]).await;
+    let (server, bucket) = server([started(), error(403, "AccessDenied")]).await;
 
     let failed = soon(bucket.put_stream(&key(), large_body()))
         .await
@@ -397,16 +575,11 @@ async fn an_upload_that_fails_is_aborted() {
 
 #[tokio::test]
 async fn a_part_that_did_not_arrive_is_sent_again() {
-    let started = success(
-        "",
-        "<InitiateMultipartUploadResult><UploadId>42</UploadId></InitiateMultipartUploadResult>",
-    );
-    let part = || success("ETag: \"part\"\r\n", "");
     let done = success(
         "",
         "<CompleteMultipartUploadResult><ETag>whole</ETag></CompleteMultipartUploadResult>",
     );
-    let script = [started, error(503, "SlowDown"), part(), part(), done];
+    let script = [started(), error(503, "SlowDown"), part(), part(), done];
     let (server, bucket) = server(script).await;
 
     let stored = soon(bucket.put_stream(&key(), large_body())).await;
@@ -432,6 +605,25 @@ async fn the_metadata_service_is_asked_only_when_the_location_says_so() {
 
     assert_eq!(refused.kind, BucketErrorKind::Unsupported);
     assert!(open(asked, Access::Instance).is_ok());
+}
+
+#[tokio::test]
+async fn a_bucket_that_cannot_go_in_front_of_its_host_is_refused() {
+    let StoreLocation::S3(location) = "s3://bucket?endpoint=http://127.0.0.1:9".parse().unwrap()
+    else {
+        panic!("an S3 location");
+    };
+    let virtual_style = stasis_store::location::S3Location {
+        style: Some(AddressStyle::Virtual),
+        ..location
+    };
+
+    let settings = S3Settings::default();
+    let refused = S3Bucket::new(virtual_style, keys(), Arc::new(StoppedClock), settings);
+
+    let refused = refused.unwrap_err();
+    assert_eq!(refused.kind, BucketErrorKind::Unsupported);
+    assert!(whole(&refused).contains("style=path"));
 }
 
 #[tokio::test]

@@ -42,11 +42,12 @@ async fn flip(
         ..AwsSettings::default()
     };
     let places = Places {
-        cache: PathBuf::from(cache),
-        state: PathBuf::from(cache),
+        cache: Some(PathBuf::from(cache)),
+        state: None,
     };
     let open = Open {
         location: store.parse()?,
+        create: true,
         aws,
         places,
     };

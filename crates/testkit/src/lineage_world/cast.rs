@@ -39,7 +39,7 @@ pub enum Start {
 }
 
 /// The bounds of a world. Within them everything that can happen is tried.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cast {
     /// How many writers run once each: acquire, load, store, flip, release. At most three.
     pub writers: u8,
@@ -59,14 +59,11 @@ pub struct Cast {
     pub attempts_of_others: u8,
     /// How many reads may fail in all.
     pub unreadable: u8,
-    /// Whether crashes are moves of their own. They add no behaviour: an actor that never moves again has crashed.
-    pub crashes: bool,
-    /// Whether unsettled operations are asked about until the end, instead of until the answer cannot change any more.
-    pub asks_for_ever: bool,
     /// The state at the beginning.
     pub start: Start,
-    /// Whether a read and the write that follows it are one move wherever that leaves nothing out.
-    pub merges: bool,
+    /// Whether to go without the short cuts: every read and every write is a move of its own, crashes are moves, and
+    /// unsettled operations are asked about until the end. It finds nothing more, in several times as many states.
+    pub thorough: bool,
     /// The promises that are checked.
     pub promises: &'static [Promise],
     /// The document by which a writer becomes the owner.
@@ -85,10 +82,8 @@ impl Default for Cast {
             attempts: 2,
             attempts_of_others: 1,
             unreadable: 0,
-            crashes: false,
-            asks_for_ever: false,
             start: Start::Published,
-            merges: true,
+            thorough: false,
             promises: &Promise::ALL,
             owned_by: Doc::Pointer,
         }

@@ -52,7 +52,7 @@ impl<C: Conduct> LineageWorld<C> {
                     Fate::NotApplied => self.note(sight::SETTLED_NOT),
                     Fate::StillUnknown => {}
                 }
-                if self.shared.cast.asks_for_ever || self.is_open(riddle, fate) {
+                if self.shared.cast.thorough || self.is_open(riddle, fate) {
                     open.push(Rc::clone(riddle));
                 } else {
                     self.close_book(&riddle.task);

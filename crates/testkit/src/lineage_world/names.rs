@@ -1,7 +1,7 @@
 //! Names that can be told at a glance, and fingerprints that see through them.
 //!
-//! Operation ids and digests start with [`MARK`] and the number of their actor. The writers do the same things, so two
-//! worlds that differ only in which writer is which are one: a [`Print`] is taken under every renaming of the writers,
+//! Operation ids and digests start with a mark and the number of their actor. The writers do the same things, so two
+//! worlds that differ only in which writer is which are one: a fingerprint is taken under every renaming of the writers,
 //! and the smallest one stands for all.
 
 use stasis_model::digest::{ArchiveDigest, ManifestDigest};

@@ -219,6 +219,7 @@ fn two_writers_a_reaper_and_an_operator_who_cannot_always_read() {
 fn three_writers_and_an_operator_who_rolls_back() {
     let cast = Cast {
         writers: 3,
+        fresh: true,
         acts: 1,
         repertoire: &[Rollback],
         ..brief()
@@ -231,6 +232,61 @@ fn three_writers_and_an_operator_who_rolls_back() {
 }
 
 #[test]
+#[ignore = "15 million states take minutes; scripts/full runs it"]
+fn three_writers_a_reaper_and_an_operator_who_rolls_back() {
+    let cast = Cast {
+        writers: 3,
+        reaps: 1,
+        acts: 1,
+        repertoire: &[Rollback],
+        ..brief()
+    };
+
+    exhausted(cast, &[sight::FLIPPED, sight::ROLLED_BACK, sight::REAPED]);
+}
+
+#[test]
+#[ignore = "17 million states take minutes; scripts/full runs it"]
+fn two_writers_that_renew_a_reaper_and_an_operator_who_may_do_anything() {
+    let cast = Cast {
+        renewals: 1,
+        fresh: true,
+        reaps: 1,
+        acts: 1,
+        repertoire: EVERYTHING,
+        ..brief()
+    };
+
+    exhausted(cast, &[sight::RENEWED, sight::HANDED_BACK, sight::MARKED]);
+}
+
+#[test]
+#[ignore = "millions of states take minutes; scripts/full runs it"]
+fn two_stubborn_writers_and_an_operator_who_rolls_back() {
+    let cast = Cast {
+        attempts: 2,
+        acts: 1,
+        repertoire: &[Rollback],
+        ..Cast::default()
+    };
+
+    exhausted(cast, &[sight::OUTRUN, sight::ROLLED_BACK]);
+}
+
+#[test]
+#[ignore = "millions of states take minutes; scripts/full runs it"]
+fn two_stubborn_writers_and_an_operator_who_unlocks() {
+    let cast = Cast {
+        attempts: 2,
+        acts: 1,
+        repertoire: &[ForceUnlock],
+        ..Cast::default()
+    };
+
+    exhausted(cast, &[sight::OUTRUN, sight::FORCED]);
+}
+
+#[test]
 fn the_short_cuts_of_the_explorer_leave_nothing_out() {
     let quick = Cast {
         fresh: true,
@@ -240,10 +296,8 @@ fn the_short_cuts_of_the_explorer_leave_nothing_out() {
         ..brief()
     };
     let thorough = Cast {
-        merges: false,
-        crashes: true,
-        asks_for_ever: true,
-        ..quick.clone()
+        thorough: true,
+        ..quick
     };
 
     let quick = exhausted(quick, &[]);

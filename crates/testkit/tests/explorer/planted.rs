@@ -265,6 +265,52 @@ fn a_force_unlock_that_leaves_the_fence_lets_the_old_owner_flip() {
     breaks::<UnlocksOnly>(&[Promise::Fenced], cast);
 }
 
+/// Looks at the lock before the pointer, as the rule once did.
+#[derive(Clone, Hash, Debug)]
+struct LooksAtTheLockFirst {
+    unlocks: bool,
+    looking: bool,
+    lock: Option<Answer>,
+    honest: Honest,
+}
+
+impl Conduct for LooksAtTheLockFirst {
+    fn new(task: &Task) -> Self {
+        Self {
+            unlocks: matches!(task.duty, Duty::ForceUnlock(_)),
+            looking: false,
+            lock: None,
+            honest: Honest::new(task),
+        }
+    }
+    fn next(&mut self, answer: Answer, now: Timestamp) -> Action {
+        if self.looking && matches!(answer, Answer::Lock(_)) {
+            self.looking = false;
+            self.lock = Some(answer);
+            return Action::Read(Doc::Pointer);
+        }
+        let action = self.honest.next(answer, now);
+        if let Some(lock) = self.lock.take() {
+            return self.honest.next(lock, now);
+        }
+        self.looking = self.unlocks && action == Action::Read(Doc::Pointer);
+        if self.looking {
+            return Action::Read(Doc::Lock);
+        }
+        action
+    }
+}
+
+#[test]
+fn a_force_unlock_that_looks_at_the_lock_first_misses_an_owner_that_came_after() {
+    let cast = Cast {
+        acts: 1,
+        repertoire: &[Command::ForceUnlock],
+        ..Cast::default()
+    };
+    breaks::<LooksAtTheLockFirst>(&[Promise::Spared], cast);
+}
+
 /// Counts epochs by the lock alone, and writes its fence over whatever fence it finds.
 #[derive(Clone, Hash, Debug)]
 struct ForgetsFences {

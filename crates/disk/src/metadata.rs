@@ -1,0 +1,283 @@
+//! What is known of an entry besides its content, and how it is given to another one.
+
+use rustix::fs::{
+    self, AtFlags, FileType, Gid, Mode, Stat, StatxAttributes, StatxFlags, Timespec, Timestamps,
+    UTIME_OMIT, Uid, XattrFlags,
+};
+use rustix::io::{Errno, Result};
+use stasis_model::tree::{Attribute, FileTime, Metadata};
+use std::ffi::CStr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// The bits of a mode that are permissions: the rest says what the entry is.
+const PERMISSIONS: u32 = 0o7777;
+/// setuid and setgid: only root gives them away.
+const PRIVILEGES: u32 = 0o6000;
+/// More bytes than this the kernel puts neither into an attribute nor into the list of their names.
+const LARGEST: usize = 64 << 10;
+
+/// What the system said of one entry at one moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Seen {
+    /// The filesystem.
+    pub device: u64,
+    /// The number of the entry in its filesystem.
+    pub inode: u64,
+    /// How many names it has, here and elsewhere.
+    pub links: u64,
+    /// Type and permissions.
+    pub raw_mode: u32,
+    /// The owner.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+    /// The length, holes included.
+    pub size: u64,
+    /// 512-byte blocks in use.
+    pub blocks: u64,
+    /// When the content changed.
+    pub modified: FileTime,
+    /// When anything changed.
+    pub changed: FileTime,
+    /// Whether another filesystem is mounted on it; where the kernel does not tell, no.
+    pub is_mount: bool,
+}
+
+impl Seen {
+    /// What it is.
+    pub fn file_type(&self) -> FileType {
+        FileType::from_raw_mode(self.raw_mode)
+    }
+
+    /// Equal for two names of one thing.
+    pub fn identity(&self) -> (u64, u64) {
+        (self.device, self.inode)
+    }
+
+    /// What a tree keeps of it.
+    pub fn metadata(&self) -> Metadata {
+        Metadata {
+            mode: self.raw_mode & PERMISSIONS,
+            uid: self.uid,
+            gid: self.gid,
+            modified: self.modified,
+        }
+    }
+
+    /// Whether this is still the same thing with the same content.
+    pub fn is_unchanged_since(&self, before: &Self) -> bool {
+        self.identity() == before.identity()
+            && self.size == before.size
+            && self.modified == before.modified
+            && self.changed == before.changed
+    }
+}
+
+fn file_time(seconds: i64, nanos: impl TryInto<u32>) -> FileTime {
+    let nanos = nanos.try_into().unwrap_or_default();
+    FileTime { seconds, nanos }
+}
+
+impl From<&Stat> for Seen {
+    fn from(stat: &Stat) -> Self {
+        Self {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            links: stat.st_nlink,
+            raw_mode: stat.st_mode,
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            size: u64::try_from(stat.st_size).unwrap_or_default(),
+            blocks: u64::try_from(stat.st_blocks).unwrap_or_default(),
+            modified: file_time(stat.st_mtime, stat.st_mtime_nsec),
+            changed: file_time(stat.st_ctime, stat.st_ctime_nsec),
+            is_mount: false,
+        }
+    }
+}
+
+/// What an open thing is.
+pub fn of(fd: impl AsFd) -> Result<Seen> {
+    Ok(Seen::from(&fs::fstat(fd)?))
+}
+
+/// What the entry `name` of an open directory is; a symbolic link is not followed.
+pub fn look(directory: BorrowedFd<'_>, name: &CStr) -> Result<Seen> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    let seen = match fs::statx(directory, name, flags, StatxFlags::BASIC_STATS) {
+        Ok(seen) => seen,
+        Err(Errno::NOSYS | Errno::PERM) => {
+            return Ok(Seen::from(&fs::statat(directory, name, flags)?));
+        }
+        Err(error) => return Err(error),
+    };
+    Ok(Seen {
+        device: fs::makedev(seen.stx_dev_major, seen.stx_dev_minor),
+        inode: seen.stx_ino,
+        links: u64::from(seen.stx_nlink),
+        raw_mode: u32::from(seen.stx_mode),
+        uid: seen.stx_uid,
+        gid: seen.stx_gid,
+        size: seen.stx_size,
+        blocks: seen.stx_blocks,
+        modified: file_time(seen.stx_mtime.tv_sec, seen.stx_mtime.tv_nsec),
+        changed: file_time(seen.stx_ctime.tv_sec, seen.stx_ctime.tv_nsec),
+        is_mount: seen.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
+    })
+}
+
+/// The attributes of one thing.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Attributes {
+    /// The user's, sorted by name.
+    pub user: Vec<Attribute>,
+    /// How many others there are: access lists, capabilities, security labels.
+    pub others: u64,
+}
+
+/// Reads the extended attributes of an open file or directory; a filesystem without any has none.
+pub fn attributes(fd: impl AsFd) -> Result<Attributes> {
+    let names = match grown(|buffer| fs::flistxattr(&fd, buffer)) {
+        Ok(names) => names,
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(Attributes::default()),
+        Err(error) => return Err(error),
+    };
+    let mut attributes = Attributes::default();
+    for name in names
+        .split(|byte| *byte == 0)
+        .filter(|name| !name.is_empty())
+    {
+        if !name.starts_with(b"user.") {
+            attributes.others += 1;
+            continue;
+        }
+        match grown(|buffer| fs::fgetxattr(&fd, name, buffer)) {
+            Ok(value) => attributes.user.push(Attribute {
+                name: name.into(),
+                value: value.into(),
+            }),
+            Err(Errno::NODATA) => {} // taken away since we were told of it
+            Err(error) => return Err(error),
+        }
+    }
+    attributes.user.sort();
+    Ok(attributes)
+}
+
+/// Calls `read` with a buffer that is large enough.
+fn grown(mut read: impl FnMut(&mut [u8]) -> Result<usize>) -> Result<Vec<u8>> {
+    let mut small = [0; 256];
+    match read(&mut small) {
+        Ok(length) => return Ok(small[..length].to_vec()),
+        Err(Errno::RANGE) => {}
+        Err(error) => return Err(error),
+    }
+    let mut buffer = vec![0; LARGEST];
+    let length = read(&mut buffer)?;
+    buffer.truncate(length);
+    Ok(buffer)
+}
+
+/// Gives attributes to an open file or directory.
+pub fn give_attributes(fd: impl AsFd, attributes: &[Attribute]) -> Result<()> {
+    for Attribute { name, value } in attributes {
+        fs::fsetxattr(&fd, &**name, value, XattrFlags::empty())?;
+    }
+    Ok(())
+}
+
+/// What was not given because we may not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Withheld {
+    /// Owner or group is another one.
+    pub owner: bool,
+    /// setuid or setgid were dropped.
+    pub privileges: bool,
+}
+
+/// What this process may give away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rights {
+    /// Everything: we are root.
+    All,
+    /// Only what is ours.
+    Own,
+}
+
+impl Rights {
+    /// The rights of this process.
+    pub fn of_this_process() -> Self {
+        if rustix::process::geteuid().is_root() {
+            Self::All
+        } else {
+            Self::Own
+        }
+    }
+}
+
+/// Gives owner, permissions and time to an open file or directory, in the order in which none undoes another.
+pub fn give(fd: impl AsFd, wanted: &Metadata, rights: Rights) -> Result<Withheld> {
+    let has = of(&fd)?;
+    let other_owner = (has.uid, has.gid) != (wanted.uid, wanted.gid);
+    let mut withheld = Withheld::default();
+    let mut mode = wanted.mode & PERMISSIONS;
+    match rights {
+        Rights::All if other_owner => {
+            fs::fchown(&fd, Some(uid(wanted.uid)), Some(gid(wanted.gid)))?;
+        }
+        Rights::All => {}
+        Rights::Own => {
+            withheld.owner = other_owner;
+            withheld.privileges = mode & PRIVILEGES != 0;
+            mode &= !PRIVILEGES;
+        }
+    }
+    let was_chowned = other_owner && rights == Rights::All;
+    if was_chowned || has.raw_mode & PERMISSIONS != mode {
+        fs::fchmod(&fd, Mode::from_raw_mode(mode))?;
+    }
+    fs::futimens(&fd, &times(wanted.modified))?;
+    Ok(withheld)
+}
+
+/// Gives owner and time to the symbolic link `name` of an open directory; links have no permissions of their own.
+pub fn give_link(
+    directory: impl AsFd,
+    name: &CStr,
+    wanted: &Metadata,
+    rights: Rights,
+) -> Result<Withheld> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW;
+    let has = Seen::from(&fs::statat(&directory, name, flags)?);
+    let other_owner = (has.uid, has.gid) != (wanted.uid, wanted.gid);
+    if other_owner && rights == Rights::All {
+        let (uid, gid) = (uid(wanted.uid), gid(wanted.gid));
+        fs::chownat(&directory, name, Some(uid), Some(gid), flags)?;
+    }
+    fs::utimensat(&directory, name, &times(wanted.modified), flags)?;
+    Ok(Withheld {
+        owner: other_owner && rights == Rights::Own,
+        privileges: false,
+    })
+}
+
+fn uid(raw: u32) -> Uid {
+    Uid::from_raw(raw)
+}
+
+fn gid(raw: u32) -> Gid {
+    Gid::from_raw(raw)
+}
+
+fn times(modified: FileTime) -> Timestamps {
+    Timestamps {
+        last_access: Timespec {
+            tv_sec: 0,
+            tv_nsec: UTIME_OMIT,
+        },
+        last_modification: Timespec {
+            tv_sec: modified.seconds,
+            tv_nsec: modified.nanos.into(),
+        },
+    }
+}

@@ -1,0 +1,127 @@
+//! Removes a tree of our own through descriptors only.
+//!
+//! Whatever lies deeper than one level is first moved up to the top of the tree: no way is ever longer than one name,
+//! so neither depth nor breadth costs descriptors, and no symbolic link is ever followed.
+
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir, RenameFlags};
+use rustix::io::{Errno, Result};
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// What the kernel fills with names in one call.
+const BUFFER: usize = 32 << 10;
+
+/// Removes the directory `name` with everything in it; one that is not there is no error.
+pub fn tree(parent: impl AsFd, name: &CStr) -> Result<()> {
+    let top = match open(parent.as_fd(), name) {
+        Ok(top) => top,
+        Err(Errno::NOENT) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let mut moved = 0;
+    loop {
+        let directories = unlink_files(&top)?;
+        if directories.is_empty() {
+            break;
+        }
+        for directory in &directories {
+            let inside = open(top.as_fd(), directory)?;
+            for deeper in unlink_files(&inside)? {
+                // A directory can be moved only by somebody who may write in it.
+                drop(open(inside.as_fd(), &deeper)?);
+                move_up(&inside, &deeper, &top, &mut moved)?;
+            }
+            fs::unlinkat(&top, &**directory, AtFlags::REMOVEDIR)?;
+        }
+    }
+    fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
+}
+
+/// Opens a directory of ours and makes it ours to change.
+fn open(parent: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = match fs::openat(parent, name, flags, Mode::empty()) {
+        // Its owner took away his own right to read it: only an owner who is not root gets here.
+        Err(Errno::ACCESS) => {
+            fs::chmodat(parent, name, Mode::RWXU, AtFlags::empty())?;
+            fs::openat(parent, name, flags, Mode::empty())?
+        }
+        opened => opened?,
+    };
+    let mode = Mode::from_raw_mode(fs::fstat(&opened)?.st_mode);
+    if !mode.contains(Mode::RWXU) {
+        fs::fchmod(&opened, Mode::RWXU)?;
+    }
+    Ok(opened)
+}
+
+/// Unlinks everything in a directory that is no directory; returns the names of those.
+fn unlink_files(directory: &OwnedFd) -> Result<Vec<CString>> {
+    let (mut files, mut directories) = (Vec::new(), Vec::new());
+    let again = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let listed = fs::openat(directory, c".", again, Mode::empty())?;
+    let mut buffer = Vec::with_capacity(BUFFER);
+    let mut entries = RawDir::new(&listed, buffer.spare_capacity_mut());
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let name = entry.file_name();
+        match entry.file_type() {
+            _ if matches!(name.to_bytes(), b"." | b"..") => {}
+            FileType::Directory => directories.push(name.to_owned()),
+            _ => files.push(name.to_owned()),
+        }
+    }
+    for file in files {
+        match fs::unlinkat(directory, &*file, AtFlags::empty()) {
+            // A filesystem that does not say in a listing what is a directory.
+            Err(Errno::ISDIR) => directories.push(file),
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(directories)
+}
+
+fn move_up(from: &OwnedFd, name: &CStr, top: &OwnedFd, moved: &mut u64) -> Result<()> {
+    loop {
+        *moved += 1;
+        let fresh = format!("stasis-removed-{moved}");
+        match fs::renameat_with(from, name, top, &*fresh, RenameFlags::NOREPLACE) {
+            Err(Errno::EXIST) => {}
+            Err(Errno::NOENT) => return Ok(()),
+            answer => return answer,
+        }
+    }
+}
+
+#[cfg(test)]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "tests make the trees that they look at"
+)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_deep_and_awkward_tree_is_removed_and_nothing_outside_it() {
+        let home = tempfile::tempdir().unwrap();
+        let outside = home.path().join("outside");
+        std::fs::create_dir(&outside).unwrap();
+        std::fs::write(outside.join("canary"), "alive").unwrap();
+        let mut deep = home.path().join("tree");
+        for level in 0..200 {
+            std::fs::create_dir(&deep).unwrap();
+            symlink(&outside, deep.join("link")).unwrap();
+            std::fs::write(deep.join("stasis-removed-1"), level.to_string()).unwrap();
+            deep.push("stasis-removed-2");
+        }
+        let parent = fs::open(home.path(), OFlags::DIRECTORY, Mode::empty()).unwrap();
+
+        tree(&parent, c"tree").unwrap();
+        tree(&parent, c"tree").unwrap();
+
+        assert!(!home.path().join("tree").exists());
+        assert_eq!(std::fs::read(outside.join("canary")).unwrap(), b"alive");
+    }
+}

@@ -1,0 +1,170 @@
+//! What a walk met, and what it left out.
+
+use super::WalkError;
+use stasis_model::tree::{EntryKind, EntryPath};
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// How many left-out entries are listed by name; the others are only counted.
+pub const LONGEST_LIST: usize = 1000;
+
+/// Why an entry was left out, or is not to be trusted.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[non_exhaustive]
+pub enum Reason {
+    /// It was there when its directory was listed, and then it was not.
+    Vanished,
+    /// It became something else while we looked.
+    Replaced,
+    /// It changed each time it was read; its content may belong to no single moment.
+    Changed,
+    /// We may not read it.
+    Unreadable,
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+    /// A device.
+    Device,
+    /// It lies on another filesystem.
+    OtherFilesystem,
+    /// It is what we are writing.
+    OwnTarget,
+}
+
+impl Reason {
+    /// Whether a walk that must be complete fails on it.
+    fn is_a_gap(self) -> bool {
+        matches!(
+            self,
+            Self::Vanished | Self::Replaced | Self::Changed | Self::Unreadable
+        )
+    }
+
+    /// The word for it in results.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Vanished => "vanished",
+            Self::Replaced => "replaced",
+            Self::Changed => "changed",
+            Self::Unreadable => "unreadable",
+            Self::Fifo => "fifo",
+            Self::Socket => "socket",
+            Self::Device => "device",
+            Self::OtherFilesystem => "other_filesystem",
+            Self::OwnTarget => "own_target",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Vanished => "vanished while the tree was read",
+            Self::Replaced => "became something else while the tree was read",
+            Self::Changed => "changed each time it was read",
+            Self::Unreadable => "may not be read",
+            Self::Fifo => "is a named pipe",
+            Self::Socket => "is a socket",
+            Self::Device => "is a device",
+            Self::OtherFilesystem => "is on another filesystem",
+            Self::OwnTarget => "is what is being written",
+        })
+    }
+}
+
+/// An entry that was left out.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Skipped {
+    /// Which.
+    pub path: EntryPath,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// What a walk met.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[must_use = "what was left out is said only here"]
+pub struct WalkReport {
+    /// Regular files, each counted once.
+    pub files: u64,
+    /// Directories, without the root.
+    pub directories: u64,
+    /// Symbolic links.
+    pub symlinks: u64,
+    /// Further names of files that were counted already.
+    pub hard_links: u64,
+    /// The length of all files, holes included.
+    pub bytes: u64,
+    /// Entries that a pattern excluded; what is in an excluded directory is not looked at.
+    pub excluded: u64,
+    /// How many entries vanished.
+    pub vanished_count: u64,
+    /// Those that vanished, sorted; no more than [`LONGEST_LIST`].
+    pub vanished: Vec<EntryPath>,
+    /// How many entries were left out for other reasons.
+    pub skipped_count: u64,
+    /// Those, sorted; no more than [`LONGEST_LIST`].
+    pub skipped: Vec<Skipped>,
+}
+
+/// The report while it is written by several workers.
+#[derive(Debug, Default)]
+pub(super) struct Notes(Mutex<WalkReport>);
+
+impl Notes {
+    fn open(&self) -> MutexGuard<'_, WalkReport> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn skip(
+        &self,
+        path: EntryPath,
+        reason: Reason,
+        strict: bool,
+    ) -> Result<(), WalkError> {
+        if strict && reason.is_a_gap() {
+            return Err(WalkError::Incomplete { path, reason });
+        }
+        let mut report = self.open();
+        if reason == Reason::Vanished {
+            report.vanished_count += 1;
+            if report.vanished.len() < LONGEST_LIST {
+                report.vanished.push(path);
+            }
+        } else {
+            report.skipped_count += 1;
+            if report.skipped.len() < LONGEST_LIST {
+                report.skipped.push(Skipped { path, reason });
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn exclude(&self) {
+        self.open().excluded += 1;
+    }
+
+    pub(super) fn count<'a>(&self, kinds: impl Iterator<Item = &'a EntryKind>) {
+        let mut report = self.open();
+        for kind in kinds {
+            match kind {
+                EntryKind::File { size } => {
+                    report.files += 1;
+                    report.bytes = report.bytes.saturating_add(*size);
+                }
+                EntryKind::Directory => report.directories += 1,
+                EntryKind::Symlink { .. } => report.symlinks += 1,
+                EntryKind::HardLink { .. } => report.hard_links += 1,
+                _ => {}
+            }
+        }
+    }
+
+    pub(super) fn close(self) -> WalkReport {
+        let mut report = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        report.vanished.sort();
+        report.skipped.sort();
+        report
+    }
+}

@@ -1,0 +1,147 @@
+//! A directory that shares its bytes with another one.
+
+use crate::bridge;
+use crate::error::Error;
+use serde::Serialize;
+use stasis_disk::beneath::Mounts;
+use stasis_disk::clone::{self, CloneSettings};
+pub use stasis_disk::clone::{CloneError, CloneReport, Fallback};
+use stasis_disk::walk::WalkSettings;
+use stasis_model::time::Clock;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// What is cloned, and how.
+#[derive(Clone, Debug)]
+pub struct CloneTree {
+    /// The directory to clone.
+    pub source: PathBuf,
+    /// Where the clone will be; nothing may be there.
+    pub target: PathBuf,
+    /// What to do where bytes cannot be shared.
+    pub fallback: Fallback,
+    /// Gitignore-style patterns of what is left out.
+    pub excludes: Vec<String>,
+    /// Whether anything that cannot be read, or changes meanwhile, is an error.
+    pub strict: bool,
+    /// Whether other filesystems in the source are cloned too.
+    pub across_filesystems: bool,
+    /// Set by anybody at any time to give up and leave nothing.
+    pub cancel: Arc<AtomicBool>,
+}
+
+/// An entry that was left out, or is not to be trusted.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct LeftOut {
+    /// Which; bytes that are no text are written as `\xNN`, a backslash is doubled.
+    pub path: String,
+    /// One word.
+    pub reason: &'static str,
+    /// The same as half a sentence.
+    #[serde(skip)]
+    pub words: String,
+}
+
+/// What became of a clone.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[must_use = "what was left out is said only here"]
+pub struct Cloned {
+    /// Where the clone is.
+    pub target: String,
+    /// Regular files, each counted once.
+    pub files: u64,
+    /// Directories, without the root.
+    pub directories: u64,
+    /// Symbolic links.
+    pub symlinks: u64,
+    /// Further names of files.
+    pub hard_links: u64,
+    /// The length of all files, holes included.
+    pub bytes: u64,
+    /// Bytes of files that share their blocks with the source.
+    pub bytes_shared: u64,
+    /// Bytes that were copied.
+    pub bytes_copied: u64,
+    /// Entries that a pattern excluded.
+    pub excluded: u64,
+    /// Entries whose owner could not be kept.
+    pub owners_not_kept: u64,
+    /// Entries whose setuid or setgid was dropped.
+    pub privileges_not_kept: u64,
+    /// Attributes that are not the user's and were left out.
+    pub attributes_left_out: u64,
+    /// How many entries vanished while the source was read.
+    pub vanished: u64,
+    /// How many entries were left out for another reason.
+    pub skipped: u64,
+    /// The first thousand of either, by name.
+    pub left_out: Vec<LeftOut>,
+    /// How long it took.
+    pub elapsed_ms: u64,
+}
+
+/// Clones a directory; needs no store.
+#[tracing::instrument(skip_all, err, fields(source = %command.source.display(), target = %command.target.display()))]
+pub async fn clone_tree(command: CloneTree, clock: &dyn Clock) -> Result<Cloned, Error> {
+    let started = clock.uptime();
+    let target = command.target.display().to_string();
+    let report = bridge::blocking(move || {
+        let settings = settings(&command);
+        clone::clone(&command.source, &command.target, &settings)
+    });
+    let report = report.await?;
+    let elapsed = clock.uptime().saturating_sub(started);
+    let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+    tracing::info!(files = report.files, bytes = report.bytes, "cloned");
+    Ok(told(&report, target, elapsed_ms))
+}
+
+fn settings(command: &CloneTree) -> CloneSettings {
+    let mounts = if command.across_filesystems {
+        Mounts::Cross
+    } else {
+        Mounts::Stay
+    };
+    CloneSettings {
+        fallback: command.fallback,
+        mounts,
+        walk: WalkSettings {
+            strict: command.strict,
+            excludes: command.excludes.clone(),
+            cancel: command.cancel.clone(),
+            ..WalkSettings::default()
+        },
+    }
+}
+
+fn told(report: &CloneReport, target: String, elapsed_ms: u64) -> Cloned {
+    use stasis_disk::walk::Reason;
+    let left_out = |path: String, reason: Reason| LeftOut {
+        path,
+        reason: reason.word(),
+        words: reason.to_string(),
+    };
+    let vanished = report.walk.vanished.iter();
+    let vanished = vanished.map(|path| left_out(path.to_string(), Reason::Vanished));
+    let skipped = report.walk.skipped.iter();
+    let skipped = skipped.map(|skipped| left_out(skipped.path.to_string(), skipped.reason));
+    Cloned {
+        target,
+        files: report.files,
+        directories: report.directories,
+        symlinks: report.symlinks,
+        hard_links: report.hard_links,
+        bytes: report.bytes,
+        bytes_shared: report.bytes_shared,
+        bytes_copied: report.bytes_copied,
+        excluded: report.walk.excluded,
+        owners_not_kept: report.owners_not_kept,
+        privileges_not_kept: report.privileges_not_kept,
+        attributes_left_out: report.attributes_left_out,
+        vanished: report.walk.vanished_count,
+        skipped: report.walk.skipped_count,
+        left_out: vanished.chain(skipped).collect(),
+        elapsed_ms,
+    }
+}

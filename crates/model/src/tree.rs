@@ -1,0 +1,224 @@
+//! What a tree is made of, as it was read.
+//!
+//! A tree is a set of entries, one per path; sorted by path, every directory comes directly before what it holds.
+
+use std::cmp::Ordering;
+use std::fmt;
+
+/// The longest name that a filesystem of Linux gives to one entry.
+pub const LONGEST_NAME: usize = 255;
+
+/// The place of an entry, relative to the root of its tree, as raw bytes.
+///
+/// Always true: no component is empty, `.` or `..`, none holds a slash or a NUL, and none is longer than 255 bytes. The
+/// path without any component is the root itself. Paths are ordered component by component, so that a directory comes
+/// directly before what it holds.
+#[derive(Clone, PartialEq, Eq, Hash, Default)]
+pub struct EntryPath(Box<[u8]>);
+
+/// Why some bytes are not the path of an entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadPath {
+    /// Two slashes in a row, or one at either end.
+    #[error("a component of the path is empty")]
+    EmptyComponent,
+    /// `.` or `..`
+    #[error("a component of the path is `.` or `..`")]
+    Dots,
+    /// A slash or a NUL inside a name.
+    #[error("a name holds a slash or a NUL")]
+    ForbiddenByte,
+    /// More bytes than any filesystem would take.
+    #[error("a name of {0} bytes is longer than {LONGEST_NAME}")]
+    LongName(usize),
+}
+
+fn check_name(name: &[u8]) -> Result<(), BadPath> {
+    match name {
+        b"" => Err(BadPath::EmptyComponent),
+        b"." | b".." => Err(BadPath::Dots),
+        _ if name.len() > LONGEST_NAME => Err(BadPath::LongName(name.len())),
+        _ if name.iter().any(|byte| matches!(byte, 0 | b'/')) => Err(BadPath::ForbiddenByte),
+        _ => Ok(()),
+    }
+}
+
+impl EntryPath {
+    /// The root of the tree.
+    pub fn root() -> Self {
+        Self::default()
+    }
+
+    /// Reads a path whose components are joined by single slashes; no bytes at all mean the root.
+    pub fn parse(bytes: &[u8]) -> Result<Self, BadPath> {
+        if !bytes.is_empty() {
+            bytes.split(|byte| *byte == b'/').try_for_each(check_name)?;
+        }
+        Ok(Self(bytes.into()))
+    }
+
+    /// The entry called `name` in this directory.
+    pub fn child(&self, name: &[u8]) -> Result<Self, BadPath> {
+        check_name(name)?;
+        let mut bytes = Vec::with_capacity(self.0.len() + 1 + name.len());
+        bytes.extend_from_slice(&self.0);
+        if !self.is_root() {
+            bytes.push(b'/');
+        }
+        bytes.extend_from_slice(name);
+        Ok(Self(bytes.into()))
+    }
+
+    /// Whether this is the root.
+    pub fn is_root(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The components joined by slashes; nothing for the root.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The names on the way from the root.
+    pub fn components(&self) -> impl Iterator<Item = &[u8]> {
+        self.0
+            .split(|byte| *byte == b'/')
+            .filter(|name| !name.is_empty())
+    }
+
+    /// The directory that holds this entry and its name in there; `None` for the root.
+    pub fn split_last(&self) -> Option<(Self, &[u8])> {
+        if self.is_root() {
+            return None;
+        }
+        Some(match self.0.iter().rposition(|byte| *byte == b'/') {
+            Some(slash) => (Self(self.0[..slash].into()), &self.0[slash + 1..]),
+            None => (Self::root(), &self.0),
+        })
+    }
+}
+
+impl Ord for EntryPath {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.components().cmp(other.components())
+    }
+}
+
+impl PartialOrd for EntryPath {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// Lossless and safe to print: a backslash is doubled, bytes that are no text and control characters become `\xNN`.
+/// The root is `.`.
+impl fmt::Display for EntryPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_root() {
+            return f.write_str(".");
+        }
+        for piece in self.0.utf8_chunks() {
+            for c in piece.valid().chars() {
+                match c {
+                    '\\' => f.write_str("\\\\")?,
+                    c if c.is_control() || is_invisible(c) => {
+                        for byte in c.encode_utf8(&mut [0; 4]).bytes() {
+                            write!(f, "\\x{byte:02x}")?;
+                        }
+                    }
+                    c => write!(f, "{c}")?,
+                }
+            }
+            for byte in piece.invalid() {
+                write!(f, "\\x{byte:02x}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Characters that reorder or hide what stands beside them.
+fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}
+
+impl fmt::Debug for EntryPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{self}`")
+    }
+}
+
+/// What an entry is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum EntryKind {
+    /// A regular file.
+    File {
+        /// Its length, holes included.
+        size: u64,
+    },
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink {
+        /// Where it points: any bytes, kept as they are and never followed.
+        target: Box<[u8]>,
+    },
+    /// Another name of a file in the same tree.
+    HardLink {
+        /// The name of that file that comes first in order; always a [`EntryKind::File`] of the same tree.
+        to: EntryPath,
+    },
+    /// A named pipe: recorded, never opened.
+    Fifo,
+}
+
+/// A moment as a filesystem keeps it.
+///
+/// Always true: `nanos` is below 1,000,000,000 and counts forward, before 1970 too.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct FileTime {
+    /// Whole seconds since 1970, rounded down.
+    pub seconds: i64,
+    /// Nanoseconds after that second.
+    pub nanos: u32,
+}
+
+/// What is kept of an entry besides its content.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Metadata {
+    /// Permissions with setuid, setgid and sticky: twelve bits.
+    pub mode: u32,
+    /// The owner.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+    /// When the content changed last.
+    pub modified: FileTime,
+}
+
+/// One extended attribute of a user: `user.…` and its value.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Attribute {
+    /// The whole name, with `user.`.
+    pub name: Box<[u8]>,
+    /// Any bytes.
+    pub value: Box<[u8]>,
+}
+
+/// One entry of a tree.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// Where it is.
+    pub path: EntryPath,
+    /// What it is.
+    pub kind: EntryKind,
+    /// Whose, since when, and who may do what.
+    pub metadata: Metadata,
+    /// Its extended attributes, sorted by name.
+    pub attributes: Vec<Attribute>,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,57 @@
+use super::*;
+use proptest::prelude::*;
+
+fn path(text: &str) -> EntryPath {
+    EntryPath::parse(text.as_bytes()).unwrap()
+}
+
+#[test]
+fn names_that_lead_elsewhere_are_refused() {
+    assert_eq!(EntryPath::parse(b"/a"), Err(BadPath::EmptyComponent));
+    assert_eq!(EntryPath::parse(b"a//b"), Err(BadPath::EmptyComponent));
+    assert_eq!(EntryPath::parse(b"a/"), Err(BadPath::EmptyComponent));
+    assert_eq!(EntryPath::parse(b"a/../b"), Err(BadPath::Dots));
+    assert_eq!(EntryPath::parse(b"./a"), Err(BadPath::Dots));
+    assert_eq!(EntryPath::parse(b"a\0b"), Err(BadPath::ForbiddenByte));
+    assert_eq!(path("a").child(b"b/c"), Err(BadPath::ForbiddenByte));
+    assert_eq!(EntryPath::parse(&[b'n'; 256]), Err(BadPath::LongName(256)));
+    assert!(EntryPath::parse(&[b'n'; 255]).is_ok());
+    assert!(EntryPath::parse(b"...").is_ok());
+}
+
+#[test]
+fn a_directory_comes_directly_before_what_it_holds() {
+    let mut paths = ["a-b", "a/z", "a.txt", "a", "a/b/c", "a/b", ""].map(path);
+
+    paths.sort();
+
+    assert_eq!(
+        paths,
+        ["", "a", "a/b", "a/b/c", "a/z", "a-b", "a.txt"].map(path)
+    );
+}
+
+#[test]
+fn a_path_is_printed_without_loss_and_without_moving_the_cursor() {
+    let odd = EntryPath::parse(b"caf\xc3\xa9/\xff\n\x1b[2J\\").unwrap();
+
+    assert_eq!(odd.to_string(), "café/\\xff\\x0a\\x1b[2J\\\\");
+    assert_eq!(EntryPath::root().to_string(), ".");
+}
+
+proptest! {
+    #[test]
+    fn a_path_is_its_components(names in prop::collection::vec("[a-z.\\-\u{e9}]{3,9}", 0..6)) {
+        let mut built = EntryPath::root();
+        for name in &names {
+            built = built.child(name.as_bytes()).unwrap();
+        }
+
+        prop_assert_eq!(built.components().collect::<Vec<_>>(), names.iter().map(String::as_bytes).collect::<Vec<_>>());
+        prop_assert_eq!(EntryPath::parse(built.as_bytes()), Ok(built.clone()));
+        if let Some((parent, name)) = built.split_last() {
+            prop_assert_eq!(parent.child(name), Ok(built.clone()));
+            prop_assert!(parent < built);
+        }
+    }
+}

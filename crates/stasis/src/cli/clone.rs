@@ -1,0 +1,145 @@
+//! `stasis clone`
+
+use super::Context;
+use super::output::printable;
+use crate::report::Exit;
+use crate::system::{self, SystemClock};
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use stasis_engine::clone::{CloneTree, Cloned, Fallback, clone_tree};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// How many left-out entries are shown to people.
+const SHOWN: usize = 10;
+
+#[derive(Debug, Args)]
+pub(super) struct Clone {
+    /// The directory to clone
+    #[arg(value_name = "SRC")]
+    source: PathBuf,
+    /// Where the clone will be; nothing may be there yet
+    #[arg(value_name = "DST")]
+    target: PathBuf,
+    /// What to do where the filesystem cannot share bytes
+    #[arg(long, value_name = "HOW", default_value = "copy")]
+    fallback: How,
+    /// Leave out what matches, as in a .gitignore; may be given more than once
+    #[arg(long, value_name = "PATTERN")]
+    exclude: Vec<String>,
+    /// Fail if anything vanishes, changes while it is read, or may not be read, instead of reporting it
+    #[arg(long)]
+    strict: bool,
+    /// Whether to stay on the filesystem of SRC; otherwise what is mounted in it is cloned too
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    one_file_system: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum How {
+    /// Copy them; holes stay holes
+    Copy,
+    /// Fail, and leave nothing
+    Refuse,
+}
+
+/// What is told of a clone.
+#[derive(Serialize)]
+struct Told {
+    #[serde(flatten)]
+    cloned: Cloned,
+    peak_memory_bytes: Option<u64>,
+}
+
+impl Clone {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+        let cancel: Arc<AtomicBool> = Arc::default();
+        for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
+            let (mut asked, cancel) = (signal(kind)?, cancel.clone());
+            tokio::spawn(async move {
+                asked.recv().await;
+                cancel.store(true, Ordering::Relaxed);
+            });
+        }
+        let command = CloneTree {
+            source: self.source,
+            target: self.target,
+            fallback: match self.fallback {
+                How::Copy => Fallback::Copy,
+                How::Refuse => Fallback::Refuse,
+            },
+            excludes: self.exclude,
+            strict: self.strict,
+            across_filesystems: !self.one_file_system,
+            cancel,
+        };
+        let cloned = clone_tree(command, &SystemClock).await?;
+        for line in warnings(&cloned) {
+            context.output.say(&format!("warning: {line}"));
+        }
+        let told = Told {
+            cloned,
+            peak_memory_bytes: system::peak_memory(),
+        };
+        context.output.result(&told, |told| words(&told.cloned))?;
+        Ok(Exit::Done)
+    }
+}
+
+fn words(cloned: &Cloned) -> String {
+    format!(
+        "{}: {} files, {} directories, {} symbolic links, {} hard links; {} shared, {} copied; {} ms",
+        printable(&cloned.target),
+        cloned.files,
+        cloned.directories,
+        cloned.symlinks,
+        cloned.hard_links,
+        size(cloned.bytes_shared),
+        size(cloned.bytes_copied),
+        cloned.elapsed_ms
+    )
+}
+
+fn size(bytes: u64) -> String {
+    let units = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let (mut whole, mut rest, mut unit) = (bytes, 0, 0);
+    while whole >= 1024 && unit + 1 < units.len() {
+        (whole, rest, unit) = (whole / 1024, whole % 1024, unit + 1);
+    }
+    match unit {
+        0 => format!("{whole} {}", units[0]),
+        _ => format!("{whole}.{} {}", rest * 10 / 1024, units[unit]),
+    }
+}
+
+fn warnings(cloned: &Cloned) -> Vec<String> {
+    let left_out = cloned.left_out.iter().take(SHOWN);
+    let mut lines: Vec<String> = left_out
+        .map(|entry| format!("`{}` {}", entry.path, entry.words))
+        .collect();
+    let all = cloned.vanished + cloned.skipped;
+    let more = all.saturating_sub(lines.len() as u64);
+    let told = [
+        (more, "more entries were left out; --json lists a thousand"),
+        (
+            cloned.owners_not_kept,
+            "entries have another owner than in the source: only root gives things away",
+        ),
+        (
+            cloned.privileges_not_kept,
+            "entries lost setuid or setgid: only root gives them",
+        ),
+        (
+            cloned.attributes_left_out,
+            "attributes that are not the user's were left out",
+        ),
+    ];
+    lines.extend(
+        told.iter()
+            .filter(|(n, _)| *n > 0)
+            .map(|(n, what)| format!("{n} {what}")),
+    );
+    lines
+}

@@ -1,0 +1,124 @@
+use crate::scripted_bucket::{ScriptedBucket, Turn};
+use crate::support::SeededChance;
+use bytes::Bytes;
+use stasis_model::chance::Chance;
+use stasis_model::event::{Event, EventKind, Severity};
+use stasis_model::id::{Lineage, TenantId};
+use stasis_model::time::Timestamp;
+use stasis_store::bucket::{Bucket, BucketErrorKind};
+use stasis_store::layout;
+use stasis_store::{events, leases};
+
+const DAY: u64 = 86_400_000;
+
+fn tenant() -> TenantId {
+    "acme".parse().unwrap()
+}
+
+fn event_at(chance: &SeededChance, at_ms: u64) -> Event {
+    let at = Timestamp::from_millis(at_ms);
+    let actor = "operator".parse().unwrap();
+    Event::new(
+        chance.op_id(),
+        EventKind::Rollback,
+        Severity::Info,
+        at,
+        actor,
+    )
+}
+
+/// Records an event at each of these times.
+async fn recorded(bucket: &dyn Bucket, times: impl IntoIterator<Item = u64>) {
+    let chance = SeededChance::new(5);
+    for at in times {
+        let event = event_at(&chance, at);
+        events::record(bucket, &tenant(), &event).await.unwrap();
+    }
+}
+
+/// Puts something that is no event where one would be, and returns where.
+async fn spoiled(bucket: &dyn Bucket, at_ms: u64, body: &[u8]) -> layout::Key {
+    let id = SeededChance::new(at_ms).op_id();
+    let key = layout::event(&tenant(), Timestamp::from_millis(at_ms), id);
+    let body = Bytes::copy_from_slice(body);
+    bucket.put(&key, body).await.unwrap();
+    key
+}
+
+fn times(latest: &events::Latest) -> Vec<u64> {
+    let times = latest.events.iter().map(|event| event.at_ms.millis());
+    times.collect()
+}
+
+#[tokio::test]
+async fn one_unreadable_event_hides_no_other() {
+    let bucket = ScriptedBucket::default();
+    recorded(&bucket, [1, DAY + 1, DAY + 2]).await;
+    let broken = spoiled(&bucket, DAY + 3, b"{\"version\":1,\"kind\":\"\x1b[2J\"}").await;
+    let newer = spoiled(&bucket, 2 * DAY, b"{\"version\":9}").await;
+
+    let latest = events::latest(&bucket, &tenant(), 9).await.unwrap();
+
+    assert_eq!(times(&latest), [1, DAY + 1, DAY + 2]);
+    let [(first, why), (second, why_too)] = &latest.unreadable[..] else {
+        panic!("two unreadable events, not {:?}", latest.unreadable);
+    };
+    assert_eq!((first, second), (&broken, &newer));
+    assert!(why.starts_with("the event "), "{why}");
+    assert!(!why.contains(char::is_control), "{why}");
+    assert!(why_too.contains("version 9"), "{why_too}");
+}
+
+#[tokio::test]
+async fn an_event_that_is_too_large_is_unreadable() {
+    let bucket = ScriptedBucket::default();
+    recorded(&bucket, [1]).await;
+    let key = spoiled(&bucket, 2, &vec![b' '; 1024 * 1024]).await;
+
+    let latest = events::latest(&bucket, &tenant(), 9).await.unwrap();
+
+    assert_eq!(times(&latest), [1]);
+    assert_eq!(latest.unreadable[0].0, key);
+}
+
+#[tokio::test]
+async fn a_store_that_fails_is_not_an_unreadable_event() {
+    let bucket = ScriptedBucket::with([Turn::Work, Turn::Fail], []);
+    recorded(&bucket, [1, 2, 3]).await;
+
+    let failed = events::latest(&bucket, &tenant(), 9).await.unwrap_err();
+
+    assert_eq!(failed.kind, BucketErrorKind::Unreachable);
+}
+
+#[tokio::test]
+async fn only_the_newest_are_returned_oldest_first_whatever_their_names() {
+    let bucket = ScriptedBucket::default();
+    recorded(&bucket, (0..40).map(|hour| hour * DAY / 8)).await;
+
+    let latest = events::latest(&bucket, &tenant(), 10).await.unwrap();
+    let none = events::latest(&bucket, &tenant(), 0).await.unwrap();
+
+    let newest: Vec<u64> = (30..40).map(|hour| hour * DAY / 8).collect();
+    assert_eq!(times(&latest), newest);
+    assert_eq!(none, events::Latest::default());
+}
+
+#[tokio::test]
+async fn thousands_of_objects_are_listed_once() {
+    let bucket = ScriptedBucket::default();
+    recorded(&bucket, (0..1200).map(|second| second * 1000)).await;
+    let lineage = |number: u32| -> Lineage { format!("acme/p{number:04}@1").parse().unwrap() };
+    for number in 0..1200 {
+        let key = layout::lock(&lineage(number));
+        bucket.put(&key, "{}".into()).await.unwrap();
+    }
+
+    let latest = events::latest(&bucket, &tenant(), 9999).await.unwrap();
+    assert_eq!((latest.events.len(), bucket.listings()), (1200, 1));
+    let tenants = events::tenants(&bucket).await.unwrap();
+    assert_eq!((tenants, bucket.listings()), (vec![tenant()], 2));
+    let locked = leases::locked(&bucket).await.unwrap();
+    assert_eq!((locked.len(), bucket.listings()), (1200, 3));
+    assert_eq!(locked.first(), Some(&lineage(0)));
+}

@@ -1,0 +1,201 @@
+//! What the store makes of a request, and the actor of the answer.
+
+use super::actor::{Stage, Wish};
+use super::conduct::{Conduct, Duty, Ending};
+use super::label::{Event, Move};
+use super::memo::Heard;
+use super::names::Printed;
+use super::store::Request;
+use super::turn::{Moves, Outcome};
+use super::{EARLY, LATE, LineageWorld};
+use stasis_model::protocol::Answer;
+use stasis_model::step::{Doc, Refusal};
+use stasis_model::time::Timestamp;
+use std::rc::Rc;
+
+impl<C: Conduct> LineageWorld<C> {
+    /// Every way in which the store can treat what a busy actor asks.
+    pub(super) fn steps(&self, number: u8, moves: &mut Moves<C>) {
+        let Stage::Busy { task, wish, .. } = &self.actor(number).stage else {
+            return;
+        };
+        let (actor, kind) = (number, task.duty.kind());
+        let label = |doc, event| Move {
+            actor,
+            kind,
+            doc,
+            event,
+        };
+        match wish {
+            Wish::Read(doc) => self.reads(&label, *doc, moves),
+            Wish::Write(request) => self.writes(&label, request, moves),
+            Wish::Erase(doc, judged) => {
+                let mut world = self.successor();
+                let outcome = world.erase(*doc, task, *judged);
+                let outcome = outcome.and_then(|()| world.told(number, Answer::Won).0);
+                moves.push((label(*doc, Event::Erased), outcome));
+            }
+            Wish::EraseArchive => {
+                let mut world = self.successor();
+                world.archives &= !(0b100 << number);
+                let outcome = world.check_archives();
+                let outcome = outcome.and_then(|()| world.told(number, Answer::Won).0);
+                moves.push((label(Doc::Pointer, Event::ErasedArchive), outcome));
+            }
+        }
+    }
+
+    fn reads(&self, label: &impl Fn(Doc, Event) -> Move, doc: Doc, moves: &mut Moves<C>) {
+        let number = label(doc, Event::Read).actor;
+        let world = self.successor();
+        let key = match doc {
+            Doc::Lock => self.lock.as_ref().map_or(10, |cell| cell.print.under(0)),
+            Doc::Pointer => self.pointer.as_ref().map_or(11, |cell| cell.print.under(0)),
+        };
+        let (early, in_time) = world.hear(number, (key, EARLY), || self.read(doc));
+        if in_time {
+            let (late, _) = world.hear(number, (!key, LATE), || self.read(doc));
+            Self::go_on_writing(label, (doc, Event::ReadAfterExpiry), late, moves);
+        }
+        Self::go_on_writing(label, (doc, Event::Read), early, moves);
+        if self.unreadable > 0 {
+            let mut world = world;
+            world.unreadable -= 1;
+            let (blind, _) = world.told(number, Answer::Unreadable);
+            moves.push((label(doc, Event::Unreadable), blind));
+        }
+    }
+
+    /// Makes a read and the write that follows it one move, if that leaves nothing out.
+    ///
+    /// The write is conditional on the very version that was read. If it is accepted, the document was the same all the
+    /// time, so it might as well have been read just before. If it is refused, the actor goes on as if the write had
+    /// been delayed and never landed, provided that it makes no difference between a refusal and silence.
+    fn go_on_writing(
+        label: &impl Fn(Doc, Event) -> Move,
+        (doc, event): (Doc, Event),
+        outcome: Outcome<C>,
+        moves: &mut Moves<C>,
+    ) {
+        let number = label(doc, event).actor;
+        if let Ok(world) = &outcome
+            && !world.shared.cast.thorough
+            && let Stage::Busy { wish, .. } = &world.actor(number).stage
+            && let Wish::Write(request) = wish
+            && request.value.body.doc() == doc
+            && world.accepts(doc, request.value.condition)
+            && world.takes_refusal_for_silence(number)
+        {
+            world.writes(label, request, moves);
+            return;
+        }
+        moves.push((label(doc, event), outcome));
+    }
+
+    /// Whether the actor goes on reading after either answer, in the very same state.
+    fn takes_refusal_for_silence(&self, number: u8) -> bool {
+        let after = |answer| {
+            let heard = self.heard(number, (key_of(&answer), EARLY), || answer);
+            matches!(
+                heard.actor.value.stage,
+                Stage::Busy {
+                    wish: Wish::Read(_),
+                    ..
+                }
+            )
+            .then_some(heard.actor.print)
+        };
+        let refused = after(Answer::Lost);
+        refused.is_some() && refused == after(Answer::Silence)
+    }
+
+    fn writes(
+        &self,
+        label: &impl Fn(Doc, Event) -> Move,
+        request: &Rc<Printed<Request>>,
+        moves: &mut Moves<C>,
+    ) {
+        let doc = request.value.body.doc();
+        let number = request.value.task.actor;
+        if !self.accepts(doc, request.value.condition) {
+            let world = self.successor();
+            let (lost, _) = world.told(number, Answer::Lost);
+            let (silent, _) = world.told(number, Answer::Silence);
+            moves.push((label(doc, Event::Stale), lost));
+            moves.push((label(doc, Event::StaleUnheard), silent));
+            return;
+        }
+        let mut applied = self.successor();
+        if let Err(breach) = applied.apply(request) {
+            moves.push((label(doc, Event::Heard), Err(breach)));
+            return;
+        }
+        let (heard, _) = applied.told(number, Answer::Won);
+        moves.push((label(doc, Event::Heard), heard));
+        let (unheard, _) = applied.told(number, Answer::Silence);
+        moves.push((label(doc, Event::Unheard), unheard));
+        if self.shared.cast.thorough || !self.takes_refusal_for_silence(number) {
+            let (refused, _) = applied.told(number, Answer::Lost);
+            moves.push((label(doc, Event::RefusedByRetry), refused));
+        }
+        let mut delayed = self.successor();
+        delayed.delay(request);
+        let (after, _) = delayed.told(number, Answer::Silence);
+        moves.push((label(doc, Event::Delayed), after));
+    }
+
+    /// What comes of an answer that is not a document.
+    fn told(&self, number: u8, answer: Answer) -> (Outcome<C>, bool) {
+        self.hear(number, (key_of(&answer), EARLY), || answer)
+    }
+
+    /// The actor after an answer with this key.
+    fn heard(
+        &self,
+        number: u8,
+        (key, now): (u128, Timestamp),
+        answer: impl FnOnce() -> Answer,
+    ) -> Rc<Heard<C>> {
+        let before = self.actors[usize::from(number)].as_ref();
+        let before = before.expect("only actors of the cast move");
+        let shared = &self.shared;
+        shared.memo.heard((before.print.under(0), key), || {
+            let mut actor = before.value.clone();
+            let end = actor.hear(answer(), now, shared);
+            let actor = Rc::new(Printed::new(actor, shared.renamings()));
+            Heard { actor, end }
+        })
+    }
+
+    /// What comes of an answer, and whether it would come out otherwise after the lease expired.
+    fn hear(
+        &self,
+        number: u8,
+        key: (u128, Timestamp),
+        answer: impl FnOnce() -> Answer,
+    ) -> (Outcome<C>, bool) {
+        let heard = self.heard(number, key, answer);
+        let mut world = self.clone();
+        world.actors[usize::from(number)] = Some(Rc::clone(&heard.actor));
+        let Some((task, ending, outrun)) = &heard.end else {
+            return (Ok(world), false);
+        };
+        let timed = matches!(task.duty, Duty::Acquire | Duty::Reap);
+        let stopped = matches!(
+            ending,
+            Ending::Refused(Refusal::Held(_) | Refusal::NotExpired) | Ending::Unsettled(_)
+        );
+        let verdict = world.conclude(task, ending, *outrun);
+        (verdict.map(|()| world), timed && stopped)
+    }
+}
+
+/// A key for an answer that is not a document.
+fn key_of(answer: &Answer) -> u128 {
+    match answer {
+        Answer::Won => 1,
+        Answer::Lost => 2,
+        Answer::Silence => 3,
+        _ => 4,
+    }
+}
