@@ -9,10 +9,13 @@
 //! - a holder, a reaper and a releaser touch only the lease they mean;
 //! - forced acts commit in the pointer first, where they fence every writer at once.
 
+mod lock;
+mod pointer;
+
 use crate::digest::ArchiveDigest;
 use crate::id::{Epoch, Generation, Label, OpId};
-use crate::lease::{Fence, Holder, Lock, LockState};
-use crate::pointer::{Act, Active, Mark, Pointer};
+use crate::lease::{Fence, Holder, Lock};
+use crate::pointer::{Active, Pointer};
 use crate::time::Timestamp;
 use std::time::Duration;
 
@@ -154,9 +157,7 @@ impl Op {
             }
         }
     }
-}
 
-impl Op {
     /// Which document the rule may change.
     pub fn writes(&self) -> Doc {
         match self {
@@ -277,320 +278,16 @@ fn named(archive: Option<&ArchiveDigest>) -> String {
 /// Applies the rule for `op`, carried out under `op_id`, to what was read.
 pub fn step(found: &Documents, op: &Op, op_id: OpId, now: Timestamp) -> Result<Change, Refusal> {
     match op {
-        Op::Take { holder, ttl } => take(found, holder, op_id, now, *ttl),
-        Op::Fence { fence } => write_fence(found, *fence, now),
-        Op::Renew { fence, ttl } => renew(found, *fence, op_id, now, *ttl),
-        Op::Release { fence } => release(found, *fence, op_id, now),
-        Op::Reap { grace } => reap(found, op_id, now, *grace),
+        Op::Take { holder, ttl } => lock::take(found, holder, op_id, now, *ttl),
+        Op::Fence { fence } => pointer::write_fence(found, *fence, now),
+        Op::Renew { fence, ttl } => lock::renew(found, *fence, op_id, now, *ttl),
+        Op::Release { fence } => lock::release(found, *fence, op_id, now),
+        Op::Reap { grace } => lock::reap(found, op_id, now, *grace),
         Op::MarkForced { fence, reason, ttl } => {
-            Ok(mark_forced(found, *fence, reason, now.plus(*ttl)))
+            Ok(lock::mark_forced(found, *fence, reason, now.plus(*ttl)))
         }
-        _ => move_pointer(found, op, op_id, now),
+        _ => pointer::move_pointer(found, op, op_id, now),
     }
-}
-
-fn take(
-    found: &Documents,
-    holder: &Holder,
-    op_id: OpId,
-    now: Timestamp,
-    ttl: Duration,
-) -> Result<Change, Refusal> {
-    let fence = Fence {
-        epoch: found.next_epoch(),
-        op_id,
-    };
-    let expires_at = now.plus(ttl);
-    let Some(lock) = &found.lock else {
-        return Ok(Change::Lock(Lock::first(
-            holder.clone(),
-            fence,
-            now,
-            expires_at,
-        )));
-    };
-    if lock.op_id == op_id && lock.state == LockState::Held {
-        // Ours already, through a lost answer; worth something only while nobody has passed it.
-        let ahead = lock.epoch > found.fence().epoch || lock.fence() == found.fence();
-        let again = || Change::Lock(lock.taken_by(holder.clone(), fence, now, expires_at));
-        return Ok(if ahead { Change::Already } else { again() });
-    }
-    if lock.is_live(now) {
-        return Err(Refusal::Held(Box::new(lock.clone())));
-    }
-    Ok(Change::Lock(lock.taken_by(
-        holder.clone(),
-        fence,
-        now,
-        expires_at,
-    )))
-}
-
-fn write_fence(found: &Documents, fence: Fence, now: Timestamp) -> Result<Change, Refusal> {
-    let pointer = found.pointer.clone().unwrap_or_else(Pointer::empty);
-    if pointer.fence == fence {
-        return Ok(Change::Already);
-    }
-    if pointer.fence.epoch >= fence.epoch {
-        return Err(Refusal::Outrun { by: pointer.fence });
-    }
-    let active = pointer.active_archive();
-    let mut next = pointer.successor(fence.op_id, Act::Acquire, active, now);
-    next.fence = fence;
-    Ok(Change::Pointer(next))
-}
-
-fn renew(
-    found: &Documents,
-    fence: Fence,
-    op_id: OpId,
-    now: Timestamp,
-    ttl: Duration,
-) -> Result<Change, Refusal> {
-    let lock = found.lock.as_ref().ok_or(Refusal::LockLost(Lost::NoLock))?;
-    if lock.fence() != fence || lock.state == LockState::Forced {
-        return Err(Refusal::LockLost(Lost::TakenOver(lock.fence())));
-    }
-    if found.fence() != fence {
-        return Err(Refusal::LockLost(Lost::Fenced(found.fence())));
-    }
-    if lock.write_id == op_id {
-        return Ok(Change::Already);
-    }
-    // A lock that the reaper freed while nobody else took it comes back to its holder.
-    let mut next = lock.successor(op_id);
-    next.state = LockState::Held;
-    next.renewed_at = now;
-    next.expires_at = now.plus(ttl);
-    next.renewal_count = lock.renewal_count.saturating_add(1);
-    Ok(Change::Lock(next))
-}
-
-fn release(
-    found: &Documents,
-    fence: Fence,
-    op_id: OpId,
-    now: Timestamp,
-) -> Result<Change, Refusal> {
-    let lock = found.lock.as_ref().ok_or(Refusal::LockLost(Lost::NoLock))?;
-    if lock.fence() != fence || lock.state == LockState::Forced {
-        return Err(Refusal::LockLost(Lost::TakenOver(lock.fence())));
-    }
-    if lock.state == LockState::Free {
-        return Ok(Change::Already);
-    }
-    Ok(Change::Lock(freed(lock, op_id, now)))
-}
-
-fn reap(
-    found: &Documents,
-    op_id: OpId,
-    now: Timestamp,
-    grace: Duration,
-) -> Result<Change, Refusal> {
-    let lock = found.lock.as_ref().ok_or(Refusal::NotHeld)?;
-    if lock.write_id == op_id {
-        return Ok(Change::Already);
-    }
-    if lock.state != LockState::Held {
-        return Err(Refusal::NotHeld);
-    }
-    if lock.expires_at >= now.minus(grace) {
-        return Err(Refusal::NotExpired);
-    }
-    Ok(Change::Lock(freed(lock, op_id, now)))
-}
-
-/// Free, under the same epoch; readers of the plain contract see it as expired.
-fn freed(lock: &Lock, op_id: OpId, now: Timestamp) -> Lock {
-    let mut next = lock.successor(op_id);
-    next.state = LockState::Free;
-    next.expires_at = lock.expires_at.min(now);
-    next
-}
-
-fn mark_forced(found: &Documents, fence: Fence, reason: &Label, expires_at: Timestamp) -> Change {
-    let Some(lock) = &found.lock else {
-        return Change::Already;
-    };
-    // Whoever is at this epoch or above has seen the act, or will meet it when writing its own fence.
-    if lock.state != LockState::Held || lock.epoch >= fence.epoch {
-        return Change::Already;
-    }
-    let mut next = lock.successor(fence.op_id);
-    next.holder.run_id = OPERATOR.parse().expect("a constant that is a label");
-    next.epoch = fence.epoch;
-    next.op_id = fence.op_id;
-    next.state = LockState::Forced;
-    next.expires_at = lock.expires_at.min(expires_at);
-    next.reason = reason.clone();
-    Change::Lock(next)
-}
-
-fn move_pointer(
-    found: &Documents,
-    op: &Op,
-    op_id: OpId,
-    now: Timestamp,
-) -> Result<Change, Refusal> {
-    let forced = Fence {
-        epoch: found.next_epoch(),
-        op_id,
-    };
-    let pointer = match (&found.pointer, op) {
-        (Some(pointer), _) => pointer.clone(),
-        (None, Op::ForceUnlock { .. }) => Pointer::empty(),
-        (None, _) => return Err(Refusal::NoPointer),
-    };
-    if pointer.remembers(op_id) {
-        return Ok(Change::Already);
-    }
-    match op {
-        Op::Flip { fence, base, to } => flip(&pointer, *fence, *base, to, (op_id, now)),
-        Op::Rollback { to, seen } => rollback(&pointer, to, *seen, forced, now),
-        Op::ForceUnlock { seen } => force_unlock(found, &pointer, *seen, forced, now),
-        Op::Delete { target, known } => tombstone(&pointer, *target, known, (op_id, now)),
-        Op::Pin { target, pinned } => pin(&pointer, *target, *pinned, (op_id, now)),
-        _ => unreachable!("the other operations are the lock's, or the fence's"),
-    }
-}
-
-/// Which operation, and when.
-type By = (OpId, Timestamp);
-
-fn flip(
-    pointer: &Pointer,
-    fence: Fence,
-    base: Option<ArchiveDigest>,
-    to: &Active,
-    (op_id, now): By,
-) -> Result<Change, Refusal> {
-    if pointer.fence != fence {
-        return Err(Refusal::LockLost(Lost::Fenced(pointer.fence)));
-    }
-    let active = pointer.active_archive();
-    if active != base {
-        return Err(Refusal::Diverged { base, active });
-    }
-    if pointer.is_tombstoned(to.archive) {
-        return Err(Refusal::Tombstoned(to.archive));
-    }
-    let mut next = pointer.successor(op_id, Act::Flip, Some(to.archive), now);
-    next.point_at(to.clone(), now);
-    Ok(Change::Pointer(next))
-}
-
-fn rollback(
-    pointer: &Pointer,
-    to: &Active,
-    seen: Option<Generation>,
-    fence: Fence,
-    now: Timestamp,
-) -> Result<Change, Refusal> {
-    let found = pointer.generation;
-    if let Some(seen) = seen.filter(|seen| *seen != found) {
-        return Err(Refusal::PointerMoved { seen, found });
-    }
-    if pointer.is_tombstoned(to.archive) {
-        return Err(Refusal::Tombstoned(to.archive));
-    }
-    let mut next = pointer.successor(fence.op_id, Act::Rollback, Some(to.archive), now);
-    next.fence = fence;
-    next.point_at(to.clone(), now);
-    next.rollbacks
-        .retain(|mark| mark.at_ms >= now.minus(ROLLBACK_MEMORY));
-    next.rollbacks.push(Mark {
-        sha256: to.archive,
-        at_ms: now,
-    });
-    let surplus = next.rollbacks.len().saturating_sub(MARK_LIMIT);
-    next.rollbacks.drain(..surplus);
-    Ok(Change::Pointer(next))
-}
-
-fn force_unlock(
-    found: &Documents,
-    pointer: &Pointer,
-    seen: Fence,
-    fence: Fence,
-    now: Timestamp,
-) -> Result<Change, Refusal> {
-    let lock = found.lock.as_ref().ok_or(Refusal::NotHeld)?;
-    if lock.state != LockState::Held {
-        return Err(Refusal::NotHeld);
-    }
-    if lock.fence() != seen {
-        return Err(Refusal::HolderChanged {
-            seen,
-            found: lock.fence(),
-        });
-    }
-    let active = pointer.active_archive();
-    let mut next = pointer.successor(fence.op_id, Act::ForceUnlock, active, now);
-    next.fence = fence;
-    Ok(Change::Pointer(next))
-}
-
-fn tombstone(
-    pointer: &Pointer,
-    target: ArchiveDigest,
-    known: &[ArchiveDigest],
-    (op_id, now): By,
-) -> Result<Change, Refusal> {
-    if pointer.is_tombstoned(target) {
-        return Ok(Change::Already);
-    }
-    if !known.contains(&target) {
-        return Err(Refusal::NoSuchSnapshot(target));
-    }
-    if pointer.active_archive() == Some(target) {
-        return Err(Refusal::IsActive(target));
-    }
-    if pointer.is_pinned(target) {
-        return Err(Refusal::IsPinned(target));
-    }
-    let remains = |other: &&ArchiveDigest| **other != target && !pointer.is_tombstoned(**other);
-    if known.iter().find(remains).is_none() {
-        return Err(Refusal::IsLast(target));
-    }
-    let mut next = pointer.successor(op_id, Act::Delete, Some(target), now);
-    add_mark(&mut next.tombstones, target, now, "tombstones")?;
-    Ok(Change::Pointer(next))
-}
-
-fn pin(
-    pointer: &Pointer,
-    target: ArchiveDigest,
-    pinned: bool,
-    (op_id, now): By,
-) -> Result<Change, Refusal> {
-    if pinned == pointer.is_pinned(target) {
-        return Ok(Change::Already);
-    }
-    if pinned && pointer.is_tombstoned(target) {
-        return Err(Refusal::Tombstoned(target));
-    }
-    let kind = if pinned { Act::Pin } else { Act::Unpin };
-    let mut next = pointer.successor(op_id, kind, Some(target), now);
-    if pinned {
-        add_mark(&mut next.pins, target, now, "pins")?;
-    } else {
-        next.pins.retain(|mark| mark.sha256 != target);
-    }
-    Ok(Change::Pointer(next))
-}
-
-fn add_mark(
-    marks: &mut Vec<Mark>,
-    sha256: ArchiveDigest,
-    at_ms: Timestamp,
-    what: &'static str,
-) -> Result<(), Refusal> {
-    if marks.len() >= MARK_LIMIT {
-        return Err(Refusal::Full { what });
-    }
-    marks.push(Mark { sha256, at_ms });
-    Ok(())
 }
 
 #[cfg(test)]

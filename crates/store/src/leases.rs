@@ -97,7 +97,7 @@ fn lock_after(applied: &Applied) -> Lock {
 
 /// Every lineage that has a lock, in order.
 ///
-/// Listed at once: a store that does not list in byte order reads all of its listing for each page.
+/// Asked for at once: an S3 store reads its whole listing for every page.
 pub async fn locked(bucket: &dyn Bucket) -> Result<Vec<Lineage>, BucketError> {
     let rows = bucket.list(&Prefix::lineages(), None, usize::MAX).await?;
     let owners = rows.iter().filter_map(|row| layout::lock_owner(&row.key));

@@ -1,4 +1,5 @@
 use super::*;
+use crate::pointer::Act;
 
 mod lock;
 mod pointer;
@@ -38,7 +39,7 @@ fn held(name: &str, fence: Fence) -> Lock {
 }
 
 fn freed_lock(fence: Fence) -> Lock {
-    freed(&held("gone", fence), op(99), NOW)
+    super::lock::freed(&held("gone", fence), op(99), NOW)
 }
 
 fn archive(text: &str) -> ArchiveDigest {

@@ -65,30 +65,32 @@ impl FromStr for Endpoint {
         if scheme == "http" && !is_this_machine(host) {
             return Err(BadLocation::Insecure { found: shown(host) });
         }
-        Ok(Self {
+        let endpoint = Self {
             scheme,
             authority: authority.to_owned(),
             path: path.to_owned(),
-        })
+        };
+        // The client's own parser has the last word: what it refuses later, it refuses with a panic.
+        match reqwest::Url::parse(&endpoint.to_string()) {
+            Ok(_) => Ok(endpoint),
+            Err(_) => Err(bad()),
+        }
     }
 }
 
 /// The host of `name`, `name:port`, `v4`, `v4:port`, `[v6]` or `[v6]:port`; `None` if it is none of these.
 fn host_of(authority: &str) -> Option<&str> {
-    let (host, port) = match authority.strip_prefix('[') {
-        Some(rest) => {
-            let (host, port) = rest.split_once(']')?;
-            host.parse::<Ipv6Addr>().ok()?;
-            (host, port)
+    let (host, port) = if let Some(rest) = authority.strip_prefix('[') {
+        let (host, port) = rest.split_once(']')?;
+        host.parse::<Ipv6Addr>().ok()?;
+        (host, port)
+    } else {
+        let end = authority.find(':').unwrap_or(authority.len());
+        let (host, port) = authority.split_at(end);
+        if !is_name(host) {
+            host.parse::<Ipv4Addr>().ok()?;
         }
-        None => {
-            let end = authority.find(':').unwrap_or(authority.len());
-            let (host, port) = authority.split_at(end);
-            if !is_name(host) {
-                host.parse::<Ipv4Addr>().ok()?;
-            }
-            (host, port)
-        }
+        (host, port)
     };
     let port_is_sound = match port.strip_prefix(':') {
         Some(digits) => digits.parse::<u16>().is_ok_and(|port| port > 0),

@@ -151,6 +151,7 @@ fn plain_http_is_only_for_this_machine() {
         "https://127.1",
         "https://0x7f000001",
         "https://a|b",
+        "https://xn--a.example",
         "https://:9000",
     ] {
         assert!(

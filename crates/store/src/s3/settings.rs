@@ -61,7 +61,7 @@ impl Default for S3Settings {
             slowest_rate: 128 * 1024,
             part_size: 8 * 1024 * 1024,
             parts_in_flight: 4,
-            completion_timeout: Duration::from_secs(300),
+            completion_timeout: Duration::from_mins(5),
         }
     }
 }

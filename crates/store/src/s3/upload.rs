@@ -143,9 +143,8 @@ impl Upload<'_> {
         let store = &bucket.store;
         let complete = store.complete_multipart(&self.path, &self.id, parts.ids);
         let budget = bucket.settings.completion_budget(size);
-        let failure = match bucket.ask_within(budget, complete).await.0 {
-            Ok(_) => return Ok(size),
-            Err(failure) => failure,
+        let Err(failure) = bucket.ask_within(budget, complete).await.0 else {
+            return Ok(size);
         };
         if failure.was_never_sent() {
             self.abort().await;

@@ -1,6 +1,7 @@
 //! The rules that change `lock.json`.
 
 use super::*;
+use crate::lease::LockState;
 
 fn take(found: &Documents, now: Timestamp) -> Result<Change, Refusal> {
     let take = Op::Take {

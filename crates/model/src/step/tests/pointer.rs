@@ -1,6 +1,7 @@
 //! The rules that change `latest.json`.
 
 use super::*;
+use crate::pointer::Mark;
 
 fn on(pointer: impl Into<Option<Pointer>>, rule: &Op) -> Result<Change, Refusal> {
     step(&documents(None, pointer), rule, op(8), NOW)

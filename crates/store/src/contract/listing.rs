@@ -1,0 +1,89 @@
+//! What a listing promises.
+
+use super::Scratch;
+use crate::bucket::Bucket;
+use crate::layout::Key;
+use bytes::Bytes;
+
+/// In byte order, which is not the order of a walk that goes into `a` before it looks at `a-b`.
+const NAMES: [&str; 8] = [
+    "a!z",
+    "a-b",
+    "a/b-c/d",
+    "a/b/c.json",
+    "a0",
+    "b",
+    "c/~",
+    "é/x",
+];
+
+async fn with_names(scratch: &Scratch<'_>) {
+    for name in NAMES.iter().rev() {
+        let body = Bytes::from_static(name.as_bytes());
+        let put = scratch.bucket.put(&scratch.key(name), body).await;
+        put.expect("a put");
+    }
+}
+
+/// A listing has every acknowledged write, with its size, in byte order.
+pub async fn a_listing_sees_every_write_in_byte_order(bucket: &dyn Bucket) {
+    let scratch = Scratch::on(bucket);
+    with_names(&scratch).await;
+
+    assert_eq!(scratch.names(None, 100).await, NAMES);
+    for row in bucket
+        .list(&scratch.prefix, None, 100)
+        .await
+        .expect("a list")
+    {
+        let name = &row.key.as_str()[scratch.prefix.as_str().len()..];
+        assert_eq!(row.size, name.len() as u64);
+    }
+    assert!(scratch.names(None, 0).await.is_empty());
+    scratch.remove().await;
+}
+
+/// Pages of any size, each after the last key of the one before, are the whole listing once.
+pub async fn pages_of_a_listing_have_no_gaps(bucket: &dyn Bucket) {
+    let scratch = Scratch::on(bucket);
+    with_names(&scratch).await;
+
+    for limit in [1, 2, 3, 5] {
+        let (mut all, mut after) = (Vec::new(), None);
+        loop {
+            let page = scratch.names(after.as_ref(), limit).await;
+            assert!(page.len() <= limit);
+            let Some(last) = page.last() else { break };
+            after = Some(scratch.key(last));
+            all.extend(page);
+        }
+        assert_eq!(all, NAMES, "pages of {limit}");
+    }
+    let beyond = scratch.key("a/b/a");
+    let rest = scratch.names(Some(&beyond), 2).await;
+    assert_eq!(
+        rest,
+        ["a/b/c.json", "a0"],
+        "after a key that does not exist"
+    );
+    scratch.remove().await;
+}
+
+/// A prefix is a directory, not a beginning of names.
+pub async fn a_prefix_does_not_match_its_siblings(bucket: &dyn Bucket) {
+    let scratch = Scratch::on(bucket);
+    let inside = scratch.key("inside");
+    let stem = scratch.prefix.as_str().trim_end_matches('/');
+    let sibling = |tail| Key::from_listing(&format!("{stem}{tail}")).expect("a key");
+    let outside = [sibling("b"), sibling("-b/x"), sibling("0/inside")];
+    for key in outside.iter().chain([&inside]) {
+        bucket.put(key, "x".into()).await.expect("a put");
+    }
+
+    assert_eq!(scratch.names(None, 9).await, ["inside"]);
+    for key in &outside {
+        assert_eq!(scratch.object(key).await.body, "x");
+        bucket.delete(key).await.expect("a delete");
+    }
+    scratch.remove().await;
+}
