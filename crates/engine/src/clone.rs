@@ -82,7 +82,7 @@ pub struct Cloned {
 }
 
 /// Clones a directory; needs no store.
-#[tracing::instrument(skip_all, err, fields(source = %command.source.display(), target = %command.target.display()))]
+#[tracing::instrument(skip_all, err(level = "info"), fields(source = %command.source.display(), target = %command.target.display()))]
 pub async fn clone_tree(command: CloneTree, clock: &dyn Clock) -> Result<Cloned, Error> {
     let started = clock.uptime();
     let target = command.target.display().to_string();

@@ -87,7 +87,11 @@ impl Engine {
             active_sha256: pointer.as_ref().and_then(Pointer::active_archive),
             updates_lost,
             pointer_writes: pointer.as_ref().map_or(0, |pointer| pointer.generation.0),
-            events: self.events(Some(&lineage.tenant), usize::MAX).await?.len(),
+            events: self
+                .event_log(Some(&lineage.tenant), usize::MAX)
+                .await?
+                .events
+                .len(),
             went_as_promised: stage.refusals == 3 && updates_lost == 0,
         })
     }

@@ -3,7 +3,8 @@
 use stasis_disk::atomic_write::WriteError;
 use stasis_disk::clone::CloneError;
 use stasis_disk::walk::WalkError;
-use stasis_model::id::{Lineage, OpId};
+use stasis_model::id::{Lineage, OpId, TenantId};
+use stasis_model::policy::BadSetting;
 use stasis_model::step::Refusal;
 pub use stasis_quiesce::group::GroupError;
 pub use stasis_store::bucket::{BucketError, BucketErrorKind};
@@ -98,6 +99,15 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// What is stored as a tenant's policy cannot be used.
+    #[error("the stored policy of tenant `{tenant}` cannot be used")]
+    UnfitPolicy {
+        /// Whose.
+        tenant: TenantId,
+        /// Why.
+        #[source]
+        source: BadSetting,
+    },
     /// A signal came before the lease did.
     #[error("interrupted while the lease of `{0}` was being acquired")]
     Interrupted(Lineage),
@@ -155,7 +165,7 @@ impl Error {
             Self::Write(error) => io_kind(&error.source),
             Self::Clone(error) => clone(error),
             Self::Unreadable { source, .. } => io_kind(source),
-            Self::Untrustworthy { .. } => ErrorKind::Limit,
+            Self::Untrustworthy { .. } | Self::UnfitPolicy { .. } => ErrorKind::Limit,
             Self::NeverLocked(_)
             | Self::NoSuchOperation(_)
             | Self::Group(GroupError::Start { .. }) => ErrorKind::NotFound,
@@ -180,10 +190,11 @@ fn refused(refusal: &Refusal) -> ErrorKind {
         }
         Refusal::LockLost(_) => ErrorKind::Fenced,
         Refusal::Diverged { .. } => ErrorKind::Diverged,
-        Refusal::NoPointer | Refusal::Tombstoned(_) | Refusal::NoSuchSnapshot(_) => {
-            ErrorKind::NotFound
-        }
-        Refusal::NotHeld | Refusal::NotExpired => ErrorKind::Invalid,
+        Refusal::NotHeld
+        | Refusal::NoPointer
+        | Refusal::Tombstoned(_)
+        | Refusal::NoSuchSnapshot(_) => ErrorKind::NotFound,
+        Refusal::NotExpired => ErrorKind::Invalid,
         Refusal::IsActive(_) | Refusal::IsPinned(_) | Refusal::IsLast(_) | Refusal::Full { .. } => {
             ErrorKind::Limit
         }

@@ -6,7 +6,7 @@ use crate::warning::Warning;
 use stasis_model::event::{Event, EventKind, Severity};
 use stasis_model::id::{Label, TenantId};
 use stasis_store::events;
-use stasis_store::layout::Key;
+pub use stasis_store::layout::Key;
 
 /// The end of the log of one tenant, or of all.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -40,15 +40,6 @@ impl Engine {
                 })
             }
         }
-    }
-
-    /// The last `most` events of one tenant, or of all, oldest first; what cannot be read is left out.
-    pub async fn events(
-        &self,
-        tenant: Option<&TenantId>,
-        most: usize,
-    ) -> Result<Vec<(TenantId, Event)>, Error> {
-        Ok(self.event_log(tenant, most).await?.events)
     }
 
     /// The last `most` events of one tenant, or of all, and what could not be read among them.

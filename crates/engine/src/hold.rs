@@ -34,7 +34,8 @@ pub struct Hold {
     pub renew_every: Option<Duration>,
     /// The command, program first.
     pub command: Vec<OsString>,
-    /// Signals to pass on to the command; one that comes before it runs ends us instead.
+    /// Signals to pass on to the command. One that comes before it runs ends us instead; the second one stops the whole
+    /// group, whether it wants to or not.
     pub signals: mpsc::UnboundedReceiver<Signal>,
 }
 
@@ -52,6 +53,15 @@ pub enum LeaseLost {
         /// Why the last one was not.
         detail: String,
     },
+}
+
+impl LeaseLost {
+    /// How, in words.
+    pub fn detail(&self) -> &str {
+        match self {
+            Self::TakenAway { detail } | Self::RanOut { detail } => detail,
+        }
+    }
 }
 
 /// A command that ran under a lease.
@@ -91,7 +101,12 @@ impl Engine {
             Some(_) = hold.signals.recv() => return Err(Error::Interrupted(subject)),
         };
         let (lease, mut warnings) = (acquired.lease, acquired.warnings);
-        let mut group = match Group::start(&hold.command) {
+        let variables = [
+            ("STASIS_LEASE_SUBJECT", subject.to_string()),
+            ("STASIS_LEASE_TOKEN", acquired.token),
+            ("STASIS_LEASE_RUN_ID", acquired.holder.run_id.to_string()),
+        ];
+        let mut group = match Group::start(&hold.command, &variables) {
             Ok(group) => group,
             Err(error) => {
                 // Nothing ran, so nothing is lost but the wait until it expires.
@@ -142,6 +157,7 @@ impl Engine {
         signals: &mut mpsc::UnboundedReceiver<Signal>,
     ) -> Result<(Option<Ending>, Option<LeaseLost>), Error> {
         let mut keeper = std::pin::pin!(self.keep_alive(lease, renew_every));
+        let mut signals_heard = 0;
         loop {
             let happened = tokio::select! {
                 biased;
@@ -151,7 +167,13 @@ impl Engine {
             };
             match happened {
                 Happened::Ended(ending) => return Ok((Some(ending), None)),
-                Happened::Signalled(signal) => group.signal(signal),
+                Happened::Signalled(signal) => {
+                    group.signal(signal);
+                    signals_heard += 1;
+                    if signals_heard > 1 {
+                        return Ok((None, None));
+                    }
+                }
                 Happened::Lost(lost) => {
                     tracing::error!(pid = group.pid(), ?lost, "lease lost; stopping the command");
                     return Ok((None, Some(lost)));
@@ -172,7 +194,7 @@ impl Engine {
                 Err(_) => return (None, false),
             },
         };
-        self.record_lost(&lease.lineage, lease.fence, &format!("{lost:?}"))
+        self.record_lost(&lease.lineage, lease.fence, lost.detail())
             .await;
         (Some(lost), false)
     }

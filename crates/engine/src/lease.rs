@@ -10,10 +10,11 @@ use stasis_model::event::{Event, EventKind, Severity};
 use stasis_model::id::{Epoch, Generation, Label, Lineage, OpId};
 use stasis_model::lease::{Fence, Holder, Lock, LockState};
 use stasis_model::policy::LONGEST;
-use stasis_model::step::Refusal;
+use stasis_model::step::{Lost, Refusal};
 use stasis_model::time::Timestamp;
 use stasis_store::leases::Lease;
 use stasis_store::lineages::LineageError;
+use stasis_store::location::StoreLocation;
 use std::time::Duration;
 
 /// Asks for a lease.
@@ -138,6 +139,9 @@ impl Engine {
             .await;
         let lease = self.settled(result).await?;
         let mut warnings = self.clock_warnings();
+        if matches!(self.location, StoreLocation::Memory) {
+            warnings.push(Warning::Ephemeral);
+        }
         let unreturned = lease
             .took_over
             .as_ref()
@@ -188,6 +192,7 @@ impl Engine {
         self.ensure_trusted().await?;
         let ttl = self.ttl(lineage, ttl).await?;
         let result = self.lineages.renew(lineage, token, ttl).await;
+        never_locked(&result, lineage)?;
         if let Err(LineageError::Refused {
             refusal: Refusal::LockLost(how),
             ..
@@ -208,6 +213,7 @@ impl Engine {
     pub async fn release(&self, lineage: &Lineage, token: Fence) -> Result<Changed, Error> {
         self.ensure_trusted().await?;
         let result = self.lineages.release(lineage, token).await;
+        never_locked(&result, lineage)?;
         let lock = self.settled(result).await?;
         Ok(Changed {
             subject: lineage.clone(),
@@ -273,6 +279,17 @@ impl Engine {
             .with("how", how);
         // The caller is told of the loss itself; a log line more or less must not hide it.
         let _ = tokio::time::timeout(COURTESY, self.record(&lineage.tenant, event)).await;
+    }
+}
+
+/// A lease of something that never had one is a mistake in the name, not a loss.
+fn never_locked<T>(result: &Result<T, LineageError>, lineage: &Lineage) -> Result<(), Error> {
+    match result {
+        Err(LineageError::Refused {
+            refusal: Refusal::LockLost(Lost::NoLock),
+            ..
+        }) => Err(Error::NeverLocked(lineage.clone())),
+        _ => Ok(()),
     }
 }
 

@@ -186,7 +186,7 @@ async fn s3_access(asked: &S3Location, aws: AwsSettings) -> Result<(S3Location, 
     let mut location = asked.clone();
     location.region = location.region.or(aws.region).or(profile.region);
     if let (None, Some(endpoint)) = (&location.endpoint, aws.endpoint.or(profile.endpoint_url)) {
-        location.endpoint = Some(endpoint.parse::<Endpoint>()?);
+        location = location.with_endpoint(endpoint.parse::<Endpoint>()?)?;
     }
     Ok((location, access))
 }

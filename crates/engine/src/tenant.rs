@@ -7,7 +7,7 @@ use serde::Serialize;
 use stasis_model::event::{EventKind, Severity};
 use stasis_model::id::{Label, TenantId};
 use stasis_model::policy::Policy;
-use stasis_store::policies::{self, PolicyError};
+use stasis_store::policies;
 
 /// A policy after it was changed.
 #[derive(Clone, Debug, Serialize)]
@@ -21,11 +21,20 @@ pub struct PolicySet {
 }
 
 impl Engine {
-    /// The tenant's policy; the defaults when none was set.
+    /// The tenant's policy, which fits together; the defaults when none was set.
     pub async fn policy(&self, tenant: &TenantId) -> Result<Policy, Error> {
-        let policy = policies::policy(&*self.bucket, tenant).await?;
-        policy.check().map_err(PolicyError::from)?;
+        let policy = self.stored_policy(tenant).await?;
+        let unfit = |source| Error::UnfitPolicy {
+            tenant: tenant.clone(),
+            source,
+        };
+        policy.check().map_err(unfit)?;
         Ok(policy)
+    }
+
+    /// The tenant's policy as it is stored, to be looked at even if it cannot be used.
+    pub async fn stored_policy(&self, tenant: &TenantId) -> Result<Policy, Error> {
+        Ok(policies::policy(&*self.bucket, tenant).await?)
     }
 
     /// Changes settings of the tenant's policy, all or none.

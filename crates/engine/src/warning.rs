@@ -20,6 +20,8 @@ pub enum Warning {
     },
     /// The act was applied and every writer is fenced, but the lock still names its old holder until it expires.
     LockNotTold,
+    /// The store is this process's memory: nobody else sees it, and it ends with us.
+    Ephemeral,
     /// The lock had expired; its former holder will find that out.
     TookOver {
         /// The run that lost it.
@@ -38,6 +40,9 @@ impl fmt::Display for Warning {
             }
             Self::EventNotRecorded { reason } => {
                 write!(out, "the event could not be recorded: {reason}")
+            }
+            Self::Ephemeral => {
+                out.write_str("the store `memory:` ends with this command; nobody else sees it")
             }
             Self::LockNotTold => out.write_str(
                 "every writer is fenced, but lock.json still names its old holder until it expires",

@@ -109,6 +109,9 @@ pub struct Lock {
     /// Held, free or forced.
     #[serde(default)]
     pub state: LockState,
+    /// Whether its holder gave it back itself; then the lease is over, while a reaped one may come back.
+    #[serde(default)]
+    pub released: bool,
     /// Why it is not held, in words.
     #[serde(default = "Label::nobody")]
     pub reason: Label,
@@ -135,6 +138,7 @@ impl Lock {
             write_id: fence.op_id,
             generation: Generation(1),
             state: LockState::Held,
+            released: false,
             reason: Label::nobody(),
             extra: Map::new(),
         }

@@ -190,7 +190,7 @@ pub enum Refusal {
     #[error("held by run `{}` on `{}`", .0.holder.run_id, .0.holder.host)]
     Held(Box<Lock>),
     /// The pointer carries a fence that is not older than ours; acquire again, higher.
-    #[error("fence {by} is not older than ours")]
+    #[error("the fence of epoch {} is not older than ours", .by.epoch)]
     Outrun {
         /// The fence found.
         by: Fence,
@@ -219,7 +219,7 @@ pub enum Refusal {
     #[error("nobody holds the lock")]
     NotHeld,
     /// Another holder came after the one the operator saw.
-    #[error("the lock is now held under {found}, not under {seen}")]
+    #[error("the lock is now held under epoch {}, not under epoch {}", .found.epoch, .seen.epoch)]
     HolderChanged {
         /// What the operator saw.
         seen: Fence,
@@ -264,11 +264,14 @@ pub enum Lost {
     #[error("lock.json is gone")]
     NoLock,
     /// The lock is another lease's, or was given back.
-    #[error("the lock belongs to {0}")]
+    #[error("the lock belongs to the lease of epoch {}", .0.epoch)]
     TakenOver(Fence),
     /// The pointer accepts another lease only.
-    #[error("the pointer is fenced by {0}")]
+    #[error("the pointer is fenced by the lease of epoch {}", .0.epoch)]
     Fenced(Fence),
+    /// Its holder gave it back.
+    #[error("it was given back")]
+    GivenBack,
 }
 
 fn named(archive: Option<&ArchiveDigest>) -> String {

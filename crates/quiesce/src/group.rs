@@ -57,15 +57,16 @@ impl Ending {
 }
 
 impl Group {
-    /// Starts `command` (program first). It reads our standard input unless that is a terminal, which a process group
+    /// Starts `command` (program first) with some more variables. It reads our standard input unless that is a terminal, which a process group
     /// in the background must not touch.
-    pub fn start(command: &[OsString]) -> Result<Self, GroupError> {
+    pub fn start(command: &[OsString], variables: &[(&str, String)]) -> Result<Self, GroupError> {
         let program = command.first().cloned().unwrap_or_default();
         let terminal = rustix::termios::isatty(io::stdin());
         let mut started = Command::new(&program);
         started
             .args(command.get(1..).unwrap_or_default())
             .process_group(0);
+        started.envs(variables.iter().map(|(name, value)| (name, value)));
         if terminal {
             started.stdin(Stdio::null());
         }
@@ -97,6 +98,8 @@ impl Group {
     pub fn signal(&self, signal: Signal) {
         if let Some(pid) = self.group_id() {
             let _ = kill_process_group(pid, signal);
+            // A command that stands still, say because it asked for the terminal, would never hear it.
+            let _ = kill_process_group(pid, Signal::CONT);
         }
     }
 
@@ -139,7 +142,7 @@ mod tests {
     use super::*;
 
     fn shell(script: &str) -> Group {
-        Group::start(&["sh".into(), "-c".into(), script.into()]).unwrap()
+        Group::start(&["sh".into(), "-c".into(), script.into()], &[]).unwrap()
     }
 
     #[tokio::test]
@@ -173,7 +176,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_program_that_does_not_exist_is_named() {
-        let error = Group::start(&["no-such-program".into()]).unwrap_err();
+        let error = Group::start(&["no-such-program".into()], &[]).unwrap_err();
 
         assert_eq!(error.to_string(), "could not start `no-such-program`");
     }

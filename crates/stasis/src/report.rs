@@ -172,6 +172,11 @@ fn hint(error: &Error) -> Option<String> {
         Error::Interrupted(_) => {
             "if the lock had been taken already, nobody owns it and it expires by itself"
         }
+        Error::UnfitPolicy { tenant, .. } => {
+            return Some(format!(
+                "look at it with `stasis tenant policy show {tenant}`, mend it with `policy set`"
+            ));
+        }
         Error::RenewsTooSlowly { .. } => "renew more often, or ask for a longer lease",
         Error::NoSuchOperation(_) => {
             "ask on the host that ran the operation, with the same --store"
@@ -261,9 +266,9 @@ fn bucket_hint(kind: BucketErrorKind) -> Option<String> {
         BucketErrorKind::Absent => {
             "check the address; a directory is made by the first command that writes, a bucket must be created first"
         }
-        BucketErrorKind::Unreachable => "check the endpoint and the network",
+        BucketErrorKind::Unreachable => "check the address, and the network or the disk behind it",
         BucketErrorKind::Denied => {
-            "check the credentials, and that they may read, write, list and delete in the store"
+            "check credentials and permissions: the store must be readable, writable and listable"
         }
         BucketErrorKind::Full => "make room, or use another store",
         _ => return None,

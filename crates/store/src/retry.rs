@@ -70,6 +70,9 @@ impl<B: Bucket> Retrying<B> {
             if Instant::now() + pause > deadline {
                 return Err(error);
             }
+            if longest == self.settings.first_pause {
+                tracing::warn!(%error, patience = ?self.settings.deadline, "the store cannot be reached; trying again");
+            }
             tracing::debug!(%error, ?pause, "asking the store again");
             sleep(pause).await;
             longest = (longest * 2).min(self.settings.longest_pause);

@@ -54,6 +54,9 @@ pub(super) fn renew(
     if lock.fence() != fence || lock.state == LockState::Forced {
         return Err(Refusal::LockLost(Lost::TakenOver(lock.fence())));
     }
+    if lock.state == LockState::Free && lock.released {
+        return Err(Refusal::LockLost(Lost::GivenBack));
+    }
     if found.fence() != fence {
         return Err(Refusal::LockLost(Lost::Fenced(found.fence())));
     }
@@ -82,7 +85,9 @@ pub(super) fn release(
     if lock.state == LockState::Free {
         return Ok(Change::Already);
     }
-    Ok(Change::Lock(freed(lock, op_id, now)))
+    let mut next = freed(lock, op_id, now);
+    next.released = true;
+    Ok(Change::Lock(next))
 }
 
 pub(super) fn reap(

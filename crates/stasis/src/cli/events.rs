@@ -5,6 +5,7 @@ use super::output::{printable, table, word};
 use crate::report::Exit;
 use clap::Args;
 use serde::Serialize;
+use stasis_engine::events::Key;
 use stasis_engine::model::event::Event;
 use stasis_engine::model::id::TenantId;
 
@@ -19,30 +20,56 @@ pub(super) struct Events {
 }
 
 #[derive(Serialize)]
+struct Log {
+    events: Vec<Row>,
+    unreadable: Vec<Unreadable>,
+}
+
+#[derive(Serialize)]
 struct Row {
     tenant: TenantId,
     #[serde(flatten)]
     event: Event,
 }
 
+#[derive(Serialize)]
+struct Unreadable {
+    key: String,
+    reason: String,
+}
+
 impl Events {
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
-        let events = context
+        let log = context
             .engine()
             .await?
-            .events(self.tenant.as_ref(), self.last)
+            .event_log(self.tenant.as_ref(), self.last)
             .await?;
-        let rows: Vec<Row> = events
-            .into_iter()
-            .map(|(tenant, event)| Row { tenant, event })
-            .collect();
-        context.output.result(&rows, |rows| {
-            table(
-                &["AT", "SEVERITY", "EVENT", "SUBJECT", "DETAILS"],
-                cells(rows),
-            )
-        })?;
-        Ok(Exit::Done)
+        let row = |(tenant, event)| Row { tenant, event };
+        let unreadable = |(key, reason): (Key, String)| Unreadable {
+            key: key.to_string(),
+            reason,
+        };
+        let log = Log {
+            events: log.events.into_iter().map(row).collect(),
+            unreadable: log.unreadable.into_iter().map(unreadable).collect(),
+        };
+        for bad in &log.unreadable {
+            context.output.say(&format!(
+                "warning: `{}` cannot be read: {}",
+                bad.key,
+                printable(&bad.reason)
+            ));
+        }
+        let head = ["AT", "SEVERITY", "EVENT", "SUBJECT", "DETAILS"];
+        context
+            .output
+            .result(&log, |log| table(&head, cells(&log.events)))?;
+        Ok(if log.unreadable.is_empty() {
+            Exit::Done
+        } else {
+            Exit::Corrupt
+        })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::Context;
 use super::duration;
-use super::output::table;
+use super::output::{Output, table};
 use crate::report::{Exit, holder_lines};
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
@@ -38,7 +38,7 @@ pub(super) enum Lease {
         /// What `acquire` printed
         #[arg(long)]
         token: Fence,
-        /// For how long from now [default: the tenant's policy]
+        /// For how long from now, such as 90s, 5m or 1h30m; at most 7d [default: the tenant's policy]
         #[arg(long, value_parser = duration::positive)]
         ttl: Option<Duration>,
     },
@@ -65,7 +65,7 @@ pub(super) enum Lease {
         #[arg(long)]
         confirm: bool,
         /// Why, for the events log
-        #[arg(long, value_name = "TEXT", value_parser = reason)]
+        #[arg(long, value_name = "TEXT", value_parser = named)]
         reason: Label,
         /// Only if the lock still belongs to this lease, as `<epoch>.<op_id>` from `show --json`
         #[arg(long, value_name = "TOKEN")]
@@ -75,7 +75,7 @@ pub(super) enum Lease {
     Reap {
         /// <tenant>/<profile>@<chrome-major>
         subject: Option<Lineage>,
-        /// How long after its expiry [default: each tenant's policy]
+        /// How long after its expiry, such as 60s [default: each tenant's policy]
         #[arg(long, value_parser = duration::parse)]
         grace: Option<Duration>,
     },
@@ -84,11 +84,14 @@ pub(super) enum Lease {
     /// Renews while CMD runs and releases when it ends; exits with CMD's code. CMD runs in a process group of its own;
     /// what it leaves running there is stopped before the lease is given back. When the lease is lost, or is about to run
     /// out, the whole group is stopped and the exit code is 105. Other failures of ours exit with 100 + their code.
-    /// Killing stasis itself with SIGKILL leaves CMD running; what it publishes then is refused.
+    /// A signal is passed on to CMD, a second one stops the group for good. CMD has no terminal to read from; it finds
+    /// STASIS_LEASE_SUBJECT, STASIS_LEASE_TOKEN and STASIS_LEASE_RUN_ID in its environment. With --json the last line of
+    /// standard output is the report. Killing stasis itself with SIGKILL leaves CMD running; what it publishes then is
+    /// refused as soon as somebody else owns the lineage.
     Hold {
         #[command(flatten)]
         claim: Claim,
-        /// How often to renew [default: the tenant's policy]
+        /// How often to renew, such as 60s; at least twice per lease [default: the tenant's policy, at least thrice per lease]
         #[arg(long, value_parser = duration::positive)]
         renew: Option<Duration>,
         /// The command and its arguments
@@ -102,7 +105,7 @@ pub(super) struct Claim {
     /// <tenant>/<profile>@<chrome-major>
     subject: Lineage,
     /// What this run is called [default: the time and 8 random digits]
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = named)]
     run_id: Option<Label>,
     /// What this host is called [default: `host` in the configuration file, then the host name]
     #[arg(long)]
@@ -110,7 +113,7 @@ pub(super) struct Claim {
     /// What the host calls this run
     #[arg(long, value_name = "ID")]
     host_run_id: Option<Label>,
-    /// How long the lease lasts without a renewal [default: the tenant's policy]
+    /// How long the lease lasts without a renewal, such as 90s, 5m or 1h30m; at most 7d [default: the tenant's policy]
     #[arg(long, value_parser = duration::positive)]
     ttl: Option<Duration>,
 }
@@ -202,9 +205,10 @@ impl Claim {
     }
 }
 
-fn reason(text: &str) -> Result<Label, String> {
+/// Text that says something.
+fn named(text: &str) -> Result<Label, String> {
     if text.trim().is_empty() {
-        return Err("the events log needs a reason".to_owned());
+        return Err("it must not be empty".to_owned());
     }
     text.parse().map_err(|error: BadId| error.to_string())
 }
@@ -236,10 +240,10 @@ async fn acquire(context: &Context, engine: &Engine, claim: Claim) -> anyhow::Re
         return Err(lost.context(format!("the token could not be printed, so {said}")));
     }
     context.output.say(&format!(
-        "{} is owned by run `{}` for {} s; base: {base}",
+        "{} is owned by run `{}` for {:?}; base: {base}",
         acquired.subject,
         acquired.holder.run_id,
-        acquired.ttl_ms / 1000
+        Duration::from_millis(acquired.ttl_ms)
     ));
     Ok(())
 }
@@ -353,7 +357,10 @@ async fn hold(
     };
     context.output.warn(&held.warnings);
     if context.output.as_json {
-        context.output.result(&held, |_| String::new())?;
+        // One line, because the command's own output stands before it.
+        let line = serde_json::to_string(&held)?;
+        let lines = Output { as_json: false };
+        lines.result(&(), |()| line)?;
     }
     Ok(ExitCode::from(hold_exit(context, &held)))
 }

@@ -21,6 +21,7 @@ use crate::config::{self, Config};
 use crate::env::Environment;
 use crate::report::{self, Exit};
 use crate::system::{SystemChance, SystemClock};
+use anyhow::Context as _;
 use clap::{Parser, Subcommand, ValueEnum};
 use output::Output;
 use stasis_engine::bridge;
@@ -137,12 +138,26 @@ fn system_chance() -> Arc<SystemChance> {
 
 /// Runs the command that the arguments name.
 pub(crate) fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
     let as_json = cli.json;
     match start(cli) {
         Ok(code) => code,
         Err(error) => report::tell(&error, as_json).into(),
     }
+}
+
+/// Help goes where it always goes; a mistake is told as JSON to whoever asked for JSON.
+fn usage(error: &clap::Error) -> ExitCode {
+    let asked_for_json = std::env::args()
+        .take_while(|argument| argument != "--")
+        .any(|argument| argument == "--json");
+    if !error.use_stderr() || !asked_for_json {
+        error.exit();
+    }
+    report::tell(&anyhow::anyhow!(error.to_string().trim().to_owned()), true).into()
 }
 
 fn start(cli: Cli) -> anyhow::Result<ExitCode> {
@@ -179,7 +194,8 @@ async fn run(command: Command, context: Context) -> anyhow::Result<ExitCode> {
 }
 
 fn start_log(format: LogFormat, filter: &str) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(filter)?;
+    let filter = EnvFilter::try_new(filter)
+        .context("STASIS_LOG, or `log` in the configuration file, is not a filter")?;
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr);

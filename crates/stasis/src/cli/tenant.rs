@@ -46,7 +46,7 @@ impl Tenant {
         };
         match command {
             PolicyCommand::Show { tenant } => {
-                let policy = engine.policy(&tenant).await?;
+                let policy = engine.stored_policy(&tenant).await?;
                 context.output.result(&policy, words)?;
             }
             PolicyCommand::Set { tenant, settings } => {

@@ -280,7 +280,10 @@ fn a_bucket_that_does_not_exist_and_wrong_keys_are_told_apart() {
     );
     let words = String::from_utf8(denied.stderr).unwrap();
     assert_eq!(denied.status.code(), Some(8), "{words}");
-    assert!(words.contains("hint: check the credentials"), "{words}");
+    assert!(
+        words.contains("hint: check credentials and permissions"),
+        "{words}"
+    );
 }
 
 /// A store that treats every connection the same bad way; lives as long as the test process.
@@ -304,7 +307,7 @@ fn assert_unreachable(store: &str) {
     let words = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(7), "{words}");
     assert!(
-        words.contains("hint: check the endpoint and the network"),
+        words.contains("hint: check the address, and the network or the disk behind it"),
         "{words}"
     );
     assert!(
@@ -478,4 +481,64 @@ fn one_tenants_damaged_policy_keeps_nobody_else_from_being_reaped() {
     assert_eq!(evicted, ["aa/x@1", "cc/x@1"]);
     assert_eq!(reaped["left_alone"][0]["subject"], "bb/x@1");
     assert_eq!(session.run(&["lease", "reap", "aa/typo@1"]).code, 3);
+}
+
+#[test]
+fn whoever_asks_for_json_gets_mistakes_as_json_too() {
+    let session = Session::new();
+
+    let mistake = session.json(2, &["lease", "show", "bad"]);
+    let typo = session.json(
+        3,
+        &[
+            "--store",
+            "memory:",
+            "lease",
+            "renew",
+            "acme/typo@1",
+            "--token",
+            STRANGER,
+        ],
+    );
+
+    assert!(
+        mistake["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("is not of the form"),
+        "{mistake}"
+    );
+    assert_eq!(typo["error"]["kind"], "notfound", "{typo}");
+}
+
+const STRANGER: &str = "1.00000000-0000-4000-8000-000000000000";
+
+#[test]
+fn a_stored_policy_that_cannot_be_used_can_be_looked_at_and_mended() {
+    let session = Session::new();
+    session.data(0, &["tenant", "policy", "set", "acme", "grace_s=30"]);
+    let path = session.object("tenants/acme/policy.json");
+    let policy = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(
+        &path,
+        policy.replace("\"lease_ttl_s\": 300", "\"lease_ttl_s\": 9999999"),
+    )
+    .unwrap();
+
+    let refused = session.run(&["lease", "acquire", ALICE]);
+
+    assert_eq!(refused.code, 11, "{}", refused.err);
+    assert!(
+        refused
+            .err
+            .contains("the stored policy of tenant `acme` cannot be used"),
+        "{}",
+        refused.err
+    );
+    assert_eq!(
+        session.json(0, &["tenant", "policy", "show", "acme"])["lease_ttl_s"],
+        9_999_999
+    );
+    session.data(0, &["tenant", "policy", "set", "acme", "lease_ttl_s=300"]);
+    session.data(0, &["lease", "acquire", ALICE]);
 }

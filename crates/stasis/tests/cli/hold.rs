@@ -307,3 +307,51 @@ fn failures_of_ours_are_told_from_the_commands() {
     );
     assert_eq!(without_keys.status.code(), Some(102));
 }
+
+#[test]
+fn a_second_signal_stops_a_command_that_will_not_hear() {
+    let session = Session::new();
+    let ready = session.home().join("ready");
+    let script = format!(
+        "trap '' TERM; echo > {}; while :; do sleep 0.05; done",
+        ready.display()
+    );
+    let arguments = [
+        "lease", "hold", ALICE, "--ttl", "2s", "--", "sh", "-c", &script,
+    ];
+    let holder = session
+        .command(&arguments)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    text_of(&ready);
+    let pid = rustix::process::Pid::from_child(&holder);
+
+    for _ in 0..2 {
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let held = said(holder.wait_with_output().unwrap());
+
+    assert_eq!(held.code, 137, "{}", held.err);
+    assert_eq!(session.json(0, &["lease", "show", ALICE])["state"], "free");
+}
+
+#[test]
+fn the_command_finds_its_lease_in_its_environment() {
+    let session = Session::new();
+
+    let held = session.run(&[
+        "lease",
+        "hold",
+        ALICE,
+        "--run-id",
+        "run-7",
+        "--",
+        "sh",
+        "-c",
+        "echo $STASIS_LEASE_SUBJECT $STASIS_LEASE_RUN_ID ${STASIS_LEASE_TOKEN%%.*}",
+    ]);
+
+    assert_eq!(held.out, "acme/alice@131 run-7 1\n");
+}

@@ -64,6 +64,12 @@ fn a_token_renews_and_releases_and_nothing_else_does() {
     session.data(0, &["lease", "release", ALICE, "--token", &token]);
     assert_eq!(session.json(0, &["lease", "show", ALICE])["state"], "free");
     session.data(0, &["lease", "release", ALICE, "--token", &token]);
+    let over = session.run(&["lease", "renew", ALICE, "--token", &token]);
+    assert_eq!(
+        over.code, 5,
+        "what was given back does not come back: {}",
+        over.err
+    );
     session.data(0, &["lease", "acquire", ALICE, "--run-id", "run-2"]);
     assert_eq!(
         session
@@ -147,7 +153,7 @@ fn an_eviction_is_logged_as_a_warning_with_the_run_that_lost_it() {
     let line: serde_json::Value = serde_json::from_str(said.err.lines().next().unwrap()).unwrap();
     assert_eq!(line["level"], "WARN");
     assert_eq!(line["fields"]["holder_run_id"], "dead-run");
-    let event = &session.json(0, &["events"])[0];
+    let event = &session.json(0, &["events"])["events"][0];
     assert_eq!(
         (&event["kind"], &event["severity"]),
         (&json!("lock_reaped"), &json!("WARNING"))
@@ -172,7 +178,10 @@ fn a_take_over_is_told_to_the_one_who_takes_and_to_the_log() {
         taken["warnings"][0],
         json!({ "code": "took_over", "holder_run_id": "slow" })
     );
-    assert_eq!(session.json(0, &["events"])[0]["kind"], "lock_taken_over");
+    assert_eq!(
+        session.json(0, &["events"])["events"][0]["kind"],
+        "lock_taken_over"
+    );
 }
 
 #[test]
@@ -208,7 +217,7 @@ fn a_tenants_policy_decides_how_long_leases_last() {
         7
     );
     assert_eq!(
-        session.json(0, &["events", "--tenant", "acme"])[0]["kind"],
+        session.json(0, &["events", "--tenant", "acme"])["events"][0]["kind"],
         "policy_changed"
     );
 }
@@ -271,4 +280,29 @@ fn the_doctor_names_what_an_absence_costs() {
         assert_eq!(fine, finding["costs"] == "", "{finding}");
     }
     assert_eq!(findings[0]["name"], "store");
+}
+
+#[test]
+fn one_damaged_event_does_not_hide_the_others() {
+    let session = Session::new();
+    session.data(0, &["tenant", "policy", "set", "acme", "grace_s=30"]);
+    session.data(0, &["tenant", "policy", "set", "acme", "grace_s=31"]);
+    let day = std::fs::read_dir(session.object("events/acme"))
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
+    let one = std::fs::read_dir(day)
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
+    std::fs::write(one, "{").unwrap();
+
+    let log = session.json(9, &["events"]);
+
+    assert_eq!(log["events"].as_array().unwrap().len(), 1);
+    assert_eq!(log["unreadable"].as_array().unwrap().len(), 1);
 }

@@ -262,3 +262,29 @@ fn a_forced_act_leaves_locks_alone_that_it_does_not_concern() {
     assert_eq!(mark(held("new", fence(6, 2))), Ok(Change::Already));
     assert_eq!(mark(held("newer", fence(7, 2))), Ok(Change::Already));
 }
+
+#[test]
+fn a_lease_that_was_given_back_cannot_be_renewed() {
+    let lease = fence(4, 1);
+    let given_back = match step(
+        &documents(held("run", lease), None),
+        &Op::Release { fence: lease },
+        op(8),
+        NOW,
+    ) {
+        Ok(Change::Lock(lock)) => lock,
+        other => panic!("{other:?}"),
+    };
+
+    let renewed = step(
+        &documents(given_back, None),
+        &Op::Renew {
+            fence: lease,
+            ttl: TTL,
+        },
+        op(9),
+        NOW,
+    );
+
+    assert_eq!(renewed, Err(Refusal::LockLost(Lost::GivenBack)));
+}
