@@ -28,7 +28,7 @@ pub fn lineage() -> Lineage {
 }
 
 /// How long a racer's lease lasts: short, so that take-overs are frequent.
-pub const TTL: Duration = Duration::from_millis(1000);
+pub const TTL: Duration = Duration::from_secs(1);
 
 /// A racer and its journal.
 #[derive(Debug)]

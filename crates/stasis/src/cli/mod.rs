@@ -4,6 +4,11 @@
     clippy::doc_markdown,
     reason = "these comments are the help that people read"
 )]
+#![allow(
+    rustdoc::invalid_html_tags,
+    rustdoc::bare_urls,
+    reason = "these comments are the help that people read"
+)]
 
 mod clone;
 mod demo;
