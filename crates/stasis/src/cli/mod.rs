@@ -15,6 +15,7 @@ mod demo;
 mod doctor;
 mod duration;
 mod events;
+mod hold;
 mod lease;
 mod operation;
 pub(crate) mod output;
