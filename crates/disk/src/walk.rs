@@ -17,6 +17,7 @@
 mod collect;
 mod crew;
 mod names;
+mod node;
 mod report;
 
 pub use collect::list;

@@ -64,7 +64,9 @@ impl<'a> Builder<'a> {
     ) -> Result<(), CloneError> {
         match &found.kind {
             EntryKind::Directory => {
-                let made = fs::mkdirat(at.target, found.name, Mode::RWXU);
+                // Nobody else gets past the staging directory, so it may be open to others from the start.
+                let permissions = Mode::from_raw_mode(found.seen.raw_mode & 0o777);
+                let made = fs::mkdirat(at.target, found.name, permissions | Mode::RWXU);
                 made.map_err(at.failed("make the directory", found.name))?;
                 counts.directories += 1;
             }

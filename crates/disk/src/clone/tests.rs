@@ -13,9 +13,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 use tempfile::TempDir;
 
+/// A directory of its own, removed even where its directories may not be written in.
+struct Home(TempDir);
+
+impl Home {
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        let path = CString::new(self.path().as_os_str().as_bytes()).unwrap();
+        let _ = crate::remove::tree(CWD, &path);
+    }
+}
+
 /// A place with a `source` that has nothing in it yet.
-fn place() -> (TempDir, PathBuf, PathBuf) {
-    let home = tempfile::tempdir().unwrap();
+fn place() -> (Home, PathBuf, PathBuf) {
+    let home = Home(tempfile::tempdir().unwrap());
     let (source, target) = (home.path().join("source"), home.path().join("target"));
     std::fs::create_dir(&source).unwrap();
     (home, source, target)

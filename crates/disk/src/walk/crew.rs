@@ -1,6 +1,7 @@
 //! The workers and their pile.
 
 use super::names::Names;
+use super::node::{Node, SetAside, by_file};
 use super::report::{Notes, Reason, WalkReport};
 use super::{Excludes, Found, Place, Visitor, WalkError, WalkSettings, go_on, refused};
 use crate::beneath::Beneath;
@@ -8,54 +9,13 @@ use crate::metadata::{self, Seen};
 use rustix::fs::{self, FileType};
 use rustix::io::Errno;
 use stasis_model::tree::{EntryKind, EntryPath};
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// How many entries are shown in one call.
 const BATCH: usize = 512;
-
-/// A directory that was met and not yet left.
-#[derive(Debug)]
-struct Node {
-    above: Option<Arc<Node>>,
-    name: Box<CStr>,
-    depth: usize,
-    seen: Seen,
-    /// What must be done before it can be left: itself, batches, subdirectories, names that were set aside.
-    open: AtomicUsize,
-}
-
-impl Node {
-    fn new(above: Option<Arc<Self>>, name: &CStr, seen: Seen) -> Self {
-        Self {
-            depth: above.as_ref().map_or(0, |above| above.depth + 1),
-            above,
-            name: name.into(),
-            seen,
-            open: AtomicUsize::new(1),
-        }
-    }
-
-    fn path(&self) -> EntryPath {
-        let (mut names, mut node) = (Vec::with_capacity(self.depth), self);
-        while let Some(above) = &node.above {
-            names.push(node.name.to_bytes());
-            node = above;
-        }
-        names.reverse();
-        EntryPath::parse(&names.join(&b'/')).expect("the kernel's names are names")
-    }
-}
-
-/// A file with several names, under one of them, set aside until all are known.
-#[derive(Debug)]
-struct SetAside {
-    node: Arc<Node>,
-    name: CString,
-    seen: Seen,
-}
 
 /// Something to do.
 #[derive(Debug)]
@@ -125,8 +85,8 @@ impl<'a, V: Visitor> Crew<'a, V> {
         let root = Node::new(None, c"", metadata::of(&fd).map_err(failed)?);
         drop(fd);
         self.work_off(vec![Task::List(Arc::new(root))])?;
-        let tasks = files_by_name(std::mem::take(&mut *lock(&self.set_aside)));
-        self.work_off(tasks)?;
+        let set_aside = std::mem::take(&mut *lock(&self.set_aside));
+        self.work_off(by_file(set_aside).into_iter().map(Task::Names).collect())?;
         Ok(self.notes.close())
     }
 
@@ -382,36 +342,4 @@ impl<V: Visitor> Drop for Ended<'_, '_, V> {
             self.0.news.notify_all();
         }
     }
-}
-
-/// The set-aside names, one task for each file, the first name of each first.
-fn files_by_name(mut names: Vec<SetAside>) -> Vec<Task> {
-    names.sort_by(|one, other| {
-        let identity = one.seen.identity().cmp(&other.seen.identity());
-        identity.then_with(|| path_order(one, other))
-    });
-    let mut tasks: Vec<Task> = Vec::new();
-    let mut group: Vec<SetAside> = Vec::new();
-    for name in names {
-        if group
-            .last()
-            .is_some_and(|last| last.seen.identity() != name.seen.identity())
-        {
-            tasks.push(Task::Names(std::mem::take(&mut group)));
-        }
-        group.push(name);
-    }
-    if !group.is_empty() {
-        tasks.push(Task::Names(group));
-    }
-    tasks
-}
-
-/// Which of two names comes first as a path.
-fn path_order(one: &SetAside, other: &SetAside) -> std::cmp::Ordering {
-    if Arc::ptr_eq(&one.node, &other.node) {
-        return one.name.cmp(&other.name);
-    }
-    let path = |at: &SetAside| at.node.path().child(at.name.to_bytes());
-    path(one).ok().cmp(&path(other).ok())
 }
