@@ -11,7 +11,7 @@ use stasis_model::lease::Holder;
 use stasis_model::pointer::{Active, Pointer};
 use stasis_store::layout;
 use stasis_store::leases::Lease;
-use stasis_store::pointers::Flip;
+use stasis_store::pointers::{Flip, Moved};
 use std::time::Duration;
 
 /// How long host A's lease lasts: short, so that the demo is.
@@ -224,28 +224,15 @@ impl Stage<'_> {
         state: &'static str,
     ) -> Result<(), Error> {
         let started = self.engine.clock.uptime();
-        let to = self.store(state).await?;
-        let (op_id, fence) = (self.engine.lineages.op_id(), lease.fence);
-        let archive = to.archive;
-        let moved = self
-            .engine
-            .lineages
-            .flip(
-                &self.lineage,
-                Flip {
-                    op_id,
-                    fence,
-                    base,
-                    to,
-                },
-            )
-            .await;
-        let generation = self.engine.settled(moved).await?.pointer.generation;
-        self.acknowledged.push(op_id);
+        let moved = self.publish(lease, base, state).await?;
+        self.acknowledged.push(moved.op_id);
+        let active = moved.pointer.active_archive();
+        let named = active.map(|archive| archive.prefix()).unwrap_or_default();
+        let generation = moved.pointer.generation;
         self.scene(
             act,
             started,
-            format!("pointer at {}, generation {generation}", archive.prefix()),
+            format!("pointer at {named}, generation {generation}"),
         );
         Ok(())
     }
@@ -257,23 +244,27 @@ impl Stage<'_> {
         base: Option<ArchiveDigest>,
     ) -> Result<(), Error> {
         let started = self.engine.clock.uptime();
-        let to = self.store("cookies of Monday, late").await?;
+        let late = self.publish(lease, base, "cookies of Monday, late").await;
+        self.expect_refusal(act, started, late.map(drop), ErrorKind::Fenced)
+    }
+
+    /// Stores a snapshot and flips the pointer to it.
+    async fn publish(
+        &self,
+        lease: &Lease,
+        base: Option<ArchiveDigest>,
+        state: &'static str,
+    ) -> Result<Moved, Error> {
+        let to = self.store(state).await?;
         let (op_id, fence) = (self.engine.lineages.op_id(), lease.fence);
-        let moved = self
-            .engine
-            .lineages
-            .flip(
-                &self.lineage,
-                Flip {
-                    op_id,
-                    fence,
-                    base,
-                    to,
-                },
-            )
-            .await;
-        let result = self.engine.settled(moved).await.map(drop);
-        self.expect_refusal(act, started, result, ErrorKind::Fenced)
+        let flip = Flip {
+            op_id,
+            fence,
+            base,
+            to,
+        };
+        let moved = self.engine.lineages.flip(&self.lineage, flip).await;
+        self.engine.settled(moved).await
     }
 
     /// Stores the bytes of a snapshot, archive first; real archives come with the tree engine.

@@ -86,14 +86,12 @@ pub enum CheckName {
     Ranges,
     /// Writers that add up by read and swap lose nothing.
     ConcurrentIncrements,
-    /// Listings are in byte order.
-    ListOrder,
     /// The store's clock and ours agree within 30 seconds.
     Clock,
 }
 
 impl CheckName {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 9] = [
         Self::CreateTwice,
         Self::StaleSwap,
         Self::SwapOfMissing,
@@ -102,12 +100,11 @@ impl CheckName {
         Self::Ranges,
         Self::RacingCreates,
         Self::ConcurrentIncrements,
-        Self::ListOrder,
         Self::Clock,
     ];
 
     fn is_required(self) -> bool {
-        !matches!(self, Self::ListOrder | Self::Clock)
+        self != Self::Clock
     }
 
     fn words(self) -> &'static str {
@@ -120,7 +117,6 @@ impl CheckName {
             Self::ListAfterWrite => "a listing sees the writes before it",
             Self::Ranges => "parts of objects can be read",
             Self::ConcurrentIncrements => "concurrent increments lose nothing",
-            Self::ListOrder => "listings are in byte order",
             Self::Clock => "the clocks agree",
         }
     }

@@ -140,7 +140,7 @@ async fn memory_and_a_directory_pass_and_are_left_clean() {
         let report = probed(bucket).await;
 
         assert_eq!(report.verdict, ProbeVerdict::MultiWriter, "{report:#?}");
-        assert_eq!(report.checks.len(), 10);
+        assert_eq!(report.checks.len(), 9);
         let left = bucket.list(&Prefix::everything(), None, 9).await.unwrap();
         assert!(left.is_empty(), "{left:?}");
     }
