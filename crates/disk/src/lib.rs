@@ -9,5 +9,6 @@ pub mod clone;
 pub mod facilities;
 pub mod holes;
 pub mod metadata;
+pub mod progress;
 pub mod remove;
 pub mod walk;

@@ -24,7 +24,7 @@ const DRAWING: [(&str, &str); 6] = [
     ),
     (
         "disk",
-        "stasis-model ignore rustix zstd tar rusqlite notify thiserror",
+        "stasis-model blake3 crc32c flate2 ignore notify rusqlite rustix snap tar thiserror zstd",
     ),
     ("quiesce", "stasis-model rustix thiserror tokio tracing"),
     (
@@ -33,7 +33,7 @@ const DRAWING: [(&str, &str); 6] = [
     ),
     (
         "stasis",
-        "stasis-engine anyhow clap comfy-table getrandom rustix serde serde_json tokio toml tracing \
+        "stasis-engine anyhow clap comfy-table getrandom indicatif rustix serde serde_json tokio toml tracing \
          tracing-subscriber",
     ),
 ];
