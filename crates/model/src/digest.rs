@@ -52,17 +52,22 @@ fn parse_hex(text: &str) -> Result<[u8; 32], BadDigest> {
 
 macro_rules! digest {
     ($(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(try_from = "String", into = "String")]
-        pub struct $name([u8; 32]);
+        digest!(@bare $(#[$doc])* $name);
 
         impl $name {
             /// Digests `bytes`.
             pub fn of(bytes: &[u8]) -> Self {
                 Self(Sha256::digest(bytes).into())
             }
+        }
+    };
+    (@bare $(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name([u8; 32]);
 
+        impl $name {
             /// The first 12 hex digits, as they stand in object names; never an identity.
             pub fn prefix(&self) -> String {
                 self.to_string()[..12].to_owned()
@@ -119,6 +124,82 @@ digest! {
     /// SHA-256 of a store's address, to name what this host remembers of it.
     StoreDigest
 }
+digest! {
+    @bare
+    /// BLAKE3 of a file's content, holes read as zeros: two files hold the same bytes iff these are equal.
+    FileDigest
+}
+digest! {
+    @bare
+    /// SHA-256 of a canonical tree: two trees are the same tree iff these are equal. Made by
+    /// [`TreeHasher`](crate::tree::canonical::TreeHasher).
+    TreeDigest
+}
+
+impl FileDigest {
+    /// Digests `bytes`.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(*blake3::hash(bytes).as_bytes())
+    }
+
+    /// The digest itself, as it is written into other documents.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// A digest that was written into another document.
+    pub fn from_document(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+}
+
+impl TreeDigest {
+    pub(crate) fn finish(hasher: Sha256) -> Self {
+        Self(hasher.finalize().into())
+    }
+
+    /// The digest itself, as it is written into other documents.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// A digest that was written into another document.
+    pub fn from_document(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+}
+
+/// A [`FileDigest`] in the making, for contents that come piece by piece.
+#[derive(Clone, Debug, Default)]
+pub struct FileHasher(blake3::Hasher);
+
+impl FileHasher {
+    /// Adds the next bytes of the content.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The digest of everything added.
+    pub fn finish(&self) -> FileDigest {
+        FileDigest(*self.0.finalize().as_bytes())
+    }
+}
+
+/// An [`ArchiveDigest`] in the making, for archives that come piece by piece.
+#[derive(Clone, Debug, Default)]
+pub struct ArchiveHasher(Sha256);
+
+impl ArchiveHasher {
+    /// Adds the next stored bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The digest of everything added.
+    pub fn finish(self) -> ArchiveDigest {
+        ArchiveDigest(self.0.finalize().into())
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -133,6 +214,22 @@ mod tests {
         assert_eq!(spelled.parse(), Ok(digest));
         assert_eq!(digest.prefix(), "ba7816bf8f01");
         assert!(spelled.to_uppercase().parse::<ArchiveDigest>().is_err());
+    }
+
+    #[test]
+    fn a_digest_made_piece_by_piece_is_the_same() {
+        let (mut file, mut archive) = (FileHasher::default(), ArchiveHasher::default());
+        for piece in [b"a".as_slice(), b"", b"bc"] {
+            file.update(piece);
+            archive.update(piece);
+        }
+
+        assert_eq!(file.finish(), FileDigest::of(b"abc"));
+        assert_eq!(archive.finish(), ArchiveDigest::of(b"abc"));
+        let spelled = "6437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85";
+        assert_eq!(FileDigest::of(b"abc").to_string(), spelled);
+        let read_back = FileDigest::from_document(*FileDigest::of(b"abc").as_bytes());
+        assert_eq!(read_back.to_string(), spelled);
     }
 
     #[test]

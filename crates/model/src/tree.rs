@@ -2,6 +2,8 @@
 //!
 //! A tree is a set of entries, one per path; sorted by path, every directory comes directly before what it holds.
 
+pub mod canonical;
+
 use std::cmp::Ordering;
 use std::fmt;
 
