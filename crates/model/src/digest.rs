@@ -68,6 +68,16 @@ macro_rules! digest {
         pub struct $name([u8; 32]);
 
         impl $name {
+            /// The digest itself, as it is written into other documents.
+            pub fn as_bytes(&self) -> &[u8; 32] {
+                &self.0
+            }
+
+            /// A digest that was written into another document; what it is a digest of is that document's claim.
+            pub fn from_document(bytes: [u8; 32]) -> Self {
+                Self(bytes)
+            }
+
             /// The first 12 hex digits, as they stand in object names; never an identity.
             pub fn prefix(&self) -> String {
                 self.to_string()[..12].to_owned()
@@ -141,31 +151,11 @@ impl FileDigest {
     pub fn of(bytes: &[u8]) -> Self {
         Self(*blake3::hash(bytes).as_bytes())
     }
-
-    /// The digest itself, as it is written into other documents.
-    pub fn as_bytes(&self) -> &[u8; 32] {
-        &self.0
-    }
-
-    /// A digest that was written into another document.
-    pub fn from_document(bytes: [u8; 32]) -> Self {
-        Self(bytes)
-    }
 }
 
 impl TreeDigest {
     pub(crate) fn finish(hasher: Sha256) -> Self {
         Self(hasher.finalize().into())
-    }
-
-    /// The digest itself, as it is written into other documents.
-    pub fn as_bytes(&self) -> &[u8; 32] {
-        &self.0
-    }
-
-    /// A digest that was written into another document.
-    pub fn from_document(bytes: [u8; 32]) -> Self {
-        Self(bytes)
     }
 }
 

@@ -6,7 +6,7 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// The largest document that is read or written.
+/// The largest document that is read or written, unless it says otherwise.
 pub const SIZE_LIMIT: usize = 256 * 1024;
 
 /// A persisted JSON document with a `version` field.
@@ -15,6 +15,8 @@ pub trait Document: Serialize + DeserializeOwned {
     const NAME: &'static str;
     /// The only version this build reads and writes.
     const VERSION: u64 = 1;
+    /// The largest that is read or written.
+    const LIMIT: usize = SIZE_LIMIT;
 }
 
 /// Why bytes are not a document we may use.
@@ -22,12 +24,14 @@ pub trait Document: Serialize + DeserializeOwned {
 #[non_exhaustive]
 pub enum BadDocument {
     /// Refused before parsing.
-    #[error("{name} is {found} bytes large; more than {SIZE_LIMIT} are never read")]
+    #[error("{name} is {found} bytes large; more than {limit} are never read")]
     TooLarge {
         /// Which document.
         name: &'static str,
         /// How large it is.
         found: u64,
+        /// How large it may be.
+        limit: usize,
     },
     /// The bytes are not a JSON object with a version.
     #[error("{name} is not a JSON document with a version")]
@@ -67,9 +71,9 @@ struct Envelope {
 /// Parses a document.
 pub fn parse<D: Document>(bytes: &[u8]) -> Result<D, BadDocument> {
     let name = D::NAME;
-    if bytes.len() > SIZE_LIMIT {
-        let found = bytes.len() as u64;
-        return Err(BadDocument::TooLarge { name, found });
+    if bytes.len() > D::LIMIT {
+        let (found, limit) = (bytes.len() as u64, D::LIMIT);
+        return Err(BadDocument::TooLarge { name, found, limit });
     }
     let envelope: Envelope =
         serde_json::from_slice(bytes).map_err(|source| BadDocument::NotJson { name, source })?;

@@ -201,6 +201,10 @@ name! {
     ProjectId, "project", check_name
 }
 name! {
+    /// One chain of snapshots in a chunked root: what is saved again and again under one name.
+    SubjectName, "name", check_name
+}
+name! {
     /// One snapshot in a chunked root.
     SnapshotId, "snapshot", check_name
 }

@@ -98,13 +98,14 @@ pub async fn read<D: Document>(
         key: key.clone(),
         source,
     };
-    let object = match bucket.get(key, SIZE_LIMIT as u64).await {
+    let object = match bucket.get(key, D::LIMIT as u64).await {
         Ok(object) => object,
         Err(error) if error.kind == BucketErrorKind::TooLarge => {
             let found = bucket.head(key).await?.map_or(0, |head| head.size);
             return Err(bad(BadDocument::TooLarge {
                 name: D::NAME,
                 found,
+                limit: D::LIMIT,
             }));
         }
         Err(error) => return Err(error.into()),

@@ -22,6 +22,16 @@ impl SweepEpoch {
         Self(self.0.saturating_add(1))
     }
 
+    /// The count itself, as binary lists keep it.
+    pub fn number(self) -> u32 {
+        self.0
+    }
+
+    /// An epoch from a binary list.
+    pub fn from_number(number: u32) -> Self {
+        Self(number)
+    }
+
     /// Whether there are no epochs left for another round: names must still be able to be born in the next one.
     pub fn is_last(self) -> bool {
         self.0 >= u32::MAX - 1

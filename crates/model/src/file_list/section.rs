@@ -1,0 +1,358 @@
+//! Some entries of a list.
+
+use super::wire::{BadList, Reader, put_bytes, put_chunk, put_number, put_signed};
+use super::{Extent, FileContent, Row, Slice, StoredChunk};
+use crate::digest::FileDigest;
+use crate::tree::{Attribute, Entry, EntryKind, EntryPath, FileTime, Metadata};
+use std::collections::HashMap;
+
+const FILE: u8 = 0;
+const DIRECTORY: u8 = 1;
+const SYMLINK: u8 = 2;
+const HARD_LINK: u8 = 3;
+const FIFO: u8 = 4;
+const KIND: u8 = 0x07;
+/// Mode, owner and group are those of the entry before.
+const SAME: u8 = 0x10;
+const ATTRIBUTES: u8 = 0x20;
+const PIECES: u8 = 0x40;
+
+/// Not fewer entries than this are in a section, unless it is the last.
+const FEWEST: usize = 64;
+/// Not more either.
+const MOST: usize = 512;
+/// Not more bytes, but for the last entry.
+const LONGEST: usize = 64 << 10;
+
+/// Gathers entries until a section is full.
+#[derive(Clone, Debug, Default)]
+pub struct SectionWriter {
+    table: Vec<StoredChunk>,
+    places: HashMap<StoredChunk, usize>,
+    entries: usize,
+    bytes: Vec<u8>,
+    path: Vec<u8>,
+    before: Metadata,
+}
+
+impl SectionWriter {
+    /// Appends an entry, whose path must come after that of the entry before. Says whether the section should end here.
+    ///
+    /// Where a section ends depends on names, so that a file that changes or appears does not move later sections.
+    pub fn push(&mut self, row: &Row) -> bool {
+        let path = row.entry.path.as_bytes();
+        let shared = self
+            .path
+            .iter()
+            .zip(path)
+            .take_while(|(a, b)| a == b)
+            .count();
+        put_number(&mut self.bytes, shared as u64);
+        put_bytes(&mut self.bytes, &path[shared..]);
+        self.path.truncate(shared);
+        self.path.extend_from_slice(&path[shared..]);
+        self.metadata(row);
+        self.kind(row);
+        self.entries += 1;
+        self.entries >= MOST
+            || self.bytes.len() >= LONGEST
+            || self.entries >= FEWEST && drawn(path).is_multiple_of(128)
+    }
+
+    /// How many entries are in it.
+    pub fn entries(&self) -> usize {
+        self.entries
+    }
+
+    /// The section's bytes; the writer is empty again.
+    pub fn finish(&mut self) -> Vec<u8> {
+        let mut section = Vec::with_capacity(self.bytes.len() + 40 * self.table.len() + 16);
+        put_number(&mut section, self.table.len() as u64);
+        for chunk in &self.table {
+            put_chunk(&mut section, chunk);
+        }
+        put_number(&mut section, self.entries as u64);
+        section.append(&mut self.bytes);
+        *self = Self::default();
+        section
+    }
+
+    fn metadata(&mut self, row: &Row) {
+        let Entry {
+            kind,
+            metadata,
+            attributes,
+            ..
+        } = &row.entry;
+        let owned = |of: &Metadata| (of.mode, of.uid, of.gid);
+        let is_same = owned(metadata) == owned(&self.before);
+        let has_pieces = row
+            .content
+            .as_ref()
+            .is_some_and(|content| content.pieces.is_some());
+        let kind = match kind {
+            EntryKind::File { .. } => FILE,
+            EntryKind::Directory => DIRECTORY,
+            EntryKind::Symlink { .. } => SYMLINK,
+            EntryKind::HardLink { .. } => HARD_LINK,
+            EntryKind::Fifo => FIFO,
+        };
+        let flag = |is: bool, flag: u8| if is { flag } else { 0 };
+        let flags = kind
+            | flag(is_same, SAME)
+            | flag(!attributes.is_empty(), ATTRIBUTES)
+            | flag(has_pieces, PIECES);
+        self.bytes.push(flags);
+        if !is_same {
+            put_number(&mut self.bytes, metadata.mode.into());
+            put_number(&mut self.bytes, metadata.uid.into());
+            put_number(&mut self.bytes, metadata.gid.into());
+        }
+        let since = metadata
+            .modified
+            .seconds
+            .wrapping_sub(self.before.modified.seconds);
+        put_signed(&mut self.bytes, since);
+        self.bytes
+            .extend_from_slice(&metadata.modified.nanos.to_le_bytes());
+        self.before = *metadata;
+        if !attributes.is_empty() {
+            put_number(&mut self.bytes, attributes.len() as u64);
+            for Attribute { name, value } in attributes {
+                put_bytes(&mut self.bytes, name);
+                put_bytes(&mut self.bytes, value);
+            }
+        }
+    }
+
+    fn kind(&mut self, row: &Row) {
+        match &row.entry.kind {
+            EntryKind::File { size } => {
+                put_number(&mut self.bytes, *size);
+                let content = row.content.as_ref().expect("a file in a list has content");
+                self.content(content);
+            }
+            EntryKind::Symlink { target } => put_bytes(&mut self.bytes, target),
+            EntryKind::HardLink { to } => put_bytes(&mut self.bytes, to.as_bytes()),
+            EntryKind::Directory | EntryKind::Fifo => {}
+        }
+    }
+
+    fn content(&mut self, content: &FileContent) {
+        self.bytes.extend_from_slice(content.digest.as_bytes());
+        put_number(&mut self.bytes, content.extents.len() as u64);
+        for extent in &content.extents {
+            match extent {
+                Extent::Hole(length) => {
+                    put_number(&mut self.bytes, 0);
+                    put_number(&mut self.bytes, *length);
+                }
+                Extent::Stored(slice) => self.slice(slice),
+            }
+        }
+        if let Some(slice) = &content.pieces {
+            self.slice(slice);
+        }
+    }
+
+    fn slice(&mut self, slice: &Slice) {
+        let place = match self.table.last() {
+            Some(last) if *last == slice.chunk => self.table.len(),
+            _ => *self.places.entry(slice.chunk).or_insert_with(|| {
+                self.table.push(slice.chunk);
+                self.table.len()
+            }),
+        };
+        put_number(&mut self.bytes, place as u64);
+        put_number(&mut self.bytes, slice.offset.into());
+        put_number(&mut self.bytes, slice.length.into());
+    }
+}
+
+/// A number drawn from a name.
+fn drawn(path: &[u8]) -> u64 {
+    let hash = path.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let mixed = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    mixed >> 32
+}
+
+/// Reads a section, showing each entry to `show`. `after` is the last path of the section before.
+pub fn read_section<E: From<BadList>>(
+    bytes: &[u8],
+    after: Option<&EntryPath>,
+    mut show: impl FnMut(Row) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut reader = Reader(bytes);
+    let table = reader.chunks()?;
+    let entries = reader.count(8)?;
+    let mut rows = Rows {
+        reader,
+        table,
+        path: Vec::new(),
+        last: after.cloned(),
+        before: Metadata::default(),
+    };
+    for _ in 0..entries {
+        show(rows.next()?)?;
+    }
+    rows.reader.end()?;
+    Ok(())
+}
+
+struct Rows<'b> {
+    reader: Reader<'b>,
+    table: Vec<StoredChunk>,
+    path: Vec<u8>,
+    last: Option<EntryPath>,
+    before: Metadata,
+}
+
+impl Rows<'_> {
+    fn next(&mut self) -> Result<Row, BadList> {
+        let shared = self.reader.small("a path too long")? as usize;
+        if shared > self.path.len() {
+            return Err(BadList::Number("a path that shares more than there is"));
+        }
+        self.path.truncate(shared);
+        self.path.extend_from_slice(self.reader.bytes()?);
+        let path = EntryPath::parse(&self.path).map_err(BadList::Path)?;
+        let comes_after = self.last.as_ref().is_none_or(|last| *last < path);
+        if !comes_after || path.is_root() {
+            return Err(BadList::Disorder);
+        }
+        self.last = Some(path.clone());
+        let flags = self.reader.byte()?;
+        let metadata = self.metadata(flags)?;
+        let attributes = self.attributes(flags)?;
+        let (kind, content) = self.kind(flags)?;
+        let entry = Entry {
+            path,
+            kind,
+            metadata,
+            attributes,
+        };
+        Ok(Row { entry, content })
+    }
+
+    fn metadata(&mut self, flags: u8) -> Result<Metadata, BadList> {
+        let mut metadata = self.before;
+        if flags & SAME == 0 {
+            metadata.mode = self.reader.small("a mode")?;
+            metadata.uid = self.reader.small("an owner")?;
+            metadata.gid = self.reader.small("a group")?;
+        }
+        let since = self.reader.signed()?;
+        metadata.modified = FileTime {
+            seconds: metadata.modified.seconds.wrapping_add(since),
+            nanos: u32::from_le_bytes(self.reader.array()?),
+        };
+        if metadata.mode > 0o7777 || metadata.modified.nanos > 999_999_999 {
+            return Err(BadList::Number("a mode or a time"));
+        }
+        self.before = metadata;
+        Ok(metadata)
+    }
+
+    fn attributes(&mut self, flags: u8) -> Result<Vec<Attribute>, BadList> {
+        if flags & ATTRIBUTES == 0 {
+            return Ok(Vec::new());
+        }
+        let count = self.reader.count(2)?;
+        let attribute = |_| {
+            Ok(Attribute {
+                name: self.reader.bytes()?.into(),
+                value: self.reader.bytes()?.into(),
+            })
+        };
+        let attributes: Vec<Attribute> = (0..count).map(attribute).collect::<Result<_, _>>()?;
+        let ascend = attributes
+            .windows(2)
+            .all(|pair| pair[0].name < pair[1].name);
+        let ours = attributes.iter().all(|one| one.name.starts_with(b"user."));
+        if count == 0 || !ascend || !ours {
+            return Err(BadList::Number("attributes"));
+        }
+        Ok(attributes)
+    }
+
+    fn kind(&mut self, flags: u8) -> Result<(EntryKind, Option<FileContent>), BadList> {
+        if flags & !(KIND | SAME | ATTRIBUTES | PIECES) != 0
+            || flags & PIECES != 0 && flags & KIND != FILE
+        {
+            return Err(BadList::Unknown("an entry with other flags"));
+        }
+        let kind = match flags & KIND {
+            FILE => {
+                let size = self.reader.number()?;
+                let content = self.content(size, flags & PIECES != 0)?;
+                return Ok((EntryKind::File { size }, Some(content)));
+            }
+            DIRECTORY => EntryKind::Directory,
+            SYMLINK => EntryKind::Symlink {
+                target: self.reader.bytes()?.into(),
+            },
+            HARD_LINK => {
+                let to = EntryPath::parse(self.reader.bytes()?).map_err(BadList::Path)?;
+                EntryKind::HardLink { to }
+            }
+            FIFO => EntryKind::Fifo,
+            _ => return Err(BadList::Unknown("an entry of another kind")),
+        };
+        Ok((kind, None))
+    }
+
+    fn content(&mut self, size: u64, has_pieces: bool) -> Result<FileContent, BadList> {
+        let digest = FileDigest::from_document(self.reader.array()?);
+        let count = self.reader.count(2)?;
+        let (mut extents, mut total) = (Vec::with_capacity(count), 0_u64);
+        for _ in 0..count {
+            let place = self.reader.number()?;
+            let extent = match place {
+                0 => Extent::Hole(self.reader.number()?),
+                place => Extent::Stored(self.slice(place)?),
+            };
+            let length = extent.length();
+            total = total.checked_add(length).ok_or(BadList::Number("a size"))?;
+            if length == 0 {
+                return Err(BadList::Number("an extent without bytes"));
+            }
+            extents.push(extent);
+        }
+        if total != size {
+            return Err(BadList::Number("a size that its extents do not have"));
+        }
+        let pieces = match has_pieces {
+            true => {
+                let place = self.reader.number()?;
+                Some(self.slice(place)?)
+            }
+            false => None,
+        };
+        Ok(FileContent {
+            digest,
+            extents,
+            pieces,
+        })
+    }
+
+    fn slice(&mut self, place: u64) -> Result<Slice, BadList> {
+        let index = place
+            .checked_sub(1)
+            .and_then(|index| usize::try_from(index).ok());
+        let chunk = index.and_then(|index| self.table.get(index));
+        let chunk = *chunk.ok_or(BadList::Number("a chunk that is not in its table"))?;
+        let offset = self.reader.small("an offset")?;
+        let length = self.reader.small("a length")?;
+        let end = offset.checked_add(length);
+        if end.is_none_or(|end| end > chunk.plain_len) {
+            return Err(BadList::Number("a slice beyond its chunk"));
+        }
+        Ok(Slice {
+            chunk,
+            offset,
+            length,
+        })
+    }
+}

@@ -1,0 +1,255 @@
+//! `index.json`: what leads to every snapshot of a chunked root, and the rules to change it.
+//!
+//! A save reads a subject's fence and its active snapshot before it begins, and publishes only if neither has moved:
+//! whoever publishes raises the fence, so that of two saves that began alike one is told that it diverged, and so that a
+//! manifest whose lease is behind the fence can never be published any more ([`crate::sweep::burial`]).
+
+use crate::digest::ManifestDigest;
+use crate::document::Document;
+use crate::id::{Epoch, Generation, OpId, SnapshotId, SubjectName};
+use crate::time::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+/// How many recent writers are remembered.
+const RECENT: usize = 16;
+
+/// The document `index.json`; where there is none, [`Index::empty`] holds.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Index {
+    version: u64,
+    /// Counts the writes.
+    pub generation: Generation,
+    /// The operation that wrote these bytes.
+    pub op_id: OpId,
+    /// Every chain of snapshots, by name.
+    pub subjects: BTreeMap<SubjectName, Subject>,
+    /// Snapshots that were forgotten or never published: the index leads to none of them, ever again.
+    #[serde(default)]
+    pub tombstones: BTreeMap<SnapshotId, Tombstone>,
+    /// The last operations that wrote it, the newest last: how a lost answer is settled.
+    #[serde(default)]
+    pub recent: Vec<OpId>,
+    #[serde(flatten)]
+    extra: Map<String, Value>,
+}
+
+impl Document for Index {
+    const NAME: &'static str = "index.json";
+    const LIMIT: usize = 8 << 20;
+}
+
+/// One chain of snapshots.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Subject {
+    /// What a publish must find unmoved.
+    pub fence: SubjectFence,
+    /// The newest state; none before the first.
+    #[serde(default)]
+    pub active: Option<SnapshotId>,
+    /// All snapshots that are kept, oldest first.
+    pub snapshots: Vec<Indexed>,
+    #[serde(flatten)]
+    extra: Map<String, Value>,
+}
+
+/// Who may publish next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct SubjectFence {
+    /// Raised by every publish.
+    pub epoch: Epoch,
+    /// Who raised it.
+    pub op_id: OpId,
+}
+
+/// A snapshot that the index leads to.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Indexed {
+    /// Which.
+    pub id: SnapshotId,
+    /// What its `metadata.json` is.
+    pub manifest_sha256: ManifestDigest,
+    /// When it was made.
+    pub at_ms: Timestamp,
+    /// The length of all its files.
+    pub bytes: u64,
+    /// How many entries it has.
+    pub entries: u64,
+    /// Whether it is kept whatever a policy says.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub pinned: bool,
+}
+
+/// Why a snapshot is gone.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Tombstone {
+    /// Since when.
+    pub at_ms: Timestamp,
+}
+
+/// What a save wants to publish.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Publish {
+    /// In which chain.
+    pub subject: SubjectName,
+    /// The fence's epoch as the save found it.
+    pub lease: Epoch,
+    /// The active snapshot as the save found it.
+    pub base: Option<SnapshotId>,
+    /// The new one.
+    pub snapshot: Indexed,
+}
+
+/// Why the index is not changed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum IndexRefusal {
+    /// Somebody else published meanwhile.
+    #[error("`{subject}` was saved by somebody else meanwhile: its newest snapshot is `{active}`")]
+    Diverged {
+        /// Which chain.
+        subject: SubjectName,
+        /// Its newest snapshot now.
+        active: String,
+    },
+    /// It was forgotten or given up.
+    #[error("snapshot `{0}` is gone")]
+    Gone(SnapshotId),
+    /// There is none of that name.
+    #[error("there is no snapshot `{0}`")]
+    Absent(SnapshotId),
+    /// The newest of its chain stays.
+    #[error("snapshot `{0}` is the newest of its chain and is kept")]
+    Active(SnapshotId),
+    /// Somebody asked to keep it.
+    #[error("snapshot `{0}` is pinned")]
+    Pinned(SnapshotId),
+}
+
+impl Index {
+    /// What holds before the first save.
+    pub fn empty() -> Self {
+        Self {
+            version: Self::VERSION,
+            generation: Generation::default(),
+            op_id: OpId::default(),
+            subjects: BTreeMap::new(),
+            tombstones: BTreeMap::new(),
+            recent: Vec::new(),
+            extra: Map::new(),
+        }
+    }
+
+    /// A chain; one that was never saved is empty.
+    pub fn subject(&self, name: &SubjectName) -> Subject {
+        self.subjects.get(name).cloned().unwrap_or_default()
+    }
+
+    /// All snapshots with their chains, oldest first within a chain.
+    pub fn snapshots(&self) -> impl Iterator<Item = (&SubjectName, &Indexed)> {
+        self.subjects
+            .iter()
+            .flat_map(|(name, subject)| subject.snapshots.iter().map(move |one| (name, one)))
+    }
+
+    /// One snapshot and its chain.
+    pub fn find(&self, id: &SnapshotId) -> Option<(&SubjectName, &Indexed)> {
+        self.snapshots().find(|(_, one)| one.id == *id)
+    }
+
+    /// Whether the operation wrote the index, as far back as it remembers.
+    pub fn remembers(&self, op_id: OpId) -> bool {
+        self.recent.contains(&op_id)
+    }
+
+    fn successor(&self, op_id: OpId) -> Self {
+        let mut next = self.clone();
+        next.generation = self.generation.next();
+        next.op_id = op_id;
+        next.recent.push(op_id);
+        let old = next.recent.len().saturating_sub(RECENT);
+        next.recent.drain(..old);
+        next
+    }
+
+    /// The index with a new snapshot at the end of its chain.
+    pub fn publish(&self, publish: &Publish, op_id: OpId) -> Result<Self, IndexRefusal> {
+        let found = self.subject(&publish.subject);
+        if found.fence.epoch != publish.lease || found.active != publish.base {
+            return Err(IndexRefusal::Diverged {
+                subject: publish.subject.clone(),
+                active: found.active.map_or_else(|| "none".to_owned(), String::from),
+            });
+        }
+        if self.tombstones.contains_key(&publish.snapshot.id) {
+            return Err(IndexRefusal::Gone(publish.snapshot.id.clone()));
+        }
+        let mut next = self.successor(op_id);
+        let subject = next.subjects.entry(publish.subject.clone()).or_default();
+        subject.fence = SubjectFence {
+            epoch: publish.lease.next(),
+            op_id,
+        };
+        subject.active = Some(publish.snapshot.id.clone());
+        subject.snapshots.push(publish.snapshot.clone());
+        Ok(next)
+    }
+
+    /// The index without some snapshots, which are tombstoned; all or none.
+    pub fn forget(
+        &self,
+        ids: &[SnapshotId],
+        at_ms: Timestamp,
+        op_id: OpId,
+    ) -> Result<Self, IndexRefusal> {
+        let mut next = self.successor(op_id);
+        for id in ids {
+            let (name, found) = self
+                .find(id)
+                .ok_or_else(|| IndexRefusal::Absent(id.clone()))?;
+            if found.pinned {
+                return Err(IndexRefusal::Pinned(id.clone()));
+            }
+            let subject = next.subjects.entry(name.clone()).or_default();
+            if subject.active.as_ref() == Some(id) {
+                return Err(IndexRefusal::Active(id.clone()));
+            }
+            subject.snapshots.retain(|one| one.id != *id);
+            next.tombstones.insert(id.clone(), Tombstone { at_ms });
+        }
+        Ok(next)
+    }
+
+    /// The index with manifests tombstoned that nobody will ever publish.
+    #[must_use = "the index is not changed in place"]
+    pub fn bury<'i>(
+        &self,
+        ids: impl IntoIterator<Item = &'i SnapshotId>,
+        at_ms: Timestamp,
+        op_id: OpId,
+    ) -> Self {
+        let mut next = self.successor(op_id);
+        for id in ids {
+            if self.find(id).is_none() {
+                next.tombstones.insert(id.clone(), Tombstone { at_ms });
+            }
+        }
+        next
+    }
+
+    /// The index with a snapshot kept for good, or no longer.
+    pub fn pin(&self, id: &SnapshotId, pinned: bool, op_id: OpId) -> Result<Self, IndexRefusal> {
+        let mut next = self.successor(op_id);
+        let mut all = next
+            .subjects
+            .values_mut()
+            .flat_map(|subject| &mut subject.snapshots);
+        let one = all.find(|one| one.id == *id);
+        one.ok_or_else(|| IndexRefusal::Absent(id.clone()))?.pinned = pinned;
+        Ok(next)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+use super::*;
+use crate::document;
+
+fn op(number: u8) -> OpId {
+    OpId::from_random([number; 16])
+}
+
+fn snapshot(id: &str) -> Indexed {
+    Indexed {
+        id: id.parse().unwrap(),
+        manifest_sha256: ManifestDigest::of(id.as_bytes()),
+        at_ms: Timestamp::from_millis(5),
+        bytes: 1,
+        entries: 1,
+        pinned: false,
+    }
+}
+
+fn publish(index: &Index, id: &str) -> Publish {
+    let name: SubjectName = "default".parse().unwrap();
+    let subject = index.subject(&name);
+    Publish {
+        subject: name,
+        lease: subject.fence.epoch,
+        base: subject.active,
+        snapshot: snapshot(id),
+    }
+}
+
+#[test]
+fn of_two_saves_that_began_alike_one_diverged() {
+    let index = Index::empty();
+    let (one, other) = (publish(&index, "one"), publish(&index, "other"));
+
+    let index = index.publish(&one, op(1)).unwrap();
+
+    let refused = index.publish(&other, op(2)).unwrap_err();
+    assert!(
+        matches!(refused, IndexRefusal::Diverged { ref active, .. } if active == "one"),
+        "{refused}"
+    );
+    assert_eq!(
+        index.subject(&other.subject).active,
+        Some("one".parse().unwrap())
+    );
+}
+
+#[test]
+fn a_chain_grows_and_another_is_not_touched() {
+    let index = Index::empty();
+    let index = index.publish(&publish(&index, "one"), op(1)).unwrap();
+    let elsewhere = Publish {
+        subject: "other".parse().unwrap(),
+        lease: Epoch(0),
+        base: None,
+        snapshot: snapshot("x"),
+    };
+    let index = index.publish(&elsewhere, op(2)).unwrap();
+
+    let index = index.publish(&publish(&index, "two"), op(3)).unwrap();
+
+    let ids: Vec<String> = index
+        .snapshots()
+        .map(|(name, one)| format!("{name}/{}", one.id))
+        .collect();
+    assert_eq!(ids, ["default/one", "default/two", "other/x"]);
+    assert!(index.remembers(op(1)) && index.generation == Generation(3));
+    let again: Index = document::parse(&document::render(&index)).unwrap();
+    assert_eq!(again, index);
+}
+
+#[test]
+fn what_is_forgotten_never_comes_back() {
+    let index = Index::empty();
+    let first = publish(&index, "one");
+    let index = index.publish(&first, op(1)).unwrap();
+    let index = index.publish(&publish(&index, "two"), op(2)).unwrap();
+    let one: SnapshotId = "one".parse().unwrap();
+
+    let index = index
+        .forget(&[one.clone()], Timestamp::from_millis(9), op(3))
+        .unwrap();
+
+    assert!(index.find(&one).is_none() && index.tombstones.contains_key(&one));
+    let mut again = publish(&index, "one");
+    again.snapshot = snapshot("one");
+    assert_eq!(
+        index.publish(&again, op(4)),
+        Err(IndexRefusal::Gone(one.clone()))
+    );
+    assert_eq!(
+        index.forget(&[one.clone()], Timestamp::default(), op(5)),
+        Err(IndexRefusal::Absent(one))
+    );
+}
+
+#[test]
+fn the_newest_and_the_pinned_are_not_forgotten() {
+    let index = Index::empty();
+    let index = index.publish(&publish(&index, "one"), op(1)).unwrap();
+    let index = index.publish(&publish(&index, "two"), op(2)).unwrap();
+    let (one, two): (SnapshotId, SnapshotId) = ("one".parse().unwrap(), "two".parse().unwrap());
+    let index = index.pin(&one, true, op(3)).unwrap();
+
+    let forget =
+        |id: &SnapshotId| index.forget(std::slice::from_ref(id), Timestamp::default(), op(4));
+
+    assert_eq!(forget(&one), Err(IndexRefusal::Pinned(one.clone())));
+    assert_eq!(forget(&two), Err(IndexRefusal::Active(two.clone())));
+    assert!(
+        index
+            .pin(&one, false, op(5))
+            .unwrap()
+            .forget(&[one], Timestamp::default(), op(6))
+            .is_ok()
+    );
+}
+
+#[test]
+fn a_burial_takes_only_what_nothing_leads_to() {
+    let index = Index::empty();
+    let index = index.publish(&publish(&index, "one"), op(1)).unwrap();
+    let ids: Vec<SnapshotId> = ["one", "lost"]
+        .iter()
+        .map(|id| id.parse().unwrap())
+        .collect();
+
+    let index = index.bury(&ids, Timestamp::from_millis(2), op(2));
+
+    let buried: Vec<&str> = index.tombstones.keys().map(SnapshotId::as_str).collect();
+    assert_eq!(buried, ["lost"]);
+    assert!(index.find(&ids[0]).is_some());
+}
+
+#[test]
+fn recent_writers_are_remembered_and_the_oldest_forgotten() {
+    let mut index = Index::empty();
+    for number in 0..20 {
+        index = index.bury(&[], Timestamp::default(), op(number));
+    }
+    assert!(index.remembers(op(19)) && index.remembers(op(4)) && !index.remembers(op(3)));
+}

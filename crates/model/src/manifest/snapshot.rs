@@ -1,0 +1,224 @@
+//! `metadata.json`: one snapshot. Written once, under a name that was never used.
+
+use super::inline::InlineEntry;
+use crate::digest::TreeDigest;
+use crate::document::Document;
+use crate::file_list::{Row, Slice, StoredChunk};
+use crate::id::{Epoch, Label, OpId, SnapshotId, SubjectName};
+use crate::sweep::ChunkName;
+use crate::time::Timestamp;
+use crate::tree::{FileTime, Metadata};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+/// Lists of up to this many entries stand in the document itself.
+pub const INLINE_LIMIT: usize = 1000;
+
+/// The document `metadata.json`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SnapshotManifest {
+    version: u64,
+    /// Features without which it cannot be understood: an unknown one means "refuse".
+    #[serde(default)]
+    pub incompat: Vec<String>,
+    /// Which snapshot.
+    pub snapshot_id: SnapshotId,
+    /// Of which chain.
+    pub name: SubjectName,
+    /// When it was made, for people.
+    pub timestamp: String,
+    /// When it was made.
+    pub timestamp_ms: Timestamp,
+    /// The state it derives from.
+    pub parent_snapshot_id: Option<SnapshotId>,
+    /// What made somebody save.
+    pub reason: Reason,
+    /// Words of the user's.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, Label>,
+    /// What the tree is.
+    pub state_digest: TreeDigest,
+    /// The fence's epoch as the save found it.
+    pub lease_epoch: Epoch,
+    /// The save.
+    pub op_id: OpId,
+    root: RootMetadata,
+    /// How much it is.
+    pub totals: Totals,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    files: Option<Vec<InlineEntry>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    file_list: Option<ListRef>,
+    #[serde(flatten)]
+    extra: Map<String, Value>,
+}
+
+impl Document for SnapshotManifest {
+    const NAME: &'static str = "metadata.json";
+    const LIMIT: usize = 4 << 20;
+}
+
+/// What made somebody save.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reason {
+    /// Somebody asked.
+    #[default]
+    Manual,
+    /// It was time.
+    Autosave,
+    /// The application is about to change.
+    BeforeUpgrade,
+    /// The state is about to be replaced.
+    BeforeRestore,
+}
+
+/// How much a snapshot is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Totals {
+    /// Regular files.
+    pub files: u64,
+    /// Directories, without the root.
+    pub directories: u64,
+    /// Symbolic links.
+    pub symlinks: u64,
+    /// Further names of files.
+    pub hard_links: u64,
+    /// Named pipes.
+    pub fifos: u64,
+    /// The length of all files, holes included.
+    pub bytes: u64,
+    /// Entries of the source that could not be read, or changed while they were.
+    pub left_out: u64,
+}
+
+impl Totals {
+    /// All entries.
+    pub fn entries(&self) -> u64 {
+        self.files + self.directories + self.symlinks + self.hard_links + self.fifos
+    }
+}
+
+/// A list that lies in chunks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ListRef {
+    /// The chunk that is its root.
+    pub root: ChunkName,
+    /// The length of that chunk.
+    pub length: u32,
+}
+
+impl ListRef {
+    /// The root as a slice.
+    pub fn slice(&self) -> Slice {
+        Slice::whole(StoredChunk {
+            name: self.root,
+            plain_len: self.length,
+        })
+    }
+}
+
+/// Where a snapshot's entries are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum FileList {
+    /// Here.
+    Inline(Vec<Row>),
+    /// In chunks.
+    Stored(ListRef),
+}
+
+/// What is known of the root directory itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct RootMetadata {
+    mode: u32,
+    uid: u32,
+    gid: u32,
+    mtime: (i64, u32),
+}
+
+impl SnapshotManifest {
+    /// A manifest of `list`, made by `op_id`, with everything else to be filled in.
+    pub fn new(
+        name: SubjectName,
+        snapshot_id: SnapshotId,
+        op_id: OpId,
+        timestamp_ms: Timestamp,
+    ) -> Self {
+        Self {
+            version: Self::VERSION,
+            incompat: Vec::new(),
+            snapshot_id,
+            name,
+            timestamp: timestamp_ms.to_string(),
+            timestamp_ms,
+            parent_snapshot_id: None,
+            reason: Reason::default(),
+            labels: BTreeMap::new(),
+            state_digest: TreeDigest::from_document([0; 32]),
+            lease_epoch: Epoch::default(),
+            op_id,
+            root: RootMetadata::from(&Metadata::default()),
+            totals: Totals::default(),
+            files: Some(Vec::new()),
+            file_list: None,
+            extra: Map::new(),
+        }
+    }
+
+    /// What is known of the root directory itself.
+    pub fn root(&self) -> Metadata {
+        let RootMetadata {
+            mode,
+            uid,
+            gid,
+            mtime: (seconds, nanos),
+        } = self.root;
+        let modified = FileTime { seconds, nanos };
+        Metadata {
+            mode,
+            uid,
+            gid,
+            modified,
+        }
+    }
+
+    /// Says what is known of the root directory itself.
+    pub fn set_root(&mut self, root: &Metadata) {
+        self.root = RootMetadata::from(root);
+    }
+
+    /// Says where the entries are.
+    pub fn set_list(&mut self, list: &FileList) {
+        (self.files, self.file_list) = match list {
+            FileList::Inline(rows) => (Some(rows.iter().map(InlineEntry::from).collect()), None),
+            FileList::Stored(at) => (None, Some(*at)),
+        };
+    }
+
+    /// Where the entries are.
+    pub fn list(&self) -> Result<FileList, super::BadInline> {
+        if let Some(feature) = self.incompat.first() {
+            return Err(super::BadInline::Incompatible(feature.clone()));
+        }
+        match (&self.files, &self.file_list) {
+            (Some(files), None) => super::inline::rows(files).map(FileList::Inline),
+            (None, Some(at)) => Ok(FileList::Stored(*at)),
+            _ => Err(super::BadInline::NoList),
+        }
+    }
+}
+
+impl From<&Metadata> for RootMetadata {
+    fn from(metadata: &Metadata) -> Self {
+        Self {
+            mode: metadata.mode,
+            uid: metadata.uid,
+            gid: metadata.gid,
+            mtime: (metadata.modified.seconds, metadata.modified.nanos),
+        }
+    }
+}
