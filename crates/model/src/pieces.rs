@@ -27,32 +27,46 @@ pub fn value(number: u64, bytes: &[u8]) -> PieceValue {
     hasher.finalize_non_root()
 }
 
-/// The digest of a file, from the values of its pieces in order; there must be two or more.
-pub fn digest(values: &[PieceValue]) -> FileDigest {
-    let (left, right) = halves(values);
-    let digest = hazmat::merge_subtrees_root(&merged(left), &merged(right), Mode::Hash);
-    FileDigest::from_document(*digest.as_bytes())
+/// The digest of a file in the making, from the values of its pieces in order.
+#[derive(Clone, Debug, Default)]
+pub struct PieceTree {
+    /// Subtrees that are complete, each with its number of pieces, which shrinks from left to right.
+    subtrees: Vec<(PieceValue, u64)>,
 }
 
-fn merged(values: &[PieceValue]) -> PieceValue {
-    if let [value] = values {
-        return *value;
+impl PieceTree {
+    /// Adds the value of the next piece.
+    pub fn push(&mut self, value: PieceValue) {
+        // Two subtrees become one only when something follows them: the last two may be the halves of the root.
+        while let [.., (left, size), (right, same)] = self.subtrees[..]
+            && size == same
+        {
+            self.subtrees.truncate(self.subtrees.len() - 2);
+            let merged = hazmat::merge_subtrees_non_root(&left, &right, Mode::Hash);
+            self.subtrees.push((merged, 2 * size));
+        }
+        self.subtrees.push((value, 1));
     }
-    let (left, right) = halves(values);
-    hazmat::merge_subtrees_non_root(&merged(left), &merged(right), Mode::Hash)
+
+    /// The digest of the file; `None` if it has fewer than two pieces, whose values are not nodes of a tree.
+    pub fn finish(mut self) -> Option<FileDigest> {
+        let (mut right, _) = self.subtrees.pop()?;
+        while let Some((left, _)) = self.subtrees.pop() {
+            if self.subtrees.is_empty() {
+                let root = hazmat::merge_subtrees_root(&left, &right, Mode::Hash);
+                return Some(FileDigest::from_document(*root.as_bytes()));
+            }
+            right = hazmat::merge_subtrees_non_root(&left, &right, Mode::Hash);
+        }
+        None
+    }
 }
 
-/// The left half is the largest power of two that leaves something for the right.
-fn halves(values: &[PieceValue]) -> (&[PieceValue], &[PieceValue]) {
-    values.split_at(values.len().next_power_of_two() / 2)
-}
-
-/// The fingerprints of a file, as they are stored.
-pub fn fingerprints(values: &[PieceValue]) -> Vec<u8> {
-    values
-        .iter()
-        .flat_map(|value| value[..FINGERPRINT].to_vec())
-        .collect()
+/// What is kept of a piece's value.
+pub fn fingerprint(value: &PieceValue) -> [u8; FINGERPRINT] {
+    *value
+        .first_chunk()
+        .expect("a value is longer than its fingerprint")
 }
 
 /// Whether a piece has the fingerprint that stands at its place in `stored`.
@@ -61,7 +75,7 @@ pub fn is_same(stored: &[u8], number: u64, value: &PieceValue) -> bool {
         .ok()
         .and_then(|number| number.checked_mul(FINGERPRINT));
     let found = at.and_then(|at| stored.get(at..at + FINGERPRINT));
-    found == Some(&value[..FINGERPRINT])
+    found == Some(&fingerprint(value)[..])
 }
 
 #[cfg(test)]
@@ -83,15 +97,25 @@ mod tests {
         fn the_pieces_give_the_digest_of_the_whole(length in PIECE + 1..40 * PIECE, seed: u8) {
             let bytes: Vec<u8> = (0..length).map(|at| seed.wrapping_mul(at.to_le_bytes()[1]).wrapping_add(at.to_le_bytes()[0])).collect();
 
-            prop_assert_eq!(digest(&values(&bytes)), FileDigest::of(&bytes));
+            let mut tree = PieceTree::default();
+            values(&bytes).into_iter().for_each(|value| tree.push(value));
+            prop_assert_eq!(tree.finish(), Some(FileDigest::of(&bytes)));
             prop_assert_eq!(values(&bytes).len() as u64, count(length as u64));
         }
     }
 
     #[test]
+    fn a_single_piece_has_no_tree() {
+        let mut tree = PieceTree::default();
+        tree.push(value(0, b"short"));
+        assert_eq!(tree.finish(), None);
+        assert_eq!(PieceTree::default().finish(), None);
+    }
+
+    #[test]
     fn one_changed_byte_changes_one_fingerprint() {
         let mut bytes = vec![7; 10 * PIECE + 3];
-        let stored = fingerprints(&values(&bytes));
+        let stored: Vec<u8> = values(&bytes).iter().flat_map(fingerprint).collect();
         bytes[3 * PIECE + 5] = 8;
 
         let changed: Vec<u64> = values(&bytes)

@@ -1,0 +1,372 @@
+//! Reads a tree and stores what is new of it.
+//!
+//! 1. look at everything ([`scan`](super::scan))   2. join it with what is known of the last snapshot: a file that looks
+//! the same keeps its content   3. read the others, in parallel: small ones into bundles, large ones cut by content or
+//! compared piece by piece   4. write the list, using the sections that the last one has.
+//!
+//! *Always true:* a content that is kept or found again is one that a snapshot in the index has; the digest of a file is
+//! that of the very bytes that were stored. A file that changes while it is read is read again, twice; one that still
+//! changes is stored as it was read last and reported.
+
+mod bundle;
+mod large;
+mod plan;
+mod pool;
+mod small;
+mod stream;
+
+use super::cache::{CacheKey, CacheReader, CacheWriter};
+use super::list::{Bundler, ListReader, ListWriter, root_of};
+use super::scan::{Scan, What};
+use super::seal::Sealer;
+use super::{ChunkError, ChunkSink, ChunkSource};
+use crate::beneath::Beneath;
+use crate::progress::Progress;
+use crate::walk::{Reason, Skipped, WalkError, WalkReport, WalkSettings};
+use plan::{FileState, Plan};
+use stasis_model::chunking::Chunker;
+use stasis_model::digest::TreeDigest;
+use stasis_model::file_list::{FileContent, ListRoot, Row};
+use stasis_model::id::SnapshotId;
+use stasis_model::manifest::{FileList, Totals};
+use stasis_model::sweep::Names;
+use stasis_model::time::Timestamp;
+use stasis_model::tree::canonical::TreeHasher;
+use stasis_model::tree::{Entry, EntryKind, EntryPath, Metadata};
+use std::collections::HashSet;
+use std::io;
+use std::sync::Arc;
+
+/// How a tree is saved.
+#[derive(Clone, Debug)]
+pub struct SaveSettings {
+    /// How it is walked, and by how many workers it is read.
+    pub walk: WalkSettings,
+    /// How large files are cut.
+    pub chunker: Chunker,
+    /// How hard chunks are compressed.
+    pub level: i32,
+    /// When the save began.
+    pub started: Timestamp,
+    /// Where this host remembers the tree; without, everything is read.
+    pub cache: Option<CacheKey>,
+    /// How far it has come.
+    pub progress: Arc<Progress>,
+}
+
+/// A snapshot that the index leads to.
+#[derive(Clone, Debug)]
+pub struct Parent {
+    /// Which.
+    pub snapshot: SnapshotId,
+    /// Its entries.
+    pub list: FileList,
+}
+
+/// What a save works with.
+pub struct SaveParts<'s> {
+    /// The tree.
+    pub root: &'s Beneath,
+    /// Where chunks go.
+    pub sink: &'s dyn ChunkSink,
+    /// Where older ones come from.
+    pub source: &'s dyn ChunkSource,
+    /// The snapshot it derives from.
+    pub parent: Option<&'s Parent>,
+    /// Whether the index leads to a snapshot.
+    pub is_indexed: &'s (dyn Fn(&SnapshotId) -> bool + Sync),
+    /// The snapshot that is being made.
+    pub snapshot: &'s SnapshotId,
+}
+
+/// Why a tree was not saved.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SaveError {
+    /// The tree could not be read.
+    #[error(transparent)]
+    Walk(#[from] WalkError),
+    /// A chunk could not be stored or read.
+    #[error(transparent)]
+    Chunk(#[from] ChunkError),
+    /// The system has no means to compress.
+    #[error("could not prepare the compression of chunks")]
+    Tools(#[source] io::Error),
+}
+
+/// What a save read and stored.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[must_use = "what was left out is said only here"]
+pub struct SaveReport {
+    /// What was met, and what was left out.
+    pub walk: WalkReport,
+    /// Files that were read, because they are new or may have changed.
+    pub files_read: u64,
+    /// Bytes of those.
+    pub bytes_read: u64,
+    /// Files whose content is new.
+    pub files_new: u64,
+    /// Chunks that were given to the sink.
+    pub chunks_new: u64,
+    /// Bytes of those, as they are stored.
+    pub bytes_stored: u64,
+    /// Bytes that were stored again because most of their bundle is not needed any more.
+    pub bytes_moved: u64,
+}
+
+/// A tree that was saved, but not published.
+#[derive(Debug)]
+#[must_use = "a save counts only when it is published"]
+pub struct Saved {
+    /// Its entries.
+    pub list: FileList,
+    /// What it is.
+    pub digest: TreeDigest,
+    /// The root directory itself.
+    pub root: Metadata,
+    /// How much it is.
+    pub totals: Totals,
+    /// Every chunk that the list leads to.
+    pub names: Names,
+    /// What was read and stored.
+    pub report: SaveReport,
+    memory: Option<CacheWriter>,
+}
+
+impl Saved {
+    /// Remembers the tree on this host, now that the snapshot is published. Failing costs only time at the next save.
+    pub fn remember(&mut self) -> io::Result<()> {
+        self.memory.take().map_or(Ok(()), CacheWriter::finish)
+    }
+}
+
+/// Saves the tree beneath a root.
+pub fn save(parts: &SaveParts<'_>, settings: &SaveSettings) -> Result<Saved, SaveError> {
+    let (scan, walk) = Scan::of(parts.root, &settings.walk)?;
+    let mut plan = plan::join(&scan, previous(parts, settings)?, settings)?;
+    let parent = match parts.parent {
+        Some(parent) => root_of(parts.source, &parent.list)?,
+        None => ListRoot::default(),
+    };
+    for section in &parent.sections {
+        plan.table_mut().know(section.slice.chunk);
+    }
+    if let Some(FileList::Stored(at)) = parts.parent.map(|parent| &parent.list) {
+        plan.table_mut().know(at.slice().chunk);
+    }
+    let mut report = pool::read(parts, settings, &scan, &plan)?;
+    report.walk = walk;
+    write(parts, settings, (&scan, &mut plan), (&parent, report))
+}
+
+/// What is known of the tree: what this host remembers, else what the parent says.
+fn previous<'s>(
+    parts: &SaveParts<'s>,
+    settings: &SaveSettings,
+) -> Result<plan::Previous<'s>, ChunkError> {
+    let remembered = settings.cache.as_ref().and_then(CacheReader::open);
+    let remembered = remembered.filter(|memory| (parts.is_indexed)(&memory.snapshot));
+    Ok(match (remembered, parts.parent) {
+        (Some(memory), _) => plan::Previous::Memory(memory),
+        (None, Some(parent)) => plan::Previous::List(ListReader::new(parts.source, &parent.list)?),
+        (None, None) => plan::Previous::Nothing,
+    })
+}
+
+/// Puts the fingerprints of large files into bundles of their own.
+fn store_fingerprints(
+    plan: &mut Plan,
+    sealer: &mut Sealer<'_>,
+    report: &mut SaveReport,
+) -> Result<(), ChunkError> {
+    let mut bundler = Bundler::default();
+    let known = |digest: &_| plan.table().known(digest);
+    let mut numbers = Vec::new();
+    for (at, file) in plan.files.iter().enumerate() {
+        if let Some(FileState::Done(done)) = file.get()
+            && let Some(table) = &done.fingerprints
+        {
+            numbers.push((at, bundler.add(table, sealer, &known)?));
+        }
+    }
+    let slices = bundler.finish(sealer, &known)?;
+    for (at, number) in numbers {
+        if let Some(FileState::Done(done)) = plan.files[at].get_mut() {
+            done.place_fingerprints(slices[number]);
+        }
+    }
+    report.bytes_stored += bundler.stored_bytes;
+    report.chunks_new += bundler.chunks_new;
+    Ok(())
+}
+
+fn write(
+    parts: &SaveParts<'_>,
+    settings: &SaveSettings,
+    (scan, plan): (&Scan, &mut Plan),
+    (parent, mut report): (&ListRoot, SaveReport),
+) -> Result<Saved, SaveError> {
+    let tools = |source| SaveError::Tools(source);
+    let mut sealer = Sealer::new(parts.sink, settings.level).map_err(tools)?;
+    store_fingerprints(plan, &mut sealer, &mut report)?;
+    let memory = settings.cache.as_ref();
+    let memory = memory.map(|key| CacheWriter::create(key, parts.snapshot, settings.started));
+    let known = |digest: &_| plan.table().known(digest);
+    let mut out = Output {
+        scan,
+        plan,
+        list: ListWriter::new(sealer, &known, parent),
+        hasher: TreeHasher::new(),
+        totals: Totals::default(),
+        // A host that cannot remember saves all the same.
+        memory: memory.and_then(Result::ok),
+        dropped: HashSet::new(),
+        file: 0,
+    };
+    scan.for_each(|spot, path, below| out.entry(spot, path, below))?;
+    let Output {
+        list,
+        hasher,
+        mut totals,
+        memory,
+        dropped,
+        ..
+    } = out;
+    note_dropped(&mut report.walk, dropped);
+    totals.left_out = report.walk.vanished_count + gaps(&report.walk);
+    let written = list.finish(parts.source)?;
+    report.bytes_stored += written.stored_bytes;
+    report.chunks_new += written.chunks_new;
+    Ok(Saved {
+        list: written.list,
+        digest: hasher.finish(),
+        root: scan.root,
+        totals,
+        names: written.names,
+        report,
+        memory,
+    })
+}
+
+/// How many entries are missing, or not to be trusted, though they belong to the tree.
+fn gaps(report: &WalkReport) -> u64 {
+    let is_gap = |reason: Reason| !matches!(reason, Reason::Fifo | Reason::OwnTarget);
+    report
+        .skipped
+        .iter()
+        .filter(|one| is_gap(one.reason))
+        .count() as u64
+}
+
+fn note_dropped(report: &mut WalkReport, dropped: HashSet<EntryPath>) {
+    // A link whose file vanished went with it; the file itself was reported by whoever read it.
+    report.vanished.sort();
+    report.skipped.sort();
+    let _ = dropped;
+}
+
+struct Output<'p, 's, 'k> {
+    scan: &'p Scan,
+    plan: &'p Plan,
+    list: ListWriter<'s, 'k>,
+    hasher: TreeHasher,
+    totals: Totals,
+    memory: Option<CacheWriter>,
+    dropped: HashSet<EntryPath>,
+    file: usize,
+}
+
+impl Output<'_, '_, '_> {
+    fn entry(
+        &mut self,
+        spot: super::scan::Spot,
+        path: &EntryPath,
+        below: Option<&super::scan::Listing>,
+    ) -> Result<(), SaveError> {
+        let (_, spotted) = self.scan.get(spot);
+        let mut entry = Entry {
+            path: path.clone(),
+            kind: EntryKind::Directory,
+            metadata: spotted.metadata(),
+            attributes: Vec::new(),
+        };
+        match &spotted.what {
+            What::File => return self.file(entry, spotted.stat),
+            What::Directory => {
+                self.totals.directories += 1;
+                let attributes = below.map(|below| below.attributes.clone());
+                entry.attributes = attributes.unwrap_or_default();
+            }
+            What::Symlink(target) => {
+                self.totals.symlinks += 1;
+                entry.metadata.mode = 0o777;
+                entry.kind = EntryKind::Symlink {
+                    target: target.clone(),
+                };
+            }
+            What::HardLink(to) if self.dropped.contains(&**to) => return Ok(()),
+            What::HardLink(to) => {
+                self.totals.hard_links += 1;
+                entry.kind = EntryKind::HardLink { to: (**to).clone() };
+            }
+            What::Fifo => {
+                self.totals.fifos += 1;
+                entry.kind = EntryKind::Fifo;
+            }
+        }
+        self.row(entry, None, None)
+    }
+
+    fn file(&mut self, mut entry: Entry, mut stat: super::scan::Stat) -> Result<(), SaveError> {
+        let state = self.plan.files[self.file].get();
+        self.file += 1;
+        let (content, attributes, fresh) = match state {
+            Some(FileState::Kept(kept)) => (&kept.content, &kept.attributes, None),
+            Some(FileState::Done(done)) => (&done.content, &done.attributes, done.fresh.as_deref()),
+            Some(FileState::Left) | None => {
+                self.dropped.insert(entry.path);
+                return Ok(());
+            }
+        };
+        if let Some(seen) = fresh {
+            entry.metadata = seen.metadata();
+            stat = super::scan::Stat::from(seen);
+        }
+        let size = stat.size;
+        entry.kind = EntryKind::File { size };
+        entry.attributes = attributes.as_deref().cloned().unwrap_or_default();
+        self.totals.files += 1;
+        self.totals.bytes = self.totals.bytes.saturating_add(size);
+        let content = self.plan.table().unpack(content, size);
+        self.row(entry, Some(content), Some(&stat))
+    }
+
+    fn row(
+        &mut self,
+        entry: Entry,
+        content: Option<FileContent>,
+        stat: Option<&super::scan::Stat>,
+    ) -> Result<(), SaveError> {
+        let digest = content.as_ref().map(|content| &content.digest);
+        self.hasher.entry(&entry, digest);
+        let row = Row { entry, content };
+        if let Some(memory) = &mut self.memory
+            && memory.push(&row, stat).is_err()
+        {
+            self.memory = None;
+        }
+        self.list.push(row)?;
+        Ok(())
+    }
+}
+
+/// Adds what a worker could not read to the report.
+fn skip(report: &mut WalkReport, path: EntryPath, reason: Reason) {
+    if reason == Reason::Vanished {
+        report.vanished_count += 1;
+        report.vanished.push(path);
+    } else {
+        report.skipped_count += 1;
+        report.skipped.push(Skipped { path, reason });
+    }
+}

@@ -1,0 +1,366 @@
+//! Which files keep their content, and which are read.
+
+use super::{SaveError, SaveSettings};
+use crate::chunked::ChunkError;
+use crate::chunked::cache::CacheReader;
+use crate::chunked::list::ListReader;
+use crate::chunked::scan::{Scan, Spot, Stat, What};
+use crate::chunked::table::{ChunkTable, Content};
+use crate::metadata::Seen;
+use stasis_model::digest::FileDigest;
+use stasis_model::file_list::{Extent, FileContent, Row, Slice};
+use stasis_model::tree::{Attribute, EntryKind, EntryPath};
+use std::cmp::Ordering;
+use std::collections::{HashMap, HashSet};
+use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// This much may be stored again in every save, to leave bundles that are mostly unused; more in large trees.
+const MOVED_MIN: u64 = 64 << 20;
+
+/// What is known of a tree from before.
+pub(super) enum Previous<'s> {
+    Nothing,
+    Memory(CacheReader),
+    List(ListReader<'s>),
+}
+
+impl Previous<'_> {
+    fn next(&mut self) -> Result<Option<(Row, Option<Stat>)>, ChunkError> {
+        match self {
+            Self::Nothing => Ok(None),
+            Self::Memory(memory) => Ok(memory.next_row()),
+            Self::List(list) => Ok(list.next_row()?.map(|row| (row, None))),
+        }
+    }
+}
+
+/// Attributes of a file; most have none.
+pub(super) type FewAttributes = Option<Box<Vec<Attribute>>>;
+
+pub(super) fn few(attributes: Vec<Attribute>) -> FewAttributes {
+    (!attributes.is_empty()).then(|| Box::new(attributes))
+}
+
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) content: Content,
+    pub(super) attributes: FewAttributes,
+}
+
+/// A file that was read.
+#[derive(Debug)]
+pub(super) struct Done {
+    pub(super) content: Content,
+    pub(super) attributes: FewAttributes,
+    /// What it was when it was read, if it was not what the scan saw.
+    pub(super) fresh: Option<Box<Seen>>,
+    /// Fingerprints that are not stored yet.
+    pub(super) fingerprints: Option<Box<Vec<u8>>>,
+}
+
+impl Done {
+    pub(super) fn place_fingerprints(&mut self, slice: Slice) {
+        self.fingerprints = None;
+        if let Content::Many(content) = &mut self.content {
+            content.pieces = Some(slice);
+        }
+    }
+}
+
+/// What became of a file.
+#[derive(Debug)]
+pub(super) enum FileState {
+    Kept(Kept),
+    Done(Done),
+    /// It could not be read, and that was reported.
+    Left,
+}
+
+/// A file that is to be read.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) file: u32,
+    pub(super) spot: Spot,
+    /// What was in it before.
+    pub(super) previous: Option<Box<Before>>,
+}
+
+/// What was in a file before.
+#[derive(Debug)]
+pub(super) struct Before {
+    pub(super) content: Content,
+    pub(super) size: u64,
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub(super) struct Plan {
+    /// Every file in the order of paths; set by whoever knows.
+    pub(super) files: Vec<OnceLock<FileState>>,
+    pub(super) jobs: Vec<Job>,
+    table: RwLock<ChunkTable>,
+    /// Contents whose paths are gone: found again where a file was renamed.
+    pub(super) orphans: HashMap<FileDigest, Before>,
+    /// Chunks that are mostly unused: what is still needed of them is stored anew.
+    pub(super) abandoned: HashSet<u32>,
+    pub(super) bytes_moved: u64,
+}
+
+/// Joins what is there with what was there, both in the order of paths.
+pub(super) fn join(
+    scan: &Scan,
+    previous: Previous<'_>,
+    settings: &SaveSettings,
+) -> Result<Plan, SaveError> {
+    let mut joiner = Joiner {
+        scan,
+        previous,
+        waiting: None,
+        ended: false,
+        plan: Plan {
+            files: Vec::new(),
+            jobs: Vec::new(),
+            table: RwLock::default(),
+            orphans: HashMap::new(),
+            abandoned: HashSet::new(),
+            bytes_moved: 0,
+        },
+    };
+    scan.for_each(|spot, path, _| joiner.entry(spot, path))?;
+    joiner.rest()?;
+    let mut plan = joiner.plan;
+    plan.abandon(scan);
+    let size = |job: &Job| scan.get(job.spot).1.stat.size;
+    let bytes = plan.jobs.iter().map(size).sum();
+    settings.progress.expect(plan.jobs.len() as u64, bytes);
+    Ok(plan)
+}
+
+struct Joiner<'a, 's> {
+    scan: &'a Scan,
+    previous: Previous<'s>,
+    waiting: Option<(Row, Option<Stat>)>,
+    ended: bool,
+    plan: Plan,
+}
+
+impl Joiner<'_, '_> {
+    fn entry(&mut self, spot: Spot, path: &EntryPath) -> Result<(), ChunkError> {
+        let before = self.before(path)?;
+        let (_, spotted) = self.scan.get(spot);
+        if spotted.what != What::File {
+            return Ok(());
+        }
+        let file = u32::try_from(self.plan.files.len()).expect("there are fewer files than that");
+        let state = OnceLock::new();
+        let previous = match before {
+            Some((row, stat)) => self.judge(row, stat, &spotted.stat, &state),
+            None => None,
+        };
+        if state.get().is_none() {
+            self.plan.jobs.push(Job {
+                file,
+                spot,
+                previous,
+            });
+        }
+        self.plan.files.push(state);
+        Ok(())
+    }
+
+    /// Keeps the content of a file that looks the same; otherwise says what was in it.
+    fn judge(
+        &mut self,
+        row: Row,
+        stat: Option<Stat>,
+        now: &Stat,
+        state: &OnceLock<FileState>,
+    ) -> Option<Box<Before>> {
+        let (EntryKind::File { size }, Some(content)) = (row.entry.kind, row.content) else {
+            return None;
+        };
+        let content = self.pack(content);
+        if stat == Some(*now) {
+            let attributes = few(row.entry.attributes);
+            let kept = Kept {
+                content,
+                attributes,
+            };
+            let _ = state.set(FileState::Kept(kept));
+            return None;
+        }
+        Some(Box::new(Before { content, size }))
+    }
+
+    fn pack(&mut self, content: FileContent) -> Content {
+        for slice in content.slices() {
+            self.plan.table_mut().know(slice.chunk);
+        }
+        self.plan.table_mut().pack(content)
+    }
+
+    /// What was known under this path. Paths that were passed over are gone: their contents may turn up elsewhere.
+    fn before(&mut self, path: &EntryPath) -> Result<Option<(Row, Option<Stat>)>, ChunkError> {
+        loop {
+            if self.waiting.is_none() && !self.ended {
+                self.waiting = self.previous.next()?;
+                self.ended = self.waiting.is_none();
+            }
+            let Some((row, _)) = &self.waiting else {
+                return Ok(None);
+            };
+            match row.entry.path.cmp(path) {
+                Ordering::Greater => return Ok(None),
+                Ordering::Equal => return Ok(self.waiting.take()),
+                Ordering::Less => self.orphan(),
+            }
+        }
+    }
+
+    fn rest(&mut self) -> Result<(), ChunkError> {
+        self.orphan();
+        while let Some(row) = self.previous.next()? {
+            self.waiting = Some(row);
+            self.orphan();
+        }
+        Ok(())
+    }
+
+    fn orphan(&mut self) {
+        let Some((row, _)) = self.waiting.take() else {
+            return;
+        };
+        if let (EntryKind::File { size }, Some(content)) = (row.entry.kind, row.content)
+            && size > 0
+        {
+            let digest = content.digest;
+            let content = self.pack(content);
+            self.plan.orphans.insert(digest, Before { content, size });
+        }
+    }
+}
+
+impl Plan {
+    /// The chunks that contents lie in.
+    pub(super) fn table(&self) -> RwLockReadGuard<'_, ChunkTable> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same, to add to them.
+    pub(super) fn table_mut(&self) -> RwLockWriteGuard<'_, ChunkTable> {
+        self.table.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a content lies, even partly, in a chunk that is being left.
+    pub(super) fn is_abandoned(&self, content: &Content) -> bool {
+        match content {
+            _ if self.abandoned.is_empty() => false,
+            Content::One { chunk, .. } => self.abandoned.contains(chunk),
+            Content::Many(content) => content
+                .extents
+                .iter()
+                .any(|extent| self.lies_abandoned(extent)),
+        }
+    }
+
+    /// Whether an extent lies in a chunk that is being left.
+    pub(super) fn lies_abandoned(&self, extent: &Extent) -> bool {
+        match extent {
+            Extent::Hole(_) => false,
+            Extent::Stored(slice) => {
+                let number = self.table().find(&slice.chunk);
+                number.is_some_and(|number| self.abandoned.contains(&number))
+            }
+        }
+    }
+
+    /// Chooses chunks of which less than half is still needed, and has what is needed of them read and stored again.
+    fn abandon(&mut self, scan: &Scan) {
+        let (used, total) = self.usage(scan);
+        let mut candidates: Vec<(u64, u32)> = used
+            .iter()
+            .zip(0_u32..)
+            .filter(|(used, number)| {
+                **used > 0 && **used * 2 < u64::from(self.table().get(*number).plain_len)
+            })
+            .map(|(used, number)| (*used, number))
+            .collect();
+        candidates.sort_unstable();
+        let mut left = MOVED_MIN.max(total / 10);
+        for (used, number) in candidates {
+            if used > left {
+                break;
+            }
+            left -= used;
+            self.abandoned.insert(number);
+            self.bytes_moved += used;
+        }
+        if !self.abandoned.is_empty() {
+            self.read_abandoned(scan);
+        }
+    }
+
+    /// How many bytes of each chunk are needed, and of all files.
+    fn usage(&self, scan: &Scan) -> (Vec<u64>, u64) {
+        let mut used = Vec::new();
+        let mut total = 0;
+        let mut add = |table: &mut ChunkTable, content: &Content, size: u64| {
+            total += size;
+            table.usage(content, size, &mut used);
+        };
+        let mut file = 0;
+        let files = &self.files;
+        let table = &mut *self.table_mut();
+        let _ = scan.for_each(|spot, _, _| {
+            let (_, spotted) = scan.get(spot);
+            if spotted.what == What::File {
+                if let Some(FileState::Kept(kept)) = files[file].get() {
+                    add(table, &kept.content, spotted.stat.size);
+                }
+                file += 1;
+            }
+            Ok::<(), ChunkError>(())
+        });
+        for job in &self.jobs {
+            let size = scan.get(job.spot).1.stat.size;
+            match &job.previous {
+                Some(before) if before.size == size => add(table, &before.content, size),
+                _ => {}
+            }
+        }
+        used.resize(table.len(), 0);
+        (used, total)
+    }
+
+    /// Turns files that lie in abandoned chunks into jobs; jobs stay in the order of paths.
+    fn read_abandoned(&mut self, scan: &Scan) {
+        let mut moved = Vec::new();
+        let mut file = 0_u32;
+        let _ = scan.for_each(|spot, _, _| {
+            let (_, spotted) = scan.get(spot);
+            if spotted.what == What::File {
+                let state = &self.files[file as usize];
+                if let Some(FileState::Kept(kept)) = state.get()
+                    && self.is_abandoned(&kept.content)
+                {
+                    moved.push((file, spot, spotted.stat.size));
+                }
+                file += 1;
+            }
+            Ok::<(), ChunkError>(())
+        });
+        for (file, spot, size) in moved {
+            let state = &mut self.files[file as usize];
+            if let Some(FileState::Kept(kept)) = state.take() {
+                let content = kept.content;
+                let previous = Some(Box::new(Before { content, size }));
+                self.jobs.push(Job {
+                    file,
+                    spot,
+                    previous,
+                });
+            }
+        }
+        self.jobs.sort_unstable_by_key(|job| job.file);
+    }
+}

@@ -1,0 +1,231 @@
+//! Everything in a tree but the content of files, in order and compact.
+
+use crate::beneath::Beneath;
+use crate::metadata::{self, Seen};
+use crate::walk::{self, Found, Place, Reason, Visitor, WalkError, WalkReport, WalkSettings};
+use stasis_model::tree::{Attribute, EntryKind, EntryPath, FileTime, Metadata};
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+/// What an entry is, without the content of files.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum What {
+    File,
+    Directory,
+    Symlink(Box<[u8]>),
+    HardLink(Box<EntryPath>),
+    Fifo,
+}
+
+/// What decides whether a file is still the one that was seen before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Stat {
+    pub(super) device: u64,
+    pub(super) inode: u64,
+    pub(super) size: u64,
+    pub(super) modified: FileTime,
+    pub(super) changed: FileTime,
+}
+
+impl From<&Seen> for Stat {
+    fn from(seen: &Seen) -> Self {
+        Self {
+            device: seen.device,
+            inode: seen.inode,
+            size: seen.size,
+            modified: seen.modified,
+            changed: seen.changed,
+        }
+    }
+}
+
+/// One entry of a directory.
+#[derive(Clone, Debug)]
+pub(super) struct Spotted {
+    start: u32,
+    length: u8,
+    pub(super) what: What,
+    pub(super) stat: Stat,
+    pub(super) mode: u16,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+}
+
+impl Spotted {
+    pub(super) fn metadata(&self) -> Metadata {
+        Metadata {
+            mode: self.mode.into(),
+            uid: self.uid,
+            gid: self.gid,
+            modified: self.stat.modified,
+        }
+    }
+}
+
+/// One directory with its entries, sorted by name.
+#[derive(Debug)]
+pub(super) struct Listing {
+    pub(super) path: EntryPath,
+    pub(super) attributes: Vec<Attribute>,
+    names: Vec<u8>,
+    pub(super) entries: Vec<Spotted>,
+}
+
+impl Listing {
+    pub(super) fn name(&self, spotted: &Spotted) -> &[u8] {
+        let start = spotted.start as usize;
+        &self.names[start..start + usize::from(spotted.length)]
+    }
+
+    pub(super) fn path_of(&self, spotted: &Spotted) -> EntryPath {
+        self.path
+            .child(self.name(spotted))
+            .expect("the kernel's names are names")
+    }
+
+    fn push(&mut self, found: &Found<'_>, what: What) {
+        let name = found.name.to_bytes();
+        let start = u32::try_from(self.names.len()).expect("no directory has that many names");
+        self.names.extend_from_slice(name);
+        let metadata = found.seen.metadata();
+        self.entries.push(Spotted {
+            start,
+            length: u8::try_from(name.len()).expect("no name is longer than 255 bytes"),
+            what,
+            stat: Stat::from(&found.seen),
+            mode: u16::try_from(metadata.mode).expect("a mode has twelve bits"),
+            uid: metadata.uid,
+            gid: metadata.gid,
+        });
+    }
+
+    fn sort(&mut self) {
+        let mut entries = std::mem::take(&mut self.entries);
+        entries.sort_unstable_by(|one, other| self.name(one).cmp(self.name(other)));
+        entries.shrink_to_fit();
+        self.entries = entries;
+    }
+}
+
+/// A whole tree, directories in the order of their paths.
+#[derive(Debug)]
+pub(super) struct Scan {
+    pub(super) listings: Vec<Listing>,
+    pub(super) root: Metadata,
+}
+
+/// Where an entry is in a [`Scan`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Spot {
+    pub(super) listing: u32,
+    pub(super) entry: u32,
+}
+
+impl Scan {
+    /// Looks at everything beneath `root`.
+    pub(super) fn of(
+        root: &Beneath,
+        settings: &WalkSettings,
+    ) -> Result<(Self, WalkReport), WalkError> {
+        let failed = |source: rustix::io::Errno| WalkError::Failed {
+            doing: "look at",
+            path: EntryPath::root(),
+            source: source.into(),
+        };
+        let fd = root.directory(b"").map_err(failed)?;
+        let seen = metadata::of(&fd).map_err(failed)?;
+        let collector = Collector::default();
+        let report = walk::walk(root, &collector, settings)?;
+        let listings = collector
+            .0
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        let mut listings: Vec<Listing> = listings.into_values().collect();
+        listings.sort_unstable_by(|one, other| one.path.cmp(&other.path));
+        listings.iter_mut().for_each(Listing::sort);
+        let root = seen.metadata();
+        Ok((Self { listings, root }, report))
+    }
+
+    pub(super) fn get(&self, spot: Spot) -> (&Listing, &Spotted) {
+        let listing = &self.listings[spot.listing as usize];
+        (listing, &listing.entries[spot.entry as usize])
+    }
+
+    /// Shows every entry in the order of paths; of a directory also its own listing, if it could be read.
+    pub(super) fn for_each<E>(
+        &self,
+        mut show: impl FnMut(Spot, &EntryPath, Option<&Listing>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        // Directories are met in the order of their paths, so a cursor finds each one's listing.
+        let mut next = 1;
+        let mut open: Vec<(u32, u32)> = vec![(0, 0)];
+        while let Some((listing, entry)) = open.last_mut() {
+            let here = &self.listings[*listing as usize];
+            let Some(spotted) = here.entries.get(*entry as usize) else {
+                open.pop();
+                continue;
+            };
+            let spot = Spot {
+                listing: *listing,
+                entry: *entry,
+            };
+            *entry += 1;
+            let path = here.path_of(spotted);
+            let below = self.listings.get(next as usize);
+            let below = below.filter(|below| spotted.what == What::Directory && below.path == path);
+            show(spot, &path, below)?;
+            if below.is_some() {
+                open.push((next, 0));
+                next += 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+struct Collector(Mutex<HashMap<EntryPath, Listing>>);
+
+impl Visitor for Collector {
+    type Error = WalkError;
+
+    fn enter(&self, place: &Place<'_>) -> Result<(), WalkError> {
+        let attributes = metadata::attributes(place.fd).map_err(|source| WalkError::Failed {
+            doing: "read the attributes of",
+            path: place.path.clone(),
+            source: source.into(),
+        })?;
+        let listing = Listing {
+            path: place.path.clone(),
+            attributes: attributes.user,
+            names: Vec::new(),
+            entries: Vec::new(),
+        };
+        let mut listings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        listings.insert(place.path.clone(), listing);
+        Ok(())
+    }
+
+    fn visit(&self, place: &Place<'_>, entries: &[Found<'_>]) -> Result<(), WalkError> {
+        for found in entries.iter().filter(|found| found.kind == EntryKind::Fifo) {
+            place.skip(found.name, Reason::Fifo)?;
+        }
+        let mut listings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let listing = listings
+            .get_mut(place.path)
+            .expect("a directory is entered before it is shown");
+        for found in entries {
+            let what = match &found.kind {
+                EntryKind::File { .. } => What::File,
+                EntryKind::Directory => What::Directory,
+                EntryKind::Symlink { target } => What::Symlink(target.clone()),
+                EntryKind::HardLink { to } => What::HardLink(Box::new(to.clone())),
+                EntryKind::Fifo => What::Fifo,
+                _ => continue,
+            };
+            listing.push(found, what);
+        }
+        Ok(())
+    }
+}
