@@ -6,6 +6,8 @@
 
 pub mod cache;
 pub mod list;
+pub mod restore;
+mod same;
 pub mod save;
 mod scan;
 mod seal;
@@ -104,3 +106,6 @@ pub fn cut_out<'c>(chunk: &'c [u8], slice: &Slice) -> Result<&'c [u8], ChunkErro
         source: BadChunk::Payload,
     })
 }
+
+#[cfg(test)]
+mod tests;

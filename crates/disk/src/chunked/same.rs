@@ -1,0 +1,22 @@
+//! Whether a file holds what it should.
+
+use rustix::io::{Errno, pread};
+use stasis_model::digest::{FileDigest, FileHasher};
+use std::os::fd::AsFd;
+
+/// Reads an open file and compares it with a digest; one that cannot be read does not hold it.
+pub(super) fn holds(file: impl AsFd, digest: &FileDigest) -> bool {
+    let (mut hasher, mut at) = (FileHasher::default(), 0);
+    let mut buffer = vec![0; 256 << 10];
+    loop {
+        match pread(&file, &mut buffer, at) {
+            Ok(0) => return hasher.finish() == *digest,
+            Ok(read) => {
+                hasher.update(&buffer[..read]);
+                at += read as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(_) => return false,
+        }
+    }
+}
