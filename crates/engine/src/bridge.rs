@@ -23,3 +23,28 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
         Err(gone) => std::panic::resume_unwind(gone.into_panic()),
     }
 }
+
+/// A way back into the async world, for blocking code that was entered from it.
+#[derive(Clone, Debug)]
+pub(crate) struct Crossing(tokio::runtime::Handle);
+
+impl Crossing {
+    /// From where we are now, which must be async.
+    pub(crate) fn here() -> Self {
+        Self(tokio::runtime::Handle::current())
+    }
+
+    /// Waits for async work. Only for threads that may block.
+    #[expect(clippy::disallowed_methods, reason = "this file is the crossing")]
+    pub(crate) fn wait<T>(&self, work: impl Future<Output = T>) -> T {
+        self.0.block_on(work)
+    }
+
+    /// Starts async work and does not wait for it.
+    pub(crate) fn start<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> tokio::task::JoinHandle<T> {
+        self.0.spawn(work)
+    }
+}

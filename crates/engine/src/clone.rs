@@ -6,8 +6,9 @@ use serde::Serialize;
 use stasis_disk::beneath::Mounts;
 use stasis_disk::clone::{self, CloneSettings};
 pub use stasis_disk::clone::{CloneError, CloneReport, Fallback};
-use stasis_disk::walk::WalkSettings;
+use stasis_disk::walk::{Reason, WalkReport, WalkSettings};
 use stasis_model::time::Clock;
+use stasis_model::tree::EntryPath;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -41,6 +42,22 @@ pub struct LeftOut {
     /// The same as half a sentence.
     #[serde(skip)]
     pub words: String,
+}
+
+impl LeftOut {
+    /// What a walk left out, as far as it is listed by name.
+    pub(crate) fn of(report: &WalkReport) -> Vec<Self> {
+        let left_out = |path: &EntryPath, reason: Reason| Self {
+            path: path.to_string(),
+            reason: reason.word(),
+            words: reason.to_string(),
+        };
+        let vanished = report.vanished.iter();
+        let vanished = vanished.map(|path| left_out(path, Reason::Vanished));
+        let skipped = report.skipped.iter();
+        let skipped = skipped.map(|skipped| left_out(&skipped.path, skipped.reason));
+        vanished.chain(skipped).collect()
+    }
 }
 
 /// What became of a clone.
@@ -116,16 +133,6 @@ fn settings(command: &CloneTree) -> CloneSettings {
 }
 
 fn told(report: &CloneReport, target: String, elapsed_ms: u64) -> Cloned {
-    use stasis_disk::walk::Reason;
-    let left_out = |path: String, reason: Reason| LeftOut {
-        path,
-        reason: reason.word(),
-        words: reason.to_string(),
-    };
-    let vanished = report.walk.vanished.iter();
-    let vanished = vanished.map(|path| left_out(path.to_string(), Reason::Vanished));
-    let skipped = report.walk.skipped.iter();
-    let skipped = skipped.map(|skipped| left_out(skipped.path.to_string(), skipped.reason));
     Cloned {
         target,
         files: report.files,
@@ -141,7 +148,7 @@ fn told(report: &CloneReport, target: String, elapsed_ms: u64) -> Cloned {
         attributes_left_out: report.attributes_left_out,
         vanished: report.walk.vanished_count,
         skipped: report.walk.skipped_count,
-        left_out: vanished.chain(skipped).collect(),
+        left_out: LeftOut::of(&report.walk),
         elapsed_ms,
     }
 }

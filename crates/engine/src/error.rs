@@ -1,9 +1,14 @@
 //! What can go wrong in a use case, folded into what the caller must do about it.
 
 use stasis_disk::atomic_write::WriteError;
+use stasis_disk::chunked::ChunkError;
+use stasis_disk::chunked::restore::RestoreError;
+use stasis_disk::chunked::save::SaveError;
 use stasis_disk::clone::CloneError;
+use stasis_disk::tree_writer::WriteError as TreeWriteError;
 use stasis_disk::walk::WalkError;
-use stasis_model::id::{Lineage, OpId, TenantId};
+use stasis_model::id::{Lineage, OpId, SnapshotId, TenantId};
+use stasis_model::manifest::{BadInline, BadRepo, IndexRefusal};
 use stasis_model::policy::BadSetting;
 use stasis_model::step::Refusal;
 pub use stasis_quiesce::group::GroupError;
@@ -12,6 +17,7 @@ pub use stasis_store::lineages::{LineageError, ReadError};
 use stasis_store::location::BadLocation;
 use stasis_store::policies::PolicyError;
 use stasis_store::probe::ProbeReport;
+use stasis_store::roots::ChangeError;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -76,6 +82,90 @@ pub enum Error {
     /// A clone of a directory.
     #[error(transparent)]
     Clone(#[from] CloneError),
+    /// A save of a tree into chunks.
+    #[error(transparent)]
+    Save(#[from] SaveError),
+    /// A chunk.
+    #[error(transparent)]
+    Chunk(#[from] ChunkError),
+    /// A tree that was to be written.
+    #[error(transparent)]
+    RestoreTree(#[from] RestoreError),
+    /// The index of a repository.
+    #[error(transparent)]
+    Index(#[from] ChangeError),
+    /// A repository that this build must leave alone.
+    #[error(transparent)]
+    UnfitRepo(#[from] BadRepo),
+    /// The entries of a small snapshot.
+    #[error("the snapshot `{snapshot}` cannot be used")]
+    UnfitSnapshot {
+        /// Which.
+        snapshot: SnapshotId,
+        /// Why.
+        #[source]
+        source: BadInline,
+    },
+    /// There is no repository.
+    #[error("there is no repository in `{0}`")]
+    NoRepo(String),
+    /// There is one already.
+    #[error("there is a repository in `{0}` already")]
+    RepoExists(String),
+    /// Nothing was saved under that name, or with that id.
+    #[error("there is no snapshot `{wanted}` in `{repo}`")]
+    NoSuchSnapshot {
+        /// What was asked for.
+        wanted: String,
+        /// Where.
+        repo: String,
+    },
+    /// The beginning of an id fits more than one.
+    #[error("`{wanted}` is the beginning of {count} snapshots' ids")]
+    Ambiguous {
+        /// What was asked for.
+        wanted: String,
+        /// How many fit.
+        count: usize,
+    },
+    /// There is no such entry in a snapshot.
+    #[error("there is no {what} `{path}` in snapshot `{snapshot}`")]
+    NoSuchEntry {
+        /// What was looked for.
+        what: &'static str,
+        /// Under which path.
+        path: String,
+        /// In which snapshot.
+        snapshot: SnapshotId,
+    },
+    /// What the index leads to is not there, or not what it was.
+    #[error("the metadata of snapshot `{0}` is missing or not what the index says")]
+    LostManifest(SnapshotId),
+    /// What was written is not the tree that was saved.
+    #[error("the tree of snapshot `{0}` is not what its metadata says; nothing was put in place")]
+    WrongTree(SnapshotId),
+    /// A sweep was faster than the save, again and again.
+    #[error("the save was given up: {0}")]
+    SaveGaveUp(&'static str),
+    /// The source is not a directory that can be read.
+    #[error("could not open the directory `{}`", .path.display())]
+    NoDirectory {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The tree became much smaller.
+    #[error("`{}` has {entries} entries, and the last snapshot has {before}: a directory that is not mounted, or was emptied, looks like this", .path.display())]
+    Shrunk {
+        /// Which tree.
+        path: PathBuf,
+        /// How many entries it has.
+        entries: u64,
+        /// How many it had.
+        before: u64,
+    },
     /// The store does not keep its word.
     #[error("the store `{store}` is refused for more than one writer: {}", stasis_store::probe::summary(.report))]
     Untrustworthy {
@@ -170,6 +260,21 @@ impl Error {
             | Self::NoSuchOperation(_)
             | Self::Group(GroupError::Start { .. }) => ErrorKind::NotFound,
             Self::Group(_) => ErrorKind::Bug,
+            Self::Save(error) => save(error),
+            Self::Chunk(error) => chunk(error),
+            Self::RestoreTree(error) => restore(error),
+            Self::Index(error) => change(error),
+            Self::UnfitRepo(_) => ErrorKind::Limit,
+            Self::UnfitSnapshot { .. } | Self::LostManifest(_) | Self::WrongTree(_) => {
+                ErrorKind::Corrupt
+            }
+            Self::NoRepo(_) | Self::NoSuchSnapshot { .. } | Self::NoSuchEntry { .. } => {
+                ErrorKind::NotFound
+            }
+            Self::RepoExists(_) | Self::Ambiguous { .. } => ErrorKind::Invalid,
+            Self::SaveGaveUp(_) => ErrorKind::Retry,
+            Self::NoDirectory { source, .. } => io_kind(source),
+            Self::Shrunk { .. } => ErrorKind::Limit,
         }
     }
 }
@@ -256,6 +361,55 @@ fn walk(error: &WalkError) -> ErrorKind {
         WalkError::Pattern { .. } => ErrorKind::Invalid,
         WalkError::Cancelled => ErrorKind::Cancelled,
         _ => ErrorKind::Bug,
+    }
+}
+
+fn save(error: &SaveError) -> ErrorKind {
+    match error {
+        SaveError::Walk(error) => walk(error),
+        SaveError::Chunk(error) => chunk(error),
+        _ => ErrorKind::Bug,
+    }
+}
+
+fn restore(error: &RestoreError) -> ErrorKind {
+    match error {
+        RestoreError::Chunk(error) => chunk(error),
+        RestoreError::Write(error) => tree_write(error),
+        RestoreError::NoSuchEntry(_) => ErrorKind::NotFound,
+        _ => ErrorKind::Bug,
+    }
+}
+
+fn chunk(error: &ChunkError) -> ErrorKind {
+    match error {
+        ChunkError::Moving { source, .. } => match source.downcast_ref::<BucketError>() {
+            Some(error) => bucket(error),
+            None => ErrorKind::Bug,
+        },
+        _ => ErrorKind::Corrupt,
+    }
+}
+
+fn change(error: &ChangeError) -> ErrorKind {
+    match error {
+        ChangeError::Refused(IndexRefusal::Diverged { .. }) => ErrorKind::Diverged,
+        ChangeError::Refused(IndexRefusal::Absent(_) | IndexRefusal::Gone(_)) => {
+            ErrorKind::NotFound
+        }
+        ChangeError::Refused(_) => ErrorKind::Limit,
+        ChangeError::Read(error) => read(error),
+        ChangeError::Write(error) => bucket(error),
+        ChangeError::Contended => ErrorKind::Retry,
+        _ => ErrorKind::Unknown,
+    }
+}
+
+fn tree_write(error: &TreeWriteError) -> ErrorKind {
+    match error {
+        TreeWriteError::Failed { source, .. } => io_kind(source),
+        TreeWriteError::Cancelled => ErrorKind::Cancelled,
+        _ => ErrorKind::Corrupt,
     }
 }
 

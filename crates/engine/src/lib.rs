@@ -15,7 +15,9 @@ pub mod open;
 pub mod operation;
 pub mod probe;
 pub mod reap;
+pub mod repo;
 pub mod tenant;
 pub mod warning;
 
+pub use stasis_disk::progress;
 pub use stasis_model as model;

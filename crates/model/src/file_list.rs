@@ -13,7 +13,7 @@ mod section;
 mod wire;
 
 pub use root::{ListRoot, SectionPlace};
-pub use section::{SectionWriter, read_section};
+pub use section::{SectionWriter, read_section, section_chunks};
 pub use wire::BadList;
 
 use crate::digest::FileDigest;

@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use stasis_model::document::Version;
+use stasis_model::id::OpId;
 use std::error::Error;
 use std::fmt;
 use std::ops::Range;
@@ -96,6 +97,26 @@ pub trait Bucket: fmt::Debug + Send + Sync {
     /// Removes an object; removing a missing one is fine.
     async fn delete(&self, key: &Key) -> Result<(), BucketError>;
 
+    /// Whether there is an object, as cheaply as the store can tell.
+    async fn exists(&self, key: &Key) -> Result<bool, BucketError> {
+        Ok(self.head(key).await?.is_some())
+    }
+
+    /// Writes an object as part of a batch: it is there, and durable, once the batch is committed; perhaps before.
+    ///
+    /// Only for names whose bytes are always the same.
+    async fn stage(&self, _batch: OpId, key: &Key, body: Bytes) -> Result<(), BucketError> {
+        self.put(key, body).await
+    }
+
+    /// Makes everything in a batch durable and visible. A batch that failed here is gone: stage it anew.
+    async fn commit(&self, _batch: OpId) -> Result<(), BucketError> {
+        Ok(())
+    }
+
+    /// Drops what was staged and not committed, as far as the store can.
+    async fn abandon(&self, _batch: OpId) {}
+
     /// The store's clock minus ours in milliseconds, as of the last answer; `None` where the store has no clock.
     fn clock_offset_ms(&self) -> Option<i64>;
 }
@@ -142,6 +163,22 @@ impl<B: Bucket + ?Sized> Bucket for Arc<B> {
 
     async fn delete(&self, key: &Key) -> Result<(), BucketError> {
         (**self).delete(key).await
+    }
+
+    async fn exists(&self, key: &Key) -> Result<bool, BucketError> {
+        (**self).exists(key).await
+    }
+
+    async fn stage(&self, batch: OpId, key: &Key, body: Bytes) -> Result<(), BucketError> {
+        (**self).stage(batch, key, body).await
+    }
+
+    async fn commit(&self, batch: OpId) -> Result<(), BucketError> {
+        (**self).commit(batch).await
+    }
+
+    async fn abandon(&self, batch: OpId) {
+        (**self).abandon(batch).await;
     }
 
     fn clock_offset_ms(&self) -> Option<i64> {

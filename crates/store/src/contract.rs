@@ -3,11 +3,13 @@
 //! Each function is one promise of the port and panics when it is broken. They share nothing: each works in a scratch
 //! space of its own and removes it at the end.
 
+mod batches;
 mod conditions;
 mod listing;
 mod reading;
 mod streaming;
 
+pub use batches::*;
 pub use conditions::*;
 pub use listing::*;
 pub use reading::*;
@@ -36,6 +38,8 @@ pub async fn all(bucket: &dyn Bucket) {
     a_listing_sees_every_write_in_byte_order(bucket).await;
     pages_of_a_listing_have_no_gaps(bucket).await;
     a_prefix_does_not_match_its_siblings(bucket).await;
+    a_batch_is_there_once_it_is_committed(bucket).await;
+    a_batch_that_was_abandoned_disturbs_nothing(bucket).await;
     a_large_stream_arrives_unchanged(bucket).await;
     a_stream_that_breaks_stores_nothing(bucket).await;
 }

@@ -6,11 +6,15 @@
 //! A write: 1. write a temporary file   2. fsync it   3. lock the key   4. check the condition   5. rename over the
 //! object   6. fsync its directory   7. unlock. A version is the SHA-256 of the object's bytes.
 //!
+//! A batch: its objects are written beneath `tmp/`; one `syncfs` makes their bytes durable, then they get their names, and
+//! then the names are made durable. No object of a batch is visible before its bytes are durable.
+//!
 //! *Always true:* a name holds all of its old bytes or all of its new ones, and an acknowledged write survives a power
 //! cut. A crash before 5 leaves a temporary file, which the next `open` removes once no process holds it; after 5 the
 //! write may have been applied, so a failure in 6 is `Unknown`. A failed fsync is never tried again: the kernel may
 //! have dropped the bytes and would then report success. Readers take no lock. Symbolic links are never followed.
 
+mod batch;
 mod disk;
 mod listing;
 mod temp;
@@ -26,6 +30,7 @@ use bytes::Bytes;
 use disk::{Condition, Disk, Outcome};
 use futures_util::StreamExt;
 use stasis_model::document::Version;
+use stasis_model::id::OpId;
 use std::fmt::{self, Display};
 use std::ops::Range;
 use std::path::PathBuf;
@@ -199,6 +204,27 @@ impl Bucket for FileBucket {
 
     async fn delete(&self, key: &Key) -> Result<(), BucketError> {
         self.at("delete", key, Disk::delete).await
+    }
+
+    async fn exists(&self, key: &Key) -> Result<bool, BucketError> {
+        self.at("look for", key, Disk::exists).await
+    }
+
+    async fn stage(&self, batch: OpId, key: &Key, body: Bytes) -> Result<(), BucketError> {
+        self.at("store", key, move |disk, key| disk.stage(batch, key, &body))
+            .await
+    }
+
+    async fn commit(&self, batch: OpId) -> Result<(), BucketError> {
+        let disk = Arc::clone(&self.disk);
+        blocking("commit", format!("batch {batch}"), move || {
+            disk.commit(batch)
+        })
+        .await
+    }
+
+    async fn abandon(&self, batch: OpId) {
+        self.disk.abandon(batch);
     }
 
     fn clock_offset_ms(&self) -> Option<i64> {

@@ -20,4 +20,5 @@ pub mod pointers;
 pub mod policies;
 pub mod probe;
 pub mod retry;
+pub mod roots;
 pub mod s3;

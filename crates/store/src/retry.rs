@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use stasis_model::chance::Chance;
 use stasis_model::document::Version;
+use stasis_model::id::OpId;
 use std::future::Future;
 use std::ops::Range;
 use std::sync::Arc;
@@ -132,6 +133,24 @@ impl<B: Bucket> Bucket for Retrying<B> {
 
     async fn delete(&self, key: &Key) -> Result<(), BucketError> {
         self.again(|| self.inner.delete(key)).await
+    }
+
+    async fn exists(&self, key: &Key) -> Result<bool, BucketError> {
+        self.again(|| self.inner.exists(key)).await
+    }
+
+    async fn stage(&self, batch: OpId, key: &Key, body: Bytes) -> Result<(), BucketError> {
+        self.again(|| self.inner.stage(batch, key, body.clone()))
+            .await
+    }
+
+    /// Not repeated: a batch whose commit failed is gone.
+    async fn commit(&self, batch: OpId) -> Result<(), BucketError> {
+        self.inner.commit(batch).await
+    }
+
+    async fn abandon(&self, batch: OpId) {
+        self.inner.abandon(batch).await;
     }
 
     fn clock_offset_ms(&self) -> Option<i64> {

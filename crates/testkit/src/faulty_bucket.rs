@@ -17,6 +17,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use stasis_model::document::Version;
+use stasis_model::id::OpId;
 use stasis_store::bucket::{
     Bucket, BucketError, BucketErrorKind, ByteStream, Head, Listed, Object, Swap,
 };
@@ -269,6 +270,20 @@ impl Bucket for FaultyBucket {
     async fn delete(&self, key: &Key) -> Result<(), BucketError> {
         self.overwrite(key, None).await
     }
+
+    async fn exists(&self, key: &Key) -> Result<bool, BucketError> {
+        Ok(self.head(key).await?.is_some())
+    }
+
+    async fn stage(&self, _batch: OpId, key: &Key, body: Bytes) -> Result<(), BucketError> {
+        self.overwrite(key, Some(body)).await
+    }
+
+    async fn commit(&self, _batch: OpId) -> Result<(), BucketError> {
+        Ok(())
+    }
+
+    async fn abandon(&self, _batch: OpId) {}
 
     fn clock_offset_ms(&self) -> Option<i64> {
         *self.offset.lock().unwrap_or_else(PoisonError::into_inner)

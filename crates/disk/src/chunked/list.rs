@@ -4,14 +4,14 @@
 //! the new list would use less than half is not used: its sections are fetched and stored again with the new ones.
 
 use super::seal::{Sealed, Sealer};
-use super::{ChunkError, ChunkSource, cut_out, fetch};
+use super::{ChunkError, ChunkSink, ChunkSource, cut_out, fetch};
 use stasis_model::chunking::BUNDLE_MIN;
 use stasis_model::digest::ChunkDigest;
 use stasis_model::file_list::{
-    BadList, ListRoot, Row, SectionPlace, SectionWriter, Slice, StoredChunk, read_section,
+    BadList, Extent, ListRoot, Row, SectionPlace, SectionWriter, Slice, StoredChunk, read_section,
 };
 use stasis_model::manifest::{FileList, INLINE_LIMIT, ListRef};
-use stasis_model::sweep::{ChunkName, Names};
+use stasis_model::sweep::{ChunkName, Names, SweepEpoch};
 use stasis_model::tree::EntryPath;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::rc::Rc;
@@ -276,6 +276,43 @@ pub fn root_of(source: &dyn ChunkSource, list: &FileList) -> Result<ListRoot, Ch
         name: at.root,
         source,
     })
+}
+
+/// Writes a list again with other names for some chunks.
+pub fn relocate(
+    list: &FileList,
+    moves: &HashMap<ChunkName, ChunkName>,
+    (sink, level): (&dyn ChunkSink, i32),
+    source: &dyn ChunkSource,
+) -> Result<FileList, ChunkError> {
+    let mut parent = root_of(source, list)?;
+    parent
+        .sections
+        .retain(|place| !moves.contains_key(&place.slice.chunk.name));
+    let tools = |error: std::io::Error| ChunkError::Moving {
+        name: ChunkName::new(ChunkDigest::of(b""), SweepEpoch::FIRST),
+        source: Box::new(error),
+    };
+    let sealer = Sealer::new(sink, level).map_err(tools)?;
+    let mut writer = ListWriter::new(sealer, &|_| None, &parent);
+    let mut reader = ListReader::new(source, list)?;
+    while let Some(mut row) = reader.next_row()? {
+        if let Some(content) = &mut row.content {
+            let stored = content
+                .extents
+                .iter_mut()
+                .filter_map(|extent| match extent {
+                    Extent::Stored(slice) => Some(slice),
+                    Extent::Hole(_) => None,
+                });
+            for slice in stored.chain(&mut content.pieces) {
+                let name = &mut slice.chunk.name;
+                *name = moves.get(name).copied().unwrap_or(*name);
+            }
+        }
+        writer.push(row)?;
+    }
+    Ok(writer.finish(source)?.list)
 }
 
 /// Chunks that were unpacked lately.

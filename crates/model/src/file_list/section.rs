@@ -201,6 +201,11 @@ pub fn read_section<E: From<BadList>>(
     Ok(())
 }
 
+/// The chunks that a section's entries lie in.
+pub fn section_chunks(bytes: &[u8]) -> Result<Vec<StoredChunk>, BadList> {
+    Reader(bytes).chunks()
+}
+
 struct Rows<'b> {
     reader: Reader<'b>,
     table: Vec<StoredChunk>,

@@ -101,6 +101,15 @@ impl SaveGuard {
         }
     }
 
+    /// A save that gathers right after `gc` was read, for chunks that are stored while it repeats.
+    pub fn after(gc: GcState) -> Self {
+        Self {
+            stage: Stage::Gathering,
+            gc,
+            ..Self::new()
+        }
+    }
+
     /// The name for a chunk while gathering; `indexed` is the one that a manifest in the index has for it.
     pub fn place(&self, digest: ChunkDigest, indexed: Option<ChunkName>) -> ChunkName {
         place(digest, indexed, &self.gc)

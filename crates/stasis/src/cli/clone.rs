@@ -2,15 +2,13 @@
 
 use super::Context;
 use super::output::printable;
+use super::progress::cancel_on_signals;
 use crate::report::Exit;
 use crate::system::{self, SystemClock};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use stasis_engine::clone::{CloneTree, Cloned, Fallback, clone_tree};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use tokio::signal::unix::{SignalKind, signal};
 
 /// How many left-out entries are shown to people.
 const SHOWN: usize = 10;
@@ -55,14 +53,7 @@ struct Told {
 
 impl Clone {
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
-        let cancel: Arc<AtomicBool> = Arc::default();
-        for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
-            let (mut asked, cancel) = (signal(kind)?, cancel.clone());
-            tokio::spawn(async move {
-                asked.recv().await;
-                cancel.store(true, Ordering::Relaxed);
-            });
-        }
+        let cancel = cancel_on_signals()?;
         let command = CloneTree {
             source: self.source,
             target: self.target,

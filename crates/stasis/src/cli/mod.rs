@@ -19,7 +19,9 @@ mod hold;
 mod lease;
 mod operation;
 pub(crate) mod output;
+mod progress;
 mod reference;
+mod repo;
 mod store;
 mod tenant;
 
@@ -80,6 +82,8 @@ enum Command {
     /// Settings of a tenant
     #[command(subcommand)]
     Tenant(tenant::Tenant),
+    /// Save directories into a repository of chunks, and get them back
+    Repo(repo::Repo),
     /// Clone a directory so that both share their bytes
     Clone(clone::Clone),
     /// List forced, destructive and degraded acts
@@ -114,6 +118,13 @@ impl Context {
     /// The store, made if it is a directory that is not there yet.
     async fn writable_engine(&self) -> anyhow::Result<Engine> {
         self.engine_at(self.location()?, true).await
+    }
+
+    /// The repository that `--repo` names, else the store.
+    async fn repo_engine(&self, repo: Option<&str>, create: bool) -> anyhow::Result<Engine> {
+        let store = repo.or(self.store.as_deref());
+        let location = config::store(store, &self.environment, &self.config)?;
+        self.engine_at(location, create).await
     }
 
     async fn engine_at(&self, location: StoreLocation, create: bool) -> anyhow::Result<Engine> {
@@ -190,6 +201,7 @@ async fn run(command: Command, context: Context) -> anyhow::Result<ExitCode> {
         Command::Store(store) => store.run(&context).await?,
         Command::Operation(operation) => operation.run(&context).await?,
         Command::Tenant(tenant) => tenant.run(&context).await?,
+        Command::Repo(repo) => repo.run(&context).await?,
         Command::Clone(clone) => clone.run(&context).await?,
         Command::Events(events) => events.run(&context).await?,
         Command::Doctor => doctor::run(&context).await?,

@@ -1,8 +1,9 @@
 //! The blocking half of a bucket in a directory.
 
+use super::batch::Batches;
 use super::listing::Walk;
 use super::temp::{Temp, Workshop};
-use super::tree::{OWN, PATIENCE, Tree};
+use super::tree::{OWN, PATIENCE, Tree, is_there};
 use super::trouble::Trouble;
 use crate::bucket::{Head, Listed, Object};
 use crate::layout::{Key, Prefix};
@@ -46,8 +47,9 @@ impl Outcome {
 
 /// A store in a directory.
 pub(super) struct Disk {
-    tree: Tree,
-    workshop: Workshop,
+    pub(super) tree: Tree,
+    pub(super) workshop: Workshop,
+    pub(super) batches: Batches,
 }
 
 impl Disk {
@@ -61,7 +63,11 @@ impl Disk {
         };
         workshop.tells_case()?;
         workshop.sweep()?;
-        Ok(Self { tree, workshop })
+        Ok(Self {
+            tree,
+            workshop,
+            batches: Batches::default(),
+        })
     }
 
     pub(super) fn open_existing(root: PathBuf) -> Result<Self, Trouble> {
@@ -76,7 +82,11 @@ impl Disk {
         };
         match workshop.tells_case().and_then(|()| workshop.sweep()) {
             Err(trouble) if !trouble.is_denied() => Err(trouble),
-            _ => Ok(Self { tree, workshop }),
+            _ => Ok(Self {
+                tree,
+                workshop,
+                batches: Batches::default(),
+            }),
         }
     }
 
@@ -125,6 +135,13 @@ impl Disk {
         };
         let (size, version) = measured(&mut file)?;
         Ok(Some(Head { size, version }))
+    }
+
+    pub(super) fn exists(&self, key: &Key) -> Result<bool, Trouble> {
+        match self.tree.parent(key)? {
+            Some(parent) => is_there(&parent, key.file_name()),
+            None => Ok(false),
+        }
     }
 
     pub(super) fn write(

@@ -8,6 +8,7 @@ use super::tree::is_there;
 use super::trouble::Trouble;
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
@@ -19,6 +20,8 @@ use std::time::Duration;
 const LOCK_PATIENCE: Duration = Duration::from_secs(30);
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 const SWEEP: &str = "sweep";
+/// How the directory of a batch is called.
+const BATCH: &str = ".batch";
 
 static COUNTER: AtomicU64 = AtomicU64::new(0);
 
@@ -91,6 +94,9 @@ impl Workshop {
         for entry in rustix::fs::Dir::read_from(&self.tmp)? {
             let entry = entry?;
             let name = entry.file_name();
+            if name.to_bytes().ends_with(BATCH.as_bytes()) {
+                self.sweep_batch(name)?;
+            }
             if !name.to_bytes().ends_with(b".tmp") {
                 continue;
             }
@@ -105,6 +111,31 @@ impl Workshop {
         Ok(())
     }
 
+    /// Removes the directory of a batch whose process is dead: the lock beside it is gone, or nobody holds it.
+    fn sweep_batch(&self, name: &CStr) -> Result<(), Trouble> {
+        let beside = name.to_bytes().strip_suffix(BATCH.as_bytes());
+        let beside = [beside.unwrap_or_default(), b".tmp"].concat();
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let lock = rustix::fs::openat(&self.tmp, &*beside, flags, Mode::empty());
+        let is_held = lock.is_ok_and(|lock| {
+            rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err()
+        });
+        if !is_held {
+            remove_flat(&self.tmp, name)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a directory for a batch, beside a temporary file whose lock says that we live.
+    pub(super) fn batch(&self) -> Result<(Temp<'_>, OwnedFd, String), Trouble> {
+        let temp = self.temp()?;
+        let name = format!("{}{BATCH}", temp.name.trim_end_matches(".tmp"));
+        rustix::fs::mkdirat(&self.tmp, &name, Mode::RWXU)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let directory = rustix::fs::openat(&self.tmp, &name, flags, Mode::empty())?;
+        Ok((temp, directory, name))
+    }
+
     /// Fails on a filesystem where two of our keys could be one file.
     pub(super) fn tells_case(&self) -> Result<(), Trouble> {
         let temp = self.temp()?;
@@ -113,6 +144,19 @@ impl Workshop {
         }
         Ok(())
     }
+}
+
+/// Removes a directory that holds only files.
+pub(super) fn remove_flat(above: &OwnedFd, name: &CStr) -> Result<(), Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = rustix::fs::openat(above, name, flags, Mode::empty())?;
+    for entry in rustix::fs::Dir::read_from(&directory)? {
+        let entry = entry?;
+        if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
+            rustix::fs::unlinkat(&directory, entry.file_name(), AtFlags::empty())?;
+        }
+    }
+    rustix::fs::unlinkat(above, name, AtFlags::REMOVEDIR)
 }
 
 /// Opens or makes a file beneath `.stasis/`. Where it cannot be made for want of a directory, the store was removed.
@@ -128,8 +172,8 @@ fn made(directory: &OwnedFd, name: &str, flags: OFlags) -> Result<OwnedFd, Troub
 pub(super) struct Temp<'a> {
     workshop: &'a Workshop,
     pub(super) file: File,
-    name: String,
-    moved: bool,
+    pub(super) name: String,
+    pub(super) moved: bool,
 }
 
 impl Temp<'_> {

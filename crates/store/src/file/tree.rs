@@ -78,10 +78,39 @@ impl Tree {
         Err(Errno::NOENT.into())
     }
 
+    /// The directory a key lies in, made if it is missing; whoever asks makes it durable.
+    pub(super) fn make_parent_unsynced(&self, key: &Key) -> Result<OwnedFd, Trouble> {
+        for _ in 0..PATIENCE {
+            if let Some(parent) = self.made(directories(key)?, |_| Ok(()))? {
+                return Ok(parent);
+            }
+        }
+        self.still_there()?;
+        Err(Errno::NOENT.into())
+    }
+
+    /// Makes the names of directories durable, from the root down to `path`.
+    pub(super) fn sync_above(&self, path: &str) -> Result<(), Trouble> {
+        let mut here = rustix::io::fcntl_dupfd_cloexec(&self.root, 0)?;
+        for name in path.split('/').filter(|name| !name.is_empty()) {
+            rustix::fs::fsync(&here)?;
+            here = step(&here, name)?.ok_or(Errno::NOENT)?;
+        }
+        Ok(())
+    }
+
     /// Makes directories on the way; `None` when another process removed one of them again at once.
     pub(super) fn try_make<'a>(
         &self,
         path: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Option<OwnedFd>, Trouble> {
+        self.made(path, |made| rustix::fs::fsync(made))
+    }
+
+    fn made<'a>(
+        &self,
+        path: impl IntoIterator<Item = &'a str>,
+        sync: impl Fn(&OwnedFd) -> Result<(), Errno>,
     ) -> Result<Option<OwnedFd>, Trouble> {
         let mut here = rustix::io::fcntl_dupfd_cloexec(&self.root, 0)?;
         for name in path {
@@ -90,7 +119,7 @@ impl Tree {
                 continue;
             }
             match rustix::fs::mkdirat(&here, name, Mode::RWXU) {
-                Ok(()) => rustix::fs::fsync(&here)?,
+                Ok(()) => sync(&here)?,
                 Err(Errno::EXIST) => {}
                 Err(Errno::NOENT) => return Ok(None),
                 Err(errno) => return Err(errno.into()),

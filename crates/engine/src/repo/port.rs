@@ -1,0 +1,202 @@
+//! Chunks on their way between the workers that make them and the store that keeps them.
+
+use crate::bridge::Crossing;
+use stasis_disk::chunked::{ChunkError, ChunkSink, ChunkSource, Placed, SealedChunk};
+use stasis_model::digest::ChunkDigest;
+use stasis_model::id::OpId;
+use stasis_model::sweep::{ChunkName, SaveGuard};
+use stasis_store::bucket::BucketError;
+use stasis_store::roots::Root;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+
+/// How many chunks are on their way at once; each is about a mebibyte.
+const IN_FLIGHT: usize = 16;
+
+/// Reads chunks of a root.
+#[derive(Clone, Debug)]
+pub(crate) struct Fetching {
+    root: Root,
+    crossing: Crossing,
+}
+
+impl Fetching {
+    /// From within the async world.
+    pub(crate) fn new(root: Root) -> Self {
+        Self {
+            root,
+            crossing: Crossing::here(),
+        }
+    }
+}
+
+fn moving(name: ChunkName, source: BucketError) -> ChunkError {
+    ChunkError::Moving {
+        name,
+        source: Box::new(source),
+    }
+}
+
+impl ChunkSource for Fetching {
+    fn fetch(&self, name: &ChunkName) -> Result<Vec<u8>, ChunkError> {
+        let found = self.crossing.wait(self.root.chunk(name));
+        match found.map_err(|source| moving(*name, source))? {
+            Some(bytes) => Ok(bytes.into()),
+            None => Err(ChunkError::Absent(*name)),
+        }
+    }
+}
+
+/// Stores the chunks of one save.
+#[derive(Debug)]
+pub(crate) struct Storing {
+    root: Root,
+    crossing: Crossing,
+    batch: OpId,
+    guard: SaveGuard,
+    /// Names that were given out in this save.
+    placed: Mutex<HashSet<ChunkName>>,
+    /// Chunks that are known to be damaged: whoever has their bytes stores them again.
+    damaged: HashSet<ChunkName>,
+    /// Nothing was ever saved here, so that nothing need be looked for.
+    is_empty: bool,
+    permits: Arc<Semaphore>,
+    flights: Mutex<Vec<JoinHandle<Result<(), ChunkError>>>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Storing {
+    /// From within the async world.
+    pub(crate) fn new(root: Root, batch: OpId, guard: SaveGuard) -> Self {
+        Self {
+            root,
+            crossing: Crossing::here(),
+            batch,
+            guard,
+            placed: Mutex::default(),
+            damaged: HashSet::new(),
+            is_empty: false,
+            permits: Arc::new(Semaphore::new(IN_FLIGHT)),
+            flights: Mutex::default(),
+        }
+    }
+
+    /// Says which chunks are damaged, and whether nothing was ever saved.
+    pub(crate) fn knowing(
+        mut self,
+        damaged: impl IntoIterator<Item = ChunkName>,
+        is_empty: bool,
+    ) -> Self {
+        self.damaged.extend(damaged);
+        self.is_empty = is_empty;
+        self
+    }
+
+    /// The chunks that were damaged and have been stored again.
+    pub(crate) fn healed(&self) -> Vec<ChunkName> {
+        let placed = lock(&self.placed);
+        self.damaged
+            .iter()
+            .filter(|name| placed.contains(*name))
+            .copied()
+            .collect()
+    }
+
+    /// Waits until everything that was put is durable.
+    pub(crate) async fn finish(&self) -> Result<(), ChunkError> {
+        let flights = std::mem::take(&mut *lock(&self.flights));
+        let mut failed = None;
+        for flight in flights {
+            match flight.await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => failed = failed.or(Some(error)),
+                Err(gone) => std::panic::resume_unwind(gone.into_panic()),
+            }
+        }
+        if let Some(error) = failed {
+            self.root.abandon(self.batch).await;
+            return Err(error);
+        }
+        let committed = self.root.commit(self.batch).await;
+        committed.map_err(|source| {
+            let name = lock(&self.placed).iter().next().copied();
+            name.map_or_else(
+                || ChunkError::Moving {
+                    name: ChunkName::new(
+                        ChunkDigest::of(b""),
+                        stasis_model::sweep::SweepEpoch::FIRST,
+                    ),
+                    source: "the batch could not be made durable".into(),
+                },
+                |name| moving(name, source),
+            )
+        })
+    }
+
+    /// Drops what was put.
+    pub(crate) async fn abandon(&self) {
+        let flights = std::mem::take(&mut *lock(&self.flights));
+        for flight in flights {
+            let _ = flight.await;
+        }
+        self.root.abandon(self.batch).await;
+    }
+
+    /// Collects flights that have landed, so that a failure is noticed soon and their list stays short.
+    fn land(&self) -> Result<(), ChunkError> {
+        let mut flights = lock(&self.flights);
+        if flights.len() < 2 * IN_FLIGHT {
+            return Ok(());
+        }
+        let (landed, flying): (Vec<_>, Vec<_>) =
+            flights.drain(..).partition(JoinHandle::is_finished);
+        *flights = flying;
+        drop(flights);
+        for flight in landed {
+            match self.crossing.wait(flight) {
+                Ok(landed) => landed?,
+                Err(gone) => std::panic::resume_unwind(gone.into_panic()),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ChunkSink for Storing {
+    fn place(&self, digest: ChunkDigest, known: Option<ChunkName>) -> Result<Placed, ChunkError> {
+        let name = self.guard.place(digest, known);
+        let is_damaged = self.damaged.contains(&name);
+        let is_first = lock(&self.placed).insert(name);
+        let is_stored = if !is_first {
+            true
+        } else if is_damaged {
+            false
+        } else if known == Some(name) {
+            true
+        } else if self.is_empty {
+            false
+        } else {
+            let found = self.crossing.wait(self.root.has_chunk(&name));
+            found.map_err(|source| moving(name, source))?
+        };
+        Ok(Placed { name, is_stored })
+    }
+
+    fn put(&self, chunk: SealedChunk) -> Result<(), ChunkError> {
+        self.land()?;
+        let permit = self.crossing.wait(self.permits.clone().acquire_owned());
+        let (root, batch, name) = (self.root.clone(), self.batch, chunk.name);
+        let flight = self.crossing.start(async move {
+            let staged = root.stage_chunk(batch, &name, chunk.bytes.into()).await;
+            drop(permit);
+            staged.map_err(|source| moving(name, source))
+        });
+        lock(&self.flights).push(flight);
+        Ok(())
+    }
+}

@@ -1,0 +1,433 @@
+//! Saves a tree into a repository.
+//!
+//! 1. read `gc.json`, then the index   2. read the tree and store what is new   3. put the manifest   4. read `gc.json`
+//! again and judge every name ([`SaveGuard`])   5. publish by one conditional write of the index   6. remember the tree.
+//!
+//! *Always true:* the index leads only to manifests whose every chunk is durable. A crash before 5 leaves chunks, and a
+//! manifest nobody leads to, for the sweep; after 5 the snapshot exists, heard or not. No lease is taken: of two saves under one
+//! name that began alike, the index lets one publish and tells the other that it diverged.
+
+use super::port::{Fetching, Storing};
+use super::references;
+use crate::bridge;
+use crate::clone::LeftOut;
+use crate::error::Error;
+use crate::open::Engine;
+use serde::Serialize;
+use stasis_disk::beneath::{Beneath, Mounts};
+use stasis_disk::chunked::cache::CacheKey;
+use stasis_disk::chunked::list::relocate;
+use stasis_disk::chunked::save::{self, Parent, SaveParts, SaveReport, SaveSettings, Saved};
+use stasis_disk::progress::Progress;
+use stasis_disk::walk::WalkSettings;
+use stasis_model::digest::{StoreDigest, TreeDigest};
+use stasis_model::id::{Label, SnapshotId, SubjectName};
+use stasis_model::manifest::{Index, Indexed, Publish, Reason, Repo, SnapshotManifest, Totals};
+use stasis_model::sweep::{GaveUp, GcState, Names, Replacement, SaveAnswer, SaveGuard, SaveStep};
+use stasis_store::roots::Root;
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// What is saved, and how.
+#[derive(Clone, Debug)]
+pub struct RepoSave {
+    /// The directory.
+    pub source: PathBuf,
+    /// Under which name.
+    pub name: SubjectName,
+    /// Words of the user's.
+    pub labels: BTreeMap<String, Label>,
+    /// Gitignore-style patterns of what is left out.
+    pub excludes: Vec<String>,
+    /// Whether anything that cannot be read, or changes meanwhile, is an error.
+    pub strict: bool,
+    /// Whether other filesystems in the source belong to it.
+    pub across_filesystems: bool,
+    /// Whether a tree may have become much smaller than it was.
+    pub allow_shrink: bool,
+    /// Set by anybody at any time to give up.
+    pub cancel: Arc<AtomicBool>,
+    /// How far it has come.
+    pub progress: Arc<Progress>,
+}
+
+/// A snapshot that was made.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[must_use = "what was left out is said only here"]
+pub struct RepoSaved {
+    /// Its id.
+    pub snapshot_id: SnapshotId,
+    /// Its name.
+    pub name: SubjectName,
+    /// What it derives from.
+    pub parent_snapshot_id: Option<SnapshotId>,
+    /// What the tree is.
+    pub state_digest: TreeDigest,
+    /// Whether the tree is the one of the snapshot before.
+    pub unchanged: bool,
+    /// How much it is.
+    #[serde(flatten)]
+    pub totals: Totals,
+    /// Files that were read.
+    pub files_read: u64,
+    /// Bytes of those.
+    pub bytes_read: u64,
+    /// Files whose content is new.
+    pub files_new: u64,
+    /// Chunks that were stored.
+    pub chunks_new: u64,
+    /// Bytes of those, as they are stored.
+    pub bytes_stored: u64,
+    /// Entries that a pattern excluded.
+    pub excluded: u64,
+    /// The first thousand entries that were left out, by name.
+    pub left_out_entries: Vec<LeftOut>,
+    /// How long it took.
+    pub elapsed_ms: u64,
+}
+
+/// What a save found when it began.
+struct Began {
+    root: Root,
+    repo: Repo,
+    index: Index,
+    parent: Option<Parent>,
+    parent_digest: Option<TreeDigest>,
+    snapshot: SnapshotId,
+}
+
+/// A manifest that may be published.
+struct Settled {
+    manifest: SnapshotManifest,
+    /// Whether chunks had to be stored under other names than the save gave them.
+    has_moved: bool,
+}
+
+impl Engine {
+    /// Saves a directory.
+    #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %command.name))]
+    pub async fn repo_save(&self, command: RepoSave) -> Result<RepoSaved, Error> {
+        let started = self.clock.uptime();
+        self.ensure_trusted().await?;
+        let source = open_source(&command).await?;
+        let root = self.repo_root();
+        let repo = self.repo_settings(&root).await?;
+        repo.check_writable()?;
+        let mut guard = SaveGuard::new();
+        let _ = guard.next(SaveAnswer::Begin);
+        let _ = guard.next(SaveAnswer::Gc(gc_of(&root).await?));
+        let began = self.begin(root, repo, &command).await?;
+        let storing = self.storing(&began, &guard).await?;
+        let read = self.read_tree(&command, source, &began, &storing).await;
+        let saved = match read {
+            Ok(saved) => saved,
+            Err(error) => {
+                storing.abandon().await;
+                return Err(error);
+            }
+        };
+        storing.finish().await?;
+        check_shrink(&command, &began, &saved)?;
+        let manifest = self.manifest(&command, &began, &saved);
+        let settled = self.settle(guard, &began, manifest, &saved.names).await?;
+        self.publish(&began, &settled.manifest).await?;
+        for name in storing.healed() {
+            began.root.release(&name).await?;
+        }
+        let elapsed = self.clock.uptime().saturating_sub(started);
+        let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+        let told = told(&settled.manifest, &began, &saved.report, elapsed_ms);
+        if !settled.has_moved {
+            remember(saved).await;
+        }
+        Ok(told)
+    }
+
+    async fn begin(&self, root: Root, repo: Repo, command: &RepoSave) -> Result<Began, Error> {
+        let index = self.repo_index(&root).await?;
+        let active = index.subject(&command.name).active;
+        let (mut parent, mut parent_digest) = (None, None);
+        if let Some(id) = &active {
+            let opened = self.open_snapshot(&root, &index, id).await?;
+            parent_digest = Some(opened.manifest.state_digest);
+            parent = Some(Parent {
+                snapshot: id.clone(),
+                list: opened.list,
+            });
+        }
+        let id = self.chance.op_id().to_string();
+        let snapshot = id.parse().expect("an operation id is a name");
+        Ok(Began {
+            root,
+            repo,
+            index,
+            parent,
+            parent_digest,
+            snapshot,
+        })
+    }
+
+    async fn storing(&self, began: &Began, guard: &SaveGuard) -> Result<Arc<Storing>, Error> {
+        let is_empty = began.index.subjects.is_empty();
+        let damaged = match is_empty {
+            true => Vec::new(),
+            false => began.root.quarantined().await?,
+        };
+        let batch = self.chance.op_id();
+        let storing = Storing::new(began.root.clone(), batch, guard.clone());
+        Ok(Arc::new(storing.knowing(damaged, is_empty)))
+    }
+
+    async fn read_tree(
+        &self,
+        command: &RepoSave,
+        source: Beneath,
+        began: &Began,
+        storing: &Arc<Storing>,
+    ) -> Result<Saved, Error> {
+        let settings = SaveSettings {
+            walk: WalkSettings {
+                strict: command.strict,
+                excludes: command.excludes.clone(),
+                cancel: command.cancel.clone(),
+                ..WalkSettings::default()
+            },
+            chunker: began.repo.chunker.clone(),
+            level: began.repo.compression.level,
+            started: self.clock.now(),
+            cache: self.memory_of(&began.repo, &command.source).await,
+            progress: command.progress.clone(),
+        };
+        let fetching = Fetching::new(began.root.clone());
+        let (storing, parent) = (storing.clone(), began.parent.clone());
+        let (index, snapshot) = (began.index.clone(), began.snapshot.clone());
+        let saved = bridge::blocking(move || {
+            let parts = SaveParts {
+                root: &source,
+                sink: &*storing,
+                source: &fetching,
+                parent: parent.as_ref(),
+                is_indexed: &|id| index.find(id).is_some(),
+                snapshot: &snapshot,
+            };
+            save::save(&parts, &settings)
+        });
+        Ok(saved.await?)
+    }
+
+    /// Where this host remembers the tree, if it has a place for that.
+    pub(crate) async fn memory_of(&self, repo: &Repo, tree: &Path) -> Option<CacheKey> {
+        let (directory, tree) = (self.places.cache.clone()?.join("trees"), tree.to_owned());
+        let op_id = repo.op_id;
+        bridge::blocking(move || {
+            let tree = tree.canonicalize().ok()?;
+            let made = std::fs::DirBuilder::new()
+                .recursive(true)
+                .create(&directory);
+            made.ok()?;
+            let identity = format!("{op_id} {}", tree.display());
+            let name = StoreDigest::of(identity.as_bytes());
+            Some(CacheKey {
+                file: directory.join(name.to_string()),
+                repo: op_id,
+            })
+        })
+        .await
+    }
+
+    fn manifest(&self, command: &RepoSave, began: &Began, saved: &Saved) -> SnapshotManifest {
+        let (op_id, now) = (self.chance.op_id(), self.lineages.now());
+        let id = began.snapshot.clone();
+        let mut manifest = SnapshotManifest::new(command.name.clone(), id, op_id, now);
+        let subject = began.index.subject(&command.name);
+        manifest.parent_snapshot_id = subject.active;
+        manifest.lease_epoch = subject.fence.epoch;
+        manifest.reason = Reason::Manual;
+        manifest.labels = command.labels.clone();
+        manifest.state_digest = saved.digest;
+        manifest.totals = saved.totals;
+        manifest.set_root(&saved.root);
+        manifest.set_list(&saved.list);
+        manifest
+    }
+
+    /// Puts the manifest, and goes on until no sweep can hurt what it names.
+    async fn settle(
+        &self,
+        mut guard: SaveGuard,
+        began: &Began,
+        manifest: SnapshotManifest,
+        names: &Names,
+    ) -> Result<Settled, Error> {
+        let root = &began.root;
+        let mut settled = Settled {
+            manifest,
+            has_moved: false,
+        };
+        let mut step = guard.next(SaveAnswer::Gathered(names.clone()));
+        loop {
+            let answer = match step {
+                SaveStep::PutManifest => {
+                    root.put_manifest(&settled.manifest).await?;
+                    SaveAnswer::Stored
+                }
+                SaveStep::ReadGc => SaveAnswer::Gc(gc_of(root).await?),
+                SaveStep::CheckIndexed(asked) => {
+                    let index = self.repo_index(root).await?;
+                    let ids = index.snapshots().map(|(_, one)| one.id.clone()).collect();
+                    let named = references::named(root, ids, &asked).await;
+                    SaveAnswer::Indexed(named.map_err(references::Unread::into_error)?)
+                }
+                SaveStep::StoreAnew(moves) => {
+                    self.store_anew(began, &mut settled, &moves).await?;
+                    SaveAnswer::Stored
+                }
+                SaveStep::Publish => return Ok(settled),
+                SaveStep::GiveUp(why) => return Err(Error::SaveGaveUp(words(why))),
+                SaveStep::Gather => SaveAnswer::Gathered(names.clone()),
+            };
+            step = guard.next(answer);
+        }
+    }
+
+    /// Stores chunks under new names and rewrites the list, under a snapshot id that was never used.
+    async fn store_anew(
+        &self,
+        began: &Began,
+        settled: &mut Settled,
+        moves: &[Replacement],
+    ) -> Result<(), Error> {
+        let root = &began.root;
+        let batch = self.chance.op_id();
+        for one in moves {
+            let Some(bytes) = root.chunk(&one.from).await? else {
+                return Err(Error::SaveGaveUp(
+                    "a sweep took a chunk that it was about to use; run it again",
+                ));
+            };
+            root.stage_chunk(batch, &one.to, bytes).await?;
+        }
+        root.commit(batch).await?;
+        let list = settled
+            .manifest
+            .list()
+            .map_err(|source| Error::UnfitSnapshot {
+                snapshot: began.snapshot.clone(),
+                source,
+            })?;
+        let guard = SaveGuard::after(gc_of(root).await?);
+        let storing = Arc::new(Storing::new(root.clone(), self.chance.op_id(), guard));
+        let (sink, source) = (storing.clone(), Fetching::new(root.clone()));
+        let map: HashMap<_, _> = moves.iter().map(|one| (one.from, one.to)).collect();
+        let level = began.repo.compression.level;
+        let list =
+            bridge::blocking(move || relocate(&list, &map, (&*sink, level), &source)).await?;
+        storing.finish().await?;
+        settled.has_moved = true;
+        settled.manifest.set_list(&list);
+        settled.manifest.snapshot_id = self
+            .chance
+            .op_id()
+            .to_string()
+            .parse()
+            .expect("an operation id is a name");
+        Ok(())
+    }
+
+    async fn publish(&self, began: &Began, manifest: &SnapshotManifest) -> Result<(), Error> {
+        let manifest_sha256 =
+            stasis_model::digest::ManifestDigest::of(&stasis_model::document::render(manifest));
+        let publish = Publish {
+            subject: manifest.name.clone(),
+            lease: manifest.lease_epoch,
+            base: manifest.parent_snapshot_id.clone(),
+            snapshot: Indexed {
+                id: manifest.snapshot_id.clone(),
+                manifest_sha256,
+                at_ms: manifest.timestamp_ms,
+                bytes: manifest.totals.bytes,
+                entries: manifest.totals.entries(),
+                pinned: false,
+            },
+        };
+        let op_id = manifest.op_id;
+        began
+            .root
+            .change(op_id, |index| index.publish(&publish, op_id))
+            .await?;
+        tracing::info!(snapshot = %manifest.snapshot_id, bytes = manifest.totals.bytes, "published");
+        Ok(())
+    }
+}
+
+async fn open_source(command: &RepoSave) -> Result<Beneath, Error> {
+    let mounts = match command.across_filesystems {
+        true => Mounts::Cross,
+        false => Mounts::Stay,
+    };
+    let path = command.source.clone();
+    let opened = bridge::blocking(move || Beneath::open(&path, mounts)).await;
+    opened.map_err(|source| Error::NoDirectory {
+        path: command.source.clone(),
+        source: source.into(),
+    })
+}
+
+async fn gc_of(root: &Root) -> Result<GcState, Error> {
+    let found = root.gc().await?;
+    Ok(found.map_or_else(GcState::empty, |found| found.value))
+}
+
+/// A tree that lost nine of ten entries is not saved unless that was meant.
+fn check_shrink(command: &RepoSave, began: &Began, saved: &Saved) -> Result<(), Error> {
+    let active = began.index.subject(&command.name).active;
+    let before = active.and_then(|id| began.index.find(&id).map(|(_, one)| one.entries));
+    let (before, entries) = (before.unwrap_or_default(), saved.totals.entries());
+    if command.allow_shrink || before < 20 || entries * 10 >= before {
+        return Ok(());
+    }
+    Err(Error::Shrunk {
+        path: command.source.clone(),
+        entries,
+        before,
+    })
+}
+
+async fn remember(mut saved: Saved) {
+    if let Err(error) = bridge::blocking(move || saved.remember()).await {
+        tracing::warn!(%error, "this host could not remember the tree; the next save reads all of it");
+    }
+}
+
+fn words(why: GaveUp) -> &'static str {
+    match why {
+        GaveUp::Unreachable => "the store does not answer",
+        GaveUp::Outrun => "sweeps were faster again and again; run it again when they are over",
+    }
+}
+
+fn told(
+    manifest: &SnapshotManifest,
+    began: &Began,
+    report: &SaveReport,
+    elapsed_ms: u64,
+) -> RepoSaved {
+    RepoSaved {
+        snapshot_id: manifest.snapshot_id.clone(),
+        name: manifest.name.clone(),
+        parent_snapshot_id: manifest.parent_snapshot_id.clone(),
+        state_digest: manifest.state_digest,
+        unchanged: began.parent_digest == Some(manifest.state_digest),
+        totals: manifest.totals,
+        files_read: report.files_read,
+        bytes_read: report.bytes_read,
+        files_new: report.files_new,
+        chunks_new: report.chunks_new,
+        bytes_stored: report.bytes_stored,
+        excluded: report.walk.excluded,
+        left_out_entries: LeftOut::of(&report.walk),
+        elapsed_ms,
+    }
+}

@@ -1,0 +1,353 @@
+//! What is in a repository, for whoever wants to look.
+
+use super::port::Fetching;
+use super::references::{self, References};
+use super::{Opened, Wanted};
+use crate::bridge;
+use crate::error::Error;
+use crate::open::Engine;
+use serde::Serialize;
+use stasis_disk::chunked::list::ListReader;
+use stasis_disk::chunked::{ChunkError, ChunkSource, cut_out, fetch};
+use stasis_model::digest::FileDigest;
+use stasis_model::file_list::{Extent, Row};
+use stasis_model::id::{SnapshotId, SubjectName};
+use stasis_model::tree::{EntryKind, EntryPath};
+use std::cmp::Ordering;
+use std::io::{self, Write};
+
+/// One snapshot in a listing.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct SnapshotRow {
+    /// Its id.
+    pub snapshot_id: SnapshotId,
+    /// Its name.
+    pub name: SubjectName,
+    /// When it was made.
+    pub timestamp: String,
+    /// The same in milliseconds.
+    pub timestamp_ms: u64,
+    /// How many entries it has.
+    pub entries: u64,
+    /// The length of all its files.
+    pub bytes: u64,
+    /// Whether it is the newest of its name.
+    pub active: bool,
+    /// Whether it is kept whatever a policy says.
+    pub pinned: bool,
+}
+
+/// One entry in a listing.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct ListedEntry {
+    /// Its path; bytes that are no text are written as `\\xNN`.
+    pub path: String,
+    /// What it is.
+    pub kind: &'static str,
+    /// Its permissions.
+    pub mode: u32,
+    /// Its owner.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// How long it is, if it is a file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
+    /// When it changed: seconds and nanoseconds.
+    pub mtime: (i64, u32),
+    /// Where it leads, if it is a link.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// What is in it, if it is a file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blake3: Option<FileDigest>,
+}
+
+impl From<&Row> for ListedEntry {
+    fn from(row: &Row) -> Self {
+        let (kind, size, target) = match &row.entry.kind {
+            EntryKind::File { size } => ("file", Some(*size), None),
+            EntryKind::Directory => ("directory", None, None),
+            EntryKind::Symlink { target } => ("symlink", None, Some(text(target))),
+            EntryKind::HardLink { to } => ("hard_link", None, Some(to.to_string())),
+            _ => ("fifo", None, None),
+        };
+        let metadata = &row.entry.metadata;
+        Self {
+            path: row.entry.path.to_string(),
+            kind,
+            mode: metadata.mode,
+            uid: metadata.uid,
+            gid: metadata.gid,
+            size,
+            mtime: (metadata.modified.seconds, metadata.modified.nanos),
+            target,
+            blake3: row.content.as_ref().map(|content| content.digest),
+        }
+    }
+}
+
+/// Any bytes as text that can be printed.
+fn text(bytes: &[u8]) -> String {
+    bytes.escape_ascii().to_string()
+}
+
+/// What differs between two snapshots.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Difference {
+    /// Which entry.
+    pub path: String,
+    /// `added`, `removed`, `content`, `metadata` or `kind`.
+    pub change: &'static str,
+}
+
+/// How large a repository is, and why.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct RepoStats {
+    /// Snapshots that the index leads to.
+    pub snapshots: u64,
+    /// The length of all files in all of them.
+    pub bytes: u64,
+    /// Chunks that are stored.
+    pub chunks: u64,
+    /// Bytes of those.
+    pub bytes_stored: u64,
+    /// Chunks that no snapshot needs.
+    pub chunks_unused: u64,
+    /// Bytes of those.
+    pub bytes_unused: u64,
+    /// Chunks that are known to be damaged.
+    pub chunks_damaged: u64,
+}
+
+impl Engine {
+    /// All snapshots, the oldest first.
+    pub async fn repo_snapshots(
+        &self,
+        name: Option<&SubjectName>,
+    ) -> Result<Vec<SnapshotRow>, Error> {
+        let root = self.repo_root();
+        self.repo_settings(&root).await?;
+        let index = self.repo_index(&root).await?;
+        let wanted = index
+            .snapshots()
+            .filter(|(found, _)| name.is_none_or(|name| name == *found));
+        let mut rows: Vec<SnapshotRow> = wanted
+            .map(|(name, one)| SnapshotRow {
+                snapshot_id: one.id.clone(),
+                name: name.clone(),
+                timestamp: one.at_ms.to_string(),
+                timestamp_ms: one.at_ms.millis(),
+                entries: one.entries,
+                bytes: one.bytes,
+                active: index.subject(name).active.as_ref() == Some(&one.id),
+                pinned: one.pinned,
+            })
+            .collect();
+        rows.sort_by_key(|row| row.timestamp_ms);
+        Ok(rows)
+    }
+
+    async fn open_wanted(&self, wanted: &Wanted) -> Result<(Opened, Fetching), Error> {
+        let root = self.repo_root();
+        self.repo_settings(&root).await?;
+        let index = self.repo_index(&root).await?;
+        let id = self.resolve(&index, wanted)?;
+        let opened = self.open_snapshot(&root, &index, &id).await?;
+        Ok((opened, Fetching::new(root)))
+    }
+
+    /// The entries of a snapshot beneath `path`, in order.
+    pub async fn repo_ls(
+        &self,
+        wanted: &Wanted,
+        path: &EntryPath,
+    ) -> Result<Vec<ListedEntry>, Error> {
+        let (opened, source) = self.open_wanted(wanted).await?;
+        let (path, snapshot) = (path.clone(), opened.manifest.snapshot_id.clone());
+        bridge::blocking(move || {
+            let mut reader = ListReader::new(&source, &opened.list)?;
+            let mut entries = Vec::new();
+            while let Some(row) = reader.next_row()? {
+                let rest = row.entry.path.as_bytes().strip_prefix(path.as_bytes());
+                let is_in =
+                    path.is_root() || rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/');
+                if is_in {
+                    entries.push(ListedEntry::from(&row));
+                }
+            }
+            if entries.is_empty() && !path.is_root() {
+                return Err(no_entry("entry", &path, &snapshot));
+            }
+            Ok(entries)
+        })
+        .await
+    }
+
+    /// Writes the content of one file of a snapshot.
+    pub async fn repo_cat(
+        &self,
+        wanted: &Wanted,
+        path: &EntryPath,
+        out: impl Write + Send + 'static,
+    ) -> Result<io::Result<u64>, Error> {
+        let (opened, source) = self.open_wanted(wanted).await?;
+        let (path, snapshot) = (path.clone(), opened.manifest.snapshot_id.clone());
+        bridge::blocking(move || {
+            let mut wanted = path.clone();
+            let mut reader = ListReader::new(&source, &opened.list)?;
+            while let Some(row) = reader.next_row()? {
+                if row.entry.path != wanted {
+                    continue;
+                }
+                if let EntryKind::HardLink { to } = &row.entry.kind {
+                    wanted = to.clone();
+                    reader = ListReader::new(&source, &opened.list)?;
+                    continue;
+                }
+                return match row.content {
+                    Some(content) => write_out(&source, &content.extents, out),
+                    None => Err(no_entry("file", &path, &snapshot)),
+                };
+            }
+            Err(no_entry("file", &path, &snapshot))
+        })
+        .await
+    }
+
+    /// What differs between two snapshots, in the order of paths.
+    pub async fn repo_diff(
+        &self,
+        before: &Wanted,
+        after: &Wanted,
+    ) -> Result<Vec<Difference>, Error> {
+        let (before, source) = self.open_wanted(before).await?;
+        let (after, _) = self.open_wanted(after).await?;
+        let found = bridge::blocking(move || {
+            let (mut old, mut new) = (
+                ListReader::new(&source, &before.list)?,
+                ListReader::new(&source, &after.list)?,
+            );
+            differences(&mut old, &mut new)
+        });
+        Ok(found.await?)
+    }
+
+    /// How large the repository is, and why.
+    pub async fn repo_stats(&self) -> Result<RepoStats, Error> {
+        let root = self.repo_root();
+        self.repo_settings(&root).await?;
+        let index = self.repo_index(&root).await?;
+        let mut used = References::default();
+        for id in root.manifest_ids().await? {
+            if let Some((manifest, _)) = root.manifest(&id).await? {
+                used = references::add_manifest(&root, manifest, used).await?;
+            }
+        }
+        let chunks = root.chunks().await?;
+        let unused = chunks
+            .iter()
+            .filter(|(name, _)| !used.names().contains(name));
+        let size = |total: (u64, u64), (_, bytes): &(_, u64)| (total.0 + 1, total.1 + bytes);
+        let (chunks_unused, bytes_unused) = unused.fold((0, 0), size);
+        let (count, bytes_stored) = chunks.iter().fold((0, 0), size);
+        Ok(RepoStats {
+            snapshots: index.snapshots().count() as u64,
+            bytes: index.snapshots().map(|(_, one)| one.bytes).sum(),
+            chunks: count,
+            bytes_stored,
+            chunks_unused,
+            bytes_unused,
+            chunks_damaged: root.quarantined().await?.len() as u64,
+        })
+    }
+}
+
+fn no_entry(what: &'static str, path: &EntryPath, snapshot: &SnapshotId) -> Error {
+    Error::NoSuchEntry {
+        what,
+        path: path.to_string(),
+        snapshot: snapshot.clone(),
+    }
+}
+
+fn write_out(
+    source: &dyn ChunkSource,
+    extents: &[Extent],
+    mut out: impl Write,
+) -> Result<io::Result<u64>, Error> {
+    let mut written = 0;
+    for extent in extents {
+        let wrote = match extent {
+            Extent::Hole(length) => {
+                io::copy(&mut io::Read::take(io::repeat(0), *length), &mut out).map(|_| ())
+            }
+            Extent::Stored(slice) => {
+                let plain = fetch(source, &slice.chunk.name)?;
+                out.write_all(cut_out(&plain, slice)?)
+            }
+        };
+        if let Err(error) = wrote {
+            return Ok(Err(error));
+        }
+        written += extent.length();
+    }
+    Ok(out.flush().map(|()| written))
+}
+
+fn differences(
+    old: &mut ListReader<'_>,
+    new: &mut ListReader<'_>,
+) -> Result<Vec<Difference>, ChunkError> {
+    let mut found = Vec::new();
+    let mut add = |row: &Row, change: &'static str| {
+        let path = row.entry.path.to_string();
+        found.push(Difference { path, change });
+    };
+    let (mut before, mut after) = (old.next_row()?, new.next_row()?);
+    loop {
+        let order = match (&before, &after) {
+            (None, None) => return Ok(found),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some(before), Some(after)) => before.entry.path.cmp(&after.entry.path),
+        };
+        if let (Some(before), Some(after), Ordering::Equal) = (&before, &after, order)
+            && let Some(change) = change(before, after)
+        {
+            add(after, change);
+        }
+        if order.is_le() {
+            if order.is_lt()
+                && let Some(before) = &before
+            {
+                add(before, "removed");
+            }
+            before = old.next_row()?;
+        }
+        if order.is_ge() {
+            if order.is_gt()
+                && let Some(after) = &after
+            {
+                add(after, "added");
+            }
+            after = new.next_row()?;
+        }
+    }
+}
+
+/// How two entries of one path differ.
+fn change(before: &Row, after: &Row) -> Option<&'static str> {
+    let digest = |row: &Row| row.content.as_ref().map(|content| content.digest);
+    let is_same_kind =
+        std::mem::discriminant(&before.entry.kind) == std::mem::discriminant(&after.entry.kind);
+    if !is_same_kind {
+        Some("kind")
+    } else if digest(before) != digest(after) || before.entry.kind != after.entry.kind {
+        Some("content")
+    } else if before.entry != after.entry {
+        Some("metadata")
+    } else {
+        None
+    }
+}

@@ -1,0 +1,98 @@
+//! How far long work has come: a bar where somebody watches, a line now and then where nobody does.
+
+use super::output::Output;
+use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use stasis_engine::progress::{Progress, Reached};
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// How often a bar moves.
+const TICK: Duration = Duration::from_millis(100);
+/// How often a line is written where there is no terminal.
+const LINE: u32 = 100;
+
+/// Becomes true when somebody asks the process to stop.
+pub(crate) fn cancel_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
+    let cancel: Arc<AtomicBool> = Arc::default();
+    for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
+        let (mut asked, cancel) = (signal(kind)?, cancel.clone());
+        tokio::spawn(async move {
+            asked.recv().await;
+            cancel.store(true, Ordering::Relaxed);
+        });
+    }
+    Ok(cancel)
+}
+
+/// Shows how far `work` has come until it ends.
+pub(crate) async fn watched<T>(
+    output: Output,
+    verb: &'static str,
+    progress: Arc<Progress>,
+    work: impl Future<Output = T>,
+) -> T {
+    if output.as_json {
+        return work.await;
+    }
+    let bar = if std::io::stderr().is_terminal() {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        let style = "{msg} {bar:24} {pos}/{len} files, {prefix}, {elapsed}, {eta} left";
+        bar.set_style(
+            ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()),
+        );
+        bar.set_message(verb);
+        Some(bar)
+    } else {
+        None
+    };
+    tokio::pin!(work);
+    let mut ticks: u32 = 0;
+    loop {
+        tokio::select! {
+            done = &mut work => {
+                if let Some(bar) = bar {
+                    bar.finish_and_clear();
+                }
+                return done;
+            }
+            () = tokio::time::sleep(TICK) => {
+                ticks += 1;
+                show(output, verb, bar.as_ref(), progress.reached(), ticks);
+            }
+        }
+    }
+}
+
+fn show(output: Output, verb: &str, bar: Option<&ProgressBar>, reached: Reached, ticks: u32) {
+    let seconds = f64::from(ticks) * TICK.as_secs_f64();
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a rate for people"
+    )]
+    let rate = (reached.bytes as f64 / seconds) as u64;
+    let bytes = format!(
+        "{} of {}, {}/s",
+        HumanBytes(reached.bytes),
+        HumanBytes(reached.bytes_expected),
+        HumanBytes(rate)
+    );
+    match bar {
+        Some(bar) => {
+            bar.set_length(reached.files_expected.max(reached.files));
+            bar.set_position(reached.files);
+            bar.set_prefix(bytes);
+        }
+        None if ticks.is_multiple_of(LINE) => {
+            output.say(&format!(
+                "{verb}: {} of {} files, {bytes}",
+                reached.files, reached.files_expected
+            ));
+        }
+        None => {}
+    }
+}
