@@ -151,12 +151,14 @@ impl Forward<'_> {
                 path: self.target.path.clone(),
                 source: Box::new(error),
             })?;
-        // Only untidy from here on.
-        let remove = || crate::remove::tree(self.parent, self.name);
-        let _ = match open_again(self.parent) {
-            Ok(root) if self.is_inside => staging::keeping_time(&root, remove),
-            _ => remove(),
-        };
+        // As long as the journal could come back, what it speaks of must be there too: the next restore clears up.
+        if fs::fsync(self.staging).is_ok() {
+            let remove = || crate::remove::tree(self.parent, self.name);
+            let _ = match open_again(self.parent) {
+                Ok(root) if self.is_inside => staging::keeping_time(&root, remove),
+                _ => remove(),
+            };
+        }
         Ok(())
     }
 
@@ -175,8 +177,7 @@ impl Forward<'_> {
     /// Makes everything durable, and only then forgets how to get there.
     fn end(&self) -> Result<(), RestoreError> {
         let synced = fs::syncfs(self.staging)
-            .and_then(|()| fs::unlinkat(self.staging, JOURNAL, AtFlags::empty()))
-            .and_then(|()| fs::fsync(self.staging));
+            .and_then(|()| fs::unlinkat(self.staging, JOURNAL, AtFlags::empty()));
         synced.map_err(failed("make durable", &self.target.path))
     }
 }

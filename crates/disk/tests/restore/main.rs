@@ -7,8 +7,11 @@
     reason = "tests make the trees that they look at"
 )]
 
+mod child;
 mod faults;
+mod filesystems;
 mod hostile;
 mod in_place;
 mod placement;
 mod support;
+mod unprivileged;

@@ -25,7 +25,7 @@ fn a_tree_is_restored_where_nothing_or_an_empty_directory_is() {
         let restored = restore(target, &new(), Placement::New).unwrap();
 
         assert_eq!(restored.placed, Placed::New);
-        assert_eq!(restored.written.files, 15);
+        assert_eq!(restored.written.files, 16);
         assert_eq!(show(target), ideal(&new()));
     }
     let refused = restore(&absent, &old(), Placement::New).unwrap_err();

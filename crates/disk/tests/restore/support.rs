@@ -60,6 +60,8 @@ pub(crate) fn old() -> Tree {
         ),
         ("mode", Item::File(b"mode".to_vec(), 0o600)),
         ("same", file("same")),
+        ("sealed", Item::Directory(0)),
+        ("sealed/inner", file("old and sealed")),
         ("split-1", file("one file")),
         ("split-2", Item::Hard("split-1")),
         ("untouched", Item::Directory(0o755)),
@@ -96,6 +98,8 @@ pub(crate) fn new() -> Tree {
         ("mode", Item::File(b"mode".to_vec(), 0o640)),
         ("pipe", Item::Pipe),
         ("same", file("same")),
+        ("sealed", Item::Directory(0)),
+        ("sealed/inner", Item::File(b"new and sealed".to_vec(), 0)),
         ("split-1", file("one file")),
         ("split-2", file("one file")),
         ("untouched", Item::Directory(0o755)),
@@ -113,6 +117,19 @@ pub(crate) fn tree(items: &[(&'static str, Item)], root: (u32, i64)) -> Tree {
         items,
         seconds,
         root,
+    }
+}
+
+/// One of each kind of change.
+pub(crate) fn some_of(tree: Tree) -> Tree {
+    let has = |path: &str| {
+        let kinds = ["becomes", "changed", "deep", "gone", "hard", "link"];
+        kinds.iter().any(|kind| path.starts_with(kind)) && !path.ends_with("same")
+    };
+    let items = tree.items.into_iter().filter(|(path, _)| has(path));
+    Tree {
+        items: items.collect(),
+        ..tree
     }
 }
 
