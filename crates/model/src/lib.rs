@@ -13,6 +13,7 @@ pub mod operation;
 pub mod pointer;
 pub mod policy;
 pub mod protocol;
+pub mod retention;
 pub mod step;
 pub mod sweep;
 pub mod time;
