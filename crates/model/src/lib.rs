@@ -4,6 +4,7 @@
 //! exhaustive explorer and the seeded simulator all call the same rules, so what was proved is what runs.
 
 pub mod chance;
+pub mod diff;
 pub mod digest;
 pub mod document;
 pub mod event;
