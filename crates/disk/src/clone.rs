@@ -9,7 +9,7 @@
 //! Symbolic links are copied as they are and never followed, on either side.
 
 mod builder;
-mod content;
+pub(crate) mod content;
 mod staging;
 
 use crate::beneath::{self, Beneath, Mounts};

@@ -5,6 +5,7 @@
 
 pub mod atomic_write;
 pub mod beneath;
+pub mod check;
 pub mod clone;
 pub mod facilities;
 pub mod holes;

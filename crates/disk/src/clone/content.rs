@@ -14,7 +14,7 @@ const BUFFER: usize = 256 << 10;
 
 /// Why a content did not get across.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(crate) enum Trouble {
     /// The filesystem does not share, and copying was not allowed.
     CannotShare(Errno),
     /// Reading or writing failed.
@@ -31,7 +31,7 @@ impl From<Errno> for Trouble {
 
 /// How a content got across.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Carried {
+pub(crate) enum Carried {
     /// So many bytes are shared with the source.
     Shared(u64),
     /// So many bytes were copied; holes are not counted.
@@ -39,7 +39,7 @@ pub(super) enum Carried {
 }
 
 /// Makes the empty file `target` hold the first `size` bytes of `source`.
-pub(super) fn carry(
+pub(crate) fn carry(
     source: BorrowedFd<'_>,
     target: BorrowedFd<'_>,
     size: u64,
