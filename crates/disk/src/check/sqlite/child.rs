@@ -12,6 +12,8 @@ use std::ffi::OsString;
 
 /// How many tables are asked one by one.
 const MOST_TABLES: usize = 100_000;
+/// What SQLite says of a schema that it does not trust.
+const UNSAFE: &str = " - unsafe use of ";
 
 /// What the process may use, and how thorough it is.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -119,7 +121,9 @@ fn unable(why: &str) -> Answer {
 
 /// What an error of SQLite says about the database.
 fn refusal(error: &rusqlite::Error, most: usize) -> Answer {
-    let mut answer = Answer::new(match error.sqlite_error_code() {
+    let mut answer = Answer::new(match code(error) {
+        // The schema calls something that only people may call; a program that trusts its schema could open it.
+        Some(ErrorCode::DatabaseCorrupt) if error.to_string().contains(UNSAFE) => Claim::Unable,
         Some(ErrorCode::DatabaseCorrupt) => Claim::Damaged,
         Some(ErrorCode::NotADatabase) => Claim::NotADatabase,
         Some(ErrorCode::OutOfMemory | ErrorCode::TooBig | ErrorCode::DiskFull) => Claim::Limit,
@@ -184,7 +188,14 @@ fn open(limits: &Limits) -> rusqlite::Result<Connection> {
 
 /// Whether the statement could not be made at all: something that the database's own program has, and we have not.
 fn is_about_us(error: &rusqlite::Error) -> bool {
-    matches!(error.sqlite_error_code(), Some(ErrorCode::Unknown))
+    matches!(code(error), Some(ErrorCode::Unknown))
+}
+
+fn code(error: &rusqlite::Error) -> Option<ErrorCode> {
+    match error {
+        rusqlite::Error::SqlInputError { error, .. } => Some(error.code),
+        error => error.sqlite_error_code(),
+    }
 }
 
 /// What a check says, less `ok`.
