@@ -74,7 +74,7 @@ impl CheckSettings {
             scratch: scratch.into(),
             depth: Depth::default(),
             workers: NonZeroUsize::new(2).expect("two is not zero"),
-            time: Duration::from_secs(60),
+            time: Duration::from_mins(1),
             memory: 512 << 20,
             largest: 16 << 30,
             messages: 20,

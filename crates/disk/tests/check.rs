@@ -179,23 +179,23 @@ fn damage_is_found_wherever_it_is() {
     type Wound = fn(&Home);
     let wounds: [(&str, Wound); 7] = [
         ("a page of rubbish", |home| {
-            home.poke("db", 4096 * 20, &[0x5a; 4096])
+            home.poke("db", 4096 * 20, &[0x5a; 4096]);
         }),
         ("a page of zeros", |home| {
-            home.poke("db", 4096 * 9, &[0; 4096])
+            home.poke("db", 4096 * 9, &[0; 4096]);
         }),
         ("cut off", |home| {
             let file = OpenOptions::new().write(true).open(home.at("db")).unwrap();
             file.set_len(4096 * 40).unwrap();
         }),
         ("a lie about the page size", |home| {
-            home.poke("db", 16, &[0x00, 0x03])
+            home.poke("db", 16, &[0x00, 0x03]);
         }),
         ("another page size", |home| {
-            home.poke("db", 16, &[0x20, 0x00])
+            home.poke("db", 16, &[0x20, 0x00]);
         }),
         ("reserved bytes that leave nothing", |home| {
-            home.poke("db", 20, &[0xff])
+            home.poke("db", 20, &[0xff]);
         }),
         ("a schema that is none", |home| {
             let connection = home.connection();

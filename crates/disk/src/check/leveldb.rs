@@ -1,8 +1,9 @@
 //! Whether a LevelDB is sound: our own reader, which changes nothing and trusts nothing.
 //!
-//! 1. `CURRENT` names a manifest   2. the manifest is a log of edits: which tables there are, of which size, and which
-//! logs were not taken in yet   3. every table is there, has that size, a footer, an index and blocks that match their
-//! checksums   4. every log since then consists of records that match theirs
+//! 1. `CURRENT` names a manifest
+//! 2. the manifest is a log of edits: which tables there are, of which size, and which logs were not taken in yet
+//! 3. every table is there, has that size, a footer, an index and blocks that match their checksums
+//! 4. every log since then consists of records that match theirs
 //!
 //! The newest log, and the manifest, may end in the middle of a record: that is what a killed program leaves, and its
 //! own recovery drops the rest. It is reported as recovered. Anything wrong *before* something right is damage, and so

@@ -1,8 +1,9 @@
 //! Whether a SQLite database is sound, asked of SQLite itself: on a copy, in another process, within limits.
 //!
-//! 1. copy the database, its journal and its log into a private directory   2. take out of the copied journal the name
-//! of a file elsewhere   3. start the process, in that directory   4. it binds itself to its limits, opens the copy,
-//! lets SQLite recover it, checks it and answers in lines   5. it ends, or is killed at the deadline   6. the copy goes
+//! 1. copy the database, its journal and its log into a private directory
+//! 2. take out of the copied journal the name of a file elsewhere   3. start the process, in that directory
+//! 4. it binds itself to its limits, opens the copy, lets SQLite recover it, checks it and answers in lines
+//! 5. it ends, or is killed at the deadline   6. the copy goes
 //!
 //! *Always true:* the original is never opened by SQLite, and never for writing. Whatever is in the database, the
 //! process ends by its deadline, holds no more memory than allowed, and has nothing to write to but the copy: where it

@@ -162,11 +162,11 @@ impl<'a> Records<'a> {
 /// What stands at the beginning of `rest`, which goes to the end of a block.
 fn piece_at(rest: &[u8], is_whole_block: bool) -> Found<'_> {
     if rest.len() < HEADER {
-        let is_padding = is_whole_block && rest.iter().all(|byte| *byte == 0);
-        return match is_padding {
-            true => Found::End,
-            false if is_whole_block => Found::Wrong("bytes in the padding of a block"),
-            false => Found::Torn("a torn header"),
+        let is_padding = rest.iter().all(|byte| *byte == 0);
+        return match (is_whole_block, is_padding) {
+            (true, true) => Found::End,
+            (true, false) => Found::Wrong("bytes in the padding of a block"),
+            (false, _) => Found::Torn("a torn header"),
         };
     }
     let mut header = Cursor(rest);
@@ -179,17 +179,19 @@ fn piece_at(rest: &[u8], is_whole_block: bool) -> Found<'_> {
         return Found::Torn("room that was never written");
     }
     let Some(checked) = rest.get(HEADER - 1..HEADER + length) else {
-        return match is_whole_block {
-            true => Found::Wrong("a record that is longer than its block"),
-            false => Found::Torn("a torn record"),
+        return if is_whole_block {
+            Found::Wrong("a record that is longer than its block")
+        } else {
+            Found::Torn("a torn record")
         };
     };
     if masked(crc32c::crc32c(checked)) != stored {
         let end = HEADER + length;
         let unwritten = &rest[end - UNWRITTEN.min(end)..];
-        return match unwritten.iter().all(|byte| *byte == 0) {
-            true => Found::Torn("a record that was never written"),
-            false => Found::Wrong("a record that does not match its checksum"),
+        return if unwritten.iter().all(|byte| *byte == 0) {
+            Found::Torn("a record that was never written")
+        } else {
+            Found::Wrong("a record that does not match its checksum")
         };
     }
     let piece = match kind {

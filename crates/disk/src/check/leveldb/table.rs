@@ -5,7 +5,7 @@ use super::varint::Cursor;
 use super::{End, ReadAt, Trouble, damage};
 
 /// Two handles, room for the longest ones, and the magic number.
-pub(super) const FOOTER: u64 = 48;
+pub(super) const FOOTER: usize = 48;
 /// The last eight bytes of every table.
 pub(super) const MAGIC: u64 = 0xdb47_7524_8b80_fb57;
 /// Sequence number and kind, behind every key.
@@ -63,10 +63,10 @@ impl<'a> Table<'a> {
 }
 
 fn footer(file: &dyn ReadAt, name: &str) -> Result<(Handle, Handle), Trouble> {
-    let Some(at) = file.size().checked_sub(FOOTER) else {
+    let Some(at) = file.size().checked_sub(FOOTER as u64) else {
         return damage("it is too short for a table");
     };
-    let mut footer = [0; FOOTER as usize];
+    let mut footer = [0; FOOTER];
     let read = file.read_at(&mut footer, at);
     read.map_err(|error| End::unreadable(name, &error))?;
     let (handles, magic) = footer.split_at(footer.len() - 8);

@@ -130,7 +130,9 @@ fn table() -> Vec<u8> {
 
 fn edit(tag: u64, numbers: &[u64], out: &mut Vec<u8>) {
     varint(tag, out);
-    numbers.iter().for_each(|number| varint(*number, out));
+    for number in numbers {
+        varint(*number, out);
+    }
 }
 
 /// A database with a table, an older live log, and a newest log of several blocks.
@@ -274,7 +276,7 @@ fn a_tail_that_was_never_written_is_torn_and_a_hole_in_the_middle_is_damage() {
     });
     let hole = with("000006.log", |bytes| bytes[BLOCK..2 * BLOCK].fill(0));
     let grown = with("000006.log", |bytes| {
-        bytes.resize(bytes.len() + 3 * BLOCK, 0)
+        bytes.resize(bytes.len() + 3 * BLOCK, 0);
     });
 
     assert_eq!(judged(&zeros, Depth::Quick), sound(Recovered::TornTail));

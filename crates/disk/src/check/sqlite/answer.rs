@@ -53,7 +53,7 @@ impl Answer {
 impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "pages {}", self.pages)?;
-        writeln!(f, "recovered {}", word(&RECOVERED, self.recovered))?;
+        writeln!(f, "recovered {}", word(&RECOVERED, &self.recovered))?;
         for (name, messages) in [("message", &self.messages), ("unchecked", &self.unchecked)] {
             for message in messages.kept() {
                 writeln!(f, "{name} {message}")?;
@@ -63,12 +63,12 @@ impl fmt::Display for Answer {
                 f.write_char('\n')?;
             }
         }
-        writeln!(f, "claim {}", word(&CLAIMS, self.claim))
+        writeln!(f, "claim {}", word(&CLAIMS, &self.claim))
     }
 }
 
-fn word<T: PartialEq>(words: &[(T, &'static str)], of: T) -> &'static str {
-    let found = words.iter().find(|(one, _)| *one == of);
+fn word<T: PartialEq>(words: &[(T, &'static str)], of: &T) -> &'static str {
+    let found = words.iter().find(|(one, _)| one == of);
     found.map_or("nothing", |(_, word)| word)
 }
 
