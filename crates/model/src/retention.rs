@@ -23,7 +23,7 @@ use crate::id::{Label, SnapshotId};
 use crate::time::Timestamp;
 use bench::Bench;
 pub use rules::{AgeCountBytes, Newest, Policy, Repository, Ring};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::fmt;
 use std::time::Duration;
 
@@ -211,7 +211,8 @@ pub enum Excess {
     NotAskedFor,
     /// It is older than allowed.
     TooOld {
-        /// How old it may be.
+        /// How old it may be; in results, in seconds.
+        #[serde(rename = "limit_s", serialize_with = "in_seconds")]
         limit: Duration,
     },
     /// Its group has too many.
@@ -229,6 +230,10 @@ pub enum Excess {
         /// How many bytes there may be.
         limit: u64,
     },
+}
+
+fn in_seconds<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(duration.as_secs())
 }
 
 impl fmt::Display for Excess {

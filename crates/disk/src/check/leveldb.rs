@@ -37,6 +37,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The largest block and the largest record that are read; larger ones are a limit, not damage.
 pub(super) const LARGEST: u64 = 64 << 20;
+/// What the blocks of a database may unpack to: so many times what they take, and some more for small ones.
+const EXPANSION: u64 = 32;
+const ALLOWANCE: u64 = 1 << 30;
 /// What `CURRENT` may hold at most.
 const LONGEST_NAME: u64 = 64;
 
@@ -137,6 +140,8 @@ fn damage<T>(what: impl Into<String>) -> Result<T, Trouble> {
 /// What was found so far.
 struct Findings<'a> {
     settings: LevelDbSettings<'a>,
+    /// How many bytes more the blocks may unpack to.
+    may_unpack: u64,
     messages: Messages,
     recovered: Recovered,
 }
@@ -145,6 +150,7 @@ impl<'a> Findings<'a> {
     fn new(settings: &LevelDbSettings<'a>) -> Self {
         Self {
             settings: *settings,
+            may_unpack: ALLOWANCE,
             messages: Messages::default(),
             recovered: Recovered::Nothing,
         }
@@ -158,6 +164,14 @@ impl<'a> Findings<'a> {
         if self.settings.cancel.load(Ordering::Relaxed) {
             return Err(End::Cancelled);
         }
+        Ok(())
+    }
+
+    /// Counts what was unpacked: a small file must not keep us busy for ever.
+    fn unpack(&mut self, bytes: u64, name: &str) -> Result<(), End> {
+        let left = self.may_unpack.checked_sub(bytes);
+        let too_much = || End::limit(format!("the blocks up to `{name}` unpack to too much"));
+        self.may_unpack = left.ok_or_else(too_much)?;
         Ok(())
     }
 
@@ -292,9 +306,12 @@ impl<'a> Findings<'a> {
         let table = table::Table::open(file, name, is_bytewise)?;
         if self.settings.depth == Depth::Full {
             let mut last = Vec::new();
+            let more = file.size().saturating_mul(EXPANSION);
+            self.may_unpack = self.may_unpack.saturating_add(more);
             for handle in table.blocks() {
                 self.go_on()?;
-                table.check_block(*handle, &mut last)?;
+                let unpacked = table.check_block(*handle, &mut last)?;
+                self.unpack(unpacked, name)?;
             }
         }
         Ok(())

@@ -233,6 +233,22 @@ fn nothing_goes_because_of_its_age_before_the_newest_was_made() {
     );
 }
 
+#[test]
+fn verdicts_are_told_in_words_and_as_data() {
+    let limit = Duration::from_hours(48);
+    let excess = Excess::TooOld { limit };
+
+    let json = serde_json::to_value(excess).unwrap();
+
+    assert_eq!(
+        json,
+        serde_json::json!({"reason": "too_old", "limit_s": 172_800})
+    );
+    assert_eq!(excess.to_string(), "it is older than 48 hours");
+    let kept = serde_json::to_value(Reason::NewestVerified).unwrap();
+    assert_eq!(kept, serde_json::json!({"reason": "newest_verified"}));
+}
+
 fn any_policy() -> impl Strategy<Value = Policy> {
     let age = || (0..20 * DAY).prop_map(Duration::from_millis);
     let limits = (age(), 0..5_u64, 0..9_u64, 0..300_u64);

@@ -144,6 +144,10 @@ impl<'a> Records<'a> {
     /// the first one does.
     fn anything_follows(&mut self) -> Result<bool, End> {
         let is_piece = |from: usize| {
+            // Cheap first: the other kinds are none.
+            if !matches!(self.block.get(from + 6), Some(1..=4)) {
+                return false;
+            }
             let found = piece_at(&self.block[from..], self.block.len() == BLOCK);
             matches!(found, Found::Piece(..))
         };

@@ -55,10 +55,11 @@ impl<'a> Table<'a> {
         &self.blocks
     }
 
-    /// Reads one block and parses it; `last` is the last key of the block before.
-    pub(super) fn check_block(&self, handle: Handle, last: &mut Vec<u8>) -> Result<(), Trouble> {
+    /// Reads one block and parses it; `last` is the last key of the block before. Says how large it is unpacked.
+    pub(super) fn check_block(&self, handle: Handle, last: &mut Vec<u8>) -> Result<u64, Trouble> {
         let bytes = block::read(self.file, self.name, handle)?;
-        block::entries(&bytes, |key, _| check_order(last, key, self.is_bytewise))
+        block::entries(&bytes, |key, _| check_order(last, key, self.is_bytewise))?;
+        Ok(bytes.len() as u64)
     }
 }
 

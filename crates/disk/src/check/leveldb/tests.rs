@@ -352,6 +352,42 @@ fn a_block_that_claims_to_be_huge_costs_nothing() {
     ));
 }
 
+#[test]
+fn a_small_table_that_unpacks_to_very_much_is_a_limit() {
+    let bomb = block(&[(internal("k", 1), vec![0; 60 << 20])]);
+    let (mut out, mut index) = (Vec::new(), Vec::new());
+    let packed = zstd::bulk::compress(&bomb, 1).unwrap();
+    for n in 0..40_u64 {
+        let mut checked = packed.clone();
+        let mut handle = Vec::new();
+        varint(out.len() as u64, &mut handle);
+        varint(checked.len() as u64, &mut handle);
+        checked.push(2);
+        out.extend_from_slice(&checked);
+        out.extend_from_slice(&masked(crc32c::crc32c(&checked)).to_le_bytes());
+        index.push((internal(&format!("k{n:02}"), 1), handle));
+    }
+    let mut footer = append(&block(&[]), 0, &mut out);
+    footer.extend(append(&block(&index), 0, &mut out));
+    footer.resize(40, 0);
+    out.extend_from_slice(&footer);
+    out.extend_from_slice(&MAGIC.to_le_bytes());
+    let cancel = AtomicBool::new(false);
+    let settings = LevelDbSettings {
+        depth: Depth::Full,
+        messages: 5,
+        cancel: &cancel,
+    };
+
+    let ended = Findings::new(&settings).table_file(&&out[..], "bomb", false);
+
+    assert!(out.len() < 1 << 20);
+    assert!(matches!(
+        ended,
+        Err(Trouble::End(End::Verdict(Verdict::Limit { .. })))
+    ));
+}
+
 /// A small generator: the same bytes each time.
 struct Dice(u64);
 
