@@ -126,6 +126,22 @@ fn a_ring_turns_beside_names_that_are_never_overwritten() {
 }
 
 #[test]
+fn a_name_that_takes_over_a_protection_leaves_its_place_in_the_ring_to_another() {
+    let policy = Policy::Ring(Ring { auto: 2, named: 1 });
+    let mut all = vec![snapshot("v", 3), snapshot("a2", 2), snapshot("a1", 1)];
+    all[0].verified = true;
+    let before = going(&policy, &all, &now());
+    all.push(Snapshot {
+        origin: Origin::Named,
+        verified: true,
+        ..snapshot("n", 0)
+    });
+
+    assert_eq!(before, ["a2"]);
+    assert_eq!(going(&policy, &all, &now()), ["v"]);
+}
+
+#[test]
 fn a_profile_keeps_the_newest_and_in_addition_pins_and_what_was_rolled_back_to() {
     let policy = Policy::Newest(Newest {
         keep: 2,
@@ -448,9 +464,13 @@ proptest! {
         let (before, after) = (kept(&policy, &all, &now()), kept(&policy, &more, &now()));
         let mut back = after.difference(&before).filter(|s| **s != newcomer);
 
-        let only_counts = matches!(policy,
-            Policy::KeepAll | Policy::KeepOne | Policy::MaxSnapshots(_) | Policy::Ring(_) | Policy::Newest(_));
-        if only_counts {
+        // Where the newcomer takes a place itself, a protection that moves to it frees no other.
+        let takes_a_place = match policy {
+            Policy::KeepAll | Policy::KeepOne | Policy::MaxSnapshots(_) | Policy::Newest(_) => true,
+            Policy::Ring(_) => newcomer.origin == Origin::Auto,
+            _ => false,
+        };
+        if takes_a_place {
             prop_assert_eq!(back.next(), None, "whatever lost its protection");
         } else if protected(&policy, &all, &now()).is_subset(&protected(&policy, &more, &now())) {
             prop_assert_eq!(back.find(|s| s.group == newcomer.group), None);
