@@ -5,6 +5,7 @@
 
 pub mod atomic_write;
 pub mod beneath;
+pub mod check;
 pub mod chunked;
 pub mod clone;
 mod content;

@@ -1,6 +1,7 @@
 //! What can go wrong in a use case, folded into what the caller must do about it.
 
 use stasis_disk::atomic_write::WriteError;
+use stasis_disk::check::CheckError;
 use stasis_disk::chunked::ChunkError;
 use stasis_disk::chunked::restore::RestoreError;
 use stasis_disk::chunked::save::SaveError;
@@ -166,6 +167,9 @@ pub enum Error {
         /// How many it had.
         before: u64,
     },
+    /// A check of the databases in a directory.
+    #[error(transparent)]
+    Check(#[from] CheckError),
     /// The store does not keep its word.
     #[error("the store `{store}` is refused for more than one writer: {}", stasis_store::probe::summary(.report))]
     Untrustworthy {
@@ -254,6 +258,7 @@ impl Error {
             Self::Interrupted(_) => ErrorKind::Cancelled,
             Self::Write(error) => io_kind(&error.source),
             Self::Clone(error) => clone(error),
+            Self::Check(error) => check(error),
             Self::Unreadable { source, .. } => io_kind(source),
             Self::Untrustworthy { .. } | Self::UnfitPolicy { .. } => ErrorKind::Limit,
             Self::NeverLocked(_)
@@ -346,6 +351,16 @@ fn clone(error: &CloneError) -> ErrorKind {
         | CloneError::SourceIsEverything
         | CloneError::Nameless(_)
         | CloneError::Overlap { .. } => ErrorKind::Invalid,
+        _ => ErrorKind::Bug,
+    }
+}
+
+fn check(error: &CheckError) -> ErrorKind {
+    match error {
+        CheckError::Walk(error) => walk(error),
+        CheckError::Scratch(error) => io_kind(&error.source),
+        CheckError::TooMany { .. } => ErrorKind::Limit,
+        CheckError::Cancelled => ErrorKind::Cancelled,
         _ => ErrorKind::Bug,
     }
 }

@@ -4,6 +4,7 @@
 //! as data, errors fold into a few kinds named for what the caller must do.
 
 pub mod bridge;
+pub mod check;
 pub mod clone;
 pub mod demo;
 pub mod doctor;

@@ -16,6 +16,7 @@ mod doctor;
 mod duration;
 mod events;
 mod hold;
+mod internal;
 mod lease;
 mod operation;
 pub(crate) mod output;
@@ -95,6 +96,9 @@ enum Command {
     /// Print the reference of all commands as Markdown
     #[command(hide = true)]
     Reference,
+    /// What this program asks of itself in another process
+    #[command(hide = true, subcommand)]
+    Internal(internal::Internal),
 }
 
 /// Everything a command may use.
@@ -178,6 +182,9 @@ fn usage(error: &clap::Error) -> ExitCode {
 }
 
 fn start(cli: Cli) -> anyhow::Result<ExitCode> {
+    if let Command::Internal(internal) = cli.command {
+        return internal.run();
+    }
     let environment = Environment::read();
     let config = Config::read(cli.config.as_deref(), &environment)?;
     let filter = environment
@@ -207,6 +214,7 @@ async fn run(command: Command, context: Context) -> anyhow::Result<ExitCode> {
         Command::Doctor => doctor::run(&context).await?,
         Command::Demo(demo) => demo.run(&context).await?,
         Command::Reference => reference::run()?,
+        Command::Internal(internal) => return internal.run(),
     };
     Ok(exit.into())
 }

@@ -8,6 +8,7 @@
 #![expect(clippy::print_stdout, reason = "a test that is skipped says so")]
 
 mod bad_input;
+mod check;
 mod clone;
 mod hold;
 mod lease;

@@ -1,0 +1,214 @@
+//! Whether a SQLite database is sound, asked of SQLite itself: on a copy, in another process, within limits.
+//!
+//! 1. copy the database, its journal and its log into a private directory
+//! 2. take out of the copied journal the name of a file elsewhere   3. start the process, in that directory
+//! 4. it binds itself to its limits, opens the copy, lets SQLite recover it, checks it and answers in lines
+//! 5. it ends, or is killed at the deadline   6. the copy goes
+//!
+//! *Always true:* the original is never opened by SQLite, and never for writing. Whatever is in the database, the
+//! process ends by its deadline, holds no more memory than allowed, and has nothing to write to but the copy: where it
+//! may, it also makes the private directory its root. What the process says is taken as claims of a stranger, bounded
+//! and made harmless; a process that dies without a whole answer says nothing about the database.
+//!
+//! Step 2 is needed because a journal may name a *super-journal*, anywhere, which SQLite removes after rolling back. A
+//! journal without it is rolled back just the same, to what the database was before: as good a state to check.
+//!
+//! The process that starts another one must not have the database open itself: SQLite's locks belong to the process,
+//! and closing any descriptor of the file drops them.
+
+mod answer;
+mod child;
+mod process;
+
+pub use child::child;
+
+use super::find::{self, JOURNAL, SQLITE};
+use super::scratch::{Copied, Scratch};
+use super::{CheckError, CheckSettings, Spawn, Verdict};
+use crate::beneath::Beneath;
+use crate::metadata;
+use answer::Claim;
+use process::Ended;
+use rustix::io::{self, Errno};
+use stasis_model::tree::EntryPath;
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// What the copy is called; its journal and its log are called after it.
+const COPY: &CStr = c"db";
+/// What may come to a copy by recovery.
+const GROWTH: u64 = 64 << 20;
+
+/// Checks the database at `path`.
+pub fn check(
+    root: &Beneath,
+    path: &EntryPath,
+    settings: &CheckSettings,
+    spawn: &Spawn,
+) -> Result<Verdict, CheckError> {
+    let originals = match Originals::open(root, path) {
+        Ok(originals) => originals,
+        Err(Errno::NOENT) => return Ok(unable("it is not there, though its journal is")),
+        Err(error) => return Ok(unable(&format!("it could not be opened: {error}"))),
+    };
+    let bytes = originals.bytes();
+    if bytes > settings.largest {
+        let what = format!(
+            "{bytes} bytes with its journals; {} are allowed",
+            settings.largest
+        );
+        return Ok(Verdict::Limit { what });
+    }
+    let scratch = Scratch::make(&settings.scratch)?;
+    if originals.copy(&scratch, settings)? == Copied::Torn {
+        return Ok(Verdict::Changed);
+    }
+    let limits = child::Limits {
+        depth: settings.depth,
+        memory: settings.memory,
+        seconds: settings.time.as_secs().saturating_add(1),
+        largest: bytes.saturating_add(GROWTH),
+        messages: settings.messages,
+    };
+    let ended = process::run(spawn, &limits, &scratch, settings)?;
+    Ok(judge(ended, originals.has_header, settings))
+}
+
+fn judge(ended: Ended, has_header: bool, settings: &CheckSettings) -> Verdict {
+    let said = match ended {
+        Ended::TimedOut => return Verdict::TimedOut,
+        Ended::Said(said) => said,
+    };
+    let Some(answer) = answer::parse(&said, settings.messages) else {
+        return unable("the process that checked it died without an answer");
+    };
+    match answer.claim {
+        Claim::Sound => Verdict::Sound {
+            pages: answer.pages,
+            recovered: answer.recovered,
+            unchecked: answer.unchecked,
+        },
+        // Whoever wrote the header meant it to be one.
+        Claim::NotADatabase if !has_header => Verdict::NotADatabase,
+        Claim::Damaged | Claim::NotADatabase => Verdict::Damaged {
+            messages: answer.messages,
+        },
+        Claim::Limit => Verdict::Limit {
+            what: answer.messages.kept().join("; "),
+        },
+        Claim::Unable => unable(&answer.messages.kept().join("; ")),
+    }
+}
+
+fn unable(why: &str) -> Verdict {
+    let why = super::message::printable(why);
+    Verdict::Unable { why }
+}
+
+/// The files of a database, open for reading.
+struct Originals {
+    files: Vec<(&'static CStr, OwnedFd, u64)>,
+    has_header: bool,
+}
+
+impl Originals {
+    fn open(root: &Beneath, path: &EntryPath) -> io::Result<Self> {
+        let (parent, name) = path.split_last().ok_or(Errno::ISDIR)?;
+        let directory = root.directory(parent.as_bytes())?;
+        let database = open_file(root, directory.as_fd(), name, b"")?.ok_or(Errno::NOENT)?;
+        let has_header = find::header(&database.0)?.starts_with(SQLITE);
+        let mut files = vec![(COPY, database.0, database.1)];
+        for (copy, suffix) in [(c"db-journal", &b"-journal"[..]), (c"db-wal", b"-wal")] {
+            let companion = open_file(root, directory.as_fd(), name, suffix)?;
+            files.extend(companion.map(|(file, size)| (copy, file, size)));
+        }
+        Ok(Self { files, has_header })
+    }
+
+    fn bytes(&self) -> u64 {
+        let sizes = self.files.iter().map(|(_, _, size)| *size);
+        sizes.fold(0, u64::saturating_add)
+    }
+
+    fn copy(&self, scratch: &Scratch, settings: &CheckSettings) -> Result<Copied, CheckError> {
+        let mut all = Copied::Whole;
+        for (name, file, _) in &self.files {
+            let (copy, copied) = scratch.copy(file.as_fd(), name, &settings.cancel)?;
+            if copied == Copied::Torn {
+                all = Copied::Torn;
+            }
+            if *name == c"db-journal" {
+                let cut = forget_super_journal(&copy);
+                cut.map_err(scratch.failed("change a journal"))?;
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// Opens a regular file; `None` when there is none of that name.
+fn open_file(
+    root: &Beneath,
+    directory: BorrowedFd<'_>,
+    name: &[u8],
+    suffix: &[u8],
+) -> io::Result<Option<(OwnedFd, u64)>> {
+    let name = CString::new([name, suffix].concat()).map_err(|_| Errno::INVAL)?;
+    let file = match root.file(directory, &name) {
+        Ok(file) => file,
+        Err(Errno::NOENT | Errno::NAMETOOLONG) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let seen = metadata::of(&file)?;
+    if !seen.file_type().is_file() {
+        return Err(Errno::INVAL);
+    }
+    Ok(Some((file, seen.size)))
+}
+
+/// Makes SQLite overlook the name of a super-journal at the end of a journal.
+fn forget_super_journal(journal: &OwnedFd) -> io::Result<()> {
+    let size = metadata::of(journal)?.size;
+    let Some(at) = size.checked_sub(JOURNAL.len() as u64) else {
+        return Ok(());
+    };
+    let mut last = [0; JOURNAL.len()];
+    let read = io::retry_on_intr(|| io::pread(journal, &mut last, at))?;
+    if at > 0 && last[..read] == *JOURNAL {
+        io::retry_on_intr(|| io::pwrite(journal, &[0; JOURNAL.len()], at))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Seek, Write};
+
+    #[test]
+    fn the_name_of_a_super_journal_is_forgotten_and_nothing_else() {
+        for (before, after) in [
+            (
+                [JOURNAL, &[1; 20][..], JOURNAL].concat(),
+                [JOURNAL, &[1; 20][..], &[0; 8]].concat(),
+            ),
+            (
+                [JOURNAL, &[1; 20][..]].concat(),
+                [JOURNAL, &[1; 20][..]].concat(),
+            ),
+            (JOURNAL.to_vec(), JOURNAL.to_vec()),
+            (vec![1; 3], vec![1; 3]),
+        ] {
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all(&before).unwrap();
+            let journal = OwnedFd::from(file.try_clone().unwrap());
+
+            forget_super_journal(&journal).unwrap();
+
+            let mut now = Vec::new();
+            file.rewind().unwrap();
+            file.read_to_end(&mut now).unwrap();
+            assert_eq!(now, after);
+        }
+    }
+}

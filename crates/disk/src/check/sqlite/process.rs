@@ -1,0 +1,87 @@
+//! The other process: started, listened to, and ended whatever it does.
+//!
+//! A thread reads what it says, no more than [`MOST`] bytes, until it closes its output; meanwhile we wait for the
+//! deadline. Then it is killed if it still lives, and always waited for.
+
+use super::child::Limits;
+use crate::check::scratch::{Scratch, ScratchError};
+use crate::check::{CheckError, CheckSettings, Spawn};
+use std::io::{self, Read};
+use std::os::fd::AsRawFd;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+/// No honest answer is longer.
+const MOST: u64 = 1 << 20;
+/// How often we look whether somebody wants us to stop.
+const TICK: Duration = Duration::from_millis(50);
+
+pub(super) enum Ended {
+    /// By itself, after saying this; whether that is a whole answer is seen from it.
+    Said(String),
+    /// It was killed at the deadline.
+    TimedOut,
+}
+
+pub(super) fn run(
+    spawn: &Spawn,
+    limits: &Limits,
+    scratch: &Scratch,
+    settings: &CheckSettings,
+) -> Result<Ended, CheckError> {
+    let mut child = Killed(
+        start(spawn, limits, scratch).map_err(|source| ScratchError {
+            doing: "start the process that checks a database",
+            scratch: settings.scratch.clone(),
+            source,
+        })?,
+    );
+    let output = child.0.stdout.take().expect("its output is a pipe");
+    let (sender, heard) = mpsc::channel();
+    let listener = std::thread::spawn(move || {
+        let mut said = Vec::new();
+        let _ = output.take(MOST).read_to_end(&mut said);
+        let _ = sender.send(String::from_utf8_lossy(&said).into_owned());
+    });
+    let mut left = settings.time;
+    let ended = loop {
+        if settings.cancel.load(Ordering::Relaxed) {
+            break Err(CheckError::Cancelled);
+        }
+        match heard.recv_timeout(left.min(TICK)) {
+            Ok(said) => break Ok(Ended::Said(said)),
+            Err(RecvTimeoutError::Disconnected) => break Ok(Ended::Said(String::new())),
+            Err(RecvTimeoutError::Timeout) if left.is_zero() => break Ok(Ended::TimedOut),
+            Err(RecvTimeoutError::Timeout) => left = left.saturating_sub(TICK),
+        }
+    };
+    drop(child);
+    let _ = listener.join();
+    ended
+}
+
+fn start(spawn: &Spawn, limits: &Limits, scratch: &Scratch) -> io::Result<Child> {
+    // The descriptor is still open when the new process enters the directory, and closed when the program starts.
+    let directory = format!("/proc/self/fd/{}", scratch.fd().as_raw_fd());
+    Command::new(&spawn.program)
+        .args(&spawn.arguments)
+        .args(limits.arguments())
+        .current_dir(directory)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+}
+
+/// A process that does not outlive its guard.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // One that has ended already cannot be killed, only waited for.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,334 @@
+//! Which snapshots may go. Pure: the sweep obeys, and decides nothing.
+//!
+//! 1. protect   2. what nobody asked to keep   3. what is too old   4. too many of one group   5. too many in all
+//! 6. too many bytes
+//!
+//! *Always true:* an active snapshot, a pinned one, the newest one and the newest verified one never go, whatever the
+//! policy and the clock say; so not everything ever goes. A limit counts the protected ones first and then takes the
+//! newest of the others until one does not fit: all older ones go with it, and a small old snapshot never outlives a
+//! large newer one. What protection pushes over a limit is said in [`Judgement::unmet`]. The order in which snapshots
+//! are given makes no difference, and judging again what was kept lets nothing more go.
+//!
+//! A newer snapshot makes room only by pushing others out, so none of its own group that was to go ever returns, as
+//! long as nothing lost its protection to it. With limits in bytes a *large* one that it pushed out of its own group may
+//! leave room for one of another.
+//!
+//! Clocks jump. While ours differs from the store's by an hour, or lies before the newest snapshot, no snapshot goes
+//! because of its age: the others' verdicts stand, and [`Judgement::clock`] says why.
+
+mod bench;
+mod rules;
+
+use crate::id::{Label, SnapshotId};
+use crate::time::Timestamp;
+use bench::Bench;
+pub use rules::{AgeCountBytes, Newest, Policy, Repository, Ring};
+use serde::{Serialize, Serializer};
+use std::fmt;
+use std::time::Duration;
+
+/// So much may our clock and the store's differ before ages mean nothing.
+pub const CLOCKS_AGREE_WITHIN: Duration = Duration::from_hours(1);
+
+/// How a snapshot came to be.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Origin {
+    /// By itself: at the end of a run, on a timer, before a restore.
+    Auto,
+    /// Because somebody asked for it.
+    Named,
+}
+
+/// What retention needs to know of a snapshot.
+///
+/// `group` and `id` together name it: no two snapshots of one judgement agree in both.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Snapshot {
+    /// When it was made, by the clock of whoever made it.
+    pub created: Timestamp,
+    /// Which one.
+    pub id: SnapshotId,
+    /// What it is a snapshot of, where one policy rules several: a container, a session, a workspace.
+    pub group: Label,
+    /// How much would be freed, as far as is known.
+    pub bytes: u64,
+    /// How it came to be.
+    pub origin: Origin,
+    /// Whether a pointer leads to it.
+    pub active: bool,
+    /// Whether somebody asked to keep it for good.
+    pub pinned: bool,
+    /// Whether all of it was read back and found right.
+    pub verified: bool,
+    /// When somebody went back to it last.
+    pub rolled_back_at: Option<Timestamp>,
+}
+
+/// What to do while the clock is in doubt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum OnDoubt {
+    /// Lets nothing go because of its age.
+    #[default]
+    RefuseAges,
+    /// Believes the local clock, because somebody said so.
+    JudgeAnyway,
+}
+
+/// What time it is, according to whom.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Clocks {
+    /// Our own clock: what ages are measured with.
+    pub local: Timestamp,
+    /// The store's `Date`, where it has one.
+    pub store: Option<Timestamp>,
+    /// What to do when they disagree.
+    pub on_doubt: OnDoubt,
+}
+
+impl Clocks {
+    /// The local clock alone, for a store without one.
+    pub fn local(now: Timestamp) -> Self {
+        Self {
+            local: now,
+            store: None,
+            on_doubt: OnDoubt::default(),
+        }
+    }
+
+    fn doubt(&self, all: &[Snapshot]) -> Option<ClockDoubt> {
+        if let Some(store) = self.store {
+            let apart = self.local.since(store).max(store.since(self.local));
+            if apart >= CLOCKS_AGREE_WITHIN {
+                let local = self.local;
+                return Some(ClockDoubt::Apart { local, store });
+            }
+        }
+        let newest = all.iter().map(|snapshot| snapshot.created).max()?;
+        let (local, precedes) = (self.local, self.local < newest);
+        precedes.then_some(ClockDoubt::BeforeNewest { local, newest })
+    }
+}
+
+/// Why ages mean nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, thiserror::Error)]
+#[serde(rename_all = "snake_case", tag = "doubt")]
+#[non_exhaustive]
+pub enum ClockDoubt {
+    /// Our clock and the store's differ too much.
+    #[error(
+        "the local clock says {local}, the store's {store}: ages mean nothing while they differ by an hour"
+    )]
+    Apart {
+        /// What our clock says.
+        local: Timestamp,
+        /// What the store says.
+        store: Timestamp,
+    },
+    /// A snapshot was made later than now.
+    #[error("the local clock says {local}, but the newest snapshot was made at {newest}")]
+    BeforeNewest {
+        /// What our clock says.
+        local: Timestamp,
+        /// When the newest snapshot was made.
+        newest: Timestamp,
+    },
+}
+
+/// Why a snapshot stays.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
+#[serde(rename_all = "snake_case", tag = "reason")]
+#[non_exhaustive]
+pub enum Reason {
+    /// A pointer leads to it.
+    Active,
+    /// Somebody asked to keep it.
+    Pinned,
+    /// It is the newest.
+    Newest,
+    /// It is the newest that was read back and found right.
+    NewestVerified,
+    /// It was asked for by name, and the policy never overwrites those.
+    Named,
+    /// Somebody went back to it not long ago.
+    RolledBackTo {
+        /// When.
+        at: Timestamp,
+    },
+    /// It is among the newest that the policy asks for.
+    AmongLast {
+        /// How many those are.
+        keep: u64,
+    },
+    /// It is as young as the policy asks for.
+    Young,
+    /// It would go because of its age, but the clock is in doubt.
+    AgeRefused,
+    /// There is room for it.
+    WithinLimits,
+    /// The policy lets nothing go.
+    EverythingStays,
+}
+
+impl Reason {
+    /// Whether it holds against every limit.
+    pub fn protects(self) -> bool {
+        matches!(
+            self,
+            Self::Active
+                | Self::Pinned
+                | Self::Newest
+                | Self::NewestVerified
+                | Self::Named
+                | Self::RolledBackTo { .. }
+        )
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Active => f.write_str("it is active"),
+            Self::Pinned => f.write_str("it is pinned"),
+            Self::Newest => f.write_str("it is the newest"),
+            Self::NewestVerified => f.write_str("it is the newest verified one"),
+            Self::Named => f.write_str("it was asked for by name"),
+            Self::RolledBackTo { at } => write!(f, "it was rolled back to at {at}"),
+            Self::AmongLast { keep } => write!(f, "it is among the newest {keep}"),
+            Self::Young => f.write_str("it is young enough"),
+            Self::AgeRefused => f.write_str("its age is not known while the clock is in doubt"),
+            Self::WithinLimits => f.write_str("there is room for it"),
+            Self::EverythingStays => f.write_str("the policy lets nothing go"),
+        }
+    }
+}
+
+/// Why a snapshot may go.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
+#[serde(rename_all = "snake_case", tag = "reason")]
+#[non_exhaustive]
+pub enum Excess {
+    /// Nothing in the policy asks to keep it.
+    NotAskedFor,
+    /// It is older than allowed.
+    TooOld {
+        /// How old it may be; in results, in seconds.
+        #[serde(rename = "limit_s", serialize_with = "in_seconds")]
+        limit: Duration,
+    },
+    /// Its group has too many.
+    GroupCount {
+        /// How many it may have.
+        limit: u64,
+    },
+    /// There are too many in all.
+    Count {
+        /// How many there may be.
+        limit: u64,
+    },
+    /// Together with newer ones it is too large.
+    Bytes {
+        /// How many bytes there may be.
+        limit: u64,
+    },
+}
+
+fn in_seconds<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(duration.as_secs())
+}
+
+impl fmt::Display for Excess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAskedFor => f.write_str("nothing in the policy asks to keep it"),
+            Self::TooOld { limit } => {
+                write!(f, "it is older than {} hours", limit.as_secs() / 3600)
+            }
+            Self::GroupCount { limit } => write!(f, "its group has more than {limit}"),
+            Self::Count { limit } => write!(f, "there are more than {limit} in all"),
+            Self::Bytes { limit } => write!(f, "with newer ones it exceeds {limit} bytes"),
+        }
+    }
+}
+
+/// What becomes of one snapshot. Exactly one of the two lists is empty.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Verdict<'a> {
+    /// Which one.
+    pub snapshot: &'a Snapshot,
+    /// Why it stays; empty when it may go.
+    pub kept_because: Vec<Reason>,
+    /// Why it may go.
+    pub goes_because: Option<Excess>,
+}
+
+impl Verdict<'_> {
+    /// Whether it stays.
+    pub fn is_kept(&self) -> bool {
+        !self.kept_because.is_empty()
+    }
+}
+
+/// A limit that cannot be met because of what is protected.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Unmet {
+    /// Which limit.
+    pub limit: Excess,
+    /// Of which group; `None` for a limit on all.
+    pub group: Option<Label>,
+    /// How much the protected ones amount to, in the unit of the limit.
+    pub protected: u64,
+}
+
+/// What becomes of all snapshots.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[must_use = "a judgement deletes nothing by itself"]
+pub struct Judgement<'a> {
+    /// One verdict each, the newest first.
+    pub verdicts: Vec<Verdict<'a>>,
+    /// Limits that what is protected exceeds by itself.
+    pub unmet: Vec<Unmet>,
+    /// Why no snapshot went because of its age, though the policy has a rule about age.
+    pub clock: Option<ClockDoubt>,
+}
+
+impl<'a> Judgement<'a> {
+    /// The snapshots that may go, the newest first.
+    pub fn going(&self) -> impl Iterator<Item = &'a Snapshot> {
+        let going = self.verdicts.iter().filter(|verdict| !verdict.is_kept());
+        going.map(|verdict| verdict.snapshot)
+    }
+}
+
+/// Judges every snapshot, with reasons.
+pub fn judge<'a>(policy: &Policy, all: &'a [Snapshot], clocks: &Clocks) -> Judgement<'a> {
+    let rules = policy.rules();
+    let doubt = clocks.doubt(all).filter(|_| rules.look_at_ages());
+    let believed = doubt.filter(|_| clocks.on_doubt == OnDoubt::RefuseAges);
+    let mut bench = Bench::new(all, clocks.local, believed.is_some());
+    bench.protect(&rules);
+    if let Some(asked) = &rules.asked_for {
+        bench.dismiss_what_nobody_asked_for(asked);
+    }
+    if let Some(limit) = rules.max_age {
+        bench.dismiss_older_than(limit);
+    }
+    if let Some((limit, whom)) = rules.per_group {
+        bench.limit_each_group(limit, whom);
+    }
+    if let Some(limit) = rules.in_all {
+        bench.limit_all(Excess::Count { limit }, limit, |_| 1);
+    }
+    if let Some(limit) = rules.max_bytes {
+        bench.limit_all(Excess::Bytes { limit }, limit, |snapshot| snapshot.bytes);
+    }
+    let clock = believed;
+    let (verdicts, unmet) = bench.close(&rules);
+    Judgement {
+        verdicts,
+        unmet,
+        clock,
+    }
+}
+
+#[cfg(test)]
+mod tests;
