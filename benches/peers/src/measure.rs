@@ -43,10 +43,9 @@ pub(crate) fn run(line: &str, variables: &[(String, String)], log: &Path) -> Res
     if !status.success() {
         let said = fs::read(log).unwrap_or_default();
         let tail = &said[said.len().saturating_sub(SAID)..];
-        bail!(
-            "`{line}` ended with {status}: {}",
-            String::from_utf8_lossy(tail).trim()
-        );
+        let tail = String::from_utf8_lossy(tail);
+        let tail: Vec<&str> = tail.split_whitespace().collect();
+        bail!("`{line}` ended with {status}: {}", tail.join(" "));
     }
     Ok(Cost {
         seconds: elapsed.as_secs_f64(),

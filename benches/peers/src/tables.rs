@@ -49,7 +49,8 @@ pub(crate) fn figures(workload: Workload, order: &[String], results: &Results) -
     }
     table.push_str("\n|---|");
     table.push_str(&"---:|".repeat(columns.len()));
-    for tool in order.iter().filter(|tool| results.contains_key(*tool)) {
+    let was_measured = |tool: &&String| results.get(*tool).is_some_and(|it| !it.is_empty());
+    for tool in order.iter().filter(was_measured) {
         let _ = write!(table, "\n| {tool} |");
         for (measure, _) in &columns {
             let cell = figure(results, tool, *measure).map_or_else(|| "–".to_owned(), short);
