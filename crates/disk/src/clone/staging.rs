@@ -1,6 +1,6 @@
 //! Where a tree grows until it is whole.
 
-use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags};
+use rustix::fs::{self, Mode, OFlags, RenameFlags};
 use rustix::io::{Errno, Result};
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,6 +22,17 @@ pub(super) struct Staging {
 impl Staging {
     /// Makes `.NAME.stasis-tmp-PID` in `parent`; one that a dead process left there is not touched.
     pub(super) fn make(parent: OwnedFd, name: &CStr) -> Result<Self> {
+        Self::make_by(parent, name, |parent, temp| {
+            fs::mkdirat(parent, temp, Mode::RWXU)
+        })
+    }
+
+    /// The same with a directory that `create` makes: it says [`Errno::EXIST`] when the name is taken.
+    pub(super) fn make_by(
+        parent: OwnedFd,
+        name: &CStr,
+        create: impl Fn(BorrowedFd<'_>, &CStr) -> Result<()>,
+    ) -> Result<Self> {
         let name = name.to_bytes();
         let pid = rustix::process::getpid().as_raw_nonzero();
         for attempt in 0..LEFT_BEHIND {
@@ -32,7 +43,7 @@ impl Staging {
                 temp.extend_from_slice(format!("-{attempt}").as_bytes());
             }
             let temp = CString::new(temp).map_err(|_| Errno::INVAL)?;
-            match fs::mkdirat(&parent, &*temp, Mode::RWXU) {
+            match create(parent.as_fd(), &temp) {
                 Err(Errno::EXIST) => continue,
                 made => made?,
             }
@@ -40,7 +51,7 @@ impl Staging {
             let root = match fs::openat(&parent, &*temp, flags, Mode::empty()) {
                 Ok(root) => root,
                 Err(error) => {
-                    let _ = fs::unlinkat(&parent, &*temp, AtFlags::REMOVEDIR);
+                    let _ = crate::remove::tree(&parent, &temp);
                     return Err(error);
                 }
             };
