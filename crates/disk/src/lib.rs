@@ -11,4 +11,9 @@ pub mod holes;
 pub mod metadata;
 pub mod progress;
 pub mod remove;
+#[expect(
+    unsafe_code,
+    reason = "the calls that rustix does not wrap; every block has a SAFETY line"
+)]
+mod sys;
 pub mod walk;

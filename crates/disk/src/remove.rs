@@ -3,6 +3,7 @@
 //! Whatever lies deeper than one level is first moved up to the top of the tree: no way is ever longer than one name,
 //! so neither depth nor breadth costs descriptors, and no symbolic link is ever followed.
 
+use crate::sys;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir, RenameFlags};
 use rustix::io::{Errno, Result};
 use std::ffi::{CStr, CString};
@@ -18,6 +19,10 @@ pub fn tree(parent: impl AsFd, name: &CStr) -> Result<()> {
         Err(Errno::NOENT) => return Ok(()),
         Err(error) => return Err(error),
     };
+    // A subvolume goes at once, if we may; otherwise it is emptied like any other directory.
+    if sys::is_subvolume(&top)? && sys::destroy(parent.as_fd(), name).is_ok() {
+        return Ok(());
+    }
     let mut moved = 0;
     loop {
         let directories = unlink_files(&top)?;

@@ -49,6 +49,8 @@ pub struct LeftOut {
 pub struct Cloned {
     /// Where the clone is.
     pub target: String,
+    /// How it was made: `subvolume`, `reflink` or `copy`.
+    pub method: &'static str,
     /// Regular files, each counted once.
     pub files: u64,
     /// Directories, without the root.
@@ -128,6 +130,7 @@ fn told(report: &CloneReport, target: String, elapsed_ms: u64) -> Cloned {
     let skipped = skipped.map(|skipped| left_out(skipped.path.to_string(), skipped.reason));
     Cloned {
         target,
+        method: report.method.word(),
         files: report.files,
         directories: report.directories,
         symlinks: report.symlinks,
