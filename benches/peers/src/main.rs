@@ -39,11 +39,14 @@ use workload::{Workload, World};
 #[derive(Debug, Parser)]
 struct Arguments {
     /// The `stasis` to measure: a release build
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", default_value = "target/release/stasis")]
     stasis: PathBuf,
     /// Where trees and repositories are made; several GB are needed at full size
+    #[arg(long, value_name = "DIR", required_unless_present = "generate")]
+    scratch: Option<PathBuf>,
+    /// Only write the trees, into this directory
     #[arg(long, value_name = "DIR")]
-    scratch: PathBuf,
+    generate: Option<PathBuf>,
     /// A directory with peers that are not on the PATH
     #[arg(long, value_name = "DIR")]
     peers: Option<PathBuf>,
@@ -96,6 +99,16 @@ fn say(words: &str) {
 
 fn main() -> Result<ExitCode> {
     let arguments = Arguments::parse();
+    let world = World::new(arguments.seed, arguments.scale);
+    let wanted = Workload::ALL.into_iter();
+    let wanted =
+        wanted.filter(|one| arguments.workload.is_empty() || arguments.workload.contains(one));
+    if let Some(directory) = &arguments.generate {
+        for workload in wanted {
+            workload.write(&world, &directory.join(workload.name()))?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     let bench = prepare(&arguments)?;
     let mut report = Report {
         scale: arguments.scale,
@@ -104,11 +117,7 @@ fn main() -> Result<ExitCode> {
     };
     let savers = present(&SAVERS, &arguments, &bench, &mut report);
     let copiers = present(&COPIERS, &arguments, &bench, &mut report);
-    let world = World::new(arguments.seed, arguments.scale);
-    for workload in Workload::ALL {
-        if !arguments.workload.is_empty() && !arguments.workload.contains(&workload) {
-            continue;
-        }
+    for workload in wanted {
         let mut round = Round {
             arguments: &arguments,
             bench: &bench,
@@ -130,8 +139,9 @@ fn main() -> Result<ExitCode> {
 }
 
 fn prepare(arguments: &Arguments) -> Result<Bench> {
-    fs::create_dir_all(&arguments.scratch)?;
-    let scratch = arguments.scratch.canonicalize()?.join("stasis-peers");
+    let scratch = arguments.scratch.as_deref().context("where to work?")?;
+    fs::create_dir_all(scratch)?;
+    let scratch = scratch.canonicalize()?.join("stasis-peers");
     if scratch.exists() {
         fs::remove_dir_all(&scratch).context("could not remove what an earlier run left")?;
     }

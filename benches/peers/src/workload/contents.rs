@@ -37,7 +37,7 @@ fn mixed(words: &Words, dice: &mut Dice, size: usize) -> Vec<u8> {
     while bytes.len() < size {
         let text = 512 + dice.index(2048);
         bytes.extend_from_slice(&words.source(dice, text));
-        let noise = 64 + dice.index(512);
+        let noise = 32 + dice.index(256);
         bytes.extend_from_slice(&dice.noise(noise));
     }
     bytes.truncate(size);
@@ -68,7 +68,12 @@ fn record(words: &Words, dice: &mut Dice) -> Vec<u8> {
     let key = format!("_https://{}.example\0{:016x}", words.any(dice), dice.roll());
     let mut record = key.into_bytes();
     let value = 40 + dice.index(400);
-    record.extend_from_slice(&words.json(dice, value));
+    let value = if dice.once_in(2) {
+        words.json(dice, value)
+    } else {
+        words.prose(dice, value)
+    };
+    record.extend_from_slice(&value);
     record
 }
 
@@ -140,7 +145,7 @@ fn add_rows(world: &World, dice: &mut Dice, database: &mut Connection, rows: u64
                 dice.below(1 << 30)
             );
             let at = 13_400_000_000_000_000 + (last + i64::try_from(row)?) * 1_000_003;
-            let token = dice.noise(24);
+            let token = dice.noise(8);
             insert.execute(params![url, String::from_utf8_lossy(&title), at, token])?;
         }
     }

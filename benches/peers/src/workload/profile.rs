@@ -112,7 +112,7 @@ impl Plan<'_> {
     fn caches(&mut self) {
         let mut dice = self.world.dice("caches");
         for number in 0..self.world.scaled(1400) {
-            let size = 16 * KIB + dice.below(68 * KIB);
+            let size = 16 * KIB + dice.below(48 * KIB);
             self.file(cache_entry(number), What::Noise(size));
         }
         for _ in 0..self.world.scaled(900) {
@@ -124,7 +124,7 @@ impl Plan<'_> {
             let store = format!("Default/Service Worker/CacheStorage/{store}");
             self.file(format!("{store}/index"), What::Mixed(300));
             for _ in 0..3 {
-                let size = 60 * KIB + dice.below(280 * KIB);
+                let size = 60 * KIB + dice.below(360 * KIB);
                 self.file(
                     format!("{store}/{:016x}_0", dice.roll()),
                     What::Source(size),
@@ -204,7 +204,7 @@ pub(super) fn plan(world: &World) -> Vec<Planned> {
 /// A run of the browser: rows added and touched, settings written anew, logs longer, caches with new entries.
 pub(super) fn change(world: &World, mut variant: Variant) -> Result<Variant> {
     for (path, every) in [
-        ("Default/History", 450),
+        ("Default/History", 650),
         ("Default/Network/Cookies", 40),
         ("Default/Favicons", 600),
     ] {

@@ -94,7 +94,7 @@ fn the_same_seed_makes_the_same_tree_and_another_seed_another() {
 fn the_trees_compress_as_promised() {
     let world = World::new(SEED, TINY);
     for (workload, low, high) in [
-        (Workload::Profile, 2.2, 2.7),
+        (Workload::Profile, 2.3, 2.9),
         (Workload::Workspace, 2.6, 4.2),
         (Workload::Database, 2.6, 4.2),
     ] {
