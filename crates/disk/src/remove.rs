@@ -14,15 +14,15 @@ const BUFFER: usize = 32 << 10;
 
 /// Removes the directory `name` with everything in it; one that is not there is no error.
 pub fn tree(parent: impl AsFd, name: &CStr) -> Result<()> {
+    // A subvolume goes at once, if we may; otherwise it is emptied like any other directory.
+    if sys::is_subvolume(parent.as_fd(), name) && sys::destroy(parent.as_fd(), name).is_ok() {
+        return Ok(());
+    }
     let top = match open(parent.as_fd(), name) {
         Ok(top) => top,
         Err(Errno::NOENT) => return Ok(()),
         Err(error) => return Err(error),
     };
-    // A subvolume goes at once, if we may; otherwise it is emptied like any other directory.
-    if sys::is_subvolume(&top)? && sys::destroy(parent.as_fd(), name).is_ok() {
-        return Ok(());
-    }
     let mut moved = 0;
     loop {
         let directories = unlink_files(&top)?;

@@ -1,10 +1,10 @@
 //! The calls that nobody wraps for us: those of btrfs about its subvolumes. The only file with `unsafe` in it.
 
-use rustix::fs;
+use rustix::fs::{self, AtFlags, FileType};
 use rustix::io::{Errno, Result};
 use rustix::ioctl::{self, Setter, Updater, opcode};
 use std::ffi::CStr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// How btrfs introduces itself in `statfs`.
 const BTRFS: u64 = 0x9123_683E;
@@ -51,13 +51,16 @@ const _: () = assert!(size_of::<Named>() == 4096);
 const _: () = assert!(size_of::<NamedWithFlags>() == 4096);
 const _: () = assert!(size_of::<RootRefs>() == 4096);
 
-/// Whether an open directory is the root of a btrfs subvolume.
-pub(crate) fn is_subvolume(directory: impl AsFd) -> Result<bool> {
-    if fs::fstat(&directory)?.st_ino != SUBVOLUME_ROOT {
-        return Ok(false);
-    }
-    let magic = fs::fstatfs(&directory)?.f_type;
-    Ok(u64::try_from(magic).is_ok_and(|magic| magic & 0xFFFF_FFFF == BTRFS))
+/// Whether `name` in an open directory is the root of a btrfs subvolume, as far as the system says.
+pub(crate) fn is_subvolume(parent: BorrowedFd<'_>, name: &CStr) -> bool {
+    let seen = fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW);
+    let is_root = |seen: fs::Stat| {
+        seen.st_ino == SUBVOLUME_ROOT && FileType::from_raw_mode(seen.st_mode).is_dir()
+    };
+    // Several filesystems say the number is 256 of something or other; only one means this by it.
+    let magic =
+        || fs::fstatfs(parent).and_then(|it| u64::try_from(it.f_type).or(Err(Errno::RANGE)));
+    seen.is_ok_and(is_root) && magic().is_ok_and(|magic| magic & 0xFFFF_FFFF == BTRFS)
 }
 
 /// The name with zeros behind it, in a field of the kernel's that must end with one.
