@@ -11,9 +11,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Older than this a file must be before a careful tool trusts its times.
-const QUIET: Duration = Duration::from_millis(2500);
-
 /// What is measured: seconds, and megabytes where it is sizes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -48,6 +45,8 @@ pub(crate) struct Bench {
     pub(crate) scratch: PathBuf,
     pub(crate) variables: Vec<(String, String)>,
     pub(crate) drop_caches: bool,
+    /// How old files are before they are first saved: careful tools do not trust the times of younger ones.
+    pub(crate) quiet: Duration,
 }
 
 /// One run of one tool.
@@ -132,7 +131,7 @@ impl Run<'_> {
         }
         measure::settle(self.bench.drop_caches);
         measure::warm(&self.subject.tree)?;
-        std::thread::sleep(QUIET);
+        std::thread::sleep(self.bench.quiet);
         Ok(())
     }
 
@@ -242,3 +241,6 @@ impl Run<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

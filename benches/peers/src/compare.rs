@@ -183,3 +183,107 @@ fn same_bytes(one: &Path, other: &Path) -> Result<bool> {
 pub(crate) fn files(one: &Path, other: &Path) -> Result<bool> {
     same_bytes(one, other)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::time::{Duration, UNIX_EPOCH};
+
+    fn tree(root: &Path) {
+        fs::create_dir_all(root.join("empty")).unwrap();
+        fs::write(root.join("file"), "bytes").unwrap();
+        symlink("file", root.join("link")).unwrap();
+        settle(root);
+    }
+
+    /// Gives everything but the link the same time.
+    fn settle(root: &Path) {
+        for path in [root.join("file"), root.join("empty")] {
+            let time = UNIX_EPOCH + Duration::new(1_700_000_000, 500);
+            File::open(path).unwrap().set_modified(time).unwrap();
+        }
+    }
+
+    /// What is found when one thing is done to a copy.
+    fn found(fidelity: Fidelity, spoil: impl FnOnce(&Path)) -> Vec<String> {
+        let home = tempfile::tempdir().unwrap();
+        let (wanted, copy) = (home.path().join("wanted"), home.path().join("copy"));
+        tree(&wanted);
+        tree(&copy);
+        spoil(&copy);
+        let differences = trees(&wanted, &copy, fidelity).unwrap();
+        let word = |line: String| {
+            line.rsplit_once("` ")
+                .map(|(_, how)| how.to_owned())
+                .unwrap()
+        };
+        differences.into_iter().map(word).collect()
+    }
+
+    const NO_LINK_TIMES: Fidelity = Fidelity {
+        link_times: false,
+        ..Fidelity::FULL
+    };
+
+    #[test]
+    fn whatever_differs_is_found() {
+        let remove = |path: PathBuf| fs::remove_file(path).unwrap();
+        let same = found(NO_LINK_TIMES, |_| {});
+        let bytes = found(NO_LINK_TIMES, |copy| {
+            fs::write(copy.join("file"), "bytez").unwrap();
+            settle(copy);
+        });
+        let mode = found(NO_LINK_TIMES, |copy| {
+            fs::set_permissions(copy.join("file"), fs::Permissions::from_mode(0o600)).unwrap();
+        });
+        let time = found(NO_LINK_TIMES, |copy| {
+            let later = UNIX_EPOCH + Duration::new(1_700_000_000, 501);
+            File::open(copy.join("file"))
+                .unwrap()
+                .set_modified(later)
+                .unwrap();
+        });
+        let link = found(NO_LINK_TIMES, |copy| {
+            remove(copy.join("link"));
+            symlink("elsewhere", copy.join("link")).unwrap();
+        });
+        let missing = found(NO_LINK_TIMES, |copy| {
+            fs::remove_dir(copy.join("empty")).unwrap();
+        });
+        let added = found(NO_LINK_TIMES, |copy| {
+            fs::create_dir(copy.join("more")).unwrap();
+        });
+        let names = found(NO_LINK_TIMES, |copy| {
+            fs::hard_link(copy.join("file"), copy.join("../elsewhere")).unwrap();
+        });
+
+        assert!(same.is_empty(), "{same:?}");
+        assert_eq!(bytes, ["has other bytes"]);
+        assert_eq!(mode, ["has mode 600"]);
+        assert_eq!(time, ["has another time"]);
+        assert_eq!(link, ["leads elsewhere"]);
+        assert_eq!(
+            (&*missing, &*added),
+            (
+                &["is missing".to_owned()][..],
+                &["was not saved".to_owned()][..]
+            )
+        );
+        assert_eq!(names, ["has 2 names"]);
+    }
+
+    #[test]
+    fn what_a_tool_does_not_claim_is_not_compared() {
+        let touched = found(Fidelity::BYTES, |copy| {
+            fs::remove_dir(copy.join("empty")).unwrap();
+            fs::set_permissions(copy.join("file"), fs::Permissions::from_mode(0o600)).unwrap();
+        });
+        let became_a_program = found(Fidelity::BYTES, |copy| {
+            fs::set_permissions(copy.join("file"), fs::Permissions::from_mode(0o755)).unwrap();
+        });
+
+        assert!(touched.is_empty(), "{touched:?}");
+        assert_eq!(became_a_program, ["has mode 755"]);
+    }
+}

@@ -32,8 +32,12 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::time::Duration;
 use tools::{COPIERS, SAVERS, SNAPSHOT, Tool};
 use workload::{Workload, World};
+
+/// Two seconds is what Stasis and git ask for; a little more.
+const QUIET: Duration = Duration::from_millis(2500);
 
 /// Measures Stasis beside its peers
 #[derive(Debug, Parser)]
@@ -169,6 +173,7 @@ fn prepare(arguments: &Arguments) -> Result<Bench> {
         scratch,
         variables: variables.to_vec(),
         drop_caches: arguments.drop_caches,
+        quiet: QUIET,
     })
 }
 
