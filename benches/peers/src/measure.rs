@@ -62,12 +62,13 @@ fn watch(is_done: &AtomicBool, id: u32) -> u64 {
     peak
 }
 
-/// The high-water marks of a process and all that it started, together.
+/// The high-water marks of a process and all that it started, together; the shell that runs the line is not counted.
 fn in_memory(id: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
     let own = status
         .lines()
         .find_map(|line| line.strip_prefix("VmHWM:"))
+        .filter(|_| !status.starts_with("Name:\tbash\n"))
         .and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok())
         .unwrap_or_default()
         * 1024;

@@ -5,7 +5,8 @@
 //!
 //! *Always true:* what is told was counted in the snapshot itself, which nobody else changes; nothing vanishes or changes
 //! while it is read, so that a strict clone is never refused here. A snapshot keeps more than a clone made file by file:
-//! owners, privileges and all attributes, whoever we are. Pipes, sockets and devices are removed from it and reported.
+//! owners, privileges and all attributes, whoever we are. Under its temporary name it is as open to others as the source is,
+//! which is no more than it will be under its own. Pipes, sockets and devices are removed from it and reported.
 //!
 //! The survey costs one look at every entry, some 0.3 s for 100,000 of them, where the snapshot alone would be done at once;
 //! it is what makes the report as truthful as any other's. Whatever is not as expected (no right to make a snapshot, a
