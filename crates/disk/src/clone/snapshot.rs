@@ -3,7 +3,7 @@
 //! 1. see that the source is a whole subvolume: none nested in it, nothing mounted in it, nothing to be excluded
 //! 2. snapshot it, beside the target   3. survey the snapshot: count what is in it, and take out what a clone never has
 //!
-//! *Always true:* what is told was counted in the snapshot itself, which nobody else changes; nothing vanishes or changes
+//! *Always true:* what is told was counted in the snapshot itself, which no program of the source reaches; nothing vanishes or changes
 //! while it is read, so that a strict clone is never refused here. A snapshot keeps more than a clone made file by file:
 //! owners, privileges and all attributes, whoever we are. Under its temporary name it is as open to others as the source is,
 //! which is no more than it will be under its own. Pipes, sockets and devices are removed from it and reported.
