@@ -4,11 +4,14 @@
 //! 3. give each directory its owner, mode and time when everything in it is there   4. `syncfs`
 //! 5. rename it to its name, unless something has that name   6. `fsync` the directory it is in
 //!
+//! A whole btrfs subvolume takes another way through 1 to 3: it is snapshotted beside the target (`snapshot`).
+//!
 //! *Always true:* the target is absent or whole. A failure, or being asked to stop, removes what was built; a crash
 //! before 5 leaves the temporary tree, which the next clone to that name removes, and after 5 the clone. The source is only read.
 //! Symbolic links are copied as they are and never followed, on either side.
 
 mod builder;
+mod snapshot;
 
 use crate::beneath::{self, Beneath, Mounts};
 use crate::metadata::{self, Withheld};
@@ -18,7 +21,7 @@ use builder::Builder;
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use stasis_model::tree::EntryPath;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -32,6 +35,30 @@ pub enum Fallback {
     Copy,
     /// Gives up, leaving nothing.
     Refuse,
+}
+
+/// How a clone came to have its bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum Method {
+    /// File by file; what could not be shared was copied, and is counted.
+    #[default]
+    Reflink,
+    /// File by file, and nothing could be shared.
+    Copy,
+    /// All at once, as a snapshot of a btrfs subvolume: the clone is a subvolume itself.
+    Subvolume,
+}
+
+impl Method {
+    /// The word for it in results.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Reflink => "reflink",
+            Self::Copy => "copy",
+            Self::Subvolume => "subvolume",
+        }
+    }
 }
 
 /// How a tree is cloned.
@@ -49,6 +76,8 @@ pub struct CloneSettings {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[must_use = "what was left out is said only here"]
 pub struct CloneReport {
+    /// How it was made.
+    pub method: Method,
     /// Regular files made, each counted once.
     pub files: u64,
     /// Directories made, without the root.
@@ -184,18 +213,11 @@ pub fn clone(
     let (source, target) = (source.as_path(), target.as_path());
     let from = open_source(source, settings.mounts)?;
     let (parent, name) = open_parent(source, target)?;
-    let staging = Staging::make(parent, &name);
-    let mut staging =
-        staging.map_err(CloneError::failed("make a temporary directory for", target))?;
-    let (root, own) =
-        own_root(&staging).map_err(CloneError::failed("open the temporary", target))?;
-
-    let walk_settings = WalkSettings {
-        avoid: Some(own),
-        ..settings.walk.clone()
+    let taken = snapshot::take(&from, (&parent, &name), settings)?;
+    let (mut staging, report) = match taken {
+        Some(taken) => taken,
+        None => build(&from, parent, (target, &name), settings)?,
     };
-    let builder = Builder::new(root, settings.fallback, &walk_settings.cancel);
-    let walk = walk::walk(&from, &builder, &walk_settings)?;
 
     let durable = staging.sync();
     durable.map_err(CloneError::failed("make durable", target))?;
@@ -205,10 +227,31 @@ pub fn clone(
     }
     let durable = staging.sync_name();
     durable.map_err(CloneError::failed("make durable the name of", target))?;
-    Ok(CloneReport {
+    Ok(report)
+}
+
+/// Builds the clone file by file, in a directory of its own.
+fn build(
+    from: &Beneath,
+    parent: OwnedFd,
+    (target, name): (&Path, &CStr),
+    settings: &CloneSettings,
+) -> Result<(Staging, CloneReport), CloneError> {
+    let staging = Staging::make(parent, name);
+    let staging = staging.map_err(CloneError::failed("make a temporary directory for", target))?;
+    let (root, own) =
+        own_root(&staging).map_err(CloneError::failed("open the temporary", target))?;
+    let walk_settings = WalkSettings {
+        avoid: Some(own),
+        ..settings.walk.clone()
+    };
+    let builder = Builder::new(root, settings.fallback, &walk_settings.cancel);
+    let walk = walk::walk(from, &builder, &walk_settings)?;
+    let report = CloneReport {
         walk,
         ..builder.finish()
-    })
+    };
+    Ok((staging, report))
 }
 
 /// The staging directory as a root, and what it is.

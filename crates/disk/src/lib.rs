@@ -16,5 +16,10 @@ pub mod progress;
 pub mod remove;
 pub mod restore;
 mod staging;
+#[expect(
+    unsafe_code,
+    reason = "the calls that rustix does not wrap; every block has a SAFETY line"
+)]
+mod sys;
 pub mod tree_writer;
 pub mod walk;

@@ -329,7 +329,7 @@ fn gid(raw: u32) -> Gid {
     Gid::from_raw(raw)
 }
 
-fn times(modified: FileTime) -> Timestamps {
+pub(crate) fn times(modified: FileTime) -> Timestamps {
     Timestamps {
         last_access: Timespec {
             tv_sec: 0,

@@ -4,6 +4,7 @@
 //! so neither depth nor breadth costs descriptors, and no symbolic link is ever followed. What is mounted in the tree is
 //! not part of it: it is left alone, and so are the directories above it.
 
+use crate::sys;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir, RenameFlags, ResolveFlags};
 use rustix::io::{Errno, Result, retry_on_intr};
 use std::ffi::{CStr, CString};
@@ -14,6 +15,10 @@ const BUFFER: usize = 32 << 10;
 
 /// Removes the directory `name` with everything in it; one that is not there is no error.
 pub fn tree(parent: impl AsFd, name: &CStr) -> Result<()> {
+    // A subvolume goes at once, if we may; otherwise it is emptied like any other directory.
+    if sys::is_subvolume(parent.as_fd(), name) && sys::destroy(parent.as_fd(), name).is_ok() {
+        return Ok(());
+    }
     let top = match open(parent.as_fd(), name) {
         Ok(top) => top,
         Err(Errno::NOENT) => return Ok(()),

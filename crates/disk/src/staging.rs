@@ -48,9 +48,20 @@ pub(crate) struct Staging {
 impl Staging {
     /// Makes `.NAME.stasis-tmp-PID` in `parent`, when what the dead left there has been removed.
     pub(crate) fn make(parent: OwnedFd, name: &CStr) -> Result<Self> {
+        Self::make_by(parent, name, |parent, temp| {
+            fs::mkdirat(parent, temp, Mode::RWXU)
+        })
+    }
+
+    /// The same with a directory that `create` makes: it says [`Errno::EXIST`] when the name is taken.
+    pub(crate) fn make_by(
+        parent: OwnedFd,
+        name: &CStr,
+        create: impl Fn(BorrowedFd<'_>, &CStr) -> Result<()>,
+    ) -> Result<Self> {
         collect(&parent, name);
         for temp in fresh_names(name) {
-            match fs::mkdirat(&parent, &*temp, Mode::RWXU) {
+            match create(parent.as_fd(), &temp) {
                 Err(Errno::EXIST) => continue,
                 made => made?,
             }
@@ -59,7 +70,7 @@ impl Staging {
                 Ok(root) => root,
                 Err(Errno::NOENT) => continue,
                 Err(error) => {
-                    let _ = fs::unlinkat(&parent, &*temp, AtFlags::REMOVEDIR);
+                    let _ = crate::remove::tree(&parent, &temp);
                     return Err(error);
                 }
             };

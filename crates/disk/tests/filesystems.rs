@@ -8,12 +8,15 @@
 )]
 
 use stasis_disk::beneath::{Beneath, Mounts};
-use stasis_disk::clone::{CloneError, CloneSettings, Fallback, clone};
-use stasis_disk::walk::{self, Reason, WalkSettings};
+use stasis_disk::clone::{CloneError, CloneSettings, Fallback, Method, clone};
+use stasis_disk::walk::{self, Reason, WalkError, WalkSettings};
+use stasis_model::tree::Entry;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use tempfile::TempDir;
 
 /// A filesystem of its own, unmounted when dropped.
@@ -100,6 +103,19 @@ fn furnish(source: &Path) -> u64 {
     11 + (20 << 20) + (1 << 30)
 }
 
+fn list(root: &Path) -> Vec<Entry> {
+    let root = Beneath::open(root, Mounts::Stay).unwrap();
+    walk::list(&root, &WalkSettings::default()).unwrap().0
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let names = fs::read_dir(directory).unwrap();
+    let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    names
+}
+
 fn every_byte_is_shared(filesystem: &str) {
     let Some(mounted) = Mounted::new(filesystem) else {
         return;
@@ -119,10 +135,7 @@ fn every_byte_is_shared(filesystem: &str) {
         spent < 8 << 20,
         "{spent} bytes were spent on sharing {bytes}"
     );
-    let list = |root: &Path| {
-        let root = Beneath::open(root, Mounts::Stay).unwrap();
-        walk::list(&root, &WalkSettings::default()).unwrap().0
-    };
+    assert_eq!(report.method, Method::Reflink);
     assert_eq!(list(&target), list(&source));
     assert_eq!(
         fs::read(target.join("deep/er/large")).unwrap(),
@@ -168,6 +181,7 @@ fn on_ext4_and_tmpfs_a_clone_that_may_not_copy_is_refused() {
             "{left:?}"
         );
         assert_eq!((copied.bytes, copied.bytes_shared), (bytes, 0));
+        assert_eq!(copied.method, Method::Copy);
         assert!(copied.bytes_copied < 22 << 20, "{}", copied.bytes_copied);
     }
 }
@@ -212,4 +226,207 @@ fn what_is_mounted_in_a_tree_is_crossed_only_when_asked_for() {
     assert_eq!(report.skipped[0].reason, Reason::OtherFilesystem);
     let crossed: Vec<_> = crossed.iter().map(|entry| entry.path.to_string()).collect();
     assert_eq!(crossed, ["mounted", "mounted/inside"]);
+}
+
+fn call(program: &str, arguments: &[&str], on: &Path) {
+    let output = Command::new(program).args(arguments).arg(on).output();
+    let output = output.unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program}: {said}");
+}
+
+/// A btrfs with a furnished subvolume `source`, the place of a `target`, and how long the files are.
+fn subvolume() -> Option<(Mounted, PathBuf, PathBuf, u64)> {
+    let mounted = Mounted::new("btrfs")?;
+    let (source, target) = (mounted.root().join("source"), mounted.root().join("target"));
+    call("btrfs", &["subvolume", "create"], &source);
+    let bytes = furnish(&source);
+    Some((mounted, source, target, bytes))
+}
+
+fn inode(path: &Path) -> u64 {
+    fs::symlink_metadata(path).unwrap().ino()
+}
+
+#[test]
+fn a_btrfs_subvolume_is_cloned_by_a_snapshot_of_it() {
+    let Some((mounted, source, target, bytes)) = subvolume() else {
+        return;
+    };
+    let time = |path: &Path| fs::metadata(path).unwrap().modified().unwrap();
+
+    let report = clone(&source, &target, &refusing()).unwrap();
+
+    assert_eq!(report.method, Method::Subvolume);
+    assert_eq!((report.files, report.hard_links), (4, 1));
+    assert_eq!((report.directories, report.bytes), (2, bytes));
+    assert_eq!((report.bytes_shared, report.bytes_copied), (bytes, 0));
+    assert_eq!((inode(&target), time(&target)), (256, time(&source)));
+    assert_eq!(list(&target), list(&source));
+    fs::write(target.join("small"), "changed").unwrap();
+    assert_eq!(fs::read(source.join("small")).unwrap(), b"a few bytes");
+    assert_eq!(names(&mounted.root()), ["source", "target"]);
+}
+
+#[test]
+fn a_read_only_subvolume_has_a_writable_clone() {
+    let Some((_mounted, source, target, _)) = subvolume() else {
+        return;
+    };
+    let made_read_only = Command::new("btrfs")
+        .args(["property", "set", "-ts"])
+        .arg(&source)
+        .args(["ro", "true"])
+        .status();
+    assert!(made_read_only.unwrap().success());
+
+    let report = clone(&source, &target, &refusing()).unwrap();
+
+    assert_eq!(report.method, Method::Subvolume);
+    assert!(fs::write(source.join("new"), "").is_err());
+    fs::write(target.join("new"), "bytes").unwrap();
+}
+
+#[test]
+fn a_subvolume_with_others_in_it_is_cloned_with_them() {
+    let Some((mounted, source, target, _)) = subvolume() else {
+        return;
+    };
+    call(
+        "btrfs",
+        &["subvolume", "create"],
+        &source.join("deep/nested"),
+    );
+    fs::write(source.join("deep/nested/file"), "inside").unwrap();
+
+    let report = clone(&source, &target, &refusing()).unwrap();
+
+    assert_eq!((report.method, report.files), (Method::Reflink, 5));
+    let inside = fs::read(target.join("deep/nested/file")).unwrap();
+    assert_eq!(inside, b"inside");
+    assert_eq!(list(&target), list(&source));
+    assert_eq!(names(&mounted.root()), ["source", "target"]);
+}
+
+#[test]
+fn a_snapshot_of_a_snapshot_still_shows_where_a_subvolume_was() {
+    let Some((mounted, source, target, _)) = subvolume() else {
+        return;
+    };
+    call("btrfs", &["subvolume", "create"], &source.join("nested"));
+    let middle = mounted.root().join("middle");
+    let made = Command::new("btrfs")
+        .args(["subvolume", "snapshot"])
+        .args([&source, &middle])
+        .output();
+    assert!(made.unwrap().status.success());
+
+    let report = clone(&middle, &target, &refusing()).unwrap();
+
+    assert_eq!(report.method, Method::Reflink);
+    assert_eq!(names(&mounted.root()), ["middle", "source", "target"]);
+    assert_ne!(inode(&target.join("nested")), 2, "an ordinary directory");
+}
+
+#[test]
+fn what_a_clone_never_has_is_taken_out_of_a_snapshot_and_reported() {
+    let Some((_mounted, source, target, bytes)) = subvolume() else {
+        return;
+    };
+    call("mkfifo", &[], &source.join("deep/pipe"));
+    let _socket = std::os::unix::net::UnixListener::bind(source.join("deep/socket")).unwrap();
+    let time = |path: &Path| fs::metadata(path.join("deep")).unwrap().modified().unwrap();
+
+    let report = clone(&source, &target, &refusing()).unwrap();
+
+    assert_eq!(report.method, Method::Subvolume);
+    assert_eq!((report.files, report.bytes), (4, bytes));
+    let skipped = report.walk.skipped.iter();
+    let skipped: Vec<_> = skipped
+        .map(|one| (one.path.to_string(), one.reason))
+        .collect();
+    let expected = [("deep/pipe", Reason::Fifo), ("deep/socket", Reason::Socket)];
+    assert_eq!(
+        skipped,
+        expected.map(|(path, reason)| (path.to_owned(), reason))
+    );
+    assert_eq!(names(&target.join("deep")), ["again", "empty", "er"]);
+    assert_eq!(time(&target), time(&source));
+}
+
+#[test]
+fn more_pipes_than_a_report_lists_are_left_out_file_by_file() {
+    let Some((mounted, source, target, bytes)) = subvolume() else {
+        return;
+    };
+    let pipes = (0..=walk::LONGEST_LIST).map(|number| source.join(format!("pipe{number}")));
+    let made = Command::new("mkfifo").args(pipes).status().unwrap();
+    assert!(made.success());
+
+    let report = clone(&source, &target, &refusing()).unwrap();
+
+    assert_eq!((report.method, report.bytes), (Method::Reflink, bytes));
+    assert_eq!(report.walk.skipped_count, 1001);
+    assert_eq!(names(&target), ["deep", "small", "sparse"]);
+    assert_eq!(names(&mounted.root()), ["source", "target"]);
+}
+
+#[test]
+fn what_is_excluded_or_mounted_in_a_subvolume_is_left_out_of_its_clone() {
+    let Some((_mounted, source, target, _)) = subvolume() else {
+        return;
+    };
+    let mut excluding = refusing();
+    excluding.walk.excludes = vec!["deep/".to_owned()];
+    fs::create_dir(source.join("mount point")).unwrap();
+    fs::write(source.join("mount point/hidden"), "by the mount").unwrap();
+
+    let excluded = clone(&source, &target, &excluding).unwrap();
+    call(
+        "mount",
+        &["-t", "tmpfs", "stasis-test"],
+        &source.join("mount point"),
+    );
+    let again = target.with_file_name("again");
+    let mounted = clone(&source, &again, &refusing());
+    call("umount", &[], &source.join("mount point"));
+
+    assert_eq!(
+        (excluded.method, excluded.walk.excluded),
+        (Method::Reflink, 1)
+    );
+    assert_eq!(names(&target), ["mount point", "small", "sparse"]);
+    let mounted = mounted.unwrap();
+    assert_eq!(mounted.method, Method::Reflink);
+    assert_eq!(mounted.walk.skipped[0].reason, Reason::OtherFilesystem);
+    assert_eq!(names(&again), ["deep", "small", "sparse"]);
+}
+
+#[test]
+fn a_cancelled_clone_of_a_subvolume_leaves_nothing() {
+    let Some((mounted, source, target, _)) = subvolume() else {
+        return;
+    };
+    let mut cancelled = refusing();
+    cancelled.walk.cancel = Arc::new(AtomicBool::new(true));
+
+    let refused = clone(&source, &target, &cancelled).unwrap_err();
+
+    let is_cancelled = matches!(refused, CloneError::Walk(WalkError::Cancelled));
+    assert!(is_cancelled, "{refused}");
+    assert_eq!(names(&mounted.root()), ["source"]);
+}
+
+#[test]
+fn a_subvolume_cloned_to_another_filesystem_is_copied() {
+    let Some((_mounted, source, _, bytes)) = subvolume() else {
+        return;
+    };
+    let home = tempfile::tempdir().unwrap();
+    let target = home.path().join("target");
+
+    let report = clone(&source, &target, &CloneSettings::default()).unwrap();
+
+    assert_eq!((report.method, report.bytes), (Method::Copy, bytes));
+    assert_eq!(list(&target), list(&source));
 }

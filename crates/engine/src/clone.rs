@@ -66,6 +66,8 @@ impl LeftOut {
 pub struct Cloned {
     /// Where the clone is.
     pub target: String,
+    /// How it was made: `subvolume`, `reflink` or `copy`.
+    pub method: &'static str,
     /// Regular files, each counted once.
     pub files: u64,
     /// Directories, without the root.
@@ -135,6 +137,7 @@ fn settings(command: &CloneTree) -> CloneSettings {
 fn told(report: &CloneReport, target: String, elapsed_ms: u64) -> Cloned {
     Cloned {
         target,
+        method: report.method.word(),
         files: report.files,
         directories: report.directories,
         symlinks: report.symlinks,

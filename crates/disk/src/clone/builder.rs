@@ -1,6 +1,6 @@
 //! Builds the clone, entry by entry, as the walker shows them.
 
-use super::{CloneError, CloneReport, Fallback};
+use super::{CloneError, CloneReport, Fallback, Method};
 use crate::beneath::Beneath;
 use crate::content::{self, Filled, Trouble};
 use crate::metadata::{self, Rights, Seen, Withheld};
@@ -41,9 +41,13 @@ impl<'a> Builder<'a> {
     }
 
     pub(super) fn finish(self) -> CloneReport {
-        self.report
-            .into_inner()
-            .unwrap_or_else(PoisonError::into_inner)
+        let report = self.report.into_inner();
+        let report = report.unwrap_or_else(PoisonError::into_inner);
+        let method = match (report.bytes_shared, report.bytes_copied) {
+            (0, 1..) => Method::Copy,
+            _ => Method::Reflink,
+        };
+        CloneReport { method, ..report }
     }
 
     fn add(&self, counts: &CloneReport) {

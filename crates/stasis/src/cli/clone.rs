@@ -81,7 +81,7 @@ impl Clone {
 
 fn words(cloned: &Cloned) -> String {
     format!(
-        "{}: {} files, {} directories, {} symbolic links, {} hard links; {} shared, {} copied; {} ms",
+        "{}: {} files, {} directories, {} symbolic links, {} hard links; {} shared, {} copied; by {}; {} ms",
         printable(&cloned.target),
         cloned.files,
         cloned.directories,
@@ -89,6 +89,7 @@ fn words(cloned: &Cloned) -> String {
         cloned.hard_links,
         size(cloned.bytes_shared),
         size(cloned.bytes_copied),
+        cloned.method,
         cloned.elapsed_ms
     )
 }
