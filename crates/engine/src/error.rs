@@ -6,6 +6,7 @@ use stasis_disk::chunked::ChunkError;
 use stasis_disk::chunked::restore::RestoreError;
 use stasis_disk::chunked::save::SaveError;
 use stasis_disk::clone::CloneError;
+use stasis_disk::restore::RestoreError as PlaceError;
 use stasis_disk::tree_writer::WriteError as TreeWriteError;
 use stasis_disk::walk::WalkError;
 use stasis_model::id::{Lineage, OpId, SnapshotId, TenantId};
@@ -148,6 +149,12 @@ pub enum Error {
     /// A sweep was faster than the save, again and again.
     #[error("the save was given up: {0}")]
     SaveGaveUp(&'static str),
+    /// A sweep did not come to its end; what it began is finished by the next one.
+    #[error("the sweep was given up: {0}")]
+    SweepGaveUp(&'static str),
+    /// A tree could not be put in place.
+    #[error(transparent)]
+    Restore(#[from] PlaceError),
     /// The source is not a directory that can be read.
     #[error("could not open the directory `{}`", .path.display())]
     NoDirectory {
@@ -277,7 +284,8 @@ impl Error {
                 ErrorKind::NotFound
             }
             Self::RepoExists(_) | Self::Ambiguous { .. } => ErrorKind::Invalid,
-            Self::SaveGaveUp(_) => ErrorKind::Retry,
+            Self::SaveGaveUp(_) | Self::SweepGaveUp(_) => ErrorKind::Retry,
+            Self::Restore(error) => place(error),
             Self::NoDirectory { source, .. } => io_kind(source),
             Self::Shrunk { .. } => ErrorKind::Limit,
         }
@@ -417,6 +425,19 @@ fn change(error: &ChangeError) -> ErrorKind {
         ChangeError::Write(error) => bucket(error),
         ChangeError::Contended => ErrorKind::Retry,
         _ => ErrorKind::Unknown,
+    }
+}
+
+fn place(error: &PlaceError) -> ErrorKind {
+    match error {
+        PlaceError::Write(error) => tree_write(error),
+        PlaceError::Failed { source, .. } | PlaceError::Entry { source, .. } => io_kind(source),
+        PlaceError::HalfDone { .. } => ErrorKind::Retry,
+        PlaceError::BadJournal(_) => ErrorKind::Corrupt,
+        PlaceError::NothingKept(_) => ErrorKind::NotFound,
+        PlaceError::Busy(_) => ErrorKind::Conflict,
+        PlaceError::Cancelled => ErrorKind::Cancelled,
+        _ => ErrorKind::Invalid,
     }
 }
 

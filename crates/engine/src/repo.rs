@@ -1,10 +1,16 @@
 //! A repository: trees as chunks, saved again and again under names.
 
+mod check;
+mod gc;
 mod port;
 mod references;
+mod restore;
 mod save;
 mod show;
 
+pub use check::{Damage, RepoChecked};
+pub use gc::{GcVerdict, RepoCollected, RepoForgotten, RepoGc};
+pub use restore::{Placement, RepoRestore, RepoRestored};
 pub use save::{RepoSave, RepoSaved};
 pub use show::{Difference, ListedEntry, RepoStats, SnapshotRow};
 

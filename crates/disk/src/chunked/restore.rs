@@ -35,6 +35,8 @@ pub struct RestoreParts<'s> {
     pub only: &'s [EntryPath],
     /// What is there already: files in it that are right need not be fetched.
     pub old: Option<&'s Beneath>,
+    /// Hears of files that are right where they are, and are not written again; without, everything is written.
+    pub leave: Option<&'s (dyn Fn(&EntryPath) + Sync)>,
     /// How many chunks are fetched at once.
     pub workers: NonZeroUsize,
 }
@@ -66,6 +68,10 @@ pub struct WrittenTree {
     pub files_reused: u64,
     /// Bytes of those.
     pub bytes_reused: u64,
+    /// Files that were left as they are.
+    pub files_left: u64,
+    /// Bytes of those.
+    pub bytes_left: u64,
 }
 
 /// Writes a tree; finishing the writer is left to the caller.

@@ -1,7 +1,9 @@
 //! Whether a file holds what it should.
 
+use crate::metadata;
 use rustix::io::{Errno, pread};
 use stasis_model::digest::{FileDigest, FileHasher};
+use stasis_model::tree::Attribute;
 use std::os::fd::AsFd;
 
 /// Reads an open file and compares it with a digest; one that cannot be read does not hold it.
@@ -19,4 +21,9 @@ pub(super) fn holds(file: impl AsFd, digest: &FileDigest) -> bool {
             Err(_) => return false,
         }
     }
+}
+
+/// Whether an open file has exactly these attributes of the user.
+pub(super) fn has_attributes(file: impl AsFd, wanted: &[Attribute]) -> bool {
+    metadata::attributes(file).is_ok_and(|has| has.user == wanted)
 }

@@ -157,6 +157,7 @@ impl World {
             writer: &writer,
             only: &[],
             old: None,
+            leave: None,
             workers: NonZeroUsize::new(2).unwrap(),
         };
         let written = restore(&parts).unwrap();

@@ -126,8 +126,16 @@ impl Context {
 
     /// The repository that `--repo` names, else the store.
     async fn repo_engine(&self, repo: Option<&str>, create: bool) -> anyhow::Result<Engine> {
-        let store = repo.or(self.store.as_deref());
-        let location = config::store(store, &self.environment, &self.config)?;
+        let location = match repo {
+            // A path is not mistaken for anything else here, and people type paths.
+            Some(path) if path.starts_with(['/', '.']) => {
+                StoreLocation::File(std::path::absolute(path)?)
+            }
+            repo => {
+                let store = repo.or(self.store.as_deref());
+                config::store(store, &self.environment, &self.config)?
+            }
+        };
         self.engine_at(location, create).await
     }
 

@@ -1,23 +1,21 @@
 //! `stasis repo`
 
+mod restore;
+mod save;
+mod upkeep;
+
 use super::Context;
 use super::output::{OutputLost, printable, table};
-use super::progress::{cancel_on_signals, watched};
 use crate::report::Exit;
 use crate::system;
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use stasis_engine::model::id::{Label, SubjectName};
+use stasis_engine::model::id::{SnapshotId, SubjectName};
 use stasis_engine::model::tree::EntryPath;
-use stasis_engine::repo::{RepoSave, RepoSaved, SnapshotRow, Wanted};
+use stasis_engine::repo::{SnapshotRow, Wanted};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
-use std::sync::Arc;
-
-/// How many left-out entries are shown to people.
-const SHOWN: usize = 10;
 
 #[derive(Debug, Args)]
 pub(super) struct Repo {
@@ -33,7 +31,9 @@ enum Command {
     /// Make a repository
     Init,
     /// Save a directory
-    Save(Save),
+    Save(save::Save),
+    /// Write a snapshot back as a directory
+    Restore(restore::Restore),
     /// List snapshots
     Snapshots {
         /// Only those saved under this name
@@ -64,6 +64,26 @@ enum Command {
         #[arg(long)]
         name: Option<SubjectName>,
     },
+    /// Check that everything is there and is what it was
+    Check(upkeep::Check),
+    /// Forget snapshots, and remove what nothing needs any more
+    Gc(upkeep::Gc),
+    /// Forget snapshots now; the next gc removes their bytes
+    Forget {
+        /// Their ids, in full
+        #[arg(required = true)]
+        snapshots: Vec<SnapshotId>,
+    },
+    /// Keep a snapshot whatever a policy says
+    Pin {
+        /// Its id, in full
+        snapshot: SnapshotId,
+    },
+    /// Keep a snapshot no longer than others
+    Unpin {
+        /// Its id, in full
+        snapshot: SnapshotId,
+    },
     /// Show how large the repository is, and why
     Stats,
 }
@@ -85,31 +105,6 @@ impl From<Which> for Wanted {
             name: which.name,
         }
     }
-}
-
-#[derive(Debug, Args)]
-struct Save {
-    /// The directory to save
-    #[arg(value_name = "DIR")]
-    source: PathBuf,
-    /// Under which name: snapshots of one name form a chain
-    #[arg(long, default_value = "default")]
-    name: SubjectName,
-    /// A label, KEY=VALUE; may be given more than once
-    #[arg(long, value_name = "KEY=VALUE")]
-    label: Vec<String>,
-    /// Leave out what matches, as in a .gitignore; may be given more than once
-    #[arg(long, value_name = "PATTERN")]
-    exclude: Vec<String>,
-    /// Fail if anything vanishes, changes while it is read, or may not be read, instead of reporting it
-    #[arg(long)]
-    strict: bool,
-    /// Save even if nine of ten entries are gone since the last snapshot
-    #[arg(long)]
-    allow_shrink: bool,
-    /// Whether to stay on the filesystem of DIR; otherwise what is mounted in it is saved too
-    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
-    one_file_system: bool,
 }
 
 /// A result with what it cost.
@@ -138,6 +133,21 @@ impl Repo {
                     .result(&made, |made| format!("made a repository in {}", made.repo))?;
             }
             Command::Save(save) => save.run(context, repo).await?,
+            Command::Restore(restore) => restore.run(context, repo).await?,
+            Command::Check(check) => return check.run(context, repo).await,
+            Command::Gc(gc) => gc.run(context, repo).await?,
+            Command::Forget { snapshots } => {
+                let forgotten = context
+                    .repo_engine(repo, false)
+                    .await?
+                    .repo_forget(&snapshots)
+                    .await?;
+                context.output.result(&forgotten, |forgotten| {
+                    format!("forgot {} snapshots", forgotten.forgotten.len())
+                })?;
+            }
+            Command::Pin { snapshot } => pin(context, repo, &snapshot, true).await?,
+            Command::Unpin { snapshot } => pin(context, repo, &snapshot, false).await?,
             Command::Snapshots { name } => {
                 let engine = context.repo_engine(repo, false).await?;
                 let rows = engine.repo_snapshots(name.as_ref()).await?;
@@ -202,64 +212,21 @@ impl Repo {
     }
 }
 
-impl Save {
-    async fn run(self, context: &Context, repo: Option<&str>) -> anyhow::Result<()> {
-        let labels = self.label.iter().map(|label| {
-            let (key, value) = label
-                .split_once('=')
-                .with_context(|| format!("`{label}` is not KEY=VALUE"))?;
-            Ok((key.to_owned(), value.parse::<Label>()?))
-        });
-        let progress = Arc::default();
-        let command = RepoSave {
-            source: self.source,
-            name: self.name,
-            labels: labels.collect::<anyhow::Result<_>>()?,
-            excludes: self.exclude,
-            strict: self.strict,
-            across_filesystems: !self.one_file_system,
-            allow_shrink: self.allow_shrink,
-            cancel: cancel_on_signals()?,
-            progress: Arc::clone(&progress),
-        };
-        let engine = context.repo_engine(repo, false).await?;
-        let saved = watched(
-            context.output,
-            "saving",
-            progress,
-            engine.repo_save(command),
-        )
+async fn pin(
+    context: &Context,
+    repo: Option<&str>,
+    id: &SnapshotId,
+    pinned: bool,
+) -> anyhow::Result<()> {
+    let row = context
+        .repo_engine(repo, false)
+        .await?
+        .repo_pin(id, pinned)
         .await?;
-        for entry in saved.left_out_entries.iter().take(SHOWN) {
-            context
-                .output
-                .say(&format!("warning: `{}` {}", entry.path, entry.words));
-        }
-        let more = saved.left_out_entries.len().saturating_sub(SHOWN);
-        if more > 0 {
-            context.output.say(&format!(
-                "warning: {more} more entries were left out; --json lists a thousand"
-            ));
-        }
-        context
-            .output
-            .result(&told(saved), |told| saved_words(&told.result))
-    }
-}
-
-fn saved_words(saved: &RepoSaved) -> String {
-    format!(
-        "{} {}: {} files, {} bytes{}; read {} files, stored {} chunks of {} bytes; {} ms",
-        saved.snapshot_id,
-        printable(saved.name.as_str()),
-        saved.totals.files,
-        saved.totals.bytes,
-        if saved.unchanged { ", unchanged" } else { "" },
-        saved.files_read,
-        saved.chunks_new,
-        saved.bytes_stored,
-        saved.elapsed_ms
-    )
+    let words = if pinned { "is pinned" } else { "is not pinned" };
+    context
+        .output
+        .result(&row, |row| format!("{} {words}", row.snapshot_id))
 }
 
 fn snapshots(rows: &[SnapshotRow]) -> String {

@@ -2,7 +2,7 @@
 
 use super::rows::{FileRow, Rows, Use};
 use super::{RestoreError, RestoreParts, WrittenTree};
-use crate::chunked::{ChunkError, fetch};
+use crate::chunked::{ChunkError, fetch, same};
 use crate::tree_writer::NewFile;
 use stasis_model::chunk::BadChunk;
 use stasis_model::digest::TreeDigest;
@@ -37,6 +37,8 @@ pub(super) struct Filling<'s> {
     chunks_fetched: AtomicU64,
     files_reused: AtomicU64,
     bytes_reused: AtomicU64,
+    files_left: AtomicU64,
+    bytes_left: AtomicU64,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -84,6 +86,8 @@ impl<'s> Filling<'s> {
             chunks_fetched: AtomicU64::new(0),
             files_reused: AtomicU64::new(0),
             bytes_reused: AtomicU64::new(0),
+            files_left: AtomicU64::new(0),
+            bytes_left: AtomicU64::new(0),
         }
     }
 
@@ -96,6 +100,8 @@ impl<'s> Filling<'s> {
             chunks_fetched: self.chunks_fetched.into_inner(),
             files_reused: self.files_reused.into_inner(),
             bytes_reused: self.bytes_reused.into_inner(),
+            files_left: self.files_left.into_inner(),
+            bytes_left: self.bytes_left.into_inner(),
         })
     }
 
@@ -160,12 +166,22 @@ impl<'s> Filling<'s> {
         let Some(opened) = opened else {
             return Ok(false);
         };
-        match crate::metadata::of(&opened) {
-            Ok(seen) if seen.file_type().is_file() && seen.size == file.size => {}
+        let seen = match crate::metadata::of(&opened) {
+            Ok(seen) if seen.file_type().is_file() && seen.size == file.size => seen,
             _ => return Ok(false),
-        }
-        if !crate::chunked::same::holds(&opened, &file.digest) {
+        };
+        if !same::holds(&opened, &file.digest) {
             return Ok(false);
+        }
+        if let Some(leave) = self.parts.leave
+            && seen.links == 1
+            && seen.metadata() == file.metadata
+            && same::has_attributes(&opened, file.attributes())
+        {
+            leave(&path);
+            self.files_left.fetch_add(1, Ordering::Relaxed);
+            self.bytes_left.fetch_add(file.size, Ordering::Relaxed);
+            return Ok(true);
         }
         let made = self.parts.writer.file(&path, file.size)?;
         let wanted = blake3::Hash::from_bytes(*file.digest.as_bytes());
@@ -240,7 +256,6 @@ impl<'s> Filling<'s> {
 }
 
 fn finish(made: NewFile<'_>, file: &FileRow) -> Result<(), RestoreError> {
-    let attributes = file.attributes.as_deref().map_or(&[][..], |some| &some[..]);
-    made.finish(&file.metadata, attributes)?;
+    made.finish(&file.metadata, file.attributes())?;
     Ok(())
 }

@@ -12,11 +12,17 @@ pub(super) struct FileRow {
     name: u32,
     name_length: u8,
     pub(super) metadata: Metadata,
-    pub(super) attributes: Option<Box<Vec<Attribute>>>,
+    attributes: Option<Box<Vec<Attribute>>>,
     pub(super) size: u64,
     pub(super) digest: FileDigest,
     /// In how many places of chunks it lies.
     pub(super) uses: u32,
+}
+
+impl FileRow {
+    pub(super) fn attributes(&self) -> &[Attribute] {
+        self.attributes.as_deref().map_or(&[][..], |some| &some[..])
+    }
 }
 
 /// A stretch of a chunk that is a stretch of a file.

@@ -1,0 +1,357 @@
+//! Forgets snapshots that a policy lets go, and removes what nothing needs any more.
+//!
+//! 1. judge, and tombstone in the index what goes   2. remove manifests that are tombstoned, or that nobody will publish
+//! ([`burial`])   3. sweep chunks, round by round, until nothing is left to take ([`Sweep`]).
+
+use super::SnapshotRow;
+use super::references::{self, Unread};
+use crate::error::Error;
+use crate::open::Engine;
+use serde::Serialize;
+use stasis_model::id::{Label, SnapshotId, SubjectName};
+use stasis_model::manifest::Index;
+use stasis_model::retention::{self, Clocks, OnDoubt, Origin, Policy, Snapshot};
+use stasis_model::sweep::burial::{Burial, BurialAnswer, BurialStep, Listed};
+use stasis_model::sweep::{Abort, Names, Sweep, SweepAnswer, SweepStep, Swept};
+use stasis_store::bucket::Swap;
+use stasis_store::roots::Root;
+use std::collections::HashMap;
+
+/// How often a sweep goes round before it leaves the rest to the next one.
+const ROUNDS: usize = 10_000;
+
+/// What may go.
+#[derive(Clone, Debug)]
+pub struct RepoGc {
+    /// Which snapshots are kept; without, all.
+    pub policy: Policy,
+    /// Only snapshots of this name are judged.
+    pub name: Option<SubjectName>,
+    /// Whether ages count while clocks disagree.
+    pub on_doubt: OnDoubt,
+    /// Only says what would be done.
+    pub dry_run: bool,
+}
+
+/// What went.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct RepoCollected {
+    /// Whether nothing was really done.
+    pub dry_run: bool,
+    /// Every snapshot, and why it stays or goes.
+    pub verdicts: Vec<GcVerdict>,
+    /// Why ages did not count, if they did not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock_doubt: Option<String>,
+    /// Manifests that nobody will ever publish, and that were removed.
+    pub manifests_removed: u64,
+    /// Chunks that were removed, or would be.
+    pub chunks_removed: u64,
+    /// Bytes of those.
+    pub bytes_removed: u64,
+    /// How long it took.
+    pub elapsed_ms: u64,
+}
+
+/// Snapshots that were forgotten.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct RepoForgotten {
+    /// Which.
+    pub forgotten: Vec<SnapshotId>,
+}
+
+/// What becomes of a snapshot.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct GcVerdict {
+    /// Which.
+    pub snapshot_id: SnapshotId,
+    /// Of which name.
+    pub name: SubjectName,
+    /// Whether it stays.
+    pub kept: bool,
+    /// Why.
+    pub because: Vec<String>,
+}
+
+/// A judgement, put into words.
+struct Judged {
+    verdicts: Vec<GcVerdict>,
+    going: Vec<SnapshotId>,
+    clock_doubt: Option<String>,
+}
+
+impl Engine {
+    /// Forgets, buries and sweeps.
+    #[tracing::instrument(skip_all, err(level = "info"))]
+    pub async fn repo_gc(&self, command: RepoGc) -> Result<RepoCollected, Error> {
+        let started = self.clock.uptime();
+        self.ensure_trusted().await?;
+        let root = self.repo_root();
+        self.repo_settings(&root).await?.check_writable()?;
+        let judged = self.judged(&self.repo_index(&root).await?, &command);
+        let (manifests_removed, removed);
+        if command.dry_run {
+            manifests_removed = 0;
+            removed = self.would_remove(&root, &judged.going).await?;
+        } else {
+            if !judged.going.is_empty() {
+                let (op_id, now) = (self.chance.op_id(), self.lineages.now());
+                root.change(op_id, |index| index.forget(&judged.going, now, op_id))
+                    .await?;
+            }
+            manifests_removed = self.bury(&root).await?;
+            removed = self.sweep_chunks(&root).await?;
+        }
+        let elapsed = self.clock.uptime().saturating_sub(started);
+        Ok(RepoCollected {
+            dry_run: command.dry_run,
+            verdicts: judged.verdicts,
+            clock_doubt: judged.clock_doubt,
+            manifests_removed,
+            chunks_removed: removed.0,
+            bytes_removed: removed.1,
+            elapsed_ms: u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
+        })
+    }
+
+    /// Forgets snapshots, all of them or none.
+    pub async fn repo_forget(&self, ids: &[SnapshotId]) -> Result<RepoForgotten, Error> {
+        self.ensure_trusted().await?;
+        let root = self.repo_root();
+        self.repo_settings(&root).await?.check_writable()?;
+        let (op_id, now) = (self.chance.op_id(), self.lineages.now());
+        root.change(op_id, |index| index.forget(ids, now, op_id))
+            .await?;
+        Ok(RepoForgotten {
+            forgotten: ids.to_vec(),
+        })
+    }
+
+    /// Keeps a snapshot whatever a policy says, or no longer.
+    pub async fn repo_pin(&self, id: &SnapshotId, pinned: bool) -> Result<SnapshotRow, Error> {
+        self.ensure_trusted().await?;
+        let root = self.repo_root();
+        self.repo_settings(&root).await?.check_writable()?;
+        let op_id = self.chance.op_id();
+        root.change(op_id, |index| index.pin(id, pinned, op_id))
+            .await?;
+        let rows = self.repo_snapshots(None).await?;
+        let row = rows.into_iter().find(|row| row.snapshot_id == *id);
+        row.ok_or_else(|| Error::LostManifest(id.clone()))
+    }
+
+    fn judged(&self, index: &Index, command: &RepoGc) -> Judged {
+        let snapshot = |(name, one): (&SubjectName, &stasis_model::manifest::Indexed)| Snapshot {
+            created: one.at_ms,
+            id: one.id.clone(),
+            group: name.as_str().parse().unwrap_or_else(|_| Label::nobody()),
+            bytes: one.bytes,
+            origin: Origin::Auto,
+            active: index.subject(name).active.as_ref() == Some(&one.id),
+            pinned: one.pinned,
+            verified: true,
+            rolled_back_at: None,
+        };
+        let is_judged = |name: &SubjectName| command.name.as_ref().is_none_or(|only| only == name);
+        let all: Vec<Snapshot> = index
+            .snapshots()
+            .filter(|(name, _)| is_judged(name))
+            .map(snapshot)
+            .collect();
+        let store = self.bucket.clock_offset_ms().map(|_| self.lineages.now());
+        let clocks = Clocks {
+            local: self.clock.now(),
+            store,
+            on_doubt: command.on_doubt,
+        };
+        let judgement = retention::judge(&command.policy, &all, &clocks);
+        let mut verdicts = Vec::new();
+        for verdict in &judgement.verdicts {
+            let because = match &verdict.goes_because {
+                Some(excess) if !verdict.is_kept() => vec![excess.to_string()],
+                _ => verdict
+                    .kept_because
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect(),
+            };
+            let name = index
+                .find(&verdict.snapshot.id)
+                .map(|(name, _)| name.clone());
+            verdicts.push(GcVerdict {
+                snapshot_id: verdict.snapshot.id.clone(),
+                name: name.unwrap_or_else(|| "default".parse().expect("it is a name")),
+                kept: verdict.is_kept(),
+                because,
+            });
+        }
+        Judged {
+            going: judgement.going().map(|one| one.id.clone()).collect(),
+            clock_doubt: judgement.clock.as_ref().map(ToString::to_string),
+            verdicts,
+        }
+    }
+
+    /// What a sweep would take if some snapshots were forgotten.
+    async fn would_remove(&self, root: &Root, going: &[SnapshotId]) -> Result<(u64, u64), Error> {
+        let mut ids = root.manifest_ids().await?;
+        ids.retain(|id| !going.contains(id));
+        let chunks = root.chunks().await?;
+        let all: Names = chunks.iter().map(|(name, _)| *name).collect();
+        let named = references::named(root, ids, &all)
+            .await
+            .map_err(Unread::into_error)?;
+        let unused = chunks.iter().filter(|(name, _)| !named.contains(name));
+        Ok(unused.fold((0, 0), |total, (_, size)| (total.0 + 1, total.1 + size)))
+    }
+
+    /// Removes manifests that nobody will ever publish.
+    async fn bury(&self, root: &Root) -> Result<u64, Error> {
+        let mut burial = Burial::new();
+        let mut step = burial.next(BurialAnswer::Begin);
+        loop {
+            let answer = match step {
+                BurialStep::Survey => match self.survey(root).await? {
+                    Some(answer) => answer,
+                    None => return Ok(0),
+                },
+                BurialStep::Tombstone {
+                    expected,
+                    manifests,
+                } => {
+                    let found = root.index().await?;
+                    match found.filter(|found| found.version == expected) {
+                        None => BurialAnswer::Lost,
+                        Some(found) => {
+                            let next = found.value.bury(
+                                &manifests,
+                                self.lineages.now(),
+                                self.chance.op_id(),
+                            );
+                            match root.swap_index(Some(&expected), &next).await? {
+                                Swap::Won(_) => BurialAnswer::Won,
+                                Swap::Lost => BurialAnswer::Lost,
+                                Swap::Unknown => BurialAnswer::Silence,
+                            }
+                        }
+                    }
+                }
+                BurialStep::Remove(manifests) => {
+                    for id in &manifests {
+                        root.remove_manifest(id).await?;
+                    }
+                    BurialAnswer::Removed
+                }
+                BurialStep::Done(removed) => return Ok(removed.len() as u64),
+                BurialStep::Unreachable => {
+                    return Err(Error::SweepGaveUp(
+                        "the index was changed by others again and again",
+                    ));
+                }
+            };
+            step = burial.next(answer);
+        }
+    }
+
+    /// All manifests, and what the index, read afterwards, says about each.
+    async fn survey(&self, root: &Root) -> Result<Option<BurialAnswer>, Error> {
+        let ids = root.manifest_ids().await?;
+        let Some(index) = root.index().await? else {
+            return Ok(None);
+        };
+        let mut listed = Vec::new();
+        for id in ids {
+            let indexed = index.value.find(&id).is_some();
+            let tombstoned = index.value.tombstones.contains_key(&id);
+            if indexed {
+                continue;
+            }
+            let Some((manifest, _)) = root.manifest(&id).await? else {
+                continue;
+            };
+            let fence = index
+                .value
+                .subjects
+                .get(&manifest.name)
+                .map(|subject| subject.fence.epoch);
+            listed.push(Listed {
+                id,
+                lease: manifest.lease_epoch,
+                fence,
+                indexed,
+                tombstoned,
+            });
+        }
+        Ok(Some(BurialAnswer::Surveyed(index.version, listed)))
+    }
+
+    /// Sweeps until nothing is left to take.
+    async fn sweep_chunks(&self, root: &Root) -> Result<(u64, u64), Error> {
+        let mut removed = (0, 0);
+        for _ in 0..ROUNDS {
+            let mut sizes = HashMap::new();
+            let swept = self.sweep_round(root, &mut sizes).await?;
+            for name in &swept.deleted {
+                removed.0 += 1;
+                removed.1 += sizes.get(name).copied().unwrap_or_default();
+            }
+            if !swept.more && !swept.resumed {
+                break;
+            }
+        }
+        Ok(removed)
+    }
+
+    async fn sweep_round(
+        &self,
+        root: &Root,
+        sizes: &mut HashMap<stasis_model::sweep::ChunkName, u64>,
+    ) -> Result<Swept, Error> {
+        let mut sweep = Sweep::new(self.chance.op_id());
+        let mut step = sweep.next(SweepAnswer::Begin);
+        loop {
+            let answer = match step {
+                SweepStep::ReadGc => SweepAnswer::Gc(root.gc().await?),
+                SweepStep::ListChunks => {
+                    sizes.extend(root.chunks().await?);
+                    SweepAnswer::Listed(sizes.keys().copied().collect())
+                }
+                SweepStep::FindReferenced(asked) => {
+                    let ids = root.manifest_ids().await?;
+                    match references::named(root, ids, &asked).await {
+                        Ok(named) => SweepAnswer::Referenced(named),
+                        Err(Unread::Manifest(id, error)) => {
+                            tracing::warn!(snapshot = %id, error = %crate::error::whole(&error), "cannot be read");
+                            SweepAnswer::UnreadableManifest
+                        }
+                        Err(Unread::Store(error)) => return Err(error),
+                    }
+                }
+                SweepStep::Write { expected, gc } => {
+                    match root.write_gc(expected.as_ref(), &gc).await? {
+                        Swap::Won(_) => SweepAnswer::Won,
+                        Swap::Lost => SweepAnswer::Lost,
+                        Swap::Unknown => SweepAnswer::Silence,
+                    }
+                }
+                SweepStep::Delete(names) => {
+                    root.remove_chunks(&names).await?;
+                    SweepAnswer::Deleted
+                }
+                SweepStep::Done(swept) => return Ok(swept),
+                SweepStep::Aborted(why) => return Err(Error::SweepGaveUp(words(why))),
+            };
+            step = sweep.next(answer);
+        }
+    }
+}
+
+fn words(why: Abort) -> &'static str {
+    match why {
+        Abort::UnreadableManifest => {
+            "a snapshot's metadata or list cannot be read, so that nothing may be deleted; run `repo check`"
+        }
+        Abort::Unreachable => "the store does not answer, or others are always faster",
+        Abort::Exhausted => "there are no epochs left",
+    }
+}

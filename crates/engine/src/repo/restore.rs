@@ -1,0 +1,195 @@
+//! Writes a snapshot back as a directory.
+//!
+//! 1. find the snapshot; refuse what this build cannot read   2. stage beside the target   3. fetch and write, every chunk
+//! checked against its name   4. compare the digest of the whole list with the snapshot's   5. swap.
+
+use super::Wanted;
+use super::port::Fetching;
+use crate::bridge;
+use crate::error::Error;
+use crate::open::Engine;
+use serde::Serialize;
+use stasis_disk::chunked::restore::{RestoreParts, WrittenTree, restore};
+use stasis_disk::metadata::Rights;
+use stasis_disk::progress::Progress;
+pub use stasis_disk::restore::Placement;
+use stasis_disk::restore::{Origin, Placed, Restored, Stage};
+use stasis_disk::tree_writer::WriteSettings;
+use stasis_model::digest::TreeDigest;
+use stasis_model::id::{SnapshotId, SubjectName};
+use stasis_model::tree::EntryPath;
+use stasis_store::location::StoreLocation;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// How many chunks are fetched at once from a store that is far away.
+const FAR: usize = 16;
+
+/// What is restored, and how.
+#[derive(Clone, Debug)]
+pub struct RepoRestore {
+    /// Which snapshot.
+    pub wanted: Wanted,
+    /// Where to.
+    pub target: PathBuf,
+    /// How it takes its place.
+    pub placement: Placement,
+    /// Only these entries and what is in them; everything if none is named.
+    pub only: Vec<EntryPath>,
+    /// Whether owners, setuid and setgid are given.
+    pub owner: bool,
+    /// Set by anybody at any time to give up.
+    pub cancel: Arc<AtomicBool>,
+    /// How far it has come.
+    pub progress: Arc<Progress>,
+}
+
+/// A snapshot that was restored.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[must_use = "what was withheld is said only here"]
+pub struct RepoRestored {
+    /// Which.
+    pub snapshot_id: SnapshotId,
+    /// Its name.
+    pub name: SubjectName,
+    /// What the tree is.
+    pub state_digest: TreeDigest,
+    /// Where it is.
+    pub target: String,
+    /// `new`, `replaced` or `in_place`.
+    pub placed: &'static str,
+    /// Where the tree that was there is kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kept: Option<String>,
+    /// Regular files, each counted once.
+    pub files: u64,
+    /// Directories, without the root.
+    pub directories: u64,
+    /// Symbolic links.
+    pub symlinks: u64,
+    /// Further names of files.
+    pub hard_links: u64,
+    /// The length of all files.
+    pub bytes: u64,
+    /// Files that were right already.
+    pub files_reused: u64,
+    /// Bytes of those.
+    pub bytes_reused: u64,
+    /// Chunks that were fetched.
+    pub chunks_fetched: u64,
+    /// Entries whose owner was not given.
+    pub owners_not_kept: u64,
+    /// Entries whose setuid or setgid was not given.
+    pub privileges_not_kept: u64,
+    /// Attributes that the filesystem would not take.
+    pub attributes_not_kept: u64,
+    /// How long it took.
+    pub elapsed_ms: u64,
+}
+
+impl Engine {
+    /// Restores a snapshot.
+    #[tracing::instrument(skip_all, err(level = "info"), fields(target = %command.target.display()))]
+    pub async fn repo_restore(&self, command: RepoRestore) -> Result<RepoRestored, Error> {
+        let started = self.clock.uptime();
+        let root = self.repo_root();
+        self.repo_settings(&root).await?;
+        let index = self.repo_index(&root).await?;
+        let id = self.resolve(&index, &command.wanted)?;
+        let opened = self.open_snapshot(&root, &index, &id).await?;
+        let totals = opened.manifest.totals;
+        command.progress.expect(totals.files, totals.bytes);
+        let workers = self.restore_workers();
+        let (source, at) = (Fetching::new(root), self.clock.now());
+        let target = command.target.display().to_string();
+        let manifest = opened.manifest.clone();
+        let origin = Origin {
+            at,
+            from: format!("snapshot {id} of {}", manifest.name),
+        };
+        let (tree, restored) = bridge::blocking(move || {
+            let stage = Stage::begin(&command.target, command.placement, command.cancel.clone())?;
+            let settings = WriteSettings {
+                rights: if command.owner {
+                    Rights::of_this_process()
+                } else {
+                    Rights::Own
+                },
+                cancel: command.cancel.clone(),
+                progress: command.progress.clone(),
+                ..WriteSettings::default()
+            };
+            let writer = stage.writer(settings)?;
+            let leave = |path: &EntryPath| stage.leave(path);
+            let is_in_place = stage.placement() == Placement::InPlace;
+            let parts = RestoreParts {
+                source: &source,
+                list: &opened.list,
+                writer: &writer,
+                only: &command.only,
+                old: stage.old(),
+                leave: is_in_place.then_some(&leave),
+                workers,
+            };
+            let tree = restore(&parts)?;
+            if tree.digest != opened.manifest.state_digest {
+                return Err(Error::WrongTree(opened.manifest.snapshot_id.clone()));
+            }
+            let written = writer
+                .finish(Some(&opened.manifest.root()))
+                .map_err(stasis_disk::restore::RestoreError::from)?;
+            let restored = stage.swap(written, &origin)?;
+            Ok::<_, Error>((tree, restored))
+        })
+        .await?;
+        let elapsed = self.clock.uptime().saturating_sub(started);
+        let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+        let head = (manifest.snapshot_id, manifest.name, manifest.state_digest);
+        Ok(told(head, target, (&tree, &restored), elapsed_ms))
+    }
+
+    /// A disk is kept busy by as many workers as there are cores; a distant store needs more.
+    pub(crate) fn restore_workers(&self) -> NonZeroUsize {
+        let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        match self.location {
+            StoreLocation::S3(_) => cores.max(NonZeroUsize::new(FAR).unwrap_or(cores)),
+            _ => cores,
+        }
+    }
+}
+
+fn told(
+    (snapshot_id, name, state_digest): (SnapshotId, SubjectName, TreeDigest),
+    target: String,
+    (tree, restored): (&WrittenTree, &Restored),
+    elapsed_ms: u64,
+) -> RepoRestored {
+    let written = &restored.written;
+    let (placed, kept) = match &restored.placed {
+        Placed::New => ("new", None),
+        Placed::Replaced { kept } => ("replaced", Some(kept.display().to_string())),
+        Placed::InPlace(_) => ("in_place", None),
+    };
+    RepoRestored {
+        snapshot_id,
+        name,
+        state_digest,
+        target,
+        placed,
+        kept,
+        files: written.files + tree.files_left,
+        directories: written.directories,
+        symlinks: written.symlinks,
+        hard_links: written.hard_links,
+        bytes: written.bytes + tree.bytes_left,
+        files_reused: tree.files_reused,
+        bytes_reused: tree.bytes_reused,
+        chunks_fetched: tree.chunks_fetched,
+        owners_not_kept: written.owners_not_kept,
+        privileges_not_kept: written.privileges_not_kept,
+        attributes_not_kept: written.attributes_not_kept,
+        elapsed_ms,
+    }
+}

@@ -1,0 +1,103 @@
+//! `stasis repo restore`
+
+use super::{Which, entry_path, told};
+use crate::cli::Context;
+use crate::cli::output::printable;
+use crate::cli::progress::{cancel_on_signals, watched};
+use clap::Args;
+use stasis_engine::repo::{Placement, RepoRestore, RepoRestored};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+#[derive(Debug, Args)]
+pub(super) struct Restore {
+    #[command(flatten)]
+    which: Which,
+    /// Where to: nothing, or an empty directory, may be there
+    #[arg(value_name = "DIR")]
+    target: PathBuf,
+    /// Take the place of the directory that is there; the old one is kept beside it
+    #[arg(long, conflicts_with = "in_place")]
+    replace: bool,
+    /// Change the directory that is there, which stays the same one: only what differs is touched
+    #[arg(long)]
+    in_place: bool,
+    /// Only this entry and what is in it; may be given more than once
+    #[arg(long, value_name = "PATH", conflicts_with = "in_place")]
+    path: Vec<OsString>,
+    /// Give owners, setuid and setgid too; only root can
+    #[arg(long)]
+    owner: bool,
+}
+
+impl Restore {
+    pub(super) async fn run(self, context: &Context, repo: Option<&str>) -> anyhow::Result<()> {
+        let progress = Arc::default();
+        let only = self.path.iter().map(|path| entry_path(Some(path)));
+        let command = RepoRestore {
+            wanted: self.which.into(),
+            target: self.target,
+            placement: match (self.replace, self.in_place) {
+                (true, _) => Placement::Replace,
+                (_, true) => Placement::InPlace,
+                _ => Placement::New,
+            },
+            only: only.collect::<anyhow::Result<_>>()?,
+            owner: self.owner,
+            cancel: cancel_on_signals()?,
+            progress: Arc::clone(&progress),
+        };
+        let engine = context.repo_engine(repo, false).await?;
+        let restored = watched(
+            context.output,
+            "restoring",
+            progress,
+            engine.repo_restore(command),
+        )
+        .await?;
+        for line in warnings(&restored) {
+            context.output.say(&format!("warning: {line}"));
+        }
+        context
+            .output
+            .result(&told(restored), |told| words(&told.result))
+    }
+}
+
+fn words(restored: &RepoRestored) -> String {
+    let kept = restored
+        .kept
+        .as_ref()
+        .map(|kept| format!("; the old tree is kept in {}", printable(kept)));
+    format!(
+        "restored {} to {}: {} files, {} bytes, {} of them reused{}; {} ms",
+        restored.snapshot_id,
+        printable(&restored.target),
+        restored.files,
+        restored.bytes,
+        restored.bytes_reused,
+        kept.unwrap_or_default(),
+        restored.elapsed_ms
+    )
+}
+
+fn warnings(restored: &RepoRestored) -> Vec<String> {
+    let told = [
+        (
+            restored.owners_not_kept,
+            "entries have another owner than in the snapshot; --owner as root keeps it",
+        ),
+        (
+            restored.privileges_not_kept,
+            "entries lost setuid or setgid; --owner as root keeps them",
+        ),
+        (
+            restored.attributes_not_kept,
+            "attributes could not be given",
+        ),
+    ];
+    let told = told.iter().filter(|(count, _)| *count > 0);
+    told.map(|(count, what)| format!("{count} {what}"))
+        .collect()
+}

@@ -1,0 +1,100 @@
+//! `stasis repo save`
+
+use super::told;
+use crate::cli::Context;
+use crate::cli::output::printable;
+use crate::cli::progress::{cancel_on_signals, watched};
+use anyhow::Context as _;
+use clap::Args;
+use stasis_engine::model::id::{Label, SubjectName};
+use stasis_engine::repo::{RepoSave, RepoSaved};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// How many left-out entries are shown to people.
+const SHOWN: usize = 10;
+
+#[derive(Debug, Args)]
+pub(super) struct Save {
+    /// The directory to save
+    #[arg(value_name = "DIR")]
+    source: PathBuf,
+    /// Under which name: snapshots of one name form a chain
+    #[arg(long, default_value = "default")]
+    name: SubjectName,
+    /// A label, KEY=VALUE; may be given more than once
+    #[arg(long, value_name = "KEY=VALUE")]
+    label: Vec<String>,
+    /// Leave out what matches, as in a .gitignore; may be given more than once
+    #[arg(long, value_name = "PATTERN")]
+    exclude: Vec<String>,
+    /// Fail if anything vanishes, changes while it is read, or may not be read, instead of reporting it
+    #[arg(long)]
+    strict: bool,
+    /// Save even if nine of ten entries are gone since the last snapshot
+    #[arg(long)]
+    allow_shrink: bool,
+    /// Whether to stay on the filesystem of DIR; otherwise what is mounted in it is saved too
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    one_file_system: bool,
+}
+
+impl Save {
+    pub(super) async fn run(self, context: &Context, repo: Option<&str>) -> anyhow::Result<()> {
+        let labels = self.label.iter().map(|label| {
+            let (key, value) = label
+                .split_once('=')
+                .with_context(|| format!("`{label}` is not KEY=VALUE"))?;
+            Ok((key.to_owned(), value.parse::<Label>()?))
+        });
+        let progress = Arc::default();
+        let command = RepoSave {
+            source: self.source,
+            name: self.name,
+            labels: labels.collect::<anyhow::Result<_>>()?,
+            excludes: self.exclude,
+            strict: self.strict,
+            across_filesystems: !self.one_file_system,
+            allow_shrink: self.allow_shrink,
+            cancel: cancel_on_signals()?,
+            progress: Arc::clone(&progress),
+        };
+        let engine = context.repo_engine(repo, false).await?;
+        let saved = watched(
+            context.output,
+            "saving",
+            progress,
+            engine.repo_save(command),
+        )
+        .await?;
+        for entry in saved.left_out_entries.iter().take(SHOWN) {
+            context
+                .output
+                .say(&format!("warning: `{}` {}", entry.path, entry.words));
+        }
+        let more = saved.left_out_entries.len().saturating_sub(SHOWN);
+        if more > 0 {
+            context.output.say(&format!(
+                "warning: {more} more entries were left out; --json lists a thousand"
+            ));
+        }
+        context
+            .output
+            .result(&told(saved), |told| saved_words(&told.result))
+    }
+}
+
+fn saved_words(saved: &RepoSaved) -> String {
+    format!(
+        "{} {}: {} files, {} bytes{}; read {} files, stored {} chunks of {} bytes; {} ms",
+        saved.snapshot_id,
+        printable(saved.name.as_str()),
+        saved.totals.files,
+        saved.totals.bytes,
+        if saved.unchanged { ", unchanged" } else { "" },
+        saved.files_read,
+        saved.chunks_new,
+        saved.bytes_stored,
+        saved.elapsed_ms
+    )
+}
