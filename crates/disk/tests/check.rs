@@ -459,6 +459,7 @@ fn a_process_that_hangs_raves_or_dies_says_nothing_about_the_database() {
     let ended = |script| home.check_with(&settings, &shell(script));
 
     assert_eq!(ended("exec sleep 600"), Verdict::TimedOut);
+    assert_eq!(ended("sleep 2 & sleep 600"), Verdict::TimedOut);
     assert_eq!(ended("exec 1>&-; exec sleep 600").word(), "unable");
     assert_eq!(ended("exec yes claim").word(), "unable");
     assert_eq!(ended("kill -SEGV $$").word(), "unable");
