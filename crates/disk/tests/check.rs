@@ -525,6 +525,28 @@ fn no_bytes_hang_or_kill_the_process() {
 }
 
 #[test]
+fn no_journal_hangs_the_process_or_fills_the_disk() {
+    let (database, journal) = unfinished(&Home::new());
+    let home = Home::new();
+    fs::write(home.at("db"), &database).unwrap();
+    let mut verdicts = Vec::new();
+    // Where it says how many records follow, which size the database had, and how large sectors and pages are.
+    for at in (8..28).step_by(4) {
+        for lie in [0, 1, 0x200, 0x7fff_ffff, u32::MAX] {
+            let mut lying = journal.clone();
+            lying[at..at + 4].copy_from_slice(&u32::to_be_bytes(lie));
+            fs::write(home.at("db-journal"), &lying).unwrap();
+
+            let verdict = home.check(Depth::Quick);
+
+            assert_ne!(verdict, Verdict::TimedOut, "{lie} at {at}");
+            verdicts.push(verdict.word());
+        }
+    }
+    assert!(verdicts.contains(&"damaged"), "{verdicts:?}");
+}
+
+#[test]
 fn a_tree_is_searched_by_content_and_everything_found_is_reported() {
     let home = Home::new();
     drop(home.furnish());
