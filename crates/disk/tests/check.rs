@@ -459,6 +459,7 @@ fn a_process_that_hangs_raves_or_dies_says_nothing_about_the_database() {
     let ended = |script| home.check_with(&settings, &shell(script));
 
     assert_eq!(ended("exec sleep 600"), Verdict::TimedOut);
+    assert_eq!(ended("sleep 2 & sleep 600"), Verdict::TimedOut);
     assert_eq!(ended("exec 1>&-; exec sleep 600").word(), "unable");
     assert_eq!(ended("exec yes claim").word(), "unable");
     assert_eq!(ended("kill -SEGV $$").word(), "unable");
@@ -521,6 +522,28 @@ fn no_bytes_hang_or_kill_the_process() {
         damaged += u32::from(!verdict.is_sound());
     }
     assert!(damaged > 10, "{damaged}");
+}
+
+#[test]
+fn no_journal_hangs_the_process_or_fills_the_disk() {
+    let (database, journal) = unfinished(&Home::new());
+    let home = Home::new();
+    fs::write(home.at("db"), &database).unwrap();
+    let mut verdicts = Vec::new();
+    // Where it says how many records follow, which size the database had, and how large sectors and pages are.
+    for at in (8..28).step_by(4) {
+        for lie in [0, 1, 0x200, 0x7fff_ffff, u32::MAX] {
+            let mut lying = journal.clone();
+            lying[at..at + 4].copy_from_slice(&u32::to_be_bytes(lie));
+            fs::write(home.at("db-journal"), &lying).unwrap();
+
+            let verdict = home.check(Depth::Quick);
+
+            assert_ne!(verdict, Verdict::TimedOut, "{lie} at {at}");
+            verdicts.push(verdict.word());
+        }
+    }
+    assert!(verdicts.contains(&"damaged"), "{verdicts:?}");
 }
 
 #[test]

@@ -30,12 +30,13 @@ pub use source::{Bytes, Files, ReadAt};
 
 use super::{CheckError, CheckSettings, Depth, Messages, Recovered, Verdict};
 use crate::beneath::Beneath;
+use log::Record;
 use manifest::{Live, Number};
 use source::Beside;
 use stasis_model::tree::EntryPath;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The largest block and the largest record that are read; larger ones are a limit, not damage.
+/// The largest block that is read, and unpacked; a larger one is a limit, not damage.
 pub(super) const LARGEST: u64 = 64 << 20;
 /// What the blocks of a database may unpack to: so many times what they take, and some more for small ones.
 const EXPANSION: u64 = 32;
@@ -244,7 +245,13 @@ impl<'a> Findings<'a> {
         let mut records = log::Records::new(&*file, name);
         while let Some(record) = records.next()? {
             self.go_on()?;
-            live.apply(&record)?;
+            match record {
+                Record::Whole(bytes) => live.apply(&bytes)?,
+                Record::TooLong => {
+                    let what = format!("`{name}` has a record that is too long");
+                    return Err(End::limit(what).into());
+                }
+            }
         }
         if records.is_torn() {
             self.recovered = Recovered::TornTail;
@@ -259,7 +266,9 @@ impl<'a> Findings<'a> {
         let mut records = log::Records::new(&*file, name);
         while let Some(record) = records.next()? {
             self.go_on()?;
-            batch::check(&record)?;
+            if let Record::Whole(bytes) = record {
+                batch::check(&bytes)?;
+            }
         }
         if records.is_torn() && !is_newest {
             return damage("it ends in the middle of a record, though there is a newer log");

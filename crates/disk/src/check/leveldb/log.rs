@@ -4,10 +4,12 @@
 //! as when the program or the machine died while it wrote. Everything else is damage.
 
 use super::varint::{Cursor, masked};
-use super::{End, LARGEST, ReadAt, Trouble, damage};
+use super::{End, ReadAt, Trouble, damage};
 
 /// Every block but the last has this size.
 pub(super) const BLOCK: usize = 32 << 10;
+/// The longest record that is put together; of a longer one the pieces are checked and dropped.
+pub(super) const LONGEST: usize = 16 << 20;
 /// Checksum, length, type.
 pub(super) const HEADER: usize = 7;
 /// So many zeros at the end of a record are taken for bytes that were never written.
@@ -29,6 +31,29 @@ enum Found<'a> {
     /// It would go on after the end of the file, or was never written.
     Torn(&'static str),
     Wrong(&'static str),
+}
+
+/// A record whose pieces all match their checksums.
+#[derive(Debug)]
+pub(super) enum Record {
+    Whole(Vec<u8>),
+    TooLong,
+}
+
+impl Record {
+    fn is_empty(&self) -> bool {
+        matches!(self, Self::Whole(bytes) if bytes.is_empty())
+    }
+
+    fn and(self, more: &[u8]) -> Self {
+        match self {
+            Self::Whole(mut bytes) if bytes.len() + more.len() <= LONGEST => {
+                bytes.extend_from_slice(more);
+                Self::Whole(bytes)
+            }
+            _ => Self::TooLong,
+        }
+    }
 }
 
 /// The records of a log, one after the other.
@@ -59,8 +84,8 @@ impl<'a> Records<'a> {
     }
 
     /// The next record; `None` at the end, torn or not.
-    pub(super) fn next(&mut self) -> Result<Option<Vec<u8>>, Trouble> {
-        let mut record: Option<Vec<u8>> = None;
+    pub(super) fn next(&mut self) -> Result<Option<Record>, Trouble> {
+        let mut record: Option<Record> = None;
         loop {
             if self.at >= self.block.len() && !self.read_block()? {
                 self.is_torn |= record.is_some();
@@ -88,13 +113,15 @@ impl<'a> Records<'a> {
             };
             self.at += HEADER + bytes.len();
             record = match (piece, record.take()) {
-                (Piece::Full, None) => return Ok(Some(bytes)),
-                (Piece::First, None) => Some(bytes),
+                (Piece::Full, None) => return Ok(Some(Record::Whole(bytes))),
+                (Piece::First, None) => Some(Record::Whole(bytes)),
                 // Old writers left an empty beginning at the end of a block.
-                (Piece::Full, Some(begun)) if begun.is_empty() => return Ok(Some(bytes)),
-                (Piece::First, Some(begun)) if begun.is_empty() => Some(bytes),
-                (Piece::Middle, Some(begun)) => Some(self.joined(begun, &bytes)?),
-                (Piece::Last, Some(begun)) => return Ok(Some(self.joined(begun, &bytes)?)),
+                (Piece::Full, Some(begun)) if begun.is_empty() => {
+                    return Ok(Some(Record::Whole(bytes)));
+                }
+                (Piece::First, Some(begun)) if begun.is_empty() => Some(Record::Whole(bytes)),
+                (Piece::Middle, Some(begun)) => Some(begun.and(&bytes)),
+                (Piece::Last, Some(begun)) => return Ok(Some(begun.and(&bytes))),
                 (Piece::Full | Piece::First, Some(_)) => {
                     return damage(format!("a record without an end before byte {place}"));
                 }
@@ -103,15 +130,6 @@ impl<'a> Records<'a> {
                 }
             };
         }
-    }
-
-    fn joined(&self, mut begun: Vec<u8>, bytes: &[u8]) -> Result<Vec<u8>, End> {
-        if (begun.len() + bytes.len()) as u64 > LARGEST {
-            let what = format!("`{}` has a record of more than {LARGEST} bytes", self.name);
-            return Err(End::limit(what));
-        }
-        begun.extend_from_slice(bytes);
-        Ok(begun)
     }
 
     fn place(&self) -> u64 {

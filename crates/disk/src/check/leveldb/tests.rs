@@ -304,6 +304,21 @@ fn a_flipped_byte_anywhere_in_a_log_or_the_manifest_is_damage() {
 }
 
 #[test]
+fn of_a_very_long_record_each_piece_is_checked() {
+    let mut tree = database();
+    let long = log(&[
+        batch(9, &[(b"k", &vec![3; log::LONGEST])]),
+        batch(11, &[(b"k", b"v")]),
+    ]);
+    tree.insert("000006.log".to_owned(), long);
+    let whole = judged(&tree, Depth::Quick);
+    tree.get_mut("000006.log").unwrap()[log::LONGEST - 5] ^= 1;
+
+    assert_eq!(whole, sound(Recovered::Nothing));
+    assert!(judged(&tree, Depth::Quick).is_damaged());
+}
+
+#[test]
 fn current_must_name_a_manifest_that_is_there() {
     let mut gone = database();
     gone.remove("CURRENT");

@@ -40,7 +40,8 @@ pub(super) fn run(
     );
     let output = child.0.stdout.take().expect("its output is a pipe");
     let (sender, heard) = mpsc::channel();
-    let listener = std::thread::spawn(move || {
+    // Nobody waits for this thread: it ends when the last who could say something is gone.
+    std::thread::spawn(move || {
         let mut said = Vec::new();
         let _ = output.take(MOST).read_to_end(&mut said);
         let _ = sender.send(String::from_utf8_lossy(&said).into_owned());
@@ -58,7 +59,6 @@ pub(super) fn run(
         }
     };
     drop(child);
-    let _ = listener.join();
     ended
 }
 
