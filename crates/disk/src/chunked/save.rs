@@ -9,6 +9,7 @@
 //! changes is stored as it was read last and reported.
 
 mod bundle;
+mod heal;
 mod large;
 mod plan;
 mod pool;
@@ -22,14 +23,14 @@ use super::seal::Sealer;
 use super::{ChunkError, ChunkSink, ChunkSource};
 use crate::beneath::Beneath;
 use crate::progress::Progress;
-use crate::walk::{Reason, Skipped, WalkError, WalkReport, WalkSettings};
+use crate::walk::{Reason, WalkError, WalkReport, WalkSettings};
 use plan::{FileState, Plan};
 use stasis_model::chunking::Chunker;
 use stasis_model::digest::TreeDigest;
 use stasis_model::file_list::{FileContent, ListRoot, Row};
 use stasis_model::id::SnapshotId;
 use stasis_model::manifest::{FileList, Totals};
-use stasis_model::sweep::Names;
+use stasis_model::sweep::{ChunkName, Names};
 use stasis_model::time::Timestamp;
 use stasis_model::tree::canonical::TreeHasher;
 use stasis_model::tree::{Entry, EntryKind, EntryPath, Metadata};
@@ -77,6 +78,8 @@ pub struct SaveParts<'s> {
     pub is_indexed: &'s (dyn Fn(&SnapshotId) -> bool + Sync),
     /// The snapshot that is being made.
     pub snapshot: &'s SnapshotId,
+    /// Chunks that are known to be damaged.
+    pub damaged: &'s HashSet<ChunkName>,
 }
 
 /// Why a tree was not saved.
@@ -143,11 +146,10 @@ impl Saved {
 /// Saves the tree beneath a root.
 pub fn save(parts: &SaveParts<'_>, settings: &SaveSettings) -> Result<Saved, SaveError> {
     let (scan, walk) = Scan::of(parts.root, &settings.walk)?;
-    let mut plan = plan::join(&scan, previous(parts, settings)?, settings)?;
-    let parent = match parts.parent {
-        Some(parent) => root_of(parts.source, &parent.list)?,
-        None => ListRoot::default(),
-    };
+    let mut plan = plan::join(&scan, previous(parts, settings)?)?;
+    heal::heal(parts, settings.level, &scan, &mut plan)?;
+    plan.announce(&scan, &settings.progress);
+    let parent = parent_root(parts)?;
     for section in &parent.sections {
         plan.table_mut().know(section.slice.chunk);
     }
@@ -155,8 +157,25 @@ pub fn save(parts: &SaveParts<'_>, settings: &SaveSettings) -> Result<Saved, Sav
         plan.table_mut().know(at.slice().chunk);
     }
     let mut report = pool::read(parts, settings, &scan, &plan)?;
-    report.walk = walk;
+    report.walk.merge(walk);
     write(parts, settings, (&scan, &mut plan), (&parent, report))
+}
+
+/// The sections of the parent's list that can be used again.
+fn parent_root(parts: &SaveParts<'_>) -> Result<ListRoot, ChunkError> {
+    let Some(parent) = parts.parent else {
+        return Ok(ListRoot::default());
+    };
+    let mut root = match root_of(parts.source, &parent.list) {
+        Err(ChunkError::Moving { name, source }) => {
+            return Err(ChunkError::Moving { name, source });
+        }
+        // Whatever is wrong with it, all of the new list is stored then.
+        root => root.unwrap_or_default(),
+    };
+    root.sections
+        .retain(|place| !parts.damaged.contains(&place.slice.chunk.name));
+    Ok(root)
 }
 
 /// What is known of the tree: what this host remembers, else what the parent says.
@@ -168,7 +187,11 @@ fn previous<'s>(
     let remembered = remembered.filter(|memory| (parts.is_indexed)(&memory.snapshot));
     Ok(match (remembered, parts.parent) {
         (Some(memory), _) => plan::Previous::Memory(memory),
-        (None, Some(parent)) => plan::Previous::List(ListReader::new(parts.source, &parent.list)?),
+        (None, Some(parent)) => match ListReader::new(parts.source, &parent.list) {
+            Ok(list) => plan::Previous::List(Box::new(list)),
+            Err(error @ ChunkError::Moving { .. }) => return Err(error),
+            Err(_) => plan::Previous::Nothing,
+        },
         (None, None) => plan::Previous::Nothing,
     })
 }
@@ -229,10 +252,8 @@ fn write(
         hasher,
         mut totals,
         memory,
-        dropped,
         ..
     } = out;
-    note_dropped(&mut report.walk, dropped);
     totals.left_out = report.walk.vanished_count + gaps(&report.walk);
     let written = list.finish(parts.source)?;
     report.bytes_stored += written.stored_bytes;
@@ -256,13 +277,6 @@ fn gaps(report: &WalkReport) -> u64 {
         .iter()
         .filter(|one| is_gap(one.reason))
         .count() as u64
-}
-
-fn note_dropped(report: &mut WalkReport, dropped: HashSet<EntryPath>) {
-    // A link whose file vanished went with it; the file itself was reported by whoever read it.
-    report.vanished.sort();
-    report.skipped.sort();
-    let _ = dropped;
 }
 
 struct Output<'p, 's, 'k> {
@@ -357,16 +371,5 @@ impl Output<'_, '_, '_> {
         }
         self.list.push(row)?;
         Ok(())
-    }
-}
-
-/// Adds what a worker could not read to the report.
-fn skip(report: &mut WalkReport, path: EntryPath, reason: Reason) {
-    if reason == Reason::Vanished {
-        report.vanished_count += 1;
-        report.vanished.push(path);
-    } else {
-        report.skipped_count += 1;
-        report.skipped.push(Skipped { path, reason });
     }
 }

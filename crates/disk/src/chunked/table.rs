@@ -3,7 +3,7 @@
 use stasis_model::digest::{ChunkDigest, FileDigest};
 use stasis_model::file_list::{Extent, FileContent, Slice, StoredChunk};
 use stasis_model::sweep::ChunkName;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// The content of a file; most files are one slice of one bundle.
 #[derive(Clone, Debug)]
@@ -43,6 +43,13 @@ impl ChunkTable {
     /// The chunk with this number.
     pub(super) fn get(&self, number: u32) -> &StoredChunk {
         &self.chunks[number as usize]
+    }
+
+    /// The chunks that have one of these names, with their numbers.
+    pub(super) fn named(&self, names: &HashSet<ChunkName>) -> Vec<(u32, StoredChunk)> {
+        let all = self.chunks.iter().zip(0_u32..);
+        let named = all.filter(|(chunk, _)| names.contains(&chunk.name));
+        named.map(|(chunk, number)| (number, *chunk)).collect()
     }
 
     /// How many chunks have numbers.
@@ -97,7 +104,12 @@ impl ChunkTable {
                 chunk: self.number(slice.chunk),
                 offset: slice.offset,
             },
-            _ => Content::Many(Box::new(content)),
+            _ => {
+                for slice in content.slices() {
+                    self.number(slice.chunk);
+                }
+                Content::Many(Box::new(content))
+            }
         }
     }
 

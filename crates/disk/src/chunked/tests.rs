@@ -11,7 +11,7 @@ use stasis_model::id::{OpId, SnapshotId};
 use stasis_model::sweep::SweepEpoch;
 use stasis_model::time::Timestamp;
 use stasis_model::tree::Entry;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,12 @@ struct Chunks(Mutex<BTreeMap<ChunkName, Vec<u8>>>);
 impl ChunkSink for Chunks {
     fn place(&self, digest: ChunkDigest, known: Option<ChunkName>) -> Result<Placed, ChunkError> {
         let name = known.unwrap_or(ChunkName::new(digest, SweepEpoch::FIRST));
-        let is_stored = self.0.lock().unwrap().contains_key(&name);
+        let is_stored = self
+            .0
+            .lock()
+            .unwrap()
+            .get(&name)
+            .is_some_and(|bytes| open(&name, bytes).is_ok());
         Ok(Placed { name, is_stored })
     }
 
@@ -58,6 +63,7 @@ struct World {
     parent: Option<Parent>,
     saves: u32,
     caches: bool,
+    damaged: HashSet<ChunkName>,
 }
 
 impl World {
@@ -70,6 +76,7 @@ impl World {
             parent: None,
             saves: 0,
             caches: true,
+            damaged: HashSet::new(),
         }
     }
 
@@ -132,6 +139,7 @@ impl World {
             parent: self.parent.as_ref(),
             is_indexed: &|_| true,
             snapshot: &snapshot,
+            damaged: &self.damaged,
         };
         let mut saved = save(&parts, &settings).unwrap();
         saved.remember().unwrap();
@@ -469,4 +477,57 @@ fn a_damaged_chunk_is_never_written() {
         name.digest()
     );
     drop(saved);
+}
+
+#[test]
+fn a_damaged_chunk_is_rebuilt_by_the_next_save_that_has_its_bytes() {
+    let mut world = World::new();
+    a_tree(&world);
+    let first = world.save();
+    world.write("src/d1/new.rs", b"something else changed");
+    let names: Vec<ChunkName> = world.chunks.0.lock().unwrap().keys().copied().collect();
+    for name in &names {
+        world
+            .chunks
+            .0
+            .lock()
+            .unwrap()
+            .insert(*name, b"rubbish".to_vec());
+    }
+    world.damaged = names.iter().copied().collect();
+
+    let second = world.save();
+
+    world.comes_back(&second);
+    let (target, digest) = world.restore(&first, "old");
+    assert_eq!(digest, first.digest, "the old snapshot is whole again");
+    assert!(target.join("large.bin").exists());
+}
+
+#[test]
+fn what_lies_in_a_chunk_that_cannot_be_rebuilt_is_stored_anew() {
+    let mut world = World::new();
+    for number in 0..100_u64 {
+        world.write(&format!("f{number:02}"), &noise(number, 5_000));
+    }
+    let first = world.save();
+    world.write(
+        "f07",
+        b"what was here is gone, and with it a part of the bundle",
+    );
+    let names: Vec<ChunkName> = world.chunks.0.lock().unwrap().keys().copied().collect();
+    for name in &names {
+        world
+            .chunks
+            .0
+            .lock()
+            .unwrap()
+            .insert(*name, b"rubbish".to_vec());
+    }
+    world.damaged = names.into_iter().collect();
+
+    let second = world.save();
+
+    world.comes_back(&second);
+    assert!(second.names.is_disjoint(&first.names));
 }

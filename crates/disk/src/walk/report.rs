@@ -108,6 +108,38 @@ pub struct WalkReport {
     pub skipped: Vec<Skipped>,
 }
 
+impl WalkReport {
+    /// Adds an entry that was left out.
+    pub(crate) fn note(&mut self, path: EntryPath, reason: Reason) {
+        if reason == Reason::Vanished {
+            self.vanished_count += 1;
+            if self.vanished.len() < LONGEST_LIST {
+                self.vanished.push(path);
+            }
+        } else {
+            self.skipped_count += 1;
+            if self.skipped.len() < LONGEST_LIST {
+                self.skipped.push(Skipped { path, reason });
+            }
+        }
+    }
+
+    /// Adds what another part of the same walk met.
+    pub(crate) fn merge(&mut self, other: Self) {
+        let vanished = self.vanished_count + other.vanished_count;
+        let skipped = self.skipped_count + other.skipped_count;
+        let mut merged = other;
+        merged.vanished.append(&mut self.vanished);
+        merged.skipped.append(&mut self.skipped);
+        (merged.vanished_count, merged.skipped_count) = (vanished, skipped);
+        merged.vanished.sort();
+        merged.skipped.sort();
+        merged.vanished.truncate(LONGEST_LIST);
+        merged.skipped.truncate(LONGEST_LIST);
+        *self = merged;
+    }
+}
+
 /// The report while it is written by several workers.
 #[derive(Debug, Default)]
 pub(super) struct Notes(Mutex<WalkReport>);
@@ -126,18 +158,7 @@ impl Notes {
         if strict && reason.is_a_gap() {
             return Err(WalkError::Incomplete { path, reason });
         }
-        let mut report = self.open();
-        if reason == Reason::Vanished {
-            report.vanished_count += 1;
-            if report.vanished.len() < LONGEST_LIST {
-                report.vanished.push(path);
-            }
-        } else {
-            report.skipped_count += 1;
-            if report.skipped.len() < LONGEST_LIST {
-                report.skipped.push(Skipped { path, reason });
-            }
-        }
+        self.open().note(path, reason);
         Ok(())
     }
 

@@ -83,6 +83,12 @@ impl Engine {
         {
             bad.insert(*name, "is missing".to_owned());
         }
+        for name in root.quarantined().await? {
+            if needs.by_chunk.contains_key(&name) && !read_data {
+                let why = "was found damaged, and nobody who has its bytes has saved since";
+                bad.entry(name).or_insert_with(|| why.to_owned());
+            }
+        }
         let (mut chunks_read, mut bytes_read) = (0, 0);
         if read_data {
             let there: Vec<(ChunkName, u64)> = needs
@@ -202,13 +208,12 @@ impl Engine {
         bad: BTreeMap<ChunkName, String>,
     ) -> Result<Vec<Damage>, Error> {
         let mut damage = needs.damage;
-        let mut known = root.quarantined().await?;
+        let known = root.quarantined().await?;
         for (name, why) in bad {
             if !known.contains(&name) {
                 let bytes = root.chunk(&name).await?.unwrap_or_default();
                 root.quarantine(&name, bytes).await?;
             }
-            known.retain(|other| *other != name);
             let hurt = needs.by_chunk.get(&name).into_iter().flatten();
             let hurt: Vec<(SnapshotId, FileList)> =
                 hurt.map(|number| needs.lists[*number].clone()).collect();

@@ -97,6 +97,11 @@ impl Storing {
         self
     }
 
+    /// Chunks that are known to be damaged.
+    pub(crate) fn damaged(&self) -> &HashSet<ChunkName> {
+        &self.damaged
+    }
+
     /// The chunks that were damaged and have been stored again.
     pub(crate) fn healed(&self) -> Vec<ChunkName> {
         let placed = lock(&self.placed);

@@ -211,6 +211,7 @@ impl Engine {
                 parent: parent.as_ref(),
                 is_indexed: &|id| index.find(id).is_some(),
                 snapshot: &snapshot,
+                damaged: storing.damaged(),
             };
             save::save(&parts, &settings)
         });

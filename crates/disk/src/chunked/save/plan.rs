@@ -1,12 +1,13 @@
 //! Which files keep their content, and which are read.
 
-use super::{SaveError, SaveSettings};
+use super::SaveError;
 use crate::chunked::ChunkError;
 use crate::chunked::cache::CacheReader;
 use crate::chunked::list::ListReader;
 use crate::chunked::scan::{Scan, Spot, Stat, What};
 use crate::chunked::table::{ChunkTable, Content};
 use crate::metadata::Seen;
+use crate::progress::Progress;
 use stasis_model::digest::FileDigest;
 use stasis_model::file_list::{Extent, FileContent, Row, Slice};
 use stasis_model::tree::{Attribute, EntryKind, EntryPath};
@@ -21,7 +22,7 @@ const MOVED_MIN: u64 = 64 << 20;
 pub(super) enum Previous<'s> {
     Nothing,
     Memory(CacheReader),
-    List(ListReader<'s>),
+    List(Box<ListReader<'s>>),
 }
 
 impl Previous<'_> {
@@ -29,7 +30,11 @@ impl Previous<'_> {
         match self {
             Self::Nothing => Ok(None),
             Self::Memory(memory) => Ok(memory.next_row()),
-            Self::List(list) => Ok(list.next_row()?.map(|row| (row, None))),
+            Self::List(list) => match list.next_row() {
+                Err(error @ ChunkError::Moving { .. }) => Err(error),
+                // A list that is damaged ends there: what it knew of the rest is only read again.
+                row => Ok(row.ok().flatten().map(|row| (row, None))),
+            },
         }
     }
 }
@@ -107,11 +112,7 @@ pub(super) struct Plan {
 }
 
 /// Joins what is there with what was there, both in the order of paths.
-pub(super) fn join(
-    scan: &Scan,
-    previous: Previous<'_>,
-    settings: &SaveSettings,
-) -> Result<Plan, SaveError> {
+pub(super) fn join(scan: &Scan, previous: Previous<'_>) -> Result<Plan, SaveError> {
     let mut joiner = Joiner {
         scan,
         previous,
@@ -130,9 +131,6 @@ pub(super) fn join(
     joiner.rest()?;
     let mut plan = joiner.plan;
     plan.abandon(scan);
-    let size = |job: &Job| scan.get(job.spot).1.stat.size;
-    let bytes = plan.jobs.iter().map(size).sum();
-    settings.progress.expect(plan.jobs.len() as u64, bytes);
     Ok(plan)
 }
 
@@ -251,6 +249,13 @@ impl Plan {
         self.table.write().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Says how much there is to read.
+    pub(super) fn announce(&self, scan: &Scan, progress: &Progress) {
+        let size = |job: &Job| scan.get(job.spot).1.stat.size;
+        let bytes = self.jobs.iter().map(size).sum();
+        progress.expect(self.jobs.len() as u64, bytes);
+    }
+
     /// Whether a content lies, even partly, in a chunk that is being left.
     pub(super) fn is_abandoned(&self, content: &Content) -> bool {
         match content {
@@ -333,7 +338,7 @@ impl Plan {
     }
 
     /// Turns files that lie in abandoned chunks into jobs; jobs stay in the order of paths.
-    fn read_abandoned(&mut self, scan: &Scan) {
+    pub(super) fn read_abandoned(&mut self, scan: &Scan) {
         let mut moved = Vec::new();
         let mut file = 0_u32;
         let _ = scan.for_each(|spot, _, _| {

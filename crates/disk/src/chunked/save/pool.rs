@@ -5,7 +5,7 @@
 
 use super::large::LargeFile;
 use super::plan::{Before, Done, FileState, Job, Plan};
-use super::{SaveError, SaveParts, SaveReport, SaveSettings, skip};
+use super::{SaveError, SaveParts, SaveReport, SaveSettings};
 use crate::beneath::Beneath;
 use crate::chunked::ChunkError;
 use crate::chunked::scan::{Listing, Scan, Spotted, Stat};
@@ -361,7 +361,7 @@ impl<'a> Pool<'a> {
         if self.settings.walk.strict {
             return Err(WalkError::Incomplete { path, reason }.into());
         }
-        skip(&mut lock(&self.report).walk, path, reason);
+        lock(&self.report).walk.note(path, reason);
         Ok(())
     }
 
