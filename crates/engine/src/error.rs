@@ -261,13 +261,18 @@ impl Error {
             | Self::NoCredentials { .. }
             | Self::RenewsTooSlowly { .. }
             | Self::TooLong(_)
+            | Self::RepoExists(_)
+            | Self::Ambiguous { .. }
             | Self::OtherStore { .. } => ErrorKind::Invalid,
             Self::Interrupted(_) => ErrorKind::Cancelled,
             Self::Write(error) => io_kind(&error.source),
             Self::Clone(error) => clone(error),
             Self::Check(error) => check(error),
-            Self::Unreadable { source, .. } => io_kind(source),
-            Self::Untrustworthy { .. } | Self::UnfitPolicy { .. } => ErrorKind::Limit,
+            Self::Unreadable { source, .. } | Self::NoDirectory { source, .. } => io_kind(source),
+            Self::Untrustworthy { .. }
+            | Self::UnfitPolicy { .. }
+            | Self::UnfitRepo(_)
+            | Self::Shrunk { .. } => ErrorKind::Limit,
             Self::NeverLocked(_)
             | Self::NoSuchOperation(_)
             | Self::Group(GroupError::Start { .. }) => ErrorKind::NotFound,
@@ -276,18 +281,14 @@ impl Error {
             Self::Chunk(error) => chunk(error),
             Self::RestoreTree(error) => restore(error),
             Self::Index(error) => change(error),
-            Self::UnfitRepo(_) => ErrorKind::Limit,
             Self::UnfitSnapshot { .. } | Self::LostManifest(_) | Self::WrongTree(_) => {
                 ErrorKind::Corrupt
             }
             Self::NoRepo(_) | Self::NoSuchSnapshot { .. } | Self::NoSuchEntry { .. } => {
                 ErrorKind::NotFound
             }
-            Self::RepoExists(_) | Self::Ambiguous { .. } => ErrorKind::Invalid,
             Self::SaveGaveUp(_) | Self::SweepGaveUp(_) => ErrorKind::Retry,
             Self::Restore(error) => place(error),
-            Self::NoDirectory { source, .. } => io_kind(source),
-            Self::Shrunk { .. } => ErrorKind::Limit,
         }
     }
 }

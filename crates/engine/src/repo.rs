@@ -131,10 +131,13 @@ impl Engine {
         if digest != indexed.manifest_sha256 {
             return Err(lost());
         }
-        let list = manifest.list().map_err(|source| Error::UnfitSnapshot {
+        let entries = manifest.list().map_err(|source| Error::UnfitSnapshot {
             snapshot: id.clone(),
             source,
         })?;
-        Ok(Opened { manifest, list })
+        Ok(Opened {
+            manifest,
+            list: entries,
+        })
     }
 }

@@ -98,7 +98,9 @@ mod tests {
             let bytes: Vec<u8> = (0..length).map(|at| seed.wrapping_mul(at.to_le_bytes()[1]).wrapping_add(at.to_le_bytes()[0])).collect();
 
             let mut tree = PieceTree::default();
-            values(&bytes).into_iter().for_each(|value| tree.push(value));
+            for value in values(&bytes) {
+                tree.push(value);
+            }
             prop_assert_eq!(tree.finish(), Some(FileDigest::of(&bytes)));
             prop_assert_eq!(values(&bytes).len() as u64, count(length as u64));
         }

@@ -13,7 +13,7 @@ use stasis_model::file_list::{
 use stasis_model::manifest::{FileList, INLINE_LIMIT, ListRef};
 use stasis_model::sweep::{ChunkName, Names, SweepEpoch};
 use stasis_model::tree::EntryPath;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 
 /// How many chunks of lists are kept unpacked while a list is read.
@@ -242,7 +242,7 @@ impl<'s, 'k> ListWriter<'s, 'k> {
             }
         }
         used.retain(|chunk, bytes| *bytes * 2 < u64::from(chunk.plain_len));
-        let mut unpacked: HashMap<ChunkName, Vec<u8>> = HashMap::new();
+        let mut unpacked = Unpacked::default();
         for section in &mut self.sections {
             let Section::Old(place) = section else {
                 continue;
@@ -250,11 +250,8 @@ impl<'s, 'k> ListWriter<'s, 'k> {
             if !used.contains_key(&place.slice.chunk) {
                 continue;
             }
-            let name = place.slice.chunk.name;
-            if !unpacked.contains_key(&name) {
-                unpacked.insert(name, fetch(source, &name)?);
-            }
-            let bytes = cut_out(&unpacked[&name], &place.slice)?;
+            let plain = unpacked.get(source, &place.slice.chunk.name)?;
+            let bytes = cut_out(&plain, &place.slice)?;
             *section = Section::New {
                 number: self.bundler.add(bytes, &mut self.sealer, self.known)?,
                 digest: place.digest,
@@ -281,7 +278,7 @@ pub fn root_of(source: &dyn ChunkSource, list: &FileList) -> Result<ListRoot, Ch
 /// Writes a list again with other names for some chunks.
 pub fn relocate(
     list: &FileList,
-    moves: &HashMap<ChunkName, ChunkName>,
+    moves: &BTreeMap<ChunkName, ChunkName>,
     (sink, level): (&dyn ChunkSink, i32),
     source: &dyn ChunkSource,
 ) -> Result<FileList, ChunkError> {

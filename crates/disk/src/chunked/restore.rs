@@ -1,7 +1,8 @@
 //! Writes the tree of a list.
 //!
-//! 1. read the list: directories and links are announced, files are noted in little memory   2. take what is right already
-//! from the old tree   3. fetch every chunk that is still needed once, in parallel, and write what lies in it.
+//! 1. read the list: directories and links are announced, files are noted in little memory
+//! 2. take what is right already from the old tree
+//! 3. fetch every chunk that is still needed once, in parallel, and write what lies in it
 //!
 //! *Always true:* only bytes whose chunk has the digest it is named for are written; the tree's own digest is checked by
 //! the caller before anything is put in place.
@@ -159,7 +160,7 @@ fn announce(
     };
     match &entry.kind {
         EntryKind::Directory => {
-            writer.directory(&entry.path, &entry.metadata, &entry.attributes)?
+            writer.directory(&entry.path, &entry.metadata, &entry.attributes)?;
         }
         EntryKind::Symlink { target } => writer.symlink(&entry.path, target, &entry.metadata)?,
         EntryKind::Fifo => writer.fifo(&entry.path, &entry.metadata)?,
@@ -169,11 +170,11 @@ fn announce(
                 let path = std::mem::take(&mut entry.path);
                 let mut file = file.clone();
                 file.entry.path = path;
-                rows.push(file.entry, file.content.unwrap_or_else(no_content));
+                rows.push(file.entry, &file.content.unwrap_or_else(no_content));
             }
             None => writer.hard_link(&entry.path, to)?,
         },
-        EntryKind::File { .. } => rows.push(entry, content.unwrap_or_else(no_content)),
+        EntryKind::File { .. } => rows.push(entry, &content.unwrap_or_else(no_content)),
         _ => {}
     }
     Ok(())

@@ -1,14 +1,16 @@
 //! Reads a tree and stores what is new of it.
 //!
-//! 1. look at everything ([`scan`](super::scan))   2. join it with what is known of the last snapshot: a file that looks
-//! the same keeps its content   3. read the others, in parallel: small ones into bundles, large ones cut by content or
-//! compared piece by piece   4. write the list, using the sections that the last one has.
+//! 1. look at everything   2. join it with what is known of the last snapshot: a file that looks the same keeps its content
+//! 3. read the others, in parallel: small ones into bundles, large ones cut by content or compared piece by piece
+//! 4. write the list, using the sections that the last one has
 //!
 //! *Always true:* a content that is kept or found again is one that a snapshot in the index has; the digest of a file is
 //! that of the very bytes that were stored. A file that changes while it is read is read again, twice; one that still
 //! changes is stored as it was read last and reported.
 
 mod bundle;
+mod compare;
+mod cut;
 mod heal;
 mod large;
 mod plan;
@@ -348,7 +350,7 @@ impl Output<'_, '_, '_> {
         }
         let size = stat.size;
         entry.kind = EntryKind::File { size };
-        entry.attributes = attributes.as_deref().cloned().unwrap_or_default();
+        entry.attributes = attributes.to_vec();
         self.totals.files += 1;
         self.totals.bytes = self.totals.bytes.saturating_add(size);
         let content = self.plan.table().unpack(content, size);

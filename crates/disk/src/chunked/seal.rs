@@ -97,7 +97,7 @@ impl<'s> Sealer<'s> {
             plain.len() / 2,
             plain.len() / 8 * 7 - SAMPLE,
         ];
-        let mut buffer = [0; SAMPLE + 512];
+        let mut buffer = vec![0; SAMPLE + 512];
         places.iter().any(|at| {
             let sample = &plain[*at..*at + SAMPLE];
             let packed = self.taster.compress_to_buffer(sample, &mut buffer[..]);

@@ -48,8 +48,8 @@ impl ChunkTable {
     /// The chunks that have one of these names, with their numbers.
     pub(super) fn named(&self, names: &HashSet<ChunkName>) -> Vec<(u32, StoredChunk)> {
         let all = self.chunks.iter().zip(0_u32..);
-        let named = all.filter(|(chunk, _)| names.contains(&chunk.name));
-        named.map(|(chunk, number)| (number, *chunk)).collect()
+        let found = all.filter(|(chunk, _)| names.contains(&chunk.name));
+        found.map(|(chunk, number)| (number, *chunk)).collect()
     }
 
     /// How many chunks have numbers.

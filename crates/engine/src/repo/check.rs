@@ -12,6 +12,7 @@ use serde::Serialize;
 use stasis_disk::chunked::list::{ListReader, root_of};
 use stasis_disk::chunked::{ChunkError, ChunkSource, open};
 use stasis_disk::progress::Progress;
+use stasis_model::file_list::FileContent;
 use stasis_model::id::SnapshotId;
 use stasis_model::manifest::{FileList, Index};
 use stasis_model::sweep::ChunkName;
@@ -245,7 +246,7 @@ fn chunks_of(source: &dyn ChunkSource, list: &FileList) -> Result<BTreeSet<Chunk
     }
     let mut reader = ListReader::new(source, list)?;
     while let Some(row) = reader.next_row()? {
-        let slices = row.content.iter().flat_map(|content| content.slices());
+        let slices = row.content.iter().flat_map(FileContent::slices);
         names.extend(slices.map(|slice| slice.chunk.name));
     }
     Ok(names)
@@ -263,7 +264,7 @@ fn files_in(
             continue;
         };
         while let Ok(Some(row)) = reader.next_row() {
-            let mut slices = row.content.iter().flat_map(|content| content.slices());
+            let mut slices = row.content.iter().flat_map(FileContent::slices);
             if slices.any(|slice| slice.chunk.name == *name) && files.len() < NAMED {
                 files.insert(row.entry.path.to_string());
             }

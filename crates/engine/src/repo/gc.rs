@@ -1,7 +1,8 @@
 //! Forgets snapshots that a policy lets go, and removes what nothing needs any more.
 //!
-//! 1. judge, and tombstone in the index what goes   2. remove manifests that are tombstoned, or that nobody will publish
-//! ([`burial`])   3. sweep chunks, round by round, until nothing is left to take ([`Sweep`]).
+//! 1. judge, and tombstone in the index what goes
+//! 2. remove manifests that are tombstoned, or that nobody will publish ([`Burial`])
+//! 3. sweep chunks, round by round, until nothing is left to take ([`Sweep`])
 
 use super::SnapshotRow;
 use super::references::{self, Unread};

@@ -5,7 +5,7 @@ use crate::bridge;
 use crate::error::Error;
 use stasis_disk::chunked::list::{Unpacked, root_of};
 use stasis_disk::chunked::{ChunkError, ChunkSource, cut_out};
-use stasis_model::file_list::{Slice, section_chunks};
+use stasis_model::file_list::{FileContent, Slice, section_chunks};
 use stasis_model::id::SnapshotId;
 use stasis_model::manifest::{FileList, SnapshotManifest};
 use stasis_model::sweep::{ChunkName, Names};
@@ -29,7 +29,7 @@ impl References {
         match list {
             FileList::Inline(rows) => {
                 let contents = rows.iter().filter_map(|row| row.content.as_ref());
-                let slices = contents.flat_map(|content| content.slices());
+                let slices = contents.flat_map(FileContent::slices);
                 self.names.extend(slices.map(|slice| slice.chunk.name));
             }
             FileList::Stored(at) => {

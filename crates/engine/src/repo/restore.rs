@@ -1,7 +1,8 @@
 //! Writes a snapshot back as a directory.
 //!
-//! 1. find the snapshot; refuse what this build cannot read   2. stage beside the target   3. fetch and write, every chunk
-//! checked against its name   4. compare the digest of the whole list with the snapshot's   5. swap.
+//! 1. find the snapshot; refuse what this build cannot read   2. stage beside the target
+//! 3. fetch and write, every chunk checked against its name
+//! 4. compare the digest of the whole list with the snapshot's   5. swap
 
 use super::Wanted;
 use super::port::Fetching;

@@ -1,7 +1,8 @@
 //! Saves a tree into a repository.
 //!
-//! 1. read `gc.json`, then the index   2. read the tree and store what is new   3. put the manifest   4. read `gc.json`
-//! again and judge every name ([`SaveGuard`])   5. publish by one conditional write of the index   6. remember the tree.
+//! 1. read `gc.json`, then the index   2. read the tree and store what is new   3. put the manifest
+//! 4. read `gc.json` again and judge every name ([`SaveGuard`])   5. publish by one conditional write of the index
+//! 6. remember the tree
 //!
 //! *Always true:* the index leads only to manifests whose every chunk is durable. A crash before 5 leaves chunks, and a
 //! manifest nobody leads to, for the sweep; after 5 the snapshot exists, heard or not. No lease is taken: of two saves under one
@@ -25,7 +26,7 @@ use stasis_model::id::{Label, SnapshotId, SubjectName};
 use stasis_model::manifest::{Index, Indexed, Publish, Reason, Repo, SnapshotManifest, Totals};
 use stasis_model::sweep::{GaveUp, GcState, Names, Replacement, SaveAnswer, SaveGuard, SaveStep};
 use stasis_store::roots::Root;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -171,9 +172,10 @@ impl Engine {
 
     async fn storing(&self, began: &Began, guard: &SaveGuard) -> Result<Arc<Storing>, Error> {
         let is_empty = began.index.subjects.is_empty();
-        let damaged = match is_empty {
-            true => Vec::new(),
-            false => began.root.quarantined().await?,
+        let damaged = if is_empty {
+            Vec::new()
+        } else {
+            began.root.quarantined().await?
         };
         let batch = self.chance.op_id();
         let storing = Storing::new(began.root.clone(), batch, guard.clone());
@@ -278,8 +280,8 @@ impl Engine {
                 SaveStep::CheckIndexed(asked) => {
                     let index = self.repo_index(root).await?;
                     let ids = index.snapshots().map(|(_, one)| one.id.clone()).collect();
-                    let named = references::named(root, ids, &asked).await;
-                    SaveAnswer::Indexed(named.map_err(references::Unread::into_error)?)
+                    let found = references::named(root, ids, &asked).await;
+                    SaveAnswer::Indexed(found.map_err(references::Unread::into_error)?)
                 }
                 SaveStep::StoreAnew(moves) => {
                     self.store_anew(began, &mut settled, &moves).await?;
@@ -321,7 +323,7 @@ impl Engine {
         let guard = SaveGuard::after(gc_of(root).await?);
         let storing = Arc::new(Storing::new(root.clone(), self.chance.op_id(), guard));
         let (sink, source) = (storing.clone(), Fetching::new(root.clone()));
-        let map: HashMap<_, _> = moves.iter().map(|one| (one.from, one.to)).collect();
+        let map: BTreeMap<_, _> = moves.iter().map(|one| (one.from, one.to)).collect();
         let level = began.repo.compression.level;
         let list =
             bridge::blocking(move || relocate(&list, &map, (&*sink, level), &source)).await?;
@@ -364,9 +366,10 @@ impl Engine {
 }
 
 async fn open_source(command: &RepoSave) -> Result<Beneath, Error> {
-    let mounts = match command.across_filesystems {
-        true => Mounts::Cross,
-        false => Mounts::Stay,
+    let mounts = if command.across_filesystems {
+        Mounts::Cross
+    } else {
+        Mounts::Stay
     };
     let path = command.source.clone();
     let opened = bridge::blocking(move || Beneath::open(&path, mounts)).await;

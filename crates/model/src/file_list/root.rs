@@ -62,7 +62,9 @@ impl ListRoot {
         }
         let mut bytes = vec![VERSION];
         put_number(&mut bytes, table.len() as u64);
-        table.iter().for_each(|chunk| put_chunk(&mut bytes, chunk));
+        for chunk in &table {
+            put_chunk(&mut bytes, chunk);
+        }
         put_number(&mut bytes, self.sections.len() as u64);
         bytes.append(&mut rows);
         bytes

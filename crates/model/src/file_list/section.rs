@@ -328,12 +328,11 @@ impl Rows<'_> {
         if total != size {
             return Err(BadList::Number("a size that its extents do not have"));
         }
-        let pieces = match has_pieces {
-            true => {
-                let place = self.reader.number()?;
-                Some(self.slice(place)?)
-            }
-            false => None,
+        let pieces = if has_pieces {
+            let place = self.reader.number()?;
+            Some(self.slice(place)?)
+        } else {
+            None
         };
         Ok(FileContent {
             digest,

@@ -1,7 +1,7 @@
 //! Many objects that become durable together.
 //!
-//! 1. write each beneath `tmp/N.batch/`   2. `syncfs`: all bytes are durable   3. give each its name   4. `fsync` the
-//! directories they are in, or `syncfs` again when they are many.
+//! 1. write each beneath `tmp/N.batch/`   2. `syncfs`: all bytes are durable   3. give each its name
+//! 4. `fsync` the directories they are in, or `syncfs` again when they are many
 //!
 //! *Always true:* a name exists only once its bytes are durable. A crash before 3 leaves a directory that the next `open`
 //! removes, because the lock beside it is free; between 3 and 4 some names may be lost, and nobody was told that they exist.
@@ -15,6 +15,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use stasis_model::id::OpId;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::Write;
@@ -48,10 +49,10 @@ impl Disk {
     pub(super) fn stage(&self, batch: OpId, key: &Key, body: &[u8]) -> Result<(), Trouble> {
         let (directory, number) = {
             let mut batches = self.batches.open();
-            if !batches.contains_key(&batch) {
-                batches.insert(batch, self.begin()?);
-            }
-            let batch = batches.get_mut(&batch).ok_or(Trouble::Abandoned)?;
+            let batch = match batches.entry(batch) {
+                Entry::Occupied(begun) => begun.into_mut(),
+                Entry::Vacant(place) => place.insert(self.begin()?),
+            };
             batch.staged.push(key.clone());
             let directory = rustix::io::fcntl_dupfd_cloexec(&batch.directory, 0)?;
             (directory, batch.staged.len() - 1)

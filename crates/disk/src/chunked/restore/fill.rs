@@ -135,9 +135,8 @@ impl<'s> Filling<'s> {
 
     /// Makes files that lie in no chunk, and takes what is right from the old tree.
     fn without_chunks(&self, run: usize) -> Result<(), RestoreError> {
-        let files = &self.rows.files;
-        for number in run * RUN..files.len().min((run + 1) * RUN) {
-            let file = &files[number];
+        let files = self.rows.files.iter().enumerate();
+        for (number, file) in files.skip(run * RUN).take(RUN) {
             if file.uses == 0 {
                 let made = self.parts.writer.file(&self.rows.path(file), file.size)?;
                 finish(made, file)?;

@@ -12,7 +12,7 @@ pub(super) struct FileRow {
     name: u32,
     name_length: u8,
     pub(super) metadata: Metadata,
-    attributes: Option<Box<Vec<Attribute>>>,
+    attributes: Box<[Attribute]>,
     pub(super) size: u64,
     pub(super) digest: FileDigest,
     /// In how many places of chunks it lies.
@@ -21,7 +21,7 @@ pub(super) struct FileRow {
 
 impl FileRow {
     pub(super) fn attributes(&self) -> &[Attribute] {
-        self.attributes.as_deref().map_or(&[][..], |some| &some[..])
+        &self.attributes
     }
 }
 
@@ -51,7 +51,7 @@ fn number(length: usize) -> u32 {
 }
 
 impl Rows {
-    pub(super) fn push(&mut self, entry: Entry, content: FileContent) {
+    pub(super) fn push(&mut self, entry: Entry, content: &FileContent) {
         let EntryKind::File { size } = entry.kind else {
             return;
         };
@@ -84,7 +84,7 @@ impl Rows {
             name: start,
             name_length: u8::try_from(name.len()).expect("a name is short"),
             metadata: entry.metadata,
-            attributes: (!entry.attributes.is_empty()).then(|| Box::new(entry.attributes)),
+            attributes: entry.attributes.into_boxed_slice(),
             size,
             digest: content.digest,
             uses,

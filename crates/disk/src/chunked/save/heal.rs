@@ -36,10 +36,10 @@ pub(super) fn heal(
     let mut sealer = Sealer::new(parts.sink, level).map_err(SaveError::Tools)?;
     let damaged = plan.table().named(parts.damaged);
     for (number, chunk) in damaged {
-        let plain = rebuilt(parts, scan, &shards(scan, plan, &chunk, number), &chunk);
-        match plain {
-            Some(plain) => {
-                sealer.seal(&plain, |_| Some(chunk.name))?;
+        let whole = rebuilt(parts, scan, &shards(scan, plan, &chunk, number), &chunk);
+        match whole {
+            Some(bytes) => {
+                sealer.seal(&bytes, |_| Some(chunk.name))?;
             }
             None => {
                 plan.abandoned.insert(number);

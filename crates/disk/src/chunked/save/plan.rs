@@ -40,10 +40,10 @@ impl Previous<'_> {
 }
 
 /// Attributes of a file; most have none.
-pub(super) type FewAttributes = Option<Box<Vec<Attribute>>>;
+pub(super) type FewAttributes = Box<[Attribute]>;
 
 pub(super) fn few(attributes: Vec<Attribute>) -> FewAttributes {
-    (!attributes.is_empty()).then(|| Box::new(attributes))
+    attributes.into_boxed_slice()
 }
 
 #[derive(Debug)]
@@ -60,7 +60,7 @@ pub(super) struct Done {
     /// What it was when it was read, if it was not what the scan saw.
     pub(super) fresh: Option<Box<Seen>>,
     /// Fingerprints that are not stored yet.
-    pub(super) fingerprints: Option<Box<Vec<u8>>>,
+    pub(super) fingerprints: Option<Box<[u8]>>,
 }
 
 impl Done {

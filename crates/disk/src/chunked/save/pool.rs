@@ -209,7 +209,7 @@ impl<'a> Pool<'a> {
             return Err(WalkError::Cancelled.into());
         }
         match work {
-            Work::Seal(offered) => self.seal(offered, tools),
+            Work::Seal(offered) => self.seal(&offered, tools),
             Work::Task(Task::Small(range)) => self.small(range, tools),
             Work::Task(Task::Large(at)) => self.large(at, tools),
         }
@@ -224,10 +224,10 @@ impl<'a> Pool<'a> {
             return Ok(());
         }
         drop(pile);
-        self.seal(offered, tools)
+        self.seal(&offered, tools)
     }
 
-    fn seal(&self, offered: Offered, tools: &mut Tools<'a>) -> Result<(), SaveError> {
+    fn seal(&self, offered: &Offered, tools: &mut Tools<'a>) -> Result<(), SaveError> {
         let chunk = self.seal_bytes(&offered.bytes, tools)?;
         offered.of.put(offered.number, chunk);
         let _pile = lock(&self.pile);
@@ -253,7 +253,7 @@ impl<'a> Pool<'a> {
                 }
             };
             drop(pile);
-            self.seal(offered, tools)?;
+            self.seal(&offered, tools)?;
         }
     }
 

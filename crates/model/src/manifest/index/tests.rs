@@ -78,7 +78,7 @@ fn what_is_forgotten_never_comes_back() {
     let one: SnapshotId = "one".parse().unwrap();
 
     let index = index
-        .forget(&[one.clone()], Timestamp::from_millis(9), op(3))
+        .forget(std::slice::from_ref(&one), Timestamp::from_millis(9), op(3))
         .unwrap();
 
     assert!(index.find(&one).is_none() && index.tombstones.contains_key(&one));
@@ -89,7 +89,7 @@ fn what_is_forgotten_never_comes_back() {
         Err(IndexRefusal::Gone(one.clone()))
     );
     assert_eq!(
-        index.forget(&[one.clone()], Timestamp::default(), op(5)),
+        index.forget(std::slice::from_ref(&one), Timestamp::default(), op(5)),
         Err(IndexRefusal::Absent(one))
     );
 }
