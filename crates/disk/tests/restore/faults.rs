@@ -154,3 +154,30 @@ fn a_replacing_restore_on_a_full_disk_leaves_the_old_tree() {
 fn a_restore_in_place_on_a_full_disk_leads_to_the_old_tree_or_the_new_one() {
     at_every_call(Placement::InPlace, "error=ENOSPC");
 }
+
+#[test]
+fn the_next_restore_brings_an_interrupted_one_to_its_end_first() {
+    for next in [Placement::InPlace, Placement::Replace] {
+        let (home, target) = place(Placement::InPlace);
+        let inject = "inject=renameat:signal=KILL:when=4";
+        let arguments = ["-e", "trace=renameat", "-e", inject];
+        let Some(status) = run(&target, Placement::InPlace, &arguments) else {
+            return;
+        };
+        std::fs::remove_file(home.path().join("log")).unwrap();
+        assert_eq!(status.code(), None);
+        let half = show(&target);
+        assert!(half != ideal(&some_of(old())) && half != ideal(&some_of(new())));
+
+        let _ = restore(&target, &older(), next).unwrap();
+
+        assert_eq!(show(&target), ideal(&older()));
+        if next == Placement::Replace {
+            let kept = restore::kept(&target).unwrap().unwrap();
+            assert_eq!(show(&kept.path), ideal(&some_of(new())));
+            assert_eq!(names(home.path()).len(), 3);
+        } else {
+            assert_eq!(names(home.path()), ["target"]);
+        }
+    }
+}
