@@ -237,8 +237,11 @@ impl<'a> Planner<'a> {
             sides(self.live, live, seen),
             sides(self.staged, staged, wanted),
         );
-        let same =
-            !was_directory && are_same(name, &mine, &theirs).map_err(entry("compare", path))?;
+        let same = !was_directory
+            && are_same(name, &mine, &theirs, self.cancel).map_err(|error| match error {
+                Errno::CANCELED => RestoreError::Cancelled,
+                error => entry("compare", path)(error),
+            })?;
         let has_names = wanted.links > 1 || (same && seen.links > 1);
         if wanted.file_type().is_file() && has_names {
             self.name(path.clone(), &wanted, same.then_some(seen), was_directory);

@@ -32,11 +32,20 @@ fn older() -> Tree {
 
 /// Runs a restore in a process of its own; `None` when there is no strace.
 fn run(target: &Path, placement: Placement, arguments: &[&str]) -> Option<ExitStatus> {
+    run_with(target, placement, "some of new", arguments)
+}
+
+fn run_with(
+    target: &Path,
+    placement: Placement,
+    tree: &str,
+    arguments: &[&str],
+) -> Option<ExitStatus> {
     let log = target.with_file_name("log");
     let mut command = Command::new("strace");
     command.args(["-f", "-qq", "-o"]).arg(log).args(arguments);
     command.arg(std::env::current_exe().unwrap());
-    match child::tell(&mut command, target, placement, "some of new").status() {
+    match child::tell(&mut command, target, placement, tree).status() {
         Ok(status) => Some(status),
         Err(error) => {
             let needed = std::env::var_os("STASIS_REQUIRE_PARTS").is_some();
@@ -59,10 +68,11 @@ fn place(placement: Placement) -> (Home, PathBuf) {
 }
 
 /// How often a restore makes each call.
-fn count(placement: Placement) -> Option<Vec<usize>> {
+fn count(placement: Placement, tree: &str) -> Option<Vec<usize>> {
     let (home, target) = place(placement);
     let trace = format!("trace={}", CALLS.join(","));
-    assert!(run(&target, placement, &["-e", &trace])?.success());
+    let status = run_with(&target, placement, tree, &["-e", &trace])?;
+    assert!(status.success());
     let log = std::fs::read_to_string(home.path().join("log")).unwrap();
     let calls = log.lines().filter_map(|line| line.split('(').next());
     let calls: Vec<&str> = calls
@@ -74,7 +84,7 @@ fn count(placement: Placement) -> Option<Vec<usize>> {
 
 /// Lets the fault happen at the first of these calls, at the second, and so on.
 fn at_every_call(placement: Placement, fault: &str) {
-    let Some(counts) = count(placement) else {
+    let Some(counts) = count(placement, "some of new") else {
         return;
     };
     for (call, count) in CALLS.iter().zip(&counts) {
@@ -199,4 +209,38 @@ fn the_next_restore_brings_an_interrupted_one_to_its_end_first() {
             assert_eq!(names(home.path()), ["target"]);
         }
     }
+}
+
+#[test]
+fn an_undo_that_fails_anywhere_leaves_one_tree_in_place_and_the_other_kept() {
+    let (before, after) = (ideal(&some_of(old())), ideal(&older()));
+    let Some(counts) = count(Placement::Replace, child::UNDO) else {
+        return;
+    };
+    for fault in ["signal=KILL", "error=EIO"] {
+        for (call, count) in CALLS.iter().zip(&counts) {
+            for when in 1..=*count {
+                let (_home, target) = place(Placement::Replace);
+                let inject = format!("{call}:{fault}:when={when}");
+                let (trace, injected) = (format!("trace={call}"), format!("inject={inject}"));
+                let arguments = ["-e", &trace, "-e", &injected];
+
+                let status = run_with(&target, Placement::Replace, child::UNDO, &arguments);
+
+                let (now, kept) = (show(&target), restore::kept(&target).unwrap().unwrap());
+                let both = (now, show(&kept.path));
+                let undone = both == (after.clone(), before.clone());
+                assert!(
+                    undone || both == (before.clone(), after.clone()),
+                    "{inject}"
+                );
+                match status.unwrap().code() {
+                    Some(0) => assert!(undone, "{inject}"),
+                    Some(child::REFUSED) => assert!(!undone, "{inject}"),
+                    _ => {}
+                }
+            }
+        }
+    }
+    assert!(counts.iter().sum::<usize>() > 5);
 }
