@@ -364,7 +364,11 @@ pub(super) fn make_writable(tree: &Beneath, path: &EntryPath) -> rustix::io::Res
     }
     // By the descriptor, which nobody can make lead elsewhere.
     let link = format!("/proc/self/fd/{}", found.as_raw_fd());
-    fs::chmod(link, Mode::from_raw_mode(mode | 0o700))
+    fs::chmod(link, Mode::from_raw_mode(mode | 0o700)).map_err(|error| match error {
+        // Not the directory is absent, but `/proc`.
+        Errno::NOENT => Errno::OPNOTSUPP,
+        error => error,
+    })
 }
 
 /// What is in a directory, in order, without what is staged there for a target of that name.

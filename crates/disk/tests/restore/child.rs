@@ -33,6 +33,11 @@ pub(crate) fn tell<'a>(
         .stderr(Stdio::null())
 }
 
+/// Whether this is such a process.
+pub(crate) fn is_told() -> bool {
+    std::env::var_os(TARGET).is_some()
+}
+
 #[test]
 fn child() {
     let (Some(target), Ok(placement)) = (std::env::var_os(TARGET), std::env::var(PLACEMENT)) else {
