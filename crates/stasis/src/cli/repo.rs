@@ -2,10 +2,11 @@
 
 mod restore;
 mod save;
+mod show;
 mod upkeep;
 
 use super::Context;
-use super::output::{OutputLost, printable, table};
+use super::output::printable;
 use crate::report::Exit;
 use crate::system;
 use anyhow::Context as _;
@@ -13,7 +14,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use stasis_engine::model::id::{SnapshotId, SubjectName};
 use stasis_engine::model::tree::EntryPath;
-use stasis_engine::repo::{SnapshotRow, Wanted};
+use stasis_engine::repo::Wanted;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
@@ -149,64 +150,22 @@ impl Repo {
             Command::Pin { snapshot } => pin(context, repo, &snapshot, true).await?,
             Command::Unpin { snapshot } => pin(context, repo, &snapshot, false).await?,
             Command::Snapshots { name } => {
-                let engine = context.repo_engine(repo, false).await?;
-                let rows = engine.repo_snapshots(name.as_ref()).await?;
-                context.output.result(&rows, |rows| snapshots(rows))?;
+                show::snapshots(context, repo, name.as_ref()).await?;
             }
-            Command::Ls { which, path } => {
-                let engine = context.repo_engine(repo, false).await?;
-                let path = entry_path(path.as_ref())?;
-                let entries = engine.repo_ls(&which.into(), &path).await?;
-                context.output.result(&entries, |entries| {
-                    let rows = entries.iter().map(|entry| {
-                        let size = entry.size.map(|size| size.to_string()).unwrap_or_default();
-                        let mode = format!("{:04o}", entry.mode);
-                        vec![entry.kind.to_owned(), mode, size, entry.path.clone()]
-                    });
-                    table(&["KIND", "MODE", "SIZE", "PATH"], rows.collect())
-                })?;
-            }
-            Command::Cat { which, path } => {
-                let engine = context.repo_engine(repo, false).await?;
-                let path = entry_path(Some(&path))?;
-                let written = engine
-                    .repo_cat(&which.into(), &path, std::io::stdout())
-                    .await?;
-                written.map_err(OutputLost)?;
-            }
+            Command::Ls { which, path } => show::ls(context, repo, which, path.as_ref()).await?,
+            Command::Cat { which, path } => show::cat(context, repo, which, &path).await?,
             Command::Diff {
                 before,
                 after,
                 name,
             } => {
-                let engine = context.repo_engine(repo, false).await?;
                 let wanted = |snapshot: String| Wanted {
                     snapshot,
                     name: name.clone(),
                 };
-                let found = engine.repo_diff(&wanted(before), &wanted(after)).await?;
-                context.output.result(&found, |found| {
-                    let lines = found
-                        .iter()
-                        .map(|one| format!("{:<9} {}", one.change, one.path));
-                    lines.collect::<Vec<_>>().join("\n")
-                })?;
+                show::diff(context, repo, &wanted(before), &wanted(after)).await?;
             }
-            Command::Stats => {
-                let stats = context.repo_engine(repo, false).await?.repo_stats().await?;
-                context.output.result(&stats, |stats| {
-                    format!(
-                        "{} snapshots of {} bytes in {} chunks of {} bytes; {} chunks of {} bytes are unused, {} damaged",
-                        stats.snapshots,
-                        stats.bytes,
-                        stats.chunks,
-                        stats.bytes_stored,
-                        stats.chunks_unused,
-                        stats.bytes_unused,
-                        stats.chunks_damaged
-                    )
-                })?;
-            }
+            Command::Stats => show::stats(context, repo).await?,
         }
         Ok(Exit::Done)
     }
@@ -227,29 +186,6 @@ async fn pin(
     context
         .output
         .result(&row, |row| format!("{} {words}", row.snapshot_id))
-}
-
-fn snapshots(rows: &[SnapshotRow]) -> String {
-    let row = |row: &SnapshotRow| {
-        let mark = match (row.active, row.pinned) {
-            (true, true) => "active, pinned",
-            (true, false) => "active",
-            (false, true) => "pinned",
-            (false, false) => "",
-        };
-        vec![
-            row.snapshot_id.to_string(),
-            row.name.to_string(),
-            row.timestamp.clone(),
-            row.entries.to_string(),
-            row.bytes.to_string(),
-            mark.to_owned(),
-        ]
-    };
-    table(
-        &["SNAPSHOT", "NAME", "TIME", "ENTRIES", "BYTES", ""],
-        rows.iter().map(row).collect(),
-    )
 }
 
 /// A path in a snapshot, as people type it: leading `./` and `/` and a trailing slash do not matter.

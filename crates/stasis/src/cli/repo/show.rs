@@ -1,0 +1,124 @@
+//! What only looks: `stasis repo snapshots`, `ls`, `cat`, `diff` and `stats`
+
+use super::{Which, entry_path};
+use crate::cli::Context;
+use crate::cli::output::{OutputLost, table};
+use stasis_engine::model::id::SubjectName;
+use stasis_engine::repo::{ListedEntry, RepoStats, SnapshotRow, Wanted};
+use std::ffi::OsString;
+
+pub(super) async fn snapshots(
+    context: &Context,
+    repo: Option<&str>,
+    name: Option<&SubjectName>,
+) -> anyhow::Result<()> {
+    let rows = context
+        .repo_engine(repo, false)
+        .await?
+        .repo_snapshots(name)
+        .await?;
+    context.output.result(&rows, |rows| snapshots_words(rows))
+}
+
+fn snapshots_words(rows: &[SnapshotRow]) -> String {
+    let row = |row: &SnapshotRow| {
+        let mark = match (row.active, row.pinned) {
+            (true, true) => "active, pinned",
+            (true, false) => "active",
+            (false, true) => "pinned",
+            (false, false) => "",
+        };
+        vec![
+            row.snapshot_id.to_string(),
+            row.name.to_string(),
+            row.timestamp.clone(),
+            row.entries.to_string(),
+            row.bytes.to_string(),
+            mark.to_owned(),
+        ]
+    };
+    table(
+        &["SNAPSHOT", "NAME", "TIME", "ENTRIES", "BYTES", ""],
+        rows.iter().map(row).collect(),
+    )
+}
+
+pub(super) async fn ls(
+    context: &Context,
+    repo: Option<&str>,
+    which: Which,
+    path: Option<&OsString>,
+) -> anyhow::Result<()> {
+    let path = entry_path(path)?;
+    let entries = context
+        .repo_engine(repo, false)
+        .await?
+        .repo_ls(&which.into(), &path)
+        .await?;
+    context.output.result(&entries, |entries| ls_words(entries))
+}
+
+fn ls_words(entries: &[ListedEntry]) -> String {
+    let rows = entries.iter().map(|entry| {
+        let size = entry.size.map(|size| size.to_string()).unwrap_or_default();
+        vec![
+            entry.kind.to_owned(),
+            format!("{:04o}", entry.mode),
+            size,
+            entry.path.clone(),
+        ]
+    });
+    table(&["KIND", "MODE", "SIZE", "PATH"], rows.collect())
+}
+
+pub(super) async fn cat(
+    context: &Context,
+    repo: Option<&str>,
+    which: Which,
+    path: &OsString,
+) -> anyhow::Result<()> {
+    let path = entry_path(Some(path))?;
+    let engine = context.repo_engine(repo, false).await?;
+    let written = engine
+        .repo_cat(&which.into(), &path, std::io::stdout())
+        .await?;
+    written.map_err(OutputLost)?;
+    Ok(())
+}
+
+pub(super) async fn diff(
+    context: &Context,
+    repo: Option<&str>,
+    before: &Wanted,
+    after: &Wanted,
+) -> anyhow::Result<()> {
+    let found = context
+        .repo_engine(repo, false)
+        .await?
+        .repo_diff(before, after)
+        .await?;
+    context.output.result(&found, |found| {
+        let lines = found
+            .iter()
+            .map(|one| format!("{:<9} {}", one.change, one.path));
+        lines.collect::<Vec<_>>().join("\n")
+    })
+}
+
+pub(super) async fn stats(context: &Context, repo: Option<&str>) -> anyhow::Result<()> {
+    let stats = context.repo_engine(repo, false).await?.repo_stats().await?;
+    context.output.result(&stats, stats_words)
+}
+
+fn stats_words(stats: &RepoStats) -> String {
+    format!(
+        "{} snapshots of {} bytes in {} chunks of {} bytes; {} chunks of {} bytes are unused, {} damaged",
+        stats.snapshots,
+        stats.bytes,
+        stats.chunks,
+        stats.bytes_stored,
+        stats.chunks_unused,
+        stats.bytes_unused,
+        stats.chunks_damaged
+    )
+}
