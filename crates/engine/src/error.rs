@@ -15,6 +15,7 @@ use stasis_model::policy::BadSetting;
 use stasis_model::step::Refusal;
 pub use stasis_quiesce::group::GroupError;
 pub use stasis_store::bucket::{BucketError, BucketErrorKind};
+use stasis_store::copying::CopyError;
 pub use stasis_store::lineages::{LineageError, ReadError};
 use stasis_store::location::BadLocation;
 use stasis_store::policies::PolicyError;
@@ -96,6 +97,9 @@ pub enum Error {
     /// The index of a repository.
     #[error(transparent)]
     Index(#[from] ChangeError),
+    /// A copy of a store.
+    #[error(transparent)]
+    Copy(#[from] CopyError),
     /// A repository that this build must leave alone.
     #[error(transparent)]
     UnfitRepo(#[from] BadRepo),
@@ -281,6 +285,7 @@ impl Error {
             Self::Chunk(error) => chunk(error),
             Self::RestoreTree(error) => restore(error),
             Self::Index(error) => change(error),
+            Self::Copy(error) => copy(error),
             Self::UnfitSnapshot { .. } | Self::LostManifest(_) | Self::WrongTree(_) => {
                 ErrorKind::Corrupt
             }
@@ -412,6 +417,14 @@ fn chunk(error: &ChunkError) -> ErrorKind {
             None => ErrorKind::Bug,
         },
         _ => ErrorKind::Corrupt,
+    }
+}
+
+fn copy(error: &CopyError) -> ErrorKind {
+    match error {
+        CopyError::Bucket(error) => bucket(error),
+        CopyError::Diverged(_) => ErrorKind::Diverged,
+        _ => ErrorKind::Retry,
     }
 }
 

@@ -6,6 +6,7 @@
 pub mod bridge;
 pub mod check;
 pub mod clone;
+pub mod copy;
 pub mod demo;
 pub mod doctor;
 pub mod error;

@@ -46,7 +46,7 @@ pub struct Head {
 }
 
 /// One row of a listing.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Listed {
     /// Where the object lies.
     pub key: Key,

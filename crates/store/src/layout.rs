@@ -162,6 +162,35 @@ pub fn manifest(lineage: &Lineage, archive: ArchiveDigest) -> Key {
     ))
 }
 
+/// What an object is to somebody who copies a store: what leads to others is copied after them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Role {
+    /// Bytes whose name says what they are, or a record that is written once.
+    Content,
+    /// A document that leads to contents, written once.
+    Manifest,
+    /// A document that is rewritten, and leads to everything else.
+    Pointer,
+    /// Of this store only: who holds a lease, what a probe found.
+    Private,
+}
+
+/// What an object is to somebody who copies a store.
+pub fn role(key: &Key) -> Role {
+    let path = key.as_str();
+    let is_manifest = path.ends_with(".manifest.json")
+        || path
+            .rsplit_once('/')
+            .is_some_and(|(above, _)| above == "snapshots" || above.ends_with("/snapshots"));
+    match key.file_name() {
+        "lock.json" => Role::Private,
+        _ if path.starts_with("meta/") => Role::Private,
+        "latest.json" | "index.json" | "gc.json" | "policy.json" | "repo.json" => Role::Pointer,
+        _ if is_manifest => Role::Manifest,
+        _ => Role::Content,
+    }
+}
+
 /// One chunked root: a repository, or what a kind of subject keeps its snapshots in.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ChunkRoot(String);
@@ -306,6 +335,29 @@ mod tests {
         let id: SnapshotId = "one".parse().unwrap();
         assert_eq!(root.manifest_id(&root.manifest(&id)), Some(id));
         assert_eq!(root.manifest_id(&chunk), None);
+    }
+
+    #[test]
+    fn what_leads_to_others_is_copied_after_them() {
+        let role = |text: &str| role(&Key::from_listing(text).unwrap());
+
+        assert_eq!(role("chunks/ab/sha256:ab"), Role::Content);
+        assert_eq!(
+            role("snapshots/acme/alice/131/profile-ab.tar.zst"),
+            Role::Content
+        );
+        assert_eq!(
+            role("snapshots/acme/alice/131/profile-ab.manifest.json"),
+            Role::Manifest
+        );
+        assert_eq!(role("snapshots/0b5c.json"), Role::Manifest);
+        assert_eq!(
+            role("projects/acme/shop/snapshots/0b5c.json"),
+            Role::Manifest
+        );
+        assert_eq!(role("snapshots/acme/alice/131/latest.json"), Role::Pointer);
+        assert_eq!(role("snapshots/acme/alice/131/lock.json"), Role::Private);
+        assert_eq!(role("meta/probe.json"), Role::Private);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 pub mod bucket;
 #[cfg(feature = "contract")]
 pub mod contract;
+pub mod copying;
 pub mod credentials;
 pub mod events;
 mod excerpt;

@@ -1,3 +1,8 @@
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests make and change the trees that are saved"
+)]
+
 use super::cache::CacheKey;
 use super::restore::{RestoreParts, restore};
 use super::save::{Parent, SaveParts, SaveSettings, Saved, save};

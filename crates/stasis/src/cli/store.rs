@@ -3,7 +3,9 @@
 use super::Context;
 use super::output::{table, word};
 use crate::report::Exit;
+use crate::system::SystemClock;
 use clap::Subcommand;
+use stasis_engine::copy::copy_store;
 use stasis_engine::probe::{ProbeReport, summary, trustworthy};
 
 #[derive(Debug, Subcommand)]
@@ -15,27 +17,56 @@ pub(super) enum Store {
         /// The store [default: --store]
         url: Option<String>,
     },
+    /// Copy a whole store, or a repository, into another one; what is there already is not copied twice
+    Copy {
+        /// The store to copy
+        from: String,
+        /// Where to: an empty store, or an earlier copy of the same one
+        to: String,
+    },
 }
 
 impl Store {
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
-        let Self::Probe { url } = self;
-        let location = match url {
-            Some(url) => url.parse().map_err(stasis_engine::error::Error::from)?,
-            None => context.location()?,
-        };
-        let engine = context.engine_at(location, true).await?;
-        context
-            .output
-            .say(&format!("probing {}", engine.location()));
-        let report = engine.probe().await?;
-        context.output.result(&report, words)?;
-        Ok(if trustworthy(&report) {
-            Exit::Done
-        } else {
-            Exit::Failed
-        })
+        match self {
+            Self::Probe { url } => probe(url, context).await,
+            Self::Copy { from, to } => copy(&from, &to, context).await,
+        }
     }
+}
+
+async fn copy(from: &str, to: &str, context: &Context) -> anyhow::Result<Exit> {
+    let from = context.repo_engine(Some(from), false).await?;
+    let to = context.repo_engine(Some(to), true).await?;
+    context
+        .output
+        .say(&format!("copying {} to {}", from.location(), to.location()));
+    let copied = copy_store(&from, &to, &SystemClock).await?;
+    context.output.result(&copied, |copied| {
+        format!(
+            "copied {} objects of {} bytes; {} were there already; {} ms",
+            copied.objects, copied.bytes, copied.objects_there, copied.elapsed_ms
+        )
+    })?;
+    Ok(Exit::Done)
+}
+
+async fn probe(url: Option<String>, context: &Context) -> anyhow::Result<Exit> {
+    let location = match url {
+        Some(url) => url.parse().map_err(stasis_engine::error::Error::from)?,
+        None => context.location()?,
+    };
+    let engine = context.engine_at(location, true).await?;
+    context
+        .output
+        .say(&format!("probing {}", engine.location()));
+    let report = engine.probe().await?;
+    context.output.result(&report, words)?;
+    Ok(if trustworthy(&report) {
+        Exit::Done
+    } else {
+        Exit::Failed
+    })
 }
 
 fn words(report: &ProbeReport) -> String {

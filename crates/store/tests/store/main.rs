@@ -7,6 +7,8 @@
 #[cfg(test)]
 mod contract;
 #[cfg(test)]
+mod copying;
+#[cfg(test)]
 mod fake_server;
 #[cfg(test)]
 mod logs;
