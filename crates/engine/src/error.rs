@@ -2,11 +2,11 @@
 
 use stasis_disk::atomic_write::WriteError;
 use stasis_disk::check::CheckError;
-use stasis_disk::chunked::ChunkError;
-use stasis_disk::chunked::restore::RestoreError;
-use stasis_disk::chunked::save::SaveError;
+pub use stasis_disk::chunked::ChunkError;
+pub use stasis_disk::chunked::restore::RestoreError;
+pub use stasis_disk::chunked::save::SaveError;
 use stasis_disk::clone::CloneError;
-use stasis_disk::restore::RestoreError as PlaceError;
+pub use stasis_disk::restore::RestoreError as PlaceError;
 use stasis_disk::tree_writer::WriteError as TreeWriteError;
 use stasis_disk::walk::WalkError;
 use stasis_model::id::{Lineage, OpId, SnapshotId, TenantId};
@@ -20,7 +20,7 @@ pub use stasis_store::lineages::{LineageError, ReadError};
 use stasis_store::location::BadLocation;
 use stasis_store::policies::PolicyError;
 use stasis_store::probe::ProbeReport;
-use stasis_store::roots::ChangeError;
+pub use stasis_store::roots::ChangeError;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,10 +1,12 @@
 //! Every error → words, hint, exit code.
 
+mod repository;
+
 use crate::cli::output::{OutputLost, printable};
 use serde_json::{Map, Value, json};
 use stasis_engine::clone::CloneError;
 use stasis_engine::error::{
-    BucketError, BucketErrorKind, Error, ErrorKind, LineageError, ReadError,
+    BucketError, BucketErrorKind, ChangeError, Error, ErrorKind, LineageError, ReadError,
 };
 use stasis_engine::model::lease::Lock;
 use stasis_engine::model::operation::Kind;
@@ -105,6 +107,9 @@ fn as_value(error: &anyhow::Error, causes: &[String], hint: Option<&str>, exit: 
     if let Some(LineageError::Unknown(record)) = lineage_error(error) {
         told.insert("op_id".to_owned(), json!(record.op_id));
     }
+    if let Some(Error::Index(ChangeError::Unknown { op_id })) = error.downcast_ref::<Error>() {
+        told.insert("op_id".to_owned(), json!(op_id));
+    }
     Value::Object(told)
 }
 
@@ -152,6 +157,21 @@ fn hint(error: &Error) -> Option<String> {
         Error::Read(source) => return read_hint(source),
         Error::Bucket(error) => return bucket_hint(error.kind),
         Error::Clone(error) => return clone_hint(error),
+        Error::Index(_)
+        | Error::Chunk(_)
+        | Error::Save(_)
+        | Error::RestoreTree(_)
+        | Error::Restore(_)
+        | Error::Copy(_)
+        | Error::NoRepo(_)
+        | Error::RepoExists(_)
+        | Error::NoSuchSnapshot { .. }
+        | Error::Ambiguous { .. }
+        | Error::NoSuchEntry { .. }
+        | Error::LostManifest(_)
+        | Error::WrongTree(_)
+        | Error::Shrunk { .. }
+        | Error::UnfitRepo(_) => return repository::hint(error),
         Error::Location(_) => {
             "a store is file:///path, memory: or s3://bucket/prefix?endpoint=URL&region=NAME"
         }
