@@ -10,7 +10,7 @@ mod show;
 
 pub use check::{Damage, RepoChecked};
 pub use gc::{GcVerdict, RepoCollected, RepoForgotten, RepoGc};
-pub use restore::{Placement, RepoRestore, RepoRestored};
+pub use restore::{BeforeRestore, InPlaceChanges, Placement, RepoRestore, RepoRestored, Undone};
 pub use save::{RepoSave, RepoSaved};
 pub use show::{Difference, ListedEntry, RepoStats, SnapshotRow};
 

@@ -118,22 +118,51 @@ fn is_earlier(there: &Bytes, here: &Bytes) -> bool {
     let (Some(there), Some(here)) = (parse(there), parse(here)) else {
         return false;
     };
-    let generation = |value: &Value| value["generation"].as_u64();
-    let remembers = |value: &Value, op_id: &Value| {
-        let recent = value["recent"].as_array();
-        recent.is_some_and(|recent| {
-            recent
-                .iter()
-                .any(|one| one == op_id || one["op_id"] == *op_id)
-        })
+    let number = |value: &Value, field: &str| value[field].as_u64();
+    let (Some(before), Some(now)) = (number(&there, "generation"), number(&here, "generation"))
+    else {
+        return false;
     };
-    match (generation(&there), generation(&here)) {
-        // One that was written long ago is not remembered by name; that its chain is the same is the user's word.
-        (Some(before), Some(now)) => {
-            before < now && (now - before > 16 || remembers(&here, &there["op_id"]))
-        }
-        _ => false,
-    }
+    before < now
+        && (remembers(&here, &there["op_id"])
+            || holds_all(&there, &here)
+            || is_swept(&there, &here))
+}
+
+/// Whether a document says that it was once written by this operation.
+fn remembers(value: &Value, op_id: &Value) -> bool {
+    let recent = value["recent"].as_array();
+    recent.is_some_and(|recent| {
+        recent
+            .iter()
+            .any(|one| one == op_id || one["op_id"] == *op_id)
+    })
+}
+
+/// Whether every snapshot that one index leads to is known to the other: still there, or forgotten there.
+fn holds_all(there: &Value, here: &Value) -> bool {
+    let (Some(before), Some(_)) = (there["subjects"].as_object(), here["subjects"].as_object())
+    else {
+        return false;
+    };
+    before.iter().all(|(name, subject)| {
+        let snapshots = |value: &Value| value["snapshots"].as_array().cloned().unwrap_or_default();
+        let kept = snapshots(&here["subjects"][name]);
+        let is_kept = |id: &Value| kept.iter().any(|one| one["id"] == *id);
+        let is_forgotten = |id: &Value| {
+            id.as_str()
+                .is_some_and(|id| !here["tombstones"][id].is_null())
+        };
+        snapshots(subject)
+            .iter()
+            .all(|one| is_kept(&one["id"]) || is_forgotten(&one["id"]))
+    })
+}
+
+/// Whether one `gc.json` is another's past: no round is under way, and no later one was finished.
+fn is_swept(there: &Value, here: &Value) -> bool {
+    let is_idle = there["condemned"].as_array().is_some_and(Vec::is_empty);
+    is_idle && there["epoch"].as_u64() <= here["epoch"].as_u64()
 }
 
 async fn copy_all(

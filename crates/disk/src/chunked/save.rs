@@ -35,7 +35,7 @@ use stasis_model::manifest::{FileList, Totals};
 use stasis_model::sweep::{ChunkName, Names};
 use stasis_model::time::Timestamp;
 use stasis_model::tree::canonical::TreeHasher;
-use stasis_model::tree::{Entry, EntryKind, EntryPath, Metadata};
+use stasis_model::tree::{Attribute, Entry, EntryKind, EntryPath, Metadata};
 use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
@@ -115,6 +115,8 @@ pub struct SaveReport {
     pub chunks_new: u64,
     /// Bytes of those, as they are stored.
     pub bytes_stored: u64,
+    /// Attributes that are not the user's, of directories and of files that were read: they are left out.
+    pub attributes_left_out: u64,
     /// Bytes that were stored again because most of their bundle is not needed any more.
     pub bytes_moved: u64,
 }
@@ -129,6 +131,8 @@ pub struct Saved {
     pub digest: TreeDigest,
     /// The root directory itself.
     pub root: Metadata,
+    /// Its attributes.
+    pub root_attributes: Vec<Attribute>,
     /// How much it is.
     pub totals: Totals,
     /// Every chunk that the list leads to.
@@ -160,6 +164,7 @@ pub fn save(parts: &SaveParts<'_>, settings: &SaveSettings) -> Result<Saved, Sav
     }
     let mut report = pool::read(parts, settings, &scan, &plan)?;
     report.walk.merge(walk);
+    report.attributes_left_out += scan.attributes_left_out;
     write(parts, settings, (&scan, &mut plan), (&parent, report))
 }
 
@@ -264,6 +269,7 @@ fn write(
         list: written.list,
         digest: hasher.finish(),
         root: scan.root,
+        root_attributes: scan.root_attributes(),
         totals,
         names: written.names,
         report,

@@ -5,6 +5,7 @@ use crate::metadata::{self, Seen};
 use crate::walk::{self, Found, Place, Reason, Visitor, WalkError, WalkReport, WalkSettings};
 use stasis_model::tree::{Attribute, EntryKind, EntryPath, FileTime, Metadata};
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// What an entry is, without the content of files.
@@ -112,6 +113,8 @@ impl Listing {
 pub(super) struct Scan {
     pub(super) listings: Vec<Listing>,
     pub(super) root: Metadata,
+    /// Attributes of directories that are not the user's.
+    pub(super) attributes_left_out: u64,
 }
 
 /// Where an entry is in a [`Scan`].
@@ -137,14 +140,27 @@ impl Scan {
         let collector = Collector::default();
         let report = walk::walk(root, &collector, settings)?;
         let listings = collector
-            .0
+            .listings
             .into_inner()
             .unwrap_or_else(PoisonError::into_inner);
         let mut listings: Vec<Listing> = listings.into_values().collect();
         listings.sort_unstable_by(|one, other| one.path.cmp(&other.path));
         listings.iter_mut().for_each(Listing::sort);
-        let root = seen.metadata();
-        Ok((Self { listings, root }, report))
+        let scan = Self {
+            listings,
+            root: seen.metadata(),
+            attributes_left_out: collector.left_out.into_inner(),
+        };
+        Ok((scan, report))
+    }
+
+    /// The user's attributes of the root itself.
+    pub(super) fn root_attributes(&self) -> Vec<Attribute> {
+        let root = self
+            .listings
+            .first()
+            .filter(|listing| listing.path.is_root());
+        root.map(|root| root.attributes.clone()).unwrap_or_default()
     }
 
     pub(super) fn get(&self, spot: Spot) -> (&Listing, &Spotted) {
@@ -185,7 +201,10 @@ impl Scan {
 }
 
 #[derive(Default)]
-struct Collector(Mutex<HashMap<EntryPath, Listing>>);
+struct Collector {
+    listings: Mutex<HashMap<EntryPath, Listing>>,
+    left_out: AtomicU64,
+}
 
 impl Visitor for Collector {
     type Error = WalkError;
@@ -196,13 +215,15 @@ impl Visitor for Collector {
             path: place.path.clone(),
             source: source.into(),
         })?;
+        self.left_out
+            .fetch_add(attributes.others, Ordering::Relaxed);
         let listing = Listing {
             path: place.path.clone(),
             attributes: attributes.user,
             names: Vec::new(),
             entries: Vec::new(),
         };
-        let mut listings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut listings = self.listings.lock().unwrap_or_else(PoisonError::into_inner);
         listings.insert(place.path.clone(), listing);
         Ok(())
     }
@@ -211,7 +232,7 @@ impl Visitor for Collector {
         for found in entries.iter().filter(|found| found.kind == EntryKind::Fifo) {
             place.skip(found.name, Reason::Fifo)?;
         }
-        let mut listings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut listings = self.listings.lock().unwrap_or_else(PoisonError::into_inner);
         let listing = listings
             .get_mut(place.path)
             .expect("a directory is entered before it is shown");

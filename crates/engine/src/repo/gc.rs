@@ -9,7 +9,7 @@ use super::references::{self, Unread};
 use crate::error::Error;
 use crate::open::Engine;
 use serde::Serialize;
-use stasis_model::id::{Label, SnapshotId, SubjectName};
+use stasis_model::id::{Epoch, Label, SnapshotId, SubjectName};
 use stasis_model::manifest::Index;
 use stasis_model::retention::{self, Clocks, OnDoubt, Origin, Policy, Snapshot};
 use stasis_model::sweep::burial::{Burial, BurialAnswer, BurialStep, Listed};
@@ -17,9 +17,13 @@ use stasis_model::sweep::{Abort, Names, Sweep, SweepAnswer, SweepStep, Swept};
 use stasis_store::bucket::Swap;
 use stasis_store::roots::Root;
 use std::collections::HashMap;
+use std::time::Duration;
 
 /// How often a sweep goes round before it leaves the rest to the next one.
 const ROUNDS: usize = 10_000;
+
+/// How long a tombstone stays.
+const TOMBSTONES: Duration = Duration::from_hours(30 * 24);
 
 /// What may go.
 #[derive(Clone, Debug)]
@@ -101,6 +105,7 @@ impl Engine {
                     .await?;
             }
             manifests_removed = self.bury(&root).await?;
+            self.drop_tombstones(&root).await?;
             removed = self.sweep_chunks(&root).await?;
         }
         let elapsed = self.clock.uptime().saturating_sub(started);
@@ -150,7 +155,7 @@ impl Engine {
             origin: Origin::Auto,
             active: index.subject(name).active.as_ref() == Some(&one.id),
             pinned: one.pinned,
-            verified: true,
+            verified: false,
             rolled_back_at: None,
         };
         let is_judged = |name: &SubjectName| command.name.as_ref().is_none_or(|only| only == name);
@@ -254,6 +259,26 @@ impl Engine {
         }
     }
 
+    /// Forgets what was forgotten long ago, so that the index does not grow for ever.
+    async fn drop_tombstones(&self, root: &Root) -> Result<(), Error> {
+        let before = self.lineages.now().minus(TOMBSTONES);
+        let index = self.repo_index(root).await?;
+        if index
+            .tombstones
+            .values()
+            .all(|tombstone| tombstone.at_ms >= before)
+        {
+            return Ok(());
+        }
+        let listed = root.manifest_ids().await?.into_iter().collect();
+        let op_id = self.chance.op_id();
+        root.change(op_id, |index| {
+            Ok(index.without_tombstones(before, &listed, op_id))
+        })
+        .await?;
+        Ok(())
+    }
+
     /// All manifests, and what the index, read afterwards, says about each.
     async fn survey(&self, root: &Root) -> Result<Option<BurialAnswer>, Error> {
         let ids = root.manifest_ids().await?;
@@ -265,6 +290,18 @@ impl Engine {
             let indexed = index.value.find(&id).is_some();
             let tombstoned = index.value.tombstones.contains_key(&id);
             if indexed {
+                continue;
+            }
+            if tombstoned {
+                // What it says does not matter any more, not even whether it can be read.
+                let (lease, fence) = (Epoch::default(), None);
+                listed.push(Listed {
+                    id,
+                    lease,
+                    fence,
+                    indexed,
+                    tombstoned,
+                });
                 continue;
             }
             let Some((manifest, _)) = root.manifest(&id).await? else {

@@ -4,10 +4,10 @@
 //! 3. fetch and write, every chunk checked against its name
 //! 4. compare the digest of the whole list with the snapshot's   5. swap
 
-use super::Wanted;
 use super::port::Fetching;
+use super::{Opened, RepoSave, Wanted};
 use crate::bridge;
-use crate::error::Error;
+use crate::error::{Error, PlaceError};
 use crate::open::Engine;
 use serde::Serialize;
 use stasis_disk::chunked::restore::{RestoreParts, WrittenTree, restore};
@@ -18,10 +18,13 @@ use stasis_disk::restore::{Origin, Placed, Restored, Stage};
 use stasis_disk::tree_writer::WriteSettings;
 use stasis_model::digest::TreeDigest;
 use stasis_model::id::{SnapshotId, SubjectName};
+use stasis_model::manifest::Reason;
+use stasis_model::time::Clock;
 use stasis_model::tree::EntryPath;
 use stasis_store::location::StoreLocation;
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -41,6 +44,8 @@ pub struct RepoRestore {
     pub only: Vec<EntryPath>,
     /// Whether owners, setuid and setgid are given.
     pub owner: bool,
+    /// Whether what a restore in place changes is saved first.
+    pub save_before: bool,
     /// Set by anybody at any time to give up.
     pub cancel: Arc<AtomicBool>,
     /// How far it has come.
@@ -64,6 +69,12 @@ pub struct RepoRestored {
     /// Where the tree that was there is kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kept: Option<String>,
+    /// What became of the entries of a directory that stayed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub changes: Option<InPlaceChanges>,
+    /// A snapshot of what was there before, if the directory stayed and had something in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<BeforeRestore>,
     /// Regular files, each counted once.
     pub files: u64,
     /// Directories, without the root.
@@ -90,6 +101,28 @@ pub struct RepoRestored {
     pub elapsed_ms: u64,
 }
 
+/// What became of the entries of a directory that stayed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct InPlaceChanges {
+    /// Entries that were put in place.
+    pub placed: u64,
+    /// Entries that were removed, because the snapshot does not have them.
+    pub removed: u64,
+    /// Entries that only got other owners, permissions or times.
+    pub dressed: u64,
+    /// Entries that were not touched.
+    pub untouched: u64,
+}
+
+/// A snapshot of what was there before a restore: the way back.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct BeforeRestore {
+    /// Its id.
+    pub snapshot_id: SnapshotId,
+    /// Its name.
+    pub name: SubjectName,
+}
+
 impl Engine {
     /// Restores a snapshot.
     #[tracing::instrument(skip_all, err(level = "info"), fields(target = %command.target.display()))]
@@ -100,6 +133,7 @@ impl Engine {
         let index = self.repo_index(&root).await?;
         let id = self.resolve(&index, &command.wanted)?;
         let opened = self.open_snapshot(&root, &index, &id).await?;
+        let before = self.save_before(&command, &opened.manifest.name).await?;
         let totals = opened.manifest.totals;
         command.progress.expect(totals.files, totals.bytes);
         let workers = self.restore_workers();
@@ -110,45 +144,46 @@ impl Engine {
             at,
             from: format!("snapshot {id} of {}", manifest.name),
         };
-        let (tree, restored) = bridge::blocking(move || {
-            let stage = Stage::begin(&command.target, command.placement, command.cancel.clone())?;
-            let settings = WriteSettings {
-                rights: if command.owner {
-                    Rights::of_this_process()
-                } else {
-                    Rights::Own
-                },
-                cancel: command.cancel.clone(),
-                progress: command.progress.clone(),
-                ..WriteSettings::default()
-            };
-            let writer = stage.writer(settings)?;
-            let leave = |path: &EntryPath| stage.leave(path);
-            let is_in_place = stage.placement() == Placement::InPlace;
-            let parts = RestoreParts {
-                source: &source,
-                list: &opened.list,
-                writer: &writer,
-                only: &command.only,
-                old: stage.old(),
-                leave: is_in_place.then_some(&leave),
-                workers,
-            };
-            let tree = restore(&parts)?;
-            if tree.digest != opened.manifest.state_digest {
-                return Err(Error::WrongTree(opened.manifest.snapshot_id.clone()));
-            }
-            let written = writer
-                .finish(Some(&opened.manifest.root()))
-                .map_err(stasis_disk::restore::RestoreError::from)?;
-            let restored = stage.swap(written, &origin)?;
-            Ok::<_, Error>((tree, restored))
-        })
-        .await?;
+        let (tree, restored) =
+            bridge::blocking(move || put(&command, &opened, &source, (workers, &origin))).await?;
         let elapsed = self.clock.uptime().saturating_sub(started);
         let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
         let head = (manifest.snapshot_id, manifest.name, manifest.state_digest);
-        Ok(told(head, target, (&tree, &restored), elapsed_ms))
+        let mut told = told(head, target, (&tree, &restored), elapsed_ms);
+        told.before = before;
+        Ok(told)
+    }
+
+    /// Saves what a restore in place is about to change, under a name of its own.
+    async fn save_before(
+        &self,
+        command: &RepoRestore,
+        name: &SubjectName,
+    ) -> Result<Option<BeforeRestore>, Error> {
+        let is_asked = command.placement == Placement::InPlace && command.save_before;
+        if !is_asked || !has_entries(&command.target).await {
+            return Ok(None);
+        }
+        let short: String = name.as_str().chars().take(40).collect();
+        let name: SubjectName = format!("{short}.before-restore")
+            .parse()
+            .unwrap_or_else(|_| name.clone());
+        let saved = self
+            .repo_save(RepoSave {
+                source: command.target.clone(),
+                name: name.clone(),
+                reason: Reason::BeforeRestore,
+                labels: BTreeMap::new(),
+                excludes: Vec::new(),
+                strict: false,
+                across_filesystems: false,
+                allow_shrink: true,
+                cancel: command.cancel.clone(),
+                progress: Arc::default(),
+            })
+            .await?;
+        let snapshot_id = saved.snapshot_id;
+        Ok(Some(BeforeRestore { snapshot_id, name }))
     }
 
     /// A disk is kept busy by as many workers as there are cores; a distant store needs more.
@@ -161,6 +196,55 @@ impl Engine {
     }
 }
 
+/// Stages, writes, verifies and swaps.
+fn put(
+    command: &RepoRestore,
+    opened: &Opened,
+    source: &Fetching,
+    (workers, origin): (NonZeroUsize, &Origin),
+) -> Result<(WrittenTree, Restored), Error> {
+    let stage = Stage::begin(&command.target, command.placement, command.cancel.clone())?;
+    let settings = WriteSettings {
+        rights: if command.owner {
+            Rights::of_this_process()
+        } else {
+            Rights::Own
+        },
+        cancel: command.cancel.clone(),
+        progress: command.progress.clone(),
+        ..WriteSettings::default()
+    };
+    let writer = stage.writer(settings)?;
+    let leave = |path: &EntryPath| stage.leave(path);
+    let is_in_place = stage.placement() == Placement::InPlace;
+    let parts = RestoreParts {
+        source,
+        list: &opened.list,
+        writer: &writer,
+        only: &command.only,
+        old: stage.old(),
+        leave: is_in_place.then_some(&leave),
+        workers,
+    };
+    let head = opened.manifest.root();
+    let attributes = opened.manifest.root_attributes();
+    let attributes = attributes.map_err(|source| Error::UnfitSnapshot {
+        snapshot: opened.manifest.snapshot_id.clone(),
+        source,
+    })?;
+    let root = EntryPath::root();
+    writer
+        .directory(&root, &head, &attributes)
+        .map_err(PlaceError::from)?;
+    let tree = restore(&parts)?;
+    if tree.digest != opened.manifest.state_digest {
+        return Err(Error::WrongTree(opened.manifest.snapshot_id.clone()));
+    }
+    let written = writer.finish(Some(&head)).map_err(PlaceError::from)?;
+    let restored = stage.swap(written, origin)?;
+    Ok((tree, restored))
+}
+
 fn told(
     (snapshot_id, name, state_digest): (SnapshotId, SubjectName, TreeDigest),
     target: String,
@@ -168,11 +252,17 @@ fn told(
     elapsed_ms: u64,
 ) -> RepoRestored {
     let written = &restored.written;
-    let (placed, kept) = match &restored.placed {
-        Placed::New => ("new", None),
-        Placed::Replaced { kept } => ("replaced", Some(kept.display().to_string())),
-        Placed::InPlace(_) => ("in_place", None),
+    let (placed, kept, changes) = match &restored.placed {
+        Placed::New => ("new", None, None),
+        Placed::Replaced { kept } => ("replaced", Some(kept.display().to_string()), None),
+        Placed::InPlace(changes) => ("in_place", None, Some(changes)),
     };
+    let changes = changes.map(|changes| InPlaceChanges {
+        placed: changes.placed,
+        removed: changes.removed,
+        dressed: changes.dressed,
+        untouched: changes.untouched,
+    });
     RepoRestored {
         snapshot_id,
         name,
@@ -180,6 +270,8 @@ fn told(
         target,
         placed,
         kept,
+        changes,
+        before: None,
         files: written.files + tree.files_left,
         directories: written.directories,
         symlinks: written.symlinks,
@@ -192,5 +284,41 @@ fn told(
         privileges_not_kept: written.privileges_not_kept,
         attributes_not_kept: written.attributes_not_kept,
         elapsed_ms,
+    }
+}
+
+async fn has_entries(target: &Path) -> bool {
+    let target = target.to_owned();
+    bridge::blocking(move || {
+        std::fs::read_dir(target).is_ok_and(|mut entries| entries.next().is_some())
+    })
+    .await
+}
+
+/// What was put back.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Undone {
+    /// Where the tree is that was there before.
+    pub target: String,
+    /// Where the tree is kept that it took the place of.
+    pub kept: String,
+    /// What that one had been restored from.
+    pub was: String,
+}
+
+impl Engine {
+    /// Puts back the tree that a restore replaced; doing it again undoes that. Needs nothing of the store.
+    pub async fn restore_undo(target: PathBuf, clock: &dyn Clock) -> Result<Undone, Error> {
+        let origin = Origin {
+            at: clock.now(),
+            from: "an undone restore".to_owned(),
+        };
+        let shown = target.display().to_string();
+        let kept = bridge::blocking(move || stasis_disk::restore::undo(&target, &origin)).await?;
+        Ok(Undone {
+            target: shown,
+            kept: kept.path.display().to_string(),
+            was: kept.from,
+        })
     }
 }

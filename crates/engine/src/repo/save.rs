@@ -23,10 +23,12 @@ use stasis_disk::progress::Progress;
 use stasis_disk::walk::WalkSettings;
 use stasis_model::digest::{StoreDigest, TreeDigest};
 use stasis_model::id::{Label, SnapshotId, SubjectName};
-use stasis_model::manifest::{Index, Indexed, Publish, Reason, Repo, SnapshotManifest, Totals};
+use stasis_model::manifest::{Index, Indexed, Publish, Reason, Repo, SnapshotManifest};
 use stasis_model::sweep::{GaveUp, GcState, Names, Replacement, SaveAnswer, SaveGuard, SaveStep};
+use stasis_store::location::StoreLocation;
 use stasis_store::roots::Root;
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -38,6 +40,8 @@ pub struct RepoSave {
     pub source: PathBuf,
     /// Under which name.
     pub name: SubjectName,
+    /// What made somebody save.
+    pub reason: Reason,
     /// Words of the user's.
     pub labels: BTreeMap<String, Label>,
     /// Gitignore-style patterns of what is left out.
@@ -68,9 +72,22 @@ pub struct RepoSaved {
     pub state_digest: TreeDigest,
     /// Whether the tree is the one of the snapshot before.
     pub unchanged: bool,
-    /// How much it is.
-    #[serde(flatten)]
-    pub totals: Totals,
+    /// Regular files.
+    pub files: u64,
+    /// Directories, without the root.
+    pub directories: u64,
+    /// Symbolic links.
+    pub symlinks: u64,
+    /// Further names of files.
+    pub hard_links: u64,
+    /// Named pipes.
+    pub fifos: u64,
+    /// The length of all files, holes included.
+    pub bytes: u64,
+    /// Entries that could not be read, or changed while they were.
+    pub left_out: u64,
+    /// Attributes that are not the user's, of entries that were looked at: they are not saved.
+    pub attributes_left_out: u64,
     /// Files that were read.
     pub files_read: u64,
     /// Bytes of those.
@@ -81,6 +98,8 @@ pub struct RepoSaved {
     pub chunks_new: u64,
     /// Bytes of those, as they are stored.
     pub bytes_stored: u64,
+    /// Damaged chunks that were stored again.
+    pub chunks_healed: u64,
     /// Entries that a pattern excluded.
     pub excluded: u64,
     /// The first thousand entries that were left out, by name.
@@ -134,12 +153,14 @@ impl Engine {
         let manifest = self.manifest(&command, &began, &saved);
         let settled = self.settle(guard, &began, manifest, &saved.names).await?;
         self.publish(&began, &settled.manifest).await?;
-        for name in storing.healed() {
-            began.root.release(&name).await?;
+        let healed = storing.healed();
+        for name in &healed {
+            began.root.release(name).await?;
         }
         let elapsed = self.clock.uptime().saturating_sub(started);
         let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
-        let told = told(&settled.manifest, &began, &saved.report, elapsed_ms);
+        let mut told = told(&settled.manifest, &began, &saved.report, elapsed_ms);
+        told.chunks_healed = healed.len() as u64;
         if !settled.has_moved {
             remember(saved).await;
         }
@@ -194,6 +215,7 @@ impl Engine {
                 strict: command.strict,
                 excludes: command.excludes.clone(),
                 cancel: command.cancel.clone(),
+                avoid: self.store_identity().await,
                 ..WalkSettings::default()
             },
             chunker: began.repo.chunker.clone(),
@@ -218,6 +240,18 @@ impl Engine {
             save::save(&parts, &settings)
         });
         Ok(saved.await?)
+    }
+
+    /// The directory of the store, which does not belong to any tree: device and inode.
+    async fn store_identity(&self) -> Option<(u64, u64)> {
+        let StoreLocation::File(path) = &self.location else {
+            return None;
+        };
+        let path = path.clone();
+        let seen = bridge::blocking(move || std::fs::metadata(path))
+            .await
+            .ok()?;
+        Some((seen.dev(), seen.ino()))
     }
 
     /// Where this host remembers the tree, if it has a place for that.
@@ -247,11 +281,11 @@ impl Engine {
         let subject = began.index.subject(&command.name);
         manifest.parent_snapshot_id = subject.active;
         manifest.lease_epoch = subject.fence.epoch;
-        manifest.reason = Reason::Manual;
+        manifest.reason = command.reason;
         manifest.labels = command.labels.clone();
         manifest.state_digest = saved.digest;
         manifest.totals = saved.totals;
-        manifest.set_root(&saved.root);
+        manifest.set_root(&saved.root, &saved.root_attributes);
         manifest.set_list(&saved.list);
         manifest
     }
@@ -418,18 +452,27 @@ fn told(
     report: &SaveReport,
     elapsed_ms: u64,
 ) -> RepoSaved {
+    let totals = &manifest.totals;
     RepoSaved {
         snapshot_id: manifest.snapshot_id.clone(),
         name: manifest.name.clone(),
         parent_snapshot_id: manifest.parent_snapshot_id.clone(),
         state_digest: manifest.state_digest,
         unchanged: began.parent_digest == Some(manifest.state_digest),
-        totals: manifest.totals,
+        files: totals.files,
+        directories: totals.directories,
+        symlinks: totals.symlinks,
+        hard_links: totals.hard_links,
+        fifos: totals.fifos,
+        bytes: totals.bytes,
+        left_out: totals.left_out,
+        attributes_left_out: report.attributes_left_out,
         files_read: report.files_read,
         bytes_read: report.bytes_read,
         files_new: report.files_new,
         chunks_new: report.chunks_new,
         bytes_stored: report.bytes_stored,
+        chunks_healed: 0,
         excluded: report.walk.excluded,
         left_out_entries: LeftOut::of(&report.walk),
         elapsed_ms,

@@ -240,6 +240,9 @@ impl Engine {
         let index = self.repo_index(&root).await?;
         let mut used = References::default();
         for id in root.manifest_ids().await? {
+            if index.tombstones.contains_key(&id) {
+                continue;
+            }
             if let Some((manifest, _)) = root.manifest(&id).await? {
                 used = references::add_manifest(&root, manifest, used).await?;
             }

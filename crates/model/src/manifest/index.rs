@@ -10,7 +10,7 @@ use crate::id::{Epoch, Generation, OpId, SnapshotId, SubjectName};
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How many recent writers are remembered.
 const RECENT: usize = 16;
@@ -235,6 +235,22 @@ impl Index {
                 next.tombstones.insert(id.clone(), Tombstone { at_ms });
             }
         }
+        next
+    }
+
+    /// The index without tombstones that are older than `before` and whose manifests are not among those listed.
+    ///
+    /// A manifest that comes back afterwards is behind the fence of its chain, and is buried again.
+    #[must_use = "the index is not changed in place"]
+    pub fn without_tombstones(
+        &self,
+        before: Timestamp,
+        listed: &BTreeSet<SnapshotId>,
+        op_id: OpId,
+    ) -> Self {
+        let mut next = self.successor(op_id);
+        next.tombstones
+            .retain(|id, tombstone| tombstone.at_ms >= before || listed.contains(id));
         next
     }
 

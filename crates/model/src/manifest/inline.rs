@@ -76,9 +76,30 @@ pub(super) struct InlineEntry {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-struct InlineAttribute {
+pub(super) struct InlineAttribute {
     name_b64: String,
     value_b64: String,
+}
+
+impl From<&Attribute> for InlineAttribute {
+    fn from(one: &Attribute) -> Self {
+        Self {
+            name_b64: base64::encode(&one.name),
+            value_b64: base64::encode(&one.value),
+        }
+    }
+}
+
+impl InlineAttribute {
+    pub(super) fn attribute(&self) -> Result<Attribute, BadInline> {
+        let decoded = |text: &str| base64::decode(text).ok_or(BadInline::Base64);
+        let name: Box<[u8]> = decoded(&self.name_b64)?.into();
+        if !name.starts_with(b"user.") {
+            return Err(BadInline::Kind);
+        }
+        let value = decoded(&self.value_b64)?.into();
+        Ok(Attribute { name, value })
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -175,10 +196,6 @@ impl From<&Row> for InlineEntry {
             gid,
             modified,
         } = entry.metadata;
-        let xattr = |one: &Attribute| InlineAttribute {
-            name_b64: base64::encode(&one.name),
-            value_b64: base64::encode(&one.value),
-        };
         let (path, path_b64) = spelled(entry.path.as_bytes());
         let (target, target_b64) = target.map_or((None, None), spelled);
         Self {
@@ -189,7 +206,7 @@ impl From<&Row> for InlineEntry {
             uid,
             gid,
             mtime: (modified.seconds, modified.nanos),
-            xattrs: entry.attributes.iter().map(xattr).collect(),
+            xattrs: entry.attributes.iter().map(InlineAttribute::from).collect(),
             target,
             target_b64,
             content,
@@ -213,13 +230,6 @@ impl InlineEntry {
             },
             _ => return Err(BadInline::Kind),
         };
-        let decoded = |text: &str| base64::decode(text).ok_or(BadInline::Base64);
-        let attribute = |one: &InlineAttribute| {
-            Ok(Attribute {
-                name: decoded(&one.name_b64)?.into(),
-                value: decoded(&one.value_b64)?.into(),
-            })
-        };
         let (seconds, nanos) = self.mtime;
         let entry = Entry {
             path: EntryPath::parse(&path).map_err(BadInline::Path)?,
@@ -233,7 +243,7 @@ impl InlineEntry {
             attributes: self
                 .xattrs
                 .iter()
-                .map(attribute)
+                .map(InlineAttribute::attribute)
                 .collect::<Result<_, BadInline>>()?,
         };
         let content = self.content.as_ref().map(Content::content).transpose()?;

@@ -1,13 +1,13 @@
 //! `metadata.json`: one snapshot. Written once, under a name that was never used.
 
-use super::inline::InlineEntry;
+use super::inline::{InlineAttribute, InlineEntry};
 use crate::digest::TreeDigest;
 use crate::document::Document;
 use crate::file_list::{Row, Slice, StoredChunk};
 use crate::id::{Epoch, Label, OpId, SnapshotId, SubjectName};
 use crate::sweep::ChunkName;
 use crate::time::Timestamp;
-use crate::tree::{FileTime, Metadata};
+use crate::tree::{Attribute, FileTime, Metadata};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -132,12 +132,14 @@ pub enum FileList {
 }
 
 /// What is known of the root directory itself.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct RootMetadata {
     mode: u32,
     uid: u32,
     gid: u32,
     mtime: (i64, u32),
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    xattrs: Vec<InlineAttribute>,
 }
 
 impl SnapshotManifest {
@@ -176,6 +178,7 @@ impl SnapshotManifest {
             uid,
             gid,
             mtime: (seconds, nanos),
+            ..
         } = self.root;
         let modified = FileTime { seconds, nanos };
         Metadata {
@@ -186,9 +189,19 @@ impl SnapshotManifest {
         }
     }
 
+    /// The user's attributes of the root directory.
+    pub fn root_attributes(&self) -> Result<Vec<Attribute>, super::BadInline> {
+        self.root
+            .xattrs
+            .iter()
+            .map(InlineAttribute::attribute)
+            .collect()
+    }
+
     /// Says what is known of the root directory itself.
-    pub fn set_root(&mut self, root: &Metadata) {
+    pub fn set_root(&mut self, root: &Metadata, attributes: &[Attribute]) {
         self.root = RootMetadata::from(root);
+        self.root.xattrs = attributes.iter().map(InlineAttribute::from).collect();
     }
 
     /// Says where the entries are.
@@ -219,6 +232,7 @@ impl From<&Metadata> for RootMetadata {
             uid: metadata.uid,
             gid: metadata.gid,
             mtime: (metadata.modified.seconds, metadata.modified.nanos),
+            xattrs: Vec::new(),
         }
     }
 }

@@ -14,9 +14,11 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use stasis_engine::model::id::{SnapshotId, SubjectName};
 use stasis_engine::model::tree::EntryPath;
+use stasis_engine::open::Engine;
 use stasis_engine::repo::Wanted;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub(super) struct Repo {
@@ -35,6 +37,12 @@ enum Command {
     Save(save::Save),
     /// Write a snapshot back as a directory
     Restore(restore::Restore),
+    /// Put back the directory that `restore --replace` replaced; doing it again undoes that
+    Undo {
+        /// Where it was restored to
+        #[arg(value_name = "DIR")]
+        target: PathBuf,
+    },
     /// List snapshots
     Snapshots {
         /// Only those saved under this name
@@ -135,6 +143,13 @@ impl Repo {
             }
             Command::Save(save) => save.run(context, repo).await?,
             Command::Restore(restore) => restore.run(context, repo).await?,
+            Command::Undo { target } => {
+                let undone = Engine::restore_undo(target, &system::SystemClock).await?;
+                context.output.result(&undone, |undone| {
+                    let (target, kept) = (printable(&undone.target), printable(&undone.kept));
+                    format!("put back {target}; what it replaces is kept in {kept}")
+                })?;
+            }
             Command::Check(check) => return check.run(context, repo).await,
             Command::Gc(gc) => gc.run(context, repo).await?,
             Command::Forget { snapshots } => {

@@ -108,3 +108,42 @@ async fn a_target_that_went_its_own_way_is_not_touched() {
     assert!(matches!(refused, CopyError::Diverged(_)), "{refused}");
     assert_eq!(everything(&*to).await, [("index.json".to_owned(), other)]);
 }
+
+fn repository(generation: u64, ids: &[&str]) -> Bytes {
+    let snapshots: Vec<_> = ids
+        .iter()
+        .map(|id| serde_json::json!({ "id": id }))
+        .collect();
+    let subjects = serde_json::json!({ "default": { "snapshots": snapshots } });
+    let value = serde_json::json!({ "generation": generation, "op_id": generation, "subjects": subjects, "recent": [] });
+    value.to_string().into()
+}
+
+#[tokio::test]
+async fn a_snapshot_that_only_the_target_has_is_never_dropped() {
+    let (from, to) = (
+        source().await,
+        Arc::new(MemoryBucket::new()) as Arc<dyn Bucket>,
+    );
+    let precious = repository(3, &["one", "precious"]);
+    to.put(&key("index.json"), precious.clone()).await.unwrap();
+    from.put(&key("index.json"), repository(40, &["one", "two"]))
+        .await
+        .unwrap();
+
+    let refused = copy(&from, &to).await.unwrap_err();
+
+    assert!(matches!(refused, CopyError::Diverged(_)), "{refused}");
+    assert_eq!(
+        everything(&*to).await,
+        [("index.json".to_owned(), precious)]
+    );
+
+    from.put(
+        &key("index.json"),
+        repository(41, &["one", "precious", "two"]),
+    )
+    .await
+    .unwrap();
+    copy(&from, &to).await.unwrap();
+}

@@ -86,7 +86,7 @@ impl<'a> Reading<'_, 'a> {
         both[0].is_some()
             && both[0] == both[1]
             && is_whole
-            && (plan.abandoned.is_empty() || content.stretch(from, PIECE as u64).iter().all(stays))
+            && (plan.leaves_nothing() || content.stretch(from, PIECE as u64).iter().all(stays))
     }
 
     /// Reads the pieces that changed; the others stay where they are.

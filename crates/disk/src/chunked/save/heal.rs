@@ -42,11 +42,11 @@ pub(super) fn heal(
                 sealer.seal(&bytes, |_| Some(chunk.name))?;
             }
             None => {
-                plan.abandoned.insert(number);
+                plan.lost.insert(number);
             }
         }
     }
-    if !plan.abandoned.is_empty() {
+    if !plan.lost.is_empty() {
         plan.read_abandoned(scan);
     }
     Ok(())

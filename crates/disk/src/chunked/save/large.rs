@@ -5,7 +5,7 @@ use super::compare::Compared;
 use super::plan::{Done, Job, few};
 use super::pool::{ATTEMPTS, Opened, Pool, Tools, lock};
 use crate::chunked::table::Content;
-use crate::chunked::{cut_out, fetch};
+use crate::chunked::{ChunkError, cut_out, fetch};
 use crate::metadata;
 use crate::walk::{Reason, WalkError};
 use rustix::io::{Errno, pread};
@@ -119,9 +119,15 @@ impl<'a> Reading<'_, 'a> {
             && let Some(fingerprints) = &content.pieces
             && (is_sqlite || before.size == self.opened.seen.size)
         {
-            let chunk = fetch(self.pool.parts.source, &fingerprints.chunk.name)?;
-            let old = cut_out(&chunk, fingerprints)?;
-            match self.compare((content, before, old), tools)? {
+            let old = fetch(self.pool.parts.source, &fingerprints.chunk.name);
+            let old = old.and_then(|chunk| cut_out(&chunk, fingerprints).map(<[u8]>::to_vec));
+            let compared = match old {
+                Ok(old) => self.compare((content, before, &old), tools)?,
+                Err(error @ ChunkError::Moving { .. }) => return Err(error.into()),
+                // Without the fingerprints there is nothing to compare with.
+                Err(_) => Compared::TooDifferent,
+            };
+            match compared {
                 Compared::Taken(taken) => return Ok(Some(taken)),
                 Compared::Moved => return Ok(None),
                 Compared::TooDifferent => {}

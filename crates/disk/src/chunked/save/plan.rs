@@ -108,6 +108,8 @@ pub(super) struct Plan {
     pub(super) orphans: HashMap<FileDigest, Before>,
     /// Chunks that are mostly unused: what is still needed of them is stored anew.
     pub(super) abandoned: HashSet<u32>,
+    /// Chunks that are damaged and could not be rebuilt.
+    pub(super) lost: HashSet<u32>,
     pub(super) bytes_moved: u64,
 }
 
@@ -124,6 +126,7 @@ pub(super) fn join(scan: &Scan, previous: Previous<'_>) -> Result<Plan, SaveErro
             table: RwLock::default(),
             orphans: HashMap::new(),
             abandoned: HashSet::new(),
+            lost: HashSet::new(),
             bytes_moved: 0,
         },
     };
@@ -259,8 +262,11 @@ impl Plan {
     /// Whether a content lies, even partly, in a chunk that is being left.
     pub(super) fn is_abandoned(&self, content: &Content) -> bool {
         match content {
-            _ if self.abandoned.is_empty() => false,
-            Content::One { chunk, .. } => self.abandoned.contains(chunk),
+            _ if self.leaves_nothing() => false,
+            Content::One { chunk, .. } => self.is_left(*chunk),
+            Content::Many(content) if content.pieces.is_some_and(|slice| self.is_lost(&slice)) => {
+                true
+            }
             Content::Many(content) => content
                 .extents
                 .iter()
@@ -274,9 +280,23 @@ impl Plan {
             Extent::Hole(_) => false,
             Extent::Stored(slice) => {
                 let number = self.table().find(&slice.chunk);
-                number.is_some_and(|number| self.abandoned.contains(&number))
+                number.is_some_and(|number| self.is_left(number))
             }
         }
+    }
+
+    /// Whether everything may stay where it is.
+    pub(super) fn leaves_nothing(&self) -> bool {
+        self.abandoned.is_empty() && self.lost.is_empty()
+    }
+
+    fn is_left(&self, chunk: u32) -> bool {
+        self.abandoned.contains(&chunk) || self.lost.contains(&chunk)
+    }
+
+    fn is_lost(&self, slice: &Slice) -> bool {
+        let number = self.table().find(&slice.chunk);
+        number.is_some_and(|number| self.lost.contains(&number))
     }
 
     /// Chooses chunks of which less than half is still needed, and has what is needed of them read and stored again.

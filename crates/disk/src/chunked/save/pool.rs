@@ -428,7 +428,11 @@ impl<'a> Pool<'a> {
                 source: error.into(),
             })
         });
-        Ok(read?.user)
+        let read = read?;
+        if read.others > 0 {
+            lock(&self.report).attributes_left_out += read.others;
+        }
+        Ok(read.user)
     }
 }
 

@@ -140,3 +140,20 @@ fn recent_writers_are_remembered_and_the_oldest_forgotten() {
     }
     assert!(index.remembers(op(19)) && index.remembers(op(4)) && !index.remembers(op(3)));
 }
+
+#[test]
+fn old_tombstones_go_when_nothing_is_left_of_what_they_say() {
+    let ids: Vec<SnapshotId> = ["old", "listed"]
+        .iter()
+        .map(|id| id.parse().unwrap())
+        .collect();
+    let index = Index::empty().bury(&ids, Timestamp::from_millis(5), op(1));
+    let young: SnapshotId = "young".parse().unwrap();
+    let index = index.bury([&young], Timestamp::from_millis(50), op(2));
+
+    let listed = BTreeSet::from([ids[1].clone()]);
+    let index = index.without_tombstones(Timestamp::from_millis(10), &listed, op(3));
+
+    let left: Vec<&str> = index.tombstones.keys().map(SnapshotId::as_str).collect();
+    assert_eq!(left, ["listed", "young"]);
+}

@@ -11,6 +11,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 #[derive(Debug, Args)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag that people type"
+)]
 pub(super) struct Restore {
     #[command(flatten)]
     which: Which,
@@ -23,8 +27,11 @@ pub(super) struct Restore {
     /// Change the directory that is there, which stays the same one: only what differs is touched
     #[arg(long)]
     in_place: bool,
+    /// Do not save what --in-place is about to change; then there is no way back
+    #[arg(long, requires = "in_place")]
+    no_save_before: bool,
     /// Only this entry and what is in it; may be given more than once
-    #[arg(long, value_name = "PATH", conflicts_with = "in_place")]
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["in_place", "replace"])]
     path: Vec<OsString>,
     /// Give owners, setuid and setgid too; only root can
     #[arg(long)]
@@ -45,6 +52,7 @@ impl Restore {
             },
             only: only.collect::<anyhow::Result<_>>()?,
             owner: self.owner,
+            save_before: !self.no_save_before,
             cancel: cancel_on_signals()?,
             progress: Arc::clone(&progress),
         };
@@ -70,14 +78,29 @@ fn words(restored: &RepoRestored) -> String {
         .kept
         .as_ref()
         .map(|kept| format!("; the old tree is kept in {}", printable(kept)));
+    let changes = restored.changes.map(|changes| {
+        format!(
+            "; {} entries put in place, {} removed, {} untouched",
+            changes.placed, changes.removed, changes.untouched
+        )
+    });
+    let before = restored.before.as_ref();
+    let before = before.map(|before| {
+        format!(
+            "; what was there is snapshot {} of {}",
+            before.snapshot_id, before.name
+        )
+    });
     format!(
-        "restored {} to {}: {} files, {} bytes, {} of them reused{}; {} ms",
+        "restored {} to {}: {} files, {} bytes, {} of them reused{}{}{}; {} ms",
         restored.snapshot_id,
         printable(&restored.target),
         restored.files,
         restored.bytes,
         restored.bytes_reused,
         kept.unwrap_or_default(),
+        changes.unwrap_or_default(),
+        before.unwrap_or_default(),
         restored.elapsed_ms
     )
 }
@@ -86,11 +109,11 @@ fn warnings(restored: &RepoRestored) -> Vec<String> {
     let told = [
         (
             restored.owners_not_kept,
-            "entries have another owner than in the snapshot; --owner as root keeps it",
+            "entries have another owner than in the snapshot: only root, with --owner, gives them",
         ),
         (
             restored.privileges_not_kept,
-            "entries lost setuid or setgid; --owner as root keeps them",
+            "entries lost setuid or setgid: only root, with --owner, gives them",
         ),
         (
             restored.attributes_not_kept,

@@ -7,6 +7,7 @@ use crate::cli::progress::{cancel_on_signals, watched};
 use anyhow::Context as _;
 use clap::Args;
 use stasis_engine::model::id::{Label, SubjectName};
+use stasis_engine::model::manifest::Reason;
 use stasis_engine::repo::{RepoSave, RepoSaved};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -51,6 +52,7 @@ impl Save {
         let command = RepoSave {
             source: self.source,
             name: self.name,
+            reason: Reason::Manual,
             labels: labels.collect::<anyhow::Result<_>>()?,
             excludes: self.exclude,
             strict: self.strict,
@@ -72,6 +74,12 @@ impl Save {
                 .output
                 .say(&format!("warning: `{}` {}", entry.path, entry.words));
         }
+        if saved.attributes_left_out > 0 {
+            let count = saved.attributes_left_out;
+            context.output.say(&format!(
+                "warning: {count} attributes that are not the user's are not saved"
+            ));
+        }
         let more = saved.left_out_entries.len().saturating_sub(SHOWN);
         if more > 0 {
             context.output.say(&format!(
@@ -86,12 +94,16 @@ impl Save {
 
 fn saved_words(saved: &RepoSaved) -> String {
     format!(
-        "{} {}: {} files, {} bytes{}; read {} files, stored {} chunks of {} bytes; {} ms",
+        "{} {}: {} files, {} bytes{}{}; read {} files, stored {} chunks of {} bytes; {} ms",
         saved.snapshot_id,
         printable(saved.name.as_str()),
-        saved.totals.files,
-        saved.totals.bytes,
+        saved.files,
+        saved.bytes,
         if saved.unchanged { ", unchanged" } else { "" },
+        match saved.chunks_healed {
+            0 => String::new(),
+            healed => format!(", {healed} damaged chunks made whole"),
+        },
         saved.files_read,
         saved.chunks_new,
         saved.bytes_stored,

@@ -159,7 +159,7 @@ fn collected_words(collected: &RepoCollected) -> String {
         "removed"
     };
     format!(
-        "{table}\n{verb} {} chunks of {} bytes and {} unpublished snapshots; {} ms",
+        "{table}\n{verb} {} chunks of {} bytes and the metadata of {} snapshots; {} ms",
         collected.chunks_removed,
         collected.bytes_removed,
         collected.manifests_removed,
