@@ -9,16 +9,14 @@
 //! Symbolic links are copied as they are and never followed, on either side.
 
 mod builder;
-mod content;
-mod staging;
 
 use crate::beneath::{self, Beneath, Mounts};
 use crate::metadata::{self, Withheld};
+use crate::staging::Staging;
 use crate::walk::{self, WalkError, WalkReport, WalkSettings};
 use builder::Builder;
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
-use staging::Staging;
 use stasis_model::tree::EntryPath;
 use std::ffi::CString;
 use std::io;

@@ -1,14 +1,17 @@
 //! To the files.
 //!
-//! Blocking code and proud of it. It reads trees ([`walk`]) and clones them ([`clone`](mod@clone)) through directory descriptors, never
-//! by path strings; it replaces one small file durably, and knows what a filesystem can do.
+//! Blocking code and proud of it. It reads trees ([`walk`]), clones them ([`clone`](mod@clone)) and writes them ([`tree_writer`])
+//! through directory descriptors, never by path strings; it replaces one small file durably, and knows what a filesystem can do.
 
 pub mod atomic_write;
 pub mod beneath;
 pub mod clone;
+mod content;
 pub mod facilities;
 pub mod holes;
 pub mod metadata;
 pub mod progress;
 pub mod remove;
+mod staging;
+pub mod tree_writer;
 pub mod walk;

@@ -215,9 +215,27 @@ impl Rights {
     }
 }
 
+/// Owner and permissions that an entry has now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Has {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) mode: u32,
+}
+
 /// Gives owner, permissions and time to an open file or directory, in the order in which none undoes another.
 pub fn give(fd: impl AsFd, wanted: &Metadata, rights: Rights) -> Result<Withheld> {
-    let has = of(&fd)?;
+    let Metadata { mode, uid, gid, .. } = of(&fd)?.metadata();
+    give_to(fd, Has { uid, gid, mode }, wanted, rights)
+}
+
+/// The same to something of which is known what it has: what it has already costs nothing.
+pub(crate) fn give_to(
+    fd: impl AsFd,
+    has: Has,
+    wanted: &Metadata,
+    rights: Rights,
+) -> Result<Withheld> {
     let other_owner = (has.uid, has.gid) != (wanted.uid, wanted.gid);
     let mut withheld = Withheld::default();
     let mut mode = wanted.mode & PERMISSIONS;
@@ -233,11 +251,30 @@ pub fn give(fd: impl AsFd, wanted: &Metadata, rights: Rights) -> Result<Withheld
         }
     }
     let was_chowned = other_owner && rights == Rights::All;
-    if was_chowned || has.raw_mode & PERMISSIONS != mode {
+    if was_chowned || has.mode != mode {
         fs::fchmod(&fd, Mode::from_raw_mode(mode))?;
     }
     fs::futimens(&fd, &times(wanted.modified))?;
     Ok(withheld)
+}
+
+/// Gives attributes of the user; returns how many the filesystem did not take, or were not the user's.
+pub(crate) fn give_user_attributes(fd: impl AsFd, attributes: &[Attribute]) -> Result<u64> {
+    let mut refused = 0;
+    for Attribute { name, value } in attributes {
+        if !name.starts_with(b"user.") {
+            refused += 1;
+            continue;
+        }
+        match fs::fsetxattr(&fd, &**name, value, XattrFlags::empty()) {
+            // None at all here, or none so large: what fits on one filesystem need not fit on another.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::TOOBIG | Errno::RANGE | Errno::NOSPC) => {
+                refused += 1;
+            }
+            given => given?,
+        }
+    }
+    Ok(refused)
 }
 
 /// Gives owner and time to the symbolic link `name` of an open directory; links have no permissions of their own.

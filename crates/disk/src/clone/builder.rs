@@ -1,8 +1,8 @@
 //! Builds the clone, entry by entry, as the walker shows them.
 
-use super::content::{self, Carried, Trouble};
 use super::{CloneError, CloneReport, Fallback};
 use crate::beneath::Beneath;
+use crate::content::{self, Filled, Trouble};
 use crate::metadata::{self, Rights, Seen, Withheld};
 use crate::walk::{Found, Place, Reason, Visitor, WalkError};
 use rustix::fs::{self, AtFlags, Mode, OFlags};
@@ -151,8 +151,8 @@ impl<'a> Builder<'a> {
                 at.place.skip(name, Reason::Changed)?;
             }
             match carried {
-                Carried::Shared(bytes) => counts.bytes_shared += bytes,
-                Carried::Copied(bytes) => counts.bytes_copied += bytes,
+                Filled::Shared(bytes) => counts.bytes_shared += bytes,
+                Filled::Copied(bytes) => counts.bytes_copied += bytes,
             }
             break;
         }

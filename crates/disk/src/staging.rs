@@ -12,7 +12,7 @@ const LEFT_BEHIND: usize = 1000;
 
 /// A directory beside the target that only we enter. Dropped before it is published, it is removed.
 #[derive(Debug)]
-pub(super) struct Staging {
+pub(crate) struct Staging {
     parent: OwnedFd,
     temp: CString,
     root: OwnedFd,
@@ -21,7 +21,7 @@ pub(super) struct Staging {
 
 impl Staging {
     /// Makes `.NAME.stasis-tmp-PID` in `parent`; one that a dead process left there is not touched.
-    pub(super) fn make(parent: OwnedFd, name: &CStr) -> Result<Self> {
+    pub(crate) fn make(parent: OwnedFd, name: &CStr) -> Result<Self> {
         let name = name.to_bytes();
         let pid = rustix::process::getpid().as_raw_nonzero();
         for attempt in 0..LEFT_BEHIND {
@@ -54,17 +54,17 @@ impl Staging {
         Err(Errno::EXIST)
     }
 
-    pub(super) fn root(&self) -> BorrowedFd<'_> {
+    pub(crate) fn root(&self) -> BorrowedFd<'_> {
         self.root.as_fd()
     }
 
     /// Makes everything in it durable.
-    pub(super) fn sync(&self) -> Result<()> {
+    pub(crate) fn sync(&self) -> Result<()> {
         fs::syncfs(&self.root)
     }
 
     /// Gives the tree its name; [`Errno::EXIST`] when something has it already.
-    pub(super) fn publish(&mut self, name: &CStr) -> Result<()> {
+    pub(crate) fn publish(&mut self, name: &CStr) -> Result<()> {
         let (parent, temp) = (&self.parent, &*self.temp);
         match fs::renameat_with(parent, temp, parent, name, RenameFlags::NOREPLACE) {
             // A filesystem that does not know the flag. A directory never replaces a file or a directory with content.
@@ -81,7 +81,7 @@ impl Staging {
     }
 
     /// Makes the name durable.
-    pub(super) fn sync_name(&self) -> Result<()> {
+    pub(crate) fn sync_name(&self) -> Result<()> {
         fs::fsync(&self.parent)
     }
 }

@@ -1,6 +1,6 @@
 //! The bytes of one file: shared if the filesystem can, copied with their holes if it cannot.
 
-use super::Fallback;
+use crate::clone::Fallback;
 use crate::holes;
 use rustix::fs;
 use rustix::io::{self, Errno};
@@ -13,8 +13,8 @@ const STRETCH: usize = 8 << 20;
 const BUFFER: usize = 256 << 10;
 
 /// Why a content did not get across.
-#[derive(Debug)]
-pub(super) enum Trouble {
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Trouble {
     /// The filesystem does not share, and copying was not allowed.
     CannotShare(Errno),
     /// Reading or writing failed.
@@ -31,7 +31,7 @@ impl From<Errno> for Trouble {
 
 /// How a content got across.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Carried {
+pub enum Filled {
     /// So many bytes are shared with the source.
     Shared(u64),
     /// So many bytes were copied; holes are not counted.
@@ -39,18 +39,18 @@ pub(super) enum Carried {
 }
 
 /// Makes the empty file `target` hold the first `size` bytes of `source`.
-pub(super) fn carry(
+pub(crate) fn carry(
     source: BorrowedFd<'_>,
     target: BorrowedFd<'_>,
     size: u64,
     fallback: Fallback,
     cancel: &AtomicBool,
-) -> Result<Carried, Trouble> {
+) -> Result<Filled, Trouble> {
     if size == 0 {
-        return Ok(Carried::Shared(0));
+        return Ok(Filled::Shared(0));
     }
     match fs::ioctl_ficlone(target, source) {
-        Ok(()) => Ok(Carried::Shared(size)),
+        Ok(()) => Ok(Filled::Shared(size)),
         Err(
             error @ (Errno::OPNOTSUPP
             | Errno::XDEV
@@ -61,7 +61,7 @@ pub(super) fn carry(
             | Errno::TXTBSY),
         ) => match fallback {
             Fallback::Refuse => Err(Trouble::CannotShare(error)),
-            Fallback::Copy => copy(source, target, size, cancel).map(Carried::Copied),
+            Fallback::Copy => copy(source, target, size, cancel).map(Filled::Copied),
         },
         Err(error) => Err(error.into()),
     }

@@ -1,0 +1,107 @@
+//! The directories that workers write in: the last one of each stays open, for entries come mostly sorted.
+
+use super::directories::{Index, ROOT, State};
+use super::{TreeWriter, WORKERS, WriteError, lock};
+use rustix::fs::{self, Mode, OFlags};
+use rustix::io::Errno;
+use stasis_model::tree::EntryPath;
+use std::cell::Cell;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// An open directory of the tree.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) path: EntryPath,
+    pub(super) index: Index,
+    pub(super) fd: Arc<OwnedFd>,
+}
+
+impl TreeWriter {
+    /// Opens a directory of the tree, or makes it.
+    pub(super) fn place(&self, path: EntryPath) -> Result<Place, WriteError> {
+        self.open_place(path, |path| self.make_way(path))
+    }
+
+    /// Opens a directory of the tree.
+    pub(super) fn existing(&self, path: EntryPath) -> Result<Place, WriteError> {
+        self.open_place(path, |path| {
+            Err(WriteError::failed("open", path)(Errno::NOENT))
+        })
+    }
+
+    fn open_place(
+        &self,
+        path: EntryPath,
+        absent: impl FnOnce(&EntryPath) -> Result<Place, WriteError>,
+    ) -> Result<Place, WriteError> {
+        let mut last = lock(&self.places[own_place()]);
+        if let Some(place) = last.as_ref().filter(|place| place.path == path) {
+            return Ok(place.clone());
+        }
+        self.check_depth(&path)?;
+        let known = lock(&self.directories).find(path.as_bytes());
+        let place = match known {
+            None => absent(&path)?,
+            Some(index) => {
+                let fd = self.target.directory(path.as_bytes());
+                let fd = Arc::new(fd.map_err(WriteError::failed("open", &path))?);
+                Place { path, index, fd }
+            }
+        };
+        *last = Some(place.clone());
+        Ok(place)
+    }
+
+    /// Makes the directories on the way to `path` that are not there, and opens it.
+    fn make_way(&self, path: &EntryPath) -> Result<Place, WriteError> {
+        let mut directories = lock(&self.directories);
+        let way = path.as_bytes();
+        let on_the_way =
+            |end: usize| EntryPath::parse(&way[..end]).expect("a path begins with one");
+        let fd = self.target.directory(b"");
+        let mut fd = fd.map_err(WriteError::failed("open", &EntryPath::root()))?;
+        let (mut index, mut start) = (ROOT, 0);
+        for name in path.components() {
+            let end = start + name.len();
+            if let Some(known) = directories.find(&way[..end]) {
+                index = known;
+            } else {
+                self.count_entry()?;
+                match fs::mkdirat(&fd, name, Mode::RWXU) {
+                    Err(Errno::EXIST) => return Err(WriteError::NotDirectory(on_the_way(end))),
+                    Err(error) => {
+                        return Err(WriteError::failed("make", &on_the_way(end))(error));
+                    }
+                    Ok(()) => {}
+                }
+                index = directories.add(index, &way[..end], start, State::Unannounced);
+            }
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let next = fs::openat(fd.as_fd(), name, flags, Mode::empty());
+            fd = next.map_err(|error| WriteError::failed("open", &on_the_way(end))(error))?;
+            start = end + 1;
+        }
+        Ok(Place {
+            path: path.clone(),
+            index,
+            fd: Arc::new(fd),
+        })
+    }
+}
+
+/// Which of the open directories is this thread's.
+fn own_place() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static OWN: Cell<Option<usize>> = const { Cell::new(None) };
+    }
+    OWN.with(|own| {
+        let place = own
+            .get()
+            .unwrap_or_else(|| NEXT.fetch_add(1, Ordering::Relaxed) % WORKERS);
+        own.set(Some(place));
+        place
+    })
+}
