@@ -3,6 +3,7 @@
 //! Blocking code and proud of it. It reads trees ([`walk`]), clones them ([`clone`](mod@clone)) and writes them ([`tree_writer`])
 //! through directory descriptors, never by path strings; it replaces one small file durably, and knows what a filesystem can do.
 
+pub mod archive;
 pub mod atomic_write;
 pub mod beneath;
 pub mod clone;
