@@ -6,7 +6,7 @@ use serde::Serialize;
 use stasis_disk::beneath::Mounts;
 use stasis_disk::clone::{self, CloneSettings};
 pub use stasis_disk::clone::{CloneError, CloneReport, Fallback};
-use stasis_disk::walk::WalkSettings;
+use stasis_disk::walk::{Reason, WalkReport, WalkSettings};
 use stasis_model::time::Clock;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -115,17 +115,21 @@ fn settings(command: &CloneTree) -> CloneSettings {
     }
 }
 
-fn told(report: &CloneReport, target: String, elapsed_ms: u64) -> Cloned {
-    use stasis_disk::walk::Reason;
+/// What a walk left out, by name.
+pub(crate) fn left_out(walk: &WalkReport) -> Vec<LeftOut> {
     let left_out = |path: String, reason: Reason| LeftOut {
         path,
         reason: reason.word(),
         words: reason.to_string(),
     };
-    let vanished = report.walk.vanished.iter();
+    let vanished = walk.vanished.iter();
     let vanished = vanished.map(|path| left_out(path.to_string(), Reason::Vanished));
-    let skipped = report.walk.skipped.iter();
+    let skipped = walk.skipped.iter();
     let skipped = skipped.map(|skipped| left_out(skipped.path.to_string(), skipped.reason));
+    vanished.chain(skipped).collect()
+}
+
+fn told(report: &CloneReport, target: String, elapsed_ms: u64) -> Cloned {
     Cloned {
         target,
         files: report.files,
@@ -141,7 +145,7 @@ fn told(report: &CloneReport, target: String, elapsed_ms: u64) -> Cloned {
         attributes_left_out: report.attributes_left_out,
         vanished: report.walk.vanished_count,
         skipped: report.walk.skipped_count,
-        left_out: vanished.chain(skipped).collect(),
+        left_out: left_out(&report.walk),
         elapsed_ms,
     }
 }

@@ -1,7 +1,9 @@
 //! What can go wrong in a use case, folded into what the caller must do about it.
 
+use stasis_disk::archive::ArchiveError;
 use stasis_disk::atomic_write::WriteError;
 use stasis_disk::clone::CloneError;
+use stasis_disk::tree_writer;
 use stasis_disk::walk::WalkError;
 use stasis_model::id::{Lineage, OpId, TenantId};
 use stasis_model::policy::BadSetting;
@@ -76,6 +78,9 @@ pub enum Error {
     /// A clone of a directory.
     #[error(transparent)]
     Clone(#[from] CloneError),
+    /// An archive.
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
     /// The store does not keep its word.
     #[error("the store `{store}` is refused for more than one writer: {}", stasis_store::probe::summary(.report))]
     Untrustworthy {
@@ -164,6 +169,7 @@ impl Error {
             Self::Interrupted(_) => ErrorKind::Cancelled,
             Self::Write(error) => io_kind(&error.source),
             Self::Clone(error) => clone(error),
+            Self::Archive(error) => archive(error),
             Self::Unreadable { source, .. } => io_kind(source),
             Self::Untrustworthy { .. } | Self::UnfitPolicy { .. } => ErrorKind::Limit,
             Self::NeverLocked(_)
@@ -242,6 +248,34 @@ fn clone(error: &CloneError) -> ErrorKind {
         | CloneError::Nameless(_)
         | CloneError::Overlap { .. } => ErrorKind::Invalid,
         _ => ErrorKind::Bug,
+    }
+}
+
+fn archive(error: &ArchiveError) -> ErrorKind {
+    match error {
+        ArchiveError::Walk(error) => walk(error),
+        ArchiveError::Entry { source, .. }
+        | ArchiveError::Failed { source, .. }
+        | ArchiveError::Sink { source, .. } => io_kind(source),
+        ArchiveError::Refused { problem, .. } if problem.is_a_limit() => ErrorKind::Limit,
+        ArchiveError::Refused { .. } => ErrorKind::Corrupt,
+        ArchiveError::Write(error) => written(error),
+        ArchiveError::NotFramed(_) | ArchiveError::NotAFile(_) => ErrorKind::Invalid,
+        ArchiveError::NoSuchEntry { .. } => ErrorKind::NotFound,
+        ArchiveError::TooLarge => ErrorKind::Limit,
+        ArchiveError::Cancelled => ErrorKind::Cancelled,
+        _ => ErrorKind::Bug,
+    }
+}
+
+/// A tree from elsewhere that could not be written: what is wrong with it is wrong where it came from.
+fn written(error: &tree_writer::WriteError) -> ErrorKind {
+    use tree_writer::WriteError;
+    match error {
+        WriteError::Failed { source, .. } => io_kind(source),
+        WriteError::TooManyBytes(_) | WriteError::TooManyEntries(_) => ErrorKind::Limit,
+        WriteError::Cancelled => ErrorKind::Cancelled,
+        _ => ErrorKind::Corrupt,
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// How many left-out entries are shown to people.
-const SHOWN: usize = 10;
+pub(super) const SHOWN: usize = 10;
 
 #[derive(Debug, Args)]
 pub(super) struct Clone {
@@ -45,6 +45,19 @@ enum How {
     Refuse,
 }
 
+/// Set when the first signal to end comes.
+pub(super) fn cancel_on_signal() -> anyhow::Result<Arc<AtomicBool>> {
+    let cancel: Arc<AtomicBool> = Arc::default();
+    for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
+        let (mut asked, cancel) = (signal(kind)?, cancel.clone());
+        tokio::spawn(async move {
+            asked.recv().await;
+            cancel.store(true, Ordering::Relaxed);
+        });
+    }
+    Ok(cancel)
+}
+
 /// What is told of a clone.
 #[derive(Serialize)]
 struct Told {
@@ -55,14 +68,7 @@ struct Told {
 
 impl Clone {
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
-        let cancel: Arc<AtomicBool> = Arc::default();
-        for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
-            let (mut asked, cancel) = (signal(kind)?, cancel.clone());
-            tokio::spawn(async move {
-                asked.recv().await;
-                cancel.store(true, Ordering::Relaxed);
-            });
-        }
+        let cancel = cancel_on_signal()?;
         let command = CloneTree {
             source: self.source,
             target: self.target,
@@ -102,7 +108,7 @@ fn words(cloned: &Cloned) -> String {
     )
 }
 
-fn size(bytes: u64) -> String {
+pub(super) fn size(bytes: u64) -> String {
     let units = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let (mut whole, mut rest, mut unit) = (bytes, 0, 0);
     while whole >= 1024 && unit + 1 < units.len() {

@@ -10,6 +10,7 @@
     reason = "these comments are the help that people read"
 )]
 
+mod archive;
 mod clone;
 mod demo;
 mod doctor;
@@ -80,6 +81,9 @@ enum Command {
     /// Settings of a tenant
     #[command(subcommand)]
     Tenant(tenant::Tenant),
+    /// Keep a directory in one file: a .tar.zst that any tar reads, in frames, with an index
+    #[command(subcommand)]
+    Archive(archive::Archive),
     /// Clone a directory so that both share their bytes
     Clone(clone::Clone),
     /// List forced, destructive and degraded acts
@@ -190,6 +194,7 @@ async fn run(command: Command, context: Context) -> anyhow::Result<ExitCode> {
         Command::Store(store) => store.run(&context).await?,
         Command::Operation(operation) => operation.run(&context).await?,
         Command::Tenant(tenant) => tenant.run(&context).await?,
+        Command::Archive(archive) => archive.run(&context).await?,
         Command::Clone(clone) => clone.run(&context).await?,
         Command::Events(events) => events.run(&context).await?,
         Command::Doctor => doctor::run(&context).await?,
