@@ -21,6 +21,7 @@ mod extract;
 mod foreign;
 mod framed;
 mod frames;
+pub mod fuzz;
 mod header;
 mod index;
 mod output;
@@ -166,3 +167,6 @@ impl ArchiveError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

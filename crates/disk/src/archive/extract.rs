@@ -32,10 +32,10 @@ impl Archive {
         let crew = Crew::new(settings.workers, settings.cancel.clone());
         let mut sorter = Sorter::new(writer, None);
         match &self.0 {
-            Form::Framed(framed) => {
-                let mut reading = Reading::framed(framed, settings.limits);
-                let frames = 0..framed.index.frames.len();
-                crew::work(&crew, framed, frames, |_, tar| {
+            Form::Framed(archive) => {
+                let mut reading = Reading::framed(archive, settings.limits);
+                let frames = 0..archive.index.frames.len();
+                crew::work(&crew, archive, frames, |_, tar| {
                     let events = reading.feed(tar.bytes())?;
                     sorter
                         .sort(events, 0)
@@ -79,10 +79,10 @@ impl Archive {
         let crew = Crew::new(settings.workers, settings.cancel.clone());
         let mut sorter = Sorter::new(writer, Some(path));
         match &self.0 {
-            Form::Framed(framed) => {
-                let (frames, mut skip) = part(framed, path);
-                let mut reading = Reading::in_the_middle(framed, settings.limits);
-                crew::work(&crew, framed, frames, |_, tar| {
+            Form::Framed(archive) => {
+                let (frames, mut skip) = part(archive, path);
+                let mut reading = Reading::in_the_middle(archive, settings.limits);
+                crew::work(&crew, archive, frames, |_, tar| {
                     let from = std::mem::take(&mut skip);
                     let rest = tar.bytes().get(from..).unwrap_or_default();
                     let steps = sorter.sort(reading.feed(rest)?, from)?;
@@ -117,9 +117,9 @@ impl Archive {
 }
 
 /// The frames in which an entry and what lies in it can be, and where in the first of them an entry begins.
-fn part(framed: &Framed, path: &EntryPath) -> (Range<usize>, usize) {
-    let frames = &framed.index.frames;
-    let Some(first) = framed.index.frame_of(path) else {
+fn part(archive: &Framed, path: &EntryPath) -> (Range<usize>, usize) {
+    let frames = &archive.index.frames;
+    let Some(first) = archive.index.frame_of(path) else {
         return (0..0, 0);
     };
     let is_past = |at: &usize| {

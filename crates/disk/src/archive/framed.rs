@@ -71,8 +71,8 @@ impl Framed {
             return Ok(Tar::Zeros);
         }
         let mut tar = Vec::new();
-        let opened = opener.open(&stored, known.tar as usize, &mut tar);
-        opened.map_err(|what| self.damaged(frame, what))?;
+        let open = opener.open(&stored, known.tar as usize, &mut tar);
+        open.map_err(|what| self.damaged(frame, what))?;
         if frame_digest(&tar) != known.digest {
             return Err(self.damaged(frame, "its digest is another one"));
         }

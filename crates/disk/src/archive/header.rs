@@ -87,7 +87,7 @@ impl Header {
         name.extend_from_slice(text(&block[0..100]));
         Ok(Self {
             name,
-            mode: unsigned_number(&block[100..108], "mode")? as u32 & 0o7777,
+            mode: permissions(&block[100..108])?,
             uid: unsigned_number(&block[108..116], "uid")?,
             gid: unsigned_number(&block[116..124], "gid")?,
             size: unsigned_number(&block[124..136], "size")?,
@@ -137,6 +137,12 @@ fn sums(block: &[u8; BLOCK]) -> (u64, i64) {
 fn text(field: &[u8]) -> &[u8] {
     let end = field.iter().position(|byte| *byte == 0);
     &field[..end.unwrap_or(field.len())]
+}
+
+/// The permissions in a mode; some tars write the type of the entry there too.
+fn permissions(field: &[u8]) -> Result<u32, Problem> {
+    let bits = unsigned_number(field, "mode")? & 0o7777;
+    u32::try_from(bits).map_err(|_| Problem::Number("mode"))
 }
 
 fn unsigned_number(field: &[u8], name: &'static str) -> Result<u64, Problem> {

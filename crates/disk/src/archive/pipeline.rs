@@ -206,13 +206,12 @@ impl<'a> Worker<'a> {
         let digest = frame_digest(tar);
         let found = self.base.and_then(|base| base.find(digest, tar.len()));
         let is_reused = found.is_some();
-        let (stored, stored_digest) = match found {
-            Some(found) => found,
-            None => {
-                let stored = self.sealer.seal(tar)?;
-                let digest = stored_digest(&stored);
-                (stored, digest)
-            }
+        let (stored, stored_digest) = if let Some(found) = found {
+            found
+        } else {
+            let stored = self.sealer.seal(tar)?;
+            let digest = stored_digest(&stored);
+            (stored, digest)
         };
         let length = |bytes: &[u8]| u32::try_from(bytes.len()).expect("frames are small");
         let frame = Frame {

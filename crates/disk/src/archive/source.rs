@@ -179,6 +179,8 @@ impl<'a> Source<'a> {
         let mut content = std::mem::take(&mut self.buffer);
         let size = usize::try_from(opened.seen.size).expect("no more than a piece");
         content.resize(size, 0);
+        #[cfg(test)]
+        disturbance::strike(&opened.path);
         let read = opened.read(0, &mut content)?;
         let is_right = read == size && opened.is_unchanged()?;
         let mut is_done = false;
@@ -224,6 +226,8 @@ impl<'a> Source<'a> {
     fn pieces(&mut self, opened: &Opened<'_>) -> Result<Option<FileDigest>, ArchiveError> {
         let (mut hasher, mut at, size) = (FileHasher::default(), 0, opened.seen.size);
         let mut data = 0..0;
+        #[cfg(test)]
+        disturbance::strike(&opened.path);
         while at < size {
             if self.control.cancel.load(Ordering::Relaxed) {
                 return Err(ArchiveError::Cancelled);
@@ -326,5 +330,26 @@ impl InOrder for Source<'_> {
                 self.plain(path, kind.clone(), &found.seen)
             }
         }
+    }
+}
+
+/// What somebody else does to a file after it was opened and before it is read.
+#[cfg(test)]
+pub(super) mod disturbance {
+    use stasis_model::tree::EntryPath;
+    use std::cell::RefCell;
+
+    type Act = Box<dyn FnMut(&EntryPath)>;
+
+    thread_local! {
+        static ACT: RefCell<Option<Act>> = const { RefCell::new(None) };
+    }
+
+    pub(crate) fn expect(act: impl FnMut(&EntryPath) + 'static) {
+        ACT.set(Some(Box::new(act)));
+    }
+
+    pub(super) fn strike(path: &EntryPath) {
+        ACT.with_borrow_mut(|act| act.iter_mut().for_each(|act| act(path)));
     }
 }

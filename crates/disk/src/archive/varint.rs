@@ -7,10 +7,10 @@ const SHORT: Problem = Problem::Index("it ends too early");
 /// Appends a number.
 pub(super) fn put(bytes: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
-        bytes.push((number & 0x7f) as u8 | 0x80);
+        bytes.push(number.to_le_bytes()[0] | 0x80);
         number >>= 7;
     }
-    bytes.push(number as u8);
+    bytes.push(number.to_le_bytes()[0]);
 }
 
 /// Reads numbers and runs of bytes, one after the other.

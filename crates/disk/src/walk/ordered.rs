@@ -203,7 +203,7 @@ fn look(
             Err(Errno::INVAL) => return left_out(Reason::Replaced),
             Err(error) => return place.could_not("read the link", name, error).map(|()| None),
         },
-        _ => EntryKind::File { size: seen.size },
+        FileType::RegularFile => EntryKind::File { size: seen.size },
     };
     Ok(Some((kind, seen)))
 }

@@ -26,7 +26,7 @@ pub(crate) fn extract(archive: &Path, into: &Path) -> Result<WriteReport, Archiv
     Ok(writer.finish(root.as_ref())?)
 }
 
-fn run(command: &mut Command) {
+pub(crate) fn run(command: &mut Command) {
     let done = command.output().unwrap();
     let said = String::from_utf8_lossy(&done.stderr);
     assert!(done.status.success(), "{command:?}: {said}");
