@@ -5,7 +5,7 @@
 //! 5. rename it to its name, unless something has that name   6. `fsync` the directory it is in
 //!
 //! *Always true:* the target is absent or whole. A failure, or being asked to stop, removes what was built; a crash
-//! before 5 leaves the temporary tree, which no later clone trips over, and after 5 the clone. The source is only read.
+//! before 5 leaves the temporary tree, which the next clone to that name removes, and after 5 the clone. The source is only read.
 //! Symbolic links are copied as they are and never followed, on either side.
 
 mod builder;

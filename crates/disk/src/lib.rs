@@ -13,6 +13,7 @@ pub mod holes;
 pub mod metadata;
 pub mod progress;
 pub mod remove;
+pub mod restore;
 mod staging;
 pub mod tree_writer;
 pub mod walk;

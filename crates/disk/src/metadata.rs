@@ -258,6 +258,24 @@ pub(crate) fn give_to(
     Ok(withheld)
 }
 
+/// Makes the attributes of the user exactly these.
+pub(crate) fn replace_attributes(fd: impl AsFd, wanted: &[Attribute]) -> Result<()> {
+    let has = attributes(&fd)?.user;
+    for Attribute { name, .. } in &has {
+        if !wanted.iter().any(|one| one.name == *name) {
+            match fs::fremovexattr(&fd, &**name) {
+                Ok(()) | Err(Errno::NODATA) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    let missing = wanted.iter().filter(|one| !has.contains(one));
+    for Attribute { name, value } in missing {
+        fs::fsetxattr(&fd, &**name, value, XattrFlags::empty())?;
+    }
+    Ok(())
+}
+
 /// Gives attributes of the user; returns how many the filesystem did not take, or were not the user's.
 pub(crate) fn give_user_attributes(fd: impl AsFd, attributes: &[Attribute]) -> Result<u64> {
     let mut refused = 0;
@@ -296,6 +314,11 @@ pub fn give_link(
         owner: other_owner && rights == Rights::Own,
         privileges: false,
     })
+}
+
+/// Gives only a time.
+pub(crate) fn give_time(fd: impl AsFd, modified: FileTime) -> Result<()> {
+    fs::futimens(fd, &times(modified))
 }
 
 fn uid(raw: u32) -> Uid {

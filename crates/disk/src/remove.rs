@@ -1,10 +1,11 @@
 //! Removes a tree of our own through descriptors only.
 //!
 //! Whatever lies deeper than one level is first moved up to the top of the tree: no way is ever longer than one name,
-//! so neither depth nor breadth costs descriptors, and no symbolic link is ever followed.
+//! so neither depth nor breadth costs descriptors, and no symbolic link is ever followed. What is mounted in the tree is
+//! not part of it: it is left alone, and so are the directories above it.
 
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir, RenameFlags};
-use rustix::io::{Errno, Result};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir, RenameFlags, ResolveFlags};
+use rustix::io::{Errno, Result, retry_on_intr};
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -37,20 +38,33 @@ pub fn tree(parent: impl AsFd, name: &CStr) -> Result<()> {
     fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
 }
 
-/// Opens a directory of ours and makes it ours to change.
+/// Opens a directory of ours and makes it ours to change; one on which something else is mounted is not ours.
 fn open(parent: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let opened = match fs::openat(parent, name, flags, Mode::empty()) {
+    let opened = match open_here(parent, name) {
         // Its owner took away his own right to read it: only an owner who is not root gets here.
         Err(Errno::ACCESS) => {
             fs::chmodat(parent, name, Mode::RWXU, AtFlags::empty())?;
-            fs::openat(parent, name, flags, Mode::empty())?
+            open_here(parent, name)?
         }
         opened => opened?,
     };
     let mode = Mode::from_raw_mode(fs::fstat(&opened)?.st_mode);
     if !mode.contains(Mode::RWXU) {
         fs::fchmod(&opened, Mode::RWXU)?;
+    }
+    Ok(opened)
+}
+
+fn open_here(parent: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let stay = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS;
+    match retry_on_intr(|| fs::openat2(parent, name, flags, Mode::empty(), stay)) {
+        Err(Errno::NOSYS | Errno::PERM) => {}
+        opened => return opened,
+    }
+    let opened = fs::openat(parent, name, flags, Mode::empty())?;
+    if fs::fstat(&opened)?.st_dev != fs::fstat(parent)?.st_dev {
+        return Err(Errno::XDEV);
     }
     Ok(opened)
 }

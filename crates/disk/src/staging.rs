@@ -1,37 +1,55 @@
 //! Where a tree grows until it is whole.
+//!
+//! A staging directory is called `.NAME.stasis-tmp-PID`, only its owner enters it, and it is locked as long as its maker
+//! lives. Whoever makes the next one for the same name removes those that nobody holds any more, unless one has a
+//! journal: that one is not garbage but a restore in place that must be brought to its end.
 
-use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags};
+use crate::{beneath, metadata};
+use rustix::fs::{self, AtFlags, FileType, FlockOperation, Mode, OFlags, RawDir, RenameFlags};
 use rustix::io::{Errno, Result};
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+/// What is in a staging directory that must not be removed.
+pub(crate) const JOURNAL: &CStr = c"journal";
 /// The longest part of the final name that the temporary one repeats.
 const REPEATED: usize = 200;
-/// How many trees somebody with our process id may have left behind.
-const LEFT_BEHIND: usize = 1000;
+/// How many trees somebody with our process id may hold.
+const HELD: usize = 1000;
+/// What the kernel fills with names in one call.
+const BUFFER: usize = 32 << 10;
+const IN_NAMES: &str = ".stasis-tmp-";
 
-/// A directory beside the target that only we enter. Dropped before it is published, it is removed.
+/// What our own names beside `name` begin with: the same for no other name, and never too long.
+pub(crate) fn stem(name: &CStr) -> Vec<u8> {
+    let name = name.to_bytes();
+    let mut stem = vec![b'.'];
+    if name.len() <= REPEATED {
+        stem.extend_from_slice(name);
+    } else {
+        stem.extend_from_slice(&name[..REPEATED - 20]);
+        stem.push(b'~');
+        stem.extend_from_slice(&blake3::hash(name).to_hex().as_bytes()[..16]);
+    }
+    stem
+}
+
+/// A directory beside the target, or in it, that only we enter. Dropped before it is published, it is removed.
 #[derive(Debug)]
 pub(crate) struct Staging {
     parent: OwnedFd,
     temp: CString,
     root: OwnedFd,
-    is_published: bool,
+    is_ours: bool,
+    /// Whether it lies in a tree that should not show that it did.
+    is_inside: bool,
 }
 
 impl Staging {
-    /// Makes `.NAME.stasis-tmp-PID` in `parent`; one that a dead process left there is not touched.
+    /// Makes `.NAME.stasis-tmp-PID` in `parent`, when what the dead left there has been removed.
     pub(crate) fn make(parent: OwnedFd, name: &CStr) -> Result<Self> {
-        let name = name.to_bytes();
-        let pid = rustix::process::getpid().as_raw_nonzero();
-        for attempt in 0..LEFT_BEHIND {
-            let mut temp = vec![b'.'];
-            temp.extend_from_slice(&name[..name.len().min(REPEATED)]);
-            temp.extend_from_slice(format!(".stasis-tmp-{pid}").as_bytes());
-            if attempt > 0 {
-                temp.extend_from_slice(format!("-{attempt}").as_bytes());
-            }
-            let temp = CString::new(temp).map_err(|_| Errno::INVAL)?;
+        collect(&parent, name);
+        for temp in fresh_names(name) {
             match fs::mkdirat(&parent, &*temp, Mode::RWXU) {
                 Err(Errno::EXIST) => continue,
                 made => made?,
@@ -39,23 +57,51 @@ impl Staging {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let root = match fs::openat(&parent, &*temp, flags, Mode::empty()) {
                 Ok(root) => root,
+                Err(Errno::NOENT) => continue,
                 Err(error) => {
                     let _ = fs::unlinkat(&parent, &*temp, AtFlags::REMOVEDIR);
                     return Err(error);
                 }
             };
+            // Somebody who clears up may have taken it for one of the dead before it was locked.
+            if !lock(&root) || !is_called(&parent, &temp, &root)? {
+                continue;
+            }
             return Ok(Self {
                 parent,
                 temp,
                 root,
-                is_published: false,
+                is_ours: true,
+                is_inside: false,
             });
         }
         Err(Errno::EXIST)
     }
 
+    /// The same in the tree itself, whose root keeps its time.
+    pub(crate) fn make_inside(root: OwnedFd, name: &CStr) -> Result<Self> {
+        let again = root.try_clone().map_err(|_| Errno::MFILE)?;
+        let mut made = keeping_time(&again, || Self::make(root, name))?;
+        made.is_inside = true;
+        Ok(made)
+    }
+
+    /// Whether it lies in the tree itself.
+    pub(crate) fn is_inside(&self) -> bool {
+        self.is_inside
+    }
+
     pub(crate) fn root(&self) -> BorrowedFd<'_> {
         self.root.as_fd()
+    }
+
+    pub(crate) fn parent(&self) -> BorrowedFd<'_> {
+        self.parent.as_fd()
+    }
+
+    /// What it is called now.
+    pub(crate) fn name(&self) -> &CStr {
+        &self.temp
     }
 
     /// Makes everything in it durable.
@@ -65,19 +111,31 @@ impl Staging {
 
     /// Gives the tree its name; [`Errno::EXIST`] when something has it already.
     pub(crate) fn publish(&mut self, name: &CStr) -> Result<()> {
+        self.rename(name)?;
+        self.is_ours = false;
+        Ok(())
+    }
+
+    /// Gives it another name under which it is still removed if nothing comes of it.
+    pub(crate) fn rename(&mut self, name: &CStr) -> Result<()> {
         let (parent, temp) = (&self.parent, &*self.temp);
         match fs::renameat_with(parent, temp, parent, name, RenameFlags::NOREPLACE) {
             // A filesystem that does not know the flag. A directory never replaces a file or a directory with content.
             Err(Errno::INVAL | Errno::NOSYS) => {
-                if crate::beneath::find(parent, name)?.is_some() {
+                if beneath::find(parent, name)?.is_some() {
                     return Err(Errno::EXIST);
                 }
                 fs::renameat(parent, temp, parent, name)?;
             }
             renamed => renamed?,
         }
-        self.is_published = true;
+        name.clone_into(&mut self.temp);
         Ok(())
+    }
+
+    /// Leaves what is there to others.
+    pub(crate) fn let_go(&mut self) {
+        self.is_ours = false;
     }
 
     /// Makes the name durable.
@@ -88,9 +146,168 @@ impl Staging {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        if !self.is_published {
+        // Under its name there may be something else by now: the tree it was exchanged for.
+        let is_there = is_called(&self.parent, &self.temp, &self.root);
+        if self.is_ours && is_there == Ok(true) {
             // What made us give up is the failure to tell; a tree that stays is only untidy.
-            let _ = crate::remove::tree(&self.parent, &self.temp);
+            let remove = || crate::remove::tree(&self.parent, &self.temp);
+            let _ = if self.is_inside {
+                keeping_time(&self.parent, remove)
+            } else {
+                remove()
+            };
         }
+    }
+}
+
+/// Changes what is in a directory without showing it in the directory's time.
+pub(crate) fn keeping_time<T>(
+    directory: &OwnedFd,
+    change: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    let before = metadata::of(directory)?.modified;
+    let changed = change();
+    // It is only the time: what was done counts.
+    let _ = metadata::give_time(directory, before);
+    changed
+}
+
+/// Names that nobody alive has taken, most likely the first.
+pub(crate) fn fresh_names(name: &CStr) -> impl Iterator<Item = CString> {
+    let stem = stem(name);
+    let pid = rustix::process::getpid().as_raw_nonzero();
+    (0..HELD).filter_map(move |attempt| {
+        let mut temp = stem.clone();
+        temp.extend_from_slice(format!("{IN_NAMES}{pid}").as_bytes());
+        if attempt > 0 {
+            temp.extend_from_slice(format!("-{attempt}").as_bytes());
+        }
+        CString::new(temp).ok()
+    })
+}
+
+/// Takes the lock of something that was just made; `false` when somebody who clears up was faster.
+pub(crate) fn lock(fd: impl AsFd) -> bool {
+    // A filesystem without locks has nobody who clears up either.
+    fs::flock(fd, FlockOperation::NonBlockingLockExclusive) != Err(Errno::WOULDBLOCK)
+}
+
+/// Whether that is still the name of what was opened.
+pub(crate) fn is_called(parent: impl AsFd, name: &CStr, fd: &OwnedFd) -> Result<bool> {
+    let named = beneath::find(parent, name)?.map(|seen| seen.identity());
+    Ok(named == Some(metadata::of(fd)?.identity()))
+}
+
+/// Something that a dead process left behind, locked by us.
+#[derive(Debug)]
+pub(crate) struct Leftover {
+    pub(crate) name: CString,
+    pub(crate) fd: OwnedFd,
+    is_directory: bool,
+}
+
+impl Leftover {
+    /// Whether it is a restore in place that must be brought to its end.
+    pub(crate) fn is_journalled(&self) -> bool {
+        self.is_directory && beneath::find(&self.fd, JOURNAL) != Ok(None)
+    }
+
+    /// Removes it.
+    pub(crate) fn remove(self, parent: impl AsFd) -> Result<()> {
+        if self.is_directory {
+            return crate::remove::tree(parent, &self.name);
+        }
+        fs::unlinkat(parent, &*self.name, AtFlags::empty())
+    }
+}
+
+fn prefix(name: &CStr) -> Vec<u8> {
+    let mut prefix = stem(name);
+    prefix.extend_from_slice(IN_NAMES.as_bytes());
+    prefix
+}
+
+/// Whether a temporary name of ours goes on like that: a process id, and maybe an attempt.
+fn is_temporary(rest: &[u8]) -> bool {
+    let is_number = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
+    rest.splitn(2, |byte| *byte == b'-').all(is_number)
+}
+
+/// Whether `found` is a temporary name that somebody made for `name`.
+pub(crate) fn is_temporary_for(name: &CStr, found: &[u8]) -> bool {
+    found.strip_prefix(&*prefix(name)).is_some_and(is_temporary)
+}
+
+/// Finds what dead processes left in `parent` for `name`.
+pub(crate) fn leftovers(parent: impl AsFd, name: &CStr) -> Result<Vec<Leftover>> {
+    let prefix = prefix(name);
+    Ok(named(&parent, &prefix, is_temporary)?
+        .into_iter()
+        .filter_map(|name| abandoned(&parent, name).ok().flatten())
+        .collect())
+}
+
+/// The entries of a directory that begin with `prefix` and go on as they should.
+pub(crate) fn named(
+    parent: impl AsFd,
+    prefix: &[u8],
+    is_one: impl Fn(&[u8]) -> bool,
+) -> Result<Vec<CString>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let listed = fs::openat(parent, c".", flags, Mode::empty())?;
+    let mut buffer = Vec::with_capacity(BUFFER);
+    let mut entries = RawDir::new(&listed, buffer.spare_capacity_mut());
+    let mut found = Vec::new();
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let rest = entry.file_name().to_bytes().strip_prefix(prefix);
+        if rest.is_some_and(&is_one) {
+            found.push(entry.file_name().to_owned());
+        }
+    }
+    Ok(found)
+}
+
+/// Takes `name` over from somebody dead; `None` when its owner lives, or it is nothing of ours.
+pub(crate) fn abandoned(parent: impl AsFd, name: CString) -> Result<Option<Leftover>> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let fd = fs::openat(&parent, &*name, flags, Mode::empty())?;
+    let file_type = metadata::of(&fd)?.file_type();
+    if !matches!(file_type, FileType::Directory | FileType::RegularFile) {
+        return Ok(None);
+    }
+    if fs::flock(&fd, FlockOperation::NonBlockingLockExclusive).is_err()
+        || !is_called(&parent, &name, &fd)?
+    {
+        return Ok(None);
+    }
+    Ok(Some(Leftover {
+        name,
+        fd,
+        is_directory: file_type.is_dir(),
+    }))
+}
+
+/// Removes what dead processes left, as far as that goes: what stays is only untidy.
+pub(crate) fn collect(parent: impl AsFd, name: &CStr) {
+    for leftover in leftovers(&parent, name).unwrap_or_default() {
+        if !leftover.is_journalled() {
+            let _ = leftover.remove(&parent);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_names_are_repeated_in_part_and_stay_apart() {
+        let (one, other) = (vec![b'x'; 255], [vec![b'x'; 254], vec![b'y']].concat());
+        let stems = [one, other].map(|name| stem(&CString::new(name).unwrap()));
+
+        assert_ne!(stems[0], stems[1]);
+        assert!(stems[0].len() < 200);
+        assert_eq!(stem(c"short"), b".short");
     }
 }

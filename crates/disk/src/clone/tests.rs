@@ -253,19 +253,29 @@ fn a_clone_that_fails_or_is_stopped_leaves_nothing() {
 }
 
 #[test]
-fn what_a_dead_clone_left_is_neither_touched_nor_tripped_over() {
+fn what_a_dead_clone_left_is_removed_and_what_a_live_one_holds_is_not() {
     let (home, source, target) = place();
     furnish(&source);
-    let left = home
-        .path()
-        .join(format!(".target.stasis-tmp-{}", std::process::id()));
-    std::fs::create_dir(&left).unwrap();
-    std::fs::write(left.join("half"), "a fil").unwrap();
+    let left = |suffix: &str| {
+        let left = home.path().join(format!(".target.stasis-tmp-{suffix}"));
+        std::fs::create_dir(&left).unwrap();
+        std::fs::write(left.join("half"), "a fil").unwrap();
+        left
+    };
+    let own = std::process::id().to_string();
+    let (dead, live, journalled) = (left(&own), left("7-1"), left("8"));
+    let not_ours = left("8-notes");
+    std::fs::write(journalled.join("journal"), "").unwrap();
+    let lock = File::open(&live).unwrap();
+    lock.try_lock().unwrap();
 
     let _ = clone(&source, &target, &CloneSettings::default()).unwrap();
 
     assert_eq!(entries(&target), entries(&source));
-    assert_eq!(names(&left), ["half"]);
+    assert!(!dead.exists());
+    assert_eq!(names(&live), ["half"]);
+    assert_eq!(names(&journalled), ["half", "journal"]);
+    assert_eq!(names(&not_ours), ["half"]);
 }
 
 #[test]

@@ -1,0 +1,53 @@
+//! A restore in a process of its own: this test binary again, told what to do by its environment.
+
+use crate::support::*;
+use stasis_disk::restore::{Placement, RestoreError};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const TARGET: &str = "STASIS_TEST_RESTORE_TARGET";
+const PLACEMENT: &str = "STASIS_TEST_RESTORE_PLACEMENT";
+const TREE: &str = "STASIS_TEST_RESTORE_TREE";
+
+/// What the process says when the restore was refused.
+pub(crate) const REFUSED: i32 = 10;
+/// What it says when the restore was interrupted.
+pub(crate) const HALF_DONE: i32 = 11;
+
+/// Adds what the process must be told.
+pub(crate) fn tell<'a>(
+    command: &'a mut Command,
+    target: &Path,
+    placement: Placement,
+    tree: &str,
+) -> &'a mut Command {
+    command
+        .args(["--exact", "child::child", "--test-threads=1", "-q"])
+        .env(TARGET, target)
+        .env(PLACEMENT, format!("{placement:?}"))
+        .env(TREE, tree)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+}
+
+#[test]
+fn child() {
+    let (Some(target), Ok(placement)) = (std::env::var_os(TARGET), std::env::var(PLACEMENT)) else {
+        return;
+    };
+    let placement = match placement.as_str() {
+        "New" => Placement::New,
+        "Replace" => Placement::Replace,
+        _ => Placement::InPlace,
+    };
+    let tree = match std::env::var(TREE).unwrap().as_str() {
+        "old" => old(),
+        "new" => new(),
+        _ => some_of(new()),
+    };
+    std::process::exit(match restore(Path::new(&target), &tree, placement) {
+        Ok(_) => 0,
+        Err(RestoreError::HalfDone { .. }) => HALF_DONE,
+        Err(_) => REFUSED,
+    });
+}

@@ -1,0 +1,189 @@
+//! Into a directory that stays.
+
+use crate::support::*;
+use stasis_disk::restore::{Placed, Placement, RestoreError, Stage};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+fn identity(path: &Path) -> (u64, i64, i64) {
+    let seen = std::fs::symlink_metadata(path).unwrap();
+    (seen.ino(), seen.ctime(), seen.ctime_nsec())
+}
+
+#[test]
+fn a_live_tree_becomes_the_new_one_and_what_was_right_is_not_touched() {
+    let home = Home::new();
+    let target = home.path().join("target");
+    let _ = restore(&target, &old(), Placement::New).unwrap();
+    let right = [
+        "deep",
+        "deep/er/same",
+        "hard-1",
+        "hard-2",
+        "link-same",
+        "locked/same",
+        "same",
+        "untouched",
+        "untouched/inner",
+    ];
+    let seen = || right.map(|name| identity(&target.join(name)));
+    let (before, root) = (seen(), identity(&target).0);
+
+    let restored = restore(&target, &new(), Placement::InPlace).unwrap();
+
+    assert_eq!(show(&target), ideal(&new()));
+    assert_eq!(seen(), before);
+    assert_eq!(identity(&target).0, root);
+    let Placed::InPlace(changes) = restored.placed else {
+        unreachable!("{restored:?}")
+    };
+    assert_eq!((changes.untouched, changes.removed), (7, 3));
+    assert_eq!(names(home.path()), ["target"]);
+    let all = || walk(&target).into_iter().map(|path| identity(&path));
+    let before: Vec<_> = all().collect();
+
+    let again = restore(&target, &new(), Placement::InPlace).unwrap();
+
+    assert_eq!(all().collect::<Vec<_>>(), before);
+    let Placed::InPlace(changes) = again.placed else {
+        unreachable!("{again:?}")
+    };
+    assert_eq!(
+        (changes.placed, changes.removed, changes.dressed),
+        (0, 0, 0)
+    );
+}
+
+fn walk(root: &Path) -> Vec<std::path::PathBuf> {
+    let entries = show(root).into_iter();
+    let path = |text: String| root.join(text);
+    entries
+        .map(|(entry, _)| path(entry.path.to_string()))
+        .collect()
+}
+
+#[test]
+fn what_the_caller_says_is_right_need_not_be_staged() {
+    let home = Home::new();
+    let target = home.path().join("target");
+    let _ = restore(&target, &old(), Placement::New).unwrap();
+    let left = ["same", "hard-1", "hard-2", "deep/er/same", "locked/same"];
+    let before = left.map(|name| identity(&target.join(name)));
+
+    let begun = Stage::begin(&target, Placement::InPlace, Arc::default()).unwrap();
+    let written = stage(&begun, &new(), &left).unwrap();
+    let _ = begun.swap(written, &origin()).unwrap();
+
+    assert_eq!(show(&target), ideal(&new()));
+    assert_eq!(left.map(|name| identity(&target.join(name))), before);
+}
+
+#[test]
+fn there_and_back_again() {
+    let home = Home::new();
+    let target = home.path().join("target");
+    let _ = restore(&target, &old(), Placement::InPlace).unwrap();
+    let root = identity(&target).0;
+    for tree in [new(), old(), tree(&[], (0o700, 5)), new()] {
+        let _ = restore(&target, &tree, Placement::InPlace).unwrap();
+
+        assert_eq!(show(&target), ideal(&tree));
+        assert_eq!(identity(&target).0, root);
+    }
+    assert_eq!(names(home.path()), ["target"]);
+}
+
+#[test]
+fn two_at_once_are_one_after_the_other_or_refused() {
+    let home = Home::new();
+    let target = home.path().join("target");
+    let _ = restore(&target, &old(), Placement::New).unwrap();
+    let held = std::fs::File::open(&target).unwrap();
+    held.lock().unwrap();
+
+    let busy = restore(&target, &new(), Placement::InPlace).unwrap_err();
+
+    assert!(matches!(busy, RestoreError::Busy(_)), "{busy}");
+    assert_eq!(show(&target), ideal(&old()));
+    assert_eq!(names(home.path()), ["target"]);
+}
+
+/// A filesystem in memory, unmounted when dropped.
+struct Memory<'a>(&'a Path);
+
+impl<'a> Memory<'a> {
+    fn mount(at: &'a Path) -> Option<Self> {
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "stasis-test"])
+            .arg(at)
+            .output()
+            .unwrap();
+        if !mounted.status.success() {
+            println!("skipped: not allowed to mount");
+            return None;
+        }
+        Some(Self(at))
+    }
+}
+
+impl Drop for Memory<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0).output();
+    }
+}
+
+#[test]
+fn a_mount_point_is_restored_in_place_and_shows_nothing_of_it() {
+    let home = Home::new();
+    let target = home.path().join("target");
+    std::fs::create_dir(&target).unwrap();
+    let Some(_mounted) = Memory::mount(&target) else {
+        return;
+    };
+    for tree in [old(), new()] {
+        let _ = restore(&target, &tree, Placement::InPlace).unwrap();
+        let begun = Stage::begin(&target, Placement::InPlace, Arc::default()).unwrap();
+        drop(begun);
+
+        let (shown, mut wanted) = (show(&target), ideal(&tree));
+        if shown[1..]
+            .iter()
+            .all(|(entry, _)| entry.attributes.is_empty())
+        {
+            // A kernel whose tmpfs has no attributes of the user.
+            for (entry, _) in &mut wanted {
+                entry.attributes.clear();
+            }
+        }
+        assert_eq!(shown, wanted);
+        assert_eq!(names(home.path()), ["target"]);
+    }
+    let mount = restore(&target, &new(), Placement::Replace).unwrap_err();
+    assert!(matches!(mount, RestoreError::TargetIsMount(_)), "{mount}");
+}
+
+#[test]
+fn what_is_mounted_inside_is_never_moved_or_emptied() {
+    let home = Home::new();
+    let target = home.path().join("target");
+    let _ = restore(&target, &old(), Placement::New).unwrap();
+    let inside = target.join("untouched");
+    let Some(_mounted) = Memory::mount(&inside) else {
+        return;
+    };
+    std::fs::write(inside.join("theirs"), "alive").unwrap();
+    let mut without = new();
+    without.items.remove("untouched/inner");
+
+    for placement in [Placement::Replace, Placement::InPlace] {
+        let refused = restore(&target, &new(), placement).unwrap_err();
+        assert!(matches!(refused, RestoreError::MountInside(_)), "{refused}");
+    }
+    let _ = restore(&target, &without, Placement::InPlace).unwrap();
+
+    assert_eq!(std::fs::read(inside.join("theirs")).unwrap(), b"alive");
+    assert_eq!(std::fs::read(target.join("changed")).unwrap(), b"new");
+    assert_eq!(names(home.path()), ["target"]);
+}
