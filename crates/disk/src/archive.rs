@@ -35,6 +35,7 @@ mod reading;
 mod rules;
 mod source;
 mod spelling;
+mod unpack;
 mod varint;
 mod writer;
 
@@ -45,8 +46,10 @@ pub use parser::{Dialect, Limits};
 pub use plain::Compression;
 pub use problem::Problem;
 pub use reader::{Archive, ReadSettings, VerifyReport};
+pub use unpack::{UnpackSettings, unpack};
 pub use writer::{CreateReport, CreateSettings, create};
 
+use crate::restore::RestoreError;
 use crate::tree_writer::WriteError;
 use crate::walk::WalkError;
 use rustix::io::Errno;
@@ -99,6 +102,9 @@ pub enum ArchiveError {
     /// The tree could not be written.
     #[error(transparent)]
     Write(#[from] WriteError),
+    /// The tree could not take its place.
+    #[error(transparent)]
+    Restore(#[from] RestoreError),
     /// The base of a new archive has no index.
     #[error("`{}` is no archive of ours, so its frames cannot be used again", .0.display())]
     NotFramed(PathBuf),

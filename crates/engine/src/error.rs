@@ -3,6 +3,7 @@
 use stasis_disk::archive::ArchiveError;
 use stasis_disk::atomic_write::WriteError;
 use stasis_disk::clone::CloneError;
+use stasis_disk::restore::RestoreError;
 use stasis_disk::tree_writer;
 use stasis_disk::walk::WalkError;
 use stasis_model::id::{Lineage, OpId, TenantId};
@@ -260,11 +261,26 @@ fn archive(error: &ArchiveError) -> ErrorKind {
         ArchiveError::Refused { problem, .. } if problem.is_a_limit() => ErrorKind::Limit,
         ArchiveError::Refused { .. } => ErrorKind::Corrupt,
         ArchiveError::Write(error) => written(error),
+        ArchiveError::Restore(error) => restored(error),
         ArchiveError::NotFramed(_) | ArchiveError::NotAFile(_) => ErrorKind::Invalid,
         ArchiveError::NoSuchEntry { .. } => ErrorKind::NotFound,
         ArchiveError::TooLarge => ErrorKind::Limit,
         ArchiveError::Cancelled => ErrorKind::Cancelled,
         _ => ErrorKind::Bug,
+    }
+}
+
+fn restored(error: &RestoreError) -> ErrorKind {
+    match error {
+        RestoreError::Write(error) => written(error),
+        RestoreError::Failed { source, .. }
+        | RestoreError::Entry { source, .. }
+        | RestoreError::CannotExchange { source, .. } => io_kind(source),
+        RestoreError::HalfDone { source, .. } => restored(source),
+        RestoreError::BadJournal(_) => ErrorKind::Corrupt,
+        RestoreError::NothingKept(_) => ErrorKind::NotFound,
+        RestoreError::Cancelled => ErrorKind::Cancelled,
+        _ => ErrorKind::Invalid,
     }
 }
 

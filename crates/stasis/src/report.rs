@@ -2,6 +2,7 @@
 
 use crate::cli::output::{OutputLost, printable};
 use serde_json::{Map, Value, json};
+use stasis_engine::archive::{ArchiveError, Problem, RestoreError};
 use stasis_engine::clone::CloneError;
 use stasis_engine::error::{
     BucketError, BucketErrorKind, Error, ErrorKind, LineageError, ReadError,
@@ -152,6 +153,7 @@ fn hint(error: &Error) -> Option<String> {
         Error::Read(source) => return read_hint(source),
         Error::Bucket(error) => return bucket_hint(error.kind),
         Error::Clone(error) => return clone_hint(error),
+        Error::Archive(error) => return archive_hint(error),
         Error::Location(_) => {
             "a store is file:///path, memory: or s3://bucket/prefix?endpoint=URL&region=NAME"
         }
@@ -201,6 +203,34 @@ fn clone_hint(error: &CloneError) -> Option<String> {
         }
         CloneError::Exists(_) => "choose another name, or move away what is there",
         CloneError::Overlap { .. } => "choose a place beside the source",
+        _ => return None,
+    };
+    Some(text.to_owned())
+}
+
+fn archive_hint(error: &ArchiveError) -> Option<String> {
+    let text = match error {
+        ArchiveError::Refused { problem, .. } if problem.is_a_limit() => {
+            "if you trust the archive, allow more with --max-bytes"
+        }
+        ArchiveError::Refused {
+            problem: Problem::Sparse,
+            ..
+        } => "archive it again with GNU tar without --sparse, or with bsdtar and --no-read-sparse",
+        ArchiveError::Refused { .. } | ArchiveError::Write(_) => {
+            "nothing was extracted; use another copy of the archive, or make it anew"
+        }
+        ArchiveError::NotFramed(_) => {
+            "leave out --base, or name an archive made by `stasis archive create`"
+        }
+        ArchiveError::NoSuchEntry { .. } => "`stasis archive list` shows the names",
+        ArchiveError::Restore(RestoreError::NotEmpty(_)) => {
+            "choose another directory, or say --replace (keeps what is there beside it) or --in-place"
+        }
+        ArchiveError::Restore(
+            RestoreError::TargetIsMount(_) | RestoreError::CannotExchange { .. },
+        ) => "say --in-place",
+        ArchiveError::TooLarge => "archive its parts one by one",
         _ => return None,
     };
     Some(text.to_owned())

@@ -30,7 +30,7 @@ impl Archive {
         settings: &ReadSettings,
     ) -> Result<Root, ArchiveError> {
         let crew = Crew::new(settings.workers, settings.cancel.clone());
-        let mut sorter = Sorter::new(writer, None);
+        let mut sorter = Sorter::new(writer, Wanted::All);
         match &self.0 {
             Form::Framed(archive) => {
                 let mut reading = Reading::framed(archive, settings.limits);
@@ -67,9 +67,10 @@ impl Archive {
         sorter.finish(self)
     }
 
-    /// Gives the entry `path`, and what lies in it, to `writer`, under the names they have in the archive.
+    /// Gives the entry `path`, what lies in it, and the directories it lies in to `writer`.
     ///
-    /// Of an archive with an index only what is needed is read. A hard link whose file lies elsewhere is refused.
+    /// Of an archive with an index only what is needed is read. A hard link whose file lies elsewhere is refused when
+    /// the writer finishes.
     pub fn extract_one(
         &self,
         path: &EntryPath,
@@ -77,9 +78,12 @@ impl Archive {
         settings: &ReadSettings,
     ) -> Result<Root, ArchiveError> {
         let crew = Crew::new(settings.workers, settings.cancel.clone());
-        let mut sorter = Sorter::new(writer, Some(path));
+        let only = path.clone();
+        let mut sorter;
         match &self.0 {
             Form::Framed(archive) => {
+                sorter = Sorter::new(writer, Wanted::Below(only));
+                self.directories_above(path, &mut sorter, settings)?;
                 let (frames, mut skip) = part(archive, path);
                 let mut reading = Reading::in_the_middle(archive, settings.limits);
                 crew::work(&crew, archive, frames, |_, tar| {
@@ -90,6 +94,7 @@ impl Archive {
                 })?;
             }
             Form::Plain(plain) => {
+                sorter = Sorter::new(writer, Wanted::BelowAndAbove(only));
                 let (mut reading, mut stream) = (
                     Reading::plain(&plain.path, settings.limits),
                     plain.stream()?,
@@ -108,11 +113,65 @@ impl Archive {
                 reading.finish()?;
             }
         }
-        if sorter.found == 0 {
+        if !sorter.is_found {
             let (archive, path) = (self.path().to_owned(), path.clone());
             return Err(ArchiveError::NoSuchEntry { archive, path });
         }
         sorter.finish(self)
+    }
+
+    /// Gives the directories in which an entry lies to the writer, the root first.
+    fn directories_above(
+        &self,
+        path: &EntryPath,
+        sorter: &mut Sorter<'_>,
+        settings: &ReadSettings,
+    ) -> Result<(), ArchiveError> {
+        let mut above = Vec::new();
+        let mut next = path.split_last().map(|(parent, _)| parent);
+        while let Some(directory) = next {
+            next = directory.split_last().map(|(parent, _)| parent);
+            above.push(directory);
+        }
+        for directory in above.iter().rev() {
+            let found = self.entry(directory, settings)?;
+            if let Some(entry) = found.filter(|entry| entry.kind == EntryKind::Directory) {
+                make(sorter.writer, &entry)?;
+                if entry.path.is_root() {
+                    sorter.root = Some(entry.metadata);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Which entries are wanted.
+enum Wanted {
+    All,
+    /// One, and what lies in it.
+    Below(EntryPath),
+    /// The same, and the directories it lies in.
+    BelowAndAbove(EntryPath),
+}
+
+impl Wanted {
+    fn has(&self, entry: &Entry) -> bool {
+        match self {
+            Self::All => true,
+            Self::Below(path) => is_within(&entry.path, path),
+            Self::BelowAndAbove(path) => {
+                let is_above = || is_within(path, &entry.path);
+                is_within(&entry.path, path) || (entry.kind == EntryKind::Directory && is_above())
+            }
+        }
+    }
+
+    fn is_it(&self, entry: &Entry) -> bool {
+        match self {
+            Self::All => true,
+            Self::Below(path) | Self::BelowAndAbove(path) => is_within(&entry.path, path),
+        }
     }
 }
 
@@ -145,9 +204,9 @@ fn is_within(entry: &EntryPath, directory: &EntryPath) -> bool {
 /// Puts together what comes in pieces.
 struct Sorter<'w> {
     writer: &'w TreeWriter,
-    only: Option<EntryPath>,
+    wanted: Wanted,
     root: Root,
-    found: u64,
+    is_found: bool,
     /// A file whose content has not begun, or has not ended.
     open: Option<Open<'w>>,
 }
@@ -186,12 +245,12 @@ enum Step<'w> {
 }
 
 impl<'w> Sorter<'w> {
-    fn new(writer: &'w TreeWriter, only: Option<&EntryPath>) -> Self {
+    fn new(writer: &'w TreeWriter, wanted: Wanted) -> Self {
         Self {
             writer,
-            only: only.cloned(),
+            wanted,
             root: None,
-            found: 0,
+            is_found: false,
             open: None,
         }
     }
@@ -216,12 +275,11 @@ impl<'w> Sorter<'w> {
     }
 
     fn entry(&mut self, entry: Entry, steps: &mut Vec<Step<'w>>) {
-        let only = self.only.as_ref();
-        if only.is_some_and(|only| !is_within(&entry.path, only)) {
+        if !self.wanted.has(&entry) {
             self.open = Some(Open::Passed);
             return;
         }
-        self.found += 1;
+        self.is_found |= self.wanted.is_it(&entry);
         if entry.path.is_root() {
             self.root = Some(entry.metadata);
         }

@@ -169,9 +169,9 @@ impl Archive {
     ) -> Result<u64, ArchiveError> {
         let mut path = path.clone();
         for _ in 0..=FOLLOWED {
-            let mut one = One::new(&path, sink);
+            let mut one = One::new(&path, Some(&mut *sink));
             self.find(&mut one, settings)?;
-            match one.found {
+            match one.found.map(|entry| entry.kind) {
                 Some(EntryKind::File { size }) if one.left == 0 => return Ok(size),
                 Some(EntryKind::HardLink { to }) => path = to,
                 Some(EntryKind::File { .. }) => {
@@ -185,6 +185,17 @@ impl Archive {
             }
         }
         Err(ArchiveError::NotAFile(path))
+    }
+
+    /// What the archive says of one entry; `None` when it has none of that name.
+    pub fn entry(
+        &self,
+        path: &EntryPath,
+        settings: &ReadSettings,
+    ) -> Result<Option<Entry>, ArchiveError> {
+        let mut one = One::new(path, None);
+        self.find(&mut one, settings)?;
+        Ok(one.found)
     }
 
     fn find(&self, one: &mut One<'_>, settings: &ReadSettings) -> Result<(), ArchiveError> {
@@ -312,14 +323,15 @@ pub(super) fn go_on(cancel: &AtomicBool) -> Result<(), ArchiveError> {
 /// One file that is looked for, and its content when it was found.
 struct One<'a> {
     path: &'a EntryPath,
-    sink: &'a mut dyn Write,
-    found: Option<EntryKind>,
+    /// Where its content goes; without one nobody waits for it.
+    sink: Option<&'a mut dyn Write>,
+    found: Option<Entry>,
     is_inside: bool,
     left: u64,
 }
 
 impl<'a> One<'a> {
-    fn new(path: &'a EntryPath, sink: &'a mut dyn Write) -> Self {
+    fn new(path: &'a EntryPath, sink: Option<&'a mut dyn Write>) -> Self {
         Self {
             path,
             sink,
@@ -344,21 +356,24 @@ impl<'a> One<'a> {
                         if let EntryKind::File { size } = entry.kind {
                             self.left = size;
                         }
-                        self.found = Some(entry.kind);
+                        self.found = Some(entry);
                     } else if is_sorted && entry.path > *self.path {
                         return Ok(true);
                     }
                 }
                 Event::Content(range) if self.is_inside => {
                     self.left -= range.len() as u64;
-                    let path = self.path.clone();
-                    let written = self.sink.write_all(&tar[range]);
-                    written.map_err(|source| ArchiveError::Sink { path, source })?;
+                    if let Some(sink) = &mut self.sink {
+                        let path = self.path.clone();
+                        let written = sink.write_all(&tar[range]);
+                        written.map_err(|source| ArchiveError::Sink { path, source })?;
+                    }
                 }
                 Event::Content(_) => {}
             }
         }
-        Ok(is_sorted && self.found.is_some() && self.left == 0)
+        let is_complete = self.left == 0 || self.sink.is_none();
+        Ok(is_sorted && self.found.is_some() && is_complete)
     }
 }
 

@@ -81,6 +81,8 @@ fn the_same_tree_gives_the_same_bytes_with_any_number_of_threads_and_any_base() 
     assert_eq!(verified.frames, Some(first.frames));
 }
 
+type Change = fn(&Path);
+
 #[test]
 fn a_change_moves_no_cut_far_away_and_a_base_gives_the_same_bytes_as_none() {
     let home = tempfile::tempdir().unwrap();
@@ -91,7 +93,6 @@ fn a_change_moves_no_cut_far_away_and_a_base_gives_the_same_bytes_as_none() {
         base: Some(at("base")),
         ..settings(2)
     };
-    type Change = fn(&Path);
     let changes: [(&str, u64, Change); 6] = [
         ("an inserted file", 3, |tree| {
             std::fs::write(tree.join("d05/a new one"), [7; 5000]).unwrap();
@@ -100,7 +101,7 @@ fn a_change_moves_no_cut_far_away_and_a_base_gives_the_same_bytes_as_none() {
             std::fs::remove_file(tree.join("d07/f20")).unwrap();
         }),
         ("a longer file", 3, |tree| {
-            std::fs::write(tree.join("d02/f05"), [8; 90_000]).unwrap();
+            std::fs::write(tree.join("d02/f05"), vec![8; 90_000]).unwrap();
         }),
         ("a page of a large file", 4, |tree| {
             let file = File::options().write(true).open(tree.join("d11/large"));
@@ -108,7 +109,7 @@ fn a_change_moves_no_cut_far_away_and_a_base_gives_the_same_bytes_as_none() {
         }),
         ("a longer large file", 4, |tree| {
             let file = File::options().append(true).open(tree.join("d12/large"));
-            std::io::Write::write_all(&mut file.unwrap(), &[1; 700_000]).unwrap();
+            std::io::Write::write_all(&mut file.unwrap(), &vec![1; 700_000]).unwrap();
         }),
         ("a touched large file", 3, |tree| {
             let file = File::open(tree.join("d13/large")).unwrap();
@@ -319,8 +320,7 @@ fn a_part_of_an_archive_is_extracted_alone() {
         let writer = TreeWriter::new(root, WriteSettings::default()).unwrap();
         let archive = Archive::open(&at("archive")).unwrap();
         let root = archive.extract_one(&path(name), &writer, &ReadSettings::default())?;
-        assert_eq!(root, None);
-        Ok::<_, ArchiveError>(writer.finish(None).unwrap())
+        Ok::<_, ArchiveError>(writer.finish(root.as_ref()).unwrap())
     };
 
     let _ = part("d11", "directory").unwrap();
@@ -329,6 +329,9 @@ fn a_part_of_an_archive_is_extracted_alone() {
 
     assert_same(&at("tree/d11"), &at("directory/d11"), "a directory");
     assert_eq!(names(&at("directory")), ["d11"]);
+    let root = crate::tree::root_metadata;
+    assert_eq!(root(&at("directory")), root(&at("tree")));
+    assert_eq!(root(&at("file/d12")), root(&at("tree/d12")));
     assert_eq!(names(&at("file/d12")), ["large"]);
     let (was, is) = (at("tree/d12/large"), at("file/d12/large"));
     assert!(std::fs::read(was).unwrap() == std::fs::read(is).unwrap());

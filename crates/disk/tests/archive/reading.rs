@@ -109,9 +109,8 @@ fn listed(home: &Path, tar: &[u8]) -> Vec<Entry> {
     entries(&archive)
 }
 
-#[test]
-fn honest_oddities_of_other_tars_are_understood() {
-    let home = tempfile::tempdir().unwrap();
+/// One of every oddity.
+fn odd_tar(long: &[u8]) -> Vec<u8> {
     let mut large_id = Block::new(b'0', b"large id");
     large_id.uid = vec![0x80, 0, 0, 0, 0xee, 0x6b, 0x28, 0];
     let mut before_1970 = Block::new(b'0', b"old");
@@ -120,8 +119,7 @@ fn honest_oddities_of_other_tars_are_understood() {
     contiguous.magic = vec![0; 8];
     let mut label = Block::new(b'V', b"label");
     label.magic = b"ustar  \0".to_vec();
-    let long = [b'n'; 200];
-    let tar = Raw::new()
+    Raw::new()
         .block(&label)
         .global(&[(b"comment", b"a commit"), (b"mtime", b"77.5")])
         .directory(".")
@@ -133,8 +131,8 @@ fn honest_oddities_of_other_tars_are_understood() {
             (b"LIBARCHIVE.creationtime", b"2"),
         ])
         .file("pax", b"")
-        .gnu_long(b'K', &long)
-        .gnu_long(b'L', &long)
+        .gnu_long(b'K', long)
+        .gnu_long(b'L', long)
         .symlink("cut", "cut")
         .block(&contiguous)
         .block(&Block::new(0, b"old file"))
@@ -146,9 +144,15 @@ fn honest_oddities_of_other_tars_are_understood() {
         ])
         .file("attributes", b"")
         .bytes(&[0; 10_240])
-        .0;
+        .0
+}
 
-    let entries = listed(home.path(), &tar);
+#[test]
+fn honest_oddities_of_other_tars_are_understood() {
+    let home = tempfile::tempdir().unwrap();
+    let long = [b'n'; 200];
+
+    let entries = listed(home.path(), &odd_tar(&long));
 
     let names: Vec<String> = entries.iter().map(|entry| entry.path.to_string()).collect();
     let long = String::from_utf8(long.to_vec()).unwrap();

@@ -49,7 +49,9 @@ pub(crate) fn grow(root: &Path, seed: &mut Seed, taste: Taste) {
             9 => {
                 let length = *seed.pick(&[1, 50, 99, 100, 101, 300, 2000]);
                 let mut target = seed.bytes(length);
-                target.iter_mut().for_each(|byte| *byte = b'a' + *byte % 26);
+                for byte in &mut target {
+                    *byte = b'a' + *byte % 26;
+                }
                 target[0] = *seed.pick(b"/.a");
                 symlink(OsStr::from_bytes(&target), &path).unwrap();
             }
@@ -105,14 +107,14 @@ fn file(path: &Path, seed: &mut Seed) {
 
 /// Owner, permissions, attributes, time: in the order in which none undoes another.
 fn dress(path: &Path, seed: &mut Seed, taste: Taste) {
-    let seen = path.symlink_metadata().unwrap();
+    let is = path.symlink_metadata().unwrap();
     let is_root = rustix::process::geteuid().is_root();
     if is_root && seed.one_in(3) {
         let ids = [0, 1, 1000, 65_534, 2_097_151, 2_097_152, 4_000_000_000];
         let (uid, gid) = (*seed.pick(&ids), *seed.pick(&ids));
         std::os::unix::fs::lchown(path, Some(uid), Some(gid)).unwrap();
     }
-    let can_have_attributes = seen.is_file() || seen.is_dir();
+    let can_have_attributes = is.is_file() || is.is_dir();
     if can_have_attributes && seed.one_in(4) {
         let length = *seed.pick(&[0, 1, 20, 900]);
         let value = seed.bytes(length);
@@ -124,12 +126,12 @@ fn dress(path: &Path, seed: &mut Seed, taste: Taste) {
         rustix::fs::setxattr(path, name, &value, XattrFlags::empty()).unwrap();
         rustix::fs::setxattr(path, "user.second", b"2", XattrFlags::empty()).unwrap();
     }
-    if !seen.is_symlink() && seed.one_in(2) {
+    if !is.is_symlink() && seed.one_in(2) {
         let modes = [
             0o400, 0o444, 0o600, 0o644, 0o755, 0o777, 0o1777, 0o2755, 0o4755, 0o6711,
         ];
         let mut mode = *seed.pick(&modes);
-        if seen.is_dir() {
+        if is.is_dir() {
             mode |= 0o700;
         }
         std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
@@ -143,13 +145,13 @@ fn dress(path: &Path, seed: &mut Seed, taste: Taste) {
         8_589_934_591,
         8_589_934_592,
     ];
-    let tv_sec = *seed.pick(&seconds);
-    let nanos = [0, 1, 500_000_000, 123_456_789, 999_999_999];
-    let tv_nsec = match taste {
-        Taste::Bsd if tv_sec < 0 => 0,
-        _ => *seed.pick(&nanos),
+    let mut last_modification = Timespec {
+        tv_sec: *seed.pick(&seconds),
+        tv_nsec: *seed.pick(&[0, 1, 500_000_000, 123_456_789, 999_999_999]),
     };
-    let last_modification = Timespec { tv_sec, tv_nsec };
+    if taste == Taste::Bsd && last_modification.tv_sec < 0 {
+        last_modification.tv_nsec = 0;
+    }
     let last_access = Timespec {
         tv_sec: 0,
         tv_nsec: UTIME_OMIT,

@@ -8,19 +8,24 @@ use crate::system::{self, SystemClock};
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use stasis_engine::archive::{self, ArchiveError, Archived, CreateArchive, Listed, ReadArchive};
+use stasis_engine::archive::{
+    self, ArchiveError, Archived, CreateArchive, ExtractArchive, Extracted, Listed, Placement,
+    ReadArchive,
+};
 use stasis_engine::error::Error;
 use stasis_engine::model::tree::EntryPath;
 use std::io::{self, BufWriter, Write};
 use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Archive {
     /// Make an archive of a directory
     Create(Create),
+    /// Make a directory of an archive: ours, or any .tar, .tar.gz or .tar.zst
+    Extract(Extract),
     /// List what is in an archive: ours, or any .tar, .tar.gz or .tar.zst
     List(Read),
     /// Write the content of one file of an archive to standard output
@@ -71,6 +76,27 @@ pub(super) struct Read {
 }
 
 #[derive(Debug, Args)]
+pub(super) struct Extract {
+    #[command(flatten)]
+    read: Read,
+    /// The directory that the tree becomes; nothing may be there yet, or an empty directory
+    #[arg(value_name = "DIR")]
+    target: PathBuf,
+    /// Take the place of the directory that is there, which is kept beside it
+    #[arg(long, conflicts_with = "in_place")]
+    replace: bool,
+    /// Change the directory that is there into the tree; it stays the same directory
+    #[arg(long)]
+    in_place: bool,
+    /// Only this entry, what lies in it, and the directories it lies in
+    #[arg(long, value_name = "PATH")]
+    path: Option<PathBuf>,
+    /// Give entries the owners, setuid and setgid they have in the archive; only root can
+    #[arg(long)]
+    owner: bool,
+}
+
+#[derive(Debug, Args)]
 pub(super) struct Cat {
     #[command(flatten)]
     read: Read,
@@ -101,6 +127,7 @@ impl Archive {
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
         match self {
             Self::Create(create) => create.run(context).await,
+            Self::Extract(extract) => extract.run(context).await,
             Self::List(read) => read.list(context).await,
             Self::Cat(cat) => cat.run(context).await,
             Self::Verify(read) => read.verify(context).await,
@@ -186,7 +213,9 @@ impl Read {
         let told = Told::new(verified);
         context.output.result(&told, |told| {
             let verified = &told.done;
-            let tree = verified.tree_digest.map(|digest| format!("\ntree   {digest}"));
+            let tree = verified
+                .tree_digest
+                .map(|digest| format!("\ntree   {digest}"));
             format!(
                 "{}: whole; {} entries, {} files, {} in {}; {} ms\nsha256 {}{}",
                 printable(&verified.archive),
@@ -216,9 +245,10 @@ impl Read {
                     (true, true) => "[\n",
                     (true, false) => ",\n",
                 };
-                match as_json {
-                    true => write!(out, "{start}{}", serde_json::to_string(entry)?),
-                    false => writeln!(out, "{}", line(entry)),
+                if as_json {
+                    write!(out, "{start}{}", serde_json::to_string(entry)?)
+                } else {
+                    writeln!(out, "{}", line(entry))
                 }
             }
         };
@@ -251,12 +281,74 @@ fn line(entry: &Listed) -> String {
     )
 }
 
+/// The name of an entry as people write it.
+fn entry_path(name: &Path) -> anyhow::Result<EntryPath> {
+    let bytes = name.as_os_str().as_bytes();
+    let bytes = bytes.strip_prefix(b"./").unwrap_or(bytes);
+    let bytes = bytes.strip_suffix(b"/").unwrap_or(bytes);
+    EntryPath::parse(bytes)
+        .with_context(|| format!("`{}` is not the name of an entry", name.display()))
+}
+
+impl Extract {
+    async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+        let command = ExtractArchive {
+            target: self.target,
+            placement: match (self.replace, self.in_place) {
+                (true, _) => Placement::Replace,
+                (_, true) => Placement::InPlace,
+                _ => Placement::New,
+            },
+            only: self.path.as_deref().map(entry_path).transpose()?,
+            owners: self.owner,
+            progress: Arc::default(),
+            read: self.read.command()?,
+        };
+        let extracted = archive::extract(command, &SystemClock).await?;
+        for (count, what) in withheld(&extracted).iter().filter(|(count, _)| *count > 0) {
+            context.output.say(&format!("warning: {count} {what}"));
+        }
+        let told = Told::new(extracted);
+        context.output.result(&told, |told| {
+            let done = &told.done;
+            let kept = done.kept.as_ref();
+            let kept = kept.map(|kept| format!("\nwhat was there before is `{}`", printable(kept)));
+            format!(
+                "{}: {} files, {} directories, {} symbolic links, {} hard links; {}; {} ms{}",
+                printable(&done.target),
+                done.files,
+                done.directories,
+                done.symlinks,
+                done.hard_links,
+                size(done.bytes),
+                done.elapsed_ms,
+                kept.unwrap_or_default(),
+            )
+        })?;
+        Ok(Exit::Done)
+    }
+}
+
+fn withheld(extracted: &Extracted) -> [(u64, &'static str); 3] {
+    [
+        (
+            extracted.owners_not_kept,
+            "entries have another owner than in the archive; root can give them with --owner",
+        ),
+        (
+            extracted.privileges_not_kept,
+            "entries lost setuid or setgid; root can give them with --owner",
+        ),
+        (
+            extracted.attributes_not_kept,
+            "attributes were not taken by the filesystem",
+        ),
+    ]
+}
+
 impl Cat {
     async fn run(self, _: &Context) -> anyhow::Result<Exit> {
-        let entry = self.entry.as_os_str().as_bytes();
-        let trimmed = entry.strip_prefix(b"./").unwrap_or(entry);
-        let entry = EntryPath::parse(trimmed)
-            .with_context(|| format!("`{}` is not the name of an entry", self.entry.display()))?;
+        let entry = entry_path(&self.entry)?;
         let sink = Box::new(BufWriter::with_capacity(1 << 16, io::stdout()));
         archive::cat(self.read.command()?, entry, sink)
             .await
