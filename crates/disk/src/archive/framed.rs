@@ -51,13 +51,17 @@ impl Framed {
         }))
     }
 
-    /// Reads a frame as it is stored, and checks that it still is what was written.
-    pub(super) fn stored(&self, frame: usize) -> Result<Vec<u8>, ArchiveError> {
-        let known = &self.index.frames[frame];
-        let mut stored = vec![0; known.stored as usize];
+    fn read(&self, frame: usize) -> Result<Vec<u8>, ArchiveError> {
+        let mut stored = vec![0; self.index.frames[frame].stored as usize];
         let read = self.file.read_exact_at(&mut stored, self.offsets[frame]);
         read.map_err(ArchiveError::failed("read", &self.path))?;
-        if stored_digest(&stored) != known.stored_digest {
+        Ok(stored)
+    }
+
+    /// Reads a frame as it is stored, and checks that it still is what was written.
+    pub(super) fn stored(&self, frame: usize) -> Result<Vec<u8>, ArchiveError> {
+        let stored = self.read(frame)?;
+        if stored_digest(&stored) != self.index.frames[frame].stored_digest {
             return Err(self.damaged(frame, "its stored bytes have changed"));
         }
         Ok(stored)
@@ -65,7 +69,7 @@ impl Framed {
 
     /// The tar bytes of a frame, checked.
     pub(super) fn tar(&self, frame: usize, opener: &mut Opener) -> Result<Tar, ArchiveError> {
-        let stored = self.stored(frame)?;
+        let stored = self.read(frame)?;
         let known = &self.index.frames[frame];
         if self.zeros.get() == Some(&stored) && known.tar as usize == PIECE {
             return Ok(Tar::Zeros);

@@ -19,6 +19,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// How many frames per worker are on their way at once.
 const PER_WORKER: usize = 8;
+/// After so many bytes the disk is asked to take them, so that it does not have everything to do in the end.
+const SYNCED: u64 = 32 << 20;
 
 /// What a worker is asked to do.
 struct Job {
@@ -84,12 +86,17 @@ pub(super) fn run<T>(
         returned.send(()).expect("there is room for every token");
     }
     let zeros = OnceLock::new();
+    let file = output.file.try_clone();
+    let file = file.map_err(ArchiveError::failed("open again", &output.path))?;
     std::thread::scope(|scope| {
         for _ in 0..works.workers.get() {
             let (messages, waiting, zeros) = (messages.clone(), &waiting, &zeros);
             scope.spawn(move || Worker::run(works, waiting, &messages, zeros));
         }
-        let writer = scope.spawn(move || write(told, returned, output));
+        let (due, when) = sync_channel(1);
+        let disk = scope.spawn(move || when.iter().try_for_each(|()| fs::fdatasync(&file)));
+        let path = output.path.clone();
+        let writer = scope.spawn(move || write(told, returned, due, output));
         let mut feeder = Feeder {
             jobs,
             messages,
@@ -101,6 +108,10 @@ pub(super) fn run<T>(
         let was_stopped = feeder.is_stopped;
         drop(feeder);
         let written = writer.join().expect("the writer does not panic");
+        let synced = disk.join().expect("a sync does not panic");
+        // A failed sync is told once only: the next one knows nothing of it.
+        let synced = synced.map_err(ArchiveError::failed("make durable", &path));
+        let written = written.and_then(|written| synced.map(|()| written));
         match read {
             Err(error) if !was_stopped || written.is_ok() => Err(error),
             Err(_) => Err(written.err().unwrap_or(ArchiveError::Cancelled)),
@@ -246,9 +257,11 @@ struct Mark {
 fn write(
     told: Receiver<(u64, Message)>,
     returned: SyncSender<()>,
+    due: SyncSender<()>,
     output: &mut Output,
 ) -> Result<Stored, ArchiveError> {
     let mut stored = Stored::default();
+    let mut next_sync = SYNCED;
     let mut early = BTreeMap::new();
     let (mut next, mut mark) = (0, None);
     for (number, message) in told {
@@ -265,6 +278,9 @@ fn write(
                     }
                     // Nobody takes it any more when the reader has ended.
                     let _ = returned.send(());
+                    if stored.length >= next_sync && due.try_send(()).is_ok() {
+                        next_sync = stored.length + SYNCED;
+                    }
                 }
                 Message::Mark => mark = Some(stored.mark()),
                 Message::Return => {

@@ -245,7 +245,8 @@ impl Archive {
                 let mut reading = Reading::framed(framed, settings.limits);
                 let crew = Crew::new(settings.workers, settings.cancel.clone());
                 found.tree = Some(TreeHasher::new());
-                crew::decode(&crew, framed, |_, tar| {
+                crew::decode(&crew, framed, |frame, tar| {
+                    let _ = framed.stored(frame)?;
                     let tar = tar.bytes();
                     found.read(reading.feed(tar)?, tar);
                     Ok(())
