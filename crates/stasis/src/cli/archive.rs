@@ -18,7 +18,7 @@ use std::io::{self, BufWriter, Write};
 use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Archive {
@@ -233,33 +233,49 @@ impl Read {
 
     /// Entries are written as they come: a list may be longer than memory.
     async fn list(self, context: &Context) -> anyhow::Result<Exit> {
-        let as_json = context.output.as_json;
-        let out = Arc::new(Mutex::new(BufWriter::new(io::stdout())));
-        let mut is_first = true;
-        let each = {
-            let out = out.clone();
-            move |entry: &Listed| {
-                let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
-                let start = match (as_json, std::mem::take(&mut is_first)) {
-                    (false, _) => "",
-                    (true, true) => "[\n",
-                    (true, false) => ",\n",
-                };
-                if as_json {
-                    write!(out, "{start}{}", serde_json::to_string(entry)?)
-                } else {
-                    writeln!(out, "{}", line(entry))
-                }
-            }
-        };
+        let list = Arc::new(Mutex::new(List {
+            out: BufWriter::new(io::stdout()),
+            as_json: context.output.as_json,
+            is_begun: false,
+        }));
+        let shown = list.clone();
+        let each = move |entry: &Listed| lock(&shown).entry(entry);
         let listed = archive::list(self.command()?, Box::new(each)).await;
-        let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
-        if as_json && listed.is_ok() {
-            writeln!(out, "\n]").map_err(OutputLost)?;
-        }
-        out.flush().map_err(OutputLost)?;
+        lock(&list).finish(listed.is_ok()).map_err(OutputLost)?;
         listed.map_err(lost)?;
         Ok(Exit::Done)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A list that is being written.
+struct List {
+    out: BufWriter<io::Stdout>,
+    as_json: bool,
+    is_begun: bool,
+}
+
+impl List {
+    fn entry(&mut self, entry: &Listed) -> io::Result<()> {
+        if !self.as_json {
+            return writeln!(self.out, "{}", line(entry));
+        }
+        let start = if self.is_begun { ",\n" } else { "[\n" };
+        self.is_begun = true;
+        write!(self.out, "{start}{}", serde_json::to_string(entry)?)
+    }
+
+    /// Whatever went wrong, what was written is JSON; the error is another document behind it.
+    fn finish(&mut self, is_complete: bool) -> io::Result<()> {
+        match (self.as_json, self.is_begun) {
+            (true, true) => writeln!(self.out, "\n]")?,
+            (true, false) if is_complete => writeln!(self.out, "[]")?,
+            _ => {}
+        }
+        self.out.flush()
     }
 }
 

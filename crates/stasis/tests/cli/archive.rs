@@ -126,11 +126,11 @@ fn what_did_not_change_is_copied_from_the_base() {
         text(&tree.join("twin")),
     ]);
 
-    let (frames, reused) = (
+    let (frames, copied) = (
         made["frames"].as_u64().unwrap(),
         made["frames_reused"].as_u64().unwrap(),
     );
-    assert!(reused > 0 && reused < frames, "{made}");
+    assert!(copied > 0 && copied < frames, "{made}");
     assert_eq!(refused.code, 2, "{}", refused.err);
     assert!(
         refused.err.contains("hint: leave out --base"),
