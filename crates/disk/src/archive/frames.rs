@@ -215,3 +215,94 @@ pub(super) fn zeros() -> &'static [u8] {
 pub(super) fn damaged(frame: usize, at: u64, what: &'static str) -> Problem {
     Problem::Frame { frame, at, what }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Frames(Vec<(usize, Start)>);
+
+    impl FrameSink for Frames {
+        type Error = std::convert::Infallible;
+
+        fn frame(&mut self, tar: Tar, start: Start) -> Result<(), Self::Error> {
+            self.0.push((tar.bytes().len(), start));
+            Ok(())
+        }
+    }
+
+    /// Frames of many entries of the same length.
+    fn cut(entries: impl Iterator<Item = usize>, length: usize) -> Frames {
+        let (mut framer, mut sink) = (Framer::default(), Frames::default());
+        let bytes = vec![0; length];
+        for entry in entries {
+            let path = EntryPath::parse(format!("entry-{entry:06}").as_bytes()).unwrap();
+            let Ok(()) = framer.entry(&path, length as u64, &mut sink);
+            let Ok(()) = framer.push(&bytes, &mut sink);
+        }
+        let Ok(()) = framer.cut(&mut sink);
+        sink
+    }
+
+    #[test]
+    fn frames_of_small_entries_have_about_the_length_of_a_piece() {
+        for length in [1024, 4096, 30_000, 100_000] {
+            let frames = cut(0..60_000_000 / length, length).0;
+            let frames = &frames[..frames.len() - 1];
+            let average = frames.iter().map(|(length, _)| length).sum::<usize>() / frames.len();
+            let is_near = (PIECE * 3 / 5..PIECE * 6 / 5).contains(&average);
+            assert!(is_near, "{length}: {average}");
+            assert!(
+                frames
+                    .iter()
+                    .all(|(length, _)| (LEAST..=MOST + 100_000).contains(length))
+            );
+        }
+    }
+
+    #[test]
+    fn an_inserted_entry_moves_no_cut_far_away() {
+        let before = cut(0..20_000, 4096).0;
+        let after = cut((0..7000).chain([999_999]).chain(7000..20_000), 4096).0;
+
+        let starts = |frames: &[(usize, Start)]| -> Vec<EntryPath> {
+            let starts = frames.iter().filter_map(|(_, start)| start.clone());
+            starts.map(|(_, path)| path).collect()
+        };
+        let (before, after) = (starts(&before), starts(&after));
+        let moved = after.iter().filter(|path| !before.contains(path)).count();
+        assert!(moved <= 2, "{moved} of {} cuts moved", after.len());
+    }
+
+    #[test]
+    fn nothing_is_larger_than_a_frame_may_be() {
+        let (mut framer, mut sink) = (Framer::default(), Frames::default());
+
+        let Ok(()) = framer.push(&vec![1; 5 * LARGEST / 2], &mut sink);
+        let Ok(()) = framer.cut(&mut sink);
+
+        let lengths: Vec<usize> = sink.0.iter().map(|(length, _)| *length).collect();
+        assert_eq!(lengths, [LARGEST, LARGEST, LARGEST / 2]);
+    }
+
+    #[test]
+    fn a_sealed_frame_opens_to_the_same_bytes_and_to_no_other_length() {
+        let (mut sealer, mut opener) = (Sealer::new(9).unwrap(), Opener::new().unwrap());
+        let bytes: Vec<u8> = (0..100_000_u32).flat_map(u32::to_le_bytes).collect();
+        let (first, again) = (sealer.seal(&bytes).unwrap(), sealer.seal(&bytes).unwrap());
+        assert_eq!(first, again, "a compressor has no memory");
+        let mut tar = Vec::new();
+
+        opener.open(&first, bytes.len(), &mut tar).unwrap();
+
+        assert_eq!(tar, bytes);
+        assert!(opener.open(&first, bytes.len() - 1, &mut tar).is_err());
+        assert!(opener.open(&first[1..], bytes.len(), &mut tar).is_err());
+        assert!(
+            opener
+                .open(&[&*first, &*first].concat(), bytes.len(), &mut tar)
+                .is_err()
+        );
+    }
+}

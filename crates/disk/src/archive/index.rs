@@ -297,3 +297,6 @@ impl Index {
         found
     }
 }
+
+#[cfg(test)]
+mod tests;

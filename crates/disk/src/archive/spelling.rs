@@ -1,7 +1,7 @@
 //! How an entry is written: the one spelling of its headers.
 //!
 //! ustar where it fits. What does not fit is said in a pax header before it, and stands in the ustar block as 0 or cut
-//! off: `path` (names that cannot be divided), `linkpath` (over 100 bytes), `size` (8 GiB and more), `uid`, `gid` (over
+//! off: `hdrcharset` (`BINARY`, before names that are no UTF-8, which bsdtar doubts otherwise), `path` (names that cannot be divided), `linkpath` (over 100 bytes), `size` (8 GiB and more), `uid`, `gid` (over
 //! seven octal digits), `mtime` (with nanoseconds, before 1970, after 2242), then `SCHILY.xattr.…` sorted by name. No
 //! names of owners are written. The root is `./`, other directories end with a slash, nothing else begins with `./`.
 
@@ -67,10 +67,19 @@ fn name(path: &EntryPath, kind: &EntryKind) -> Vec<u8> {
 fn records(entry: &Entry, name: &[u8], target: &[u8], size: u64) -> Vec<u8> {
     let mut records = Vec::new();
     let mut put = |key: &[u8], value: &[u8]| pax::put(&mut records, key, value);
-    if split_name(name).is_none() {
+    let long_name = split_name(name).is_none().then_some(name);
+    let long_target = (target.len() > 100).then_some(target);
+    let names = [long_name, long_target].into_iter().flatten();
+    if names
+        .into_iter()
+        .any(|name| std::str::from_utf8(name).is_err())
+    {
+        put(b"hdrcharset", b"BINARY");
+    }
+    if let Some(name) = long_name {
         put(b"path", name);
     }
-    if target.len() > 100 {
+    if let Some(target) = long_target {
         put(b"linkpath", target);
     }
     if size >= OCTAL_SIZE {

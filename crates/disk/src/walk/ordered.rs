@@ -207,3 +207,126 @@ fn look(
     };
     Ok(Some((kind, seen)))
 }
+
+#[cfg(test)]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "tests make the trees that they look at"
+)]
+mod tests {
+    use super::*;
+    use crate::beneath::Mounts;
+    use crate::walk::list;
+    use std::path::Path;
+
+    #[derive(Default)]
+    struct Paths(Vec<EntryPath>);
+
+    impl InOrder for Paths {
+        type Error = WalkError;
+
+        fn directory(
+            &mut self,
+            path: &EntryPath,
+            _: BorrowedFd<'_>,
+            seen: &Seen,
+        ) -> Result<(), WalkError> {
+            assert!(seen.file_type().is_dir());
+            self.0.push(path.clone());
+            Ok(())
+        }
+
+        fn entry(&mut self, place: &Place<'_>, found: &Found<'_>) -> Result<(), WalkError> {
+            self.0.push(place.child(found.name)?);
+            Ok(())
+        }
+    }
+
+    /// Names that sort differently as strings and as paths.
+    fn furnish(root: &Path) {
+        for directory in ["a/b/c/d", "a.b/c", "a-b", "z/empty"] {
+            std::fs::create_dir_all(root.join(directory)).unwrap();
+        }
+        for file in [
+            "a/b.c",
+            "a/b/c.d",
+            "a/b/c/d/e",
+            "a.b/c/x",
+            "a-b/y",
+            "a+",
+            "z.z",
+        ] {
+            std::fs::write(root.join(file), file).unwrap();
+        }
+        std::fs::hard_link(root.join("z.z"), root.join("a/twin")).unwrap();
+        std::os::unix::fs::symlink("a", root.join("z/link")).unwrap();
+    }
+
+    fn walked(root: &Path, settings: &WalkSettings) -> (Vec<EntryPath>, WalkReport) {
+        let (beneath, mut paths) = (Beneath::open(root, Mounts::Stay).unwrap(), Paths::default());
+        let report = walk_in_order(&beneath, &mut paths, settings).unwrap();
+        (paths.0, report)
+    }
+
+    #[test]
+    fn everything_is_shown_where_it_stands_in_the_sorted_tree() {
+        let home = tempfile::tempdir().unwrap();
+        furnish(home.path());
+        let beneath = Beneath::open(home.path(), Mounts::Stay).unwrap();
+
+        let (paths, report) = walked(home.path(), &WalkSettings::default());
+
+        let (entries, _) = list(&beneath, &WalkSettings::default()).unwrap();
+        let sorted = entries.iter().map(|entry| entry.path.clone());
+        let sorted: Vec<_> = std::iter::once(EntryPath::root()).chain(sorted).collect();
+        assert_eq!(paths, sorted);
+        assert_eq!(
+            (report.files, report.directories, report.symlinks),
+            (8, 9, 1)
+        );
+    }
+
+    #[test]
+    fn what_is_excluded_or_no_entry_is_left_out_and_counted() {
+        let home = tempfile::tempdir().unwrap();
+        furnish(home.path());
+        let _socket = std::os::unix::net::UnixListener::bind(home.path().join("socket")).unwrap();
+        let settings = WalkSettings {
+            excludes: vec!["b/".to_owned(), "*.z".to_owned()],
+            ..WalkSettings::default()
+        };
+
+        let (paths, report) = walked(home.path(), &settings);
+
+        let paths: Vec<String> = paths.iter().map(ToString::to_string).collect();
+        let expected = [
+            ".", "a", "a/b.c", "a/twin", "a+", "a-b", "a-b/y", "a.b", "a.b/c", "a.b/c/x", "z",
+            "z/empty", "z/link",
+        ];
+        assert_eq!(paths, expected);
+        assert_eq!(report.excluded, 2);
+        assert_eq!(report.skipped[0].reason, Reason::Socket);
+    }
+
+    #[test]
+    fn depth_costs_no_descriptors_and_has_a_limit() {
+        let home = tempfile::tempdir().unwrap();
+        let deep = home.path().join(vec!["d"; 900].join("/"));
+        std::fs::create_dir_all(&deep).unwrap();
+        std::fs::write(deep.join("file"), "deep").unwrap();
+        let shallow = WalkSettings {
+            deepest: 899,
+            ..WalkSettings::default()
+        };
+
+        let (paths, _) = walked(home.path(), &WalkSettings::default());
+
+        assert_eq!(paths.len(), 902);
+        let beneath = Beneath::open(home.path(), Mounts::Stay).unwrap();
+        let refused = walk_in_order(&beneath, &mut Paths::default(), &shallow);
+        assert!(matches!(
+            refused,
+            Err(WalkError::TooDeep { limit: 899, .. })
+        ));
+    }
+}

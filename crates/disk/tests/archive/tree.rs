@@ -21,7 +21,7 @@ const SIZES: [usize; 16] = [
 pub(crate) enum Taste {
     /// Everything that a tree can have.
     All,
-    /// Without what bsdtar does not carry: pre-1970 fractions, odd attribute names, names that are no text.
+    /// Without what bsdtar does not carry: fractions before 1970, odd names of attributes.
     Bsd,
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn grow(root: &Path, seed: &mut Seed, taste: Taste) {
     let mut all: Vec<PathBuf> = Vec::new();
     for _ in 0..5 + seed.below(40) {
         let parent = seed.pick(&directories).clone();
-        let path = parent.join(OsStr::from_bytes(&name(seed, taste)));
+        let path = parent.join(OsStr::from_bytes(&name(seed)));
         if path.symlink_metadata().is_ok() || path.as_os_str().len() > 3500 {
             continue;
         }
@@ -66,7 +66,7 @@ pub(crate) fn grow(root: &Path, seed: &mut Seed, taste: Taste) {
     dress(root, seed, taste);
 }
 
-fn name(seed: &mut Seed, taste: Taste) -> Vec<u8> {
+fn name(seed: &mut Seed) -> Vec<u8> {
     let letters = |seed: &mut Seed, length: usize| {
         let bytes = seed.bytes(length).into_iter();
         bytes.map(|byte| b'a' + byte % 26).collect::<Vec<u8>>()
@@ -80,8 +80,8 @@ fn name(seed: &mut Seed, taste: Taste) -> Vec<u8> {
         5 => "ünï©ødé 名前 🦀".as_bytes().to_vec(),
         6 => b"-rf".to_vec(),
         7 => b" leading and trailing ".to_vec(),
-        8 if taste == Taste::All => b"new\nline\\and\ttab".to_vec(),
-        9 if taste == Taste::All => b"\xff\xfe not text \x80".to_vec(),
+        8 => b"new\nline\\and\ttab".to_vec(),
+        9 => b"\xff\xfe not text \x80".to_vec(),
         10 => b"quote\"'`$*?[".to_vec(),
         _ => {
             let length = 1 + usize::try_from(seed.below(12)).unwrap();
