@@ -34,6 +34,7 @@ mod reader;
 mod reading;
 mod rules;
 mod source;
+mod sparse;
 mod spelling;
 mod unpack;
 mod varint;

@@ -216,7 +216,7 @@ fn archive_hint(error: &ArchiveError) -> Option<String> {
         ArchiveError::Refused {
             problem: Problem::Sparse,
             ..
-        } => "archive it again with GNU tar without --sparse, or with bsdtar and --no-read-sparse",
+        } => "archive it again without --sparse, or with --format=posix",
         ArchiveError::Refused { .. } | ArchiveError::Write(_) => {
             "nothing was extracted; use another copy of the archive, or make it anew"
         }

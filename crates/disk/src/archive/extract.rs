@@ -267,8 +267,9 @@ impl<'w> Sorter<'w> {
                 Event::Entry(entry, _) => self.entry(entry, &mut steps),
                 Event::Content(range) => {
                     let range = range.start + before..range.end + before;
-                    self.content(range, &mut steps)?;
+                    self.content(range.len() as u64, Some(range), &mut steps)?;
                 }
+                Event::Hole(length) => self.content(length, None, &mut steps)?,
             }
         }
         Ok(steps)
@@ -290,18 +291,19 @@ impl<'w> Sorter<'w> {
         }
     }
 
+    /// Takes the next bytes of a file, or, without a range, of a hole in it.
     fn content(
         &mut self,
-        range: Range<usize>,
+        length: u64,
+        range: Option<Range<usize>>,
         steps: &mut Vec<Step<'w>>,
     ) -> Result<(), ArchiveError> {
-        let length = range.len() as u64;
         let (large, left) = match self.open.take() {
-            Some(Open::Announced(entry, size)) if size == length => {
-                steps.push(Step::File(entry, range));
-                return Ok(());
-            }
             Some(Open::Announced(entry, size)) => {
+                if let Some(range) = range.clone().filter(|_| size == length) {
+                    steps.push(Step::File(entry, range));
+                    return Ok(());
+                }
                 let file = self.writer.file(&entry.path, size)?;
                 (Arc::new(Large { file, entry, size }), size)
             }
@@ -312,8 +314,10 @@ impl<'w> Sorter<'w> {
             }
             None => return Ok(()),
         };
-        let offset = large.size - left;
-        steps.push(Step::Piece(large.clone(), offset, range));
+        if let Some(range) = range {
+            let offset = large.size - left;
+            steps.push(Step::Piece(large.clone(), offset, range));
+        }
         if left > length {
             self.open = Some(Open::Begun(large, left - length));
             return Ok(());

@@ -24,6 +24,37 @@ struct Facts {
     gid: Option<u32>,
     modified: Option<FileTime>,
     attributes: Vec<Attribute>,
+    sparse: Sparse,
+}
+
+/// What pax headers say of a file of which only the parts with data are stored.
+#[derive(Clone, Debug, Default)]
+struct Sparse {
+    major: Option<u64>,
+    minor: Option<u64>,
+    name: Option<Vec<u8>>,
+    size: Option<u64>,
+}
+
+impl Sparse {
+    /// The name and the length of the file; `None` when it is not stored in this way.
+    fn file(self) -> Result<Option<(Vec<u8>, u64)>, Problem> {
+        match self {
+            Self {
+                major: None,
+                minor: None,
+                name: None,
+                size: None,
+            } => Ok(None),
+            Self {
+                major: Some(1),
+                minor: Some(0),
+                name: Some(name),
+                size: Some(size),
+            } => Ok(Some((name, size))),
+            _ => Err(Problem::Sparse),
+        }
+    }
 }
 
 /// What a header block turned out to be.
@@ -33,8 +64,8 @@ pub(super) struct Extra {
     pub(super) entry: Option<Entry>,
     /// How many bytes follow.
     pub(super) size: u64,
-    /// Whether no bytes may follow.
-    pub(super) skip: bool,
+    /// Whether they are a map of a sparse file and its data, and how long that file is.
+    pub(super) sparse: Option<u64>,
 }
 
 impl Pending {
@@ -110,6 +141,11 @@ impl Facts {
             b"path" => self.path = Some(value.to_vec()),
             b"linkpath" => self.target = Some(value.to_vec()),
             b"size" => self.size = Some(number("size")?),
+            _ if key.starts_with(b"GNU.sparse.") && is_for_all => return Err(Problem::Sparse),
+            b"GNU.sparse.major" => self.sparse.major = Some(number("GNU.sparse.major")?),
+            b"GNU.sparse.minor" => self.sparse.minor = Some(number("GNU.sparse.minor")?),
+            b"GNU.sparse.name" => self.sparse.name = Some(value.to_vec()),
+            b"GNU.sparse.realsize" => self.sparse.size = Some(number("GNU.sparse.realsize")?),
             _ if key.starts_with(b"GNU.sparse.") => return Err(Problem::Sparse),
             _ if key.starts_with(pax::ATTRIBUTE) => {
                 let name = pax::read_attribute(&key[pax::ATTRIBUTE.len()..]);
@@ -142,35 +178,34 @@ pub(super) fn entry(header: Header, pending: &mut Pending) -> Result<Extra, Prob
         Some(body) => Facts::read(&body, false)?,
         None => Facts::default(),
     };
-    let all = &pending.for_all;
+    let metadata = metadata(&header, &facts, &pending.for_all)?;
     let size = facts.size.unwrap_or(header.size);
     if header.size != 0 && header.size != size {
         return Err(Problem::SizeDisagrees);
     }
-    let name = facts.path.or(pending.name.take()).unwrap_or(header.name);
+    let sparse = facts.sparse.file()?;
+    if sparse.is_some() && header.kind != b'0' {
+        return Err(Problem::Sparse);
+    }
+    let (sparse_name, sparse) = sparse.unzip();
+    let name = facts.path.or(pending.name.take());
+    let name = sparse_name.or(name).unwrap_or(header.name);
     let target = facts.target.or(pending.target.take());
     let target = target.unwrap_or(header.target);
     pending.name = None;
     pending.target = None;
-    let id = |told: Option<u32>, all: Option<u32>, own: u64, field| match told.or(all) {
-        Some(id) => Ok(id),
-        None => u32::try_from(own).map_err(|_| Problem::Number(field)),
-    };
-    let metadata = Metadata {
-        mode: header.mode,
-        uid: id(facts.uid, all.uid, header.uid, "uid")?,
-        gid: id(facts.gid, all.gid, header.gid, "gid")?,
-        modified: facts.modified.or(all.modified).unwrap_or(FileTime {
-            seconds: header.seconds,
-            nanos: 0,
-        }),
-    };
     // A label that GNU tar gives to a whole archive.
     if header.kind == b'V' {
-        let (entry, skip) = (None, true);
-        return Ok(Extra { entry, size, skip });
+        return match size {
+            0 => Ok(Extra {
+                entry: None,
+                size,
+                sparse,
+            }),
+            _ => Err(Problem::Content),
+        };
     }
-    let kind = kind(header.kind, &name, target, size)?;
+    let kind = kind(header.kind, &name, target, sparse.unwrap_or(size))?;
     let entry = Entry {
         path: path(&name, &kind)?,
         kind,
@@ -180,12 +215,31 @@ pub(super) fn entry(header: Header, pending: &mut Pending) -> Result<Extra, Prob
     if entry.path.is_root() && entry.kind != EntryKind::Directory {
         return Err(Problem::Misfit);
     }
-    let skip = !matches!(entry.kind, EntryKind::File { .. });
-    if skip && size != 0 {
+    if !matches!(entry.kind, EntryKind::File { .. }) && (size != 0 || sparse.is_some()) {
         return Err(Problem::Content);
     }
     let entry = Some(entry);
-    Ok(Extra { entry, size, skip })
+    Ok(Extra {
+        entry,
+        size,
+        sparse,
+    })
+}
+
+fn metadata(header: &Header, facts: &Facts, all: &Facts) -> Result<Metadata, Problem> {
+    let id = |told: Option<u32>, all: Option<u32>, own: u64, field| match told.or(all) {
+        Some(id) => Ok(id),
+        None => u32::try_from(own).map_err(|_| Problem::Number(field)),
+    };
+    Ok(Metadata {
+        mode: header.mode,
+        uid: id(facts.uid, all.uid, header.uid, "uid")?,
+        gid: id(facts.gid, all.gid, header.gid, "gid")?,
+        modified: facts.modified.or(all.modified).unwrap_or(FileTime {
+            seconds: header.seconds,
+            nanos: 0,
+        }),
+    })
 }
 
 fn kind(flag: u8, name: &[u8], target: Vec<u8>, size: u64) -> Result<EntryKind, Problem> {

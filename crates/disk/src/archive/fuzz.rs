@@ -70,6 +70,7 @@ fn parse(dialect: Dialect, bytes: &[u8], piece: usize) -> (Vec<Event>, u64, bool
         for event in events.drain(..) {
             match event {
                 Event::Content(range) => content += piece[range].len() as u64,
+                Event::Hole(length) => content += length,
                 Event::Entry(entry, at) => {
                     let again = spelling::headers(&entry);
                     assert!(again.is_none_or(|headers| headers.len() % 512 == 0));

@@ -3,7 +3,7 @@
 //! Two dialects. *Ours* has one spelling: headers are read, spelled again, and must be the same bytes; entries are
 //! sorted, every directory comes before what it holds, hard links lead back to files, and two zero blocks end it
 //! exactly. *Any* is what GNU tar and bsdtar write: leading `./`, GNU long names, pax headers, global ones, numbers to
-//! the base 256, any order, zeros after the end. Both refuse names that lead anywhere, devices, and headers that
+//! the base 256, sparse files as pax 1.0 stores them, any order, zeros after the end. Both refuse names that lead anywhere, devices, and headers that
 //! contradict one another. Memory does not grow with the archive, except for 8 bytes or so per file.
 
 use super::Problem;
@@ -11,6 +11,7 @@ use super::foreign::{self, Extra, Pending};
 use super::header::{BLOCK, Header, padding};
 use super::pax;
 use super::rules::Rules;
+use super::sparse::SparseFile;
 use super::spelling;
 use stasis_model::tree::{Entry, EntryKind};
 use std::ops::Range;
@@ -52,6 +53,8 @@ pub(super) enum Event {
     Entry(Entry, u64),
     /// The next bytes of the content, as a part of what was fed.
     Content(Range<usize>),
+    /// So many zeros of the content, which are not stored.
+    Hole(u64),
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -62,6 +65,8 @@ enum State {
     Body { kind: u8, left: u64, pad: usize },
     /// In the content of a file.
     Content { left: u64, pad: usize },
+    /// In the map of a sparse file, or in its data.
+    Sparse { left: u64, pad: usize },
     /// In bytes that mean nothing; they must be zeros.
     Padding { left: usize },
     /// After one zero block.
@@ -84,6 +89,7 @@ pub(super) struct Parser {
     position: u64,
     /// Where the headers of the entry that is being read begin.
     began: Option<u64>,
+    sparse: Option<SparseFile>,
 }
 
 impl Parser {
@@ -106,6 +112,7 @@ impl Parser {
             rules,
             position: 0,
             began: None,
+            sparse: None,
         }
     }
 
@@ -174,6 +181,20 @@ impl Parser {
                 };
                 Ok(take)
             }
+            State::Sparse { left, pad } => {
+                let take = usize::try_from(left).map_or(rest.len(), |left| left.min(rest.len()));
+                let sparse = self.sparse.as_mut().expect("its header was read");
+                let taken = sparse.feed(&rest[..take], at, events)?;
+                self.state = match left - taken as u64 {
+                    0 => {
+                        let sparse = self.sparse.take();
+                        sparse.map_or(Ok(()), |sparse| sparse.finish(events))?;
+                        Self::after_content(pad)
+                    }
+                    left => State::Sparse { left, pad },
+                };
+                Ok(taken)
+            }
             State::Padding { left } => {
                 let take = left.min(rest.len());
                 if self.dialect == Dialect::Ours && rest[..take].iter().any(|byte| *byte != 0) {
@@ -185,17 +206,10 @@ impl Parser {
             State::Body { kind, left, pad } => {
                 let take = usize::try_from(left).map_or(rest.len(), |left| left.min(rest.len()));
                 self.gather(&rest[..take]);
-                self.state = match left - take as u64 {
-                    0 => {
-                        let body = std::mem::take(&mut self.gathered);
-                        self.pending.add(kind, body)?;
-                        Self::after_content(pad)
-                    }
-                    left => State::Body { kind, left, pad },
-                };
-                if let State::Padding { left } = self.state {
-                    // The padding of our own headers is part of their spelling, which is zeros.
-                    self.pad_spelling(left);
+                let left = left - take as u64;
+                self.state = State::Body { kind, left, pad };
+                if left == 0 {
+                    self.end_body(kind, pad)?;
                 }
                 Ok(take)
             }
@@ -249,7 +263,11 @@ impl Parser {
         if matches!(header.kind, b'x' | b'g' | b'L' | b'K') {
             return self.body(&header);
         }
-        let Extra { entry, size, skip } = foreign::entry(header, &mut self.pending)?;
+        let Extra {
+            entry,
+            size,
+            sparse,
+        } = foreign::entry(header, &mut self.pending)?;
         let pad = padding(size);
         let began = self.began.take().unwrap_or_default();
         if let Some(entry) = entry {
@@ -257,9 +275,11 @@ impl Parser {
             events.push(Event::Entry(entry, began));
         }
         self.spelled.clear();
+        self.sparse = sparse.map(SparseFile::new);
         self.state = match size {
+            0 if sparse.is_some() => return Err(Problem::SparseMap),
             0 => State::Block,
-            _ if skip => return Err(Problem::Content),
+            left if sparse.is_some() => State::Sparse { left, pad },
             left => State::Content { left, pad },
         };
         Ok(())
@@ -281,6 +301,16 @@ impl Parser {
             }
             _ => State::Body { kind, left, pad },
         };
+        Ok(())
+    }
+
+    /// Keeps a header that belongs to another one.
+    fn end_body(&mut self, kind: u8, pad: usize) -> Result<(), Problem> {
+        let body = std::mem::take(&mut self.gathered);
+        self.pending.add(kind, body)?;
+        self.state = Self::after_content(pad);
+        // The padding of our own headers is part of their spelling, which is zeros.
+        self.pad_spelling(pad);
         Ok(())
     }
 

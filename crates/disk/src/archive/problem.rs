@@ -48,11 +48,14 @@ pub enum Problem {
     /// A device is never made.
     #[error("an entry is a device, and those are never made")]
     Device,
-    /// We do not read those.
+    /// We read the newest of the four ways to store a sparse file.
     #[error(
-        "an entry is stored as a GNU sparse file, which is not supported: archive it again without `--sparse`"
+        "an entry is stored as a sparse file in an old way; `--format=posix` stores it in the new one"
     )]
     Sparse,
+    /// The parts of a sparse file are nonsense.
+    #[error("the map of a sparse file is malformed")]
+    SparseMap,
     /// A type that is not known.
     #[error("an entry has the unknown type `{}`", .0.escape_ascii())]
     Kind(u8),

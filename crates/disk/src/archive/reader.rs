@@ -11,7 +11,7 @@ use stasis_model::digest::{ArchiveDigest, ArchiveHasher, FileHasher, TreeDigest}
 use stasis_model::tree::canonical::TreeHasher;
 use stasis_model::tree::{Entry, EntryKind, EntryPath};
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Read, Write};
 use std::num::NonZeroUsize;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -370,11 +370,26 @@ impl<'a> One<'a> {
                         written.map_err(|source| ArchiveError::Sink { path, source })?;
                     }
                 }
-                Event::Content(_) => {}
+                Event::Hole(length) if self.is_inside => {
+                    self.left -= length;
+                    self.zeros(length)?;
+                }
+                Event::Content(_) | Event::Hole(_) => {}
             }
         }
         let is_complete = self.left == 0 || self.sink.is_none();
         Ok(is_sorted && self.found.is_some() && is_complete)
+    }
+}
+
+impl One<'_> {
+    fn zeros(&mut self, length: u64) -> Result<(), ArchiveError> {
+        if let Some(sink) = &mut self.sink {
+            let written = io::copy(&mut io::repeat(0).take(length), sink);
+            let path = self.path.clone();
+            written.map_err(|source| ArchiveError::Sink { path, source })?;
+        }
+        Ok(())
     }
 }
 
@@ -411,6 +426,13 @@ impl Verified {
                         if self.tree.is_some() {
                             hasher.update(&tar[range]);
                         }
+                    }
+                    self.close();
+                }
+                // Only others store holes, and their trees have no digest.
+                Event::Hole(length) => {
+                    if let Some((_, _, left)) = &mut self.open {
+                        *left -= length;
                     }
                     self.close();
                 }

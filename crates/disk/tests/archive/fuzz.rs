@@ -63,6 +63,16 @@ fn no_bytes_make_the_tar_parser_panic() {
             ])
             .file("cut", b"content")
             .global(&[(b"comment", b"git")])
+            .pax(&[
+                (b"GNU.sparse.major", b"1"),
+                (b"GNU.sparse.minor", b"0"),
+                (b"GNU.sparse.name", b"sparse"),
+                (b"GNU.sparse.realsize", b"100"),
+            ])
+            .file(
+                "cut",
+                &[&b"2\n10\n3\n50\n5\n"[..], &[0; 498], b"12345678"].concat(),
+            )
             .gnu_long(b'L', &[b'n'; 300])
             .file("short", b"")
             .end(),

@@ -350,6 +350,76 @@ fn strays() -> Vec<(String, Raw)> {
     all.map(|(what, raw)| (what.to_owned(), raw)).into()
 }
 
+/// Sparse files whose maps lie.
+fn sparse() -> Vec<(String, Raw)> {
+    let maps: [(&str, &[u8], usize, &[u8]); 17] = [
+        ("no map", b"", 0, b"100"),
+        ("an empty map", b"\n", 0, b"100"),
+        ("no count", b"x\n", 0, b"100"),
+        ("a negative count", b"-1\n", 0, b"100"),
+        ("a huge count", b"99999999999999999999\n", 0, b"100"),
+        ("many parts", b"999999\n0\n1\n", 0, b"100"),
+        ("a missing number", b"2\n0\n1\n5\n", 1, b"100"),
+        ("a line that never ends", &[b'1'; 512], 0, b"100"),
+        ("parts that overlap", b"2\n0\n10\n5\n10\n", 20, b"100"),
+        ("parts out of order", b"2\n50\n10\n5\n10\n", 20, b"100"),
+        ("a part behind the end", b"1\n200\n10\n", 10, b"100"),
+        ("a part over the end", b"1\n95\n10\n", 10, b"100"),
+        (
+            "a part of endless length",
+            b"1\n5\n18446744073709551615\n",
+            10,
+            b"100",
+        ),
+        ("less data than parts", b"1\n0\n10\n", 5, b"100"),
+        ("more data than parts", b"1\n0\n10\n", 15, b"100"),
+        ("something behind the map", b"1\n0\n10\njunk", 10, b"100"),
+        ("8 EiB", b"0\n", 0, b"9223372036854775807"),
+    ];
+    let all = maps.iter().map(|(what, map, data, size)| {
+        let mut content = map.to_vec();
+        content.resize(content.len().next_multiple_of(512), 0);
+        content.resize(content.len() + data, b'd');
+        let raw = honest().pax(&[
+            (b"GNU.sparse.major", b"1"),
+            (b"GNU.sparse.minor", b"0"),
+            (b"GNU.sparse.name", b"sparse"),
+            (b"GNU.sparse.realsize", size),
+        ]);
+        (
+            format!("a sparse file with {what}"),
+            raw.file("GNUSparseFile.0/x", &content),
+        )
+    });
+    let old: [&[(&[u8], &[u8])]; 4] = [
+        &[(b"GNU.sparse.map", b"0,1"), (b"GNU.sparse.size", b"5")],
+        &[(b"GNU.sparse.numblocks", b"0"), (b"GNU.sparse.size", b"5")],
+        &[(b"GNU.sparse.major", b"1"), (b"GNU.sparse.minor", b"1")],
+        &[
+            (b"GNU.sparse.name", b"../out"),
+            (b"GNU.sparse.realsize", b"5"),
+        ],
+    ];
+    let old = old.iter().map(|records| {
+        let what = format!("a sparse file with {}", records[0].0.escape_ascii());
+        (what, honest().pax(records).file("next", b"12345"))
+    });
+    let out = honest().pax(&[
+        (b"GNU.sparse.major", b"1"),
+        (b"GNU.sparse.minor", b"0"),
+        (b"GNU.sparse.name", b"../out"),
+        (b"GNU.sparse.realsize", b"5"),
+    ]);
+    let mut content = b"0\n".to_vec();
+    content.resize(512, 0);
+    let out = ("a sparse file outside".to_owned(), out.file("x", &content));
+    let for_all = honest()
+        .global(&[(b"GNU.sparse.major", b"1")])
+        .file("x", b"");
+    let for_all = ("all files sparse".to_owned(), for_all);
+    all.chain(old).chain([out, for_all]).collect()
+}
+
 /// Numbers and checksums.
 fn numbers() -> Vec<(String, Raw)> {
     let file = || Block::new(b'0', b"next");
@@ -774,7 +844,7 @@ fn unlike_ours() -> Vec<Forgery> {
 }
 
 fn forgeries() -> Vec<Forgery> {
-    let tars = [names(), places(), kinds(), headers(), numbers()].concat();
+    let tars = [names(), places(), kinds(), headers(), sparse(), numbers()].concat();
     let mut all: Vec<Forgery> = Vec::new();
     for (what, raw) in tars {
         let tar = raw.end();

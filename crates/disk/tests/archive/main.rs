@@ -10,6 +10,7 @@ mod damage;
 mod differential;
 mod forge;
 mod fuzz;
+mod golden;
 mod hostile;
 mod own;
 mod raw;

@@ -6,7 +6,9 @@ use crate::seed::{Seed, cases};
 use crate::tree::{Taste, assert_equal, facts, grow};
 use stasis_disk::archive::{Archive, ArchiveError, ReadSettings};
 use stasis_model::tree::{Entry, EntryKind, FileTime};
+use std::fs::File;
 use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::Command;
 
@@ -23,19 +25,14 @@ fn entries(archive: &Path) -> Vec<Entry> {
 }
 
 /// How others are asked to archive a tree.
-const OTHERS: [&[&str]; 7] = [
+const OTHERS: [&[&str]; 8] = [
     &["tar", "--format=posix", "--xattrs", "--zstd", "-cf"],
     &["tar", "--format=posix", "--xattrs", "--sort=none", "-czf"],
     &["tar", "--format=posix", "--xattrs", "-cf"],
+    &["tar", "--format=posix", "--xattrs", "-Scf"],
     &["tar", "--format=gnu", "-cf"],
-    &[
-        "bsdtar",
-        "--format=pax",
-        "--no-read-sparse",
-        "--zstd",
-        "-cf",
-    ],
-    &["bsdtar", "--format=pax", "--no-read-sparse", "-czf"],
+    &["bsdtar", "--format=pax", "--zstd", "-cf"],
+    &["bsdtar", "--format=pax", "-czf"],
     &["bsdtar", "--format=gnutar", "--no-read-sparse", "-cf"],
 ];
 
@@ -46,13 +43,7 @@ fn what_gnu_tar_and_bsdtar_archive_comes_back_from_us() {
         let at = |name: &str| home.path().join(name);
         grow(&at("tree"), &mut Seed::new(1000 + case), Taste::Bsd);
         let other = OTHERS[usize::try_from(case).unwrap() % OTHERS.len()];
-        let mut command = Command::new(other[0]);
-        command.args(&other[1..]).arg(at("archive"));
-        run(command
-            .arg("-C")
-            .arg(at("tree"))
-            .arg(".")
-            .env("LC_ALL", "C.UTF-8"));
+        archived(other, &at("archive"), &at("tree"));
 
         let _ = extract(&at("archive"), &at("back")).unwrap();
 
@@ -76,30 +67,67 @@ fn what_gnu_tar_and_bsdtar_archive_comes_back_from_us() {
     }
 }
 
+/// Lets another tar archive a directory.
+fn archived(other: &[&str], archive: &Path, tree: &Path) {
+    let mut command = Command::new(other[0]);
+    command.args(&other[1..]).arg(archive).arg("-C").arg(tree);
+    run(command.arg(".").env("LC_ALL", "C.UTF-8"));
+}
+
 #[test]
-fn a_sparse_file_as_gnu_tar_or_bsdtar_stores_it_is_refused_with_advice() {
+fn a_sparse_file_that_another_tar_stored_without_its_holes_has_them_again() {
     let home = tempfile::tempdir().unwrap();
     let at = |name: &str| home.path().join(name);
     std::fs::create_dir(at("tree")).unwrap();
-    let file = std::fs::File::create(at("tree/sparse")).unwrap();
-    file.set_len(10 << 20).unwrap();
-    let others: [&[&str]; 3] = [
-        &["tar", "--format=gnu", "-Scf"],
-        &["tar", "--format=posix", "-Scf"],
+    let file = File::create(at("tree/sparse")).unwrap();
+    for place in [0, 5 << 20, (5 << 20) + 8192, 90 << 20] {
+        file.write_all_at(b"data", place).unwrap();
+    }
+    file.set_len(100 << 20).unwrap();
+    let empty = File::create(at("tree/only a hole")).unwrap();
+    empty.set_len(10 << 20).unwrap();
+    let others: [&[&str]; 2] = [
+        &["tar", "--format=posix", "--zstd", "-Scf"],
         &["bsdtar", "--format=pax", "-cf"],
     ];
 
-    for other in others {
-        let mut command = Command::new(other[0]);
-        command.args(&other[1..]).arg(at("archive"));
-        run(command.arg("-C").arg(at("tree")).arg("."));
-
+    for (number, other) in others.iter().enumerate() {
+        archived(other, &at("archive"), &at("tree"));
+        let back = at(&number.to_string());
+        let _ = extract(&at("archive"), &back).unwrap();
         let archive = Archive::open(&at("archive")).unwrap();
-        let refused = archive.verify(&ReadSettings::default()).unwrap_err();
+        let _ = archive.verify(&ReadSettings::default()).unwrap();
+        let path = stasis_model::tree::EntryPath::parse(b"sparse").unwrap();
+        let mut read = Vec::new();
+        archive
+            .cat(&path, &mut read, &ReadSettings::default())
+            .unwrap();
 
-        let why = std::error::Error::source(&refused).unwrap().to_string();
-        assert!(why.contains("sparse"), "{other:?}: {why}");
+        assert_equal(&facts(&at("tree")), &facts(&back), &format!("{other:?}"));
+        assert!(read == std::fs::read(at("tree/sparse")).unwrap());
+        let blocks = std::fs::metadata(back.join("sparse")).unwrap().blocks();
+        assert!(blocks < 1000, "{other:?}: {blocks} blocks");
     }
+}
+
+#[test]
+fn a_sparse_file_in_the_old_way_of_gnu_tar_is_refused_with_advice() {
+    let home = tempfile::tempdir().unwrap();
+    let at = |name: &str| home.path().join(name);
+    std::fs::create_dir(at("tree")).unwrap();
+    let file = File::create(at("tree/sparse")).unwrap();
+    file.set_len(10 << 20).unwrap();
+    archived(
+        &["tar", "--format=gnu", "-Scf"],
+        &at("archive"),
+        &at("tree"),
+    );
+
+    let archive = Archive::open(&at("archive")).unwrap();
+    let refused = archive.verify(&ReadSettings::default()).unwrap_err();
+
+    let why = std::error::Error::source(&refused).unwrap().to_string();
+    assert!(why.contains("--format=posix"), "{why}");
 }
 
 /// Writes a tar and lists it.
