@@ -1,7 +1,8 @@
 //! To the files.
 //!
-//! Blocking code and proud of it. It reads trees ([`walk`]), clones them ([`clone`](mod@clone)) and writes them ([`tree_writer`])
-//! through directory descriptors, never by path strings; it replaces one small file durably, and knows what a filesystem can do.
+//! Blocking code and proud of it. It reads trees ([`walk`]), clones them ([`clone`](mod@clone)), writes them ([`tree_writer`])
+//! and puts them in the place of others ([`restore`]) through directory descriptors, never by path strings; it replaces one
+//! small file durably, and knows what a filesystem can do.
 
 pub mod archive;
 pub mod atomic_write;

@@ -6,6 +6,7 @@ use rustix::fs::{self, FileType};
 use rustix::io::{self, Errno, Result};
 use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What is read at once of each.
 const BUFFER: usize = 128 << 10;
@@ -19,7 +20,14 @@ pub(super) struct Side<'a> {
 }
 
 /// Whether an entry that is no directory is the same on both sides; what cannot be read is not.
-pub(super) fn are_same(name: &CStr, one: &Side<'_>, other: &Side<'_>) -> Result<bool> {
+///
+/// [`Errno::CANCELED`] when somebody wants us to stop.
+pub(super) fn are_same(
+    name: &CStr,
+    one: &Side<'_>,
+    other: &Side<'_>,
+    cancel: &AtomicBool,
+) -> Result<bool> {
     let (mine, theirs) = (&one.seen, &other.seen);
     if mine.file_type() != theirs.file_type() {
         return Ok(false);
@@ -32,7 +40,7 @@ pub(super) fn are_same(name: &CStr, one: &Side<'_>, other: &Side<'_>) -> Result<
         }
         FileType::Fifo => have == want,
         FileType::RegularFile => {
-            have == want && mine.size == theirs.size && have_same_bytes(name, one, other)?
+            have == want && mine.size == theirs.size && have_same_bytes(name, one, other, cancel)?
         }
         _ => false,
     };
@@ -43,7 +51,12 @@ fn target(side: &Side<'_>, name: &CStr) -> Result<std::ffi::CString> {
     fs::readlinkat(side.directory, name, Vec::new())
 }
 
-fn have_same_bytes(name: &CStr, one: &Side<'_>, other: &Side<'_>) -> Result<bool> {
+fn have_same_bytes(
+    name: &CStr,
+    one: &Side<'_>,
+    other: &Side<'_>,
+    cancel: &AtomicBool,
+) -> Result<bool> {
     let open = |side: &Side<'_>| match side.tree.file(side.directory.as_fd(), name) {
         Err(Errno::ACCESS | Errno::PERM | Errno::LOOP | Errno::NOENT) => Ok(None),
         opened => opened.map(Some),
@@ -57,6 +70,9 @@ fn have_same_bytes(name: &CStr, one: &Side<'_>, other: &Side<'_>) -> Result<bool
     let (mut left, mut right) = (vec![0; BUFFER], vec![0; BUFFER]);
     let mut at = 0;
     loop {
+        if cancel.load(Ordering::Relaxed) {
+            return Err(Errno::CANCELED);
+        }
         let (mine, theirs) = (fill(&one, &mut left, at)?, fill(&other, &mut right, at)?);
         if left[..mine] != right[..theirs] {
             return Ok(false);

@@ -63,8 +63,8 @@ pub enum RestoreError {
     /// The target is where a filesystem is mounted: it cannot be swapped, only restored in place.
     #[error("`{}` is a mount point; it can only be restored in place", .0.display())]
     TargetIsMount(PathBuf),
-    /// A filesystem is mounted inside the target.
-    #[error("`{}` is mounted inside the target", .0.display())]
+    /// A filesystem is mounted inside the target, or lies in it as a btrfs subvolume.
+    #[error("`{}` inside the target is another filesystem", .0.display())]
     MountInside(PathBuf),
     /// The filesystem does not exchange two directories: the target can only be restored in place.
     #[error("the filesystem cannot exchange `{}` for another directory; it can be restored in place", .path.display())]

@@ -82,7 +82,10 @@ impl Work<'_> {
             (&target.name, staging.is_inside()),
             root.inode,
         );
-        let (journal, changes) = planner.plan()?;
+        let (journal, changes) = planner.plan().map_err(|error| match error {
+            RestoreError::MountInside(path) => RestoreError::MountInside(target.path.join(path)),
+            error => error,
+        })?;
         if journal.steps().next().is_none() {
             return Ok(changes);
         }

@@ -166,7 +166,7 @@ pub fn forget(target: &Path) -> Result<bool, RestoreError> {
 /// Removes trees beside the target that were to be kept once, and are not; as far as that goes.
 pub(super) fn collect(target: &Target) {
     // Whoever exchanges right now has a tree there that is not in the record yet.
-    let (Ok(_lock), Ok(keep)) = (target.lock_parent(), find(target)) else {
+    let (Ok(Some(_lock)), Ok(keep)) = (target.try_lock_parent(), find(target)) else {
         return;
     };
     let keep = keep.map(|line| line.number);
@@ -216,9 +216,10 @@ fn record_name(target: &Target) -> CString {
 
 /// Reads the record; nothing was kept where there is none.
 fn read(target: &Target) -> Result<Vec<Line>, RestoreError> {
-    let failed = || failed("read what is kept of", &target.path);
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let name = record_name(target);
+    let path = target.beside(&name);
+    let failed = || failed("read", &path);
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match fs::openat(&target.parent, &*name, flags, Mode::empty()) {
         Err(Errno::NOENT) => return Ok(Vec::new()),
         file => file.map_err(failed())?,

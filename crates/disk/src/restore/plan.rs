@@ -1,8 +1,8 @@
 //! What must be done to a live tree so that it becomes the staged one, and nothing else.
 //!
 //! Directory by directory the two are compared by name. What only one of them has is moved whole; what both have as a
-//! directory is gone into; everything else is replaced unless it is the same already. A file with several names is the
-//! same only if all of them are names of one file on both sides.
+//! directory is gone into; everything else is replaced unless it is the same already. Names of one file stay only if they
+//! are names of one file on both sides, and of no other; names that a live file has outside the tree are nobody's concern.
 
 use super::contents::{Side, are_same};
 use super::error::{RestoreError, entry};
@@ -16,8 +16,9 @@ use rustix::io::Errno;
 use stasis_model::tree::{EntryPath, Metadata};
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering as Memory};
 use std::sync::{Mutex, PoisonError};
 
@@ -49,14 +50,13 @@ struct Pair {
     is_dressed: bool,
 }
 
-/// A name of a file with several, on the staged side.
+/// A name of a file with several, on one side or the other.
 #[derive(Debug)]
 struct Name {
     path: EntryPath,
     /// The file that has it on the live side, if that is the same file.
     live: Option<Seen>,
     live_is_directory: bool,
-    links: u64,
 }
 
 /// Makes the plan.
@@ -215,6 +215,11 @@ impl<'a> Planner<'a> {
             if seen.is_mount {
                 return Ok(()); // looked at before: nothing of the tree is in it
             }
+            if seen.device != self.live.device() {
+                // A btrfs subvolume: nothing can be moved into it.
+                let path = OsStr::from_bytes(path.as_bytes());
+                return Err(RestoreError::MountInside(path.into()));
+            }
             // One that its owner may not read is replaced whole.
             if open(self.live, path).is_ok() {
                 unlock(self.staged, path, &wanted).map_err(entry("open", path))?;
@@ -232,13 +237,17 @@ impl<'a> Planner<'a> {
             sides(self.live, live, seen),
             sides(self.staged, staged, wanted),
         );
-        let same =
-            !was_directory && are_same(name, &mine, &theirs).map_err(entry("compare", path))?;
-        if wanted.file_type().is_file() && wanted.links > 1 {
+        let same = !was_directory
+            && are_same(name, &mine, &theirs, self.cancel).map_err(|error| match error {
+                Errno::CANCELED => RestoreError::Cancelled,
+                error => entry("compare", path)(error),
+            })?;
+        let has_names = wanted.links > 1 || (same && seen.links > 1);
+        if wanted.file_type().is_file() && has_names {
             self.name(path.clone(), &wanted, same.then_some(seen), was_directory);
             return Ok(());
         }
-        if same && (seen.links == 1 || !seen.file_type().is_file()) {
+        if same {
             self.changes.untouched += 1;
             return Ok(());
         }
@@ -255,23 +264,21 @@ impl<'a> Planner<'a> {
             path,
             live,
             live_is_directory: is_directory,
-            links: staged.links,
         });
     }
 
     /// Decides on files with several names, now that all of them are known.
     fn settle_links(&mut self) {
+        let mut claimed = HashSet::new();
         for names in std::mem::take(&mut self.linked).into_values() {
-            let first = names[0].live.map(|seen| seen.identity());
-            let count = names.len() as u64;
-            let is_same = |name: &Name| {
-                let links = name.live.map(|seen| seen.links);
-                name.live.map(|seen| seen.identity()) == first
-                    && links == Some(count)
-                    && name.links == count
-            };
-            if first.is_some() && names.iter().all(is_same) {
-                self.changes.untouched += count;
+            let live = |name: &Name| name.live.map(|seen| seen.identity());
+            let first = live(&names[0]);
+            let is_one_file = names.iter().all(|name| live(name) == first);
+            if let Some(file) = first
+                && is_one_file
+                && claimed.insert(file)
+            {
+                self.changes.untouched += names.len() as u64;
                 continue;
             }
             for name in names {
@@ -357,7 +364,11 @@ pub(super) fn make_writable(tree: &Beneath, path: &EntryPath) -> rustix::io::Res
     }
     // By the descriptor, which nobody can make lead elsewhere.
     let link = format!("/proc/self/fd/{}", found.as_raw_fd());
-    fs::chmod(link, Mode::from_raw_mode(mode | 0o700))
+    fs::chmod(link, Mode::from_raw_mode(mode | 0o700)).map_err(|error| match error {
+        // Not the directory is absent, but `/proc`.
+        Errno::NOENT => Errno::OPNOTSUPP,
+        error => error,
+    })
 }
 
 /// What is in a directory, in order, without what is staged there for a target of that name.

@@ -145,16 +145,22 @@ impl Target {
 
     /// Keeps other restores beside this one from exchanging or recording anything until it is dropped.
     pub(super) fn lock_parent(&self) -> Result<OwnedFd, RestoreError> {
-        let parent = self.parent_again();
-        let parent = parent.map_err(failed("open the directory of", &self.path))?;
         for _ in 0..PATIENCE {
-            match fs::flock(&parent, FlockOperation::NonBlockingLockExclusive) {
-                Err(Errno::WOULDBLOCK) => std::thread::sleep(PAUSE),
-                // A filesystem without locks has to do without.
-                _ => return Ok(parent),
+            if let Some(lock) = self.try_lock_parent()? {
+                return Ok(lock);
             }
+            std::thread::sleep(PAUSE);
         }
         Err(RestoreError::Busy(self.path.clone()))
+    }
+
+    /// The same without waiting; `None` when somebody else does it right now.
+    pub(super) fn try_lock_parent(&self) -> Result<Option<OwnedFd>, RestoreError> {
+        let parent = self.parent_again();
+        let parent = parent.map_err(failed("open the directory of", &self.path))?;
+        // A filesystem without locks has to do without.
+        let locked = fs::flock(&parent, FlockOperation::NonBlockingLockExclusive);
+        Ok(Some(parent).filter(|_| locked != Err(Errno::WOULDBLOCK)))
     }
 }
 

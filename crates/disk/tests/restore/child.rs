@@ -1,13 +1,16 @@
 //! A restore in a process of its own: this test binary again, told what to do by its environment.
 
 use crate::support::*;
-use stasis_disk::restore::{Placement, RestoreError};
+use stasis_disk::restore::{Placement, RestoreError, undo};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 const TARGET: &str = "STASIS_TEST_RESTORE_TARGET";
 const PLACEMENT: &str = "STASIS_TEST_RESTORE_PLACEMENT";
 const TREE: &str = "STASIS_TEST_RESTORE_TREE";
+
+/// Instead of a tree: what was restored is undone.
+pub(crate) const UNDO: &str = "undo";
 
 /// What the process says when the restore was refused.
 pub(crate) const REFUSED: i32 = 10;
@@ -30,6 +33,11 @@ pub(crate) fn tell<'a>(
         .stderr(Stdio::null())
 }
 
+/// Whether this is such a process.
+pub(crate) fn is_told() -> bool {
+    std::env::var_os(TARGET).is_some()
+}
+
 #[test]
 fn child() {
     let (Some(target), Ok(placement)) = (std::env::var_os(TARGET), std::env::var(PLACEMENT)) else {
@@ -40,13 +48,15 @@ fn child() {
         "Replace" => Placement::Replace,
         _ => Placement::InPlace,
     };
-    let tree = match std::env::var(TREE).unwrap().as_str() {
-        "old" => old(),
-        "new" => new(),
-        _ => some_of(new()),
+    let target = Path::new(&target);
+    let outcome = match std::env::var(TREE).unwrap().as_str() {
+        "old" => restore(target, &old(), placement).map(drop),
+        "new" => restore(target, &new(), placement).map(drop),
+        UNDO => undo(target, &origin()).map(drop),
+        _ => restore(target, &some_of(new()), placement).map(drop),
     };
-    std::process::exit(match restore(Path::new(&target), &tree, placement) {
-        Ok(_) => 0,
+    std::process::exit(match outcome {
+        Ok(()) => 0,
         Err(RestoreError::HalfDone { .. }) => HALF_DONE,
         Err(_) => REFUSED,
     });

@@ -1,7 +1,7 @@
 //! The same on xfs, btrfs, ext4 and in memory.
 
 use crate::support::*;
-use stasis_disk::restore::{self, Placement};
+use stasis_disk::restore::{self, Placement, RestoreError};
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::Command;
@@ -111,4 +111,34 @@ fn every_way_works_on_ext4() {
 #[test]
 fn every_way_works_in_memory() {
     every_way_works("tmpfs");
+}
+
+#[test]
+fn a_btrfs_subvolume_is_replaced_or_restored_in_place_and_one_inside_refused() {
+    let Some(mounted) = Mounted::new("btrfs") else {
+        return;
+    };
+    let target = mounted.root().join("target");
+    let subvolume = |at: &std::path::Path| {
+        let made = Command::new("btrfs")
+            .args(["subvolume", "create"])
+            .arg(at)
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{made:?}");
+    };
+    subvolume(&target);
+    let _ = restore(&target, &old(), Placement::InPlace).unwrap();
+    assert_eq!(show(&target), ideal(&old()));
+    std::fs::remove_file(target.join("untouched/inner")).unwrap();
+    std::fs::remove_dir(target.join("untouched")).unwrap();
+    subvolume(&target.join("untouched"));
+
+    let inside = restore(&target, &new(), Placement::InPlace).unwrap_err();
+    let _ = restore(&target, &new(), Placement::Replace).unwrap();
+
+    assert!(matches!(inside, RestoreError::MountInside(_)), "{inside}");
+    assert_eq!(show(&target), ideal(&new()));
+    assert!(restore::forget(&target).unwrap());
+    assert_eq!(names(&mounted.root()), ["target"]);
 }

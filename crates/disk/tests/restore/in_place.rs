@@ -39,7 +39,7 @@ fn a_live_tree_becomes_the_new_one_and_what_was_right_is_not_touched() {
     let Placed::InPlace(changes) = restored.placed else {
         unreachable!("{restored:?}")
     };
-    assert_eq!((changes.untouched, changes.removed), (7, 3));
+    assert_eq!((changes.untouched, changes.removed), (8, 3));
     assert_eq!(names(home.path()), ["target"]);
     let all = || walk(&target).into_iter().map(|path| identity(&path));
     let before: Vec<_> = all().collect();
@@ -93,6 +93,47 @@ fn there_and_back_again() {
         assert_eq!(identity(&target).0, root);
     }
     assert_eq!(names(home.path()), ["target"]);
+}
+
+#[test]
+fn names_outside_the_tree_are_no_reason_to_touch_a_file() {
+    let home = Home::new();
+    let (target, store) = (home.path().join("target"), home.path().join("store"));
+    let _ = restore(&target, &old(), Placement::New).unwrap();
+    std::fs::hard_link(target.join("same"), &store).unwrap();
+    let before = identity(&store);
+
+    let _ = restore(&target, &new(), Placement::InPlace).unwrap();
+
+    assert_eq!(show(&target), ideal(&new()));
+    assert_eq!(identity(&target.join("same")), before);
+}
+
+#[test]
+fn attributes_are_part_of_what_is_compared() {
+    let home = Home::new();
+    let target = home.path().join("target");
+    let _ = restore(&target, &old(), Placement::New).unwrap();
+    for (name, attribute) in [
+        ("same", "user.note"),
+        ("hard-1", "user.more"),
+        ("untouched", "user.dir"),
+        (".", "user.root"),
+    ] {
+        let flags = rustix::fs::XattrFlags::empty();
+        rustix::fs::setxattr(target.join(name), attribute, b"other", flags).unwrap();
+    }
+
+    let restored = restore(&target, &old(), Placement::InPlace).unwrap();
+
+    assert_eq!(show(&target), ideal(&old()));
+    let none = rustix::fs::listxattr(&target, &mut [0_u8; 100]).unwrap();
+    assert_eq!(none, 0);
+    let Placed::InPlace(changes) = restored.placed else {
+        unreachable!("{restored:?}")
+    };
+    assert_eq!((changes.placed, changes.removed), (3, 0));
+    assert_eq!(changes.dressed, 2);
 }
 
 #[test]

@@ -25,7 +25,9 @@ fn a_tree_is_restored_where_nothing_or_an_empty_directory_is() {
         let restored = restore(target, &new(), Placement::New).unwrap();
 
         assert_eq!(restored.placed, Placed::New);
-        assert_eq!(restored.written.files, 16);
+        let is_file = |item: &&Item| matches!(item, Item::File(..));
+        let files = new().items.values().filter(is_file).count();
+        assert_eq!(restored.written.files, files as u64);
         assert_eq!(show(target), ideal(&new()));
     }
     let refused = restore(&absent, &old(), Placement::New).unwrap_err();
