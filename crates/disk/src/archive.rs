@@ -38,6 +38,7 @@ mod sparse;
 mod spelling;
 mod unpack;
 mod varint;
+mod verify;
 mod writer;
 
 pub use extract::Root;
@@ -46,8 +47,9 @@ pub use index::Summary;
 pub use parser::{Dialect, Limits};
 pub use plain::Compression;
 pub use problem::Problem;
-pub use reader::{Archive, ReadSettings, VerifyReport};
+pub use reader::{Archive, ReadSettings};
 pub use unpack::{UnpackSettings, unpack};
+pub use verify::VerifyReport;
 pub use writer::{CreateReport, CreateSettings, create};
 
 use crate::restore::RestoreError;
