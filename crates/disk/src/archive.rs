@@ -58,7 +58,11 @@ use crate::walk::WalkError;
 use rustix::io::Errno;
 use stasis_model::tree::EntryPath;
 use std::io;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+
+/// More threads than this are used only when somebody asks for them.
+const MOST_WORKERS: NonZeroUsize = NonZeroUsize::new(16).expect("16 is not 0");
 
 /// Why an archive was not written or read.
 #[derive(Debug, thiserror::Error)]
@@ -137,6 +141,12 @@ pub enum ArchiveError {
     /// Somebody asked us to stop.
     #[error("the archive was cancelled")]
     Cancelled,
+}
+
+/// All cores, as far as their memory stays small.
+fn usual_workers() -> NonZeroUsize {
+    let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    cores.min(MOST_WORKERS)
 }
 
 fn place(at: u64, entry: Option<&EntryPath>) -> String {

@@ -42,7 +42,7 @@ impl Default for ReadSettings {
     fn default() -> Self {
         Self {
             limits: Limits::default(),
-            workers: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
+            workers: super::usual_workers(),
             cancel: Arc::default(),
         }
     }

@@ -7,7 +7,6 @@ use super::source::disturbance;
 use super::*;
 use crate::walk::Reason;
 use std::fs::File;
-use std::num::NonZeroUsize;
 use std::os::unix::fs::FileExt;
 
 fn settings() -> CreateSettings {

@@ -26,7 +26,7 @@ pub struct CreateSettings {
     pub level: i32,
     /// An older archive whose frames are copied where the tar bytes are the same.
     pub base: Option<PathBuf>,
-    /// How many threads compress; each costs some 20 MiB.
+    /// How many threads compress; each costs some 8 MiB.
     pub workers: NonZeroUsize,
     /// Whether other filesystems in the directory are archived too.
     pub mounts: Mounts,
@@ -41,7 +41,7 @@ impl Default for CreateSettings {
         Self {
             level: LEVEL,
             base: None,
-            workers: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
+            workers: super::usual_workers(),
             mounts: Mounts::default(),
             walk: WalkSettings::default(),
             progress: Arc::default(),

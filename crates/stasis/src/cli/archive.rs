@@ -48,7 +48,7 @@ pub(super) struct Create {
     /// An older archive; what did not change is copied from it instead of compressed again
     #[arg(long, value_name = "PREVIOUS")]
     base: Option<PathBuf>,
-    /// How many threads compress [default: all cores]
+    /// How many threads compress [default: all cores, 16 at most]
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
     /// Leave out what matches, as in a .gitignore; may be given more than once
@@ -67,7 +67,7 @@ pub(super) struct Read {
     /// The archive
     #[arg(value_name = "FILE")]
     archive: PathBuf,
-    /// How many threads decompress [default: all cores]
+    /// How many threads decompress [default: all cores, 16 at most]
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
     /// Refuse an archive whose files have more bytes than this in all [default: 4 TiB]
