@@ -4,6 +4,7 @@
 //! and puts them in the place of others ([`restore`]) through directory descriptors, never by path strings; it replaces one
 //! small file durably, and knows what a filesystem can do.
 
+pub mod archive;
 pub mod atomic_write;
 pub mod beneath;
 pub mod check;

@@ -18,9 +18,11 @@ mod collect;
 mod crew;
 mod names;
 mod node;
+mod ordered;
 mod report;
 
 pub use collect::list;
+pub use ordered::{InOrder, walk_in_order};
 pub use report::{LONGEST_LIST, Reason, Skipped, WalkReport};
 
 use crate::beneath::{Beneath, Mounts};

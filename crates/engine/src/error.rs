@@ -1,5 +1,6 @@
 //! What can go wrong in a use case, folded into what the caller must do about it.
 
+use stasis_disk::archive::ArchiveError;
 use stasis_disk::atomic_write::WriteError;
 use stasis_disk::check::CheckError;
 pub use stasis_disk::chunked::ChunkError;
@@ -181,6 +182,9 @@ pub enum Error {
     /// A check of the databases in a directory.
     #[error(transparent)]
     Check(#[from] CheckError),
+    /// An archive.
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
     /// The store does not keep its word.
     #[error("the store `{store}` is refused for more than one writer: {}", stasis_store::probe::summary(.report))]
     Untrustworthy {
@@ -272,6 +276,7 @@ impl Error {
             Self::Write(error) => io_kind(&error.source),
             Self::Clone(error) => clone(error),
             Self::Check(error) => check(error),
+            Self::Archive(error) => archive(error),
             Self::Unreadable { source, .. } | Self::NoDirectory { source, .. } => io_kind(source),
             Self::Untrustworthy { .. }
             | Self::UnfitPolicy { .. }
@@ -379,6 +384,24 @@ fn check(error: &CheckError) -> ErrorKind {
     }
 }
 
+fn archive(error: &ArchiveError) -> ErrorKind {
+    match error {
+        ArchiveError::Walk(error) => walk(error),
+        ArchiveError::Entry { source, .. }
+        | ArchiveError::Failed { source, .. }
+        | ArchiveError::Sink { source, .. } => io_kind(source),
+        ArchiveError::Refused { problem, .. } if problem.is_a_limit() => ErrorKind::Limit,
+        ArchiveError::Refused { .. } => ErrorKind::Corrupt,
+        ArchiveError::Write(error) => tree_write(error),
+        ArchiveError::Restore(error) => place(error),
+        ArchiveError::NotFramed(_) | ArchiveError::NotAFile(_) => ErrorKind::Invalid,
+        ArchiveError::NoSuchEntry { .. } => ErrorKind::NotFound,
+        ArchiveError::TooLarge => ErrorKind::Limit,
+        ArchiveError::Cancelled => ErrorKind::Cancelled,
+        _ => ErrorKind::Bug,
+    }
+}
+
 fn walk(error: &WalkError) -> ErrorKind {
     match error {
         WalkError::Failed { source, .. } => io_kind(source),
@@ -445,7 +468,9 @@ fn change(error: &ChangeError) -> ErrorKind {
 fn place(error: &PlaceError) -> ErrorKind {
     match error {
         PlaceError::Write(error) => tree_write(error),
-        PlaceError::Failed { source, .. } | PlaceError::Entry { source, .. } => io_kind(source),
+        PlaceError::Failed { source, .. }
+        | PlaceError::Entry { source, .. }
+        | PlaceError::CannotExchange { source, .. } => io_kind(source),
         PlaceError::HalfDone { .. } => ErrorKind::Retry,
         PlaceError::BadJournal(_) => ErrorKind::Corrupt,
         PlaceError::NothingKept(_) => ErrorKind::NotFound,
@@ -455,9 +480,11 @@ fn place(error: &PlaceError) -> ErrorKind {
     }
 }
 
+/// A tree that could not be written: what is wrong with it is wrong where it came from.
 fn tree_write(error: &TreeWriteError) -> ErrorKind {
     match error {
         TreeWriteError::Failed { source, .. } => io_kind(source),
+        TreeWriteError::TooManyBytes(_) | TreeWriteError::TooManyEntries(_) => ErrorKind::Limit,
         TreeWriteError::Cancelled => ErrorKind::Cancelled,
         _ => ErrorKind::Corrupt,
     }

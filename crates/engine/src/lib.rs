@@ -3,6 +3,7 @@
 //! [`open::Engine`] joins the parts; each other file is one noun that a user would say. Results carry their warnings
 //! as data, errors fold into a few kinds named for what the caller must do.
 
+pub mod archive;
 pub mod bridge;
 pub mod check;
 pub mod clone;

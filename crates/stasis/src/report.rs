@@ -4,6 +4,7 @@ mod repository;
 
 use crate::cli::output::{OutputLost, printable};
 use serde_json::{Map, Value, json};
+use stasis_engine::archive::{ArchiveError, Problem, RestoreError};
 use stasis_engine::clone::CloneError;
 use stasis_engine::error::{
     BucketError, BucketErrorKind, ChangeError, Error, ErrorKind, LineageError, ReadError,
@@ -172,6 +173,7 @@ fn hint(error: &Error) -> Option<String> {
         | Error::WrongTree(_)
         | Error::Shrunk { .. }
         | Error::UnfitRepo(_) => return repository::hint(error),
+        Error::Archive(error) => return archive_hint(error),
         Error::Location(_) => {
             "a store is file:///path, memory: or s3://bucket/prefix?endpoint=URL&region=NAME"
         }
@@ -221,6 +223,34 @@ fn clone_hint(error: &CloneError) -> Option<String> {
         }
         CloneError::Exists(_) => "choose another name, or move away what is there",
         CloneError::Overlap { .. } => "choose a place beside the source",
+        _ => return None,
+    };
+    Some(text.to_owned())
+}
+
+fn archive_hint(error: &ArchiveError) -> Option<String> {
+    let text = match error {
+        ArchiveError::Refused { problem, .. } if problem.is_a_limit() => {
+            "if you trust the archive, allow more with --max-bytes"
+        }
+        ArchiveError::Refused {
+            problem: Problem::Sparse,
+            ..
+        } => "archive it again without --sparse, or with --format=posix",
+        ArchiveError::Refused { .. } | ArchiveError::Write(_) => {
+            "nothing was extracted; use another copy of the archive, or make it anew"
+        }
+        ArchiveError::NotFramed(_) => {
+            "leave out --base, or name an archive made by `stasis archive create`"
+        }
+        ArchiveError::NoSuchEntry { .. } => "`stasis archive list` shows the names",
+        ArchiveError::Restore(RestoreError::NotEmpty(_)) => {
+            "choose another directory, or say --replace (keeps what is there beside it) or --in-place"
+        }
+        ArchiveError::Restore(
+            RestoreError::TargetIsMount(_) | RestoreError::CannotExchange { .. },
+        ) => "say --in-place",
+        ArchiveError::TooLarge => "archive its parts one by one",
         _ => return None,
     };
     Some(text.to_owned())

@@ -11,7 +11,7 @@ use stasis_engine::clone::{CloneTree, Cloned, Fallback, clone_tree};
 use std::path::PathBuf;
 
 /// How many left-out entries are shown to people.
-const SHOWN: usize = 10;
+pub(super) const SHOWN: usize = 10;
 
 #[derive(Debug, Args)]
 pub(super) struct Clone {
@@ -94,7 +94,7 @@ fn words(cloned: &Cloned) -> String {
     )
 }
 
-fn size(bytes: u64) -> String {
+pub(super) fn size(bytes: u64) -> String {
     let units = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let (mut whole, mut rest, mut unit) = (bytes, 0, 0);
     while whole >= 1024 && unit + 1 < units.len() {

@@ -10,6 +10,7 @@
     reason = "these comments are the help that people read"
 )]
 
+mod archive;
 mod clone;
 mod demo;
 mod doctor;
@@ -85,6 +86,9 @@ enum Command {
     Tenant(tenant::Tenant),
     /// Save directories into a repository of chunks, and get them back
     Repo(repo::Repo),
+    /// Keep a directory in one file: a .tar.zst that any tar reads, in frames, with an index
+    #[command(subcommand)]
+    Archive(archive::Archive),
     /// Clone a directory so that both share their bytes
     Clone(clone::Clone),
     /// List forced, destructive and degraded acts
@@ -217,6 +221,7 @@ async fn run(command: Command, context: Context) -> anyhow::Result<ExitCode> {
         Command::Operation(operation) => operation.run(&context).await?,
         Command::Tenant(tenant) => tenant.run(&context).await?,
         Command::Repo(repo) => repo.run(&context).await?,
+        Command::Archive(archive) => archive.run(&context).await?,
         Command::Clone(clone) => clone.run(&context).await?,
         Command::Events(events) => events.run(&context).await?,
         Command::Doctor => doctor::run(&context).await?,

@@ -1,0 +1,44 @@
+//! An older archive, whose frames are used again.
+
+use super::ArchiveError;
+use super::framed::Framed;
+use super::frames::{FrameDigest, StoredDigest};
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::Path;
+
+/// The frames of an archive by what they hold.
+#[derive(Debug)]
+pub(super) struct Base {
+    archive: Framed,
+    frames: HashMap<(FrameDigest, u32), u32>,
+}
+
+impl Base {
+    /// Opens an archive; one that another encoder wrote has no frames to offer.
+    pub(super) fn open(path: &Path, encoder_id: &str) -> Result<Self, ArchiveError> {
+        let file = File::open(path).map_err(ArchiveError::failed("open", path))?;
+        let opened = Framed::open(file, path)?;
+        let archive = opened.map_err(|_| ArchiveError::NotFramed(path.to_owned()))?;
+        let mut frames = HashMap::new();
+        if archive.index.summary.encoder_id == encoder_id {
+            for (at, frame) in archive.index.frames.iter().enumerate() {
+                let at = u32::try_from(at).expect("an index has a few million frames at most");
+                frames.insert((frame.digest, frame.tar), at);
+            }
+        }
+        Ok(Self { archive, frames })
+    }
+
+    /// The stored form of tar bytes with this digest and length, if the archive has it undamaged.
+    pub(super) fn find(
+        &self,
+        digest: FrameDigest,
+        length: usize,
+    ) -> Option<(Vec<u8>, StoredDigest)> {
+        let length = u32::try_from(length).ok()?;
+        let frame = *self.frames.get(&(digest, length))? as usize;
+        let stored = self.archive.stored(frame).ok()?;
+        Some((stored, self.archive.index.frames[frame].stored_digest))
+    }
+}

@@ -1,0 +1,93 @@
+//! A file that is an archive of ours: its index, and its frames one by one.
+
+use super::frames::{Opener, PIECE, Tar, damaged, frame_digest, stored_digest};
+use super::index::{FOOTER, Footer, HEAD, Index};
+use super::{ArchiveError, Problem};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// An open archive whose index was read and makes sense.
+#[derive(Debug)]
+pub(super) struct Framed {
+    pub(super) path: PathBuf,
+    pub(super) index: Index,
+    pub(super) file: File,
+    offsets: Vec<u64>,
+    /// A stored frame that was opened and is a piece of zeros: another one with the same bytes need not be opened.
+    zeros: OnceLock<Vec<u8>>,
+}
+
+impl Framed {
+    /// Reads the index of an open file; gives the file back when it has none.
+    pub(super) fn open(file: File, path: &Path) -> Result<Result<Self, File>, ArchiveError> {
+        let failed = || ArchiveError::failed("read", path);
+        let length = file.metadata().map_err(failed())?.len();
+        let Some(before_footer) = length.checked_sub(FOOTER as u64) else {
+            return Ok(Err(file));
+        };
+        let mut footer = [0; FOOTER];
+        file.read_exact_at(&mut footer, before_footer)
+            .map_err(failed())?;
+        let refused = || ArchiveError::refused(path);
+        let Some(footer) = Footer::read(&footer).map_err(refused())? else {
+            return Ok(Err(file));
+        };
+        let head = (footer.stored + HEAD) as u64;
+        let before = before_footer.checked_sub(head);
+        let before = before.ok_or_else(|| refused()(Problem::Truncated))?;
+        let mut stored = vec![0; footer.stored + HEAD];
+        file.read_exact_at(&mut stored, before).map_err(failed())?;
+        let index = footer.index(&stored, before).map_err(refused())?;
+        let offsets = index.offsets().collect();
+        let path = path.to_owned();
+        Ok(Ok(Self {
+            path,
+            index,
+            file,
+            offsets,
+            zeros: OnceLock::new(),
+        }))
+    }
+
+    fn read(&self, frame: usize) -> Result<Vec<u8>, ArchiveError> {
+        let mut stored = vec![0; self.index.frames[frame].stored as usize];
+        let read = self.file.read_exact_at(&mut stored, self.offsets[frame]);
+        read.map_err(ArchiveError::failed("read", &self.path))?;
+        Ok(stored)
+    }
+
+    /// Reads a frame as it is stored, and checks that it still is what was written.
+    pub(super) fn stored(&self, frame: usize) -> Result<Vec<u8>, ArchiveError> {
+        let stored = self.read(frame)?;
+        if stored_digest(&stored) != self.index.frames[frame].stored_digest {
+            return Err(self.damaged(frame, "its stored bytes have changed"));
+        }
+        Ok(stored)
+    }
+
+    /// The tar bytes of a frame, checked.
+    pub(super) fn tar(&self, frame: usize, opener: &mut Opener) -> Result<Tar, ArchiveError> {
+        let stored = self.read(frame)?;
+        let known = &self.index.frames[frame];
+        if self.zeros.get() == Some(&stored) && known.tar as usize == PIECE {
+            return Ok(Tar::Zeros);
+        }
+        let mut tar = Vec::new();
+        let open = opener.open(&stored, known.tar as usize, &mut tar);
+        open.map_err(|what| self.damaged(frame, what))?;
+        if frame_digest(&tar) != known.digest {
+            return Err(self.damaged(frame, "its digest is another one"));
+        }
+        if tar.len() == PIECE && tar == super::frames::zeros() {
+            let _ = self.zeros.set(stored);
+            return Ok(Tar::Zeros);
+        }
+        Ok(Tar::Bytes(tar))
+    }
+
+    fn damaged(&self, frame: usize, what: &'static str) -> ArchiveError {
+        ArchiveError::refused(&self.path)(damaged(frame, self.offsets[frame], what))
+    }
+}

@@ -1,0 +1,335 @@
+//! From frames to the file: workers seal them in any order, one writer appends them in theirs.
+//!
+//! The reader takes a token for every frame it hands out, and gets it back when that frame is in the file; there are a
+//! few tokens per worker, so memory is bounded however slow the disk or one frame is. A mark is a place to which the
+//! writer can be told to return, as if nothing had been written since. Whoever fails stops, and its channels with it.
+
+use super::ArchiveError;
+use super::base::Base;
+use super::frames::{FrameSink, PIECE, Sealer, Start, Tar, frame_digest, stored_digest, zeros};
+use super::index::{Frame, IndexMark, IndexWriter};
+use super::output::Output;
+use rustix::fs;
+use stasis_model::digest::ArchiveHasher;
+use std::collections::BTreeMap;
+use std::io::{self, Seek, SeekFrom, Write};
+use std::num::NonZeroUsize;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// How many frames per worker are on their way at once.
+const PER_WORKER: usize = 8;
+/// After so many bytes the disk is asked to take them, so that it does not have everything to do in the end.
+const SYNCED: u64 = 32 << 20;
+
+/// What a worker is asked to do.
+struct Job {
+    number: u64,
+    tar: Tar,
+    start: Start,
+}
+
+/// What the writer is told, each with its number.
+enum Message {
+    Frame(Sealed),
+    Mark,
+    Return,
+    Failed(io::Error),
+}
+
+/// A frame that is ready.
+struct Sealed {
+    stored: Vec<u8>,
+    frame: Frame,
+    is_reused: bool,
+}
+
+/// How frames are sealed.
+pub(super) struct Works<'a> {
+    pub(super) workers: NonZeroUsize,
+    pub(super) level: i32,
+    pub(super) base: Option<&'a Base>,
+}
+
+/// What is in the file by now.
+#[derive(Default)]
+pub(super) struct Stored {
+    pub(super) index: IndexWriter,
+    pub(super) hasher: ArchiveHasher,
+    pub(super) length: u64,
+    pub(super) tar_bytes: u64,
+    pub(super) frames_reused: u64,
+    pub(super) bytes_reused: u64,
+}
+
+/// The reader's end of the pipeline.
+pub(super) struct Feeder {
+    jobs: SyncSender<Job>,
+    messages: Sender<(u64, Message)>,
+    tokens: Receiver<()>,
+    number: u64,
+    is_stopped: bool,
+}
+
+/// Runs `read`, whose frames go through workers into the file.
+pub(super) fn run<T>(
+    works: &Works<'_>,
+    output: &mut Output,
+    read: impl FnOnce(&mut Feeder) -> Result<T, ArchiveError>,
+) -> Result<(T, Stored), ArchiveError> {
+    let in_flight = PER_WORKER * works.workers.get();
+    let (jobs, waiting) = sync_channel(in_flight);
+    let waiting = Mutex::new(waiting);
+    let (messages, told) = channel();
+    let (returned, tokens) = sync_channel(in_flight);
+    for _ in 0..in_flight {
+        returned.send(()).expect("there is room for every token");
+    }
+    let zeros = OnceLock::new();
+    let file = output.file.try_clone();
+    let file = file.map_err(ArchiveError::failed("open again", &output.path))?;
+    std::thread::scope(|scope| {
+        for _ in 0..works.workers.get() {
+            let (messages, waiting, zeros) = (messages.clone(), &waiting, &zeros);
+            scope.spawn(move || Worker::run(works, waiting, &messages, zeros));
+        }
+        let (due, when) = sync_channel(1);
+        let disk = scope.spawn(move || when.iter().try_for_each(|()| fs::fdatasync(&file)));
+        let path = output.path.clone();
+        let writer = scope.spawn(move || write(told, returned, due, output));
+        let mut feeder = Feeder {
+            jobs,
+            messages,
+            tokens,
+            number: 0,
+            is_stopped: false,
+        };
+        let read = read(&mut feeder);
+        let was_stopped = feeder.is_stopped;
+        drop(feeder);
+        let written = writer.join().expect("the writer does not panic");
+        let synced = disk.join().expect("a sync does not panic");
+        // A failed sync is told once only: the next one knows nothing of it.
+        let synced = synced.map_err(ArchiveError::failed("make durable", &path));
+        let written = written.and_then(|written| synced.map(|()| written));
+        match read {
+            Err(error) if !was_stopped || written.is_ok() => Err(error),
+            Err(_) => Err(written.err().unwrap_or(ArchiveError::Cancelled)),
+            Ok(read) => Ok((read, written?)),
+        }
+    })
+}
+
+impl Feeder {
+    /// Sets a mark to which the file can be returned.
+    pub(super) fn mark(&mut self) -> Result<(), ArchiveError> {
+        self.tell(Message::Mark)
+    }
+
+    /// Takes back everything since the mark.
+    pub(super) fn return_to_mark(&mut self) -> Result<(), ArchiveError> {
+        self.tell(Message::Return)
+    }
+
+    fn tell(&mut self, message: Message) -> Result<(), ArchiveError> {
+        let sent = self.messages.send((self.number, message));
+        self.number += 1;
+        sent.map_err(|_| self.stopped())
+    }
+
+    /// The reason is told by whoever stopped first.
+    fn stopped(&mut self) -> ArchiveError {
+        self.is_stopped = true;
+        ArchiveError::Cancelled
+    }
+}
+
+impl FrameSink for Feeder {
+    type Error = ArchiveError;
+
+    fn frame(&mut self, tar: Tar, start: Start) -> Result<(), ArchiveError> {
+        if self.tokens.recv().is_err() {
+            return Err(self.stopped());
+        }
+        let number = self.number;
+        let sent = self.jobs.send(Job { number, tar, start });
+        self.number += 1;
+        sent.map_err(|_| self.stopped())
+    }
+}
+
+struct Worker<'a> {
+    sealer: Sealer,
+    base: Option<&'a Base>,
+}
+
+type ZerosSealed = OnceLock<(Vec<u8>, Frame)>;
+
+impl<'a> Worker<'a> {
+    fn run(
+        works: &Works<'a>,
+        waiting: &Mutex<Receiver<Job>>,
+        messages: &Sender<(u64, Message)>,
+        zeros: &ZerosSealed,
+    ) {
+        let mut worker = Sealer::new(works.level).map(|sealer| Self {
+            sealer,
+            base: works.base,
+        });
+        loop {
+            let job = waiting
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .recv();
+            let Ok(Job { number, tar, start }) = job else {
+                return;
+            };
+            let sealed = match &mut worker {
+                Ok(worker) => worker.seal(&tar, start, zeros),
+                Err(error) => Err(io::Error::from(error.kind())),
+            };
+            let message = sealed.map_or_else(Message::Failed, Message::Frame);
+            if messages.send((number, message)).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn seal(&mut self, tar: &Tar, start: Start, sealed_zeros: &ZerosSealed) -> io::Result<Sealed> {
+        match tar {
+            Tar::Bytes(tar) => self.seal_bytes(tar, start),
+            Tar::Zeros => {
+                if let Some((stored, frame)) = sealed_zeros.get() {
+                    return Ok(Sealed {
+                        stored: stored.clone(),
+                        frame: frame.clone(),
+                        is_reused: false,
+                    });
+                }
+                let sealed = self.seal_bytes(zeros(), None)?;
+                let _ = sealed_zeros.set((sealed.stored.clone(), sealed.frame.clone()));
+                Ok(sealed)
+            }
+        }
+    }
+
+    fn seal_bytes(&mut self, tar: &[u8], start: Start) -> io::Result<Sealed> {
+        let digest = frame_digest(tar);
+        let found = self.base.and_then(|base| base.find(digest, tar.len()));
+        let is_reused = found.is_some();
+        let (stored, stored_digest) = if let Some(found) = found {
+            found
+        } else {
+            let stored = self.sealer.seal(tar)?;
+            let digest = stored_digest(&stored);
+            (stored, digest)
+        };
+        let length = |bytes: &[u8]| u32::try_from(bytes.len()).expect("frames are small");
+        let frame = Frame {
+            stored: length(&stored),
+            tar: length(tar),
+            digest,
+            stored_digest,
+            start,
+        };
+        Ok(Sealed {
+            stored,
+            frame,
+            is_reused,
+        })
+    }
+}
+
+/// What the file is returned to.
+struct Mark {
+    index: IndexMark,
+    hasher: ArchiveHasher,
+    length: u64,
+    tar_bytes: u64,
+    frames_reused: u64,
+    bytes_reused: u64,
+}
+
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "the others hear that we stopped by the end of these channels"
+)]
+fn write(
+    told: Receiver<(u64, Message)>,
+    returned: SyncSender<()>,
+    due: SyncSender<()>,
+    output: &mut Output,
+) -> Result<Stored, ArchiveError> {
+    let mut stored = Stored::default();
+    let mut next_sync = SYNCED;
+    let mut early = BTreeMap::new();
+    let (mut next, mut mark) = (0, None);
+    for (number, message) in told {
+        early.insert(number, message);
+        while let Some(message) = early.remove(&next) {
+            next += 1;
+            let failed = |error: io::Error| ArchiveError::failed("write", &output.path)(error);
+            match message {
+                Message::Frame(sealed) => {
+                    output.file.write_all(&sealed.stored).map_err(failed)?;
+                    stored.add(&sealed);
+                    if !stored.index.fits() {
+                        return Err(ArchiveError::TooLarge);
+                    }
+                    // Nobody takes it any more when the reader has ended.
+                    let _ = returned.send(());
+                    if stored.length >= next_sync && due.try_send(()).is_ok() {
+                        next_sync = stored.length + SYNCED;
+                    }
+                }
+                Message::Mark => mark = Some(stored.mark()),
+                Message::Return => {
+                    let mark = mark.take().expect("a mark is set before it is returned to");
+                    stored.return_to(mark);
+                    let length = stored.length;
+                    let cut = fs::ftruncate(&output.file, length).map_err(io::Error::from);
+                    cut.map_err(failed)?;
+                    let sought = output.file.seek(SeekFrom::Start(length));
+                    sought.map_err(failed)?;
+                }
+                Message::Failed(error) => return Err(failed(error)),
+            }
+        }
+    }
+    Ok(stored)
+}
+
+impl Stored {
+    fn add(&mut self, sealed: &Sealed) {
+        self.hasher.update(&sealed.stored);
+        self.index.add(&sealed.frame);
+        self.length += sealed.stored.len() as u64;
+        self.tar_bytes += u64::from(sealed.frame.tar);
+        if sealed.is_reused {
+            self.frames_reused += 1;
+            self.bytes_reused += sealed.stored.len() as u64;
+        }
+    }
+
+    fn mark(&self) -> Mark {
+        Mark {
+            index: self.index.mark(),
+            hasher: self.hasher.clone(),
+            length: self.length,
+            tar_bytes: self.tar_bytes,
+            frames_reused: self.frames_reused,
+            bytes_reused: self.bytes_reused,
+        }
+    }
+
+    fn return_to(&mut self, mark: Mark) {
+        self.index.return_to(mark.index);
+        self.hasher = mark.hasher;
+        self.length = mark.length;
+        self.tar_bytes = mark.tar_bytes;
+        self.frames_reused = mark.frames_reused;
+        self.bytes_reused = mark.bytes_reused;
+    }
+}
+
+const _: () = assert!(PIECE <= u32::MAX as usize);

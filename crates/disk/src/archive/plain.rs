@@ -1,0 +1,124 @@
+//! Tars without an index: as they are, or compressed by gzip or zstd as one stream.
+
+use super::{ArchiveError, Problem};
+use flate2::read::MultiGzDecoder;
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// Zstd streams that need a larger window than 128 MiB are refused.
+const WINDOW_LOG: u32 = 27;
+/// How much tar is read at once.
+const CHUNK: usize = 256 << 10;
+/// How much is read from the file at once.
+const BUFFER: usize = 128 << 10;
+
+/// How a tar is compressed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Compression {
+    /// Not at all.
+    None,
+    /// gzip, in one or several members.
+    Gzip,
+    /// zstd, in one or several frames.
+    Zstd,
+}
+
+/// An open tar without an index.
+#[derive(Debug)]
+pub(super) struct Plain {
+    pub(super) path: PathBuf,
+    pub(super) compression: Compression,
+    pub(super) file: File,
+}
+
+impl Plain {
+    /// Looks at the first bytes of a file.
+    pub(super) fn open(file: File, path: &Path) -> Result<Self, ArchiveError> {
+        let mut first = [0; 4];
+        let read = file.read_at(&mut first, 0);
+        let read = read.map_err(ArchiveError::failed("read", path))?;
+        let compression = match first[..read] {
+            [0x1f, 0x8b, ..] => Compression::Gzip,
+            [0x28, 0xb5, 0x2f, 0xfd] | [0x50..=0x5f, 0x2a, 0x4d, 0x18] => Compression::Zstd,
+            _ => Compression::None,
+        };
+        let path = path.to_owned();
+        Ok(Self {
+            path,
+            compression,
+            file,
+        })
+    }
+
+    /// Begins to read the tar.
+    pub(super) fn stream(&self) -> Result<Stream<'_>, ArchiveError> {
+        let file = BufReader::with_capacity(
+            BUFFER,
+            FromStart {
+                file: &self.file,
+                at: 0,
+            },
+        );
+        let reader: Box<dyn Read + '_> = match self.compression {
+            Compression::None => Box::new(file),
+            Compression::Gzip => Box::new(MultiGzDecoder::new(file)),
+            Compression::Zstd => {
+                let failed = || ArchiveError::failed("read", &self.path);
+                let mut decoder = zstd::Decoder::with_buffer(file).map_err(failed())?;
+                decoder.window_log_max(WINDOW_LOG).map_err(failed())?;
+                Box::new(decoder)
+            }
+        };
+        let plain = self;
+        Ok(Stream { plain, reader })
+    }
+}
+
+/// The tar bytes of a plain archive.
+pub(super) struct Stream<'a> {
+    plain: &'a Plain,
+    reader: Box<dyn Read + 'a>,
+}
+
+impl Stream<'_> {
+    /// The next bytes; none at the end.
+    pub(super) fn next(&mut self) -> Result<Vec<u8>, ArchiveError> {
+        let mut chunk = vec![0; CHUNK];
+        let mut filled = 0;
+        while filled < CHUNK {
+            match self.reader.read(&mut chunk[filled..]) {
+                Ok(0) => break,
+                Ok(read) => filled += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.failed(error)),
+            }
+        }
+        chunk.truncate(filled);
+        Ok(chunk)
+    }
+
+    /// A decompressor has no other way to say that the bytes are damaged.
+    fn failed(&self, error: io::Error) -> ArchiveError {
+        let is_system = error.raw_os_error().is_some();
+        if is_system || self.plain.compression == Compression::None {
+            return ArchiveError::failed("read", &self.plain.path)(error);
+        }
+        ArchiveError::refused(&self.plain.path)(Problem::Compression(error.to_string()))
+    }
+}
+
+/// Reads a file from its beginning without moving its position.
+struct FromStart<'a> {
+    file: &'a File,
+    at: u64,
+}
+
+impl Read for FromStart<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read_at(buffer, self.at)?;
+        self.at += read as u64;
+        Ok(read)
+    }
+}

@@ -1,0 +1,295 @@
+//! An archive that is looked at: what is in it, one file of it, whether it is whole.
+
+use super::framed::Framed;
+use super::frames::Opener;
+use super::parser::{Event, Limits};
+use super::plain::{Compression, Plain};
+use super::reading::Reading;
+use super::{ArchiveError, Problem, Summary};
+use stasis_model::tree::{Entry, EntryKind, EntryPath};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// How many hard links `cat` follows: one is all there can be.
+const FOLLOWED: usize = 1;
+
+/// An open archive.
+#[derive(Debug)]
+pub struct Archive(pub(super) Form);
+
+#[derive(Debug)]
+pub(super) enum Form {
+    Framed(Framed),
+    Plain(Plain),
+}
+
+/// How an archive is read.
+#[derive(Clone, Debug)]
+pub struct ReadSettings {
+    /// What it may cost.
+    pub limits: Limits,
+    /// How many threads decompress.
+    pub workers: NonZeroUsize,
+    /// Set by anybody at any time to end the reading soon.
+    pub cancel: Arc<AtomicBool>,
+}
+
+impl Default for ReadSettings {
+    fn default() -> Self {
+        Self {
+            limits: Limits::default(),
+            workers: super::usual_workers(),
+            cancel: Arc::default(),
+        }
+    }
+}
+
+impl Archive {
+    /// Opens a file, and reads its index if it has one.
+    pub fn open(path: &Path) -> Result<Self, ArchiveError> {
+        let file = File::open(path).map_err(ArchiveError::failed("open", path))?;
+        let seen = file.metadata();
+        let seen = seen.map_err(ArchiveError::failed("look at", path))?;
+        if !seen.is_file() {
+            let error = std::io::Error::from(std::io::ErrorKind::InvalidInput);
+            return Err(ArchiveError::failed("read as a file", path)(error));
+        }
+        Ok(Self(match Framed::open(file, path)? {
+            Ok(framed) => Form::Framed(framed),
+            Err(file) => Form::Plain(Plain::open(file, path)?),
+        }))
+    }
+
+    /// What the index says of the whole; `None` when there is no index.
+    pub fn summary(&self) -> Option<&Summary> {
+        match &self.0 {
+            Form::Framed(framed) => Some(&framed.index.summary),
+            Form::Plain(_) => None,
+        }
+    }
+
+    /// How a tar without an index is compressed.
+    pub fn compression(&self) -> Compression {
+        match &self.0 {
+            Form::Framed(_) => Compression::Zstd,
+            Form::Plain(plain) => plain.compression,
+        }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        match &self.0 {
+            Form::Framed(framed) => &framed.path,
+            Form::Plain(plain) => &plain.path,
+        }
+    }
+
+    /// Shows every entry in the order of the archive; frames that hold only content are not read.
+    pub fn list<E: From<ArchiveError>>(
+        &self,
+        settings: &ReadSettings,
+        mut each: impl FnMut(&Entry) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let go_on = || go_on(&settings.cancel);
+        let mut show = |events: std::vec::Drain<'_, Event>| {
+            for event in events {
+                if let Event::Entry(entry, _) = event {
+                    each(&entry)?;
+                }
+            }
+            Ok::<_, E>(())
+        };
+        match &self.0 {
+            Form::Framed(framed) => {
+                let mut opener = opener(&framed.path)?;
+                let mut reading = Reading::framed(framed, settings.limits);
+                for (at, frame) in framed.index.frames.iter().enumerate() {
+                    go_on()?;
+                    if frame.start.is_none() && reading.can_skip(frame.tar) {
+                        reading.skip(frame.tar)?;
+                    } else {
+                        let tar = framed.tar(at, &mut opener)?;
+                        show(reading.feed(tar.bytes())?)?;
+                    }
+                }
+                Ok(reading.finish()?)
+            }
+            Form::Plain(plain) => {
+                let (mut reading, mut stream) = (
+                    Reading::plain(&plain.path, settings.limits),
+                    plain.stream()?,
+                );
+                loop {
+                    go_on()?;
+                    let tar = stream.next()?;
+                    if tar.is_empty() {
+                        return Ok(reading.finish()?);
+                    }
+                    show(reading.feed(&tar)?)?;
+                }
+            }
+        }
+    }
+
+    /// Writes the content of the file `path` to `sink`; of an archive with an index only what is needed is read.
+    pub fn cat(
+        &self,
+        path: &EntryPath,
+        sink: &mut dyn Write,
+        settings: &ReadSettings,
+    ) -> Result<u64, ArchiveError> {
+        let mut path = path.clone();
+        for _ in 0..=FOLLOWED {
+            let mut one = One::new(&path, Some(&mut *sink));
+            self.find(&mut one, settings)?;
+            match one.found.map(|entry| entry.kind) {
+                Some(EntryKind::File { size }) if one.left == 0 => return Ok(size),
+                Some(EntryKind::HardLink { to }) => path = to,
+                Some(EntryKind::File { .. }) => {
+                    return Err(ArchiveError::refused(self.path())(Problem::Truncated));
+                }
+                Some(_) => return Err(ArchiveError::NotAFile(path)),
+                None => {
+                    let archive = self.path().to_owned();
+                    return Err(ArchiveError::NoSuchEntry { archive, path });
+                }
+            }
+        }
+        Err(ArchiveError::NotAFile(path))
+    }
+
+    /// What the archive says of one entry; `None` when it has none of that name.
+    pub fn entry(
+        &self,
+        path: &EntryPath,
+        settings: &ReadSettings,
+    ) -> Result<Option<Entry>, ArchiveError> {
+        let mut one = One::new(path, None);
+        self.find(&mut one, settings)?;
+        Ok(one.found)
+    }
+
+    fn find(&self, one: &mut One<'_>, settings: &ReadSettings) -> Result<(), ArchiveError> {
+        match &self.0 {
+            Form::Framed(framed) => {
+                let Some(first) = framed.index.frame_of(one.path) else {
+                    return Ok(());
+                };
+                let mut opener = opener(&framed.path)?;
+                let mut reading = Reading::in_the_middle(framed, settings.limits);
+                let start = framed.index.frames[first].start.as_ref();
+                let mut skip = start.map_or(0, |(at, _)| *at as usize);
+                for frame in first..framed.index.frames.len() {
+                    go_on(&settings.cancel)?;
+                    let tar = framed.tar(frame, &mut opener)?;
+                    let tar = tar.bytes().get(skip..).unwrap_or_default();
+                    skip = 0;
+                    if one.read(reading.feed(tar)?, tar, true)? {
+                        break;
+                    }
+                }
+                Ok(())
+            }
+            Form::Plain(plain) => {
+                let (mut reading, mut stream) = (
+                    Reading::plain(&plain.path, settings.limits),
+                    plain.stream()?,
+                );
+                loop {
+                    go_on(&settings.cancel)?;
+                    let tar = stream.next()?;
+                    if tar.is_empty() {
+                        return reading.finish();
+                    }
+                    one.read(reading.feed(&tar)?, &tar, false)?;
+                }
+            }
+        }
+    }
+}
+
+pub(super) fn opener(path: &Path) -> Result<Opener, ArchiveError> {
+    Opener::new().map_err(ArchiveError::failed("prepare to read", path))
+}
+
+pub(super) fn go_on(cancel: &AtomicBool) -> Result<(), ArchiveError> {
+    if cancel.load(Ordering::Relaxed) {
+        return Err(ArchiveError::Cancelled);
+    }
+    Ok(())
+}
+
+/// One file that is looked for, and its content when it was found.
+struct One<'a> {
+    path: &'a EntryPath,
+    /// Where its content goes; without one nobody waits for it.
+    sink: Option<&'a mut dyn Write>,
+    found: Option<Entry>,
+    is_inside: bool,
+    left: u64,
+}
+
+impl<'a> One<'a> {
+    fn new(path: &'a EntryPath, sink: Option<&'a mut dyn Write>) -> Self {
+        Self {
+            path,
+            sink,
+            found: None,
+            is_inside: false,
+            left: 0,
+        }
+    }
+
+    /// Whether everything is known; of an archive that is sorted also when the name has been passed.
+    fn read(
+        &mut self,
+        events: std::vec::Drain<'_, Event>,
+        tar: &[u8],
+        is_sorted: bool,
+    ) -> Result<bool, ArchiveError> {
+        for event in events {
+            match event {
+                Event::Entry(entry, _) => {
+                    self.is_inside = entry.path == *self.path;
+                    if self.is_inside {
+                        if let EntryKind::File { size } = entry.kind {
+                            self.left = size;
+                        }
+                        self.found = Some(entry);
+                    } else if is_sorted && entry.path > *self.path {
+                        return Ok(true);
+                    }
+                }
+                Event::Content(range) if self.is_inside => {
+                    self.left -= range.len() as u64;
+                    if let Some(sink) = &mut self.sink {
+                        let path = self.path.clone();
+                        let written = sink.write_all(&tar[range]);
+                        written.map_err(|source| ArchiveError::Sink { path, source })?;
+                    }
+                }
+                Event::Hole(length) if self.is_inside => {
+                    self.left -= length;
+                    self.zeros(length)?;
+                }
+                Event::Content(_) | Event::Hole(_) => {}
+            }
+        }
+        let is_complete = self.left == 0 || self.sink.is_none();
+        Ok(is_sorted && self.found.is_some() && is_complete)
+    }
+}
+
+impl One<'_> {
+    fn zeros(&mut self, length: u64) -> Result<(), ArchiveError> {
+        if let Some(sink) = &mut self.sink {
+            let written = io::copy(&mut io::repeat(0).take(length), sink);
+            let path = self.path.clone();
+            written.map_err(|source| ArchiveError::Sink { path, source })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,170 @@
+//! Whether an archive is whole, and which tree is in it.
+
+use super::crew::{self, Crew};
+use super::parser::Event;
+use super::reader::{Archive, Form, ReadSettings, go_on};
+use super::reading::Reading;
+use super::{ArchiveError, Problem};
+use stasis_model::digest::{ArchiveDigest, ArchiveHasher, FileHasher, TreeDigest};
+use stasis_model::tree::canonical::TreeHasher;
+use stasis_model::tree::{Entry, EntryKind};
+use std::os::unix::fs::FileExt;
+
+/// What an archive was found to be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[must_use = "an archive may be whole and still be another one than expected"]
+pub struct VerifyReport {
+    /// SHA-256 of the stored bytes.
+    pub archive_sha256: ArchiveDigest,
+    /// Which tree is in it; of an archive that is not sorted nobody knows.
+    pub tree_digest: Option<TreeDigest>,
+    /// Entries of any kind.
+    pub entries: u64,
+    /// Regular files.
+    pub files: u64,
+    /// The length of all files.
+    pub bytes: u64,
+    /// The length of the tar.
+    pub tar_bytes: u64,
+    /// The length of the archive.
+    pub stored_bytes: u64,
+    /// How many frames it has; none when it has no index.
+    pub frames: Option<u64>,
+}
+
+impl Archive {
+    /// Reads everything and compares it with everything that is known of it.
+    pub fn verify(&self, settings: &ReadSettings) -> Result<VerifyReport, ArchiveError> {
+        let (archive_sha256, stored_bytes) = self.digest(settings)?;
+        let mut found = Verified::default();
+        let frames = match &self.0 {
+            Form::Framed(framed) => {
+                let mut reading = Reading::framed(framed, settings.limits);
+                let crew = Crew::new(settings.workers, settings.cancel.clone());
+                found.tree = Some(TreeHasher::new());
+                crew::decode(&crew, framed, |frame, tar| {
+                    let _ = framed.stored(frame)?;
+                    let tar = tar.bytes();
+                    found.read(reading.feed(tar)?, tar);
+                    Ok(())
+                })?;
+                reading.finish()?;
+                Some(framed.index.frames.len() as u64)
+            }
+            Form::Plain(plain) => {
+                let (mut reading, mut stream) = (
+                    Reading::plain(&plain.path, settings.limits),
+                    plain.stream()?,
+                );
+                loop {
+                    go_on(&settings.cancel)?;
+                    let tar = stream.next()?;
+                    if tar.is_empty() {
+                        break;
+                    }
+                    found.read(reading.feed(&tar)?, &tar);
+                }
+                reading.finish()?;
+                None
+            }
+        };
+        let tree_digest = found.finish();
+        let expected = self.summary().map(|summary| summary.tree_digest);
+        if expected != tree_digest {
+            return Err(ArchiveError::refused(self.path())(Problem::OtherTree));
+        }
+        Ok(VerifyReport {
+            archive_sha256,
+            tree_digest,
+            entries: found.entries,
+            files: found.files,
+            bytes: found.bytes,
+            tar_bytes: found.tar_bytes,
+            stored_bytes,
+            frames,
+        })
+    }
+
+    fn digest(&self, settings: &ReadSettings) -> Result<(ArchiveDigest, u64), ArchiveError> {
+        let path = self.path();
+        let failed = || ArchiveError::failed("read", path);
+        let file = match &self.0 {
+            Form::Framed(framed) => &framed.file,
+            Form::Plain(plain) => &plain.file,
+        };
+        let (mut hasher, mut length) = (ArchiveHasher::default(), 0);
+        let mut buffer = vec![0; 1 << 20];
+        loop {
+            go_on(&settings.cancel)?;
+            match file.read_at(&mut buffer, length).map_err(failed())? {
+                0 => return Ok((hasher.finish(), length)),
+                read => {
+                    hasher.update(&buffer[..read]);
+                    length += read as u64;
+                }
+            }
+        }
+    }
+}
+
+/// What a whole archive turns out to hold.
+#[derive(Default)]
+struct Verified {
+    tree: Option<TreeHasher>,
+    open: Option<(Entry, FileHasher, u64)>,
+    entries: u64,
+    files: u64,
+    bytes: u64,
+    tar_bytes: u64,
+}
+
+impl Verified {
+    fn read(&mut self, events: std::vec::Drain<'_, Event>, tar: &[u8]) {
+        self.tar_bytes += tar.len() as u64;
+        for event in events {
+            match event {
+                Event::Entry(entry, _) => {
+                    self.entries += 1;
+                    if let EntryKind::File { size } = entry.kind {
+                        self.files += 1;
+                        self.bytes = self.bytes.saturating_add(size);
+                        self.open = Some((entry, FileHasher::default(), size));
+                        self.close();
+                    } else if let Some(tree) = &mut self.tree {
+                        tree.entry(&entry, None);
+                    }
+                }
+                Event::Content(range) => {
+                    if let Some((_, hasher, left)) = &mut self.open {
+                        *left -= range.len() as u64;
+                        if self.tree.is_some() {
+                            hasher.update(&tar[range]);
+                        }
+                    }
+                    self.close();
+                }
+                // Only others store holes, and their trees have no digest.
+                Event::Hole(length) => {
+                    if let Some((_, _, left)) = &mut self.open {
+                        *left -= length;
+                    }
+                    self.close();
+                }
+            }
+        }
+    }
+
+    /// Ends the file whose content is complete.
+    fn close(&mut self) {
+        if let Some((entry, hasher, 0)) = &self.open {
+            if let Some(tree) = &mut self.tree {
+                tree.entry(entry, Some(&hasher.finish()));
+            }
+            self.open = None;
+        }
+    }
+
+    fn finish(&mut self) -> Option<TreeDigest> {
+        self.tree.take().map(TreeHasher::finish)
+    }
+}

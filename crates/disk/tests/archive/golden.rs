@@ -1,0 +1,51 @@
+//! An archive that version 1 of the format wrote once: it must be readable for ever, and written again as it is.
+
+use crate::differential::extract;
+use stasis_disk::archive::{Archive, CreateSettings, ReadSettings, create, encoder_id};
+use stasis_model::tree::EntryPath;
+
+const ARCHIVE: &[u8] = include_bytes!("golden/v1.tar.zst");
+
+#[test]
+fn an_archive_of_the_first_version_is_read_for_ever() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("v1.tar.zst");
+    std::fs::write(&file, ARCHIVE).unwrap();
+    let archive = Archive::open(&file).unwrap();
+    let mut large = Vec::new();
+
+    let verified = archive.verify(&ReadSettings::default()).unwrap();
+    let path = EntryPath::parse(b"large").unwrap();
+    archive
+        .cat(&path, &mut large, &ReadSettings::default())
+        .unwrap();
+
+    assert_eq!(
+        verified.archive_sha256.to_string(),
+        "ce0d95c73c13323f67492cc12420dafffa91adb12aa279bf1902d3bbc8bf8077"
+    );
+    assert_eq!(
+        verified.tree_digest.unwrap().to_string(),
+        "00379210b29dbcf6cffd1e03e174a520bd181388d264b164f5445c18dd06867c"
+    );
+    assert_eq!((verified.entries, verified.files), (10, 4));
+    assert!(large == b"golden ".repeat(60_000));
+}
+
+#[test]
+fn the_same_tree_is_still_written_as_the_same_bytes() {
+    let home = tempfile::tempdir().unwrap();
+    let at = |name: &str| home.path().join(name);
+    std::fs::write(at("v1.tar.zst"), ARCHIVE).unwrap();
+    let archive = Archive::open(&at("v1.tar.zst")).unwrap();
+    // Another zstd may write other bytes, and then has another id; and only root gives files away.
+    let is_same_encoder = archive.summary().unwrap().encoder_id == encoder_id(9);
+    if !is_same_encoder || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let _ = extract(&at("v1.tar.zst"), &at("tree")).unwrap();
+
+    let _ = create(&at("tree"), &at("again"), &CreateSettings::default()).unwrap();
+
+    assert!(std::fs::read(at("again")).unwrap() == ARCHIVE);
+}

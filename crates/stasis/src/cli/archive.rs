@@ -1,0 +1,383 @@
+//! `stasis archive`
+
+use super::Context;
+use super::clone::{SHOWN, size};
+use super::output::{OutputLost, printable};
+use super::progress::cancel_on_signals;
+use crate::report::Exit;
+use crate::system::{self, SystemClock};
+use anyhow::Context as _;
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use stasis_engine::archive::{
+    self, ArchiveError, Archived, CreateArchive, ExtractArchive, Extracted, Listed, Placement,
+    ReadArchive,
+};
+use stasis_engine::error::Error;
+use stasis_engine::model::tree::EntryPath;
+use std::io::{self, BufWriter, Write};
+use std::num::NonZeroUsize;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Archive {
+    /// Make an archive of a directory
+    Create(Create),
+    /// Make a directory of an archive: ours, or any .tar, .tar.gz or .tar.zst
+    Extract(Extract),
+    /// List what is in an archive: ours, or any .tar, .tar.gz or .tar.zst
+    List(Read),
+    /// Write the content of one file of an archive to standard output
+    Cat(Cat),
+    /// Read a whole archive and compare it with everything that is known of it
+    Verify(Read),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Create {
+    /// The directory to archive
+    #[arg(value_name = "DIR")]
+    source: PathBuf,
+    /// The archive to make; one that is there is replaced when the new one is whole
+    #[arg(value_name = "FILE")]
+    target: PathBuf,
+    /// How hard to compress: 1 to 19
+    #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(i32).range(1..=19))]
+    level: i32,
+    /// An older archive; what did not change is copied from it instead of compressed again
+    #[arg(long, value_name = "PREVIOUS")]
+    base: Option<PathBuf>,
+    /// How many threads compress [default: all cores, 16 at most]
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZeroUsize>,
+    /// Leave out what matches, as in a .gitignore; may be given more than once
+    #[arg(long, value_name = "PATTERN")]
+    exclude: Vec<String>,
+    /// Fail if anything vanishes, changes while it is read, or may not be read, instead of reporting it
+    #[arg(long)]
+    strict: bool,
+    /// Whether to stay on the filesystem of DIR; otherwise what is mounted in it is archived too
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    one_file_system: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Read {
+    /// The archive
+    #[arg(value_name = "FILE")]
+    archive: PathBuf,
+    /// How many threads decompress [default: all cores, 16 at most]
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZeroUsize>,
+    /// Refuse an archive whose files have more bytes than this in all [default: 4 TiB]
+    #[arg(long, value_name = "BYTES")]
+    max_bytes: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Extract {
+    #[command(flatten)]
+    read: Read,
+    /// The directory that the tree becomes; nothing may be there yet, or an empty directory
+    #[arg(value_name = "DIR")]
+    target: PathBuf,
+    /// Take the place of the directory that is there, which is kept beside it
+    #[arg(long, conflicts_with = "in_place")]
+    replace: bool,
+    /// Change the directory that is there into the tree; it stays the same directory
+    #[arg(long)]
+    in_place: bool,
+    /// Only this entry, what lies in it, and the directories it lies in
+    #[arg(long, value_name = "PATH")]
+    path: Option<PathBuf>,
+    /// Give entries the owners, setuid and setgid they have in the archive; only root can
+    #[arg(long)]
+    owner: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Cat {
+    #[command(flatten)]
+    read: Read,
+    /// The name of the file in the archive
+    #[arg(value_name = "ENTRY")]
+    entry: PathBuf,
+}
+
+/// What is told of any of this.
+#[derive(Serialize)]
+struct Told<T> {
+    #[serde(flatten)]
+    done: T,
+    peak_memory_bytes: Option<u64>,
+}
+
+impl<T> Told<T> {
+    fn new(done: T) -> Self {
+        let peak_memory_bytes = system::peak_memory();
+        Self {
+            done,
+            peak_memory_bytes,
+        }
+    }
+}
+
+impl Archive {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+        match self {
+            Self::Create(create) => create.run(context).await,
+            Self::Extract(extract) => extract.run(context).await,
+            Self::List(read) => read.list(context).await,
+            Self::Cat(cat) => cat.run(context).await,
+            Self::Verify(read) => read.verify(context).await,
+        }
+    }
+}
+
+impl Create {
+    async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+        let command = CreateArchive {
+            source: self.source,
+            target: self.target,
+            level: self.level,
+            base: self.base,
+            threads: self.threads,
+            excludes: self.exclude,
+            strict: self.strict,
+            across_filesystems: !self.one_file_system,
+            progress: Arc::default(),
+            cancel: cancel_on_signals()?,
+        };
+        let archived = archive::create(command, &SystemClock).await?;
+        for line in warnings(&archived) {
+            context.output.say(&format!("warning: {line}"));
+        }
+        let told = Told::new(archived);
+        context.output.result(&told, |told| words(&told.done))?;
+        Ok(Exit::Done)
+    }
+}
+
+fn words(archived: &Archived) -> String {
+    let copied = match archived.frames_reused {
+        0 => String::new(),
+        reused => format!(", {reused} of {} frames copied", archived.frames),
+    };
+    format!(
+        "{}: {} files, {} directories, {} symbolic links, {} hard links; {} in {}{copied}; {} ms\nsha256 {}\ntree   {}",
+        printable(&archived.archive),
+        archived.files,
+        archived.directories,
+        archived.symlinks,
+        archived.hard_links,
+        size(archived.bytes),
+        size(archived.stored_bytes),
+        archived.elapsed_ms,
+        archived.archive_sha256,
+        archived.tree_digest,
+    )
+}
+
+fn warnings(archived: &Archived) -> Vec<String> {
+    let left_out = archived.left_out.iter().take(SHOWN);
+    let mut lines: Vec<String> = left_out
+        .map(|entry| format!("`{}` {}", entry.path, entry.words))
+        .collect();
+    let all = archived.vanished + archived.skipped;
+    let more = all.saturating_sub(lines.len() as u64);
+    let told = [
+        (more, "more entries were left out; --json lists a thousand"),
+        (
+            archived.attributes_left_out,
+            "attributes that are not the user's were left out",
+        ),
+    ];
+    let told = told.iter().filter(|(n, _)| *n > 0);
+    lines.extend(told.map(|(n, what)| format!("{n} {what}")));
+    lines
+}
+
+impl Read {
+    fn command(self) -> anyhow::Result<ReadArchive> {
+        Ok(ReadArchive {
+            archive: self.archive,
+            largest: self.max_bytes,
+            threads: self.threads,
+            cancel: cancel_on_signals()?,
+        })
+    }
+
+    async fn verify(self, context: &Context) -> anyhow::Result<Exit> {
+        let verified = archive::verify(self.command()?, &SystemClock).await?;
+        let told = Told::new(verified);
+        context.output.result(&told, |told| {
+            let verified = &told.done;
+            let tree = verified
+                .tree_digest
+                .map(|digest| format!("\ntree   {digest}"));
+            format!(
+                "{}: whole; {} entries, {} files, {} in {}; {} ms\nsha256 {}{}",
+                printable(&verified.archive),
+                verified.entries,
+                verified.files,
+                size(verified.bytes),
+                size(verified.stored_bytes),
+                verified.elapsed_ms,
+                verified.archive_sha256,
+                tree.unwrap_or_default(),
+            )
+        })?;
+        Ok(Exit::Done)
+    }
+
+    /// Entries are written as they come: a list may be longer than memory.
+    async fn list(self, context: &Context) -> anyhow::Result<Exit> {
+        let list = Arc::new(Mutex::new(List {
+            out: BufWriter::new(io::stdout()),
+            as_json: context.output.as_json,
+            is_begun: false,
+        }));
+        let shown = list.clone();
+        let each = move |entry: &Listed| lock(&shown).entry(entry);
+        let listed = archive::list(self.command()?, Box::new(each)).await;
+        lock(&list).finish(listed.is_ok()).map_err(OutputLost)?;
+        listed.map_err(lost)?;
+        Ok(Exit::Done)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A list that is being written.
+struct List {
+    out: BufWriter<io::Stdout>,
+    as_json: bool,
+    is_begun: bool,
+}
+
+impl List {
+    fn entry(&mut self, entry: &Listed) -> io::Result<()> {
+        if !self.as_json {
+            return writeln!(self.out, "{}", line(entry));
+        }
+        let start = if self.is_begun { ",\n" } else { "[\n" };
+        self.is_begun = true;
+        write!(self.out, "{start}{}", serde_json::to_string(entry)?)
+    }
+
+    /// Whatever went wrong, what was written is JSON; the error is another document behind it.
+    fn finish(&mut self, is_complete: bool) -> io::Result<()> {
+        match (self.as_json, self.is_begun) {
+            (true, true) => writeln!(self.out, "\n]")?,
+            (true, false) if is_complete => writeln!(self.out, "[]")?,
+            _ => {}
+        }
+        self.out.flush()
+    }
+}
+
+/// An entry for people: like `ls -l`, with names that cannot move a cursor.
+fn line(entry: &Listed) -> String {
+    let arrow = match (entry.kind, &entry.target) {
+        ("hard_link", Some(to)) => format!(" = {}", printable(to)),
+        (_, Some(to)) => format!(" -> {}", printable(to)),
+        _ => String::new(),
+    };
+    format!(
+        "{:<9} {} {:>5} {:>5} {:>12} {}{arrow}",
+        entry.kind,
+        entry.mode,
+        entry.uid,
+        entry.gid,
+        entry.size,
+        printable(&entry.path)
+    )
+}
+
+/// The name of an entry as people write it.
+fn entry_path(name: &Path) -> anyhow::Result<EntryPath> {
+    let bytes = name.as_os_str().as_bytes();
+    let bytes = bytes.strip_prefix(b"./").unwrap_or(bytes);
+    let bytes = bytes.strip_suffix(b"/").unwrap_or(bytes);
+    EntryPath::parse(bytes)
+        .with_context(|| format!("`{}` is not the name of an entry", name.display()))
+}
+
+impl Extract {
+    async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+        let command = ExtractArchive {
+            target: self.target,
+            placement: match (self.replace, self.in_place) {
+                (true, _) => Placement::Replace,
+                (_, true) => Placement::InPlace,
+                _ => Placement::New,
+            },
+            only: self.path.as_deref().map(entry_path).transpose()?,
+            owners: self.owner,
+            progress: Arc::default(),
+            read: self.read.command()?,
+        };
+        let extracted = archive::extract(command, &SystemClock).await?;
+        for (count, what) in withheld(&extracted).iter().filter(|(count, _)| *count > 0) {
+            context.output.say(&format!("warning: {count} {what}"));
+        }
+        let told = Told::new(extracted);
+        context.output.result(&told, |told| {
+            let done = &told.done;
+            let kept = done.kept.as_ref();
+            let kept = kept.map(|kept| format!("\nwhat was there before is `{}`", printable(kept)));
+            format!(
+                "{}: {} files, {} directories, {} symbolic links, {} hard links; {}; {} ms{}",
+                printable(&done.target),
+                done.files,
+                done.directories,
+                done.symlinks,
+                done.hard_links,
+                size(done.bytes),
+                done.elapsed_ms,
+                kept.unwrap_or_default(),
+            )
+        })?;
+        Ok(Exit::Done)
+    }
+}
+
+fn withheld(extracted: &Extracted) -> [(u64, &'static str); 3] {
+    [
+        (
+            extracted.owners_not_kept,
+            "entries have another owner than in the archive; root can give them with --owner",
+        ),
+        (
+            extracted.privileges_not_kept,
+            "entries lost setuid or setgid; root can give them with --owner",
+        ),
+        (
+            extracted.attributes_not_kept,
+            "attributes were not taken by the filesystem",
+        ),
+    ]
+}
+
+impl Cat {
+    async fn run(self, _: &Context) -> anyhow::Result<Exit> {
+        let entry = entry_path(&self.entry)?;
+        let sink = Box::new(BufWriter::with_capacity(1 << 16, io::stdout()));
+        archive::cat(self.read.command()?, entry, sink)
+            .await
+            .map_err(lost)?;
+        Ok(Exit::Done)
+    }
+}
+
+/// Standard output that nobody reads any more is no fault of the archive.
+fn lost(error: Error) -> anyhow::Error {
+    match error {
+        Error::Archive(ArchiveError::Sink { source, .. }) => OutputLost(source).into(),
+        error => error.into(),
+    }
+}
