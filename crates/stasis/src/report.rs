@@ -153,26 +153,14 @@ pub(crate) fn holder_lines(lock: &Lock) -> String {
 }
 
 fn hint(error: &Error) -> Option<String> {
+    if let Some(hint) = repository::hint(error) {
+        return Some(hint);
+    }
     let text = match error {
         Error::Lineage(error) => return lineage_hint(error),
         Error::Read(source) => return read_hint(source),
         Error::Bucket(error) => return bucket_hint(error.kind),
         Error::Clone(error) => return clone_hint(error),
-        Error::Index(_)
-        | Error::Chunk(_)
-        | Error::Save(_)
-        | Error::RestoreTree(_)
-        | Error::Restore(_)
-        | Error::Copy(_)
-        | Error::NoRepo(_)
-        | Error::RepoExists(_)
-        | Error::NoSuchSnapshot { .. }
-        | Error::Ambiguous { .. }
-        | Error::NoSuchEntry { .. }
-        | Error::LostManifest(_)
-        | Error::WrongTree(_)
-        | Error::Shrunk { .. }
-        | Error::UnfitRepo(_) => return repository::hint(error),
         Error::Archive(error) => return archive_hint(error),
         Error::Location(_) => {
             "a store is file:///path, memory: or s3://bucket/prefix?endpoint=URL&region=NAME"
