@@ -14,6 +14,7 @@ mod hold;
 mod lease;
 mod reference;
 mod repo;
+mod repo_beside;
 mod repo_crash;
 mod repo_world;
 mod s3;
