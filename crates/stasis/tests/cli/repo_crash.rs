@@ -407,3 +407,40 @@ fn a_sweep_on_a_full_or_broken_disk_takes_nothing_that_is_needed() {
     at_calls(Act::Gc, Fault::Once("EIO"));
     at_calls(Act::Gc, Fault::FromThenOn("ENOSPC"));
 }
+
+/// Saves while directories can be renamed into, but not synced.
+fn saved_without(world: &World, calls: &str) -> i32 {
+    let (store, tree) = (world.object(""), world.tree());
+    let words = ["--json", "repo", "save", tree.to_str().unwrap()];
+    let plain = world.session.command(&words);
+    let mut command = Command::new("strace");
+    command.args(["-f", "-qq", "-o", "/dev/null"]);
+    for place in [store.clone(), store.join(".stasis/tmp")] {
+        let place = place.to_str().unwrap().trim_end_matches('/').to_owned();
+        command.args(["-P", &place]);
+    }
+    command.args(["-e", &format!("trace={calls}")]);
+    command.args(["-e", &format!("inject={calls}:error=EIO")]);
+    command.arg(STASIS).args(plain.get_args()).env_clear();
+    let set = plain.get_envs();
+    command.envs(set.filter_map(|(name, value)| Some((name, value?))));
+    command.output().unwrap().status.code().unwrap()
+}
+
+#[test]
+fn a_save_whose_index_may_not_be_durable_is_not_acknowledged() {
+    if !has_strace() {
+        return;
+    }
+    let world = World::new();
+    world.write("file", b"content");
+    world.saved();
+
+    // Nothing is new, so that the index is all that is synced in these places.
+    let doubtful = saved_without(&world, "fsync,syncfs");
+    let settled = saved_without(&world, "fsync");
+
+    assert_eq!(doubtful, 10, "nobody knows whether it was applied");
+    assert_eq!(settled, 0, "another way to sync settles it");
+    world.check();
+}
