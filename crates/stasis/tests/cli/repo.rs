@@ -366,6 +366,29 @@ fn what_is_not_there_is_said_to_be_absent() {
     assert!(!target.exists());
 }
 
+#[test]
+fn a_clock_that_goes_back_does_not_make_an_older_snapshot_the_latest() {
+    let world = World::new();
+    world.write("file", b"old");
+    let first = world.saved();
+    let path = world.object("index.json");
+    let mut index: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let at = &mut index["subjects"]["default"]["snapshots"][0]["at_ms"];
+    *at = json!(at.as_u64().unwrap() + 86_400_000);
+    fs::write(&path, serde_json::to_vec(&index).unwrap()).unwrap();
+
+    world.write("file", b"new");
+    let second = world.saved();
+
+    assert_eq!(world.snapshots(), [first.clone(), second.clone()]);
+    assert_eq!(
+        world.session.data(0, &["repo", "cat", "latest", "file"]),
+        "new"
+    );
+    world.json(0, &["gc", "--keep-last", "1"]);
+    assert_eq!(world.snapshots(), [second]);
+}
+
 /// The largest chunk.
 fn a_chunk(world: &World) -> PathBuf {
     let mut chunks = Vec::new();
