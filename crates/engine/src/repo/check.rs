@@ -6,7 +6,7 @@
 
 use super::port::Fetching;
 use crate::bridge;
-use crate::error::{Error, whole};
+use crate::error::{Error, ErrorKind, whole};
 use crate::open::Engine;
 use serde::Serialize;
 use stasis_disk::chunked::list::{ListReader, root_of};
@@ -122,7 +122,7 @@ impl Engine {
         for id in ids {
             let opened = match self.open_snapshot(root, index, &id).await {
                 Ok(opened) => opened,
-                Err(Error::Bucket(error)) => return Err(error.into()),
+                Err(error) if !is_damage(&error) => return Err(error),
                 Err(error) => {
                     needs.damage.push(Damage {
                         what: format!("metadata of {id}"),
@@ -136,13 +136,14 @@ impl Engine {
             let (source, list) = (Fetching::new(root.clone()), opened.list.clone());
             let number = needs.lists.len();
             let read = bridge::blocking(move || chunks_of(&source, &list)).await;
-            match read {
+            match read.map_err(Error::from) {
                 Ok(names) => {
                     for name in names {
                         needs.by_chunk.entry(name).or_default().insert(number);
                     }
                     needs.lists.push((id, opened.list));
                 }
+                Err(error) if !is_damage(&error) => return Err(error),
                 Err(error) => needs.damage.push(Damage {
                     what: format!("list of {id}"),
                     why: whole(&error),
@@ -209,15 +210,27 @@ impl Engine {
         bad: BTreeMap<ChunkName, String>,
     ) -> Result<Vec<Damage>, Error> {
         let mut damage = needs.damage;
+        if damage.is_empty() && bad.is_empty() {
+            return Ok(damage);
+        }
+        // What was forgotten and swept while we looked is not damaged.
+        let index = self.repo_index(root).await?;
+        let is_there = |id: &SnapshotId| index.find(id).is_some();
+        damage.retain(|one| one.snapshots.iter().any(is_there));
         let known = root.quarantined().await?;
         for (name, why) in bad {
+            let hurt = needs.by_chunk.get(&name).into_iter().flatten();
+            let hurt: Vec<(SnapshotId, FileList)> = hurt
+                .map(|number| needs.lists[*number].clone())
+                .filter(|(id, _)| is_there(id))
+                .collect();
+            if hurt.is_empty() {
+                continue;
+            }
             if !known.contains(&name) {
                 let bytes = root.chunk(&name).await?.unwrap_or_default();
                 root.quarantine(&name, bytes).await?;
             }
-            let hurt = needs.by_chunk.get(&name).into_iter().flatten();
-            let hurt: Vec<(SnapshotId, FileList)> =
-                hurt.map(|number| needs.lists[*number].clone()).collect();
             let snapshots = hurt.iter().map(|(id, _)| id.clone()).collect();
             let source = Fetching::new(root.clone());
             let files = bridge::blocking(move || files_in(&source, &hurt, &name)).await;
@@ -230,6 +243,11 @@ impl Engine {
         }
         Ok(damage)
     }
+}
+
+/// Whether what could not be read is wrong in itself: a store that does not answer says nothing about it.
+fn is_damage(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Limit)
 }
 
 /// Every chunk that a list leads to; all of the list is read.

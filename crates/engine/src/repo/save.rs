@@ -32,6 +32,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 /// What is saved, and how.
 #[derive(Clone, Debug)]
@@ -275,10 +276,14 @@ impl Engine {
     }
 
     fn manifest(&self, command: &RepoSave, began: &Began, saved: &Saved) -> SnapshotManifest {
-        let (op_id, now) = (self.chance.op_id(), self.lineages.now());
+        let (op_id, mut now) = (self.chance.op_id(), self.lineages.now());
         let id = began.snapshot.clone();
-        let mut manifest = SnapshotManifest::new(command.name.clone(), id, op_id, now);
         let subject = began.index.subject(&command.name);
+        // Clocks go back, and a store's is known to a second only: within a chain time goes on all the same.
+        if let Some(last) = subject.snapshots.last() {
+            now = now.max(last.at_ms.plus(Duration::from_millis(1)));
+        }
+        let mut manifest = SnapshotManifest::new(command.name.clone(), id, op_id, now);
         manifest.parent_snapshot_id = subject.active;
         manifest.lease_epoch = subject.fence.epoch;
         manifest.reason = command.reason;

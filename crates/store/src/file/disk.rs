@@ -18,6 +18,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc;
 
 /// What must be true of an object for a write to be applied.
@@ -50,6 +51,8 @@ pub(super) struct Disk {
     pub(super) tree: Tree,
     pub(super) workshop: Workshop,
     pub(super) batches: Batches,
+    /// Whether something was renamed that may not be durable.
+    in_doubt: AtomicBool,
 }
 
 impl Disk {
@@ -67,6 +70,7 @@ impl Disk {
             tree,
             workshop,
             batches: Batches::default(),
+            in_doubt: AtomicBool::new(false),
         })
     }
 
@@ -86,6 +90,7 @@ impl Disk {
                 tree,
                 workshop,
                 batches: Batches::default(),
+                in_doubt: AtomicBool::new(false),
             }),
         }
     }
@@ -94,7 +99,19 @@ impl Disk {
         self.tree.path()
     }
 
+    /// What was renamed is read from memory, durable or not: reading must not settle a doubt that only syncing can.
+    fn settle_doubt(&self) -> Result<(), Trouble> {
+        if self.in_doubt.swap(false, Ordering::Relaxed)
+            && let Err(errno) = rustix::fs::syncfs(&self.workshop.tmp)
+        {
+            self.in_doubt.store(true, Ordering::Relaxed);
+            return Err(errno.into());
+        }
+        Ok(())
+    }
+
     pub(super) fn read(&self, key: &Key, limit: u64) -> Result<Option<Object>, Trouble> {
+        self.settle_doubt()?;
         let Some(file) = self.tree.object(key)? else {
             return Ok(None);
         };
@@ -202,7 +219,10 @@ impl Disk {
                 Ok(()) => {
                     return Ok(match rustix::fs::fsync(&parent) {
                         Ok(()) => Outcome::Applied(version),
-                        Err(errno) => Outcome::Doubtful(errno.into()),
+                        Err(errno) => {
+                            self.in_doubt.store(true, Ordering::Relaxed);
+                            Outcome::Doubtful(errno.into())
+                        }
                     });
                 }
                 // Another key's delete found the directory empty and removed it.
