@@ -5,7 +5,6 @@
 //! series that fails prints its seed, and `STASIS_SERIES_SEED` runs that one.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-#![expect(clippy::print_stdout, reason = "proofs say what they counted")]
 #![expect(
     clippy::disallowed_methods,
     reason = "tests make the trees that they look at"
