@@ -116,6 +116,7 @@ async fn engine(home: &Path) -> Engine {
 
 async fn save(engine: &Engine, tree: &Path) -> RepoSaved {
     let command = RepoSave {
+        reason: stasis_engine::model::manifest::Reason::Manual,
         source: tree.to_owned(),
         name: "churn".parse().unwrap(),
         labels: BTreeMap::new(),
@@ -146,6 +147,7 @@ async fn collect(engine: &Engine) {
 
 async fn restore(engine: &Engine, snapshot: &str, target: &Path) {
     let command = RepoRestore {
+        save_before: false,
         wanted: Wanted {
             snapshot: snapshot.to_owned(),
             name: None,
