@@ -107,6 +107,7 @@ impl Engine {
             manifests_removed = self.bury(&root).await?;
             self.drop_tombstones(&root).await?;
             removed = self.sweep_chunks(&root).await?;
+            self.leave_quarantine(&root).await?;
         }
         let elapsed = self.clock.uptime().saturating_sub(started);
         Ok(RepoCollected {
@@ -338,6 +339,24 @@ impl Engine {
             }
         }
         Ok(removed)
+    }
+
+    /// A damaged chunk that was swept, because nothing needs it any more, is not missed.
+    async fn leave_quarantine(&self, root: &Root) -> Result<(), Error> {
+        let mut gone: Names = root.quarantined().await?.into_iter().collect();
+        if gone.is_empty() {
+            return Ok(());
+        }
+        for (stored, _) in root.chunks().await? {
+            gone.remove(&stored);
+        }
+        let ids = root.manifest_ids().await?;
+        let named = references::named(root, ids, &gone).await;
+        let named = named.map_err(Unread::into_error)?;
+        for name in gone.difference(&named) {
+            root.release(name).await?;
+        }
+        Ok(())
     }
 
     async fn sweep_round(

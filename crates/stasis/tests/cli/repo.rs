@@ -462,6 +462,28 @@ fn a_flipped_byte_is_found_named_refused_and_healed_by_the_next_save() {
 }
 
 #[test]
+fn damage_that_nobody_needs_any_more_is_forgotten_with_it() {
+    let world = World::new();
+    furnish(&world);
+    let spoiled = world.saved();
+    flip(&a_chunk(&world), 5000);
+    world.json(9, &["check", "--read-data"]);
+    world.write("large", b"nobody has the old bytes");
+    fs::remove_file(world.tree().join("void/again")).unwrap();
+    world.saved();
+
+    world.json(0, &["gc"]);
+    let before = world.json(0, &["stats"]);
+    world.json(0, &["forget", &spoiled]);
+    world.json(0, &["gc"]);
+    let after = world.json(0, &["stats"]);
+
+    assert_eq!(before["chunks_damaged"], 1, "it is still needed");
+    assert_eq!(after["chunks_damaged"], 0);
+    world.check();
+}
+
+#[test]
 fn a_chunk_that_is_lost_or_cut_is_found_and_healed_too() {
     let world = World::new();
     furnish(&world);
