@@ -1,6 +1,6 @@
 //! A tree that changes a little again and again, of which ten snapshots are kept: how large the repository becomes.
 //!
-//! *The bound:* at most twice as large as a new repository that holds exactly the ten. A hundred snapshots in a normal run;
+//! *The bound:* at most twice as large as a new repository that holds exactly the ten; in a short run, closer. A hundred snapshots in a normal run;
 //! `STASIS_CHURN_SNAPSHOTS` says otherwise.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -242,9 +242,12 @@ async fn churned(snapshots: u64) {
     println!(
         "{snapshots} snapshots: {chunks} + {rest} bytes; a new repository: {ideal_chunks} + {ideal_rest}"
     );
+    let (is, ideal) = (chunks + rest, ideal_chunks + ideal_rest);
+    assert!(is <= 2 * ideal, "{is} bytes are more than twice {ideal}");
+    // It was 1.25 times as large when this was written, and 1.5 when bundles that are mostly unused were not left.
     assert!(
-        chunks + rest <= 2 * (ideal_chunks + ideal_rest),
-        "{chunks} + {rest} bytes are more than twice {ideal_chunks} + {ideal_rest}"
+        10 * is <= 14 * ideal,
+        "{is} bytes are much more than {ideal}"
     );
 }
 

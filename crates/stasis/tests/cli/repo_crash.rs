@@ -21,7 +21,7 @@ const CALLS: &str = "write,pwrite64,pwritev,ftruncate,fsync,fdatasync,syncfs,ren
                      rmdir,link,linkat,symlinkat,mkdir,mkdirat,fchmod,fchownat,utimensat";
 
 /// How many crash points one test tries when not all are asked for.
-const SOME: usize = 12;
+const SOME: usize = 8;
 
 /// How long a run may take.
 const PATIENCE: Duration = Duration::from_secs(8);
