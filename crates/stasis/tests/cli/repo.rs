@@ -85,6 +85,14 @@ fn a_week(world: &World) {
     assert!(world.restored(&ids[1][..13]) == before);
     assert!(world.restored("latest") == after);
 
+    an_evening(world, &ids, before.len());
+    world.check();
+    a_weekend(world, &ids);
+    assert!(world.restored("latest") == after);
+}
+
+/// Looks at what there is, and at what changed.
+fn an_evening(world: &World, ids: &[String; 3], entries: usize) {
     let listed = world.json(0, &["ls", &ids[0]]);
     let paths: Vec<&str> = listed
         .as_array()
@@ -92,7 +100,7 @@ fn a_week(world: &World) {
         .iter()
         .map(|row| row["path"].as_str().unwrap())
         .collect();
-    assert_eq!(paths.len(), before.len());
+    assert_eq!(paths.len(), entries);
     assert!(paths.contains(&"odd \\xff\\x0a name"), "{paths:?}");
     assert_eq!(
         world
@@ -130,15 +138,11 @@ fn a_week(world: &World) {
         (of("added"), of("removed"), of("content")),
         (vec!["src/new"], vec!["src/d2/f2"], vec!["src/d1/f1"])
     );
-
-    world.check();
-    a_weekend(world, &ids);
-    assert!(world.restored("latest") == after);
 }
 
 /// Forgets, sweeps and counts.
 fn a_weekend(world: &World, ids: &[String; 3]) {
-    let would = world.json(0, &["gc", "--keep-last", "1", "--dry-run"]);
+    let planned = world.json(0, &["gc", "--keep-last", "1", "--dry-run"]);
     assert_eq!(world.snapshots().len(), 3, "a dry run does nothing");
     world.json(0, &["pin", &ids[0]]);
     assert_eq!(world.run(&["forget", &ids[0]]).code, 11, "pinned");
@@ -163,8 +167,8 @@ fn a_weekend(world: &World, ids: &[String; 3]) {
 
     assert_eq!(world.snapshots(), [ids[2].clone()]);
     assert_eq!(
-        would["chunks_removed"], went["chunks_removed"],
-        "{would} {went}"
+        planned["chunks_removed"], went["chunks_removed"],
+        "{planned} {went}"
     );
     assert_eq!(unused["bytes_unused"], went["bytes_removed"]);
     assert_eq!(

@@ -41,9 +41,9 @@ fn saver(world: &World, number: u64, until: Instant, acknowledged: &Acknowledged
         let shown = show(&tree);
         let said = world.run(&["save", text(&tree), "--name", &name, "--allow-shrink"]);
         if said.code == 0 {
-            let saved = id(&serde_json::from_str::<Value>(&said.out).unwrap());
-            acknowledged.lock().unwrap().insert(saved.clone(), shown);
-            own.push(saved);
+            let newest = id(&serde_json::from_str::<Value>(&said.out).unwrap());
+            acknowledged.lock().unwrap().insert(newest.clone(), shown);
+            own.push(newest);
             saves += 1;
         } else {
             // Sweeps were faster: said, not applied, and another attempt is free.

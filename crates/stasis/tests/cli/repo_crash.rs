@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
@@ -153,8 +153,8 @@ impl Stage {
         counted.collect()
     }
 
-    /// Runs the act with a fault at the n-th of some calls.
-    fn run(&self, fault: Fault, calls: &str, when: usize) -> Ended {
+    /// Starts the act under strace.
+    fn spawn(&self, fault: Fault, calls: &str, when: usize) -> Child {
         let inject = match fault {
             Fault::Kill => format!("inject={calls}:delay_exit=2500"),
             Fault::Once(error) => format!("inject={calls}:error={error}:when={when}"),
@@ -166,15 +166,18 @@ impl Stage {
         let mut command = Command::new("strace");
         command.args(["-f", "-qq", "-e", &format!("trace={CALLS}"), "-e", &inject]);
         command.arg(STASIS).args(plain.get_args()).env_clear();
-        let set = plain
-            .get_envs()
-            .filter_map(|(name, value)| Some((name, value?)));
-        command.envs(set);
-        let mut child = command
+        let set = plain.get_envs();
+        command.envs(set.filter_map(|(name, value)| Some((name, value?))));
+        command
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .unwrap();
+            .unwrap()
+    }
+
+    /// Runs the act with a fault at the n-th of some calls.
+    fn run(&self, fault: Fault, calls: &str, when: usize) -> Ended {
+        let mut child = self.spawn(fault, calls, when);
         let (over, watched) = std::sync::mpsc::channel::<()>();
         let strace = child.id();
         let watchdog = std::thread::spawn(move || {
@@ -286,7 +289,11 @@ impl Stage {
         }
         let next = world.saved();
         let collected = world.json(0, &["gc", "--keep-last", "1"]);
-        assert_eq!(world.snapshots(), [next.clone()], "{context} {collected}");
+        assert_eq!(
+            world.snapshots(),
+            std::slice::from_ref(&next),
+            "{context} {collected}"
+        );
         assert_eq!(world.temps(), [""; 0], "{context}");
         let stats = world.json(0, &["stats"]);
         assert_eq!(stats["chunks_unused"], 0, "{context} {stats}");

@@ -177,14 +177,14 @@ fn show_directory(
             show_directory(root, &path, shown, firsts);
             String::new()
         } else if seen.is_symlink() {
-            format!("{:?}", fs::read_link(&full).unwrap())
+            fs::read_link(&full).unwrap().display().to_string()
         } else if !seen.is_file() {
             "special".to_owned()
         } else {
             let first = firsts.entry((seen.dev(), seen.ino()));
             let first = first.or_insert_with(|| path.clone());
             let bytes = fs::read(&full).unwrap();
-            format!("{first:?} {} {:?}", bytes.len(), digest(&bytes))
+            format!("{} {} {}", first.display(), bytes.len(), digest(&bytes))
         };
         let text = format!(
             "{:o} {}:{} {}.{:09} {content}",
