@@ -105,7 +105,7 @@ impl Workshop {
                 continue;
             };
             if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
-                rustix::fs::unlinkat(&self.tmp, name, AtFlags::empty())?;
+                unless_gone(rustix::fs::unlinkat(&self.tmp, name, AtFlags::empty()))?;
             }
         }
         Ok(())
@@ -121,7 +121,7 @@ impl Workshop {
             rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err()
         });
         if !is_held {
-            remove_flat(&self.tmp, name)?;
+            unless_gone(remove_flat(&self.tmp, name))?;
         }
         Ok(())
     }
@@ -143,6 +143,14 @@ impl Workshop {
             return Err(Trouble::CaseInsensitive);
         }
         Ok(())
+    }
+}
+
+/// A writer that lived when it was listed may have ended, and taken with it what it had.
+fn unless_gone(removed: Result<(), Errno>) -> Result<(), Errno> {
+    match removed {
+        Err(Errno::NOENT) => Ok(()),
+        removed => removed,
     }
 }
 
