@@ -114,6 +114,11 @@ pub trait Bucket: fmt::Debug + Send + Sync {
         Ok(())
     }
 
+    /// Makes durable what others have put in place and not yet made durable.
+    async fn sync(&self) -> Result<(), BucketError> {
+        Ok(())
+    }
+
     /// Drops what was staged and not committed, as far as the store can.
     async fn abandon(&self, _batch: OpId) {}
 
@@ -175,6 +180,10 @@ impl<B: Bucket + ?Sized> Bucket for Arc<B> {
 
     async fn commit(&self, batch: OpId) -> Result<(), BucketError> {
         (**self).commit(batch).await
+    }
+
+    async fn sync(&self) -> Result<(), BucketError> {
+        (**self).sync().await
     }
 
     async fn abandon(&self, batch: OpId) {

@@ -223,6 +223,14 @@ impl Bucket for FileBucket {
         .await
     }
 
+    async fn sync(&self) -> Result<(), BucketError> {
+        let disk = Arc::clone(&self.disk);
+        blocking("sync", self.disk.path().display().to_string(), move || {
+            disk.sync()
+        })
+        .await
+    }
+
     async fn abandon(&self, batch: OpId) {
         self.disk.abandon(batch);
     }

@@ -149,6 +149,10 @@ impl<B: Bucket> Bucket for Retrying<B> {
         self.inner.commit(batch).await
     }
 
+    async fn sync(&self) -> Result<(), BucketError> {
+        self.again(|| self.inner.sync()).await
+    }
+
     async fn abandon(&self, batch: OpId) {
         self.inner.abandon(batch).await;
     }

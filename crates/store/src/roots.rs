@@ -265,6 +265,11 @@ impl Root {
         self.bucket.commit(batch).await
     }
 
+    /// Makes durable what others have put in place.
+    pub async fn sync(&self) -> Result<(), BucketError> {
+        self.bucket.sync().await
+    }
+
     /// Drops a batch.
     pub async fn abandon(&self, batch: OpId) {
         self.bucket.abandon(batch).await;

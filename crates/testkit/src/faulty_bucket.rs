@@ -283,6 +283,10 @@ impl Bucket for FaultyBucket {
         Ok(())
     }
 
+    async fn sync(&self) -> Result<(), BucketError> {
+        Ok(())
+    }
+
     async fn abandon(&self, _batch: OpId) {}
 
     fn clock_offset_ms(&self) -> Option<i64> {

@@ -4,10 +4,11 @@ use crate::bridge::Crossing;
 use stasis_disk::chunked::{ChunkError, ChunkSink, ChunkSource, Placed, SealedChunk};
 use stasis_model::digest::ChunkDigest;
 use stasis_model::id::OpId;
-use stasis_model::sweep::{ChunkName, SaveGuard};
+use stasis_model::sweep::{ChunkName, SaveGuard, SweepEpoch};
 use stasis_store::bucket::BucketError;
 use stasis_store::roots::Root;
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
@@ -62,6 +63,8 @@ pub(crate) struct Storing {
     damaged: HashSet<ChunkName>,
     /// Nothing was ever saved here, so that nothing need be looked for.
     is_empty: bool,
+    /// Whether a chunk was found that another save may not have made durable yet.
+    has_found: AtomicBool,
     permits: Arc<Semaphore>,
     flights: Mutex<Vec<JoinHandle<Result<(), ChunkError>>>>,
 }
@@ -81,6 +84,7 @@ impl Storing {
             placed: Mutex::default(),
             damaged: HashSet::new(),
             is_empty: false,
+            has_found: AtomicBool::new(false),
             permits: Arc::new(Semaphore::new(IN_FLIGHT)),
             flights: Mutex::default(),
         }
@@ -127,20 +131,13 @@ impl Storing {
             self.root.abandon(self.batch).await;
             return Err(error);
         }
-        let committed = self.root.commit(self.batch).await;
-        committed.map_err(|source| {
-            let name = lock(&self.placed).iter().next().copied();
-            name.map_or_else(
-                || ChunkError::Moving {
-                    name: ChunkName::new(
-                        ChunkDigest::of(b""),
-                        stasis_model::sweep::SweepEpoch::FIRST,
-                    ),
-                    source: "the batch could not be made durable".into(),
-                },
-                |name| moving(name, source),
-            )
-        })
+        let mut durable = self.root.commit(self.batch).await;
+        if durable.is_ok() && self.has_found.load(Ordering::Relaxed) {
+            durable = self.root.sync().await;
+        }
+        let first = lock(&self.placed).iter().next().copied();
+        let name = first.unwrap_or(ChunkName::new(ChunkDigest::of(b""), SweepEpoch::FIRST));
+        durable.map_err(|source| moving(name, source))
     }
 
     /// Drops what was put.
@@ -187,7 +184,9 @@ impl ChunkSink for Storing {
             false
         } else {
             let found = self.crossing.wait(self.root.has_chunk(&name));
-            found.map_err(|source| moving(name, source))?
+            let found = found.map_err(|source| moving(name, source))?;
+            self.has_found.fetch_or(found, Ordering::Relaxed);
+            found
         };
         Ok(Placed { name, is_stored })
     }

@@ -131,6 +131,11 @@ impl Disk {
         Ok(())
     }
 
+    /// Makes everything durable that is in the store, whoever put it there.
+    pub(super) fn sync(&self) -> Result<(), Trouble> {
+        Ok(rustix::fs::syncfs(&self.workshop.tmp)?)
+    }
+
     pub(super) fn abandon(&self, batch: OpId) {
         if let Some(batch) = self.batches.open().remove(&batch) {
             self.end(&batch);
