@@ -174,8 +174,14 @@ impl Line {
         };
         let mut saved = save(&parts, &settings).unwrap();
         saved.remember().unwrap();
-        let list = saved.list.clone();
-        self.parent = Some(Parent { snapshot, list });
+        self.parent = Some(Parent {
+            snapshot,
+            list: saved.list.clone(),
+            digest: saved.digest,
+            totals: saved.totals,
+            root: saved.root,
+            root_attributes: saved.root_attributes.clone(),
+        });
         let stored = self.chunks.0.lock().unwrap();
         assert!(
             saved.names.iter().all(|name| stored.contains_key(name)),

@@ -147,6 +147,22 @@ impl Drop for CacheWriter {
     }
 }
 
+/// Says that what is remembered is as it is in another snapshot, of the same tree.
+///
+/// A crash in between leaves an id that no index leads to, or the old one: then everything is read, or it still counts.
+pub(super) fn belongs_to(key: &CacheKey, snapshot: &SnapshotId) -> io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = fs::open(&key.file, flags, Mode::empty())?;
+    let header = header(key.repo, snapshot);
+    let at = header.len() - snapshot.as_str().len();
+    let written = rustix::io::pwrite(&file, &header[at..], at as u64)?;
+    if written == header.len() - at {
+        Ok(())
+    } else {
+        Err(io::ErrorKind::WriteZero.into())
+    }
+}
+
 fn seconds_before(started: Timestamp) -> FileTime {
     let millis = started.millis().saturating_sub(FRESH_MS);
     FileTime {

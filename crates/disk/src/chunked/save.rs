@@ -18,7 +18,7 @@ mod pool;
 mod small;
 mod stream;
 
-use super::cache::{CacheKey, CacheReader, CacheWriter};
+use super::cache::{self, CacheKey, CacheReader, CacheWriter};
 use super::list::{Bundler, ListReader, ListWriter, root_of};
 use super::scan::{Scan, What};
 use super::seal::Sealer;
@@ -64,6 +64,14 @@ pub struct Parent {
     pub snapshot: SnapshotId,
     /// Its entries.
     pub list: FileList,
+    /// What it is.
+    pub digest: TreeDigest,
+    /// How much it is.
+    pub totals: Totals,
+    /// Its root directory.
+    pub root: Metadata,
+    /// The attributes of that.
+    pub root_attributes: Vec<Attribute>,
 }
 
 /// What a save works with.
@@ -139,13 +147,28 @@ pub struct Saved {
     pub names: Names,
     /// What was read and stored.
     pub report: SaveReport,
-    memory: Option<CacheWriter>,
+    memory: Memory,
+}
+
+/// What this host will remember of the tree.
+#[derive(Debug)]
+enum Memory {
+    /// Nothing.
+    Nothing,
+    /// All of it, anew.
+    New(CacheWriter),
+    /// What it remembers already, as of this snapshot.
+    Same(CacheKey, SnapshotId),
 }
 
 impl Saved {
     /// Remembers the tree on this host, now that the snapshot is published. Failing costs only time at the next save.
     pub fn remember(&mut self) -> io::Result<()> {
-        self.memory.take().map_or(Ok(()), CacheWriter::finish)
+        match std::mem::replace(&mut self.memory, Memory::Nothing) {
+            Memory::Nothing => Ok(()),
+            Memory::New(writer) => writer.finish(),
+            Memory::Same(key, snapshot) => cache::belongs_to(&key, &snapshot),
+        }
     }
 }
 
@@ -153,6 +176,12 @@ impl Saved {
 pub fn save(parts: &SaveParts<'_>, settings: &SaveSettings) -> Result<Saved, SaveError> {
     let (scan, walk) = Scan::of(parts.root, &settings.walk)?;
     let mut plan = plan::join(&scan, previous(parts, settings)?)?;
+    if let Some(parent) = parts.parent
+        && let Some(key) = &settings.cache
+        && is_the_same(parts, parent, (&scan, &plan), &walk)
+    {
+        return Ok(same(parts, parent, &plan, (key, walk))?);
+    }
     heal::heal(parts, settings.level, &scan, &mut plan)?;
     plan.announce(&scan, &settings.progress);
     let parent = parent_root(parts)?;
@@ -166,6 +195,50 @@ pub fn save(parts: &SaveParts<'_>, settings: &SaveSettings) -> Result<Saved, Sav
     report.walk.merge(walk);
     report.attributes_left_out += scan.attributes_left_out;
     write(parts, settings, (&scan, &mut plan), (&parent, report))
+}
+
+/// Whether nothing at all differs from the parent, so that its list is the list.
+fn is_the_same(
+    parts: &SaveParts<'_>,
+    parent: &Parent,
+    (scan, plan): (&Scan, &Plan),
+    walk: &WalkReport,
+) -> bool {
+    // A memory that is torn ends early; then it knows less than the parent has.
+    plan.same_as.as_ref() == Some(&parent.snapshot)
+        && plan.entries_known == parent.totals.entries()
+        && plan.leaves_nothing()
+        && parts.damaged.is_empty()
+        && scan.root == parent.root
+        && scan.root_attributes() == parent.root_attributes
+        && parent.totals.left_out == walk.vanished_count + gaps(walk)
+}
+
+fn same(
+    parts: &SaveParts<'_>,
+    parent: &Parent,
+    plan: &Plan,
+    (key, walk): (&CacheKey, WalkReport),
+) -> Result<Saved, ChunkError> {
+    let mut names: Names = plan.table().names().collect();
+    if let FileList::Stored(at) = &parent.list {
+        names.insert(at.root);
+        let sections = root_of(parts.source, &parent.list)?.sections;
+        names.extend(sections.iter().map(|place| place.slice.chunk.name));
+    }
+    Ok(Saved {
+        list: parent.list.clone(),
+        digest: parent.digest,
+        root: parent.root,
+        root_attributes: parent.root_attributes.clone(),
+        totals: parent.totals,
+        names,
+        report: SaveReport {
+            walk,
+            ..SaveReport::default()
+        },
+        memory: Memory::Same(key.clone(), parts.snapshot.clone()),
+    })
 }
 
 /// The sections of the parent's list that can be used again.
@@ -273,7 +346,7 @@ fn write(
         totals,
         names: written.names,
         report,
-        memory,
+        memory: memory.map_or(Memory::Nothing, Memory::New),
     })
 }
 

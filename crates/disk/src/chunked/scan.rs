@@ -3,7 +3,7 @@
 use crate::beneath::Beneath;
 use crate::metadata::{self, Seen};
 use crate::walk::{self, Found, Place, Reason, Visitor, WalkError, WalkReport, WalkSettings};
-use stasis_model::tree::{Attribute, EntryKind, EntryPath, FileTime, Metadata};
+use stasis_model::tree::{Attribute, Entry, EntryKind, EntryPath, FileTime, Metadata};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -59,6 +59,30 @@ impl Spotted {
             uid: self.uid,
             gid: self.gid,
             modified: self.stat.modified,
+        }
+    }
+}
+
+impl Spotted {
+    /// Whether this is the entry that was seen before, as far as can be told without opening it.
+    pub(super) fn is_still(&self, entry: &Entry, below: Option<&Listing>) -> bool {
+        let metadata = self.metadata();
+        match (&self.what, &entry.kind) {
+            (What::File, EntryKind::File { .. }) | (What::Fifo, EntryKind::Fifo) => {
+                metadata == entry.metadata
+            }
+            (What::Directory, EntryKind::Directory) => {
+                let attributes = below.map_or(&[][..], |below| &below.attributes);
+                metadata == entry.metadata && attributes == entry.attributes
+            }
+            (What::Symlink(target), EntryKind::Symlink { target: before }) => {
+                let (mode, seen) = (entry.metadata.mode, metadata);
+                target == before && Metadata { mode, ..seen } == entry.metadata
+            }
+            (What::HardLink(to), EntryKind::HardLink { to: before }) => {
+                **to == *before && metadata == entry.metadata
+            }
+            _ => false,
         }
     }
 }

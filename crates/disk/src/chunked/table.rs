@@ -82,6 +82,11 @@ impl ChunkTable {
         self.names.insert(chunk.name.digest(), chunk.name);
     }
 
+    /// All names that snapshots in the index have.
+    pub(super) fn names(&self) -> impl Iterator<Item = ChunkName> {
+        self.names.values().copied()
+    }
+
     /// The name that a snapshot in the index has for a chunk.
     pub(super) fn known(&self, digest: &ChunkDigest) -> Option<ChunkName> {
         self.names.get(digest).copied()

@@ -152,6 +152,10 @@ impl World {
         self.parent = Some(Parent {
             snapshot,
             list: saved.list.clone(),
+            digest: saved.digest,
+            totals: saved.totals,
+            root: saved.root,
+            root_attributes: saved.root_attributes.clone(),
         });
         saved
     }
@@ -535,4 +539,69 @@ fn what_lies_in_a_chunk_that_cannot_be_rebuilt_is_stored_anew() {
 
     world.comes_back(&second);
     assert!(second.names.is_disjoint(&first.names));
+}
+
+#[test]
+fn a_tree_that_only_lost_an_entry_is_not_taken_for_the_same() {
+    let mut world = World::new();
+    for number in 0..1500_u32 {
+        world.write(
+            &format!("d{}/file{number:04}", number % 50),
+            &number.to_le_bytes(),
+        );
+    }
+    world.settle();
+    let first = world.save();
+    let memory = world.scratch.path().join("memory");
+    let whole = fs::read(&memory).unwrap();
+    fs::remove_file(world.tree().join("d9/file1459")).unwrap();
+    // Torn, so that what was removed is not remembered either.
+    fs::write(&memory, &whole[..whole.len() - 10]).unwrap();
+
+    let second = world.save();
+
+    assert_ne!(second.digest, first.digest);
+    assert_eq!(second.totals.files, 1499);
+    world.comes_back(&second);
+}
+
+#[test]
+fn every_kind_of_change_is_noticed_by_a_host_that_remembers() {
+    let mut world = World::new();
+    a_tree(&world);
+    let mut last = world.save().digest;
+    let tree = world.tree();
+    let steps: [(&str, &dyn Fn()); 6] = [
+        ("a link that leads elsewhere", &|| {
+            fs::remove_file(tree.join("src/link")).unwrap();
+            std::os::unix::fs::symlink("elsewhere", tree.join("src/link")).unwrap();
+        }),
+        ("permissions of a directory", &|| {
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o710);
+            fs::set_permissions(tree.join("void"), mode).unwrap();
+        }),
+        ("the time of a directory", &|| {
+            let directory = fs::File::open(tree.join("void/inner")).unwrap();
+            directory
+                .set_modified(std::time::SystemTime::UNIX_EPOCH)
+                .unwrap();
+        }),
+        ("a new empty directory", &|| {
+            fs::create_dir(tree.join("void/more")).unwrap()
+        }),
+        ("a name of a file that is gone", &|| {
+            fs::remove_file(tree.join("void/again.bin")).unwrap()
+        }),
+        ("a file of the same length", &|| {
+            fs::write(tree.join("src/d1/f1.rs"), noise(77, 137)).unwrap()
+        }),
+    ];
+    for (what, step) in steps {
+        step();
+        let saved = world.save();
+        assert_ne!(saved.digest, last, "{what}");
+        world.comes_back(&saved);
+        last = saved.digest;
+        assert_eq!(world.save().digest, last, "{what}: and then nothing");
+    }
 }

@@ -177,6 +177,10 @@ impl Engine {
             parent_digest = Some(opened.manifest.state_digest);
             parent = Some(Parent {
                 snapshot: id.clone(),
+                digest: opened.manifest.state_digest,
+                totals: opened.manifest.totals,
+                root: opened.manifest.root(),
+                root_attributes: opened.manifest.root_attributes().unwrap_or_default(),
                 list: opened.list,
             });
         }

@@ -357,8 +357,16 @@ fn at_calls(act: Act, fault: Fault) {
     let all = std::env::var("STASIS_CRASH_POINTS").is_ok_and(|points| points == "all");
     let step = if all { 1 } else { points.len().div_ceil(SOME) };
     let first = std::process::id() as usize % step;
-    let mut hits = 0;
-    for (call, when) in points.iter().skip(first).step_by(step) {
+    // Errors are counted in each thread, so that some numbers are never reached: then others are tried as well.
+    let (chosen, others): (Vec<_>, Vec<_>) = points
+        .iter()
+        .enumerate()
+        .partition(|(number, _)| number % step == first);
+    let (mut hits, enough) = (0, chosen.len());
+    for (tried, (_, (call, when))) in chosen.into_iter().chain(others).enumerate() {
+        if tried >= enough && hits >= 3 {
+            break;
+        }
         stage.reset();
         let context = format!("{act:?} {fault:?} at {call} number {when}");
         let ended = stage.run(fault, call, *when);

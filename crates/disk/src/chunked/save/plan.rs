@@ -4,12 +4,13 @@ use super::SaveError;
 use crate::chunked::ChunkError;
 use crate::chunked::cache::CacheReader;
 use crate::chunked::list::ListReader;
-use crate::chunked::scan::{Scan, Spot, Stat, What};
+use crate::chunked::scan::{Listing, Scan, Spot, Stat, What};
 use crate::chunked::table::{ChunkTable, Content};
 use crate::metadata::Seen;
 use crate::progress::Progress;
 use stasis_model::digest::FileDigest;
 use stasis_model::file_list::{Extent, FileContent, Row, Slice};
+use stasis_model::id::SnapshotId;
 use stasis_model::tree::{Attribute, EntryKind, EntryPath};
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
@@ -111,6 +112,10 @@ pub(super) struct Plan {
     /// Chunks that are damaged and could not be rebuilt.
     pub(super) lost: HashSet<u32>,
     pub(super) bytes_moved: u64,
+    /// The snapshot that the tree does not differ from in anything that is remembered.
+    pub(super) same_as: Option<SnapshotId>,
+    /// How many entries were known from before.
+    pub(super) entries_known: u64,
 }
 
 /// Joins what is there with what was there, both in the order of paths.
@@ -128,11 +133,19 @@ pub(super) fn join(scan: &Scan, previous: Previous<'_>) -> Result<Plan, SaveErro
             abandoned: HashSet::new(),
             lost: HashSet::new(),
             bytes_moved: 0,
+            same_as: None,
+            entries_known: 0,
         },
+        is_same: true,
     };
-    scan.for_each(|spot, path, _| joiner.entry(spot, path))?;
+    scan.for_each(|spot, path, below| joiner.entry(spot, path, below))?;
     joiner.rest()?;
+    let same_as = match &joiner.previous {
+        Previous::Memory(memory) if joiner.is_same => Some(memory.snapshot.clone()),
+        _ => None,
+    };
     let mut plan = joiner.plan;
+    plan.same_as = same_as;
     plan.abandon(scan);
     Ok(plan)
 }
@@ -143,12 +156,21 @@ struct Joiner<'a, 's> {
     waiting: Option<(Row, Option<Stat>)>,
     ended: bool,
     plan: Plan,
+    /// Whether nothing differed so far.
+    is_same: bool,
 }
 
 impl Joiner<'_, '_> {
-    fn entry(&mut self, spot: Spot, path: &EntryPath) -> Result<(), ChunkError> {
+    fn entry(
+        &mut self,
+        spot: Spot,
+        path: &EntryPath,
+        below: Option<&Listing>,
+    ) -> Result<(), ChunkError> {
         let before = self.before(path)?;
         let (_, spotted) = self.scan.get(spot);
+        let row = before.as_ref().map(|(row, _)| &row.entry);
+        self.is_same &= row.is_some_and(|entry| spotted.is_still(entry, below));
         if spotted.what != What::File {
             return Ok(());
         }
@@ -159,6 +181,7 @@ impl Joiner<'_, '_> {
             None => None,
         };
         if state.get().is_none() {
+            self.is_same = false;
             self.plan.jobs.push(Job {
                 file,
                 spot,
@@ -212,7 +235,10 @@ impl Joiner<'_, '_> {
             };
             match row.entry.path.cmp(path) {
                 Ordering::Greater => return Ok(None),
-                Ordering::Equal => return Ok(self.waiting.take()),
+                Ordering::Equal => {
+                    self.plan.entries_known += 1;
+                    return Ok(self.waiting.take());
+                }
                 Ordering::Less => self.orphan(),
             }
         }
@@ -231,6 +257,7 @@ impl Joiner<'_, '_> {
         let Some((row, _)) = self.waiting.take() else {
             return;
         };
+        self.is_same = false;
         if let (EntryKind::File { size }, Some(content)) = (row.entry.kind, row.content)
             && size > 0
         {
