@@ -147,7 +147,12 @@ impl Drop for CacheWriter {
     }
 }
 
-/// Says that what is remembered is as it is in another snapshot, of the same tree.
+/// Whether the id of one snapshot can be written over that of another.
+pub(super) fn can_belong_to(before: &SnapshotId, now: &SnapshotId) -> bool {
+    before.as_str().len() == now.as_str().len()
+}
+
+/// Says that what is remembered is as it is in another snapshot, of the same tree, whose id is as long.
 ///
 /// A crash in between leaves an id that no index leads to, or the old one: then everything is read, or it still counts.
 pub(super) fn belongs_to(key: &CacheKey, snapshot: &SnapshotId) -> io::Result<()> {

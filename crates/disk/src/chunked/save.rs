@@ -156,7 +156,7 @@ enum Memory {
     /// Nothing.
     Nothing,
     /// All of it, anew.
-    New(CacheWriter),
+    New(Box<CacheWriter>),
     /// What it remembers already, as of this snapshot.
     Same(CacheKey, SnapshotId),
 }
@@ -207,6 +207,7 @@ fn is_the_same(
     // A memory that is torn ends early; then it knows less than the parent has.
     plan.same_as.as_ref() == Some(&parent.snapshot)
         && plan.entries_known == parent.totals.entries()
+        && cache::can_belong_to(&parent.snapshot, parts.snapshot)
         && plan.leaves_nothing()
         && parts.damaged.is_empty()
         && scan.root == parent.root
@@ -346,7 +347,7 @@ fn write(
         totals,
         names: written.names,
         report,
-        memory: memory.map_or(Memory::Nothing, Memory::New),
+        memory: memory.map_or(Memory::Nothing, |writer| Memory::New(Box::new(writer))),
     })
 }
 

@@ -587,13 +587,13 @@ fn every_kind_of_change_is_noticed_by_a_host_that_remembers() {
                 .unwrap();
         }),
         ("a new empty directory", &|| {
-            fs::create_dir(tree.join("void/more")).unwrap()
+            fs::create_dir(tree.join("void/more")).unwrap();
         }),
         ("a name of a file that is gone", &|| {
-            fs::remove_file(tree.join("void/again.bin")).unwrap()
+            fs::remove_file(tree.join("void/again.bin")).unwrap();
         }),
         ("a file of the same length", &|| {
-            fs::write(tree.join("src/d1/f1.rs"), noise(77, 137)).unwrap()
+            fs::write(tree.join("src/d1/f1.rs"), noise(77, 137)).unwrap();
         }),
     ];
     for (what, step) in steps {
