@@ -288,7 +288,7 @@ fn store_fingerprints(
     let mut numbers = Vec::new();
     for (at, file) in plan.files.iter().enumerate() {
         if let Some(FileState::Done(done)) = file.get()
-            && let Some(table) = &done.fingerprints
+            && let Some(table) = done.fingerprints()
         {
             numbers.push((at, bundler.add(table, sealer, &known)?));
         }
@@ -416,24 +416,23 @@ impl Output<'_, '_, '_> {
     fn file(&mut self, mut entry: Entry, mut stat: super::scan::Stat) -> Result<(), SaveError> {
         let state = self.plan.files[self.file].get();
         self.file += 1;
-        let (content, attributes, fresh) = match state {
-            Some(FileState::Kept(kept)) => (&kept.content, &kept.attributes, None),
-            Some(FileState::Done(done)) => (&done.content, &done.attributes, done.fresh.as_deref()),
+        let done = match state {
+            Some(FileState::Kept(done) | FileState::Done(done)) => done,
             Some(FileState::Left) | None => {
                 self.dropped.insert(entry.path);
                 return Ok(());
             }
         };
-        if let Some(seen) = fresh {
+        if let Some(seen) = done.fresh() {
             entry.metadata = seen.metadata();
             stat = super::scan::Stat::from(seen);
         }
         let size = stat.size;
         entry.kind = EntryKind::File { size };
-        entry.attributes = attributes.to_vec();
+        entry.attributes = done.attributes().to_vec();
         self.totals.files += 1;
         self.totals.bytes = self.totals.bytes.saturating_add(size);
-        let content = self.plan.table().unpack(content, size);
+        let content = self.plan.table().unpack(&done.content, size);
         self.row(entry, Some(content), Some(&stat))
     }
 

@@ -2,7 +2,7 @@
 
 use super::SaveError;
 use super::compare::Compared;
-use super::plan::{Done, Job, few};
+use super::plan::{Done, Job, Rare};
 use super::pool::{ATTEMPTS, Opened, Pool, Tools, lock};
 use crate::chunked::table::Content;
 use crate::chunked::{ChunkError, cut_out, fetch};
@@ -140,7 +140,7 @@ impl<'a> Reading<'_, 'a> {
         let Self { pool, job, opened } = self;
         pool.wait_for(&taken.of, tools)?;
         pool.count(1, 0);
-        let attributes = few(pool.attributes(job, &opened.file)?);
+        let attributes = pool.attributes(job, &opened.file)?;
         let fresh = opened.fresh(taken.size);
         let again = pool.again(job, &taken.digest, taken.size);
         let is_new = again.is_none();
@@ -152,12 +152,12 @@ impl<'a> Reading<'_, 'a> {
                 None => return Ok(()), // somebody failed, and everybody stops
             },
         };
-        let done = Done {
-            content,
+        let rare = Rare {
             attributes,
             fresh,
-            fingerprints: fingerprints.map(Vec::into_boxed_slice),
+            fingerprints,
         };
+        let done = Done::new(content, rare);
         pool.done(job, done, is_new);
         Ok(())
     }

@@ -40,33 +40,47 @@ impl Previous<'_> {
     }
 }
 
-/// Attributes of a file; most have none.
-pub(super) type FewAttributes = Box<[Attribute]>;
-
-pub(super) fn few(attributes: Vec<Attribute>) -> FewAttributes {
-    attributes.into_boxed_slice()
-}
-
-#[derive(Debug)]
-pub(super) struct Kept {
-    pub(super) content: Content,
-    pub(super) attributes: FewAttributes,
-}
-
-/// A file that was read.
+/// A file whose content is known. There may be a million of them: what few have is kept apart.
 #[derive(Debug)]
 pub(super) struct Done {
     pub(super) content: Content,
-    pub(super) attributes: FewAttributes,
+    rare: Option<Box<Rare>>,
+}
+
+/// What few files have.
+#[derive(Debug, Default)]
+pub(super) struct Rare {
+    pub(super) attributes: Vec<Attribute>,
     /// What it was when it was read, if it was not what the scan saw.
-    pub(super) fresh: Option<Box<Seen>>,
+    pub(super) fresh: Option<Seen>,
     /// Fingerprints that are not stored yet.
-    pub(super) fingerprints: Option<Box<[u8]>>,
+    pub(super) fingerprints: Option<Vec<u8>>,
 }
 
 impl Done {
+    pub(super) fn new(content: Content, rare: Rare) -> Self {
+        let has_any =
+            !rare.attributes.is_empty() || rare.fresh.is_some() || rare.fingerprints.is_some();
+        let rare = has_any.then(|| Box::new(rare));
+        Self { content, rare }
+    }
+
+    pub(super) fn attributes(&self) -> &[Attribute] {
+        self.rare.as_ref().map_or(&[], |rare| &rare.attributes)
+    }
+
+    pub(super) fn fresh(&self) -> Option<&Seen> {
+        self.rare.as_ref()?.fresh.as_ref()
+    }
+
+    pub(super) fn fingerprints(&self) -> Option<&[u8]> {
+        self.rare.as_ref()?.fingerprints.as_deref()
+    }
+
     pub(super) fn place_fingerprints(&mut self, slice: Slice) {
-        self.fingerprints = None;
+        if let Some(rare) = &mut self.rare {
+            rare.fingerprints = None;
+        }
         if let Content::Many(content) = &mut self.content {
             content.pieces = Some(slice);
         }
@@ -76,7 +90,7 @@ impl Done {
 /// What became of a file.
 #[derive(Debug)]
 pub(super) enum FileState {
-    Kept(Kept),
+    Kept(Done),
     Done(Done),
     /// It could not be read, and that was reported.
     Left,
@@ -205,11 +219,12 @@ impl Joiner<'_, '_> {
         };
         let content = self.pack(content);
         if stat == Some(*now) {
-            let attributes = few(row.entry.attributes);
-            let kept = Kept {
-                content,
+            let attributes = row.entry.attributes;
+            let rare = Rare {
                 attributes,
+                ..Rare::default()
             };
+            let kept = Done::new(content, rare);
             let _ = state.set(FileState::Kept(kept));
             return None;
         }

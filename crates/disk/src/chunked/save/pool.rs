@@ -387,7 +387,7 @@ impl<'a> Pool<'a> {
         let twin = *lock(&self.twins).get(&beginning(digest))?;
         match self.plan.files[twin as usize].get()? {
             FileState::Done(done)
-                if done.content.digest() == digest && done.fingerprints.is_none() =>
+                if done.content.digest() == digest && done.fingerprints().is_none() =>
             {
                 Some(done.content.clone())
             }
@@ -453,11 +453,11 @@ pub(super) struct Opened<'a> {
 
 impl Opened<'_> {
     /// What must be kept of the file's stat: nothing if the scan saw the same.
-    pub(super) fn fresh(&self, size: u64) -> Option<Box<Seen>> {
+    pub(super) fn fresh(&self, size: u64) -> Option<Seen> {
         let seen = Seen { size, ..self.seen };
         let same =
             Stat::from(&seen) == self.path.1.stat && seen.metadata() == self.path.1.metadata();
-        (!same).then(|| Box::new(seen))
+        (!same).then_some(seen)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::SaveError;
 use super::bundle::Bundle;
-use super::plan::{Done, Job, few};
+use super::plan::{Done, Job, Rare};
 use super::pool::{ATTEMPTS, Opened, Pool, Tools};
 use crate::chunked::table::Content;
 use crate::metadata;
@@ -52,17 +52,18 @@ impl<'a> Pool<'a> {
         let size = buffer.len() as u64;
         self.count(1, size);
         let digest = FileDigest::of(buffer);
-        let attributes = few(self.attributes(job, &opened.file)?);
-        let mut done = Done {
-            content: Content::One {
-                digest,
-                chunk: 0,
-                offset: 0,
-            },
+        let attributes = self.attributes(job, &opened.file)?;
+        let rare = Rare {
             attributes,
             fresh: opened.fresh(size),
             fingerprints: None,
         };
+        let content = Content::One {
+            digest,
+            chunk: 0,
+            offset: 0,
+        };
+        let mut done = Done::new(content, rare);
         if size == 0 {
             self.done(job, done, false);
             return Ok(());
@@ -95,14 +96,11 @@ impl<'a> Pool<'a> {
         let chunk = self.seal_bytes(bundle.bytes(), tools)?;
         let number = self.plan.table_mut().number(chunk);
         for pending in bundle.pending.drain(..) {
-            let content = Content::One {
+            let mut done = pending.done;
+            done.content = Content::One {
                 digest: pending.digest,
                 chunk: number,
                 offset: pending.offset,
-            };
-            let done = Done {
-                content,
-                ..pending.done
             };
             self.done(&self.plan.jobs[pending.job], done, true);
         }
