@@ -293,11 +293,6 @@ impl Root {
         Ok(())
     }
 
-    /// Overwrites a damaged chunk with its right bytes.
-    pub async fn heal_chunk(&self, name: &ChunkName, body: Bytes) -> Result<(), BucketError> {
-        self.bucket.put(&self.root.chunk(name), body).await
-    }
-
     /// Keeps the damaged bytes of a chunk aside, for whoever wants to look.
     pub async fn quarantine(&self, name: &ChunkName, body: Bytes) -> Result<(), BucketError> {
         self.bucket.put(&self.root.quarantined(name), body).await

@@ -8,9 +8,7 @@
 //! and only if mtime and ctime were more than two seconds old when it was remembered.
 
 use super::scan::Stat;
-use crate::beneath::Beneath;
-use rustix::fs::{self, AtFlags, Mode, OFlags};
-use rustix::io::Errno;
+use rustix::fs::{self, Mode, OFlags};
 use stasis_model::file_list::{BadList, Row, SectionPlace, SectionWriter, read_section};
 use stasis_model::id::{OpId, SnapshotId};
 use stasis_model::time::Timestamp;
@@ -18,7 +16,7 @@ use stasis_model::tree::{EntryKind, FileTime};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 const MAGIC: &[u8; 8] = b"STCACHE1";
 /// A time this close to the save may still be given to another content.
@@ -34,12 +32,6 @@ pub struct CacheKey {
     pub file: PathBuf,
     /// The repository, by the operation that made it.
     pub repo: OpId,
-}
-
-/// Says which tree it is, as far as this host can tell.
-pub fn tree_identity(root: &Beneath) -> rustix::io::Result<(u64, u64)> {
-    let fd = root.directory(b"")?;
-    Ok(crate::metadata::of(&fd)?.identity())
 }
 
 /// A memory in the making. Dropped before it is finished, it leaves nothing.
@@ -258,12 +250,4 @@ fn stat(bytes: &[u8; STAT], size: u64, row: &Row) -> Option<Stat> {
             nanos,
         },
     })
-}
-
-/// Forgets what was remembered; nothing is lost but time.
-pub fn forget(file: &Path) -> io::Result<()> {
-    match fs::unlinkat(fs::CWD, file, AtFlags::empty()) {
-        Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
 }
