@@ -387,7 +387,7 @@ impl Output<'_, '_, '_> {
             attributes: Vec::new(),
         };
         match &spotted.what {
-            What::File => return self.file(entry, spotted.stat),
+            What::File => return self.file(entry, spotted.stat()),
             What::Directory => {
                 self.totals.directories += 1;
                 let attributes = below.map(|below| below.attributes.clone());
@@ -397,7 +397,7 @@ impl Output<'_, '_, '_> {
                 self.totals.symlinks += 1;
                 entry.metadata.mode = 0o777;
                 entry.kind = EntryKind::Symlink {
-                    target: target.clone(),
+                    target: (**target).clone(),
                 };
             }
             What::HardLink(to) if self.dropped.contains(&**to) => return Ok(()),

@@ -13,7 +13,8 @@ use std::sync::{Mutex, PoisonError};
 pub(super) enum What {
     File,
     Directory,
-    Symlink(Box<[u8]>),
+    /// Boxed twice, so that the many entries without a target stay small.
+    Symlink(Box<Box<[u8]>>),
     HardLink(Box<EntryPath>),
     Fifo,
 }
@@ -40,17 +41,25 @@ impl From<&Seen> for Stat {
     }
 }
 
-/// One entry of a directory.
+/// One entry of a directory, in 80 bytes: a tree has millions of them.
 #[derive(Clone, Debug)]
 pub(super) struct Spotted {
-    start: u32,
-    length: u8,
     pub(super) what: What,
-    pub(super) stat: Stat,
-    pub(super) mode: u16,
-    pub(super) uid: u32,
-    pub(super) gid: u32,
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: i64,
+    changed: i64,
+    modified_nanos: u32,
+    changed_nanos: u32,
+    uid: u32,
+    gid: u32,
+    start: u32,
+    mode: u16,
+    length: u8,
 }
+
+const _: () = assert!(size_of::<Spotted>() <= 80, "millions of these are held");
 
 impl Spotted {
     pub(super) fn metadata(&self) -> Metadata {
@@ -58,12 +67,30 @@ impl Spotted {
             mode: self.mode.into(),
             uid: self.uid,
             gid: self.gid,
-            modified: self.stat.modified,
+            modified: FileTime {
+                seconds: self.modified,
+                nanos: self.modified_nanos,
+            },
         }
     }
-}
 
-impl Spotted {
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
+    pub(super) fn stat(&self) -> Stat {
+        Stat {
+            device: self.device,
+            inode: self.inode,
+            size: self.size,
+            modified: self.metadata().modified,
+            changed: FileTime {
+                seconds: self.changed,
+                nanos: self.changed_nanos,
+            },
+        }
+    }
+
     /// Whether this is the entry that was seen before, as far as can be told without opening it.
     pub(super) fn is_still(&self, entry: &Entry, below: Option<&Listing>) -> bool {
         let metadata = self.metadata();
@@ -77,7 +104,7 @@ impl Spotted {
             }
             (What::Symlink(target), EntryKind::Symlink { target: before }) => {
                 let (mode, seen) = (entry.metadata.mode, metadata);
-                target == before && Metadata { mode, ..seen } == entry.metadata
+                **target == *before && Metadata { mode, ..seen } == entry.metadata
             }
             (What::HardLink(to), EntryKind::HardLink { to: before }) => {
                 **to == *before && metadata == entry.metadata
@@ -113,14 +140,21 @@ impl Listing {
         let start = u32::try_from(self.names.len()).expect("no directory has that many names");
         self.names.extend_from_slice(name);
         let metadata = found.seen.metadata();
+        let seen = &found.seen;
         self.entries.push(Spotted {
-            start,
-            length: u8::try_from(name.len()).expect("no name is longer than 255 bytes"),
             what,
-            stat: Stat::from(&found.seen),
-            mode: u16::try_from(metadata.mode).expect("a mode has twelve bits"),
+            device: seen.device,
+            inode: seen.inode,
+            size: seen.size,
+            modified: seen.modified.seconds,
+            changed: seen.changed.seconds,
+            modified_nanos: seen.modified.nanos,
+            changed_nanos: seen.changed.nanos,
             uid: metadata.uid,
             gid: metadata.gid,
+            start,
+            mode: u16::try_from(metadata.mode).expect("a mode has twelve bits"),
+            length: u8::try_from(name.len()).expect("no name is longer than 255 bytes"),
         });
     }
 
@@ -264,7 +298,7 @@ impl Visitor for Collector {
             let what = match &found.kind {
                 EntryKind::File { .. } => What::File,
                 EntryKind::Directory => What::Directory,
-                EntryKind::Symlink { target } => What::Symlink(target.clone()),
+                EntryKind::Symlink { target } => What::Symlink(Box::new(target.clone())),
                 EntryKind::HardLink { to } => What::HardLink(Box::new(to.clone())),
                 EntryKind::Fifo => What::Fifo,
                 _ => continue,

@@ -84,7 +84,7 @@ fn shards(scan: &Scan, plan: &Plan, chunk: &StoredChunk, number: u32) -> Vec<Sha
         let (_, spotted) = scan.get(spot);
         if spotted.what == What::File {
             if let Some(FileState::Kept(kept)) = plan.files[file].get() {
-                add(spot, &kept.content, spotted.stat.size);
+                add(spot, &kept.content, spotted.size());
             }
             file += 1;
         }

@@ -191,7 +191,7 @@ impl Joiner<'_, '_> {
         let file = u32::try_from(self.plan.files.len()).expect("there are fewer files than that");
         let state = OnceLock::new();
         let previous = match before {
-            Some((row, stat)) => self.judge(row, stat, &spotted.stat, &state),
+            Some((row, stat)) => self.judge(row, stat, &spotted.stat(), &state),
             None => None,
         };
         if state.get().is_none() {
@@ -296,7 +296,7 @@ impl Plan {
 
     /// Says how much there is to read.
     pub(super) fn announce(&self, scan: &Scan, progress: &Progress) {
-        let size = |job: &Job| scan.get(job.spot).1.stat.size;
+        let size = |job: &Job| scan.get(job.spot).1.size();
         let bytes = self.jobs.iter().map(size).sum();
         progress.expect(self.jobs.len() as u64, bytes);
     }
@@ -382,14 +382,14 @@ impl Plan {
             let (_, spotted) = scan.get(spot);
             if spotted.what == What::File {
                 if let Some(FileState::Kept(kept)) = files[file].get() {
-                    add(table, &kept.content, spotted.stat.size);
+                    add(table, &kept.content, spotted.size());
                 }
                 file += 1;
             }
             Ok::<(), ChunkError>(())
         });
         for job in &self.jobs {
-            let size = scan.get(job.spot).1.stat.size;
+            let size = scan.get(job.spot).1.size();
             match &job.previous {
                 Some(before) if before.size == size => add(table, &before.content, size),
                 _ => {}
@@ -410,7 +410,7 @@ impl Plan {
                 if let Some(FileState::Kept(kept)) = state.get()
                     && self.is_abandoned(&kept.content)
                 {
-                    moved.push((file, spot, spotted.stat.size));
+                    moved.push((file, spot, spotted.size()));
                 }
                 file += 1;
             }

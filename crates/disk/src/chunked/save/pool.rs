@@ -122,7 +122,7 @@ fn tasks(scan: &Scan, jobs: &[Job]) -> VecDeque<Task> {
     };
     for (at, job) in jobs.iter().enumerate() {
         let (listing, spotted) = scan.get(job.spot);
-        let size = spotted.stat.size;
+        let size = spotted.size();
         if size >= LARGE {
             large.push_back(Task::Large(at));
             end(start..at);
@@ -456,7 +456,7 @@ impl Opened<'_> {
     pub(super) fn fresh(&self, size: u64) -> Option<Seen> {
         let seen = Seen { size, ..self.seen };
         let same =
-            Stat::from(&seen) == self.path.1.stat && seen.metadata() == self.path.1.metadata();
+            Stat::from(&seen) == self.path.1.stat() && seen.metadata() == self.path.1.metadata();
         (!same).then_some(seen)
     }
 }
