@@ -15,7 +15,9 @@
 //! before it is parsed, and headers must be spelled exactly as we spell them. What other tars write is read as well, by
 //! the same parser with fewer expectations but the same safety.
 
+mod assemble;
 mod base;
+mod bytes;
 mod crew;
 mod extract;
 mod foreign;
@@ -41,16 +43,19 @@ mod varint;
 mod verify;
 mod writer;
 
+pub use assemble::{Assembled, assemble};
+pub use bytes::ReadAt;
 pub use extract::Root;
 pub use frames::encoder_id;
 pub use index::Summary;
+pub use output::nameless;
 pub use parser::{Dialect, Limits};
 pub use plain::Compression;
 pub use problem::Problem;
 pub use reader::{Archive, ReadSettings};
 pub use unpack::{UnpackSettings, unpack};
 pub use verify::VerifyReport;
-pub use writer::{CreateReport, CreateSettings, create};
+pub use writer::{CreateReport, CreateSettings, create, create_nameless};
 
 use crate::restore::RestoreError;
 use crate::tree_writer::WriteError;

@@ -18,6 +18,7 @@ pub mod progress;
 pub mod remove;
 pub mod restore;
 mod staging;
+pub mod survey;
 #[expect(
     unsafe_code,
     reason = "the calls that rustix does not wrap; every block has a SAFETY line"

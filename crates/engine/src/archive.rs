@@ -1,28 +1,29 @@
 //! A directory as one file, and back.
 
 mod contents;
+mod extract;
+mod place;
+mod remote;
 
 pub use contents::{Listed, Shown, Verified, cat, list, verify};
+pub use extract::{ExtractArchive, Extracted, extract};
+pub use place::{ArchiveAddress, ArchivePlace, BadAddress};
 
 use crate::bridge;
 use crate::clone::LeftOut;
 use crate::error::Error;
+use crate::upload::upload;
 use serde::Serialize;
-use stasis_disk::archive::{
-    self, Archive, CreateReport, CreateSettings, Limits, ReadSettings, UnpackSettings,
-};
+use stasis_disk::archive::{self, Archive, CreateReport, CreateSettings, Limits, ReadSettings};
 pub use stasis_disk::archive::{ArchiveError, Problem};
-use stasis_disk::beneath::Mounts;
-use stasis_disk::metadata::Rights;
+use stasis_disk::beneath::{Beneath, Mounts};
 use stasis_disk::progress::Progress;
-use stasis_disk::restore::{Origin, Placed, Restored};
 pub use stasis_disk::restore::{Placement, RestoreError};
 use stasis_disk::walk::WalkSettings;
 use stasis_model::digest::{ArchiveDigest, TreeDigest};
 use stasis_model::time::Clock;
-use stasis_model::tree::EntryPath;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -32,12 +33,12 @@ use std::time::Duration;
 pub struct CreateArchive {
     /// The directory.
     pub source: PathBuf,
-    /// The file, which is replaced when it is there.
-    pub target: PathBuf,
+    /// The file or object, which is replaced when it is there.
+    pub target: ArchivePlace,
     /// How hard zstd tries: 1 to 19.
     pub level: i32,
     /// An older archive whose frames are copied where nothing changed.
-    pub base: Option<PathBuf>,
+    pub base: Option<ArchivePlace>,
     /// How many threads compress; all cores when nothing is said.
     pub threads: Option<NonZeroUsize>,
     /// Gitignore-style patterns of what is left out.
@@ -46,6 +47,10 @@ pub struct CreateArchive {
     pub strict: bool,
     /// Whether other filesystems in the source are archived too.
     pub across_filesystems: bool,
+    /// Where bytes wait that are to be uploaded.
+    pub spool: PathBuf,
+    /// Whether the tree is counted first, for somebody who wants to know how long it will take.
+    pub is_watched: bool,
     /// Counts what is done.
     pub progress: Arc<Progress>,
     /// Set by anybody at any time to give up and leave nothing.
@@ -102,16 +107,33 @@ pub struct Archived {
     pub elapsed_ms: u64,
 }
 
-/// Archives a directory; needs no store.
-#[tracing::instrument(skip_all, err(level = "info"), fields(source = %command.source.display(), target = %command.target.display()))]
+/// Archives a directory; needs no store, unless the archive goes into one.
+#[tracing::instrument(skip_all, err(level = "info"), fields(source = %command.source.display(), target = %command.target))]
 pub async fn create(command: CreateArchive, clock: &dyn Clock) -> Result<Archived, Error> {
     let started = clock.uptime();
-    let archive = command.target.display().to_string();
-    let report = bridge::blocking(move || {
-        let settings = settings(&command);
-        archive::create(&command.source, &command.target, &settings)
-    });
-    let report = report.await?;
+    let archive = command.target.to_string();
+    let base = match &command.base {
+        Some(base) => Some(Arc::new(base.open().await?)),
+        None => None,
+    };
+    let settings = settings(&command, base);
+    if command.is_watched {
+        survey(&command.source, &settings);
+    }
+    let report = match command.target {
+        ArchivePlace::File(target) => {
+            let create = move || archive::create(&command.source, &target, &settings);
+            bridge::blocking(create).await?
+        }
+        ArchivePlace::Object { engine, key } => {
+            let create =
+                move || archive::create_nameless(&command.source, &command.spool, &settings);
+            let (report, file) = bridge::blocking(create).await?;
+            let stored = upload(&*engine.bucket, &key, &Arc::new(file)).await?;
+            tracing::debug!(%key, stored, "uploaded");
+            report
+        }
+    };
     let elapsed_ms = millis(clock.uptime().saturating_sub(started));
     tracing::info!(
         files = report.files,
@@ -121,15 +143,25 @@ pub async fn create(command: CreateArchive, clock: &dyn Clock) -> Result<Archive
     Ok(told(report, archive, elapsed_ms))
 }
 
+/// Counts what there is beside the work; whatever hinders it will hinder the work as well, and is told there.
+fn survey(source: &Path, settings: &CreateSettings) {
+    let (source, settings) = (source.to_owned(), settings.clone());
+    let counted = bridge::Crossing::here().start(bridge::blocking(move || {
+        let root = Beneath::open(&source, settings.mounts).ok()?;
+        stasis_disk::survey::survey(&root, &settings.walk, &settings.progress).ok()
+    }));
+    drop(counted);
+}
+
 fn millis(elapsed: Duration) -> u64 {
     u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn settings(command: &CreateArchive) -> CreateSettings {
+fn settings(command: &CreateArchive, base: Option<Arc<Archive>>) -> CreateSettings {
     let usual = CreateSettings::default();
     CreateSettings {
         level: command.level,
-        base: command.base.clone(),
+        base,
         workers: command.threads.unwrap_or(usual.workers),
         mounts: if command.across_filesystems {
             Mounts::Cross
@@ -177,8 +209,10 @@ fn told(report: CreateReport, archive: String, elapsed_ms: u64) -> Archived {
 /// What every command that reads an archive needs.
 #[derive(Clone, Debug)]
 pub struct ReadArchive {
-    /// The file.
-    pub archive: PathBuf,
+    /// The file or object.
+    pub archive: ArchivePlace,
+    /// Where the bytes of an object wait that are read more than once.
+    pub spool: PathBuf,
     /// More bytes in all files together are refused.
     pub largest: Option<u64>,
     /// How many threads decompress; all cores when nothing is said.
@@ -199,102 +233,4 @@ impl ReadArchive {
             cancel: self.cancel.clone(),
         }
     }
-}
-
-/// Where the tree of an archive goes, and how.
-#[derive(Clone, Debug)]
-pub struct ExtractArchive {
-    /// The archive.
-    pub read: ReadArchive,
-    /// The directory that the tree becomes.
-    pub target: PathBuf,
-    /// How it takes its place.
-    pub placement: Placement,
-    /// One entry, with what lies in it, instead of all.
-    pub only: Option<EntryPath>,
-    /// Whether owners, setuid and setgid are given, if we may.
-    pub owners: bool,
-    /// Counts what is done.
-    pub progress: Arc<Progress>,
-}
-
-/// What became of a tree that was in an archive.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-#[must_use = "what was withheld and what was kept is said only here"]
-pub struct Extracted {
-    /// Where the tree is.
-    pub target: String,
-    /// How it took its place: `new`, `replaced` or `in_place`.
-    pub placed: &'static str,
-    /// Where the tree that was there before is kept.
-    pub kept: Option<String>,
-    /// Regular files, each counted once.
-    pub files: u64,
-    /// Directories, without the root.
-    pub directories: u64,
-    /// Symbolic links.
-    pub symlinks: u64,
-    /// Further names of files.
-    pub hard_links: u64,
-    /// Named pipes.
-    pub fifos: u64,
-    /// The length of all files, holes included.
-    pub bytes: u64,
-    /// Entries that have another owner or group than in the archive.
-    pub owners_not_kept: u64,
-    /// Entries without the setuid or setgid that they have in the archive.
-    pub privileges_not_kept: u64,
-    /// Attributes that the filesystem does not take.
-    pub attributes_not_kept: u64,
-    /// How long it took.
-    pub elapsed_ms: u64,
-}
-
-/// Makes a directory of an archive: whole, or not at all.
-#[tracing::instrument(skip_all, err(level = "info"), fields(archive = %command.read.archive.display(), target = %command.target.display()))]
-pub async fn extract(command: ExtractArchive, clock: &dyn Clock) -> Result<Extracted, Error> {
-    let started = clock.uptime();
-    let target = command.target.display().to_string();
-    let origin = Origin {
-        at: clock.now(),
-        from: command.read.archive.display().to_string(),
-    };
-    let restored = bridge::blocking(move || {
-        let archive = Archive::open(&command.read.archive)?;
-        let settings = UnpackSettings {
-            placement: command.placement,
-            only: command.only,
-            rights: if command.owners {
-                Rights::of_this_process()
-            } else {
-                Rights::Own
-            },
-            read: command.read.settings(),
-            progress: command.progress,
-        };
-        archive::unpack(&archive, &command.target, &settings, &origin)
-    });
-    let Restored { written, placed } = restored.await?;
-    let elapsed_ms = millis(clock.uptime().saturating_sub(started));
-    tracing::info!(files = written.files, bytes = written.bytes, "extracted");
-    let (placed, kept) = match placed {
-        Placed::New => ("new", None),
-        Placed::Replaced { kept } => ("replaced", Some(kept.display().to_string())),
-        Placed::InPlace(_) => ("in_place", None),
-    };
-    Ok(Extracted {
-        target,
-        placed,
-        kept,
-        files: written.files,
-        directories: written.directories,
-        symlinks: written.symlinks,
-        hard_links: written.hard_links,
-        fifos: written.fifos,
-        bytes: written.bytes,
-        owners_not_kept: written.owners_not_kept,
-        privileges_not_kept: written.privileges_not_kept,
-        attributes_not_kept: written.attributes_not_kept,
-        elapsed_ms,
-    })
 }

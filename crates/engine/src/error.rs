@@ -1,4 +1,8 @@
-//! What can go wrong in a use case, folded into what the caller must do about it.
+//! What can go wrong in a use case.
+
+mod kind;
+
+pub use kind::ErrorKind;
 
 use stasis_disk::archive::ArchiveError;
 use stasis_disk::atomic_write::WriteError;
@@ -8,12 +12,9 @@ pub use stasis_disk::chunked::restore::RestoreError;
 pub use stasis_disk::chunked::save::SaveError;
 use stasis_disk::clone::CloneError;
 pub use stasis_disk::restore::RestoreError as PlaceError;
-use stasis_disk::tree_writer::WriteError as TreeWriteError;
-use stasis_disk::walk::WalkError;
 use stasis_model::id::{Lineage, OpId, SnapshotId, TenantId};
-use stasis_model::manifest::{BadInline, BadRepo, IndexRefusal};
+use stasis_model::manifest::{BadInline, BadRepo};
 use stasis_model::policy::BadSetting;
-use stasis_model::step::Refusal;
 pub use stasis_quiesce::group::GroupError;
 pub use stasis_store::bucket::{BucketError, BucketErrorKind};
 use stasis_store::copying::CopyError;
@@ -25,38 +26,6 @@ pub use stasis_store::roots::ChangeError;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
-
-/// What the caller must do.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[non_exhaustive]
-pub enum ErrorKind {
-    /// Try again, a little later.
-    Retry,
-    /// Ask about the operation later; do not clean up.
-    Unknown,
-    /// Wait for the holder, or throw it out.
-    Conflict,
-    /// Stop: the lease is not ours any more.
-    Fenced,
-    /// Decide which of two snapshots counts.
-    Diverged,
-    /// Name something that exists.
-    NotFound,
-    /// Look at the network or the store.
-    Unreachable,
-    /// Look at credentials and permissions.
-    Denied,
-    /// Correct the request or the configuration.
-    Invalid,
-    /// Make room, or change the policy.
-    Limit,
-    /// Look at the damage; nothing was overwritten.
-    Corrupt,
-    /// Nothing: somebody asked us to stop, and nothing is left of the attempt.
-    Cancelled,
-    /// Tell us.
-    Bug,
-}
 
 /// A use case that did not end well.
 #[derive(Debug, thiserror::Error)]
@@ -182,6 +151,9 @@ pub enum Error {
     /// A check of the databases in a directory.
     #[error(transparent)]
     Check(#[from] CheckError),
+    /// There is no such archive.
+    #[error("there is no archive `{0}`")]
+    NoArchive(String),
     /// An archive.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
@@ -254,249 +226,6 @@ pub enum Error {
 impl From<LineageError> for Error {
     fn from(error: LineageError) -> Self {
         Self::Lineage(Box::new(error))
-    }
-}
-
-impl Error {
-    /// What the caller must do.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Lineage(error) => lineage(error),
-            Self::Read(error) => read(error),
-            Self::Bucket(error) => bucket(error),
-            Self::Policy(error) => policy(error),
-            Self::Location(_)
-            | Self::NoCredentials { .. }
-            | Self::RenewsTooSlowly { .. }
-            | Self::TooLong(_)
-            | Self::RepoExists(_)
-            | Self::Ambiguous { .. }
-            | Self::OtherStore { .. } => ErrorKind::Invalid,
-            Self::Interrupted(_) => ErrorKind::Cancelled,
-            Self::Write(error) => io_kind(&error.source),
-            Self::Clone(error) => clone(error),
-            Self::Check(error) => check(error),
-            Self::Archive(error) => archive(error),
-            Self::Unreadable { source, .. } | Self::NoDirectory { source, .. } => io_kind(source),
-            Self::Untrustworthy { .. }
-            | Self::UnfitPolicy { .. }
-            | Self::UnfitRepo(_)
-            | Self::Shrunk { .. } => ErrorKind::Limit,
-            Self::NeverLocked(_)
-            | Self::NoSuchOperation(_)
-            | Self::Group(GroupError::Start { .. }) => ErrorKind::NotFound,
-            Self::Group(_) => ErrorKind::Bug,
-            Self::Save(error) => save(error),
-            Self::Chunk(error) => chunk(error),
-            Self::RestoreTree(error) => restore(error),
-            Self::Index(error) => change(error),
-            Self::Copy(error) => copy(error),
-            Self::UnfitSnapshot { .. } | Self::LostManifest(_) | Self::WrongTree(_) => {
-                ErrorKind::Corrupt
-            }
-            Self::NoRepo(_) | Self::NoSuchSnapshot { .. } | Self::NoSuchEntry { .. } => {
-                ErrorKind::NotFound
-            }
-            Self::SaveGaveUp(_) | Self::SweepGaveUp(_) => ErrorKind::Retry,
-            Self::Restore(error) => place(error),
-        }
-    }
-}
-
-fn lineage(error: &LineageError) -> ErrorKind {
-    match error {
-        LineageError::Unknown(_) => ErrorKind::Unknown,
-        LineageError::Store { source, .. } => read(source),
-        LineageError::Refused { refusal, .. } => refused(refusal),
-        _ => ErrorKind::Bug,
-    }
-}
-
-fn refused(refusal: &Refusal) -> ErrorKind {
-    match refusal {
-        Refusal::Held(_) | Refusal::HolderChanged { .. } | Refusal::PointerMoved { .. } => {
-            ErrorKind::Conflict
-        }
-        Refusal::LockLost(_) => ErrorKind::Fenced,
-        Refusal::Diverged { .. } => ErrorKind::Diverged,
-        Refusal::NotHeld
-        | Refusal::NoPointer
-        | Refusal::Tombstoned(_)
-        | Refusal::NoSuchSnapshot(_) => ErrorKind::NotFound,
-        Refusal::NotExpired => ErrorKind::Invalid,
-        Refusal::IsActive(_) | Refusal::IsPinned(_) | Refusal::IsLast(_) | Refusal::Full { .. } => {
-            ErrorKind::Limit
-        }
-        Refusal::Contended | Refusal::Outrun { .. } => ErrorKind::Retry,
-        _ => ErrorKind::Bug,
-    }
-}
-
-fn read(error: &ReadError) -> ErrorKind {
-    match error {
-        ReadError::Bucket(error) => bucket(error),
-        _ => ErrorKind::Corrupt,
-    }
-}
-
-fn bucket(error: &BucketError) -> ErrorKind {
-    match error.kind {
-        BucketErrorKind::Absent => ErrorKind::NotFound,
-        BucketErrorKind::Denied => ErrorKind::Denied,
-        BucketErrorKind::Corrupt => ErrorKind::Corrupt,
-        BucketErrorKind::Full | BucketErrorKind::TooLarge => ErrorKind::Limit,
-        BucketErrorKind::Unsupported => ErrorKind::Invalid,
-        _ => ErrorKind::Unreachable,
-    }
-}
-
-fn policy(error: &PolicyError) -> ErrorKind {
-    match error {
-        PolicyError::Read { source, .. } => read(source),
-        PolicyError::Setting(_) => ErrorKind::Invalid,
-        PolicyError::Write { source, .. } => bucket(source),
-        PolicyError::Contended { .. } => ErrorKind::Retry,
-        _ => ErrorKind::Unknown,
-    }
-}
-
-fn clone(error: &CloneError) -> ErrorKind {
-    match error {
-        CloneError::Walk(error) => walk(error),
-        CloneError::Entry { source, .. } | CloneError::Failed { source, .. } => io_kind(source),
-        CloneError::CannotShare { .. } => ErrorKind::Limit,
-        CloneError::Exists(_)
-        | CloneError::SourceIsSymlink(_)
-        | CloneError::SourceIsEverything
-        | CloneError::Nameless(_)
-        | CloneError::Overlap { .. } => ErrorKind::Invalid,
-        _ => ErrorKind::Bug,
-    }
-}
-
-fn check(error: &CheckError) -> ErrorKind {
-    match error {
-        CheckError::Walk(error) => walk(error),
-        CheckError::Scratch(error) => io_kind(&error.source),
-        CheckError::TooMany { .. } => ErrorKind::Limit,
-        CheckError::Cancelled => ErrorKind::Cancelled,
-        _ => ErrorKind::Bug,
-    }
-}
-
-fn archive(error: &ArchiveError) -> ErrorKind {
-    match error {
-        ArchiveError::Walk(error) => walk(error),
-        ArchiveError::Entry { source, .. }
-        | ArchiveError::Failed { source, .. }
-        | ArchiveError::Sink { source, .. } => io_kind(source),
-        ArchiveError::Refused { problem, .. } if problem.is_a_limit() => ErrorKind::Limit,
-        ArchiveError::Refused { .. } => ErrorKind::Corrupt,
-        ArchiveError::Write(error) => tree_write(error),
-        ArchiveError::Restore(error) => place(error),
-        ArchiveError::NotFramed(_) | ArchiveError::NotAFile(_) => ErrorKind::Invalid,
-        ArchiveError::NoSuchEntry { .. } => ErrorKind::NotFound,
-        ArchiveError::TooLarge => ErrorKind::Limit,
-        ArchiveError::Cancelled => ErrorKind::Cancelled,
-        _ => ErrorKind::Bug,
-    }
-}
-
-fn walk(error: &WalkError) -> ErrorKind {
-    match error {
-        WalkError::Failed { source, .. } => io_kind(source),
-        WalkError::TooDeep { .. } => ErrorKind::Limit,
-        WalkError::Incomplete { reason, .. } => match reason {
-            stasis_disk::walk::Reason::Unreadable => ErrorKind::Denied,
-            _ => ErrorKind::Retry,
-        },
-        WalkError::Pattern { .. } => ErrorKind::Invalid,
-        WalkError::Cancelled => ErrorKind::Cancelled,
-        _ => ErrorKind::Bug,
-    }
-}
-
-fn save(error: &SaveError) -> ErrorKind {
-    match error {
-        SaveError::Walk(error) => walk(error),
-        SaveError::Chunk(error) => chunk(error),
-        _ => ErrorKind::Bug,
-    }
-}
-
-fn restore(error: &RestoreError) -> ErrorKind {
-    match error {
-        RestoreError::Chunk(error) => chunk(error),
-        RestoreError::Write(error) => tree_write(error),
-        RestoreError::NoSuchEntry(_) => ErrorKind::NotFound,
-        _ => ErrorKind::Bug,
-    }
-}
-
-fn chunk(error: &ChunkError) -> ErrorKind {
-    match error {
-        ChunkError::Moving { source, .. } => match source.downcast_ref::<BucketError>() {
-            Some(error) => bucket(error),
-            None => ErrorKind::Bug,
-        },
-        _ => ErrorKind::Corrupt,
-    }
-}
-
-fn copy(error: &CopyError) -> ErrorKind {
-    match error {
-        CopyError::Bucket(error) => bucket(error),
-        CopyError::Diverged(_) => ErrorKind::Diverged,
-        _ => ErrorKind::Retry,
-    }
-}
-
-fn change(error: &ChangeError) -> ErrorKind {
-    match error {
-        ChangeError::Refused(IndexRefusal::Diverged { .. }) => ErrorKind::Diverged,
-        ChangeError::Refused(IndexRefusal::Absent(_) | IndexRefusal::Gone(_)) => {
-            ErrorKind::NotFound
-        }
-        ChangeError::Refused(_) => ErrorKind::Limit,
-        ChangeError::Read(error) => read(error),
-        ChangeError::Write(error) => bucket(error),
-        ChangeError::Contended => ErrorKind::Retry,
-        _ => ErrorKind::Unknown,
-    }
-}
-
-fn place(error: &PlaceError) -> ErrorKind {
-    match error {
-        PlaceError::Write(error) => tree_write(error),
-        PlaceError::Failed { source, .. }
-        | PlaceError::Entry { source, .. }
-        | PlaceError::CannotExchange { source, .. } => io_kind(source),
-        PlaceError::HalfDone { .. } => ErrorKind::Retry,
-        PlaceError::BadJournal(_) => ErrorKind::Corrupt,
-        PlaceError::NothingKept(_) => ErrorKind::NotFound,
-        PlaceError::Busy(_) => ErrorKind::Conflict,
-        PlaceError::Cancelled => ErrorKind::Cancelled,
-        _ => ErrorKind::Invalid,
-    }
-}
-
-/// A tree that could not be written: what is wrong with it is wrong where it came from.
-fn tree_write(error: &TreeWriteError) -> ErrorKind {
-    match error {
-        TreeWriteError::Failed { source, .. } => io_kind(source),
-        TreeWriteError::TooManyBytes(_) | TreeWriteError::TooManyEntries(_) => ErrorKind::Limit,
-        TreeWriteError::Cancelled => ErrorKind::Cancelled,
-        _ => ErrorKind::Corrupt,
-    }
-}
-
-fn io_kind(error: &io::Error) -> ErrorKind {
-    match error.kind() {
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => ErrorKind::Denied,
-        io::ErrorKind::NotFound => ErrorKind::NotFound,
-        io::ErrorKind::NotADirectory => ErrorKind::Invalid,
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::Limit,
-        _ => ErrorKind::Unreachable,
     }
 }
 

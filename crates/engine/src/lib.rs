@@ -20,6 +20,7 @@ pub mod probe;
 pub mod reap;
 pub mod repo;
 pub mod tenant;
+mod upload;
 pub mod warning;
 
 pub use stasis_disk::progress;

@@ -26,6 +26,24 @@ pub enum StoreLocation {
     S3(S3Location),
 }
 
+impl StoreLocation {
+    /// How people would write the address of the object `name` in this store.
+    pub fn object(&self, name: &str) -> String {
+        match self {
+            Self::File(root) => Self::File(root.join(name)).to_string(),
+            Self::Memory => format!("memory:{name}"),
+            Self::S3(location) => {
+                let mut location = location.clone();
+                if !location.prefix.is_empty() {
+                    location.prefix.push('/');
+                }
+                location.prefix.push_str(name);
+                Self::S3(location).to_string()
+            }
+        }
+    }
+}
+
 /// Where a bucket is, and how it wants to be asked.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct S3Location {

@@ -29,7 +29,7 @@ const DRAWING: [(&str, &str); 7] = [
     ("quiesce", "stasis-model rustix thiserror tokio tracing"),
     (
         "engine",
-        "stasis-model stasis-store stasis-disk stasis-quiesce bytes serde serde_json thiserror tokio tracing",
+        "stasis-model stasis-store stasis-disk stasis-quiesce bytes futures-util serde serde_json thiserror tokio tracing",
     ),
     (
         "stasis",

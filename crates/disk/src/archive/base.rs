@@ -3,23 +3,23 @@
 use super::ArchiveError;
 use super::framed::Framed;
 use super::frames::{FrameDigest, StoredDigest};
+use super::reader::{Archive, Form};
 use std::collections::HashMap;
-use std::fs::File;
-use std::path::Path;
 
 /// The frames of an archive by what they hold.
 #[derive(Debug)]
-pub(super) struct Base {
-    archive: Framed,
+pub(super) struct Base<'a> {
+    archive: &'a Framed,
     frames: HashMap<(FrameDigest, u32), u32>,
 }
 
-impl Base {
-    /// Opens an archive; one that another encoder wrote has no frames to offer.
-    pub(super) fn open(path: &Path, encoder_id: &str) -> Result<Self, ArchiveError> {
-        let file = File::open(path).map_err(ArchiveError::failed("open", path))?;
-        let opened = Framed::open(file, path)?;
-        let archive = opened.map_err(|_| ArchiveError::NotFramed(path.to_owned()))?;
+impl<'a> Base<'a> {
+    /// Takes an archive; one that another encoder wrote has no frames to offer.
+    pub(super) fn of(archive: &'a Archive, encoder_id: &str) -> Result<Self, ArchiveError> {
+        let archive = match &archive.0 {
+            Form::Framed(framed) => framed,
+            Form::Plain(plain) => return Err(ArchiveError::NotFramed(plain.path.clone())),
+        };
         let mut frames = HashMap::new();
         if archive.index.summary.encoder_id == encoder_id {
             for (at, frame) in archive.index.frames.iter().enumerate() {

@@ -2,50 +2,50 @@
 
 use super::frames::{Opener, PIECE, Tar, damaged, frame_digest, stored_digest};
 use super::index::{FOOTER, Footer, HEAD, Index};
-use super::{ArchiveError, Problem};
-use std::fs::File;
-use std::os::unix::fs::FileExt;
+use super::{ArchiveError, Problem, ReadAt};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// An open archive whose index was read and makes sense.
 #[derive(Debug)]
 pub(super) struct Framed {
     pub(super) path: PathBuf,
     pub(super) index: Index,
-    pub(super) file: File,
+    pub(super) bytes: Arc<dyn ReadAt>,
     offsets: Vec<u64>,
     /// A stored frame that was opened and is a piece of zeros: another one with the same bytes need not be opened.
     zeros: OnceLock<Vec<u8>>,
 }
 
 impl Framed {
-    /// Reads the index of an open file; gives the file back when it has none.
-    pub(super) fn open(file: File, path: &Path) -> Result<Result<Self, File>, ArchiveError> {
+    /// Reads the index; `None` when there is none.
+    pub(super) fn open(bytes: &Arc<dyn ReadAt>, path: &Path) -> Result<Option<Self>, ArchiveError> {
         let failed = || ArchiveError::failed("read", path);
-        let length = file.metadata().map_err(failed())?.len();
+        let length = bytes.length().map_err(failed())?;
         let Some(before_footer) = length.checked_sub(FOOTER as u64) else {
-            return Ok(Err(file));
+            return Ok(None);
         };
         let mut footer = [0; FOOTER];
-        file.read_exact_at(&mut footer, before_footer)
+        bytes
+            .read_exact_at(&mut footer, before_footer)
             .map_err(failed())?;
         let refused = || ArchiveError::refused(path);
         let Some(footer) = Footer::read(&footer).map_err(refused())? else {
-            return Ok(Err(file));
+            return Ok(None);
         };
         let head = (footer.stored + HEAD) as u64;
         let before = before_footer.checked_sub(head);
         let before = before.ok_or_else(|| refused()(Problem::Truncated))?;
         let mut stored = vec![0; footer.stored + HEAD];
-        file.read_exact_at(&mut stored, before).map_err(failed())?;
+        let read = bytes.read_exact_at(&mut stored, before);
+        read.map_err(failed())?;
         let index = footer.index(&stored, before).map_err(refused())?;
         let offsets = index.offsets().collect();
         let path = path.to_owned();
-        Ok(Ok(Self {
+        Ok(Some(Self {
             path,
             index,
-            file,
+            bytes: bytes.clone(),
             offsets,
             zeros: OnceLock::new(),
         }))
@@ -53,7 +53,7 @@ impl Framed {
 
     fn read(&self, frame: usize) -> Result<Vec<u8>, ArchiveError> {
         let mut stored = vec![0; self.index.frames[frame].stored as usize];
-        let read = self.file.read_exact_at(&mut stored, self.offsets[frame]);
+        let read = self.bytes.read_exact_at(&mut stored, self.offsets[frame]);
         read.map_err(ArchiveError::failed("read", &self.path))?;
         Ok(stored)
     }

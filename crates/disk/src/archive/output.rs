@@ -1,4 +1,4 @@
-//! A large file that gets its name only when it is whole.
+//! A large file that gets its name only when it is whole, or never gets one.
 
 use super::ArchiveError;
 use rustix::fs::{self, AtFlags, Mode, OFlags};
@@ -14,13 +14,20 @@ const REPEATED: usize = 200;
 /// How many files somebody with our process id may have left behind.
 const LEFT_BEHIND: usize = 1000;
 
-/// `.NAME.stasis-tmp-PID` beside the target. Dropped before it is published, it is removed.
+/// A file that is being written.
 #[derive(Debug)]
 pub(super) struct Output {
     pub(super) path: PathBuf,
     pub(super) file: File,
+    /// What it will be called; a file without a name is gone when it is closed.
+    name: Option<Name>,
+}
+
+/// `.NAME.stasis-tmp-PID` beside the target. Dropped before it is published, it is removed.
+#[derive(Debug)]
+struct Name {
     parent: OwnedFd,
-    name: CString,
+    last: CString,
     temp: CString,
     is_published: bool,
 }
@@ -41,13 +48,25 @@ impl Output {
             return Err(failed(Errno::ISDIR));
         }
         let (temp, file) = new_file(&parent, name.to_bytes()).map_err(failed)?;
+        let name = Name {
+            parent,
+            last: name,
+            temp,
+            is_published: false,
+        };
         Ok(Self {
             path: path.to_owned(),
             file,
-            parent,
-            name,
-            temp,
-            is_published: false,
+            name: Some(name),
+        })
+    }
+
+    /// A file in `directory` that nobody else sees, and that is gone with the process.
+    pub(super) fn nameless(directory: &Path) -> Result<Self, ArchiveError> {
+        Ok(Self {
+            path: directory.to_owned(),
+            file: nameless(directory)?,
+            name: None,
         })
     }
 
@@ -55,21 +74,49 @@ impl Output {
     pub(super) fn identities(&self) -> Result<Vec<(u64, u64)>, ArchiveError> {
         let failed = |error: Errno| ArchiveError::failed("look at", &self.path)(error);
         let own = crate::metadata::of(&self.file).map_err(failed)?;
-        let there = crate::beneath::find(&self.parent, &self.name).map_err(failed)?;
+        let there = match &self.name {
+            Some(name) => crate::beneath::find(&name.parent, &name.last).map_err(failed)?,
+            None => None,
+        };
         let there = there.filter(|there| there.file_type().is_file());
         let all = [Some(own), there].into_iter().flatten();
         Ok(all.map(|seen| seen.identity()).collect())
     }
 
-    /// Makes the file durable and gives it its name, and makes that durable too.
-    pub(super) fn publish(mut self) -> Result<(), ArchiveError> {
-        let path = self.path.clone();
+    /// Makes the file durable and gives it its name, and makes that durable too; one without a name stays as it is.
+    pub(super) fn publish(self) -> Result<File, ArchiveError> {
+        let Self { path, file, name } = self;
+        let Some(mut name) = name else {
+            return Ok(file);
+        };
         let failed = |doing| ArchiveError::failed(doing, &path);
-        fs::fsync(&self.file).map_err(failed("make durable"))?;
-        let renamed = fs::renameat(&self.parent, &*self.temp, &self.parent, &*self.name);
+        fs::fsync(&file).map_err(failed("make durable"))?;
+        let renamed = fs::renameat(&name.parent, &*name.temp, &name.parent, &*name.last);
         renamed.map_err(failed("rename into place"))?;
-        self.is_published = true;
-        fs::fsync(&self.parent).map_err(failed("make durable the name of"))
+        name.is_published = true;
+        fs::fsync(&name.parent).map_err(failed("make durable the name of"))?;
+        Ok(file)
+    }
+}
+
+/// Opens a file in `directory` that has no name, and is gone when it is closed.
+pub fn nameless(directory: &Path) -> Result<File, ArchiveError> {
+    let file = open_nameless(directory);
+    file.map_err(ArchiveError::failed("create a file in", directory))
+}
+
+fn open_nameless(directory: &Path) -> Result<File, Errno> {
+    let mode = Mode::RUSR | Mode::WUSR;
+    let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+    match fs::open(directory, flags, mode) {
+        Err(Errno::OPNOTSUPP | Errno::ISDIR) => {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let parent = fs::open(directory, flags, Mode::empty())?;
+            let (temp, file) = new_file(&parent, b"spool")?;
+            fs::unlinkat(&parent, &*temp, AtFlags::empty())?;
+            Ok(file)
+        }
+        file => Ok(File::from(file?)),
     }
 }
 
@@ -89,7 +136,7 @@ fn new_file(parent: &OwnedFd, name: &[u8]) -> Result<(CString, File), Errno> {
     Err(Errno::EXIST)
 }
 
-impl Drop for Output {
+impl Drop for Name {
     fn drop(&mut self) {
         if !self.is_published {
             // What made us give up is the failure to tell; a file that stays is only untidy.

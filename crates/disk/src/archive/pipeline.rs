@@ -48,7 +48,7 @@ struct Sealed {
 pub(super) struct Works<'a> {
     pub(super) workers: NonZeroUsize,
     pub(super) level: i32,
-    pub(super) base: Option<&'a Base>,
+    pub(super) base: Option<&'a Base<'a>>,
 }
 
 /// What is in the file by now.
@@ -160,7 +160,7 @@ impl FrameSink for Feeder {
 
 struct Worker<'a> {
     sealer: Sealer,
-    base: Option<&'a Base>,
+    base: Option<&'a Base<'a>>,
 }
 
 type ZerosSealed = OnceLock<(Vec<u8>, Frame)>;

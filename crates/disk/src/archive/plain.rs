@@ -1,11 +1,10 @@
 //! Tars without an index: as they are, or compressed by gzip or zstd as one stream.
 
-use super::{ArchiveError, Problem};
+use super::{ArchiveError, Problem, ReadAt};
 use flate2::read::MultiGzDecoder;
-use std::fs::File;
 use std::io::{self, BufReader, Read};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Zstd streams that need a larger window than 128 MiB are refused.
 const WINDOW_LOG: u32 = 27;
@@ -30,14 +29,14 @@ pub enum Compression {
 pub(super) struct Plain {
     pub(super) path: PathBuf,
     pub(super) compression: Compression,
-    pub(super) file: File,
+    pub(super) bytes: Arc<dyn ReadAt>,
 }
 
 impl Plain {
-    /// Looks at the first bytes of a file.
-    pub(super) fn open(file: File, path: &Path) -> Result<Self, ArchiveError> {
+    /// Looks at the first bytes.
+    pub(super) fn open(bytes: Arc<dyn ReadAt>, path: &Path) -> Result<Self, ArchiveError> {
         let mut first = [0; 4];
-        let read = file.read_at(&mut first, 0);
+        let read = bytes.read_at(&mut first, 0);
         let read = read.map_err(ArchiveError::failed("read", path))?;
         let compression = match first[..read] {
             [0x1f, 0x8b, ..] => Compression::Gzip,
@@ -48,7 +47,7 @@ impl Plain {
         Ok(Self {
             path,
             compression,
-            file,
+            bytes,
         })
     }
 
@@ -57,7 +56,7 @@ impl Plain {
         let file = BufReader::with_capacity(
             BUFFER,
             FromStart {
-                file: &self.file,
+                bytes: &*self.bytes,
                 at: 0,
             },
         );
@@ -109,15 +108,15 @@ impl Stream<'_> {
     }
 }
 
-/// Reads a file from its beginning without moving its position.
+/// Reads bytes from their beginning; nobody else's position moves.
 struct FromStart<'a> {
-    file: &'a File,
+    bytes: &'a dyn ReadAt,
     at: u64,
 }
 
 impl Read for FromStart<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.file.read_at(buffer, self.at)?;
+        let read = self.bytes.read_at(buffer, self.at)?;
         self.at += read as u64;
         Ok(read)
     }

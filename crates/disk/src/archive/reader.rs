@@ -5,7 +5,7 @@ use super::frames::Opener;
 use super::parser::{Event, Limits};
 use super::plain::{Compression, Plain};
 use super::reading::Reading;
-use super::{ArchiveError, Problem, Summary};
+use super::{ArchiveError, Problem, ReadAt, Summary};
 use stasis_model::tree::{Entry, EntryKind, EntryPath};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -58,9 +58,14 @@ impl Archive {
             let error = std::io::Error::from(std::io::ErrorKind::InvalidInput);
             return Err(ArchiveError::failed("read as a file", path)(error));
         }
-        Ok(Self(match Framed::open(file, path)? {
-            Ok(framed) => Form::Framed(framed),
-            Err(file) => Form::Plain(Plain::open(file, path)?),
+        Self::over(Arc::new(file), path)
+    }
+
+    /// Takes bytes that are wherever they are, known as `name`, and reads their index if they have one.
+    pub fn over(bytes: Arc<dyn ReadAt>, name: &Path) -> Result<Self, ArchiveError> {
+        Ok(Self(match Framed::open(&bytes, name)? {
+            Some(framed) => Form::Framed(framed),
+            None => Form::Plain(Plain::open(bytes, name)?),
         }))
     }
 
@@ -77,6 +82,13 @@ impl Archive {
         match &self.0 {
             Form::Framed(_) => Compression::Zstd,
             Form::Plain(plain) => plain.compression,
+        }
+    }
+
+    pub(super) fn bytes(&self) -> &dyn ReadAt {
+        match &self.0 {
+            Form::Framed(framed) => &*framed.bytes,
+            Form::Plain(plain) => &*plain.bytes,
         }
     }
 

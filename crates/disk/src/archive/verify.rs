@@ -8,7 +8,6 @@ use super::{ArchiveError, Problem};
 use stasis_model::digest::{ArchiveDigest, ArchiveHasher, FileHasher, TreeDigest};
 use stasis_model::tree::canonical::TreeHasher;
 use stasis_model::tree::{Entry, EntryKind};
-use std::os::unix::fs::FileExt;
 
 /// What an archive was found to be.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -88,15 +87,12 @@ impl Archive {
     fn digest(&self, settings: &ReadSettings) -> Result<(ArchiveDigest, u64), ArchiveError> {
         let path = self.path();
         let failed = || ArchiveError::failed("read", path);
-        let file = match &self.0 {
-            Form::Framed(framed) => &framed.file,
-            Form::Plain(plain) => &plain.file,
-        };
+        let bytes = self.bytes();
         let (mut hasher, mut length) = (ArchiveHasher::default(), 0);
         let mut buffer = vec![0; 1 << 20];
         loop {
             go_on(&settings.cancel)?;
-            match file.read_at(&mut buffer, length).map_err(failed())? {
+            match bytes.read_at(&mut buffer, length).map_err(failed())? {
                 0 => return Ok((hasher.finish(), length)),
                 read => {
                     hasher.update(&buffer[..read]);

@@ -6,14 +6,16 @@ use super::frames::encoder_id;
 use super::index::Summary;
 use super::output::Output;
 use super::pipeline::{self, Works};
+use super::reader::Archive;
 use super::source::{Control, Counts, Source};
 use crate::beneath::{Beneath, Mounts};
 use crate::progress::Progress;
 use crate::walk::{WalkError, WalkReport, WalkSettings, walk_in_order};
 use stasis_model::digest::{ArchiveDigest, TreeDigest};
+use std::fs::File;
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 /// The level that is worth its time for archives that are kept.
@@ -25,7 +27,7 @@ pub struct CreateSettings {
     /// How hard zstd tries: 1 to 19. Part of the encoder's identity.
     pub level: i32,
     /// An older archive whose frames are copied where the tar bytes are the same.
-    pub base: Option<PathBuf>,
+    pub base: Option<Arc<Archive>>,
     /// How many threads compress; each costs some 8 MiB.
     pub workers: NonZeroUsize,
     /// Whether other filesystems in the directory are archived too.
@@ -95,6 +97,25 @@ pub fn create(
     target: &Path,
     settings: &CreateSettings,
 ) -> Result<CreateReport, ArchiveError> {
+    let output = Output::create(target)?;
+    Ok(write(source, output, settings)?.0)
+}
+
+/// Archives the directory `source` into a file in `spool` that has no name and is gone when it is closed.
+pub fn create_nameless(
+    source: &Path,
+    spool: &Path,
+    settings: &CreateSettings,
+) -> Result<(CreateReport, File), ArchiveError> {
+    let output = Output::nameless(spool)?;
+    write(source, output, settings)
+}
+
+fn write(
+    source: &Path,
+    mut output: Output,
+    settings: &CreateSettings,
+) -> Result<(CreateReport, File), ArchiveError> {
     // Without a trailing slash, which would follow a symbolic link.
     let source = source.components();
     let source = source.as_path();
@@ -102,8 +123,7 @@ pub fn create(
     let root = root.map_err(ArchiveError::failed("open the directory", source))?;
     let encoder_id = encoder_id(settings.level);
     let base = settings.base.as_deref();
-    let base = base.map(|path| Base::open(path, &encoder_id)).transpose()?;
-    let mut output = Output::create(target)?;
+    let base = base.map(|base| Base::of(base, &encoder_id)).transpose()?;
     let control = Control {
         own: output.identities()?,
         cancel: settings.walk.cancel.clone(),
@@ -151,7 +171,7 @@ impl Read {
         self,
         stored: pipeline::Stored,
         mut output: Output,
-    ) -> Result<CreateReport, ArchiveError> {
+    ) -> Result<(CreateReport, File), ArchiveError> {
         let Self {
             walk,
             counts,
@@ -182,8 +202,8 @@ impl Read {
         written.map_err(ArchiveError::failed("write", &output.path))?;
         hasher.update(&index);
         length += index.len() as u64;
-        output.publish()?;
-        Ok(CreateReport {
+        let file = output.publish()?;
+        let report = CreateReport {
             archive_sha256: hasher.finish(),
             tree_digest,
             encoder_id: summary.encoder_id,
@@ -201,6 +221,7 @@ impl Read {
             bytes_reused,
             attributes_left_out: counts.attributes_left_out,
             walk,
-        })
+        };
+        Ok((report, file))
     }
 }

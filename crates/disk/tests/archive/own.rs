@@ -3,17 +3,24 @@
 use crate::differential::{extract, settings};
 use crate::seed::Seed;
 use crate::tree::{Taste, assert_same, grow};
-use stasis_disk::archive::{Archive, ArchiveError, CreateSettings, ReadSettings, create};
+use stasis_disk::archive::{
+    Archive, ArchiveError, CreateSettings, ReadSettings, assemble, create, nameless,
+};
 use stasis_disk::walk::Reason;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::tree::EntryPath;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 fn path(name: &str) -> EntryPath {
     EntryPath::parse(name.as_bytes()).unwrap()
+}
+
+fn opened(archive: &Path) -> Arc<Archive> {
+    Arc::new(Archive::open(archive).unwrap())
 }
 
 fn names(directory: &Path) -> Vec<String> {
@@ -61,7 +68,7 @@ fn the_same_tree_gives_the_same_bytes_with_any_number_of_threads_and_any_base() 
         );
         assert_eq!(again, first);
         let with_base = CreateSettings {
-            base: Some(at("1")),
+            base: Some(opened(&at("1"))),
             ..settings(threads)
         };
         let again = create(&at("tree"), &at("again"), &with_base).unwrap();
@@ -90,7 +97,7 @@ fn a_change_moves_no_cut_far_away_and_a_base_gives_the_same_bytes_as_none() {
     forest(&at("tree"), &mut Seed::new(3));
     let first = create(&at("tree"), &at("base"), &settings(2)).unwrap();
     let with_base = CreateSettings {
-        base: Some(at("base")),
+        base: Some(opened(&at("base"))),
         ..settings(2)
     };
     let changes: [(&str, u64, Change); 6] = [
@@ -152,14 +159,14 @@ fn frames_of_another_encoder_are_not_used_and_a_base_that_is_none_is_refused() {
     };
     let _ = create(&at("tree"), &at("base"), &level_4).unwrap();
     let with_base = |name: &str| CreateSettings {
-        base: Some(at(name)),
+        base: Some(opened(&at(name))),
         ..settings(2)
     };
 
     let other = create(&at("tree"), &at("new"), &with_base("base")).unwrap();
     std::fs::write(at("plain"), [0; 5000]).unwrap();
     let plain = create(&at("tree"), &at("newer"), &with_base("plain")).unwrap_err();
-    let absent = create(&at("tree"), &at("newer"), &with_base("absent")).unwrap_err();
+    let absent = Archive::open(&at("absent")).unwrap_err();
 
     assert_eq!(other.frames_reused, 0);
     assert!(matches!(plain, ArchiveError::NotFramed(_)), "{plain}");
@@ -180,7 +187,7 @@ fn a_base_that_has_decayed_does_no_harm() {
     }
     std::fs::write(at("decayed"), decayed).unwrap();
     let with_base = CreateSettings {
-        base: Some(at("decayed")),
+        base: Some(opened(&at("decayed"))),
         ..settings(2)
     };
 
@@ -336,4 +343,44 @@ fn a_part_of_an_archive_is_extracted_alone() {
     let (was, is) = (at("tree/d12/large"), at("file/d12/large"));
     assert!(std::fs::read(was).unwrap() == std::fs::read(is).unwrap());
     assert!(matches!(absent, ArchiveError::NoSuchEntry { .. }));
+}
+
+#[test]
+fn an_archive_is_brought_here_without_what_an_older_one_has() {
+    let home = tempfile::tempdir().unwrap();
+    let at = |name: &str| home.path().join(name);
+    forest(&at("tree"), &mut Seed::new(6));
+    let old = create(&at("tree"), &at("old"), &settings(2)).unwrap();
+    std::fs::write(at("tree/d05/f10"), [1; 70_000]).unwrap();
+    let new = create(&at("tree"), &at("new"), &settings(2)).unwrap();
+    let mut decayed = std::fs::read(at("old")).unwrap();
+    decayed[2_000_000] ^= 1;
+    std::fs::write(at("decayed"), decayed).unwrap();
+    let go_on = AtomicBool::new(false);
+    let bring = |base: Option<&str>| {
+        let base = base.map(|name| opened(&at(name)));
+        let file = nameless(home.path()).unwrap();
+        let place = (&file, home.path());
+        let brought = assemble(&opened(&at("new")), base.as_deref(), place, &go_on).unwrap();
+        let mut bytes = vec![0; usize::try_from(brought.stored_bytes).unwrap()];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        assert!(
+            bytes == std::fs::read(at("new")).unwrap(),
+            "other bytes came"
+        );
+        assert_eq!(brought.archive_sha256, new.archive_sha256);
+        brought.bytes_fetched
+    };
+
+    let (all, some, more) = (bring(None), bring(Some("old")), bring(Some("decayed")));
+
+    assert_eq!(all, new.stored_bytes);
+    assert!(
+        some < old.stored_bytes / 10,
+        "{some} of {}",
+        new.stored_bytes
+    );
+    assert!(some < more && more < all, "{some} {more} {all}");
+    let names = names(home.path());
+    assert_eq!(names, ["decayed", "new", "old", "tree"], "nothing else");
 }

@@ -4,7 +4,7 @@ use super::{ReadArchive, millis};
 use crate::bridge;
 use crate::error::Error;
 use serde::Serialize;
-use stasis_disk::archive::{Archive, ArchiveError};
+use stasis_disk::archive::ArchiveError;
 use stasis_model::digest::{ArchiveDigest, TreeDigest};
 use stasis_model::time::Clock;
 use stasis_model::tree::{Entry, EntryKind, EntryPath};
@@ -41,12 +41,13 @@ pub struct Verified {
 }
 
 /// Reads a whole archive and compares it with everything that is known of it.
-#[tracing::instrument(skip_all, err(level = "info"), fields(archive = %command.archive.display()))]
+#[tracing::instrument(skip_all, err(level = "info"), fields(archive = %command.archive))]
 pub async fn verify(command: ReadArchive, clock: &dyn Clock) -> Result<Verified, Error> {
     let started = clock.uptime();
-    let name = command.archive.display().to_string();
+    let name = command.archive.to_string();
+    let archive = command.archive.bring(&command.spool, &command.cancel);
+    let archive = archive.await?;
     let verified = bridge::blocking(move || {
-        let archive = Archive::open(&command.archive)?;
         let report = archive.verify(&command.settings())?;
         let encoder_id = archive.summary().map(|summary| summary.encoder_id.clone());
         Ok::<_, ArchiveError>((report, encoder_id))
@@ -133,8 +134,8 @@ pub type Shown = Box<dyn FnMut(&Listed) -> io::Result<()> + Send>;
 
 /// Shows every entry in order; of an archive that is not sorted all are read first.
 pub async fn list(command: ReadArchive, mut each: Shown) -> Result<(), Error> {
+    let archive = command.archive.open().await?;
     let listed = bridge::blocking(move || {
-        let archive = Archive::open(&command.archive)?;
         let settings = command.settings();
         let mut show = |entry: &Entry| {
             each(&Listed::from(entry)).map_err(|source| ArchiveError::Sink {
@@ -162,8 +163,8 @@ pub async fn cat(
     entry: EntryPath,
     mut sink: Box<dyn Write + Send>,
 ) -> Result<u64, Error> {
+    let archive = command.archive.open().await?;
     let written = bridge::blocking(move || {
-        let archive = Archive::open(&command.archive)?;
         let length = archive.cat(&entry, &mut *sink, &command.settings())?;
         match sink.flush() {
             Ok(()) => Ok(length),

@@ -3,18 +3,20 @@
 use super::Context;
 use super::clone::{SHOWN, size};
 use super::output::{OutputLost, printable};
-use super::progress::cancel_on_signals;
+use super::progress::{cancel_on_signals, is_shown, watched};
 use crate::report::Exit;
 use crate::system::{self, SystemClock};
 use anyhow::Context as _;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use stasis_engine::archive::{
-    self, ArchiveError, Archived, CreateArchive, ExtractArchive, Extracted, Listed, Placement,
-    ReadArchive,
+    self, ArchiveAddress, ArchiveError, ArchivePlace, Archived, BadAddress, CreateArchive,
+    ExtractArchive, Extracted, Listed, Placement, ReadArchive,
 };
 use stasis_engine::error::Error;
 use stasis_engine::model::tree::EntryPath;
+use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
 use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStrExt;
@@ -41,14 +43,14 @@ pub(super) struct Create {
     #[arg(value_name = "DIR")]
     source: PathBuf,
     /// The archive to make; one that is there is replaced when the new one is whole
-    #[arg(value_name = "FILE")]
-    target: PathBuf,
+    #[arg(value_name = "FILE|URL", value_parser = OsStringValueParser::new().try_map(address))]
+    target: ArchiveAddress,
     /// How hard to compress: 1 to 19
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(i32).range(1..=19))]
     level: i32,
     /// An older archive; what did not change is copied from it instead of compressed again
-    #[arg(long, value_name = "PREVIOUS")]
-    base: Option<PathBuf>,
+    #[arg(long, value_name = "PREVIOUS", value_parser = OsStringValueParser::new().try_map(address))]
+    base: Option<ArchiveAddress>,
     /// How many threads compress [default: all cores, 16 at most]
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
@@ -65,9 +67,9 @@ pub(super) struct Create {
 
 #[derive(Debug, Args)]
 pub(super) struct Read {
-    /// The archive
-    #[arg(value_name = "FILE")]
-    archive: PathBuf,
+    /// The archive: a path, or s3://bucket/name, of which only what is needed is read
+    #[arg(value_name = "FILE|URL", value_parser = OsStringValueParser::new().try_map(address))]
+    archive: ArchiveAddress,
     /// How many threads decompress [default: all cores, 16 at most]
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
@@ -106,6 +108,24 @@ pub(super) struct Cat {
     entry: PathBuf,
 }
 
+/// An address as it was typed; a path that is no text cannot be a URL.
+fn address(text: OsString) -> Result<ArchiveAddress, BadAddress> {
+    match text.to_str() {
+        Some(text) => text.parse(),
+        None => Ok(ArchiveAddress::File(text.into())),
+    }
+}
+
+async fn place(context: &Context, address: ArchiveAddress) -> anyhow::Result<ArchivePlace> {
+    match address {
+        ArchiveAddress::File(path) => Ok(ArchivePlace::File(path)),
+        ArchiveAddress::Object { store, name } => {
+            let engine = context.engine_at(store, false).await?;
+            Ok(ArchivePlace::object(engine, &name)?)
+        }
+    }
+}
+
 /// What is told of any of this.
 #[derive(Serialize)]
 struct Told<T> {
@@ -138,19 +158,27 @@ impl Archive {
 
 impl Create {
     async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+        let progress = Arc::default();
+        let base = match self.base {
+            Some(base) => Some(place(context, base).await?),
+            None => None,
+        };
         let command = CreateArchive {
             source: self.source,
-            target: self.target,
+            target: place(context, self.target).await?,
             level: self.level,
-            base: self.base,
+            base,
             threads: self.threads,
             excludes: self.exclude,
             strict: self.strict,
             across_filesystems: !self.one_file_system,
-            progress: Arc::default(),
+            spool: context.spool()?,
+            is_watched: is_shown(context.output),
+            progress: Arc::clone(&progress),
             cancel: cancel_on_signals()?,
         };
-        let archived = archive::create(command, &SystemClock).await?;
+        let work = archive::create(command, &SystemClock);
+        let archived = watched(context.output, "archiving", progress, work).await?;
         for line in warnings(&archived) {
             context.output.say(&format!("warning: {line}"));
         }
@@ -200,9 +228,10 @@ fn warnings(archived: &Archived) -> Vec<String> {
 }
 
 impl Read {
-    fn command(self) -> anyhow::Result<ReadArchive> {
+    async fn command(self, context: &Context) -> anyhow::Result<ReadArchive> {
         Ok(ReadArchive {
-            archive: self.archive,
+            archive: place(context, self.archive).await?,
+            spool: context.spool()?,
             largest: self.max_bytes,
             threads: self.threads,
             cancel: cancel_on_signals()?,
@@ -210,7 +239,7 @@ impl Read {
     }
 
     async fn verify(self, context: &Context) -> anyhow::Result<Exit> {
-        let verified = archive::verify(self.command()?, &SystemClock).await?;
+        let verified = archive::verify(self.command(context).await?, &SystemClock).await?;
         let told = Told::new(verified);
         context.output.result(&told, |told| {
             let verified = &told.done;
@@ -241,7 +270,7 @@ impl Read {
         }));
         let shown = list.clone();
         let each = move |entry: &Listed| lock(&shown).entry(entry);
-        let listed = archive::list(self.command()?, Box::new(each)).await;
+        let listed = archive::list(self.command(context).await?, Box::new(each)).await;
         lock(&list).finish(listed.is_ok()).map_err(OutputLost)?;
         listed.map_err(lost)?;
         Ok(Exit::Done)
@@ -309,6 +338,7 @@ fn entry_path(name: &Path) -> anyhow::Result<EntryPath> {
 
 impl Extract {
     async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+        let progress = Arc::default();
         let command = ExtractArchive {
             target: self.target,
             placement: match (self.replace, self.in_place) {
@@ -318,10 +348,11 @@ impl Extract {
             },
             only: self.path.as_deref().map(entry_path).transpose()?,
             owners: self.owner,
-            progress: Arc::default(),
-            read: self.read.command()?,
+            progress: Arc::clone(&progress),
+            read: self.read.command(context).await?,
         };
-        let extracted = archive::extract(command, &SystemClock).await?;
+        let work = archive::extract(command, &SystemClock);
+        let extracted = watched(context.output, "extracting", progress, work).await?;
         for (count, what) in withheld(&extracted).iter().filter(|(count, _)| *count > 0) {
             context.output.say(&format!("warning: {count} {what}"));
         }
@@ -364,10 +395,10 @@ fn withheld(extracted: &Extracted) -> [(u64, &'static str); 3] {
 }
 
 impl Cat {
-    async fn run(self, _: &Context) -> anyhow::Result<Exit> {
+    async fn run(self, context: &Context) -> anyhow::Result<Exit> {
         let entry = entry_path(&self.entry)?;
         let sink = Box::new(BufWriter::with_capacity(1 << 16, io::stdout()));
-        archive::cat(self.read.command()?, entry, sink)
+        archive::cat(self.read.command(context).await?, entry, sink)
             .await
             .map_err(lost)?;
         Ok(Exit::Done)

@@ -88,7 +88,7 @@ enum Command {
     Repo(repo::Repo),
     /// Keep a directory in one file: a .tar.zst that any tar reads, in frames, with an index
     #[command(subcommand)]
-    Archive(archive::Archive),
+    Archive(Box<archive::Archive>),
     /// Clone a directory so that both share their bytes
     Clone(clone::Clone),
     /// List forced, destructive and degraded acts
@@ -145,6 +145,17 @@ impl Context {
 
     async fn engine_at(&self, location: StoreLocation, create: bool) -> anyhow::Result<Engine> {
         Ok(Engine::open(self.open(location, create), system_clock(), system_chance()).await?)
+    }
+
+    /// Where large bytes wait on their way to a bucket or from one: beside the caches, else where temporary files go.
+    fn spool(&self) -> anyhow::Result<PathBuf> {
+        let spool = match &self.environment.places.cache {
+            Some(cache) => cache.join("spool"),
+            None => std::env::temp_dir(),
+        };
+        std::fs::create_dir_all(&spool)
+            .with_context(|| format!("could not make the directory `{}`", spool.display()))?;
+        Ok(spool)
     }
 
     fn open(&self, location: StoreLocation, create: bool) -> Open {

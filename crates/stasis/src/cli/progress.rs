@@ -27,6 +27,11 @@ pub(crate) fn cancel_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
     Ok(cancel)
 }
 
+/// Whether somebody watches a bar move.
+pub(crate) fn is_shown(output: Output) -> bool {
+    !output.as_json && std::io::stderr().is_terminal()
+}
+
 /// Shows how far `work` has come until it ends.
 pub(crate) async fn watched<T>(
     output: Output,
@@ -37,7 +42,7 @@ pub(crate) async fn watched<T>(
     if output.as_json {
         return work.await;
     }
-    let bar = if std::io::stderr().is_terminal() {
+    let bar = if is_shown(output) {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
         let style = "{msg} {bar:24} {pos}/{len} files, {prefix}, {elapsed}, {eta} left";
         bar.set_style(

@@ -129,3 +129,48 @@ fn what_was_found_of_one_store_is_not_believed_of_another() {
         String::from_utf8_lossy(&on_careless.stderr)
     );
 }
+
+#[test]
+fn an_archive_lives_in_a_bucket_and_one_file_of_it_is_read_alone() {
+    let Some(store) = real_store("STASIS_TEST_S3") else {
+        return;
+    };
+    let session = Session::new();
+    let tree = session.home().join("tree");
+    std::fs::create_dir_all(tree.join("deep")).unwrap();
+    let mut noise = 1_u64;
+    for file in 0..40 {
+        let mut bytes = Vec::new();
+        while bytes.len() < 100_000 {
+            noise = noise
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            bytes.extend_from_slice(&noise.to_le_bytes());
+        }
+        std::fs::write(tree.join(format!("deep/f{file:02}")), bytes).unwrap();
+    }
+    std::fs::write(tree.join("deep/hello"), "hello\n").unwrap();
+    let at = |name: &str| store.replace("/test?", &format!("/{}-{name}?", std::process::id()));
+    let (first, second) = (at("a.tar.zst"), at("b.tar.zst"));
+    let tree = tree.to_str().unwrap();
+    let out = session.home().join("out");
+
+    let made = session.json(0, &["archive", "create", tree, &first]);
+    std::fs::write(format!("{tree}/deep/hello"), "hello again\n").unwrap();
+    let again = session.json(0, &["archive", "create", tree, &second, "--base", &first]);
+    let verified = session.json(0, &["archive", "verify", &first]);
+    let hello = session.data(0, &["archive", "cat", &first, "deep/hello"]);
+    let listed = session.json(0, &["archive", "list", &second]);
+    session.json(0, &["archive", "extract", &second, out.to_str().unwrap()]);
+
+    assert_eq!(made["archive_sha256"], verified["archive_sha256"]);
+    assert!(again["frames_reused"].as_u64().unwrap() > 5, "{again}");
+    assert_eq!(hello, "hello");
+    assert_eq!(listed.as_array().unwrap().len(), 43);
+    let came = std::fs::read_to_string(out.join("deep/hello")).unwrap();
+    assert_eq!(came, "hello again\n");
+    let absent = session.json(3, &["archive", "verify", &at("none.tar.zst")]);
+    assert!(absent.to_string().contains("no archive"), "{absent}");
+    let nobody = "s3://stasis/x.tar.zst?endpoint=http://127.0.0.1:1&region=us-east-1";
+    assert_eq!(session.run(&["archive", "list", nobody]).code, 7);
+}

@@ -1,0 +1,178 @@
+//! Brings an archive here from wherever it is, without what an older archive already has.
+//!
+//! 1. read the index of the one that is wanted
+//! 2. copy the frames that the older one has, checked
+//! 3. read the rest, a few large parts at a time
+//! 4. digest the whole file
+//!
+//! *Always true:* the caller compares the digest before anything is done with the file; what decayed in the older
+//! archive is read from afar instead. The file is not made durable: it can be brought again.
+
+use super::framed::Framed;
+use super::reader::{Archive, Form, go_on};
+use super::{ArchiveError, ReadAt};
+use stasis_model::digest::{ArchiveDigest, ArchiveHasher};
+use std::collections::HashMap;
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
+
+/// How much is asked for at once.
+const PART: u64 = 8 << 20;
+/// How many parts are under way at once: together with [`PART`] this is the memory it takes.
+const PARTS_AT_ONCE: usize = 4;
+/// A gap this small between two parts is read along with them: a request costs more.
+const GAP: u64 = 64 << 10;
+
+/// What it took to bring an archive here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use = "the digest says whether it is the archive that was wanted"]
+pub struct Assembled {
+    /// SHA-256 of the file.
+    pub archive_sha256: ArchiveDigest,
+    /// Its length.
+    pub stored_bytes: u64,
+    /// How many bytes of it were read from afar.
+    pub bytes_fetched: u64,
+}
+
+/// Copies the bytes of `wanted` into `file`, which is empty, taking from `base` what that has.
+pub fn assemble(
+    wanted: &Archive,
+    base: Option<&Archive>,
+    (file, path): (&File, &Path),
+    cancel: &AtomicBool,
+) -> Result<Assembled, ArchiveError> {
+    let bytes = wanted.bytes();
+    let length = bytes.length();
+    let length = length.map_err(ArchiveError::failed("read", wanted.path()))?;
+    let missing = match (&wanted.0, base.map(|base| &base.0)) {
+        (Form::Framed(framed), Some(Form::Framed(base))) => {
+            take_over(framed, base, (file, path), length)?
+        }
+        _ => std::iter::once(0..length).collect(),
+    };
+    let parts = parts(&missing);
+    let bytes_fetched = parts.iter().map(|part| part.end - part.start).sum();
+    let fetching = Fetching {
+        bytes,
+        name: wanted.path(),
+        left: Mutex::new(parts),
+        cancel,
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..PARTS_AT_ONCE)
+            .map(|_| scope.spawn(|| fetching.work(file, path)))
+            .collect();
+        workers.into_iter().try_for_each(|worker| {
+            worker
+                .join()
+                .unwrap_or_else(|gone| std::panic::resume_unwind(gone))
+        })
+    })?;
+    let digested = digest(file, cancel, path)?;
+    Ok(Assembled {
+        archive_sha256: digested,
+        stored_bytes: length,
+        bytes_fetched,
+    })
+}
+
+/// Copies the frames that `base` has; says what is missing, in order.
+fn take_over(
+    wanted: &Framed,
+    base: &Framed,
+    (file, path): (&File, &Path),
+    length: u64,
+) -> Result<Vec<Range<u64>>, ArchiveError> {
+    let frames = base.index.frames.iter().enumerate();
+    let known: HashMap<_, _> = frames
+        .map(|(at, frame)| ((frame.stored_digest, frame.stored), at))
+        .collect();
+    let mut missing: Vec<Range<u64>> = Vec::new();
+    let mut at = 0;
+    for frame in &wanted.index.frames {
+        let end = at + u64::from(frame.stored);
+        let here = known.get(&(frame.stored_digest, frame.stored));
+        match here.and_then(|here| base.stored(*here).ok()) {
+            Some(stored) => {
+                let written = file.write_all_at(&stored, at);
+                written.map_err(ArchiveError::failed("write", path))?;
+            }
+            None => add(&mut missing, at..end),
+        }
+        at = end;
+    }
+    add(&mut missing, at..length);
+    Ok(missing)
+}
+
+fn add(missing: &mut Vec<Range<u64>>, range: Range<u64>) {
+    match missing.last_mut() {
+        Some(last) if range.start - last.end <= GAP => last.end = range.end,
+        _ => missing.push(range),
+    }
+}
+
+/// The same ranges in parts that are not too large; the first one last, where it is taken from.
+fn parts(ranges: &[Range<u64>]) -> Vec<Range<u64>> {
+    let mut parts = Vec::new();
+    for range in ranges {
+        let mut start = range.start;
+        while start < range.end {
+            let end = range.end.min(start + PART);
+            parts.push(start..end);
+            start = end;
+        }
+    }
+    parts.reverse();
+    parts
+}
+
+struct Fetching<'a> {
+    bytes: &'a dyn ReadAt,
+    name: &'a Path,
+    left: Mutex<Vec<Range<u64>>>,
+    cancel: &'a AtomicBool,
+}
+
+impl Fetching<'_> {
+    fn next(&self) -> Option<Range<u64>> {
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        left.pop()
+    }
+
+    fn work(&self, file: &File, path: &Path) -> Result<(), ArchiveError> {
+        let mut buffer = Vec::new();
+        while let Some(part) = self.next() {
+            go_on(self.cancel)?;
+            let length = usize::try_from(part.end - part.start).expect("a part is small");
+            buffer.resize(length, 0);
+            let read = self.bytes.read_exact_at(&mut buffer, part.start);
+            read.map_err(ArchiveError::failed("read", self.name))?;
+            let written = file.write_all_at(&buffer, part.start);
+            written.map_err(ArchiveError::failed("write", path))?;
+        }
+        Ok(())
+    }
+}
+
+fn digest(file: &File, cancel: &AtomicBool, path: &Path) -> Result<ArchiveDigest, ArchiveError> {
+    let (mut hasher, mut at) = (ArchiveHasher::default(), 0);
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        go_on(cancel)?;
+        let read = FileExt::read_at(file, &mut buffer, at);
+        match read.map_err(ArchiveError::failed("read", path))? {
+            0 => return Ok(hasher.finish()),
+            read => {
+                hasher.update(&buffer[..read]);
+                at += read as u64;
+            }
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Where an archive is, or shall be: a file of this host, or an object in a bucket.
+
+use super::remote::Remote;
+use crate::bridge;
+use crate::error::Error;
+use crate::open::{Engine, StoreLocation};
+use stasis_disk::archive::{self, Archive};
+use stasis_store::layout::Key;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// What a user wrote: a path, or the URL of one object.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ArchiveAddress {
+    /// A file of this host.
+    File(PathBuf),
+    /// An object.
+    Object {
+        /// The store it is in.
+        store: StoreLocation,
+        /// Its name there.
+        name: String,
+    },
+}
+
+/// Why a text is no address of an archive.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadAddress {
+    /// No location of a store.
+    #[error(transparent)]
+    Location(#[from] stasis_store::location::BadLocation),
+    /// A whole bucket, or memory.
+    #[error("`{0}` names no object; write s3://bucket/name.tar.zst, or a path")]
+    NoObject(String),
+}
+
+impl FromStr for ArchiveAddress {
+    type Err = BadAddress;
+
+    fn from_str(text: &str) -> Result<Self, BadAddress> {
+        if !text.contains("://") && text != "memory:" {
+            return Ok(Self::File(text.into()));
+        }
+        match text.parse()? {
+            StoreLocation::File(path) => Ok(Self::File(path)),
+            StoreLocation::S3(mut location) if !location.prefix.is_empty() => {
+                let prefix = std::mem::take(&mut location.prefix);
+                let (above, name) = prefix.rsplit_once('/').unwrap_or(("", &prefix));
+                above.clone_into(&mut location.prefix);
+                let (store, name) = (StoreLocation::S3(location), name.to_owned());
+                Ok(Self::Object { store, name })
+            }
+            location => Err(BadAddress::NoObject(location.to_string())),
+        }
+    }
+}
+
+/// An archive that can be reached.
+#[derive(Clone, Debug)]
+pub enum ArchivePlace {
+    /// A file of this host.
+    File(PathBuf),
+    /// An object in a bucket.
+    Object {
+        /// The bucket.
+        engine: Box<Engine>,
+        /// Which object.
+        key: Key,
+    },
+}
+
+impl ArchivePlace {
+    /// The object called `name` in the store of `engine`.
+    pub fn object(engine: Engine, name: &str) -> Result<Self, Error> {
+        let key = Key::from_listing(name).ok_or_else(|| Error::NoArchive(name.to_owned()))?;
+        let engine = Box::new(engine);
+        Ok(Self::Object { engine, key })
+    }
+
+    /// Opens the archive where it is; of an object only what is needed is read.
+    pub(super) async fn open(&self) -> Result<Archive, Error> {
+        match self {
+            Self::File(path) => {
+                let path = path.clone();
+                Ok(bridge::blocking(move || Archive::open(&path)).await?)
+            }
+            Self::Object { engine, key } => {
+                let head = engine.bucket.head(key).await?;
+                let head = head.ok_or_else(|| Error::NoArchive(self.to_string()))?;
+                let remote = Remote::new(engine.bucket.clone(), key.clone(), head.size);
+                let name = PathBuf::from(self.to_string());
+                Ok(bridge::blocking(move || Archive::over(Arc::new(remote), &name)).await?)
+            }
+        }
+    }
+
+    /// Opens the archive to read all of it: an object is brought here first, into `spool`.
+    pub(super) async fn bring(
+        &self,
+        spool: &Path,
+        cancel: &Arc<AtomicBool>,
+    ) -> Result<Archive, Error> {
+        let archive = self.open().await?;
+        if matches!(self, Self::File(_)) {
+            return Ok(archive);
+        }
+        let (name, spool, cancel) = (
+            PathBuf::from(self.to_string()),
+            spool.to_owned(),
+            cancel.clone(),
+        );
+        let brought = bridge::blocking(move || {
+            let file = archive::nameless(&spool)?;
+            let _ = archive::assemble(&archive, None, (&file, &spool), &cancel)?;
+            Archive::over(Arc::new(file), &name)
+        });
+        Ok(brought.await?)
+    }
+}
+
+impl fmt::Display for ArchivePlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Object { engine, key } => write!(f, "{}", engine.location.object(key.as_str())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_stays_a_path_and_a_url_names_one_object() {
+        let path: ArchiveAddress = "a/b.tar.zst".parse().unwrap();
+        let file: ArchiveAddress = "file:///a/b.tar.zst".parse().unwrap();
+        let object: ArchiveAddress = "s3://bucket/some/where/b.tar.zst".parse().unwrap();
+
+        assert_eq!(path, ArchiveAddress::File("a/b.tar.zst".into()));
+        assert_eq!(file, ArchiveAddress::File("/a/b.tar.zst".into()));
+        let store = "s3://bucket/some/where".parse().unwrap();
+        let name = "b.tar.zst".to_owned();
+        assert_eq!(object, ArchiveAddress::Object { store, name });
+        for none in ["s3://bucket", "memory:", "s3://bucket/", "gopher://x/y"] {
+            assert!(none.parse::<ArchiveAddress>().is_err(), "{none}");
+        }
+    }
+}
