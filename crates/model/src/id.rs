@@ -3,6 +3,10 @@
 //! Names that become part of an object key follow one allow-list, `[A-Za-z0-9][A-Za-z0-9._-]{0,62}` without `..`.
 //! What does not match is refused and never "cleaned up": two names must never meet in one key.
 
+mod profile_ref;
+
+pub use profile_ref::ProfileRef;
+
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -59,6 +63,12 @@ pub enum BadId {
     /// The text does not have the parts of a lineage.
     #[error("`{found}` is not of the form <tenant>/<profile>@<chrome-major>")]
     Lineage {
+        /// What was found instead, escaped and shortened.
+        found: String,
+    },
+    /// The text does not have the parts of a profile.
+    #[error("`{found}` is not of the form <tenant>/<profile>[@<chrome-major>]")]
+    Profile {
         /// What was found instead, escaped and shortened.
         found: String,
     },
@@ -213,6 +223,12 @@ name! {
     Label, "label", check_text
 }
 
+impl Default for Label {
+    fn default() -> Self {
+        Self::nobody()
+    }
+}
+
 impl Label {
     /// The empty label: nobody in particular.
     pub fn nobody() -> Self {
@@ -315,6 +331,17 @@ impl TryFrom<String> for Lineage {
 impl From<Lineage> for String {
     fn from(lineage: Lineage) -> Self {
         lineage.to_string()
+    }
+}
+
+impl Lineage {
+    /// The same profile, whatever the major.
+    pub fn any_major(&self) -> ProfileRef {
+        ProfileRef {
+            tenant: self.tenant.clone(),
+            profile: self.profile.clone(),
+            major: None,
+        }
     }
 }
 

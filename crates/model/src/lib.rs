@@ -5,6 +5,7 @@
 
 pub mod base64;
 pub mod chance;
+pub mod chrome;
 pub mod chunk;
 pub mod chunking;
 pub mod diff;

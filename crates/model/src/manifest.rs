@@ -1,14 +1,19 @@
-//! The documents of a chunked root.
+//! The documents of snapshots.
 //!
-//! `repo.json` says how bytes are cut and stored, once and for all; `index.json` leads to every snapshot, and is the only
+//! Of a profile: a manifest beside its archive. Of a chunked root: `repo.json` says how bytes are cut and stored, once and for all; `index.json` leads to every snapshot, and is the only
 //! one that is rewritten, by conditional writes; each snapshot has a `metadata.json`, written once.
 
 mod index;
 mod inline;
+mod profile;
 mod repo;
 mod snapshot;
 
 pub use index::{Index, IndexRefusal, Indexed, Publish, Subject, SubjectFence, Tombstone};
 pub use inline::BadInline;
+pub use profile::{
+    CRASHED, CapturedBy, CapturedIn, CookieStore, ENCRYPTED, EndingRecord, Geo, Mode,
+    NewProfileManifest, ProfileManifest, UnfitManifest,
+};
 pub use repo::{BadRepo, Repo};
 pub use snapshot::{FileList, INLINE_LIMIT, ListRef, Reason, SnapshotManifest, Totals};

@@ -311,13 +311,13 @@ impl From<Pointer> for Wire {
 }
 
 /// "None" written as an empty text.
-mod blank {
+pub(crate) mod blank {
     use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
     use std::fmt::Display;
     use std::str::FromStr;
 
     #[expect(clippy::ref_option, reason = "serde prescribes the signature")]
-    pub(super) fn serialize<T: Display, S: Serializer>(
+    pub(crate) fn serialize<T: Display, S: Serializer>(
         value: &Option<T>,
         out: S,
     ) -> Result<S::Ok, S::Error> {
@@ -328,7 +328,7 @@ mod blank {
             .serialize(out)
     }
 
-    pub(super) fn deserialize<'de, T, D>(input: D) -> Result<Option<T>, D::Error>
+    pub(crate) fn deserialize<'de, T, D>(input: D) -> Result<Option<T>, D::Error>
     where
         T: FromStr<Err: Display>,
         D: Deserializer<'de>,

@@ -3,6 +3,12 @@
 //! *Always true:* a key is made from parsed identities only, so no text from outside reaches a path; and no key is a
 //! directory of another, so that every store can also be a plain directory.
 
+mod snapshot;
+
+pub use snapshot::{
+    Form, SnapshotKeys, SnapshotObject, Spelling, data_key, lineage_of, snapshot_object,
+};
+
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::id::{Lineage, OpId, SnapshotId, TenantId};
 use stasis_model::sweep::ChunkName;
@@ -69,6 +75,11 @@ impl Prefix {
     /// All lineages of all tenants.
     pub fn lineages() -> Self {
         Self("snapshots/".to_owned())
+    }
+
+    /// All lineages of one tenant.
+    pub fn lineages_of(tenant: &TenantId) -> Self {
+        Self(format!("snapshots/{tenant}/"))
     }
 
     /// All events of one tenant.

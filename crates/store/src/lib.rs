@@ -20,6 +20,7 @@ pub mod operations;
 pub mod pointers;
 pub mod policies;
 pub mod probe;
+pub mod profiles;
 pub mod retry;
 pub mod roots;
 pub mod s3;

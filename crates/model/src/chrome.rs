@@ -1,0 +1,144 @@
+//! What a Chrome profile says of itself, and which parts of it are what.
+
+use crate::id::{ChromeMajor, Label};
+use crate::manifest::CookieStore;
+use serde_json::Value;
+
+/// Never part of a snapshot, as gitignore-style patterns: who runs where, which is true of one host only.
+pub const LEFT_OUT: [&str; 4] = [
+    "/SingletonLock",
+    "/SingletonSocket",
+    "/SingletonCookie",
+    "/DevToolsActivePort",
+];
+
+/// What Chrome makes again by itself, as gitignore-style patterns. What pages keep on purpose (`Service Worker/CacheStorage`,
+/// `Service Worker/ScriptCache`) is none of it.
+pub const CACHES: [&str; 17] = [
+    "/*/Cache/",
+    "/*/Code Cache/",
+    "/*/GPUCache/",
+    "/*/Dawn*Cache/",
+    "/*/GPUPersistentCache/",
+    "/*/Shared Dictionary/",
+    "/*/shared_proto_db/",
+    "/*/*_crx_cache/",
+    "/*/Safe Browsing*",
+    "/*ShaderCache/",
+    "/*DawnCache/",
+    "/GPUPersistentCache/",
+    "/*_crx_cache/",
+    "/Safe Browsing/",
+    "/segmentation_platform/",
+    "/OptimizationGuideModelsManifest",
+    "/optimization_guide_model_store/",
+];
+
+/// Where Chrome writes which version of it started last.
+pub const LAST_VERSION: &str = "Last Version";
+/// Where a profile's settings are, below the user data directory.
+pub const PREFERENCES: &str = "Default/Preferences";
+/// Where cookies are, below the user data directory: the newer place first.
+pub const COOKIES: [&str; 2] = ["Default/Cookies", "Default/Network/Cookies"];
+
+/// The version in `Last Version`, such as `131.0.6778.85`.
+pub fn last_version(content: &[u8]) -> Option<(ChromeMajor, Label)> {
+    version(std::str::from_utf8(content).ok()?.trim())
+}
+
+/// The version in what `chromium --version` prints, such as `Chromium 131.0.6778.85 built on Debian`.
+pub fn printed_version(line: &str) -> Option<(ChromeMajor, Label)> {
+    line.split_whitespace().find_map(version)
+}
+
+fn version(word: &str) -> Option<(ChromeMajor, Label)> {
+    let parts: Vec<&str> = word.split('.').collect();
+    let is_version = parts.len() == 4
+        && parts
+            .iter()
+            .all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
+    if !is_version {
+        return None;
+    }
+    Some((parts[0].parse().ok()?, word.parse().ok()?))
+}
+
+/// What the settings of a profile say.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Preferences {
+    /// The version that ran last, in case `Last Version` is missing.
+    pub version: Option<(ChromeMajor, Label)>,
+    /// Whether the browser did not end by itself: it crashed, was killed, or still runs.
+    pub has_crashed: bool,
+}
+
+/// Reads the settings of a profile; what cannot be read says nothing.
+pub fn preferences(content: &[u8]) -> Preferences {
+    let Ok(json) = serde_json::from_slice::<Value>(content) else {
+        return Preferences::default();
+    };
+    let text = |path: &str| json.pointer(path).and_then(Value::as_str);
+    let written_by = [
+        "/extensions/last_chrome_version",
+        "/profile/created_by_version",
+    ];
+    Preferences {
+        version: written_by.iter().find_map(|path| version(text(path)?)),
+        has_crashed: text("/profile/exit_type") == Some("Crashed"),
+    }
+}
+
+/// What the beginnings of encrypted cookie values say of their key.
+pub fn cookie_store<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> CookieStore {
+    let mut store = CookieStore::None;
+    for value in values {
+        match value.get(..3) {
+            Some(b"v11") => return CookieStore::Keyring,
+            Some(b"v10") => store = CookieStore::Basic,
+            Some(_) => return CookieStore::Unknown,
+            None => {}
+        }
+    }
+    store
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_found_where_chrome_writes_them() {
+        let (major, full) = last_version(b"131.0.6778.85").unwrap();
+        assert_eq!((u32::from(major), full.as_str()), (131, "131.0.6778.85"));
+        let printed = printed_version("Chromium 156.0.1.2 built on Debian GNU/Linux 12 (bookworm)");
+        assert_eq!(u32::from(printed.unwrap().0), 156);
+        for none in [&b""[..], b"131", b"131.0", b"a.b.c.d", b"0.1.2.3", b"\xff"] {
+            assert_eq!(last_version(none), None, "{none:?}");
+        }
+    }
+
+    #[test]
+    fn a_crash_is_told_by_the_settings_and_rubbish_tells_nothing() {
+        let crashed =
+            preferences(br#"{"profile":{"exit_type":"Crashed","created_by_version":"130.0.1.1"}}"#);
+        assert!(crashed.has_crashed);
+        assert_eq!(u32::from(crashed.version.unwrap().0), 130);
+        for sound in [
+            &br#"{"profile":{"exit_type":"Normal"}}"#[..],
+            br#"{"profile":{"exit_type":"SessionEnded"}}"#,
+            b"{",
+            b"[]",
+        ] {
+            assert!(!preferences(sound).has_crashed);
+        }
+    }
+
+    #[test]
+    fn one_value_from_a_keyring_ties_the_profile_to_its_host() {
+        let told = |values: &[&[u8]]| cookie_store(values.iter().copied());
+        assert_eq!(told(&[]), CookieStore::None);
+        assert_eq!(told(&[b"v10abc", b""]), CookieStore::Basic);
+        assert_eq!(told(&[b"v10abc", b"v11abc"]), CookieStore::Keyring);
+        assert_eq!(told(&[b"v99abc"]), CookieStore::Unknown);
+    }
+}
