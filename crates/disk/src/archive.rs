@@ -53,7 +53,7 @@ pub use parser::{Dialect, Limits};
 pub use plain::Compression;
 pub use problem::Problem;
 pub use reader::{Archive, ReadSettings};
-pub use unpack::{UnpackSettings, unpack};
+pub use unpack::{UnpackSettings, Unpacked, unpack, unpack_beside};
 pub use verify::VerifyReport;
 pub use writer::{CreateReport, CreateSettings, create, create_nameless};
 

@@ -58,7 +58,7 @@ pub fn atomic_write(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
 }
 
 /// Makes a directory and those above it, private and durable.
-fn make_directory(directory: &Path) -> Result<(), WriteError> {
+pub fn make_directory(directory: &Path) -> Result<(), WriteError> {
     if directory.is_dir() {
         return Ok(());
     }

@@ -5,9 +5,11 @@
 //! small file durably, and knows what a filesystem can do.
 
 pub mod archive;
+pub mod archive_cache;
 pub mod atomic_write;
 pub mod beneath;
 pub mod check;
+pub mod chrome;
 pub mod chunked;
 pub mod clone;
 mod content;

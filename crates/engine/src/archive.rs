@@ -3,7 +3,7 @@
 mod contents;
 mod extract;
 mod place;
-mod remote;
+pub(crate) mod remote;
 
 pub use contents::{Listed, Shown, Verified, cat, list, verify};
 pub use extract::{ExtractArchive, Extracted, extract};

@@ -3,6 +3,9 @@
 mod kind;
 
 pub use kind::ErrorKind;
+pub(crate) use kind::bucket as bucket_kind;
+
+use crate::profile::ProfileError;
 
 use stasis_disk::archive::ArchiveError;
 use stasis_disk::atomic_write::WriteError;
@@ -151,6 +154,9 @@ pub enum Error {
     /// A check of the databases in a directory.
     #[error(transparent)]
     Check(#[from] CheckError),
+    /// A profile.
+    #[error(transparent)]
+    Profile(Box<ProfileError>),
     /// There is no such archive.
     #[error("there is no archive `{0}`")]
     NoArchive(String),
@@ -221,6 +227,12 @@ pub enum Error {
     /// Nobody recorded such an operation.
     #[error("no record of operation `{0}` on this host or in the store")]
     NoSuchOperation(OpId),
+}
+
+impl From<ProfileError> for Error {
+    fn from(error: ProfileError) -> Self {
+        Self::Profile(Box::new(error))
+    }
 }
 
 impl From<LineageError> for Error {

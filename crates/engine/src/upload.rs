@@ -39,7 +39,7 @@ pub(crate) async fn upload(
 }
 
 /// The bytes of a file, in order.
-fn pieces(file: Arc<File>) -> ByteStream {
+pub(crate) fn pieces(file: Arc<File>) -> ByteStream {
     Box::pin(stream::try_unfold((file, 0), async |(file, at)| {
         let (read, file) = bridge::blocking(move || (piece(&file, at), file)).await;
         let read = read?;

@@ -22,6 +22,29 @@ pub enum Warning {
     LockNotTold,
     /// The store is this process's memory: nobody else sees it, and it ends with us.
     Ephemeral,
+    /// The snapshot was captured in another region not long ago: sites may ask again who it is.
+    RegionChanged {
+        /// Where it was captured.
+        from: String,
+        /// Where we are.
+        here: String,
+    },
+    /// The browser had crashed before the snapshot was captured.
+    CrashedBeforeCapture,
+    /// The key to the cookies is in the keyring of the host that wrote them.
+    CookiesInKeyring,
+    /// Something in the directory vanished, changed while it was read, or could not be read.
+    EntriesLeftOut {
+        /// How many.
+        entries: u64,
+    },
+    /// Nobody can say whether a database is sound.
+    DatabaseUnchecked {
+        /// Which.
+        path: String,
+        /// Why: `timed_out`, `limit`, `unable`, …
+        verdict: &'static str,
+    },
     /// The lock had expired; its former holder will find that out.
     TookOver {
         /// The run that lost it.
@@ -47,6 +70,24 @@ impl fmt::Display for Warning {
             Self::LockNotTold => out.write_str(
                 "every writer is fenced, but lock.json still names its old holder until it expires",
             ),
+            Self::RegionChanged { from, here } => write!(
+                out,
+                "the snapshot was captured in `{from}` and this is `{here}`: sites may challenge it"
+            ),
+            Self::CrashedBeforeCapture => {
+                out.write_str("the browser had crashed before this snapshot was captured")
+            }
+            Self::CookiesInKeyring => out.write_str(
+                "the cookies' key is in the keyring of the host that wrote them: they cannot be read elsewhere; \
+                 start the browser with --password-store=basic",
+            ),
+            Self::EntriesLeftOut { entries } => write!(
+                out,
+                "{entries} entries vanished, changed while they were read, or could not be read"
+            ),
+            Self::DatabaseUnchecked { path, verdict } => {
+                write!(out, "the database `{path}` could not be checked: {verdict}")
+            }
             Self::TookOver { holder_run_id } => {
                 write!(
                     out,

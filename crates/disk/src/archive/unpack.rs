@@ -5,7 +5,7 @@ use crate::beneath::Beneath;
 use crate::metadata::Rights;
 use crate::progress::Progress;
 use crate::restore::{Origin, Placement, RestoreError, Restored, Stage};
-use crate::tree_writer::{WriteError, WriteLimits, WriteSettings};
+use crate::tree_writer::{WriteError, WriteLimits, WriteReport, WriteSettings};
 use stasis_model::tree::EntryPath;
 use std::path::Path;
 use std::sync::Arc;
@@ -45,6 +45,26 @@ impl Default for UnpackSettings {
     }
 }
 
+/// A tree that was unpacked beside its place, and has not taken it yet. Dropped, it is removed.
+#[derive(Debug)]
+#[must_use = "a tree that is not swapped in is removed"]
+pub struct Unpacked {
+    stage: Stage,
+    written: WriteReport,
+}
+
+impl Unpacked {
+    /// The new tree, to look at before it takes its place.
+    pub fn tree(&self) -> &Beneath {
+        self.stage.tree()
+    }
+
+    /// Puts the tree in its place.
+    pub fn swap(self, origin: &Origin) -> Result<Restored, ArchiveError> {
+        self.stage.swap(self.written, origin).map_err(told)
+    }
+}
+
 /// Makes `target` the tree that is in `archive`. Nothing of it is touched before the whole archive was read.
 pub fn unpack(
     archive: &Archive,
@@ -52,6 +72,15 @@ pub fn unpack(
     settings: &UnpackSettings,
     origin: &Origin,
 ) -> Result<Restored, ArchiveError> {
+    unpack_beside(archive, target, settings)?.swap(origin)
+}
+
+/// Unpacks the tree that is in `archive` beside `target`, whole; nothing of the target is touched.
+pub fn unpack_beside(
+    archive: &Archive,
+    target: &Path,
+    settings: &UnpackSettings,
+) -> Result<Unpacked, ArchiveError> {
     let limits = settings.read.limits;
     let cancel = settings.read.cancel.clone();
     let stage = Stage::begin(target, settings.placement, cancel.clone()).map_err(told)?;
@@ -78,7 +107,7 @@ pub fn unpack(
         root
     });
     let written = writer.finish(root?.as_ref())?;
-    stage.swap(written, origin).map_err(told)
+    Ok(Unpacked { stage, written })
 }
 
 /// Lets the disk take what is written while more is coming, so that it does not have everything to do in the end.

@@ -84,7 +84,8 @@ impl Archive {
         })
     }
 
-    fn digest(&self, settings: &ReadSettings) -> Result<(ArchiveDigest, u64), ArchiveError> {
+    /// SHA-256 of the stored bytes as they are now, and how many they are.
+    pub fn digest(&self, settings: &ReadSettings) -> Result<(ArchiveDigest, u64), ArchiveError> {
         let path = self.path();
         let failed = || ArchiveError::failed("read", path);
         let bytes = self.bytes();

@@ -67,6 +67,7 @@ impl Error {
             Self::Clone(error) => clone(error),
             Self::Check(error) => check(error),
             Self::Archive(error) => archive(error),
+            Self::Profile(error) => error.kind(),
             Self::Unreadable { source, .. } | Self::NoDirectory { source, .. } => io_kind(source),
             Self::Untrustworthy { .. }
             | Self::UnfitPolicy { .. }
@@ -130,7 +131,7 @@ fn read(error: &ReadError) -> ErrorKind {
     }
 }
 
-fn bucket(error: &BucketError) -> ErrorKind {
+pub(crate) fn bucket(error: &BucketError) -> ErrorKind {
     match error.kind {
         BucketErrorKind::Absent => ErrorKind::NotFound,
         BucketErrorKind::Denied => ErrorKind::Denied,

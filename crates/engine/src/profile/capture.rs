@@ -1,0 +1,482 @@
+//! Makes a snapshot of a directory that stands still, and publishes it under a lease.
+//!
+//! 1. look: which Chrome wrote it, how large it is; refuse before anything is read
+//! 2. archive it into a file without a name, copying the frames that the base has
+//! 3. archive, manifest, a listing that shows both
+//! 4. flip the pointer, if the fence is ours and the active snapshot is the base
+//!
+//! *Always true:* the live directory is only read. A crash before 4 leaves objects that nothing points to; the
+//! snapshot before stays the one. What diverged stays in the store, unpromoted and visible.
+
+use super::error::ProfileError;
+use super::{facts, millis};
+use crate::archive::remote::Remote;
+use crate::bridge;
+use crate::error::{Error, LineageError};
+use crate::open::{Engine, StoreLocation};
+use crate::upload::pieces;
+use crate::warning::Warning;
+use serde::Serialize;
+use stasis_disk::archive::{Archive, CreateReport, CreateSettings, create_nameless};
+use stasis_disk::beneath::{Beneath, Mounts};
+use stasis_disk::progress::Progress;
+use stasis_disk::survey::{Survey, survey};
+use stasis_disk::walk::WalkSettings;
+use stasis_model::chrome::{CACHES, LEFT_OUT};
+use stasis_model::digest::ArchiveDigest;
+use stasis_model::event::{EventKind, Severity};
+use stasis_model::id::{Lineage, OpId};
+use stasis_model::lease::Holder;
+use stasis_model::manifest::{
+    CRASHED, CapturedBy, CapturedIn, CookieStore, EndingRecord, Mode, NewProfileManifest,
+    ProfileManifest,
+};
+use stasis_model::pointer::Active;
+use stasis_model::step::Refusal;
+use stasis_store::layout::{Form, Key};
+use stasis_store::leases::Lease;
+use stasis_store::pointers::Flip;
+use stasis_store::profiles::{NewArchive, Snapshots};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// How many of the largest directories are named.
+const NAMED: usize = 5;
+
+/// What is captured, and what is said of it.
+#[derive(Clone, Debug)]
+pub struct Capture {
+    /// The directory, which nobody writes to now.
+    pub dir: PathBuf,
+    /// The snapshot that it derives from; `None` after a fresh start.
+    pub base: Option<ArchiveDigest>,
+    /// Whether caches are left out.
+    pub exclude_caches: bool,
+    /// Who captures.
+    pub holder: Holder,
+    /// Where.
+    pub captured_in: CapturedIn,
+    /// Words of the caller's.
+    pub notes: String,
+    /// What was done to the browser.
+    pub browser: BrowserState,
+    /// Counts what is done.
+    pub progress: Arc<Progress>,
+    /// Set by anybody at any time to give up.
+    pub cancel: Arc<AtomicBool>,
+}
+
+/// What was done to the browser before the directory stood still.
+#[derive(Clone, Debug, Default)]
+pub struct BrowserState {
+    /// Whether it was running, and goes on.
+    pub mode: Mode,
+    /// Whether it ended by itself, with everything written; `None` when nobody saw it.
+    pub clean_exit: Option<bool>,
+    /// How it was ended.
+    pub ending: Option<EndingRecord>,
+    /// How long it had been running.
+    pub uptime_s: u64,
+    /// How long it stood still.
+    pub freeze_ms: u64,
+    /// How its cookies are encrypted.
+    pub cookie_store: CookieStore,
+}
+
+/// What became of a capture.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SaveOutcome {
+    /// It is the active snapshot now.
+    Captured,
+    /// Nothing changed since the active snapshot.
+    Deduplicated,
+    /// It is stored, but does not derive from the active snapshot, which stays.
+    Diverged,
+}
+
+impl SaveOutcome {
+    /// The word for it in results and records.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Captured => "captured",
+            Self::Deduplicated => "deduplicated",
+            Self::Diverged => "diverged",
+        }
+    }
+}
+
+/// A profile that was saved.
+#[derive(Clone, Debug, Serialize)]
+#[must_use = "what diverged is not the active snapshot"]
+pub struct ProfileSaved {
+    /// Of what.
+    pub subject: Lineage,
+    /// What became of it.
+    pub outcome: SaveOutcome,
+    /// The snapshot.
+    pub sha256: ArchiveDigest,
+    /// What it derives from.
+    pub predecessor_sha256: Option<ArchiveDigest>,
+    /// What is active instead, when it diverged.
+    pub active_sha256: Option<ArchiveDigest>,
+    /// The operation that published it.
+    pub op_id: OpId,
+    /// Whether the browser was running.
+    pub mode: Mode,
+    /// Whether it had ended by itself.
+    pub clean_exit: Option<bool>,
+    /// How it was ended.
+    pub ending: Option<EndingRecord>,
+    /// How long it stood still.
+    pub freeze_ms: u64,
+    /// Files in it.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How many bytes the archive has.
+    pub archive_bytes: u64,
+    /// How many of them were copied from the base instead of compressed.
+    pub bytes_reused: u64,
+    /// How many bytes were uploaded.
+    pub bytes_uploaded: u64,
+    /// How long it took to look and to archive.
+    pub capture_ms: u64,
+    /// How long it took to upload.
+    pub upload_ms: u64,
+    /// How long it took to move the pointer.
+    pub pointer_flip_ms: u64,
+    /// What went less well than it should have.
+    pub warnings: Vec<Warning>,
+}
+
+/// A directory that was archived.
+struct Made {
+    report: CreateReport,
+    file: Arc<File>,
+    chrome_version: String,
+    has_crashed: bool,
+}
+
+impl Engine {
+    /// Captures a directory under a lease that is ours.
+    pub(super) async fn capture(
+        &self,
+        capture: &Capture,
+        lease: &Lease,
+    ) -> Result<ProfileSaved, Error> {
+        let started = self.clock.uptime();
+        let lineage = &lease.lineage;
+        let limit = self.policy(&lineage.tenant).await?.max_profile_bytes;
+        let base = self.base_archive(lineage, capture.base).await;
+        let (spool, job) = (self.profile_spool().await?, capture.clone());
+        let major = lineage.major;
+        let made = bridge::blocking(move || {
+            let facts = look(&job, limit, major)?;
+            let (report, file) = create_nameless(&job.dir, &spool, &settings(&job, base))?;
+            Ok::<_, Error>(Made {
+                report,
+                file: Arc::new(file),
+                chrome_version: facts
+                    .version
+                    .map(|(_, full)| full.to_string())
+                    .unwrap_or_default(),
+                has_crashed: facts.has_crashed,
+            })
+        });
+        let made = made.await?;
+        let capture_ms = millis(self.clock.uptime().saturating_sub(started));
+        let op_id = self.lineages.op_id();
+        let mut saved = saved(capture, lease, &made.report, op_id);
+        saved.capture_ms = capture_ms;
+        if self.is_same(lease, capture.base, &made.report).await? {
+            saved.outcome = SaveOutcome::Deduplicated;
+            saved.sha256 = capture.base.unwrap_or(saved.sha256);
+            return Ok(saved);
+        }
+        let manifest = self.manifest_of(capture, lease, &made, op_id);
+        let started = self.clock.uptime();
+        let to = self.store_snapshot(lineage, &manifest, &made.file).await?;
+        saved.bytes_uploaded = manifest.archive_size_bytes;
+        saved.upload_ms = millis(self.clock.uptime().saturating_sub(started));
+        if let Some(cache) = self.archive_cache().await {
+            let (file, digest) = (made.file.clone(), manifest.archive_sha256);
+            bridge::blocking(move || cache.keep(digest, &file)).await;
+        }
+        let started = self.clock.uptime();
+        self.flip_to(capture, lease, to, &mut saved).await?;
+        saved.pointer_flip_ms = millis(self.clock.uptime().saturating_sub(started));
+        Ok(saved)
+    }
+
+    /// The archive that most frames can be taken from: in the cache, or in a store that is as near.
+    async fn base_archive(
+        &self,
+        lineage: &Lineage,
+        base: Option<ArchiveDigest>,
+    ) -> Option<Arc<Archive>> {
+        let base = base?;
+        let cache = self.archive_cache().await;
+        let cached = bridge::blocking(move || cache.and_then(|cache| cache.open(base))).await;
+        if let Some(cached) = cached {
+            return Some(Arc::new(cached));
+        }
+        if !matches!(self.location, StoreLocation::File(_)) {
+            return None;
+        }
+        let pointer = self.lineages.pointer(lineage).await.ok()??;
+        let active = pointer
+            .value
+            .active
+            .filter(|active| active.archive == base)?;
+        let snapshots = Snapshots::of(&*self.bucket, lineage);
+        let manifest = snapshots.manifest(&active);
+        let size = manifest.await.ok()?.archive_size_bytes;
+        let key = Key::from_listing(&active.archive_key)?;
+        let remote = Arc::new(Remote::new(self.bucket.clone(), key, size));
+        let name = PathBuf::from(&active.archive_key);
+        let opened = bridge::blocking(move || Archive::over(remote, &name));
+        Some(Arc::new(opened.await.ok()?))
+    }
+
+    /// Whether the active snapshot is our base, and holds the same tree.
+    async fn is_same(
+        &self,
+        lease: &Lease,
+        base: Option<ArchiveDigest>,
+        report: &CreateReport,
+    ) -> Result<bool, Error> {
+        let Some(active) = lease
+            .base
+            .as_ref()
+            .filter(|active| Some(active.archive) == base)
+        else {
+            return Ok(false);
+        };
+        let manifest = Snapshots::of(&*self.bucket, &lease.lineage)
+            .manifest(active)
+            .await;
+        Ok(manifest.is_ok_and(|manifest| manifest.tree_digest == report.tree_digest))
+    }
+
+    fn manifest_of(
+        &self,
+        capture: &Capture,
+        lease: &Lease,
+        made: &Made,
+        op_id: OpId,
+    ) -> ProfileManifest {
+        let (report, browser) = (&made.report, &capture.browser);
+        let version = concat!("stasis-", env!("CARGO_PKG_VERSION"));
+        let mut manifest = ProfileManifest::new(NewProfileManifest {
+            lineage: lease.lineage.clone(),
+            archive_sha256: report.archive_sha256,
+            archive_size_bytes: report.stored_bytes,
+            tree_digest: report.tree_digest,
+            captured_at: self.lineages.now(),
+            captured_by: CapturedBy {
+                host: capture.holder.host.clone(),
+                host_run_id: capture.holder.host_run_id.clone(),
+                writer_version: version.parse().expect("a version is a label"),
+            },
+            op_id,
+        });
+        manifest.chrome_version = made.chrome_version.parse().unwrap_or_default();
+        manifest.uncompressed_size_bytes = report.bytes;
+        manifest.file_count = report.files;
+        manifest.encoder_id.clone_from(&report.encoder_id);
+        manifest.captured_in = capture.captured_in.clone();
+        manifest.mode = browser.mode;
+        manifest.chrome_uptime_seconds_at_capture = browser.uptime_s;
+        manifest.clean_exit = browser.clean_exit;
+        manifest.ending.clone_from(&browser.ending);
+        manifest.freeze_ms = browser.freeze_ms;
+        manifest.cookie_store = browser.cookie_store;
+        manifest.caches_left_out = capture.exclude_caches;
+        manifest.predecessor_sha256 = capture.base;
+        manifest.lease_epoch = lease.fence.epoch;
+        // What runs says "crashed" of itself until it has ended.
+        let crashed = made.has_crashed && browser.mode == Mode::Cold;
+        let crashed = crashed.then_some(CRASHED);
+        let notes = crashed
+            .into_iter()
+            .chain((!capture.notes.is_empty()).then_some(&*capture.notes));
+        manifest.notes = notes.collect::<Vec<_>>().join("\n");
+        manifest
+    }
+
+    async fn store_snapshot(
+        &self,
+        lineage: &Lineage,
+        manifest: &ProfileManifest,
+        file: &Arc<File>,
+    ) -> Result<Active, Error> {
+        let snapshots = Snapshots::of(&*self.bucket, lineage);
+        let body = || pieces(file.clone());
+        let archive = NewArchive {
+            digest: manifest.archive_sha256,
+            size: manifest.archive_size_bytes,
+            form: Form::Plain,
+            body: &body,
+        };
+        let keys = snapshots.put_archive(&archive).await?;
+        let active = snapshots.put_manifest(manifest, &keys).await;
+        let active = active.map_err(ProfileError::from)?;
+        if snapshots.is_listed(&keys, archive.size).await? {
+            Ok(active)
+        } else {
+            Err(ProfileError::NotListed(lineage.clone()).into())
+        }
+    }
+
+    async fn flip_to(
+        &self,
+        capture: &Capture,
+        lease: &Lease,
+        to: Active,
+        saved: &mut ProfileSaved,
+    ) -> Result<(), Error> {
+        let flip = Flip {
+            op_id: saved.op_id,
+            fence: lease.fence,
+            base: capture.base,
+            to,
+        };
+        let flipped = self.lineages.flip(&lease.lineage, flip).await;
+        let refused = match self.settled(flipped).await {
+            Ok(_) => return Ok(()),
+            Err(error) => error,
+        };
+        let Some(active) = diverged(&refused) else {
+            return Err(refused);
+        };
+        saved.outcome = SaveOutcome::Diverged;
+        saved.active_sha256 = active;
+        let event = self.event(
+            EventKind::Diverged,
+            Severity::Warning,
+            &capture.holder.run_id,
+        );
+        let event = event
+            .about(lease.lineage.clone(), saved.op_id)
+            .with("sha256", saved.sha256.to_string());
+        saved
+            .warnings
+            .extend(self.record(&lease.lineage.tenant, event).await);
+        Ok(())
+    }
+}
+
+/// What is active, when that is why a flip was refused.
+fn diverged(error: &Error) -> Option<Option<ArchiveDigest>> {
+    match error {
+        Error::Lineage(error) => match &**error {
+            LineageError::Refused {
+                refusal: Refusal::Diverged { active, .. },
+                ..
+            } => Some(*active),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn saved(capture: &Capture, lease: &Lease, report: &CreateReport, op_id: OpId) -> ProfileSaved {
+    let changing = report.walk.skipped_count + report.walk.vanished_count;
+    ProfileSaved {
+        subject: lease.lineage.clone(),
+        outcome: SaveOutcome::Captured,
+        sha256: report.archive_sha256,
+        predecessor_sha256: capture.base,
+        active_sha256: None,
+        op_id,
+        mode: capture.browser.mode,
+        clean_exit: capture.browser.clean_exit,
+        ending: capture.browser.ending.clone(),
+        freeze_ms: capture.browser.freeze_ms,
+        files: report.files,
+        bytes: report.bytes,
+        archive_bytes: report.stored_bytes,
+        bytes_reused: report.bytes_reused,
+        bytes_uploaded: 0,
+        capture_ms: 0,
+        upload_ms: 0,
+        pointer_flip_ms: 0,
+        warnings: match changing {
+            0 => Vec::new(),
+            entries => vec![Warning::EntriesLeftOut { entries }],
+        },
+    }
+}
+
+fn patterns(capture: &Capture) -> Vec<String> {
+    let caches = CACHES.iter().take(if capture.exclude_caches {
+        CACHES.len()
+    } else {
+        0
+    });
+    LEFT_OUT
+        .iter()
+        .chain(caches)
+        .map(ToString::to_string)
+        .collect()
+}
+
+fn settings(capture: &Capture, base: Option<Arc<Archive>>) -> CreateSettings {
+    CreateSettings {
+        base,
+        walk: WalkSettings {
+            excludes: patterns(capture),
+            cancel: capture.cancel.clone(),
+            ..WalkSettings::default()
+        },
+        progress: capture.progress.clone(),
+        ..CreateSettings::default()
+    }
+}
+
+/// Everything that can be said against a directory before it is read.
+fn look(
+    capture: &Capture,
+    limit: u64,
+    major: stasis_model::id::ChromeMajor,
+) -> Result<stasis_disk::chrome::ProfileFacts, Error> {
+    let root = open(&capture.dir)?;
+    let facts = facts(&root, &capture.dir)?;
+    if let Some((found, _)) = facts.version.as_ref().filter(|(found, _)| *found != major) {
+        return Err(ProfileError::OtherMajor {
+            dir: capture.dir.clone(),
+            asked: major,
+            found: *found,
+        }
+        .into());
+    }
+    let walk = settings(capture, None).walk;
+    let Survey {
+        bytes, directories, ..
+    } = survey(&root, &walk, &capture.progress).map_err(|error| Error::Archive(error.into()))?;
+    if bytes > limit {
+        let largest = directories.into_iter().take(NAMED);
+        return Err(ProfileError::TooLarge {
+            dir: capture.dir.clone(),
+            bytes,
+            limit,
+            largest: largest
+                .map(|(path, bytes)| (path.to_string(), bytes))
+                .collect(),
+        }
+        .into());
+    }
+    Ok(facts)
+}
+
+/// Opens the directory of a profile.
+pub(super) fn open(dir: &Path) -> Result<Beneath, Error> {
+    let root = Beneath::open(dir.components().as_path(), Mounts::Stay);
+    root.map_err(|source| Error::NoDirectory {
+        path: dir.to_owned(),
+        source: source.into(),
+    })
+}

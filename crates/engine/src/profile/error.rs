@@ -1,0 +1,196 @@
+//! What can go wrong with a profile, and with nothing else.
+
+use crate::error::ErrorKind;
+use stasis_model::id::{ChromeMajor, Lineage, ProfileRef};
+use stasis_model::manifest::UnfitManifest;
+use stasis_quiesce::browser::{StopError, UsersError, VersionError};
+use stasis_store::profiles::ManifestError;
+use std::path::PathBuf;
+
+/// Why a profile was not saved or loaded.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProfileError {
+    /// It is larger than the tenant may have.
+    #[error("the profile in `{}` has {bytes} bytes, and {limit} are allowed: {}", .dir.display(), sizes(.largest))]
+    TooLarge {
+        /// Which directory.
+        dir: PathBuf,
+        /// How large it is.
+        bytes: u64,
+        /// How large it may be.
+        limit: u64,
+        /// Its largest directories.
+        largest: Vec<(String, u64)>,
+    },
+    /// A browser that we were not told about has it open.
+    #[error("the profile in `{}` is in use by process {pid}", .dir.display())]
+    InUse {
+        /// Which directory.
+        dir: PathBuf,
+        /// By whom.
+        pid: u32,
+    },
+    /// Nobody knows which Chrome the profile belongs to.
+    #[error("the Chrome major of `{0}` is not known: no Chrome has written it down")]
+    NoMajor(ProfileRef),
+    /// Chrome says another major than the caller.
+    #[error("the profile in `{}` was written by Chrome {found}, not by Chrome {asked}", .dir.display())]
+    OtherMajor {
+        /// Which directory.
+        dir: PathBuf,
+        /// What was asked for.
+        asked: ChromeMajor,
+        /// What the profile says.
+        found: ChromeMajor,
+    },
+    /// The lease was lost while we worked.
+    #[error("the lease of `{lineage}` was lost: {detail}")]
+    LeaseLost {
+        /// Of what.
+        lineage: Lineage,
+        /// How.
+        detail: String,
+    },
+    /// The base that was named is no snapshot of the lineage.
+    #[error("`{base}` is not the beginning of exactly one snapshot of `{lineage}`")]
+    NoSuchBase {
+        /// What was named.
+        base: String,
+        /// Where it was looked for.
+        lineage: Lineage,
+    },
+    /// The browser could not be found or stopped.
+    #[error("could not stop the browser of `{}`", .dir.display())]
+    Stop {
+        /// Which directory.
+        dir: PathBuf,
+        /// Why.
+        #[source]
+        source: StopError,
+    },
+    /// Nobody can tell whether a browser uses the directory.
+    #[error("could not find out who uses `{}`", .dir.display())]
+    Users {
+        /// Which directory.
+        dir: PathBuf,
+        /// Why.
+        #[source]
+        source: UsersError,
+    },
+    /// A browser did not say which one it is.
+    #[error("the browser did not say its version")]
+    Version(#[from] VersionError),
+    /// There is no command to run.
+    #[error("there is no command to run")]
+    NoCommand,
+    /// A running browser may not be captured.
+    #[error("hot snapshots of `{0}` are not allowed by the tenant's policy")]
+    HotNotAllowed(Lineage),
+    /// The manifest of a snapshot cannot be used.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    /// What was stored is not listed.
+    #[error("the store does not list what was just stored for `{0}`; the pointer was not moved")]
+    NotListed(Lineage),
+    /// What came is not what was stored.
+    #[error("the archive of snapshot {wanted} is not what was stored: its digest is {found}")]
+    Sha {
+        /// What was wanted.
+        wanted: String,
+        /// What came.
+        found: String,
+    },
+    /// The archive is not there.
+    #[error("the archive of snapshot {0} is not there")]
+    NoArchive(String),
+    /// Databases in it are damaged.
+    #[error("databases in snapshot {snapshot} are damaged: {}", .databases.join(", "))]
+    Integrity {
+        /// Which snapshot.
+        snapshot: String,
+        /// Which databases.
+        databases: Vec<String>,
+    },
+    /// The snapshot is of a running browser, and such are not wanted.
+    #[error("snapshot {0} was taken of a running browser, which is not accepted here")]
+    HotRefused(String),
+    /// The snapshot is larger than the tenant may have.
+    #[error("snapshot {snapshot} has {bytes} bytes, and {limit} are allowed")]
+    SnapshotTooLarge {
+        /// Which snapshot.
+        snapshot: String,
+        /// How large it is.
+        bytes: u64,
+        /// How large it may be.
+        limit: u64,
+    },
+    /// It was captured elsewhere, and the tenant's policy does not want that.
+    #[error("snapshot {snapshot} was captured in `{from}`, and this is `{here}`")]
+    OtherRegion {
+        /// Which snapshot.
+        snapshot: String,
+        /// Where it was captured.
+        from: String,
+        /// Where we are.
+        here: String,
+    },
+    /// There are only snapshots of other Chromes.
+    #[error("`{asked}` has no snapshot, but there are some of {}", majors(.others))]
+    OnlyOtherMajors {
+        /// What was asked for.
+        asked: Lineage,
+        /// What there is.
+        others: Vec<Lineage>,
+    },
+}
+
+fn sizes(directories: &[(String, u64)]) -> String {
+    let spelled = directories
+        .iter()
+        .map(|(path, bytes)| format!("`{path}` has {bytes}"));
+    spelled.collect::<Vec<_>>().join(", ")
+}
+
+fn majors(lineages: &[Lineage]) -> String {
+    let spelled = lineages.iter().map(|lineage| format!("`{lineage}`"));
+    spelled.collect::<Vec<_>>().join(", ")
+}
+
+impl ProfileError {
+    /// What the caller must do; `None` when a deeper error decides.
+    pub(crate) fn kind(&self) -> ErrorKind {
+        match self {
+            Self::TooLarge { .. }
+            | Self::HotNotAllowed(_)
+            | Self::HotRefused(_)
+            | Self::OtherRegion { .. }
+            | Self::SnapshotTooLarge { .. } => ErrorKind::Limit,
+            Self::LeaseLost { .. } => ErrorKind::Fenced,
+            Self::InUse { .. } => ErrorKind::Conflict,
+            Self::NoMajor(_)
+            | Self::OtherMajor { .. }
+            | Self::Version(_)
+            | Self::NoCommand => ErrorKind::Invalid,
+            Self::Stop { .. } | Self::Users { .. } => ErrorKind::Retry,
+            Self::Manifest(error) => manifest(error),
+            Self::NotListed(_) => ErrorKind::Unreachable,
+            Self::Sha { .. } | Self::Integrity { .. } => ErrorKind::Corrupt,
+            Self::NoArchive(_) | Self::NoSuchBase { .. } | Self::OnlyOtherMajors { .. } => {
+                ErrorKind::NotFound
+            }
+        }
+    }
+}
+
+fn manifest(error: &ManifestError) -> ErrorKind {
+    match error {
+        ManifestError::Bucket(error) => crate::error::bucket_kind(error),
+        ManifestError::Absent(_) => ErrorKind::NotFound,
+        ManifestError::Unfit {
+            source: UnfitManifest::Feature(_),
+            ..
+        } => ErrorKind::Invalid,
+        _ => ErrorKind::Corrupt,
+    }
+}

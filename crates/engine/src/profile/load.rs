@@ -1,0 +1,565 @@
+//! Makes a directory the profile that a lineage points to; or says, loudly, that it is a fresh one.
+//!
+//! 1. pointer, manifest, versions, sizes, policy: nothing is downloaded before all of these agree
+//! 2. the archive, of which only changed frames travel; its digest
+//! 3. the tree, beside the directory; its databases, in copies
+//! 4. the swap: the directory is the old one or the verified new one, and the old one is kept
+//! 5. the record beside the directory, from which a later save takes its base
+//!
+//! *Always true:* a fresh profile is never called restored, and has no base, so that what comes of it cannot supersede a
+//! snapshot. An outage never reads as "there is no snapshot". Nothing that was in the directory is wiped.
+
+use super::error::ProfileError;
+use super::fetch::Fetched;
+use super::record::Record;
+use crate::bridge;
+use crate::check::Spawn;
+use crate::error::{Error, ErrorKind, whole};
+use crate::open::Engine;
+use crate::warning::Warning;
+use serde::Serialize;
+use stasis_disk::archive::{Archive, Limits, ReadSettings, UnpackSettings, unpack_beside};
+use stasis_disk::check::{self, CheckReport, CheckSettings};
+use stasis_disk::metadata::Rights;
+use stasis_disk::progress::Progress;
+use stasis_disk::restore::{Origin, Placed, Placement, Restored, Stage};
+use stasis_disk::tree_writer::WriteSettings;
+use stasis_model::digest::ArchiveDigest;
+use stasis_model::event::{EventKind, Severity};
+use stasis_model::id::{Label, Lineage};
+use stasis_model::manifest::{CookieStore, Mode, ProfileManifest};
+use stasis_model::pointer::Active;
+use stasis_model::policy::{OnRegionChange, Policy};
+use stasis_model::time::Timestamp;
+use stasis_store::profiles::{self, Snapshots};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// Snapshots older than this carry cookies that are stale anyway: a change of region is not worth a word.
+const REGION_MATTERS: Duration = Duration::from_hours(24);
+
+/// What to do when a profile cannot be loaded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OnFailure {
+    /// Go on with a fresh profile, and say so.
+    Fresh,
+    /// Fail, and touch nothing.
+    Refuse,
+}
+
+/// Which profile is loaded, and where to.
+#[derive(Clone, Debug)]
+pub struct ProfileLoad {
+    /// Of what.
+    pub lineage: Lineage,
+    /// The user data directory that it becomes.
+    pub dir: PathBuf,
+    /// What to do when it cannot be loaded. When nothing is said: fresh, but refuse while the store cannot be reached.
+    pub on_failure: Option<OnFailure>,
+    /// Whether snapshots of a running browser are refused, whatever the tenant's policy says.
+    pub cold_only: bool,
+    /// The region we are in, if somebody knows.
+    pub region: Option<Label>,
+    /// Who loads, for the log.
+    pub actor: Label,
+    /// How the process that opens databases is started.
+    pub spawn: Spawn,
+    /// Counts what is done.
+    pub progress: Arc<Progress>,
+    /// Set by anybody at any time to give up and leave the directory as it was.
+    pub cancel: Arc<AtomicBool>,
+}
+
+/// What became of a load.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LoadOutcome {
+    /// The directory is the snapshot.
+    Success,
+    /// There never was one; the directory is empty.
+    NoSnapshot,
+    /// There is one, but it was not loaded; the directory is empty.
+    FreshFallback,
+}
+
+impl LoadOutcome {
+    /// The word for it in results and records.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::NoSnapshot => "no_snapshot",
+            Self::FreshFallback => "fresh_fallback",
+        }
+    }
+}
+
+/// Why a snapshot was not loaded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the words say what they mean")]
+pub enum FallbackReason {
+    BucketUnreachable,
+    NoManifest,
+    NoArchive,
+    ManifestInvalid,
+    ManifestVersionMismatch,
+    ShaMismatch,
+    VersionMismatch,
+    ExtractFailed,
+    IntegrityFailed,
+    TooLarge,
+    HotRefused,
+    RegionRefused,
+}
+
+/// A profile that was loaded, or is fresh.
+#[derive(Clone, Debug, Serialize)]
+#[must_use = "a fresh profile must never pass for a restored one"]
+pub struct ProfileLoaded {
+    /// Of what.
+    pub subject: Lineage,
+    /// What became of it.
+    pub outcome: LoadOutcome,
+    /// Why it is fresh although there is a snapshot.
+    pub reason: Option<FallbackReason>,
+    /// The same in words.
+    pub detail: Option<String>,
+    /// Which snapshot the directory is.
+    pub sha256: Option<ArchiveDigest>,
+    /// When that was captured.
+    pub captured_at_ms: Option<Timestamp>,
+    /// The directory.
+    pub dir: String,
+    /// Where what was there before is kept.
+    pub kept: Option<String>,
+    /// Whether the snapshot has nothing in it.
+    pub empty: bool,
+    /// Files that were written.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How many bytes the archive has.
+    pub archive_bytes: u64,
+    /// How many of them were fetched; the rest was here.
+    pub bytes_fetched: u64,
+    /// How many databases were checked and found sound.
+    pub databases: u64,
+    /// How long the archive took to come.
+    pub download_ms: u64,
+    /// How long it took to extract, check and swap.
+    pub extract_ms: u64,
+    /// What went less well than it should have.
+    pub warnings: Vec<Warning>,
+}
+
+/// A snapshot that was found fit to be loaded, before any byte of it was asked for.
+struct Fit {
+    active: Active,
+    manifest: ProfileManifest,
+    warnings: Vec<Warning>,
+}
+
+/// Why it was not loaded, and whether an outage hid it.
+struct Failure {
+    reason: FallbackReason,
+    error: Error,
+    usually: OnFailure,
+}
+
+impl Failure {
+    fn new(reason: FallbackReason, error: impl Into<Error>) -> Self {
+        Self {
+            reason,
+            error: error.into(),
+            usually: OnFailure::Fresh,
+        }
+    }
+
+    /// Before we know what there is, an outage must not look like a fresh start.
+    fn unreachable(error: impl Into<Error>) -> Self {
+        Self {
+            usually: OnFailure::Refuse,
+            ..Self::new(FallbackReason::BucketUnreachable, error)
+        }
+    }
+}
+
+impl Engine {
+    /// Loads what the lineage points to now.
+    #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %load.lineage, dir = %load.dir.display()))]
+    pub async fn profile_load(&self, load: ProfileLoad) -> Result<ProfileLoaded, Error> {
+        let active = match self.lineages.pointer(&load.lineage).await {
+            Ok(pointer) => Ok(pointer.and_then(|pointer| pointer.value.active)),
+            Err(error) => Err(pointer_failure(error.into())),
+        };
+        self.load_active(&load, active).await
+    }
+
+    /// Loads the snapshot that a lease began with.
+    pub(super) async fn profile_load_leased(
+        &self,
+        load: &ProfileLoad,
+        base: Option<Active>,
+    ) -> Result<ProfileLoaded, Error> {
+        self.load_active(load, Ok(base)).await
+    }
+
+    async fn load_active(
+        &self,
+        load: &ProfileLoad,
+        active: Result<Option<Active>, Failure>,
+    ) -> Result<ProfileLoaded, Error> {
+        let loaded = match active {
+            Ok(Some(active)) => self.try_load(load, active).await,
+            Ok(None) => match self.other_majors(&load.lineage).await {
+                Ok(None) => return self.fresh(load, None).await,
+                Ok(Some(error)) => Err(Failure::new(FallbackReason::VersionMismatch, error)),
+                Err(error) => Err(Failure::unreachable(error)),
+            },
+            Err(failure) => Err(failure),
+        };
+        let failure = match loaded {
+            Ok(loaded) => {
+                self.note_load(load, &loaded).await?;
+                return Ok(loaded);
+            }
+            Err(failure) => failure,
+        };
+        let is_local = matches!(failure.error.kind(), ErrorKind::Cancelled | ErrorKind::Bug);
+        let on_failure = load.on_failure.unwrap_or(failure.usually);
+        if is_local || on_failure == OnFailure::Refuse {
+            return Err(failure.error);
+        }
+        self.fresh(load, Some(failure)).await
+    }
+
+    /// Whether the profile has snapshots that another Chrome wrote.
+    async fn other_majors(&self, asked: &Lineage) -> Result<Option<ProfileError>, Error> {
+        let all = profiles::lineages(&*self.bucket, Some(&asked.tenant)).await?;
+        let mut others = Vec::new();
+        for lineage in all {
+            if lineage.profile != asked.profile || lineage == *asked {
+                continue;
+            }
+            let pointer = self.lineages.pointer(&lineage).await?;
+            if pointer.is_some_and(|pointer| pointer.value.active.is_some()) {
+                others.push(lineage);
+            }
+        }
+        let asked = asked.clone();
+        Ok((!others.is_empty()).then_some(ProfileError::OnlyOtherMajors { asked, others }))
+    }
+
+    async fn try_load(&self, load: &ProfileLoad, active: Active) -> Result<ProfileLoaded, Failure> {
+        let policy = self.policy(&load.lineage.tenant).await;
+        let policy = policy.map_err(Failure::unreachable)?;
+        let snapshots = Snapshots::of(&*self.bucket, &load.lineage);
+        let manifest = snapshots
+            .manifest(&active)
+            .await
+            .map_err(manifest_failure)?;
+        let fit = fit(load, active, manifest, &policy, self.lineages.now())?;
+        let started = self.clock.uptime();
+        let mut near: Vec<ArchiveDigest> = Record::of(&load.dir)
+            .await
+            .and_then(|record| record.sha256)
+            .into_iter()
+            .collect();
+        near.extend(fit.manifest.predecessor_sha256);
+        let fetched = self.fetch_archive(&fit.manifest, &fit.active, &near, &load.cancel);
+        let fetched = fetched.await.map_err(fetch_failure)?;
+        let download_ms = super::millis(self.clock.uptime().saturating_sub(started));
+        self.place(load, fit, fetched, download_ms).await
+    }
+
+    /// Extracts beside the directory, checks, swaps.
+    async fn place(
+        &self,
+        load: &ProfileLoad,
+        fit: Fit,
+        fetched: Fetched,
+        download_ms: u64,
+    ) -> Result<ProfileLoaded, Failure> {
+        let started = self.clock.uptime();
+        let Fit {
+            active,
+            manifest,
+            mut warnings,
+        } = fit;
+        let Fetched {
+            archive,
+            bytes_fetched,
+        } = fetched;
+        let origin = Origin {
+            at: self.clock.now(),
+            from: format!("{} {}", load.lineage, active.archive.prefix()),
+        };
+        let (job, snapshot) = (load.clone(), active.archive.prefix());
+        let (about, scratch) = (manifest.clone(), self.profile_spool().await);
+        let scratch =
+            scratch.map_err(|error| Failure::new(FallbackReason::ExtractFailed, error))?;
+        let placed = bridge::blocking(move || {
+            extract(&archive, &job, &about, (&scratch, &snapshot, &origin))
+        });
+        let (restored, report) = placed.await?;
+        warnings.extend(unchecked(&report));
+        let kept = kept(&restored);
+        Ok(ProfileLoaded {
+            subject: load.lineage.clone(),
+            outcome: LoadOutcome::Success,
+            reason: None,
+            detail: None,
+            sha256: Some(active.archive),
+            captured_at_ms: Some(manifest.captured_at_ms),
+            dir: load.dir.display().to_string(),
+            kept,
+            empty: manifest.is_empty(),
+            files: restored.written.files,
+            bytes: restored.written.bytes,
+            archive_bytes: manifest.archive_size_bytes,
+            bytes_fetched,
+            databases: report.databases.len() as u64,
+            download_ms,
+            extract_ms: super::millis(self.clock.uptime().saturating_sub(started)),
+            warnings,
+        })
+    }
+
+    /// Leaves an empty directory, and what was there beside it.
+    async fn fresh(
+        &self,
+        load: &ProfileLoad,
+        failure: Option<Failure>,
+    ) -> Result<ProfileLoaded, Error> {
+        let job = load.clone();
+        let origin = Origin {
+            at: self.clock.now(),
+            from: format!("{}, fresh", load.lineage),
+        };
+        let emptied = bridge::blocking(move || {
+            let stage = Stage::begin(&job.dir, Placement::Replace, job.cancel)?;
+            let writer = stage.writer(WriteSettings::default())?;
+            let written = writer.finish(None)?;
+            stage.swap(written, &origin)
+        });
+        let restored = emptied.await?;
+        let (reason, detail) = match &failure {
+            Some(failure) => (Some(failure.reason), Some(whole(&failure.error))),
+            None => (None, None),
+        };
+        let mut loaded = ProfileLoaded {
+            subject: load.lineage.clone(),
+            outcome: match failure {
+                Some(_) => LoadOutcome::FreshFallback,
+                None => LoadOutcome::NoSnapshot,
+            },
+            reason,
+            detail,
+            sha256: None,
+            captured_at_ms: None,
+            dir: load.dir.display().to_string(),
+            kept: kept(&restored),
+            empty: false,
+            files: 0,
+            bytes: 0,
+            archive_bytes: 0,
+            bytes_fetched: 0,
+            databases: 0,
+            download_ms: 0,
+            extract_ms: 0,
+            warnings: self.clock_warnings(),
+        };
+        self.note_load(load, &loaded).await?;
+        if let Some(detail) = &loaded.detail {
+            tracing::warn!(%detail, "the profile is a fresh one");
+            let event = self.event(EventKind::FreshFallback, Severity::Warning, &load.actor);
+            let event = event
+                .about(load.lineage.clone(), self.lineages.op_id())
+                .with("detail", detail.as_str());
+            let recorded = self.record(&load.lineage.tenant, event).await;
+            loaded.warnings.extend(recorded);
+        }
+        Ok(loaded)
+    }
+
+    async fn note_load(&self, load: &ProfileLoad, loaded: &ProfileLoaded) -> Result<(), Error> {
+        let record = Record::new(
+            load.lineage.clone(),
+            self.location.to_string(),
+            loaded.sha256,
+            loaded.outcome.word(),
+            self.clock.now(),
+        );
+        record.write(&load.dir).await
+    }
+}
+
+fn kept(restored: &Restored) -> Option<String> {
+    match &restored.placed {
+        Placed::Replaced { kept } => Some(kept.display().to_string()),
+        _ => None,
+    }
+}
+
+fn pointer_failure(error: Error) -> Failure {
+    match error.kind() {
+        ErrorKind::Corrupt => Failure::new(FallbackReason::ManifestInvalid, error),
+        _ => Failure::unreachable(error),
+    }
+}
+
+fn manifest_failure(error: profiles::ManifestError) -> Failure {
+    use profiles::ManifestError;
+    use stasis_model::document::BadDocument;
+    let reason = match &error {
+        ManifestError::Bucket(_) => return Failure::unreachable(ProfileError::from(error)),
+        ManifestError::Absent(_) => FallbackReason::NoManifest,
+        ManifestError::Document {
+            source: BadDocument::Version { .. },
+            ..
+        } => FallbackReason::ManifestVersionMismatch,
+        _ => FallbackReason::ManifestInvalid,
+    };
+    Failure::new(reason, ProfileError::from(error))
+}
+
+fn fetch_failure(error: Error) -> Failure {
+    let reason = match &error {
+        Error::Profile(profile) => match &**profile {
+            ProfileError::NoArchive(_) => FallbackReason::NoArchive,
+            _ => FallbackReason::ShaMismatch,
+        },
+        error => match error.kind() {
+            ErrorKind::Unreachable | ErrorKind::Denied | ErrorKind::Retry => {
+                FallbackReason::BucketUnreachable
+            }
+            _ => FallbackReason::ExtractFailed,
+        },
+    };
+    Failure::new(reason, error)
+}
+
+/// Everything that can be said against a snapshot before it is downloaded.
+fn fit(
+    load: &ProfileLoad,
+    active: Active,
+    manifest: ProfileManifest,
+    policy: &Policy,
+    now: Timestamp,
+) -> Result<Fit, Failure> {
+    let snapshot = active.archive.prefix();
+    let (bytes, limit) = (manifest.uncompressed_size_bytes, policy.max_profile_bytes);
+    if bytes > limit {
+        let error = ProfileError::SnapshotTooLarge {
+            snapshot,
+            bytes,
+            limit,
+        };
+        return Err(Failure::new(FallbackReason::TooLarge, error));
+    }
+    if manifest.mode == Mode::Hot && (load.cold_only || !policy.accept_hot) {
+        let error = ProfileError::HotRefused(snapshot);
+        return Err(Failure::new(FallbackReason::HotRefused, error));
+    }
+    let mut warnings = Vec::new();
+    let from = manifest.captured_in.host_region.as_ref();
+    let is_recent = now.since(manifest.captured_at_ms) < REGION_MATTERS;
+    if let (Some(from), Some(here)) = (from, &load.region)
+        && from != here
+    {
+        let (from, here) = (from.to_string(), here.to_string());
+        if policy.on_region_change == OnRegionChange::Refuse {
+            let error = ProfileError::OtherRegion {
+                snapshot,
+                from,
+                here,
+            };
+            return Err(Failure::new(FallbackReason::RegionRefused, error));
+        }
+        if is_recent {
+            warnings.push(Warning::RegionChanged { from, here });
+        }
+    }
+    if manifest.has_crashed() {
+        warnings.push(Warning::CrashedBeforeCapture);
+    }
+    if manifest.cookie_store == CookieStore::Keyring {
+        warnings.push(Warning::CookiesInKeyring);
+    }
+    Ok(Fit {
+        active,
+        manifest,
+        warnings,
+    })
+}
+
+/// Extracts, checks the copy's databases, swaps.
+fn extract(
+    archive: &Archive,
+    load: &ProfileLoad,
+    manifest: &ProfileManifest,
+    (scratch, snapshot, origin): (&std::path::Path, &str, &Origin),
+) -> Result<(Restored, CheckReport), Failure> {
+    let failed = |error: Error| Failure::new(FallbackReason::ExtractFailed, error);
+    let told = archive.summary().map(|summary| summary.tree_digest);
+    if told.is_some_and(|told| told != manifest.tree_digest) {
+        let error = ProfileError::Sha {
+            wanted: snapshot.to_owned(),
+            found: "that of another tree".to_owned(),
+        };
+        return Err(Failure::new(FallbackReason::ManifestInvalid, error));
+    }
+    let settings = UnpackSettings {
+        placement: Placement::Replace,
+        only: None,
+        rights: Rights::Own,
+        read: ReadSettings {
+            limits: Limits {
+                bytes: manifest.uncompressed_size_bytes,
+                ..Limits::default()
+            },
+            cancel: load.cancel.clone(),
+            ..ReadSettings::default()
+        },
+        progress: load.progress.clone(),
+    };
+    let unpacked = unpack_beside(archive, &load.dir, &settings);
+    let unpacked = unpacked.map_err(|error| failed(error.into()))?;
+    let checking = CheckSettings {
+        cancel: load.cancel.clone(),
+        ..CheckSettings::new(scratch)
+    };
+    let report = check::tree(unpacked.tree(), &checking, &load.spawn);
+    let report = report.map_err(|error| failed(error.into()))?;
+    let damaged = report
+        .databases
+        .iter()
+        .filter(|one| one.verdict.is_damaged());
+    let databases: Vec<String> = damaged.map(|one| one.path.to_string()).collect();
+    if !databases.is_empty() {
+        let snapshot = snapshot.to_owned();
+        let error = ProfileError::Integrity {
+            snapshot,
+            databases,
+        };
+        return Err(Failure::new(FallbackReason::IntegrityFailed, error));
+    }
+    let restored = unpacked.swap(origin);
+    Ok((restored.map_err(|error| failed(error.into()))?, report))
+}
+
+/// Databases of which nobody can say whether they are sound.
+fn unchecked(report: &CheckReport) -> Vec<Warning> {
+    let doubtful = report
+        .databases
+        .iter()
+        .filter(|one| !one.verdict.is_sound());
+    doubtful
+        .map(|one| Warning::DatabaseUnchecked {
+            path: one.path.to_string(),
+            verdict: one.verdict.word(),
+        })
+        .collect()
+}

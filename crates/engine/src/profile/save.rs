@@ -1,0 +1,281 @@
+//! Saves the profile in a directory: stops its browser, captures, publishes.
+//!
+//! lease → hold (close the browser) → capture → flip → record → release
+//!
+//! *Always true:* the base is what was loaded into the directory, never simply what is active: a directory that nobody
+//! loaded has no base, and what is saved from it does not supersede a snapshot.
+
+use super::capture::{BrowserState, Capture, ProfileSaved, SaveOutcome};
+use super::error::ProfileError;
+use super::record::Record;
+use super::{capture, facts};
+use crate::bridge;
+use crate::error::Error;
+use crate::lease::Acquire;
+use crate::open::Engine;
+use crate::warning::Warning;
+use stasis_model::digest::ArchiveDigest;
+use stasis_model::id::{ChromeMajor, Lineage, ProfileRef};
+use stasis_model::lease::Fence;
+use stasis_model::manifest::{EndingRecord, Mode};
+use stasis_quiesce::browser::{self, Ended, StopSettings, Stopped, User};
+use stasis_store::leases::Lease;
+use stasis_store::profiles::Snapshots;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// What to do with a browser that runs on the directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OnBrowser {
+    /// Touch nothing, and say who it is.
+    Refuse,
+    /// Close it, whoever it is.
+    Stop,
+    /// Close it, if it is this process.
+    StopPid(u32),
+}
+
+/// Which profile is saved, and how.
+#[derive(Clone, Debug)]
+pub struct ProfileSave {
+    /// Of what; without a major the profile says it.
+    pub subject: ProfileRef,
+    /// The major as the caller knows it.
+    pub chrome_major: Option<ChromeMajor>,
+    /// What is captured; `base` is filled in from [`ProfileSave::base`] or the record.
+    pub capture: Capture,
+    /// The snapshot that the directory derives from, by its first digits, when the caller knows better than the record.
+    pub base: Option<String>,
+    /// Whether the browser is closed first, or goes on.
+    pub mode: Mode,
+    /// What to do with a browser that runs.
+    pub browser: OnBrowser,
+    /// How long closing it may take in all.
+    pub patience: Duration,
+    /// A lease that is ours already; otherwise one is acquired, and given back.
+    pub token: Option<Fence>,
+}
+
+/// A lease, and whether it is given back afterwards.
+struct Owned {
+    lease: Lease,
+    is_borrowed: bool,
+    warnings: Vec<Warning>,
+}
+
+impl Engine {
+    /// Saves the profile in a directory.
+    #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %save.subject, dir = %save.capture.dir.display()))]
+    pub async fn profile_save(&self, mut save: ProfileSave) -> Result<ProfileSaved, Error> {
+        let dir = save.capture.dir.clone();
+        let asked = save.subject.major.or(save.chrome_major);
+        let major = major_of(&dir, asked, &save.subject).await?;
+        let lineage = save.subject.lineage(major);
+        if save.mode == Mode::Hot && !self.policy(&lineage.tenant).await?.allow_hot {
+            return Err(ProfileError::HotNotAllowed(lineage).into());
+        }
+        save.capture.base = self.base_of(&save, &lineage).await?;
+        refuse_strangers(&dir, save.browser, save.mode).await?;
+        let owned = self.own(&save, &lineage).await?;
+        let result = self.save_owned(&mut save, &owned.lease).await;
+        let released = match owned.is_borrowed {
+            true => Ok(()),
+            false => self.release(&lineage, owned.lease.fence).await.map(drop),
+        };
+        let mut saved = result?;
+        saved.warnings.extend(owned.warnings);
+        if released.is_err() {
+            saved.warnings.push(Warning::LeaseNotReleased);
+        }
+        Ok(saved)
+    }
+
+    async fn save_owned(
+        &self,
+        save: &mut ProfileSave,
+        lease: &Lease,
+    ) -> Result<ProfileSaved, Error> {
+        let renew_every = self.policy(&lease.lineage.tenant).await?.renew_every();
+        let renew_every = renew_every.min(lease.ttl / 3);
+        let cancel = save.capture.cancel.clone();
+        let work = async {
+            match save.mode {
+                Mode::Cold => {
+                    let stopped = close(&save.capture.dir, save.patience).await?;
+                    save.capture.browser = ended(&stopped);
+                    self.capture(&save.capture, lease).await
+                }
+                Mode::Hot => self.capture_hot(&save.capture, lease).await,
+            }
+        };
+        let saved = tokio::select! {
+            biased;
+            saved = work => saved,
+            lost = self.keep_alive(lease, renew_every) => {
+                cancel.store(true, Ordering::Relaxed);
+                let (lineage, detail) = (lease.lineage.clone(), lost.detail().to_owned());
+                Err(ProfileError::LeaseLost { lineage, detail }.into())
+            }
+        }?;
+        self.note_save(&save.capture.dir, &saved).await?;
+        Ok(saved)
+    }
+
+    /// Writes down what the directory is now.
+    pub(super) async fn note_save(&self, dir: &Path, saved: &ProfileSaved) -> Result<(), Error> {
+        if saved.outcome == SaveOutcome::Diverged {
+            return Ok(());
+        }
+        let record = Record::new(
+            saved.subject.clone(),
+            self.location.to_string(),
+            Some(saved.sha256),
+            saved.outcome.word(),
+            self.clock.now(),
+        );
+        record.write(dir).await
+    }
+
+    /// A lease of our own, or the one that was shown.
+    async fn own(&self, save: &ProfileSave, lineage: &Lineage) -> Result<Owned, Error> {
+        let Some(token) = save.token else {
+            let acquired = self
+                .acquire(Acquire {
+                    lineage: lineage.clone(),
+                    holder: save.capture.holder.clone(),
+                    ttl: None,
+                })
+                .await?;
+            return Ok(Owned {
+                lease: acquired.lease,
+                is_borrowed: false,
+                warnings: acquired.warnings,
+            });
+        };
+        let sent_at = self.clock.uptime();
+        let renewed = self.renew(lineage, token, None).await?;
+        let pointer = self.lineages.pointer(lineage).await?;
+        Ok(Owned {
+            lease: Lease {
+                lineage: lineage.clone(),
+                fence: token,
+                base: pointer.and_then(|pointer| pointer.value.active),
+                took_over: None,
+                ttl: self.policy(&lineage.tenant).await?.lease_ttl(),
+                sent_at,
+            },
+            is_borrowed: true,
+            warnings: renewed.warnings,
+        })
+    }
+
+    /// What the directory derives from: what the caller says, else what was loaded into it.
+    async fn base_of(
+        &self,
+        save: &ProfileSave,
+        lineage: &Lineage,
+    ) -> Result<Option<ArchiveDigest>, Error> {
+        let Some(base) = &save.base else {
+            let record = Record::of(&save.capture.dir).await;
+            let ours = record.filter(|record| {
+                record.subject == *lineage && record.store == self.location.to_string()
+            });
+            return Ok(ours.and_then(|record| record.sha256));
+        };
+        let all = Snapshots::of(&*self.bucket, lineage).all().await?;
+        let digests = all.snapshots.iter().map(|snapshot| snapshot.active.archive);
+        let mut fitting = digests.filter(|digest| digest.to_string().starts_with(base));
+        match (fitting.next(), fitting.next()) {
+            (Some(digest), None) if base.len() >= 4 => Ok(Some(digest)),
+            _ => Err(ProfileError::NoSuchBase {
+                base: base.clone(),
+                lineage: lineage.clone(),
+            }
+            .into()),
+        }
+    }
+}
+
+/// The major that the profile says, if nobody contradicts it.
+pub(super) async fn major_of(
+    dir: &Path,
+    asked: Option<ChromeMajor>,
+    subject: &ProfileRef,
+) -> Result<ChromeMajor, Error> {
+    let path = dir.to_owned();
+    let facts = bridge::blocking(move || facts(&capture::open(&path)?, &path)).await?;
+    match (asked, facts.version) {
+        (Some(asked), Some((found, _))) if asked != found => Err(ProfileError::OtherMajor {
+            dir: dir.to_owned(),
+            asked,
+            found,
+        }
+        .into()),
+        (Some(asked), _) => Ok(asked),
+        (None, Some((found, _))) => Ok(found),
+        (None, None) => Err(ProfileError::NoMajor(subject.clone()).into()),
+    }
+}
+
+/// Who uses the directory now.
+pub(super) async fn users(dir: &Path) -> Result<Vec<User>, Error> {
+    let path = dir.to_owned();
+    let users = bridge::blocking(move || browser::users_of(&path)).await;
+    let told = |source| ProfileError::Users {
+        dir: dir.to_owned(),
+        source,
+    };
+    Ok(users.map_err(told)?)
+}
+
+/// A browser that we were not told about is left alone, and with it the directory.
+async fn refuse_strangers(dir: &Path, browser: OnBrowser, mode: Mode) -> Result<(), Error> {
+    let users = users(dir).await?;
+    let Some(first) = users.first() else {
+        return Ok(());
+    };
+    let pid = first.process.pid();
+    let is_known = match browser {
+        OnBrowser::Refuse => mode == Mode::Hot,
+        OnBrowser::Stop => true,
+        OnBrowser::StopPid(told) => users.iter().any(|user| user.process.pid() == told),
+    };
+    if is_known {
+        return Ok(());
+    }
+    let dir = dir.to_owned();
+    Err(ProfileError::InUse { dir, pid }.into())
+}
+
+/// Closes the browser of a directory, if one runs.
+pub(super) async fn close(dir: &Path, patience: Duration) -> Result<Stopped, Error> {
+    let stopped = browser::stop(dir, None, StopSettings { patience }).await;
+    let told = |source| ProfileError::Stop {
+        dir: dir.to_owned(),
+        source,
+    };
+    Ok(stopped.map_err(told)?)
+}
+
+/// What a manifest says of a browser that was closed.
+pub(super) fn ended(stopped: &Stopped) -> BrowserState {
+    let how = match stopped.how {
+        Ended::NotRunning => "not_running",
+        Ended::Closed => "closed",
+        Ended::Interrupted => "interrupted",
+        Ended::Terminated => "terminated",
+        Ended::Killed => "killed",
+    };
+    let was_running = stopped.how != Ended::NotRunning;
+    BrowserState {
+        mode: Mode::Cold,
+        clean_exit: was_running.then(|| stopped.is_clean()),
+        ending: Some(EndingRecord {
+            how: how.to_owned(),
+            waited_ms: super::millis(stopped.took),
+        }),
+        uptime_s: stopped.uptime.map_or(0, |uptime| uptime.as_secs()),
+        ..BrowserState::default()
+    }
+}
