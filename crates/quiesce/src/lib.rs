@@ -1,4 +1,6 @@
-//! To the live programs: find them, run them, stop them; holding them still moves in with the first kind that needs it.
+//! To the live programs: find them, run them, hold them still, stop them.
 
+pub mod browser;
 pub mod group;
+pub mod process;
 pub mod programs;

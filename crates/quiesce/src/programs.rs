@@ -31,7 +31,7 @@ fn locate(name: &str, search_path: &OsStr) -> Option<PathBuf> {
         .find(executable)
 }
 
-async fn ask(path: &Path, arguments: &[&str]) -> Option<String> {
+pub(crate) async fn ask(path: &Path, arguments: &[&str]) -> Option<String> {
     let mut command = Command::new(path);
     command
         .args(arguments)

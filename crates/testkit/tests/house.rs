@@ -26,7 +26,10 @@ const DRAWING: [(&str, &str); 7] = [
         "disk",
         "stasis-model blake3 crc32c flate2 ignore notify rusqlite rustix snap tar thiserror zstd",
     ),
-    ("quiesce", "stasis-model rustix thiserror tokio tracing"),
+    (
+        "quiesce",
+        "stasis-model futures-util rustix serde_json thiserror tokio tokio-tungstenite tracing",
+    ),
     (
         "engine",
         "stasis-model stasis-store stasis-disk stasis-quiesce bytes futures-util serde serde_json thiserror tokio tracing",

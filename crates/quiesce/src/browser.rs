@@ -1,0 +1,19 @@
+//! A Chromium that works in a user data directory: who uses the directory, stop it, make it write what it holds back.
+//!
+//! *Always true:* nobody is signalled or spoken to who does not work in exactly this directory: directories are compared
+//! by device and inode, processes by number and start, and a debugging port is used only if a process of this very
+//! browser listens there. A lock or a port file that an earlier run left behind proves nothing.
+
+mod cdp;
+mod endpoint;
+mod evidence;
+mod flush;
+mod stop;
+mod users;
+mod version;
+
+pub use cdp::CdpError;
+pub use flush::{Flushed, flush_cookies};
+pub use stop::{Ended, StopError, StopSettings, Stopped, stop};
+pub use users::{Role, User, UsersError, users_of};
+pub use version::{VersionError, version};

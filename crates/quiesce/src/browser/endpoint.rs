@@ -1,0 +1,203 @@
+//! Where a browser can be spoken to, if it listens there itself.
+//!
+//! `DevToolsActivePort` is written at start and never removed: the port in it may belong to anybody by now. It is used
+//! only if every socket that would be reached there is held by a process of this browser.
+
+use super::cdp::CdpError;
+use super::evidence::Directory;
+use crate::process::Process;
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Read;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// A browser's debugging port and the name of its socket.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Endpoint {
+    pub(super) address: SocketAddr,
+    pub(super) path: String,
+}
+
+impl Endpoint {
+    /// Finds where the processes of the browser in this directory listen.
+    pub(super) fn find(directory: &Directory, family: &[Process]) -> Result<Self, CdpError> {
+        let (port, path) = read(directory).ok_or(CdpError::NoPort)?;
+        let listeners = listeners(port);
+        let (ip, inodes) = reached(&listeners).ok_or(CdpError::NotItsPort { port })?;
+        let sockets: BTreeSet<u64> = family.iter().flat_map(sockets_of).collect();
+        if !inodes.is_subset(&sockets) {
+            return Err(CdpError::NotItsPort { port });
+        }
+        let address = SocketAddr::new(ip, port);
+        Ok(Self { address, path })
+    }
+}
+
+/// The port and the path that the browser wrote down.
+fn read(directory: &Directory) -> Option<(u16, String)> {
+    let file = fs::File::open(directory.join("DevToolsActivePort")).ok()?;
+    let mut text = String::new();
+    file.take(4096).read_to_string(&mut text).ok()?;
+    let (port, path) = text.split_once('\n')?;
+    let path = path.trim();
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-".contains(&byte);
+    let expected = path.starts_with("/devtools/browser/") && path.bytes().all(is_plain);
+    expected.then_some((port.trim().parse().ok()?, path.to_owned()))
+}
+
+/// The addresses on which somebody listens at this port, with the sockets.
+fn listeners(port: u16) -> Vec<(IpAddr, u64)> {
+    ["/proc/self/net/tcp", "/proc/self/net/tcp6"]
+        .iter()
+        .filter_map(|path| fs::read_to_string(path).ok())
+        .flat_map(|text| text.lines().filter_map(listener).collect::<Vec<_>>())
+        .filter(|(address, _)| address.port() == port)
+        .map(|(address, inode)| (address.ip(), inode))
+        .collect()
+}
+
+/// Reads one line of `/proc/net/tcp` or `tcp6`, if it is of a socket that listens.
+fn listener(line: &str) -> Option<(SocketAddr, u64)> {
+    const LISTENS: &str = "0A";
+    let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+    let [_, local, _, state, _, _, _, _, _, inode, ..] = fields[..] else {
+        return None;
+    };
+    let (address, port) = local.split_once(':')?;
+    let port = u16::from_str_radix(port, 16).ok()?;
+    let inode = inode.parse().ok()?;
+    (state == LISTENS).then_some((SocketAddr::new(address_of(address)?, port), inode))
+}
+
+/// The kernel prints an address as words in the machine's own byte order.
+fn address_of(hex: &str) -> Option<IpAddr> {
+    let word = |at: usize| {
+        let word = u32::from_str_radix(hex.get(at * 8..at * 8 + 8)?, 16).ok()?;
+        Some(word.to_ne_bytes())
+    };
+    match hex.len() {
+        8 => Some(IpAddr::from(word(0)?)),
+        32 => {
+            let words = [word(0)?, word(1)?, word(2)?, word(3)?];
+            let bytes: [u8; 16] = words.concat().try_into().ok()?;
+            Some(IpAddr::from(bytes))
+        }
+        _ => None,
+    }
+}
+
+/// Which sockets a connection from this host may reach, and by which address: the more exact one comes first.
+fn reached(listeners: &[(IpAddr, u64)]) -> Option<(IpAddr, BTreeSet<u64>)> {
+    let (four, six) = (Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into());
+    let ways: [(IpAddr, IpAddr); 4] = [
+        (four, four),
+        (four, Ipv4Addr::UNSPECIFIED.into()),
+        (six, six),
+        (six, Ipv6Addr::UNSPECIFIED.into()),
+    ];
+    ways.into_iter().find_map(|(to, listens)| {
+        let at = listeners.iter().filter(|(ip, _)| *ip == listens);
+        let inodes: BTreeSet<u64> = at.map(|(_, inode)| *inode).collect();
+        (!inodes.is_empty()).then_some((to, inodes))
+    })
+}
+
+/// The sockets that a process holds.
+fn sockets_of(process: &Process) -> Vec<u64> {
+    let descriptors = fs::read_dir(format!("/proc/{}/fd", process.pid()));
+    let paths = descriptors
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path());
+    paths
+        .filter_map(|path| fs::read_link(path).ok())
+        .filter_map(|target| {
+            let inode = target.to_str()?.strip_prefix("socket:[")?;
+            inode.strip_suffix(']')?.parse().ok()
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[expect(clippy::disallowed_methods, reason = "a test writes its own files")]
+    fn written(text: &str) -> (tempfile::TempDir, Directory) {
+        let home = tempfile::tempdir().unwrap();
+        fs::write(home.path().join("DevToolsActivePort"), text).unwrap();
+        let directory = Directory::open(home.path()).unwrap();
+        (home, directory)
+    }
+
+    #[test]
+    fn a_port_is_used_only_if_the_family_listens_there() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (_home, directory) = written(&format!("{port}\n/devtools/browser/a-1"));
+        let ours = Process::open(std::process::id()).unwrap().unwrap();
+
+        let found = Endpoint::find(&directory, &[ours]).unwrap();
+        let foreign = Endpoint::find(&directory, &[]).unwrap_err();
+
+        assert_eq!(found.address, listener.local_addr().unwrap());
+        assert_eq!(found.path, "/devtools/browser/a-1");
+        assert!(matches!(foreign, CdpError::NotItsPort { port: p } if p == port));
+    }
+
+    #[test]
+    fn a_port_where_nobody_listens_any_more_is_not_used() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        drop(listener);
+        let (_home, directory) = written(&format!("{port}\n/devtools/browser/a-1"));
+
+        let stale = Endpoint::find(&directory, &[]).unwrap_err();
+
+        assert!(matches!(stale, CdpError::NotItsPort { .. }));
+    }
+
+    #[test]
+    fn a_file_that_says_something_else_is_no_endpoint() {
+        for text in [
+            "",
+            "80",
+            "80\n",
+            "80\n/other",
+            "x\n/devtools/browser/a",
+            "80\n/devtools/browser/a b",
+        ] {
+            let (_home, directory) = written(text);
+
+            assert_eq!(read(&directory), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_kernels_lines_are_understood() {
+        let four =
+            "1: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 77 1";
+        let six = "1: 00000000000000000000000001000000:1F90 00000000000000000000000000000000:0000 0A \
+                   00000000:00000000 00:00000000 00000000 0 0 78 1";
+        let connected = four.replace(" 0A ", " 01 ");
+
+        assert_eq!(
+            listener(four),
+            Some(("127.0.0.1:8080".parse().unwrap(), 77))
+        );
+        assert_eq!(listener(six), Some(("[::1]:8080".parse().unwrap(), 78)));
+        assert_eq!(listener(&connected), None);
+    }
+
+    #[test]
+    fn the_most_exact_address_is_the_one_reached() {
+        let any = IpAddr::from(Ipv4Addr::UNSPECIFIED);
+        let own = IpAddr::from(Ipv4Addr::LOCALHOST);
+
+        assert_eq!(reached(&[(any, 1), (own, 2)]), Some((own, [2].into())));
+        assert_eq!(reached(&[(any, 1), (any, 3)]), Some((own, [1, 3].into())));
+        assert_eq!(reached(&[("10.0.0.1".parse().unwrap(), 1)]), None);
+    }
+}

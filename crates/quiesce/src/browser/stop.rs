@@ -1,0 +1,319 @@
+//! Stopping a browser so that it has written everything.
+//!
+//! 1. `Browser.close` over its own debugging port, where it has one
+//! 2. SIGINT, which means the same, unless a page asks to be confirmed before it is left: then it waits for ever
+//! 3. SIGTERM, which ends at once and loses the last half minute of cookies
+//! 4. SIGKILL to every process that is left
+//!
+//! After each the browser has a share of the patience. It is stopped when all its processes have ended: some outlive the
+//! first by more than half a second, and they are the ones that write cookies and databases.
+//!
+//! The shares: on an idle machine a close takes 0.2 to 0.7 s, an interrupt up to 1.5 s; under load several times that. A
+//! termination takes 0.2 s and is ignored by a browser that hangs at 2, so little is given to it. What a step does not
+//! use, because there is no port or because it failed at once, falls to the next.
+
+use super::cdp::{Cdp, CdpError};
+use super::endpoint::Endpoint;
+use super::evidence::Directory;
+use super::users::{Role, User, UsersError, users_of};
+use crate::process::{Identity, Process, Table};
+use rustix::process::Signal;
+use serde_json::json;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How often is looked whether all have ended.
+const TICK: Duration = Duration::from_millis(15);
+/// How long the browser may take to confirm that it heard the question.
+const ANSWER: Duration = Duration::from_secs(2);
+/// How long a script that names the directory may take to become a browser.
+const LAUNCH: Duration = Duration::from_millis(500);
+
+/// How patiently a browser is stopped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StopSettings {
+    /// How long it may take in all. The last eighth is for ending what was killed.
+    pub patience: Duration,
+}
+
+impl Default for StopSettings {
+    fn default() -> Self {
+        Self {
+            patience: Duration::from_secs(8),
+        }
+    }
+}
+
+/// How a browser ended: by the last thing that was asked of it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Ended {
+    /// None was running.
+    NotRunning,
+    /// It was asked to close.
+    Closed,
+    /// By SIGINT.
+    Interrupted,
+    /// By SIGTERM: what it held back is lost.
+    Terminated,
+    /// By SIGKILL, it or some of its processes: what they held back is lost.
+    Killed,
+}
+
+/// A browser does not run any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use = "a browser that was killed did not write everything"]
+pub struct Stopped {
+    /// How it ended.
+    pub how: Ended,
+    /// How long it took until the last of its processes had ended.
+    pub took: Duration,
+    /// The browser's process, if there was one.
+    pub pid: Option<u32>,
+}
+
+impl Stopped {
+    /// Whether the browser ended by itself and wrote what it held back; of one that did not run nothing is known.
+    pub fn is_clean(&self) -> bool {
+        matches!(self.how, Ended::Closed | Ended::Interrupted)
+    }
+}
+
+/// Why a browser still runs, or may.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StopError {
+    /// It is not known who uses the directory.
+    #[error("could not find the browser")]
+    Users(#[from] UsersError),
+    /// The process that was named works elsewhere.
+    #[error("process {pid} does not work in `{}`", .directory.display())]
+    NotItsBrowser {
+        /// Which process.
+        pid: u32,
+        /// In which directory it should work.
+        directory: PathBuf,
+    },
+    /// It may not be signalled, say because it is somebody else's.
+    #[error("could not signal process {pid}")]
+    Signal {
+        /// Which process.
+        pid: u32,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// Some processes are there even after SIGKILL, say because a disk does not answer.
+    #[error("process {pid} of the browser was killed and has not ended")]
+    Survived {
+        /// The first of them.
+        pid: u32,
+    },
+}
+
+/// Stops the browser that works in a directory, with all its processes.
+///
+/// `pid` names the browser, or whoever started it, where the caller knows: a live process that is neither is refused
+/// before anything is done. Scripts and readers that are not of the browser are left alone.
+pub async fn stop(
+    directory: &Path,
+    pid: Option<u32>,
+    settings: StopSettings,
+) -> Result<Stopped, StopError> {
+    let began = Instant::now();
+    let mut herd = Herd::find(directory, began + LAUNCH.min(settings.patience / 8)).await?;
+    herd.check(pid)?;
+    let first = herd.browsers.first().map(Process::pid);
+    let mut how = Ended::NotRunning;
+    for step in [
+        Ended::Closed,
+        Ended::Interrupted,
+        Ended::Terminated,
+        Ended::Killed,
+    ] {
+        if herd.is_gone()? {
+            break;
+        }
+        let until = began + settings.patience.mul_f64(share(step));
+        let was_asked = herd.ask(step, until).await?;
+        if was_asked {
+            how = step;
+        }
+        // Once the browser itself has ended, nobody is left to be asked, and its children are given the time.
+        if was_asked || herd.browsers.is_empty() {
+            herd.gone_by(until).await?;
+        }
+    }
+    if !herd.is_gone()? {
+        herd.gone_by(began + settings.patience).await?;
+    }
+    match herd.members.first() {
+        Some(process) => Err(StopError::Survived { pid: process.pid() }),
+        None => Ok(Stopped {
+            how,
+            took: began.elapsed(),
+            pid: first,
+        }),
+    }
+}
+
+/// The part of the patience that has passed when a step is given up.
+fn share(step: Ended) -> f64 {
+    match step {
+        Ended::NotRunning => 0.0,
+        Ended::Closed => 0.5,
+        Ended::Interrupted => 0.8,
+        Ended::Terminated => 0.875,
+        Ended::Killed => 1.0,
+    }
+}
+
+/// The processes of a browser that have not ended, as far as they were seen.
+#[derive(Debug)]
+struct Herd {
+    directory: PathBuf,
+    browsers: Vec<Process>,
+    /// The browsers and their children.
+    members: Vec<Process>,
+    launchers: Vec<Process>,
+}
+
+impl Herd {
+    /// Finds them; a script that is about to become the browser has until `deadline`.
+    async fn find(directory: &Path, deadline: Instant) -> Result<Self, StopError> {
+        loop {
+            let users = users_of(directory)?;
+            let with = |wanted: fn(Role) -> bool| -> Vec<Process> {
+                let users = users.iter().filter(|user| wanted(user.role));
+                users.map(|user| user.process.clone()).collect()
+            };
+            let herd = Self {
+                directory: directory.to_owned(),
+                browsers: with(|role| role == Role::Browser),
+                members: with(|role| role <= Role::Child),
+                launchers: with(|role| role == Role::Launcher),
+            };
+            let starting = herd.members.is_empty() && !herd.launchers.is_empty();
+            if !starting || Instant::now() >= deadline {
+                return Ok(herd);
+            }
+            tokio::time::sleep(TICK).await;
+        }
+    }
+
+    /// Refuses a live process that is neither of the browser nor above it.
+    fn check(&self, pid: Option<u32>) -> Result<(), StopError> {
+        let table = Table::read().map_err(UsersError::Processes)?;
+        let Some(pid) = pid else {
+            return Ok(());
+        };
+        let mut known = self.members.iter().chain(&self.launchers);
+        let above = |process: &Process| table.ancestors(process.pid()).contains(&pid);
+        let belongs = known.any(|process| process.pid() == pid || above(process));
+        let lives = table.living().any(|row| row.pid() == pid);
+        if lives && !belongs {
+            return Err(StopError::NotItsBrowser {
+                pid,
+                directory: self.directory.clone(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Takes the next step; returns whether anybody was there to be asked.
+    async fn ask(&self, step: Ended, until: Instant) -> Result<bool, StopError> {
+        match step {
+            Ended::NotRunning => Ok(false),
+            Ended::Closed => Ok(self.close(until).await),
+            Ended::Interrupted => signal(&self.browsers, Signal::INT),
+            Ended::Terminated => signal(&self.browsers, Signal::TERM),
+            Ended::Killed => signal(&self.members, Signal::KILL),
+        }
+    }
+
+    /// Asks the browser to close. Whatever goes wrong here, a signal comes next.
+    async fn close(&self, until: Instant) -> bool {
+        // One that stands still hears nothing.
+        let _ = signal(&self.browsers, Signal::CONT);
+        let until = until.min(Instant::now() + ANSWER);
+        let asked = tokio::time::timeout_at(until, self.ask_to_close()).await;
+        let silent = |_| CdpError::Silent { limit: ANSWER };
+        match asked.map_err(silent).flatten() {
+            // It may hang up instead of answering.
+            Ok(()) | Err(CdpError::HungUp { .. }) => true,
+            Err(error) => {
+                tracing::debug!(%error, "the browser could not be asked to close");
+                false
+            }
+        }
+    }
+
+    async fn ask_to_close(&self) -> Result<(), CdpError> {
+        let directory = Directory::open(&self.directory).map_err(|source| UsersError::Open {
+            path: self.directory.clone(),
+            source,
+        })?;
+        let endpoint = Endpoint::find(&directory, &self.members)?;
+        let mut browser = Cdp::connect(&endpoint).await?;
+        browser
+            .ask("Browser.close", json!({}), None)
+            .await
+            .map(|_| ())
+    }
+
+    /// Waits until all have ended, or until the deadline.
+    async fn gone_by(&mut self, deadline: Instant) -> Result<(), StopError> {
+        while !self.is_gone()? && Instant::now() < deadline {
+            tokio::time::sleep(TICK).await;
+        }
+        Ok(())
+    }
+
+    /// Whether all have ended, those included that were started meanwhile.
+    fn is_gone(&mut self) -> Result<bool, StopError> {
+        self.take_in_the_new()?;
+        self.members.retain(Process::is_running);
+        self.browsers.retain(Process::is_running);
+        if self.members.is_empty() {
+            let users = users_of(&self.directory)?;
+            let of_browser = users.into_iter().filter(|user| user.role <= Role::Child);
+            for User { process, role } in of_browser {
+                if role == Role::Browser {
+                    self.browsers.push(process.clone());
+                }
+                self.members.push(process);
+            }
+        }
+        Ok(self.members.is_empty())
+    }
+
+    fn take_in_the_new(&mut self) -> Result<(), StopError> {
+        let table = Table::read().map_err(UsersError::Processes)?;
+        let known: Vec<Identity> = self.members.iter().map(Process::identity).collect();
+        let family = table.family(&known);
+        let new = family
+            .iter()
+            .filter(|row| row.pid() != std::process::id() && !known.contains(&row.identity));
+        for row in new {
+            let opened = Process::reopen(row.identity).map_err(UsersError::Processes)?;
+            self.members.extend(opened);
+        }
+        Ok(())
+    }
+}
+
+/// Signals all; returns whether any was there to hear it.
+fn signal(processes: &[Process], signal: Signal) -> Result<bool, StopError> {
+    let mut heard = false;
+    for process in processes {
+        let failed = |source| StopError::Signal {
+            pid: process.pid(),
+            source,
+        };
+        heard |= process.signal(signal).map_err(failed)?;
+        // One that stands still would hear it only when it goes on.
+        let _ = process.signal(Signal::CONT);
+    }
+    Ok(heard)
+}

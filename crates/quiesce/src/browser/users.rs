@@ -1,0 +1,173 @@
+//! Who uses a user data directory.
+//!
+//! 1. every process is asked for its command line and its open files
+//! 2. the browser is the one that `SingletonLock` names, if that process lives on this host and works in the directory;
+//!    without such a lock, those that have it open and name it, or that have it open and started a browser's helpers
+//! 3. everything the browser started, and every helper that names the directory, is a child
+//! 4. who only names the directory is a launcher, who only has it open a bystander
+
+use super::evidence::{Claim, Directory, has_open};
+use crate::process::{Identity, Process, Row, Table};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why it is not known who uses a directory.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UsersError {
+    /// The directory could not be opened.
+    #[error("could not open the directory `{}`", .path.display())]
+    Open {
+        /// Which directory.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The processes could not be looked at.
+    #[error("could not look at the running processes")]
+    Processes(#[source] io::Error),
+}
+
+/// What a process is to the directory it uses.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Role {
+    /// The browser itself, its first process.
+    Browser,
+    /// A process of the browser.
+    Child,
+    /// Names the directory on its command line and has nothing open there: a script that started a browser, or will.
+    Launcher,
+    /// Has something open there without being of the browser, such as somebody who reads a log.
+    Bystander,
+}
+
+/// A process that uses a directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct User {
+    /// Which process.
+    pub process: Process,
+    /// What it is to the directory.
+    pub role: Role,
+}
+
+/// Finds the live processes that use a user data directory: the browser first, then its children, then all others. This
+/// process is never one of them, nor is one that started it and only names the directory.
+pub fn users_of(directory: &Path) -> Result<Vec<User>, UsersError> {
+    let directory = Directory::open(directory).map_err(|source| UsersError::Open {
+        path: directory.to_owned(),
+        source,
+    })?;
+    let table = Table::read().map_err(UsersError::Processes)?;
+    let ours = std::process::id();
+    let others = table.living().filter(|row| row.pid() != ours);
+    let evidence: Vec<Evidence> = others
+        .map(|row| Evidence::read(*row, &directory))
+        .filter(|found| found.opened || found.claim != Claim::default())
+        .collect();
+    let roles = roles(&table, &evidence, locked_by(&directory), ours);
+    let mut users = Vec::new();
+    for (identity, role) in roles {
+        let process = Process::reopen(identity).map_err(UsersError::Processes)?;
+        users.extend(process.map(|process| User { process, role }));
+    }
+    Ok(users)
+}
+
+/// The process that the lock names, if the lock was made on this host.
+fn locked_by(directory: &Directory) -> Option<u32> {
+    let target = std::fs::read_link(directory.join("SingletonLock")).ok()?;
+    let (host, pid) = target.to_str()?.rsplit_once('-')?;
+    let uname = rustix::system::uname();
+    (uname.nodename().to_bytes() == host.as_bytes())
+        .then(|| pid.parse().ok())
+        .flatten()
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Evidence {
+    row: Row,
+    claim: Claim,
+    opened: bool,
+}
+
+impl Evidence {
+    fn read(row: Row, directory: &Directory) -> Self {
+        Self {
+            row,
+            claim: Claim::read(row.pid(), directory),
+            opened: has_open(row.pid(), directory),
+        }
+    }
+
+    fn pid(&self) -> u32 {
+        self.row.pid()
+    }
+}
+
+/// The browsers: as a rule one, or none.
+fn browsers(table: &Table, evidence: &[Evidence], lock: Option<u32>) -> Vec<Row> {
+    let works_here =
+        |found: &&Evidence| !found.claim.is_helper && (found.opened || found.claim.names_it);
+    let locked = |found: &&Evidence| Some(found.pid()) == lock;
+    if let Some(found) = evidence.iter().filter(works_here).find(locked) {
+        return vec![found.row];
+    }
+    let has_helpers = |pid| {
+        let mut helpers = evidence.iter().filter(|found| found.claim.is_helper);
+        helpers.any(|helper| helper.row.parent == pid)
+    };
+    let likely: Vec<&Evidence> = evidence
+        .iter()
+        .filter(works_here)
+        .filter(|found| found.opened && (found.claim.names_it || has_helpers(found.pid())))
+        .collect();
+    let started_another = |pid: u32| {
+        let mut others = likely.iter().map(|found| table.ancestors(found.pid()));
+        others.any(|ancestors| ancestors.contains(&pid))
+    };
+    let mut browsers: Vec<Row> = likely.iter().map(|found| found.row).collect();
+    browsers.retain(|row| !started_another(row.pid()));
+    browsers.sort_by_key(|row| row.identity.started());
+    browsers
+}
+
+fn roles(
+    table: &Table,
+    evidence: &[Evidence],
+    lock: Option<u32>,
+    ours: u32,
+) -> Vec<(Identity, Role)> {
+    let browsers = browsers(table, evidence, lock);
+    let identities: Vec<Identity> = browsers.iter().map(|row| row.identity).collect();
+    let family = table.family(&identities);
+    let mut roles: Vec<(Identity, Role)> = identities
+        .iter()
+        .map(|browser| (*browser, Role::Browser))
+        .collect();
+    let children = family
+        .iter()
+        .filter(|row| row.pid() != ours && !identities.contains(&row.identity));
+    roles.extend(children.map(|row| (row.identity, Role::Child)));
+    let our_ancestors = table.ancestors(ours);
+    for found in evidence {
+        let identity = found.row.identity;
+        if roles.iter().any(|(known, _)| *known == identity) {
+            continue;
+        }
+        let role = match (found.claim, found.opened) {
+            (claim, _) if claim.names_it && claim.is_helper => Role::Child,
+            (_, true) => Role::Bystander,
+            (claim, false) if claim.names_it && !our_ancestors.contains(&found.pid()) => {
+                Role::Launcher
+            }
+            _ => continue,
+        };
+        roles.push((identity, role));
+    }
+    roles.sort_by_key(|(_, role)| *role);
+    roles
+}
+
+#[cfg(test)]
+mod tests;

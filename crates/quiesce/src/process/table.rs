@@ -1,0 +1,249 @@
+//! All processes at one glance, as `/proc` shows them, and who belongs to whom.
+
+use super::Identity;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+
+/// What a process does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// It runs or sleeps, and may change things at any moment.
+    Alive,
+    /// It stands still, by a signal or by a debugger.
+    Stopped,
+    /// It has ended; perhaps nobody has waited for it.
+    Ended,
+}
+
+/// One process as the kernel describes it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Row {
+    /// Which process.
+    pub identity: Identity,
+    /// Who started it, or who took it over when that one ended.
+    pub parent: u32,
+    /// The number of its process group.
+    pub group: u32,
+    /// The number of its session.
+    pub session: u32,
+    /// What its first thread does.
+    pub state: State,
+}
+
+impl Row {
+    /// Its number.
+    pub fn pid(&self) -> u32 {
+        self.identity.pid()
+    }
+
+    /// Reads one process, or `None` when there is none of this number.
+    pub fn read(pid: u32) -> Option<Self> {
+        Self::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    /// Reads the line of `/proc/PID/stat`. The name may hold anything, also spaces and brackets.
+    fn parse(line: &[u8]) -> Option<Self> {
+        let open = line.iter().position(|byte| *byte == b'(')?;
+        let close = line.iter().rposition(|byte| *byte == b')')?;
+        let number = std::str::from_utf8(line.get(..open)?).ok()?;
+        let rest = std::str::from_utf8(line.get(close + 1..)?).ok()?;
+        let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+        // Field 3 of the manual page, the state, is the first after the name.
+        let field = |number: usize| fields.get(number - 3).copied();
+        Some(Self {
+            identity: Identity::new(number.trim().parse().ok()?, field(22)?.parse().ok()?),
+            parent: field(4)?.parse().ok()?,
+            group: field(5)?.parse().ok()?,
+            session: field(6)?.parse().ok()?,
+            state: match field(3)? {
+                "T" | "t" => State::Stopped,
+                "Z" | "X" | "x" => State::Ended,
+                _ => State::Alive,
+            },
+        })
+    }
+
+    /// Whether no thread of the process can change anything: all stand still or have ended.
+    ///
+    /// The process's own line tells only of its first thread, which may stand still while others are still on their way.
+    pub fn is_still(pid: u32) -> bool {
+        let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
+            return true;
+        };
+        threads.flatten().all(|thread| {
+            let line = fs::read(thread.path().join("stat"));
+            let row = line.ok().and_then(|line| Self::parse(&line));
+            row.is_none_or(|row| row.state != State::Alive)
+        })
+    }
+}
+
+/// All processes that this one can see.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    rows: BTreeMap<u32, Row>,
+}
+
+impl FromIterator<Row> for Table {
+    fn from_iter<I: IntoIterator<Item = Row>>(rows: I) -> Self {
+        let rows = rows.into_iter().map(|row| (row.pid(), row));
+        Self {
+            rows: rows.collect(),
+        }
+    }
+}
+
+impl Table {
+    /// Looks at all processes. They come and go meanwhile: only those that stand still are surely all there.
+    pub fn read() -> io::Result<Self> {
+        let mut rows = Vec::new();
+        for entry in fs::read_dir("/proc")? {
+            let name = entry?.file_name();
+            let pid = name.to_str().and_then(|name| name.parse().ok());
+            rows.extend(pid.and_then(Row::read));
+        }
+        Ok(rows.into_iter().collect())
+    }
+
+    /// Those that have not ended.
+    pub fn living(&self) -> impl Iterator<Item = &Row> {
+        self.rows.values().filter(|row| row.state != State::Ended)
+    }
+
+    /// The process of this number, ended or not.
+    pub fn get(&self, pid: u32) -> Option<&Row> {
+        self.rows.get(&pid)
+    }
+
+    /// Who started `pid`, who started that one, and so on.
+    pub fn ancestors(&self, pid: u32) -> Vec<u32> {
+        let mut found = Vec::new();
+        let mut next = self.rows.get(&pid).map(|row| row.parent);
+        while let Some(row) = next.and_then(|parent| self.rows.get(&parent)) {
+            if found.contains(&row.pid()) {
+                break;
+            }
+            found.push(row.pid());
+            next = Some(row.parent);
+        }
+        found
+    }
+
+    /// The living among `roots` and everything they started, roots first, parents before children.
+    ///
+    /// One whose parent has ended is still found when it is in a process group or a session that one of the family began.
+    /// Numbers of groups and sessions are not used again while anybody is in them, so this never takes in a stranger.
+    pub fn family(&self, roots: &[Identity]) -> Vec<Row> {
+        let known = roots.iter().filter_map(|root| self.rows.get(&root.pid()));
+        let mut family: Vec<Row> = known
+            .filter(|row| roots.contains(&row.identity))
+            .copied()
+            .collect();
+        let mut pids: BTreeSet<u32> = family.iter().map(Row::pid).collect();
+        loop {
+            let belongs = |row: &&Row| {
+                let led_by = [row.parent, row.group, row.session];
+                !pids.contains(&row.pid()) && led_by.iter().any(|pid| pids.contains(pid))
+            };
+            let more: Vec<Row> = self.rows.values().filter(belongs).copied().collect();
+            if more.is_empty() {
+                break;
+            }
+            pids.extend(more.iter().map(Row::pid));
+            family.extend(more);
+        }
+        family.retain(|row| row.state != State::Ended);
+        family
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(pid: u32, parent: u32, group: u32, session: u32) -> Row {
+        Row {
+            identity: Identity::new(pid, 1000 + u64::from(pid)),
+            parent,
+            group,
+            session,
+            state: State::Alive,
+        }
+    }
+
+    fn family_of_ten(rows: &[Row]) -> Vec<u32> {
+        let table: Table = rows.iter().copied().collect();
+        let family = table.family(&[Identity::new(10, 1010)]);
+        family.iter().map(Row::pid).collect()
+    }
+
+    #[test]
+    fn a_name_with_brackets_and_spaces_does_not_confuse_the_fields() {
+        let line = b"42 (a) R 1 (b) T 7 8 9 0 0 0 0 0 0 0 0 0 0 0 0 0 3 0 5555 1 2";
+
+        let row = Row::parse(line).unwrap();
+
+        assert_eq!(row.identity, Identity::new(42, 5555));
+        assert_eq!((row.parent, row.group, row.session), (7, 8, 9));
+        assert_eq!(row.state, State::Stopped);
+        assert_eq!(Row::parse(b"42 (cut off"), None);
+        assert_eq!(Row::parse(b"42 (x) R 1"), None);
+    }
+
+    #[test]
+    fn a_family_is_all_descendants_and_nobody_beside_them() {
+        let rows = [
+            row(1, 0, 1, 1),
+            row(9, 1, 9, 9),
+            row(10, 9, 9, 9),
+            row(11, 10, 9, 9),
+            row(12, 11, 12, 12),
+            row(13, 9, 9, 9),
+        ];
+
+        assert_eq!(family_of_ten(&rows), [10, 11, 12]);
+    }
+
+    #[test]
+    fn one_whose_parent_has_ended_is_found_by_the_group_or_the_session() {
+        let rows = [
+            row(1, 0, 1, 1),
+            row(10, 1, 10, 10),
+            row(11, 1, 10, 10),
+            row(12, 1, 12, 10),
+            row(13, 12, 13, 13),
+            row(14, 1, 14, 14),
+        ];
+
+        assert_eq!(family_of_ten(&rows), [10, 11, 12, 13]);
+    }
+
+    #[test]
+    fn a_root_whose_number_is_used_again_has_no_family() {
+        let mut other = row(10, 1, 10, 10);
+        other.identity = Identity::new(10, 99);
+
+        assert!(family_of_ten(&[row(1, 0, 1, 1), other, row(11, 10, 10, 10)]).is_empty());
+    }
+
+    #[test]
+    fn the_ended_are_left_out_but_lead_to_their_children() {
+        let mut ended = row(11, 10, 10, 10);
+        ended.state = State::Ended;
+        let rows = [row(10, 1, 9, 9), ended, row(12, 11, 9, 9)];
+
+        assert_eq!(family_of_ten(&rows), [10, 12]);
+    }
+
+    #[test]
+    fn ancestors_end_where_the_table_does_also_in_a_circle() {
+        let table: Table = [row(1, 0, 1, 1), row(5, 1, 5, 5), row(6, 5, 5, 5)]
+            .into_iter()
+            .collect();
+        let circle: Table = [row(7, 8, 7, 7), row(8, 7, 7, 7)].into_iter().collect();
+
+        assert_eq!(table.ancestors(6), [5, 1]);
+        assert_eq!(circle.ancestors(7), [8, 7]);
+    }
+}
