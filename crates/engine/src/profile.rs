@@ -3,13 +3,18 @@
 mod capture;
 mod error;
 mod fetch;
+mod hot;
 mod load;
 mod record;
+mod run;
+mod save;
 
 pub use capture::{BrowserState, Capture, ProfileSaved, SaveOutcome};
 pub use error::ProfileError;
 pub use load::{FallbackReason, LoadOutcome, OnFailure, ProfileLoad, ProfileLoaded};
 pub use record::Record;
+pub use run::{ProfileRan, ProfileRun, outcome_of};
+pub use save::{OnBrowser, ProfileSave, browser_major};
 
 use crate::error::Error;
 use stasis_disk::beneath::Beneath;

@@ -38,6 +38,10 @@ pub enum Warning {
         /// How many.
         entries: u64,
     },
+    /// The lease could not be given back: others wait until it expires.
+    LeaseNotReleased,
+    /// The command does not say where the profile is: it may run on another one.
+    DirNotInCommand,
     /// Nobody can say whether a database is sound.
     DatabaseUnchecked {
         /// Which.
@@ -84,6 +88,12 @@ impl fmt::Display for Warning {
             Self::EntriesLeftOut { entries } => write!(
                 out,
                 "{entries} entries vanished, changed while they were read, or could not be read"
+            ),
+            Self::LeaseNotReleased => out.write_str(
+                "the lease could not be given back; others wait until it expires",
+            ),
+            Self::DirNotInCommand => out.write_str(
+                "the command has no {dir}: it may run on another profile than the one that is saved",
             ),
             Self::DatabaseUnchecked { path, verdict } => {
                 write!(out, "the database `{path}` could not be checked: {verdict}")

@@ -32,6 +32,7 @@ pub(crate) enum Exit {
     Corrupt = 9,
     Unknown = 10,
     Limit = 11,
+    Fresh = 12,
     Cancelled = 130,
 }
 

@@ -168,10 +168,9 @@ impl ProfileError {
             | Self::SnapshotTooLarge { .. } => ErrorKind::Limit,
             Self::LeaseLost { .. } => ErrorKind::Fenced,
             Self::InUse { .. } => ErrorKind::Conflict,
-            Self::NoMajor(_)
-            | Self::OtherMajor { .. }
-            | Self::Version(_)
-            | Self::NoCommand => ErrorKind::Invalid,
+            Self::NoMajor(_) | Self::OtherMajor { .. } | Self::Version(_) | Self::NoCommand => {
+                ErrorKind::Invalid
+            }
             Self::Stop { .. } | Self::Users { .. } => ErrorKind::Retry,
             Self::Manifest(error) => manifest(error),
             Self::NotListed(_) => ErrorKind::Unreachable,

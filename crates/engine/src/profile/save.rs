@@ -102,8 +102,7 @@ impl Engine {
         let work = async {
             match save.mode {
                 Mode::Cold => {
-                    let stopped = close(&save.capture.dir, save.patience).await?;
-                    save.capture.browser = ended(&stopped);
+                    save.capture.browser = close(&save.capture.dir, save.patience).await?;
                     self.capture(&save.capture, lease).await
                 }
                 Mode::Hot => self.capture_hot(&save.capture, lease).await,
@@ -197,6 +196,15 @@ impl Engine {
     }
 }
 
+/// The major of a browser, which is asked for it.
+pub async fn browser_major(program: &Path) -> Result<ChromeMajor, Error> {
+    let number = browser::version(program)
+        .await
+        .map_err(ProfileError::from)?;
+    let major = ChromeMajor::try_from(number);
+    major.map_err(|_| ProfileError::NoCommand.into())
+}
+
 /// The major that the profile says, if nobody contradicts it.
 pub(super) async fn major_of(
     dir: &Path,
@@ -248,18 +256,18 @@ async fn refuse_strangers(dir: &Path, browser: OnBrowser, mode: Mode) -> Result<
     Err(ProfileError::InUse { dir, pid }.into())
 }
 
-/// Closes the browser of a directory, if one runs.
-pub(super) async fn close(dir: &Path, patience: Duration) -> Result<Stopped, Error> {
+/// Closes the browser of a directory, if one runs; says how it went.
+pub(super) async fn close(dir: &Path, patience: Duration) -> Result<BrowserState, Error> {
+    let uptime = users(dir).await?.first().map(|user| user.process.uptime());
     let stopped = browser::stop(dir, None, StopSettings { patience }).await;
     let told = |source| ProfileError::Stop {
         dir: dir.to_owned(),
         source,
     };
-    Ok(stopped.map_err(told)?)
+    Ok(ended(&stopped.map_err(told)?, uptime.unwrap_or_default()))
 }
 
-/// What a manifest says of a browser that was closed.
-pub(super) fn ended(stopped: &Stopped) -> BrowserState {
+fn ended(stopped: &Stopped, uptime: Duration) -> BrowserState {
     let how = match stopped.how {
         Ended::NotRunning => "not_running",
         Ended::Closed => "closed",
@@ -275,7 +283,7 @@ pub(super) fn ended(stopped: &Stopped) -> BrowserState {
             how: how.to_owned(),
             waited_ms: super::millis(stopped.took),
         }),
-        uptime_s: stopped.uptime.map_or(0, |uptime| uptime.as_secs()),
+        uptime_s: uptime.as_secs(),
         ..BrowserState::default()
     }
 }

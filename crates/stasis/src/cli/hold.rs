@@ -62,7 +62,7 @@ async fn run_held(
 }
 
 /// What a shell answers for a command that cannot be started.
-fn start_failure(error: &anyhow::Error) -> Option<u8> {
+pub(super) fn start_failure(error: &anyhow::Error) -> Option<u8> {
     let Some(Error::Group(GroupError::Start { source, .. })) = error.downcast_ref() else {
         return None;
     };
@@ -94,7 +94,7 @@ fn hold_exit(context: &Context, held: &Held) -> u8 {
 }
 
 /// The signals that are passed on to the command instead of ending us.
-fn signals() -> anyhow::Result<mpsc::UnboundedReceiver<Signal>> {
+pub(super) fn signals() -> anyhow::Result<mpsc::UnboundedReceiver<Signal>> {
     let (sender, receiver) = mpsc::unbounded_channel();
     let passed_on = [
         (SignalKind::interrupt(), Signal::INT),

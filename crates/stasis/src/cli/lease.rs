@@ -5,7 +5,7 @@ use super::duration;
 use super::hold;
 use super::output::table;
 use crate::report::{Exit, holder_lines};
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use clap::{Args, Subcommand};
 use stasis_engine::lease::{Acquire, ForceUnlock, Shown};
 use stasis_engine::model::id::{BadId, Label, Lineage};
@@ -175,14 +175,7 @@ impl Lease {
 
 impl Claim {
     pub(super) fn acquire(self, context: &Context, engine: &Engine) -> anyhow::Result<Acquire> {
-        let host = match (self.host, &context.config.host) {
-            (Some(host), _) => host,
-            (None, Some(host)) => host.parse().context("`host` in the configuration file")?,
-            (None, None) => rustix::system::uname()
-                .nodename()
-                .to_string_lossy()
-                .parse()?,
-        };
+        let host = context.host(self.host.as_ref())?;
         let run_id = match self.run_id {
             Some(run_id) => run_id,
             None => engine.new_run_id(),

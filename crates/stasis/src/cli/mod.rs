@@ -21,6 +21,7 @@ mod internal;
 mod lease;
 mod operation;
 pub(crate) mod output;
+mod profile;
 mod progress;
 mod reference;
 mod repo;
@@ -35,6 +36,7 @@ use anyhow::Context as _;
 use clap::{Parser, Subcommand, ValueEnum};
 use output::Output;
 use stasis_engine::bridge;
+use stasis_engine::model::id::Label;
 use stasis_engine::open::{Engine, Open, StoreLocation};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -72,6 +74,9 @@ enum LogFormat {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Keep a browser's profile: run on it, save it, load it, and what operators do
+    #[command(subcommand)]
+    Profile(Box<profile::Profile>),
     /// Own a profile's lineage: acquire, renew, release, hold, and what operators do
     #[command(subcommand)]
     Lease(lease::Lease),
@@ -145,6 +150,18 @@ impl Context {
 
     async fn engine_at(&self, location: StoreLocation, create: bool) -> anyhow::Result<Engine> {
         Ok(Engine::open(self.open(location, create), system_clock(), system_chance()).await?)
+    }
+
+    /// What this host is called: as somebody says, else as the configuration says, else as it calls itself.
+    fn host(&self, said: Option<&Label>) -> anyhow::Result<Label> {
+        match (said, &self.config.host) {
+            (Some(host), _) => Ok(host.clone()),
+            (None, Some(host)) => host.parse().context("`host` in the configuration file"),
+            (None, None) => Ok(rustix::system::uname()
+                .nodename()
+                .to_string_lossy()
+                .parse()?),
+        }
     }
 
     /// Where large bytes wait on their way to a bucket or from one: beside the caches, else where temporary files go.
@@ -227,6 +244,7 @@ fn start(cli: Cli) -> anyhow::Result<ExitCode> {
 
 async fn run(command: Command, context: Context) -> anyhow::Result<ExitCode> {
     let exit: Exit = match command {
+        Command::Profile(profile) => return profile.run(&context).await,
         Command::Lease(lease) => return lease.run(&context).await,
         Command::Store(store) => store.run(&context).await?,
         Command::Operation(operation) => operation.run(&context).await?,

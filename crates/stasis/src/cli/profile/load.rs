@@ -1,0 +1,164 @@
+//! `stasis profile load`
+
+use super::who::{Who, spawn};
+use crate::cli::Context;
+use crate::cli::clone::size;
+use crate::cli::output::{printable, word};
+use crate::cli::progress::{cancel_on_signals, watched};
+use crate::report::Exit;
+use clap::{Args, ValueEnum};
+use stasis_engine::model::id::{ChromeMajor, Lineage, ProfileRef};
+use stasis_engine::profile::{LoadOutcome, OnFailure, ProfileLoad, ProfileLoaded, browser_major};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum Failure {
+    /// Go on with a fresh profile, and say so
+    Fresh,
+    /// Fail, and touch nothing
+    Refuse,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum LoadPolicy {
+    /// Refuse snapshots that were taken of a running browser
+    ColdOnly,
+}
+
+/// Which Chrome a profile is for, and what to do when it cannot be loaded.
+#[derive(Clone, Debug, Args)]
+pub(super) struct Loading {
+    /// The major version of the browser that will run on it
+    #[arg(long, value_name = "N")]
+    chrome_major: Option<ChromeMajor>,
+    /// What to do when there is a snapshot that cannot be loaded [default: fresh; refuse while the store cannot be
+    /// reached]
+    #[arg(long, value_name = "WHAT")]
+    on_failure: Option<Failure>,
+    /// Stricter than the tenant's policy
+    #[arg(long, value_name = "POLICY")]
+    policy: Option<LoadPolicy>,
+}
+
+impl Loading {
+    /// The lineage that is meant; `browser` is asked when nobody says the major.
+    pub(super) async fn lineage(
+        &self,
+        subject: &ProfileRef,
+        browser: Option<&PathBuf>,
+    ) -> anyhow::Result<Lineage> {
+        let said = subject.major.or(self.chrome_major);
+        if let (Some(one), Some(other)) = (subject.major, self.chrome_major) {
+            anyhow::ensure!(
+                one == other,
+                "`{subject}` and --chrome-major {other} contradict each other"
+            );
+        }
+        let major = match (said, browser) {
+            (Some(major), _) => major,
+            (None, Some(browser)) => browser_major(browser).await?,
+            (None, None) => anyhow::bail!(
+                "which Chrome is `{subject}` for? write {subject}@MAJOR, --chrome-major MAJOR or --browser COMMAND"
+            ),
+        };
+        Ok(subject.lineage(major))
+    }
+
+    pub(super) fn command(
+        &self,
+        lineage: Lineage,
+        dir: PathBuf,
+        who: &Who,
+    ) -> anyhow::Result<ProfileLoad> {
+        Ok(ProfileLoad {
+            actor: lineage.to_string().parse().unwrap_or_default(),
+            lineage,
+            dir,
+            on_failure: self.on_failure.map(|failure| match failure {
+                Failure::Fresh => OnFailure::Fresh,
+                Failure::Refuse => OnFailure::Refuse,
+            }),
+            cold_only: self.policy.is_some(),
+            region: who.region.clone(),
+            spawn: spawn()?,
+            progress: Arc::default(),
+            cancel: Arc::default(),
+        })
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Load {
+    /// <tenant>/<profile>[@<chrome-major>]
+    subject: ProfileRef,
+    /// The user data directory that the profile becomes; what is there is kept beside it
+    #[arg(long)]
+    dir: PathBuf,
+    /// The browser that will run on it; asked for its version
+    #[arg(long, value_name = "COMMAND", conflicts_with = "chrome_major")]
+    browser: Option<PathBuf>,
+    #[command(flatten)]
+    loading: Loading,
+    #[command(flatten)]
+    who: Who,
+}
+
+impl Load {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+        let engine = context.engine().await?;
+        let lineage = self
+            .loading
+            .lineage(&self.subject, self.browser.as_ref())
+            .await?;
+        let mut command = self.loading.command(lineage, self.dir, &self.who)?;
+        command.actor = self.who.holder(context, &engine)?.run_id;
+        command.cancel = cancel_on_signals()?;
+        let progress = command.progress.clone();
+        let work = engine.profile_load(command);
+        let loaded = watched(context.output, "loading", progress, work).await?;
+        context.output.warn(&loaded.warnings);
+        context.output.result(&loaded, words)?;
+        Ok(exit(&loaded))
+    }
+}
+
+/// What a load ends with.
+pub(super) fn exit(loaded: &ProfileLoaded) -> Exit {
+    match loaded.outcome {
+        LoadOutcome::FreshFallback => Exit::Fresh,
+        _ => Exit::Done,
+    }
+}
+
+pub(super) fn words(loaded: &ProfileLoaded) -> String {
+    let dir = printable(&loaded.dir);
+    let kept = loaded.kept.as_ref();
+    let kept = kept.map(|kept| format!("\nwhat was there before is `{}`", printable(kept)));
+    let told = match (loaded.outcome, &loaded.sha256) {
+        (LoadOutcome::Success, Some(sha)) => format!(
+            "restored {} from {}: {} files, {}; fetched {} of {}; {} databases sound; {} ms",
+            dir,
+            sha.prefix(),
+            loaded.files,
+            size(loaded.bytes),
+            size(loaded.bytes_fetched),
+            size(loaded.archive_bytes),
+            loaded.databases,
+            loaded.download_ms + loaded.extract_ms,
+        ),
+        (LoadOutcome::FreshFallback, _) => format!(
+            "FRESH profile in {dir}, not restored: {}\n  because: {}",
+            loaded
+                .reason
+                .map(|reason| word(&reason))
+                .unwrap_or_default(),
+            printable(loaded.detail.as_deref().unwrap_or_default()),
+        ),
+        _ => format!(
+            "fresh profile in {dir}: `{}` has no snapshot yet",
+            loaded.subject
+        ),
+    };
+    told + &kept.unwrap_or_default()
+}

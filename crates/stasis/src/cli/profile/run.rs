@@ -1,0 +1,142 @@
+//! `stasis profile run`
+
+use super::load::Loading;
+use super::save::Capturing;
+use super::who::Who;
+use super::{load, save};
+use crate::cli::hold::{signals, start_failure};
+use crate::cli::output::{Output, printable};
+use crate::cli::{Context, duration};
+use crate::report::{self, Exit};
+use anyhow::Context as _;
+use clap::Args;
+use stasis_engine::error::ErrorKind;
+use stasis_engine::model::id::{Lineage, ProfileRef};
+use stasis_engine::profile::{LoadOutcome, ProfileRan, ProfileRun};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// <tenant>/<profile>[@<chrome-major>]; without the major the browser is asked
+    subject: ProfileRef,
+    /// The user data directory [default: one of its own under $XDG_STATE_HOME/stasis/profiles]
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Save in between too, while the browser runs, such as every 10m: needs `allow_hot` in the tenant's policy
+    #[arg(long, value_name = "TIME", value_parser = duration::positive)]
+    every: Option<Duration>,
+    #[command(flatten)]
+    loading: Loading,
+    #[command(flatten)]
+    capturing: Capturing,
+    #[command(flatten)]
+    who: Who,
+    /// The browser, such as: chromium --user-data-dir={dir}
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+impl Run {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+        let ran = match self.ran(context).await {
+            Ok(ran) => ran,
+            Err(error) => {
+                let exit = report::tell(&error, context.output.as_json);
+                let code = start_failure(&error).unwrap_or(match exit {
+                    Exit::Cancelled => Exit::Cancelled as u8,
+                    exit => 100 + exit as u8,
+                });
+                return Ok(ExitCode::from(code));
+            }
+        };
+        context.output.warn(&ran.warnings);
+        if context.output.as_json {
+            // One line, because the browser's own output stands before it.
+            let line = serde_json::to_string(&ran)?;
+            Output { as_json: false }.result(&(), |()| line)?;
+        } else {
+            context.output.say(&words(&ran));
+        }
+        Ok(ExitCode::from(exit_code(&ran)))
+    }
+
+    async fn ran(self, context: &Context) -> anyhow::Result<ProfileRan> {
+        let engine = context.writable_engine().await?;
+        let browser = self.command.first().map(PathBuf::from);
+        let lineage = self
+            .loading
+            .lineage(&self.subject, browser.as_ref())
+            .await?;
+        let dir = match self.dir {
+            Some(dir) => std::path::absolute(dir)?,
+            None => own_dir(context, &lineage)?,
+        };
+        let holder = self.who.holder(context, &engine)?;
+        let mut load = self.loading.command(lineage, dir.clone(), &self.who)?;
+        load.actor = holder.run_id.clone();
+        let capture = self.capturing.capture(dir, holder, &self.who);
+        let run = ProfileRun {
+            load,
+            capture,
+            command: self.command,
+            patience: self.capturing.patience,
+            every: self.every,
+            signals: signals()?,
+        };
+        Ok(engine.profile_run(run).await?)
+    }
+}
+
+/// Where a profile lives when nobody says.
+fn own_dir(context: &Context, lineage: &Lineage) -> anyhow::Result<PathBuf> {
+    let state = context.environment.places.state.as_ref();
+    let state = state.context("there is no place for the profile; say one with --dir")?;
+    let parent = state.join("profiles").join(lineage.tenant.as_str());
+    std::fs::create_dir_all(&parent)
+        .with_context(|| format!("could not make the directory `{}`", parent.display()))?;
+    Ok(parent.join(format!("{}@{}", lineage.profile, lineage.major)))
+}
+
+fn words(ran: &ProfileRan) -> String {
+    let began = load::words(&ran.load);
+    let ended = match (&ran.save, &ran.save_error) {
+        (Some(saved), _) => save::words(saved),
+        (None, Some(why)) => format!(
+            "NOT SAVED ({}): the snapshot before stays\n  because: {}",
+            ran.save_outcome,
+            printable(why)
+        ),
+        (None, None) => "not saved".to_owned(),
+    };
+    let between = match (ran.saved_between, ran.failed_between) {
+        (0, 0) => String::new(),
+        (saved, failed) => format!("\nsaved {saved} times in between, failed {failed} times"),
+    };
+    format!(
+        "{began}\nthe browser ended with {}\n{ended}{between}",
+        ran.exit_code
+    )
+}
+
+/// The browser's code, or 100 and ours.
+fn exit_code(ran: &ProfileRan) -> u8 {
+    let ours = match ran.failure {
+        Some(ErrorKind::Fenced) => Exit::LockLost,
+        Some(ErrorKind::Unknown) => Exit::Unknown,
+        Some(ErrorKind::Limit) => Exit::Limit,
+        Some(ErrorKind::Unreachable) => Exit::Unreachable,
+        Some(ErrorKind::Denied) => Exit::Denied,
+        Some(ErrorKind::Corrupt) => Exit::Corrupt,
+        Some(_) => Exit::Failed,
+        None if ran.diverged => Exit::Diverged,
+        None if ran.load.outcome == LoadOutcome::FreshFallback => Exit::Fresh,
+        None => Exit::Done,
+    };
+    match ours {
+        Exit::Done => u8::try_from(ran.exit_code).unwrap_or(1),
+        ours => 100 + ours as u8,
+    }
+}

@@ -1,0 +1,158 @@
+//! `stasis profile save`
+
+use super::who::Who;
+use crate::cli::clone::size;
+use crate::cli::progress::{cancel_on_signals, watched};
+use crate::cli::{Context, duration};
+use crate::report::Exit;
+use clap::{Args, ValueEnum};
+use stasis_engine::model::id::{ChromeMajor, ProfileRef};
+use stasis_engine::model::lease::{Fence, Holder};
+use stasis_engine::model::manifest::Mode;
+use stasis_engine::profile::{
+    BrowserState, Capture, OnBrowser, ProfileSave, ProfileSaved, SaveOutcome,
+};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum SaveMode {
+    /// Close the browser first: everything is in the snapshot
+    Cold,
+    /// Let it run, and stop it for a moment: needs `allow_hot` in the tenant's policy
+    Hot,
+}
+
+/// What is said of a snapshot, and what is left out of it.
+#[derive(Clone, Debug, Args)]
+pub(super) struct Capturing {
+    /// Leave out what the browser makes again by itself
+    #[arg(long)]
+    exclude_caches: bool,
+    /// Words for whoever looks at the snapshot later
+    #[arg(long, default_value = "", hide_default_value = true)]
+    notes: String,
+    /// How long closing the browser may take in all, before it is killed
+    #[arg(long, value_name = "TIME", default_value = "8s", value_parser = duration::positive)]
+    pub(super) patience: Duration,
+}
+
+impl Capturing {
+    pub(super) fn capture(&self, dir: PathBuf, holder: Holder, who: &Who) -> Capture {
+        Capture {
+            dir,
+            base: None,
+            exclude_caches: self.exclude_caches,
+            holder,
+            captured_in: who.place(),
+            notes: self.notes.clone(),
+            browser: BrowserState::default(),
+            progress: Arc::default(),
+            cancel: Arc::default(),
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Save {
+    /// <tenant>/<profile>[@<chrome-major>]; without the major the profile says it
+    subject: ProfileRef,
+    /// The user data directory
+    #[arg(long)]
+    dir: PathBuf,
+    /// Whether the browser is closed first
+    #[arg(long, value_name = "MODE", default_value = "cold")]
+    mode: SaveMode,
+    /// The browser that runs on it; it is closed
+    #[arg(long, conflicts_with = "stop")]
+    pid: Option<u32>,
+    /// Close whatever browser runs on it
+    #[arg(long)]
+    stop: bool,
+    /// The major version, when the profile does not say it
+    #[arg(long, value_name = "N")]
+    chrome_major: Option<ChromeMajor>,
+    /// The snapshot that the directory derives from, by its first digits [default: what was loaded into it]
+    #[arg(long, value_name = "SHA")]
+    base: Option<String>,
+    /// A lease that you hold; otherwise one is acquired for the save
+    #[arg(long)]
+    token: Option<Fence>,
+    #[command(flatten)]
+    capturing: Capturing,
+    #[command(flatten)]
+    who: Who,
+}
+
+impl Save {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+        let engine = context.writable_engine().await?;
+        let holder = self.who.holder(context, &engine)?;
+        let mut capture = self.capturing.capture(self.dir, holder, &self.who);
+        capture.cancel = cancel_on_signals()?;
+        let progress = capture.progress.clone();
+        let save = ProfileSave {
+            subject: self.subject,
+            chrome_major: self.chrome_major,
+            capture,
+            base: self.base,
+            mode: match self.mode {
+                SaveMode::Cold => Mode::Cold,
+                SaveMode::Hot => Mode::Hot,
+            },
+            browser: match (self.pid, self.stop) {
+                (Some(pid), _) => OnBrowser::StopPid(pid),
+                (None, true) => OnBrowser::Stop,
+                (None, false) => OnBrowser::Refuse,
+            },
+            patience: self.capturing.patience,
+            token: self.token,
+        };
+        let work = engine.profile_save(save);
+        let saved = watched(context.output, "saving", progress, work).await?;
+        context.output.warn(&saved.warnings);
+        context.output.result(&saved, words)?;
+        Ok(exit(&saved))
+    }
+}
+
+/// What a save ends with.
+pub(super) fn exit(saved: &ProfileSaved) -> Exit {
+    match saved.outcome {
+        SaveOutcome::Diverged => Exit::Diverged,
+        _ => Exit::Done,
+    }
+}
+
+pub(super) fn words(saved: &ProfileSaved) -> String {
+    let sha = saved.sha256.prefix();
+    let ending = saved.ending.as_ref().map(|ending| match &*ending.how {
+        "not_running" => "no browser was running".to_owned(),
+        how => format!("browser {how} in {} ms", ending.waited_ms),
+    });
+    let numbers = format!(
+        "{} files, {} in {} ({} copied from the base); {}; {} ms",
+        saved.files,
+        size(saved.bytes),
+        size(saved.archive_bytes),
+        size(saved.bytes_reused),
+        ending.unwrap_or_else(|| format!("browser stood still for {} ms", saved.freeze_ms)),
+        saved.capture_ms + saved.upload_ms + saved.pointer_flip_ms,
+    );
+    match saved.outcome {
+        SaveOutcome::Captured => format!("saved {} as {sha}: {numbers}", saved.subject),
+        SaveOutcome::Deduplicated => {
+            format!("{} is unchanged since {sha}: {numbers}", saved.subject)
+        }
+        SaveOutcome::Diverged => format!(
+            "DIVERGED: {sha} is stored, but {} stays the snapshot of {}: {numbers}\n  \
+             hint: `stasis profile rollback {} --sha {sha} --confirm` adopts it; `--base SHA` says what it derives from",
+            saved
+                .active_sha256
+                .map_or_else(|| "none".to_owned(), |active| active.prefix()),
+            saved.subject,
+            saved.subject,
+        ),
+    }
+}
