@@ -26,3 +26,4 @@ pub mod warning;
 
 pub use stasis_disk::progress;
 pub use stasis_model as model;
+pub use stasis_quiesce::watchdog;

@@ -1,6 +1,8 @@
 //! To the live programs: find them, run them, hold them still, stop them.
 
 pub mod browser;
+pub mod freeze;
 pub mod group;
 pub mod process;
 pub mod programs;
+pub mod watchdog;

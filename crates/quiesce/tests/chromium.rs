@@ -8,5 +8,7 @@
 mod browser;
 #[path = "chromium/flushing.rs"]
 mod flushing;
+#[path = "chromium/freezing.rs"]
+mod freezing;
 #[path = "chromium/stopping.rs"]
 mod stopping;

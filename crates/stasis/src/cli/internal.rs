@@ -1,7 +1,7 @@
 //! `stasis internal`: what this program asks of itself in another process. Reads no configuration, starts no threads.
 
 use clap::Subcommand;
-use stasis_engine::check;
+use stasis_engine::{check, watchdog};
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
@@ -14,13 +14,23 @@ pub(super) enum Internal {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
+    /// Let frozen processes run again when the engine that froze them dies
+    Watchdog {
+        /// What the watchdog was given
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
 }
 
 impl Internal {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
-        let Self::CheckSqlite { arguments } = self;
-        let answer = check::sqlite_child(&arguments);
-        std::io::stdout().write_all(answer.as_bytes())?;
+        match self {
+            Self::CheckSqlite { arguments } => {
+                let answer = check::sqlite_child(&arguments);
+                std::io::stdout().write_all(answer.as_bytes())?;
+            }
+            Self::Watchdog { arguments } => watchdog::run(&arguments)?,
+        }
         Ok(ExitCode::SUCCESS)
     }
 }

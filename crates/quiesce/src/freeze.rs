@@ -1,0 +1,337 @@
+//! Holds a tree of processes still, for a short time that ends whatever happens.
+//!
+//! 1. begin a journal and start the watchdog; wait until it is there
+//! 2. find the tree; write down who is to be stopped, durably; tell the watchdog
+//! 3. send SIGSTOP, parents first; wait until every thread of each stands still
+//! 4. look again: whoever was started meanwhile goes through 2 and 3, until nobody new is found
+//! 5. the caller does its work
+//! 6. see whether all still stand still; send SIGCONT, children first; dismiss the watchdog; remove the journal
+//!
+//! *Always true:* a process that we stopped runs again at the latest when the time is over: by [`Frozen::thaw`], by the
+//! guard's drop, by a thread of ours at the deadline, by the watchdog when this process has died or hangs, or by
+//! [`thaw_abandoned`] at the next start. A process that somebody else had stopped is not stopped by us, not written down,
+//! and not made to run again. After 4 nothing in the tree can change a file: a stopped process starts no other.
+//!
+//! A crash before 3 leaves a journal of processes that were never stopped; SIGCONT does nothing to them. What somebody else
+//! does during 5 is seen in 6: a process that ran, or a time that was over, makes the result worthless and is told.
+
+mod abandoned;
+mod hold;
+pub(crate) mod journal;
+
+use crate::process::{Identity, Process, State, Table};
+use crate::watchdog::{Spawn, Watchdog};
+pub use abandoned::{Abandoned, thaw_abandoned};
+use hold::{Hold, start_timer};
+use journal::Journal;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long a tree may take to stand still. A disk that answers slowly holds a process up for some tenths of a second.
+const SETTLE: Duration = Duration::from_secs(2);
+/// How often is looked whether it does.
+const TICK: Duration = Duration::from_micros(500);
+
+/// How long, and with what safety, processes are held.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FreezeSettings {
+    /// The longest time for which anything stands still.
+    pub max: Duration,
+    /// Where journals are kept; the same for every engine on this host, so that each start finds what others left.
+    pub journal_dir: PathBuf,
+    /// How the watchdog is started.
+    pub watchdog: Spawn,
+}
+
+impl FreezeSettings {
+    /// Ten seconds at most.
+    pub fn new(journal_dir: impl Into<PathBuf>, watchdog: Spawn) -> Self {
+        Self {
+            max: Duration::from_secs(10),
+            journal_dir: journal_dir.into(),
+            watchdog,
+        }
+    }
+}
+
+/// Why processes were not held still, or may not run again.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FreezeError {
+    /// It has ended.
+    #[error("process {pid} has ended")]
+    Ended {
+        /// Which process.
+        pid: u32,
+    },
+    /// Somebody else stopped it, and may let it run at any moment.
+    #[error("process {pid} was already stopped by somebody else")]
+    AlreadyStopped {
+        /// Which process.
+        pid: u32,
+    },
+    /// This process belongs to the tree, and would stop itself.
+    #[error("process {pid} started this one, which cannot hold itself still")]
+    Ourselves {
+        /// The root of the tree.
+        pid: u32,
+    },
+    /// The journal could not be written or read.
+    #[error("could not {doing} the journal of frozen processes in `{}`", .path.display())]
+    Journal {
+        /// What we were doing to it.
+        doing: &'static str,
+        /// Which file or directory.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The watchdog did not start, or has ended.
+    #[error("could not {doing} the watchdog")]
+    Watchdog {
+        /// What we were doing to it.
+        doing: &'static str,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The thread that ends the freeze in time did not start.
+    #[error("could not start the timer of a freeze")]
+    Timer(#[source] io::Error),
+    /// The processes could not be looked at.
+    #[error("could not look at the running processes")]
+    Processes(#[source] io::Error),
+    /// It may not be signalled, say because it is somebody else's.
+    #[error("could not {doing} process {pid}")]
+    Signal {
+        /// What we were doing to it.
+        doing: &'static str,
+        /// Which process.
+        pid: u32,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// It did not stand still in time; everything runs again.
+    #[error("process {pid} did not stand still within {waited:?}")]
+    Restless {
+        /// One of those that moved.
+        pid: u32,
+        /// How long we waited.
+        waited: Duration,
+    },
+    /// The time was over before all stood still; everything runs again.
+    #[error("the processes did not stand still within the {max:?} that they may be held")]
+    Expired {
+        /// The longest time for which anything may stand still.
+        max: Duration,
+    },
+}
+
+/// Processes run again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use = "what was read during a freeze that did not hold is worthless"]
+pub struct Thawed {
+    /// For how long they stood still, from the first stop to the last continue.
+    pub frozen_for: Duration,
+    /// The time was over before.
+    pub expired: bool,
+    /// Somebody else made one of them run.
+    pub disturbed: bool,
+}
+
+impl Thawed {
+    /// Whether all stood still for the whole time: only then is what was read in it consistent.
+    pub fn held(&self) -> bool {
+        !self.expired && !self.disturbed
+    }
+}
+
+/// A tree of processes that stands still; it runs again when this is dropped.
+#[derive(Debug)]
+#[must_use = "processes run again when the guard is dropped"]
+pub struct Frozen {
+    hold: Arc<Mutex<Hold>>,
+    journal: Option<Journal>,
+    watchdog: Option<Watchdog>,
+    timer: Option<(Sender<()>, JoinHandle<()>)>,
+    max: Duration,
+}
+
+impl Frozen {
+    /// Stops `root` and everything it started. Blocks for as long as it takes them to stand still.
+    pub fn freeze(root: &Process, settings: &FreezeSettings) -> Result<Self, FreezeError> {
+        let journal_failed = |doing| journal_failed(doing, &settings.journal_dir);
+        let journal = Journal::create(&settings.journal_dir).map_err(journal_failed("begin"))?;
+        let watchdog = Watchdog::start(&settings.watchdog, settings.max, journal.path());
+        let watchdog = watchdog.map_err(watchdog_failed("start"));
+        let mut frozen = Self {
+            hold: Arc::default(),
+            journal: Some(journal),
+            watchdog: None,
+            timer: None,
+            max: settings.max,
+        };
+        // From here on a failure drops the guard, which releases whatever was stopped by then.
+        frozen.watchdog = Some(watchdog?);
+        frozen.stop_all(root)?;
+        Ok(frozen)
+    }
+
+    fn stop_all(&mut self, root: &Process) -> Result<(), FreezeError> {
+        loop {
+            let new = self.find_new(root)?;
+            if new.is_empty() {
+                return Ok(());
+            }
+            let identities: Vec<Identity> = new.iter().map(Process::identity).collect();
+            let journal = self.journal.as_mut().expect("held until the release");
+            let path = journal.path().to_owned();
+            let named = journal.name(&identities);
+            named.map_err(journal_failed("write", &path))?;
+            let watchdog = self.watchdog.as_mut().expect("held until the release");
+            for identity in identities {
+                let told = watchdog.tell(identity);
+                told.map_err(watchdog_failed("speak to"))?;
+            }
+            if self.timer.is_none() {
+                self.timer = Some(start_timer(&self.hold, self.max).map_err(FreezeError::Timer)?);
+            }
+            for process in new {
+                self.lock().stop(process, self.max)?;
+            }
+            self.settle()?;
+        }
+    }
+
+    /// Those of the tree that are not stopped yet. Those that somebody else stopped are kept in mind.
+    fn find_new(&self, root: &Process) -> Result<Vec<Process>, FreezeError> {
+        let table = Table::read().map_err(FreezeError::Processes)?;
+        let family = table.family(&[root.identity()]);
+        let pid = root.pid();
+        if family.iter().any(|row| row.pid() == std::process::id()) {
+            return Err(FreezeError::Ourselves { pid });
+        }
+        let mut hold = self.lock();
+        let mut new = Vec::new();
+        for row in family {
+            if hold.knows(row.identity) {
+                continue;
+            }
+            let opened = Process::reopen(row.identity).map_err(FreezeError::Processes)?;
+            match row.state {
+                State::Stopped if row.identity == root.identity() => {
+                    return Err(FreezeError::AlreadyStopped { pid });
+                }
+                State::Stopped => hold.others.extend(opened),
+                _ => new.extend(opened),
+            }
+        }
+        if !root.is_running() {
+            return Err(FreezeError::Ended { pid });
+        }
+        Ok(new)
+    }
+
+    /// Waits until every thread of those that were stopped stands still.
+    fn settle(&self) -> Result<(), FreezeError> {
+        let deadline = Instant::now() + SETTLE.min(self.max);
+        loop {
+            let restless = self.lock().restless(self.max)?;
+            let Some(pid) = restless else {
+                return Ok(());
+            };
+            if Instant::now() >= deadline {
+                let waited = SETTLE.min(self.max);
+                return Err(FreezeError::Restless { pid, waited });
+            }
+            std::thread::sleep(TICK);
+        }
+    }
+
+    /// Whether the time is over: what is read from now on is worthless.
+    pub fn has_expired(&self) -> bool {
+        self.lock().ended.is_some()
+    }
+
+    /// The processes that stand still because of us.
+    pub fn pids(&self) -> Vec<u32> {
+        self.lock().stopped.iter().map(Process::pid).collect()
+    }
+
+    /// Lets everything that we stopped run again, and says whether it stood still for the whole time.
+    pub fn thaw(mut self) -> Result<Thawed, FreezeError> {
+        self.release()
+    }
+
+    fn release(&mut self) -> Result<Thawed, FreezeError> {
+        let (thawed, failed) = {
+            let mut hold = self.lock();
+            let expired = hold.ended.is_some();
+            let disturbed = !expired && hold.is_disturbed();
+            let frozen_for = hold.end();
+            let thawed = Thawed {
+                frozen_for,
+                expired: expired || frozen_for > self.max,
+                disturbed,
+            };
+            (thawed, hold.failed.take())
+        };
+        if let Some((tell, timer)) = self.timer.take() {
+            drop(tell);
+            let _ = timer.join();
+        }
+        if let Some((pid, source)) = failed {
+            // The watchdog tries once more; if it cannot either, the journal stays for the next start.
+            (self.watchdog, self.journal) = (None, None);
+            return Err(FreezeError::Signal {
+                doing: "continue",
+                pid,
+                source,
+            });
+        }
+        if let Some(watchdog) = self.watchdog.take() {
+            watchdog.dismiss();
+        }
+        if let Some(journal) = self.journal.take() {
+            let path = journal.path().to_owned();
+            let removed = journal.remove();
+            removed.map_err(journal_failed("remove", &path))?;
+        }
+        Ok(thawed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Hold> {
+        // Whoever panicked while it held this left a list that is still right.
+        self.hold.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        if self.journal.is_some()
+            && let Err(error) = self.release()
+        {
+            tracing::warn!(%error, "a freeze did not end as it should");
+        }
+    }
+}
+
+fn journal_failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FreezeError {
+    let path = path.to_owned();
+    move |source| FreezeError::Journal {
+        doing,
+        path,
+        source,
+    }
+}
+
+fn watchdog_failed(doing: &'static str) -> impl FnOnce(io::Error) -> FreezeError {
+    move |source| FreezeError::Watchdog { doing, source }
+}

@@ -1,0 +1,61 @@
+//! Processes that stand still because whoever stopped them has died.
+
+use super::journal::{self, Found};
+use super::{FreezeError, journal_failed};
+use crate::process::{Identity, Process, Row, State};
+use rustix::process::Signal;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What was found of engines that died.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[must_use = "a journal that was not understood may name processes that stand still"]
+pub struct Abandoned {
+    /// The processes that run again.
+    pub thawed: Vec<u32>,
+    /// Journals that are not understood here: of another version, or from another process namespace.
+    pub left: Vec<PathBuf>,
+}
+
+/// Lets everything run again that an engine stopped which has died since; to be called at every start.
+///
+/// An engine that lives keeps what it holds. A process whose number is used again, or that does not stand still, is not
+/// touched.
+pub fn thaw_abandoned(journal_dir: &Path) -> Result<Abandoned, FreezeError> {
+    let journals = journal::all(journal_dir).map_err(journal_failed("find", journal_dir))?;
+    let mut abandoned = Abandoned::default();
+    for path in journals {
+        let found = journal::read(&path).map_err(journal_failed("read", &path))?;
+        match found {
+            None | Some(Found::Live) => {}
+            Some(Found::Foreign) => abandoned.left.push(path),
+            Some(Found::Abandoned(stopped, _locked)) => {
+                for identity in stopped.into_iter().rev() {
+                    abandoned.thawed.extend(continue_stopped(identity)?);
+                }
+                let removed = rustix::fs::unlink(&path).map_err(io::Error::from);
+                removed.map_err(journal_failed("remove", &path))?;
+            }
+        }
+    }
+    if !abandoned.thawed.is_empty() {
+        tracing::warn!(pids = ?abandoned.thawed, "processes run again that an engine had left stopped");
+    }
+    Ok(abandoned)
+}
+
+fn continue_stopped(identity: Identity) -> Result<Option<u32>, FreezeError> {
+    let pid = identity.pid();
+    let process = Process::reopen(identity).map_err(FreezeError::Processes)?;
+    let is_stopped = Row::read(pid).is_some_and(|row| row.state == State::Stopped);
+    let Some(process) = process.filter(|_| is_stopped) else {
+        return Ok(None);
+    };
+    let failed = |source| FreezeError::Signal {
+        doing: "continue",
+        pid,
+        source,
+    };
+    let heard = process.signal(Signal::CONT).map_err(failed)?;
+    Ok(heard.then_some(pid))
+}

@@ -1,0 +1,97 @@
+//! What is held, shared with the thread that ends it in time.
+
+use super::FreezeError;
+use crate::process::{Identity, Process, Row};
+use rustix::process::Signal;
+use std::io;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// A thread that ends the hold when its time is over, unless it is told before.
+pub(super) fn start_timer(
+    hold: &Arc<Mutex<Hold>>,
+    max: Duration,
+) -> io::Result<(Sender<()>, JoinHandle<()>)> {
+    let (tell, told) = mpsc::channel();
+    let hold = Arc::clone(hold);
+    let wait = move || {
+        if told.recv_timeout(max) == Err(RecvTimeoutError::Timeout) {
+            hold.lock().unwrap_or_else(PoisonError::into_inner).end();
+        }
+    };
+    let timer = std::thread::Builder::new().name("thaw".to_owned());
+    Ok((tell, timer.spawn(wait)?))
+}
+
+/// The processes that stand still.
+#[derive(Debug, Default)]
+pub(super) struct Hold {
+    /// Stopped by us, parents first.
+    pub(super) stopped: Vec<Process>,
+    /// Of the tree, and stopped by somebody else.
+    pub(super) others: Vec<Process>,
+    began: Option<Instant>,
+    /// For how long it was held; nothing is stopped any more.
+    pub(super) ended: Option<Duration>,
+    /// Who could not be made to run again, and why.
+    pub(super) failed: Option<(u32, io::Error)>,
+}
+
+impl Hold {
+    pub(super) fn knows(&self, identity: Identity) -> bool {
+        let mut known = self.stopped.iter().chain(&self.others);
+        known.any(|process| process.identity() == identity)
+    }
+
+    pub(super) fn stop(&mut self, process: Process, max: Duration) -> Result<(), FreezeError> {
+        if self.ended.is_some() {
+            return Err(FreezeError::Expired { max });
+        }
+        self.began.get_or_insert_with(Instant::now);
+        let failed = |source| FreezeError::Signal {
+            doing: "stop",
+            pid: process.pid(),
+            source,
+        };
+        if process.signal(Signal::STOP).map_err(failed)? {
+            self.stopped.push(process);
+        }
+        Ok(())
+    }
+
+    /// One of those that were stopped and still move.
+    pub(super) fn restless(&self, max: Duration) -> Result<Option<u32>, FreezeError> {
+        if self.ended.is_some() {
+            return Err(FreezeError::Expired { max });
+        }
+        Ok(Self::moving(self.stopped.iter()))
+    }
+
+    pub(super) fn is_disturbed(&self) -> bool {
+        let all = self.stopped.iter().chain(&self.others);
+        Self::moving(all).is_some()
+    }
+
+    fn moving<'a>(mut processes: impl Iterator<Item = &'a Process>) -> Option<u32> {
+        let moves = |process: &&Process| !Row::is_still(process.pid()) && process.is_running();
+        processes.find(moves).map(Process::pid)
+    }
+
+    /// Lets all run again, once, children first.
+    pub(super) fn end(&mut self) -> Duration {
+        if let Some(frozen_for) = self.ended {
+            return frozen_for;
+        }
+        for process in self.stopped.iter().rev() {
+            if let Err(error) = process.signal(Signal::CONT) {
+                self.failed = Some((process.pid(), error));
+            }
+        }
+        let frozen_for = self.began.map(|began| began.elapsed()).unwrap_or_default();
+        self.ended = Some(frozen_for);
+        frozen_for
+    }
+}

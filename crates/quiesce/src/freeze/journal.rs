@@ -1,0 +1,234 @@
+//! What was stopped, written down before it is, for whoever comes after a crash.
+//!
+//! One file per freeze: a line that says on which boot and in which process namespace the numbers mean something, then one
+//! line per process. The file is locked for as long as its engine lives: the kernel unlocks what a dead process held. Lines
+//! are durable before their process is stopped, so that a line cut short names nobody who was.
+
+use crate::process::Identity;
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, open};
+use rustix::io::Errno;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+const PREFIX: &str = "freeze-";
+const SUFFIX: &str = ".journal";
+const FORMAT: &str = "stasis-freeze-1";
+/// A tree of processes is not larger than this; a longer file was not written here.
+const LARGEST: u64 = 4 << 20;
+
+/// The journal of a freeze of ours.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    file: File,
+    path: PathBuf,
+}
+
+impl Journal {
+    /// Begins a journal that names nobody yet; makes the directory when there is none.
+    pub(crate) fn create(directory: &Path) -> io::Result<Self> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)?;
+        let directory = fs::canonicalize(directory)?;
+        let (mut file, path) = new_file(&directory)?;
+        writeln!(file, "{FORMAT} {} {}", boot()?, namespace()?)?;
+        file.sync_all()?;
+        File::open(&directory)?.sync_all()?;
+        Ok(Self { file, path })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes down some processes; they are named durably when this returns.
+    pub(crate) fn name(&mut self, processes: &[Identity]) -> io::Result<()> {
+        let lines = processes
+            .iter()
+            .map(|process| format!("stopped {} {}\n", process.pid(), process.started()));
+        self.file.write_all(lines.collect::<String>().as_bytes())?;
+        self.file.sync_data()
+    }
+
+    /// Removes it: everything runs again.
+    pub(crate) fn remove(self) -> io::Result<()> {
+        Ok(rustix::fs::unlink(&self.path)?)
+    }
+}
+
+/// A new file with a name of its own, locked by us before anybody could take it for an abandoned one.
+fn new_file(directory: &Path) -> io::Result<(File, PathBuf)> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    for number in 0..10_000 {
+        let name = format!("{PREFIX}{}-{number}{SUFFIX}", std::process::id());
+        let path = directory.join(name);
+        match open(&path, flags, Mode::RUSR | Mode::WUSR) {
+            Ok(file) => {
+                let locked = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
+                // Somebody who looked in between may have removed it.
+                if locked && fstat(&file)?.st_nlink > 0 {
+                    return Ok((file.into(), path));
+                }
+            }
+            Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+/// What became of a journal.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// Its engine lives.
+    Live,
+    /// Its numbers mean nothing here, or it is not understood.
+    Foreign,
+    /// Its engine has died: these were stopped. The file stays locked until this is dropped.
+    Abandoned(Vec<Identity>, File),
+}
+
+/// The journals in a directory.
+pub(super) fn all(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut paths = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        let name = path.file_name().and_then(|name| name.to_str());
+        if name.is_some_and(|name| name.starts_with(PREFIX) && name.ends_with(SUFFIX)) {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+/// Reads a journal, if it is still there.
+pub(super) fn read(path: &Path) -> io::Result<Option<Found>> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file: File = match open(path, flags, Mode::empty()) {
+        Ok(file) => file.into(),
+        Err(Errno::NOENT) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => return Ok(Some(Found::Live)),
+        Err(error) => return Err(error.into()),
+    }
+    let mut text = String::new();
+    (&file).take(LARGEST).read_to_string(&mut text)?;
+    let stopped = parse(&text, &boot()?, &namespace()?);
+    Ok(Some(match stopped {
+        Some(stopped) => Found::Abandoned(stopped, file),
+        None => Found::Foreign,
+    }))
+}
+
+/// The processes that a journal names, or `None` when it is not for us. After a reboot nobody of them is left.
+fn parse(text: &str, boot: &str, namespace: &str) -> Option<Vec<Identity>> {
+    let whole = text
+        .rfind('\n')
+        .map_or("", |end| text.get(..end).unwrap_or(""));
+    let mut lines = whole.lines();
+    let Some(first) = lines.next() else {
+        return Some(Vec::new());
+    };
+    let words: Vec<&str> = first.split(' ').collect();
+    let [FORMAT, written_boot, written_namespace] = words[..] else {
+        return None;
+    };
+    if written_boot != boot {
+        return Some(Vec::new());
+    }
+    let stopped = |line: &str| {
+        let (pid, started) = line.strip_prefix("stopped ")?.split_once(' ')?;
+        Some(Identity::new(pid.parse().ok()?, started.parse().ok()?))
+    };
+    (written_namespace == namespace).then(|| lines.filter_map(stopped).collect())
+}
+
+/// Removes the journal of an engine that has died; one that lives keeps its own.
+pub(crate) fn forget(path: &Path) -> io::Result<()> {
+    match read(path)? {
+        Some(Found::Abandoned(..)) => Ok(rustix::fs::unlink(path)?),
+        _ => Ok(()),
+    }
+}
+
+fn boot() -> io::Result<String> {
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    Ok(id.trim().to_owned())
+}
+
+fn namespace() -> io::Result<String> {
+    let link = fs::read_link("/proc/self/ns/pid")?;
+    Ok(link.to_string_lossy().replace(' ', "_"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHOLE: &str = "stasis-freeze-1 boot ns\nstopped 5 100\nstopped 6 200\n";
+
+    #[test]
+    fn a_journal_names_whole_lines_only() {
+        let all = [Identity::new(5, 100), Identity::new(6, 200)];
+
+        assert_eq!(parse(WHOLE, "boot", "ns").unwrap(), all);
+        for cut in WHOLE.len() - 14..WHOLE.len() {
+            assert_eq!(parse(&WHOLE[..cut], "boot", "ns").unwrap(), all[..1]);
+        }
+        assert!(parse("stasis-fre", "boot", "ns").unwrap().is_empty());
+        assert!(parse("", "boot", "ns").unwrap().is_empty());
+    }
+
+    #[test]
+    fn numbers_of_another_boot_or_namespace_name_nobody() {
+        assert!(parse(WHOLE, "other", "ns").unwrap().is_empty());
+        assert!(parse(WHOLE, "boot", "other").is_none());
+        assert!(parse("stasis-freeze-2 boot ns\nstopped 5 100\n", "boot", "ns").is_none());
+    }
+
+    #[test]
+    fn a_journal_is_live_while_it_is_held_and_abandoned_afterwards() {
+        let home = tempfile::tempdir().unwrap();
+        let directory = home.path().join("a/b");
+        let mut journal = Journal::create(&directory).unwrap();
+        journal.name(&[Identity::new(7, 70)]).unwrap();
+        let [path] = &all(&directory).unwrap()[..] else {
+            panic!("one journal");
+        };
+
+        assert!(matches!(read(path).unwrap(), Some(Found::Live)));
+        forget(path).unwrap();
+        assert!(path.exists(), "a live one is not forgotten");
+        drop(journal);
+        let Some(Found::Abandoned(named, _)) = read(path).unwrap() else {
+            panic!("abandoned");
+        };
+        assert_eq!(named, [Identity::new(7, 70)]);
+        forget(path).unwrap();
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn two_freezes_at_once_have_two_journals() {
+        let home = tempfile::tempdir().unwrap();
+        let one = Journal::create(home.path()).unwrap();
+        let two = Journal::create(home.path()).unwrap();
+
+        assert_eq!(all(home.path()).unwrap().len(), 2);
+        one.remove().unwrap();
+        two.remove().unwrap();
+        assert!(all(home.path()).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,226 @@
+//! A small process that lets frozen programs run again when the one that froze them cannot.
+//!
+//! It is this program again, in a session of its own, with a pipe to read from. It hears one line before each process is
+//! stopped, opens that process at once, and says nothing after `ready`. It sends SIGCONT to all of them
+//!
+//! 1. when the pipe is closed without a `done`: the engine was killed, and then the journal is removed too
+//! 2. a moment after the freeze should have ended: the engine hangs, or was itself stopped
+//!
+//! *Always true:* nothing is stopped before the watchdog has said that it is there and was told of it. A line that was
+//! written before the engine died is heard, because a pipe keeps what was written into it.
+
+use crate::freeze::journal;
+use crate::process::{Identity, Process};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::Signal;
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The engine thaws at its deadline; whoever watches it waits this much longer.
+const MARGIN: Duration = Duration::from_millis(250);
+/// How long a watchdog may take to say that it is there: a loaded machine starts programs slowly.
+const START: Duration = Duration::from_secs(5);
+/// How long it may take to end once it is not needed any more.
+const END: Duration = Duration::from_secs(1);
+
+/// How a watchdog is started.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Spawn {
+    /// The program.
+    pub program: PathBuf,
+    /// The words before ours.
+    pub arguments: Vec<OsString>,
+}
+
+impl Spawn {
+    /// This very program, even if its file was replaced since, with some words.
+    pub fn this_program(words: &[&str]) -> Self {
+        Self {
+            program: "/proc/self/exe".into(),
+            arguments: words.iter().map(OsString::from).collect(),
+        }
+    }
+}
+
+/// A watchdog that watches this process.
+#[derive(Debug)]
+pub(crate) struct Watchdog {
+    child: Child,
+    ears: Option<ChildStdin>,
+    mouth: ChildStdout,
+}
+
+impl Watchdog {
+    /// Starts one and waits until it is there.
+    pub(crate) fn start(spawn: &Spawn, max: Duration, journal: &Path) -> io::Result<Self> {
+        let mut child = Command::new(&spawn.program)
+            .args(&spawn.arguments)
+            .arg(max.as_millis().to_string())
+            .arg(journal)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let piped = "a child that was given pipes has them";
+        let mut watchdog = Self {
+            ears: child.stdin.take(),
+            mouth: child.stdout.take().expect(piped),
+            child,
+        };
+        let mut said = [0; READY.len()];
+        let there = is_readable(&watchdog.mouth, Some(START))
+            && watchdog.mouth.read_exact(&mut said).is_ok()
+            && said == *READY;
+        // One that is dropped here is ended there.
+        there.then_some(watchdog).ok_or_else(|| {
+            let silent = "the watchdog did not say that it is there";
+            io::Error::new(io::ErrorKind::TimedOut, silent)
+        })
+    }
+
+    /// Tells it of a process that is about to be stopped.
+    pub(crate) fn tell(&mut self, identity: Identity) -> io::Result<()> {
+        let ears = self.ears.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
+        writeln!(ears, "stop {} {}", identity.pid(), identity.started())
+    }
+
+    /// Tells it that everything runs again.
+    pub(crate) fn dismiss(mut self) {
+        if let Some(mut ears) = self.ears.take() {
+            let _ = ears.write_all(b"done\n");
+        }
+    }
+}
+
+impl Drop for Watchdog {
+    /// Closes the pipe: unless it was dismissed, it thaws what it knows. Waits for its end, which comes at once.
+    fn drop(&mut self) {
+        self.ears = None;
+        // It closes what it speaks through when it ends.
+        let ends = is_readable(&self.mouth, Some(END));
+        if !ends {
+            let _ = self.child.kill();
+        }
+        let _ = self.child.wait();
+    }
+}
+
+const READY: &[u8; 6] = b"ready\n";
+
+/// Waits until something can be read, or the other end is closed.
+fn is_readable(fd: impl AsFd, limit: Option<Duration>) -> bool {
+    let mut polled = [PollFd::new(&fd, PollFlags::IN)];
+    let limit = limit.map(|limit| Timespec {
+        tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: limit.subsec_nanos().into(),
+    });
+    poll(&mut polled, limit.as_ref()).is_ok_and(|ready| ready > 0)
+}
+
+/// The watchdog itself: returns when the engine has said that all is well, or has died and everything runs again.
+///
+/// Its arguments are the length of the freeze in milliseconds and the path of the journal.
+pub fn run(arguments: &[OsString]) -> io::Result<()> {
+    let [max, journal] = arguments else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let max = max.to_str().and_then(|max| max.parse().ok());
+    let max = Duration::from_millis(max.ok_or(io::ErrorKind::InvalidInput)?);
+    // What ends the engine's terminal or group must not end this; and no mount is held by standing in it.
+    let _ = rustix::process::setsid();
+    let _ = rustix::process::chdir("/");
+    let mut stdout = io::stdout();
+    stdout.write_all(READY)?;
+    stdout.flush()?;
+    let mut watch = Watch {
+        max,
+        deadline: None,
+        stopped: Vec::new(),
+        heard: Vec::new(),
+    };
+    if watch.is_dismissed() {
+        return Ok(());
+    }
+    watch.thaw()?;
+    journal::forget(Path::new(journal))
+}
+
+struct Watch {
+    max: Duration,
+    deadline: Option<Instant>,
+    stopped: Vec<Process>,
+    /// What came after the last whole line.
+    heard: Vec<u8>,
+}
+
+impl Watch {
+    /// Listens until the engine says that all is well, or says nothing any more.
+    fn is_dismissed(&mut self) -> bool {
+        let mut stdin = io::stdin().lock();
+        let mut bytes = [0; 4096];
+        loop {
+            let left = self.deadline.map(|at| at - Instant::now());
+            if !is_readable(&stdin, left) {
+                if self.deadline.is_some_and(|at| at <= Instant::now()) {
+                    // What cannot be done now is tried again when the engine ends.
+                    let _ = self.thaw();
+                    self.deadline = None;
+                }
+                continue;
+            }
+            match stdin.read(&mut bytes) {
+                Ok(0) => return false,
+                Ok(count) => self.heard.extend(bytes.iter().take(count)),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+            if self.understand() {
+                return true;
+            }
+        }
+    }
+
+    /// Obeys every whole line; returns whether one of them was the last.
+    fn understand(&mut self) -> bool {
+        while let Some(end) = self.heard.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.heard.drain(..=end).collect();
+            let line = String::from_utf8_lossy(&line);
+            let words: Vec<&str> = line.split_ascii_whitespace().collect();
+            match words[..] {
+                ["done"] => return true,
+                ["stop", pid, started] => {
+                    if let (Ok(pid), Ok(started)) = (pid.parse(), started.parse()) {
+                        self.remember(Identity::new(pid, started));
+                    }
+                }
+                _ => {}
+            }
+        }
+        false
+    }
+
+    fn remember(&mut self, identity: Identity) {
+        self.deadline
+            .get_or_insert_with(|| Instant::now() + self.max + MARGIN);
+        if let Ok(Some(process)) = Process::reopen(identity) {
+            self.stopped.push(process);
+        }
+    }
+
+    /// Lets all run again, children first, so that a browser finds them running.
+    fn thaw(&mut self) -> io::Result<()> {
+        let mut all = Ok(());
+        for process in std::mem::take(&mut self.stopped).into_iter().rev() {
+            if let Err(error) = process.signal(Signal::CONT) {
+                self.stopped.insert(0, process);
+                all = Err(error);
+            }
+        }
+        all
+    }
+}
