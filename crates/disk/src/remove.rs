@@ -9,9 +9,21 @@ use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir, RenameFlags, Res
 use rustix::io::{Errno, Result, retry_on_intr};
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// What the kernel fills with names in one call.
 const BUFFER: usize = 32 << 10;
+
+/// Removes the directory at `path` with everything in it; one that is not there is no error.
+pub fn tree_at(path: &Path) -> Result<()> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(Errno::INVAL);
+    };
+    let name = CString::new(name.as_bytes()).map_err(|_| Errno::INVAL)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    tree(rustix::fs::open(parent, flags, Mode::empty())?, &name)
+}
 
 /// Removes the directory `name` with everything in it; one that is not there is no error.
 pub fn tree(parent: impl AsFd, name: &CStr) -> Result<()> {

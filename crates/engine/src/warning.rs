@@ -42,6 +42,11 @@ pub enum Warning {
     LeaseNotReleased,
     /// The command does not say where the profile is: it may run on another one.
     DirNotInCommand,
+    /// The browser did not write the cookies that it held back: those of the last half minute may be missing.
+    CookiesNotFlushed {
+        /// Why.
+        reason: String,
+    },
     /// Nobody can say whether a database is sound.
     DatabaseUnchecked {
         /// Which.
@@ -94,6 +99,10 @@ impl fmt::Display for Warning {
             ),
             Self::DirNotInCommand => out.write_str(
                 "the command has no {dir}: it may run on another profile than the one that is saved",
+            ),
+            Self::CookiesNotFlushed { reason } => write!(
+                out,
+                "the browser did not write its newest cookies, those of the last 30 s may be missing: {reason}"
             ),
             Self::DatabaseUnchecked { path, verdict } => {
                 write!(out, "the database `{path}` could not be checked: {verdict}")

@@ -12,6 +12,7 @@ use super::error::ProfileError;
 use super::{facts, millis};
 use crate::archive::remote::Remote;
 use crate::bridge;
+use crate::check::Spawn;
 use crate::error::{Error, LineageError};
 use crate::open::{Engine, StoreLocation};
 use crate::upload::pieces;
@@ -62,6 +63,8 @@ pub struct Capture {
     pub notes: String,
     /// What was done to the browser.
     pub browser: BrowserState,
+    /// How the process that opens databases is started.
+    pub spawn: Spawn,
     /// Counts what is done.
     pub progress: Arc<Progress>,
     /// Set by anybody at any time to give up.

@@ -4,8 +4,10 @@ use crate::error::ErrorKind;
 use stasis_model::id::{ChromeMajor, Lineage, ProfileRef};
 use stasis_model::manifest::UnfitManifest;
 use stasis_quiesce::browser::{StopError, UsersError, VersionError};
+use stasis_quiesce::freeze::FreezeError;
 use stasis_store::profiles::ManifestError;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Why a profile was not saved or loaded.
 #[derive(Debug, thiserror::Error)]
@@ -84,6 +86,23 @@ pub enum ProfileError {
     /// There is no command to run.
     #[error("there is no command to run")]
     NoCommand,
+    /// The browser could not be held still.
+    #[error("could not hold the browser of `{}` still", .dir.display())]
+    Freeze {
+        /// Which directory.
+        dir: PathBuf,
+        /// Why.
+        #[source]
+        source: FreezeError,
+    },
+    /// The browser stood still too long, or did not stand still, and the clone was discarded.
+    #[error("the browser of `{}` did not stand still long enough: {frozen_for:?}", .dir.display())]
+    FreezeBudget {
+        /// Which directory.
+        dir: PathBuf,
+        /// For how long.
+        frozen_for: Duration,
+    },
     /// A running browser may not be captured.
     #[error("hot snapshots of `{0}` are not allowed by the tenant's policy")]
     HotNotAllowed(Lineage),
@@ -171,7 +190,8 @@ impl ProfileError {
             Self::NoMajor(_) | Self::OtherMajor { .. } | Self::Version(_) | Self::NoCommand => {
                 ErrorKind::Invalid
             }
-            Self::Stop { .. } | Self::Users { .. } => ErrorKind::Retry,
+            Self::FreezeBudget { .. } => ErrorKind::Limit,
+            Self::Stop { .. } | Self::Users { .. } | Self::Freeze { .. } => ErrorKind::Retry,
             Self::Manifest(error) => manifest(error),
             Self::NotListed(_) => ErrorKind::Unreachable,
             Self::Sha { .. } | Self::Integrity { .. } => ErrorKind::Corrupt,

@@ -109,6 +109,10 @@ impl Engine {
     pub async fn profile_run(&self, mut run: ProfileRun) -> Result<ProfileRan, Error> {
         let lineage = run.load.lineage.clone();
         let dir = run.load.dir.clone();
+        self.thaw_what_was_left().await;
+        if run.every.is_some() && !self.policy(&lineage.tenant).await?.allow_hot {
+            return Err(ProfileError::HotNotAllowed(lineage).into());
+        }
         if let Some(user) = in_use(&dir).await? {
             let pid = user;
             return Err(ProfileError::InUse { dir, pid }.into());

@@ -68,6 +68,7 @@ impl Engine {
     /// Saves the profile in a directory.
     #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %save.subject, dir = %save.capture.dir.display()))]
     pub async fn profile_save(&self, mut save: ProfileSave) -> Result<ProfileSaved, Error> {
+        self.thaw_what_was_left().await;
         let dir = save.capture.dir.clone();
         let asked = save.subject.major.or(save.chrome_major);
         let major = major_of(&dir, asked, &save.subject).await?;

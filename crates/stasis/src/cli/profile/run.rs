@@ -77,7 +77,7 @@ impl Run {
         let holder = self.who.holder(context, &engine)?;
         let mut load = self.loading.command(lineage, dir.clone(), &self.who)?;
         load.actor = holder.run_id.clone();
-        let capture = self.capturing.capture(dir, holder, &self.who);
+        let capture = self.capturing.capture(dir, holder, &self.who)?;
         let run = ProfileRun {
             load,
             capture,

@@ -1,6 +1,6 @@
 //! `stasis profile save`
 
-use super::who::Who;
+use super::who::{Who, spawn};
 use crate::cli::clone::size;
 use crate::cli::progress::{cancel_on_signals, watched};
 use crate::cli::{Context, duration};
@@ -39,8 +39,13 @@ pub(super) struct Capturing {
 }
 
 impl Capturing {
-    pub(super) fn capture(&self, dir: PathBuf, holder: Holder, who: &Who) -> Capture {
-        Capture {
+    pub(super) fn capture(
+        &self,
+        dir: PathBuf,
+        holder: Holder,
+        who: &Who,
+    ) -> anyhow::Result<Capture> {
+        Ok(Capture {
             dir,
             base: None,
             exclude_caches: self.exclude_caches,
@@ -48,9 +53,10 @@ impl Capturing {
             captured_in: who.place(),
             notes: self.notes.clone(),
             browser: BrowserState::default(),
+            spawn: spawn()?,
             progress: Arc::default(),
             cancel: Arc::default(),
-        }
+        })
     }
 }
 
@@ -89,7 +95,7 @@ impl Save {
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
         let engine = context.writable_engine().await?;
         let holder = self.who.holder(context, &engine)?;
-        let mut capture = self.capturing.capture(self.dir, holder, &self.who);
+        let mut capture = self.capturing.capture(self.dir, holder, &self.who)?;
         capture.cancel = cancel_on_signals()?;
         let progress = capture.progress.clone();
         let save = ProfileSave {
