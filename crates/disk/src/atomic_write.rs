@@ -36,17 +36,35 @@ fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> WriteEr
 }
 
 /// Makes `path` hold exactly `bytes`, readable by its owner only; makes its directory when there is none.
+pub fn atomic_write(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
+    replace(path, bytes, 0o600)
+}
+
+/// The same for a file that everybody may read.
+pub fn replace_public(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
+    replace(path, bytes, 0o644)
+}
+
+/// Waits until nobody else holds the lock in the file at `path`, and holds it until the file is dropped.
+pub fn lock_file(path: &Path) -> Result<File, WriteError> {
+    let mut options = OpenOptions::new();
+    let options = options.write(true).create(true).truncate(false).mode(0o600);
+    let file = options.open(path).map_err(failed("open", path))?;
+    file.lock().map_err(failed("lock", path))?;
+    Ok(file)
+}
+
 #[expect(
     clippy::disallowed_methods,
     reason = "this file is the one that writes small files"
 )]
-pub fn atomic_write(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
+fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), WriteError> {
     let parent = path
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or_else(|| Path::new("."));
     make_directory(parent)?;
-    let (temp, file) = new_file_beside(parent, path)?;
+    let (temp, file) = new_file_beside(parent, path, mode)?;
     let written = write_durably(file, &temp, bytes)
         .and_then(|()| fs::rename(&temp, path).map_err(failed("rename into place", path)));
     if written.is_err() {
@@ -76,7 +94,7 @@ pub fn make_directory(directory: &Path) -> Result<(), WriteError> {
 }
 
 /// Creates a file that was not there before.
-fn new_file_beside(parent: &Path, path: &Path) -> Result<(PathBuf, File), WriteError> {
+fn new_file_beside(parent: &Path, path: &Path, mode: u32) -> Result<(PathBuf, File), WriteError> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     loop {
         let mut name = OsString::from(format!(
@@ -87,7 +105,7 @@ fn new_file_beside(parent: &Path, path: &Path) -> Result<(PathBuf, File), WriteE
         name.push(path.file_name().unwrap_or_default());
         let temp = parent.join(name);
         let mut options = OpenOptions::new();
-        match options.write(true).create_new(true).mode(0o600).open(&temp) {
+        match options.write(true).create_new(true).mode(mode).open(&temp) {
             Ok(file) => return Ok((temp, file)),
             // Left by a process of the same number that was killed; the next count is free some time.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}

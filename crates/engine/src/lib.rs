@@ -14,6 +14,7 @@ pub mod error;
 pub mod events;
 pub mod hold;
 pub mod lease;
+pub mod metrics;
 pub mod open;
 pub mod operation;
 pub mod probe;

@@ -16,6 +16,7 @@ pub mod file_list;
 pub mod id;
 pub mod lease;
 pub mod manifest;
+pub mod metrics;
 pub mod operation;
 pub mod pieces;
 pub mod pointer;

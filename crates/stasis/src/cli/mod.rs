@@ -75,7 +75,6 @@ enum LogFormat {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Keep a browser's profile: run on it, save it, load it, and what operators do
-    #[command(subcommand)]
     Profile(Box<profile::Profile>),
     /// Own a profile's lineage: acquire, renew, release, hold, and what operators do
     #[command(subcommand)]

@@ -1,5 +1,6 @@
 //! `stasis profile load`
 
+use super::metrics::Metrics;
 use super::who::{Who, spawn};
 use crate::cli::Context;
 use crate::cli::clone::size;
@@ -105,7 +106,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+    pub(super) async fn run(self, context: &Context, metrics: &Metrics) -> anyhow::Result<Exit> {
         let engine = context.engine().await?;
         let lineage = self
             .loading
@@ -116,7 +117,9 @@ impl Load {
         command.cancel = cancel_on_signals()?;
         let progress = command.progress.clone();
         let work = engine.profile_load(command);
-        let loaded = watched(context.output, "loading", progress, work).await?;
+        let loaded = watched(context.output, "loading", progress, work).await;
+        metrics.add(context, |file| file.loaded(&loaded)).await?;
+        let loaded = loaded?;
         context.output.warn(&loaded.warnings);
         context.output.result(&loaded, words)?;
         Ok(exit(&loaded))

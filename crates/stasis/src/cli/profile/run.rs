@@ -1,6 +1,7 @@
 //! `stasis profile run`
 
 use super::load::Loading;
+use super::metrics::Metrics;
 use super::save::Capturing;
 use super::who::Who;
 use super::{load, save};
@@ -40,8 +41,12 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
-        let ran = match self.ran(context).await {
+    pub(super) async fn run(
+        self,
+        context: &Context,
+        metrics: &Metrics,
+    ) -> anyhow::Result<ExitCode> {
+        let ran = match self.ran(context, metrics).await {
             Ok(ran) => ran,
             Err(error) => {
                 let exit = report::tell(&error, context.output.as_json);
@@ -63,7 +68,7 @@ impl Run {
         Ok(ExitCode::from(exit_code(&ran)))
     }
 
-    async fn ran(self, context: &Context) -> anyhow::Result<ProfileRan> {
+    async fn ran(self, context: &Context, metrics: &Metrics) -> anyhow::Result<ProfileRan> {
         let engine = context.writable_engine().await?;
         let browser = self.command.first().map(PathBuf::from);
         let lineage = self
@@ -86,7 +91,9 @@ impl Run {
             every: self.every,
             signals: signals()?,
         };
-        Ok(engine.profile_run(run).await?)
+        let ran = engine.profile_run(run).await;
+        metrics.add(context, |file| file.ran(&ran)).await?;
+        Ok(ran?)
     }
 }
 

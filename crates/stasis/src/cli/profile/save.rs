@@ -1,5 +1,6 @@
 //! `stasis profile save`
 
+use super::metrics::Metrics;
 use super::who::{Who, spawn};
 use crate::cli::clone::size;
 use crate::cli::progress::{cancel_on_signals, watched};
@@ -92,7 +93,7 @@ pub(crate) struct Save {
 }
 
 impl Save {
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+    pub(super) async fn run(self, context: &Context, metrics: &Metrics) -> anyhow::Result<Exit> {
         let engine = context.writable_engine().await?;
         let holder = self.who.holder(context, &engine)?;
         let mut capture = self.capturing.capture(self.dir, holder, &self.who)?;
@@ -116,7 +117,9 @@ impl Save {
             token: self.token,
         };
         let work = engine.profile_save(save);
-        let saved = watched(context.output, "saving", progress, work).await?;
+        let saved = watched(context.output, "saving", progress, work).await;
+        metrics.add(context, |file| file.saved(&saved)).await?;
+        let saved = saved?;
         context.output.warn(&saved.warnings);
         context.output.result(&saved, words)?;
         Ok(exit(&saved))

@@ -1,0 +1,47 @@
+//! Where the metrics of a save, a load or a run go.
+
+use crate::cli::Context;
+use clap::Args;
+use stasis_engine::error::whole;
+use stasis_engine::metrics::MetricsFile;
+use stasis_engine::model::metrics::Sample;
+use std::path::PathBuf;
+
+#[derive(Debug, Args)]
+pub(super) struct Metrics {
+    /// Add counts and times to this file, for the textfile collector of Prometheus' node exporter
+    #[arg(long, global = true, value_name = "PATH")]
+    metrics_file: Option<PathBuf>,
+    /// What the names of metrics begin with
+    #[arg(long, global = true, value_name = "PREFIX", default_value = "stasis_")]
+    metrics_prefix: String,
+    /// Also tell sizes by tenant and profile: one series each
+    #[arg(long, global = true)]
+    metrics_subjects: bool,
+}
+
+impl Metrics {
+    /// Adds what happened; that it could not be written down changes nothing of what happened.
+    pub(super) async fn add(
+        &self,
+        context: &Context,
+        what: impl FnOnce(&MetricsFile) -> Vec<Sample>,
+    ) -> anyhow::Result<()> {
+        let Some(path) = &self.metrics_file else {
+            return Ok(());
+        };
+        let file = MetricsFile {
+            path: path.clone(),
+            prefix: self.metrics_prefix.clone(),
+            with_subjects: self.metrics_subjects,
+            host: context.host(None)?,
+        };
+        if let Err(error) = file.add(what(&file)).await {
+            let reason = whole(&error);
+            context
+                .output
+                .say(&format!("warning: the metrics were not written: {reason}"));
+        }
+        Ok(())
+    }
+}
