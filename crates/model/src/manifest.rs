@@ -8,7 +8,9 @@ mod inline;
 mod repo;
 mod snapshot;
 
-pub use index::{Index, IndexRefusal, Indexed, Publish, Subject, SubjectFence, Tombstone};
+pub use index::{
+    Index, IndexRefusal, Indexed, Publish, StepBack, Subject, SubjectFence, Tombstone,
+};
 pub use inline::BadInline;
 pub use repo::{BadRepo, Repo};
 pub use snapshot::{FileList, INLINE_LIMIT, ListRef, Reason, SnapshotManifest, Totals};

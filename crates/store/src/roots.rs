@@ -220,6 +220,16 @@ impl Root {
         Ok(Some((manifest, digest)))
     }
 
+    /// What the bytes of a manifest are, be they a manifest or not.
+    pub async fn manifest_digest(
+        &self,
+        id: &SnapshotId,
+    ) -> Result<Option<ManifestDigest>, BucketError> {
+        let limit = SnapshotManifest::LIMIT as u64;
+        let found = self.bucket.get(&self.root.manifest(id), limit).await?;
+        Ok(found.map(|found| ManifestDigest::of(&found.body)))
+    }
+
     /// All manifests that are there, promoted or not.
     pub async fn manifest_ids(&self) -> Result<Vec<SnapshotId>, BucketError> {
         let listed = self
