@@ -178,6 +178,11 @@ impl Index {
         self.recent.contains(&op_id)
     }
 
+    /// Whether it remembers who wrote this generation and all later ones.
+    pub fn covers(&self, generation: Generation) -> bool {
+        self.generation.0 < generation.0.saturating_add(self.recent.len() as u64)
+    }
+
     fn successor(&self, op_id: OpId) -> Self {
         let mut next = self.clone();
         next.generation = self.generation.next();
