@@ -60,8 +60,8 @@ impl Engine {
                 event.op_id = Some(op_id);
                 let record = Box::new(record);
                 let log = crate::repo::log();
-                self.keep(&Record::Index(record.clone()), (&log, event))
-                    .await;
+                // Rare, and large: it should not make every change's future larger.
+                Box::pin(self.keep(&Record::Index(record.clone()), (&log, event))).await;
                 Err(Error::UnknownChange(record))
             }
             settled => Ok(settled?),

@@ -148,7 +148,7 @@ impl Engine {
             Err(error) => {
                 storing.abandon().await;
                 let parent = began.parent.as_ref().map(|parent| &parent.snapshot);
-                return Err(self.blame(&began.root, parent, error).await);
+                return Err(Box::pin(self.blame(&began.root, parent, error)).await);
             }
         };
         storing.finish().await?;
@@ -177,7 +177,7 @@ impl Engine {
         if let Some(id) = &active {
             let opened = match self.open_snapshot(&root, &index, id).await {
                 Ok(opened) => opened,
-                Err(error) => return Err(self.blame(&root, Some(id), error).await),
+                Err(error) => return Err(Box::pin(self.blame(&root, Some(id), error)).await),
             };
             parent_digest = Some(opened.manifest.state_digest);
             parent = Some(Parent {

@@ -201,7 +201,9 @@ fn with_a_damaged_list(world: &World) -> [String; 2] {
     let lists = chunks(world);
     let lists: Vec<_> = lists.iter().filter(|one| !before.contains(one)).collect();
     assert!(!lists.is_empty());
-    lists.into_iter().for_each(|list| flip(list));
+    for list in lists {
+        flip(list);
+    }
     [first, second]
 }
 
@@ -231,7 +233,9 @@ fn a_damaged_list_that_a_check_found_is_healed_by_a_save_of_the_same_tree() {
         world.write(&format!("d/{number}"), b"");
     }
     let first = world.saved();
-    chunks(&world).iter().for_each(|list| flip(list));
+    for list in chunks(&world) {
+        flip(&list);
+    }
 
     let found = world.json(9, &["check"]);
     world.save(&["--name", "other"]);
@@ -297,7 +301,7 @@ fn a_name_is_retired_with_all_its_snapshots_and_may_be_used_again() {
 
     assert_eq!(asked.code, 2, "{}", asked.out);
     assert_eq!(gone["forgotten"].as_array().unwrap().len(), 3);
-    assert_eq!(left, [kept.clone()]);
+    assert_eq!(left, std::slice::from_ref(&kept));
     assert_eq!([again.code, pinned.code], [3, 11], "{}", pinned.out);
     assert_eq!(events(&world)[0]["kind"], "retire");
     world.json(0, &["gc"]);
