@@ -44,6 +44,16 @@ pub trait ChunkSink: Sync {
     /// Says where a chunk is to be used; `known` is the name that a snapshot in the index has for it.
     fn place(&self, digest: ChunkDigest, known: Option<ChunkName>) -> Result<Placed, ChunkError>;
 
+    /// The same for a chunk of a list, which a sink should not take for stored before it has looked at the bytes: damage
+    /// there hurts every entry, and a later save of the same tree would rely on it again.
+    fn place_list(
+        &self,
+        digest: ChunkDigest,
+        known: Option<ChunkName>,
+    ) -> Result<Placed, ChunkError> {
+        self.place(digest, known)
+    }
+
     /// Takes a chunk. It is durable only when the sink is finished with, which is not our affair.
     fn put(&self, chunk: SealedChunk) -> Result<(), ChunkError>;
 }

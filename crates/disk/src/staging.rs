@@ -1,8 +1,11 @@
 //! Where a tree grows until it is whole.
 //!
 //! A staging directory is called `.NAME.stasis-tmp-PID`, only its owner enters it, and it is locked as long as its maker
-//! lives. Whoever makes the next one for the same name removes those that nobody holds any more, unless one has a
-//! journal: that one is not garbage but a restore in place that must be brought to its end.
+//! lives. Whoever makes the next one for the same name removes those that nobody holds any more.
+//!
+//! That of a restore in place is called `.NAME.stasis-tmp-in-PID`. If it has a journal it is not garbage: it must be
+//! brought to its end. The name says so because nothing in it can: any other is the tree itself, which may have a
+//! file `journal` of its own.
 
 use crate::{beneath, metadata};
 use rustix::fs::{self, AtFlags, FileType, FlockOperation, Mode, OFlags, RawDir, RenameFlags};
@@ -19,6 +22,8 @@ const HELD: usize = 1000;
 /// What the kernel fills with names in one call.
 const BUFFER: usize = 32 << 10;
 const IN_NAMES: &str = ".stasis-tmp-";
+/// What follows in the name of a directory that may have a journal.
+const IN_PLACE: &str = "in-";
 
 /// What our own names beside `name` begin with: the same for no other name, and never too long.
 pub(crate) fn stem(name: &CStr) -> Vec<u8> {
@@ -48,9 +53,7 @@ pub(crate) struct Staging {
 impl Staging {
     /// Makes `.NAME.stasis-tmp-PID` in `parent`, when what the dead left there has been removed.
     pub(crate) fn make(parent: OwnedFd, name: &CStr) -> Result<Self> {
-        Self::make_by(parent, name, |parent, temp| {
-            fs::mkdirat(parent, temp, Mode::RWXU)
-        })
+        Self::make_by(parent, name, make_directory)
     }
 
     /// The same with a directory that `create` makes: it says [`Errno::EXIST`] when the name is taken.
@@ -59,8 +62,24 @@ impl Staging {
         name: &CStr,
         create: impl Fn(BorrowedFd<'_>, &CStr) -> Result<()>,
     ) -> Result<Self> {
+        let names = fresh_names(name);
+        Self::make_as(parent, name, names, create)
+    }
+
+    /// Makes one that may have a journal: `.NAME.stasis-tmp-in-PID`.
+    pub(crate) fn make_for_moves(parent: OwnedFd, name: &CStr) -> Result<Self> {
+        let names = names_with(name, IN_PLACE);
+        Self::make_as(parent, name, names, make_directory)
+    }
+
+    fn make_as(
+        parent: OwnedFd,
+        name: &CStr,
+        names: impl Iterator<Item = CString>,
+        create: impl Fn(BorrowedFd<'_>, &CStr) -> Result<()>,
+    ) -> Result<Self> {
         collect(&parent, name);
-        for temp in fresh_names(name) {
+        for temp in names {
             match create(parent.as_fd(), &temp) {
                 Err(Errno::EXIST) => continue,
                 made => made?,
@@ -92,7 +111,7 @@ impl Staging {
     /// The same in the tree itself, whose root keeps its time.
     pub(crate) fn make_inside(root: OwnedFd, name: &CStr) -> Result<Self> {
         let again = root.try_clone().map_err(|_| Errno::MFILE)?;
-        let mut made = keeping_time(&again, || Self::make(root, name))?;
+        let mut made = keeping_time(&again, || Self::make_for_moves(root, name))?;
         made.is_inside = true;
         Ok(made)
     }
@@ -185,11 +204,19 @@ pub(crate) fn keeping_time<T>(
 
 /// Names that nobody alive has taken, most likely the first.
 pub(crate) fn fresh_names(name: &CStr) -> impl Iterator<Item = CString> {
+    names_with(name, "")
+}
+
+fn make_directory(parent: BorrowedFd<'_>, temp: &CStr) -> Result<()> {
+    fs::mkdirat(parent, temp, Mode::RWXU)
+}
+
+fn names_with(name: &CStr, kind: &'static str) -> impl Iterator<Item = CString> {
     let stem = stem(name);
     let pid = rustix::process::getpid().as_raw_nonzero();
     (0..HELD).filter_map(move |attempt| {
         let mut temp = stem.clone();
-        temp.extend_from_slice(format!("{IN_NAMES}{pid}").as_bytes());
+        temp.extend_from_slice(format!("{IN_NAMES}{kind}{pid}").as_bytes());
         if attempt > 0 {
             temp.extend_from_slice(format!("-{attempt}").as_bytes());
         }
@@ -215,12 +242,14 @@ pub(crate) struct Leftover {
     pub(crate) name: CString,
     pub(crate) fd: OwnedFd,
     is_directory: bool,
+    /// Whether a file `journal` in it is ours.
+    is_for_moves: bool,
 }
 
 impl Leftover {
     /// Whether it is a restore in place that must be brought to its end.
     pub(crate) fn is_journalled(&self) -> bool {
-        self.is_directory && beneath::find(&self.fd, JOURNAL) != Ok(None)
+        self.is_directory && self.is_for_moves && beneath::find(&self.fd, JOURNAL) != Ok(None)
     }
 
     /// Removes it.
@@ -238,8 +267,9 @@ fn prefix(name: &CStr) -> Vec<u8> {
     prefix
 }
 
-/// Whether a temporary name of ours goes on like that: a process id, and maybe an attempt.
+/// Whether a temporary name of ours goes on like that: maybe what it is for, a process id, and maybe an attempt.
 fn is_temporary(rest: &[u8]) -> bool {
+    let rest = rest.strip_prefix(IN_PLACE.as_bytes()).unwrap_or(rest);
     let is_number = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
     rest.splitn(2, |byte| *byte == b'-').all(is_number)
 }
@@ -252,10 +282,17 @@ pub(crate) fn is_temporary_for(name: &CStr, found: &[u8]) -> bool {
 /// Finds what dead processes left in `parent` for `name`.
 pub(crate) fn leftovers(parent: impl AsFd, name: &CStr) -> Result<Vec<Leftover>> {
     let prefix = prefix(name);
-    Ok(named(&parent, &prefix, is_temporary)?
-        .into_iter()
-        .filter_map(|name| abandoned(&parent, name).ok().flatten())
-        .collect())
+    let mut found = Vec::new();
+    for name in named(&parent, &prefix, is_temporary)? {
+        let is_for_moves = name.to_bytes()[prefix.len()..].starts_with(IN_PLACE.as_bytes());
+        if let Ok(Some(left)) = abandoned(&parent, name) {
+            found.push(Leftover {
+                is_for_moves,
+                ..left
+            });
+        }
+    }
+    Ok(found)
 }
 
 /// The entries of a directory that begin with `prefix` and go on as they should.
@@ -296,6 +333,7 @@ pub(crate) fn abandoned(parent: impl AsFd, name: CString) -> Result<Option<Lefto
         name,
         fd,
         is_directory: file_type.is_dir(),
+        is_for_moves: false,
     }))
 }
 

@@ -245,11 +245,16 @@ impl Excludes {
             return Ok(Self(None));
         }
         let mut builder = GitignoreBuilder::new("");
+        builder.allow_unclosed_class(false);
         let bad = |pattern: &str, source| WalkError::Pattern {
             pattern: pattern.to_owned(),
             source,
         };
         for pattern in patterns {
+            if let Some(why) = says_nothing(pattern) {
+                let err = why.to_owned();
+                return Err(bad(pattern, ignore::Error::Glob { glob: None, err }));
+            }
             let added = builder.add_line(None, pattern);
             added.map_err(|source| bad(pattern, source))?;
         }
@@ -268,6 +273,19 @@ impl Excludes {
         Ok(patterns
             .matched(path, seen.file_type().is_dir())
             .is_ignore())
+    }
+}
+
+/// Why a line that a `.gitignore` may well have is not a pattern; `None` when it is one.
+fn says_nothing(pattern: &str) -> Option<&'static str> {
+    let rest = pattern.trim_end();
+    let rest = rest.strip_prefix('!').unwrap_or(rest);
+    if pattern.starts_with('#') {
+        Some("it is a comment; a name that begins with `#` is written `\\#`")
+    } else if rest.chars().all(|letter| letter == '/') {
+        Some("it names nothing")
+    } else {
+        None
     }
 }
 

@@ -17,6 +17,7 @@ use stasis_disk::clone::CloneError;
 pub use stasis_disk::restore::RestoreError as PlaceError;
 use stasis_model::id::{Lineage, OpId, SnapshotId, TenantId};
 use stasis_model::manifest::{BadInline, BadRepo};
+use stasis_model::operation::UnsettledChange;
 use stasis_model::policy::BadSetting;
 pub use stasis_quiesce::group::GroupError;
 pub use stasis_store::bucket::{BucketError, BucketErrorKind};
@@ -120,6 +121,31 @@ pub enum Error {
     /// What the index leads to is not there, or not what it was.
     #[error("the metadata of snapshot `{0}` is missing or not what the index says")]
     LostManifest(SnapshotId),
+    /// A snapshot that something depends on cannot be read.
+    #[error("snapshot `{snapshot}` cannot be read")]
+    Damaged {
+        /// Which.
+        snapshot: SnapshotId,
+        /// Why not.
+        #[source]
+        source: Box<Error>,
+    },
+    /// What was said to be damaged is not.
+    #[error("snapshot `{0}` can be read, or at least is what it was; nothing was changed")]
+    NotDamaged(SnapshotId),
+    /// What would become the newest is damaged as well.
+    #[error(
+        "snapshot `{snapshot}`, which would become the newest of its name, is damaged too ({why}); nothing was changed"
+    )]
+    DamagedToo {
+        /// Which.
+        snapshot: SnapshotId,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Whether a change was applied.
+    #[error("whether operation `{}` changed the index is not known", .0.op_id)]
+    UnknownChange(Box<UnsettledChange>),
     /// What was written is not the tree that was saved.
     #[error("the tree of snapshot `{0}` is not what its metadata says; nothing was put in place")]
     WrongTree(SnapshotId),
@@ -238,6 +264,16 @@ impl From<ProfileError> for Error {
 impl From<LineageError> for Error {
     fn from(error: LineageError) -> Self {
         Self::Lineage(Box::new(error))
+    }
+}
+
+impl Error {
+    /// The same, as the reason why a snapshot cannot be read.
+    pub(crate) fn damaged(snapshot: &SnapshotId, source: Self) -> Self {
+        Self::Damaged {
+            snapshot: snapshot.clone(),
+            source: Box::new(source),
+        }
     }
 }
 

@@ -6,11 +6,13 @@ use crate::open::Engine;
 use serde::Serialize;
 use stasis_disk::atomic_write::atomic_write;
 use stasis_model::document;
-use stasis_model::event::{EventKind, Severity};
-use stasis_model::id::{Label, OpId};
-use stasis_model::operation::{Fate, Unsettled};
+use stasis_model::event::{Event, EventKind, Severity};
+use stasis_model::id::{Label, OpId, TenantId};
+use stasis_model::manifest::Index;
+use stasis_model::operation::{Change, Fate, Record, UnsettledChange};
 use stasis_store::lineages::{LineageError, ReadError};
 use stasis_store::operations;
+use stasis_store::roots::ChangeError;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -23,7 +25,7 @@ pub(crate) const COURTESY: Duration = Duration::from_secs(3);
 pub struct Operation {
     /// What it was to do.
     #[serde(flatten)]
-    pub record: Unsettled,
+    pub record: Record,
     /// What became of it.
     pub fate: Fate,
 }
@@ -34,15 +36,46 @@ impl Engine {
         match result {
             Err(LineageError::Unknown(mut record)) => {
                 record.store = self.location.to_string();
-                self.keep(&record).await;
+                let tenant = record.lineage.tenant.clone();
+                let event = self.unknown().about(record.lineage.clone(), record.op_id);
+                self.keep(&Record::Lineage(record.clone()), (&tenant, event))
+                    .await;
                 Err(LineageError::Unknown(record).into())
             }
             settled => Ok(settled?),
         }
     }
 
-    async fn keep(&self, record: &Unsettled) {
-        let written = match self.record_path(record.op_id) {
+    /// The same for a change of a repository's index.
+    pub(crate) async fn known(
+        &self,
+        change: Change,
+        result: Result<Index, ChangeError>,
+    ) -> Result<Index, Error> {
+        match result {
+            Err(ChangeError::Unknown { op_id, doubt }) => {
+                let mut record = UnsettledChange::new(op_id, change, doubt, self.lineages.now());
+                record.store = self.location.to_string();
+                let mut event = self.unknown();
+                event.op_id = Some(op_id);
+                let record = Box::new(record);
+                let log = crate::repo::log();
+                // Rare, and large: it should not make every change's future larger.
+                Box::pin(self.keep(&Record::Index(record.clone()), (&log, event))).await;
+                Err(Error::UnknownChange(record))
+            }
+            settled => Ok(settled?),
+        }
+    }
+
+    fn unknown(&self) -> Event {
+        let nobody = Label::nobody();
+        self.event(EventKind::OutcomeUnknown, Severity::Warning, &nobody)
+    }
+
+    async fn keep(&self, record: &Record, (tenant, event): (&TenantId, Event)) {
+        let op_id = record.op_id();
+        let written = match self.record_path(op_id) {
             Some(path) => {
                 let bytes = document::render(record);
                 bridge::blocking(move || atomic_write(&path, &bytes))
@@ -51,24 +84,17 @@ impl Engine {
             }
             None => false,
         };
-        let event = self
-            .event(
-                EventKind::OutcomeUnknown,
-                Severity::Warning,
-                &Label::nobody(),
-            )
-            .about(record.lineage.clone(), record.op_id);
         // A store that has just failed to answer is not waited for once more.
         let store = async {
             tokio::join!(
                 operations::record(&*self.bucket, record),
-                self.record(&record.lineage.tenant, event)
+                self.record(tenant, event)
             )
         };
         let stored = tokio::time::timeout(COURTESY, store).await;
         let stored = matches!(stored, Ok((Ok(()), _)));
         if !written && !stored {
-            tracing::warn!(op_id = %record.op_id, "the record of an unknown outcome was not kept");
+            tracing::warn!(%op_id, "the record of an unknown outcome was not kept");
         }
     }
 
@@ -90,18 +116,25 @@ impl Engine {
                 .await?
                 .ok_or(Error::NoSuchOperation(op_id))?,
         };
-        let elsewhere = !record.store.is_empty() && record.store != self.location.to_string();
+        let store = record.store();
+        let elsewhere = !store.is_empty() && store != self.location.to_string();
         if elsewhere && !same_store {
             return Err(Error::OtherStore {
                 op_id,
-                store: record.store,
+                store: store.to_owned(),
             });
         }
-        let fate = self.lineages.settle(&record).await?;
+        let fate = match &record {
+            Record::Lineage(record) => self.lineages.settle(record).await?,
+            Record::Index(record) => {
+                let index = self.repo_root().index().await?.map(|found| found.value);
+                record.doubt.settle(op_id, index.as_ref())
+            }
+        };
         Ok(Operation { record, fate })
     }
 
-    async fn local_record(&self, op_id: OpId) -> Result<Option<Unsettled>, Error> {
+    async fn local_record(&self, op_id: OpId) -> Result<Option<Record>, Error> {
         let Some(path) = self.record_path(op_id) else {
             return Ok(None);
         };

@@ -1,6 +1,7 @@
 //! A repository: trees as chunks, saved again and again under names.
 
 mod check;
+mod damaged;
 mod gc;
 mod port;
 mod references;
@@ -9,6 +10,8 @@ mod save;
 mod show;
 
 pub use check::{Damage, RepoChecked};
+pub(crate) use damaged::log;
+pub use damaged::{DamagedSnapshot, RepoLetGo};
 pub use gc::{GcVerdict, RepoCollected, RepoForgotten, RepoGc};
 pub use restore::{BeforeRestore, InPlaceChanges, Placement, RepoRestore, RepoRestored, Undone};
 pub use save::{RepoSave, RepoSaved};

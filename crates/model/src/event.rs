@@ -30,6 +30,10 @@ pub enum EventKind {
     FreshFallback,
     /// An operation ended without a known outcome.
     OutcomeUnknown,
+    /// An operator forgot snapshots of a repository that cannot be read any more.
+    ForgetDamaged,
+    /// An operator let all snapshots of a name in a repository go.
+    Retire,
 }
 
 /// How loud an event is.

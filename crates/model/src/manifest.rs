@@ -9,7 +9,9 @@ mod profile;
 mod repo;
 mod snapshot;
 
-pub use index::{Index, IndexRefusal, Indexed, Publish, Subject, SubjectFence, Tombstone};
+pub use index::{
+    Index, IndexRefusal, Indexed, Publish, StepBack, Subject, SubjectFence, Tombstone,
+};
 pub use inline::BadInline;
 pub use profile::{
     CRASHED, CapturedBy, CapturedIn, CookieStore, ENCRYPTED, EndingRecord, Geo, Mode,

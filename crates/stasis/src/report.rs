@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use stasis_engine::archive::{ArchiveError, Problem, RestoreError};
 use stasis_engine::clone::CloneError;
 use stasis_engine::error::{
-    BucketError, BucketErrorKind, ChangeError, Error, ErrorKind, LineageError, ReadError,
+    BucketError, BucketErrorKind, Error, ErrorKind, LineageError, ReadError,
 };
 use stasis_engine::model::lease::Lock;
 use stasis_engine::model::operation::Kind;
@@ -109,8 +109,8 @@ fn as_value(error: &anyhow::Error, causes: &[String], hint: Option<&str>, exit: 
     if let Some(LineageError::Unknown(record)) = lineage_error(error) {
         told.insert("op_id".to_owned(), json!(record.op_id));
     }
-    if let Some(Error::Index(ChangeError::Unknown { op_id })) = error.downcast_ref::<Error>() {
-        told.insert("op_id".to_owned(), json!(op_id));
+    if let Some(Error::UnknownChange(record)) = error.downcast_ref::<Error>() {
+        told.insert("op_id".to_owned(), json!(record.op_id));
     }
     Value::Object(told)
 }

@@ -89,6 +89,16 @@ pub enum ReadError {
     },
 }
 
+impl ReadError {
+    /// Whether what is there may be whole, and only be meant for another build.
+    pub fn is_of_another_build(&self) -> bool {
+        let Self::Document { source, .. } = self else {
+            return false;
+        };
+        matches!(source, BadDocument::Version { .. })
+    }
+}
+
 /// Reads and parses one document; `None` when there is none.
 pub async fn read<D: Document>(
     bucket: &dyn Bucket,

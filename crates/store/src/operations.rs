@@ -6,18 +6,18 @@ use crate::lineages::{Lineages, ReadError, read};
 use bytes::Bytes;
 use stasis_model::document;
 use stasis_model::id::OpId;
-use stasis_model::operation::{Fate, Unsettled};
+use stasis_model::operation::{Fate, Record, Unsettled};
 
 /// Writes the record down.
-pub async fn record(bucket: &dyn Bucket, unsettled: &Unsettled) -> Result<(), BucketError> {
-    let key = layout::operation(unsettled.op_id);
+pub async fn record(bucket: &dyn Bucket, record: &Record) -> Result<(), BucketError> {
+    let key = layout::operation(record.op_id());
     bucket
-        .put(&key, Bytes::from(document::render(unsettled)))
+        .put(&key, Bytes::from(document::render(record)))
         .await
 }
 
 /// Finds a record.
-pub async fn find(bucket: &dyn Bucket, op_id: OpId) -> Result<Option<Unsettled>, ReadError> {
+pub async fn find(bucket: &dyn Bucket, op_id: OpId) -> Result<Option<Record>, ReadError> {
     Ok(read(bucket, &layout::operation(op_id))
         .await?
         .map(|found| found.value))

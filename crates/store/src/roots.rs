@@ -12,6 +12,7 @@ use stasis_model::digest::ManifestDigest;
 use stasis_model::document::{self, BadDocument, Document, Version, Versioned};
 use stasis_model::id::{OpId, SnapshotId};
 use stasis_model::manifest::{Index, IndexRefusal, Repo, SnapshotManifest};
+use stasis_model::operation::{Fate, IndexDoubt};
 use stasis_model::sweep::{ChunkName, GcState, Names};
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +45,8 @@ pub enum ChangeError {
     Unknown {
         /// What the index remembers if it was applied.
         op_id: OpId,
+        /// Which writes had no clear answer.
+        doubt: IndexDoubt,
     },
 }
 
@@ -124,18 +127,22 @@ impl Root {
 
     /// Changes the index by a rule, again and again while others change it too.
     ///
-    /// `change` is asked anew with every version found. A lost answer is settled by finding `op_id` in the index.
+    /// `change` is asked anew with every version found. A lost answer is settled by finding `op_id` in the index, or by its
+    /// absence from as far back as the doubt goes.
     pub async fn change(
         &self,
         op_id: OpId,
         change: impl Fn(&Index) -> Result<Index, IndexRefusal>,
     ) -> Result<Index, ChangeError> {
-        let mut doubtful = false;
+        let mut doubt: Option<IndexDoubt> = None;
+        // As long as a write is in doubt, nothing else that goes wrong is the answer.
+        let ends = |doubt: Option<IndexDoubt>, error: ChangeError| match doubt {
+            Some(doubt) => ChangeError::Unknown { op_id, doubt },
+            None => error,
+        };
         for attempt in 0..ATTEMPTS {
-            let found = match self.index().await {
-                Err(_) if doubtful => return Err(ChangeError::Unknown { op_id }),
-                found => found?,
-            };
+            let found = self.index().await;
+            let found = found.map_err(|error| ends(doubt, error.into()))?;
             let (index, version) = match found {
                 Some(found) => (found.value, Some(found.version)),
                 None => (Index::empty(), None),
@@ -144,24 +151,23 @@ impl Root {
                 return Ok(index);
             }
             // A write that has not landed by now can only land on the very version we see.
-            let next = match change(&index) {
-                // What we wrote may have been applied and superseded since.
-                Err(_) if doubtful => return Err(ChangeError::Unknown { op_id }),
-                next => next?,
-            };
+            doubt = doubt.filter(|doubt| doubt.settle(op_id, Some(&index)) == Fate::StillUnknown);
+            let next = change(&index).map_err(|refusal| ends(doubt, refusal.into()))?;
             match self.swap_index(version.as_ref(), &next).await {
                 Ok(Swap::Won(_)) => return Ok(next),
-                Ok(Swap::Lost) => doubtful = false,
-                Ok(Swap::Unknown) => doubtful = true,
-                Err(_) if doubtful => return Err(ChangeError::Unknown { op_id }),
-                Err(error) => return Err(error.into()),
+                Ok(Swap::Lost) => {}
+                Ok(Swap::Unknown) => {
+                    let generation = next.generation;
+                    let since = doubt.map_or(generation, |doubt| doubt.since);
+                    doubt = Some(IndexDoubt { generation, since });
+                }
+                Err(error) => return Err(ends(doubt, error.into())),
             }
             pause(op_id, attempt).await;
         }
         match self.index().await {
             Ok(Some(found)) if found.value.remembers(op_id) => Ok(found.value),
-            _ if doubtful => Err(ChangeError::Unknown { op_id }),
-            _ => Err(ChangeError::Contended),
+            _ => Err(ends(doubt, ChangeError::Contended)),
         }
     }
 
@@ -193,8 +199,8 @@ impl Root {
             }
             pause(manifest.op_id, attempt).await;
         }
-        let op_id = manifest.op_id;
-        Err(ChangeError::Unknown { op_id })
+        // Whether it is there or not: nothing leads to it, so that nothing was saved.
+        Err(BucketError::new(BucketErrorKind::Unreachable, "write", &key).into())
     }
 
     /// A snapshot's manifest, and what its bytes are.
@@ -218,6 +224,16 @@ impl Root {
             return Err(ReadError::Strays { key, names });
         }
         Ok(Some((manifest, digest)))
+    }
+
+    /// What the bytes of a manifest are, be they a manifest or not.
+    pub async fn manifest_digest(
+        &self,
+        id: &SnapshotId,
+    ) -> Result<Option<ManifestDigest>, BucketError> {
+        let limit = SnapshotManifest::LIMIT as u64;
+        let found = self.bucket.get(&self.root.manifest(id), limit).await?;
+        Ok(found.map(|found| ManifestDigest::of(&found.body)))
     }
 
     /// All manifests that are there, promoted or not.

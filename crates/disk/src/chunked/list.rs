@@ -133,7 +133,7 @@ impl<'s, 'k> ListWriter<'s, 'k> {
     ) -> Self {
         let parent = parent.sections.iter().map(|place| (place.digest, *place));
         Self {
-            sealer,
+            sealer: sealer.for_lists(),
             known,
             parent: parent.collect(),
             inline: Some(Vec::new()),

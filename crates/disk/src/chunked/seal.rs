@@ -17,6 +17,7 @@ pub struct Sealer<'s> {
     compressor: Compressor<'static>,
     taster: Compressor<'static>,
     buffer: Vec<u8>,
+    is_for_lists: bool,
 }
 
 /// What became of some bytes.
@@ -38,7 +39,14 @@ impl<'s> Sealer<'s> {
             compressor,
             taster: Compressor::new(1)?,
             buffer: Vec::new(),
+            is_for_lists: false,
         })
+    }
+
+    /// The same tools for the chunks of a list.
+    pub(super) fn for_lists(mut self) -> Self {
+        self.is_for_lists = true;
+        self
     }
 
     /// Stores bytes, unless the sink has them. There must be some, and not too many for a chunk.
@@ -48,7 +56,12 @@ impl<'s> Sealer<'s> {
         known: impl FnOnce(&ChunkDigest) -> Option<ChunkName>,
     ) -> Result<Sealed, ChunkError> {
         let digest = ChunkDigest::of(plain);
-        let placed = self.sink.place(digest, known(&digest))?;
+        let known = known(&digest);
+        let placed = if self.is_for_lists {
+            self.sink.place_list(digest, known)?
+        } else {
+            self.sink.place(digest, known)?
+        };
         let plain_len = u32::try_from(plain.len()).expect("no chunk is longer than its limit");
         let chunk = StoredChunk {
             name: placed.name,

@@ -263,7 +263,9 @@ fn what_a_dead_clone_left_is_removed_and_what_a_live_one_holds_is_not() {
         left
     };
     let own = std::process::id().to_string();
-    let (dead, live, journalled) = (left(&own), left("7-1"), left("8"));
+    let (dead, live, journalled) = (left(&own), left("7-1"), left("in-8"));
+    let tree_with_a_journal = left("9");
+    std::fs::write(tree_with_a_journal.join("journal"), "dear diary").unwrap();
     let not_ours = left("8-notes");
     std::fs::write(journalled.join("journal"), "").unwrap();
     let lock = File::open(&live).unwrap();
@@ -272,7 +274,7 @@ fn what_a_dead_clone_left_is_removed_and_what_a_live_one_holds_is_not() {
     let _ = clone(&source, &target, &CloneSettings::default()).unwrap();
 
     assert_eq!(entries(&target), entries(&source));
-    assert!(!dead.exists());
+    assert!(!dead.exists() && !tree_with_a_journal.exists());
     assert_eq!(names(&live), ["half"]);
     assert_eq!(names(&journalled), ["half", "journal"]);
     assert_eq!(names(&not_ours), ["half"]);

@@ -41,7 +41,7 @@ pub struct Changes {
 pub(super) fn make_staging(target: &Target, old: &Beneath) -> rustix::io::Result<Staging> {
     let is_mount = target.seen.is_some_and(|seen| seen.is_mount);
     if !is_mount && metadata::of(&target.parent)?.device == old.device() {
-        match Staging::make(target.parent_again()?, &target.name) {
+        match Staging::make_for_moves(target.parent_again()?, &target.name) {
             // Somebody else's directory, though what is in it is ours.
             Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) => {}
             made => return made,

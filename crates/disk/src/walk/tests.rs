@@ -205,11 +205,6 @@ fn patterns_exclude_as_in_a_gitignore() {
     let excludes = ["*.log", "!keep.log", "/target/"]
         .map(str::to_owned)
         .to_vec();
-    let bad = WalkSettings {
-        excludes: vec!["[z-a]".to_owned()],
-        ..settings()
-    };
-
     let (paths, report) = paths(
         &tree,
         &WalkSettings {
@@ -217,14 +212,38 @@ fn patterns_exclude_as_in_a_gitignore() {
             ..settings()
         },
     );
-    let refused = list(&beneath(&tree), &bad).unwrap_err();
 
     assert_eq!(
         paths,
         ["keep.log", "src", "src/target", "src/target/x", "z"]
     );
     assert_eq!(report.excluded, 3);
-    assert!(matches!(refused, WalkError::Pattern { .. }), "{refused}");
+}
+
+#[test]
+fn a_pattern_that_is_none_is_refused_and_named() {
+    let tree = tree();
+    let walked = |pattern: &str| {
+        let excludes = vec!["*.log".to_owned(), pattern.to_owned()];
+        let settings = WalkSettings {
+            excludes,
+            ..settings()
+        };
+        list(&beneath(&tree), &settings)
+    };
+
+    for bad in [
+        "[", "a[b", "[z-a]", "{a", "a}", "a\\", "", " ", "/", "!", "!/", "# notes",
+    ] {
+        let refused = walked(bad).unwrap_err();
+        assert!(
+            matches!(&refused, WalkError::Pattern { pattern, .. } if pattern == bad),
+            "`{bad}`: {refused}"
+        );
+    }
+    for good in ["a**b", "**", "\\[", "[ab]", "{a,b}", "\\#", "!keep", "/a/"] {
+        assert!(walked(good).is_ok(), "`{good}`");
+    }
 }
 
 /// Removes a file after its directory was listed, and remembers in which order it was called.

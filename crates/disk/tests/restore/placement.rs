@@ -170,6 +170,8 @@ fn what_a_dead_restore_left_is_removed_and_what_a_live_one_holds_is_not() {
     for name in [".target.stasis-tmp-1", ".target.stasis-kept-9"] {
         std::fs::create_dir(home.path().join(name)).unwrap();
         std::fs::write(home.path().join(name).join("half"), "a fil").unwrap();
+        // The tree's own: it says nothing about what is to be done here.
+        std::fs::write(home.path().join(name).join("journal"), "dear diary").unwrap();
     }
     std::fs::write(home.path().join(".target.stasis-tmp-2"), "half a record").unwrap();
     let live = Stage::begin(&target, Placement::Replace, Arc::default()).unwrap();

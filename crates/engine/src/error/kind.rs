@@ -61,6 +61,8 @@ impl Error {
             | Self::TooLong(_)
             | Self::RepoExists(_)
             | Self::Ambiguous { .. }
+            | Self::NotDamaged(_)
+            | Self::DamagedToo { .. }
             | Self::OtherStore { .. } => ErrorKind::Invalid,
             Self::Interrupted(_) => ErrorKind::Cancelled,
             Self::Write(error) => io_kind(&error.source),
@@ -86,9 +88,11 @@ impl Error {
             Self::RestoreTree(error) => restore(error),
             Self::Index(error) => change(error),
             Self::Copy(error) => copy(error),
-            Self::UnfitSnapshot { .. } | Self::LostManifest(_) | Self::WrongTree(_) => {
-                ErrorKind::Corrupt
-            }
+            Self::UnfitSnapshot { .. }
+            | Self::LostManifest(_)
+            | Self::WrongTree(_)
+            | Self::Damaged { .. } => ErrorKind::Corrupt,
+            Self::UnknownChange(_) => ErrorKind::Unknown,
             Self::SaveGaveUp(_) | Self::SweepGaveUp(_) => ErrorKind::Retry,
             Self::Restore(error) => place(error),
         }

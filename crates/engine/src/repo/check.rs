@@ -4,6 +4,7 @@
 //! is read and compared with its name. A damaged chunk is copied to quarantine and stays where it is: the next save that
 //! has its bytes stores them again, so that old snapshots heal.
 
+use super::damaged::spoiled;
 use super::port::Fetching;
 use crate::bridge;
 use crate::error::{Error, ErrorKind, whole};
@@ -61,6 +62,8 @@ struct Needs {
     by_chunk: HashMap<ChunkName, BTreeSet<usize>>,
     lists: Vec<(SnapshotId, FileList)>,
     damage: Vec<Damage>,
+    /// Damaged chunks of lists, with a snapshot that is hurt.
+    spoiled: BTreeMap<ChunkName, SnapshotId>,
 }
 
 impl Engine {
@@ -144,12 +147,18 @@ impl Engine {
                     needs.lists.push((id, opened.list));
                 }
                 Err(error) if !is_damage(&error) => return Err(error),
-                Err(error) => needs.damage.push(Damage {
-                    what: format!("list of {id}"),
-                    why: whole(&error),
-                    snapshots: vec![id],
-                    files: Vec::new(),
-                }),
+                Err(error) => {
+                    let source = Fetching::new(root.clone());
+                    let names = bridge::blocking(move || spoiled(&source, &opened.list)).await;
+                    let names = names.unwrap_or_default().into_keys();
+                    needs.spoiled.extend(names.map(|name| (name, id.clone())));
+                    needs.damage.push(Damage {
+                        what: format!("list of {id}"),
+                        why: whole(&error),
+                        snapshots: vec![id],
+                        files: Vec::new(),
+                    });
+                }
             }
         }
         Ok(needs)
@@ -217,6 +226,9 @@ impl Engine {
         let index = self.repo_index(root).await?;
         let is_there = |id: &SnapshotId| index.find(id).is_some();
         damage.retain(|one| one.snapshots.iter().any(is_there));
+        let spoiled = needs.spoiled.iter().filter(|(_, id)| is_there(id));
+        self.quarantine(root, &spoiled.map(|(name, _)| *name).collect())
+            .await?;
         let known = root.quarantined().await?;
         for (name, why) in bad {
             let hurt = needs.by_chunk.get(&name).into_iter().flatten();
@@ -246,12 +258,15 @@ impl Engine {
 }
 
 /// Whether what could not be read is wrong in itself: a store that does not answer says nothing about it.
-fn is_damage(error: &Error) -> bool {
+pub(super) fn is_damage(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Limit)
 }
 
 /// Every chunk that a list leads to; all of the list is read.
-fn chunks_of(source: &dyn ChunkSource, list: &FileList) -> Result<BTreeSet<ChunkName>, ChunkError> {
+pub(super) fn chunks_of(
+    source: &dyn ChunkSource,
+    list: &FileList,
+) -> Result<BTreeSet<ChunkName>, ChunkError> {
     let mut names = BTreeSet::new();
     if let FileList::Stored(at) = list {
         names.insert(at.root);

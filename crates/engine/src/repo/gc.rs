@@ -9,8 +9,10 @@ use super::references::{self, Unread};
 use crate::error::Error;
 use crate::open::Engine;
 use serde::Serialize;
+use stasis_disk::chunked::open;
 use stasis_model::id::{Epoch, Label, SnapshotId, SubjectName};
 use stasis_model::manifest::Index;
+use stasis_model::operation::Change;
 use stasis_model::retention::{self, Clocks, OnDoubt, Origin, Policy, Snapshot};
 use stasis_model::sweep::burial::{Burial, BurialAnswer, BurialStep, Listed};
 use stasis_model::sweep::{Abort, Names, Sweep, SweepAnswer, SweepStep, Swept};
@@ -101,8 +103,10 @@ impl Engine {
         } else {
             if !judged.going.is_empty() {
                 let (op_id, now) = (self.chance.op_id(), self.lineages.now());
-                root.change(op_id, |index| index.forget(&judged.going, now, op_id))
-                    .await?;
+                let changed = root
+                    .change(op_id, |index| index.forget(&judged.going, now, op_id))
+                    .await;
+                self.known(Change::Gc, changed).await?;
             }
             manifests_removed = self.bury(&root).await?;
             self.drop_tombstones(&root).await?;
@@ -127,8 +131,10 @@ impl Engine {
         let root = self.repo_root();
         self.repo_settings(&root).await?.check_writable()?;
         let (op_id, now) = (self.chance.op_id(), self.lineages.now());
-        root.change(op_id, |index| index.forget(ids, now, op_id))
-            .await?;
+        let changed = root
+            .change(op_id, |index| index.forget(ids, now, op_id))
+            .await;
+        self.known(Change::Forget, changed).await?;
         Ok(RepoForgotten {
             forgotten: ids.to_vec(),
         })
@@ -140,8 +146,10 @@ impl Engine {
         let root = self.repo_root();
         self.repo_settings(&root).await?.check_writable()?;
         let op_id = self.chance.op_id();
-        root.change(op_id, |index| index.pin(id, pinned, op_id))
-            .await?;
+        let changed = root
+            .change(op_id, |index| index.pin(id, pinned, op_id))
+            .await;
+        self.known(Change::Pin, changed).await?;
         let rows = self.repo_snapshots(None).await?;
         let row = rows.into_iter().find(|row| row.snapshot_id == *id);
         row.ok_or_else(|| Error::LostManifest(id.clone()))
@@ -201,11 +209,9 @@ impl Engine {
 
     /// What a sweep would take if some snapshots were forgotten.
     async fn would_remove(&self, root: &Root, going: &[SnapshotId]) -> Result<(u64, u64), Error> {
-        let mut ids = root.manifest_ids().await?;
-        ids.retain(|id| !going.contains(id));
         let chunks = root.chunks().await?;
         let all: Names = chunks.iter().map(|(name, _)| *name).collect();
-        let named = references::named(root, ids, &all)
+        let named = references::named_by_all(root, going, &all)
             .await
             .map_err(Unread::into_error)?;
         let unused = chunks.iter().filter(|(name, _)| !named.contains(name));
@@ -273,10 +279,12 @@ impl Engine {
         }
         let listed = root.manifest_ids().await?.into_iter().collect();
         let op_id = self.chance.op_id();
-        root.change(op_id, |index| {
-            Ok(index.without_tombstones(before, &listed, op_id))
-        })
-        .await?;
+        let changed = root
+            .change(op_id, |index| {
+                Ok(index.without_tombstones(before, &listed, op_id))
+            })
+            .await;
+        self.known(Change::Gc, changed).await?;
         Ok(())
     }
 
@@ -305,7 +313,9 @@ impl Engine {
                 });
                 continue;
             }
-            let Some((manifest, _)) = root.manifest(&id).await? else {
+            let found = root.manifest(&id).await.map_err(Error::from);
+            let found = found.map_err(|error| Unread::of(&id, error).into_error())?;
+            let Some((manifest, _)) = found else {
                 continue;
             };
             let fence = index
@@ -341,19 +351,27 @@ impl Engine {
         Ok(removed)
     }
 
-    /// A damaged chunk that was swept, because nothing needs it any more, is not missed.
+    /// Takes out of quarantine what was swept, because nothing needs it any more, and what is whole again: the save that
+    /// healed it may have been killed before it could say so.
     async fn leave_quarantine(&self, root: &Root) -> Result<(), Error> {
-        let mut gone: Names = root.quarantined().await?.into_iter().collect();
-        if gone.is_empty() {
-            return Ok(());
+        let (mut gone, mut whole) = (Names::new(), Names::new());
+        for name in root.quarantined().await? {
+            match root.chunk(&name).await? {
+                None => gone.insert(name),
+                Some(bytes) if open(&name, &bytes).is_ok() => whole.insert(name),
+                Some(_) => continue,
+            };
         }
-        for (stored, _) in root.chunks().await? {
-            gone.remove(&stored);
+        if !gone.is_empty() {
+            let named = references::named_by_all(root, &[], &gone).await;
+            let named = named.map_err(Unread::into_error)?;
+            gone.retain(|name| !named.contains(name));
         }
-        let ids = root.manifest_ids().await?;
-        let named = references::named(root, ids, &gone).await;
-        let named = named.map_err(Unread::into_error)?;
-        for name in gone.difference(&named) {
+        if !whole.is_empty() {
+            // Another save may be about to heal it, and what we read not be durable yet.
+            root.sync().await?;
+        }
+        for name in gone.union(&whole) {
             root.release(name).await?;
         }
         Ok(())
@@ -364,6 +382,7 @@ impl Engine {
         root: &Root,
         sizes: &mut HashMap<stasis_model::sweep::ChunkName, u64>,
     ) -> Result<Swept, Error> {
+        let mut unread = None;
         let mut sweep = Sweep::new(self.chance.op_id());
         let mut step = sweep.next(SweepAnswer::Begin);
         loop {
@@ -374,11 +393,10 @@ impl Engine {
                     SweepAnswer::Listed(sizes.keys().copied().collect())
                 }
                 SweepStep::FindReferenced(asked) => {
-                    let ids = root.manifest_ids().await?;
-                    match references::named(root, ids, &asked).await {
+                    match references::named_by_all(root, &[], &asked).await {
                         Ok(named) => SweepAnswer::Referenced(named),
-                        Err(Unread::Manifest(id, error)) => {
-                            tracing::warn!(snapshot = %id, error = %crate::error::whole(&error), "cannot be read");
+                        Err(error @ Unread::Manifest(..)) => {
+                            unread = Some(error.into_error());
                             SweepAnswer::UnreadableManifest
                         }
                         Err(Unread::Store(error)) => return Err(error),
@@ -396,7 +414,9 @@ impl Engine {
                     SweepAnswer::Deleted
                 }
                 SweepStep::Done(swept) => return Ok(swept),
-                SweepStep::Aborted(why) => return Err(Error::SweepGaveUp(words(why))),
+                SweepStep::Aborted(why) => {
+                    return Err(unread.unwrap_or(Error::SweepGaveUp(words(why))));
+                }
             };
             step = sweep.next(answer);
         }

@@ -1,7 +1,7 @@
 //! Chunks on their way between the workers that make them and the store that keeps them.
 
 use crate::bridge::Crossing;
-use stasis_disk::chunked::{ChunkError, ChunkSink, ChunkSource, Placed, SealedChunk};
+use stasis_disk::chunked::{ChunkError, ChunkSink, ChunkSource, Placed, SealedChunk, open};
 use stasis_model::digest::ChunkDigest;
 use stasis_model::id::OpId;
 use stasis_model::sweep::{ChunkName, SaveGuard, SweepEpoch};
@@ -189,6 +189,21 @@ impl ChunkSink for Storing {
             found
         };
         Ok(Placed { name, is_stored })
+    }
+
+    fn place_list(
+        &self,
+        digest: ChunkDigest,
+        known: Option<ChunkName>,
+    ) -> Result<Placed, ChunkError> {
+        let is_ours = lock(&self.placed).contains(&self.guard.place(digest, known));
+        let mut placed = self.place(digest, known)?;
+        if placed.is_stored && !is_ours {
+            let found = self.crossing.wait(self.root.chunk(&placed.name));
+            let found = found.map_err(|source| moving(placed.name, source))?;
+            placed.is_stored = found.is_some_and(|bytes| open(&placed.name, &bytes).is_ok());
+        }
+        Ok(placed)
     }
 
     fn put(&self, chunk: SealedChunk) -> Result<(), ChunkError> {

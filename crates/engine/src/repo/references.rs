@@ -1,5 +1,6 @@
 //! Which chunks the snapshots of a root name.
 
+use super::check::is_damage;
 use super::port::Fetching;
 use crate::bridge;
 use crate::error::Error;
@@ -7,10 +8,10 @@ use stasis_disk::chunked::list::{Unpacked, root_of};
 use stasis_disk::chunked::{ChunkError, ChunkSource, cut_out};
 use stasis_model::file_list::{FileContent, Slice, section_chunks};
 use stasis_model::id::SnapshotId;
-use stasis_model::manifest::{FileList, SnapshotManifest};
+use stasis_model::manifest::{FileList, Index, SnapshotManifest};
 use stasis_model::sweep::{ChunkName, Names};
 use stasis_store::roots::Root;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 /// Gathers the names that lists lead to; what two lists share is read once.
 #[derive(Debug, Default)]
@@ -67,38 +68,91 @@ pub(crate) enum Unread {
 }
 
 impl Unread {
+    /// About a snapshot: damage is laid at its door, a store that fails is not.
+    pub(crate) fn of(id: &SnapshotId, error: Error) -> Self {
+        if is_damage(&error) {
+            Self::Manifest(id.clone(), error)
+        } else {
+            Self::Store(error)
+        }
+    }
+
     pub(crate) fn into_error(self) -> Error {
         match self {
-            Self::Store(error) | Self::Manifest(_, error) => error,
+            Self::Store(error) => error,
+            Self::Manifest(id, error) => Error::damaged(&id, error),
         }
     }
 }
 
-/// Which of `asked` the manifests name. One that is not there any more names nothing.
-pub(crate) async fn named(
+/// Which of `asked` the manifests of a root name, promoted or not, but for those that are `going`.
+///
+/// A manifest that the index leads to and that is missing, or is not what the index says, is unreadable: what it names
+/// is not known. One that the index does not lead to and that is not there any more names nothing.
+pub(crate) async fn named_by_all(
     root: &Root,
-    manifests: Vec<SnapshotId>,
+    going: &[SnapshotId],
+    asked: &Names,
+) -> Result<Names, Unread> {
+    let store = |error: Error| Unread::Store(error);
+    let index = root.index().await.map_err(|error| store(error.into()))?;
+    let index = index.map_or_else(Index::empty, |found| found.value);
+    let listed = root.manifest_ids().await;
+    let listed = listed.map_err(|error| store(error.into()))?;
+    let indexed = index.snapshots().map(|(_, one)| one.id.clone());
+    let mut ids: BTreeSet<SnapshotId> = listed.into_iter().chain(indexed).collect();
+    ids.retain(|id| !going.contains(id));
+    named_by(root, &index, ids, asked).await
+}
+
+/// Which of `asked` the snapshots of an index name.
+pub(crate) async fn named_by_indexed(
+    root: &Root,
+    index: &Index,
+    asked: &Names,
+) -> Result<Names, Unread> {
+    let ids = index.snapshots().map(|(_, one)| one.id.clone()).collect();
+    named_by(root, index, ids, asked).await
+}
+
+async fn named_by(
+    root: &Root,
+    index: &Index,
+    ids: BTreeSet<SnapshotId>,
     asked: &Names,
 ) -> Result<Names, Unread> {
     let mut references = References::default();
-    for id in manifests {
-        let manifest = match root.manifest(&id).await {
-            Ok(Some((manifest, _))) => manifest,
-            Ok(None) => continue,
-            Err(stasis_store::lineages::ReadError::Bucket(error)) => {
-                return Err(Unread::Store(error.into()));
+    for id in ids {
+        let indexed = index.find(&id).map(|(_, one)| one.manifest_sha256);
+        let found = root.manifest(&id).await;
+        let found = found.map_err(|error| Unread::of(&id, error.into()))?;
+        let is_it = match (&found, indexed) {
+            (None, None) => continue,
+            (Some((_, digest)), Some(indexed)) => *digest == indexed,
+            (found, _) => found.is_some(),
+        };
+        let Some((manifest, _)) = found.filter(|_| is_it) else {
+            if still_leads_to(root, &id).await? {
+                return Err(Unread::Manifest(id.clone(), Error::LostManifest(id)));
             }
-            Err(error) => return Err(Unread::Manifest(id, error.into())),
+            continue;
         };
         references = add_manifest(root, manifest, references)
             .await
-            .map_err(|error| Unread::Manifest(id, error))?;
+            .map_err(|error| Unread::of(&id, error))?;
     }
     Ok(asked
         .iter()
         .filter(|name| references.names.contains(*name))
         .copied()
         .collect())
+}
+
+/// Whether the index leads to a snapshot now: one that was forgotten and buried meanwhile is not missed.
+async fn still_leads_to(root: &Root, id: &SnapshotId) -> Result<bool, Unread> {
+    let index = root.index().await;
+    let index = index.map_err(|error| Unread::Store(error.into()))?;
+    Ok(index.is_some_and(|index| index.value.find(id).is_some()))
 }
 
 /// Adds what one manifest leads to.

@@ -24,6 +24,7 @@ use stasis_disk::walk::WalkSettings;
 use stasis_model::digest::{StoreDigest, TreeDigest};
 use stasis_model::id::{Label, SnapshotId, SubjectName};
 use stasis_model::manifest::{Index, Indexed, Publish, Reason, Repo, SnapshotManifest};
+use stasis_model::operation::Change;
 use stasis_model::sweep::{GaveUp, GcState, Names, Replacement, SaveAnswer, SaveGuard, SaveStep};
 use stasis_store::location::StoreLocation;
 use stasis_store::roots::Root;
@@ -146,7 +147,8 @@ impl Engine {
             Ok(saved) => saved,
             Err(error) => {
                 storing.abandon().await;
-                return Err(error);
+                let parent = began.parent.as_ref().map(|parent| &parent.snapshot);
+                return Err(Box::pin(self.blame(&began.root, parent, error)).await);
             }
         };
         storing.finish().await?;
@@ -173,7 +175,10 @@ impl Engine {
         let active = index.subject(&command.name).active;
         let (mut parent, mut parent_digest) = (None, None);
         if let Some(id) = &active {
-            let opened = self.open_snapshot(&root, &index, id).await?;
+            let opened = match self.open_snapshot(&root, &index, id).await {
+                Ok(opened) => opened,
+                Err(error) => return Err(Box::pin(self.blame(&root, Some(id), error)).await),
+            };
             parent_digest = Some(opened.manifest.state_digest);
             parent = Some(Parent {
                 snapshot: id.clone(),
@@ -322,8 +327,7 @@ impl Engine {
                 SaveStep::ReadGc => SaveAnswer::Gc(gc_of(root).await?),
                 SaveStep::CheckIndexed(asked) => {
                     let index = self.repo_index(root).await?;
-                    let ids = index.snapshots().map(|(_, one)| one.id.clone()).collect();
-                    let found = references::named(root, ids, &asked).await;
+                    let found = references::named_by_indexed(root, &index, &asked).await;
                     SaveAnswer::Indexed(found.map_err(references::Unread::into_error)?)
                 }
                 SaveStep::StoreAnew(moves) => {
@@ -399,10 +403,11 @@ impl Engine {
             },
         };
         let op_id = manifest.op_id;
-        began
+        let changed = began
             .root
             .change(op_id, |index| index.publish(&publish, op_id))
-            .await?;
+            .await;
+        self.known(Change::Save, changed).await?;
         tracing::info!(snapshot = %manifest.snapshot_id, bytes = manifest.totals.bytes, "published");
         Ok(())
     }

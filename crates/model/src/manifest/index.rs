@@ -3,6 +3,10 @@
 //! A save reads a subject's fence and its active snapshot before it begins, and publishes only if neither has moved:
 //! whoever publishes raises the fence, so that of two saves that began alike one is told that it diverged, and so that a
 //! manifest whose lease is behind the fence can never be published any more ([`crate::sweep::burial`]).
+//!
+//! A chain goes back only by [`Index::step_back`], which an operator asks for. It raises the fence too, so that no save that
+//! began before it publishes after it. A chain that has lost all its snapshots stays in the index with its fence: were that
+//! to begin anew, a manifest of its first life could be published in its second.
 
 use crate::digest::ManifestDigest;
 use crate::document::Document;
@@ -101,6 +105,17 @@ pub struct Publish {
     pub snapshot: Indexed,
 }
 
+/// What an operator wants to go, be it the newest of its chain or not.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct StepBack {
+    /// Which snapshots.
+    pub gone: Vec<SnapshotId>,
+    /// What must be the newest of each chain that loses some; `None` when nothing may be left of it.
+    pub newest: BTreeMap<SubjectName, Option<SnapshotId>>,
+    /// Manifests that the index does not lead to, and shall never lead to.
+    pub unpublished: Vec<SnapshotId>,
+}
+
 /// Why the index is not changed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -163,6 +178,11 @@ impl Index {
         self.recent.contains(&op_id)
     }
 
+    /// Whether it remembers who wrote this generation and all later ones.
+    pub fn covers(&self, generation: Generation) -> bool {
+        self.generation.0 < generation.0.saturating_add(self.recent.len() as u64)
+    }
+
     fn successor(&self, op_id: OpId) -> Self {
         let mut next = self.clone();
         next.generation = self.generation.next();
@@ -217,6 +237,57 @@ impl Index {
             }
             subject.snapshots.retain(|one| one.id != *id);
             next.tombstones.insert(id.clone(), Tombstone { at_ms });
+        }
+        Ok(next)
+    }
+
+    /// The index without some snapshots, which are tombstoned, even the newest of their chains; all or none.
+    ///
+    /// Refused when a chain would then end with anything else than was foreseen: somebody saved meanwhile. A chain whose
+    /// newest snapshot changes gets a new fence.
+    pub fn step_back(
+        &self,
+        back: &StepBack,
+        at_ms: Timestamp,
+        op_id: OpId,
+    ) -> Result<Self, IndexRefusal> {
+        let mut next = self.successor(op_id);
+        for id in &back.gone {
+            let (name, found) = self
+                .find(id)
+                .ok_or_else(|| IndexRefusal::Absent(id.clone()))?;
+            if found.pinned {
+                return Err(IndexRefusal::Pinned(id.clone()));
+            }
+            let subject = next.subjects.entry(name.clone()).or_default();
+            subject.snapshots.retain(|one| one.id != *id);
+            next.tombstones.insert(id.clone(), Tombstone { at_ms });
+        }
+        for id in &back.unpublished {
+            if let Some((subject, _)) = self.find(id) {
+                return Err(IndexRefusal::Diverged {
+                    subject: subject.clone(),
+                    active: id.to_string(),
+                });
+            }
+            next.tombstones.insert(id.clone(), Tombstone { at_ms });
+        }
+        for (name, newest) in &back.newest {
+            let subject = next.subjects.entry(name.clone()).or_default();
+            let last = subject.snapshots.last().map(|one| one.id.clone());
+            if last != *newest {
+                return Err(IndexRefusal::Diverged {
+                    subject: name.clone(),
+                    active: last.map_or_else(|| "none".to_owned(), String::from),
+                });
+            }
+            if subject.active != last {
+                subject.active = last;
+                subject.fence = SubjectFence {
+                    epoch: subject.fence.epoch.next(),
+                    op_id,
+                };
+            }
         }
         Ok(next)
     }

@@ -4,7 +4,7 @@ use super::Context;
 use crate::report::Exit;
 use clap::Subcommand;
 use stasis_engine::model::id::OpId;
-use stasis_engine::model::operation::Fate;
+use stasis_engine::model::operation::{Fate, Record};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Operation {
@@ -30,11 +30,16 @@ impl Operation {
                 Fate::NotApplied => "not applied",
                 Fate::StillUnknown => "still unknown",
             };
-            let record = &operation.record;
-            format!(
-                "{fate}: {:?} of {}, given up at {}",
-                record.kind, record.lineage, record.at
-            )
+            match &operation.record {
+                Record::Lineage(record) => format!(
+                    "{fate}: {:?} of {}, given up at {}",
+                    record.kind, record.lineage, record.at
+                ),
+                Record::Index(record) => format!(
+                    "{fate}: {:?} in the repository, given up at {}",
+                    record.change, record.at
+                ),
+            }
         })?;
         Ok(match operation.fate {
             Fate::Applied => Exit::Done,

@@ -1,5 +1,6 @@
 //! `stasis repo`
 
+mod let_go;
 mod restore;
 mod save;
 mod show;
@@ -78,11 +79,11 @@ enum Command {
     /// Forget snapshots, and remove what nothing needs any more
     Gc(upkeep::Gc),
     /// Forget snapshots now; the next gc removes their bytes
-    Forget {
-        /// Their ids, in full
-        #[arg(required = true)]
-        snapshots: Vec<SnapshotId>,
-    },
+    Forget(let_go::Forget),
+    /// Forget all snapshots of a name; the next gc removes their bytes
+    ///
+    /// Refused while one of them is pinned. The name may be used again.
+    Retire(let_go::Retire),
     /// Keep a snapshot whatever a policy says
     Pin {
         /// Its id, in full
@@ -142,7 +143,7 @@ impl Repo {
                     .result(&made, |made| format!("made a repository in {}", made.repo))?;
             }
             Command::Save(save) => save.run(context, repo).await?,
-            Command::Restore(restore) => restore.run(context, repo).await?,
+            Command::Restore(restore) => Box::pin(restore.run(context, repo)).await?,
             Command::Undo { target } => {
                 let undone = Engine::restore_undo(target, &system::SystemClock).await?;
                 context.output.result(&undone, |undone| {
@@ -152,16 +153,8 @@ impl Repo {
             }
             Command::Check(check) => return check.run(context, repo).await,
             Command::Gc(gc) => gc.run(context, repo).await?,
-            Command::Forget { snapshots } => {
-                let forgotten = context
-                    .repo_engine(repo, false)
-                    .await?
-                    .repo_forget(&snapshots)
-                    .await?;
-                context.output.result(&forgotten, |forgotten| {
-                    format!("forgot {} snapshots", forgotten.forgotten.len())
-                })?;
-            }
+            Command::Forget(forget) => forget.run(context, repo).await?,
+            Command::Retire(retire) => retire.run(context, repo).await?,
             Command::Pin { snapshot } => pin(context, repo, &snapshot, true).await?,
             Command::Unpin { snapshot } => pin(context, repo, &snapshot, false).await?,
             Command::Snapshots { name } => {

@@ -4,6 +4,7 @@ use super::{bucket_hint, read_hint};
 use stasis_engine::error::{
     BucketError, ChangeError, ChunkError, Error, PlaceError, RestoreError, SaveError,
 };
+use stasis_engine::model::id::SnapshotId;
 use stasis_engine::model::manifest::IndexRefusal;
 
 /// What to do now.
@@ -31,6 +32,26 @@ pub(super) fn hint(error: &Error) -> Option<String> {
         Error::Ambiguous { .. } => {
             "give more digits of the id; `stasis repo snapshots` lists them in full"
         }
+        Error::Damaged { snapshot, .. } => {
+            return Some(format!(
+                "bring its metadata back from a copy of the repository, or let go of it: {}",
+                let_go(snapshot)
+            ));
+        }
+        Error::DamagedToo { snapshot, .. } => {
+            return Some(format!(
+                "name both, if neither can be brought back from a copy: add {snapshot}"
+            ));
+        }
+        Error::NotDamaged(_) => {
+            "`stasis repo forget` without --damaged forgets it, unless it is the newest of its name"
+        }
+        Error::UnknownChange(record) => {
+            return Some(format!(
+                "nothing was cleaned up; ask what became of it with `stasis --store '{}' operation show {}`",
+                record.store, record.op_id
+            ));
+        }
         Error::LostManifest(_) | Error::WrongTree(_) => {
             "`stasis repo check` shows what is damaged; older snapshots may be whole"
         }
@@ -43,19 +64,23 @@ pub(super) fn hint(error: &Error) -> Option<String> {
     Some(text.to_owned())
 }
 
+/// The command that forgets a damaged snapshot.
+fn let_go(snapshot: &SnapshotId) -> String {
+    format!("`stasis repo forget {snapshot} --damaged --confirm`")
+}
+
 fn index(error: &ChangeError) -> Option<String> {
     let text = match error {
         ChangeError::Refused(IndexRefusal::Diverged { .. }) => {
             "nothing was lost: their snapshot stands; save again to add yours after it"
         }
-        ChangeError::Refused(IndexRefusal::Active(_)) => "save something newer first",
+        ChangeError::Refused(IndexRefusal::Active(_)) => {
+            "save something newer first; `stasis repo retire NAME` lets a whole name go"
+        }
         ChangeError::Refused(IndexRefusal::Pinned(_)) => "unpin it first with `stasis repo unpin`",
         ChangeError::Refused(_) => "`stasis repo snapshots` lists what there is",
         ChangeError::Read(error) => return read_hint(error),
         ChangeError::Write(error) => return bucket_hint(error.kind),
-        ChangeError::Unknown { .. } => {
-            "nothing was cleaned up; `stasis repo snapshots` shows whether the snapshot is there"
-        }
         _ => "try again in a moment",
     };
     Some(text.to_owned())

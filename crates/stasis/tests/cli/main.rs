@@ -17,6 +17,7 @@ mod reference;
 mod repo;
 mod repo_beside;
 mod repo_crash;
+mod repo_damage;
 mod repo_world;
 mod s3;
 mod session;

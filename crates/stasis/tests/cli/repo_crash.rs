@@ -7,7 +7,7 @@
 //! Every run tries some of the calls, chosen by a seed that is printed; `STASIS_CRASH_POINTS=all` tries all of them.
 
 use crate::repo_world::{Shown, World, id, names, noise, show, write};
-use crate::session::STASIS;
+use crate::session::{STASIS, Said, said};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -337,7 +337,7 @@ fn kill_children_of(strace: u32) {
     }
 }
 
-fn has_strace() -> bool {
+pub(crate) fn has_strace() -> bool {
     let there = Command::new("strace").arg("-V").output().is_ok();
     let needed = std::env::var_os("STASIS_REQUIRE_PARTS").is_some();
     assert!(there || !needed, "strace is not there: run scripts/test");
@@ -424,7 +424,7 @@ fn a_sweep_on_a_full_or_broken_disk_takes_nothing_that_is_needed() {
 }
 
 /// Saves while directories can be renamed into, but not synced.
-fn saved_without(world: &World, calls: &str) -> i32 {
+pub(crate) fn saved_without(world: &World, calls: &str) -> Said {
     let (store, tree) = (world.object(""), world.tree());
     let words = ["--json", "repo", "save", tree.to_str().unwrap()];
     let plain = world.session.command(&words);
@@ -439,7 +439,7 @@ fn saved_without(world: &World, calls: &str) -> i32 {
     command.arg(STASIS).args(plain.get_args()).env_clear();
     let set = plain.get_envs();
     command.envs(set.filter_map(|(name, value)| Some((name, value?))));
-    command.output().unwrap().status.code().unwrap()
+    said(command.output().unwrap())
 }
 
 #[test]
@@ -452,8 +452,8 @@ fn a_save_whose_index_may_not_be_durable_is_not_acknowledged() {
     world.saved();
 
     // Nothing is new, so that the index is all that is synced in these places.
-    let doubtful = saved_without(&world, "fsync,syncfs");
-    let settled = saved_without(&world, "fsync");
+    let doubtful = saved_without(&world, "fsync,syncfs").code;
+    let settled = saved_without(&world, "fsync").code;
 
     assert_eq!(doubtful, 10, "nobody knows whether it was applied");
     assert_eq!(settled, 0, "another way to sync settles it");

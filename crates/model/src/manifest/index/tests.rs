@@ -157,3 +157,106 @@ fn old_tombstones_go_when_nothing_is_left_of_what_they_say() {
     let left: Vec<&str> = index.tombstones.keys().map(SnapshotId::as_str).collect();
     assert_eq!(left, ["listed", "young"]);
 }
+
+fn ids<const N: usize>(ids: [&str; N]) -> [SnapshotId; N] {
+    ids.map(|id| id.parse().unwrap())
+}
+
+/// A chain of two snapshots, and a step back that leaves `newest`.
+fn two_and_back(gone: &[SnapshotId], newest: Option<&SnapshotId>) -> (Index, StepBack) {
+    let index = Index::empty();
+    let index = index.publish(&publish(&index, "one"), op(1)).unwrap();
+    let index = index.publish(&publish(&index, "two"), op(2)).unwrap();
+    let newest = BTreeMap::from([("default".parse().unwrap(), newest.cloned())]);
+    let back = StepBack {
+        gone: gone.to_vec(),
+        newest,
+        ..StepBack::default()
+    };
+    (index, back)
+}
+
+#[test]
+fn a_chain_that_steps_back_goes_on_from_there_and_no_older_save_publishes() {
+    let [one, two] = ids(["one", "two"]);
+    let (index, back) = two_and_back(std::slice::from_ref(&two), Some(&one));
+    let began_before = publish(&index, "late");
+
+    let index = index.step_back(&back, Timestamp::from_millis(9), op(3));
+    let index = index.unwrap();
+
+    let subject = index.subject(&began_before.subject);
+    assert_eq!(subject.active, Some(one.clone()));
+    assert_eq!(subject.fence.epoch, Epoch(3), "the fence is raised");
+    assert!(index.tombstones.contains_key(&two) && index.remembers(op(3)));
+    let late = index.publish(&began_before, op(4));
+    assert!(matches!(late, Err(IndexRefusal::Diverged { .. })));
+    let index = index.publish(&publish(&index, "three"), op(5)).unwrap();
+    let chain: Vec<&str> = index.snapshots().map(|(_, one)| one.id.as_str()).collect();
+    assert_eq!(chain, ["one", "three"]);
+}
+
+#[test]
+fn a_step_back_that_did_not_foresee_the_newest_is_refused() {
+    let [one, two] = ids(["one", "two"]);
+    let (index, back) = two_and_back(std::slice::from_ref(&two), Some(&one));
+    let saved = index.publish(&publish(&index, "three"), op(3)).unwrap();
+
+    let refused = saved.step_back(&back, Timestamp::default(), op(4));
+    let without = StepBack {
+        newest: BTreeMap::from([("default".parse().unwrap(), None)]),
+        ..back
+    };
+    let alone = index.step_back(&without, Timestamp::default(), op(4));
+
+    for refused in [refused, alone] {
+        assert!(
+            matches!(refused, Err(IndexRefusal::Diverged { .. })),
+            "{refused:?}"
+        );
+    }
+}
+
+#[test]
+fn a_middle_one_goes_without_a_new_fence() {
+    let [one, two] = ids(["one", "two"]);
+    let (index, back) = two_and_back(std::slice::from_ref(&one), Some(&two));
+    let saving = publish(&index, "three");
+
+    let index = index.step_back(&back, Timestamp::default(), op(3)).unwrap();
+
+    assert!(index.find(&one).is_none());
+    assert!(index.publish(&saving, op(4)).is_ok());
+}
+
+#[test]
+fn a_chain_without_snapshots_keeps_its_fence_so_that_its_first_life_stays_over() {
+    let [one, two] = ids(["one", "two"]);
+    let first = publish(&Index::empty(), "very-late");
+    let (index, back) = two_and_back(&[one, two], None);
+
+    let index = index.step_back(&back, Timestamp::default(), op(3)).unwrap();
+
+    assert_eq!(index.snapshots().count(), 0);
+    let late = index.publish(&first, op(4));
+    assert!(matches!(late, Err(IndexRefusal::Diverged { .. })));
+    assert!(index.publish(&publish(&index, "new"), op(5)).is_ok());
+}
+
+#[test]
+fn a_step_back_keeps_what_is_pinned_and_buries_what_nothing_leads_to() {
+    let [one, two, stray] = ids(["one", "two", "stray"]);
+    let (index, mut back) = two_and_back(&[], Some(&two));
+    back.unpublished = vec![stray.clone()];
+
+    let buried = index.step_back(&back, Timestamp::default(), op(3)).unwrap();
+    back.unpublished = vec![one.clone()];
+    let published = index.step_back(&back, Timestamp::default(), op(3));
+    let pinned = index.pin(&two, true, op(4)).unwrap();
+    let (_, back) = two_and_back(std::slice::from_ref(&two), Some(&one));
+    let pinned = pinned.step_back(&back, Timestamp::default(), op(5));
+
+    assert!(buried.tombstones.contains_key(&stray));
+    assert!(matches!(published, Err(IndexRefusal::Diverged { .. })));
+    assert_eq!(pinned, Err(IndexRefusal::Pinned(two)));
+}

@@ -48,15 +48,24 @@ fn checked_words(checked: &RepoChecked) -> String {
     };
     let verdict = match checked.damage.len() {
         0 => "all is well".to_owned(),
-        count => format!(
-            "{count} things are damaged; save again from where their bytes still are, then check again"
-        ),
+        count => format!("{count} things are damaged; {}", advice(&checked.damage)),
     };
     lines.push(format!(
         "{} snapshots, {} chunks{read}: {verdict}",
         checked.snapshots, checked.chunks
     ));
     lines.join("\n")
+}
+
+/// What to do now: no save brings metadata back.
+fn advice(damage: &[Damage]) -> &'static str {
+    let is_chunk = |one: &Damage| one.what.starts_with("chunk ");
+    if damage.iter().all(is_chunk) {
+        "save again from where their bytes still are, then check again"
+    } else {
+        "bring metadata and lists back from a copy of the repository, or let go of those snapshots with `repo forget ID --damaged`; \
+         save again from where other bytes still are, then check again"
+    }
 }
 
 fn damage_words(damage: &Damage) -> String {

@@ -1,0 +1,384 @@
+//! Lets go of snapshots whose metadata or list is damaged for good.
+//!
+//! 1. prove, for each, that it cannot be read: its metadata is missing or is not what the index says, or a chunk of its
+//!    list is missing or not what it is named for
+//! 2. prove that what becomes the newest of its chain can be read
+//! 3. enter the damaged chunks of lists in the quarantine, so that the next save that needs them stores them anew
+//! 4. tombstone the snapshots and step the chains back, by one conditional write of the index
+//! 5. write an event down
+//!
+//! *Always true:* what can be read is refused, and so is what nobody can tell about: a store that does not answer, or
+//! bytes that are what they were and that a later build may understand. Whoever saved meanwhile wins over 4. A crash before
+//! 4 leaves entries in the quarantine, after it a chain that goes on from its newest readable snapshot. The sweep removes
+//! metadata and chunks.
+
+use super::Opened;
+use super::check::{chunks_of, is_damage};
+use super::port::Fetching;
+use crate::bridge;
+use crate::error::{Error, whole};
+use crate::open::Engine;
+use crate::warning::Warning;
+use serde::Serialize;
+use stasis_disk::chunked::list::root_of;
+use stasis_disk::chunked::{ChunkError, ChunkSource, fetch};
+use stasis_model::event::{Event, EventKind, Severity};
+use stasis_model::id::{Label, OpId, SnapshotId, SubjectName, TenantId};
+use stasis_model::manifest::{FileList, Index, IndexRefusal, Indexed, SnapshotManifest, StepBack};
+use stasis_model::operation::Change;
+use stasis_model::sweep::ChunkName;
+use stasis_store::bucket::BucketErrorKind;
+use stasis_store::lineages::ReadError;
+use stasis_store::roots::{ChangeError, Root};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A snapshot that cannot be read, and why not.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct DamagedSnapshot {
+    /// Which.
+    pub snapshot_id: SnapshotId,
+    /// Of which name; none for one that was never published.
+    pub name: Option<SubjectName>,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+/// What letting go of damaged snapshots, or of a name, means.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct RepoLetGo {
+    /// What goes, and why.
+    pub forgotten: Vec<DamagedSnapshot>,
+    /// What is the newest of each name afterwards.
+    pub newest: BTreeMap<SubjectName, Option<SnapshotId>>,
+    /// By which operation; none while nothing was done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub op_id: Option<OpId>,
+    /// What went less well than it should have.
+    pub warnings: Vec<Warning>,
+    /// Damaged chunks of lists.
+    #[serde(skip)]
+    chunks: BTreeSet<ChunkName>,
+}
+
+/// What is wrong with a snapshot, beyond doubt.
+pub(super) struct Proof {
+    pub(super) why: String,
+    pub(super) chunks: BTreeSet<ChunkName>,
+}
+
+impl Proof {
+    fn metadata(why: &str) -> Self {
+        Self {
+            why: format!("its metadata {why}"),
+            chunks: BTreeSet::new(),
+        }
+    }
+}
+
+/// Under which name a repository's events are kept.
+pub(crate) fn log() -> TenantId {
+    "repo".parse().expect("a constant that is a name")
+}
+
+impl Engine {
+    /// Proves that snapshots cannot be read, and says what letting go of them means. Nothing is changed.
+    pub async fn repo_damaged(&self, ids: &[SnapshotId]) -> Result<RepoLetGo, Error> {
+        let root = self.repo_root();
+        self.repo_settings(&root).await?;
+        let index = self.repo_index(&root).await?;
+        let mut plan = RepoLetGo::nothing();
+        for id in ids {
+            let proof = self.proof(&root, &index, id).await?;
+            let proof = proof.ok_or_else(|| Error::NotDamaged(id.clone()))?;
+            plan.chunks.extend(proof.chunks);
+            plan.forgotten.push(DamagedSnapshot {
+                snapshot_id: id.clone(),
+                name: index.find(id).map(|(name, _)| name.clone()),
+                why: proof.why,
+            });
+        }
+        plan.foresee(&index);
+        for (name, newest) in &plan.newest {
+            let has_changed = index.subject(name).active != *newest;
+            if let Some(newest) = newest.as_ref().filter(|_| has_changed) {
+                self.ensure_readable(&root, &index, newest).await?;
+            }
+        }
+        Ok(plan)
+    }
+
+    /// Lets go of snapshots that cannot be read; all of them or none.
+    #[tracing::instrument(skip_all, err(level = "info"))]
+    pub async fn repo_forget_damaged(
+        &self,
+        ids: &[SnapshotId],
+        actor: &Label,
+    ) -> Result<RepoLetGo, Error> {
+        self.ensure_trusted().await?;
+        let root = self.repo_root();
+        self.repo_settings(&root).await?.check_writable()?;
+        let plan = self.repo_damaged(ids).await?;
+        self.quarantine(&root, &plan.chunks).await?;
+        let event = self.event(EventKind::ForgetDamaged, Severity::Warning, actor);
+        self.let_go(&root, plan, (Change::ForgetDamaged, event))
+            .await
+    }
+
+    /// What letting go of a whole name means. Nothing is changed.
+    pub async fn repo_retirement(&self, name: &SubjectName) -> Result<RepoLetGo, Error> {
+        let root = self.repo_root();
+        self.repo_settings(&root).await?;
+        let index = self.repo_index(&root).await?;
+        let mut plan = RepoLetGo::nothing();
+        for one in &index.subject(name).snapshots {
+            if one.pinned {
+                return Err(ChangeError::from(IndexRefusal::Pinned(one.id.clone())).into());
+            }
+            plan.forgotten.push(DamagedSnapshot {
+                snapshot_id: one.id.clone(),
+                name: Some(name.clone()),
+                why: "its name is retired".to_owned(),
+            });
+        }
+        if plan.forgotten.is_empty() {
+            return Err(Error::NoSuchSnapshot {
+                wanted: format!("latest` of `{name}"),
+                repo: self.location.to_string(),
+            });
+        }
+        plan.foresee(&index);
+        Ok(plan)
+    }
+
+    /// Lets all snapshots of a name go, unless one of them is pinned.
+    #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %name))]
+    pub async fn repo_retire(&self, name: &SubjectName, actor: &Label) -> Result<RepoLetGo, Error> {
+        self.ensure_trusted().await?;
+        let root = self.repo_root();
+        self.repo_settings(&root).await?.check_writable()?;
+        let plan = self.repo_retirement(name).await?;
+        let event = self.event(EventKind::Retire, Severity::Warning, actor);
+        self.let_go(&root, plan, (Change::Retire, event)).await
+    }
+
+    /// Changes the index as foreseen, and writes the event down.
+    async fn let_go(
+        &self,
+        root: &Root,
+        mut plan: RepoLetGo,
+        (change, mut event): (Change, Event),
+    ) -> Result<RepoLetGo, Error> {
+        let (op_id, now) = (self.chance.op_id(), self.lineages.now());
+        let back = plan.step_back();
+        let changed = root
+            .change(op_id, |index| index.step_back(&back, now, op_id))
+            .await;
+        self.known(change, changed).await?;
+        event.op_id = Some(op_id);
+        let went = serde_json::to_value(&plan.forgotten).unwrap_or_default();
+        let newest = serde_json::to_value(&plan.newest).unwrap_or_default();
+        let event = event.with("forgotten", went).with("newest", newest);
+        plan.warnings.extend(self.record(&log(), event).await);
+        plan.op_id = Some(op_id);
+        Ok(plan)
+    }
+
+    /// What is to become the newest of a chain must be one that saves can go on from.
+    async fn ensure_readable(
+        &self,
+        root: &Root,
+        index: &Index,
+        id: &SnapshotId,
+    ) -> Result<(), Error> {
+        if let Some(proof) = self.proof(root, index, id).await? {
+            return Err(Error::DamagedToo {
+                snapshot: id.clone(),
+                why: proof.why,
+            });
+        }
+        let Opened { list, .. } = self.open_snapshot(root, index, id).await?;
+        let source = Fetching::new(root.clone());
+        bridge::blocking(move || chunks_of(&source, &list)).await?;
+        Ok(())
+    }
+
+    /// What is wrong with a snapshot; `None` when its bytes are what they were.
+    pub(super) async fn proof(
+        &self,
+        root: &Root,
+        index: &Index,
+        id: &SnapshotId,
+    ) -> Result<Option<Proof>, Error> {
+        let found = match index.find(id) {
+            Some((_, indexed)) => published(root, indexed).await?,
+            None => unpublished(root, index, id).await?,
+        };
+        let list = match found {
+            Found::Damaged(proof) => return Ok(Some(proof)),
+            Found::Whole(list) => list,
+        };
+        let source = Fetching::new(root.clone());
+        let spoiled = bridge::blocking(move || spoiled(&source, &list)).await?;
+        let Some(why) = spoiled.values().next().cloned() else {
+            return Ok(None);
+        };
+        Ok(Some(Proof {
+            why: format!("its list: {why}"),
+            chunks: spoiled.into_keys().collect(),
+        }))
+    }
+
+    /// Enters chunks in the quarantine.
+    pub(super) async fn quarantine(
+        &self,
+        root: &Root,
+        names: &BTreeSet<ChunkName>,
+    ) -> Result<(), Error> {
+        if names.is_empty() {
+            return Ok(());
+        }
+        let known = root.quarantined().await?;
+        for name in names.iter().filter(|name| !known.contains(name)) {
+            let bytes = root.chunk(name).await?.unwrap_or_default();
+            root.quarantine(name, bytes).await?;
+        }
+        Ok(())
+    }
+
+    /// Says which snapshot it was that could not be read, if that is what went wrong.
+    pub(super) async fn blame(&self, root: &Root, id: Option<&SnapshotId>, error: Error) -> Error {
+        let Some(id) = id.filter(|_| is_damage(&error)) else {
+            return error;
+        };
+        let Ok(index) = self.repo_index(root).await else {
+            return error;
+        };
+        match self.proof(root, &index, id).await {
+            Ok(Some(_)) => Error::damaged(id, error),
+            _ => error,
+        }
+    }
+}
+
+impl RepoLetGo {
+    fn nothing() -> Self {
+        Self {
+            forgotten: Vec::new(),
+            newest: BTreeMap::new(),
+            op_id: None,
+            warnings: Vec::new(),
+            chunks: BTreeSet::new(),
+        }
+    }
+
+    fn goes(&self, id: &SnapshotId) -> bool {
+        self.forgotten.iter().any(|one| one.snapshot_id == *id)
+    }
+
+    /// Finds what will be the newest of every name that loses something.
+    fn foresee(&mut self, index: &Index) {
+        let names: BTreeSet<_> = self
+            .forgotten
+            .iter()
+            .filter_map(|one| one.name.clone())
+            .collect();
+        for name in names {
+            let subject = index.subject(&name);
+            let mut left = subject.snapshots.iter().rev();
+            let newest = left.find(|one| !self.goes(&one.id));
+            self.newest.insert(name, newest.map(|one| one.id.clone()));
+        }
+    }
+
+    fn step_back(&self) -> StepBack {
+        let (published, unpublished): (Vec<_>, Vec<_>) =
+            self.forgotten.iter().partition(|one| one.name.is_some());
+        let ids = |some: Vec<&DamagedSnapshot>| {
+            let ids: BTreeSet<_> = some.iter().map(|one| one.snapshot_id.clone()).collect();
+            ids.into_iter().collect()
+        };
+        StepBack {
+            gone: ids(published),
+            newest: self.newest.clone(),
+            unpublished: ids(unpublished),
+        }
+    }
+}
+
+enum Found {
+    Damaged(Proof),
+    Whole(FileList),
+}
+
+/// The metadata of a snapshot that the index leads to, by its digest: bytes that are what they were are not damaged,
+/// whatever this build makes of them.
+async fn published(root: &Root, indexed: &Indexed) -> Result<Found, Error> {
+    let why = match root.manifest_digest(&indexed.id).await {
+        Ok(Some(digest)) if digest == indexed.manifest_sha256 => None,
+        Ok(Some(_)) => Some("is not what the index says"),
+        Ok(None) => Some("is missing"),
+        Err(error) if error.kind == BucketErrorKind::TooLarge => Some("is larger than any can be"),
+        Err(error) => return Err(error.into()),
+    };
+    if let Some(why) = why {
+        return Ok(Found::Damaged(Proof::metadata(why)));
+    }
+    let lost = || Error::LostManifest(indexed.id.clone());
+    let (manifest, _) = root.manifest(&indexed.id).await?.ok_or_else(lost)?;
+    whole_list(&manifest)
+}
+
+/// The metadata of a snapshot that was never published: only that it is no metadata at all can be seen.
+async fn unpublished(root: &Root, index: &Index, id: &SnapshotId) -> Result<Found, Error> {
+    if index.tombstones.contains_key(id) {
+        return Err(ChangeError::from(IndexRefusal::Gone(id.clone())).into());
+    }
+    let absent = || ChangeError::from(IndexRefusal::Absent(id.clone()));
+    match root.manifest(id).await {
+        Ok(Some((manifest, _))) => whole_list(&manifest),
+        Ok(None) => Err(absent().into()),
+        Err(ReadError::Bucket(error)) if error.kind == BucketErrorKind::TooLarge => {
+            Ok(Found::Damaged(Proof::metadata("is larger than any can be")))
+        }
+        Err(error @ ReadError::Bucket(_)) => Err(error.into()),
+        Err(error) if error.is_of_another_build() => Err(error.into()),
+        Err(error) => Ok(Found::Damaged(Proof {
+            why: whole(&error),
+            chunks: BTreeSet::new(),
+        })),
+    }
+}
+
+fn whole_list(manifest: &SnapshotManifest) -> Result<Found, Error> {
+    let list = manifest.list().map_err(|source| Error::UnfitSnapshot {
+        snapshot: manifest.snapshot_id.clone(),
+        source,
+    })?;
+    Ok(Found::Whole(list))
+}
+
+/// The chunks of a list that are missing or are not what they are named for, each with what is wrong with it.
+pub(super) fn spoiled(
+    source: &dyn ChunkSource,
+    list: &FileList,
+) -> Result<BTreeMap<ChunkName, String>, ChunkError> {
+    let mut spoiled = BTreeMap::new();
+    let FileList::Stored(at) = list else {
+        return Ok(spoiled);
+    };
+    let mut names = BTreeSet::from([at.root]);
+    if fetch(source, &at.root).is_ok() {
+        let sections = root_of(source, list)?.sections;
+        names.extend(sections.iter().map(|place| place.slice.chunk.name));
+    }
+    for name in names {
+        match fetch(source, &name) {
+            Ok(_) => {}
+            Err(error @ (ChunkError::Absent(_) | ChunkError::Damaged { .. })) => {
+                spoiled.insert(name, whole(&error));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(spoiled)
+}

@@ -1,0 +1,87 @@
+//! `stasis repo forget` and `stasis repo retire`
+
+use crate::cli::Context;
+use crate::cli::output::printable;
+use anyhow::bail;
+use clap::Args;
+use stasis_engine::model::id::{Label, SnapshotId, SubjectName};
+use stasis_engine::repo::RepoLetGo;
+
+#[derive(Debug, Args)]
+pub(super) struct Forget {
+    /// Their ids, in full
+    #[arg(required = true)]
+    snapshots: Vec<SnapshotId>,
+    /// Forget what cannot be read any more, even the newest of its name, which goes on from the one before
+    #[arg(long)]
+    damaged: bool,
+    /// Really do it; without, --damaged only says what would be done
+    #[arg(long, requires = "damaged")]
+    confirm: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Retire {
+    /// Which name
+    name: SubjectName,
+    /// Really do it
+    #[arg(long)]
+    confirm: bool,
+}
+
+fn operator() -> Label {
+    "operator".parse().expect("a constant that is a label")
+}
+
+impl Forget {
+    pub(super) async fn run(self, context: &Context, repo: Option<&str>) -> anyhow::Result<()> {
+        let engine = context.repo_engine(repo, false).await?;
+        if !self.damaged {
+            let forgotten = engine.repo_forget(&self.snapshots).await?;
+            return context.output.result(&forgotten, |forgotten| {
+                format!("forgot {} snapshots", forgotten.forgotten.len())
+            });
+        }
+        if !self.confirm {
+            let plan = engine.repo_damaged(&self.snapshots).await?;
+            context.output.say(&words(&plan));
+            bail!("nothing was changed: say --confirm to let go of what is damaged");
+        }
+        let gone = engine
+            .repo_forget_damaged(&self.snapshots, &operator())
+            .await?;
+        context.output.warn(&gone.warnings);
+        context.output.result(&gone, words)
+    }
+}
+
+impl Retire {
+    pub(super) async fn run(self, context: &Context, repo: Option<&str>) -> anyhow::Result<()> {
+        let engine = context.repo_engine(repo, false).await?;
+        if !self.confirm {
+            let plan = engine.repo_retirement(&self.name).await?;
+            context.output.say(&words(&plan));
+            bail!("nothing was changed: say --confirm to let all snapshots of this name go");
+        }
+        let gone = engine.repo_retire(&self.name, &operator()).await?;
+        context.output.warn(&gone.warnings);
+        context.output.result(&gone, words)
+    }
+}
+
+fn words(plan: &RepoLetGo) -> String {
+    let verb = if plan.op_id.is_some() {
+        "forgot"
+    } else {
+        "would forget"
+    };
+    let went = plan
+        .forgotten
+        .iter()
+        .map(|one| format!("{verb} {}: {}", one.snapshot_id, printable(&one.why)));
+    let newest = plan.newest.iter().map(|(name, newest)| match newest {
+        Some(newest) => format!("the newest snapshot of {name} is {newest}"),
+        None => format!("{name} has no snapshot"),
+    });
+    went.chain(newest).collect::<Vec<_>>().join("\n")
+}
