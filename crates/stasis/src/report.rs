@@ -1,5 +1,6 @@
 //! Every error → words, hint, exit code.
 
+mod profile;
 mod repository;
 
 use crate::cli::output::{OutputLost, printable};
@@ -163,6 +164,7 @@ fn hint(error: &Error) -> Option<String> {
         Error::Bucket(error) => return bucket_hint(error.kind),
         Error::Clone(error) => return clone_hint(error),
         Error::Archive(error) => return archive_hint(error),
+        Error::Profile(error) => return profile::hint(error),
         Error::Location(_) => {
             "a store is file:///path, memory: or s3://bucket/prefix?endpoint=URL&region=NAME"
         }

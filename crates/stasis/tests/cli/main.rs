@@ -13,6 +13,8 @@ mod check;
 mod clone;
 mod hold;
 mod lease;
+mod profile;
+mod profile_chromium;
 mod reference;
 mod repo;
 mod repo_beside;

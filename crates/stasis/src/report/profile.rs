@@ -1,0 +1,60 @@
+//! Hints for what goes wrong with profiles.
+
+use stasis_engine::profile::ProfileError;
+
+/// What to do now.
+pub(super) fn hint(error: &ProfileError) -> Option<String> {
+    let text = match error {
+        ProfileError::TooLarge { .. } => {
+            "prune it: clear caches in the browser, remove the directories named, or say --exclude-caches; \
+             `stasis tenant policy set TENANT max_profile_bytes=N` allows more"
+        }
+        ProfileError::InUse { pid, .. } => {
+            return Some(format!(
+                "close that browser, or let us close it with --pid {pid} or --stop"
+            ));
+        }
+        ProfileError::NoMajor(subject) => {
+            return Some(format!(
+                "say which Chrome it is for: {subject}@MAJOR or --chrome-major MAJOR"
+            ));
+        }
+        ProfileError::OtherMajor { found, .. } => {
+            return Some(format!("save it as @{found}, or leave the major out"));
+        }
+        ProfileError::HotNotAllowed(lineage) => {
+            return Some(format!(
+                "save it cold; what a hot snapshot may lack stands in docs/guides/profile.md, and \
+                 `stasis tenant policy set {} allow_hot=true` allows it",
+                lineage.tenant
+            ));
+        }
+        ProfileError::HotRefused(_) => {
+            "`stasis tenant policy set TENANT accept_hot=true`, or load without --policy cold-only"
+        }
+        ProfileError::LeaseLost { .. } => {
+            "somebody else may own the profile now; nothing was published: start again"
+        }
+        ProfileError::OnlyOtherMajors { others, .. } => {
+            let first = others.first()?;
+            return Some(format!(
+                "run the Chrome that wrote it, or start a fresh profile with --on-failure fresh; \
+                 `stasis profile show {first}` shows the newest one"
+            ));
+        }
+        ProfileError::Sha { .. }
+        | ProfileError::Integrity { .. }
+        | ProfileError::NoArchive(_)
+        | ProfileError::Manifest(_) => {
+            "`stasis profile list SUBJECT` shows older snapshots, `stasis profile rollback` chooses one; \
+             --on-failure fresh starts without it"
+        }
+        ProfileError::FreezeBudget { .. } => {
+            "nothing was captured, and the browser runs on; --exclude-caches makes it shorter"
+        }
+        ProfileError::NoSuchBase { .. } => "`stasis profile list SUBJECT` shows the snapshots",
+        ProfileError::Version(_) => "say the major yourself: @MAJOR or --chrome-major MAJOR",
+        _ => return None,
+    };
+    Some(text.to_owned())
+}

@@ -1,0 +1,531 @@
+//! Profiles without a browser: every outcome of a save and of a load, on a real store.
+
+use crate::session::Session;
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const ALICE: &str = "acme/alice";
+
+/// A directory that looks like a profile of Chrome 131.
+fn profile(session: &Session, name: &str) -> PathBuf {
+    let dir = session.home().join(name);
+    fs::create_dir_all(dir.join("Default/Local Storage/leveldb")).unwrap();
+    fs::write(dir.join("Last Version"), "131.0.6778.85").unwrap();
+    write_preferences(&dir, "Normal");
+    fs::write(dir.join("Local State"), "{}").unwrap();
+    fs::write(dir.join("DevToolsActivePort"), "1\n/x").unwrap();
+    std::os::unix::fs::symlink("elsewhere-1", dir.join("SingletonLock")).unwrap();
+    sqlite(
+        &dir,
+        "create table cookies(name text); insert into cookies values('one');",
+    );
+    dir
+}
+
+fn write_preferences(dir: &Path, exit_type: &str) {
+    let preferences = format!("{{\"profile\":{{\"exit_type\":\"{exit_type}\"}}}}");
+    fs::write(dir.join("Default/Preferences"), preferences).unwrap();
+}
+
+/// Changes the cookies as their owner would.
+fn sqlite(dir: &Path, statements: &str) {
+    let script = "import sqlite3,sys; d=sqlite3.connect(sys.argv[1]); d.executescript(sys.argv[2]); d.close()";
+    let done = Command::new("python3")
+        .args(["-c", script])
+        .arg(dir.join("Default/Cookies"))
+        .arg(statements)
+        .status();
+    assert!(done.unwrap().success());
+}
+
+fn cookies(dir: &Path) -> String {
+    let script = "import sqlite3,sys; d=sqlite3.connect(sys.argv[1]); \
+                  print(','.join(r[0] for r in d.execute('select name from cookies order by 1')))";
+    let said = Command::new("python3")
+        .args(["-c", script])
+        .arg(dir.join("Default/Cookies"))
+        .output()
+        .unwrap();
+    String::from_utf8(said.stdout).unwrap().trim().to_owned()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn save(session: &Session, code: i32, dir: &Path, more: &[&str]) -> Value {
+    let mut words = vec!["profile", "save", ALICE, "--dir", text(dir)];
+    words.extend(more);
+    session.json(code, &words)
+}
+
+fn load(session: &Session, code: i32, dir: &Path, more: &[&str]) -> Value {
+    let mut words = vec!["profile", "load", ALICE, "--dir", text(dir)];
+    if !more.contains(&"--chrome-major") {
+        words.extend(["--chrome-major", "131"]);
+    }
+    words.extend(more);
+    session.json(code, &words)
+}
+
+/// The only object of the lineage whose name ends like this.
+fn object(session: &Session, end: &str) -> PathBuf {
+    let all = fs::read_dir(session.object("snapshots/acme/alice/131")).unwrap();
+    let mut fitting = all.map(|entry| entry.unwrap().path());
+    fitting.find(|path| text(path).ends_with(end)).unwrap()
+}
+
+#[test]
+fn a_profile_comes_back_byte_for_byte_without_what_belongs_to_one_host() {
+    let session = Session::new();
+    let (dir, there) = (profile(&session, "p"), session.home().join("there"));
+
+    let saved = save(
+        &session,
+        0,
+        &dir,
+        &[
+            "--notes",
+            "first",
+            "--region",
+            "us-east-1",
+            "--egress-geo",
+            "US/NY",
+        ],
+    );
+    let loaded = load(&session, 0, &there, &[]);
+
+    assert_eq!(saved["outcome"], "captured");
+    assert_eq!(loaded["outcome"], "success");
+    assert_eq!(loaded["sha256"], saved["sha256"]);
+    assert_eq!(cookies(&there), "one");
+    for name in ["SingletonLock", "DevToolsActivePort"] {
+        assert!(
+            dir.join(name).symlink_metadata().is_ok(),
+            "the live directory is not changed"
+        );
+        assert!(there.join(name).symlink_metadata().is_err(), "{name}");
+    }
+    let manifest: Value =
+        serde_json::from_slice(&fs::read(object(&session, ".manifest.json")).unwrap()).unwrap();
+    assert_eq!(manifest["chrome_major_version"], 131);
+    assert_eq!(manifest["notes"], "first");
+    assert_eq!(manifest["captured_in"]["egress_ip_geo"]["region"], "NY");
+    assert_eq!(manifest["mode"], "cold");
+    assert_eq!(manifest["predecessor_sha256"], "");
+    let pointer: Value =
+        serde_json::from_slice(&fs::read(object(&session, "latest.json")).unwrap()).unwrap();
+    let prefix = &saved["sha256"].as_str().unwrap()[..12];
+    assert_eq!(pointer["active_sha256_prefix"], prefix);
+    assert!(object(&session, &format!("profile-{prefix}.tar.zst")).exists());
+}
+
+#[test]
+fn the_same_tree_again_is_a_no_op_and_a_change_has_a_predecessor() {
+    let session = Session::new();
+    let dir = profile(&session, "p");
+
+    let first = save(&session, 0, &dir, &[]);
+    let again = save(&session, 0, &dir, &[]);
+    sqlite(&dir, "insert into cookies values('two');");
+    let changed = save(&session, 0, &dir, &[]);
+
+    assert_eq!(again["outcome"], "deduplicated");
+    assert_eq!(again["sha256"], first["sha256"]);
+    assert_eq!(changed["outcome"], "captured");
+    assert_eq!(changed["predecessor_sha256"], first["sha256"]);
+}
+
+#[test]
+fn a_directory_that_nobody_loaded_does_not_supersede_a_snapshot() {
+    let session = Session::new();
+    let dir = profile(&session, "p");
+    let first = save(&session, 0, &dir, &[]);
+    let stranger = profile(&session, "stranger");
+    sqlite(&stranger, "insert into cookies values('other');");
+
+    let diverged = save(&session, 6, &stranger, &[]);
+
+    assert_eq!(diverged["outcome"], "diverged");
+    assert_eq!(diverged["active_sha256"], first["sha256"]);
+    let loaded = load(&session, 0, &session.home().join("there"), &[]);
+    assert_eq!(
+        loaded["sha256"], first["sha256"],
+        "the snapshot before stays"
+    );
+    let base = first["sha256"].as_str().unwrap();
+    let adopted = save(&session, 0, &stranger, &["--base", &base[..12]]);
+    assert_eq!(adopted["outcome"], "captured");
+    assert_eq!(adopted["predecessor_sha256"], base);
+}
+
+#[test]
+fn chrome_major_version_mismatch_refuses_load() {
+    let session = Session::new();
+    let (dir, there) = (profile(&session, "p"), session.home().join("there"));
+    save(&session, 0, &dir, &[]);
+    fs::create_dir(&there).unwrap();
+    fs::write(there.join("mine"), "mine").unwrap();
+
+    let fresh = load(&session, 12, &there, &["--chrome-major", "132"]);
+    let refused = load(
+        &session,
+        3,
+        &there,
+        &["--chrome-major", "132", "--on-failure", "refuse"],
+    );
+
+    assert_eq!(fresh["outcome"], "fresh_fallback");
+    assert_eq!(fresh["reason"], "version_mismatch");
+    let kept = fresh["kept"].as_str().unwrap();
+    assert_eq!(
+        fs::read(Path::new(kept).join("mine")).unwrap(),
+        b"mine",
+        "never wiped"
+    );
+    assert!(
+        refused["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("acme/alice@131")
+    );
+    // And what was written by 131 is not saved as 132.
+    let wrong = session.run(&["profile", "save", "acme/alice@132", "--dir", text(&dir)]);
+    assert_eq!(wrong.code, 2, "{}", wrong.err);
+}
+
+#[test]
+fn sha256_mismatch_refuses_load_wherever_the_byte_was() {
+    let session = Session::new();
+    let (dir, there) = (profile(&session, "p"), session.home().join("there"));
+    save(&session, 0, &dir, &[]);
+    let archive = object(&session, ".tar.zst");
+    let whole = fs::read(&archive).unwrap();
+    let other_host = || fs::remove_dir_all(session.home().join("cache")).unwrap();
+
+    for at in [0, whole.len() / 2, whole.len() - 1] {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1;
+        fs::write(&archive, &bytes).unwrap();
+        other_host();
+        let loaded = load(&session, 12, &there, &[]);
+        assert_eq!(loaded["reason"], "sha_mismatch", "byte {at}: {loaded}");
+        assert_eq!(
+            fs::read_dir(&there).unwrap().count(),
+            0,
+            "nothing of it was loaded"
+        );
+    }
+    fs::write(&archive, &whole[..whole.len() - 100]).unwrap();
+    other_host();
+    assert_eq!(load(&session, 12, &there, &[])["reason"], "sha_mismatch");
+    fs::remove_file(&archive).unwrap();
+    other_host();
+    assert_eq!(load(&session, 12, &there, &[])["reason"], "no_archive");
+    fs::write(&archive, &whole).unwrap();
+    assert_eq!(load(&session, 0, &there, &[])["outcome"], "success");
+}
+
+#[test]
+fn a_run_whose_load_failed_cannot_flip() {
+    let session = Session::new();
+    let (dir, there) = (profile(&session, "p"), session.home().join("there"));
+    let first = save(&session, 0, &dir, &[]);
+    let manifest = object(&session, ".manifest.json");
+    let whole = fs::read_to_string(&manifest).unwrap();
+
+    fs::write(
+        &manifest,
+        whole.replacen("\"version\": 1", "\"version\": 9", 1),
+    )
+    .unwrap();
+    let other = load(&session, 12, &there, &[]);
+    fs::remove_file(&manifest).unwrap();
+    let gone = load(&session, 12, &there, &[]);
+    fs::write(&manifest, &whole).unwrap();
+    fs::write(there.join("Last Version"), "131.0.6778.85").unwrap();
+    let saved = save(&session, 6, &there, &[]);
+
+    // The pointer knows the manifest's digest, so that a manifest of another version cannot even be believed in that.
+    assert_eq!(other["reason"], "manifest_invalid");
+    assert_eq!(gone["reason"], "no_manifest");
+    assert_eq!(saved["outcome"], "diverged");
+    assert_eq!(saved["active_sha256"], first["sha256"]);
+}
+
+#[test]
+fn sqlite_integrity_check_failure_refuses_load() {
+    let session = Session::new();
+    let (dir, there) = (profile(&session, "p"), session.home().join("there"));
+    let cookies = dir.join("Default/Cookies");
+    sqlite(
+        &dir,
+        "create table t(a); insert into t select hex(randomblob(500)) from (select 1 union select 2 union select 3 union select 4);",
+    );
+    let mut bytes = fs::read(&cookies).unwrap();
+    let page = bytes.len() / 2 / 4096 * 4096;
+    bytes[page..page + 64].fill(0xff);
+    fs::write(&cookies, bytes).unwrap();
+    save(&session, 0, &dir, &[]);
+
+    let fresh = load(&session, 12, &there, &[]);
+
+    assert_eq!(fresh["reason"], "integrity_failed", "{fresh}");
+    assert!(
+        fresh["detail"]
+            .as_str()
+            .unwrap()
+            .contains("Default/Cookies")
+    );
+    assert_eq!(
+        load(&session, 9, &there, &["--on-failure", "refuse"])["error"]["kind"],
+        "corrupt"
+    );
+}
+
+#[test]
+fn profile_too_large_rejects_on_the_writer_side_and_names_what_is_large() {
+    let session = Session::new();
+    let dir = profile(&session, "p");
+    fs::create_dir_all(dir.join("Default/Cache")).unwrap();
+    fs::write(dir.join("Default/Cache/big"), vec![7; 400_000]).unwrap();
+    session.data(
+        0,
+        &[
+            "tenant",
+            "policy",
+            "set",
+            "acme",
+            "max_profile_bytes=300000",
+        ],
+    );
+
+    let refused = save(&session, 11, &dir, &[]);
+    let without = save(&session, 0, &dir, &["--exclude-caches"]);
+
+    let message = refused["error"]["message"].as_str().unwrap();
+    assert!(message.contains("Default/Cache"), "{message}");
+    assert!(
+        refused["error"]["hint"]
+            .as_str()
+            .unwrap()
+            .contains("--exclude-caches")
+    );
+    assert_eq!(without["outcome"], "captured");
+    session.data(
+        0,
+        &["tenant", "policy", "set", "acme", "max_profile_bytes=1000"],
+    );
+    let fresh = load(&session, 12, &session.home().join("there"), &[]);
+    assert_eq!(fresh["reason"], "too_large");
+}
+
+#[test]
+fn hot_mode_is_refused_with_a_pointer_to_the_docs_unless_policy_allows_it() {
+    let session = Session::new();
+    let dir = profile(&session, "p");
+
+    let refused = save(&session, 11, &dir, &["--mode", "hot"]);
+
+    let hint = refused["error"]["hint"].as_str().unwrap();
+    assert!(
+        hint.contains("docs/guides/profile.md") && hint.contains("allow_hot=true"),
+        "{hint}"
+    );
+    session.data(0, &["tenant", "policy", "set", "acme", "allow_hot=true"]);
+    let saved = save(&session, 0, &dir, &["--mode", "hot"]);
+    assert_eq!(saved["mode"], "cold", "no browser ran");
+}
+
+#[test]
+fn an_outage_never_reads_as_no_snapshot() {
+    let nobody = "s3://stasis/x?endpoint=http://127.0.0.1:1&region=us-east-1";
+    let session = Session::on(nobody);
+    let there = session.home().join("there");
+    let mut words = vec![
+        "--json",
+        "profile",
+        "load",
+        ALICE,
+        "--chrome-major",
+        "131",
+        "--dir",
+        text(&there),
+    ];
+    let run = |words: &[&str]| {
+        let mut command = session.command(words);
+        command
+            .env("AWS_ACCESS_KEY_ID", "k")
+            .env("AWS_SECRET_ACCESS_KEY", "s");
+        crate::session::said(command.output().unwrap())
+    };
+
+    let refused = run(&words);
+    assert_eq!(refused.code, 7, "{}", refused.out);
+    assert!(!there.exists(), "nothing was touched");
+
+    words.extend(["--on-failure", "fresh"]);
+    let fresh = run(&words);
+    assert_eq!(fresh.code, 12, "{}", fresh.out);
+    let fresh: Value = serde_json::from_str(&fresh.out).unwrap();
+    assert_eq!(fresh["reason"], "bucket_unreachable");
+}
+
+#[test]
+fn an_empty_profile_is_a_snapshot_and_a_crash_is_a_warning() {
+    let session = Session::new();
+    let (empty, there) = (session.home().join("empty"), session.home().join("there"));
+    fs::create_dir(&empty).unwrap();
+
+    save(&session, 0, &empty, &["--chrome-major", "131"]);
+    let loaded = load(&session, 0, &there, &[]);
+    assert_eq!(loaded["outcome"], "success");
+    assert_eq!(loaded["empty"], true);
+
+    let other = profile(&session, "p");
+    write_preferences(&other, "Crashed");
+    let words = ["profile", "save", "acme/bob", "--dir", text(&other)];
+    session.json(0, &words);
+    let bob = session.json(
+        0,
+        &["profile", "load", "acme/bob@131", "--dir", text(&there)],
+    );
+    assert_eq!(bob["warnings"][0]["code"], "crashed_before_capture");
+}
+
+#[test]
+fn another_region_is_a_warning_and_by_policy_a_refusal() {
+    let session = Session::new();
+    let (dir, there) = (profile(&session, "p"), session.home().join("there"));
+    save(&session, 0, &dir, &["--region", "us-east-1"]);
+
+    let same = load(&session, 0, &there, &["--region", "us-east-1"]);
+    let other = load(&session, 0, &there, &["--region", "eu-west-1"]);
+    session.data(
+        0,
+        &["tenant", "policy", "set", "acme", "on_region_change=refuse"],
+    );
+    let refused = load(&session, 12, &there, &["--region", "eu-west-1"]);
+
+    assert_eq!(same["warnings"], serde_json::json!([]));
+    assert_eq!(other["warnings"][0]["code"], "region_changed");
+    assert_eq!(refused["reason"], "region_refused");
+}
+
+#[test]
+fn a_held_profile_is_a_conflict_and_a_token_lets_its_holder_save() {
+    let session = Session::new();
+    let dir = profile(&session, "p");
+    let token = session.data(
+        0,
+        &["lease", "acquire", "acme/alice@131", "--run-id", "mine"],
+    );
+
+    let held = save(&session, 4, &dir, &[]);
+    let saved = save(&session, 0, &dir, &["--token", &token]);
+
+    assert_eq!(held["error"]["holder"]["holder_run_id"], "mine");
+    assert_eq!(saved["outcome"], "captured");
+    session.data(
+        0,
+        &["lease", "release", "acme/alice@131", "--token", &token],
+    );
+}
+
+#[test]
+fn names_that_differ_by_one_odd_character_never_meet_and_hostile_ones_are_refused() {
+    let session = Session::new();
+    let dir = profile(&session, "p");
+    for subject in ["acme/alice", "acme/alice.", "Acme/alice", "acme_/alice"] {
+        session.json(0, &["profile", "save", subject, "--dir", text(&dir)]);
+    }
+    for subject in [
+        "../x/alice",
+        "acme/..",
+        "acme/a/b",
+        "ac me/x",
+        "acme/\u{430}lice",
+        "acme",
+        "acme/",
+    ] {
+        let refused = session.run(&["profile", "save", subject, "--dir", text(&dir)]);
+        assert_eq!(refused.code, 2, "{subject}: {}", refused.err);
+    }
+    let tenants = fs::read_dir(session.object("snapshots")).unwrap().count();
+    assert_eq!(tenants, 3);
+}
+
+#[test]
+fn a_warm_host_fetches_only_what_changed_and_a_lost_cache_costs_only_time() {
+    let session = Session::new();
+    let dir = profile(&session, "p");
+    let mut noise = 7_u64;
+    for file in 0..30 {
+        let mut bytes = Vec::new();
+        while bytes.len() < 120_000 {
+            noise = noise
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            bytes.extend_from_slice(&noise.to_le_bytes());
+        }
+        fs::write(dir.join(format!("Default/f{file}")), bytes).unwrap();
+    }
+    save(&session, 0, &dir, &[]);
+    let other = Session::on(&format!(
+        "file://{}",
+        text(&session.object("")).trim_end_matches('/')
+    ));
+    let there = other.home().join("there");
+
+    let cold = load(&other, 0, &there, &[]);
+    fs::write(dir.join("Default/f3"), "changed").unwrap();
+    let changed = save(&session, 0, &dir, &[]);
+    let warm = load(&other, 0, &there, &[]);
+    let again = load(&other, 0, &there, &[]);
+
+    assert_eq!(cold["bytes_fetched"], cold["archive_bytes"]);
+    let (fetched, all) = (
+        warm["bytes_fetched"].as_u64().unwrap(),
+        warm["archive_bytes"].as_u64().unwrap(),
+    );
+    assert!(fetched < all / 3, "{fetched} of {all}");
+    assert_eq!(again["bytes_fetched"], 0);
+    assert!(
+        changed["bytes_reused"].as_u64().unwrap() > all / 2,
+        "{changed}"
+    );
+    assert_eq!(fs::read(there.join("Default/f3")).unwrap(), b"changed");
+}
+
+#[test]
+fn metrics_add_up_over_processes() {
+    let session = Session::new();
+    let (dir, there) = (profile(&session, "p"), session.home().join("there"));
+    let file = session.home().join("stasis.prom");
+    let metrics = ["--metrics-file", text(&file)];
+
+    save(&session, 0, &dir, &metrics);
+    save(&session, 0, &dir, &metrics);
+    load(&session, 0, &there, &metrics);
+    load(
+        &session,
+        12,
+        &there,
+        &["--chrome-major", "132", metrics[0], metrics[1]],
+    );
+
+    let told = fs::read_to_string(&file).unwrap();
+    for part in [
+        "stasis_profile_snapshot_total{outcome=\"success\",",
+        "stasis_profile_snapshot_total{outcome=\"skipped\",",
+        "stasis_profile_load_total{outcome=\"success\",",
+        "stasis_profile_load_total{outcome=\"version_mismatch\",",
+        "stasis_profile_lock_acquire_total{outcome=\"acquired\"} 2",
+        "stasis_profile_load_extract_seconds_count 1",
+    ] {
+        assert!(told.contains(part), "{part} in\n{told}");
+    }
+    assert!(!told.contains("alice"), "no tenant, no profile");
+}

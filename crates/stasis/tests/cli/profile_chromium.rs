@@ -1,0 +1,397 @@
+//! The canonical gate: a real Chromium, a real S3 server where there is one, two hosts.
+
+use crate::session::{STASIS, Session};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+const FLAGS: &str = "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run \
+    --disable-background-networking --disable-component-update --disable-sync --password-store=basic \
+    --remote-debugging-port=0";
+
+/// Writes everything a page can keep, then says so.
+const SET: &str = r"<!doctype html><script>(async () => {
+  localStorage.setItem('ls', 'kept');
+  document.cookie = 'page=kept; max-age=86400; SameSite=Lax';
+  await new Promise((done, fail) => {
+    const open = indexedDB.open('db', 1);
+    open.onupgradeneeded = () => open.result.createObjectStore('s');
+    open.onsuccess = () => { const t = open.result.transaction('s', 'readwrite');
+      t.objectStore('s').put('kept', 'idb'); t.oncomplete = done; t.onerror = fail; };
+  });
+  const cache = await caches.open('c');
+  await cache.put('/cached', new Response('kept'));
+  const worker = await navigator.serviceWorker.register('/worker.js');
+  await navigator.serviceWorker.ready;
+  await fetch('/report', {method: 'POST', body: JSON.stringify({set: true})});
+})().catch(e => fetch('/report', {method: 'POST', body: JSON.stringify({error: String(e)})}))</script>";
+
+/// Reads it back.
+const GET: &str = r"<!doctype html><script>(async () => {
+  const idb = await new Promise((done, fail) => {
+    const open = indexedDB.open('db', 1);
+    open.onupgradeneeded = () => open.result.createObjectStore('s');
+    open.onsuccess = () => { const g = open.result.transaction('s').objectStore('s').get('idb');
+      g.onsuccess = () => done(g.result); g.onerror = fail; };
+  });
+  const cached = await caches.match('/cached');
+  const workers = await navigator.serviceWorker.getRegistrations();
+  await fetch('/report', {method: 'POST', body: JSON.stringify({
+    ls: localStorage.getItem('ls'), idb, page: document.cookie,
+    cached: cached ? await cached.text() : null, workers: workers.length})});
+})().catch(e => fetch('/report', {method: 'POST', body: JSON.stringify({error: String(e)})}))</script>";
+
+/// One origin, for both hosts.
+struct Site {
+    port: u16,
+    reports: Receiver<(String, Value)>,
+}
+
+impl Site {
+    fn open() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (sender, reports) = channel();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().take(1000).flatten() {
+                let sender = sender.clone();
+                std::thread::spawn(move || answer(stream, &sender));
+            }
+        });
+        Self { port, reports }
+    }
+
+    fn url(&self, page: &str) -> String {
+        format!("http://localhost:{}/{page}", self.port)
+    }
+
+    /// What a page reported, with the cookies that its request carried.
+    fn report(&self) -> (String, Value) {
+        self.reports.recv_timeout(Duration::from_secs(60)).unwrap()
+    }
+}
+
+fn answer(mut stream: TcpStream, reports: &Sender<(String, Value)>) -> Option<()> {
+    let mut reader = BufReader::new(stream.try_clone().ok()?);
+    let mut first = String::new();
+    reader.read_line(&mut first).ok()?;
+    let (mut length, mut cookies) = (0, String::new());
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).ok()?;
+        let lower = line.trim_end().to_lowercase();
+        if lower.is_empty() {
+            break;
+        }
+        if let Some(number) = lower.strip_prefix("content-length:") {
+            length = number.trim().parse().ok()?;
+        }
+        if lower.starts_with("cookie:") {
+            cookies = line["cookie:".len()..].trim().to_owned();
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    let page = first.split(' ').nth(1)?.to_owned();
+    let (kind, text, more) = match &*page {
+        "/set" => (
+            "text/html",
+            SET,
+            "Set-Cookie: only=kept; HttpOnly; Max-Age=86400\r\n\
+             Set-Cookie: secure=kept; Secure; SameSite=None; Max-Age=86400\r\n\
+             Set-Cookie: strict=kept; SameSite=Strict; Max-Age=86400\r\n\
+             Set-Cookie: session=gone\r\n",
+        ),
+        "/get" => ("text/html", GET, ""),
+        "/worker.js" => (
+            "text/javascript",
+            "self.addEventListener('fetch', () => {});",
+            "",
+        ),
+        "/report" => {
+            let report = serde_json::from_slice(&body).ok()?;
+            reports.send((cookies, report)).ok()?;
+            ("text/plain", "ok", "")
+        }
+        _ => ("text/plain", "", ""),
+    };
+    write!(
+        stream,
+        "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n{more}\r\n{text}",
+        text.len()
+    )
+    .ok()
+}
+
+/// Whether there is a Chromium; where it is needed it is missed loudly.
+fn chromium() -> bool {
+    let found = Command::new("chromium").arg("--version").output().is_ok();
+    let needed = std::env::var_os("STASIS_REQUIRE_PARTS").is_some();
+    assert!(
+        found || !needed,
+        "chromium is not installed: run scripts/parts"
+    );
+    if !found {
+        println!("skipped: chromium is not installed");
+    }
+    found
+}
+
+/// A store of this test's own: in a bucket where there is one.
+fn store(home: &Path, name: &str) -> String {
+    match std::env::var("STASIS_TEST_S3") {
+        Ok(store) => store.replace("/test?", &format!("/{name}-{}?", std::process::id())),
+        Err(_) => format!("file://{}", home.join("store").display()),
+    }
+}
+
+fn start(session: &Session, dir: &Path, url: &str, before: &[&str]) -> Child {
+    let plain = session.command(&[]);
+    let mut command = match before.split_first() {
+        Some((program, rest)) => {
+            let mut command = Command::new(program);
+            command.args(rest).arg(STASIS);
+            command.env_clear();
+            command.envs(
+                plain
+                    .get_envs()
+                    .filter_map(|(name, value)| Some((name, value?))),
+            );
+            command
+        }
+        None => plain,
+    };
+    command.args(["--json", "profile", "run", "acme/alice", "--dir"]);
+    command
+        .arg(dir)
+        .arg("--")
+        .arg("chromium")
+        .args(FLAGS.split_whitespace());
+    command.args(["--user-data-dir={dir}", url]);
+    command.env("HOME", session.home());
+    command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// Interrupts a run as Ctrl-C would, and reads its report.
+fn interrupt(child: Child) -> (i32, Value) {
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    kill_process(pid, Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let line = text.lines().last().unwrap_or_default();
+    (
+        output.status.code().unwrap_or(-1),
+        serde_json::from_str(line).unwrap(),
+    )
+}
+
+#[test]
+fn integration_full_round_trip_between_two_hosts_paths_names_and_users() {
+    if !chromium() {
+        return;
+    }
+    let shared = tempfile::tempdir().unwrap();
+    let (site, store) = (Site::open(), store(shared.path(), "round-trip"));
+    let (one, two) = (Session::on(&store), Session::on(&store));
+    let (here, there) = (one.home().join("here"), two.home().join("some/where/else"));
+    std::fs::create_dir_all(there.parent().unwrap()).unwrap();
+
+    let run = start(&one, &here, &site.url("set"), &[]);
+    let (_, set) = site.report();
+    assert_eq!(set["set"], true, "{set}");
+    let (code, first) = interrupt(run);
+    std::fs::remove_dir_all(&here).unwrap();
+
+    assert_eq!(
+        (code, &first["save_outcome"]),
+        (0, &"captured".into()),
+        "{first}"
+    );
+    assert_eq!(first["load"]["outcome"], "no_snapshot");
+    assert_eq!(first["save"]["clean_exit"], true);
+    assert_eq!(first["save"]["ending"]["how"], "closed");
+
+    // Another path, another host name, and another user where we may.
+    let everything = ["chown", "-R", "65534:65534", two.home().to_str().unwrap()];
+    let may = rustix::process::geteuid().is_root() && std::env::var("STASIS_TEST_S3").is_ok();
+    let as_somebody = [
+        "unshare",
+        "--uts",
+        "sh",
+        "-c",
+        "hostname elsewhere && exec setpriv --reuid=65534 --regid=65534 --clear-groups \"$0\" \"$@\"",
+    ];
+    let before: &[&str] = if may { &as_somebody } else { &[] };
+    if may {
+        assert!(
+            Command::new(everything[0])
+                .args(&everything[1..])
+                .status()
+                .unwrap()
+                .success()
+        );
+        open_to_all(two.home());
+    }
+    let run = start(&two, &there, &site.url("get"), before);
+    let (cookies, got) = site.report();
+    let (code, second) = interrupt(run);
+
+    assert_eq!(
+        (code, &second["load"]["outcome"]),
+        (0, &"success".into()),
+        "{second}"
+    );
+    assert_eq!(second["load"]["sha256"], first["save"]["sha256"]);
+    for cookie in ["page=kept", "only=kept", "secure=kept", "strict=kept"] {
+        assert!(cookies.contains(cookie), "{cookie} in {cookies}");
+    }
+    for (what, value) in [("ls", "kept"), ("idb", "kept"), ("cached", "kept")] {
+        assert_eq!(got[what], value, "{what}: {got}");
+    }
+    assert_eq!(got["workers"], 1, "{got}");
+    assert_eq!(
+        second["save"]["predecessor_sha256"],
+        first["save"]["sha256"]
+    );
+}
+
+/// The directory above a test's home is private to whoever runs the tests.
+fn open_to_all(home: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(home, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn cold_mode_snapshot_of_a_running_chrome_waits_for_its_exit_and_the_manifest_says_so() {
+    if !chromium() {
+        return;
+    }
+    let (site, session) = (Site::open(), Session::new());
+    let dir = session.home().join("p");
+    let mut browser = Command::new("chromium");
+    browser.args(FLAGS.split_whitespace());
+    browser
+        .arg(format!("--user-data-dir={}", dir.display()))
+        .arg(site.url("set"));
+    let mut browser = browser
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    assert_eq!(site.report().1["set"], true);
+    let dir = dir.to_str().unwrap();
+
+    let stranger = session.json(4, &["profile", "save", "acme/alice", "--dir", dir]);
+    let saved = session.json(
+        0,
+        &["profile", "save", "acme/alice", "--dir", dir, "--stop"],
+    );
+    browser.wait().unwrap();
+
+    assert!(
+        stranger["error"]["hint"]
+            .as_str()
+            .unwrap()
+            .contains("--stop")
+    );
+    assert_eq!(saved["ending"]["how"], "closed");
+    assert_eq!(saved["clean_exit"], true);
+}
+
+#[test]
+fn a_hot_snapshot_of_a_writing_browser_comes_back_whole_and_the_browser_goes_on() {
+    if !chromium() {
+        return;
+    }
+    let (site, session) = (Site::open(), Session::new());
+    session.data(0, &["tenant", "policy", "set", "acme", "allow_hot=true"]);
+    let (dir, there) = (session.home().join("p"), session.home().join("there"));
+    let run = start(&session, &dir, &site.url("set"), &[]);
+    assert_eq!(site.report().1["set"], true);
+
+    // The run holds the lease, so the copy is saved as somebody else's.
+    let dir = dir.to_str().unwrap();
+    let saved = session.json(
+        0,
+        &[
+            "profile",
+            "save",
+            "acme/copy",
+            "--dir",
+            dir,
+            "--mode",
+            "hot",
+        ],
+    );
+    let (code, ran) = interrupt(run);
+
+    assert_eq!(saved["mode"], "hot");
+    assert!(saved["freeze_ms"].as_u64().unwrap() < 10_000, "{saved}");
+    assert_eq!(
+        saved["warnings"],
+        serde_json::json!([]),
+        "cookies were flushed"
+    );
+    assert_eq!(
+        (code, &ran["save_outcome"]),
+        (0, &"captured".into()),
+        "{ran}"
+    );
+    let major = saved["subject"]
+        .as_str()
+        .unwrap()
+        .rsplit('@')
+        .next()
+        .unwrap()
+        .to_owned();
+    let words = [
+        "profile",
+        "load",
+        "acme/copy",
+        "--chrome-major",
+        &major,
+        "--dir",
+        there.to_str().unwrap(),
+    ];
+    let cold_only: Vec<&str> = words
+        .iter()
+        .copied()
+        .chain(["--policy", "cold-only"])
+        .collect();
+    assert_eq!(session.json(12, &cold_only)["reason"], "hot_refused");
+    assert_eq!(session.json(0, &words)["outcome"], "success");
+    let run = start_on(&session, "acme/copy", &there, &site.url("get"));
+    let (cookies, got) = site.report();
+    interrupt(run);
+    assert!(
+        cookies.contains("only=kept") && cookies.contains("page=kept"),
+        "{cookies}"
+    );
+    assert_eq!(got["idb"], "kept");
+}
+
+fn start_on(session: &Session, subject: &str, dir: &Path, url: &str) -> Child {
+    let mut command = session.command(&["--json", "profile", "run", subject, "--dir"]);
+    command
+        .arg(dir)
+        .arg("--")
+        .arg("chromium")
+        .args(FLAGS.split_whitespace());
+    command
+        .args(["--user-data-dir={dir}", url])
+        .env("HOME", session.home());
+    command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
