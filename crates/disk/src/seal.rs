@@ -19,7 +19,7 @@ mod pieces;
 mod tenant_key;
 
 pub use data_key::DataKey;
-pub(crate) use pieces::{Broken, ID, Kind, PieceId, Pieces, TAG};
+pub(crate) use pieces::{ID, Kind, PieceId, Pieces, TAG};
 pub use tenant_key::TenantKey;
 
 use aws_lc_rs::aead::{AES_256_GCM, LessSafeKey, UnboundKey};

@@ -10,8 +10,9 @@
 
 use super::reader::{Archive, Form, go_on};
 use super::sealed::Sealed;
+use super::verify::digest;
 use super::{ArchiveError, ReadAt};
-use stasis_model::digest::{ArchiveDigest, ArchiveHasher};
+use stasis_model::digest::ArchiveDigest;
 use std::collections::HashMap;
 use std::fs::File;
 use std::ops::Range;
@@ -114,7 +115,7 @@ fn bring(
         })
     })?;
     Ok(Assembled {
-        archive_sha256: digest(file, cancel, path)?,
+        archive_sha256: digest(file, path, cancel)?.0,
         stored_bytes: length,
         bytes_fetched,
     })
@@ -190,26 +191,5 @@ impl Fetching<'_> {
             written.map_err(ArchiveError::failed("write", path))?;
         }
         Ok(())
-    }
-}
-
-/// Digests a file from its beginning to its end.
-pub(super) fn digest(
-    file: &File,
-    cancel: &AtomicBool,
-    path: &Path,
-) -> Result<ArchiveDigest, ArchiveError> {
-    let (mut hasher, mut at) = (ArchiveHasher::default(), 0);
-    let mut buffer = vec![0; 1 << 20];
-    loop {
-        go_on(cancel)?;
-        let read = FileExt::read_at(file, &mut buffer, at);
-        match read.map_err(ArchiveError::failed("read", path))? {
-            0 => return Ok(hasher.finish()),
-            read => {
-                hasher.update(&buffer[..read]);
-                at += read as u64;
-            }
-        }
     }
 }

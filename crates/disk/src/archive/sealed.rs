@@ -27,6 +27,3 @@ pub use view::Sealed;
 pub use writer::{SealReport, SealSettings, seal, seal_nameless};
 
 pub(super) use layout::Table;
-
-#[cfg(test)]
-mod tests;

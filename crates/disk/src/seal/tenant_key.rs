@@ -121,7 +121,7 @@ impl TenantKey {
     }
 
     /// The key that wraps for a lineage, and what is authenticated along with it.
-    fn wrapping(&self, lineage: &Lineage) -> (LessSafeKey, Vec<u8>) {
+    pub(super) fn wrapping(&self, lineage: &Lineage) -> (LessSafeKey, Vec<u8>) {
         let (lineage, id) = (lineage.to_string(), self.id.to_string());
         let version = KeyDocument::VERSION.to_le_bytes();
         let cipher = cipher(&self.root, &fields(&[b"wrap", lineage.as_bytes()]));

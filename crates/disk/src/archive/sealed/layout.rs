@@ -106,7 +106,7 @@ impl Table {
     }
 
     /// Spells what the index encrypts; `None` when that is too much.
-    pub(super) fn spell(&self, tail: &[u8]) -> Option<Vec<u8>> {
+    pub(in super::super) fn spell(&self, tail: &[u8]) -> Option<Vec<u8>> {
         let mut bytes = Vec::with_capacity(self.len() * (ID + 3) + tail.len() + 20);
         varint::put(&mut bytes, VERSION);
         varint::put(&mut bytes, self.len() as u64);
@@ -141,5 +141,72 @@ impl Table {
         }
         let tail = body.take(body.left())?;
         Ok((table, tail))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(lengths: &[u32]) -> Table {
+        let frames = lengths.iter().zip(1..);
+        Table::new(frames.map(|(length, id)| (*length, PieceId::from_document([id; ID]))))
+    }
+
+    #[test]
+    fn a_table_knows_where_every_byte_is() {
+        let table = table(&[10, 1, 30]);
+
+        assert_eq!((table.end(), table.stored_end()), (41, 41 + 48));
+        assert_eq!((table.plain(2), table.stored(2)), ((11, 30), (43, 46)));
+        let frames = [0, 9, 10, 11, 40].map(|offset| table.frame_at(offset));
+        assert_eq!(frames, [0, 0, 1, 2, 2]);
+    }
+
+    #[test]
+    fn what_was_spelled_is_read_and_only_where_its_frames_fill_the_file() {
+        let table = table(&[10, 1, 30]);
+        let spelled = table.spell(b"tail").unwrap();
+
+        let read = Table::parse(&spelled, 41 + 48).unwrap();
+
+        assert_eq!(read, (table, &b"tail"[..]));
+        for before in [0, 41, 41 + 47, 41 + 49, u64::MAX] {
+            assert!(Table::parse(&spelled, before).is_err(), "{before}");
+        }
+        for length in 0..spelled.len() - 4 {
+            assert!(Table::parse(&spelled[..length], 41 + 48).is_err());
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let id = [7; ID];
+        let no_version = [&[2, 1, 5][..], &id].concat();
+        let empty = [&[1, 1, 0][..], &id].concat();
+        let huge = [&[1, 1, 0xff, 0xff, 0xff, 0xff, 0x0f][..], &id].concat();
+        let endless = [&[1, 0xff, 0xff, 0xff, 0xff, 0x0f, 5][..], &id].concat();
+        for bytes in [no_version, empty, huge, endless] {
+            assert!(Table::parse(&bytes, 5 + TAG as u64).is_err(), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn a_footer_has_one_spelling_and_says_what_is_wrong() {
+        let id = PieceId::from_document([7; ID]);
+        let footer = Footer { id, stored: 500 };
+        let spelled: [u8; FOOTER] = footer.spell().try_into().unwrap();
+        let with = |at: usize, byte: u8| {
+            let mut changed = spelled;
+            changed[at] = byte;
+            Footer::read(&changed)
+        };
+
+        assert_eq!(Footer::read(&spelled), Ok(footer));
+        assert_eq!(with(FOOTER - 1, 2), Err(BadSeal::Version(2)));
+        assert_eq!(with(FOOTER - 2, b'l'), Err(BadSeal::NotSealed));
+        assert_eq!(with(ID + 3, 0xff), Err(BadSeal::Index), "too large");
+        let short = Footer { id, stored: 3 }.spell().try_into().unwrap();
+        assert_eq!(Footer::read(&short), Err(BadSeal::Index), "no tag");
     }
 }

@@ -1,12 +1,15 @@
 //! An encrypted archive that is read as if it were not encrypted.
 
 use super::super::problem::{BadSeal, Problem};
+use super::super::verify::digest;
 use super::super::{ArchiveError, ReadAt};
 use super::layout::{FOOTER, Footer, Table};
 use crate::seal::{DataKey, Kind, PieceId, Pieces};
+use stasis_model::digest::ArchiveDigest;
 use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// So many frames are kept decrypted for those who read them in small parts.
@@ -54,6 +57,11 @@ impl Sealed {
             table,
             kept: Mutex::default(),
         })
+    }
+
+    /// Digests the encrypted bytes, which are what an encrypted archive is called after; says how many they are.
+    pub fn digest(&self, cancel: &AtomicBool) -> Result<(ArchiveDigest, u64), ArchiveError> {
+        digest(&*self.bytes, &self.path, cancel)
     }
 
     /// The encrypted bytes.

@@ -1,11 +1,11 @@
 //! Encrypts an archive.
 
-use super::super::assemble::digest;
 use super::super::crew::{self, Crew, Deed};
 use super::super::framed::Framed;
 use super::super::index;
 use super::super::output::Output;
 use super::super::reader::{Archive, Form};
+use super::super::verify::digest;
 use super::super::{ArchiveError, Problem};
 use super::layout::{Footer, Table};
 use crate::seal::{DataKey, Kind, PieceId, Pieces, TAG};
@@ -97,8 +97,8 @@ fn write(
             at: at + (frame * TAG) as u64,
         }))
     })?;
-    let (plain_bytes, stored_bytes) = sealing.finish()?;
-    let archive_sha256 = digest(&output.file, &settings.cancel, &output.path)?;
+    let plain_bytes = sealing.finish()?;
+    let (archive_sha256, stored_bytes) = digest(&output.file, &output.path, &settings.cancel)?;
     let file = output.publish()?;
     let report = SealReport {
         archive_sha256,
@@ -140,8 +140,8 @@ impl Sealing<'_> {
         written.map_err(ArchiveError::failed("write", &self.output.path))
     }
 
-    /// Appends the index and the footer; says how long the archive is, and the encrypted one.
-    fn finish(self) -> Result<(u64, u64), ArchiveError> {
+    /// Appends the index and the footer; says how long the archive was.
+    fn finish(self) -> Result<u64, ArchiveError> {
         let tail = self.tail()?;
         let ids = self.ids.lock();
         let ids = std::mem::take(&mut *ids.unwrap_or_else(PoisonError::into_inner));
@@ -155,8 +155,7 @@ impl Sealing<'_> {
         let stored = index.len();
         index.extend_from_slice(&Footer { id, stored }.spell());
         self.put(&index, table.stored_end())?;
-        let plain_bytes = table.end() + tail.len() as u64;
-        Ok((plain_bytes, table.stored_end() + index.len() as u64))
+        Ok(table.end() + tail.len() as u64)
     }
 
     /// What follows the frames in the archive, and still is what was read when it was opened.
