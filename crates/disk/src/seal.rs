@@ -6,7 +6,7 @@
 //!              ──HKDF(id)──▶ a key for this piece alone ──AES-256-GCM──▶ the piece
 //! ```
 //!
-//! **Pieces** ([`Pieces`]) are encrypted deterministically: the same piece of the same lineage gives the same bytes, so
+//! **Pieces** (`pieces.rs`) are encrypted deterministically: the same piece of the same lineage gives the same bytes, so
 //! that what did not change can be copied. The key of a piece is made from the id of its plaintext, hence
 //! *always true:* a key with its one nonce encrypts one plaintext only. The id is a keyed hash of exactly the bytes that
 //! are encrypted, not of what they were made from: whether a compressor always gives the same bytes, or an older archive

@@ -50,12 +50,12 @@ pub fn assemble(
 ) -> Result<Assembled, ArchiveError> {
     let from = (wanted.bytes(), wanted.path());
     match (&wanted.0, base.map(|base| &base.0)) {
-        (Form::Framed(framed), Some(Form::Framed(base))) => {
-            let frames = base.index.frames.iter().enumerate();
-            let known: HashMap<_, _> = frames
+        (Form::Framed(new), Some(Form::Framed(base))) => {
+            let old = base.index.frames.iter().enumerate();
+            let known: HashMap<_, _> = old
                 .map(|(at, frame)| ((frame.stored_digest, frame.stored), at))
                 .collect();
-            let frames = framed.index.frames.iter().map(|frame| {
+            let frames = new.index.frames.iter().map(|frame| {
                 let here = known.get(&(frame.stored_digest, frame.stored));
                 let stored = here.and_then(|here| base.stored(*here).ok());
                 (u64::from(frame.stored), stored)

@@ -11,15 +11,22 @@
 //! How a piece is encrypted is said in [`seal`](crate::seal). The same archive, data key and lineage give the same
 //! bytes; a frame that an older archive of the lineage has too has the same encrypted bytes there, and can be copied.
 //!
-//! **Writing** ([`seal`]): 1. make a temporary file   2. workers read frames, check them, encrypt them and write each to
-//! its place, which is known from the index   3. index and footer   4. digest the file   5. give it its name, if it
-//! gets one. The same as for an archive holds of crashes.
+//! **Writing** ([`seal`]):
+//!
+//! 1. make a temporary file
+//! 2. workers read frames, check them, encrypt them and write each to its place, which is known from the index; one
+//!    thread digests what is written without a gap
+//! 3. index and footer
+//! 4. give the file its name, if it gets one
+//!
+//! The same as for an archive holds of crashes: the target is what it was before, or whole.
 //!
 //! **Reading** ([`Sealed`]): the footer is used only to find the index and its key, and a footer that lies leads to an
 //! index that does not open. *Always true of one that was opened:* its frames tile the file, and every byte that is
 //! read through it was authenticated as this frame of this archive of this lineage.
 
 mod layout;
+mod ledger;
 mod view;
 mod writer;
 

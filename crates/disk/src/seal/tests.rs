@@ -3,6 +3,7 @@ use stasis_model::document::{parse, render};
 use stasis_model::id::OpId;
 use stasis_model::key::{KeyDocument, NONCE, WRAPPED, WrappedKey};
 use stasis_model::time::Timestamp;
+use std::fmt::Write;
 
 const HEX: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 const BASE64: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
@@ -41,7 +42,11 @@ fn closed(of: &str, kind: Kind, plain: &[u8]) -> (PieceId, Vec<u8>) {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let mut text = String::new();
+    for byte in bytes {
+        write!(text, "{byte:02x}").unwrap();
+    }
+    text
 }
 
 #[test]

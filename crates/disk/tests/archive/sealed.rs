@@ -271,7 +271,7 @@ fn another_key_or_another_lineage_under_the_same_key_opens_nothing() {
 
 #[test]
 fn what_is_not_encrypted_is_never_taken_for_it() {
-    for bytes in [&PLAIN[..], b"", b"short", &[0; 4096]] {
+    for bytes in [PLAIN, b"", b"short", &[0; 4096]] {
         let refused = open(bytes).unwrap_err();
         let problem = Problem::Seal(BadSeal::NotSealed);
         let is_told =
@@ -305,8 +305,8 @@ fn neither_content_nor_names_nor_digests_can_be_seen() {
     assert!(contains(&plain, &odd[..32]), "the name was there");
     assert!(contains(&plain, &digest[..8]), "the digest was there");
     for part in [&marker[..], &odd, digest, &plain[plain.len() - 40..]] {
-        let seen = part.windows(6).any(|part| contains(&bytes, part));
-        assert!(!seen, "{part:?} can be seen");
+        let is_seen = part.windows(6).any(|part| contains(&bytes, part));
+        assert!(!is_seen, "{part:?} can be seen");
     }
 }
 
@@ -332,7 +332,7 @@ fn an_archive_made_upon_an_encrypted_one_has_the_same_bytes() {
     let at = |name: &str| home.path().join(name);
     let (tree, plain) = archived(home.path(), 10);
     let old = open(&sealed(&plain, &key()).1).unwrap();
-    std::fs::write(tree.join("s50"), [1; 20_000]).unwrap();
+    std::fs::write(tree.join("s50"), vec![1; 20_000]).unwrap();
     let upon = CreateSettings {
         base: Some(Arc::new(Archive::over(Arc::new(old), name()).unwrap())),
         ..settings(2)
@@ -351,7 +351,7 @@ fn an_encrypted_archive_is_brought_here_without_what_an_older_one_has() {
     let at = |name: &str| home.path().join(name);
     let (tree, plain) = archived(home.path(), 11);
     let old = sealed(&plain, &key()).1;
-    std::fs::write(tree.join("s50"), [1; 20_000]).unwrap();
+    std::fs::write(tree.join("s50"), vec![1; 20_000]).unwrap();
     let _ = create(&tree, &at("newer"), &settings(2)).unwrap();
     let (report, new) = sealed(&std::fs::read(at("newer")).unwrap(), &key());
     let mut decayed = old.clone();
@@ -402,6 +402,40 @@ fn only_archives_of_ours_are_encrypted_and_only_undamaged_ones() {
     assert!(is_refused, "{damaged:?}");
 }
 
+/// An archive whose index decays as soon as it was read.
+#[derive(Debug, Default)]
+struct Decaying(AtomicBool);
+
+impl ReadAt for Decaying {
+    fn length(&self) -> io::Result<u64> {
+        Ok(PLAIN.len() as u64)
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut bytes = PLAIN.to_vec();
+        let place = bytes.len() - 100;
+        bytes[place] ^= u8::from(self.0.load(Ordering::Relaxed));
+        Bytes(bytes, AtomicU64::default()).read_at(buffer, offset)
+    }
+}
+
+#[test]
+fn an_index_that_changed_since_the_archive_was_opened_is_not_encrypted() {
+    let home = tempfile::tempdir().unwrap();
+    let bytes = Arc::new(Decaying::default());
+    let plain = Archive::over(bytes.clone(), name()).unwrap();
+    bytes.0.store(true, Ordering::Relaxed);
+
+    let refused = seal_nameless(&plain, &key(), home.path(), &SealSettings::default());
+
+    let problem = |refused| match refused {
+        ArchiveError::Refused { problem, .. } => Some(problem),
+        _ => None,
+    };
+    let problem = problem(refused.unwrap_err());
+    assert!(matches!(problem, Some(Problem::Index(_))), "{problem:?}");
+}
+
 #[test]
 fn a_request_to_stop_ends_it_and_leaves_nothing() {
     let home = tempfile::tempdir().unwrap();
@@ -428,49 +462,4 @@ fn an_encrypted_archive_of_the_first_version_is_read_for_ever_and_written_again_
         report.archive_sha256.to_string(),
         "e835f91b63565f761bac2ec88f46d06f79e608ffbb1218a671b12a2bacc41b82"
     );
-}
-
-/// Not a test of anything: `cargo test … --ignored --nocapture` shows how fast it is.
-#[test]
-#[ignore = "measures"]
-fn how_fast_it_is() {
-    let home = tempfile::tempdir().unwrap();
-    let at = |name: &str| home.path().join(name);
-    std::fs::create_dir(at("tree")).unwrap();
-    let mut seed = Seed::new(1);
-    for file in 0..8 {
-        std::fs::write(at("tree").join(file.to_string()), seed.bytes(64 << 20)).unwrap();
-    }
-    let _ = create(&at("tree"), &at("plain"), &settings(2)).unwrap();
-    let plain = Archive::open(&at("plain")).unwrap();
-    let length = File::open(at("plain")).unwrap().length().unwrap();
-    let timed = |what: &str, act: &mut dyn FnMut()| {
-        let start = std::time::Instant::now();
-        act();
-        let seconds = start.elapsed().as_secs_f64();
-        println!(
-            "{what}: {seconds:.2} s, {:.0} MB/s",
-            length as f64 / 1e6 / seconds
-        );
-    };
-    for _ in 0..3 {
-        timed("copy", &mut || {
-            std::fs::copy(at("plain"), at("copy")).unwrap();
-        });
-        timed("seal", &mut || {
-            let _ = seal_nameless(&plain, &key(), home.path(), &SealSettings::default()).unwrap();
-        });
-        timed("seal to a durable file", &mut || {
-            let _ = seal(&plain, &key(), &at("sealed"), &SealSettings::default()).unwrap();
-        });
-        timed("verify plain", &mut || {
-            let _ = plain.verify(&ReadSettings::default()).unwrap();
-        });
-        timed("verify sealed", &mut || {
-            let file = Arc::new(File::open(at("sealed")).unwrap());
-            let sealed = Sealed::open(file, name(), &key()).unwrap();
-            let archive = Archive::over(Arc::new(sealed), name()).unwrap();
-            let _ = archive.verify(&ReadSettings::default()).unwrap();
-        });
-    }
 }

@@ -51,7 +51,7 @@ fn a_rewrapped_document_is_one_write_later_and_keeps_what_it_does_not_know() {
 
 #[test]
 fn a_document_that_says_something_else_is_refused() {
-    let changes = [
+    let edits = [
         ("hkdf-sha256+aes-256-gcm", "rot13"),
         ("00ff00ff00ff00ff", "00FF00FF00FF00FF"),
         ("00ff00ff00ff00ff", "+0ff00ff00ff00ff"),
@@ -62,7 +62,7 @@ fn a_document_that_says_something_else_is_refused() {
         ("acme/ada@131", "acme/../ada@131"),
         ("\"op_id\"", "\"other\""),
     ];
-    for (from, to) in changes {
+    for (from, to) in edits {
         let changed = DOCUMENT.replacen(from, to, 1);
         let refused = parse::<KeyDocument>(changed.as_bytes()).unwrap_err();
         assert!(matches!(refused, BadDocument::Invalid { .. }), "{to}");

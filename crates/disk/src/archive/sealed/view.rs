@@ -148,7 +148,7 @@ impl ReadAt for Sealed {
             let plain = self.decrypt(frame, self.read(frame)?)?;
             return Ok(copy(&plain, 0, buffer));
         }
-        Ok(copy(&*self.kept(frame)?, offset - start, buffer))
+        Ok(copy(&self.kept(frame)?, offset - start, buffer))
     }
 }
 

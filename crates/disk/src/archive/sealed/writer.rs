@@ -8,14 +8,15 @@ use super::super::reader::{Archive, Form};
 use super::super::verify::digest;
 use super::super::{ArchiveError, Problem};
 use super::layout::{Footer, Table};
-use crate::seal::{DataKey, Kind, PieceId, Pieces, TAG};
+use super::ledger::{Behind, Closing, Ledger};
+use crate::seal::{DataKey, Kind, Pieces};
 use stasis_model::digest::ArchiveDigest;
 use std::fs::File;
 use std::num::NonZeroUsize;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// How an archive is encrypted.
 #[derive(Clone, Debug)]
@@ -81,30 +82,19 @@ fn write(
         Form::Framed(framed) => framed,
         Form::Plain(plain) => return Err(ArchiveError::NotFramed(plain.path.clone())),
     };
-    let count = plain.index.frames.len();
     let sealing = Sealing {
         plain,
         pieces: key.pieces(),
         output: &output,
-        ids: Mutex::new(vec![None; count]),
+        ledger: Ledger::new(plain.index.frames.iter().map(|frame| frame.stored)),
     };
-    let crew = Crew::new(settings.workers, settings.cancel.clone());
-    let mut frames = plain.index.offsets().enumerate();
-    crew::perform(&crew, || {
-        Ok(frames.next().map(|(frame, at)| SealFrame {
-            sealing: &sealing,
-            frame,
-            at: at + (frame * TAG) as u64,
-        }))
-    })?;
-    let plain_bytes = sealing.finish()?;
-    let (archive_sha256, stored_bytes) = digest(&output.file, &output.path, &settings.cancel)?;
+    let (plain_bytes, (archive_sha256, stored_bytes)) = sealing.run(settings)?;
     let file = output.publish()?;
     let report = SealReport {
         archive_sha256,
         stored_bytes,
         plain_bytes,
-        frames: count as u64,
+        frames: plain.index.frames.len() as u64,
     };
     Ok((report, file))
 }
@@ -114,47 +104,66 @@ struct Sealing<'a> {
     plain: &'a Framed,
     pieces: Pieces,
     output: &'a Output,
-    ids: Mutex<Vec<Option<PieceId>>>,
+    ledger: Ledger,
 }
 
 struct SealFrame<'a> {
     sealing: &'a Sealing<'a>,
     frame: usize,
-    at: u64,
 }
 
 impl Deed for SealFrame<'_> {
     fn perform(self) -> Result<(), ArchiveError> {
         let mut piece = self.sealing.plain.stored(self.frame)?;
         let id = self.sealing.pieces.close(Kind::Frame, &mut piece);
-        self.sealing.put(&piece, self.at)?;
-        let ids = self.sealing.ids.lock();
-        ids.unwrap_or_else(PoisonError::into_inner)[self.frame] = Some(id);
+        let at = self.sealing.ledger.start(self.frame);
+        self.sealing.put(&piece, at)?;
+        self.sealing.ledger.note(self.frame, id);
         Ok(())
     }
 }
 
 impl Sealing<'_> {
+    /// Encrypts everything, and digests it behind those who write; says how long the archive was.
+    fn run(&self, settings: &SealSettings) -> Result<(u64, (ArchiveDigest, u64)), ArchiveError> {
+        let Output { file, path, .. } = self.output;
+        let crew = Crew::new(settings.workers, settings.cancel.clone());
+        std::thread::scope(|scope| {
+            let follower = scope.spawn(|| {
+                let behind = Behind(file, &self.ledger);
+                digest(&behind, path, &settings.cancel)
+            });
+            let closing = Closing(&self.ledger);
+            let mut frames = 0..self.plain.index.frames.len();
+            crew::perform(&crew, || {
+                let sealing = self;
+                Ok(frames.next().map(|frame| SealFrame { sealing, frame }))
+            })?;
+            let plain_bytes = self.finish()?;
+            drop(closing);
+            let digested = follower.join();
+            let digested = digested.unwrap_or_else(|gone| std::panic::resume_unwind(gone))?;
+            Ok((plain_bytes, digested))
+        })
+    }
+
     fn put(&self, bytes: &[u8], at: u64) -> Result<(), ArchiveError> {
         let written = self.output.file.write_all_at(bytes, at);
         written.map_err(ArchiveError::failed("write", &self.output.path))
     }
 
     /// Appends the index and the footer; says how long the archive was.
-    fn finish(self) -> Result<u64, ArchiveError> {
+    fn finish(&self) -> Result<u64, ArchiveError> {
         let tail = self.tail()?;
-        let ids = self.ids.lock();
-        let ids = std::mem::take(&mut *ids.unwrap_or_else(PoisonError::into_inner));
-        let frames = self.plain.index.frames.iter().zip(ids);
-        let table = Table::new(frames.map(|(frame, id)| {
-            let id = id.expect("every frame was encrypted");
-            (frame.stored, id)
-        }));
+        let frames = self.plain.index.frames.iter();
+        let lengths = frames.map(|frame| frame.stored);
+        let table = Table::new(lengths.zip(self.ledger.ids()));
         let mut index = table.spell(&tail).ok_or(ArchiveError::TooLarge)?;
         let id = self.pieces.close(Kind::Index, &mut index);
         let stored = index.len();
         index.extend_from_slice(&Footer { id, stored }.spell());
         self.put(&index, table.stored_end())?;
+        self.ledger.finish(table.stored_end() + index.len() as u64);
         Ok(table.end() + tail.len() as u64)
     }
 
