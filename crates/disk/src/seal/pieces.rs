@@ -1,5 +1,6 @@
 //! Pieces of a lineage: closed in one way only, opened only as what they are.
 
+use super::data_key::DOMAIN;
 use super::{KEY, cipher, derive, fields, root};
 use aws_lc_rs::aead::{Aad, LessSafeKey, NONCE_LEN, Nonce};
 use aws_lc_rs::hkdf::Prk;
@@ -7,7 +8,6 @@ use stasis_model::id::Lineage;
 use std::fmt;
 use zeroize::Zeroizing;
 
-const DOMAIN: &[u8] = b"stasis data key 1";
 /// By so much a piece grows.
 pub(crate) const TAG: usize = 16;
 /// The length of an id.

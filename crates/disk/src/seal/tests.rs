@@ -1,4 +1,5 @@
 use super::*;
+use stasis_model::digest::TreeDigest;
 use stasis_model::document::{parse, render};
 use stasis_model::id::OpId;
 use stasis_model::key::{KeyDocument, NONCE, WRAPPED, WrappedKey};
@@ -265,10 +266,24 @@ fn the_same_piece_has_the_same_bytes_and_no_two_share_a_key_stream() {
     }
 }
 
+#[test]
+fn a_veiled_digest_is_the_same_only_for_the_same_tree_of_the_same_lineage() {
+    let tree = |byte| TreeDigest::from_document([byte; 32]);
+    let veiled = data_key("acme/ada@131").veil(&tree(1));
+    let other_key = DataKey::from_random(&mut [0x43; KEY], lineage("acme/ada@131"));
+
+    assert_eq!(data_key("acme/ada@131").veil(&tree(1)), veiled);
+    assert_ne!(veiled, tree(1));
+    assert_ne!(data_key("acme/ada@131").veil(&tree(2)), veiled);
+    assert_ne!(data_key("acme/eve@131").veil(&tree(1)), veiled);
+    assert_ne!(other_key.veil(&tree(1)), veiled);
+}
+
 /// Computed by another implementation from the words in `docs/formats.md`.
 #[test]
 fn keys_and_pieces_are_what_they_were() {
     let (id, piece) = closed("acme/ada@131", Kind::Frame, b"some bytes");
+    let veiled = data_key("acme/ada@131").veil(&TreeDigest::from_document([1; 32]));
 
     assert_eq!(tenant_key().id().to_string(), "51ff5a10ab458f6e");
     assert_eq!(
@@ -282,5 +297,9 @@ fn keys_and_pieces_are_what_they_were() {
     assert_eq!(
         hex(&piece),
         "6b9f89719c563bee06058c7a32da4330f6eb2ff275c46d18d1f8"
+    );
+    assert_eq!(
+        veiled.to_string(),
+        "07c262ab34f99ebe662bdec9b8e481a713078598320e32b6c219300a501560ef"
     );
 }
