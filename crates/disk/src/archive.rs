@@ -14,6 +14,8 @@
 //! **Reading** ([`Archive`]): nothing in the file is believed. Frames must tile it, each is checked against its digest
 //! before it is parsed, and headers must be spelled exactly as we spell them. What other tars write is read as well, by
 //! the same parser with fewer expectations but the same safety.
+//!
+//! **Encrypting** ([`seal`]): each frame for itself, so that all of this holds for encrypted archives too ([`Sealed`]).
 
 mod assemble;
 mod base;
@@ -35,6 +37,7 @@ mod problem;
 mod reader;
 mod reading;
 mod rules;
+mod sealed;
 mod source;
 mod sparse;
 mod spelling;
@@ -43,7 +46,7 @@ mod varint;
 mod verify;
 mod writer;
 
-pub use assemble::{Assembled, assemble};
+pub use assemble::{Assembled, assemble, assemble_sealed};
 pub use bytes::ReadAt;
 pub use extract::Root;
 pub use frames::encoder_id;
@@ -51,8 +54,9 @@ pub use index::Summary;
 pub use output::nameless;
 pub use parser::{Dialect, Limits};
 pub use plain::Compression;
-pub use problem::Problem;
+pub use problem::{BadSeal, Problem};
 pub use reader::{Archive, ReadSettings};
+pub use sealed::{SealReport, SealSettings, Sealed, seal, seal_nameless};
 pub use unpack::{UnpackSettings, Unpacked, unpack, unpack_beside};
 pub use verify::VerifyReport;
 pub use writer::{CreateReport, CreateSettings, create, create_nameless};
@@ -178,6 +182,15 @@ impl ArchiveError {
             doing,
             path,
             source: error.into(),
+        }
+    }
+
+    /// Bytes could not be read; those who decrypt them on the way say themselves what is wrong.
+    fn unread(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |error| match error.downcast() {
+            Ok(refused) => refused,
+            Err(error) => Self::failed("read", &path)(error),
         }
     }
 

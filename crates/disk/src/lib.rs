@@ -19,6 +19,7 @@ pub mod metadata;
 pub mod progress;
 pub mod remove;
 pub mod restore;
+pub mod seal;
 mod staging;
 pub mod survey;
 #[expect(

@@ -14,6 +14,7 @@ pub mod document;
 pub mod event;
 pub mod file_list;
 pub mod id;
+pub mod key;
 pub mod lease;
 pub mod manifest;
 pub mod metrics;

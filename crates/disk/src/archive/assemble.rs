@@ -8,10 +8,11 @@
 //! *Always true:* the caller compares the digest before anything is done with the file; what decayed in the older
 //! archive is read from afar instead. The file is not made durable: it can be brought again.
 
-use super::framed::Framed;
 use super::reader::{Archive, Form, go_on};
+use super::sealed::Sealed;
+use super::verify::digest;
 use super::{ArchiveError, ReadAt};
-use stasis_model::digest::{ArchiveDigest, ArchiveHasher};
+use stasis_model::digest::ArchiveDigest;
 use std::collections::HashMap;
 use std::fs::File;
 use std::ops::Range;
@@ -44,23 +45,62 @@ pub struct Assembled {
 pub fn assemble(
     wanted: &Archive,
     base: Option<&Archive>,
+    to: (&File, &Path),
+    cancel: &AtomicBool,
+) -> Result<Assembled, ArchiveError> {
+    let from = (wanted.bytes(), wanted.path());
+    match (&wanted.0, base.map(|base| &base.0)) {
+        (Form::Framed(new), Some(Form::Framed(base))) => {
+            let old = base.index.frames.iter().enumerate();
+            let known: HashMap<_, _> = old
+                .map(|(at, frame)| ((frame.stored_digest, frame.stored), at))
+                .collect();
+            let frames = new.index.frames.iter().map(|frame| {
+                let here = known.get(&(frame.stored_digest, frame.stored));
+                let stored = here.and_then(|here| base.stored(*here).ok());
+                (u64::from(frame.stored), stored)
+            });
+            bring(from, frames, to, cancel)
+        }
+        _ => bring(from, std::iter::empty(), to, cancel),
+    }
+}
+
+/// Copies the encrypted bytes of `wanted` into `file`, which is empty, taking from `base` what that has; nothing is
+/// decrypted but to check it.
+pub fn assemble_sealed(
+    wanted: &Sealed,
+    base: Option<&Sealed>,
+    to: (&File, &Path),
+    cancel: &AtomicBool,
+) -> Result<Assembled, ArchiveError> {
+    let known: HashMap<_, _> = base
+        .into_iter()
+        .flat_map(|base| (0..base.frames()).map(move |at| (base.id(at), (base, at))))
+        .collect();
+    let frames = (0..wanted.frames()).map(|at| {
+        let here = known.get(&wanted.id(at));
+        let stored = here.and_then(|(base, at)| base.stored(*at).ok());
+        (wanted.stored_range(at).1, stored)
+    });
+    bring((wanted.bytes(), wanted.path()), frames, to, cancel)
+}
+
+/// Copies the bytes of `from` that begin with `frames`: the length of each, and its bytes when they are here.
+fn bring(
+    (bytes, name): (&dyn ReadAt, &Path),
+    frames: impl Iterator<Item = (u64, Option<Vec<u8>>)>,
     (file, path): (&File, &Path),
     cancel: &AtomicBool,
 ) -> Result<Assembled, ArchiveError> {
-    let bytes = wanted.bytes();
     let length = bytes.length();
-    let length = length.map_err(ArchiveError::failed("read", wanted.path()))?;
-    let missing = match (&wanted.0, base.map(|base| &base.0)) {
-        (Form::Framed(framed), Some(Form::Framed(base))) => {
-            take_over(framed, base, (file, path), length)?
-        }
-        _ => std::iter::once(0..length).collect(),
-    };
+    let length = length.map_err(ArchiveError::failed("read", name))?;
+    let missing = take_over(frames, (file, path), length)?;
     let parts = parts(&missing);
     let bytes_fetched = parts.iter().map(|part| part.end - part.start).sum();
     let fetching = Fetching {
         bytes,
-        name: wanted.path(),
+        name,
         left: Mutex::new(parts),
         cancel,
     };
@@ -74,31 +114,24 @@ pub fn assemble(
                 .unwrap_or_else(|gone| std::panic::resume_unwind(gone))
         })
     })?;
-    let digested = digest(file, cancel, path)?;
     Ok(Assembled {
-        archive_sha256: digested,
+        archive_sha256: digest(file, path, cancel)?.0,
         stored_bytes: length,
         bytes_fetched,
     })
 }
 
-/// Copies the frames that `base` has; says what is missing, in order.
+/// Writes the frames that are here; says what is missing, in order.
 fn take_over(
-    wanted: &Framed,
-    base: &Framed,
+    frames: impl Iterator<Item = (u64, Option<Vec<u8>>)>,
     (file, path): (&File, &Path),
     length: u64,
 ) -> Result<Vec<Range<u64>>, ArchiveError> {
-    let frames = base.index.frames.iter().enumerate();
-    let known: HashMap<_, _> = frames
-        .map(|(at, frame)| ((frame.stored_digest, frame.stored), at))
-        .collect();
     let mut missing: Vec<Range<u64>> = Vec::new();
     let mut at = 0;
-    for frame in &wanted.index.frames {
-        let end = at + u64::from(frame.stored);
-        let here = known.get(&(frame.stored_digest, frame.stored));
-        match here.and_then(|here| base.stored(*here).ok()) {
+    for (stored_length, stored) in frames {
+        let end = at + stored_length;
+        match stored {
             Some(stored) => {
                 let written = file.write_all_at(&stored, at);
                 written.map_err(ArchiveError::failed("write", path))?;
@@ -158,21 +191,5 @@ impl Fetching<'_> {
             written.map_err(ArchiveError::failed("write", path))?;
         }
         Ok(())
-    }
-}
-
-fn digest(file: &File, cancel: &AtomicBool, path: &Path) -> Result<ArchiveDigest, ArchiveError> {
-    let (mut hasher, mut at) = (ArchiveHasher::default(), 0);
-    let mut buffer = vec![0; 1 << 20];
-    loop {
-        go_on(cancel)?;
-        let read = FileExt::read_at(file, &mut buffer, at);
-        match read.map_err(ArchiveError::failed("read", path))? {
-            0 => return Ok(hasher.finish()),
-            read => {
-                hasher.update(&buffer[..read]);
-                at += read as u64;
-            }
-        }
     }
 }

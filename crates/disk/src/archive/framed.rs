@@ -20,7 +20,7 @@ pub(super) struct Framed {
 impl Framed {
     /// Reads the index; `None` when there is none.
     pub(super) fn open(bytes: &Arc<dyn ReadAt>, path: &Path) -> Result<Option<Self>, ArchiveError> {
-        let failed = || ArchiveError::failed("read", path);
+        let failed = || ArchiveError::unread(path);
         let length = bytes.length().map_err(failed())?;
         let Some(before_footer) = length.checked_sub(FOOTER as u64) else {
             return Ok(None);
@@ -54,7 +54,7 @@ impl Framed {
     fn read(&self, frame: usize) -> Result<Vec<u8>, ArchiveError> {
         let mut stored = vec![0; self.index.frames[frame].stored as usize];
         let read = self.bytes.read_exact_at(&mut stored, self.offsets[frame]);
-        read.map_err(ArchiveError::failed("read", &self.path))?;
+        read.map_err(ArchiveError::unread(&self.path))?;
         Ok(stored)
     }
 

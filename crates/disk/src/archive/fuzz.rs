@@ -3,6 +3,7 @@
 use super::frames::{LARGEST, Opener};
 use super::index::{FOOTER, Footer, HEAD, Index};
 use super::parser::{Dialect, Event, Limits, Parser};
+use super::sealed::Table;
 use super::{pax, spelling};
 use stasis_model::tree::EntryKind;
 
@@ -32,6 +33,17 @@ pub fn footer(bytes: &[u8]) {
         && let Some(before) = rest.len().checked_sub(footer.stored + HEAD)
     {
         let _ = footer.index(&rest[before..], before as u64);
+    }
+}
+
+/// Reads bytes as the decrypted index of an encrypted archive whose frames fill as many bytes as the first eight say.
+pub fn sealed_index(bytes: &[u8]) {
+    let Some((before, body)) = bytes.split_first_chunk() else {
+        return;
+    };
+    if let Ok((table, tail)) = Table::parse(body, u64::from_le_bytes(*before)) {
+        let again = table.spell(tail).expect("what was read can be written");
+        assert!(again == body, "an index has one spelling");
     }
 }
 

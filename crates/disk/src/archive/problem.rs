@@ -105,9 +105,32 @@ pub enum Problem {
     /// The index says one thing and the headers another.
     #[error("the index says something else than the headers: {0}")]
     IndexDisagrees(&'static str),
+    /// The encrypted form is not what it should be.
+    #[error("it cannot be decrypted")]
+    Seal(#[source] BadSeal),
     /// The tree is not the one whose digest is stored.
     #[error("the tree is not the one that was archived")]
     OtherTree,
+}
+
+/// What can be wrong with the encrypted form of an archive.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadSeal {
+    /// The bytes do not end as an encrypted archive does.
+    #[error("it is no encrypted archive, or its end is missing")]
+    NotSealed,
+    /// Another build wrote it.
+    #[error("its version is {0}, which is not known")]
+    Version(u8),
+    /// Nothing of it is believed.
+    #[error(
+        "its index does not open: it is damaged, or was encrypted with another data key, or for another lineage"
+    )]
+    Index,
+    /// The index opens and is nonsense.
+    #[error("its index makes no sense: {0}")]
+    Nonsense(&'static str),
 }
 
 impl From<BadPath> for Problem {

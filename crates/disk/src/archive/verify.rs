@@ -4,10 +4,12 @@ use super::crew::{self, Crew};
 use super::parser::Event;
 use super::reader::{Archive, Form, ReadSettings, go_on};
 use super::reading::Reading;
-use super::{ArchiveError, Problem};
+use super::{ArchiveError, Problem, ReadAt};
 use stasis_model::digest::{ArchiveDigest, ArchiveHasher, FileHasher, TreeDigest};
 use stasis_model::tree::canonical::TreeHasher;
 use stasis_model::tree::{Entry, EntryKind};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
 
 /// What an archive was found to be.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -34,7 +36,7 @@ pub struct VerifyReport {
 impl Archive {
     /// Reads everything and compares it with everything that is known of it.
     pub fn verify(&self, settings: &ReadSettings) -> Result<VerifyReport, ArchiveError> {
-        let (archive_sha256, stored_bytes) = self.digest(settings)?;
+        let (archive_sha256, stored_bytes) = digest(self.bytes(), self.path(), &settings.cancel)?;
         let mut found = Verified::default();
         let frames = match &self.0 {
             Form::Framed(framed) => {
@@ -83,22 +85,31 @@ impl Archive {
             frames,
         })
     }
+}
 
+impl Archive {
     /// SHA-256 of the stored bytes as they are now, and how many they are.
     pub fn digest(&self, settings: &ReadSettings) -> Result<(ArchiveDigest, u64), ArchiveError> {
-        let path = self.path();
-        let failed = || ArchiveError::failed("read", path);
-        let bytes = self.bytes();
-        let (mut hasher, mut length) = (ArchiveHasher::default(), 0);
-        let mut buffer = vec![0; 1 << 20];
-        loop {
-            go_on(&settings.cancel)?;
-            match bytes.read_at(&mut buffer, length).map_err(failed())? {
-                0 => return Ok((hasher.finish(), length)),
-                read => {
-                    hasher.update(&buffer[..read]);
-                    length += read as u64;
-                }
+        digest(self.bytes(), self.path(), &settings.cancel)
+    }
+}
+
+/// Digests all bytes, in order; says how many they are.
+pub(super) fn digest(
+    bytes: &dyn ReadAt,
+    path: &Path,
+    cancel: &AtomicBool,
+) -> Result<(ArchiveDigest, u64), ArchiveError> {
+    let (mut hasher, mut length) = (ArchiveHasher::default(), 0);
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        go_on(cancel)?;
+        let read = bytes.read_at(&mut buffer, length);
+        match read.map_err(ArchiveError::unread(path))? {
+            0 => return Ok((hasher.finish(), length)),
+            read => {
+                hasher.update(&buffer[..read]);
+                length += read as u64;
             }
         }
     }

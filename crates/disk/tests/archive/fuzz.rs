@@ -112,3 +112,18 @@ fn no_bytes_make_the_index_or_a_frame_panic() {
     throw(fuzz::index, &bodies, cases(20) * 200);
     throw(fuzz::frame, &frames, cases(20) * 20);
 }
+
+#[test]
+fn no_bytes_make_the_index_of_an_encrypted_archive_panic() {
+    let frame = |length: &[u8], id: u8| [length, &[id; 32]].concat();
+    let body = [
+        &[1, 3][..],
+        &frame(&[10], 1),
+        &frame(&[0x80, 0x02], 2),
+        &frame(&[30], 3),
+        b"the end of an archive",
+    ];
+    let before = 10 + 256 + 30 + 3 * 16_u64;
+    let corpus = [[&before.to_le_bytes(), &*body.concat()].concat()];
+    throw(fuzz::sealed_index, &corpus, cases(20) * 500);
+}

@@ -15,5 +15,6 @@ mod hostile;
 mod own;
 mod raw;
 mod reading;
+mod sealed;
 mod seed;
 mod tree;

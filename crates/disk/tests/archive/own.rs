@@ -351,7 +351,7 @@ fn an_archive_is_brought_here_without_what_an_older_one_has() {
     let at = |name: &str| home.path().join(name);
     forest(&at("tree"), &mut Seed::new(6));
     let old = create(&at("tree"), &at("old"), &settings(2)).unwrap();
-    std::fs::write(at("tree/d05/f10"), [1; 70_000]).unwrap();
+    std::fs::write(at("tree/d05/f10"), vec![1; 70_000]).unwrap();
     let new = create(&at("tree"), &at("new"), &settings(2)).unwrap();
     let mut decayed = std::fs::read(at("old")).unwrap();
     decayed[2_000_000] ^= 1;
