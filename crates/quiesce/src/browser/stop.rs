@@ -34,7 +34,7 @@ const LAUNCH: Duration = Duration::from_millis(500);
 /// How patiently a browser is stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StopSettings {
-    /// How long it may take in all. The last eighth is for ending what was killed.
+    /// How long it may take in all. The last fifth is for ending what was killed.
     pub patience: Duration,
 }
 
@@ -163,8 +163,8 @@ fn share(step: Ended) -> f64 {
     match step {
         Ended::NotRunning => 0.0,
         Ended::Closed => 0.5,
-        Ended::Interrupted => 0.8,
-        Ended::Terminated => 0.875,
+        Ended::Interrupted => 0.75,
+        Ended::Terminated => 0.8,
         Ended::Killed => 1.0,
     }
 }
@@ -317,3 +317,6 @@ fn signal(processes: &[Process], signal: Signal) -> Result<bool, StopError> {
     }
     Ok(heard)
 }
+
+#[cfg(test)]
+mod tests;
