@@ -25,7 +25,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// How often is looked whether all have ended.
-const TICK: Duration = Duration::from_millis(15);
+const TICK: Duration = Duration::from_millis(25);
 /// How long the browser may take to confirm that it heard the question.
 const ANSWER: Duration = Duration::from_secs(2);
 /// How long a script that names the directory may take to become a browser.
