@@ -29,7 +29,7 @@ fn hold(pid: &OsString, journals: &OsString, max: &OsString) -> io::Result<()> {
         max: Duration::from_millis(number(max)?.into()),
         ..FreezeSettings::new(journals, watchdog)
     };
-    let frozen = Frozen::freeze(&root, &settings).map_err(io::Error::other)?;
+    let frozen = Frozen::freeze(&[root], &settings).map_err(io::Error::other)?;
     writeln!(io::stdout(), "frozen")?;
     // It never gets to this.
     std::thread::sleep(Duration::from_mins(10));

@@ -8,6 +8,8 @@ mod cdp;
 mod endpoint;
 mod evidence;
 mod flush;
+#[cfg(test)]
+mod pretender;
 mod stop;
 mod users;
 mod version;

@@ -63,6 +63,9 @@ impl FreezeSettings {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FreezeError {
+    /// Nobody was named.
+    #[error("there is no process to hold still")]
+    Nobody,
     /// It has ended.
     #[error("process {pid} has ended")]
     Ended {
@@ -165,8 +168,10 @@ pub struct Frozen {
 }
 
 impl Frozen {
-    /// Stops `root` and everything it started. Blocks for as long as it takes them to stand still.
-    pub fn freeze(root: &Process, settings: &FreezeSettings) -> Result<Self, FreezeError> {
+    /// Stops `roots` and everything they started. Blocks for as long as it takes them to stand still.
+    ///
+    /// The first is the one that matters: it must be there and run. Others may have ended, or be stopped by somebody.
+    pub fn freeze(roots: &[Process], settings: &FreezeSettings) -> Result<Self, FreezeError> {
         let journal_failed = |doing| journal_failed(doing, &settings.journal_dir);
         let journal = Journal::create(&settings.journal_dir).map_err(journal_failed("begin"))?;
         let watchdog = Watchdog::start(&settings.watchdog, settings.max, journal.path());
@@ -180,13 +185,13 @@ impl Frozen {
         };
         // From here on a failure drops the guard, which releases whatever was stopped by then.
         frozen.watchdog = Some(watchdog?);
-        frozen.stop_all(root)?;
+        frozen.stop_all(roots)?;
         Ok(frozen)
     }
 
-    fn stop_all(&mut self, root: &Process) -> Result<(), FreezeError> {
+    fn stop_all(&mut self, roots: &[Process]) -> Result<(), FreezeError> {
         loop {
-            let new = self.find_new(root)?;
+            let new = self.find_new(roots)?;
             if new.is_empty() {
                 return Ok(());
             }
@@ -211,10 +216,12 @@ impl Frozen {
     }
 
     /// Those of the tree that are not stopped yet. Those that somebody else stopped are kept in mind.
-    fn find_new(&self, root: &Process) -> Result<Vec<Process>, FreezeError> {
+    fn find_new(&self, roots: &[Process]) -> Result<Vec<Process>, FreezeError> {
+        let first = roots.first().ok_or(FreezeError::Nobody)?;
+        let pid = first.pid();
         let table = Table::read().map_err(FreezeError::Processes)?;
-        let family = table.family(&[root.identity()]);
-        let pid = root.pid();
+        let roots: Vec<Identity> = roots.iter().map(Process::identity).collect();
+        let family = table.family(&roots);
         if family.iter().any(|row| row.pid() == std::process::id()) {
             return Err(FreezeError::Ourselves { pid });
         }
@@ -226,14 +233,14 @@ impl Frozen {
             }
             let opened = Process::reopen(row.identity).map_err(FreezeError::Processes)?;
             match row.state {
-                State::Stopped if row.identity == root.identity() => {
+                State::Stopped if row.identity == first.identity() => {
                     return Err(FreezeError::AlreadyStopped { pid });
                 }
                 State::Stopped => hold.others.extend(opened),
                 _ => new.extend(opened),
             }
         }
-        if !root.is_running() {
+        if !first.is_running() {
             return Err(FreezeError::Ended { pid });
         }
         Ok(new)

@@ -6,6 +6,7 @@
 mod table;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use rustix::time::{ClockId, clock_gettime};
 use std::fmt;
@@ -68,8 +69,8 @@ impl Process {
         };
         let fd = match pidfd_open(raw, PidfdFlags::empty()) {
             Ok(fd) => fd,
-            // The number of a thread that leads no process is refused as invalid.
-            Err(rustix::io::Errno::SRCH | rustix::io::Errno::INVAL) => return Ok(None),
+            // The number of a thread that leads no process is refused, by kernels of different age for different reasons.
+            Err(Errno::SRCH | Errno::INVAL | Errno::NOENT) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
         let Some(row) = Row::read(pid) else {
@@ -114,7 +115,7 @@ impl Process {
     pub fn signal(&self, signal: Signal) -> io::Result<bool> {
         match pidfd_send_signal(&*self.fd, signal) {
             Ok(()) => Ok(true),
-            Err(rustix::io::Errno::SRCH) => Ok(false),
+            Err(Errno::SRCH) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }

@@ -147,7 +147,12 @@ pub fn run(arguments: &[OsString]) -> io::Result<()> {
         return Ok(());
     }
     watch.thaw()?;
-    journal::forget(Path::new(journal))
+    // A dying engine closes one thing after the other: the lock on its journal may go a moment later than the pipe.
+    let gives_up = Instant::now() + END;
+    while !journal::forget(Path::new(journal))? && Instant::now() < gives_up {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
 }
 
 struct Watch {

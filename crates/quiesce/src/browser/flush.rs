@@ -1,13 +1,15 @@
 //! Makes a running browser write the cookies it holds back.
 //!
 //! Chromium keeps new cookies in memory for up to 30 seconds. Clearing the cookies of an origin that never had any makes
-//! its network service write all of them first. It works only in the name of a page: where there is none, a blank one is
-//! opened in the background and closed again.
+//! its network service write all of them first. It works only in the name of a page, and only for the storage of that page:
+//! those of private windows do not count. Where there is no other, a blank one is opened in the background and closed
+//! again.
 
 use super::cdp::{Cdp, CdpError};
 use super::endpoint::Endpoint;
 use super::evidence::Directory;
 use super::users::{Role, UsersError, users_of};
+use crate::process::Process;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
@@ -49,16 +51,13 @@ pub async fn flush_cookies(directory: &Path) -> Result<Flushed, CdpError> {
 }
 
 /// Speaks to the browser that works in the directory.
-pub(super) async fn connect(directory: &Path) -> Result<Cdp, CdpError> {
+async fn connect(directory: &Path) -> Result<Cdp, CdpError> {
     let users = users_of(directory)?;
-    let family = users
-        .into_iter()
-        .filter(|user| user.role <= Role::Child)
-        .map(|user| user.process)
-        .collect::<Vec<_>>();
-    if family.is_empty() {
+    if users.first().is_none_or(|user| user.role != Role::Browser) {
         return Err(CdpError::NotRunning);
     }
+    let family = users.into_iter().filter(|user| user.role <= Role::Child);
+    let family: Vec<Process> = family.map(|user| user.process).collect();
     let opened = Directory::open(directory).map_err(|source| UsersError::Open {
         path: directory.to_owned(),
         source,
@@ -67,27 +66,35 @@ pub(super) async fn connect(directory: &Path) -> Result<Cdp, CdpError> {
 }
 
 async fn flush(browser: &mut Cdp) -> Result<(), CdpError> {
-    let (page, is_ours) = match any_page(browser).await? {
-        Some(page) => (page, false),
-        None => (open_blank(browser).await?, true),
-    };
-    let flushed = flush_as(browser, &page).await;
-    if is_ours {
-        // A page that stays open is untidy; what counts is whether the cookies were written.
-        let closed = browser.ask("Target.closeTarget", json!({"targetId": page}), None);
-        let _ = closed.await;
+    if let Some(page) = any_page(browser).await? {
+        match flush_as(browser, &page).await {
+            // It may be closed by now, or be one that lets nobody in.
+            Err(CdpError::Refused { .. }) => {}
+            settled => return settled,
+        }
     }
+    let page = open_blank(browser).await?;
+    let flushed = flush_as(browser, &page).await;
+    // A page that stays open is untidy; what counts is whether the cookies were written.
+    let closed = browser.ask("Target.closeTarget", json!({"targetId": page}), None);
+    let _ = closed.await;
     flushed
 }
 
+/// A page that keeps its cookies where the user data directory does.
 async fn any_page(browser: &mut Cdp) -> Result<Option<String>, CdpError> {
-    let answer = browser.ask("Target.getTargets", json!({}), None).await?;
-    let targets = answer["targetInfos"].as_array();
-    let targets = targets.ok_or(CdpError::NotUnderstood {
-        method: "Target.getTargets",
-    })?;
-    let mut pages = targets.iter().filter(|target| target["type"] == "page");
+    let private = list(browser, "Target.getBrowserContexts", "browserContextIds").await?;
+    let targets = list(browser, "Target.getTargets", "targetInfos").await?;
+    let mut pages = targets.iter().filter(|target| {
+        target["type"] == "page" && !private.contains(&target["browserContextId"])
+    });
     Ok(pages.find_map(|page| text(page, "targetId")))
+}
+
+async fn list(browser: &mut Cdp, method: &'static str, name: &str) -> Result<Vec<Value>, CdpError> {
+    let answer = browser.ask(method, json!({}), None).await?;
+    let list = answer[name].as_array();
+    list.cloned().ok_or(CdpError::NotUnderstood { method })
 }
 
 async fn open_blank(browser: &mut Cdp) -> Result<String, CdpError> {

@@ -25,7 +25,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// How often is looked whether all have ended.
-const TICK: Duration = Duration::from_millis(15);
+const TICK: Duration = Duration::from_millis(25);
 /// How long the browser may take to confirm that it heard the question.
 const ANSWER: Duration = Duration::from_secs(2);
 /// How long a script that names the directory may take to become a browser.
@@ -34,7 +34,7 @@ const LAUNCH: Duration = Duration::from_millis(500);
 /// How patiently a browser is stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StopSettings {
-    /// How long it may take in all. The last eighth is for ending what was killed.
+    /// How long it may take in all. The last fifth is for ending what was killed.
     pub patience: Duration,
 }
 
@@ -163,8 +163,8 @@ fn share(step: Ended) -> f64 {
     match step {
         Ended::NotRunning => 0.0,
         Ended::Closed => 0.5,
-        Ended::Interrupted => 0.8,
-        Ended::Terminated => 0.875,
+        Ended::Interrupted => 0.75,
+        Ended::Terminated => 0.8,
         Ended::Killed => 1.0,
     }
 }
@@ -317,3 +317,6 @@ fn signal(processes: &[Process], signal: Signal) -> Result<bool, StopError> {
     }
     Ok(heard)
 }
+
+#[cfg(test)]
+mod tests;

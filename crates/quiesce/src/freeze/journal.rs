@@ -155,11 +155,15 @@ fn parse(text: &str, boot: &str, namespace: &str) -> Option<Vec<Identity>> {
     (written_namespace == namespace).then(|| lines.filter_map(stopped).collect())
 }
 
-/// Removes the journal of an engine that has died; one that lives keeps its own.
-pub(crate) fn forget(path: &Path) -> io::Result<()> {
+/// Removes the journal of an engine that has died; one that lives keeps its own. Returns whether it is gone.
+pub(crate) fn forget(path: &Path) -> io::Result<bool> {
     match read(path)? {
-        Some(Found::Abandoned(..)) => Ok(rustix::fs::unlink(path)?),
-        _ => Ok(()),
+        None => Ok(true),
+        Some(Found::Abandoned(..)) => {
+            rustix::fs::unlink(path)?;
+            Ok(true)
+        }
+        Some(Found::Live | Found::Foreign) => Ok(false),
     }
 }
 
@@ -209,15 +213,13 @@ mod tests {
         };
 
         assert!(matches!(read(path).unwrap(), Some(Found::Live)));
-        forget(path).unwrap();
-        assert!(path.exists(), "a live one is not forgotten");
+        assert!(!forget(path).unwrap() && path.exists(), "a live one stays");
         drop(journal);
         let Some(Found::Abandoned(named, _)) = read(path).unwrap() else {
             panic!("abandoned");
         };
         assert_eq!(named, [Identity::new(7, 70)]);
-        forget(path).unwrap();
-        assert!(!path.exists());
+        assert!(forget(path).unwrap() && !path.exists());
     }
 
     #[test]

@@ -75,6 +75,27 @@ fn numbers_that_no_process_can_have_are_no_process() {
 }
 
 #[test]
+fn a_thread_is_no_process() {
+    let thread = std::thread::spawn(|| rustix::thread::gettid().as_raw_nonzero().get());
+    let ended = thread.join().unwrap();
+    let (tell, told) = std::sync::mpsc::channel::<()>();
+    let (says, said) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        says.send(rustix::thread::gettid().as_raw_nonzero().get())
+            .unwrap();
+        let _ = told.recv();
+    });
+    let lives = said.recv().unwrap();
+
+    for number in [ended, lives] {
+        let opened = Process::open(u32::try_from(number).unwrap()).unwrap();
+        assert_eq!(opened, None);
+    }
+    drop(tell);
+    thread.join().unwrap();
+}
+
+#[test]
 fn the_uptime_is_counted_from_the_start() {
     let sleeper = Sleeper::start();
 

@@ -56,6 +56,32 @@ async fn a_browser_without_a_page_is_flushed_through_one_of_our_own() {
 }
 
 #[tokio::test]
+async fn a_private_window_is_not_mistaken_for_a_page_of_the_profile() {
+    let home = tempfile::tempdir().unwrap();
+    let Some(browser) = Browser::start(&home.path().join("profile"), Port::Open).await else {
+        return;
+    };
+    let mut speech = browser.speak().await;
+    let before = speech.pages().await;
+    let private = speech
+        .ask("Target.createBrowserContext", json!({}), "")
+        .await;
+    let blank = json!({"url": "about:blank", "browserContextId": private["browserContextId"]});
+    speech.ask("Target.createTarget", blank, "").await;
+    for page in before {
+        let page = json!({"targetId": page});
+        speech.ask("Target.closeTarget", page, "").await;
+    }
+    while speech.pages().await.len() != 1 {}
+    speech.set_cookie("early").await;
+
+    let flushed = browser::flush_cookies(&browser.directory).await.unwrap();
+
+    println!("{flushed:?}");
+    assert_eq!(cookies_after_a_crash(browser).await, ["early"]);
+}
+
+#[tokio::test]
 async fn a_browser_without_a_port_says_so() {
     let home = tempfile::tempdir().unwrap();
     let Some(browser) = Browser::start(&home.path().join("profile"), Port::None).await else {

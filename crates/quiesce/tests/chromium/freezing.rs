@@ -4,7 +4,7 @@ use crate::browser::{Browser, Port};
 use serde_json::json;
 use stasis_quiesce::browser;
 use stasis_quiesce::freeze::{FreezeSettings, Frozen};
-use stasis_quiesce::process::Row;
+use stasis_quiesce::process::{Process, Row};
 use stasis_quiesce::watchdog::Spawn;
 use std::path::Path;
 use std::process::Command;
@@ -44,10 +44,11 @@ async fn a_browser_that_was_frozen_and_copied_goes_on_and_its_copy_starts() {
     let mut speech = browser.speak().await;
     speech.set_cookie("early").await;
     let _ = browser::flush_cookies(&browser.directory).await.unwrap();
-    let found = browser::users_of(&browser.directory).unwrap();
+    let users = browser::users_of(&browser.directory).unwrap();
+    let users: Vec<Process> = users.into_iter().map(|user| user.process).collect();
     let settings = FreezeSettings::new(home.path().join("journals"), watchdog());
 
-    let frozen = Frozen::freeze(&found[0].process, &settings).unwrap();
+    let frozen = Frozen::freeze(&users, &settings).unwrap();
     let still = browser.family();
     assert!(still.iter().all(|process| Row::is_still(process.pid())));
     copy(&browser.directory, &copied);

@@ -1,10 +1,9 @@
 #![expect(clippy::disallowed_methods, reason = "a test writes its own files")]
 
+use super::super::pretender::{Pretender, home};
 use super::*;
 use crate::process::State;
-use std::io::Read;
 use std::os::unix::fs::symlink;
-use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
 const OURS: u32 = 90;
@@ -103,47 +102,8 @@ fn we_are_no_child_even_if_the_browser_started_us() {
     assert_eq!(judged(&all, Some(30)), ["30 Browser"]);
 }
 
-/// A shell that looks like a browser.
-struct Pretender(Child);
-
-impl Pretender {
-    /// Starts `script`, which must say so when it is ready, in `home` with one more argument.
-    fn start(home: &TempDir, script: &str, argument: &str) -> Self {
-        let mut shell = Command::new("sh");
-        shell
-            .args(["-c", script, "sh", argument])
-            .current_dir(home.path())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
-        let mut child = shell.spawn().unwrap();
-        let mut said = [0];
-        child.stdout.take().unwrap().read_exact(&mut said).unwrap();
-        Self(child)
-    }
-
-    fn pid(&self) -> u32 {
-        self.0.id()
-    }
-}
-
-impl Drop for Pretender {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 const WORKS: &str = "exec 9>ada/open; echo ready; read never";
 const OPENS_NOTHING: &str = "echo ready; read never";
-
-fn home() -> TempDir {
-    let home = tempfile::tempdir().unwrap();
-    for name in ["ada", "ada2"] {
-        std::fs::create_dir(home.path().join(name)).unwrap();
-    }
-    symlink("ada", home.path().join("link")).unwrap();
-    home
-}
 
 fn found(home: &TempDir, name: &str) -> Vec<(u32, Role)> {
     let users = users_of(&home.path().join(name)).unwrap();
