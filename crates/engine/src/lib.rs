@@ -17,6 +17,7 @@ pub mod lease;
 pub mod open;
 pub mod operation;
 pub mod probe;
+pub mod profile;
 pub mod reap;
 pub mod repo;
 pub mod tenant;

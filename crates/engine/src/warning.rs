@@ -22,6 +22,11 @@ pub enum Warning {
     LockNotTold,
     /// The store is this process's memory: nobody else sees it, and it ends with us.
     Ephemeral,
+    /// Somebody owned the lineage and was thrown out.
+    HolderEvicted {
+        /// The run that lost it.
+        holder_run_id: String,
+    },
     /// The lock had expired; its former holder will find that out.
     TookOver {
         /// The run that lost it.
@@ -47,6 +52,12 @@ impl fmt::Display for Warning {
             Self::LockNotTold => out.write_str(
                 "every writer is fenced, but lock.json still names its old holder until it expires",
             ),
+            Self::HolderEvicted { holder_run_id } => {
+                write!(
+                    out,
+                    "run `{holder_run_id}` owned the lineage and was thrown out; it cannot publish any more"
+                )
+            }
             Self::TookOver { holder_run_id } => {
                 write!(
                     out,

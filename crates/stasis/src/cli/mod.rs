@@ -21,6 +21,7 @@ mod internal;
 mod lease;
 mod operation;
 pub(crate) mod output;
+mod profile;
 mod progress;
 mod reference;
 mod repo;
@@ -72,6 +73,12 @@ enum LogFormat {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Browser identities that move between hosts: their snapshots, and what operators do with them
+    #[command(subcommand)]
+    Profile(profile::Profile),
+    /// The same as `profile`, as its contract spells it
+    #[command(hide = true, subcommand)]
+    ProfileSnapshots(profile::ProfileSnapshots),
     /// Own a profile's lineage: acquire, renew, release, hold, and what operators do
     #[command(subcommand)]
     Lease(lease::Lease),
@@ -227,6 +234,8 @@ fn start(cli: Cli) -> anyhow::Result<ExitCode> {
 
 async fn run(command: Command, context: Context) -> anyhow::Result<ExitCode> {
     let exit: Exit = match command {
+        Command::Profile(profile) => return profile.run(&context).await,
+        Command::ProfileSnapshots(snapshots) => return snapshots.run(&context).await,
         Command::Lease(lease) => return lease.run(&context).await,
         Command::Store(store) => store.run(&context).await?,
         Command::Operation(operation) => operation.run(&context).await?,

@@ -1,0 +1,85 @@
+//! `stasis profile …`, and the same under the name of its contract, `stasis profile-snapshots …`
+
+mod delete;
+mod fork;
+mod gc;
+mod list;
+mod pin;
+mod rollback;
+mod show;
+mod unlock;
+
+use super::Context;
+use clap::Subcommand;
+use stasis_engine::profile::Pinning;
+use std::process::ExitCode;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Profile {
+    /// List profiles, or the snapshots of one
+    List(list::List),
+    /// Show a snapshot, and what the pointer and the lock of its lineage say
+    Show(show::Show),
+    /// Make another snapshot the active one; adopts one that was never published
+    Rollback(rollback::Rollback),
+    /// Keep a snapshot whatever the policy says
+    Pin(pin::Pin),
+    /// Keep a snapshot no longer than others
+    Unpin(pin::Pin),
+    /// Delete one snapshot; its bytes go with the next gc
+    Delete(delete::Delete),
+    /// Remove deleted snapshots, and what the tenant's policy lets go
+    Gc(gc::Gc),
+    /// Start a new identity from a snapshot
+    Fork(fork::Fork),
+    /// Throw the holder of a profile out, at once
+    ForceUnlock(unlock::ForceUnlock),
+    /// Free locks whose holders are presumed dead: one, or all
+    Reap(unlock::Reap),
+}
+
+impl Profile {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+        let exit = match self {
+            Self::List(list) => list.run(context).await?,
+            Self::Show(show) => show.run(context).await?,
+            Self::Rollback(rollback) => rollback.run(context).await?,
+            Self::Pin(pin) => pin.run(context, Pinning::Pin).await?,
+            Self::Unpin(pin) => pin.run(context, Pinning::Unpin).await?,
+            Self::Delete(delete) => delete.run(context).await?,
+            Self::Gc(gc) => gc.run(context).await?,
+            Self::Fork(fork) => fork.run(context).await?,
+            Self::ForceUnlock(unlock) => unlock.run(context).await?,
+            Self::Reap(reap) => return reap.run(context).await,
+        };
+        Ok(exit.into())
+    }
+}
+
+/// The contract's own spelling.
+#[derive(Debug, Subcommand)]
+pub(super) enum ProfileSnapshots {
+    /// The same as `profile list`
+    List(list::List),
+    /// The same as `profile show`
+    Show(show::Show),
+    /// The same as `profile rollback`
+    Rollback(rollback::Rollback),
+    /// The same as `profile delete --confirm`
+    Delete(delete::Delete),
+    /// The same as `profile force-unlock`
+    ForceUnlock(unlock::ForceUnlock),
+}
+
+impl ProfileSnapshots {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+        let command = match self {
+            Self::List(list) => Profile::List(list),
+            Self::Show(show) => Profile::Show(show),
+            Self::Rollback(rollback) => Profile::Rollback(rollback),
+            Self::Delete(delete) => Profile::Delete(delete.confirmed()),
+            Self::ForceUnlock(unlock) => Profile::ForceUnlock(unlock),
+        };
+        command.run(context).await
+    }
+}
