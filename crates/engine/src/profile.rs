@@ -1,6 +1,7 @@
 //! Profiles: browser identities that move between hosts. What operators do with their snapshots.
 
 mod delete;
+mod diff;
 mod fork;
 mod list;
 mod pin;
@@ -12,6 +13,7 @@ mod subject;
 mod sweep;
 
 pub use delete::{Delete, Deleted};
+pub use diff::{Changes, CookieName, Diff, Differing, OneSided, ProfileDiff, Wanted};
 pub use fork::{Fork, Forked};
 pub use list::{DamagedManifest, Orphan, ProfileList, ProfileRow, SnapshotList};
 pub use pin::{Pinned, Pinning};

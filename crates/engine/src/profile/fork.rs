@@ -179,16 +179,10 @@ fn chosen<'a>(
     shelf: &'a Shelf,
     sha: Option<&ShaPrefix>,
 ) -> Result<&'a StoredSnapshot, OperatorError> {
-    let active = || {
-        let active = shelf.active();
-        let active = active.ok_or_else(|| OperatorError::NoActive(shelf.subject()))?;
-        Ok(active
-            .to_string()
-            .parse()
-            .expect("a digest begins like itself"))
+    let chosen = match sha {
+        Some(sha) => shelf.choose_whole(sha)?,
+        None => shelf.active_whole()?,
     };
-    let sha = sha.cloned().map_or_else(active, Ok)?;
-    let chosen = shelf.choose_whole(&sha)?;
     if chosen.manifest.is_encrypted() {
         let (sha, subject) = (chosen.active.archive.prefix(), shelf.lineage.clone());
         return Err(OperatorError::Encrypted { sha, subject });

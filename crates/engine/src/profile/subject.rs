@@ -175,7 +175,14 @@ impl Shelf {
         Ok(found.expect("it was chosen among these"))
     }
 
-    /// The same, when it must be whole and not be deleted.
+    /// The active snapshot, which must be whole.
+    pub(super) fn active_whole(&self) -> Result<&StoredSnapshot, OperatorError> {
+        let active = self.active();
+        let active = active.ok_or_else(|| OperatorError::NoActive(self.subject()))?;
+        self.choose_whole(&ShaPrefix(active.to_string()))
+    }
+
+    /// The one whose digest begins so, which must be whole and not be deleted.
     pub(super) fn choose_whole(&self, sha: &ShaPrefix) -> Result<&StoredSnapshot, OperatorError> {
         let chosen = self.choose(sha)?;
         let archive = chosen.active.archive;

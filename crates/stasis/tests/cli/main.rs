@@ -13,6 +13,7 @@ mod check;
 mod clone;
 mod hold;
 mod lease;
+mod profile_operators;
 mod reference;
 mod repo;
 mod repo_beside;

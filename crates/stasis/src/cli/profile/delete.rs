@@ -8,10 +8,7 @@ use clap::Args;
 use stasis_engine::model::id::ProfileRef;
 use stasis_engine::profile::{self, Deleted, ShaPrefix};
 
-/// Never the active one (roll back first), the only one, or a pinned one. Without --confirm nothing is written, and the
-/// exit code is 1.
 #[derive(Debug, Args)]
-#[command(verbatim_doc_comment)]
 pub(in crate::cli) struct Delete {
     /// <tenant>/<profile>[@<chrome-major>]; the major is needed when there are several
     subject: ProfileRef,

@@ -9,10 +9,7 @@ use stasis_engine::model::id::{Label, ProfileRef};
 use stasis_engine::model::lease::Holder;
 use stasis_engine::profile::{self, ShaPrefix};
 
-/// Copies the snapshot within the store, and makes it the first one of the new profile. Both must belong to one tenant,
-/// and the new one must not exist.
 #[derive(Debug, Args)]
-#[command(verbatim_doc_comment)]
 pub(in crate::cli) struct Fork {
     /// <tenant>/<profile>[@<chrome-major>]; the major is needed when there are several
     #[arg(value_name = "SRC")]

@@ -9,11 +9,7 @@ use stasis_engine::model::id::{ProfileRef, TenantId};
 use stasis_engine::model::retention::OnDoubt;
 use stasis_engine::profile::{Collected, LineageCollected, ProfileGc};
 
-/// Without retention (`stasis tenant policy set TENANT retention.enabled=true`) only deleted snapshots go. With it also
-/// everything but the newest 5, the active one, pinned ones and what was rolled back to within 30 days; and archives
-/// that were never finished. Safe beside running saves.
 #[derive(Debug, Args)]
-#[command(verbatim_doc_comment)]
 pub(in crate::cli) struct Gc {
     /// <tenant>/<profile>[@<chrome-major>] [default: all profiles]
     subject: Option<ProfileRef>,

@@ -8,12 +8,7 @@ use clap::Args;
 use stasis_engine::model::id::{ProfileRef, TenantId};
 use stasis_engine::profile::{ProfileList, ProfileRow, SnapshotList, SnapshotRow, Standing};
 
-/// Lists every profile with its active snapshot; with a subject all its snapshots, the oldest first. Their marks:
-/// active; pinned; rolled_back_to (within 30 days); unpromoted (stored, and nothing shows that it was ever active:
-/// `rollback` adopts it); tombstoned (deleted, goes with the next gc); damaged; encrypted. Exits with 9 when something
-/// is damaged.
 #[derive(Debug, Args)]
-#[command(verbatim_doc_comment)]
 pub(in crate::cli) struct List {
     /// <tenant>/<profile>[@<chrome-major>]; without the major, all of them [default: lists profiles]
     subject: Option<ProfileRef>,

@@ -8,11 +8,7 @@ use clap::Args;
 use stasis_engine::model::id::{Label, ProfileRef};
 use stasis_engine::profile::{self, RolledBack, ShaPrefix};
 
-/// Flips the pointer to the snapshot, if its manifest and its whole archive are there and it was not deleted. Whoever
-/// owns the profile is thrown out: it cannot publish any more. Without --confirm nothing is written, and the exit code
-/// is 1.
 #[derive(Debug, Args)]
-#[command(verbatim_doc_comment)]
 pub(in crate::cli) struct Rollback {
     /// <tenant>/<profile>[@<chrome-major>]; the major is needed when there are several
     subject: ProfileRef,

@@ -10,9 +10,7 @@ use stasis_engine::model::lease::Fence;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Every writer is fenced before the lock is told, so the holder cannot publish any more.
 #[derive(Debug, Args)]
-#[command(verbatim_doc_comment)]
 pub(in crate::cli) struct ForceUnlock {
     /// <tenant>/<profile>[@<chrome-major>]; the major is needed when there are several
     subject: ProfileRef,
