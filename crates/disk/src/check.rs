@@ -14,12 +14,14 @@
 //! what writes.
 
 mod find;
+mod identity;
 pub mod leveldb;
 mod message;
 mod pool;
 mod scratch;
 pub mod sqlite;
 
+pub use identity::{Identity, IdentityError, identity};
 pub use message::Messages;
 pub use scratch::ScratchError;
 

@@ -7,6 +7,7 @@ pub(crate) use kind::bucket as bucket_kind;
 
 use crate::profile::ProfileError;
 
+use crate::profile::OperatorError;
 use stasis_disk::archive::ArchiveError;
 use stasis_disk::atomic_write::WriteError;
 use stasis_disk::check::CheckError;
@@ -250,6 +251,9 @@ pub enum Error {
     /// The lineage was never owned.
     #[error("`{0}` has no lock: nobody ever acquired it")]
     NeverLocked(Lineage),
+    /// What an operator asked of a profile.
+    #[error(transparent)]
+    Operator(#[from] OperatorError),
     /// Nobody recorded such an operation.
     #[error("no record of operation `{0}` on this host or in the store")]
     NoSuchOperation(OpId),

@@ -1,20 +1,42 @@
-//! A browser identity: its snapshots, and the directory that it lives in.
+//! Browser identities that move between hosts: the directory that one lives in, its snapshots, and what operators do.
 
 mod capture;
+mod delete;
+mod diff;
 mod error;
 mod fetch;
+mod fork;
 mod hot;
+mod list;
 mod load;
+mod pin;
 mod record;
+mod refusal;
+mod rollback;
 mod run;
 mod save;
+mod show;
+mod standing;
+mod subject;
+mod sweep;
 
 pub use capture::{BrowserState, Capture, ProfileSaved, SaveOutcome};
+pub use delete::{Delete, Deleted};
+pub use diff::{Changes, CookieName, Diff, Differing, OneSided, ProfileDiff, Wanted};
 pub use error::ProfileError;
+pub use fork::{Fork, Forked};
+pub use list::{DamagedManifest, Orphan, ProfileList, ProfileRow, SnapshotList};
 pub use load::{FallbackReason, LoadOutcome, OnFailure, ProfileLoad, ProfileLoaded};
+pub use pin::{Pinned, Pinning};
 pub use record::Record;
+pub use refusal::OperatorError;
+pub use rollback::{Rollback, RolledBack};
 pub use run::{ProfileRan, ProfileRun, outcome_of};
 pub use save::{OnBrowser, ProfileSave, browser_major};
+pub use show::{ShownLineage, ShownProfile};
+pub use standing::{LockWord, SnapshotRow, Standing};
+pub use subject::{BadSha, ShaPrefix};
+pub use sweep::{Collected, GcVerdict, LineageCollected, ProfileGc, Removed, Spared};
 
 use crate::error::Error;
 use stasis_disk::beneath::Beneath;

@@ -54,6 +54,11 @@ pub enum Warning {
         /// Why: `timed_out`, `limit`, `unable`, …
         verdict: &'static str,
     },
+    /// Somebody owned the lineage and was thrown out.
+    HolderEvicted {
+        /// The run that lost it.
+        holder_run_id: String,
+    },
     /// The lock had expired; its former holder will find that out.
     TookOver {
         /// The run that lost it.
@@ -106,6 +111,12 @@ impl fmt::Display for Warning {
             ),
             Self::DatabaseUnchecked { path, verdict } => {
                 write!(out, "the database `{path}` could not be checked: {verdict}")
+            }
+            Self::HolderEvicted { holder_run_id } => {
+                write!(
+                    out,
+                    "run `{holder_run_id}` owned the lineage and was thrown out; it cannot publish any more"
+                )
             }
             Self::TookOver { holder_run_id } => {
                 write!(

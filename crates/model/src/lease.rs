@@ -178,6 +178,16 @@ impl Lock {
         }
     }
 
+    /// Whether its last holder will not come back: it gave the lock back itself, or an operator threw it out. One that
+    /// was only presumed dead may still renew.
+    pub fn is_given_up(&self) -> bool {
+        match self.state {
+            LockState::Held => false,
+            LockState::Free => self.released,
+            LockState::Forced => true,
+        }
+    }
+
     /// Whether somebody must be assumed to hold it: the last millisecond still counts.
     pub fn is_live(&self, now: Timestamp) -> bool {
         self.state == LockState::Held && self.expires_at >= now

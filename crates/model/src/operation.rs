@@ -32,6 +32,8 @@ pub enum Kind {
     Delete,
     /// Protecting a snapshot, or ceasing to.
     Pin,
+    /// Dropping the marks of snapshots of which nothing is left.
+    Forget,
 }
 
 /// The document `operations/<id>.json`: all that is needed to ask again.

@@ -45,6 +45,8 @@ pub enum Act {
     Pin,
     /// That protection was lifted.
     Unpin,
+    /// The marks of snapshots of which nothing is left were dropped.
+    Forget,
 }
 
 /// One remembered operation.

@@ -139,6 +139,14 @@ pub enum Op {
         /// Whether it is to be protected.
         pinned: bool,
     },
+    /// Drop the marks of removed snapshots, so that the same bytes may be stored and chosen again.
+    ///
+    /// Nobody may own the lineage, and the fence is raised: whoever saw those bytes before they went, under whichever
+    /// lease, can never flip to them.
+    Forget {
+        /// Snapshots of which no listing shows anything.
+        gone: Vec<ArchiveDigest>,
+    },
 }
 
 impl Op {
@@ -150,7 +158,7 @@ impl Op {
             }
             // The pointer first: whoever becomes the owner after that makes the write fail, and whoever became it
             // before is in the lock. The other way round an owner could slip in between the two and be thrown out.
-            Self::ForceUnlock { .. } => &[Doc::Pointer, Doc::Lock],
+            Self::ForceUnlock { .. } | Self::Forget { .. } => &[Doc::Pointer, Doc::Lock],
             Self::Release { .. } | Self::Reap { .. } | Self::MarkForced { .. } => &[Doc::Lock],
             Self::Fence { .. } | Self::Flip { .. } | Self::Delete { .. } | Self::Pin { .. } => {
                 &[Doc::Pointer]

@@ -1,5 +1,6 @@
 //! Every error → words, hint, exit code.
 
+mod operator;
 mod profile;
 mod repository;
 
@@ -160,6 +161,7 @@ fn hint(error: &Error) -> Option<String> {
     }
     let text = match error {
         Error::Lineage(error) => return lineage_hint(error),
+        Error::Operator(error) => return operator::hint(error),
         Error::Read(source) => return read_hint(source),
         Error::Bucket(error) => return bucket_hint(error.kind),
         Error::Clone(error) => return clone_hint(error),
@@ -288,6 +290,19 @@ fn refusal_hint(refusal: &Refusal, lineage: &str) -> Option<String> {
             format!("look again with `stasis lease show {lineage}`, then decide anew")
         }
         Refusal::Contended => "try again in a moment".to_owned(),
+        Refusal::IsActive(_) => format!(
+            "go back to another one first: `stasis profile rollback {lineage} --sha PREFIX --confirm`"
+        ),
+        Refusal::IsPinned(_) => {
+            format!("unpin it first: `stasis profile unpin {lineage} --sha PREFIX`")
+        }
+        Refusal::IsLast(_) => "a profile keeps at least one snapshot".to_owned(),
+        Refusal::PointerMoved { .. } => {
+            format!("look again with `stasis profile show {lineage}`, then decide anew")
+        }
+        Refusal::Full { .. } => {
+            format!("`stasis profile gc {lineage}` drops what is over, while nobody owns it")
+        }
         Refusal::NotHeld => {
             "there is nobody to throw out: the next one who asks gets the lease".to_owned()
         }

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use stasis_model::document::Version;
 use stasis_model::id::OpId;
+use stasis_model::time::Timestamp;
 use std::error::Error;
 use std::fmt;
 use std::ops::Range;
@@ -102,6 +103,11 @@ pub trait Bucket: fmt::Debug + Send + Sync {
         Ok(self.head(key).await?.is_some())
     }
 
+    /// When an object was last written, by the store's clock; `None` when there is none, or the store does not tell.
+    async fn written_at(&self, _key: &Key) -> Result<Option<Timestamp>, BucketError> {
+        Ok(None)
+    }
+
     /// Writes an object as part of a batch: it is there, and durable, once the batch is committed; perhaps before.
     ///
     /// Only for names whose bytes are always the same.
@@ -172,6 +178,10 @@ impl<B: Bucket + ?Sized> Bucket for Arc<B> {
 
     async fn exists(&self, key: &Key) -> Result<bool, BucketError> {
         (**self).exists(key).await
+    }
+
+    async fn written_at(&self, key: &Key) -> Result<Option<Timestamp>, BucketError> {
+        (**self).written_at(key).await
     }
 
     async fn stage(&self, batch: OpId, key: &Key, body: Bytes) -> Result<(), BucketError> {

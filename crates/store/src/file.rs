@@ -31,6 +31,7 @@ use disk::{Condition, Disk, Outcome};
 use futures_util::StreamExt;
 use stasis_model::document::Version;
 use stasis_model::id::OpId;
+use stasis_model::time::Timestamp;
 use std::fmt::{self, Display};
 use std::ops::Range;
 use std::path::PathBuf;
@@ -208,6 +209,10 @@ impl Bucket for FileBucket {
 
     async fn exists(&self, key: &Key) -> Result<bool, BucketError> {
         self.at("look for", key, Disk::exists).await
+    }
+
+    async fn written_at(&self, key: &Key) -> Result<Option<Timestamp>, BucketError> {
+        self.at("look at", key, Disk::written_at).await
     }
 
     async fn stage(&self, batch: OpId, key: &Key, body: Bytes) -> Result<(), BucketError> {

@@ -60,6 +60,7 @@ fn words(kind: Kind) -> &'static str {
         Kind::ForceUnlock => "force-unlock",
         Kind::Delete => "delete a snapshot of",
         Kind::Pin => "pin a snapshot of",
+        Kind::Forget => "forget removed snapshots of",
     }
 }
 

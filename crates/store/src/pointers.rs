@@ -1,4 +1,4 @@
-//! Moving a lineage's pointer: flip, rollback, force-unlock, delete, pin.
+//! Moving a lineage's pointer: flip, rollback, force-unlock, delete, pin, forget.
 
 use crate::lineages::{Applied, LineageError, Lineages};
 use stasis_model::digest::ArchiveDigest;
@@ -108,6 +108,18 @@ impl Lineages {
     ) -> Result<Moved, LineageError> {
         let protocol = Protocol::new(self.op_id(), Op::Pin { target, pinned });
         self.carry_out(lineage, Kind::Pin, protocol)
+            .await
+            .map(moved)
+    }
+
+    /// Drops the marks of removed snapshots of which no listing shows anything; refused while somebody owns the lineage.
+    pub async fn forget(
+        &self,
+        lineage: &Lineage,
+        gone: Vec<ArchiveDigest>,
+    ) -> Result<Moved, LineageError> {
+        let protocol = Protocol::new(self.op_id(), Op::Forget { gone });
+        self.carry_out(lineage, Kind::Forget, protocol)
             .await
             .map(moved)
     }

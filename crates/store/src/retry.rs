@@ -11,6 +11,7 @@ use bytes::Bytes;
 use stasis_model::chance::Chance;
 use stasis_model::document::Version;
 use stasis_model::id::OpId;
+use stasis_model::time::Timestamp;
 use std::future::Future;
 use std::ops::Range;
 use std::sync::Arc;
@@ -137,6 +138,10 @@ impl<B: Bucket> Bucket for Retrying<B> {
 
     async fn exists(&self, key: &Key) -> Result<bool, BucketError> {
         self.again(|| self.inner.exists(key)).await
+    }
+
+    async fn written_at(&self, key: &Key) -> Result<Option<Timestamp>, BucketError> {
+        self.again(|| self.inner.written_at(key)).await
     }
 
     async fn stage(&self, batch: OpId, key: &Key, body: Bytes) -> Result<(), BucketError> {

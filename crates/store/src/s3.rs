@@ -33,7 +33,7 @@ use object_store::{
 };
 use settings::{with_access, with_address};
 use stasis_model::document::Version;
-use stasis_model::time::Clock;
+use stasis_model::time::{Clock, Timestamp};
 use std::fmt;
 use std::future::Future;
 use std::ops::Range;
@@ -291,6 +291,17 @@ impl Bucket for S3Bucket {
             size: found.meta.size,
             version: version("look at", key, found.meta.e_tag)?,
         }))
+    }
+
+    async fn written_at(&self, key: &Key) -> Result<Option<Timestamp>, BucketError> {
+        let options = GetOptions {
+            head: true,
+            ..GetOptions::default()
+        };
+        let fetched = self.fetch("look at", key, options).await?;
+        let found = fetched.map_err(|failure| failure.into_error("look at", key))?;
+        let millis = found.map(|found| found.meta.last_modified.timestamp_millis());
+        Ok(millis.map(|millis| Timestamp::from_millis(u64::try_from(millis).unwrap_or(0))))
     }
 
     async fn create(&self, key: &Key, body: Bytes) -> Result<Swap, BucketError> {

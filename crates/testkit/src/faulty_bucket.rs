@@ -18,6 +18,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use stasis_model::document::Version;
 use stasis_model::id::OpId;
+use stasis_model::time::Timestamp;
 use stasis_store::bucket::{
     Bucket, BucketError, BucketErrorKind, ByteStream, Head, Listed, Object, Swap,
 };
@@ -273,6 +274,10 @@ impl Bucket for FaultyBucket {
 
     async fn exists(&self, key: &Key) -> Result<bool, BucketError> {
         Ok(self.head(key).await?.is_some())
+    }
+
+    async fn written_at(&self, _key: &Key) -> Result<Option<Timestamp>, BucketError> {
+        Ok(None)
     }
 
     async fn stage(&self, _batch: OpId, key: &Key, body: Bytes) -> Result<(), BucketError> {

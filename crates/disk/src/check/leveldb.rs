@@ -20,12 +20,14 @@
 
 mod batch;
 mod block;
+mod keys;
 mod log;
 mod manifest;
 mod source;
 mod table;
 mod varint;
 
+pub use keys::keys;
 pub use source::{Bytes, Files, ReadAt};
 
 use super::{CheckError, CheckSettings, Depth, Messages, Recovered, Verdict};

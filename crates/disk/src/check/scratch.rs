@@ -78,6 +78,13 @@ impl Scratch {
         self.root.as_fd()
     }
 
+    /// Makes an empty file.
+    pub(super) fn file(&self, name: &CStr) -> Result<OwnedFd, ScratchError> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let file = fs::openat(&self.root, name, flags, Mode::RUSR | Mode::WUSR);
+        file.map_err(self.failed("make a file"))
+    }
+
     /// Copies an open file, sharing its blocks where that can be done.
     pub(super) fn copy(
         &self,
@@ -86,9 +93,7 @@ impl Scratch {
         cancel: &AtomicBool,
     ) -> Result<(OwnedFd, Copied), CheckError> {
         let before = metadata::of(source).map_err(self.failed("look at a file"))?;
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let target = fs::openat(&self.root, name, flags, Mode::RUSR | Mode::WUSR);
-        let target = target.map_err(self.failed("make a file"))?;
+        let target = self.file(name)?;
         match content::carry(source, target.as_fd(), before.size, Fallback::Copy, cancel) {
             Ok(_) => {}
             Err(Trouble::Cancelled) => return Err(CheckError::Cancelled),

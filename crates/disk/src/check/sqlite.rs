@@ -18,9 +18,11 @@
 
 mod answer;
 mod child;
+mod cookies;
 mod process;
 
 pub use child::child;
+pub(super) use cookies::{Cookies, read as read_cookies};
 
 use super::find::{self, JOURNAL, SQLITE};
 use super::scratch::{Copied, Scratch};
@@ -64,7 +66,7 @@ pub fn check(
         return Ok(Verdict::Changed);
     }
     let limits = child::Limits {
-        depth: settings.depth,
+        task: child::Task::Check(settings.depth),
         memory: settings.memory,
         seconds: settings.time.as_secs().saturating_add(1),
         largest: bytes.saturating_add(GROWTH),
@@ -167,7 +169,7 @@ fn open_file(
 }
 
 /// Makes SQLite overlook the name of a super-journal at the end of a journal.
-fn forget_super_journal(journal: &OwnedFd) -> io::Result<()> {
+pub(super) fn forget_super_journal(journal: &OwnedFd) -> io::Result<()> {
     let size = metadata::of(journal)?.size;
     let Some(at) = size.checked_sub(JOURNAL.len() as u64) else {
         return Ok(());

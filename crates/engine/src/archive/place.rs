@@ -82,7 +82,7 @@ impl ArchivePlace {
     }
 
     /// Opens the archive where it is; of an object only what is needed is read.
-    pub(super) async fn open(&self) -> Result<Archive, Error> {
+    pub(crate) async fn open(&self) -> Result<Archive, Error> {
         match self {
             Self::File(path) => {
                 let path = path.clone();

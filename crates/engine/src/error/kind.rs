@@ -52,6 +52,7 @@ impl Error {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Lineage(error) => lineage(error),
+            Self::Operator(error) => error.kind(),
             Self::Read(error) => read(error),
             Self::Bucket(error) => bucket(error),
             Self::Policy(error) => policy(error),

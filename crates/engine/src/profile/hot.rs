@@ -84,11 +84,12 @@ impl Engine {
                 let reason = whole(&error);
                 warnings.push(Warning::CookiesNotFlushed { reason });
             }
-            let Some(user) = users(&dir).await?.into_iter().next() else {
+            let users = users(&dir).await?;
+            let Some(uptime) = users.first().map(|user| user.process.uptime()) else {
                 return self.capture(capture, lease).await;
             };
-            let uptime = user.process.uptime();
-            let taken = self.take(&dir, user.process, capture).await?;
+            let processes = users.into_iter().map(|user| user.process).collect();
+            let taken = self.take(&dir, processes, capture).await?;
             match self.unsound(&taken, capture).await? {
                 unsound if unsound.is_empty() => {
                     let mut hot = capture.clone();
@@ -118,7 +119,7 @@ impl Engine {
     async fn take(
         &self,
         dir: &Path,
-        process: Process,
+        processes: Vec<Process>,
         capture: &Capture,
     ) -> Result<HotClone, Error> {
         let settings = FreezeSettings::new(
@@ -134,7 +135,7 @@ impl Engine {
                 dir: dir.clone(),
                 source,
             };
-            let frozen = Frozen::freeze(&process, &settings).map_err(told)?;
+            let frozen = Frozen::freeze(&processes, &settings).map_err(told)?;
             let cloned = clone_still(&dir, &target, exclude_caches, &cancel);
             let thawed: Thawed = frozen.thaw().map_err(told)?;
             let clone = HotClone {

@@ -1,4 +1,4 @@
-//! The rules of `latest.json`: fence, flip, rollback, force-unlock, delete, pin.
+//! The rules of `latest.json`: fence, flip, rollback, force-unlock, delete, pin, forget.
 
 use super::{Change, Documents, Lost, MARK_LIMIT, Op, ROLLBACK_MEMORY, Refusal};
 use crate::digest::ArchiveDigest;
@@ -49,6 +49,7 @@ pub(super) fn move_pointer(
         Op::ForceUnlock { seen } => force_unlock(found, &pointer, *seen, forced, now),
         Op::Delete { target, known } => tombstone(&pointer, *target, known, (op_id, now)),
         Op::Pin { target, pinned } => pin(&pointer, *target, *pinned, (op_id, now)),
+        Op::Forget { gone } => forget(found, &pointer, gone, forced, now),
         _ => unreachable!("the other operations are the lock's, or the fence's"),
     }
 }
@@ -175,6 +176,26 @@ fn pin(
     } else {
         next.pins.retain(|mark| mark.sha256 != target);
     }
+    Ok(Change::Pointer(next))
+}
+
+fn forget(
+    found: &Documents,
+    pointer: &Pointer,
+    gone: &[ArchiveDigest],
+    fence: Fence,
+    now: Timestamp,
+) -> Result<Change, Refusal> {
+    if let Some(lock) = found.lock.as_ref().filter(|lock| !lock.is_given_up()) {
+        return Err(Refusal::Held(Box::new(lock.clone())));
+    }
+    if !gone.iter().any(|target| pointer.is_tombstoned(*target)) {
+        return Ok(Change::Already);
+    }
+    let active = pointer.active_archive();
+    let mut next = pointer.successor(fence.op_id, Act::Forget, active, now);
+    next.fence = fence;
+    next.tombstones.retain(|mark| !gone.contains(&mark.sha256));
     Ok(Change::Pointer(next))
 }
 

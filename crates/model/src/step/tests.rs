@@ -122,6 +122,7 @@ fn a_rule_writes_only_a_document_that_it_has_read() {
             target,
             pinned: true,
         },
+        Op::Forget { gone: vec![target] },
     ];
 
     for op in ops {

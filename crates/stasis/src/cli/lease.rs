@@ -195,14 +195,14 @@ impl Claim {
 }
 
 /// Text that says something.
-fn named(text: &str) -> Result<Label, String> {
+pub(super) fn named(text: &str) -> Result<Label, String> {
     if text.trim().is_empty() {
         return Err("it must not be empty".to_owned());
     }
     text.parse().map_err(|error: BadId| error.to_string())
 }
 
-fn operator() -> Label {
+pub(super) fn operator() -> Label {
     "operator".parse().expect("a constant that is a label")
 }
 
@@ -251,7 +251,7 @@ fn show(shown: &Shown) -> String {
     format!("{}: {state}\n{}", shown.subject, holder_lines(&shown.lock))
 }
 
-async fn force_unlock(
+pub(super) async fn force_unlock(
     context: &Context,
     engine: &Engine,
     cmd: ForceUnlock,
@@ -272,7 +272,7 @@ async fn force_unlock(
     })
 }
 
-async fn reap(
+pub(super) async fn reap(
     context: &Context,
     engine: &Engine,
     subject: Option<&Lineage>,

@@ -76,6 +76,9 @@ enum LogFormat {
 enum Command {
     /// Keep a browser's profile: run on it, save it, load it, and what operators do
     Profile(Box<profile::Profile>),
+    /// The same as `profile`, as its contract spells it
+    #[command(hide = true, subcommand)]
+    ProfileSnapshots(profile::ProfileSnapshots),
     /// Own a profile's lineage: acquire, renew, release, hold, and what operators do
     #[command(subcommand)]
     Lease(lease::Lease),
@@ -244,6 +247,7 @@ fn start(cli: Cli) -> anyhow::Result<ExitCode> {
 async fn run(command: Command, context: Context) -> anyhow::Result<ExitCode> {
     let exit: Exit = match command {
         Command::Profile(profile) => return profile.run(&context).await,
+        Command::ProfileSnapshots(snapshots) => return snapshots.run(&context).await,
         Command::Lease(lease) => return lease.run(&context).await,
         Command::Store(store) => store.run(&context).await?,
         Command::Operation(operation) => operation.run(&context).await?,

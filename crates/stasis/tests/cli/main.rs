@@ -15,6 +15,7 @@ mod hold;
 mod lease;
 mod profile;
 mod profile_chromium;
+mod profile_operators;
 mod reference;
 mod repo;
 mod repo_beside;

@@ -12,6 +12,7 @@ use rustix::fs::AtFlags;
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 use stasis_model::document::Version;
+use stasis_model::time::Timestamp;
 use std::fmt::Write as _;
 use std::fs::{DirBuilder, File};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -19,6 +20,7 @@ use std::ops::Range;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::UNIX_EPOCH;
 use tokio::sync::mpsc;
 
 /// What must be true of an object for a write to be applied.
@@ -152,6 +154,15 @@ impl Disk {
         };
         let (size, version) = measured(&mut file)?;
         Ok(Some(Head { size, version }))
+    }
+
+    pub(super) fn written_at(&self, key: &Key) -> Result<Option<Timestamp>, Trouble> {
+        let Some(file) = self.tree.object(key)? else {
+            return Ok(None);
+        };
+        let written = file.metadata()?.modified()?;
+        let since = written.duration_since(UNIX_EPOCH).unwrap_or_default();
+        Ok(Some(Timestamp::default().plus(since)))
     }
 
     pub(super) fn exists(&self, key: &Key) -> Result<bool, Trouble> {

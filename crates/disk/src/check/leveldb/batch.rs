@@ -5,20 +5,30 @@ use super::{Trouble, damage};
 
 /// Checks that a batch holds as many writes as it says, and nothing else.
 pub(super) fn check(record: &[u8]) -> Result<(), Trouble> {
+    writes(record, |_, _| Ok(()))
+}
+
+/// Calls `each` with the key of every write, and with its number and kind as a table has them.
+pub(super) fn writes(
+    record: &[u8],
+    mut each: impl FnMut(&[u8], u64) -> Result<(), Trouble>,
+) -> Result<(), Trouble> {
     let mut cursor = Cursor(record);
-    let (Some(_sequence), Some(count)) = (cursor.fixed64(), cursor.fixed32()) else {
+    let (Some(sequence), Some(count)) = (cursor.fixed64(), cursor.fixed32()) else {
         return damage("a batch without a header");
     };
     let mut found = 0_u64;
     while !cursor.is_empty() {
-        let write = match cursor.byte() {
+        let kind = cursor.byte();
+        let key = match kind {
             Some(0) => cursor.string(),
-            Some(1) => cursor.string().and_then(|_| cursor.string()),
+            Some(1) => cursor.string().filter(|_| cursor.string().is_some()),
             _ => return damage("a batch with an unknown kind of write"),
         };
-        if write.is_none() {
+        let (Some(key), Some(kind)) = (key, kind) else {
             return damage("a batch that ends too early");
-        }
+        };
+        each(key, sequence.wrapping_add(found) << 8 | u64::from(kind))?;
         found += 1;
     }
     if found != u64::from(count) {

@@ -112,7 +112,8 @@ fn check_order(last: &mut Vec<u8>, key: &[u8], is_bytewise: bool) -> Result<(), 
     Ok(())
 }
 
-fn split(key: &[u8]) -> Option<(&[u8], u64)> {
+/// A key without its write, and the write.
+pub(super) fn split(key: &[u8]) -> Option<(&[u8], u64)> {
     let (user, mut trailer) = key
         .split_at_checked(key.len().checked_sub(KEY_TRAILER)?)
         .map(|(user, trailer)| (user, Cursor(trailer)))?;

@@ -1,6 +1,7 @@
 //! Inside the other process: bound to its limits before it opens anything.
 
 use super::answer::{Answer, Claim};
+use super::cookies;
 use crate::check::find::{self, JOURNAL};
 use crate::check::{Depth, Messages, Recovered};
 use rusqlite::config::DbConfig;
@@ -15,10 +16,25 @@ const MOST_TABLES: usize = 100_000;
 /// What SQLite says of a schema that it does not trust.
 const UNSAFE: &str = " - unsafe use of ";
 
-/// What the process may use, and how thorough it is.
+/// What the process is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Task {
+    /// Checks the database.
+    Check(Depth),
+    /// Says which cookies are in it, by site and name.
+    Cookies,
+}
+
+const TASKS: [(Task, &str); 3] = [
+    (Task::Check(Depth::Quick), "quick"),
+    (Task::Check(Depth::Full), "full"),
+    (Task::Cookies, "cookies"),
+];
+
+/// What the process is for, and what it may use.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Limits {
-    pub(super) depth: Depth,
+    pub(super) task: Task,
     pub(super) memory: u64,
     pub(super) seconds: u64,
     pub(super) largest: u64,
@@ -28,10 +44,8 @@ pub(super) struct Limits {
 impl Limits {
     /// The words that [`child`] reads.
     pub(super) fn arguments(&self) -> Vec<OsString> {
-        let depth = match self.depth {
-            Depth::Quick => "quick",
-            Depth::Full => "full",
-        };
+        let task = TASKS.iter().find(|(task, _)| *task == self.task);
+        let task = task.map_or("quick", |(_, word)| word);
         let numbers = [
             self.memory,
             self.seconds,
@@ -39,14 +53,14 @@ impl Limits {
             self.messages as u64,
         ];
         let numbers = numbers.iter().map(u64::to_string);
-        std::iter::once(depth.to_owned())
+        std::iter::once(task.to_owned())
             .chain(numbers)
             .map(OsString::from)
             .collect()
     }
 
     fn parse(arguments: &[OsString]) -> Option<Self> {
-        let [depth, numbers @ ..] = arguments else {
+        let [task, numbers @ ..] = arguments else {
             return None;
         };
         let number = |text: &OsString| text.to_str()?.parse::<u64>().ok();
@@ -55,11 +69,7 @@ impl Limits {
             return None;
         };
         Some(Self {
-            depth: match depth.to_str()? {
-                "quick" => Depth::Quick,
-                "full" => Depth::Full,
-                _ => return None,
-            },
+            task: TASKS.iter().find(|(_, word)| *task == **word)?.0,
             memory,
             seconds,
             largest,
@@ -104,8 +114,12 @@ pub fn child(arguments: &[OsString]) -> String {
     if let Err(error) = limits.bind() {
         return unable(&format!("the limits cannot be set: {error}")).to_string();
     }
+    let depth = match limits.task {
+        Task::Check(depth) => depth,
+        Task::Cookies => return cookies::told(&limits),
+    };
     let pending = Pending::see();
-    let mut answer = match check(&limits) {
+    let mut answer = match check(&limits, depth) {
         Ok(answer) => answer,
         Err(error) => refusal(&error, limits.messages),
     };
@@ -133,10 +147,10 @@ fn refusal(error: &rusqlite::Error, most: usize) -> Answer {
     answer
 }
 
-fn check(limits: &Limits) -> rusqlite::Result<Answer> {
+fn check(limits: &Limits, depth: Depth) -> rusqlite::Result<Answer> {
     let connection = open(limits)?;
     let pages: i64 = connection.query_row("PRAGMA page_count", [], |row| row.get(0))?;
-    let check = match limits.depth {
+    let check = match depth {
         Depth::Quick => "quick_check",
         Depth::Full => "integrity_check",
     };
@@ -160,7 +174,7 @@ fn check(limits: &Limits) -> rusqlite::Result<Answer> {
 }
 
 /// Opens the copy so that nothing in it is trusted, and recovers it.
-fn open(limits: &Limits) -> rusqlite::Result<Connection> {
+pub(super) fn open(limits: &Limits) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags("db", flags)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;

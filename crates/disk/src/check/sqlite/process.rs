@@ -14,7 +14,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 /// No honest answer is longer.
-const MOST: u64 = 1 << 20;
+const MOST: u64 = 8 << 20;
 /// How often we look whether somebody wants us to stop.
 const TICK: Duration = Duration::from_millis(50);
 

@@ -326,3 +326,56 @@ fn refusals_say_what_they_mean() {
     assert_eq!(diverged, expected);
     assert_eq!(held, "held by run `run-1` on `host`");
 }
+
+fn forget(text: &str) -> Op {
+    let gone = vec![archive(text)];
+    Op::Forget { gone }
+}
+
+fn with_tombstone(text: &str) -> Pointer {
+    let mut pointer = pointing_at("s", fence(4, 1));
+    pointer.tombstones.push(Mark {
+        sha256: archive(text),
+        at_ms: NOW,
+    });
+    pointer
+}
+
+#[test]
+fn a_mark_is_dropped_and_whoever_saw_the_bytes_can_never_flip_to_them() {
+    let given_back = super::super::lock::release(
+        &documents(held("w", fence(4, 1)), None),
+        fence(4, 1),
+        op(7),
+        NOW,
+    );
+    let found = documents(new_lock(given_back), with_tombstone("old"));
+
+    let after = new_pointer(step(&found, &forget("old"), op(8), NOW));
+
+    assert!(!after.is_tombstoned(archive("old")));
+    assert_eq!(after.fence, fence(5, 8));
+    assert_eq!(after.active_archive(), Some(archive("s")));
+    let late = Op::Flip {
+        fence: fence(4, 1),
+        base: Some(archive("s")),
+        to: snapshot("old"),
+    };
+    let refused = step(&documents(None, after.clone()), &late, op(9), NOW);
+    assert_eq!(refused, Err(Refusal::LockLost(Lost::Fenced(fence(5, 8)))));
+    let again = step(&documents(None, after), &forget("old"), op(9), NOW);
+    assert_eq!(again, Ok(Change::Already));
+}
+
+#[test]
+fn no_mark_is_dropped_while_somebody_owns_the_lineage_or_may_come_back() {
+    for lock in [held("w", fence(4, 1)), freed_lock(fence(4, 1))] {
+        let found = documents(lock.clone(), with_tombstone("old"));
+
+        let refused = step(&found, &forget("old"), op(8), NOW);
+
+        assert_eq!(refused, Err(Refusal::Held(Box::new(lock))));
+    }
+    // Whoever becomes the owner after the pointer was read makes the write fail.
+    assert_eq!(forget("old").reads(), [Doc::Pointer, Doc::Lock]);
+}

@@ -21,6 +21,15 @@ pub(super) struct Metrics {
 }
 
 impl Metrics {
+    /// Nobody wants any.
+    pub(super) fn none() -> Self {
+        Self {
+            metrics_file: None,
+            metrics_prefix: String::new(),
+            metrics_subjects: false,
+        }
+    }
+
     /// Adds what happened; that it could not be written down changes nothing of what happened.
     pub(super) async fn add(
         &self,

@@ -73,6 +73,7 @@ impl Ghost {
             Kind::ForceUnlock => "acknowledged force-unlock",
             Kind::Delete => "acknowledged delete",
             Kind::Pin => "acknowledged pin",
+            Kind::Forget => "acknowledged forget",
         });
         if unheard {
             self.sights.add("acknowledged though its answer was lost");

@@ -1,0 +1,202 @@
+//! Who a browser profile in an archive is known to: names of cookies, and origins that keep something. Never a value.
+//!
+//! *Always true:* nothing in the archive is trusted. Cookies are read by SQLite in another process ([`super::sqlite`]),
+//! Local Storage by our own reader ([`super::leveldb`]), `IndexedDB` by the names of its directories. What cannot be
+//! read is named with the reason; it never reads as "nothing there".
+
+use super::leveldb::{self, Bytes, LevelDbSettings};
+use super::scratch::Scratch;
+use super::sqlite::{self, Cookies};
+use super::{CheckError, CheckSettings, Depth, Spawn};
+use crate::archive::{Archive, ArchiveError, ReadSettings};
+use stasis_model::tree::EntryPath;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+
+/// The largest database of cookies that is read, with its journals.
+const LARGEST_COOKIES: u64 = 256 << 20;
+/// The largest Local Storage that is read into memory.
+const LARGEST_STORAGE: u64 = 64 << 20;
+/// How the key begins that every origin with Local Storage has.
+const META: &[u8] = b"META:";
+const INDEXED: &[u8] = b".indexeddb.leveldb";
+
+/// Who a profile is known to.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Identity {
+    /// Cookies by site and name.
+    pub cookies: BTreeSet<(String, String)>,
+    /// Origins with Local Storage.
+    pub local_storage: BTreeSet<String>,
+    /// Origins with `IndexedDB`.
+    pub indexed_db: BTreeSet<String>,
+    /// What could not be read, and why.
+    pub unread: Vec<String>,
+}
+
+/// Why an archive could not be looked into.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum IdentityError {
+    /// The archive could not be read.
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
+    /// A copy could not be made, or somebody asked us to stop.
+    #[error(transparent)]
+    Check(#[from] CheckError),
+}
+
+/// Looks into the profile in `archive`, whose entries are given with their sizes.
+pub fn identity(
+    archive: &Archive,
+    entries: &[(EntryPath, u64)],
+    settings: &CheckSettings,
+    spawn: &Spawn,
+) -> Result<Identity, IdentityError> {
+    let mut identity = Identity::default();
+    let mut storages: BTreeMap<&[u8], Vec<(&EntryPath, &[u8], u64)>> = BTreeMap::new();
+    for (path, size) in entries {
+        let names: Vec<&[u8]> = path.components().collect();
+        match names[..] {
+            [_, b"Cookies"] | [_, b"Network", b"Cookies"] => {
+                match cookies(archive, (path, *size), settings, spawn)? {
+                    Ok(found) => identity.cookies.extend(found),
+                    Err(why) => identity.unread.push(format!("{path}: {why}")),
+                }
+            }
+            [profile, b"Local Storage", b"leveldb", file] => {
+                storages
+                    .entry(profile)
+                    .or_default()
+                    .push((path, file, *size));
+            }
+            [_, b"IndexedDB", name] => {
+                let origin = name.strip_suffix(INDEXED);
+                identity.indexed_db.extend(origin.map(origin_of));
+            }
+            _ => {}
+        }
+    }
+    for files in storages.values() {
+        match local_storage(archive, files, settings)? {
+            Ok(origins) => identity.local_storage.extend(origins),
+            Err(why) => identity.unread.push(format!("Local Storage: {why}")),
+        }
+    }
+    Ok(identity)
+}
+
+fn cookies(
+    archive: &Archive,
+    (path, size): (&EntryPath, u64),
+    settings: &CheckSettings,
+    spawn: &Spawn,
+) -> Result<Cookies, IdentityError> {
+    let scratch = Scratch::make(&settings.scratch).map_err(CheckError::from)?;
+    let mut bytes = size;
+    for (copy, suffix) in [
+        (c"db", ""),
+        (c"db-journal", "-journal"),
+        (c"db-wal", "-wal"),
+    ] {
+        let Some(beside) = with_suffix(path, suffix) else {
+            continue;
+        };
+        let Some(entry) = archive.entry(&beside, &reading(settings))? else {
+            continue;
+        };
+        if let stasis_model::tree::EntryKind::File { size } = entry.kind {
+            bytes = if suffix.is_empty() {
+                size
+            } else {
+                bytes.saturating_add(size)
+            };
+        }
+        if bytes > LARGEST_COOKIES {
+            return Ok(Err(format!("it has more than {LARGEST_COOKIES} bytes")));
+        }
+        let mut file = File::from(scratch.file(copy).map_err(CheckError::from)?);
+        archive.cat(&beside, &mut file, &reading(settings))?;
+        if suffix == "-journal" {
+            let journal = file.into();
+            let cut = sqlite::forget_super_journal(&journal);
+            cut.map_err(scratch.failed("change a journal"))
+                .map_err(CheckError::from)?;
+        }
+    }
+    Ok(sqlite::read_cookies(&scratch, bytes, settings, spawn)?)
+}
+
+fn with_suffix(path: &EntryPath, suffix: &str) -> Option<EntryPath> {
+    EntryPath::parse(&[path.as_bytes(), suffix.as_bytes()].concat()).ok()
+}
+
+fn reading(settings: &CheckSettings) -> ReadSettings {
+    ReadSettings {
+        cancel: settings.cancel.clone(),
+        ..ReadSettings::default()
+    }
+}
+
+fn local_storage(
+    archive: &Archive,
+    files: &[(&EntryPath, &[u8], u64)],
+    settings: &CheckSettings,
+) -> Result<Result<BTreeSet<String>, String>, IdentityError> {
+    let total = files
+        .iter()
+        .fold(0_u64, |sum, (_, _, size)| sum.saturating_add(*size));
+    if total > LARGEST_STORAGE {
+        return Ok(Err(format!("it has more than {LARGEST_STORAGE} bytes")));
+    }
+    let mut read = BTreeMap::new();
+    for (path, name, size) in files {
+        let Ok(name) = std::str::from_utf8(name) else {
+            continue;
+        };
+        let mut bytes = Vec::with_capacity(usize::try_from(*size).unwrap_or(0));
+        match archive.cat(path, &mut bytes, &reading(settings)) {
+            Ok(_) => read.insert(name.to_owned(), bytes),
+            Err(ArchiveError::NotAFile(_)) => continue,
+            Err(error) => return Err(error.into()),
+        };
+    }
+    let settings = LevelDbSettings {
+        depth: Depth::Quick,
+        messages: settings.messages,
+        cancel: &settings.cancel,
+    };
+    let keys = leveldb::keys(&Bytes::from(read), META, &settings);
+    Ok(keys.map(|keys| keys.iter().map(|key| text(&key[META.len()..])).collect()))
+}
+
+fn text(bytes: &[u8]) -> String {
+    super::message::printable(&String::from_utf8_lossy(bytes))
+}
+
+/// `https_example.com_0` is `https://example.com`, and `http_localhost_8080` has a port.
+fn origin_of(name: &[u8]) -> String {
+    let name = text(name);
+    let parts = name.split_once('_');
+    let parts = parts.and_then(|(scheme, rest)| Some((scheme, rest.rsplit_once('_')?)));
+    match parts {
+        Some((scheme, (host, "0"))) => format!("{scheme}://{host}"),
+        Some((scheme, (host, port))) if port.parse::<u16>().is_ok() => {
+            format!("{scheme}://{host}:{port}")
+        }
+        _ => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_directory_says_the_origin() {
+        assert_eq!(origin_of(b"https_example.com_0"), "https://example.com");
+        assert_eq!(origin_of(b"http_localhost_8080"), "http://localhost:8080");
+        assert_eq!(origin_of(b"odd"), "odd");
+        assert_eq!(origin_of(b"file__0"), "file://");
+    }
+}

@@ -1,0 +1,111 @@
+//! Which keys a LevelDB has, of those that begin in a certain way: read as its own program would, changing nothing.
+//!
+//! Every write has a sequence number, wherever it stands; the highest one of a key decides whether it is alive.
+
+use super::block;
+use super::log::{Record, Records};
+use super::table::Table;
+use super::{End, Files, Findings, LevelDbSettings, Trouble, Verdict, batch, damage, open};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// More keys than this are not looked at.
+const MOST_KEYS: usize = 100_000;
+/// A longer key is none that anybody asks for.
+const LONGEST_KEY: usize = 4096;
+
+/// Keys with the number of their last write, and whether it was one that left something.
+type Found = BTreeMap<Vec<u8>, (u64, bool)>;
+
+/// The live keys that begin with `prefix`; else why they cannot be told.
+pub fn keys(
+    files: &dyn Files,
+    prefix: &[u8],
+    settings: &LevelDbSettings<'_>,
+) -> Result<BTreeSet<Vec<u8>>, String> {
+    let mut findings = Findings::new(settings);
+    let mut found = Found::new();
+    let read = collect(&mut findings, files, &mut |key, write| {
+        note(&mut found, prefix, key, write)
+    });
+    match read {
+        Ok(()) => {}
+        Err(Trouble::Damage(what)) => return Err(what),
+        Err(Trouble::End(End::Cancelled)) => return Err("somebody asked us to stop".to_owned()),
+        Err(Trouble::End(End::Verdict(Verdict::Limit { what: why } | Verdict::Unable { why }))) => {
+            return Err(why);
+        }
+        Err(Trouble::End(End::Verdict(verdict))) => return Err(verdict.word().to_owned()),
+    }
+    let live = found.into_iter().filter(|(_, (_, is_alive))| *is_alive);
+    Ok(live.map(|(key, _)| key).collect())
+}
+
+/// Remembers the newest write to a key; a write is its sequence number and its kind, as they stand behind a key.
+fn note(found: &mut Found, prefix: &[u8], key: &[u8], write: u64) -> Result<(), Trouble> {
+    if !key.starts_with(prefix) || key.len() > LONGEST_KEY {
+        return Ok(());
+    }
+    let (sequence, is_alive) = (write >> 8, write & 0xff == 1);
+    let is_full = found.len() == MOST_KEYS;
+    match found.get_mut(key) {
+        Some(known) if known.0 > sequence => {}
+        Some(known) => *known = (sequence, is_alive),
+        None if is_full => {
+            return Err(End::limit(format!("it has more than {MOST_KEYS} keys")).into());
+        }
+        None => {
+            found.insert(key.to_vec(), (sequence, is_alive));
+        }
+    }
+    Ok(())
+}
+
+/// Hears a key and its write.
+type Each<'a> = dyn FnMut(&[u8], u64) -> Result<(), Trouble> + 'a;
+
+fn collect(
+    findings: &mut Findings<'_>,
+    files: &dyn Files,
+    each: &mut Each<'_>,
+) -> Result<(), Trouble> {
+    let Some(manifest) = findings.current(files)? else {
+        return damage("CURRENT does not lead to a manifest");
+    };
+    let live = findings.manifest(files, &manifest)?;
+    for number in live.tables.keys() {
+        let names = [format!("{number:06}.ldb"), format!("{number:06}.sst")];
+        let mut is_there = false;
+        for name in &names {
+            if let Some(file) = open(files, name)? {
+                is_there = true;
+                let table = Table::open(&*file, name, live.is_bytewise())?;
+                for handle in table.blocks() {
+                    findings.go_on()?;
+                    let bytes = block::read(&*file, name, *handle)?;
+                    findings.unpack(bytes.len() as u64, name)?;
+                    block::entries(&bytes, |key, _| match super::table::split(key) {
+                        Some((user, write)) => each(user, write),
+                        None => damage("a key without a sequence number"),
+                    })?;
+                }
+                break;
+            }
+        }
+        if !is_there {
+            return damage(format!("{}: it is missing", names[0]));
+        }
+    }
+    for name in live.logs(files.names()) {
+        let Some(file) = open(files, &name)? else {
+            continue;
+        };
+        let mut records = Records::new(&*file, &name);
+        while let Some(record) = records.next()? {
+            findings.go_on()?;
+            if let Record::Whole(bytes) = record {
+                batch::writes(&bytes, |key, write| each(key, write))?;
+            }
+        }
+    }
+    Ok(())
+}

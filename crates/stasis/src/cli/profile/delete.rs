@@ -1,0 +1,71 @@
+//! `stasis profile delete`
+
+use crate::cli::Context;
+use crate::cli::clone::size;
+use crate::cli::lease::operator;
+use crate::report::Exit;
+use clap::Args;
+use stasis_engine::model::id::ProfileRef;
+use stasis_engine::profile::{self, Deleted, ShaPrefix};
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Delete {
+    /// <tenant>/<profile>[@<chrome-major>]; the major is needed when there are several
+    subject: ProfileRef,
+    /// The beginning of the snapshot's sha256
+    #[arg(long, value_name = "PREFIX")]
+    sha: ShaPrefix,
+    /// Really do it
+    #[arg(long)]
+    confirm: bool,
+}
+
+impl Delete {
+    /// The same, when naming the snapshot is enough.
+    pub(super) fn confirmed(self) -> Self {
+        Self {
+            confirm: true,
+            ..self
+        }
+    }
+
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+        let engine = context.engine().await?;
+        let cmd = profile::Delete {
+            lineage: engine.one_lineage(&self.subject).await?,
+            sha: self.sha,
+            actor: operator(),
+        };
+        let done = if self.confirm {
+            engine.delete_snapshot(&cmd).await?
+        } else {
+            engine.plan_delete(&cmd).await?
+        };
+        context.output.warn(&done.warnings);
+        context.output.result(&done, words)?;
+        if done.applied {
+            return Ok(Exit::Done);
+        }
+        context
+            .output
+            .say("nothing was changed: say --confirm to do it");
+        Ok(Exit::Failed)
+    }
+}
+
+fn words(done: &Deleted) -> String {
+    let manifest = &done.snapshot.manifest;
+    let (sha, bytes) = (done.sha256.prefix(), size(manifest.archive_size_bytes));
+    if done.applied {
+        format!(
+            "{}: {sha} is deleted; its {bytes} go with the next gc",
+            done.subject
+        )
+    } else {
+        let captured = manifest.captured_at_ms;
+        format!(
+            "{}: would delete {sha}, captured at {captured}, {bytes}",
+            done.subject
+        )
+    }
+}

@@ -1,0 +1,101 @@
+//! `stasis profile diff`
+
+use crate::cli::Context;
+use crate::cli::clone::size;
+use crate::cli::output::printable;
+use crate::cli::progress::cancel_on_signals;
+use crate::report::Exit;
+use clap::Args;
+use stasis_engine::check::Spawn;
+use stasis_engine::model::id::ProfileRef;
+use stasis_engine::profile::{self, Changes, CookieName, OneSided, ProfileDiff, Wanted};
+
+/// How many lines of one kind are shown to people.
+const SHOWN: usize = 50;
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Diff {
+    /// <tenant>/<profile>[@<chrome-major>]; the major is needed when there are several
+    subject: ProfileRef,
+    /// The older snapshot: the beginning of its sha256, or `latest`
+    #[arg(value_name = "A")]
+    before: Wanted,
+    /// The newer snapshot
+    #[arg(value_name = "B")]
+    after: Wanted,
+}
+
+impl Diff {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+        let engine = context.engine().await?;
+        let cmd = profile::Diff {
+            lineage: engine.one_lineage(&self.subject).await?,
+            before: self.before,
+            after: self.after,
+            scratch: context.spool()?,
+            spawn: Spawn {
+                program: std::env::current_exe()?,
+                arguments: vec!["internal".into(), "check-sqlite".into()],
+            },
+            cancel: cancel_on_signals()?,
+        };
+        let diff = engine.diff_profile(&cmd).await?;
+        context.output.warn(&diff.warnings);
+        for unread in &diff.unread {
+            context
+                .output
+                .say(&format!("warning: not looked into: {}", printable(unread)));
+        }
+        context.output.result(&diff, words)?;
+        Ok(Exit::Done)
+    }
+}
+
+fn words(diff: &ProfileDiff) -> String {
+    let mut lines = Vec::new();
+    let file = |one: &OneSided| format!("{} ({})", one.path, size(one.size_bytes));
+    section(&mut lines, "file", &diff.files, file);
+    let changed = diff.changed.iter().map(|one| {
+        let (before, after) = (size(one.before_bytes), size(one.after_bytes));
+        format!("~ file {} ({before} → {after})", printable(&one.path))
+    });
+    lines.extend(few(changed.collect(), "~ file"));
+    let cookie = |one: &CookieName| format!("{} {}", one.site, one.name);
+    section(&mut lines, "cookie", &diff.cookies, cookie);
+    section(
+        &mut lines,
+        "localStorage",
+        &diff.local_storage,
+        String::clone,
+    );
+    section(&mut lines, "IndexedDB", &diff.indexed_db, String::clone);
+    if lines.is_empty() {
+        lines.push("no differences".to_owned());
+    }
+    lines.join("\n")
+}
+
+fn section<T>(
+    lines: &mut Vec<String>,
+    what: &str,
+    changes: &Changes<T>,
+    words: impl Fn(&T) -> String,
+) {
+    for (sign, all) in [("-", &changes.removed), ("+", &changes.added)] {
+        let begins = format!("{sign} {what}");
+        let all = all
+            .iter()
+            .map(|one| format!("{begins} {}", printable(&words(one))));
+        lines.extend(few(all.collect(), &begins));
+    }
+}
+
+/// The first few lines, and how many more there are.
+fn few(mut lines: Vec<String>, begins: &str) -> Vec<String> {
+    let more = lines.len().saturating_sub(SHOWN);
+    lines.truncate(SHOWN);
+    if more > 0 {
+        lines.push(format!("{begins} and {more} more; --json has all"));
+    }
+    lines
+}

@@ -1,0 +1,119 @@
+//! `stasis profile gc`
+
+use crate::cli::Context;
+use crate::cli::clone::size;
+use crate::cli::output::{printable, table};
+use crate::report::Exit;
+use clap::Args;
+use stasis_engine::model::id::{ProfileRef, TenantId};
+use stasis_engine::model::retention::OnDoubt;
+use stasis_engine::profile::{Collected, LineageCollected, ProfileGc};
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Gc {
+    /// <tenant>/<profile>[@<chrome-major>] [default: all profiles]
+    subject: Option<ProfileRef>,
+    /// Only this tenant's profiles [default: all tenants]
+    #[arg(long, conflicts_with = "subject")]
+    tenant: Option<TenantId>,
+    /// Keep the newest N, and judge even if the tenant's policy is off [default: the tenant's policy]
+    #[arg(long, value_name = "N")]
+    keep_newest: Option<u64>,
+    /// Keep what was rolled back to within D days, and judge even if the policy is off [default: the tenant's policy]
+    #[arg(long, value_name = "D")]
+    keep_rollback_days: Option<u64>,
+    /// Judge ages even while clocks disagree
+    #[arg(long)]
+    trust_clock: bool,
+    /// Only say what would go, and why
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl Gc {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+        let cmd = ProfileGc {
+            subject: self.subject,
+            tenant: self.tenant,
+            keep_newest: self.keep_newest,
+            keep_rollback_days: self.keep_rollback_days,
+            on_doubt: if self.trust_clock {
+                OnDoubt::JudgeAnyway
+            } else {
+                OnDoubt::RefuseAges
+            },
+            dry_run: self.dry_run,
+        };
+        let collected = context.engine().await?.profile_gc(&cmd).await?;
+        context.output.warn(&collected.warnings);
+        for doubt in collected
+            .lineages
+            .iter()
+            .filter_map(|one| one.clock_doubt.as_ref())
+        {
+            let text = format!("warning: {doubt}; --trust-clock judges all the same");
+            context.output.say(&text);
+        }
+        context.output.result(&collected, words)?;
+        let failed = collected.lineages.iter().any(|one| one.failure.is_some());
+        Ok(if failed { Exit::Corrupt } else { Exit::Done })
+    }
+}
+
+fn words(collected: &Collected) -> String {
+    let (fate, verb) = if collected.dry_run {
+        ("would go", "would remove")
+    } else {
+        ("goes", "removed")
+    };
+    let rows: Vec<Vec<String>> = collected
+        .lineages
+        .iter()
+        .flat_map(|one| lines(one, fate))
+        .collect();
+    let summary = format!(
+        "{verb} {} objects, {}, of {} profiles",
+        collected.objects_removed,
+        size(collected.bytes_removed),
+        collected.lineages.len()
+    );
+    if rows.is_empty() {
+        return summary;
+    }
+    format!(
+        "{}\n{summary}",
+        table(&["PROFILE", "WHAT", "", "BECAUSE"], rows)
+    )
+}
+
+fn lines(one: &LineageCollected, fate: &str) -> Vec<Vec<String>> {
+    let line = |what: String, fate: &str, because: String| {
+        vec![one.subject.to_string(), what, fate.to_owned(), because]
+    };
+    let verdicts = one.verdicts.iter().map(|verdict| {
+        let fate = if verdict.kept { "stays" } else { fate };
+        line(verdict.sha256.prefix(), fate, verdict.because.join(", "))
+    });
+    let spared = one.spared.iter();
+    let spared = spared.map(|one| line(printable(&one.what), "stays", one.because.clone()));
+    let deleted = one.removed.iter().filter(|removed| {
+        let judged =
+            |verdict: &&stasis_engine::profile::GcVerdict| verdict.sha256 == removed.sha256;
+        one.verdicts.iter().find(judged).is_none()
+    });
+    let deleted = deleted.map(|one| {
+        let name = one.key.rsplit('/').next().unwrap_or(&one.key);
+        line(
+            printable(name),
+            fate,
+            "it was deleted, or never finished".to_owned(),
+        )
+    });
+    let failure = one.failure.iter();
+    let failure = failure.map(|why| line(String::new(), "left alone", why.clone()));
+    verdicts
+        .chain(deleted)
+        .chain(spared)
+        .chain(failure)
+        .collect()
+}

@@ -1,0 +1,122 @@
+//! `stasis profile list`
+
+use crate::cli::Context;
+use crate::cli::clone::size;
+use crate::cli::output::{printable, table, word};
+use crate::report::Exit;
+use clap::Args;
+use stasis_engine::model::id::{ProfileRef, TenantId};
+use stasis_engine::profile::{ProfileList, ProfileRow, SnapshotList, SnapshotRow, Standing};
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct List {
+    /// <tenant>/<profile>[@<chrome-major>]; without the major, all of them [default: lists profiles]
+    subject: Option<ProfileRef>,
+    /// Only this tenant's profiles [default: all tenants]
+    #[arg(long, conflicts_with = "subject")]
+    tenant: Option<TenantId>,
+}
+
+impl List {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+        let engine = context.engine().await?;
+        match self.subject {
+            Some(subject) => {
+                let list = engine.profile_snapshots(&subject).await?;
+                context.output.warn(&list.warnings);
+                context.output.result(&list, snapshots)?;
+                Ok(exit(list.is_damaged()))
+            }
+            None => {
+                let list = engine.profiles(self.tenant.as_ref()).await?;
+                context.output.warn(&list.warnings);
+                context.output.result(&list, profiles)?;
+                let hurt = |row: &ProfileRow| !row.damage.is_empty();
+                Ok(exit(list.profiles.iter().any(hurt)))
+            }
+        }
+    }
+}
+
+fn exit(is_damaged: bool) -> Exit {
+    if is_damaged {
+        Exit::Corrupt
+    } else {
+        Exit::Done
+    }
+}
+
+fn profiles(list: &ProfileList) -> String {
+    let row = |row: &ProfileRow| {
+        let active = row.active_sha256.map(|active| active.prefix());
+        let at = row.flipped_at_ms.map(|at| at.to_string());
+        let holder = row
+            .holder_run_id
+            .as_ref()
+            .filter(|_| word(&row.lock) == "held");
+        let lock = match holder {
+            Some(holder) => format!("held by {holder}"),
+            None => word(&row.lock),
+        };
+        vec![
+            row.subject.to_string(),
+            active.unwrap_or_else(|| "-".to_owned()),
+            at.unwrap_or_else(|| "-".to_owned()),
+            row.snapshots.to_string(),
+            size(row.bytes),
+            lock,
+            row.damage.join("; "),
+        ]
+    };
+    let rows = list.profiles.iter().map(row).collect();
+    let head = [
+        "PROFILE",
+        "ACTIVE",
+        "SINCE",
+        "SNAPSHOTS",
+        "SIZE",
+        "LOCK",
+        "",
+    ];
+    table(&head, rows)
+}
+
+fn snapshots(list: &SnapshotList) -> String {
+    let row = |row: &SnapshotRow| {
+        let manifest = &row.manifest;
+        vec![
+            row.sha256_prefix.clone(),
+            manifest.captured_at_ms.to_string(),
+            size(manifest.archive_size_bytes),
+            word(&manifest.mode),
+            manifest.chrome_major_version.to_string(),
+            marks(&row.marks),
+            row.damage.clone().unwrap_or_default(),
+        ]
+    };
+    let head = ["SHA256", "CAPTURED", "SIZE", "MODE", "CHROME", "MARKS", ""];
+    let mut lines = vec![table(&head, list.snapshots.iter().map(row).collect())];
+    for orphan in &list.orphans {
+        let (key, size) = (printable(&orphan.key), size(orphan.size_bytes));
+        lines.push(format!(
+            "orphan: {key} ({size}): an archive without a manifest"
+        ));
+    }
+    for damaged in &list.damaged {
+        let (key, reason) = (printable(&damaged.key), printable(&damaged.reason));
+        lines.push(format!("damaged: {key}: {reason}"));
+    }
+    for damage in &list.damage {
+        lines.push(format!("damaged: {}", printable(damage)));
+    }
+    lines.join("\n")
+}
+
+/// The marks of a snapshot, for people.
+pub(super) fn marks(marks: &[Standing]) -> String {
+    let marks: Vec<String> = marks.iter().map(word).collect();
+    if marks.is_empty() {
+        return "-".to_owned();
+    }
+    marks.join(",")
+}

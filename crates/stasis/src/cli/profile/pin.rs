@@ -1,0 +1,34 @@
+//! `stasis profile pin` and `unpin`
+
+use crate::cli::Context;
+use crate::report::Exit;
+use clap::Args;
+use stasis_engine::model::id::ProfileRef;
+use stasis_engine::profile::{Pinning, ShaPrefix};
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Pin {
+    /// <tenant>/<profile>[@<chrome-major>]; the major is needed when there are several
+    subject: ProfileRef,
+    /// The beginning of the snapshot's sha256
+    #[arg(long, value_name = "PREFIX")]
+    sha: ShaPrefix,
+}
+
+impl Pin {
+    pub(super) async fn run(self, context: &Context, pinning: Pinning) -> anyhow::Result<Exit> {
+        let engine = context.engine().await?;
+        let lineage = engine.one_lineage(&self.subject).await?;
+        let done = engine.pin_snapshot(&lineage, &self.sha, pinning).await?;
+        context.output.warn(&done.warnings);
+        context.output.result(&done, |done| {
+            let words = if done.pinned {
+                "is pinned"
+            } else {
+                "is not pinned"
+            };
+            format!("{}: {} {words}", done.subject, done.sha256.prefix())
+        })?;
+        Ok(Exit::Done)
+    }
+}

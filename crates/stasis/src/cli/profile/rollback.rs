@@ -1,0 +1,77 @@
+//! `stasis profile rollback`
+
+use super::list::marks;
+use crate::cli::Context;
+use crate::cli::lease::operator;
+use crate::report::Exit;
+use clap::Args;
+use stasis_engine::model::id::{Label, ProfileRef};
+use stasis_engine::profile::{self, RolledBack, ShaPrefix};
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Rollback {
+    /// <tenant>/<profile>[@<chrome-major>]; the major is needed when there are several
+    subject: ProfileRef,
+    /// The beginning of the snapshot's sha256
+    #[arg(long, value_name = "PREFIX")]
+    sha: ShaPrefix,
+    /// Why, for the events log
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    reason: Label,
+    /// Really do it
+    #[arg(long)]
+    confirm: bool,
+}
+
+impl Rollback {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+        let engine = context.engine().await?;
+        let cmd = profile::Rollback {
+            lineage: engine.one_lineage(&self.subject).await?,
+            sha: self.sha,
+            reason: self.reason,
+            actor: operator(),
+        };
+        let done = if self.confirm {
+            engine.rollback(&cmd).await?
+        } else {
+            engine.plan_rollback(&cmd).await?
+        };
+        context.output.warn(&done.warnings);
+        context.output.result(&done, words)?;
+        if done.applied || done.is_active_already() {
+            return Ok(Exit::Done);
+        }
+        context
+            .output
+            .say("nothing was changed: say --confirm to do it");
+        Ok(Exit::Failed)
+    }
+}
+
+fn words(done: &RolledBack) -> String {
+    let to = done.to_sha256.prefix();
+    if done.is_active_already() {
+        return format!("{}: {to} is active already", done.subject);
+    }
+    let from = done.from_sha256.map(|from| from.prefix());
+    let from = from.unwrap_or_else(|| "no snapshot".to_owned());
+    let verb = if done.applied {
+        "went back"
+    } else {
+        "would go back"
+    };
+    let captured = done.snapshot.manifest.captured_at_ms;
+    let marks = marks(&done.snapshot.marks);
+    let mut text = format!(
+        "{}: {verb} from {from} to {to}, captured at {captured} ({marks})",
+        done.subject
+    );
+    if let (Some(holder), false) = (&done.evicts, done.applied) {
+        text += &format!(
+            "\nrun `{}` on `{}` owns the profile and would be thrown out",
+            holder.run_id, holder.host
+        );
+    }
+    text
+}
