@@ -58,7 +58,7 @@ pub use problem::{BadSeal, Problem};
 pub use reader::{Archive, ReadSettings};
 pub use sealed::{SealReport, SealSettings, Sealed, seal, seal_nameless};
 pub use unpack::{UnpackSettings, Unpacked, unpack, unpack_beside};
-pub use verify::VerifyReport;
+pub use verify::{VerifyReport, digest};
 pub use writer::{CreateReport, CreateSettings, create, create_nameless};
 
 use crate::restore::RestoreError;

@@ -3,7 +3,6 @@
 //! *Always true:* everything here can be lost, and nothing is believed: whoever takes an archive from here checks its
 //! digest, or the digest of every frame he uses. The newest archive is always kept, older ones only within the limit.
 
-use crate::archive::Archive;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, linkat, unlinkat, utimensat};
 use stasis_model::digest::ArchiveDigest;
 use std::fs::File;
@@ -31,10 +30,10 @@ impl ArchiveCache {
         self.root.join(format!("{digest}.tar.zst"))
     }
 
-    /// An archive that is here, if it is; from now on it counts as the newest.
-    pub fn open(&self, digest: ArchiveDigest) -> Option<Archive> {
+    /// The bytes of an archive that is here, if it is; from now on it counts as the newest.
+    pub fn open(&self, digest: ArchiveDigest) -> Option<File> {
         let path = self.path(digest);
-        let archive = Archive::open(&path).ok()?;
+        let archive = File::open(&path).ok()?;
         let now = Timespec {
             tv_sec: 0,
             tv_nsec: UTIME_NOW,
@@ -96,8 +95,9 @@ fn is_ours(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::archive::{CreateSettings, create_nameless, nameless};
+    use crate::archive::{Archive, CreateSettings, create_nameless, nameless};
     use std::io::Write;
+    use std::sync::Arc;
 
     #[test]
     #[expect(clippy::disallowed_methods, reason = "a test makes its tree")]
@@ -142,6 +142,7 @@ mod tests {
         cache.keep(made.archive_sha256, &file);
 
         let kept = cache.open(made.archive_sha256).unwrap();
+        let kept = Archive::over(Arc::new(kept), home.path()).unwrap();
         assert_eq!(kept.summary().unwrap().tree_digest, made.tree_digest);
     }
 }

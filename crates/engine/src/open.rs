@@ -3,6 +3,7 @@
 use crate::bridge;
 use crate::error::Error;
 use crate::warning::{self, Warning};
+use stasis_disk::seal::TenantKey;
 use stasis_model::chance::Chance;
 use stasis_model::time::Clock;
 use stasis_store::bucket::Bucket;
@@ -74,6 +75,8 @@ pub struct Engine {
     pub(crate) location: StoreLocation,
     pub(crate) places: Places,
     pub(crate) trusted: Arc<OnceCell<()>>,
+    /// The tenant's key, for encrypted lineages.
+    pub(crate) tenant_key: Option<Arc<TenantKey>>,
 }
 
 impl Engine {
@@ -134,6 +137,7 @@ impl Engine {
             location,
             places,
             trusted,
+            tenant_key: None,
         }
     }
 

@@ -26,6 +26,8 @@ pub enum EventKind {
     PolicyChanged,
     /// A snapshot was stored but not promoted.
     Diverged,
+    /// The data key of an encrypted lineage was wrapped by another key.
+    Rekeyed,
     /// A snapshot was not loaded, and a run went on with a fresh profile.
     FreshFallback,
     /// An operation ended without a known outcome.

@@ -5,6 +5,7 @@
 //! browser listens there. A lock or a port file that an earlier run left behind proves nothing.
 
 mod cdp;
+mod cookies;
 mod endpoint;
 mod evidence;
 mod flush;
@@ -15,6 +16,7 @@ mod users;
 mod version;
 
 pub use cdp::CdpError;
+pub use cookies::{count_cookies, is_ready};
 pub use flush::{Flushed, flush_cookies};
 pub use stop::{Ended, StopError, StopSettings, Stopped, stop};
 pub use users::{Role, User, UsersError, users_of};

@@ -95,7 +95,7 @@ impl Archive {
 }
 
 /// Digests all bytes, in order; says how many they are.
-pub(super) fn digest(
+pub fn digest(
     bytes: &dyn ReadAt,
     path: &Path,
     cancel: &AtomicBool,

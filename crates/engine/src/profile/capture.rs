@@ -9,6 +9,7 @@
 //! snapshot before stays the one. What diverged stays in the store, unpromoted and visible.
 
 use super::error::ProfileError;
+use super::fetch::opened;
 use super::{facts, millis};
 use crate::archive::remote::Remote;
 use crate::bridge;
@@ -18,9 +19,12 @@ use crate::open::{Engine, StoreLocation};
 use crate::upload::pieces;
 use crate::warning::Warning;
 use serde::Serialize;
-use stasis_disk::archive::{Archive, CreateReport, CreateSettings, create_nameless};
+use stasis_disk::archive::{
+    Archive, CreateReport, CreateSettings, SealSettings, create_nameless, seal_nameless,
+};
 use stasis_disk::beneath::{Beneath, Mounts};
 use stasis_disk::progress::Progress;
+use stasis_disk::seal::DataKey;
 use stasis_disk::survey::{Survey, survey};
 use stasis_disk::walk::WalkSettings;
 use stasis_model::chrome::{CACHES, LEFT_OUT};
@@ -29,8 +33,8 @@ use stasis_model::event::{EventKind, Severity};
 use stasis_model::id::{Lineage, OpId};
 use stasis_model::lease::Holder;
 use stasis_model::manifest::{
-    CRASHED, CapturedBy, CapturedIn, CookieStore, EndingRecord, Mode, NewProfileManifest,
-    ProfileManifest,
+    CRASHED, CapturedBy, CapturedIn, CookieStore, ENCRYPTED, EndingRecord, Mode,
+    NewProfileManifest, ProfileManifest,
 };
 use stasis_model::pointer::Active;
 use stasis_model::step::Refusal;
@@ -157,6 +161,7 @@ pub struct ProfileSaved {
 
 /// A directory that was archived.
 struct Made {
+    is_encrypted: bool,
     report: CreateReport,
     file: Arc<File>,
     chrome_version: String,
@@ -173,13 +178,18 @@ impl Engine {
         let started = self.clock.uptime();
         let lineage = &lease.lineage;
         let limit = self.policy(&lineage.tenant).await?.max_profile_bytes;
-        let base = self.base_archive(lineage, capture.base).await;
+        let key = self.key_to_save(lineage, lease.base.is_some()).await?;
+        let base = self.base_archive(lineage, capture.base, key.clone()).await;
         let (spool, job) = (self.profile_spool().await?, capture.clone());
         let major = lineage.major;
         let made = bridge::blocking(move || {
             let facts = look(&job, limit, major)?;
-            let (report, file) = create_nameless(&job.dir, &spool, &settings(&job, base))?;
+            let (mut report, mut file) = create_nameless(&job.dir, &spool, &settings(&job, base))?;
+            if let Some(key) = &key {
+                (report, file) = sealed(report, file, key, &spool)?;
+            }
             Ok::<_, Error>(Made {
+                is_encrypted: key.is_some(),
                 report,
                 file: Arc::new(file),
                 chrome_version: facts
@@ -219,11 +229,16 @@ impl Engine {
         &self,
         lineage: &Lineage,
         base: Option<ArchiveDigest>,
+        key: Option<Arc<DataKey>>,
     ) -> Option<Arc<Archive>> {
         let base = base?;
         let cache = self.archive_cache().await;
-        let cached = bridge::blocking(move || cache.and_then(|cache| cache.open(base))).await;
-        if let Some(cached) = cached {
+        let (name, with) = (PathBuf::from(base.to_string()), key.clone());
+        let cached = bridge::blocking(move || {
+            let file = cache?.open(base)?;
+            opened(Arc::new(file), &name, with.as_deref()).ok()
+        });
+        if let Some(cached) = cached.await {
             return Some(Arc::new(cached));
         }
         if !matches!(self.location, StoreLocation::File(_)) {
@@ -237,10 +252,10 @@ impl Engine {
         let snapshots = Snapshots::of(&*self.bucket, lineage);
         let manifest = snapshots.manifest(&active);
         let size = manifest.await.ok()?.archive_size_bytes;
-        let key = Key::from_listing(&active.archive_key)?;
-        let remote = Arc::new(Remote::new(self.bucket.clone(), key, size));
+        let place = Key::from_listing(&active.archive_key)?;
+        let remote = Arc::new(Remote::new(self.bucket.clone(), place, size));
         let name = PathBuf::from(&active.archive_key);
-        let opened = bridge::blocking(move || Archive::over(remote, &name));
+        let opened = bridge::blocking(move || opened(remote, &name, key.as_deref()));
         Some(Arc::new(opened.await.ok()?))
     }
 
@@ -300,6 +315,9 @@ impl Engine {
         manifest.caches_left_out = capture.exclude_caches;
         manifest.predecessor_sha256 = capture.base;
         manifest.lease_epoch = lease.fence.epoch;
+        if made.is_encrypted {
+            manifest.incompat.push(ENCRYPTED.to_owned());
+        }
         // What runs says "crashed" of itself until it has ended.
         let crashed = made.has_crashed && browser.mode == Mode::Cold;
         let crashed = crashed.then_some(CRASHED);
@@ -321,7 +339,10 @@ impl Engine {
         let archive = NewArchive {
             digest: manifest.archive_sha256,
             size: manifest.archive_size_bytes,
-            form: Form::Plain,
+            form: match manifest.is_encrypted() {
+                true => Form::Encrypted,
+                false => Form::Plain,
+            },
             body: &body,
         };
         let keys = snapshots.put_archive(&archive).await?;
@@ -412,6 +433,25 @@ fn saved(capture: &Capture, lease: &Lease, report: &CreateReport, op_id: OpId) -
             entries => vec![Warning::EntriesLeftOut { entries }],
         },
     }
+}
+
+/// Encrypts an archive that was just made; its report is of the stored bytes from now on, and its digests tell nobody
+/// anything who has no key.
+fn sealed(
+    report: CreateReport,
+    plain: File,
+    key: &DataKey,
+    spool: &Path,
+) -> Result<(CreateReport, File), Error> {
+    let archive = Archive::over(Arc::new(plain), spool)?;
+    let (sealed, file) = seal_nameless(&archive, key, spool, &SealSettings::default())?;
+    let report = CreateReport {
+        archive_sha256: sealed.archive_sha256,
+        stored_bytes: sealed.stored_bytes,
+        tree_digest: key.veil(&report.tree_digest),
+        ..report
+    };
+    Ok((report, file))
 }
 
 fn patterns(capture: &Capture) -> Vec<String> {

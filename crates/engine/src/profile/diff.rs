@@ -3,10 +3,8 @@
 //! Archives are read where they are: headers of both, the content of files of one size and two times, the databases of
 //! cookies and of Local Storage. Values of cookies are never read out.
 
-use super::refusal::OperatorError;
 use super::standing::Shelf;
 use super::subject::{BadSha, ShaPrefix};
-use crate::archive::ArchivePlace;
 use crate::bridge;
 use crate::check::Spawn;
 use crate::error::Error;
@@ -171,12 +169,9 @@ impl Engine {
             Wanted::Sha(sha) => shelf.choose_whole(sha)?,
             Wanted::Active => shelf.active_whole()?,
         };
-        if chosen.manifest.is_encrypted() {
-            let (sha, subject) = (chosen.active.archive.prefix(), shelf.lineage.clone());
-            return Err(OperatorError::Encrypted { sha, subject }.into());
-        }
-        let place = ArchivePlace::object(self.clone(), &chosen.active.archive_key)?;
-        Ok((chosen.active.archive, place.open().await?))
+        let (near, cancel) = ([], Arc::default());
+        let fetched = self.fetch_archive(&chosen.manifest, &chosen.active, &near, &cancel);
+        Ok((chosen.active.archive, fetched.await?.archive))
     }
 }
 

@@ -1,9 +1,10 @@
 //! What can go wrong with a profile, and with nothing else.
 
 use crate::error::ErrorKind;
+use stasis_disk::seal::SealError;
 use stasis_model::id::{ChromeMajor, Lineage, ProfileRef};
 use stasis_model::manifest::UnfitManifest;
-use stasis_quiesce::browser::{StopError, UsersError, VersionError};
+use stasis_quiesce::browser::{CdpError, StopError, UsersError, VersionError};
 use stasis_quiesce::freeze::FreezeError;
 use stasis_store::profiles::ManifestError;
 use std::path::PathBuf;
@@ -83,6 +84,9 @@ pub enum ProfileError {
     /// A browser did not say which one it is.
     #[error("the browser did not say its version")]
     Version(#[from] VersionError),
+    /// The browser did not answer.
+    #[error("the browser could not be asked for its cookies")]
+    Asked(#[source] CdpError),
     /// There is no command to run.
     #[error("there is no command to run")]
     NoCommand,
@@ -103,6 +107,18 @@ pub enum ProfileError {
         /// For how long.
         frozen_for: Duration,
     },
+    /// The lineage is encrypted, and nobody gave a key.
+    #[error("`{0}` is encrypted, and no key was given")]
+    KeyNeeded(Lineage),
+    /// A key was given, but the lineage is not encrypted.
+    #[error("`{0}` has snapshots that are not encrypted, and a key was given")]
+    PlainLineage(Lineage),
+    /// The wrapped key is gone.
+    #[error("the wrapped data key of `{0}` is not there: its snapshots cannot be opened")]
+    NoKey(Lineage),
+    /// The key does not fit.
+    #[error(transparent)]
+    Seal(SealError),
     /// A running browser may not be captured.
     #[error("hot snapshots of `{0}` are not allowed by the tenant's policy")]
     HotNotAllowed(Lineage),
@@ -186,12 +202,19 @@ impl ProfileError {
             | Self::OtherRegion { .. }
             | Self::SnapshotTooLarge { .. } => ErrorKind::Limit,
             Self::LeaseLost { .. } => ErrorKind::Fenced,
+            Self::KeyNeeded(_) | Self::PlainLineage(_) | Self::Seal(SealError::WrongKey { .. }) => {
+                ErrorKind::Denied
+            }
+            Self::Seal(SealError::NoKey | SealError::Unread(_)) => ErrorKind::Invalid,
+            Self::NoKey(_) | Self::Seal(_) => ErrorKind::Corrupt,
             Self::InUse { .. } => ErrorKind::Conflict,
             Self::NoMajor(_) | Self::OtherMajor { .. } | Self::Version(_) | Self::NoCommand => {
                 ErrorKind::Invalid
             }
             Self::FreezeBudget { .. } => ErrorKind::Limit,
-            Self::Stop { .. } | Self::Users { .. } | Self::Freeze { .. } => ErrorKind::Retry,
+            Self::Asked(_) | Self::Stop { .. } | Self::Users { .. } | Self::Freeze { .. } => {
+                ErrorKind::Retry
+            }
             Self::Manifest(error) => manifest(error),
             Self::NotListed(_) => ErrorKind::Unreachable,
             Self::Sha { .. } | Self::Integrity { .. } => ErrorKind::Corrupt,

@@ -5,14 +5,16 @@ use crate::archive::remote::Remote;
 use crate::bridge;
 use crate::error::Error;
 use crate::open::Engine;
-use stasis_disk::archive::{self, Archive, ArchiveError, ReadSettings};
+use stasis_disk::archive::{self, Archive, ArchiveError, Assembled, ReadAt, Sealed};
 use stasis_disk::archive_cache::{ArchiveCache, USUAL_LIMIT};
-use stasis_model::digest::ArchiveDigest;
+use stasis_disk::seal::DataKey;
+use stasis_model::digest::{ArchiveDigest, TreeDigest};
 use stasis_model::manifest::ProfileManifest;
 use stasis_model::pointer::Active;
 use stasis_store::layout::Key;
+use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -54,37 +56,26 @@ impl Engine {
         near: &[ArchiveDigest],
         cancel: &Arc<AtomicBool>,
     ) -> Result<Fetched, Error> {
-        let (cache, spool) = (self.archive_cache().await, self.profile_spool().await?);
+        let key = self.key_to_load(manifest).await?;
         let snapshot = active.archive.prefix();
-        let key = Key::from_listing(&active.archive_key);
-        let key = key.ok_or_else(|| ProfileError::NoArchive(snapshot.clone()))?;
+        let place = Key::from_listing(&active.archive_key);
+        let place = place.ok_or_else(|| ProfileError::NoArchive(snapshot.clone()))?;
         let size = manifest.archive_size_bytes;
-        let remote: Arc<Remote> = Arc::new(Remote::new(self.bucket.clone(), key.clone(), size));
-        let (near, cancel, wanted) = (near.to_vec(), cancel.clone(), active.archive);
-        let fetched = bridge::blocking(move || {
-            let name = PathBuf::from(key.as_str());
-            if let Some(here) = cache.as_ref().and_then(|cache| cache.open(wanted)) {
-                let settings = ReadSettings {
-                    cancel: cancel.clone(),
-                    ..ReadSettings::default()
-                };
-                if here.digest(&settings)?.0 == wanted {
-                    return Ok((here, wanted, 0));
-                }
-            }
-            let near = near.iter().find_map(|near| cache.as_ref()?.open(*near));
-            let there = Archive::over(remote, &name)?;
-            let file = archive::nameless(&spool)?;
-            let came = archive::assemble(&there, near.as_ref(), (&file, &spool), &cancel)?;
-            if let Some(cache) = cache.filter(|_| came.archive_sha256 == wanted) {
-                cache.keep(wanted, &file);
-            }
-            let archive = Archive::over(Arc::new(file), &name)?;
-            Ok((archive, came.archive_sha256, came.bytes_fetched))
-        });
-        let (archive, found, bytes_fetched) =
+        let remote = Remote::new(self.bucket.clone(), place.clone(), size);
+        let fetching = Fetching {
+            cache: self.archive_cache().await,
+            spool: self.profile_spool().await?,
+            name: PathBuf::from(place.as_str()),
+            wanted: active.archive,
+            near: near.to_vec(),
+            key,
+            cancel: cancel.clone(),
+        };
+        let tree_digest = manifest.tree_digest;
+        let fetched = bridge::blocking(move || fetching.fetch(Arc::new(remote)));
+        let (archive, found, bytes_fetched, tree) =
             fetched.await.map_err(|error| told(error, &snapshot))?;
-        if found != wanted {
+        if found != active.archive || tree.is_some_and(|tree| tree != tree_digest) {
             return Err(ProfileError::Sha {
                 wanted: snapshot,
                 found: found.prefix(),
@@ -95,6 +86,92 @@ impl Engine {
             archive,
             bytes_fetched,
         })
+    }
+}
+
+/// An archive that is being brought here.
+struct Fetching {
+    cache: Option<ArchiveCache>,
+    spool: PathBuf,
+    name: PathBuf,
+    wanted: ArchiveDigest,
+    near: Vec<ArchiveDigest>,
+    key: Option<Arc<DataKey>>,
+    cancel: Arc<AtomicBool>,
+}
+
+/// An archive, the digest of its stored bytes, how many of them came from afar, and which tree it says it is.
+type Came = (Archive, ArchiveDigest, u64, Option<TreeDigest>);
+
+impl Fetching {
+    fn fetch(self, remote: Arc<dyn ReadAt>) -> Result<Came, ArchiveError> {
+        let (mut found, mut bytes_fetched) = (self.wanted, 0);
+        let file = match self.here()? {
+            Some(file) => file,
+            None => {
+                let file = archive::nameless(&self.spool)?;
+                let came = self.assemble(remote, &file)?;
+                (found, bytes_fetched) = (came.archive_sha256, came.bytes_fetched);
+                if let Some(cache) = self.cache.as_ref().filter(|_| found == self.wanted) {
+                    cache.keep(found, &file);
+                }
+                file
+            }
+        };
+        let archive = opened(Arc::new(file), &self.name, self.key.as_deref())?;
+        let tree = archive.summary().map(|summary| summary.tree_digest);
+        let tree = tree.map(|tree| self.key.as_ref().map_or(tree, |key| key.veil(&tree)));
+        Ok((archive, found, bytes_fetched, tree))
+    }
+
+    /// The very archive, if this host has it undamaged.
+    fn here(&self) -> Result<Option<File>, ArchiveError> {
+        let Some(file) = self
+            .cache
+            .as_ref()
+            .and_then(|cache| cache.open(self.wanted))
+        else {
+            return Ok(None);
+        };
+        let (found, _) = archive::digest(&file, &self.name, &self.cancel)?;
+        Ok((found == self.wanted).then_some(file))
+    }
+
+    fn assemble(&self, remote: Arc<dyn ReadAt>, file: &File) -> Result<Assembled, ArchiveError> {
+        let near = || {
+            self.near
+                .iter()
+                .find_map(|near| self.cache.as_ref()?.open(*near))
+        };
+        let place = (file, &*self.spool);
+        match &self.key {
+            None => {
+                let there = Archive::over(remote, &self.name)?;
+                let near = near().and_then(|near| Archive::over(Arc::new(near), &self.name).ok());
+                archive::assemble(&there, near.as_ref(), place, &self.cancel)
+            }
+            Some(key) => {
+                let there = Sealed::open(remote, &self.name, key)?;
+                let near = near();
+                let near = near.and_then(|near| Sealed::open(Arc::new(near), &self.name, key).ok());
+                archive::assemble_sealed(&there, near.as_ref(), place, &self.cancel)
+            }
+        }
+    }
+}
+
+/// Opens stored bytes, through their key if they need one.
+pub(super) fn opened(
+    stored: Arc<dyn ReadAt>,
+    name: &Path,
+    key: Option<&DataKey>,
+) -> Result<Archive, ArchiveError> {
+    match key {
+        None => Archive::over(stored, name),
+        Some(key) => {
+            let view = Sealed::open(stored, name, key)?;
+            Archive::over(Arc::new(view), name)
+        }
     }
 }
 

@@ -112,6 +112,7 @@ pub enum FallbackReason {
     TooLarge,
     HotRefused,
     RegionRefused,
+    KeyRefused,
 }
 
 /// A profile that was loaded, or is fresh.
@@ -174,6 +175,14 @@ impl Failure {
             reason,
             error: error.into(),
             usually: OnFailure::Fresh,
+        }
+    }
+
+    /// Without the right key nothing is known to be wrong with the snapshot: a fresh start is nobody's wish.
+    fn locked(error: impl Into<Error>) -> Self {
+        Self {
+            usually: OnFailure::Refuse,
+            ..Self::new(FallbackReason::KeyRefused, error)
         }
     }
 
@@ -429,7 +438,8 @@ fn fetch_failure(error: Error) -> Failure {
     let reason = match &error {
         Error::Profile(profile) => match &**profile {
             ProfileError::NoArchive(_) => FallbackReason::NoArchive,
-            _ => FallbackReason::ShaMismatch,
+            ProfileError::Sha { .. } => FallbackReason::ShaMismatch,
+            _ => return Failure::locked(error),
         },
         error => match error.kind() {
             ErrorKind::Unreachable | ErrorKind::Denied | ErrorKind::Retry => {
@@ -503,14 +513,6 @@ fn extract(
     (scratch, snapshot, origin): (&std::path::Path, &str, &Origin),
 ) -> Result<(Restored, CheckReport), Failure> {
     let failed = |error: Error| Failure::new(FallbackReason::ExtractFailed, error);
-    let told = archive.summary().map(|summary| summary.tree_digest);
-    if told.is_some_and(|told| told != manifest.tree_digest) {
-        let error = ProfileError::Sha {
-            wanted: snapshot.to_owned(),
-            found: "that of another tree".to_owned(),
-        };
-        return Err(Failure::new(FallbackReason::ManifestInvalid, error));
-    }
     let settings = UnpackSettings {
         placement: Placement::Replace,
         only: None,

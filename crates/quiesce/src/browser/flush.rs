@@ -51,7 +51,7 @@ pub async fn flush_cookies(directory: &Path) -> Result<Flushed, CdpError> {
 }
 
 /// Speaks to the browser that works in the directory.
-async fn connect(directory: &Path) -> Result<Cdp, CdpError> {
+pub(super) async fn connect(directory: &Path) -> Result<Cdp, CdpError> {
     let users = users_of(directory)?;
     if users.first().is_none_or(|user| user.role != Role::Browser) {
         return Err(CdpError::NotRunning);

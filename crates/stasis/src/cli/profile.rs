@@ -4,6 +4,7 @@ mod delete;
 mod diff;
 mod fork;
 mod gc;
+mod keys;
 mod list;
 mod load;
 mod metrics;
@@ -13,10 +14,12 @@ mod run;
 mod save;
 mod show;
 mod unlock;
+mod verify;
 mod who;
 
 use super::Context;
 use clap::{Args, Subcommand};
+use keys::Keys;
 use metrics::Metrics;
 use stasis_engine::profile::Pinning;
 use std::process::ExitCode;
@@ -25,6 +28,8 @@ use std::process::ExitCode;
 pub(super) struct Profile {
     #[command(flatten)]
     metrics: Metrics,
+    #[command(flatten)]
+    keys: Keys,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -37,6 +42,8 @@ enum Verb {
     Save(save::Save),
     /// Make a directory the profile that was saved last
     Load(load::Load),
+    /// Prove that a snapshot comes back: restore it to a place of its own, check it, start a browser on it
+    Verify(verify::Verify),
     /// List profiles, or the snapshots of one
     ///
     /// Without a subject every profile with its active snapshot; with one all its snapshots, the oldest first. Their marks:
@@ -75,6 +82,8 @@ enum Verb {
     ///
     /// Files by size, time and content; cookies by site and name, never values; origins with localStorage and IndexedDB.
     Diff(diff::Diff),
+    /// Wrap the data key of an encrypted profile with another tenant key; no archive is touched
+    Rekey(keys::Rekey),
     /// Throw the holder of a profile out, at once
     ///
     /// Every writer is fenced before the lock is told, so the holder cannot publish any more.
@@ -85,11 +94,19 @@ enum Verb {
 
 impl Profile {
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
-        let metrics = &self.metrics;
+        let (metrics, keys) = (&self.metrics, &self.keys);
         let exit = match self.verb {
-            Verb::Run(run) => return run.run(context, metrics).await,
-            Verb::Save(save) => save.run(context, metrics).await?,
-            Verb::Load(load) => load.run(context, metrics).await?,
+            Verb::Run(run) => return run.run(context, metrics, keys).await,
+            Verb::Save(save) => save.run(context, metrics, keys).await?,
+            Verb::Load(load) => load.run(context, metrics, keys).await?,
+            Verb::Verify(verify) => {
+                let engine = keys.give(context.engine().await?)?;
+                verify.run(context, engine).await?
+            }
+            Verb::Rekey(rekey) => {
+                let engine = keys.give(context.engine().await?)?;
+                rekey.run(context, engine).await?
+            }
             Verb::List(list) => list.run(context).await?,
             Verb::Show(show) => show.run(context).await?,
             Verb::Rollback(rollback) => rollback.run(context).await?,
@@ -98,7 +115,7 @@ impl Profile {
             Verb::Delete(delete) => delete.run(context).await?,
             Verb::Gc(gc) => gc.run(context).await?,
             Verb::Fork(fork) => fork.run(context).await?,
-            Verb::Diff(diff) => diff.run(context).await?,
+            Verb::Diff(diff) => diff.run(context, keys).await?,
             Verb::ForceUnlock(unlock) => unlock.run(context).await?,
             Verb::Reap(reap) => return reap.run(context).await,
         };
@@ -130,7 +147,12 @@ impl ProfileSnapshots {
             Self::Delete(delete) => Verb::Delete(delete.confirmed()),
             Self::ForceUnlock(unlock) => Verb::ForceUnlock(unlock),
         };
-        let metrics = Metrics::none();
-        Profile { metrics, verb }.run(context).await
+        let (metrics, keys) = (Metrics::none(), Keys::default());
+        let profile = Profile {
+            metrics,
+            keys,
+            verb,
+        };
+        profile.run(context).await
     }
 }

@@ -52,6 +52,11 @@ pub(super) fn hint(error: &ProfileError) -> Option<String> {
         ProfileError::FreezeBudget { .. } => {
             "nothing was captured, and the browser runs on; --exclude-caches makes it shorter"
         }
+        ProfileError::KeyNeeded(_) => "give the tenant's key with --key-file or --key-command",
+        ProfileError::PlainLineage(_) => {
+            "leave the key out, or begin a new profile with the key: what was stored plain stays plain"
+        }
+        ProfileError::Seal(_) => "give the key that `key.json` of the lineage names",
         ProfileError::NoSuchBase { .. } => "`stasis profile list SUBJECT` shows the snapshots",
         ProfileError::Version(_) => "say the major yourself: @MAJOR or --chrome-major MAJOR",
         _ => return None,

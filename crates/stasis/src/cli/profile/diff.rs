@@ -1,5 +1,6 @@
 //! `stasis profile diff`
 
+use super::keys::Keys;
 use crate::cli::Context;
 use crate::cli::clone::size;
 use crate::cli::output::printable;
@@ -26,8 +27,8 @@ pub(in crate::cli) struct Diff {
 }
 
 impl Diff {
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
-        let engine = context.engine().await?;
+    pub(super) async fn run(self, context: &Context, keys: &Keys) -> anyhow::Result<Exit> {
+        let engine = keys.give(context.engine().await?)?;
         let cmd = profile::Diff {
             lineage: engine.one_lineage(&self.subject).await?,
             before: self.before,

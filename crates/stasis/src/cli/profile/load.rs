@@ -1,5 +1,6 @@
 //! `stasis profile load`
 
+use super::keys::Keys;
 use super::metrics::Metrics;
 use super::who::{Who, spawn};
 use crate::cli::Context;
@@ -106,8 +107,13 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    pub(super) async fn run(self, context: &Context, metrics: &Metrics) -> anyhow::Result<Exit> {
-        let engine = context.engine().await?;
+    pub(super) async fn run(
+        self,
+        context: &Context,
+        metrics: &Metrics,
+        keys: &Keys,
+    ) -> anyhow::Result<Exit> {
+        let engine = keys.give(context.engine().await?)?;
         let lineage = self
             .loading
             .lineage(&self.subject, self.browser.as_ref())

@@ -1,5 +1,6 @@
 //! `stasis profile run`
 
+use super::keys::Keys;
 use super::load::Loading;
 use super::metrics::Metrics;
 use super::save::Capturing;
@@ -45,8 +46,9 @@ impl Run {
         self,
         context: &Context,
         metrics: &Metrics,
+        keys: &Keys,
     ) -> anyhow::Result<ExitCode> {
-        let ran = match self.ran(context, metrics).await {
+        let ran = match self.ran(context, metrics, keys).await {
             Ok(ran) => ran,
             Err(error) => {
                 let exit = report::tell(&error, context.output.as_json);
@@ -68,8 +70,13 @@ impl Run {
         Ok(ExitCode::from(exit_code(&ran)))
     }
 
-    async fn ran(self, context: &Context, metrics: &Metrics) -> anyhow::Result<ProfileRan> {
-        let engine = context.writable_engine().await?;
+    async fn ran(
+        self,
+        context: &Context,
+        metrics: &Metrics,
+        keys: &Keys,
+    ) -> anyhow::Result<ProfileRan> {
+        let engine = keys.give(context.writable_engine().await?)?;
         let browser = self.command.first().map(PathBuf::from);
         let lineage = self
             .loading

@@ -1,5 +1,6 @@
 //! `stasis profile save`
 
+use super::keys::Keys;
 use super::metrics::Metrics;
 use super::who::{Who, spawn};
 use crate::cli::clone::size;
@@ -93,8 +94,13 @@ pub(crate) struct Save {
 }
 
 impl Save {
-    pub(super) async fn run(self, context: &Context, metrics: &Metrics) -> anyhow::Result<Exit> {
-        let engine = context.writable_engine().await?;
+    pub(super) async fn run(
+        self,
+        context: &Context,
+        metrics: &Metrics,
+        keys: &Keys,
+    ) -> anyhow::Result<Exit> {
+        let engine = keys.give(context.writable_engine().await?)?;
         let holder = self.who.holder(context, &engine)?;
         let mut capture = self.capturing.capture(self.dir, holder, &self.who)?;
         capture.cancel = cancel_on_signals()?;

@@ -1,0 +1,62 @@
+//! `stasis profile verify`
+
+use super::who::spawn;
+use crate::cli::Context;
+use crate::cli::clone::size;
+use crate::cli::output::printable;
+use crate::cli::progress::{cancel_on_signals, watched};
+use crate::report::Exit;
+use clap::Args;
+use stasis_engine::model::id::ProfileRef;
+use stasis_engine::open::Engine;
+use stasis_engine::profile::{ProfileVerified, ProfileVerify, ShaPrefix};
+use std::ffi::OsString;
+use std::sync::Arc;
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Verify {
+    /// <tenant>/<profile>[@<chrome-major>]
+    subject: ProfileRef,
+    /// The beginning of the snapshot's sha256 [default: the active one]
+    #[arg(long, value_name = "PREFIX")]
+    sha: Option<ShaPrefix>,
+    /// Start this browser on it too, and count its cookies by site; give more than once to add its flags, as in
+    /// --browser chromium --browser=--no-sandbox
+    #[arg(long, value_name = "COMMAND")]
+    browser: Vec<OsString>,
+}
+
+impl Verify {
+    pub(super) async fn run(self, context: &Context, engine: Engine) -> anyhow::Result<Exit> {
+        let progress = Arc::default();
+        let verify = ProfileVerify {
+            subject: self.subject,
+            sha: self.sha,
+            browser: self.browser,
+            spawn: spawn()?,
+            progress: Arc::clone(&progress),
+            cancel: cancel_on_signals()?,
+        };
+        let work = engine.profile_verify(verify);
+        let verified = watched(context.output, "verifying", progress, work).await?;
+        context.output.warn(&verified.warnings);
+        context.output.result(&verified, words)?;
+        Ok(Exit::Done)
+    }
+}
+
+fn words(verified: &ProfileVerified) -> String {
+    let cookies = verified.cookies.iter().flatten();
+    let cookies: String = cookies
+        .map(|(site, count)| format!("\n  {:>6} cookies of {}", count, printable(site)))
+        .collect();
+    format!(
+        "{} of {} comes back: {} files, {}; {} databases sound; {} ms{cookies}",
+        verified.sha256.prefix(),
+        verified.subject,
+        verified.files,
+        size(verified.bytes),
+        verified.databases,
+        verified.elapsed_ms,
+    )
+}
