@@ -54,7 +54,7 @@ struct World {
 
 impl World {
     fn over(bucket: Arc<dyn Bucket>) -> Self {
-        let clock = Arc::new(Still(AtomicU64::new(1_800_000_000_000)));
+        let clock = Arc::new(Still(AtomicU64::new(1_700_000_000_000)));
         let places = Places {
             cache: None,
             state: None,
@@ -135,8 +135,8 @@ impl World {
         });
         manifest.lease_epoch = epoch;
         manifest.predecessor_sha256 = base;
-        let put = self.snapshots().put_manifest(&manifest, keys);
-        put.await.unwrap()
+        let snapshots = self.snapshots();
+        snapshots.put_manifest(&manifest, keys).await.unwrap()
     }
 
     async fn flip(&self, fence: Fence, to: Active) -> Result<(), LineageError> {
