@@ -7,9 +7,10 @@
 )]
 
 use rusqlite::Connection;
+use stasis_disk::archive::{Archive, ArchiveError, CreateSettings, ReadSettings};
 use stasis_disk::beneath::{Beneath, Mounts};
 use stasis_disk::check::{self, CheckSettings, Depth, Recovered, Spawn, Verdict, sqlite};
-use stasis_model::tree::EntryPath;
+use stasis_model::tree::{EntryKind, EntryPath};
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -595,4 +596,81 @@ fn a_check_can_be_cancelled() {
     let ended = check::tree(&home.root(), &settings, &checker());
 
     assert!(ended.is_err());
+}
+
+/// What `tree` looks like to whoever compares identities.
+fn identity(home: &Home) -> check::Identity {
+    let file = home.0.path().join("profile.tar.zst");
+    let made = stasis_disk::archive::create(&home.at(""), &file, &CreateSettings::default());
+    let _ = made.unwrap();
+    let archive = Archive::open(&file).unwrap();
+    let mut entries = Vec::new();
+    archive
+        .list(&ReadSettings::default(), |entry| {
+            let size = match entry.kind {
+                EntryKind::File { size } => size,
+                _ => 0,
+            };
+            entries.push((entry.path.clone(), size));
+            Ok::<_, ArchiveError>(())
+        })
+        .unwrap();
+    let found = check::identity(&archive, &entries, &home.settings(), &checker()).unwrap();
+    assert_eq!(contents(&home.0.path().join("copies")), [], "no copy stays");
+    found
+}
+
+#[test]
+fn cookies_in_an_archive_are_named_by_site_and_never_by_value() {
+    let home = Home::new();
+    for (place, name) in [("Default", "sid"), ("Profile 1/Network", "token")] {
+        fs::create_dir_all(home.at(place)).unwrap();
+        let cookies = Connection::open(home.at(place).join("Cookies")).unwrap();
+        cookies
+            .execute_batch("CREATE TABLE cookies (host_key TEXT, name TEXT, value TEXT)")
+            .unwrap();
+        let rows = "INSERT INTO cookies VALUES ('.example.com', ?, 'secret'), ('a\tb', 'x\u{1b}[2J', 'secret')";
+        cookies.execute(rows, [name]).unwrap();
+    }
+
+    let found = identity(&home);
+
+    let named = |site: &str, name: &str| (site.to_owned(), name.to_owned());
+    let expected = [
+        named(".example.com", "sid"),
+        named(".example.com", "token"),
+        named("a b", "x\u{fffd}[2J"),
+    ];
+    assert_eq!(found.cookies, expected.into());
+    assert_eq!(found.unread, [""; 0]);
+    assert!(!format!("{found:?}").contains("secret"));
+}
+
+#[test]
+fn cookies_that_cannot_be_read_are_never_taken_for_none() {
+    let home = Home::new();
+    fs::create_dir(home.at("Default")).unwrap();
+    let schemas = [
+        "CREATE TABLE other (x)",
+        "CREATE TABLE t (a); CREATE VIEW cookies AS SELECT a AS host_key, a AS name FROM t",
+    ];
+    for schema in schemas {
+        let at = home.at("Default").join("Cookies");
+        let _ = fs::remove_file(&at);
+        Connection::open(&at)
+            .unwrap()
+            .execute_batch(schema)
+            .unwrap();
+
+        let found = identity(&home);
+
+        assert!(found.cookies.is_empty());
+        assert!(
+            found.unread[0].starts_with("Default/Cookies: "),
+            "{found:?}"
+        );
+    }
+    fs::create_dir_all(home.at("Default/Local Storage/leveldb")).unwrap();
+    fs::write(home.at("Default/Local Storage/leveldb/CURRENT"), "nonsense").unwrap();
+    assert_eq!(identity(&home).unread.len(), 2);
 }

@@ -21,6 +21,9 @@ const LARGEST_STORAGE: u64 = 64 << 20;
 const META: &[u8] = b"META:";
 const INDEXED: &[u8] = b".indexeddb.leveldb";
 
+/// A file of a database: its path, its name in there, its size.
+type Part<'a> = (&'a EntryPath, &'a [u8], u64);
+
 /// Who a profile is known to.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Identity {
@@ -54,7 +57,7 @@ pub fn identity(
     spawn: &Spawn,
 ) -> Result<Identity, IdentityError> {
     let mut identity = Identity::default();
-    let mut storages: BTreeMap<&[u8], Vec<(&EntryPath, &[u8], u64)>> = BTreeMap::new();
+    let mut storages: BTreeMap<&[u8], Vec<Part<'_>>> = BTreeMap::new();
     for (path, size) in entries {
         let names: Vec<&[u8]> = path.components().collect();
         match names[..] {
@@ -140,7 +143,7 @@ fn reading(settings: &CheckSettings) -> ReadSettings {
 
 fn local_storage(
     archive: &Archive,
-    files: &[(&EntryPath, &[u8], u64)],
+    files: &[Part<'_>],
     settings: &CheckSettings,
 ) -> Result<Result<BTreeSet<String>, String>, IdentityError> {
     let total = files

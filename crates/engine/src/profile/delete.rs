@@ -4,7 +4,7 @@
 //! replaced, so that no flip and no pin can come between.
 
 use super::refusal::OperatorError;
-use super::standing::{Shelf, SnapshotRow};
+use super::standing::{Holdings, SnapshotRow};
 use super::subject::ShaPrefix;
 use crate::error::Error;
 use crate::open::Engine;
@@ -49,15 +49,15 @@ pub struct Deleted {
 impl Engine {
     /// Says what a delete would do, and whether it may; writes nothing.
     pub async fn plan_delete(&self, cmd: &Delete) -> Result<Deleted, Error> {
-        let shelf = self.sound_shelf(&cmd.lineage).await?;
-        let plan = self.delete_plan(&shelf, cmd)?;
+        let holdings = self.sound_holdings(&cmd.lineage).await?;
+        let plan = self.delete_plan(&holdings, cmd)?;
         let found = Documents {
-            lock: shelf.lock.clone(),
-            pointer: shelf.pointer.clone(),
+            lock: holdings.lock.clone(),
+            pointer: holdings.pointer.clone(),
         };
         let op = Op::Delete {
             target: plan.sha256,
-            known: known(&shelf, plan.sha256),
+            known: known(&holdings, plan.sha256),
         };
         match step(&found, &op, self.lineages.op_id(), self.lineages.now()) {
             Ok(Change::Already | Change::Lock(_) | Change::Pointer(_)) => Ok(plan),
@@ -74,9 +74,9 @@ impl Engine {
     #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %cmd.lineage, snapshot = %cmd.sha))]
     pub async fn delete_snapshot(&self, cmd: &Delete) -> Result<Deleted, Error> {
         self.ensure_trusted().await?;
-        let shelf = self.sound_shelf(&cmd.lineage).await?;
-        let plan = self.delete_plan(&shelf, cmd)?;
-        let known = known(&shelf, plan.sha256);
+        let holdings = self.sound_holdings(&cmd.lineage).await?;
+        let plan = self.delete_plan(&holdings, cmd)?;
+        let known = known(&holdings, plan.sha256);
         let result = self.lineages.delete(&cmd.lineage, plan.sha256, known).await;
         let moved = self.settled(result).await?;
         let event = self
@@ -97,10 +97,10 @@ impl Engine {
         })
     }
 
-    fn delete_plan(&self, shelf: &Shelf, cmd: &Delete) -> Result<Deleted, Error> {
-        let chosen = shelf.choose(&cmd.sha)?;
+    fn delete_plan(&self, holdings: &Holdings, cmd: &Delete) -> Result<Deleted, Error> {
+        let chosen = holdings.choose(&cmd.sha)?;
         let sha256 = chosen.active.archive;
-        if shelf.is_tombstoned(sha256) {
+        if holdings.is_tombstoned(sha256) {
             let (sha, subject) = (sha256.prefix(), cmd.lineage.clone());
             return Err(OperatorError::Gone { sha, subject }.into());
         }
@@ -108,7 +108,7 @@ impl Engine {
             subject: cmd.lineage.clone(),
             applied: false,
             sha256,
-            snapshot: shelf.row(chosen),
+            snapshot: holdings.row(chosen),
             op_id: None,
             warnings: self.clock_warnings(),
         })
@@ -116,8 +116,8 @@ impl Engine {
 }
 
 /// What would remain, and the one that goes: only what is whole counts as remaining.
-pub(super) fn known(shelf: &Shelf, target: ArchiveDigest) -> Vec<ArchiveDigest> {
-    let mut known = shelf.choices();
+pub(super) fn known(holdings: &Holdings, target: ArchiveDigest) -> Vec<ArchiveDigest> {
+    let mut known = holdings.choices();
     known.push(target);
     known
 }

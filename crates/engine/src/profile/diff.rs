@@ -3,7 +3,7 @@
 //! Archives are read where they are: headers of both, the content of files of one size and two times, the databases of
 //! cookies and of Local Storage. Values of cookies are never read out.
 
-use super::standing::Shelf;
+use super::standing::Holdings;
 use super::subject::{BadSha, ShaPrefix};
 use crate::bridge;
 use crate::check::Spawn;
@@ -133,9 +133,9 @@ impl Engine {
     /// Compares two snapshots.
     #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %cmd.lineage))]
     pub async fn diff_profile(&self, cmd: &Diff) -> Result<ProfileDiff, Error> {
-        let shelf = self.sound_shelf(&cmd.lineage).await?;
-        let (before_sha256, before) = self.opened(&shelf, &cmd.before).await?;
-        let (after_sha256, after) = self.opened(&shelf, &cmd.after).await?;
+        let holdings = self.sound_holdings(&cmd.lineage).await?;
+        let (before_sha256, before) = self.opened(&holdings, &cmd.before).await?;
+        let (after_sha256, after) = self.opened(&holdings, &cmd.after).await?;
         let settings = CheckSettings {
             cancel: cmd.cancel.clone(),
             ..CheckSettings::new(&cmd.scratch)
@@ -162,12 +162,12 @@ impl Engine {
 
     async fn opened(
         &self,
-        shelf: &Shelf,
+        holdings: &Holdings,
         wanted: &Wanted,
     ) -> Result<(ArchiveDigest, Archive), Error> {
         let chosen = match wanted {
-            Wanted::Sha(sha) => shelf.choose_whole(sha)?,
-            Wanted::Active => shelf.active_whole()?,
+            Wanted::Sha(sha) => holdings.choose_whole(sha)?,
+            Wanted::Active => holdings.active_whole()?,
         };
         let (near, cancel) = ([], Arc::default());
         let fetched = self.fetch_archive(&chosen.manifest, &chosen.active, &near, &cancel);

@@ -11,7 +11,7 @@
 //! without a snapshot, and garbage that its sweep removes; bytes that do not match their digest are never stored.
 
 use super::refusal::{OperatorError, unusable};
-use super::standing::Shelf;
+use super::standing::Holdings;
 use super::subject::ShaPrefix;
 use crate::error::Error;
 use crate::lease::Acquire;
@@ -71,8 +71,8 @@ impl Engine {
     pub async fn fork_profile(&self, cmd: &Fork) -> Result<Forked, Error> {
         self.ensure_trusted().await?;
         let target = new_lineage(cmd)?;
-        let shelf = self.sound_shelf(&cmd.source).await?;
-        let snapshot = chosen(&shelf, cmd.sha.as_ref())?;
+        let holdings = self.sound_holdings(&cmd.source).await?;
+        let snapshot = chosen(&holdings, cmd.sha.as_ref())?;
         self.ensure_new(&target).await?;
         let acquired = self
             .acquire(Acquire {
@@ -176,15 +176,15 @@ fn new_lineage(cmd: &Fork) -> Result<Lineage, OperatorError> {
 
 /// The snapshot that is copied: whole, not deleted, and readable without a key.
 fn chosen<'a>(
-    shelf: &'a Shelf,
+    holdings: &'a Holdings,
     sha: Option<&ShaPrefix>,
 ) -> Result<&'a StoredSnapshot, OperatorError> {
     let chosen = match sha {
-        Some(sha) => shelf.choose_whole(sha)?,
-        None => shelf.active_whole()?,
+        Some(sha) => holdings.choose_whole(sha)?,
+        None => holdings.active_whole()?,
     };
     if chosen.manifest.is_encrypted() {
-        let (sha, subject) = (chosen.active.archive.prefix(), shelf.lineage.clone());
+        let (sha, subject) = (chosen.active.archive.prefix(), holdings.lineage.clone());
         return Err(OperatorError::Encrypted { sha, subject });
     }
     Ok(chosen)

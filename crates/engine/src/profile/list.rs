@@ -8,6 +8,7 @@ use crate::warning::Warning;
 use serde::Serialize;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::id::{Label, Lineage, ProfileRef, TenantId};
+use stasis_model::pointer::Pointer;
 use stasis_model::time::Timestamp;
 use stasis_store::layout::{self, Prefix};
 use std::collections::BTreeMap;
@@ -142,7 +143,7 @@ impl Engine {
         let lock = readable(lock, &mut damage)?.map(|found| found.value);
         let active = pointer.as_ref().filter(|pointer| pointer.active.is_some());
         Ok(ProfileRow {
-            active_sha256: active.and_then(|pointer| pointer.active_archive()),
+            active_sha256: active.and_then(Pointer::active_archive),
             flipped_at_ms: active.map(|pointer| pointer.flipped_at),
             snapshots,
             bytes,
@@ -163,24 +164,24 @@ impl Engine {
             warnings: Vec::new(),
         };
         for lineage in self.lineages_of(subject).await? {
-            let shelf = self.shelf(&lineage).await?;
-            list.snapshots.extend(shelf.rows());
+            let holdings = self.holdings(&lineage).await?;
+            list.snapshots.extend(holdings.rows());
             let subject = || lineage.clone();
-            for (key, error) in &shelf.stored.unfit {
+            for (key, error) in &holdings.stored.unfit {
                 list.damaged.push(DamagedManifest {
                     subject: subject(),
                     key: key.to_string(),
                     reason: whole(error),
                 });
             }
-            for (key, size_bytes) in &shelf.stored.orphans {
+            for (key, size_bytes) in &holdings.stored.orphans {
                 list.orphans.push(Orphan {
                     subject: subject(),
                     key: key.to_string(),
                     size_bytes: *size_bytes,
                 });
             }
-            list.damage.extend(shelf.damage);
+            list.damage.extend(holdings.damage);
         }
         let moment = |row: &SnapshotRow| (row.manifest.captured_at_ms, row.manifest.archive_sha256);
         list.snapshots.sort_by_key(moment);

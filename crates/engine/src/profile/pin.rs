@@ -43,13 +43,17 @@ impl Engine {
         pinning: Pinning,
     ) -> Result<Pinned, Error> {
         self.ensure_trusted().await?;
-        let shelf = self.sound_shelf(lineage).await?;
+        let holdings = self.sound_holdings(lineage).await?;
         let target = match pinning {
-            Pinning::Pin => shelf.choose_whole(sha)?.active.archive,
+            Pinning::Pin => holdings.choose_whole(sha)?.active.archive,
             Pinning::Unpin => {
-                let stored = shelf.stored.snapshots.iter().map(|one| one.active.archive);
-                let pins = shelf.pointer.iter().flat_map(pins);
-                sha.choose(stored.chain(pins), &shelf.subject())?
+                let stored = holdings
+                    .stored
+                    .snapshots
+                    .iter()
+                    .map(|one| one.active.archive);
+                let pins = holdings.pointer.iter().flat_map(pins);
+                sha.choose(stored.chain(pins), &holdings.subject())?
             }
         };
         let pinned = pinning == Pinning::Pin;

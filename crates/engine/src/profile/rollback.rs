@@ -115,18 +115,18 @@ impl Engine {
     }
 
     async fn rollback_plan(&self, cmd: &Rollback) -> Result<(RolledBack, Active), Error> {
-        let shelf = self.sound_shelf(&cmd.lineage).await?;
-        let chosen = shelf.choose_whole(&cmd.sha)?;
-        let generation = shelf.pointer.as_ref().map(|pointer| pointer.generation);
-        let snapshot = shelf.row(chosen);
+        let holdings = self.sound_holdings(&cmd.lineage).await?;
+        let chosen = holdings.choose_whole(&cmd.sha)?;
+        let generation = holdings.pointer.as_ref().map(|pointer| pointer.generation);
+        let snapshot = holdings.row(chosen);
         let plan = RolledBack {
             subject: cmd.lineage.clone(),
             applied: false,
-            from_sha256: shelf.active(),
+            from_sha256: holdings.active(),
             to_sha256: chosen.active.archive,
             snapshot,
             generation: generation.unwrap_or_default(),
-            evicts: shelf.holder().map(|lock| lock.holder.clone()),
+            evicts: holdings.holder().map(|lock| lock.holder.clone()),
             op_id: None,
             epoch: None,
             warnings: self.clock_warnings(),

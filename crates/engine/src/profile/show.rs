@@ -1,7 +1,7 @@
 //! One snapshot, and what its lineage's pointer and lock say.
 
 use super::refusal::{OperatorError, unusable};
-use super::standing::{LockWord, Shelf, SnapshotRow};
+use super::standing::{Holdings, LockWord, SnapshotRow};
 use super::subject::ShaPrefix;
 use crate::error::Error;
 use crate::open::Engine;
@@ -46,13 +46,13 @@ impl Engine {
         subject: &ProfileRef,
         sha: Option<&ShaPrefix>,
     ) -> Result<ShownProfile, Error> {
-        let mut shelves = Vec::new();
+        let mut every = Vec::new();
         for lineage in self.lineages_of(subject).await? {
-            shelves.push(self.shelf(&lineage).await?);
+            every.push(self.holdings(&lineage).await?);
         }
         let lineages = match sha {
-            Some(sha) => vec![self.shown_by_sha(&shelves, sha, subject)?],
-            None => self.shown_active(&shelves, subject).await?,
+            Some(sha) => vec![self.shown_by_sha(&every, sha, subject)?],
+            None => self.shown_active(&every, subject).await?,
         };
         let warnings = self.clock_warnings();
         Ok(ShownProfile { lineages, warnings })
@@ -60,39 +60,39 @@ impl Engine {
 
     fn shown_by_sha(
         &self,
-        shelves: &[Shelf],
+        every: &[Holdings],
         sha: &ShaPrefix,
         subject: &ProfileRef,
     ) -> Result<ShownLineage, Error> {
-        let all = || shelves.iter().flat_map(of_shelf);
+        let all = || every.iter().flat_map(of_holdings);
         let chosen = sha.choose(all().map(|(_, one)| one.active.archive), subject)?;
-        let (shelf, one) = all()
+        let (holdings, one) = all()
             .find(|(_, one)| one.active.archive == chosen)
             .expect("it was chosen among these");
-        Ok(self.shown(shelf, Some(one)))
+        Ok(self.shown(holdings, Some(one)))
     }
 
     async fn shown_active(
         &self,
-        shelves: &[Shelf],
+        every: &[Holdings],
         subject: &ProfileRef,
     ) -> Result<Vec<ShownLineage>, Error> {
         let mut shown = Vec::new();
-        for shelf in shelves {
-            let active = shelf
+        for holdings in every {
+            let active = holdings
                 .pointer
                 .as_ref()
                 .and_then(|found| found.active.as_ref());
             let listed = |one: &&StoredSnapshot| {
                 active.is_some_and(|active| active.manifest == one.active.manifest)
             };
-            let one = shelf.stored.snapshots.iter().find(listed);
+            let one = holdings.stored.snapshots.iter().find(listed);
             if let (Some(active), None) = (active, one) {
                 // The pointer leads to something that the listing does not show as usable: why, the manifest says.
-                let read = Snapshots::of(&*self.bucket, &shelf.lineage);
+                let read = Snapshots::of(&*self.bucket, &holdings.lineage);
                 read.manifest(active).await.map_err(unusable)?;
             }
-            shown.push(self.shown(shelf, one));
+            shown.push(self.shown(holdings, one));
         }
         let is_empty = |one: &ShownLineage| one.snapshot.is_none() && one.damage.is_empty();
         if shown.iter().all(is_empty) {
@@ -101,18 +101,22 @@ impl Engine {
         Ok(shown)
     }
 
-    fn shown(&self, shelf: &Shelf, one: Option<&StoredSnapshot>) -> ShownLineage {
+    fn shown(&self, holdings: &Holdings, one: Option<&StoredSnapshot>) -> ShownLineage {
         ShownLineage {
-            subject: shelf.lineage.clone(),
-            snapshot: one.map(|one| shelf.row(one)),
-            pointer: shelf.pointer.clone(),
-            lock_state: LockWord::of(shelf.lock.as_ref(), self.lineages.now()),
-            lock: shelf.lock.clone(),
-            damage: shelf.damage.clone(),
+            subject: holdings.lineage.clone(),
+            snapshot: one.map(|one| holdings.row(one)),
+            pointer: holdings.pointer.clone(),
+            lock_state: LockWord::of(holdings.lock.as_ref(), self.lineages.now()),
+            lock: holdings.lock.clone(),
+            damage: holdings.damage.clone(),
         }
     }
 }
 
-fn of_shelf(shelf: &Shelf) -> impl Iterator<Item = (&Shelf, &StoredSnapshot)> {
-    shelf.stored.snapshots.iter().map(move |one| (shelf, one))
+fn of_holdings(holdings: &Holdings) -> impl Iterator<Item = (&Holdings, &StoredSnapshot)> {
+    holdings
+        .stored
+        .snapshots
+        .iter()
+        .map(move |one| (holdings, one))
 }

@@ -81,7 +81,7 @@ impl LockWord {
 
 /// Everything that lies in one lineage, as it was seen.
 #[derive(Debug)]
-pub(super) struct Shelf {
+pub(super) struct Holdings {
     pub(super) lineage: Lineage,
     pub(super) pointer: Option<Pointer>,
     pub(super) lock: Option<Lock>,
@@ -90,7 +90,7 @@ pub(super) struct Shelf {
     pub(super) damage: Vec<String>,
 }
 
-impl Shelf {
+impl Holdings {
     pub(super) fn active(&self) -> Option<ArchiveDigest> {
         self.pointer.as_ref().and_then(Pointer::active_archive)
     }

@@ -1,7 +1,7 @@
 //! What an operator's words mean: which lineage, and which snapshot of it.
 
 use super::refusal::OperatorError;
-use super::standing::Shelf;
+use super::standing::Holdings;
 use crate::error::Error;
 use crate::open::Engine;
 use stasis_model::digest::ArchiveDigest;
@@ -121,12 +121,12 @@ impl Engine {
 
     /// Everything that lies in a lineage. The pointer is read before the snapshots are listed: whatever is deleted after
     /// that changes the pointer first.
-    pub(super) async fn shelf(&self, lineage: &Lineage) -> Result<Shelf, Error> {
+    pub(super) async fn holdings(&self, lineage: &Lineage) -> Result<Holdings, Error> {
         let mut damage = Vec::new();
         let pointer = readable(self.lineages.pointer(lineage).await, &mut damage)?;
         let lock = readable(self.lineages.lock(lineage).await, &mut damage)?;
         let stored = Snapshots::of(&*self.bucket, lineage).all().await?;
-        Ok(Shelf {
+        Ok(Holdings {
             lineage: lineage.clone(),
             pointer: pointer.map(|found| found.value),
             lock: lock.map(|found| found.value),
@@ -136,13 +136,13 @@ impl Engine {
     }
 
     /// The same, when something is to be changed: then both documents must be understood.
-    pub(super) async fn sound_shelf(&self, lineage: &Lineage) -> Result<Shelf, Error> {
-        let shelf = self.shelf(lineage).await?;
-        if !shelf.damage.is_empty() {
+    pub(super) async fn sound_holdings(&self, lineage: &Lineage) -> Result<Holdings, Error> {
+        let holdings = self.holdings(lineage).await?;
+        if !holdings.damage.is_empty() {
             self.lineages.pointer(lineage).await?;
             self.lineages.lock(lineage).await?;
         }
-        Ok(shelf)
+        Ok(holdings)
     }
 }
 
@@ -161,7 +161,7 @@ pub(super) fn readable<T>(
     }
 }
 
-impl Shelf {
+impl Holdings {
     /// The lineage as people name it.
     pub(super) fn subject(&self) -> ProfileRef {
         self.lineage.clone().into()

@@ -31,7 +31,7 @@ pub use removal::{Removed, Spared};
 pub use verdicts::GcVerdict;
 
 use super::delete::known;
-use super::standing::Shelf;
+use super::standing::Holdings;
 use crate::error::{Error, ErrorKind, whole};
 use crate::open::Engine;
 use crate::warning::Warning;
@@ -138,12 +138,11 @@ impl Engine {
     #[tracing::instrument(skip_all, err(level = "info"))]
     pub async fn profile_gc(&self, cmd: &ProfileGc) -> Result<Collected, Error> {
         self.ensure_trusted().await?;
-        let lineages = match &cmd.subject {
-            Some(subject) => self.lineages_of(subject).await?,
-            None => {
-                let all = profiles::lineages(&*self.bucket, cmd.tenant.as_ref()).await?;
-                all.into_iter().collect()
-            }
+        let lineages = if let Some(subject) = &cmd.subject {
+            self.lineages_of(subject).await?
+        } else {
+            let all = profiles::lineages(&*self.bucket, cmd.tenant.as_ref()).await?;
+            all.into_iter().collect()
         };
         let mut collected = Vec::with_capacity(lineages.len());
         for lineage in lineages {
@@ -171,38 +170,44 @@ impl Engine {
     async fn collect(&self, lineage: &Lineage, cmd: &ProfileGc) -> Result<LineageCollected, Error> {
         let policy = self.policy(&lineage.tenant).await?;
         let rules = cmd.rules(&policy.retention);
-        let shelf = self.sound_shelf(lineage).await?;
+        let holdings = self.sound_holdings(lineage).await?;
         let mut one = LineageCollected::nothing(lineage.clone());
-        if shelf.pointer.is_none() {
+        if holdings.pointer.is_none() {
             // Nobody ever owned it: there is no fence that anything could be behind.
             return Ok(one);
         }
         let mut stale = Stale::default();
         if let Some(rules) = rules {
-            let judged = self.judge_snapshots(&shelf, rules, cmd.on_doubt);
-            stale = self.stale_orphans(&shelf).await?;
+            let judged = self.judge_snapshots(&holdings, rules, cmd.on_doubt);
+            stale = self.stale_orphans(&holdings).await?;
             stale.snapshots = judged.going;
             (one.judged, one.verdicts, one.clock_doubt) = (true, judged.verdicts, judged.doubt);
             one.spared.append(&mut stale.spared);
         }
         if cmd.dry_run {
-            one.removed = self.would_go(&shelf, &stale).await?;
+            one.removed = self.would_go(&holdings, &stale).await?;
             return Ok(one);
         }
         for target in stale.all() {
-            let refused = self.condemn(&shelf, target).await?;
+            let refused = self.condemn(&holdings, target).await?;
             one.spared.extend(refused);
         }
-        let fresh = self.sound_shelf(lineage).await?;
+        let fresh = self.sound_holdings(lineage).await?;
         one.removed = self.remove_tombstoned(&fresh).await?;
-        one.marks_dropped = self.drop_marks(&shelf).await?;
+        one.marks_dropped = self.drop_marks(&holdings).await?;
         Ok(one)
     }
 
     /// Tombstones one snapshot; says why not when the rules forbid it by now.
-    async fn condemn(&self, shelf: &Shelf, target: ArchiveDigest) -> Result<Option<Spared>, Error> {
-        let lineage = &shelf.lineage;
-        let result = self.lineages.delete(lineage, target, known(shelf, target));
+    async fn condemn(
+        &self,
+        holdings: &Holdings,
+        target: ArchiveDigest,
+    ) -> Result<Option<Spared>, Error> {
+        let lineage = &holdings.lineage;
+        let result = self
+            .lineages
+            .delete(lineage, target, known(holdings, target));
         match result.await {
             Err(LineageError::Refused {
                 refusal:
@@ -230,8 +235,8 @@ impl Engine {
     }
 
     /// Drops old marks of which nothing was left when the sweep began.
-    async fn drop_marks(&self, shelf: &Shelf) -> Result<u64, Error> {
-        let Some(pointer) = &shelf.pointer else {
+    async fn drop_marks(&self, holdings: &Holdings) -> Result<u64, Error> {
+        let Some(pointer) = &holdings.pointer else {
             return Ok(0);
         };
         let now = self.lineages.now();
@@ -241,13 +246,13 @@ impl Engine {
             .filter(|mark| now.since(mark.at_ms) >= A_DAY);
         let gone: Vec<ArchiveDigest> = old
             .map(|mark| mark.sha256)
-            .filter(|sha256| !removal::is_listed(shelf, *sha256))
+            .filter(|sha256| !removal::is_listed(holdings, *sha256))
             .collect();
         if gone.is_empty() {
             return Ok(0);
         }
         let count = gone.len() as u64;
-        match self.lineages.forget(&shelf.lineage, gone).await {
+        match self.lineages.forget(&holdings.lineage, gone).await {
             Err(LineageError::Refused {
                 refusal: Refusal::Held(_) | Refusal::Contended,
                 ..

@@ -95,10 +95,10 @@ impl Engine {
     pub async fn profile_verify(&self, verify: ProfileVerify) -> Result<ProfileVerified, Error> {
         let started = self.clock.uptime();
         let lineage = self.one_lineage(&verify.subject).await?;
-        let shelf = self.shelf(&lineage).await?;
+        let holdings = self.holdings(&lineage).await?;
         let chosen = match &verify.sha {
-            Some(sha) => shelf.choose_whole(sha)?,
-            None => shelf.active_whole()?,
+            Some(sha) => holdings.choose_whole(sha)?,
+            None => holdings.active_whole()?,
         };
         let name = format!("verify-{}", self.lineages.op_id());
         let scratch = Scratch(self.profile_spool().await?.join(name));

@@ -7,6 +7,7 @@
 #![allow(
     rustdoc::invalid_html_tags,
     rustdoc::bare_urls,
+    rustdoc::broken_intra_doc_links,
     reason = "these comments are the help that people read"
 )]
 

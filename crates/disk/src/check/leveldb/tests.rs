@@ -493,3 +493,48 @@ fn no_block_makes_the_parser_panic() {
         let _ = batch::check(&bytes);
     }
 }
+
+fn keys_of(tree: &Tree, prefix: &[u8]) -> Result<Vec<String>, String> {
+    let cancel = AtomicBool::new(false);
+    let settings = LevelDbSettings {
+        depth: Depth::Quick,
+        messages: 5,
+        cancel: &cancel,
+    };
+    let found = keys(&Bytes::from(tree.clone()), prefix, &settings)?;
+    let text = |key: &Vec<u8>| String::from_utf8_lossy(key).into_owned();
+    Ok(found.iter().map(text).collect())
+}
+
+#[test]
+fn the_last_write_of_a_key_says_whether_it_is_alive() {
+    // Removed by the newest log, and another one written there.
+    let mut end = 50_u64.to_le_bytes().to_vec();
+    end.extend_from_slice(&2_u32.to_le_bytes());
+    end.push(0);
+    string(b"key-1-07", &mut end);
+    end.push(1);
+    string(b"key-1-99", &mut end);
+    string(b"value", &mut end);
+    let mut tree = database();
+    tree.insert("000007.log".to_owned(), log(&[end]));
+
+    let alive = keys_of(&tree, b"key-1-").unwrap();
+
+    assert_eq!(alive.len(), 20);
+    assert!(!alive.contains(&"key-1-07".to_owned()));
+    assert!(alive.contains(&"key-1-99".to_owned()));
+    assert_eq!(keys_of(&tree, b"old").unwrap(), ["old"]);
+    assert_eq!(keys_of(&tree, b"nothing").unwrap(), [""; 0]);
+}
+
+#[test]
+fn keys_of_a_damaged_database_are_not_told() {
+    let mut missing = database();
+    missing.remove("000005.ldb");
+    let flipped = with("000005.ldb", |bytes| bytes[10] ^= 1);
+
+    for tree in [missing, flipped, Tree::new()] {
+        assert!(keys_of(&tree, b"key").is_err());
+    }
+}

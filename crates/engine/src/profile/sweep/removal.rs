@@ -3,7 +3,7 @@
 use super::A_DAY;
 use crate::error::Error;
 use crate::open::Engine;
-use crate::profile::standing::Shelf;
+use crate::profile::standing::Holdings;
 use serde::Serialize;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::lease::Lock;
@@ -51,14 +51,14 @@ impl Stale {
 
 impl Engine {
     /// Archives without a manifest that nobody will ever give one: a day old, in a lineage that nobody owns.
-    pub(super) async fn stale_orphans(&self, shelf: &Shelf) -> Result<Stale, Error> {
+    pub(super) async fn stale_orphans(&self, holdings: &Holdings) -> Result<Stale, Error> {
         let mut stale = Stale::default();
-        for (key, size) in &shelf.stored.orphans {
+        for (key, size) in &holdings.stored.orphans {
             let spared = |because: &str| Spared {
                 what: key.to_string(),
                 because: because.to_owned(),
             };
-            if shelf
+            if holdings
                 .lock
                 .as_ref()
                 .is_some_and(|lock| !Lock::is_given_up(lock))
@@ -80,8 +80,8 @@ impl Engine {
                     .push(spared("it was written within the last day"));
                 continue;
             }
-            match self.digest_of_orphan(shelf, key).await? {
-                Some(digest) if shelf.is_tombstoned(digest) => {}
+            match self.digest_of_orphan(holdings, key).await? {
+                Some(digest) if holdings.is_tombstoned(digest) => {}
                 Some(digest) => stale.orphans.push((key.clone(), *size, digest)),
                 None => stale.spared.push(spared("it is not what its name says")),
             }
@@ -92,10 +92,10 @@ impl Engine {
     /// Which snapshot an archive without a manifest is: a name says so in full, or only how it begins.
     async fn digest_of_orphan(
         &self,
-        shelf: &Shelf,
+        holdings: &Holdings,
         key: &Key,
     ) -> Result<Option<ArchiveDigest>, Error> {
-        let Some(object) = layout::snapshot_object(&shelf.lineage, key) else {
+        let Some(object) = layout::snapshot_object(&holdings.lineage, key) else {
             return Ok(None);
         };
         if let Ok(digest) = object.digits.parse() {
@@ -114,12 +114,12 @@ impl Engine {
     /// What a sweep would remove if `stale` were tombstoned.
     pub(super) async fn would_go(
         &self,
-        shelf: &Shelf,
+        holdings: &Holdings,
         stale: &Stale,
     ) -> Result<Vec<Removed>, Error> {
-        let mut removed = self.tombstoned(shelf).await?;
+        let mut removed = self.tombstoned(holdings).await?;
         let goes = |one: &&StoredSnapshot| stale.snapshots.contains(&one.active.archive);
-        for one in shelf.stored.snapshots.iter().filter(goes) {
+        for one in holdings.stored.snapshots.iter().filter(goes) {
             removed.extend(objects(one));
         }
         let orphan = |(key, size, sha256): &(Key, u64, ArchiveDigest)| Removed {
@@ -132,33 +132,36 @@ impl Engine {
     }
 
     /// Removes everything of what is tombstoned.
-    pub(super) async fn remove_tombstoned(&self, shelf: &Shelf) -> Result<Vec<Removed>, Error> {
-        let removed = self.tombstoned(shelf).await?;
+    pub(super) async fn remove_tombstoned(
+        &self,
+        holdings: &Holdings,
+    ) -> Result<Vec<Removed>, Error> {
+        let removed = self.tombstoned(holdings).await?;
         for one in &removed {
             let key = Key::from_listing(&one.key).expect("it was listed");
             self.bucket.delete(&key).await?;
-            tracing::info!(subject = %shelf.lineage, %key, bytes = one.size_bytes, "removed");
+            tracing::info!(subject = %holdings.lineage, %key, bytes = one.size_bytes, "removed");
         }
         Ok(removed)
     }
 
     /// The objects of what is tombstoned, manifests before archives.
-    async fn tombstoned(&self, shelf: &Shelf) -> Result<Vec<Removed>, Error> {
+    async fn tombstoned(&self, holdings: &Holdings) -> Result<Vec<Removed>, Error> {
         let mut found = Vec::new();
-        let gone = |one: &&StoredSnapshot| shelf.is_tombstoned(one.active.archive);
-        for one in shelf.stored.snapshots.iter().filter(gone) {
+        let gone = |one: &&StoredSnapshot| holdings.is_tombstoned(one.active.archive);
+        for one in holdings.stored.snapshots.iter().filter(gone) {
             found.extend(objects(one));
         }
         // A manifest that cannot be read any more is known by its name; its archive is an orphan from then on.
-        for (key, _) in &shelf.stored.unfit {
-            found.extend(mark_of(shelf, key).map(|sha256| manifest(key.to_string(), sha256)));
+        for (key, _) in &holdings.stored.unfit {
+            found.extend(mark_of(holdings, key).map(|sha256| manifest(key.to_string(), sha256)));
         }
-        for (key, size) in &shelf.stored.orphans {
-            if mark_of(shelf, key).is_none() {
+        for (key, size) in &holdings.stored.orphans {
+            if mark_of(holdings, key).is_none() {
                 continue;
             }
-            let digest = self.digest_of_orphan(shelf, key).await?;
-            if let Some(sha256) = digest.filter(|digest| shelf.is_tombstoned(*digest)) {
+            let digest = self.digest_of_orphan(holdings, key).await?;
+            if let Some(sha256) = digest.filter(|digest| holdings.is_tombstoned(*digest)) {
                 found.push(Removed {
                     key: key.to_string(),
                     sha256,
@@ -191,21 +194,21 @@ fn manifest(key: String, sha256: ArchiveDigest) -> Removed {
 }
 
 /// The tombstone that an object's name begins like.
-fn mark_of(shelf: &Shelf, key: &Key) -> Option<ArchiveDigest> {
-    let object = layout::snapshot_object(&shelf.lineage, key)?;
-    let marks = &shelf.pointer.as_ref()?.tombstones;
+fn mark_of(holdings: &Holdings, key: &Key) -> Option<ArchiveDigest> {
+    let object = layout::snapshot_object(&holdings.lineage, key)?;
+    let marks = &holdings.pointer.as_ref()?.tombstones;
     let fits = |digest: &ArchiveDigest| digest.to_string().starts_with(&object.digits);
     marks.iter().map(|mark| mark.sha256).find(fits)
 }
 
 /// Whether anything of a snapshot lies there.
-pub(super) fn is_listed(shelf: &Shelf, archive: ArchiveDigest) -> bool {
+pub(super) fn is_listed(holdings: &Holdings, archive: ArchiveDigest) -> bool {
     let spelled = archive.to_string();
     let named = |key: &Key| {
-        let object = layout::snapshot_object(&shelf.lineage, key);
+        let object = layout::snapshot_object(&holdings.lineage, key);
         object.is_some_and(|object| spelled.starts_with(&object.digits))
     };
-    let stored = &shelf.stored;
+    let stored = &holdings.stored;
     stored
         .snapshots
         .iter()

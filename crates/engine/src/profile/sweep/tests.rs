@@ -54,7 +54,7 @@ struct World {
 
 impl World {
     fn over(bucket: Arc<dyn Bucket>) -> Self {
-        let clock = Arc::new(Still(AtomicU64::new(1_800_000_000_000)));
+        let clock = Arc::new(Still(AtomicU64::new(1_700_000_000_000)));
         let places = Places {
             cache: None,
             state: None,
@@ -135,8 +135,8 @@ impl World {
         });
         manifest.lease_epoch = epoch;
         manifest.predecessor_sha256 = base;
-        let put = self.snapshots().put_manifest(&manifest, keys);
-        put.await.unwrap()
+        let snapshots = self.snapshots();
+        snapshots.put_manifest(&manifest, keys).await.unwrap()
     }
 
     async fn flip(&self, fence: Fence, to: Active) -> Result<(), LineageError> {
@@ -169,8 +169,8 @@ impl World {
     }
 
     async fn delete(&self, target: ArchiveDigest) {
-        let shelf = self.engine.shelf(&self.lineage).await.unwrap();
-        let known = known(&shelf, target);
+        let holdings = self.engine.holdings(&self.lineage).await.unwrap();
+        let known = known(&holdings, target);
         let deleted = self.engine.lineages.delete(&self.lineage, target, known);
         deleted.await.unwrap();
     }
@@ -362,8 +362,10 @@ async fn retention_keeps_the_newest_the_active_the_pinned_and_what_was_rolled_ba
     }
     let pin = world.engine.lineages.pin(&world.lineage, pinned, true);
     pin.await.unwrap();
-    let shelf = world.engine.shelf(&world.lineage).await.unwrap();
-    let to = shelf.choose(&chosen.to_string().parse().unwrap()).unwrap();
+    let holdings = world.engine.holdings(&world.lineage).await.unwrap();
+    let to = holdings
+        .choose(&chosen.to_string().parse().unwrap())
+        .unwrap();
     let (to, reason) = (to.active.clone(), Label::nobody());
     let back = world
         .engine

@@ -1,7 +1,7 @@
 //! What the policy says of the snapshots of one lineage.
 
 use crate::open::Engine;
-use crate::profile::standing::Shelf;
+use crate::profile::standing::Holdings;
 use crate::profile::subject::Damage;
 use serde::Serialize;
 use stasis_model::digest::ArchiveDigest;
@@ -39,17 +39,17 @@ impl Engine {
     /// Judges what is whole and not deleted. What its writer may yet publish is not judged but kept.
     pub(super) fn judge_snapshots(
         &self,
-        shelf: &Shelf,
+        holdings: &Holdings,
         rules: Newest,
         on_doubt: OnDoubt,
     ) -> Judged {
-        let promoted = shelf.promoted();
-        let fence = shelf.pointer.as_ref().map(|pointer| pointer.fence.epoch);
+        let promoted = holdings.promoted();
+        let fence = holdings.pointer.as_ref().map(|pointer| pointer.fence.epoch);
         let (mut verdicts, mut snapshots) = (Vec::new(), Vec::new());
         let mut digests: BTreeMap<SnapshotId, ArchiveDigest> = BTreeMap::new();
-        for one in &shelf.stored.snapshots {
+        for one in &holdings.stored.snapshots {
             let sha256 = one.active.archive;
-            if shelf.is_tombstoned(sha256) || one.damage().is_some() {
+            if holdings.is_tombstoned(sha256) || one.damage().is_some() {
                 continue;
             }
             let is_promoted = promoted.contains(&sha256);
@@ -64,7 +64,7 @@ impl Engine {
             }
             let snapshot = Snapshot {
                 verified: is_promoted,
-                ..judged(shelf, one)
+                ..judged(holdings, one)
             };
             digests.insert(snapshot.id.clone(), sha256);
             snapshots.push(snapshot);
@@ -102,13 +102,13 @@ impl Engine {
     }
 }
 
-fn judged(shelf: &Shelf, one: &StoredSnapshot) -> Snapshot {
+fn judged(holdings: &Holdings, one: &StoredSnapshot) -> Snapshot {
     let archive = one.active.archive;
     let at = |marks: &[Mark]| {
         let of_it = marks.iter().filter(|mark| mark.sha256 == archive);
         of_it.map(|mark| mark.at_ms).max()
     };
-    let pointer = shelf.pointer.as_ref();
+    let pointer = holdings.pointer.as_ref();
     Snapshot {
         created: one.manifest.captured_at_ms,
         id: archive.to_string()[..DIGITS]
@@ -117,7 +117,7 @@ fn judged(shelf: &Shelf, one: &StoredSnapshot) -> Snapshot {
         group: Label::nobody(),
         bytes: one.manifest.archive_size_bytes,
         origin: Origin::Auto,
-        active: shelf.active() == Some(archive),
+        active: holdings.active() == Some(archive),
         pinned: pointer.is_some_and(|pointer| pointer.is_pinned(archive)),
         verified: false,
         rolled_back_at: pointer.and_then(|pointer| at(&pointer.rollbacks)),

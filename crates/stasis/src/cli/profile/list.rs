@@ -20,21 +20,17 @@ pub(in crate::cli) struct List {
 impl List {
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
         let engine = context.engine().await?;
-        match self.subject {
-            Some(subject) => {
-                let list = engine.profile_snapshots(&subject).await?;
-                context.output.warn(&list.warnings);
-                context.output.result(&list, snapshots)?;
-                Ok(exit(list.is_damaged()))
-            }
-            None => {
-                let list = engine.profiles(self.tenant.as_ref()).await?;
-                context.output.warn(&list.warnings);
-                context.output.result(&list, profiles)?;
-                let hurt = |row: &ProfileRow| !row.damage.is_empty();
-                Ok(exit(list.profiles.iter().any(hurt)))
-            }
+        if let Some(subject) = self.subject {
+            let list = engine.profile_snapshots(&subject).await?;
+            context.output.warn(&list.warnings);
+            context.output.result(&list, snapshots)?;
+            return Ok(exit(list.is_damaged()));
         }
+        let list = engine.profiles(self.tenant.as_ref()).await?;
+        context.output.warn(&list.warnings);
+        context.output.result(&list, profiles)?;
+        let hurt = |row: &ProfileRow| !row.damage.is_empty();
+        Ok(exit(list.profiles.iter().any(hurt)))
     }
 }
 

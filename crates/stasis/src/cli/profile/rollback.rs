@@ -63,15 +63,14 @@ fn words(done: &RolledBack) -> String {
     };
     let captured = done.snapshot.manifest.captured_at_ms;
     let marks = marks(&done.snapshot.marks);
-    let mut text = format!(
-        "{}: {verb} from {from} to {to}, captured at {captured} ({marks})",
-        done.subject
-    );
-    if let (Some(holder), false) = (&done.evicts, done.applied) {
-        text += &format!(
-            "\nrun `{}` on `{}` owns the profile and would be thrown out",
-            holder.run_id, holder.host
-        );
-    }
-    text
+    let evicts = done.evicts.as_ref().filter(|_| !done.applied);
+    let evicts = evicts.map(|holder| {
+        let (run, host) = (&holder.run_id, &holder.host);
+        format!("\nrun `{run}` on `{host}` owns the profile and would be thrown out")
+    });
+    format!(
+        "{}: {verb} from {from} to {to}, captured at {captured} ({marks}){}",
+        done.subject,
+        evicts.unwrap_or_default()
+    )
 }
