@@ -22,6 +22,9 @@ use tokio::time::Instant;
 const BUSY: &str = "busy() { while :; do echo $1 >> $1; (: ; echo x > /dev/null); done; }; \
     busy a & busy b & (busy c) & echo ready; wait";
 
+/// A shell that starts others all the time, each of which writes a moment later.
+const BREEDING: &str = "echo ready; while :; do (sleep 0.04; echo late >> a) & sleep 0.002; done";
+
 /// A tree of processes that ends with its test.
 struct Tree {
     child: Child,
@@ -202,6 +205,19 @@ fn a_busy_tree_stands_still_until_it_is_thawed() {
     assert!(thawed.frozen_for >= Duration::from_millis(100));
     assert!(tree.moves());
     assert!(!tree.has_journal());
+}
+
+#[test]
+fn whoever_is_started_while_the_others_are_stopped_is_stopped_too() {
+    let tree = Tree::start(BREEDING);
+    assert!(tree.moves());
+
+    for _ in 0..3 {
+        let frozen = tree.freeze(LONG);
+        assert!(tree.stands_still());
+        assert!(frozen.thaw().unwrap().held());
+        assert!(tree.moves());
+    }
 }
 
 #[test]
