@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![expect(clippy::disallowed_methods, reason = "a test writes its own files")]
+#![expect(clippy::print_stdout, reason = "a test that is skipped says so")]
 
 use rustix::process::Signal;
 use stasis_quiesce::freeze::{FreezeError, FreezeSettings, Frozen, thaw_abandoned};
@@ -212,12 +213,78 @@ fn whoever_is_started_while_the_others_are_stopped_is_stopped_too() {
     let tree = Tree::start(BREEDING);
     assert!(tree.moves());
 
-    for _ in 0..3 {
+    for _ in 0..5 {
         let frozen = tree.freeze(LONG);
         assert!(tree.stands_still());
         assert!(frozen.thaw().unwrap().held());
         assert!(tree.moves());
     }
+}
+
+/// Starts a program by `vfork`, which goes on only when somebody opens the gate.
+const AT_THE_GATE: &str = r#"mkfifo gate; exec python3 -c '
+import os
+print("ready", flush=True)
+gate = [(os.POSIX_SPAWN_OPEN, 0, "gate", os.O_RDONLY, 0)]
+os.posix_spawn("/bin/sleep", ["sleep", "60"], {}, file_actions=gate)
+os.wait()
+'"#;
+
+/// A tree whose root waits for its child to begin a program, or nothing where there is no Python.
+fn at_the_gate() -> Option<Tree> {
+    let python = Command::new("python3").args(["-c", ""]).status();
+    if !python.is_ok_and(|ended| ended.success()) {
+        let needed = std::env::var_os("STASIS_REQUIRE_PARTS").is_some();
+        assert!(!needed, "python3 does not work");
+        println!("skipped: python3 is not there");
+        return None;
+    }
+    let tree = Tree::start(AT_THE_GATE);
+    let both = || tree.family().len() == 2;
+    assert!(is_soon(both, Duration::from_secs(5)));
+    Some(tree)
+}
+
+#[test]
+fn one_that_waits_for_its_child_to_begin_a_program_is_helped() {
+    let Some(tree) = at_the_gate() else {
+        return;
+    };
+    let gate = tree.home.path().join("gate");
+    let opens = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(100));
+        let both_ends = fs::OpenOptions::new().read(true).write(true).open(gate);
+        both_ends.unwrap()
+    });
+
+    let thawed = tree.freeze(LONG).thaw().unwrap();
+
+    assert!(thawed.held(), "{thawed:?}");
+    drop(opens.join().unwrap());
+}
+
+#[test]
+fn one_that_cannot_stand_still_is_told_and_all_run_again() {
+    let Some(tree) = at_the_gate() else {
+        return;
+    };
+    let settings = tree.settings(Duration::from_millis(500));
+
+    let refused = Frozen::freeze(from_ref(&tree.root), &settings).unwrap_err();
+
+    assert!(
+        matches!(
+            refused,
+            FreezeError::Restless { .. } | FreezeError::Expired { .. }
+        ),
+        "{refused}"
+    );
+    let is_running = |row: &Row| row.state != State::Stopped;
+    assert!(is_soon(
+        || tree.family().iter().all(is_running),
+        Duration::from_secs(2)
+    ));
+    assert!(!tree.has_journal());
 }
 
 #[test]
