@@ -2,7 +2,8 @@
 //!
 //! 1. begin a journal and start the watchdog; wait until it is there
 //! 2. find the tree; write down who is to be stopped, durably; tell the watchdog
-//! 3. send SIGSTOP, parents first; wait until every thread of each stands still
+//! 3. send SIGSTOP, parents first; wait until every thread of each stands still (one that waits for its child to begin a
+//!    program cannot: then the child runs on for a moment)
 //! 4. look again: whoever was started meanwhile goes through 2 and 3, until nobody new is found
 //! 5. the caller does its work
 //! 6. see whether all still stand still; send SIGCONT, children first; dismiss the watchdog; remove the journal
@@ -34,6 +35,8 @@ use tokio::time::Instant;
 
 /// How long a tree may take to stand still. A disk that answers slowly holds a process up for some tenths of a second.
 const SETTLE: Duration = Duration::from_secs(2);
+/// After how long one that still moves is helped.
+const NUDGE: Duration = Duration::from_millis(20);
 /// How often is looked whether it does.
 const TICK: Duration = Duration::from_micros(500);
 
@@ -249,6 +252,7 @@ impl Frozen {
     /// Waits until every thread of those that were stopped stands still.
     fn settle(&self) -> Result<(), FreezeError> {
         let deadline = Instant::now() + SETTLE.min(self.max);
+        let mut nudge_at = Instant::now() + NUDGE;
         loop {
             let restless = self.lock().restless(self.max)?;
             let Some(pid) = restless else {
@@ -257,6 +261,10 @@ impl Frozen {
             if Instant::now() >= deadline {
                 let waited = SETTLE.min(self.max);
                 return Err(FreezeError::Restless { pid, waited });
+            }
+            if Instant::now() >= nudge_at {
+                self.lock().nudge_children_of(pid, self.max)?;
+                nudge_at = Instant::now() + NUDGE;
             }
             std::thread::sleep(TICK);
         }

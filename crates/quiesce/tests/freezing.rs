@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![expect(clippy::disallowed_methods, reason = "a test writes its own files")]
+#![expect(clippy::print_stdout, reason = "a test that is skipped says so")]
 
 use rustix::process::Signal;
 use stasis_quiesce::freeze::{FreezeError, FreezeSettings, Frozen, thaw_abandoned};
@@ -21,6 +22,9 @@ use tokio::time::Instant;
 /// Shells that never rest: each writes how far it has come, and starts others all the time.
 const BUSY: &str = "busy() { while :; do echo $1 >> $1; (: ; echo x > /dev/null); done; }; \
     busy a & busy b & (busy c) & echo ready; wait";
+
+/// A shell that starts others all the time, each of which writes a moment later.
+const BREEDING: &str = "echo ready; while :; do (sleep 0.04; echo late >> a) & sleep 0.002; done";
 
 /// A tree of processes that ends with its test.
 struct Tree {
@@ -201,6 +205,85 @@ fn a_busy_tree_stands_still_until_it_is_thawed() {
     assert!(thawed.held(), "{thawed:?}");
     assert!(thawed.frozen_for >= Duration::from_millis(100));
     assert!(tree.moves());
+    assert!(!tree.has_journal());
+}
+
+#[test]
+fn whoever_is_started_while_the_others_are_stopped_is_stopped_too() {
+    let tree = Tree::start(BREEDING);
+    assert!(tree.moves());
+
+    for _ in 0..5 {
+        let frozen = tree.freeze(LONG);
+        assert!(tree.stands_still());
+        assert!(frozen.thaw().unwrap().held());
+        assert!(tree.moves());
+    }
+}
+
+/// Starts a program by `vfork`, which goes on only when somebody opens the gate.
+const AT_THE_GATE: &str = r#"mkfifo gate; exec python3 -c '
+import os
+print("ready", flush=True)
+gate = [(os.POSIX_SPAWN_OPEN, 0, "gate", os.O_RDONLY, 0)]
+os.posix_spawn("/bin/sleep", ["sleep", "60"], {}, file_actions=gate)
+os.wait()
+'"#;
+
+/// A tree whose root waits for its child to begin a program, or nothing where there is no Python.
+fn at_the_gate() -> Option<Tree> {
+    let python = Command::new("python3").args(["-c", ""]).status();
+    if !python.is_ok_and(|ended| ended.success()) {
+        let needed = std::env::var_os("STASIS_REQUIRE_PARTS").is_some();
+        assert!(!needed, "python3 does not work");
+        println!("skipped: python3 is not there");
+        return None;
+    }
+    let tree = Tree::start(AT_THE_GATE);
+    let both = || tree.family().len() == 2;
+    assert!(is_soon(both, Duration::from_secs(5)));
+    Some(tree)
+}
+
+#[test]
+fn one_that_waits_for_its_child_to_begin_a_program_is_helped() {
+    let Some(tree) = at_the_gate() else {
+        return;
+    };
+    let gate = tree.home.path().join("gate");
+    let opens = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(100));
+        let both_ends = fs::OpenOptions::new().read(true).write(true).open(gate);
+        both_ends.unwrap()
+    });
+
+    let thawed = tree.freeze(LONG).thaw().unwrap();
+
+    assert!(thawed.held(), "{thawed:?}");
+    drop(opens.join().unwrap());
+}
+
+#[test]
+fn one_that_cannot_stand_still_is_told_and_all_run_again() {
+    let Some(tree) = at_the_gate() else {
+        return;
+    };
+    let settings = tree.settings(Duration::from_millis(500));
+
+    let refused = Frozen::freeze(from_ref(&tree.root), &settings).unwrap_err();
+
+    assert!(
+        matches!(
+            refused,
+            FreezeError::Restless { .. } | FreezeError::Expired { .. }
+        ),
+        "{refused}"
+    );
+    let is_running = |row: &Row| row.state != State::Stopped;
+    assert!(is_soon(
+        || tree.family().iter().all(is_running),
+        Duration::from_secs(2)
+    ));
     assert!(!tree.has_journal());
 }
 

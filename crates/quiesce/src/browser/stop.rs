@@ -8,9 +8,10 @@
 //! After each the browser has a share of the patience. It is stopped when all its processes have ended: some outlive the
 //! first by more than half a second, and they are the ones that write cookies and databases.
 //!
-//! The shares: on an idle machine a close takes 0.2 to 0.7 s, an interrupt up to 1.5 s; under load several times that. A
-//! termination takes 0.2 s and is ignored by a browser that hangs at 2, so little is given to it. What a step does not
-//! use, because there is no port or because it failed at once, falls to the next.
+//! The shares, of eight seconds: a close has four and takes 0.2 s on an idle machine, 0.8 to 1.5 s on one with four times
+//! more work than cores. An interrupt has two more, and takes the same. A termination has one: it takes 0.2 s, and a browser
+//! that hangs at 2 ignores it. What was killed has the last one, and needs 0.3 s under load. What a step does not use,
+//! because there is no port or because it failed at once, falls to the next.
 
 use super::cdp::{Cdp, CdpError};
 use super::endpoint::Endpoint;
@@ -34,7 +35,7 @@ const LAUNCH: Duration = Duration::from_millis(500);
 /// How patiently a browser is stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StopSettings {
-    /// How long it may take in all. The last fifth is for ending what was killed.
+    /// How long it may take in all. The last eighth is for ending what was killed.
     pub patience: Duration,
 }
 
@@ -164,7 +165,7 @@ fn share(step: Ended) -> f64 {
         Ended::NotRunning => 0.0,
         Ended::Closed => 0.5,
         Ended::Interrupted => 0.75,
-        Ended::Terminated => 0.8,
+        Ended::Terminated => 0.875,
         Ended::Killed => 1.0,
     }
 }

@@ -70,6 +70,35 @@ impl Hold {
         Ok(Self::moving(self.stopped.iter()))
     }
 
+    /// Lets the children of one that still moves run for a moment.
+    ///
+    /// A process that starts a program by `vfork` cannot be stopped before its child has begun that program. If the child
+    /// was stopped before, both wait for ever.
+    pub(super) fn nudge_children_of(&self, pid: u32, max: Duration) -> Result<(), FreezeError> {
+        if self.ended.is_some() {
+            return Err(FreezeError::Expired { max });
+        }
+        let is_child = |process: &&Process| {
+            let row = Row::read(process.pid());
+            row.is_some_and(|row| row.identity == process.identity() && row.parent == pid)
+        };
+        let children: Vec<&Process> = self.stopped.iter().filter(is_child).collect();
+        for signal in [Signal::CONT, Signal::STOP] {
+            for child in &children {
+                child.signal(signal).map_err(|source| FreezeError::Signal {
+                    doing: "nudge",
+                    pid: child.pid(),
+                    source,
+                })?;
+            }
+            // Long enough to begin a program; they are stopped again before anybody else sees the list.
+            if signal == Signal::CONT {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn is_disturbed(&self) -> bool {
         let all = self.stopped.iter().chain(&self.others);
         Self::moving(all).is_some()

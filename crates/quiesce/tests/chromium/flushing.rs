@@ -4,6 +4,10 @@ use crate::browser::{Browser, Port};
 use rustix::process::Signal;
 use serde_json::json;
 use stasis_quiesce::browser::{self, CdpError};
+use std::time::Duration;
+
+/// A browser writes its cookies by itself a moment after its last window was closed.
+const SETTLED: Duration = Duration::from_millis(1500);
 
 /// Ends the browser so that it cannot write anything more, and tells which cookies the next one finds.
 async fn cookies_after_a_crash(browser: Browser) -> Vec<String> {
@@ -41,12 +45,13 @@ async fn a_browser_without_a_page_is_flushed_through_one_of_our_own() {
         return;
     };
     let mut speech = browser.speak().await;
-    speech.set_cookie("early").await;
     for page in speech.pages().await {
         let page = json!({"targetId": page});
         speech.ask("Target.closeTarget", page, "").await;
     }
     while !speech.pages().await.is_empty() {}
+    tokio::time::sleep(SETTLED).await;
+    speech.set_cookie("early").await;
 
     let flushed = browser::flush_cookies(&browser.directory).await.unwrap();
 
@@ -73,6 +78,7 @@ async fn a_private_window_is_not_mistaken_for_a_page_of_the_profile() {
         speech.ask("Target.closeTarget", page, "").await;
     }
     while speech.pages().await.len() != 1 {}
+    tokio::time::sleep(SETTLED).await;
     speech.set_cookie("early").await;
 
     let flushed = browser::flush_cookies(&browser.directory).await.unwrap();

@@ -77,7 +77,7 @@ async fn a_page_that_asks_before_it_is_left_costs_the_patience_where_there_is_no
     stranger.set_nonblocking(true).unwrap();
 
     let settings = StopSettings {
-        patience: Duration::from_secs(5),
+        patience: Duration::from_secs(6),
     };
     let stopped = browser::stop(&directory, None, settings).await.unwrap();
 
