@@ -18,10 +18,12 @@
 
 mod answer;
 mod child;
+mod cookie_store;
 mod cookies;
 mod process;
 
 pub use child::child;
+pub use cookie_store::cookie_store;
 pub(super) use cookies::{Cookies, read as read_cookies};
 
 use super::find::{self, JOURNAL, SQLITE};

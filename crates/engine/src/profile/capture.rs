@@ -23,6 +23,7 @@ use stasis_disk::archive::{
     Archive, CreateReport, CreateSettings, SealSettings, create_nameless, seal_nameless,
 };
 use stasis_disk::beneath::{Beneath, Mounts};
+use stasis_disk::check::{self, CheckSettings};
 use stasis_disk::progress::Progress;
 use stasis_disk::seal::DataKey;
 use stasis_disk::survey::{Survey, survey};
@@ -88,8 +89,6 @@ pub struct BrowserState {
     pub uptime_s: u64,
     /// How long it stood still.
     pub freeze_ms: u64,
-    /// How its cookies are encrypted.
-    pub cookie_store: CookieStore,
 }
 
 /// What became of a capture.
@@ -162,6 +161,7 @@ pub struct ProfileSaved {
 /// A directory that was archived.
 struct Made {
     is_encrypted: bool,
+    cookie_store: CookieStore,
     report: CreateReport,
     file: Arc<File>,
     chrome_version: String,
@@ -184,12 +184,14 @@ impl Engine {
         let major = lineage.major;
         let made = bridge::blocking(move || {
             let facts = look(&job, limit, major)?;
+            let cookie_store = cookie_store(&job, &spool);
             let (mut report, mut file) = create_nameless(&job.dir, &spool, &settings(&job, base))?;
             if let Some(key) = &key {
                 (report, file) = sealed(report, file, key, &spool)?;
             }
             Ok::<_, Error>(Made {
                 is_encrypted: key.is_some(),
+                cookie_store,
                 report,
                 file: Arc::new(file),
                 chrome_version: facts
@@ -204,6 +206,9 @@ impl Engine {
         let op_id = self.lineages.op_id();
         let mut saved = saved(capture, lease, &made.report, op_id);
         saved.capture_ms = capture_ms;
+        if made.cookie_store == CookieStore::Keyring {
+            saved.warnings.push(Warning::CookiesInKeyring);
+        }
         if self.is_same(lease, capture.base, &made.report).await? {
             saved.outcome = SaveOutcome::Deduplicated;
             saved.sha256 = capture.base.unwrap_or(saved.sha256);
@@ -311,7 +316,7 @@ impl Engine {
         manifest.clean_exit = browser.clean_exit;
         manifest.ending.clone_from(&browser.ending);
         manifest.freeze_ms = browser.freeze_ms;
-        manifest.cookie_store = browser.cookie_store;
+        manifest.cookie_store = made.cookie_store;
         manifest.caches_left_out = capture.exclude_caches;
         manifest.predecessor_sha256 = capture.base;
         manifest.lease_epoch = lease.fence.epoch;
@@ -513,6 +518,18 @@ fn look(
         .into());
     }
     Ok(facts)
+}
+
+/// What the key to the cookies is; that nobody can tell is no reason not to save.
+fn cookie_store(capture: &Capture, scratch: &Path) -> CookieStore {
+    let settings = CheckSettings {
+        cancel: capture.cancel.clone(),
+        ..CheckSettings::new(scratch)
+    };
+    let root = open(&capture.dir).ok();
+    let told =
+        root.and_then(|root| check::sqlite::cookie_store(&root, &settings, &capture.spawn).ok());
+    told.unwrap_or_default()
 }
 
 /// Opens the directory of a profile.

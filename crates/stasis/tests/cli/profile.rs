@@ -500,6 +500,87 @@ fn a_warm_host_fetches_only_what_changed_and_a_lost_cache_costs_only_time() {
 }
 
 #[test]
+fn an_encrypted_profile_opens_with_its_key_alone_and_tells_the_bucket_nothing() {
+    let session = Session::new();
+    let (dir, there) = (profile(&session, "p"), session.home().join("there"));
+    let marker = "a marker that is nowhere else";
+    fs::write(dir.join("Default/marker"), marker).unwrap();
+    let key = |name: &str, digit: &str| {
+        let path = session.home().join(name);
+        fs::write(&path, digit.repeat(64) + "\n").unwrap();
+        path
+    };
+    let (mine, other) = (key("mine", "a"), key("other", "b"));
+    let with = |key: &Path| format!("--key-file={}", text(key));
+
+    let first = save(&session, 0, &dir, &[&with(&mine)]);
+    let again = save(&session, 0, &dir, &[&with(&mine)]);
+    fs::write(dir.join("Default/more"), "more").unwrap();
+    let changed = save(
+        &session,
+        0,
+        &dir,
+        &[&format!("--key-command=cat {}", text(&mine))],
+    );
+    let without = load(&session, 8, &there, &[]);
+    let wrong = load(&session, 8, &there, &[&with(&other)]);
+    let plain = save(&session, 8, &dir, &[]);
+    fs::remove_dir_all(session.home().join("cache")).unwrap();
+    let loaded = load(&session, 0, &there, &[&with(&mine)]);
+
+    assert_eq!(again["outcome"], "deduplicated");
+    assert_eq!(changed["predecessor_sha256"], first["sha256"]);
+    assert!(
+        without["error"]["hint"]
+            .as_str()
+            .unwrap()
+            .contains("--key-file"),
+        "{without}"
+    );
+    assert!(
+        wrong["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("is wrapped by key"),
+        "{wrong}"
+    );
+    assert_eq!(plain["error"]["kind"], "denied");
+    assert_eq!(loaded["outcome"], "success");
+    assert_eq!(
+        fs::read_to_string(there.join("Default/marker")).unwrap(),
+        marker
+    );
+    for entry in fs::read_dir(session.object("snapshots/acme/alice/131")).unwrap() {
+        let path = entry.unwrap().path();
+        let bytes = fs::read(&path).unwrap();
+        let found = bytes
+            .windows(marker.len())
+            .any(|part| part == marker.as_bytes());
+        assert!(!found, "{}", path.display());
+        let names = [
+            "tar.zst.enc",
+            "manifest.json",
+            "latest.json",
+            "lock.json",
+            "key.json",
+        ];
+        assert!(
+            names.iter().any(|name| text(&path).ends_with(name)),
+            "{}",
+            path.display()
+        );
+    }
+
+    let new = format!("--new-key-file={}", text(&other));
+    session.json(0, &["profile", "rekey", ALICE, &with(&mine), &new]);
+    load(&session, 8, &there, &[&with(&mine)]);
+    assert_eq!(
+        load(&session, 0, &there, &[&with(&other)])["sha256"],
+        changed["sha256"]
+    );
+}
+
+#[test]
 fn metrics_add_up_over_processes() {
     let session = Session::new();
     let (dir, there) = (profile(&session, "p"), session.home().join("there"));

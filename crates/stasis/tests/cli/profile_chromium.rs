@@ -219,6 +219,21 @@ fn integration_full_round_trip_between_two_hosts_paths_names_and_users() {
     assert_eq!(first["load"]["outcome"], "no_snapshot");
     assert_eq!(first["save"]["clean_exit"], true);
     assert_eq!(first["save"]["ending"]["how"], "closed");
+    let subject = first["subject"].as_str().unwrap();
+    let shown = one.json(0, &["profile", "show", subject]).to_string();
+    assert!(shown.contains("\"cookie_store\":\"basic\""), "{shown}");
+    let verified = one.json(
+        0,
+        &[
+            "profile",
+            "verify",
+            subject,
+            "--browser",
+            "chromium",
+            "--browser=--no-sandbox",
+        ],
+    );
+    assert_eq!(verified["cookies"]["localhost"], 4, "{verified}");
 
     // Another path, another host name, and another user where we may.
     let everything = ["chown", "-R", "65534:65534", two.home().to_str().unwrap()];

@@ -1,7 +1,7 @@
 //! Inside the other process: bound to its limits before it opens anything.
 
 use super::answer::{Answer, Claim};
-use super::cookies;
+use super::{cookie_store, cookies};
 use crate::check::find::{self, JOURNAL};
 use crate::check::{Depth, Messages, Recovered};
 use rusqlite::config::DbConfig;
@@ -23,9 +23,12 @@ pub(super) enum Task {
     Check(Depth),
     /// Says which cookies are in it, by site and name.
     Cookies,
+    /// Says how the encrypted values of cookies begin.
+    CookieStore,
 }
 
-const TASKS: [(Task, &str); 3] = [
+const TASKS: [(Task, &str); 4] = [
+    (Task::CookieStore, "cookie-store"),
     (Task::Check(Depth::Quick), "quick"),
     (Task::Check(Depth::Full), "full"),
     (Task::Cookies, "cookies"),
@@ -117,6 +120,7 @@ pub fn child(arguments: &[OsString]) -> String {
     let depth = match limits.task {
         Task::Check(depth) => depth,
         Task::Cookies => return cookies::told(&limits),
+        Task::CookieStore => return cookie_store::told(&limits),
     };
     let pending = Pending::see();
     let mut answer = match check(&limits, depth) {
