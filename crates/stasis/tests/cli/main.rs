@@ -12,6 +12,7 @@ mod bad_input;
 mod check;
 mod clone;
 mod hold;
+mod guide;
 mod lease;
 mod profile;
 mod profile_chromium;
