@@ -53,9 +53,8 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    pub(super) fn read(pid: u32, directory: &Directory) -> Self {
-        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let arguments = arguments(&line);
+    pub(super) fn read(pid: u32, line: &[u8], directory: &Directory) -> Self {
+        let arguments = arguments(line);
         let value = |argument: &OsString, name: &str| {
             let value = argument.as_bytes().strip_prefix(name.as_bytes())?;
             (!value.is_empty()).then(|| OsStr::from_bytes(value).to_owned())

@@ -84,19 +84,22 @@ fn locked_by(directory: &Directory) -> Option<u32> {
         .flatten()
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Evidence {
     row: Row,
+    line: Vec<u8>,
     claim: Claim,
     opened: bool,
 }
 
 impl Evidence {
     fn read(row: Row, directory: &Directory) -> Self {
+        let line = std::fs::read(format!("/proc/{}/cmdline", row.pid())).unwrap_or_default();
         Self {
             row,
-            claim: Claim::read(row.pid(), directory),
+            claim: Claim::read(row.pid(), &line, directory),
             opened: has_open(row.pid(), directory),
+            line,
         }
     }
 
@@ -117,11 +120,17 @@ fn browsers(table: &Table, evidence: &[Evidence], lock: Option<u32>) -> Vec<Row>
         let mut helpers = evidence.iter().filter(|found| found.claim.is_helper);
         helpers.any(|helper| helper.row.parent == pid)
     };
-    let likely: Vec<&Evidence> = evidence
+    let mut likely: Vec<&Evidence> = evidence
         .iter()
         .filter(works_here)
         .filter(|found| found.opened && (found.claim.names_it || has_helpers(found.pid())))
         .collect();
+    // One that was started a moment ago and has not begun its program looks exactly like who started it.
+    let all = likely.clone();
+    likely.retain(|found| {
+        let parent = all.iter().find(|other| other.pid() == found.row.parent);
+        parent.is_none_or(|parent| parent.line != found.line)
+    });
     let started_another = |pid: u32| {
         let mut others = likely.iter().map(|found| table.ancestors(found.pid()));
         others.any(|ancestors| ancestors.contains(&pid))

@@ -22,6 +22,7 @@ fn seen(pid: u32, parent: u32, words: &str) -> Evidence {
             is_helper: words.contains("helper"),
         },
         opened: words.contains("opened"),
+        line: words.replace("copy ", "").into_bytes(),
     }
 }
 
@@ -40,9 +41,16 @@ fn judged(all: &[(u32, u32, &str)], lock: Option<u32>) -> Vec<String> {
 }
 
 #[test]
+fn a_copy_that_has_not_begun_its_program_is_a_child() {
+    let all = [(30, 1, "names opened"), (31, 30, "copy names opened")];
+
+    assert_eq!(judged(&all, None), ["30 Browser", "31 Child"]);
+}
+
+#[test]
 fn the_lock_names_the_browser_and_who_started_it_is_its_launcher() {
     let all = [
-        (20, 1, "names opened"),
+        (20, 1, "names opened, a script"),
         (30, 20, "names opened"),
         (31, 30, "names helper"),
         (32, 31, ""),
