@@ -134,12 +134,11 @@ impl MetricsFile {
         };
         let mut samples = self.loaded(&Ok(ran.load.clone()));
         let host = self.host.as_str();
-        match &ran.save {
-            Some(saved) => samples.extend(self.saved(&Ok(saved.clone()))),
-            None => {
-                let labels = [("outcome", "failed"), ("host", host)];
-                samples.push(Sample::once(metrics::SNAPSHOT_TOTAL, &labels));
-            }
+        if let Some(saved) = &ran.save {
+            samples.extend(self.saved(&Ok(saved.clone())));
+        } else {
+            let labels = [("outcome", "failed"), ("host", host)];
+            samples.push(Sample::once(metrics::SNAPSHOT_TOTAL, &labels));
         }
         if ran.lock_lost {
             samples.push(evicted("ttl_expired"));
@@ -154,7 +153,9 @@ impl MetricsFile {
             let _lock = lock_file(&path.with_extension("lock"))?;
             let before = std::fs::read_to_string(&path).unwrap_or_default();
             let mut all = Metrics::parse(&before, &prefix);
-            samples.iter().for_each(|sample| all.add(sample));
+            for sample in &samples {
+                all.add(sample);
+            }
             replace_public(&path, all.render(&prefix).as_bytes())
         });
         Ok(written.await?)

@@ -120,9 +120,10 @@ impl Metrics {
             .collect();
         let with = |more: Option<String>| {
             let all: Vec<String> = labels.iter().cloned().chain(more).collect();
-            match all.is_empty() {
-                true => String::new(),
-                false => format!("{{{}}}", all.join(",")),
+            if all.is_empty() {
+                String::new()
+            } else {
+                format!("{{{}}}", all.join(","))
             }
         };
         let bounds: &[f64] = match sample.series.shape {
@@ -138,9 +139,10 @@ impl Metrics {
             Shape::Bytes => &BYTES,
         };
         for bound in bounds.iter().chain(&[f64::INFINITY]) {
-            let spelled = match bound.is_finite() {
-                true => bound.to_string(),
-                false => "+Inf".to_owned(),
+            let spelled = if bound.is_finite() {
+                bound.to_string()
+            } else {
+                "+Inf".to_owned()
             };
             let key = format!("_bucket{}", with(Some(format!("le=\"{spelled}\""))));
             let bucket = self.0.entry((name, key)).or_default();

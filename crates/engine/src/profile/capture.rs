@@ -8,9 +8,14 @@
 //! *Always true:* the live directory is only read. A crash before 4 leaves objects that nothing points to; the
 //! snapshot before stays the one. What diverged stays in the store, unpromoted and visible.
 
+mod making;
+
+pub(super) use making::open;
+use making::{Made, Making, make};
+
 use super::error::ProfileError;
 use super::fetch::opened;
-use super::{facts, millis};
+use super::millis;
 use crate::archive::remote::Remote;
 use crate::bridge;
 use crate::check::Spawn;
@@ -19,16 +24,9 @@ use crate::open::{Engine, StoreLocation};
 use crate::upload::pieces;
 use crate::warning::Warning;
 use serde::Serialize;
-use stasis_disk::archive::{
-    Archive, CreateReport, CreateSettings, SealSettings, create_nameless, seal_nameless,
-};
-use stasis_disk::beneath::{Beneath, Mounts};
-use stasis_disk::check::{self, CheckSettings};
+use stasis_disk::archive::{Archive, CreateReport};
 use stasis_disk::progress::Progress;
 use stasis_disk::seal::DataKey;
-use stasis_disk::survey::{Survey, survey};
-use stasis_disk::walk::WalkSettings;
-use stasis_model::chrome::{CACHES, LEFT_OUT};
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::event::{EventKind, Severity};
 use stasis_model::id::{Lineage, OpId};
@@ -44,12 +42,9 @@ use stasis_store::leases::Lease;
 use stasis_store::pointers::Flip;
 use stasis_store::profiles::{NewArchive, Snapshots};
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-
-/// How many of the largest directories are named.
-const NAMED: usize = 5;
 
 /// What is captured, and what is said of it.
 #[derive(Clone, Debug)]
@@ -158,16 +153,6 @@ pub struct ProfileSaved {
     pub warnings: Vec<Warning>,
 }
 
-/// A directory that was archived.
-struct Made {
-    is_encrypted: bool,
-    cookie_store: CookieStore,
-    report: CreateReport,
-    file: Arc<File>,
-    chrome_version: String,
-    has_crashed: bool,
-}
-
 impl Engine {
     /// Captures a directory under a lease that is ours.
     pub(super) async fn capture(
@@ -181,26 +166,13 @@ impl Engine {
         let key = self.key_to_save(lineage, lease.base.is_some()).await?;
         let base = self.base_archive(lineage, capture.base, key.clone()).await;
         let (spool, job) = (self.profile_spool().await?, capture.clone());
-        let major = lineage.major;
-        let made = bridge::blocking(move || {
-            let facts = look(&job, limit, major)?;
-            let cookie_store = cookie_store(&job, &spool);
-            let (mut report, mut file) = create_nameless(&job.dir, &spool, &settings(&job, base))?;
-            if let Some(key) = &key {
-                (report, file) = sealed(report, file, key, &spool)?;
-            }
-            Ok::<_, Error>(Made {
-                is_encrypted: key.is_some(),
-                cookie_store,
-                report,
-                file: Arc::new(file),
-                chrome_version: facts
-                    .version
-                    .map(|(_, full)| full.to_string())
-                    .unwrap_or_default(),
-                has_crashed: facts.has_crashed,
-            })
-        });
+        let making = Making {
+            limit,
+            major: lineage.major,
+            key,
+            base,
+        };
+        let made = bridge::blocking(move || make(&job, making, &spool));
         let made = made.await?;
         let capture_ms = millis(self.clock.uptime().saturating_sub(started));
         let op_id = self.lineages.op_id();
@@ -306,7 +278,7 @@ impl Engine {
             },
             op_id,
         });
-        manifest.chrome_version = made.chrome_version.parse().unwrap_or_default();
+        manifest.chrome_version = made.chrome_version.clone();
         manifest.uncompressed_size_bytes = report.bytes;
         manifest.file_count = report.files;
         manifest.encoder_id.clone_from(&report.encoder_id);
@@ -344,9 +316,10 @@ impl Engine {
         let archive = NewArchive {
             digest: manifest.archive_sha256,
             size: manifest.archive_size_bytes,
-            form: match manifest.is_encrypted() {
-                true => Form::Encrypted,
-                false => Form::Plain,
+            form: if manifest.is_encrypted() {
+                Form::Encrypted
+            } else {
+                Form::Plain
             },
             body: &body,
         };
@@ -374,15 +347,14 @@ impl Engine {
             to,
         };
         let flipped = self.lineages.flip(&lease.lineage, flip).await;
-        let refused = match self.settled(flipped).await {
-            Ok(_) => return Ok(()),
-            Err(error) => error,
+        let Err(refused) = self.settled(flipped).await else {
+            return Ok(());
         };
-        let Some(active) = diverged(&refused) else {
+        let Some(Refusal::Diverged { active, .. }) = refusal(&refused) else {
             return Err(refused);
         };
         saved.outcome = SaveOutcome::Diverged;
-        saved.active_sha256 = active;
+        saved.active_sha256 = *active;
         let event = self.event(
             EventKind::Diverged,
             Severity::Warning,
@@ -398,14 +370,11 @@ impl Engine {
     }
 }
 
-/// What is active, when that is why a flip was refused.
-fn diverged(error: &Error) -> Option<Option<ArchiveDigest>> {
+/// Why the rules said no, if they did.
+fn refusal(error: &Error) -> Option<&Refusal> {
     match error {
         Error::Lineage(error) => match &**error {
-            LineageError::Refused {
-                refusal: Refusal::Diverged { active, .. },
-                ..
-            } => Some(*active),
+            LineageError::Refused { refusal, .. } => Some(refusal),
             _ => None,
         },
         _ => None,
@@ -438,105 +407,4 @@ fn saved(capture: &Capture, lease: &Lease, report: &CreateReport, op_id: OpId) -
             entries => vec![Warning::EntriesLeftOut { entries }],
         },
     }
-}
-
-/// Encrypts an archive that was just made; its report is of the stored bytes from now on, and its digests tell nobody
-/// anything who has no key.
-fn sealed(
-    report: CreateReport,
-    plain: File,
-    key: &DataKey,
-    spool: &Path,
-) -> Result<(CreateReport, File), Error> {
-    let archive = Archive::over(Arc::new(plain), spool)?;
-    let (sealed, file) = seal_nameless(&archive, key, spool, &SealSettings::default())?;
-    let report = CreateReport {
-        archive_sha256: sealed.archive_sha256,
-        stored_bytes: sealed.stored_bytes,
-        tree_digest: key.veil(&report.tree_digest),
-        ..report
-    };
-    Ok((report, file))
-}
-
-fn patterns(capture: &Capture) -> Vec<String> {
-    let caches = CACHES.iter().take(if capture.exclude_caches {
-        CACHES.len()
-    } else {
-        0
-    });
-    LEFT_OUT
-        .iter()
-        .chain(caches)
-        .map(ToString::to_string)
-        .collect()
-}
-
-fn settings(capture: &Capture, base: Option<Arc<Archive>>) -> CreateSettings {
-    CreateSettings {
-        base,
-        walk: WalkSettings {
-            excludes: patterns(capture),
-            cancel: capture.cancel.clone(),
-            ..WalkSettings::default()
-        },
-        progress: capture.progress.clone(),
-        ..CreateSettings::default()
-    }
-}
-
-/// Everything that can be said against a directory before it is read.
-fn look(
-    capture: &Capture,
-    limit: u64,
-    major: stasis_model::id::ChromeMajor,
-) -> Result<stasis_disk::chrome::ProfileFacts, Error> {
-    let root = open(&capture.dir)?;
-    let facts = facts(&root, &capture.dir)?;
-    if let Some((found, _)) = facts.version.as_ref().filter(|(found, _)| *found != major) {
-        return Err(ProfileError::OtherMajor {
-            dir: capture.dir.clone(),
-            asked: major,
-            found: *found,
-        }
-        .into());
-    }
-    let walk = settings(capture, None).walk;
-    let Survey {
-        bytes, directories, ..
-    } = survey(&root, &walk, &capture.progress).map_err(|error| Error::Archive(error.into()))?;
-    if bytes > limit {
-        let largest = directories.into_iter().take(NAMED);
-        return Err(ProfileError::TooLarge {
-            dir: capture.dir.clone(),
-            bytes,
-            limit,
-            largest: largest
-                .map(|(path, bytes)| (path.to_string(), bytes))
-                .collect(),
-        }
-        .into());
-    }
-    Ok(facts)
-}
-
-/// What the key to the cookies is; that nobody can tell is no reason not to save.
-fn cookie_store(capture: &Capture, scratch: &Path) -> CookieStore {
-    let settings = CheckSettings {
-        cancel: capture.cancel.clone(),
-        ..CheckSettings::new(scratch)
-    };
-    let root = open(&capture.dir).ok();
-    let told =
-        root.and_then(|root| check::sqlite::cookie_store(&root, &settings, &capture.spawn).ok());
-    told.unwrap_or_default()
-}
-
-/// Opens the directory of a profile.
-pub(super) fn open(dir: &Path) -> Result<Beneath, Error> {
-    let root = Beneath::open(dir.components().as_path(), Mounts::Stay);
-    root.map_err(|source| Error::NoDirectory {
-        path: dir.to_owned(),
-        source: source.into(),
-    })
 }

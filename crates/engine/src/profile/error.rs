@@ -200,24 +200,25 @@ impl ProfileError {
             | Self::HotNotAllowed(_)
             | Self::HotRefused(_)
             | Self::OtherRegion { .. }
+            | Self::FreezeBudget { .. }
             | Self::SnapshotTooLarge { .. } => ErrorKind::Limit,
             Self::LeaseLost { .. } => ErrorKind::Fenced,
             Self::KeyNeeded(_) | Self::PlainLineage(_) | Self::Seal(SealError::WrongKey { .. }) => {
                 ErrorKind::Denied
             }
             Self::Seal(SealError::NoKey | SealError::Unread(_)) => ErrorKind::Invalid,
-            Self::NoKey(_) | Self::Seal(_) => ErrorKind::Corrupt,
             Self::InUse { .. } => ErrorKind::Conflict,
             Self::NoMajor(_) | Self::OtherMajor { .. } | Self::Version(_) | Self::NoCommand => {
                 ErrorKind::Invalid
             }
-            Self::FreezeBudget { .. } => ErrorKind::Limit,
             Self::Asked(_) | Self::Stop { .. } | Self::Users { .. } | Self::Freeze { .. } => {
                 ErrorKind::Retry
             }
             Self::Manifest(error) => manifest(error),
             Self::NotListed(_) => ErrorKind::Unreachable,
-            Self::Sha { .. } | Self::Integrity { .. } => ErrorKind::Corrupt,
+            Self::Sha { .. } | Self::Integrity { .. } | Self::NoKey(_) | Self::Seal(_) => {
+                ErrorKind::Corrupt
+            }
             Self::NoArchive(_) | Self::NoSuchBase { .. } | Self::OnlyOtherMajors { .. } => {
                 ErrorKind::NotFound
             }

@@ -106,17 +106,16 @@ type Came = (Archive, ArchiveDigest, u64, Option<TreeDigest>);
 impl Fetching {
     fn fetch(self, remote: Arc<dyn ReadAt>) -> Result<Came, ArchiveError> {
         let (mut found, mut bytes_fetched) = (self.wanted, 0);
-        let file = match self.here()? {
-            Some(file) => file,
-            None => {
-                let file = archive::nameless(&self.spool)?;
-                let came = self.assemble(remote, &file)?;
-                (found, bytes_fetched) = (came.archive_sha256, came.bytes_fetched);
-                if let Some(cache) = self.cache.as_ref().filter(|_| found == self.wanted) {
-                    cache.keep(found, &file);
-                }
-                file
+        let file = if let Some(file) = self.here()? {
+            file
+        } else {
+            let file = archive::nameless(&self.spool)?;
+            let came = self.assemble(remote, &file)?;
+            (found, bytes_fetched) = (came.archive_sha256, came.bytes_fetched);
+            if let Some(cache) = self.cache.as_ref().filter(|_| found == self.wanted) {
+                cache.keep(found, &file);
             }
+            file
         };
         let archive = opened(Arc::new(file), &self.name, self.key.as_deref())?;
         let tree = archive.summary().map(|summary| summary.tree_digest);

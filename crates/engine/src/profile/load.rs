@@ -9,6 +9,10 @@
 //! *Always true:* a fresh profile is never called restored, and has no base, so that what comes of it cannot supersede a
 //! snapshot. An outage never reads as "there is no snapshot". Nothing that was in the directory is wiped.
 
+mod judge;
+
+use judge::{Failure, Fit, fetch_failure, fit, manifest_failure, pointer_failure};
+
 use super::error::ProfileError;
 use super::fetch::Fetched;
 use super::record::Record;
@@ -27,18 +31,13 @@ use stasis_disk::tree_writer::WriteSettings;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::event::{EventKind, Severity};
 use stasis_model::id::{Label, Lineage};
-use stasis_model::manifest::{CookieStore, Mode, ProfileManifest};
+use stasis_model::manifest::ProfileManifest;
 use stasis_model::pointer::Active;
-use stasis_model::policy::{OnRegionChange, Policy};
 use stasis_model::time::Timestamp;
 use stasis_store::profiles::{self, Snapshots};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
-
-/// Snapshots older than this carry cookies that are stale anyway: a change of region is not worth a word.
-const REGION_MATTERS: Duration = Duration::from_hours(24);
 
 /// What to do when a profile cannot be loaded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -155,46 +154,6 @@ pub struct ProfileLoaded {
     pub warnings: Vec<Warning>,
 }
 
-/// A snapshot that was found fit to be loaded, before any byte of it was asked for.
-struct Fit {
-    active: Active,
-    manifest: ProfileManifest,
-    warnings: Vec<Warning>,
-}
-
-/// Why it was not loaded, and whether an outage hid it.
-struct Failure {
-    reason: FallbackReason,
-    error: Error,
-    usually: OnFailure,
-}
-
-impl Failure {
-    fn new(reason: FallbackReason, error: impl Into<Error>) -> Self {
-        Self {
-            reason,
-            error: error.into(),
-            usually: OnFailure::Fresh,
-        }
-    }
-
-    /// Without the right key nothing is known to be wrong with the snapshot: a fresh start is nobody's wish.
-    fn locked(error: impl Into<Error>) -> Self {
-        Self {
-            usually: OnFailure::Refuse,
-            ..Self::new(FallbackReason::KeyRefused, error)
-        }
-    }
-
-    /// Before we know what there is, an outage must not look like a fresh start.
-    fn unreachable(error: impl Into<Error>) -> Self {
-        Self {
-            usually: OnFailure::Refuse,
-            ..Self::new(FallbackReason::BucketUnreachable, error)
-        }
-    }
-}
-
 impl Engine {
     /// Loads what the lineage points to now.
     #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %load.lineage, dir = %load.dir.display()))]
@@ -239,7 +198,7 @@ impl Engine {
         let is_local = matches!(failure.error.kind(), ErrorKind::Cancelled | ErrorKind::Bug);
         let on_failure = load.on_failure.unwrap_or(failure.usually);
         if is_local || on_failure == OnFailure::Refuse {
-            return Err(failure.error);
+            return Err(*failure.error);
         }
         self.fresh(load, Some(failure)).await
     }
@@ -355,7 +314,7 @@ impl Engine {
         });
         let restored = emptied.await?;
         let (reason, detail) = match &failure {
-            Some(failure) => (Some(failure.reason), Some(whole(&failure.error))),
+            Some(failure) => (Some(failure.reason), Some(whole(&*failure.error))),
             None => (None, None),
         };
         let mut loaded = ProfileLoaded {
@@ -410,99 +369,6 @@ fn kept(restored: &Restored) -> Option<String> {
         Placed::Replaced { kept } => Some(kept.display().to_string()),
         _ => None,
     }
-}
-
-fn pointer_failure(error: Error) -> Failure {
-    match error.kind() {
-        ErrorKind::Corrupt => Failure::new(FallbackReason::ManifestInvalid, error),
-        _ => Failure::unreachable(error),
-    }
-}
-
-fn manifest_failure(error: profiles::ManifestError) -> Failure {
-    use profiles::ManifestError;
-    use stasis_model::document::BadDocument;
-    let reason = match &error {
-        ManifestError::Bucket(_) => return Failure::unreachable(ProfileError::from(error)),
-        ManifestError::Absent(_) => FallbackReason::NoManifest,
-        ManifestError::Document {
-            source: BadDocument::Version { .. },
-            ..
-        } => FallbackReason::ManifestVersionMismatch,
-        _ => FallbackReason::ManifestInvalid,
-    };
-    Failure::new(reason, ProfileError::from(error))
-}
-
-fn fetch_failure(error: Error) -> Failure {
-    let reason = match &error {
-        Error::Profile(profile) => match &**profile {
-            ProfileError::NoArchive(_) => FallbackReason::NoArchive,
-            ProfileError::Sha { .. } => FallbackReason::ShaMismatch,
-            _ => return Failure::locked(error),
-        },
-        error => match error.kind() {
-            ErrorKind::Unreachable | ErrorKind::Denied | ErrorKind::Retry => {
-                FallbackReason::BucketUnreachable
-            }
-            _ => FallbackReason::ExtractFailed,
-        },
-    };
-    Failure::new(reason, error)
-}
-
-/// Everything that can be said against a snapshot before it is downloaded.
-fn fit(
-    load: &ProfileLoad,
-    active: Active,
-    manifest: ProfileManifest,
-    policy: &Policy,
-    now: Timestamp,
-) -> Result<Fit, Failure> {
-    let snapshot = active.archive.prefix();
-    let (bytes, limit) = (manifest.uncompressed_size_bytes, policy.max_profile_bytes);
-    if bytes > limit {
-        let error = ProfileError::SnapshotTooLarge {
-            snapshot,
-            bytes,
-            limit,
-        };
-        return Err(Failure::new(FallbackReason::TooLarge, error));
-    }
-    if manifest.mode == Mode::Hot && (load.cold_only || !policy.accept_hot) {
-        let error = ProfileError::HotRefused(snapshot);
-        return Err(Failure::new(FallbackReason::HotRefused, error));
-    }
-    let mut warnings = Vec::new();
-    let from = manifest.captured_in.host_region.as_ref();
-    let is_recent = now.since(manifest.captured_at_ms) < REGION_MATTERS;
-    if let (Some(from), Some(here)) = (from, &load.region)
-        && from != here
-    {
-        let (from, here) = (from.to_string(), here.to_string());
-        if policy.on_region_change == OnRegionChange::Refuse {
-            let error = ProfileError::OtherRegion {
-                snapshot,
-                from,
-                here,
-            };
-            return Err(Failure::new(FallbackReason::RegionRefused, error));
-        }
-        if is_recent {
-            warnings.push(Warning::RegionChanged { from, here });
-        }
-    }
-    if manifest.has_crashed() {
-        warnings.push(Warning::CrashedBeforeCapture);
-    }
-    if manifest.cookie_store == CookieStore::Keyring {
-        warnings.push(Warning::CookiesInKeyring);
-    }
-    Ok(Fit {
-        active,
-        manifest,
-        warnings,
-    })
 }
 
 /// Extracts, checks the copy's databases, swaps.

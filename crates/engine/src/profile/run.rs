@@ -52,6 +52,10 @@ pub struct ProfileRun {
 
 /// A browser that ran.
 #[derive(Clone, Debug, Serialize)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a field of the report that scripts look at"
+)]
 pub struct ProfileRan {
     /// Of what.
     pub subject: Lineage,
@@ -94,6 +98,28 @@ struct Running<'a> {
     lease: &'a Lease,
     saved_between: u32,
     failed_between: u32,
+}
+
+impl Running<'_> {
+    /// The report of a run of which nothing is saved yet.
+    fn ran(&self, load: ProfileLoaded, ending: Ending) -> ProfileRan {
+        ProfileRan {
+            subject: self.lease.lineage.clone(),
+            exit_code: ending.code(),
+            load,
+            save: None,
+            save_outcome: "skipped",
+            save_error: None,
+            snapshot_failed: false,
+            lock_lost: false,
+            diverged: false,
+            saved_between: self.saved_between,
+            failed_between: self.failed_between,
+            released: false,
+            warnings: Vec::new(),
+            failure: None,
+        }
+    }
 }
 
 /// How a browser's run ended.
@@ -186,22 +212,7 @@ impl Engine {
         let ended = self
             .watch_browser(run, &mut running, keeper.as_mut())
             .await?;
-        let ran = ProfileRan {
-            subject: lineage.clone(),
-            exit_code: ended.ending.code(),
-            load: loaded,
-            save: None,
-            save_outcome: "skipped",
-            save_error: None,
-            snapshot_failed: false,
-            lock_lost: false,
-            diverged: false,
-            saved_between: running.saved_between,
-            failed_between: running.failed_between,
-            released: false,
-            warnings: Vec::new(),
-            failure: None,
-        };
+        let ran = running.ran(loaded, ended.ending);
         if let Some(lost) = &ended.lost {
             let detail = lost.detail().to_owned();
             self.record_lost(lineage, lease.fence, &detail).await;

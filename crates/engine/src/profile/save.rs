@@ -18,7 +18,7 @@ use stasis_model::digest::ArchiveDigest;
 use stasis_model::id::{ChromeMajor, Lineage, ProfileRef};
 use stasis_model::lease::Fence;
 use stasis_model::manifest::{EndingRecord, Mode};
-use stasis_quiesce::browser::{self, Ended, StopSettings, Stopped, User};
+use stasis_quiesce::browser::{self, Ended, Role, StopSettings, Stopped, User};
 use stasis_store::leases::Lease;
 use stasis_store::profiles::Snapshots;
 use std::path::Path;
@@ -80,9 +80,10 @@ impl Engine {
         refuse_strangers(&dir, save.browser, save.mode).await?;
         let owned = self.own(&save, &lineage).await?;
         let result = self.save_owned(&mut save, &owned.lease).await;
-        let released = match owned.is_borrowed {
-            true => Ok(()),
-            false => self.release(&lineage, owned.lease.fence).await.map(drop),
+        let released = if owned.is_borrowed {
+            Ok(())
+        } else {
+            self.release(&lineage, owned.lease.fence).await.map(drop)
         };
         let mut saved = result?;
         saved.warnings.extend(owned.warnings);
@@ -227,7 +228,7 @@ pub(super) async fn major_of(
     }
 }
 
-/// Who uses the directory now.
+/// The browser that works in the directory, its first process first. Who only has a file of it open does not count.
 pub(super) async fn users(dir: &Path) -> Result<Vec<User>, Error> {
     let path = dir.to_owned();
     let users = bridge::blocking(move || browser::users_of(&path)).await;
@@ -235,7 +236,8 @@ pub(super) async fn users(dir: &Path) -> Result<Vec<User>, Error> {
         dir: dir.to_owned(),
         source,
     };
-    Ok(users.map_err(told)?)
+    let users = users.map_err(told)?.into_iter();
+    Ok(users.filter(|user| user.role <= Role::Child).collect())
 }
 
 /// A browser that we were not told about is left alone, and with it the directory.

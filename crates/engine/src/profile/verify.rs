@@ -115,9 +115,10 @@ impl Engine {
         };
         let active = Some(chosen.active.clone());
         let loaded: ProfileLoaded = self.profile_load_leased(&load, active).await?;
-        let cookies = match verify.browser.is_empty() {
-            true => None,
-            false => Some(count_cookies(&verify.browser, &scratch.0).await?),
+        let cookies = if verify.browser.is_empty() {
+            None
+        } else {
+            Some(count_cookies(&verify.browser, &scratch.0).await?)
         };
         Ok(ProfileVerified {
             subject: lineage,

@@ -19,7 +19,10 @@ fn commands(guide: &str) -> Vec<&str> {
 fn every_command_of_the_profile_guide_works_as_it_is_written() {
     let needed = std::env::var_os("STASIS_REQUIRE_PARTS").is_some();
     let found = Command::new("chromium").arg("--version").output().is_ok();
-    assert!(found || !needed, "chromium is not installed: run scripts/parts");
+    assert!(
+        found || !needed,
+        "chromium is not installed: run scripts/parts"
+    );
     if !found {
         println!("skipped: chromium is not installed");
         return;
@@ -28,7 +31,11 @@ fn every_command_of_the_profile_guide_works_as_it_is_written() {
     let bin = session.home().join("bin");
     std::fs::create_dir(&bin).unwrap();
     std::os::unix::fs::symlink(STASIS, bin.join("stasis")).unwrap();
-    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
+    let path = format!(
+        "{}:{}",
+        bin.display(),
+        std::env::var("PATH").unwrap_or_default()
+    );
     let all = commands(GUIDE);
     assert!(all.len() > 12, "{all:?}");
 
@@ -36,10 +43,24 @@ fn every_command_of_the_profile_guide_works_as_it_is_written() {
         let mut shell = Command::new("sh");
         let plain = session.command(&[]);
         shell.env_clear();
-        shell.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        shell.env("PATH", &path).env("HOME", session.home()).env("CHROMIUM_FLAGS", FLAGS);
-        let said = shell.args(["-c", line]).current_dir(session.home()).output().unwrap();
-        let (out, err) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
+        shell.envs(
+            plain
+                .get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        );
+        shell
+            .env("PATH", &path)
+            .env("HOME", session.home())
+            .env("CHROMIUM_FLAGS", FLAGS);
+        let said = shell
+            .args(["-c", line])
+            .current_dir(session.home())
+            .output()
+            .unwrap();
+        let (out, err) = (
+            String::from_utf8_lossy(&said.stdout),
+            String::from_utf8_lossy(&said.stderr),
+        );
         assert!(said.status.success(), "$ {line}\n{out}\n{err}");
     }
 }

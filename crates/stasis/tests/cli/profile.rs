@@ -499,56 +499,73 @@ fn a_warm_host_fetches_only_what_changed_and_a_lost_cache_costs_only_time() {
     assert_eq!(fs::read(there.join("Default/f3")).unwrap(), b"changed");
 }
 
+/// A file with a tenant's key, as a flag.
+fn key(session: &Session, name: &str, digit: &str) -> (PathBuf, String) {
+    let path = session.home().join(name);
+    fs::write(&path, digit.repeat(64) + "\n").unwrap();
+    let flag = format!("--key-file={}", text(&path));
+    (path, flag)
+}
+
 #[test]
-fn an_encrypted_profile_opens_with_its_key_alone_and_tells_the_bucket_nothing() {
+fn an_encrypted_profile_opens_with_its_key_alone() {
     let session = Session::new();
     let (dir, there) = (profile(&session, "p"), session.home().join("there"));
-    let marker = "a marker that is nowhere else";
-    fs::write(dir.join("Default/marker"), marker).unwrap();
-    let key = |name: &str, digit: &str| {
-        let path = session.home().join(name);
-        fs::write(&path, digit.repeat(64) + "\n").unwrap();
-        path
-    };
-    let (mine, other) = (key("mine", "a"), key("other", "b"));
-    let with = |key: &Path| format!("--key-file={}", text(key));
+    let ((path, mine), (new, other)) = (key(&session, "mine", "a"), key(&session, "other", "b"));
 
-    let first = save(&session, 0, &dir, &[&with(&mine)]);
-    let again = save(&session, 0, &dir, &[&with(&mine)]);
+    let first = save(&session, 0, &dir, &[&mine]);
+    let again = save(&session, 0, &dir, &[&mine]);
     fs::write(dir.join("Default/more"), "more").unwrap();
-    let changed = save(
-        &session,
-        0,
-        &dir,
-        &[&format!("--key-command=cat {}", text(&mine))],
-    );
+    let command = format!("--key-command=cat {}", text(&path));
+    let changed = save(&session, 0, &dir, &[&command]);
     let without = load(&session, 8, &there, &[]);
-    let wrong = load(&session, 8, &there, &[&with(&other)]);
+    let wrong = load(&session, 8, &there, &[&other]);
     let plain = save(&session, 8, &dir, &[]);
     fs::remove_dir_all(session.home().join("cache")).unwrap();
-    let loaded = load(&session, 0, &there, &[&with(&mine)]);
+    let loaded = load(&session, 0, &there, &[&mine]);
 
     assert_eq!(again["outcome"], "deduplicated");
     assert_eq!(changed["predecessor_sha256"], first["sha256"]);
-    assert!(
-        without["error"]["hint"]
-            .as_str()
-            .unwrap()
-            .contains("--key-file"),
-        "{without}"
-    );
-    assert!(
-        wrong["error"]["message"]
-            .as_str()
-            .unwrap()
-            .contains("is wrapped by key"),
-        "{wrong}"
-    );
+    let hint = without["error"]["hint"].as_str().unwrap();
+    assert!(hint.contains("--key-file"), "{hint}");
+    let message = wrong["error"]["message"].as_str().unwrap();
+    assert!(message.contains("is wrapped by key"), "{message}");
     assert_eq!(plain["error"]["kind"], "denied");
     assert_eq!(loaded["outcome"], "success");
-    assert_eq!(
-        fs::read_to_string(there.join("Default/marker")).unwrap(),
-        marker
+    assert_eq!(fs::read(there.join("Default/more")).unwrap(), b"more");
+
+    let new = format!("--new-key-file={}", text(&new));
+    session.json(0, &["profile", "rekey", ALICE, &mine, &new]);
+    load(&session, 8, &there, &[&mine]);
+    let loaded = load(&session, 0, &there, &[&other]);
+    assert_eq!(loaded["sha256"], changed["sha256"]);
+}
+
+#[test]
+fn what_is_encrypted_tells_the_bucket_nothing_and_plain_snapshots_are_refused_with_a_key() {
+    let session = Session::new();
+    let dir = profile(&session, "p");
+    let marker = "a marker that is nowhere else";
+    fs::write(dir.join("Default/marker"), marker).unwrap();
+    let (_, mine) = key(&session, "mine", "a");
+    session.json(0, &["profile", "save", "acme/plain", "--dir", text(&dir)]);
+
+    save(&session, 0, &dir, &[&mine]);
+    let words = [
+        "profile",
+        "load",
+        "acme/plain@131",
+        "--dir",
+        text(&dir),
+        &mine,
+    ];
+    let downgraded = session.json(8, &words);
+
+    assert!(
+        downgraded["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("not encrypted")
     );
     for entry in fs::read_dir(session.object("snapshots/acme/alice/131")).unwrap() {
         let path = entry.unwrap().path();
@@ -570,14 +587,6 @@ fn an_encrypted_profile_opens_with_its_key_alone_and_tells_the_bucket_nothing() 
             path.display()
         );
     }
-
-    let new = format!("--new-key-file={}", text(&other));
-    session.json(0, &["profile", "rekey", ALICE, &with(&mine), &new]);
-    load(&session, 8, &there, &[&with(&mine)]);
-    assert_eq!(
-        load(&session, 0, &there, &[&with(&other)])["sha256"],
-        changed["sha256"]
-    );
 }
 
 #[test]

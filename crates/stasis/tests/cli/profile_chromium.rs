@@ -72,7 +72,7 @@ impl Site {
 
     /// What a page reported, with the cookies that its request carried.
     fn report(&self) -> (String, Value) {
-        self.reports.recv_timeout(Duration::from_secs(60)).unwrap()
+        self.reports.recv_timeout(Duration::from_mins(1)).unwrap()
     }
 }
 
@@ -92,7 +92,7 @@ fn answer(mut stream: TcpStream, reports: &Sender<(String, Value)>) -> Option<()
             length = number.trim().parse().ok()?;
         }
         if lower.starts_with("cookie:") {
-            cookies = line["cookie:".len()..].trim().to_owned();
+            line["cookie:".len()..].trim().clone_into(&mut cookies);
         }
     }
     let mut body = vec![0; length];
@@ -195,6 +195,10 @@ fn interrupt(child: Child) -> (i32, Value) {
 }
 
 #[test]
+#[expect(
+    clippy::too_many_lines,
+    reason = "one story, told from its beginning to its end"
+)]
 fn integration_full_round_trip_between_two_hosts_paths_names_and_users() {
     if !chromium() {
         return;
@@ -323,6 +327,10 @@ fn cold_mode_snapshot_of_a_running_chrome_waits_for_its_exit_and_the_manifest_sa
 }
 
 #[test]
+#[expect(
+    clippy::too_many_lines,
+    reason = "one story, told from its beginning to its end"
+)]
 fn a_hot_snapshot_of_a_writing_browser_comes_back_whole_and_the_browser_goes_on() {
     if !chromium() {
         return;

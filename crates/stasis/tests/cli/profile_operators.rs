@@ -2,7 +2,7 @@
 
 use crate::session::Session;
 use serde_json::{Value, json};
-use stasis_engine::model::digest::{ArchiveDigest, ManifestDigest};
+use stasis_engine::model::digest::{ArchiveDigest, ManifestDigest, TreeDigest};
 use stasis_engine::model::document::{parse, render};
 use stasis_engine::model::id::{Lineage, OpId};
 use stasis_engine::model::manifest::{CapturedBy, NewProfileManifest, ProfileManifest};
@@ -17,6 +17,8 @@ const ALICE: &str = "acme/alice@131";
 struct World {
     session: Session,
     made: u64,
+    /// Which tree the next archive is said to hold.
+    tree: TreeDigest,
 }
 
 impl World {
@@ -24,6 +26,7 @@ impl World {
         Self {
             session: Session::new(),
             made: 0,
+            tree: TreeHasher::default().finish(),
         }
     }
 
@@ -47,7 +50,7 @@ impl World {
             lineage,
             archive_sha256: digest,
             archive_size_bytes: bytes.len() as u64,
-            tree_digest: TreeHasher::default().finish(),
+            tree_digest: self.tree,
             captured_at: Timestamp::from_millis(1_700_000_000_000 + self.made * 60_000),
             captured_by: CapturedBy {
                 host: "modal".parse().unwrap(),
@@ -102,7 +105,8 @@ impl World {
     fn archive(&mut self, subject: &str, tree: &Path) -> String {
         let file = self.session.home().join("one.tar.zst");
         let (tree, target) = (tree.to_str().unwrap(), file.to_str().unwrap());
-        self.session.data(0, &["archive", "create", tree, target]);
+        let made = self.session.json(0, &["archive", "create", tree, target]);
+        self.tree = made["tree_digest"].as_str().unwrap().parse().unwrap();
         let bytes = std::fs::read(&file).unwrap();
         self.snapshot(subject, &bytes)
     }

@@ -10,23 +10,28 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 pub(super) struct Metrics {
     /// Add counts and times to this file, for the textfile collector of Prometheus' node exporter
-    #[arg(long, global = true, value_name = "PATH")]
-    metrics_file: Option<PathBuf>,
+    #[arg(long = "metrics-file", global = true, value_name = "PATH")]
+    file: Option<PathBuf>,
     /// What the names of metrics begin with
-    #[arg(long, global = true, value_name = "PREFIX", default_value = "stasis_")]
-    metrics_prefix: String,
+    #[arg(
+        long = "metrics-prefix",
+        global = true,
+        value_name = "PREFIX",
+        default_value = "stasis_"
+    )]
+    prefix: String,
     /// Also tell sizes by tenant and profile: one series each
-    #[arg(long, global = true)]
-    metrics_subjects: bool,
+    #[arg(long = "metrics-subjects", global = true)]
+    subjects: bool,
 }
 
 impl Metrics {
     /// Nobody wants any.
     pub(super) fn none() -> Self {
         Self {
-            metrics_file: None,
-            metrics_prefix: String::new(),
-            metrics_subjects: false,
+            file: None,
+            prefix: String::new(),
+            subjects: false,
         }
     }
 
@@ -36,13 +41,13 @@ impl Metrics {
         context: &Context,
         what: impl FnOnce(&MetricsFile) -> Vec<Sample>,
     ) -> anyhow::Result<()> {
-        let Some(path) = &self.metrics_file else {
+        let Some(path) = &self.file else {
             return Ok(());
         };
         let file = MetricsFile {
             path: path.clone(),
-            prefix: self.metrics_prefix.clone(),
-            with_subjects: self.metrics_subjects,
+            prefix: self.prefix.clone(),
+            with_subjects: self.subjects,
             host: context.host(None)?,
         };
         if let Err(error) = file.add(what(&file)).await {

@@ -98,7 +98,7 @@ impl Run {
             every: self.every,
             signals: signals()?,
         };
-        let ran = engine.profile_run(run).await;
+        let ran = Box::pin(engine.profile_run(run)).await;
         metrics.add(context, |file| file.ran(&ran)).await?;
         Ok(ran?)
     }

@@ -122,7 +122,7 @@ impl Save {
             patience: self.capturing.patience,
             token: self.token,
         };
-        let work = engine.profile_save(save);
+        let work = Box::pin(engine.profile_save(save));
         let saved = watched(context.output, "saving", progress, work).await;
         metrics.add(context, |file| file.saved(&saved)).await?;
         let saved = saved?;

@@ -37,7 +37,7 @@ impl Verify {
             progress: Arc::clone(&progress),
             cancel: cancel_on_signals()?,
         };
-        let work = engine.profile_verify(verify);
+        let work = Box::pin(engine.profile_verify(verify));
         let verified = watched(context.output, "verifying", progress, work).await?;
         context.output.warn(&verified.warnings);
         context.output.result(&verified, words)?;
@@ -47,9 +47,9 @@ impl Verify {
 
 fn words(verified: &ProfileVerified) -> String {
     let cookies = verified.cookies.iter().flatten();
-    let cookies: String = cookies
-        .map(|(site, count)| format!("\n  {:>6} cookies of {}", count, printable(site)))
-        .collect();
+    let cookies =
+        cookies.map(|(site, count)| format!("\n  {count:>6} cookies of {}", printable(site)));
+    let cookies = cookies.collect::<Vec<_>>().concat();
     format!(
         "{} of {} comes back: {} files, {}; {} databases sound; {} ms{cookies}",
         verified.sha256.prefix(),
