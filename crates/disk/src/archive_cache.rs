@@ -61,6 +61,11 @@ impl ArchiveCache {
         self.trim();
     }
 
+    /// Forgets an archive that is not what its name says.
+    pub fn forget(&self, digest: ArchiveDigest) {
+        let _ = unlinkat(CWD, self.path(digest), AtFlags::empty());
+    }
+
     fn trim(&self) {
         let Ok(entries) = std::fs::read_dir(&self.root) else {
             return;

@@ -26,6 +26,7 @@ pub use message::Messages;
 pub use scratch::ScratchError;
 
 use crate::beneath::Beneath;
+use crate::remove;
 use crate::walk::{WalkError, WalkReport, WalkSettings};
 use stasis_model::tree::EntryPath;
 use std::ffi::OsString;
@@ -231,6 +232,11 @@ pub enum CheckError {
     /// Somebody asked us to stop.
     #[error("the check was cancelled")]
     Cancelled,
+}
+
+/// Removes the copies that processes left in `scratch` which died while they checked.
+pub fn collect(scratch: &std::path::Path) {
+    remove::left_by_the_dead(scratch, ".stasis-check-");
 }
 
 /// Finds and checks every database beneath `root`.

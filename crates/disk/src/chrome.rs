@@ -18,6 +18,8 @@ pub struct ProfileFacts {
     pub version: Option<(ChromeMajor, Label)>,
     /// Whether its browser crashed, was killed, or still runs.
     pub has_crashed: bool,
+    /// Whether it wrote down that it ended by itself.
+    pub ended_well: Option<bool>,
 }
 
 /// Reads what the profile beneath `root` says of itself; what is missing says nothing.
@@ -26,6 +28,7 @@ pub fn facts(root: &Beneath) -> Result<ProfileFacts, Errno> {
     let Preferences {
         version,
         has_crashed,
+        ended_well,
     } = small_file(root, chrome::PREFERENCES)?
         .map(|content| chrome::preferences(&content))
         .unwrap_or_default();
@@ -33,6 +36,7 @@ pub fn facts(root: &Beneath) -> Result<ProfileFacts, Errno> {
     Ok(ProfileFacts {
         version: last.or(version),
         has_crashed,
+        ended_well,
     })
 }
 

@@ -15,6 +15,31 @@ use std::path::Path;
 /// What the kernel fills with names in one call.
 const BUFFER: usize = 32 << 10;
 
+/// Removes every directory in `parent` that is called `STEM<pid>` or `STEM<pid>-…` after a process that does not live.
+pub fn left_by_the_dead(parent: &Path, stem: &str) {
+    let Ok(entries) = std::fs::read_dir(parent) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let rest = name.to_str().and_then(|name| name.strip_prefix(stem));
+        let pid = rest.and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
+        let is_dead = |pid: u32| !Path::new("/proc").join(pid.to_string()).exists();
+        if pid.is_some_and(is_dead) {
+            // What stays is looked for again the next time.
+            let _ = tree_at(&entry.path());
+        }
+    }
+}
+
+/// Removes the file at `path`; one that is not there is no error.
+pub fn file_at(path: &Path) -> Result<()> {
+    match rustix::fs::unlink(path) {
+        Err(Errno::NOENT) => Ok(()),
+        removed => removed,
+    }
+}
+
 /// Removes the directory at `path` with everything in it; one that is not there is no error.
 pub fn tree_at(path: &Path) -> Result<()> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {

@@ -38,6 +38,16 @@ pub enum Warning {
         /// How many.
         entries: u64,
     },
+    /// What the directory is now could not be written down beside it: the next save of it diverges without `--base`.
+    RecordNotWritten {
+        /// Why.
+        reason: String,
+    },
+    /// What a run before had not saved was in the directory, and is kept beside it.
+    UnsavedStateKept {
+        /// Where.
+        path: String,
+    },
     /// The lease could not be given back: others wait until it expires.
     LeaseNotReleased,
     /// The command does not say where the profile is: it may run on another one.
@@ -67,6 +77,7 @@ pub enum Warning {
 }
 
 impl fmt::Display for Warning {
+    #[expect(clippy::too_many_lines, reason = "one sentence for each warning")]
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ClockSkew { offset_ms } => {
@@ -98,6 +109,14 @@ impl fmt::Display for Warning {
             Self::EntriesLeftOut { entries } => write!(
                 out,
                 "{entries} entries vanished, changed while they were read, or could not be read"
+            ),
+            Self::RecordNotWritten { reason } => write!(
+                out,
+                "the record beside the directory was not written, the next save needs --base: {reason}"
+            ),
+            Self::UnsavedStateKept { path } => write!(
+                out,
+                "the run before was not saved; what it left is kept in `{path}`"
             ),
             Self::LeaseNotReleased => out.write_str(
                 "the lease could not be given back; others wait until it expires",

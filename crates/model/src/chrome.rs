@@ -70,6 +70,8 @@ pub struct Preferences {
     pub version: Option<(ChromeMajor, Label)>,
     /// Whether the browser did not end by itself: it crashed, was killed, or still runs.
     pub has_crashed: bool,
+    /// Whether it ended by itself and wrote everything: not after a crash, nor when its session was ended for it.
+    pub ended_well: Option<bool>,
 }
 
 /// Reads the settings of a profile; what cannot be read says nothing.
@@ -78,13 +80,15 @@ pub fn preferences(content: &[u8]) -> Preferences {
         return Preferences::default();
     };
     let text = |path: &str| json.pointer(path).and_then(Value::as_str);
+    let exit_type = text("/profile/exit_type");
     let written_by = [
         "/extensions/last_chrome_version",
         "/profile/created_by_version",
     ];
     Preferences {
         version: written_by.iter().find_map(|path| version(text(path)?)),
-        has_crashed: text("/profile/exit_type") == Some("Crashed"),
+        has_crashed: exit_type == Some("Crashed"),
+        ended_well: exit_type.map(|exit_type| exit_type == "Normal"),
     }
 }
 

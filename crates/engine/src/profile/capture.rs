@@ -10,12 +10,13 @@
 
 mod making;
 
-pub(super) use making::open;
 use making::{Made, Making, make};
+pub(super) use making::{look, open};
 
 use super::error::ProfileError;
 use super::fetch::opened;
 use super::millis;
+use super::save::nobody_uses;
 use crate::archive::remote::Remote;
 use crate::bridge;
 use crate::check::Spawn;
@@ -163,7 +164,7 @@ impl Engine {
         let started = self.clock.uptime();
         let lineage = &lease.lineage;
         let limit = self.policy(&lineage.tenant).await?.max_profile_bytes;
-        let key = self.key_to_save(lineage, lease.base.is_some()).await?;
+        let key = self.key_to_save(lineage, lease.base.as_ref()).await?;
         let base = self.base_archive(lineage, capture.base, key.clone()).await;
         let (spool, job) = (self.profile_spool().await?, capture.clone());
         let making = Making {
@@ -174,10 +175,14 @@ impl Engine {
         };
         let made = bridge::blocking(move || make(&job, making, &spool));
         let made = made.await?;
+        if capture.browser.mode == Mode::Cold {
+            nobody_uses(&capture.dir).await?;
+        }
         let capture_ms = millis(self.clock.uptime().saturating_sub(started));
         let op_id = self.lineages.op_id();
         let mut saved = saved(capture, lease, &made.report, op_id);
         saved.capture_ms = capture_ms;
+        saved.clean_exit = clean_exit(&capture.browser, &made);
         if made.cookie_store == CookieStore::Keyring {
             saved.warnings.push(Warning::CookiesInKeyring);
         }
@@ -213,7 +218,9 @@ impl Engine {
         let (name, with) = (PathBuf::from(base.to_string()), key.clone());
         let cached = bridge::blocking(move || {
             let file = cache?.open(base)?;
-            opened(Arc::new(file), &name, with.as_deref()).ok()
+            // A file that decayed has no index, and no frames to offer.
+            let archive = opened(Arc::new(file), &name, with.as_deref()).ok()?;
+            archive.summary().is_some().then_some(archive)
         });
         if let Some(cached) = cached.await {
             return Some(Arc::new(cached));
@@ -233,26 +240,25 @@ impl Engine {
         let remote = Arc::new(Remote::new(self.bucket.clone(), place, size));
         let name = PathBuf::from(&active.archive_key);
         let opened = bridge::blocking(move || opened(remote, &name, key.as_deref()));
-        Some(Arc::new(opened.await.ok()?))
+        let archive = opened.await.ok()?;
+        archive.summary().is_some().then(|| Arc::new(archive))
     }
 
-    /// Whether the active snapshot is our base, and holds the same tree.
+    /// Whether the active snapshot, as it is now and still ours to move, is our base and holds the same tree.
     async fn is_same(
         &self,
         lease: &Lease,
         base: Option<ArchiveDigest>,
         report: &CreateReport,
     ) -> Result<bool, Error> {
-        let Some(active) = lease
-            .base
-            .as_ref()
-            .filter(|active| Some(active.archive) == base)
-        else {
+        let pointer = self.lineages.pointer(&lease.lineage).await?;
+        let ours = pointer.filter(|pointer| pointer.value.fence == lease.fence);
+        let active = ours.and_then(|pointer| pointer.value.active);
+        let Some(active) = active.filter(|active| Some(active.archive) == base) else {
             return Ok(false);
         };
-        let manifest = Snapshots::of(&*self.bucket, &lease.lineage)
-            .manifest(active)
-            .await;
+        let snapshots = Snapshots::of(&*self.bucket, &lease.lineage);
+        let manifest = snapshots.manifest(&active).await;
         Ok(manifest.is_ok_and(|manifest| manifest.tree_digest == report.tree_digest))
     }
 
@@ -285,7 +291,7 @@ impl Engine {
         manifest.captured_in = capture.captured_in.clone();
         manifest.mode = browser.mode;
         manifest.chrome_uptime_seconds_at_capture = browser.uptime_s;
-        manifest.clean_exit = browser.clean_exit;
+        manifest.clean_exit = clean_exit(browser, made);
         manifest.ending.clone_from(&browser.ending);
         manifest.freeze_ms = browser.freeze_ms;
         manifest.cookie_store = made.cookie_store;
@@ -368,6 +374,16 @@ impl Engine {
             .extend(self.record(&lease.lineage.tenant, event).await);
         Ok(())
     }
+}
+
+/// Whether the browser ended by itself: as we saw it, else as it wrote down when it did.
+fn clean_exit(browser: &BrowserState, made: &Made) -> Option<bool> {
+    let has_exited = browser
+        .ending
+        .as_ref()
+        .is_some_and(|ending| ending.how == "exited");
+    let written = made.ended_well.filter(|_| has_exited);
+    browser.clean_exit.or(written)
 }
 
 /// Why the rules said no, if they did.

@@ -2,7 +2,7 @@
 
 use crate::error::ErrorKind;
 use stasis_disk::seal::SealError;
-use stasis_model::id::{ChromeMajor, Lineage, ProfileRef};
+use stasis_model::id::{ChromeMajor, Lineage, OpId, ProfileRef};
 use stasis_model::manifest::UnfitManifest;
 use stasis_quiesce::browser::{CdpError, StopError, UsersError, VersionError};
 use stasis_quiesce::freeze::FreezeError;
@@ -116,6 +116,16 @@ pub enum ProfileError {
     /// The wrapped key is gone.
     #[error("the wrapped data key of `{0}` is not there: its snapshots cannot be opened")]
     NoKey(Lineage),
+    /// It is not known which key wraps the data key.
+    #[error(
+        "it is unknown whether the data key of `{lineage}` is wrapped by the new key (operation {op_id})"
+    )]
+    RekeyUnknown {
+        /// Of what.
+        lineage: Lineage,
+        /// Which operation.
+        op_id: OpId,
+    },
     /// The key does not fit.
     #[error(transparent)]
     Seal(SealError),
@@ -203,6 +213,7 @@ impl ProfileError {
             | Self::FreezeBudget { .. }
             | Self::SnapshotTooLarge { .. } => ErrorKind::Limit,
             Self::LeaseLost { .. } => ErrorKind::Fenced,
+            Self::RekeyUnknown { .. } => ErrorKind::Unknown,
             Self::KeyNeeded(_) | Self::PlainLineage(_) | Self::Seal(SealError::WrongKey { .. }) => {
                 ErrorKind::Denied
             }

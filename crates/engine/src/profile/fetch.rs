@@ -133,7 +133,13 @@ impl Fetching {
             return Ok(None);
         };
         let (found, _) = archive::digest(&file, &self.name, &self.cancel)?;
-        Ok((found == self.wanted).then_some(file))
+        if found == self.wanted {
+            return Ok(Some(file));
+        }
+        if let Some(cache) = &self.cache {
+            cache.forget(self.wanted);
+        }
+        Ok(None)
     }
 
     fn assemble(&self, remote: Arc<dyn ReadAt>, file: &File) -> Result<Assembled, ArchiveError> {

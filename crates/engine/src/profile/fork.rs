@@ -85,7 +85,10 @@ impl Engine {
         let released = self.release(&target, acquired.lease.fence).await;
         let op_id = copied?;
         let mut warnings = acquired.warnings;
-        warnings.extend(released?.warnings);
+        match released {
+            Ok(released) => warnings.extend(released.warnings),
+            Err(_) => warnings.push(Warning::LeaseNotReleased),
+        }
         warnings.dedup();
         Ok(Forked {
             subject: target,

@@ -14,6 +14,7 @@
 use super::capture::{BrowserState, Capture, ProfileSaved};
 use super::error::ProfileError;
 use super::save::users;
+use super::verify::VERIFIED;
 use crate::bridge;
 use crate::error::{Error, whole};
 use crate::open::Engine;
@@ -58,10 +59,17 @@ impl Engine {
         state.unwrap_or_else(std::env::temp_dir).join("freezes")
     }
 
-    /// Lets run what an engine that died had stopped.
-    pub(super) async fn thaw_what_was_left(&self) {
-        let journals = self.freezes();
-        let thawed = bridge::blocking(move || thaw_abandoned(&journals)).await;
+    /// Lets run what an engine that died had stopped, and removes the copies that it left.
+    pub(super) async fn mend_what_was_left(&self) {
+        let (journals, spool) = (self.freezes(), self.profile_spool().await.ok());
+        let thawed = bridge::blocking(move || {
+            if let Some(spool) = spool {
+                check::collect(&spool);
+                remove::left_by_the_dead(&spool, VERIFIED);
+            }
+            thaw_abandoned(&journals)
+        });
+        let thawed = thawed.await;
         if let Err(error) = thawed {
             tracing::warn!(error = %whole(&error), "could not look for processes that were left standing still");
         }
@@ -137,12 +145,15 @@ impl Engine {
             };
             let frozen = Frozen::freeze(&processes, &settings).map_err(told)?;
             let cloned = clone_still(&dir, &target, exclude_caches, &cancel);
-            let thawed: Thawed = frozen.thaw().map_err(told)?;
-            let clone = HotClone {
+            // From here on the clone is removed whatever happens.
+            let mut clone = HotClone {
                 dir: target,
-                frozen_for: thawed.frozen_for,
-                caches_left_out: cloned?,
+                frozen_for: Duration::ZERO,
+                caches_left_out: false,
             };
+            let thawed: Thawed = frozen.thaw().map_err(told)?;
+            clone.frozen_for = thawed.frozen_for;
+            clone.caches_left_out = cloned?;
             if thawed.held() {
                 return Ok(clone);
             }
@@ -191,6 +202,7 @@ fn clone_still(
                 .chain(caches)
                 .map(ToString::to_string)
                 .collect(),
+            strict: true,
             cancel: cancel.clone(),
             ..WalkSettings::default()
         },
@@ -208,10 +220,14 @@ fn clone_still(
     }
 }
 
-/// Where the clone of a directory is made: on its filesystem, under a name of its own.
+/// Where the clone of a directory is made: on its filesystem, under a name of its own. What dead processes left goes.
 fn beside(dir: &Path) -> PathBuf {
     let name = dir.file_name().unwrap_or_default().to_string_lossy();
-    dir.with_file_name(format!(".{name}.stasis-hot"))
+    let stem = format!(".{name}.stasis-hot-");
+    if let Some(parent) = dir.parent() {
+        remove::left_by_the_dead(parent, &stem);
+    }
+    dir.with_file_name(format!("{stem}{}", std::process::id()))
 }
 
 /// Removes a clone; one that stays is removed by the next capture.

@@ -16,9 +16,11 @@ use stasis_model::event::{EventKind, Severity};
 use stasis_model::id::{Label, Lineage};
 use stasis_model::key::KeyDocument;
 use stasis_model::manifest::ProfileManifest;
+use stasis_model::pointer::Active;
 use stasis_store::bucket::{BucketError, BucketErrorKind, Swap};
 use stasis_store::layout;
 use stasis_store::lineages::read;
+use stasis_store::profiles::Snapshots;
 use std::sync::Arc;
 
 /// A lineage whose data key is wrapped by another key now.
@@ -51,18 +53,26 @@ impl Engine {
     pub(super) async fn key_to_save(
         &self,
         lineage: &Lineage,
-        has_snapshot: bool,
+        active: Option<&Active>,
     ) -> Result<Option<Arc<DataKey>>, Error> {
         let document = self.key_document(lineage).await?;
-        match (&self.tenant_key, document) {
-            (None, None) => Ok(None),
-            (None, Some(_)) => Err(ProfileError::KeyNeeded(lineage.clone()).into()),
+        let tenant = match (&self.tenant_key, document) {
+            (None, Some(_)) => return Err(ProfileError::KeyNeeded(lineage.clone()).into()),
             (Some(tenant), Some(document)) => {
-                Ok(Some(Arc::new(tenant.unwrap(&document.value, lineage)?)))
+                return Ok(Some(Arc::new(tenant.unwrap(&document.value, lineage)?)));
             }
-            (Some(_), None) if has_snapshot => {
-                Err(ProfileError::PlainLineage(lineage.clone()).into())
+            (tenant, None) => tenant,
+        };
+        if let Some(active) = active {
+            let snapshots = Snapshots::of(&*self.bucket, lineage);
+            let manifest = snapshots.manifest(active).await;
+            if manifest.is_ok_and(|manifest| manifest.is_encrypted()) {
+                return Err(ProfileError::NoKey(lineage.clone()).into());
             }
+        }
+        match (tenant, active) {
+            (None, _) => Ok(None),
+            (Some(_), Some(_)) => Err(ProfileError::PlainLineage(lineage.clone()).into()),
             (Some(tenant), None) => self.new_key(tenant, lineage).await.map(Some),
         }
     }
@@ -124,11 +134,11 @@ impl Engine {
         let bytes = Bytes::from(document::render(&document));
         let swapped = self.bucket.swap(&place, &found.version, bytes).await?;
         if !matches!(swapped, Swap::Won(_)) {
-            let there = self.key_document(lineage).await?;
-            if there.is_none_or(|there| there.value.op_id != op_id) {
-                return Err(
-                    BucketError::new(BucketErrorKind::Unreachable, "replace", &place).into(),
-                );
+            let there = self.key_document(lineage).await.ok().flatten();
+            let is_applied = there.is_some_and(|there| there.value.op_id == op_id);
+            if !is_applied {
+                let lineage = lineage.clone();
+                return Err(ProfileError::RekeyUnknown { lineage, op_id }.into());
             }
         }
         let event = self.event(EventKind::Rekeyed, Severity::Info, actor);

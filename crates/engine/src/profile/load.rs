@@ -16,6 +16,7 @@ use judge::{Failure, Fit, fetch_failure, fit, manifest_failure, pointer_failure}
 use super::error::ProfileError;
 use super::fetch::Fetched;
 use super::record::Record;
+use super::save::nobody_uses;
 use crate::bridge;
 use crate::check::Spawn;
 use crate::error::{Error, ErrorKind, whole};
@@ -154,10 +155,15 @@ pub struct ProfileLoaded {
     pub warnings: Vec<Warning>,
 }
 
+/// What a record says of a directory that a browser works in.
+const RUNNING: &str = "running";
+
 impl Engine {
     /// Loads what the lineage points to now.
     #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %load.lineage, dir = %load.dir.display()))]
     pub async fn profile_load(&self, load: ProfileLoad) -> Result<ProfileLoaded, Error> {
+        self.mend_what_was_left().await;
+        nobody_uses(&load.dir).await?;
         let active = match self.lineages.pointer(&load.lineage).await {
             Ok(pointer) => Ok(pointer.and_then(|pointer| pointer.value.active)),
             Err(error) => Err(pointer_failure(error.into())),
@@ -179,8 +185,22 @@ impl Engine {
         load: &ProfileLoad,
         active: Result<Option<Active>, Failure>,
     ) -> Result<ProfileLoaded, Error> {
+        let before = Record::of(&load.dir).await;
+        let was_unsaved = before.is_some_and(|record| record.outcome == RUNNING);
+        let mut loaded = self.load_or_fresh(load, active).await?;
+        if let Some(path) = loaded.kept.clone().filter(|_| was_unsaved) {
+            loaded.warnings.push(Warning::UnsavedStateKept { path });
+        }
+        Ok(loaded)
+    }
+
+    async fn load_or_fresh(
+        &self,
+        load: &ProfileLoad,
+        active: Result<Option<Active>, Failure>,
+    ) -> Result<ProfileLoaded, Error> {
         let loaded = match active {
-            Ok(Some(active)) => self.try_load(load, active).await,
+            Ok(Some(active)) => self.load_newest(load, active).await,
             Ok(None) => match self.other_majors(&load.lineage).await {
                 Ok(None) => return self.fresh(load, None).await,
                 Ok(Some(error)) => Err(Failure::new(FallbackReason::VersionMismatch, error)),
@@ -240,6 +260,32 @@ impl Engine {
         let fetched = fetched.await.map_err(fetch_failure)?;
         let download_ms = super::millis(self.clock.uptime().saturating_sub(started));
         self.place(load, fit, fetched, download_ms).await
+    }
+
+    /// What was retired and swept while we looked has a successor.
+    async fn load_newest(
+        &self,
+        load: &ProfileLoad,
+        active: Active,
+    ) -> Result<ProfileLoaded, Failure> {
+        let was = active.archive;
+        let tried = self.try_load(load, active).await;
+        let Err(failure) = &tried else {
+            return tried;
+        };
+        let is_gone = matches!(
+            failure.reason,
+            FallbackReason::NoManifest | FallbackReason::NoArchive
+        );
+        let pointer = self.lineages.pointer(&load.lineage).await;
+        let now = pointer
+            .ok()
+            .flatten()
+            .and_then(|pointer| pointer.value.active);
+        match now.filter(|now| is_gone && now.archive != was) {
+            Some(now) => self.try_load(load, now).await,
+            None => tried,
+        }
     }
 
     /// Extracts beside the directory, checks, swaps.
@@ -350,6 +396,22 @@ impl Engine {
             loaded.warnings.extend(recorded);
         }
         Ok(loaded)
+    }
+
+    /// Says beside the directory that a browser is about to work in it: what it leaves is not saved yet.
+    pub(super) async fn note_running(
+        &self,
+        load: &ProfileLoad,
+        loaded: &ProfileLoaded,
+    ) -> Result<(), Error> {
+        let record = Record::new(
+            load.lineage.clone(),
+            self.location.to_string(),
+            loaded.sha256,
+            RUNNING,
+            self.clock.now(),
+        );
+        record.write(&load.dir).await
     }
 
     async fn note_load(&self, load: &ProfileLoad, loaded: &ProfileLoaded) -> Result<(), Error> {

@@ -1,7 +1,8 @@
 //! `<dir>.stasis.json`: what was loaded into a directory, so that a later save knows what it derives from.
 //!
-//! *Always true:* written after the directory is in place and before anybody is told, and again after a save. A record
-//! of another store or lineage says nothing; a lost one costs a `diverged` save, never a wrong one.
+//! *Always true:* written after the directory is in place and before anybody is told, and again after a save. It is about
+//! one directory, not about a path: where another directory took its place, it says nothing. Nor does a record of another
+//! store or lineage. A lost one costs a `diverged` save, never a wrong one.
 
 use crate::bridge;
 use crate::error::Error;
@@ -12,7 +13,9 @@ use stasis_model::document::{self, Document};
 use stasis_model::id::Lineage;
 use stasis_model::time::Timestamp;
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
 
 /// The document.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -28,6 +31,31 @@ pub struct Record {
     pub outcome: String,
     /// When.
     pub at_ms: Timestamp,
+    /// Of which directory.
+    #[serde(default)]
+    directory: Option<Identity>,
+}
+
+/// What tells a directory from another one in its place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct Identity {
+    device: u64,
+    inode: u64,
+    /// When it was made, where the filesystem knows it: numbers of inodes are used again.
+    born_ns: Option<u64>,
+}
+
+impl Identity {
+    fn of(dir: &Path) -> Option<Self> {
+        let seen = std::fs::symlink_metadata(dir).ok()?;
+        let born = seen.created().ok();
+        let born = born.and_then(|born| born.duration_since(UNIX_EPOCH).ok());
+        Some(Self {
+            device: seen.dev(),
+            inode: seen.ino(),
+            born_ns: born.and_then(|born| u64::try_from(born.as_nanos()).ok()),
+        })
+    }
 }
 
 impl Document for Record {
@@ -50,6 +78,7 @@ impl Record {
             sha256,
             outcome: outcome.to_owned(),
             at_ms,
+            directory: None,
         }
     }
 
@@ -61,22 +90,30 @@ impl Record {
         name.into()
     }
 
-    /// The record of a directory; `None` when there is none that can be used.
+    /// The record of a directory; `None` when there is none that is about it.
     pub async fn of(dir: &Path) -> Option<Self> {
-        let path = Self::path(dir);
+        let (path, dir) = (Self::path(dir), dir.to_owned());
         let read = bridge::blocking(move || {
+            // Neither a link nor a pipe that somebody put there.
+            let is_file = std::fs::symlink_metadata(&path).ok()?.is_file();
+            let file = std::fs::File::open(path).ok().filter(|_| is_file)?;
             let mut bytes = Vec::new();
-            let file = std::fs::File::open(path)?;
-            file.take(Self::LIMIT as u64 + 1).read_to_end(&mut bytes)?;
-            Ok::<_, std::io::Error>(bytes)
+            let read = file.take(Self::LIMIT as u64 + 1).read_to_end(&mut bytes);
+            Some((read.map(|_| bytes).ok()?, Identity::of(&dir)?))
         });
-        document::parse(&read.await.ok()?).ok()
+        let (bytes, identity) = read.await?;
+        let record: Self = document::parse(&bytes).ok()?;
+        (record.directory == Some(identity)).then_some(record)
     }
 
     /// Writes the record of a directory.
-    pub async fn write(&self, dir: &Path) -> Result<(), Error> {
-        let (path, bytes) = (Self::path(dir), document::render(self));
-        Ok(bridge::blocking(move || atomic_write(&path, &bytes)).await?)
+    pub async fn write(self, dir: &Path) -> Result<(), Error> {
+        let (path, dir) = (Self::path(dir), dir.to_owned());
+        let written = bridge::blocking(move || {
+            let directory = Identity::of(&dir);
+            atomic_write(&path, &document::render(&Self { directory, ..self }))
+        });
+        Ok(written.await?)
     }
 }
 
@@ -98,13 +135,18 @@ mod tests {
     async fn what_was_written_is_read_and_rubbish_is_nothing() {
         let home = tempfile::tempdir().unwrap();
         let dir = home.path().join("profile");
+        stasis_disk::atomic_write::make_directory(&dir).unwrap();
         let subject: Lineage = "acme/alice@131".parse().unwrap();
         let sha = Some(ArchiveDigest::of(b"x"));
         let now = Timestamp::from_millis(5);
         let record = Record::new(subject, "file:///s".into(), sha, "success", now);
 
-        record.write(&dir).await.unwrap();
-        assert_eq!(Record::of(&dir).await, Some(record));
+        record.clone().write(&dir).await.unwrap();
+        let read = Record::of(&dir).await.unwrap();
+        assert_eq!((read.sha256, read.outcome), (record.sha256, record.outcome));
+        stasis_disk::remove::tree_at(&dir).unwrap();
+        stasis_disk::atomic_write::make_directory(&dir).unwrap();
+        assert_eq!(Record::of(&dir).await, None, "it is another directory");
         atomic_write(&Record::path(&dir), b"{").unwrap();
         assert_eq!(Record::of(&dir).await, None);
     }

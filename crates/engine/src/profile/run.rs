@@ -7,10 +7,12 @@
 //! us. When the lease is lost the browser is stopped and nothing is saved: another run may own the profile by then.
 //! A run that began fresh although there was a snapshot cannot supersede it.
 
-use super::capture::{BrowserState, Capture, ProfileSaved, SaveOutcome};
+mod watch;
+
+use super::capture::{Capture, ProfileSaved, SaveOutcome};
 use super::error::ProfileError;
 use super::load::{LoadOutcome, ProfileLoad, ProfileLoaded};
-use super::save::{close, users};
+use super::save::{lost_or, nobody_uses};
 use crate::error::{Error, ErrorKind, whole};
 use crate::hold::LeaseLost;
 use crate::lease::Acquire;
@@ -18,7 +20,6 @@ use crate::open::Engine;
 use crate::warning::Warning;
 use serde::Serialize;
 use stasis_model::id::Lineage;
-use stasis_model::manifest::EndingRecord;
 use stasis_quiesce::group::{Ending, Group, Signal};
 use stasis_store::leases::Lease;
 use std::ffi::{OsStr, OsString};
@@ -29,6 +30,7 @@ use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::mpsc;
+use watch::{Counts, Running};
 
 /// What stands for the directory in a command.
 const DIR: &[u8] = b"{dir}";
@@ -92,57 +94,18 @@ pub struct ProfileRan {
 /// Waits for a lease to be lost, through all that happens.
 type Keeper<'a> = Pin<&'a mut (dyn Future<Output = LeaseLost> + Send + 'a)>;
 
-/// A browser while it runs.
-struct Running<'a> {
-    group: Group,
-    lease: &'a Lease,
-    saved_between: u32,
-    failed_between: u32,
-}
-
-impl Running<'_> {
-    /// The report of a run of which nothing is saved yet.
-    fn ran(&self, load: ProfileLoaded, ending: Ending) -> ProfileRan {
-        ProfileRan {
-            subject: self.lease.lineage.clone(),
-            exit_code: ending.code(),
-            load,
-            save: None,
-            save_outcome: "skipped",
-            save_error: None,
-            snapshot_failed: false,
-            lock_lost: false,
-            diverged: false,
-            saved_between: self.saved_between,
-            failed_between: self.failed_between,
-            released: false,
-            warnings: Vec::new(),
-            failure: None,
-        }
-    }
-}
-
-/// How a browser's run ended.
-struct Ended {
-    ending: Ending,
-    browser: BrowserState,
-    lost: Option<LeaseLost>,
-}
-
 impl Engine {
     /// Loads, runs, saves.
     #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %run.load.lineage, dir = %run.load.dir.display()))]
     pub async fn profile_run(&self, mut run: ProfileRun) -> Result<ProfileRan, Error> {
         let lineage = run.load.lineage.clone();
         let dir = run.load.dir.clone();
-        self.thaw_what_was_left().await;
-        if run.every.is_some() && !self.policy(&lineage.tenant).await?.allow_hot {
+        self.mend_what_was_left().await;
+        let policy = self.policy(&lineage.tenant).await?;
+        if run.every.is_some() && !policy.allow_hot {
             return Err(ProfileError::HotNotAllowed(lineage).into());
         }
-        if let Some(user) = in_use(&dir).await? {
-            let pid = user;
-            return Err(ProfileError::InUse { dir, pid }.into());
-        }
+        nobody_uses(&dir).await?;
         let (command, names_dir) = with_dir(&run.command, &dir)?;
         let acquired = tokio::select! {
             acquired = self.acquire(Acquire {
@@ -157,8 +120,7 @@ impl Engine {
         if !names_dir {
             warnings.push(Warning::DirNotInCommand);
         }
-        let renew_every = self.policy(&lineage.tenant).await?.renew_every();
-        let renew_every = renew_every.min(lease.ttl / 3);
+        let renew_every = policy.renew_every().min(lease.ttl / 3);
         let mut keeper = std::pin::pin!(self.keep_alive(&lease, renew_every));
         let ran = self
             .run_leased(&mut run, &lease, &command, keeper.as_mut())
@@ -184,51 +146,64 @@ impl Engine {
         mut keeper: Keeper<'_>,
     ) -> Result<ProfileRan, Error> {
         let lineage = &lease.lineage;
-        let loading = self.profile_load_leased(&run.load, lease.base.clone());
-        let loaded = tokio::select! {
-            biased;
-            loaded = loading => loaded?,
-            lost = &mut keeper => {
-                run.load.cancel.store(true, Ordering::Relaxed);
-                return Err(lost_error(lineage, &lost));
-            }
-            Some(_) = run.signals.recv() => {
-                run.load.cancel.store(true, Ordering::Relaxed);
-                return Err(Error::Interrupted(lineage.clone()));
-            }
-        };
+        let loaded = self.load_kept(run, lease, keeper.as_mut()).await?;
+        nobody_uses(&run.load.dir).await?;
+        self.note_running(&run.load, &loaded).await?;
         run.capture.base = loaded.sha256;
         let variables = [
             ("STASIS_PROFILE", lineage.to_string()),
             ("STASIS_PROFILE_DIR", run.load.dir.display().to_string()),
             ("STASIS_PROFILE_LOAD", loaded.outcome.word().to_owned()),
         ];
-        let mut running = Running {
-            group: Group::start(command, &variables)?,
-            lease,
-            saved_between: 0,
-            failed_between: 0,
-        };
-        let ended = self
-            .watch_browser(run, &mut running, keeper.as_mut())
-            .await?;
-        let ran = running.ran(loaded, ended.ending);
+        let group = Group::start(command, &variables)?;
+        let mut running = Running::new(self, run, lease, group);
+        let ended = running.watch(keeper.as_mut()).await?;
+        let counts = running.counts;
+        let ran = ran(lease, loaded, ended.ending, counts);
         if let Some(lost) = &ended.lost {
             let detail = lost.detail().to_owned();
             self.record_lost(lineage, lease.fence, &detail).await;
             return Ok(without_save(ran, "lock_lost", &lost_error(lineage, lost)));
         }
         run.capture.browser = ended.browser;
-        let saving = self.capture(&run.capture, lease);
+        let mut saving = std::pin::pin!(self.capture(&run.capture, lease));
         let saved = tokio::select! {
             biased;
-            saved = saving => saved,
+            saved = &mut saving => saved,
             lost = &mut keeper => {
+                // What was sent may have been applied: the work itself says how it ended.
                 run.capture.cancel.store(true, Ordering::Relaxed);
-                Err(lost_error(lineage, &lost))
+                saving.await.map_err(|error| lost_or(error, lineage, lost.detail()))
             }
         };
         Ok(self.told(ran, saved, &run.load.dir).await)
+    }
+
+    /// Loads while the lease is kept alive; nothing goes on working in the directory when that ends early.
+    async fn load_kept(
+        &self,
+        run: &mut ProfileRun,
+        lease: &Lease,
+        mut keeper: Keeper<'_>,
+    ) -> Result<ProfileLoaded, Error> {
+        let lineage = &lease.lineage;
+        let loading = self.profile_load_leased(&run.load, lease.base.clone());
+        let mut loading = std::pin::pin!(loading);
+        tokio::select! {
+            biased;
+            loaded = &mut loading => loaded,
+            lost = &mut keeper => {
+                // Nothing goes on working in the directory after us.
+                run.load.cancel.store(true, Ordering::Relaxed);
+                let _ = loading.await;
+                Err(lost_error(lineage, &lost))
+            }
+            Some(_) = run.signals.recv() => {
+                run.load.cancel.store(true, Ordering::Relaxed);
+                let _ = loading.await;
+                Err(Error::Interrupted(lineage.clone()))
+            }
+        }
     }
 
     /// Adds to a report what became of the save.
@@ -239,11 +214,8 @@ impl Engine {
         dir: &Path,
     ) -> ProfileRan {
         match saved {
-            Ok(saved) => {
-                let noted = self.note_save(dir, &saved).await;
-                if let Err(error) = noted {
-                    tracing::warn!(%error, "the record beside the directory was not written");
-                }
+            Ok(mut saved) => {
+                self.note_save(dir, &mut saved).await;
                 ran.diverged = saved.outcome == SaveOutcome::Diverged;
                 ran.save_outcome = saved.outcome.word();
                 ran.save = Some(saved);
@@ -252,112 +224,26 @@ impl Engine {
             Err(error) => without_save(ran, outcome_of(&error), &error),
         }
     }
-
-    /// Until the browser has ended, with all its processes.
-    async fn watch_browser(
-        &self,
-        run: &mut ProfileRun,
-        running: &mut Running<'_>,
-        mut keeper: Keeper<'_>,
-    ) -> Result<Ended, Error> {
-        let dir = run.load.dir.clone();
-        let mut tick = run.every.map(tokio::time::interval);
-        if let Some(tick) = &mut tick {
-            tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-            tick.tick().await;
-        }
-        loop {
-            let next = async {
-                match &mut tick {
-                    Some(tick) => {
-                        tick.tick().await;
-                    }
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                biased;
-                lost = &mut keeper => {
-                    tracing::error!(?lost, "lease lost; stopping the browser");
-                    let browser = close(&dir, run.patience).await;
-                    let ending = running.group.stop(run.patience).await?;
-                    let browser = browser.unwrap_or_default();
-                    return Ok(Ended { ending, browser, lost: Some(lost) });
-                }
-                ending = running.group.wait() => {
-                    let ending = ending?;
-                    return Ok(Ended { ending, browser: left(&dir, ending, run.patience).await?, lost: None });
-                }
-                Some(_) = run.signals.recv() => {
-                    return interrupted(run, running, &dir).await;
-                }
-                () = next => self.save_between(run, running).await,
-            }
-        }
-    }
-
-    /// Saves while the browser runs; that it failed is counted, and the run goes on.
-    async fn save_between(&self, run: &mut ProfileRun, running: &mut Running<'_>) {
-        match self.capture_hot(&run.capture, running.lease).await {
-            Ok(saved) if saved.outcome == SaveOutcome::Diverged => running.failed_between += 1,
-            Ok(saved) => {
-                running.saved_between += 1;
-                run.capture.base = Some(saved.sha256);
-                tracing::info!(sha256 = %saved.sha256.prefix(), "saved while running");
-            }
-            Err(error) => {
-                running.failed_between += 1;
-                tracing::warn!(error = %whole(&error), "not saved while running");
-            }
-        }
-    }
 }
 
-/// Closes the browser as its user would; a second signal ends the patience.
-async fn interrupted(
-    run: &mut ProfileRun,
-    running: &mut Running<'_>,
-    dir: &Path,
-) -> Result<Ended, Error> {
-    let browser = tokio::select! {
-        browser = close(dir, run.patience) => browser?,
-        Some(_) = run.signals.recv() => BrowserState::default(),
-    };
-    let ending = running.group.stop(run.patience).await?;
-    let lost = None;
-    Ok(Ended {
-        ending,
-        browser,
-        lost,
-    })
-}
-
-/// A browser that ended by itself may leave children for a moment.
-async fn left(dir: &Path, ending: Ending, patience: Duration) -> Result<BrowserState, Error> {
-    let rest = close(dir, patience).await?;
-    let was_alone = rest
-        .ending
-        .as_ref()
-        .is_some_and(|ending| ending.how == "not_running");
-    if !was_alone {
-        // A launcher ended, and the browser went on: it was closed just now.
-        return Ok(rest);
+/// The report of a run of which nothing is saved yet.
+fn ran(lease: &Lease, load: ProfileLoaded, ending: Ending, counts: Counts) -> ProfileRan {
+    ProfileRan {
+        subject: lease.lineage.clone(),
+        exit_code: ending.code(),
+        load,
+        save: None,
+        save_outcome: "skipped",
+        save_error: None,
+        snapshot_failed: false,
+        lock_lost: false,
+        diverged: false,
+        saved_between: counts.saved,
+        failed_between: counts.failed,
+        released: false,
+        warnings: Vec::new(),
+        failure: None,
     }
-    Ok(BrowserState {
-        clean_exit: Some(ending.code() == 0),
-        ending: Some(EndingRecord {
-            how: "exited".to_owned(),
-            waited_ms: 0,
-        }),
-        ..BrowserState::default()
-    })
-}
-
-async fn in_use(dir: &Path) -> Result<Option<u32>, Error> {
-    if !dir.exists() {
-        return Ok(None);
-    }
-    Ok(users(dir).await?.first().map(|user| user.process.pid()))
 }
 
 fn lost_error(lineage: &Lineage, lost: &LeaseLost) -> Error {
@@ -382,18 +268,18 @@ fn without_save(ran: ProfileRan, outcome: &'static str, error: &Error) -> Profil
 
 /// The word for a save that failed.
 pub fn outcome_of(error: &Error) -> &'static str {
-    if let Error::Profile(error) = error
-        && matches!(**error, ProfileError::TooLarge { .. })
-    {
-        return "too_large";
-    }
-    match error.kind() {
-        ErrorKind::Fenced => "lock_lost",
-        ErrorKind::Diverged => "diverged",
-        ErrorKind::Unknown => "unknown",
-        ErrorKind::Retry => "pointer_race",
-        ErrorKind::Unreachable | ErrorKind::Denied => "upload_failed",
-        ErrorKind::Cancelled => "skipped",
+    match (error, error.kind()) {
+        (_, ErrorKind::Fenced) => "lock_lost",
+        (_, ErrorKind::Diverged) => "diverged",
+        (_, ErrorKind::Unknown) => "unknown",
+        (_, ErrorKind::Cancelled) => "skipped",
+        (Error::Lineage(_), ErrorKind::Retry) => "pointer_race",
+        (Error::Bucket(_) | Error::Lineage(_), _) => "upload_failed",
+        (Error::Profile(error), _) => match **error {
+            ProfileError::TooLarge { .. } => "too_large",
+            ProfileError::NotListed(_) | ProfileError::Manifest(_) => "upload_failed",
+            _ => "failed",
+        },
         _ => "failed",
     }
 }

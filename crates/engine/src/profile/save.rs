@@ -10,7 +10,7 @@ use super::error::ProfileError;
 use super::record::Record;
 use super::{capture, facts};
 use crate::bridge;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind, whole};
 use crate::lease::Acquire;
 use crate::open::Engine;
 use crate::warning::Warning;
@@ -22,6 +22,7 @@ use stasis_quiesce::browser::{self, Ended, Role, StopSettings, Stopped, User};
 use stasis_store::leases::Lease;
 use stasis_store::profiles::Snapshots;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -68,7 +69,7 @@ impl Engine {
     /// Saves the profile in a directory.
     #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %save.subject, dir = %save.capture.dir.display()))]
     pub async fn profile_save(&self, mut save: ProfileSave) -> Result<ProfileSaved, Error> {
-        self.thaw_what_was_left().await;
+        self.mend_what_was_left().await;
         let dir = save.capture.dir.clone();
         let asked = save.subject.major.or(save.chrome_major);
         let major = major_of(&dir, asked, &save.subject).await?;
@@ -100,33 +101,56 @@ impl Engine {
     ) -> Result<ProfileSaved, Error> {
         let renew_every = self.policy(&lease.lineage.tenant).await?.renew_every();
         let renew_every = renew_every.min(lease.ttl / 3);
-        let cancel = save.capture.cancel.clone();
+        let (cancel, dir) = (save.capture.cancel.clone(), save.capture.dir.clone());
         let work = async {
             match save.mode {
                 Mode::Cold => {
-                    save.capture.browser = close(&save.capture.dir, save.patience).await?;
+                    self.precheck(&save.capture, lease).await?;
+                    let dir = &save.capture.dir;
+                    save.capture.browser = match save.browser {
+                        OnBrowser::Refuse => not_running(),
+                        OnBrowser::Stop | OnBrowser::StopPid(_) => {
+                            close(dir, save.patience).await?
+                        }
+                    };
                     self.capture(&save.capture, lease).await
                 }
                 Mode::Hot => self.capture_hot(&save.capture, lease).await,
             }
         };
+        let mut work = Box::pin(work);
         let saved = tokio::select! {
             biased;
-            saved = work => saved,
+            saved = &mut work => saved,
             lost = self.keep_alive(lease, renew_every) => {
+                // What was sent may have been applied: the work itself says how it ended.
                 cancel.store(true, Ordering::Relaxed);
-                let (lineage, detail) = (lease.lineage.clone(), lost.detail().to_owned());
-                Err(ProfileError::LeaseLost { lineage, detail }.into())
+                work.await.map_err(|error| lost_or(error, &lease.lineage, lost.detail()))
             }
-        }?;
-        self.note_save(&save.capture.dir, &saved).await?;
+        };
+        let mut saved = saved?;
+        self.note_save(&dir, &mut saved).await;
         Ok(saved)
     }
 
-    /// Writes down what the directory is now.
-    pub(super) async fn note_save(&self, dir: &Path, saved: &ProfileSaved) -> Result<(), Error> {
+    /// Everything that can be refused is refused before a browser is closed for it.
+    async fn precheck(&self, capture: &Capture, lease: &Lease) -> Result<(), Error> {
+        let limit = self.policy(&lease.lineage.tenant).await?.max_profile_bytes;
+        self.key_to_save(&lease.lineage, lease.base.as_ref())
+            .await?;
+        let (capture, major) = (capture.clone(), lease.lineage.major);
+        let capture = Capture {
+            progress: Arc::default(),
+            ..capture
+        };
+        bridge::blocking(move || capture::look(&capture, limit, major)).await?;
+        Ok(())
+    }
+
+    /// Writes down what the directory is now; the snapshot counts whether that succeeds or not.
+    pub(super) async fn note_save(&self, dir: &Path, saved: &mut ProfileSaved) {
         if saved.outcome == SaveOutcome::Diverged {
-            return Ok(());
+            return;
         }
         let record = Record::new(
             saved.subject.clone(),
@@ -135,7 +159,10 @@ impl Engine {
             saved.outcome.word(),
             self.clock.now(),
         );
-        record.write(dir).await
+        if let Err(error) = record.write(dir).await {
+            let reason = whole(&error);
+            saved.warnings.push(Warning::RecordNotWritten { reason });
+        }
     }
 
     /// A lease of our own, or the one that was shown.
@@ -198,6 +225,15 @@ impl Engine {
     }
 }
 
+/// A failure after the lease was lost is the loss, unless nobody knows what was applied.
+pub(super) fn lost_or(error: Error, lineage: &Lineage, detail: &str) -> Error {
+    if error.kind() == ErrorKind::Unknown {
+        return error;
+    }
+    let (lineage, detail) = (lineage.clone(), detail.to_owned());
+    ProfileError::LeaseLost { lineage, detail }.into()
+}
+
 /// The major of a browser, which is asked for it.
 pub async fn browser_major(program: &Path) -> Result<ChromeMajor, Error> {
     let number = browser::version(program)
@@ -240,6 +276,21 @@ pub(super) async fn users(dir: &Path) -> Result<Vec<User>, Error> {
     Ok(users.filter(|user| user.role <= Role::Child).collect())
 }
 
+/// Refuses a directory that a browser works in: what is read from it, or put there, would be worth nothing.
+pub(super) async fn nobody_uses(dir: &Path) -> Result<(), Error> {
+    if !dir.exists() {
+        return Ok(());
+    }
+    match users(dir).await?.first() {
+        Some(user) => Err(ProfileError::InUse {
+            dir: dir.to_owned(),
+            pid: user.process.pid(),
+        }
+        .into()),
+        None => Ok(()),
+    }
+}
+
 /// A browser that we were not told about is left alone, and with it the directory.
 async fn refuse_strangers(dir: &Path, browser: OnBrowser, mode: Mode) -> Result<(), Error> {
     let users = users(dir).await?;
@@ -268,6 +319,17 @@ pub(super) async fn close(dir: &Path, patience: Duration) -> Result<BrowserState
         source,
     };
     Ok(ended(&stopped.map_err(told)?, uptime.unwrap_or_default()))
+}
+
+/// What a manifest says when no browser was there to be closed.
+fn not_running() -> BrowserState {
+    BrowserState {
+        ending: Some(EndingRecord {
+            how: "not_running".to_owned(),
+            waited_ms: 0,
+        }),
+        ..BrowserState::default()
+    }
 }
 
 fn ended(stopped: &Stopped, uptime: Duration) -> BrowserState {

@@ -32,6 +32,8 @@ const FLAGS: [&str; 6] = [
     "--password-store=basic",
     "--remote-debugging-port=0",
 ];
+/// How the places are called, before the number of the process.
+pub(super) const VERIFIED: &str = "verify-";
 /// How long a browser may take to start and to be closed.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How often we ask whether it is ready.
@@ -81,10 +83,10 @@ struct Scratch(PathBuf);
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        for path in [self.0.clone(), super::record::Record::path(&self.0)] {
-            if let Err(error) = remove::tree_at(&path) {
-                tracing::debug!(%error, path = %path.display(), "not removed");
-            }
+        let record = super::record::Record::path(&self.0);
+        let removed = remove::tree_at(&self.0).and(remove::file_at(&record));
+        if let Err(error) = removed {
+            tracing::warn!(%error, path = %self.0.display(), "not removed");
         }
     }
 }
@@ -100,7 +102,7 @@ impl Engine {
             Some(sha) => holdings.choose_whole(sha)?,
             None => holdings.active_whole()?,
         };
-        let name = format!("verify-{}", self.lineages.op_id());
+        let name = format!("{VERIFIED}{}-{}", std::process::id(), self.lineages.op_id());
         let scratch = Scratch(self.profile_spool().await?.join(name));
         let load = ProfileLoad {
             lineage: lineage.clone(),

@@ -52,13 +52,23 @@ pub(super) fn hint(error: &ProfileError) -> Option<String> {
         ProfileError::FreezeBudget { .. } => {
             "nothing was captured, and the browser runs on; --exclude-caches makes it shorter"
         }
+        ProfileError::NoSuchBase { .. } => "`stasis profile list SUBJECT` shows the snapshots",
+        ProfileError::Version(_) => "say the major yourself: @MAJOR or --chrome-major MAJOR",
+        _ => return key_hint(error),
+    };
+    Some(text.to_owned())
+}
+
+fn key_hint(error: &ProfileError) -> Option<String> {
+    let text = match error {
         ProfileError::KeyNeeded(_) => "give the tenant's key with --key-file or --key-command",
         ProfileError::PlainLineage(_) => {
             "leave the key out, or begin a new profile with the key: what was stored plain stays plain"
         }
+        ProfileError::RekeyUnknown { .. } => {
+            "keep both keys; `key.json` of the lineage names the one that wraps it, look again later"
+        }
         ProfileError::Seal(_) => "give the key that `key.json` of the lineage names",
-        ProfileError::NoSuchBase { .. } => "`stasis profile list SUBJECT` shows the snapshots",
-        ProfileError::Version(_) => "say the major yourself: @MAJOR or --chrome-major MAJOR",
         _ => return None,
     };
     Some(text.to_owned())

@@ -162,6 +162,42 @@ fn a_directory_that_nobody_loaded_does_not_supersede_a_snapshot() {
 }
 
 #[test]
+fn another_directory_in_the_place_of_a_loaded_one_has_no_base() {
+    let session = Session::new();
+    let dir = profile(&session, "p");
+    let first = save(&session, 0, &dir, &[]);
+    fs::remove_dir_all(&dir).unwrap();
+    profile(&session, "p");
+    sqlite(&dir, "insert into cookies values('fresh');");
+
+    let diverged = save(&session, 6, &dir, &[]);
+
+    assert_eq!(diverged["active_sha256"], first["sha256"], "{diverged}");
+}
+
+#[test]
+fn a_rotten_cache_costs_only_time() {
+    let session = Session::new();
+    let (dir, there) = (profile(&session, "p"), session.home().join("there"));
+    let first = save(&session, 0, &dir, &[]);
+    let cached = session.home().join("cache/stasis/archives");
+    let cached = cached.join(format!("{}.tar.zst", first["sha256"].as_str().unwrap()));
+    let length = fs::metadata(&cached).unwrap().len();
+    fs::write(&cached, vec![0; usize::try_from(length).unwrap()]).unwrap();
+    fs::write(dir.join("Default/more"), "more").unwrap();
+
+    let saved = save(&session, 0, &dir, &[]);
+    let sha = saved["sha256"].as_str().unwrap();
+    let cached = cached.with_file_name(format!("{sha}.tar.zst"));
+    fs::write(&cached, "rotten").unwrap();
+    let loaded = load(&session, 0, &there, &[]);
+
+    assert_eq!(saved["outcome"], "captured");
+    assert_eq!(loaded["outcome"], "success");
+    assert_ne!(fs::read(&cached).unwrap(), b"rotten", "it was replaced");
+}
+
+#[test]
 fn chrome_major_version_mismatch_refuses_load() {
     let session = Session::new();
     let (dir, there) = (profile(&session, "p"), session.home().join("there"));

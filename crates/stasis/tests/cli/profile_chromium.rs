@@ -46,6 +46,28 @@ const GET: &str = r"<!doctype html><script>(async () => {
     cached: cached ? await cached.text() : null, workers: workers.length})});
 })().catch(e => fetch('/report', {method: 'POST', body: JSON.stringify({error: String(e)})}))</script>";
 
+/// Writes all the time, everywhere, and says when it has begun.
+const BUSY: &str = r"<!doctype html><script>(async () => {
+  const db = await new Promise((done, fail) => {
+    const open = indexedDB.open('db', 1);
+    open.onupgradeneeded = () => open.result.createObjectStore('s');
+    open.onsuccess = () => done(open.result); open.onerror = fail;
+  });
+  const write = n => new Promise((done, fail) => {
+    const t = db.transaction('s', 'readwrite');
+    t.objectStore('s').put('x'.repeat(2000) + n, 'key' + n % 500);
+    if (n === 0) t.objectStore('s').put('kept', 'idb');
+    t.oncomplete = done; t.onerror = fail;
+  });
+  for (let n = 0; n < 1e6; n++) {
+    await write(n);
+    localStorage.setItem('n' + n % 50, 'y'.repeat(500) + n);
+    document.cookie = 'busy' + n % 20 + '=' + n + '; max-age=86400';
+    if (n === 0) { localStorage.setItem('ls', 'kept'); }
+    if (n === 50) await fetch('/report', {method: 'POST', body: JSON.stringify({set: true})});
+  }
+})().catch(e => fetch('/report', {method: 'POST', body: JSON.stringify({error: String(e)})}))</script>";
+
 /// One origin, for both hosts.
 struct Site {
     port: u16,
@@ -108,6 +130,7 @@ fn answer(mut stream: TcpStream, reports: &Sender<(String, Value)>) -> Option<()
              Set-Cookie: session=gone\r\n",
         ),
         "/get" => ("text/html", GET, ""),
+        "/busy" => ("text/html", BUSY, ""),
         "/worker.js" => (
             "text/javascript",
             "self.addEventListener('fetch', () => {});",
@@ -417,4 +440,134 @@ fn start_on(session: &Session, subject: &str, dir: &Path, url: &str) -> Child {
         .stderr(Stdio::null())
         .spawn()
         .unwrap()
+}
+
+/// How many snapshots of a writing browser are taken: a few here, a hundred and more by `scripts/full`.
+fn hot_captures() -> usize {
+    let asked = std::env::var("STASIS_HOT_CAPTURES").ok();
+    asked.and_then(|asked| asked.parse().ok()).unwrap_or(3)
+}
+
+#[test]
+#[expect(
+    clippy::too_many_lines,
+    reason = "one story, told from its beginning to its end"
+)]
+fn hot_captures_under_writing_load_are_never_corrupt() {
+    if !chromium() {
+        return;
+    }
+    let (site, session) = (Site::open(), Session::new());
+    session.data(0, &["tenant", "policy", "set", "acme", "allow_hot=true"]);
+    let (dir, there) = (session.home().join("p"), session.home().join("there"));
+    let run = start(&session, &dir, &site.url("busy"), &[]);
+    assert_eq!(site.report().1["set"], true);
+    let (mut frozen, mut flushed) = (Vec::new(), 0);
+    let dir = dir.to_str().unwrap();
+
+    for round in 0..hot_captures() {
+        let saved = session.json(
+            0,
+            &["profile", "save", "acme/hot", "--dir", dir, "--mode", "hot"],
+        );
+        assert_eq!(
+            (&saved["mode"], &saved["outcome"]),
+            (&"hot".into(), &"captured".into()),
+            "{saved}"
+        );
+        frozen.push(saved["freeze_ms"].as_u64().unwrap());
+        flushed += usize::from(saved["warnings"] == serde_json::json!([]));
+        let loaded = session.json(
+            0,
+            &[
+                "profile",
+                "load",
+                saved["subject"].as_str().unwrap(),
+                "--dir",
+                there.to_str().unwrap(),
+            ],
+        );
+        assert_eq!(loaded["outcome"], "success", "{loaded}");
+        if round % 10 == 0 {
+            let run = start_on(&session, "acme/hot", &there, &site.url("get"));
+            let (cookies, got) = site.report();
+            interrupt(run);
+            assert!(cookies.contains("busy1="), "{cookies}");
+            assert_eq!(got["idb"], "kept", "{got}");
+            std::fs::remove_file(format!("{dir}.stasis.json")).unwrap();
+            let latest = session.json(0, &["profile", "show", "acme/hot"]);
+            let sha = latest["lineages"][0]["pointer"]["active_sha256"]
+                .as_str()
+                .unwrap()
+                .to_owned();
+            session.json(
+                0,
+                &[
+                    "profile", "save", "acme/hot", "--dir", dir, "--mode", "hot", "--base", &sha,
+                ],
+            );
+        }
+    }
+    interrupt(run);
+
+    frozen.sort_unstable();
+    println!(
+        "stood still for {:?} ms (median, most) in {} captures, {flushed} flushed",
+        (frozen[frozen.len() / 2], frozen.last()),
+        frozen.len()
+    );
+    assert_eq!(flushed, frozen.len());
+}
+
+#[test]
+fn a_launcher_that_ends_at_once_does_not_end_the_run_and_saves_in_between_are_counted() {
+    if !chromium() {
+        return;
+    }
+    let (site, session) = (Site::open(), Session::new());
+    session.data(0, &["tenant", "policy", "set", "acme", "allow_hot=true"]);
+    let dir = session.home().join("p");
+    let script = format!(
+        "chromium {FLAGS} --user-data-dir=\"$0\" {} & exit 0",
+        site.url("set")
+    );
+    let mut command = session.command(&["--json", "profile", "run", "acme/alice", "--every", "1s"]);
+    let major = session_major(&session);
+    command.args(["--chrome-major", &major, "--dir"]).arg(&dir);
+    command
+        .args(["--", "sh", "-c", &script, "{dir}"])
+        .env("HOME", session.home());
+    let run = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    assert_eq!(site.report().1["set"], true);
+    std::thread::sleep(Duration::from_secs(3));
+
+    let (code, ran) = interrupt(run);
+
+    assert_eq!(
+        (code, &ran["save_outcome"]),
+        (0, &"captured".into()),
+        "{ran}"
+    );
+    assert!(ran["saved_between"].as_u64().unwrap() >= 1, "{ran}");
+    assert_eq!(ran["failed_between"], 0, "{ran}");
+    assert_eq!(ran["save"]["ending"]["how"], "closed");
+}
+
+/// The major of the installed Chromium.
+fn session_major(session: &Session) -> String {
+    let said = Command::new("chromium")
+        .arg("--version")
+        .env("HOME", session.home())
+        .output()
+        .unwrap();
+    let text = String::from_utf8(said.stdout).unwrap();
+    let version = text
+        .split_whitespace()
+        .find(|word| word.contains('.'))
+        .unwrap();
+    version.split('.').next().unwrap().to_owned()
 }

@@ -107,14 +107,15 @@ async fn a_manifest_from_elsewhere_is_shown_as_unfit_and_not_used() {
 #[tokio::test]
 async fn lineages_are_found_by_tenant_and_a_common_beginning_does_not_mix_them() {
     let bucket = MemoryBucket::new();
-    for key in [
-        "snapshots/acme/alice/131/lock.json",
-        "snapshots/acme/alice/131/latest.json",
-        "snapshots/acme/alice/132/latest.json",
-        "snapshots/acme2/bob/131/latest.json",
-        "snapshots/0b5c.json",
-    ] {
-        let key = Key::from_listing(key).unwrap();
+    let of = |subject: &str| subject.parse::<Lineage>().unwrap();
+    let keys = [
+        layout::lock(&of("acme/alice@131")),
+        layout::pointer(&of("acme/alice@131")),
+        layout::pointer(&of("acme/alice@132")),
+        layout::pointer(&of("acme2/bob@131")),
+        layout::ChunkRoot::repo().manifest(&"one".parse().unwrap()),
+    ];
+    for key in keys {
         bucket.put(&key, Bytes::from_static(b"{}")).await.unwrap();
     }
 

@@ -30,6 +30,7 @@ pub(super) struct Made {
     pub(super) file: Arc<File>,
     pub(super) chrome_version: Label,
     pub(super) has_crashed: bool,
+    pub(super) ended_well: Option<bool>,
 }
 
 /// What an archive is made with.
@@ -56,6 +57,7 @@ pub(super) fn make(capture: &Capture, making: Making, spool: &Path) -> Result<Ma
         file: Arc::new(file),
         chrome_version: facts.version.map(|(_, full)| full).unwrap_or_default(),
         has_crashed: facts.has_crashed,
+        ended_well: facts.ended_well,
     })
 }
 
@@ -96,6 +98,8 @@ fn settings(capture: &Capture, base: Option<Arc<Archive>>) -> CreateSettings {
         base,
         walk: WalkSettings {
             excludes: patterns(capture),
+            // What cannot be read, or changes, is no snapshot that may supersede another.
+            strict: true,
             cancel: capture.cancel.clone(),
             ..WalkSettings::default()
         },
@@ -105,7 +109,7 @@ fn settings(capture: &Capture, base: Option<Arc<Archive>>) -> CreateSettings {
 }
 
 /// Everything that can be said against a directory before it is read.
-fn look(
+pub(in crate::profile) fn look(
     capture: &Capture,
     limit: u64,
     major: ChromeMajor,

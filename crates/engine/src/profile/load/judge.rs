@@ -77,6 +77,8 @@ pub(super) fn manifest_failure(error: ManifestError) -> Failure {
 
 pub(super) fn fetch_failure(error: Error) -> Failure {
     let reason = match &error {
+        // The wrapped key: before it is read, nobody knows what there is.
+        Error::Read(_) => return Failure::unreachable(error),
         Error::Profile(profile) => match &**profile {
             ProfileError::NoArchive(_) => FallbackReason::NoArchive,
             ProfileError::Sha { .. } => FallbackReason::ShaMismatch,

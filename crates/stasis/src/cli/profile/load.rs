@@ -118,7 +118,9 @@ impl Load {
             .loading
             .lineage(&self.subject, self.browser.as_ref())
             .await?;
-        let mut command = self.loading.command(lineage, self.dir, &self.who)?;
+        let mut command =
+            self.loading
+                .command(lineage, std::path::absolute(&self.dir)?, &self.who)?;
         command.actor = self.who.holder(context, &engine)?.run_id;
         command.cancel = cancel_on_signals()?;
         let progress = command.progress.clone();

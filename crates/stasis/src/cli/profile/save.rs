@@ -102,7 +102,9 @@ impl Save {
     ) -> anyhow::Result<Exit> {
         let engine = keys.give(context.writable_engine().await?)?;
         let holder = self.who.holder(context, &engine)?;
-        let mut capture = self.capturing.capture(self.dir, holder, &self.who)?;
+        let mut capture =
+            self.capturing
+                .capture(std::path::absolute(&self.dir)?, holder, &self.who)?;
         capture.cancel = cancel_on_signals()?;
         let progress = capture.progress.clone();
         let save = ProfileSave {

@@ -1,0 +1,235 @@
+//! Watches a browser until it has ended with all its processes.
+//!
+//! *Always true:* the lease is kept alive whatever else happens, a save in between included. A save in between is waited
+//! for before the last one, because that must know which snapshot it derives from. A command that ends while its browser
+//! goes on was a launcher: the run lasts as long as the browser.
+
+use super::{Keeper, ProfileRun};
+use crate::error::{Error, LineageError, whole};
+use crate::hold::LeaseLost;
+use crate::open::Engine;
+use crate::profile::capture::{BrowserState, ProfileSaved, SaveOutcome};
+use crate::profile::save::{close, users};
+use stasis_model::manifest::EndingRecord;
+use stasis_quiesce::browser::Role;
+use stasis_quiesce::group::{Ending, Group};
+use stasis_store::leases::Lease;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
+
+/// How often we look whether anything of a browser is left whose command has ended.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What was saved while the browser ran.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Counts {
+    pub(super) saved: u32,
+    pub(super) failed: u32,
+}
+
+/// How a browser's run ended.
+pub(super) struct Ended {
+    pub(super) ending: Ending,
+    pub(super) browser: BrowserState,
+    pub(super) lost: Option<LeaseLost>,
+}
+
+/// A browser while it runs.
+pub(super) struct Running<'a> {
+    engine: &'a Engine,
+    run: &'a mut ProfileRun,
+    lease: &'a Lease,
+    group: Group,
+    pub(super) counts: Counts,
+    /// When the command ended, and how.
+    ended: Option<(Instant, Ending)>,
+    /// How the browser was closed, if we closed it.
+    closed: Option<BrowserState>,
+}
+
+type Saving<'a> = Pin<Box<dyn Future<Output = Result<ProfileSaved, Error>> + Send + 'a>>;
+
+enum Happened {
+    Lost(LeaseLost),
+    Signalled,
+    Ended(Ending),
+    Look,
+    Saved(Box<Result<ProfileSaved, Error>>),
+    Due,
+}
+
+impl<'a> Running<'a> {
+    pub(super) fn new(
+        engine: &'a Engine,
+        run: &'a mut ProfileRun,
+        lease: &'a Lease,
+        group: Group,
+    ) -> Self {
+        Self {
+            engine,
+            run,
+            lease,
+            group,
+            counts: Counts::default(),
+            ended: None,
+            closed: None,
+        }
+    }
+
+    pub(super) async fn watch(&mut self, mut keeper: Keeper<'_>) -> Result<Ended, Error> {
+        let mut tick = self.run.every.map(interval);
+        if let Some(tick) = &mut tick {
+            tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            tick.tick().await;
+        }
+        let mut saving: Option<Saving<'a>> = None;
+        loop {
+            let (has_ended, is_saving) = (self.ended.is_some(), saving.is_some());
+            let happened = tokio::select! {
+                biased;
+                lost = &mut keeper => Happened::Lost(lost),
+                Some(_) = self.run.signals.recv() => Happened::Signalled,
+                saved = finish(&mut saving), if is_saving => Happened::Saved(Box::new(saved)),
+                ending = self.group.wait(), if !has_ended => Happened::Ended(ending?),
+                () = tokio::time::sleep(PAUSE), if has_ended => Happened::Look,
+                () = due(&mut tick), if !is_saving && !has_ended => Happened::Due,
+            };
+            match happened {
+                Happened::Lost(lost) => return self.lost(lost).await,
+                Happened::Signalled => self.signalled().await?,
+                Happened::Ended(ending) => self.ended = Some((Instant::now(), ending)),
+                Happened::Saved(saved) => {
+                    saving = None;
+                    self.saved(*saved).await;
+                }
+                Happened::Due if users(&self.run.load.dir).await?.is_empty() => {
+                    // It is still starting: nothing that could be called its state.
+                    self.counts.failed += 1;
+                }
+                Happened::Due => {
+                    let (engine, lease) = (self.engine, self.lease);
+                    let capture = self.run.capture.clone();
+                    saving = Some(Box::pin(async move {
+                        engine.capture_hot(&capture, lease).await
+                    }));
+                }
+                Happened::Look => {}
+            }
+            let Some((since, ending)) = self.ended else {
+                continue;
+            };
+            if saving.is_none()
+                && let Some(browser) = self.left(since).await?
+            {
+                return Ok(Ended {
+                    ending,
+                    browser,
+                    lost: None,
+                });
+            }
+        }
+    }
+
+    /// Stops everything: somebody else may own the profile by now.
+    async fn lost(&mut self, lost: LeaseLost) -> Result<Ended, Error> {
+        tracing::error!(?lost, "lease lost; stopping the browser");
+        self.run.capture.cancel.store(true, Ordering::Relaxed);
+        let browser = close(&self.run.load.dir, self.run.patience).await;
+        let ending = self.group.stop(self.run.patience).await?;
+        Ok(Ended {
+            ending,
+            browser: browser.unwrap_or_default(),
+            lost: Some(lost),
+        })
+    }
+
+    /// The first signal closes the browser as its user would; another one means that nothing is to be saved.
+    async fn signalled(&mut self) -> Result<(), Error> {
+        if self.closed.is_some() {
+            self.run.capture.cancel.store(true, Ordering::Relaxed);
+            return Ok(());
+        }
+        self.closed = Some(close(&self.run.load.dir, self.run.patience).await?);
+        let ending = self.group.stop(self.run.patience).await?;
+        self.ended = Some((Instant::now(), ending));
+        Ok(())
+    }
+
+    /// A save in between that failed is counted, and the run goes on.
+    async fn saved(&mut self, saved: Result<ProfileSaved, Error>) {
+        match saved {
+            Ok(saved) if saved.outcome == SaveOutcome::Diverged => self.counts.failed += 1,
+            Ok(saved) => {
+                self.counts.saved += 1;
+                self.run.capture.base = Some(saved.sha256);
+                tracing::info!(sha256 = %saved.sha256.prefix(), "saved while running");
+            }
+            Err(error) => {
+                self.counts.failed += 1;
+                tracing::warn!(error = %whole(&error), "not saved while running");
+                self.settle(&error).await;
+            }
+        }
+    }
+
+    /// An outcome that was unknown may be known by now: then the next save derives from it.
+    async fn settle(&mut self, error: &Error) {
+        let Error::Lineage(error) = error else {
+            return;
+        };
+        let LineageError::Unknown(record) = &**error else {
+            return;
+        };
+        let pointer = self.engine.lineages.pointer(&self.lease.lineage).await;
+        if let Ok(Some(pointer)) = pointer
+            && pointer.value.fence == self.lease.fence
+            && pointer.value.remembers(record.op_id)
+        {
+            self.run.capture.base = pointer.value.active_archive();
+        }
+    }
+
+    /// How the browser ended, once nothing of it is left; children outlive it for a moment.
+    async fn left(&mut self, since: Instant) -> Result<Option<BrowserState>, Error> {
+        let dir = self.run.load.dir.clone();
+        let left = users(&dir).await?;
+        if let Some(first) = left.first() {
+            let goes_on = first.role == Role::Browser;
+            if goes_on || since.elapsed() < self.run.patience {
+                return Ok(None);
+            }
+            self.closed = Some(close(&dir, self.run.patience).await?);
+        }
+        if let Some(closed) = self.closed.take() {
+            return Ok(Some(closed));
+        }
+        Ok(Some(BrowserState {
+            // What the browser wrote down knows better than the exit code of whatever started it.
+            clean_exit: None,
+            ending: Some(EndingRecord {
+                how: "exited".to_owned(),
+                waited_ms: crate::profile::millis(since.elapsed()),
+            }),
+            ..BrowserState::default()
+        }))
+    }
+}
+
+async fn finish(saving: &mut Option<Saving<'_>>) -> Result<ProfileSaved, Error> {
+    match saving {
+        Some(saving) => saving.await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn due(tick: &mut Option<Interval>) {
+    match tick {
+        Some(tick) => {
+            tick.tick().await;
+        }
+        None => std::future::pending().await,
+    }
+}
