@@ -127,7 +127,8 @@ impl Group {
         }
     }
 
-    fn is_running(&self) -> bool {
+    /// Whether anything of the group is left; the command itself counts until somebody has waited for it.
+    pub fn is_running(&self) -> bool {
         self.group_id()
             .is_some_and(|pid| test_kill_process_group(pid).is_ok())
     }

@@ -48,6 +48,8 @@ pub(super) struct Running<'a> {
     ended: Option<(Instant, Ending)>,
     /// How the browser was closed, if we closed it.
     closed: Option<BrowserState>,
+    /// When the browser was last seen after its command had ended.
+    seen: Option<Instant>,
 }
 
 type Saving<'a> = Pin<Box<dyn Future<Output = Result<ProfileSaved, Error>> + Send + 'a>>;
@@ -76,6 +78,7 @@ impl<'a> Running<'a> {
             counts: Counts::default(),
             ended: None,
             closed: None,
+            seen: None,
         }
     }
 
@@ -88,6 +91,7 @@ impl<'a> Running<'a> {
         let mut saving: Option<Saving<'a>> = None;
         loop {
             let (has_ended, is_saving) = (self.ended.is_some(), saving.is_some());
+            let is_closed = self.closed.is_some();
             let happened = tokio::select! {
                 biased;
                 lost = &mut keeper => Happened::Lost(lost),
@@ -95,7 +99,7 @@ impl<'a> Running<'a> {
                 saved = finish(&mut saving), if is_saving => Happened::Saved(Box::new(saved)),
                 ending = self.group.wait(), if !has_ended => Happened::Ended(ending?),
                 () = tokio::time::sleep(PAUSE), if has_ended => Happened::Look,
-                () = due(&mut tick), if !is_saving && !has_ended => Happened::Due,
+                () = due(&mut tick), if !is_saving && !is_closed => Happened::Due,
             };
             match happened {
                 Happened::Lost(lost) => return self.lost(lost).await,
@@ -105,10 +109,8 @@ impl<'a> Running<'a> {
                     saving = None;
                     self.saved(*saved).await;
                 }
-                Happened::Due if users(&self.run.load.dir).await?.is_empty() => {
-                    // It is still starting: nothing that could be called its state.
-                    self.counts.failed += 1;
-                }
+                // It is still starting, or has just ended: there is nothing to be saved while it runs.
+                Happened::Due if users(&self.run.load.dir).await?.is_empty() => {}
                 Happened::Due => {
                     let (engine, lease) = (self.engine, self.lease);
                     let capture = self.run.capture.clone();
@@ -192,16 +194,26 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// How the browser ended, once nothing of it is left; children outlive it for a moment.
+    /// How the browser ended, once nothing of it is left.
+    ///
+    /// A command that ended may have been a launcher whose browser is only coming: what it started is given a while, and
+    /// is stopped after that. Children of a browser outlive it for a moment.
     async fn left(&mut self, since: Instant) -> Result<Option<BrowserState>, Error> {
         let dir = self.run.load.dir.clone();
-        let left = users(&dir).await?;
-        if let Some(first) = left.first() {
-            let goes_on = first.role == Role::Browser;
-            if goes_on || since.elapsed() < self.run.patience {
+        let first = users(&dir).await?.first().map(|user| user.role);
+        if first == Some(Role::Browser) {
+            self.seen = Some(Instant::now());
+            return Ok(None);
+        }
+        if first.is_some() || self.group.is_running() {
+            let quiet = self.seen.unwrap_or(since).elapsed();
+            if self.closed.is_none() && quiet < self.run.patience {
                 return Ok(None);
             }
-            self.closed = Some(close(&dir, self.run.patience).await?);
+            if first.is_some() {
+                self.closed = Some(close(&dir, self.run.patience).await?);
+            }
+            let _ = self.group.stop(self.run.patience).await?;
         }
         if let Some(closed) = self.closed.take() {
             return Ok(Some(closed));
