@@ -410,6 +410,100 @@ fn an_outage_never_reads_as_no_snapshot() {
 }
 
 #[test]
+fn a_flipped_byte_in_the_pointer_stops_writers_and_never_reads_as_no_snapshot() {
+    let session = Session::new();
+    let (dir, there) = (profile(&session, "p"), session.home().join("there"));
+    save(&session, 0, &dir, &[]);
+    let pointer = object(&session, "latest.json");
+    let whole = fs::read(&pointer).unwrap();
+    let mut damaged = whole.clone();
+    let at = damaged.iter().position(|byte| *byte == b':').unwrap();
+    damaged[at] = b'#';
+    fs::write(&pointer, &damaged).unwrap();
+    fs::write(dir.join("Default/more"), "more").unwrap();
+
+    let loaded = load(&session, 12, &there, &[]);
+    let refused = load(&session, 9, &there, &["--on-failure", "refuse"]);
+    let saved = save(&session, 9, &dir, &[]);
+
+    assert_eq!(loaded["outcome"], "fresh_fallback", "{loaded}");
+    assert_eq!(refused["error"]["kind"], "corrupt");
+    assert_eq!(saved["error"]["kind"], "corrupt");
+    assert_eq!(
+        fs::read(&pointer).unwrap(),
+        damaged,
+        "nothing was overwritten"
+    );
+    fs::write(&pointer, whole).unwrap();
+    assert_eq!(load(&session, 0, &there, &[])["outcome"], "success");
+}
+
+#[test]
+fn an_outage_at_save_leaves_the_directory_and_says_so() {
+    let nobody = "s3://stasis/x?endpoint=http://127.0.0.1:1&region=us-east-1";
+    let session = Session::on(nobody);
+    let dir = profile(&session, "p");
+    let mut command = session.command(&["--json", "profile", "save", ALICE, "--dir", text(&dir)]);
+    command
+        .env("AWS_ACCESS_KEY_ID", "k")
+        .env("AWS_SECRET_ACCESS_KEY", "s");
+
+    let said = crate::session::said(command.output().unwrap());
+
+    assert_eq!(said.code, 7, "{}", said.out);
+    assert_eq!(cookies(&dir), "one");
+    assert!(dir.join("SingletonLock").symlink_metadata().is_ok());
+}
+
+#[test]
+fn a_save_that_is_killed_leaves_the_snapshot_before_or_the_new_one() {
+    let session = Session::new();
+    let (dir, there) = (profile(&session, "p"), session.home().join("there"));
+    fs::write(dir.join("Default/step"), "a").unwrap();
+    save(&session, 0, &dir, &[]);
+
+    for (step, letter) in ('b'..='m').enumerate() {
+        fs::write(dir.join("Default/step"), letter.to_string().repeat(300_000)).unwrap();
+        let mut command = session.command(&["profile", "save", ALICE, "--dir", text(&dir)]);
+        let mut saving = command.spawn().unwrap();
+        let wait = u64::try_from(step).unwrap() * 8;
+        std::thread::sleep(std::time::Duration::from_millis(wait));
+        saving.kill().unwrap();
+        saving.wait().unwrap();
+        let unlock = [
+            "profile",
+            "force-unlock",
+            ALICE,
+            "--reason",
+            "killed",
+            "--confirm",
+        ];
+        session.run(&unlock);
+
+        assert_eq!(load(&session, 0, &there, &[])["outcome"], "success");
+        let found = fs::read_to_string(there.join("Default/step")).unwrap();
+        let first = found.chars().next().unwrap();
+        assert!(
+            found.chars().all(|each| each == first) && first <= letter,
+            "{first}"
+        );
+        assert!(matches!(found.len(), 1 | 300_000), "{}", found.len());
+        let spool = session.home().join("cache/stasis/archives");
+        let left = fs::read_dir(spool).unwrap().flatten();
+        let left: Vec<_> = left
+            .filter(|entry| !text(&entry.path()).ends_with(".tar.zst"))
+            .collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+    let shown = session.json(0, &["profile", "show", ALICE]).to_string();
+    let sha = shown.split("\"active_sha256\":\"").nth(1).unwrap()[..12].to_owned();
+    assert_eq!(
+        save(&session, 0, &dir, &["--base", &sha])["subject"],
+        "acme/alice@131"
+    );
+}
+
+#[test]
 fn an_empty_profile_is_a_snapshot_and_a_crash_is_a_warning() {
     let session = Session::new();
     let (empty, there) = (session.home().join("empty"), session.home().join("there"));
