@@ -1,6 +1,6 @@
 //! How the objects of a profile's snapshot are called.
 
-use super::{Key, lineage_root};
+use super::{Key, Prefix, lineage_root};
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::id::Lineage;
 
@@ -93,7 +93,8 @@ pub fn data_key(lineage: &Lineage) -> Key {
 
 /// The lineage that an object belongs to, if it belongs to one.
 pub fn lineage_of(key: &Key) -> Option<Lineage> {
-    let mut parts = key.as_str().strip_prefix("snapshots/")?.splitn(4, '/');
+    let beneath = key.as_str().strip_prefix(Prefix::lineages().as_str())?;
+    let mut parts = beneath.splitn(4, '/');
     let (tenant, profile, major) = (parts.next()?, parts.next()?, parts.next()?);
     parts.next()?;
     format!("{tenant}/{profile}@{major}").parse().ok()
