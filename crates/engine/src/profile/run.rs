@@ -11,7 +11,7 @@ mod watch;
 
 use super::capture::{Capture, ProfileSaved, SaveOutcome};
 use super::error::ProfileError;
-use super::load::{LoadOutcome, ProfileLoad, ProfileLoaded};
+use super::load::{ProfileLoad, ProfileLoaded};
 use super::save::{lost_or, nobody_uses};
 use crate::error::{Error, ErrorKind, whole};
 use crate::hold::LeaseLost;
@@ -281,14 +281,6 @@ pub fn outcome_of(error: &Error) -> &'static str {
             _ => "failed",
         },
         _ => "failed",
-    }
-}
-
-/// Whether a run that began like this could not have been meant to supersede anything.
-impl ProfileRan {
-    /// Whether it began fresh although there was a snapshot.
-    pub fn began_fresh(&self) -> bool {
-        self.load.outcome == LoadOutcome::FreshFallback
     }
 }
 

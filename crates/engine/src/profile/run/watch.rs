@@ -82,7 +82,17 @@ impl<'a> Running<'a> {
         }
     }
 
-    pub(super) async fn watch(&mut self, mut keeper: Keeper<'_>) -> Result<Ended, Error> {
+    /// Watches to the end. When that itself fails, nothing goes on running: the lease is about to be given back.
+    pub(super) async fn watch(&mut self, keeper: Keeper<'_>) -> Result<Ended, Error> {
+        let watched = self.watch_on(keeper).await;
+        if watched.is_err() {
+            let _ = close(&self.run.load.dir, self.run.patience).await;
+            let _ = self.group.stop(self.run.patience).await;
+        }
+        watched
+    }
+
+    async fn watch_on(&mut self, mut keeper: Keeper<'_>) -> Result<Ended, Error> {
         let mut tick = self.run.every.map(interval);
         if let Some(tick) = &mut tick {
             tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -154,8 +164,13 @@ impl<'a> Running<'a> {
             self.run.capture.cancel.store(true, Ordering::Relaxed);
             return Ok(());
         }
-        self.closed = Some(close(&self.run.load.dir, self.run.patience).await?);
+        let closed = close(&self.run.load.dir, self.run.patience).await;
         let ending = self.group.stop(self.run.patience).await?;
+        self.closed = Some(closed.unwrap_or_else(|error| {
+            // A browser that is still there is met again before anything is published.
+            tracing::warn!(error = %whole(&error), "the browser was not closed");
+            BrowserState::default()
+        }));
         self.ended = Some((Instant::now(), ending));
         Ok(())
     }
