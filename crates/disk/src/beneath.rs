@@ -7,6 +7,7 @@
 use crate::metadata;
 use rustix::fs::{self, AtFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::{Errno, Result};
+use stasis_model::tree::EntryPath;
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -34,6 +35,15 @@ pub struct Beneath {
     device: u64,
     mounts: Mounts,
     has_openat2: AtomicBool,
+    grafts: Vec<Graft>,
+}
+
+/// A directory that stands in for one beneath the root.
+#[derive(Debug)]
+struct Graft {
+    at: EntryPath,
+    root: OwnedFd,
+    device: u64,
 }
 
 impl Beneath {
@@ -52,7 +62,25 @@ impl Beneath {
             device,
             mounts,
             has_openat2,
+            grafts: Vec::new(),
         })
+    }
+
+    /// The same with another directory in the place of the one at `at`, which must be there too: it is listed with the
+    /// metadata of that one and with the contents of `directory`, wherever this lies.
+    ///
+    /// So a tree can be read as one that is in several places; nothing is mounted and nobody else sees it.
+    pub fn grafted(mut self, at: EntryPath, directory: OwnedFd) -> Result<Self> {
+        let device = metadata::of(&directory)?.device;
+        self.grafts.push(Graft {
+            at,
+            root: directory,
+            device,
+        });
+        // The deepest one is found first.
+        self.grafts
+            .sort_by_key(|graft| usize::MAX - graft.at.as_bytes().len());
+        Ok(self)
     }
 
     /// The same without the help of `openat2`, as in a sandbox that blocks it.
@@ -75,20 +103,34 @@ impl Beneath {
     /// Opens a directory by its way from the root, components joined by slashes; no bytes mean the root.
     pub fn directory(&self, way: &[u8]) -> Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let (root, way) = self.standing_in(way);
         if way.is_empty() {
-            return fs::openat(&self.root, c".", flags, Mode::empty());
+            return fs::openat(root, c".", flags, Mode::empty());
         }
         let (mut reached, mut rest): (Option<OwnedFd>, &[u8]) = (None, way);
         while rest.len() > LONGEST_WAY {
             let slash = rest[..LONGEST_WAY].iter().rposition(|byte| *byte == b'/');
             let slash = slash.ok_or(Errno::NAMETOOLONG)?;
-            let from = reached.as_ref().unwrap_or(&self.root).as_fd();
+            let from = reached.as_ref().unwrap_or(root).as_fd();
             let on_the_way = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let next = self.step(from, &rest[..slash], on_the_way)?;
             (reached, rest) = (Some(next), &rest[slash + 1..]);
         }
-        let from = reached.as_ref().unwrap_or(&self.root).as_fd();
+        let from = reached.as_ref().unwrap_or(root).as_fd();
         self.step(from, rest, flags)
+    }
+
+    /// The directory from which a way goes on, and the rest of the way.
+    fn standing_in<'w>(&self, way: &'w [u8]) -> (&OwnedFd, &'w [u8]) {
+        let beneath = |graft: &Graft| match way.strip_prefix(graft.at.as_bytes())? {
+            [] => Some(&way[..0]),
+            [b'/', rest @ ..] => Some(rest),
+            _ => None,
+        };
+        let mut grafts = self.grafts.iter();
+        grafts
+            .find_map(|graft| Some((&graft.root, beneath(graft)?)))
+            .unwrap_or((&self.root, way))
     }
 
     /// Opens a regular file in a directory that was opened here, for reading; never waits for a pipe's other end.
@@ -141,8 +183,9 @@ impl Beneath {
             reached = Some(fs::openat(here, name, how, Mode::empty())?);
         }
         let reached = reached.ok_or(Errno::NOENT)?;
-        let elsewhere = metadata::of(&reached)?.device != self.device;
-        if elsewhere && self.mounts == Mounts::Stay {
+        let device = metadata::of(&reached)?.device;
+        let belongs = device == self.device || self.grafts.iter().any(|one| one.device == device);
+        if !belongs && self.mounts == Mounts::Stay {
             return Err(Errno::XDEV);
         }
         Ok(reached)

@@ -13,6 +13,7 @@ pub mod chrome;
 pub mod chunked;
 pub mod clone;
 mod content;
+pub mod exclusive;
 pub mod facilities;
 pub mod holes;
 pub mod metadata;
@@ -20,6 +21,7 @@ pub mod progress;
 pub mod remove;
 pub mod restore;
 pub mod seal;
+pub mod skeleton;
 mod staging;
 pub mod survey;
 #[expect(

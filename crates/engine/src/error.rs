@@ -3,11 +3,10 @@
 mod kind;
 
 pub use kind::ErrorKind;
-pub(crate) use kind::bucket as bucket_kind;
+pub(crate) use kind::{bucket as bucket_kind, io_kind};
 
-use crate::profile::ProfileError;
-
-use crate::profile::OperatorError;
+use crate::profile::{OperatorError, ProfileError};
+use crate::project::ProjectError;
 use stasis_disk::archive::ArchiveError;
 use stasis_disk::atomic_write::WriteError;
 use stasis_disk::check::CheckError;
@@ -184,6 +183,9 @@ pub enum Error {
     /// A profile.
     #[error(transparent)]
     Profile(Box<ProfileError>),
+    /// A project.
+    #[error(transparent)]
+    Project(Box<ProjectError>),
     /// There is no such archive.
     #[error("there is no archive `{0}`")]
     NoArchive(String),
@@ -262,6 +264,12 @@ pub enum Error {
 impl From<ProfileError> for Error {
     fn from(error: ProfileError) -> Self {
         Self::Profile(Box::new(error))
+    }
+}
+
+impl From<ProjectError> for Error {
+    fn from(error: ProjectError) -> Self {
+        Self::Project(Box::new(error))
     }
 }
 

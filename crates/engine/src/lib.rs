@@ -19,6 +19,7 @@ pub mod open;
 pub mod operation;
 pub mod probe;
 pub mod profile;
+pub mod project;
 pub mod reap;
 pub mod repo;
 pub mod tenant;

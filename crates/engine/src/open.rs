@@ -10,6 +10,7 @@ use stasis_store::bucket::Bucket;
 pub use stasis_store::credentials::Secret;
 use stasis_store::credentials::{self, Credentials, Profile};
 use stasis_store::file::FileBucket;
+use stasis_store::layout::ChunkRoot;
 use stasis_store::lineages::Lineages;
 pub use stasis_store::location::StoreLocation;
 use stasis_store::location::{CredentialSource, Endpoint, S3Location};
@@ -75,6 +76,8 @@ pub struct Engine {
     pub(crate) location: StoreLocation,
     pub(crate) places: Places,
     pub(crate) trusted: Arc<OnceCell<()>>,
+    /// Where snapshots in chunks are kept.
+    pub(crate) chunk_root: ChunkRoot,
     /// The tenant's key, for encrypted lineages.
     pub(crate) tenant_key: Option<Arc<TenantKey>>,
 }
@@ -137,7 +140,17 @@ impl Engine {
             location,
             places,
             trusted,
+            chunk_root: ChunkRoot::repo(),
             tenant_key: None,
+        }
+    }
+
+    /// The same engine, which keeps chunked snapshots elsewhere in its store.
+    #[must_use = "the engine itself is not changed"]
+    pub(crate) fn rooted(&self, chunk_root: ChunkRoot) -> Self {
+        Self {
+            chunk_root,
+            ..self.clone()
         }
     }
 

@@ -14,7 +14,7 @@ pub(crate) use damaged::log;
 pub use damaged::{DamagedSnapshot, RepoLetGo};
 pub use gc::{GcVerdict, RepoCollected, RepoForgotten, RepoGc};
 pub use restore::{BeforeRestore, InPlaceChanges, Placement, RepoRestore, RepoRestored, Undone};
-pub use save::{RepoSave, RepoSaved};
+pub use save::{Graft, RepoSave, RepoSaved, VolumeFacts};
 pub use show::{Difference, ListedEntry, RepoStats, SnapshotRow};
 
 use crate::error::Error;
@@ -23,7 +23,6 @@ use serde::Serialize;
 use stasis_model::id::{SnapshotId, SubjectName};
 use stasis_model::manifest::{FileList, Index, Repo, SnapshotManifest};
 use stasis_store::bucket::Swap;
-use stasis_store::layout::ChunkRoot;
 use stasis_store::roots::Root;
 
 /// A repository that was made.
@@ -52,9 +51,9 @@ pub(crate) struct Opened {
 }
 
 impl Engine {
-    /// The repository at the root of the store.
+    /// The repository at the root of the store, or wherever this engine is rooted.
     pub(crate) fn repo_root(&self) -> Root {
-        Root::new(self.bucket.clone(), ChunkRoot::repo())
+        Root::new(self.bucket.clone(), self.chunk_root.clone())
     }
 
     /// Makes a repository in the store.

@@ -7,6 +7,7 @@ mod profile_ref;
 
 pub use profile_ref::ProfileRef;
 
+use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -211,6 +212,14 @@ name! {
     ProjectId, "project", check_name
 }
 name! {
+    /// One part of a project's state that is held still in its own way.
+    VolumeName, "volume", check_name
+}
+name! {
+    /// One long-running program of a project.
+    ServiceName, "service", check_name
+}
+name! {
     /// One chain of snapshots in a chunked root: what is saved again and again under one name.
     SubjectName, "name", check_name
 }
@@ -218,6 +227,30 @@ name! {
     /// One snapshot in a chunked root.
     SnapshotId, "snapshot", check_name
 }
+impl SnapshotId {
+    /// An id that tells when it was made: a UUID of version 8 that begins with chance and ends with the milliseconds.
+    ///
+    /// Chance comes first, so that a few characters of the beginning name one snapshot among thousands.
+    pub fn dated(at: Timestamp, chance: [u8; 16]) -> Self {
+        let mut bytes = chance;
+        bytes[10..].copy_from_slice(&at.millis().to_be_bytes()[2..]);
+        Self(
+            uuid::Builder::from_custom_bytes(bytes)
+                .into_uuid()
+                .to_string(),
+        )
+    }
+
+    /// When it was made, if it tells.
+    pub fn moment(&self) -> Option<Timestamp> {
+        let uuid = Uuid::parse_str(&self.0).ok()?;
+        let is_dated = uuid.get_version_num() == 8 && self.0.len() == 36;
+        let mut millis = [0; 8];
+        millis[2..].copy_from_slice(&uuid.as_bytes()[10..]);
+        is_dated.then(|| Timestamp::from_millis(u64::from_be_bytes(millis)))
+    }
+}
+
 name! {
     /// Free text that names a run or a host: at most 256 characters, none of them a control or an invisible character.
     Label, "label", check_text

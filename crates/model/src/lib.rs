@@ -22,6 +22,7 @@ pub mod operation;
 pub mod pieces;
 pub mod pointer;
 pub mod policy;
+pub mod project;
 pub mod promotion;
 pub mod protocol;
 pub mod retention;

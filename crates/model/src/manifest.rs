@@ -8,6 +8,7 @@ mod inline;
 mod profile;
 mod repo;
 mod snapshot;
+mod volume;
 
 pub use index::{
     Index, IndexRefusal, Indexed, Publish, StepBack, Subject, SubjectFence, Tombstone,
@@ -19,3 +20,4 @@ pub use profile::{
 };
 pub use repo::{BadRepo, Repo};
 pub use snapshot::{FileList, INLINE_LIMIT, ListRef, Reason, SnapshotManifest, Totals};
+pub use volume::{Consistency, VolumeManifest};

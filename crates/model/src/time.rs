@@ -48,6 +48,14 @@ impl Timestamp {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
 
+    /// To the second and without punctuation, `20261115T012345Z`: fits in a file name, and sorts as text until the year 9999.
+    pub fn stamp(self) -> String {
+        let seconds = self.0 / 1000;
+        let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+        let day = self.day().replace('-', "");
+        format!("{day}T{hour:02}{minute:02}{second:02}Z")
+    }
+
     /// The UTC day, `2026-11-15`: sorts as text until the year 9999.
     pub fn day(self) -> String {
         let (year, month, day) = civil(self.0 / 86_400_000);
@@ -106,6 +114,13 @@ mod tests {
         assert_eq!(written(1_794_706_425_000), "2026-11-15T01:33:45.000Z");
         assert_eq!(written(4_107_542_399_999), "2100-02-28T23:59:59.999Z");
         assert_eq!(written(4_107_542_400_000), "2100-03-01T00:00:00.000Z");
+    }
+
+    #[test]
+    fn a_stamp_fits_in_a_file_name() {
+        let stamp = Timestamp::from_millis(1_794_706_425_999).stamp();
+
+        assert_eq!(stamp, "20261115T013345Z");
     }
 
     #[test]

@@ -3,15 +3,16 @@
 //! *Always true:* a key is made from parsed identities only, so no text from outside reaches a path; and no key is a
 //! directory of another, so that every store can also be a plain directory.
 
+mod chunk_root;
 mod snapshot;
 
+pub use chunk_root::ChunkRoot;
 pub use snapshot::{
     Form, SnapshotKeys, SnapshotObject, Spelling, data_key, lineage_of, snapshot_object,
 };
 
 use stasis_model::digest::ArchiveDigest;
-use stasis_model::id::{Lineage, OpId, SnapshotId, TenantId};
-use stasis_model::sweep::ChunkName;
+use stasis_model::id::{Lineage, OpId, TenantId};
 use stasis_model::time::Timestamp;
 use std::borrow::Borrow;
 use std::fmt;
@@ -192,85 +193,14 @@ pub fn role(key: &Key) -> Role {
     let is_manifest = path.ends_with(".manifest.json")
         || path
             .rsplit_once('/')
-            .is_some_and(|(above, _)| above == "snapshots" || above.ends_with("/snapshots"));
+            .is_some_and(|(above, _)| above == "snapshots" || above.ends_with("/snapshots"))
+        || path.ends_with("/metadata.json");
     match key.file_name() {
         "lock.json" => Role::Private,
         _ if path.starts_with("meta/") => Role::Private,
         "latest.json" | "index.json" | "gc.json" | "policy.json" | "repo.json" => Role::Pointer,
         _ if is_manifest => Role::Manifest,
         _ => Role::Content,
-    }
-}
-
-/// One chunked root: a repository, or what a kind of subject keeps its snapshots in.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct ChunkRoot(String);
-
-impl ChunkRoot {
-    /// A repository, at the root of its store.
-    pub fn repo() -> Self {
-        Self(String::new())
-    }
-
-    /// How bytes are cut and stored.
-    pub fn repo_json(&self) -> Key {
-        Key(format!("{}repo.json", self.0))
-    }
-
-    /// How far the sweep has come.
-    pub fn gc(&self) -> Key {
-        Key(format!("{}gc.json", self.0))
-    }
-
-    /// What leads to every snapshot.
-    pub fn index(&self) -> Key {
-        Key(format!("{}index.json", self.0))
-    }
-
-    /// A snapshot's metadata.
-    pub fn manifest(&self, id: &SnapshotId) -> Key {
-        Key(format!("{}snapshots/{id}.json", self.0))
-    }
-
-    /// All snapshots' metadata.
-    pub fn manifests(&self) -> Prefix {
-        Prefix(format!("{}snapshots/", self.0))
-    }
-
-    /// The snapshot whose metadata this is, if it is one.
-    pub fn manifest_id(&self, key: &Key) -> Option<SnapshotId> {
-        let inner = key.as_str().strip_prefix(self.manifests().as_str())?;
-        inner.strip_suffix(".json")?.parse().ok()
-    }
-
-    /// A chunk.
-    pub fn chunk(&self, name: &ChunkName) -> Key {
-        Key(format!(
-            "{}chunks/{}/{name}",
-            self.0,
-            &name.digest().prefix()[..2]
-        ))
-    }
-
-    /// All chunks.
-    pub fn chunks(&self) -> Prefix {
-        Prefix(format!("{}chunks/", self.0))
-    }
-
-    /// The chunk whose key this is, if it is one.
-    pub fn chunk_name(&self, key: &Key) -> Option<ChunkName> {
-        let name = key.file_name().parse().ok()?;
-        (self.chunk(&name) == *key).then_some(name)
-    }
-
-    /// Where the damaged bytes of a chunk are kept.
-    pub fn quarantined(&self, name: &ChunkName) -> Key {
-        Key(format!("{}quarantine/{name}", self.0))
-    }
-
-    /// All damaged chunks.
-    pub fn quarantine(&self) -> Prefix {
-        Prefix(format!("{}quarantine/", self.0))
     }
 }
 
@@ -328,24 +258,6 @@ mod tests {
         );
         assert_eq!(lock_owner(&lock(&lineage)), Some(lineage.clone()));
         assert_eq!(lock_owner(&pointer(&lineage)), None);
-    }
-
-    #[test]
-    fn a_repository_lies_at_the_root_of_its_store() {
-        let root = ChunkRoot::repo();
-        let name: ChunkName = format!("sha256:{}.0000000a", "ab".repeat(32))
-            .parse()
-            .unwrap();
-
-        let chunk = root.chunk(&name);
-
-        assert_eq!(chunk.as_str(), format!("chunks/ab/{name}"));
-        assert_eq!(root.chunk_name(&chunk), Some(name));
-        let elsewhere = Key::from_listing(&format!("chunks/cd/{name}")).unwrap();
-        assert_eq!(root.chunk_name(&elsewhere), None);
-        let id: SnapshotId = "one".parse().unwrap();
-        assert_eq!(root.manifest_id(&root.manifest(&id)), Some(id));
-        assert_eq!(root.manifest_id(&chunk), None);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use stasis_engine::repo::{Placement, RepoGc, RepoRestore, RepoSave, RepoSaved, W
 use stasis_model::retention::{OnDoubt, Policy, Repository};
 use stasis_store::location::StoreLocation;
 use stasis_testkit::real_time::{RealChance, RealClock};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -116,16 +116,8 @@ async fn engine(home: &Path) -> Engine {
 
 async fn save(engine: &Engine, tree: &Path) -> RepoSaved {
     let command = RepoSave {
-        reason: stasis_engine::model::manifest::Reason::Manual,
-        source: tree.to_owned(),
-        name: "churn".parse().unwrap(),
-        labels: BTreeMap::new(),
-        excludes: Vec::new(),
         strict: true,
-        across_filesystems: false,
-        allow_shrink: false,
-        cancel: Arc::default(),
-        progress: Arc::default(),
+        ..RepoSave::new(tree, "churn".parse().unwrap())
     };
     engine.repo_save(command).await.unwrap()
 }

@@ -71,6 +71,7 @@ impl Error {
             Self::Check(error) => check(error),
             Self::Archive(error) => archive(error),
             Self::Profile(error) => error.kind(),
+            Self::Project(error) => error.kind(),
             Self::Unreadable { source, .. } | Self::NoDirectory { source, .. } => io_kind(source),
             Self::Untrustworthy { .. }
             | Self::UnfitPolicy { .. }
@@ -288,7 +289,7 @@ fn tree_write(error: &TreeWriteError) -> ErrorKind {
 }
 
 /// What the system said; or a store, where bytes of a store are read as if they were a file's.
-fn io_kind(error: &io::Error) -> ErrorKind {
+pub(crate) fn io_kind(error: &io::Error) -> ErrorKind {
     let inner = error.get_ref();
     if let Some(error) = inner.and_then(|inner| inner.downcast_ref::<BucketError>()) {
         return bucket(error);

@@ -22,7 +22,6 @@ use stasis_model::manifest::Reason;
 use stasis_model::time::Clock;
 use stasis_model::tree::EntryPath;
 use stasis_store::location::StoreLocation;
-use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -170,16 +169,10 @@ impl Engine {
             .unwrap_or_else(|_| name.clone());
         let saved = self
             .repo_save(RepoSave {
-                source: command.target.clone(),
-                name: name.clone(),
                 reason: Reason::BeforeRestore,
-                labels: BTreeMap::new(),
-                excludes: Vec::new(),
-                strict: false,
-                across_filesystems: false,
                 allow_shrink: true,
                 cancel: command.cancel.clone(),
-                progress: Arc::default(),
+                ..RepoSave::new(&command.target, name.clone())
             })
             .await?;
         let snapshot_id = saved.snapshot_id;

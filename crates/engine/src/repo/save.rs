@@ -8,107 +8,34 @@
 //! manifest nobody leads to, for the sweep; after 5 the snapshot exists, heard or not. No lease is taken: of two saves under one
 //! name that began alike, the index lets one publish and tells the other that it diverged.
 
+mod command;
+mod volumes;
+
+pub use command::{Graft, RepoSave, RepoSaved, VolumeFacts};
+
 use super::port::{Fetching, Storing};
 use super::references;
 use crate::bridge;
-use crate::clone::LeftOut;
 use crate::error::Error;
 use crate::open::Engine;
-use serde::Serialize;
 use stasis_disk::beneath::{Beneath, Mounts};
 use stasis_disk::chunked::cache::CacheKey;
 use stasis_disk::chunked::list::relocate;
-use stasis_disk::chunked::save::{self, Parent, SaveParts, SaveReport, SaveSettings, Saved};
-use stasis_disk::progress::Progress;
+use stasis_disk::chunked::save::{self, Parent, SaveParts, SaveSettings, Saved};
 use stasis_disk::walk::WalkSettings;
 use stasis_model::digest::{StoreDigest, TreeDigest};
-use stasis_model::id::{Label, SnapshotId, SubjectName};
-use stasis_model::manifest::{Index, Indexed, Publish, Reason, Repo, SnapshotManifest};
+use stasis_model::id::SnapshotId;
+use stasis_model::manifest::{Index, Indexed, Publish, Repo, SnapshotManifest};
 use stasis_model::operation::Change;
 use stasis_model::sweep::{GaveUp, GcState, Names, Replacement, SaveAnswer, SaveGuard, SaveStep};
 use stasis_store::location::StoreLocation;
 use stasis_store::roots::Root;
 use std::collections::BTreeMap;
+use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-
-/// What is saved, and how.
-#[derive(Clone, Debug)]
-pub struct RepoSave {
-    /// The directory.
-    pub source: PathBuf,
-    /// Under which name.
-    pub name: SubjectName,
-    /// What made somebody save.
-    pub reason: Reason,
-    /// Words of the user's.
-    pub labels: BTreeMap<String, Label>,
-    /// Gitignore-style patterns of what is left out.
-    pub excludes: Vec<String>,
-    /// Whether anything that cannot be read, or changes meanwhile, is an error.
-    pub strict: bool,
-    /// Whether other filesystems in the source belong to it.
-    pub across_filesystems: bool,
-    /// Whether a tree may have become much smaller than it was.
-    pub allow_shrink: bool,
-    /// Set by anybody at any time to give up.
-    pub cancel: Arc<AtomicBool>,
-    /// How far it has come.
-    pub progress: Arc<Progress>,
-}
-
-/// A snapshot that was made.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-#[must_use = "what was left out is said only here"]
-pub struct RepoSaved {
-    /// Its id.
-    pub snapshot_id: SnapshotId,
-    /// Its name.
-    pub name: SubjectName,
-    /// What it derives from.
-    pub parent_snapshot_id: Option<SnapshotId>,
-    /// What the tree is.
-    pub state_digest: TreeDigest,
-    /// Whether the tree is the one of the snapshot before.
-    pub unchanged: bool,
-    /// Regular files.
-    pub files: u64,
-    /// Directories, without the root.
-    pub directories: u64,
-    /// Symbolic links.
-    pub symlinks: u64,
-    /// Further names of files.
-    pub hard_links: u64,
-    /// Named pipes.
-    pub fifos: u64,
-    /// The length of all files, holes included.
-    pub bytes: u64,
-    /// Entries that could not be read, or changed while they were.
-    pub left_out: u64,
-    /// Attributes that are not the user's, of entries that were looked at: they are not saved.
-    pub attributes_left_out: u64,
-    /// Files that were read.
-    pub files_read: u64,
-    /// Bytes of those.
-    pub bytes_read: u64,
-    /// Files whose content is new.
-    pub files_new: u64,
-    /// Chunks that were stored.
-    pub chunks_new: u64,
-    /// Bytes of those, as they are stored.
-    pub bytes_stored: u64,
-    /// Damaged chunks that were stored again.
-    pub chunks_healed: u64,
-    /// Entries that a pattern excluded.
-    pub excluded: u64,
-    /// The first thousand entries that were left out, by name.
-    pub left_out_entries: Vec<LeftOut>,
-    /// How long it took.
-    pub elapsed_ms: u64,
-}
 
 /// What a save found when it began.
 struct Began {
@@ -118,6 +45,38 @@ struct Began {
     parent: Option<Parent>,
     parent_digest: Option<TreeDigest>,
     snapshot: SnapshotId,
+}
+
+/// A tree whose chunks are all stored; nothing leads to them yet.
+pub(crate) struct Gathered {
+    command: RepoSave,
+    began: Began,
+    guard: SaveGuard,
+    storing: Arc<Storing>,
+    saved: Saved,
+    started: Duration,
+}
+
+impl Gathered {
+    /// Whether the snapshot before is this very tree, and nobody wants another one of it.
+    pub(crate) fn is_nothing_new(&self) -> bool {
+        self.command.skip_unchanged && self.began.parent_digest == Some(self.saved.digest)
+    }
+
+    /// Takes the chunks out of quarantine that were stored anew; says how many.
+    async fn release_healed(&self) -> Result<u64, Error> {
+        let healed = self.storing.healed();
+        for name in &healed {
+            self.began.root.release(name).await?;
+        }
+        Ok(healed.len() as u64)
+    }
+}
+
+/// A snapshot that only the index does not lead to yet.
+pub(crate) struct Ready {
+    gathered: Gathered,
+    settled: Settled,
 }
 
 /// A manifest that may be published.
@@ -131,6 +90,16 @@ impl Engine {
     /// Saves a directory.
     #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %command.name))]
     pub async fn repo_save(&self, command: RepoSave) -> Result<RepoSaved, Error> {
+        let gathered = self.save_gather(command).await?;
+        if gathered.is_nothing_new() {
+            return self.save_nothing(gathered).await;
+        }
+        let ready = self.save_describe(gathered).await?;
+        self.save_publish(ready).await
+    }
+
+    /// Reads the tree and stores what is new of it: steps 1 and 2.
+    pub(crate) async fn save_gather(&self, command: RepoSave) -> Result<Gathered, Error> {
         let started = self.clock.uptime();
         self.ensure_trusted().await?;
         let source = open_source(&command).await?;
@@ -152,22 +121,81 @@ impl Engine {
             }
         };
         storing.finish().await?;
-        check_shrink(&command, &began, &saved)?;
-        let manifest = self.manifest(&command, &began, &saved);
-        let settled = self.settle(guard, &began, manifest, &saved.names).await?;
-        self.publish(&began, &settled.manifest).await?;
-        let healed = storing.healed();
-        for name in &healed {
-            began.root.release(name).await?;
-        }
-        let elapsed = self.clock.uptime().saturating_sub(started);
-        let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
-        let mut told = told(&settled.manifest, &began, &saved.report, elapsed_ms);
-        told.chunks_healed = healed.len() as u64;
+        Ok(Gathered {
+            command,
+            began,
+            guard,
+            storing,
+            saved,
+            started,
+        })
+    }
+
+    /// Puts the manifest, and makes sure that no sweep can hurt what it names: steps 3 and 4.
+    pub(crate) async fn save_describe(&self, gathered: Gathered) -> Result<Ready, Error> {
+        let Gathered {
+            command,
+            began,
+            saved,
+            ..
+        } = &gathered;
+        check_shrink(command, began, saved)?;
+        let mut manifest = self.manifest(command, began, saved);
+        let source = Fetching::new(began.root.clone());
+        manifest.volume_manifests =
+            volumes::measured(&command.volumes, &saved.list, source).await?;
+        let guard = gathered.guard.clone();
+        let settled = self.settle(guard, began, manifest, &saved.names).await?;
+        Ok(Ready { gathered, settled })
+    }
+
+    /// Makes the snapshot exist: steps 5 and 6.
+    pub(crate) async fn save_publish(&self, ready: Ready) -> Result<RepoSaved, Error> {
+        let Ready { gathered, settled } = ready;
+        self.publish(&gathered.began, &settled.manifest).await?;
+        let chunks_healed = gathered.release_healed().await?;
+        let Gathered {
+            began,
+            saved,
+            started,
+            ..
+        } = gathered;
+        let elapsed_ms = self.elapsed_ms(started);
+        let parent = began.parent_digest;
+        let mut told = RepoSaved::told(&settled.manifest, parent, &saved.report, elapsed_ms);
+        told.chunks_healed = chunks_healed;
         if !settled.has_moved {
             remember(saved).await;
         }
         Ok(told)
+    }
+
+    /// Says that the snapshot before is this very tree, and makes none.
+    pub(crate) async fn save_nothing(&self, gathered: Gathered) -> Result<RepoSaved, Error> {
+        let chunks_healed = gathered.release_healed().await?;
+        let Gathered {
+            command,
+            began,
+            saved,
+            started,
+            ..
+        } = gathered;
+        let parent = began.parent.expect("it is the tree of a parent");
+        let (op_id, now) = (self.chance.op_id(), self.lineages.now());
+        let mut manifest = SnapshotManifest::new(command.name, parent.snapshot, op_id, now);
+        manifest.state_digest = saved.digest;
+        manifest.totals = saved.totals;
+        let elapsed_ms = self.elapsed_ms(started);
+        let mut told = RepoSaved::told(&manifest, Some(saved.digest), &saved.report, elapsed_ms);
+        told.published = false;
+        told.chunks_healed = chunks_healed;
+        remember(saved).await;
+        Ok(told)
+    }
+
+    pub(crate) fn elapsed_ms(&self, started: Duration) -> u64 {
+        let elapsed = self.clock.uptime().saturating_sub(started);
+        u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
     }
 
     async fn begin(&self, root: Root, repo: Repo, command: &RepoSave) -> Result<Began, Error> {
@@ -189,8 +217,7 @@ impl Engine {
                 list: opened.list,
             });
         }
-        let id = self.chance.op_id().to_string();
-        let snapshot = id.parse().expect("an operation id is a name");
+        let snapshot = self.new_snapshot_id(&root);
         Ok(Began {
             root,
             repo,
@@ -231,7 +258,10 @@ impl Engine {
             chunker: began.repo.chunker.clone(),
             level: began.repo.compression.level,
             started: self.clock.now(),
-            cache: self.memory_of(&began.repo, &command.source).await,
+            cache: {
+                let remembered = command.remembered_as.as_ref().unwrap_or(&command.source);
+                self.memory_of(&began.repo, remembered).await
+            },
             progress: command.progress.clone(),
         };
         let fetching = Fetching::new(began.root.clone());
@@ -297,6 +327,7 @@ impl Engine {
         manifest.lease_epoch = subject.fence.epoch;
         manifest.reason = command.reason;
         manifest.labels = command.labels.clone();
+        manifest.app_version = command.app_version.clone();
         manifest.state_digest = saved.digest;
         manifest.totals = saved.totals;
         manifest.set_root(&saved.root, &saved.root_attributes);
@@ -377,13 +408,12 @@ impl Engine {
         storing.finish().await?;
         settled.has_moved = true;
         settled.manifest.set_list(&list);
-        settled.manifest.snapshot_id = self
-            .chance
-            .op_id()
-            .to_string()
-            .parse()
-            .expect("an operation id is a name");
+        settled.manifest.snapshot_id = self.new_snapshot_id(root);
         Ok(())
+    }
+
+    fn new_snapshot_id(&self, root: &Root) -> SnapshotId {
+        root.layout().new_id(self.lineages.now(), &*self.chance)
     }
 
     async fn publish(&self, began: &Began, manifest: &SnapshotManifest) -> Result<(), Error> {
@@ -400,6 +430,8 @@ impl Engine {
                 bytes: manifest.totals.bytes,
                 entries: manifest.totals.entries(),
                 pinned: false,
+                reason: manifest.reason,
+                labels: manifest.labels.clone(),
             },
         };
         let op_id = manifest.op_id;
@@ -419,12 +451,23 @@ async fn open_source(command: &RepoSave) -> Result<Beneath, Error> {
     } else {
         Mounts::Stay
     };
-    let path = command.source.clone();
-    let opened = bridge::blocking(move || Beneath::open(&path, mounts)).await;
-    opened.map_err(|source| Error::NoDirectory {
-        path: command.source.clone(),
-        source: source.into(),
-    })
+    let (path, grafts) = (command.source.clone(), command.grafts.clone());
+    let opened = bridge::blocking(move || {
+        let failed = |path: &Path, source: io::Error| Error::NoDirectory {
+            path: path.to_owned(),
+            source,
+        };
+        let mut root =
+            Beneath::open(&path, mounts).map_err(|source| failed(&path, source.into()))?;
+        for Graft { at, directory } in grafts {
+            let stood_in = Beneath::open(&directory, mounts)
+                .and_then(|opened| opened.directory(b""))
+                .and_then(|opened| root.grafted(at, opened));
+            root = stood_in.map_err(|source| failed(&directory, source.into()))?;
+        }
+        Ok(root)
+    });
+    opened.await
 }
 
 async fn gc_of(root: &Root) -> Result<GcState, Error> {
@@ -457,38 +500,5 @@ fn words(why: GaveUp) -> &'static str {
     match why {
         GaveUp::Unreachable => "the store does not answer",
         GaveUp::Outrun => "sweeps were faster again and again; run it again when they are over",
-    }
-}
-
-fn told(
-    manifest: &SnapshotManifest,
-    began: &Began,
-    report: &SaveReport,
-    elapsed_ms: u64,
-) -> RepoSaved {
-    let totals = &manifest.totals;
-    RepoSaved {
-        snapshot_id: manifest.snapshot_id.clone(),
-        name: manifest.name.clone(),
-        parent_snapshot_id: manifest.parent_snapshot_id.clone(),
-        state_digest: manifest.state_digest,
-        unchanged: began.parent_digest == Some(manifest.state_digest),
-        files: totals.files,
-        directories: totals.directories,
-        symlinks: totals.symlinks,
-        hard_links: totals.hard_links,
-        fifos: totals.fifos,
-        bytes: totals.bytes,
-        left_out: totals.left_out,
-        attributes_left_out: report.attributes_left_out,
-        files_read: report.files_read,
-        bytes_read: report.bytes_read,
-        files_new: report.files_new,
-        chunks_new: report.chunks_new,
-        bytes_stored: report.bytes_stored,
-        chunks_healed: 0,
-        excluded: report.walk.excluded,
-        left_out_entries: LeftOut::of(&report.walk),
-        elapsed_ms,
     }
 }

@@ -8,9 +8,10 @@
 //! began before it publishes after it. A chain that has lost all its snapshots stays in the index with its fence: were that
 //! to begin anew, a manifest of its first life could be published in its second.
 
+use super::snapshot::Reason;
 use crate::digest::ManifestDigest;
 use crate::document::Document;
-use crate::id::{Epoch, Generation, OpId, SnapshotId, SubjectName};
+use crate::id::{Epoch, Generation, Label, OpId, SnapshotId, SubjectName};
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -83,6 +84,12 @@ pub struct Indexed {
     /// Whether it is kept whatever a policy says.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pinned: bool,
+    /// What made somebody save.
+    #[serde(default)]
+    pub reason: Reason,
+    /// Words of the user's; they may change, while what its document says stays.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, Label>,
 }
 
 /// Why a snapshot is gone.
@@ -328,13 +335,62 @@ impl Index {
     /// The index with a snapshot kept for good, or no longer.
     pub fn pin(&self, id: &SnapshotId, pinned: bool, op_id: OpId) -> Result<Self, IndexRefusal> {
         let mut next = self.successor(op_id);
-        let mut all = next
-            .subjects
-            .values_mut()
-            .flat_map(|subject| &mut subject.snapshots);
-        let one = all.find(|one| one.id == *id);
-        one.ok_or_else(|| IndexRefusal::Absent(id.clone()))?.pinned = pinned;
+        next.find_mut(id)?.pinned = pinned;
         Ok(next)
+    }
+
+    /// The index with a snapshot's label set, or taken away.
+    pub fn label(
+        &self,
+        id: &SnapshotId,
+        (key, value): (&str, Option<&Label>),
+        op_id: OpId,
+    ) -> Result<Self, IndexRefusal> {
+        let mut next = self.successor(op_id);
+        let labels = &mut next.find_mut(id)?.labels;
+        match value {
+            Some(value) => labels.insert(key.to_owned(), value.clone()),
+            None => labels.remove(key),
+        };
+        Ok(next)
+    }
+
+    /// The index after the state of a chain became an older snapshot again: the next save derives from that.
+    ///
+    /// Refused when the chain moved since `seen`, its active snapshot then. It gets a new fence, so that no save that began
+    /// before it publishes after it.
+    pub fn adopt(
+        &self,
+        id: &SnapshotId,
+        seen: Option<&SnapshotId>,
+        op_id: OpId,
+    ) -> Result<Self, IndexRefusal> {
+        let (name, _) = self
+            .find(id)
+            .ok_or_else(|| IndexRefusal::Absent(id.clone()))?;
+        let found = self.subject(name);
+        if found.active.as_ref() != seen {
+            return Err(IndexRefusal::Diverged {
+                subject: name.clone(),
+                active: found.active.map_or_else(|| "none".to_owned(), String::from),
+            });
+        }
+        let mut next = self.successor(op_id);
+        let subject = next.subjects.entry(name.clone()).or_default();
+        subject.active = Some(id.clone());
+        subject.fence = SubjectFence {
+            epoch: subject.fence.epoch.next(),
+            op_id,
+        };
+        Ok(next)
+    }
+
+    fn find_mut(&mut self, id: &SnapshotId) -> Result<&mut Indexed, IndexRefusal> {
+        self.subjects
+            .values_mut()
+            .flat_map(|subject| &mut subject.snapshots)
+            .find(|one| one.id == *id)
+            .ok_or_else(|| IndexRefusal::Absent(id.clone()))
     }
 }
 

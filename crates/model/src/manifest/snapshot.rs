@@ -1,6 +1,7 @@
 //! `metadata.json`: one snapshot. Written once, under a name that was never used.
 
 use super::inline::{InlineAttribute, InlineEntry};
+use super::volume::VolumeManifest;
 use crate::digest::TreeDigest;
 use crate::document::Document;
 use crate::file_list::{Row, Slice, StoredChunk};
@@ -38,6 +39,12 @@ pub struct SnapshotManifest {
     /// Words of the user's.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, Label>,
+    /// The version of the application that wrote the state, where somebody said it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub app_version: Option<Label>,
+    /// The parts of the state that were held still in their own way, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub volume_manifests: BTreeMap<String, VolumeManifest>,
     /// What the tree is.
     pub state_digest: TreeDigest,
     /// The fence's epoch as the save found it.
@@ -160,6 +167,8 @@ impl SnapshotManifest {
             parent_snapshot_id: None,
             reason: Reason::default(),
             labels: BTreeMap::new(),
+            app_version: None,
+            volume_manifests: BTreeMap::new(),
             state_digest: TreeDigest::from_document([0; 32]),
             lease_epoch: Epoch::default(),
             op_id,

@@ -13,6 +13,8 @@ fn snapshot(id: &str) -> Indexed {
         bytes: 1,
         entries: 1,
         pinned: false,
+        reason: Reason::Manual,
+        labels: BTreeMap::new(),
     }
 }
 

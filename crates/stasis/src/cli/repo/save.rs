@@ -7,7 +7,6 @@ use crate::cli::progress::{cancel_on_signals, watched};
 use anyhow::Context as _;
 use clap::Args;
 use stasis_engine::model::id::{Label, SubjectName};
-use stasis_engine::model::manifest::Reason;
 use stasis_engine::repo::{RepoSave, RepoSaved};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -50,9 +49,6 @@ impl Save {
         });
         let progress = Arc::default();
         let command = RepoSave {
-            source: self.source,
-            name: self.name,
-            reason: Reason::Manual,
             labels: labels.collect::<anyhow::Result<_>>()?,
             excludes: self.exclude,
             strict: self.strict,
@@ -60,6 +56,7 @@ impl Save {
             allow_shrink: self.allow_shrink,
             cancel: cancel_on_signals()?,
             progress: Arc::clone(&progress),
+            ..RepoSave::new(self.source, self.name)
         };
         let engine = context.repo_engine(repo, false).await?;
         let saved = watched(

@@ -1,0 +1,195 @@
+//! What a directory is as a project.
+
+use super::ProjectError;
+use crate::bridge;
+use crate::error::Error;
+use stasis_model::digest::StoreDigest;
+use stasis_model::id::ProjectId;
+use stasis_model::project::ProjectConfig;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The file that makes a directory a declared project.
+pub const FILE: &str = "stasis.toml";
+
+/// More than this is no configuration.
+const LARGEST: u64 = 1 << 20;
+
+/// How much of a directory's name is kept in an id.
+const NAME: usize = 48;
+
+/// A directory, known as a project.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Home {
+    /// Which project.
+    pub id: ProjectId,
+    /// The directory, without symbolic links in its path.
+    pub dir: PathBuf,
+    /// What its file says; none for a plain directory.
+    pub declared: Option<Declared>,
+}
+
+/// What a project's file says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Declared {
+    /// The file.
+    pub config: ProjectConfig,
+    /// The state directory.
+    pub state: PathBuf,
+}
+
+impl Declared {
+    /// The live state.
+    pub fn current(&self) -> PathBuf {
+        self.state.join("current")
+    }
+}
+
+impl Home {
+    /// Looks at a directory.
+    pub async fn find(dir: &Path) -> Result<Self, Error> {
+        let dir = dir.to_owned();
+        bridge::blocking(move || Self::look(&dir)).await
+    }
+
+    fn look(dir: &Path) -> Result<Self, Error> {
+        let no_directory = |source| Error::NoDirectory {
+            path: dir.to_owned(),
+            source,
+        };
+        let dir = dir.canonicalize().map_err(no_directory)?;
+        if !dir.is_dir() {
+            return Err(no_directory(io::ErrorKind::NotADirectory.into()));
+        }
+        let Some(text) = read(&dir.join(FILE))? else {
+            let id = plain_id(&dir);
+            let declared = None;
+            return Ok(Self { id, dir, declared });
+        };
+        let config = parse(&dir.join(FILE), &text)?;
+        let state: PathBuf = dir.join(&config.state).components().collect();
+        Ok(Self {
+            id: config.id.clone(),
+            declared: Some(Declared { config, state }),
+            dir,
+        })
+    }
+
+    /// Where its snapshots lie unless somebody says otherwise; none for a plain directory, which keeps nothing in itself.
+    pub fn own_store(&self) -> Option<PathBuf> {
+        let declared = self.declared.as_ref()?;
+        Some(declared.state.clone())
+    }
+
+    /// What its file says, or why nothing can be done without.
+    pub(crate) fn declared(&self) -> Result<&Declared, Error> {
+        let plain = || ProjectError::Plain(self.dir.clone());
+        Ok(self.declared.as_ref().ok_or_else(plain)?)
+    }
+}
+
+/// The text of the file; none when there is no such file.
+fn read(path: &Path) -> Result<Option<String>, Error> {
+    let unreadable = |source| Error::Unreadable {
+        path: path.to_owned(),
+        source,
+    };
+    match std::fs::metadata(path) {
+        Ok(seen) if seen.len() > LARGEST => {
+            return Err(unreadable(io::ErrorKind::FileTooLarge.into()));
+        }
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(unreadable(error)),
+    }
+    std::fs::read_to_string(path).map(Some).map_err(unreadable)
+}
+
+fn parse(path: &Path, text: &str) -> Result<ProjectConfig, Error> {
+    let config: ProjectConfig = toml::from_str(text).map_err(|error| ProjectError::NotToml {
+        path: path.to_owned(),
+        detail: error.to_string().trim().to_owned(),
+    })?;
+    config.check().map_err(|source| ProjectError::Config {
+        path: path.to_owned(),
+        source,
+    })?;
+    Ok(config)
+}
+
+/// The id of a directory that has no file: its name, and what tells it from all others of that name.
+fn plain_id(dir: &Path) -> ProjectId {
+    let name = dir
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned());
+    let fits = |letter: &char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_');
+    let name: String = name.unwrap_or_default().chars().filter(fits).collect();
+    let name = name.trim_start_matches(['-', '_']);
+    let name = if name.is_empty() { "directory" } else { name };
+    let host = ["/etc/machine-id", "/proc/sys/kernel/hostname"]
+        .iter()
+        .find_map(|path| std::fs::read_to_string(path).ok())
+        .unwrap_or_default();
+    let identity = [
+        host.trim().as_bytes(),
+        b"\0",
+        dir.as_os_str().as_encoded_bytes(),
+    ]
+    .concat();
+    let digest = StoreDigest::of(&identity).prefix();
+    let name: String = name.chars().take(NAME).collect();
+    format!("{name}-{digest}")
+        .parse()
+        .expect("letters, digits and a digest are a name")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn two_directories_of_one_name_are_two_projects_and_stay_so() {
+        let place = tempfile::tempdir().unwrap();
+        let [a, b] = ["a/my app!", "b/my app!"].map(|name| place.path().join(name));
+        for dir in [&a, &b] {
+            std::fs::create_dir_all(dir).unwrap();
+        }
+
+        let [first, again, second] = [
+            Home::find(&a).await.unwrap(),
+            Home::find(&a.join(".")).await.unwrap(),
+            Home::find(&b).await.unwrap(),
+        ];
+
+        assert_eq!(first.id, again.id);
+        assert_ne!(first.id, second.id);
+        assert!(first.id.as_str().starts_with("myapp-"), "{}", first.id);
+        assert_eq!(first.id.as_str().len(), "myapp-".len() + 12);
+        assert_eq!(first.own_store(), None);
+    }
+
+    #[tokio::test]
+    async fn a_file_makes_it_a_declared_one() {
+        let place = tempfile::tempdir().unwrap();
+        let text = "id = \"shop\"\nstate = \"./data/../state\"\n[volumes.main]\nconsistency = \"sqlite\"\n";
+        std::fs::write(place.path().join(FILE), text).unwrap();
+
+        let home = Home::find(place.path()).await.unwrap();
+
+        assert_eq!(home.id.as_str(), "shop");
+        let state = home.own_store().unwrap();
+        assert!(state.ends_with("data/../state") || state.ends_with("state"));
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_wrong_is_named_with_the_line() {
+        let place = tempfile::tempdir().unwrap();
+        std::fs::write(place.path().join(FILE), "id = \"shop\"\nstat = 1\n").unwrap();
+
+        let error = Home::find(place.path()).await.unwrap_err();
+
+        let words = crate::error::whole(&error);
+        assert!(words.contains("stasis.toml"), "{words}");
+        assert!(words.contains("line 2"), "{words}");
+    }
+}

@@ -1,0 +1,179 @@
+//! What is asked of a save, and what it answers.
+
+use crate::clone::LeftOut;
+use serde::Serialize;
+use stasis_disk::chunked::save::SaveReport;
+use stasis_disk::progress::Progress;
+use stasis_model::digest::TreeDigest;
+use stasis_model::id::{Label, SnapshotId, SubjectName};
+use stasis_model::manifest::{Reason, SnapshotManifest, VolumeManifest};
+use stasis_model::tree::EntryPath;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// What is saved, and how.
+#[derive(Clone, Debug)]
+pub struct RepoSave {
+    /// The directory.
+    pub source: PathBuf,
+    /// Under which name.
+    pub name: SubjectName,
+    /// What made somebody save.
+    pub reason: Reason,
+    /// Words of the user's.
+    pub labels: BTreeMap<String, Label>,
+    /// Gitignore-style patterns of what is left out.
+    pub excludes: Vec<String>,
+    /// Whether anything that cannot be read, or changes meanwhile, is an error.
+    pub strict: bool,
+    /// Whether other filesystems in the source belong to it.
+    pub across_filesystems: bool,
+    /// Whether a tree may have become much smaller than it was.
+    pub allow_shrink: bool,
+    /// Whether a tree that is the one of the snapshot before makes no new one.
+    pub skip_unchanged: bool,
+    /// Directories that stand in for some of the source.
+    pub grafts: Vec<Graft>,
+    /// The directory under whose name this host remembers the tree, if it is not the source.
+    pub remembered_as: Option<PathBuf>,
+    /// The version of the application that wrote it.
+    pub app_version: Option<Label>,
+    /// What is known of parts of the tree that were held still.
+    pub volumes: BTreeMap<String, VolumeFacts>,
+    /// Set by anybody at any time to give up.
+    pub cancel: Arc<AtomicBool>,
+    /// How far it has come.
+    pub progress: Arc<Progress>,
+}
+
+/// A directory that is saved in the place of one that is in the source.
+#[derive(Clone, Debug)]
+pub struct Graft {
+    /// Where in the source.
+    pub at: EntryPath,
+    /// The directory.
+    pub directory: PathBuf,
+}
+
+/// What is known of a part of the tree before it is saved.
+#[derive(Clone, Debug)]
+pub struct VolumeFacts {
+    /// Where in the tree.
+    pub at: EntryPath,
+    /// Everything but its size and its digest.
+    pub manifest: VolumeManifest,
+}
+
+impl RepoSave {
+    /// A save of a directory under a name, with nothing special about it.
+    pub fn new(source: impl Into<PathBuf>, name: SubjectName) -> Self {
+        Self {
+            source: source.into(),
+            name,
+            reason: Reason::Manual,
+            labels: BTreeMap::new(),
+            excludes: Vec::new(),
+            strict: false,
+            across_filesystems: false,
+            allow_shrink: false,
+            skip_unchanged: false,
+            grafts: Vec::new(),
+            remembered_as: None,
+            app_version: None,
+            volumes: BTreeMap::new(),
+            cancel: Arc::default(),
+            progress: Arc::default(),
+        }
+    }
+}
+
+/// A snapshot that was made.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[must_use = "what was left out is said only here"]
+pub struct RepoSaved {
+    /// Its id.
+    pub snapshot_id: SnapshotId,
+    /// Its name.
+    pub name: SubjectName,
+    /// What it derives from.
+    pub parent_snapshot_id: Option<SnapshotId>,
+    /// What the tree is.
+    pub state_digest: TreeDigest,
+    /// Whether the tree is the one of the snapshot before.
+    pub unchanged: bool,
+    /// Whether a snapshot was made; otherwise the one before, which is named here, is all that is needed.
+    pub published: bool,
+    /// Regular files.
+    pub files: u64,
+    /// Directories, without the root.
+    pub directories: u64,
+    /// Symbolic links.
+    pub symlinks: u64,
+    /// Further names of files.
+    pub hard_links: u64,
+    /// Named pipes.
+    pub fifos: u64,
+    /// The length of all files, holes included.
+    pub bytes: u64,
+    /// Entries that could not be read, or changed while they were.
+    pub left_out: u64,
+    /// Attributes that are not the user's, of entries that were looked at: they are not saved.
+    pub attributes_left_out: u64,
+    /// Files that were read.
+    pub files_read: u64,
+    /// Bytes of those.
+    pub bytes_read: u64,
+    /// Files whose content is new.
+    pub files_new: u64,
+    /// Chunks that were stored.
+    pub chunks_new: u64,
+    /// Bytes of those, as they are stored.
+    pub bytes_stored: u64,
+    /// Damaged chunks that were stored again.
+    pub chunks_healed: u64,
+    /// Entries that a pattern excluded.
+    pub excluded: u64,
+    /// The first thousand entries that were left out, by name.
+    pub left_out_entries: Vec<LeftOut>,
+    /// How long it took.
+    pub elapsed_ms: u64,
+}
+
+impl RepoSaved {
+    /// What is told of a snapshot whose parent is the tree `parent`.
+    pub(super) fn told(
+        manifest: &SnapshotManifest,
+        parent: Option<TreeDigest>,
+        report: &SaveReport,
+        elapsed_ms: u64,
+    ) -> Self {
+        let totals = &manifest.totals;
+        Self {
+            snapshot_id: manifest.snapshot_id.clone(),
+            name: manifest.name.clone(),
+            parent_snapshot_id: manifest.parent_snapshot_id.clone(),
+            state_digest: manifest.state_digest,
+            unchanged: parent == Some(manifest.state_digest),
+            published: true,
+            files: totals.files,
+            directories: totals.directories,
+            symlinks: totals.symlinks,
+            hard_links: totals.hard_links,
+            fifos: totals.fifos,
+            bytes: totals.bytes,
+            left_out: totals.left_out,
+            attributes_left_out: report.attributes_left_out,
+            files_read: report.files_read,
+            bytes_read: report.bytes_read,
+            files_new: report.files_new,
+            chunks_new: report.chunks_new,
+            bytes_stored: report.bytes_stored,
+            chunks_healed: 0,
+            excluded: report.walk.excluded,
+            left_out_entries: LeftOut::of(&report.walk),
+            elapsed_ms,
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! `stasis.toml`: what a project is, as its owner writes it down.
+//!
+//! Only what can be said wrong is checked here; whether a program or a database is there, is found out when it is needed.
+
+use crate::id::{Label, ProjectId, ServiceName, VolumeName};
+use crate::manifest::Consistency;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The file itself: every key may be left out but `id`, none may be misspelt.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProjectConfig {
+    /// What the project is called.
+    pub id: ProjectId,
+    /// The version of the application, as it stands in every snapshot.
+    pub app_version: Option<Label>,
+    /// Where the state lies, from the directory of this file.
+    #[serde(default = "usual_state")]
+    pub state: PathBuf,
+    /// A store for the snapshots; without it they lie in the state directory.
+    pub store: Option<String>,
+    /// The parts of the state that are held still in their own way.
+    #[serde(default)]
+    pub volumes: BTreeMap<VolumeName, VolumeConfig>,
+    /// The programs that belong to it.
+    #[serde(default)]
+    pub services: BTreeMap<ServiceName, ServiceConfig>,
+    /// When to save without being asked.
+    #[serde(default)]
+    pub autosave: AutosaveConfig,
+    /// Which snapshots are kept.
+    #[serde(default)]
+    pub retention: RetentionConfig,
+}
+
+fn usual_state() -> PathBuf {
+    "./state".into()
+}
+
+/// One volume.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeConfig {
+    /// How it is held still.
+    pub consistency: Consistency,
+    /// The server's URL, for `postgres`.
+    pub url: Option<String>,
+    /// The variable that holds the URL, for those who keep passwords out of files.
+    pub url_env: Option<String>,
+    /// The programs that write it: they are paused while a `generic` one is cloned. For `postgres`, the one that is the
+    /// server: it is not stopped by a restore.
+    #[serde(default)]
+    pub services: Vec<ServiceName>,
+}
+
+/// One program. At most one of `container` and `pid_file` is given; with neither, we start it and know its process.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServiceConfig {
+    /// How it is started.
+    pub start: Option<CommandLine>,
+    /// How it is stopped; without it, by a signal.
+    pub stop: Option<CommandLine>,
+    /// The file in which it leaves its process id.
+    pub pid_file: Option<PathBuf>,
+    /// The Docker container that it is.
+    pub container: Option<String>,
+    /// How to see that it is well.
+    pub health: Option<HealthConfig>,
+    /// What is run around saves and restores.
+    #[serde(default)]
+    pub hooks: HooksConfig,
+    /// How long it may take to stop.
+    #[serde(default = "ten_seconds")]
+    pub stop_timeout_s: u64,
+}
+
+/// A command: words, or a line for the shell.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum CommandLine {
+    /// A program and its arguments.
+    Words(Vec<String>),
+    /// A line for `sh -c`.
+    Shell(String),
+}
+
+impl CommandLine {
+    /// The program and its arguments.
+    pub fn words(&self) -> Vec<String> {
+        match self {
+            Self::Words(words) => words.clone(),
+            Self::Shell(line) => ["/bin/sh", "-c", line].map(str::to_owned).to_vec(),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Words(words) => words.first().is_none_or(String::is_empty),
+            Self::Shell(line) => line.trim().is_empty(),
+        }
+    }
+}
+
+/// How to see that a program is well: one of the three.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HealthConfig {
+    /// A command that exits with 0.
+    pub command: Option<CommandLine>,
+    /// `host:port` that takes connections.
+    pub tcp: Option<String>,
+    /// A socket in the file system that takes connections.
+    pub socket: Option<PathBuf>,
+    /// How long it may take to become well.
+    #[serde(default = "half_a_minute")]
+    pub timeout_s: u64,
+}
+
+/// What is run around saves and restores.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HooksConfig {
+    /// Before anything is read.
+    pub pre_save: Option<CommandLine>,
+    /// When the snapshot exists, or the save has failed.
+    pub post_save: Option<CommandLine>,
+    /// Before anything is replaced.
+    pub pre_restore: Option<CommandLine>,
+    /// When the restored state is in its place.
+    pub post_restore: Option<CommandLine>,
+    /// How long each may take.
+    #[serde(default = "a_minute")]
+    pub timeout_s: u64,
+}
+
+impl Default for HooksConfig {
+    fn default() -> Self {
+        Self {
+            pre_save: None,
+            post_save: None,
+            pre_restore: None,
+            post_restore: None,
+            timeout_s: a_minute(),
+        }
+    }
+}
+
+/// When to save without being asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AutosaveConfig {
+    /// How long nothing must have changed.
+    pub debounce_s: u64,
+    /// Save at the latest so long after the first change, however busy it is.
+    pub max_delay_s: u64,
+}
+
+impl Default for AutosaveConfig {
+    fn default() -> Self {
+        Self {
+            debounce_s: 30,
+            max_delay_s: 600,
+        }
+    }
+}
+
+impl AutosaveConfig {
+    /// How long nothing must have changed.
+    pub fn debounce(&self) -> Duration {
+        Duration::from_secs(self.debounce_s)
+    }
+
+    /// How long a first change may wait.
+    pub fn max_delay(&self) -> Duration {
+        Duration::from_secs(self.max_delay_s)
+    }
+}
+
+/// Which snapshots are kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RetentionConfig {
+    /// At most so many, pinned and labelled ones not counted.
+    pub max_snapshots: u64,
+}
+
+impl Default for RetentionConfig {
+    fn default() -> Self {
+        Self { max_snapshots: 100 }
+    }
+}
+
+fn ten_seconds() -> u64 {
+    10
+}
+
+fn half_a_minute() -> u64 {
+    30
+}
+
+fn a_minute() -> u64 {
+    60
+}
+
+/// What is wrong with a project's file.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadProject {
+    /// A volume names a program that is not there.
+    #[error(
+        "volume `{volume}` names the service `{service}`, and there is no `[services.{service}]`"
+    )]
+    NoService {
+        /// The volume.
+        volume: VolumeName,
+        /// The service.
+        service: ServiceName,
+    },
+    /// A server without an address.
+    #[error("volume `{0}` is a Postgres database: say where with `url` or `url_env`")]
+    NoUrl(VolumeName),
+    /// An address without a server.
+    #[error("volume `{0}` has a `url`, and is not a Postgres database")]
+    StrayUrl(VolumeName),
+    /// Nobody knows how to handle it.
+    #[error("service `{0}` says neither `start`, nor `pid_file`, nor `container`")]
+    NoHandle(ServiceName),
+    /// It is said twice how to handle it.
+    #[error("service `{0}` says both `pid_file` and `container`")]
+    TwoHandles(ServiceName),
+    /// A command without a program.
+    #[error("service `{service}`: `{key}` is empty")]
+    EmptyCommand {
+        /// The service.
+        service: ServiceName,
+        /// Which key.
+        key: &'static str,
+    },
+    /// None, or several ways to see that it is well.
+    #[error("service `{0}`: `health` is one of `command`, `tcp` and `socket`")]
+    Health(ServiceName),
+    /// Nothing would ever be kept.
+    #[error("`max_snapshots` must be at least 1")]
+    KeepsNothing,
+}
+
+impl ProjectConfig {
+    /// Whether what it says fits together.
+    pub fn check(&self) -> Result<(), BadProject> {
+        for (name, volume) in &self.volumes {
+            let mut services = volume.services.iter();
+            if let Some(service) = services.find(|one| !self.services.contains_key(*one)) {
+                let (volume, service) = (name.clone(), service.clone());
+                return Err(BadProject::NoService { volume, service });
+            }
+            let has_url = volume.url.is_some() || volume.url_env.is_some();
+            match volume.consistency {
+                Consistency::Postgres if !has_url => return Err(BadProject::NoUrl(name.clone())),
+                Consistency::Sqlite | Consistency::Generic if has_url => {
+                    return Err(BadProject::StrayUrl(name.clone()));
+                }
+                _ => {}
+            }
+        }
+        for (name, service) in &self.services {
+            service.check(name)?;
+        }
+        if self.retention.max_snapshots == 0 {
+            return Err(BadProject::KeepsNothing);
+        }
+        Ok(())
+    }
+
+    /// The programs that a restore must not stop, because databases are restored through them.
+    pub fn servers(&self) -> impl Iterator<Item = &ServiceName> {
+        self.volumes
+            .values()
+            .filter(|volume| volume.consistency == Consistency::Postgres)
+            .flat_map(|volume| &volume.services)
+    }
+}
+
+impl ServiceConfig {
+    fn check(&self, name: &ServiceName) -> Result<(), BadProject> {
+        if self.pid_file.is_some() && self.container.is_some() {
+            return Err(BadProject::TwoHandles(name.clone()));
+        }
+        if self.pid_file.is_none() && self.container.is_none() && self.start.is_none() {
+            return Err(BadProject::NoHandle(name.clone()));
+        }
+        let commands = [
+            ("start", &self.start),
+            ("stop", &self.stop),
+            ("hooks.pre_save", &self.hooks.pre_save),
+            ("hooks.post_save", &self.hooks.post_save),
+            ("hooks.pre_restore", &self.hooks.pre_restore),
+            ("hooks.post_restore", &self.hooks.post_restore),
+        ];
+        for (key, command) in commands {
+            if command.as_ref().is_some_and(CommandLine::is_empty) {
+                let service = name.clone();
+                return Err(BadProject::EmptyCommand { service, key });
+            }
+        }
+        if let Some(health) = &self.health {
+            let ways = [
+                health.command.is_some(),
+                health.tcp.is_some(),
+                health.socket.is_some(),
+            ];
+            if ways.iter().filter(|is_said| **is_said).count() != 1 {
+                return Err(BadProject::Health(name.clone()));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
