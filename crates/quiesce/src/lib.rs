@@ -5,4 +5,5 @@ pub mod freeze;
 pub mod group;
 pub mod process;
 pub mod programs;
+pub mod sqlite;
 pub mod watchdog;

@@ -28,7 +28,7 @@ const DRAWING: [(&str, &str); 7] = [
     ),
     (
         "quiesce",
-        "stasis-model futures-util rustix serde_json thiserror tokio tokio-tungstenite tracing",
+        "stasis-model futures-util rusqlite rustix serde_json thiserror tokio tokio-tungstenite tracing",
     ),
     (
         "engine",

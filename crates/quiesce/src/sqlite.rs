@@ -1,0 +1,313 @@
+//! Copying a SQLite database while others write to it.
+//!
+//! 1. the source is a regular file that is there; no symbolic link is followed in its last component, nothing is created
+//! 2. the schema's version is read, and the log is written into the database (`wal_checkpoint(TRUNCATE)`)
+//! 3. the write lock is taken: at that moment nobody has a write transaction, so none that changes the schema either
+//! 4. a read transaction begins while the write lock is held; then the lock is given back and writers go on
+//! 5. the pages of that one read transaction are copied
+//! 6. the schema's version is read again: if it moved since 2, all of it is done again, a few times
+//! 7. owner, mode and time are set; the copy is checked; file and directory are made durable
+//!
+//! *Always true:* a copy that is returned holds exactly the transactions that were committed at 3, has passed
+//! `integrity_check`, and needs no `-wal` or `-journal` beside it. The source is never written, but for what every program
+//! does that opens it: its log is checkpointed, and what a killed writer left half done is rolled back.
+//!
+//! A crash or an error at any step leaves the source whole. An error removes the copy; a crash leaves a part of it
+//! under its name, for the caller to remove.
+//!
+//! What 3 and 6 can see: a schema change that is not yet committed, and one that was committed between 2 and 6. What they
+//! cannot see: a migration of several transactions that happens to rest between two of them for as long as the copy
+//! takes. Where we may only read, the write lock cannot be taken and only 6 is left; the result says so.
+//!
+//! A writer of a database with a rollback journal cannot commit during 5, a few milliseconds for each 10 MiB; with a
+//! log nobody waits. POSIX locks belong to a process: whoever has a database open in this very process and opens or closes
+//! its file by other means loses them. So nothing here opens the file but SQLite.
+
+mod aside;
+mod check;
+mod find;
+mod patience;
+mod placed;
+mod still;
+
+pub use check::Integrity;
+pub use find::{find_databases, is_companion, is_database};
+
+use patience::Patience;
+use placed::{Looks, Placed};
+use rusqlite::ErrorCode;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+use still::Opened;
+
+/// How patiently a database is captured.
+#[derive(Clone, Debug)]
+pub struct SqliteSettings {
+    /// How long may be waited for writers, in all. The log has a quarter of it, the write lock what is left.
+    pub patience: Duration,
+    /// How often it is tried again when the schema changed meanwhile.
+    pub attempts: u32,
+    /// Becomes true when the capture is not wanted any more; looked at between pages and while waiting.
+    pub cancel: Arc<AtomicBool>,
+}
+
+impl Default for SqliteSettings {
+    fn default() -> Self {
+        Self {
+            patience: Duration::from_secs(10),
+            attempts: 3,
+            cancel: Arc::default(),
+        }
+    }
+}
+
+/// How a database keeps what is not yet committed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Journal {
+    /// A journal to roll back with.
+    Rollback,
+    /// A write-ahead log.
+    Wal,
+}
+
+/// What became of the log before the copy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Checkpoint {
+    /// There is no log.
+    NotNeeded,
+    /// All of it is in the database, and it is empty.
+    Done,
+    /// Somebody used it for longer than the patience. The copy is as good; only the log goes on growing.
+    Busy {
+        /// How many of its pages are not yet in the database.
+        pages_left: u32,
+    },
+    /// We may only read.
+    ReadOnly,
+}
+
+/// How it was made sure that nobody was writing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stillness {
+    /// We had the write lock when the copied state was chosen.
+    Locked,
+    /// We may only read: the copied state is a committed one, but a write transaction may have been open.
+    ReadOnly,
+    /// We cannot even lock: the files were copied, were the same before and after, and were recovered in the copy.
+    Unmoved,
+    /// There is nothing in it.
+    Empty,
+}
+
+/// A database was copied.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SqliteCaptured {
+    /// How large the copy is.
+    pub bytes: u64,
+    /// How the database keeps what is not committed; the copy does the same.
+    pub journal: Journal,
+    /// What became of the log.
+    pub checkpoint: Checkpoint,
+    /// How it was made sure that nobody was writing.
+    pub stillness: Stillness,
+    /// The schema's version, in the source and in the copy.
+    pub schema_version: u32,
+    /// What the check of the copy found: never a failure, which is an error.
+    pub integrity: Integrity,
+}
+
+/// Why a database could not be copied.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SqliteError {
+    /// It is not there, is not a regular file, or a symbolic link leads to it.
+    #[error("`{}` is not a file that can be captured", .path.display())]
+    NotAFile {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// It does not begin like a database: it is something else, or encrypted.
+    #[error("`{}` is not a SQLite database, or is encrypted", .path.display())]
+    NotADatabase {
+        /// Which.
+        path: PathBuf,
+    },
+    /// Somebody was writing all the time. Nothing is wrong; try again later, or stop the writer.
+    #[error("somebody was writing to `{}` for all of {} ms", .path.display(), .waited.as_millis())]
+    Busy {
+        /// Which.
+        path: PathBuf,
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// Its schema changed during each attempt: it is being migrated.
+    #[error("the schema of `{}` changed during {attempts} attempts to copy it", .path.display())]
+    SchemaChanging {
+        /// Which.
+        path: PathBuf,
+        /// How often it was tried.
+        attempts: u32,
+    },
+    /// It, and so its copy, is damaged.
+    #[error("`{}` is damaged: {}", .path.display(), .messages.first().map_or("", |first| first))]
+    Damaged {
+        /// Which.
+        path: PathBuf,
+        /// The first things that were found.
+        messages: Vec<String>,
+    },
+    /// The caller does not want it any more.
+    #[error("the capture of `{}` was called off", .path.display())]
+    Cancelled {
+        /// Which.
+        path: PathBuf,
+    },
+    /// It could not be read.
+    #[error("could not {doing} `{}`", .path.display())]
+    Read {
+        /// What was tried.
+        doing: &'static str,
+        /// Which.
+        path: PathBuf,
+        /// What SQLite said.
+        #[source]
+        source: rusqlite::Error,
+    },
+    /// The copy could not be written.
+    #[error("could not {doing} the copy `{}`", .path.display())]
+    Write {
+        /// What was tried.
+        doing: &'static str,
+        /// The copy.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl SqliteError {
+    /// Tells apart what SQLite said while we did something to the source.
+    fn reading(doing: &'static str, path: &Path, source: rusqlite::Error) -> Self {
+        let path = path.to_owned();
+        match source.sqlite_error_code() {
+            Some(ErrorCode::NotADatabase) => Self::NotADatabase { path },
+            Some(ErrorCode::DatabaseCorrupt) => Self::Damaged {
+                path,
+                messages: vec![source.to_string()],
+            },
+            Some(ErrorCode::OperationInterrupted) => Self::Cancelled { path },
+            _ => Self::Read {
+                doing,
+                path,
+                source,
+            },
+        }
+    }
+}
+
+/// Copies the database `source` to the new file `target`, which must not exist.
+///
+/// Blocks for as long as the copy takes, and before that for the patience at most.
+#[tracing::instrument(skip_all, err, fields(source = %source.display()))]
+pub fn capture(
+    source: &Path,
+    target: &Path,
+    settings: &SqliteSettings,
+) -> Result<SqliteCaptured, SqliteError> {
+    let source = &find::resolved(source)?;
+    let target = &find::beside(target).map_err(|error| SqliteError::Write {
+        doing: "find a place for",
+        path: target.to_owned(),
+        source: error,
+    })?;
+    let patience = Patience::new(settings);
+    if Looks::of(source)?.is_empty() && !find::has_companion(source) {
+        return empty(source, target);
+    }
+    for _ in 0..settings.attempts.max(1) {
+        if let Some(captured) = attempt(source, target, &patience)? {
+            return Ok(captured);
+        }
+    }
+    Err(SqliteError::SchemaChanging {
+        path: source.clone(),
+        attempts: settings.attempts.max(1),
+    })
+}
+
+/// Copies once; `None` when the schema changed meanwhile.
+fn attempt(
+    source: &Path,
+    target: &Path,
+    patience: &Patience,
+) -> Result<Option<SqliteCaptured>, SqliteError> {
+    let stilled = Opened::open(source, patience).and_then(|opened| opened.still(patience));
+    let still = match stilled {
+        Err(error) if aside::is_needed(&error) => {
+            return aside::capture(source, target, patience).map(Some);
+        }
+        stilled => stilled?,
+    };
+    let looks = Looks::of(source)?;
+    let placed = Placed::create(target)?;
+    still.copy(&placed, patience)?;
+    if still.schema_moved(patience)? {
+        return Ok(None);
+    }
+    let captured = SqliteCaptured {
+        bytes: 0,
+        journal: still.journal,
+        checkpoint: still.checkpoint,
+        stillness: still.stillness,
+        schema_version: still.schema_version,
+        integrity: Integrity::Ok,
+    };
+    // Readers of a rollback journal stop writers: the check of the copy needs the source no more.
+    drop(still);
+    finish(source, placed, &looks, captured, patience).map(Some)
+}
+
+/// Checks the copy, makes it look like its source, and makes it durable.
+fn finish(
+    source: &Path,
+    placed: Placed,
+    looks: &Looks,
+    captured: SqliteCaptured,
+    patience: &Patience,
+) -> Result<SqliteCaptured, SqliteError> {
+    let integrity = check::check(source, placed.path(), patience)?;
+    if let Integrity::Failed(messages) = integrity {
+        let path = source.to_owned();
+        return Err(SqliteError::Damaged { path, messages });
+    }
+    let bytes = placed.keep(looks)?;
+    tracing::debug!(bytes, stillness = ?captured.stillness, checkpoint = ?captured.checkpoint, "database copied");
+    Ok(SqliteCaptured {
+        bytes,
+        integrity,
+        ..captured
+    })
+}
+
+fn empty(source: &Path, target: &Path) -> Result<SqliteCaptured, SqliteError> {
+    let looks = Looks::of(source)?;
+    let placed = Placed::create(target)?;
+    Ok(SqliteCaptured {
+        bytes: placed.keep(&looks)?,
+        journal: Journal::Rollback,
+        checkpoint: Checkpoint::NotNeeded,
+        stillness: Stillness::Empty,
+        schema_version: 0,
+        integrity: Integrity::Ok,
+    })
+}
+
+#[cfg(test)]
+mod tests;

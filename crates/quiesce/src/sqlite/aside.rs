@@ -1,0 +1,139 @@
+//! Copying a database in a place where not even a lock can be taken, say a directory that is read-only.
+//!
+//! SQLite needs to write beside a database that has a log, or a journal to be rolled back, before it can read it. So
+//!
+//! 1. database, log and journal are looked at, and after a moment copied
+//! 2. they are looked at again: if one moved, all is done again, within the patience
+//! 3. the copy is opened, which recovers it, and its log is written into it
+//!
+//! The moment is longer than the tick of a file system's clock, so a write between the first look and the copy cannot hide
+//! behind the same time stamp as one that came before.
+
+use super::find::companion;
+use super::patience::Patience;
+use super::placed::{Looks, Placed, failed};
+use super::still::{checkpoint, connect};
+use super::{Checkpoint, Integrity, Journal, SqliteCaptured, SqliteError, Stillness, finish};
+use rusqlite::ErrorCode;
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::Duration;
+
+const MOMENT: Duration = Duration::from_millis(20);
+const LOGS: [&str; 2] = ["-wal", "-journal"];
+
+/// Whether this is what SQLite says when it would have to write where it may not.
+pub(super) fn is_needed(error: &SqliteError) -> bool {
+    let SqliteError::Read { source, .. } = error else {
+        return false;
+    };
+    let extended = source.sqlite_error().map(|error| error.extended_code);
+    matches!(
+        source.sqlite_error_code(),
+        Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen)
+    ) || extended == Some(rusqlite::ffi::SQLITE_IOERR_DELETE)
+}
+
+pub(super) fn capture(
+    source: &Path,
+    target: &Path,
+    patience: &Patience,
+) -> Result<SqliteCaptured, SqliteError> {
+    let copied = patience.until_some(source, || copy(source, target).transpose())?;
+    let (placed, looks) = copied.unwrap_or_else(|| {
+        let path = source.to_owned();
+        let waited = patience.waited();
+        Err(SqliteError::Busy { path, waited })
+    })?;
+    let (journal, schema_version) = recover(source, &placed, patience)?;
+    let captured = SqliteCaptured {
+        bytes: 0,
+        journal,
+        checkpoint: match journal {
+            Journal::Rollback => Checkpoint::NotNeeded,
+            Journal::Wal => Checkpoint::ReadOnly,
+        },
+        stillness: Stillness::Unmoved,
+        schema_version,
+        integrity: Integrity::Ok,
+    };
+    finish(source, placed, &looks, captured, patience)
+}
+
+/// Copies all files once; `None` when one moved meanwhile.
+fn copy(source: &Path, target: &Path) -> Result<Option<(Placed, Looks)>, SqliteError> {
+    let look = || {
+        (
+            Looks::of(source),
+            LOGS.map(|end| Looks::of(&companion(source, end)).ok()),
+        )
+    };
+    let before = look();
+    std::thread::sleep(MOMENT);
+    let placed = Placed::create(target)?;
+    pour(source, placed.file())?;
+    for end in LOGS {
+        let log = companion(source, end);
+        if log.symlink_metadata().is_ok_and(|log| log.is_file()) {
+            let path = companion(target, end);
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+            let file = openat(CWD, &path, flags, Mode::RUSR | Mode::WUSR)
+                .map_err(|error| failed("create", &path, error))?;
+            pour(&log, &file.into())?;
+        }
+    }
+    let after = look();
+    let is_unmoved = match (&before.0, &after.0) {
+        (Ok(before), Ok(after)) => before.is_unmoved(after),
+        _ => false,
+    };
+    let logs = before.1.iter().zip(&after.1);
+    let are_unmoved = logs.into_iter().all(|pair| match pair {
+        (Some(before), Some(after)) => before.is_unmoved(after),
+        (None, None) => true,
+        _ => false,
+    });
+    Ok((is_unmoved && are_unmoved).then_some((placed, before.0?)))
+}
+
+fn pour(from: &Path, mut into: &File) -> Result<(), SqliteError> {
+    let unread = |source: io::Error| SqliteError::NotAFile {
+        path: from.to_owned(),
+        source,
+    };
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let opened = openat(CWD, from, flags, Mode::empty());
+    let mut file = File::from(opened.map_err(|error| unread(error.into()))?);
+    io::copy(&mut file, &mut into).map_err(unread)?;
+    into.flush().map_err(unread)
+}
+
+/// Opens the copy, which rolls back or replays what lies beside it, and leaves nothing beside it.
+fn recover(
+    source: &Path,
+    placed: &Placed,
+    patience: &Patience,
+) -> Result<(Journal, u32), SqliteError> {
+    let failed = |error| SqliteError::reading("recover the copy of", source, error);
+    let connection = connect(placed.path(), patience).map_err(failed)?;
+    connection
+        .execute_batch("PRAGMA locking_mode = EXCLUSIVE")
+        .map_err(failed)?;
+    let version = connection
+        .query_row("PRAGMA schema_version", [], |row| row.get::<_, i32>(0))
+        .map_err(failed)?;
+    let mode: String = connection
+        .query_row("PRAGMA journal_mode", [], |row| row.get(0))
+        .map_err(failed)?;
+    let journal = match mode.as_str() {
+        "wal" => Journal::Wal,
+        _ => Journal::Rollback,
+    };
+    if journal == Journal::Wal {
+        checkpoint(&connection, source, patience)?;
+    }
+    connection.close().map_err(|(_, error)| failed(error))?;
+    Ok((journal, version.cast_unsigned()))
+}

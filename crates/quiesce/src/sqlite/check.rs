@@ -1,0 +1,92 @@
+//! Whether a copy is whole.
+
+use super::SqliteError;
+use super::patience::Patience;
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+use std::fmt::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// How many findings are told.
+const MOST: usize = 10;
+
+/// What `integrity_check` found in a copy.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Integrity {
+    /// Nothing.
+    Ok,
+    /// Nothing in what could be checked: the order of some indexes is defined by the application, not by SQLite.
+    OkWithoutIndexes {
+        /// What is not known here, in SQLite's words.
+        unknown: String,
+    },
+    /// The first things.
+    Failed(Vec<String>),
+}
+
+/// Checks the copy of `source` without writing to it or beside it.
+pub(super) fn check(
+    source: &Path,
+    copy: &Path,
+    patience: &Patience,
+) -> Result<Integrity, SqliteError> {
+    let failed = |error| match SqliteError::reading("check the copy of", source, error) {
+        // It could be copied, so it is a database; its inside is not.
+        SqliteError::NotADatabase { path } => SqliteError::Damaged {
+            path,
+            messages: vec!["its header is damaged".to_owned()],
+        },
+        error => error,
+    };
+    let connection = open(copy, patience).map_err(failed)?;
+    match findings(&connection, "integrity_check") {
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::Unknown) => {
+            let unknown = error.to_string();
+            let quick = findings(&connection, "quick_check").map_err(failed)?;
+            Ok(verdict(quick, Integrity::OkWithoutIndexes { unknown }))
+        }
+        found => Ok(verdict(found.map_err(failed)?, Integrity::Ok)),
+    }
+}
+
+fn verdict(findings: Vec<String>, good: Integrity) -> Integrity {
+    match findings.first().map(String::as_str) {
+        Some("ok") => good,
+        _ => Integrity::Failed(findings),
+    }
+}
+
+/// Nobody else knows of the copy yet, so it need not be locked; so a log is neither looked for nor made.
+fn open(path: &Path, patience: &Patience) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_NOFOLLOW
+        | OpenFlags::SQLITE_OPEN_URI;
+    let mut connection = Connection::open_with_flags(address(path), flags)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    connection.execute_batch("PRAGMA cell_size_check = ON")?;
+    patience.bind(&mut connection)?;
+    Ok(connection)
+}
+
+fn address(path: &Path) -> String {
+    let mut address = "file:".to_owned();
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'/' | b'.' | b'-' | b'_' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => {
+                address.push(char::from(*byte));
+            }
+            _ => write!(address, "%{byte:02x}").expect("a string takes all that is written"),
+        }
+    }
+    address + "?immutable=1"
+}
+
+fn findings(connection: &Connection, pragma: &str) -> rusqlite::Result<Vec<String>> {
+    let mut statement = connection.prepare(&format!("PRAGMA {pragma}({MOST})"))?;
+    let rows = statement.query_map([], |row| row.get::<_, String>(0))?;
+    rows.collect()
+}

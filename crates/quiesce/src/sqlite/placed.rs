@@ -1,0 +1,143 @@
+//! The copy: a new file that is removed again unless it is kept, and that looks like its source.
+
+use super::SqliteError;
+use super::find::{COMPANIONS, companion};
+use rustix::fs::{
+    AtFlags, CWD, Gid, Mode, OFlags, RawMode, Stat, Timespec, Timestamps, Uid, fchmod, fchown,
+    fsync, futimens, lstat, openat, unlinkat,
+};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// Where the header keeps the version of the schema.
+const SCHEMA_VERSION: u64 = 40;
+
+/// Owner, mode and time of a file, and which file and state of it that was.
+#[derive(Clone, Debug)]
+pub(super) struct Looks(Stat);
+
+impl Looks {
+    pub(super) fn of(path: &Path) -> Result<Self, SqliteError> {
+        let refused = |error: rustix::io::Errno| SqliteError::NotAFile {
+            path: path.to_owned(),
+            source: error.into(),
+        };
+        lstat(path).map(Self).map_err(refused)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.st_size == 0
+    }
+
+    /// Whether nobody wrote between the two, as far as the file system's clock can tell.
+    pub(super) fn is_unmoved(&self, later: &Self) -> bool {
+        let state = |stat: &Stat| {
+            (
+                (stat.st_dev, stat.st_ino, stat.st_size),
+                (stat.st_mtime, stat.st_mtime_nsec),
+                (stat.st_ctime, stat.st_ctime_nsec),
+            )
+        };
+        state(&self.0) == state(&later.0)
+    }
+
+    fn give(&self, file: &File) -> io::Result<()> {
+        // Only root may give a file away; for everybody else it is the owner's own already, or cannot be.
+        let owner = (Uid::from_raw(self.0.st_uid), Gid::from_raw(self.0.st_gid));
+        match fchown(file, Some(owner.0), Some(owner.1)) {
+            Ok(()) | Err(rustix::io::Errno::PERM) => {}
+            Err(error) => return Err(error.into()),
+        }
+        fchmod(file, Mode::from_raw_mode(RawMode::from(self.0.st_mode)))?;
+        let time = |seconds, nanoseconds: u64| Timespec {
+            tv_sec: seconds,
+            tv_nsec: i64::try_from(nanoseconds).unwrap_or_default(),
+        };
+        let times = Timestamps {
+            last_access: time(self.0.st_mtime, self.0.st_mtime_nsec),
+            last_modification: time(self.0.st_mtime, self.0.st_mtime_nsec),
+        };
+        Ok(futimens(file, &times)?)
+    }
+}
+
+/// A file that was created here and is removed with its companions unless it is kept.
+#[derive(Debug)]
+#[must_use = "a copy that is dropped is removed"]
+pub(super) struct Placed {
+    path: PathBuf,
+    file: File,
+    is_kept: bool,
+}
+
+impl Placed {
+    /// Creates it, empty and for us alone; fails where anything is.
+    pub(super) fn create(path: &Path) -> Result<Self, SqliteError> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let opened = openat(CWD, path, flags, Mode::RUSR | Mode::WUSR);
+        let file = opened.map_err(|error| failed("create", path, error))?;
+        Ok(Self {
+            path: path.to_owned(),
+            file: file.into(),
+            is_kept: false,
+        })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// The online copy counts the schema's version anew; this puts back what the source says.
+    pub(super) fn set_schema_version(&self, version: u32) -> Result<(), SqliteError> {
+        self.file
+            .write_all_at(&version.to_be_bytes(), SCHEMA_VERSION)
+            .map_err(|error| failed("write", &self.path, error))
+    }
+
+    /// Makes it look like its source, makes it and its name durable, and keeps it. Returns its size.
+    pub(super) fn keep(mut self, looks: &Looks) -> Result<u64, SqliteError> {
+        let kept = looks
+            .give(&self.file)
+            .and_then(|()| self.file.sync_all())
+            .and_then(|()| sync_directory(&self.path))
+            .and_then(|()| self.file.metadata());
+        let kept = kept.map_err(|error| failed("finish", &self.path, error))?;
+        self.is_kept = true;
+        Ok(kept.len())
+    }
+}
+
+impl Drop for Placed {
+    fn drop(&mut self) {
+        for end in COMPANIONS {
+            let _ = unlinkat(CWD, companion(&self.path, end), AtFlags::empty());
+        }
+        if !self.is_kept {
+            let _ = unlinkat(CWD, &self.path, AtFlags::empty());
+        }
+    }
+}
+
+fn sync_directory(path: &Path) -> io::Result<()> {
+    let directory = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(fsync(openat(CWD, directory, flags, Mode::empty())?)?)
+}
+
+pub(super) fn failed(
+    doing: &'static str,
+    path: &Path,
+    source: impl Into<io::Error>,
+) -> SqliteError {
+    SqliteError::Write {
+        doing,
+        path: path.to_owned(),
+        source: source.into(),
+    }
+}

@@ -1,0 +1,219 @@
+//! One committed state of a live database, held while it is copied.
+
+use super::patience::Patience;
+use super::placed::{Placed, failed};
+use super::{Checkpoint, Journal, SqliteError, Stillness};
+use rusqlite::backup::{Backup, StepResult};
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How many pages are copied before it is looked whether the copy is still wanted.
+const STRIDE: i32 = 1024;
+
+/// Opens what is there, by a path without links, and believes nothing that its schema says.
+pub(super) fn connect(path: &Path, patience: &Patience) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    let mut connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(Duration::ZERO)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    patience.bind(&mut connection)?;
+    Ok(connection)
+}
+
+fn schema_version(connection: &Connection) -> rusqlite::Result<u32> {
+    // The cookie is 32 bits of the header, and SQLite shows it with a sign.
+    let version: i32 =
+        connection.query_row("PRAGMA schema_version", [], |row| row.get("schema_version"))?;
+    Ok(version.cast_unsigned())
+}
+
+/// A live database with its log written down, as far as that went.
+#[derive(Debug)]
+pub(super) struct Opened {
+    path: PathBuf,
+    connection: Connection,
+    journal: Journal,
+    checkpoint: Checkpoint,
+    is_read_only: bool,
+    schema_version: u32,
+}
+
+impl Opened {
+    pub(super) fn open(path: &Path, patience: &Patience) -> Result<Self, SqliteError> {
+        let connection = connect(path, patience)
+            .map_err(|error| SqliteError::reading("open the database", path, error))?;
+        // The first read recovers what a killed writer left, if anything.
+        let version = patience.ask("read the schema of", path, || schema_version(&connection))?;
+        let mode: String = patience.ask("read the journal mode of", path, || {
+            connection.query_row("PRAGMA journal_mode", [], |row| row.get(0))
+        })?;
+        let journal = match mode.as_str() {
+            "wal" => Journal::Wal,
+            _ => Journal::Rollback,
+        };
+        let is_read_only = connection
+            .is_readonly("main")
+            .map_err(|error| SqliteError::reading("open the database", path, error))?;
+        let checkpoint = match (journal, is_read_only) {
+            (Journal::Rollback, _) => Checkpoint::NotNeeded,
+            (Journal::Wal, true) => Checkpoint::ReadOnly,
+            (Journal::Wal, false) => checkpoint(&connection, path, &patience.quarter())?,
+        };
+        Ok(Self {
+            path: path.to_owned(),
+            connection,
+            journal,
+            checkpoint,
+            is_read_only,
+            schema_version: version,
+        })
+    }
+
+    /// Chooses the state that will be copied: one at which nobody has a write transaction.
+    pub(super) fn still(self, patience: &Patience) -> Result<Still, SqliteError> {
+        let path = &self.path;
+        let reader = connect(path, patience)
+            .map_err(|error| SqliteError::reading("open the database", path, error))?;
+        let writer = &self.connection;
+        if !self.is_read_only {
+            let doing = "take the write lock of";
+            patience.ask(doing, path, || writer.execute_batch("BEGIN IMMEDIATE"))?;
+        }
+        let begun = patience.ask("begin to read", path, || {
+            if reader.is_autocommit() {
+                reader.execute_batch("BEGIN")?;
+            }
+            schema_version(&reader)
+        });
+        if !self.is_read_only {
+            writer
+                .execute_batch("ROLLBACK")
+                .map_err(|error| SqliteError::reading("unlock", path, error))?;
+        }
+        Ok(Still {
+            reader,
+            journal: self.journal,
+            checkpoint: self.checkpoint,
+            stillness: match self.is_read_only {
+                true => Stillness::ReadOnly,
+                false => Stillness::Locked,
+            },
+            schema_version: begun?,
+            before: self.schema_version,
+            path: self.path,
+            live: self.connection,
+        })
+    }
+}
+
+/// Writes the log into the database. Busy is an answer, not an error, and it is asked again.
+pub(super) fn checkpoint(
+    connection: &Connection,
+    path: &Path,
+    patience: &Patience,
+) -> Result<Checkpoint, SqliteError> {
+    let mut left = 0;
+    let asked = patience.until_some(path, || {
+        let row = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+        });
+        match row {
+            Ok((0, _, _)) => Some(Ok(())),
+            Ok((1.., pages, done)) => {
+                let (pages, done): (i64, i64) = (pages, done);
+                left = u32::try_from(pages - done).unwrap_or_default();
+                None
+            }
+            Ok((i64::MIN..0, _, _)) => None,
+            Err(error) if super::patience::is_busy(&error) => None,
+            Err(error) => Some(Err(error)),
+        }
+    })?;
+    match asked {
+        Some(Ok(())) => Ok(Checkpoint::Done),
+        Some(Err(error)) => Err(SqliteError::reading("write the log of", path, error)),
+        None => Ok(Checkpoint::Busy { pages_left: left }),
+    }
+}
+
+/// One committed state: a read transaction that is open.
+#[derive(Debug)]
+pub(super) struct Still {
+    path: PathBuf,
+    reader: Connection,
+    live: Connection,
+    before: u32,
+    pub(super) journal: Journal,
+    pub(super) checkpoint: Checkpoint,
+    pub(super) stillness: Stillness,
+    pub(super) schema_version: u32,
+}
+
+impl Still {
+    /// Copies every page of the state. The steps see the same state, because the transaction is open all the time.
+    pub(super) fn copy(&self, placed: &Placed, patience: &Patience) -> Result<(), SqliteError> {
+        let unwritten = |error: rusqlite::Error| failed("write", placed.path(), other(error));
+        let mut copy = connect(placed.path(), patience).map_err(unwritten)?;
+        // It is made durable as a whole afterwards, and removed when anything fails.
+        copy.execute_batch(
+            "PRAGMA locking_mode = EXCLUSIVE; PRAGMA synchronous = OFF; PRAGMA journal_mode = OFF",
+        )
+        .map_err(unwritten)?;
+        let backup = Backup::new(&self.reader, &mut copy).map_err(unwritten)?;
+        loop {
+            patience.check(&self.path)?;
+            let doing = "copy";
+            let step = patience.ask(doing, &self.path, || match backup.step(STRIDE)? {
+                StepResult::Done => Ok(true),
+                StepResult::Busy | StepResult::Locked => Err(busy()),
+                _ => Ok(false),
+            });
+            if step.map_err(|error| whose(error, placed))? {
+                break;
+            }
+        }
+        drop(backup);
+        copy.close().map_err(|(_, error)| unwritten(error))?;
+        placed.set_schema_version(self.schema_version)
+    }
+
+    /// Whether the schema changed since the beginning, in the live database.
+    pub(super) fn schema_moved(&self, patience: &Patience) -> Result<bool, SqliteError> {
+        let doing = "read the schema of";
+        let after = patience.ask(doing, &self.path, || schema_version(&self.live))?;
+        Ok([self.before, after] != [self.schema_version; 2])
+    }
+}
+
+/// A full disk is the copy's fault.
+fn whose(error: SqliteError, placed: &Placed) -> SqliteError {
+    use rusqlite::ErrorCode::{CannotOpen, DiskFull, SystemIoFailure};
+    match error {
+        SqliteError::Read { source, .. }
+            if matches!(
+                source.sqlite_error_code(),
+                Some(DiskFull | SystemIoFailure | CannotOpen)
+            ) =>
+        {
+            failed("write", placed.path(), other(source))
+        }
+        error => error,
+    }
+}
+
+fn busy() -> rusqlite::Error {
+    rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY), None)
+}
+
+fn other(error: rusqlite::Error) -> io::Error {
+    match error.sqlite_error_code() {
+        Some(rusqlite::ErrorCode::DiskFull) => io::Error::new(io::ErrorKind::StorageFull, error),
+        _ => io::Error::other(error),
+    }
+}
