@@ -12,6 +12,7 @@ pub mod check;
 pub mod chrome;
 pub mod chunked;
 pub mod clone;
+pub mod compare;
 mod content;
 pub mod exclusive;
 pub mod facilities;

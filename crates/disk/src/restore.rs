@@ -24,12 +24,14 @@ mod inplace;
 mod journal;
 mod kept;
 mod moves;
+mod piece;
 mod plan;
 mod target;
 
 pub use error::RestoreError;
 pub use inplace::{Changes, recover};
 pub use kept::{Kept, forget, kept, undo};
+pub use piece::Piece;
 
 use crate::beneath::{Beneath, Mounts};
 use crate::staging::Staging;

@@ -15,6 +15,7 @@ pub use stasis_disk::chunked::restore::RestoreError;
 pub use stasis_disk::chunked::save::SaveError;
 use stasis_disk::clone::CloneError;
 pub use stasis_disk::restore::RestoreError as PlaceError;
+use stasis_disk::skeleton::SkeletonError;
 use stasis_model::id::{Lineage, OpId, SnapshotId, TenantId};
 use stasis_model::manifest::{BadInline, BadRepo};
 use stasis_model::operation::UnsettledChange;
@@ -270,6 +271,12 @@ impl From<ProfileError> for Error {
 impl From<ProjectError> for Error {
     fn from(error: ProjectError) -> Self {
         Self::Project(Box::new(error))
+    }
+}
+
+impl From<SkeletonError> for Error {
+    fn from(error: SkeletonError) -> Self {
+        ProjectError::from(error).into()
     }
 }
 

@@ -7,11 +7,16 @@
 //! once who is there. `current/` is never changed by a save, and by a restore only when everything that takes its place
 //! has been verified.
 
+mod capture;
 mod error;
 mod home;
+mod save;
+mod steps;
 
 pub use error::ProjectError;
 pub use home::{Declared, FILE, Home};
+pub use save::{ProjectSave, ProjectSaved};
+pub use steps::{Step, StepTaken};
 
 use crate::bridge;
 use crate::check;

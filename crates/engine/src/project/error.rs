@@ -2,8 +2,10 @@
 
 use crate::error::ErrorKind;
 use stasis_disk::exclusive::ExclusiveError;
-use stasis_model::id::ProjectId;
+use stasis_disk::skeleton::SkeletonError;
+use stasis_model::id::{ProjectId, VolumeName};
 use stasis_model::project::BadProject;
+use stasis_quiesce::sqlite::SqliteError;
 use std::path::PathBuf;
 
 /// Why a project was not saved, restored, started or stopped.
@@ -46,6 +48,18 @@ pub enum ProjectError {
         /// Who, doing what, since when.
         holder: String,
     },
+    /// A database could not be copied.
+    #[error("volume `{volume}` could not be captured")]
+    Sqlite {
+        /// Which volume.
+        volume: VolumeName,
+        /// Why.
+        #[source]
+        source: Box<SqliteError>,
+    },
+    /// There is no place for the capture.
+    #[error("there is no place for the capture")]
+    Place(#[from] SkeletonError),
     /// It could not be found out whether somebody is at it.
     #[error(transparent)]
     Lock(ExclusiveError),
@@ -60,6 +74,20 @@ impl ProjectError {
             Self::InProgress { .. } => ErrorKind::Conflict,
             Self::Lock(ExclusiveError::Failed { source, .. }) => crate::error::io_kind(source),
             Self::Lock(_) => ErrorKind::Conflict,
+            Self::Sqlite { source, .. } => sqlite(source),
+            Self::Place(error) => crate::error::io_kind(&error.source),
         }
+    }
+}
+
+fn sqlite(error: &SqliteError) -> ErrorKind {
+    match error {
+        SqliteError::NotAFile { source, .. } | SqliteError::Write { source, .. } => {
+            crate::error::io_kind(source)
+        }
+        SqliteError::Busy { .. } | SqliteError::SchemaChanging { .. } => ErrorKind::Retry,
+        SqliteError::NotADatabase { .. } | SqliteError::Damaged { .. } => ErrorKind::Corrupt,
+        SqliteError::Cancelled { .. } => ErrorKind::Cancelled,
+        _ => ErrorKind::Bug,
     }
 }

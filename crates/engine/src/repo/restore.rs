@@ -10,15 +10,16 @@ use crate::bridge;
 use crate::error::{Error, PlaceError};
 use crate::open::Engine;
 use serde::Serialize;
+use stasis_disk::beneath::Beneath;
 use stasis_disk::chunked::restore::{RestoreParts, WrittenTree, restore};
 use stasis_disk::metadata::Rights;
 use stasis_disk::progress::Progress;
 pub use stasis_disk::restore::Placement;
 use stasis_disk::restore::{Origin, Placed, Restored, Stage};
-use stasis_disk::tree_writer::WriteSettings;
+use stasis_disk::tree_writer::{WriteReport, WriteSettings};
 use stasis_model::digest::TreeDigest;
 use stasis_model::id::{SnapshotId, SubjectName};
-use stasis_model::manifest::Reason;
+use stasis_model::manifest::{Reason, SnapshotManifest};
 use stasis_model::time::Clock;
 use stasis_model::tree::EntryPath;
 use stasis_store::location::StoreLocation;
@@ -153,6 +154,23 @@ impl Engine {
         Ok(told)
     }
 
+    /// Writes a snapshot beside its target, and verifies it; nothing of the target is touched.
+    pub(crate) async fn repo_stage(
+        &self,
+        command: RepoRestore,
+        id: &SnapshotId,
+    ) -> Result<(SnapshotManifest, StagedSnapshot), Error> {
+        let root = self.repo_root();
+        let index = self.repo_index(&root).await?;
+        let opened = self.open_snapshot(&root, &index, id).await?;
+        let totals = opened.manifest.totals;
+        command.progress.expect(totals.files, totals.bytes);
+        let (workers, source) = (self.restore_workers(), Fetching::new(root));
+        let manifest = opened.manifest.clone();
+        let staged = bridge::blocking(move || stage(&command, &opened, &source, workers)).await?;
+        Ok((manifest, staged))
+    }
+
     /// Saves what a restore in place is about to change, under a name of its own.
     async fn save_before(
         &self,
@@ -196,6 +214,38 @@ fn put(
     source: &Fetching,
     (workers, origin): (NonZeroUsize, &Origin),
 ) -> Result<(WrittenTree, Restored), Error> {
+    stage(command, opened, source, workers)?.swap(origin)
+}
+
+/// A snapshot that was written beside its target, and is the tree that it should be.
+#[derive(Debug)]
+#[must_use = "a tree that is not swapped in is removed"]
+pub(crate) struct StagedSnapshot {
+    stage: Stage,
+    written: WriteReport,
+    tree: WrittenTree,
+}
+
+impl StagedSnapshot {
+    /// The staged tree, to look at it.
+    pub(crate) fn tree(&self) -> &Beneath {
+        self.stage.tree()
+    }
+
+    /// Puts it in its place.
+    pub(crate) fn swap(self, origin: &Origin) -> Result<(WrittenTree, Restored), Error> {
+        let restored = self.stage.swap(self.written, origin)?;
+        Ok((self.tree, restored))
+    }
+}
+
+/// Stages, writes and verifies.
+fn stage(
+    command: &RepoRestore,
+    opened: &Opened,
+    source: &Fetching,
+    workers: NonZeroUsize,
+) -> Result<StagedSnapshot, Error> {
     let stage = Stage::begin(&command.target, command.placement, command.cancel.clone())?;
     let settings = WriteSettings {
         rights: if command.owner {
@@ -234,8 +284,11 @@ fn put(
         return Err(Error::WrongTree(opened.manifest.snapshot_id.clone()));
     }
     let written = writer.finish(Some(&head)).map_err(PlaceError::from)?;
-    let restored = stage.swap(written, origin)?;
-    Ok((tree, restored))
+    Ok(StagedSnapshot {
+        stage,
+        written,
+        tree,
+    })
 }
 
 fn told(
