@@ -1,8 +1,11 @@
 //! To the live programs: find them, run them, hold them still, stop them.
 
 pub mod browser;
+pub mod docker;
 pub mod freeze;
 pub mod group;
+pub mod hook;
+pub mod invocation;
 pub mod process;
 pub mod programs;
 pub mod watchdog;
