@@ -6,6 +6,8 @@ pub mod freeze;
 pub mod group;
 pub mod hook;
 pub mod invocation;
+pub mod pause;
 pub mod process;
 pub mod programs;
+pub mod service;
 pub mod watchdog;
