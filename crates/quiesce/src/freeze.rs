@@ -1,30 +1,32 @@
 //! Holds a tree of processes still, for a short time that ends whatever happens.
 //!
 //! 1. begin a journal and start the watchdog; wait until it is there
-//! 2. find the tree; write down who is to be stopped, durably; tell the watchdog
-//! 3. send SIGSTOP, parents first; wait until every thread of each stands still (one that waits for its child to begin a
+//! 2. have the watchdog pause the containers, if there are any, written down durably before
+//! 3. find the tree; write down who is to be stopped, durably; tell the watchdog
+//! 4. send SIGSTOP, parents first; wait until every thread of each stands still (one that waits for its child to begin a
 //!    program cannot: then the child runs on for a moment)
-//! 4. look again: whoever was started meanwhile goes through 2 and 3, until nobody new is found
-//! 5. the caller does its work
-//! 6. see whether all still stand still; send SIGCONT, children first; dismiss the watchdog; remove the journal
+//! 5. look again: whoever was started meanwhile goes through 3 and 4, until nobody new is found
+//! 6. the caller does its work
+//! 7. see whether all still stand still; send SIGCONT, children first; unpause; dismiss the watchdog; remove the journal
 //!
 //! *Always true:* a process that we stopped runs again at the latest when the time is over: by [`Frozen::thaw`], by the
 //! guard's drop, by a thread of ours at the deadline, by the watchdog when this process has died or hangs, or by
 //! [`thaw_abandoned`] at the next start. A process that somebody else had stopped is not stopped by us, not written down,
-//! and not made to run again. After 4 nothing in the tree can change a file: a stopped process starts no other.
+//! and not made to run again. After 5 nothing in the tree can change a file: a stopped process starts no other.
 //!
-//! A crash before 3 leaves a journal of processes that were never stopped; SIGCONT does nothing to them. What somebody else
-//! does during 5 is seen in 6: a process that ran, or a time that was over, makes the result worthless and is told.
+//! A crash before 4 leaves a journal of processes that were never stopped; SIGCONT does nothing to them. What somebody else
+//! does during 6 is seen in 7: a process that ran, or a time that was over, makes the result worthless and is told.
 
 mod abandoned;
 mod hold;
 pub(crate) mod journal;
 
+use crate::docker::Container;
 use crate::process::{Identity, Process, State, Table};
-use crate::watchdog::{Spawn, Watchdog};
+use crate::watchdog::{Pausing, Spawn, Watchdog};
 pub use abandoned::{Abandoned, thaw_abandoned};
 use hold::{Hold, start_timer};
-use journal::Journal;
+use journal::{Held, Journal, Scope};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
@@ -124,6 +126,23 @@ pub enum FreezeError {
         #[source]
         source: io::Error,
     },
+    /// The daemon did not pause it, or did not let it run again.
+    #[error("could not {doing} container `{id}`")]
+    Container {
+        /// What we were doing to it.
+        doing: &'static str,
+        /// Which container.
+        id: String,
+        /// What the daemon or the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// Somebody else paused it, and may let it run at any moment.
+    #[error("container `{id}` was already paused by somebody else")]
+    AlreadyPaused {
+        /// Which container.
+        id: String,
+    },
     /// It did not stand still in time; everything runs again.
     #[error("process {pid} did not stand still within {waited:?}")]
     Restless {
@@ -175,8 +194,32 @@ impl Frozen {
     ///
     /// The first is the one that matters: it must be there and run. Others may have ended, or be stopped by somebody.
     pub fn freeze(roots: &[Process], settings: &FreezeSettings) -> Result<Self, FreezeError> {
-        let journal_failed = |doing| journal_failed(doing, &settings.journal_dir);
-        let journal = Journal::create(&settings.journal_dir).map_err(journal_failed("begin"))?;
+        let mut frozen = Self::begin(settings, Scope::Processes)?;
+        frozen.stop_all(roots)?;
+        Ok(frozen)
+    }
+
+    /// The same with containers besides; there need not be a process then.
+    pub(crate) fn freeze_with(
+        containers: &[Container],
+        roots: &[Process],
+        settings: &FreezeSettings,
+    ) -> Result<Self, FreezeError> {
+        if containers.is_empty() {
+            return Self::freeze(roots, settings);
+        }
+        let mut frozen = Self::begin(settings, Scope::Containers)?;
+        frozen.pause_all(containers)?;
+        if !roots.is_empty() {
+            frozen.stop_all(roots)?;
+        }
+        Ok(frozen)
+    }
+
+    /// From here on a failure drops the guard, which releases whatever was stopped by then.
+    fn begin(settings: &FreezeSettings, scope: Scope) -> Result<Self, FreezeError> {
+        let journal = Journal::create(&settings.journal_dir, scope);
+        let journal = journal.map_err(journal_failed("begin", &settings.journal_dir))?;
         let watchdog = Watchdog::start(&settings.watchdog, settings.max, journal.path());
         let watchdog = watchdog.map_err(watchdog_failed("start"));
         let mut frozen = Self {
@@ -186,10 +229,68 @@ impl Frozen {
             timer: None,
             max: settings.max,
         };
-        // From here on a failure drops the guard, which releases whatever was stopped by then.
         frozen.watchdog = Some(watchdog?);
-        frozen.stop_all(roots)?;
         Ok(frozen)
+    }
+
+    /// Writes down, durably, who is to be stopped.
+    fn name(&mut self, held: &[Held]) -> Result<(), FreezeError> {
+        let journal = self.journal.as_mut().expect("held until the release");
+        let path = journal.path().to_owned();
+        journal.name(held).map_err(journal_failed("write", &path))
+    }
+
+    fn begin_timer(&mut self) -> Result<(), FreezeError> {
+        if self.timer.is_none() {
+            self.timer = Some(start_timer(&self.hold, self.max).map_err(FreezeError::Timer)?);
+        }
+        Ok(())
+    }
+
+    fn pause_all(&mut self, containers: &[Container]) -> Result<(), FreezeError> {
+        let held: Vec<Held> = containers.iter().cloned().map(Held::Container).collect();
+        self.name(&held)?;
+        self.begin_timer()?;
+        self.lock().begin();
+        let watchdog = self.watchdog.as_mut().expect("held until the release");
+        let pausings = match watchdog.pause(containers) {
+            Ok(pausings) => pausings,
+            Err(source) => {
+                self.give_up();
+                return Err(watchdog_failed("speak to")(source));
+            }
+        };
+        let both = || containers.iter().zip(&pausings);
+        let ours = both().filter(|(_, pausing)| **pausing == Pausing::Paused);
+        let ours = ours.map(|(container, _)| container.clone()).collect();
+        self.lock().take_over(ours);
+        for (container, pausing) in both() {
+            self.judge(container.id(), pausing)?;
+        }
+        if self.has_expired() {
+            return Err(FreezeError::Expired { max: self.max });
+        }
+        Ok(())
+    }
+
+    fn judge(&mut self, id: &str, pausing: &Pausing) -> Result<(), FreezeError> {
+        let id = id.to_owned();
+        let failed = |why: &String| FreezeError::Container {
+            doing: "pause",
+            id: id.clone(),
+            source: io::Error::other(why.clone()),
+        };
+        match pausing {
+            Pausing::Paused => Ok(()),
+            Pausing::Theirs => Err(FreezeError::AlreadyPaused { id }),
+            Pausing::Failed(why) => Err(failed(why)),
+            Pausing::Unsure(why) => {
+                let error = failed(why);
+                self.lock().end();
+                self.give_up();
+                Err(error)
+            }
+        }
     }
 
     fn stop_all(&mut self, roots: &[Process]) -> Result<(), FreezeError> {
@@ -199,18 +300,14 @@ impl Frozen {
                 return Ok(());
             }
             let identities: Vec<Identity> = new.iter().map(Process::identity).collect();
-            let journal = self.journal.as_mut().expect("held until the release");
-            let path = journal.path().to_owned();
-            let named = journal.name(&identities);
-            named.map_err(journal_failed("write", &path))?;
+            let held: Vec<Held> = identities.iter().copied().map(Held::Process).collect();
+            self.name(&held)?;
             let watchdog = self.watchdog.as_mut().expect("held until the release");
             for identity in identities {
                 let told = watchdog.tell(identity);
                 told.map_err(watchdog_failed("speak to"))?;
             }
-            if self.timer.is_none() {
-                self.timer = Some(start_timer(&self.hold, self.max).map_err(FreezeError::Timer)?);
-            }
+            self.begin_timer()?;
             for process in new {
                 self.lock().stop(process, self.max)?;
             }
@@ -302,14 +399,9 @@ impl Frozen {
             drop(tell);
             let _ = timer.join();
         }
-        if let Some((pid, source)) = failed {
-            // The watchdog tries once more; if it cannot either, the journal stays for the next start.
-            (self.watchdog, self.journal) = (None, None);
-            return Err(FreezeError::Signal {
-                doing: "continue",
-                pid,
-                source,
-            });
+        if let Some(error) = failed {
+            self.give_up();
+            return Err(error);
         }
         if let Some(watchdog) = self.watchdog.take() {
             watchdog.dismiss();
@@ -320,6 +412,13 @@ impl Frozen {
             removed.map_err(journal_failed("remove", &path))?;
         }
         Ok(thawed)
+    }
+
+    /// Leaves the rest to the watchdog, which tries once more; if it cannot either, the journal stays for the next start.
+    fn give_up(&mut self) {
+        // It takes a journal that nobody holds for one of an engine that died, and removes it when all runs.
+        self.journal = None;
+        self.watchdog = None;
     }
 
     fn lock(&self) -> MutexGuard<'_, Hold> {

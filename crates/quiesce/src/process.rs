@@ -3,6 +3,7 @@
 //! *Always true:* a signal goes to the very process that was looked at, or nowhere. Numbers are used again; a descriptor
 //! of a process is not, and a number whose start time differs is another process.
 
+pub(crate) mod place;
 mod table;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -11,7 +12,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use rustix::time::{ClockId, clock_gettime};
 use std::fmt;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 pub use table::{Row, State, Table};
@@ -54,6 +55,13 @@ impl PartialEq for Process {
 }
 
 impl Eq for Process {}
+
+impl AsFd for Process {
+    /// Becomes readable when the process ends.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
 
 impl fmt::Display for Process {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,16 +1,24 @@
 //! A small process that lets frozen programs run again when the one that froze them cannot.
 //!
 //! It is this program again, in a session of its own, with a pipe to read from. It hears one line before each process is
-//! stopped, opens that process at once, and says nothing after `ready`. It sends SIGCONT to all of them
+//! stopped, and opens that process at once. Containers it pauses itself when it hears their line, and answers `settle` with
+//! one line for each: at any moment it knows which pauses are still on their way to the daemon, also when the engine has
+//! died meanwhile. It lets all of them run again
 //!
 //! 1. when the pipe is closed without a `done`: the engine was killed, and then the journal is removed too
 //! 2. a moment after the freeze should have ended: the engine hangs, or was itself stopped
 //!
 //! *Always true:* nothing is stopped before the watchdog has said that it is there and was told of it. A line that was
-//! written before the engine died is heard, because a pipe keeps what was written into it.
+//! written before the engine died is heard, because a pipe keeps what was written into it. A container that somebody else
+//! paused first is not made to run again. A daemon that does not answer is asked again for a while; then the journal stays.
 
+mod pauses;
+
+use crate::docker::{Container, LIMIT};
 use crate::freeze::journal;
 use crate::process::{Identity, Process};
+use pauses::Pauses;
+pub(crate) use pauses::Pausing;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use std::ffi::OsString;
@@ -27,6 +35,8 @@ const MARGIN: Duration = Duration::from_millis(250);
 const START: Duration = Duration::from_secs(5);
 /// How long it may take to end once it is not needed any more.
 const END: Duration = Duration::from_secs(1);
+/// For how long a daemon is asked again to let a container run.
+const PERSIST: Duration = Duration::from_secs(60);
 
 /// How a watchdog is started.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -53,6 +63,8 @@ pub(crate) struct Watchdog {
     child: Child,
     ears: Option<ChildStdin>,
     mouth: ChildStdout,
+    /// How long it may take to end.
+    end: Duration,
 }
 
 impl Watchdog {
@@ -71,6 +83,7 @@ impl Watchdog {
             ears: child.stdin.take(),
             mouth: child.stdout.take().expect(piped),
             child,
+            end: END,
         };
         let mut said = [0; READY.len()];
         let there = is_readable(&watchdog.mouth, Some(START))
@@ -89,6 +102,37 @@ impl Watchdog {
         writeln!(ears, "stop {} {}", identity.pid(), identity.started())
     }
 
+    /// Has it pause some containers, all at once; returns what became of each.
+    pub(crate) fn pause(&mut self, containers: &[Container]) -> io::Result<Vec<Pausing>> {
+        // From now on it may have to wait for a daemon.
+        self.end = END + 3 * LIMIT;
+        let ears = self.ears.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
+        for container in containers {
+            writeln!(ears, "pause {}", container.to_words())?;
+        }
+        writeln!(ears, "settle")?;
+        let answers = containers
+            .iter()
+            .map(|_| self.hear().map(|line| Pausing::parse(&line)));
+        answers.collect()
+    }
+
+    /// One line of what it says. Each may come after a pause that took its whole limit, and was then undone.
+    fn hear(&mut self) -> io::Result<String> {
+        let mut line = Vec::new();
+        loop {
+            if !is_readable(&self.mouth, Some(START + 3 * LIMIT)) {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            let mut byte = [0];
+            self.mouth.read_exact(&mut byte)?;
+            if byte == *b"\n" {
+                return Ok(String::from_utf8_lossy(&line).into_owned());
+            }
+            line.extend(byte);
+        }
+    }
+
     /// Tells it that everything runs again.
     pub(crate) fn dismiss(mut self) {
         if let Some(mut ears) = self.ears.take() {
@@ -102,7 +146,7 @@ impl Drop for Watchdog {
     fn drop(&mut self) {
         self.ears = None;
         // It closes what it speaks through when it ends.
-        let ends = is_readable(&self.mouth, Some(END));
+        let ends = is_readable(&self.mouth, Some(self.end));
         if !ends {
             let _ = self.child.kill();
         }
@@ -141,12 +185,13 @@ pub fn run(arguments: &[OsString]) -> io::Result<()> {
         max,
         deadline: None,
         stopped: Vec::new(),
+        pauses: Pauses::default(),
         heard: Vec::new(),
     };
     if watch.is_dismissed() {
         return Ok(());
     }
-    watch.thaw()?;
+    watch.persist()?;
     // A dying engine closes one thing after the other: the lock on its journal may go a moment later than the pipe.
     let gives_up = Instant::now() + END;
     while !journal::forget(Path::new(journal))? && Instant::now() < gives_up {
@@ -159,6 +204,7 @@ struct Watch {
     max: Duration,
     deadline: Option<Instant>,
     stopped: Vec<Process>,
+    pauses: Pauses,
     /// What came after the last whole line.
     heard: Vec<u8>,
 }
@@ -203,15 +249,40 @@ impl Watch {
                         self.remember(Identity::new(pid, started));
                     }
                 }
+                ["pause", ..] => {
+                    let container = line
+                        .trim()
+                        .strip_prefix("pause ")
+                        .and_then(Container::parse);
+                    if let Some(container) = container {
+                        self.begin();
+                        self.pauses.begin(container);
+                    }
+                }
+                ["settle"] => self.answer(),
                 _ => {}
             }
         }
         false
     }
 
-    fn remember(&mut self, identity: Identity) {
+    /// The time runs from the first that is stopped.
+    fn begin(&mut self) {
         self.deadline
             .get_or_insert_with(|| Instant::now() + self.max + MARGIN);
+    }
+
+    /// Tells the engine what became of its pauses. If it has died, that is heard next.
+    fn answer(&mut self) {
+        let lines = self.pauses.settle().into_iter();
+        let lines: String = lines.map(|pausing| pausing.to_line()).collect();
+        let mut stdout = io::stdout();
+        let _ = stdout.write_all(lines.as_bytes());
+        let _ = stdout.flush();
+    }
+
+    fn remember(&mut self, identity: Identity) {
+        self.begin();
         if let Ok(Some(process)) = Process::reopen(identity) {
             self.stopped.push(process);
         }
@@ -226,6 +297,21 @@ impl Watch {
                 all = Err(error);
             }
         }
-        all
+        let unpaused = self.pauses.undo();
+        all.and(unpaused)
+    }
+
+    /// Lets all run again, for as long as that may help.
+    fn persist(&mut self) -> io::Result<()> {
+        let gives_up = Instant::now() + PERSIST;
+        loop {
+            match self.thaw() {
+                Err(error) if self.pauses.is_empty() || Instant::now() >= gives_up => {
+                    return Err(error);
+                }
+                Err(_) => std::thread::sleep(Duration::from_millis(500)),
+                Ok(()) => return Ok(()),
+            }
+        }
     }
 }

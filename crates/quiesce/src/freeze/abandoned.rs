@@ -1,7 +1,8 @@
 //! Processes that stand still because whoever stopped them has died.
 
-use super::journal::{self, Found};
+use super::journal::{self, Found, Held};
 use super::{FreezeError, journal_failed};
+use crate::docker::Container;
 use crate::process::{Identity, Process, Row, State};
 use rustix::process::Signal;
 use std::io;
@@ -13,7 +14,10 @@ use std::path::{Path, PathBuf};
 pub struct Abandoned {
     /// The processes that run again.
     pub thawed: Vec<u32>,
-    /// Journals that are not understood here: of another version, or from another process namespace.
+    /// The ids of the containers that run again.
+    pub unpaused: Vec<String>,
+    /// Journals that are not understood here: of another version, or from another process namespace. Or they name a container
+    /// whose daemon did not answer.
     pub left: Vec<PathBuf>,
 }
 
@@ -30,8 +34,24 @@ pub fn thaw_abandoned(journal_dir: &Path) -> Result<Abandoned, FreezeError> {
             None | Some(Found::Live) => {}
             Some(Found::Foreign) => abandoned.left.push(path),
             Some(Found::Abandoned(stopped, _locked)) => {
-                for identity in stopped.into_iter().rev() {
-                    abandoned.thawed.extend(continue_stopped(identity)?);
+                let mut answered = true;
+                for held in stopped.into_iter().rev() {
+                    match held {
+                        Held::Process(identity) => {
+                            abandoned.thawed.extend(continue_stopped(identity)?);
+                        }
+                        Held::Container(container) => match unpause(&container) {
+                            Ok(unpaused) => abandoned.unpaused.extend(unpaused),
+                            Err(error) => {
+                                tracing::warn!(container = container.id(), %error, "a container may stand still");
+                                answered = false;
+                            }
+                        },
+                    }
+                }
+                if !answered {
+                    abandoned.left.push(path);
+                    continue;
                 }
                 let removed = rustix::fs::unlink(&path).map_err(io::Error::from);
                 removed.map_err(journal_failed("remove", &path))?;
@@ -41,7 +61,20 @@ pub fn thaw_abandoned(journal_dir: &Path) -> Result<Abandoned, FreezeError> {
     if !abandoned.thawed.is_empty() {
         tracing::warn!(pids = ?abandoned.thawed, "processes run again that an engine had left stopped");
     }
+    if !abandoned.unpaused.is_empty() {
+        tracing::warn!(containers = ?abandoned.unpaused, "containers run again that an engine had left paused");
+    }
     Ok(abandoned)
+}
+
+fn unpause(container: &Container) -> io::Result<Option<String>> {
+    if !container.is_paused()? {
+        return Ok(None);
+    }
+    match Container::unpause_all(std::slice::from_ref(container)).pop() {
+        Some((_, error)) => Err(error),
+        None => Ok(Some(container.id().to_owned())),
+    }
 }
 
 fn continue_stopped(identity: Identity) -> Result<Option<u32>, FreezeError> {

@@ -1,6 +1,7 @@
 //! What is held, shared with the thread that ends it in time.
 
 use super::FreezeError;
+use crate::docker::Container;
 use crate::process::{Identity, Process, Row};
 use rustix::process::Signal;
 use std::io;
@@ -33,11 +34,13 @@ pub(super) struct Hold {
     pub(super) stopped: Vec<Process>,
     /// Of the tree, and stopped by somebody else.
     pub(super) others: Vec<Process>,
+    /// Containers that we paused.
+    pub(super) containers: Vec<Container>,
     began: Option<Instant>,
     /// For how long it was held; nothing is stopped any more.
     pub(super) ended: Option<Duration>,
     /// Who could not be made to run again, and why.
-    pub(super) failed: Option<(u32, io::Error)>,
+    pub(super) failed: Option<FreezeError>,
 }
 
 impl Hold {
@@ -50,7 +53,7 @@ impl Hold {
         if self.ended.is_some() {
             return Err(FreezeError::Expired { max });
         }
-        self.began.get_or_insert_with(Instant::now);
+        self.begin();
         let failed = |source| FreezeError::Signal {
             doing: "stop",
             pid: process.pid(),
@@ -60,6 +63,30 @@ impl Hold {
             self.stopped.push(process);
         }
         Ok(())
+    }
+
+    /// Something is about to be stopped.
+    pub(super) fn begin(&mut self) {
+        self.began.get_or_insert_with(Instant::now);
+    }
+
+    /// Takes over some containers that were paused. If the time was over meanwhile, they run again at once.
+    pub(super) fn take_over(&mut self, paused: Vec<Container>) {
+        if self.ended.is_some() {
+            self.unpause(&paused);
+        } else {
+            self.containers.extend(paused);
+        }
+    }
+
+    fn unpause(&mut self, containers: &[Container]) {
+        for (container, source) in Container::unpause_all(containers) {
+            self.failed = Some(FreezeError::Container {
+                doing: "unpause",
+                id: container.id().to_owned(),
+                source,
+            });
+        }
     }
 
     /// One of those that were stopped and still move.
@@ -101,7 +128,8 @@ impl Hold {
 
     pub(super) fn is_disturbed(&self) -> bool {
         let all = self.stopped.iter().chain(&self.others);
-        Self::moving(all).is_some()
+        let runs = |container: &Container| !matches!(container.is_paused(), Ok(true));
+        Self::moving(all).is_some() || self.containers.iter().any(runs)
     }
 
     fn moving<'a>(mut processes: impl Iterator<Item = &'a Process>) -> Option<u32> {
@@ -115,10 +143,16 @@ impl Hold {
             return frozen_for;
         }
         for process in self.stopped.iter().rev() {
-            if let Err(error) = process.signal(Signal::CONT) {
-                self.failed = Some((process.pid(), error));
+            if let Err(source) = process.signal(Signal::CONT) {
+                self.failed = Some(FreezeError::Signal {
+                    doing: "continue",
+                    pid: process.pid(),
+                    source,
+                });
             }
         }
+        let containers = std::mem::take(&mut self.containers);
+        self.unpause(&containers);
         let frozen_for = self.began.map(|began| began.elapsed()).unwrap_or_default();
         self.ended = Some(frozen_for);
         frozen_for

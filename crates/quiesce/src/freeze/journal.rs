@@ -1,10 +1,13 @@
 //! What was stopped, written down before it is, for whoever comes after a crash.
 //!
 //! One file per freeze: a line that says on which boot and in which process namespace the numbers mean something, then one
-//! line per process. The file is locked for as long as its engine lives: the kernel unlocks what a dead process held. Lines
+//! line per process (`stopped PID START`) or container (`paused ID DAEMON PROGRAM`). Whoever knows only processes must not
+//! take a journal with containers for one without: those that may name containers begin with another word. The file is locked for as long as its engine lives: the kernel unlocks what a dead process held. Lines
 //! are durable before their process is stopped, so that a line cut short names nobody who was.
 
+use crate::docker::Container;
 use crate::process::Identity;
+use crate::process::place::{boot, namespace};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, open};
 use rustix::io::Errno;
 use std::fs::{self, DirBuilder, File};
@@ -14,9 +17,46 @@ use std::path::{Path, PathBuf};
 
 const PREFIX: &str = "freeze-";
 const SUFFIX: &str = ".journal";
+/// Names processes only.
 const FORMAT: &str = "stasis-freeze-1";
+/// Names processes and containers.
+const FORMAT_2: &str = "stasis-freeze-2";
 /// A tree of processes is not larger than this; a longer file was not written here.
 const LARGEST: u64 = 4 << 20;
+
+/// Something that stands still because of us, or is about to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Held {
+    Process(Identity),
+    Container(Container),
+}
+
+impl Held {
+    fn to_line(&self) -> String {
+        match self {
+            Self::Process(process) => {
+                format!("stopped {} {}\n", process.pid(), process.started())
+            }
+            Self::Container(container) => format!("paused {}\n", container.to_words()),
+        }
+    }
+
+    fn parse(line: &str) -> Option<Self> {
+        if let Some(words) = line.strip_prefix("paused ") {
+            return Container::parse(words).map(Self::Container);
+        }
+        let (pid, started) = line.strip_prefix("stopped ")?.split_once(' ')?;
+        let identity = Identity::new(pid.parse().ok()?, started.parse().ok()?);
+        Some(Self::Process(identity))
+    }
+}
+
+/// What a journal may name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Scope {
+    Processes,
+    Containers,
+}
 
 /// The journal of a freeze of ours.
 #[derive(Debug)]
@@ -27,14 +67,18 @@ pub(crate) struct Journal {
 
 impl Journal {
     /// Begins a journal that names nobody yet; makes the directory when there is none.
-    pub(crate) fn create(directory: &Path) -> io::Result<Self> {
+    pub(crate) fn create(directory: &Path, scope: Scope) -> io::Result<Self> {
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(directory)?;
         let directory = fs::canonicalize(directory)?;
         let (mut file, path) = new_file(&directory)?;
-        writeln!(file, "{FORMAT} {} {}", boot()?, namespace()?)?;
+        let format = match scope {
+            Scope::Processes => FORMAT,
+            Scope::Containers => FORMAT_2,
+        };
+        writeln!(file, "{format} {} {}", boot()?, namespace()?)?;
         file.sync_all()?;
         File::open(&directory)?.sync_all()?;
         Ok(Self { file, path })
@@ -44,11 +88,9 @@ impl Journal {
         &self.path
     }
 
-    /// Writes down some processes; they are named durably when this returns.
-    pub(crate) fn name(&mut self, processes: &[Identity]) -> io::Result<()> {
-        let lines = processes
-            .iter()
-            .map(|process| format!("stopped {} {}\n", process.pid(), process.started()));
+    /// Writes down some; they are named durably when this returns.
+    pub(crate) fn name(&mut self, held: &[Held]) -> io::Result<()> {
+        let lines = held.iter().map(Held::to_line);
         self.file.write_all(lines.collect::<String>().as_bytes())?;
         self.file.sync_data()
     }
@@ -88,7 +130,7 @@ pub(super) enum Found {
     /// Its numbers mean nothing here, or it is not understood.
     Foreign,
     /// Its engine has died: these were stopped. The file stays locked until this is dropped.
-    Abandoned(Vec<Identity>, File),
+    Abandoned(Vec<Held>, File),
 }
 
 /// The journals in a directory.
@@ -132,8 +174,8 @@ pub(super) fn read(path: &Path) -> io::Result<Option<Found>> {
     }))
 }
 
-/// The processes that a journal names, or `None` when it is not for us. After a reboot nobody of them is left.
-fn parse(text: &str, boot: &str, namespace: &str) -> Option<Vec<Identity>> {
+/// What a journal names, or `None` when it is not for us. After a reboot nobody stands still any more.
+fn parse(text: &str, boot: &str, namespace: &str) -> Option<Vec<Held>> {
     let whole = text
         .rfind('\n')
         .map_or("", |end| text.get(..end).unwrap_or(""));
@@ -142,17 +184,13 @@ fn parse(text: &str, boot: &str, namespace: &str) -> Option<Vec<Identity>> {
         return Some(Vec::new());
     };
     let words: Vec<&str> = first.split(' ').collect();
-    let [FORMAT, written_boot, written_namespace] = words[..] else {
+    let [FORMAT | FORMAT_2, written_boot, written_namespace] = words[..] else {
         return None;
     };
     if written_boot != boot {
         return Some(Vec::new());
     }
-    let stopped = |line: &str| {
-        let (pid, started) = line.strip_prefix("stopped ")?.split_once(' ')?;
-        Some(Identity::new(pid.parse().ok()?, started.parse().ok()?))
-    };
-    (written_namespace == namespace).then(|| lines.filter_map(stopped).collect())
+    (written_namespace == namespace).then(|| lines.filter_map(Held::parse).collect())
 }
 
 /// Removes the journal of an engine that has died; one that lives keeps its own. Returns whether it is gone.
@@ -167,16 +205,6 @@ pub(crate) fn forget(path: &Path) -> io::Result<bool> {
     }
 }
 
-fn boot() -> io::Result<String> {
-    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
-    Ok(id.trim().to_owned())
-}
-
-fn namespace() -> io::Result<String> {
-    let link = fs::read_link("/proc/self/ns/pid")?;
-    Ok(link.to_string_lossy().replace(' ', "_"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -185,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_journal_names_whole_lines_only() {
-        let all = [Identity::new(5, 100), Identity::new(6, 200)];
+        let all = [(5, 100), (6, 200)].map(|(pid, at)| Held::Process(Identity::new(pid, at)));
 
         assert_eq!(parse(WHOLE, "boot", "ns").unwrap(), all);
         for cut in WHOLE.len() - 14..WHOLE.len() {
@@ -199,15 +227,39 @@ mod tests {
     fn numbers_of_another_boot_or_namespace_name_nobody() {
         assert!(parse(WHOLE, "other", "ns").unwrap().is_empty());
         assert!(parse(WHOLE, "boot", "other").is_none());
-        assert!(parse("stasis-freeze-2 boot ns\nstopped 5 100\n", "boot", "ns").is_none());
+        assert!(parse("stasis-freeze-3 boot ns\nstopped 5 100\n", "boot", "ns").is_none());
+    }
+
+    #[test]
+    fn a_container_is_named_beside_processes_in_a_journal_of_its_own_kind() {
+        let home = tempfile::tempdir().unwrap();
+        let container = Container::parse("0123456789ab unix:///a%20b docker").unwrap();
+        let both = [
+            Held::Process(Identity::new(5, 100)),
+            Held::Container(container),
+        ];
+        let mut journal = Journal::create(home.path(), Scope::Containers).unwrap();
+
+        journal.name(&both).unwrap();
+
+        let path = journal.path().to_owned();
+        drop(journal);
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with("stasis-freeze-2 "), "{text}");
+        assert!(text.ends_with("\npaused 0123456789ab unix:///a%20b docker\n"));
+        let Some(Found::Abandoned(named, _)) = read(&path).unwrap() else {
+            panic!("abandoned");
+        };
+        assert_eq!(named, both);
     }
 
     #[test]
     fn a_journal_is_live_while_it_is_held_and_abandoned_afterwards() {
         let home = tempfile::tempdir().unwrap();
         let directory = home.path().join("a/b");
-        let mut journal = Journal::create(&directory).unwrap();
-        journal.name(&[Identity::new(7, 70)]).unwrap();
+        let seven = Held::Process(Identity::new(7, 70));
+        let mut journal = Journal::create(&directory, Scope::Processes).unwrap();
+        journal.name(&[seven.clone()]).unwrap();
         let [path] = &all(&directory).unwrap()[..] else {
             panic!("one journal");
         };
@@ -218,15 +270,15 @@ mod tests {
         let Some(Found::Abandoned(named, _)) = read(path).unwrap() else {
             panic!("abandoned");
         };
-        assert_eq!(named, [Identity::new(7, 70)]);
+        assert_eq!(named, [seven]);
         assert!(forget(path).unwrap() && !path.exists());
     }
 
     #[test]
     fn two_freezes_at_once_have_two_journals() {
         let home = tempfile::tempdir().unwrap();
-        let one = Journal::create(home.path()).unwrap();
-        let two = Journal::create(home.path()).unwrap();
+        let one = Journal::create(home.path(), Scope::Processes).unwrap();
+        let two = Journal::create(home.path(), Scope::Processes).unwrap();
 
         assert_eq!(all(home.path()).unwrap().len(), 2);
         one.remove().unwrap();

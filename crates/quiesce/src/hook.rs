@@ -1,0 +1,252 @@
+//! A command that is run to its end, with what it said; never for longer than it may.
+//!
+//! 1. start it in a process group of its own, without standard input
+//! 2. read what it says, the first part of which is kept and all of which is taken, so that it never waits for us
+//! 3. when it ends, listen for a moment to what is still on its way: something it left behind may keep the pipe open
+//! 4. when its time is over, or the caller does not wait any more, kill the whole group
+//!
+//! *Always true:* the command itself does not outlive the call. What it left running in the background after its own end
+//! goes on, and cannot hold the caller up.
+
+use crate::invocation::Invocation;
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::{Child, ChildStderr, ChildStdout};
+use tokio::time::Instant;
+
+/// How much is kept of what a command says, on each of its two outputs.
+pub const KEPT: usize = 64 << 10;
+/// How long is listened after the command has ended.
+const ECHO: Duration = Duration::from_millis(200);
+
+/// A command that is run at a certain moment.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Hook {
+    /// What is run.
+    pub call: Invocation,
+    /// How long it may take.
+    pub timeout: Duration,
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HookEnding {
+    /// By itself, with this code.
+    Exited(i32),
+    /// By this signal of somebody else.
+    Signalled(i32),
+    /// Its time was over, and it was killed with everything it started.
+    TimedOut,
+}
+
+/// The beginning of what a command said.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Captured {
+    /// The first bytes, which need not be text.
+    pub bytes: Vec<u8>,
+    /// How many came after them and were not kept.
+    pub left_out: u64,
+}
+
+impl Captured {
+    /// Whether something was not kept.
+    pub fn is_truncated(&self) -> bool {
+        self.left_out > 0
+    }
+
+    /// As text, with a mark at what is not text and a line about what was left out.
+    pub fn text(&self) -> String {
+        let mut text = String::from_utf8_lossy(&self.bytes).into_owned();
+        if self.is_truncated() {
+            text.push_str(&format!("\n[{} more bytes]\n", self.left_out));
+        }
+        text
+    }
+
+    fn take(&mut self, bytes: &[u8]) {
+        let room = KEPT.saturating_sub(self.bytes.len()).min(bytes.len());
+        let (kept, rest) = bytes.split_at(room);
+        self.bytes.extend_from_slice(kept);
+        self.left_out += rest.len() as u64;
+    }
+}
+
+/// What became of a command.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[must_use = "a command that failed is told only here"]
+pub struct HookOutcome {
+    /// How it ended.
+    pub ending: HookEnding,
+    /// What it said.
+    pub stdout: Captured,
+    /// What it complained about.
+    pub stderr: Captured,
+    /// How long it took.
+    pub elapsed: Duration,
+}
+
+impl HookOutcome {
+    /// Whether it ended by itself, with code 0.
+    pub fn succeeded(&self) -> bool {
+        self.ending == HookEnding::Exited(0)
+    }
+}
+
+/// Why a command could not be run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HookError {
+    /// It did not start.
+    #[error("could not start `{}`", .program.to_string_lossy())]
+    Start {
+        /// Which program.
+        program: OsString,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// It could not be waited for.
+    #[error("could not wait for `{}`", .program.to_string_lossy())]
+    Wait {
+        /// Which program.
+        program: OsString,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Runs a command to its end. Cancelling kills it and everything it started.
+pub async fn run(hook: &Hook) -> Result<HookOutcome, HookError> {
+    let began = Instant::now();
+    let program = hook.call.program().to_owned();
+    let mut leash = match start(&hook.call) {
+        Ok(child) => Leash::new(child),
+        Err(source) => return Err(HookError::Start { program, source }),
+    };
+    let mut voice = Voice::of(&mut leash.child);
+    let ended = async {
+        tokio::select! {
+            status = leash.child.wait() => status,
+            // Whoever closes both outputs may still be busy.
+            () = voice.listen() => leash.child.wait().await,
+        }
+    };
+    let ending = match tokio::time::timeout(hook.timeout, ended).await {
+        Ok(Ok(status)) => {
+            leash.let_go();
+            ending_of(status)
+        }
+        Ok(Err(source)) => return Err(HookError::Wait { program, source }),
+        Err(_) => {
+            leash.kill().await;
+            HookEnding::TimedOut
+        }
+    };
+    let _ = tokio::time::timeout(ECHO, voice.listen()).await;
+    Ok(HookOutcome {
+        ending,
+        stdout: voice.said,
+        stderr: voice.complained,
+        elapsed: began.elapsed(),
+    })
+}
+
+fn start(call: &Invocation) -> io::Result<Child> {
+    let argv = call.argv();
+    let (program, arguments) = argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    call.prepare(program, arguments)
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+}
+
+/// Both outputs of a command, and what came out of them.
+struct Voice {
+    stdout: Option<ChildStdout>,
+    stderr: Option<ChildStderr>,
+    said: Captured,
+    complained: Captured,
+}
+
+impl Voice {
+    fn of(child: &mut Child) -> Self {
+        Self {
+            stdout: child.stdout.take(),
+            stderr: child.stderr.take(),
+            said: Captured::default(),
+            complained: Captured::default(),
+        }
+    }
+
+    /// Listens until both are closed. Safe to cancel and to begin again: nothing is lost between a read and its keeping.
+    async fn listen(&mut self) {
+        tokio::join!(
+            drain(self.stdout.as_mut(), &mut self.said),
+            drain(self.stderr.as_mut(), &mut self.complained)
+        );
+    }
+}
+
+fn ending_of(status: ExitStatus) -> HookEnding {
+    let signal = || HookEnding::Signalled(status.signal().unwrap_or_default());
+    status.code().map_or_else(signal, HookEnding::Exited)
+}
+
+/// Reads until the other end is closed. Safe to cancel: what was read was kept.
+async fn drain(from: Option<&mut (impl AsyncRead + Unpin)>, into: &mut Captured) {
+    let Some(from) = from else {
+        return;
+    };
+    let mut bytes = vec![0; 16 << 10];
+    while let Ok(count @ 1..) = from.read(&mut bytes).await {
+        into.take(bytes.get(..count).unwrap_or_default());
+    }
+}
+
+/// A command that is killed with its group when this is dropped, unless it has ended by itself.
+struct Leash {
+    child: Child,
+    group: Option<Pid>,
+}
+
+impl Leash {
+    fn new(child: Child) -> Self {
+        let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
+        let group = pid.and_then(Pid::from_raw);
+        Self { child, group }
+    }
+
+    /// The command has ended and was waited for: its number may soon be somebody else's.
+    fn let_go(&mut self) {
+        self.group = None;
+    }
+
+    async fn kill(&mut self) {
+        self.kill_group();
+        let _ = self.child.wait().await;
+    }
+
+    fn kill_group(&mut self) {
+        if let Some(group) = self.group.take() {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+}
+
+impl Drop for Leash {
+    fn drop(&mut self) {
+        // Not waited for yet, or the group would not be known here: the number is still its own.
+        self.kill_group();
+    }
+}
+
+#[cfg(test)]
+mod tests;

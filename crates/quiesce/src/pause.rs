@@ -1,0 +1,170 @@
+//! Holds the services of an application still, all together, for a short time that ends whatever happens.
+//!
+//! 1. look at each: one that does not run is left alone, one that somebody else paused is refused
+//! 2. freeze the trees of the processes and pause the containers, with one journal, one watchdog and one deadline: see
+//!    [`freeze`](crate::freeze), which also says what happens at each crash
+//! 3. the caller does its work
+//! 4. look whether each is still the one it was; let all run again
+//!
+//! *Always true:* what is read in 3 is consistent only if [`Resumed::held`] says so. A service that ended or began in between
+//! makes it worthless: something may have started it again, and written.
+
+use crate::docker::{Activity, Container};
+pub use crate::freeze::FreezeSettings as PauseSettings;
+use crate::freeze::{FreezeError, Frozen};
+use crate::process::Process;
+use crate::service::{Found, Service, Status};
+use std::time::Duration;
+
+/// Why services were not held still, or may not run again.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PauseError {
+    /// Somebody else paused it, and may let it run at any moment.
+    #[error("service `{service}` was already paused by somebody else")]
+    AlreadyPaused {
+        /// Which service.
+        service: String,
+    },
+    /// Nobody knows what it does.
+    #[error("service `{service}` cannot be held still: {why}")]
+    Unclear {
+        /// Which service.
+        service: String,
+        /// What is in the way.
+        why: String,
+    },
+    /// They could not be held, or not be released.
+    #[error("could not hold the services still and let them run again")]
+    Freeze(#[source] FreezeError),
+}
+
+/// Services run again.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[must_use = "what was read during a pause that did not hold is worthless"]
+pub struct Resumed {
+    /// For how long they stood still.
+    pub paused_for: Duration,
+    /// The time was over before.
+    pub expired: bool,
+    /// Somebody else made one of them run.
+    pub disturbed: bool,
+    /// Those that ended or began meanwhile.
+    pub changed: Vec<String>,
+}
+
+impl Resumed {
+    /// Whether all stood still for the whole time: only then is what was read in it consistent.
+    pub fn held(&self) -> bool {
+        !self.expired && !self.disturbed && self.changed.is_empty()
+    }
+}
+
+/// Services that stand still; they run again when this is dropped.
+#[derive(Debug)]
+#[must_use = "services run again when the guard is dropped"]
+pub struct Paused {
+    /// Nothing, when none of them runs.
+    frozen: Option<Frozen>,
+    members: Vec<Member>,
+}
+
+/// A service as it was before the pause.
+#[derive(Debug)]
+struct Member {
+    service: Service,
+    found: Found,
+}
+
+impl Member {
+    fn look(service: &Service) -> Result<Self, PauseError> {
+        let found = service.find();
+        let name = || service.name.clone();
+        match found.status() {
+            Status::Running { .. } | Status::Stopped => {}
+            Status::Paused => return Err(PauseError::AlreadyPaused { service: name() }),
+            Status::Unknown(why) => {
+                let service = name();
+                return Err(PauseError::Unclear { service, why });
+            }
+        }
+        let service = service.clone();
+        Ok(Self { service, found })
+    }
+
+    fn process(&self) -> Option<Process> {
+        match &self.found {
+            Found::Process(process) if process.is_running() => Some(process.clone()),
+            _ => None,
+        }
+    }
+
+    fn container(&self) -> Option<Container> {
+        match &self.found {
+            Found::Container(look) if matches!(look.activity, Activity::Running(_)) => {
+                Some(look.container.clone())
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether it is not the one any more that it was, or runs since.
+    fn has_changed(&self) -> bool {
+        match (&self.found, self.service.find()) {
+            (Found::Container(before), Found::Container(now)) => {
+                let stopped = |activity: &Activity| *activity == Activity::Stopped;
+                let same = before.container == now.container && before.started == now.started;
+                !same || stopped(&before.activity) != stopped(&now.activity)
+            }
+            (Found::Process(before), Found::Process(now)) => *before != now,
+            (Found::Nothing, Found::Nothing) => false,
+            _ => true,
+        }
+    }
+}
+
+impl Paused {
+    /// Holds all of them still, with everything they started. Blocks for as long as that takes.
+    ///
+    /// A service that does not run is left alone, and watched: it must not begin meanwhile.
+    pub fn hold(services: &[&Service], settings: &PauseSettings) -> Result<Self, PauseError> {
+        let members: Result<Vec<Member>, PauseError> = services
+            .iter()
+            .map(|service| Member::look(service))
+            .collect();
+        let members = members?;
+        let processes: Vec<Process> = members.iter().filter_map(Member::process).collect();
+        let containers: Vec<Container> = members.iter().filter_map(Member::container).collect();
+        let frozen = if processes.is_empty() && containers.is_empty() {
+            None
+        } else {
+            let frozen = Frozen::freeze_with(&containers, &processes, settings);
+            Some(frozen.map_err(PauseError::Freeze)?)
+        };
+        Ok(Self { frozen, members })
+    }
+
+    /// Whether the time is over: what is read from now on is worthless.
+    pub fn has_expired(&self) -> bool {
+        self.frozen.as_ref().is_some_and(Frozen::has_expired)
+    }
+
+    /// The processes that stand still because of us; those of containers are not among them.
+    pub fn pids(&self) -> Vec<u32> {
+        self.frozen.as_ref().map_or_else(Vec::new, Frozen::pids)
+    }
+
+    /// Lets all run again, and says whether they stood still for the whole time.
+    pub fn resume(self) -> Result<Resumed, PauseError> {
+        let changed = self.members.iter().filter(|member| member.has_changed());
+        let changed = changed.map(|member| member.service.name.clone()).collect();
+        let thawed = self.frozen.map(Frozen::thaw).transpose();
+        let thawed = thawed.map_err(PauseError::Freeze)?;
+        Ok(Resumed {
+            paused_for: thawed.map_or(Duration::ZERO, |thawed| thawed.frozen_for),
+            expired: thawed.is_some_and(|thawed| thawed.expired),
+            disturbed: thawed.is_some_and(|thawed| thawed.disturbed),
+            changed,
+        })
+    }
+}

@@ -1,0 +1,183 @@
+//! A long-running part of an application: looked at, started and stopped.
+//!
+//! It is one of three things: a command that we start ourselves, a process that writes its number into a file, or a
+//! container. One that we start begins in a session of its own, by a launcher ([`launch`]):
+//!
+//! 1. the launcher begins a session, so that neither our terminal nor our end touches the service
+//! 2. it writes down its number and the time of its start, durably
+//! 3. it becomes the service, which keeps both
+//!
+//! *Always true:* a service of ours that runs was written down before it did anything: a crash before 2 leaves nothing that
+//! runs, a crash after it leaves a record that names the service or nobody. A number that is used again is not taken for the
+//! service, because the time of the start differs. The session matters for a pause too: when the parent of a process group in
+//! our own session dies while the group stands still, the kernel sends SIGHUP to it.
+
+mod health;
+mod launch;
+mod pid_file;
+mod record;
+mod start;
+mod stop;
+
+use crate::docker::{Activity, Docker, Look, STATE};
+use crate::hook::{self, Hook, HookError};
+use crate::invocation::{Invocation, Line};
+use crate::process::{Process, Row, State};
+use crate::watchdog::Spawn;
+pub use health::{HealthCheck, HealthError, Healthy, Probe};
+pub use launch::run as launch;
+pub use start::StartError;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+pub use stop::{StopError, Stopped};
+
+/// How long a container may take to be looked at.
+const GLANCE: Duration = Duration::from_secs(5);
+
+/// How a service is started, found and stopped.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Handling {
+    /// We start it, and remember it.
+    Command {
+        /// What is the service: it runs for as long as this does.
+        start: Invocation,
+        /// What asks it to end; SIGTERM when there is nothing.
+        stop: Option<Invocation>,
+        /// Where its number and the time of its start are kept. One file for one service; its directory exists.
+        record: PathBuf,
+    },
+    /// It writes its number into a file.
+    PidFile {
+        /// That file; the number is its first line.
+        path: PathBuf,
+        /// What starts it, and returns when that is done.
+        start: Option<Invocation>,
+        /// What asks it to end; SIGTERM when there is nothing.
+        stop: Option<Invocation>,
+    },
+    /// It is a container.
+    Docker {
+        /// How its daemon is reached.
+        docker: Docker,
+        /// Its name or id.
+        container: String,
+    },
+}
+
+/// A long-running part of an application.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Service {
+    /// What people call it.
+    pub name: String,
+    /// How it is started, found and stopped.
+    pub handling: Handling,
+    /// Where what it says is added, if we start it; its directory exists.
+    pub log: PathBuf,
+    /// The program, with its words, that calls [`launch`].
+    pub launcher: Spawn,
+}
+
+/// What a service does.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Status {
+    /// It runs.
+    Running {
+        /// Its first process; of a container, as its daemon sees it.
+        pid: u32,
+    },
+    /// It does not run.
+    Stopped,
+    /// It stands still.
+    Paused,
+    /// That cannot be told, for this reason.
+    Unknown(String),
+}
+
+/// What was found of a service.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Found {
+    /// Its first process, which runs or stands still.
+    Process(Process),
+    /// Its container.
+    Container(Look),
+    /// Nothing.
+    Nothing,
+    /// Something that may be it or not.
+    Unclear(String),
+}
+
+impl Service {
+    /// What it does now.
+    pub async fn status(&self) -> Status {
+        let found = match &self.handling {
+            Handling::Docker { docker, container } => {
+                let looked = self.glance(docker, container).await;
+                looked.unwrap_or_else(|why| Found::Unclear(why.to_string()))
+            }
+            _ => self.find(),
+        };
+        found.status()
+    }
+
+    /// Looks for it. Blocks for a moment, if it is a container.
+    pub(crate) fn find(&self) -> Found {
+        let found = match &self.handling {
+            Handling::Command { record, .. } => record::find(record),
+            Handling::PidFile { path, .. } => pid_file::find(path),
+            Handling::Docker { docker, container } => docker.look(container).map(of_look),
+        };
+        found.unwrap_or_else(|error| Found::Unclear(error.to_string()))
+    }
+
+    async fn glance(&self, docker: &Docker, container: &str) -> io::Result<Found> {
+        let command = ["container", "inspect", "--format", STATE];
+        let asked = ask(docker, &command, container, GLANCE).await;
+        let outcome = asked.map_err(io::Error::other)?;
+        let (stdout, stderr) = (outcome.stdout.text(), outcome.stderr.text());
+        let look = docker.understand(outcome.succeeded(), &stdout, &stderr)?;
+        Ok(of_look(look))
+    }
+}
+
+impl Found {
+    pub(crate) fn status(&self) -> Status {
+        match self {
+            Self::Nothing => Status::Stopped,
+            Self::Unclear(why) => Status::Unknown(why.clone()),
+            Self::Process(process) => match Row::read(process.pid()).map(|row| row.state) {
+                _ if !process.is_running() => Status::Stopped,
+                Some(State::Stopped) => Status::Paused,
+                _ => Status::Running { pid: process.pid() },
+            },
+            Self::Container(look) => match &look.activity {
+                Activity::Running(pid) => Status::Running { pid: *pid },
+                Activity::Paused(_) => Status::Paused,
+                Activity::Stopped => Status::Stopped,
+                Activity::Between(state) => Status::Unknown(format!("the container is {state}")),
+            },
+        }
+    }
+}
+
+fn of_look(look: Option<Look>) -> Found {
+    let absent = || Found::Unclear("there is no such container".to_owned());
+    look.map_or_else(absent, Found::Container)
+}
+
+/// Asks a daemon about one container, without holding up anybody else.
+async fn ask(
+    docker: &Docker,
+    command: &[&str],
+    container: &str,
+    timeout: Duration,
+) -> Result<hook::HookOutcome, HookError> {
+    let mut line = vec![docker.program.clone()];
+    line.extend(docker.words(command, container));
+    let call = Invocation {
+        line: Line::Words(line),
+        directory: None,
+        environment: Vec::new(),
+    };
+    hook::run(&Hook { call, timeout }).await
+}

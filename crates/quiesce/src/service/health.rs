@@ -1,0 +1,144 @@
+//! Whether a service does its work.
+
+use super::{Service, Status};
+use crate::hook::{self, Hook};
+use crate::invocation::Invocation;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::{Instant, timeout};
+
+/// What is tried.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Probe {
+    /// A command that ends with 0.
+    Command(Invocation),
+    /// A port that accepts: `host:port`.
+    Tcp(String),
+    /// A socket that accepts.
+    Unix(PathBuf),
+}
+
+/// What is tried, and how patiently.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HealthCheck {
+    /// What is tried.
+    pub probe: Probe,
+    /// How long one try may take.
+    pub timeout: Duration,
+    /// How long is waited between two.
+    pub interval: Duration,
+    /// How long all of them may take.
+    pub patience: Duration,
+}
+
+impl HealthCheck {
+    /// Tries of 5 s at most, every half second, for half a minute.
+    pub fn new(probe: Probe) -> Self {
+        Self {
+            probe,
+            timeout: Duration::from_secs(5),
+            interval: Duration::from_millis(500),
+            patience: Duration::from_secs(30),
+        }
+    }
+
+    /// Tries once.
+    async fn attempt(&self, limit: Duration) -> Result<(), String> {
+        let connected = match &self.probe {
+            Probe::Command(call) => return attempt_command(call, limit).await,
+            Probe::Tcp(address) => timeout(limit, TcpStream::connect(address))
+                .await
+                .map(drop_ok),
+            Probe::Unix(path) => timeout(limit, UnixStream::connect(path)).await.map(drop_ok),
+        };
+        match connected {
+            Ok(connected) => connected.map_err(|error| error.to_string()),
+            Err(_) => Err(format!("no answer within {limit:?}")),
+        }
+    }
+}
+
+fn drop_ok<T>(connected: std::io::Result<T>) -> std::io::Result<()> {
+    connected.map(drop)
+}
+
+async fn attempt_command(call: &Invocation, timeout: Duration) -> Result<(), String> {
+    let hook = Hook {
+        call: call.clone(),
+        timeout,
+    };
+    match hook::run(&hook).await {
+        Ok(outcome) if outcome.succeeded() => Ok(()),
+        Ok(outcome) => Err(format!(
+            "{:?}: {}",
+            outcome.ending,
+            outcome.stderr.text().trim()
+        )),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// A service does its work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Healthy {
+    /// The try that succeeded, counted from 1.
+    pub attempts: u32,
+    /// How long it took.
+    pub elapsed: Duration,
+}
+
+/// Why a service does not do its work.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HealthError {
+    /// It does not run.
+    #[error("service `{service}` does not run")]
+    NotRunning {
+        /// Which service.
+        service: String,
+    },
+    /// No try succeeded in time.
+    #[error("service `{service}` was not healthy within {patience:?}, in {attempts} tries: {last}")]
+    Unhealthy {
+        /// Which service.
+        service: String,
+        /// How long we tried.
+        patience: Duration,
+        /// How often.
+        attempts: u32,
+        /// Why the last try failed.
+        last: String,
+    },
+}
+
+impl Service {
+    /// Tries until the service does its work. One that has ended is not waited for.
+    pub async fn health(&self, check: &HealthCheck) -> Result<Healthy, HealthError> {
+        let began = Instant::now();
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let left = check.patience.saturating_sub(began.elapsed());
+            let tried = check.attempt(check.timeout.min(left)).await;
+            let service = self.name.clone();
+            // Something else may answer in place of a service that does not run.
+            if self.status().await == Status::Stopped {
+                return Err(HealthError::NotRunning { service });
+            }
+            let Err(last) = tried else {
+                let elapsed = began.elapsed();
+                return Ok(Healthy { attempts, elapsed });
+            };
+            if began.elapsed() + check.interval >= check.patience {
+                return Err(HealthError::Unhealthy {
+                    service,
+                    patience: check.patience,
+                    attempts,
+                    last,
+                });
+            }
+            tokio::time::sleep(check.interval).await;
+        }
+    }
+}

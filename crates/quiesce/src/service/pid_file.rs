@@ -1,0 +1,56 @@
+//! A process that wrote its number into a file.
+//!
+//! The file says nothing about when the process began. Whoever has the number now began before the file was written, or is
+//! somebody else; then we do not know what became of the service, and touch nothing.
+
+use super::Found;
+use crate::process::Process;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// How far the two clocks may be apart: the boot is known to a second, and so is the time of some files.
+const SLACK: i64 = 2;
+
+/// The process that a file names, if it runs.
+pub(super) fn find(path: &Path) -> io::Result<Found> {
+    let (text, written) = match fs::read_to_string(path).and_then(|text| {
+        let written = fs::metadata(path)?.mtime();
+        Ok((text, written))
+    }) {
+        Ok(read) => read,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
+        Err(error) => return Err(error),
+    };
+    let first = text.lines().next().unwrap_or_default().trim();
+    let Ok(pid) = first.parse::<u32>() else {
+        let why = format!("`{}` does not begin with a number", path.display());
+        return Ok(Found::Unclear(why));
+    };
+    let Some(process) = Process::open(pid)? else {
+        return Ok(Found::Nothing);
+    };
+    let began = booted()? + began_after_boot(&process);
+    if began > written + SLACK {
+        let path = path.display();
+        let why = format!(
+            "process {pid} began after `{path}` was written: it is another one, or the clock was set"
+        );
+        return Ok(Found::Unclear(why));
+    }
+    Ok(Found::Process(process))
+}
+
+fn began_after_boot(process: &Process) -> i64 {
+    let ticks = rustix::param::clock_ticks_per_second().max(1);
+    i64::try_from(process.identity().started() / ticks).unwrap_or(i64::MAX / 2)
+}
+
+/// When the machine was started, in seconds of the calendar's clock as it is set now.
+fn booted() -> io::Result<i64> {
+    let stat = fs::read_to_string("/proc/stat")?;
+    let line = stat.lines().find_map(|line| line.strip_prefix("btime "));
+    let booted = line.and_then(|seconds| seconds.trim().parse().ok());
+    booted.ok_or_else(|| io::ErrorKind::InvalidData.into())
+}

@@ -1,0 +1,230 @@
+//! Stopping a service.
+//!
+//! 1. its own command, if it has one; else SIGTERM to its first process and to all of the group that this leads
+//! 2. wait until everything it started has ended
+//! 3. when the patience is over, SIGKILL to whatever is left
+//!
+//! Every signal goes by descriptor to a process that was found in the family of the first: never to a number.
+
+use super::{Found, Handling, Service, Status, ask, record};
+use crate::hook::{self, Hook, HookError};
+use crate::invocation::Invocation;
+use crate::process::{Identity, Process, Row, Table};
+use rustix::process::Signal;
+use std::io;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How often is looked whether all have ended.
+const TICK: Duration = Duration::from_millis(10);
+/// How long what was killed may take to end.
+const KILLED: Duration = Duration::from_secs(2);
+/// How much longer than its patience a daemon may take.
+const DAEMON: Duration = Duration::from_secs(10);
+
+/// How a service ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stopped {
+    /// It did not run.
+    NotRunning,
+    /// It ended when it was asked.
+    Asked,
+    /// It was killed, at least a part of it. A container's daemon does not tell; see its exit code.
+    Killed,
+}
+
+/// Why a service may still run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StopError {
+    /// Nobody knows which process it is.
+    #[error("service `{service}` cannot be stopped: {why}")]
+    Unclear {
+        /// Which service.
+        service: String,
+        /// What is in the way.
+        why: String,
+    },
+    /// Its processes could not be looked at or signalled, or its record not removed.
+    #[error("could not {doing} service `{service}`")]
+    System {
+        /// Which service.
+        service: String,
+        /// What we were doing.
+        doing: &'static str,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The command that stops it, or the client of its daemon, could not be run.
+    #[error("could not run what stops service `{service}`")]
+    Run {
+        /// Which service.
+        service: String,
+        /// What happened.
+        #[source]
+        source: HookError,
+    },
+    /// Its daemon refused.
+    #[error("service `{service}` was not stopped: {why}")]
+    Refused {
+        /// Which service.
+        service: String,
+        /// What it said.
+        why: String,
+    },
+    /// It was killed, and has not ended.
+    #[error("process {pid} of service `{service}` was killed and has not ended")]
+    Stuck {
+        /// Which service.
+        service: String,
+        /// One of those that are left.
+        pid: u32,
+    },
+}
+
+impl Service {
+    /// Stops it and everything it started: asks, and after `patience` does not ask any more.
+    pub async fn stop(&self, patience: Duration) -> Result<Stopped, StopError> {
+        match &self.handling {
+            Handling::Docker { docker, container } => {
+                let service = self.name.clone();
+                match self.status().await {
+                    Status::Stopped => return Ok(Stopped::NotRunning),
+                    Status::Unknown(why) => return Err(StopError::Unclear { service, why }),
+                    Status::Running { .. } | Status::Paused => {}
+                }
+                let seconds = patience.as_secs().max(1).to_string();
+                let command = ["stop", "--time", &seconds];
+                let asked = ask(docker, &command, container, patience + DAEMON).await;
+                let asked = asked.map_err(|source| StopError::Run {
+                    service: service.clone(),
+                    source,
+                })?;
+                let why = asked.stderr.text().trim().to_owned();
+                let refused = StopError::Refused { service, why };
+                asked.succeeded().then_some(Stopped::Asked).ok_or(refused)
+            }
+            Handling::Command { stop, record, .. } => {
+                let stopped = self.stop_processes(stop.as_ref(), patience).await?;
+                let forgotten = record::forget(record);
+                forgotten.map_err(self.system("forget"))?;
+                Ok(stopped)
+            }
+            Handling::PidFile { stop, .. } => self.stop_processes(stop.as_ref(), patience).await,
+        }
+    }
+
+    async fn stop_processes(
+        &self,
+        stop: Option<&Invocation>,
+        patience: Duration,
+    ) -> Result<Stopped, StopError> {
+        let deadline = Instant::now() + patience;
+        let service = self.name.clone();
+        let first = match self.find() {
+            Found::Process(first) => first,
+            Found::Unclear(why) => return Err(StopError::Unclear { service, why }),
+            Found::Nothing | Found::Container(_) => return Ok(Stopped::NotRunning),
+        };
+        let mut family = Family::of(&first).map_err(self.system("look at"))?;
+        match stop {
+            Some(stop) => {
+                let hook = Hook {
+                    call: stop.clone(),
+                    timeout: patience,
+                };
+                let asked = hook::run(&hook).await;
+                let asked = asked.map_err(|source| StopError::Run { service, source })?;
+                tracing::debug!(service = self.name, ending = ?asked.ending, "asked by its own command");
+            }
+            None => family.ask().map_err(self.system("signal"))?,
+        }
+        loop {
+            if family.has_ended().map_err(self.system("look at"))? {
+                return Ok(Stopped::Asked);
+            }
+            if Instant::now() >= deadline {
+                break;
+            }
+            tokio::time::sleep(TICK).await;
+        }
+        self.kill(family).await?;
+        Ok(Stopped::Killed)
+    }
+
+    async fn kill(&self, mut family: Family) -> Result<(), StopError> {
+        let deadline = Instant::now() + KILLED;
+        // Whoever is started meanwhile is found in the next round.
+        while !family.has_ended().map_err(self.system("look at"))? {
+            if Instant::now() >= deadline {
+                let service = self.name.clone();
+                let pid = family.living.first().map_or(0, Process::pid);
+                return Err(StopError::Stuck { service, pid });
+            }
+            for process in &family.living {
+                let killed = process.signal(Signal::KILL);
+                killed.map_err(self.system("kill"))?;
+            }
+            tokio::time::sleep(TICK).await;
+        }
+        Ok(())
+    }
+
+    fn system(&self, doing: &'static str) -> impl Fn(io::Error) -> StopError + use<> {
+        let service = self.name.clone();
+        move |source| StopError::System {
+            service: service.clone(),
+            doing,
+            source,
+        }
+    }
+}
+
+/// A process and everything it started, also what outlives it.
+struct Family {
+    first: Process,
+    known: Vec<Identity>,
+    living: Vec<Process>,
+}
+
+impl Family {
+    fn of(first: &Process) -> io::Result<Self> {
+        let mut family = Self {
+            first: first.clone(),
+            known: vec![first.identity()],
+            living: Vec::new(),
+        };
+        family.has_ended()?;
+        Ok(family)
+    }
+
+    /// Looks again.
+    fn has_ended(&mut self) -> io::Result<bool> {
+        let rows = Table::read()?.family(&self.known);
+        let new = rows.iter().filter(|row| row.pid() != std::process::id());
+        let mut living = Vec::new();
+        for row in new {
+            living.extend(Process::reopen(row.identity)?);
+            if !self.known.contains(&row.identity) {
+                self.known.push(row.identity);
+            }
+        }
+        self.living = living;
+        Ok(self.living.is_empty())
+    }
+
+    /// SIGTERM to the first and to its group, if it leads that one.
+    fn ask(&self) -> io::Result<()> {
+        let first = self.first.pid();
+        for process in &self.living {
+            let group = Row::read(process.pid()).map(|row| row.group);
+            if process == &self.first || group == Some(first) {
+                process.signal(Signal::TERM)?;
+                // One that stands still would never hear it.
+                process.signal(Signal::CONT)?;
+            }
+        }
+        Ok(())
+    }
+}

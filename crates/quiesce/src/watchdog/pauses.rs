@@ -1,0 +1,114 @@
+//! The containers that a watchdog pauses, and lets run again.
+
+use crate::docker::{Container, Question, said};
+use std::io;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// For how long a pause that was given up may still happen: the daemon goes on with what it was asked.
+const LATE: Duration = Duration::from_secs(3);
+
+/// What became of a pause.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Pausing {
+    /// It stands still because of us.
+    Paused,
+    /// Somebody else paused it first.
+    Theirs,
+    /// It runs, for this reason.
+    Failed(String),
+    /// It may stand still, now or in a moment; whoever is not dismissed looks after it.
+    Unsure(String),
+}
+
+impl Pausing {
+    pub(super) fn to_line(&self) -> String {
+        let on_one_line = |why: &str| why.replace(['\n', '\r'], " ");
+        match self {
+            Self::Paused => "paused\n".to_owned(),
+            Self::Theirs => "theirs\n".to_owned(),
+            Self::Failed(why) => format!("failed {}\n", on_one_line(why)),
+            Self::Unsure(why) => format!("unsure {}\n", on_one_line(why)),
+        }
+    }
+
+    /// What is not understood is not sure.
+    pub(super) fn parse(line: &str) -> Self {
+        match line.split_once(' ') {
+            None if line == "paused" => Self::Paused,
+            None if line == "theirs" => Self::Theirs,
+            Some(("failed", why)) => Self::Failed(why.to_owned()),
+            Some(("unsure", why)) => Self::Unsure(why.to_owned()),
+            _ => Self::Unsure(line.to_owned()),
+        }
+    }
+}
+
+/// All that a watchdog has to do with containers.
+#[derive(Debug, Default)]
+pub(super) struct Pauses {
+    asked: Vec<(Container, io::Result<Question>)>,
+    paused: Vec<Container>,
+    /// Until when something that was given up may still happen.
+    late: Option<Instant>,
+}
+
+impl Pauses {
+    pub(super) fn is_empty(&self) -> bool {
+        self.asked.is_empty() && self.paused.is_empty()
+    }
+
+    /// Asks the daemon to pause one, without waiting for it.
+    pub(super) fn begin(&mut self, container: Container) {
+        let asked = container.pause();
+        self.asked.push((container, asked));
+    }
+
+    /// Waits for the daemon; says what became of those that were asked for since the last time.
+    pub(super) fn settle(&mut self) -> Vec<Pausing> {
+        let asked = std::mem::take(&mut self.asked);
+        let settled = asked.into_iter().map(|(container, question)| {
+            // One that could not even be asked for was not paused by us.
+            let question = match question {
+                Ok(question) => question,
+                Err(error) => return Pausing::Failed(error.to_string()),
+            };
+            let pausing = match question.answer() {
+                Ok(answer) if answer.succeeded => Pausing::Paused,
+                Ok(answer) if answer.stderr.contains("already paused") => Pausing::Theirs,
+                Ok(answer) => match container.is_paused() {
+                    Ok(false) => Pausing::Failed(said(&answer.stderr).to_string()),
+                    Ok(true) | Err(_) => Pausing::Unsure(said(&answer.stderr).to_string()),
+                },
+                Err(error) => {
+                    self.late = Some(Instant::now() + LATE);
+                    Pausing::Unsure(error.to_string())
+                }
+            };
+            if matches!(pausing, Pausing::Paused | Pausing::Unsure(_)) {
+                self.paused.push(container);
+            }
+            pausing
+        });
+        settled.collect()
+    }
+
+    /// Lets all run again. What fails is kept for another try.
+    pub(super) fn undo(&mut self) -> io::Result<()> {
+        let _ = self.settle();
+        let paused = std::mem::take(&mut self.paused);
+        let failed = Container::unpause_all(&paused);
+        if let Some(late) = self.late
+            && Instant::now() < late
+        {
+            self.paused = paused;
+            return Err(io::ErrorKind::ResourceBusy.into());
+        }
+        let mut all = Ok(());
+        for (container, error) in failed {
+            self.paused.push(container);
+            all = Err(error);
+        }
+        all
+    }
+}

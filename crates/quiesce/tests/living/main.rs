@@ -1,0 +1,10 @@
+//! Services that run, are stopped, and are held still, as real processes and containers.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::disallowed_methods, reason = "a test writes its own files")]
+#![expect(clippy::print_stdout, reason = "a test that is skipped says so")]
+
+mod containers;
+mod home;
+mod pausing;
+mod services;
