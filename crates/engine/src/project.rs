@@ -7,16 +7,32 @@
 //! once who is there. `current/` is never changed by a save, and by a restore only when everything that takes its place
 //! has been verified.
 
+mod autosave;
 mod capture;
+mod compare;
 mod error;
+mod find;
 mod home;
+mod init;
+mod restore;
 mod save;
+mod services;
+mod snapshots;
 mod steps;
+mod upgrade;
 
+pub use compare::{ProjectDiff, TableDiff};
 pub use error::ProjectError;
 pub use home::{Declared, FILE, Home};
+pub use init::{ProjectMade, init};
+pub use restore::{ProjectRestore, ProjectRestored};
 pub use save::{ProjectSave, ProjectSaved};
+pub use services::{HookRun, Moment, ServiceState};
+pub use snapshots::{ProjectSnapshot, ProjectStatus, ProjectVerified};
 pub use steps::{Step, StepTaken};
+
+pub use stasis_quiesce::service::launch;
+pub use upgrade::{ProjectDuplicated, ProjectUpgraded};
 
 use crate::bridge;
 use crate::check;

@@ -13,6 +13,7 @@ pub use check::{Damage, RepoChecked};
 pub(crate) use damaged::log;
 pub use damaged::{DamagedSnapshot, RepoLetGo};
 pub use gc::{GcVerdict, RepoCollected, RepoForgotten, RepoGc};
+pub(crate) use port::Fetching;
 pub(crate) use restore::StagedSnapshot;
 pub use restore::{BeforeRestore, InPlaceChanges, Placement, RepoRestore, RepoRestored, Undone};
 pub use save::{Graft, RepoSave, RepoSaved, VolumeFacts};

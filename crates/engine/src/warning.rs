@@ -69,6 +69,21 @@ pub enum Warning {
         /// The run that lost it.
         holder_run_id: String,
     },
+    /// What a program wanted to be run afterwards failed.
+    HookFailed {
+        /// Whose, and how.
+        reason: String,
+    },
+    /// No safety snapshot was needed: there is one of this very state.
+    SafetyUnchanged {
+        /// Which.
+        snapshot: String,
+    },
+    /// A program is not well after a restore.
+    NotWell {
+        /// Which, and what it said.
+        reason: String,
+    },
     /// The lock had expired; its former holder will find that out.
     TookOver {
         /// The run that lost it.
@@ -137,6 +152,11 @@ impl fmt::Display for Warning {
                     "run `{holder_run_id}` owned the lineage and was thrown out; it cannot publish any more"
                 )
             }
+            Self::HookFailed { reason } => write!(out, "{reason}"),
+            Self::SafetyUnchanged { snapshot } => {
+                write!(out, "nothing changed since snapshot `{snapshot}`: it is the safety snapshot")
+            }
+            Self::NotWell { reason } => write!(out, "the restored state is in place, but {reason}"),
             Self::TookOver { holder_run_id } => {
                 write!(
                     out,

@@ -146,6 +146,10 @@ pub enum Change {
     Pin,
     /// Collecting what nothing needs.
     Gc,
+    /// Going on from an older snapshot.
+    Restore,
+    /// Giving a snapshot a label, or taking one away.
+    Label,
 }
 
 /// Which writes of an index had no clear answer.

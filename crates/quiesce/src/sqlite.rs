@@ -28,10 +28,12 @@ mod check;
 mod find;
 mod patience;
 mod placed;
+mod rows;
 mod still;
 
 pub use check::Integrity;
 pub use find::{find_databases, is_companion, is_database};
+pub use rows::row_counts;
 
 use patience::Patience;
 use placed::{Looks, Placed};

@@ -41,6 +41,8 @@ pub enum ErrorKind {
     Limit,
     /// Look at the damage; nothing was overwritten.
     Corrupt,
+    /// Look at the program of yours that failed.
+    Failed,
     /// Nothing: somebody asked us to stop, and nothing is left of the attempt.
     Cancelled,
     /// Tell us.

@@ -36,7 +36,7 @@ impl Engine {
     }
 
     /// Where large files without a name lie; beside the cache, so that they can be kept there.
-    pub(super) async fn profile_spool(&self) -> Result<PathBuf, Error> {
+    pub(crate) async fn profile_spool(&self) -> Result<PathBuf, Error> {
         match &self.places.cache {
             Some(cache) => {
                 let spool = cache.join("archives");

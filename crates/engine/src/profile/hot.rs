@@ -54,7 +54,7 @@ impl Drop for HotClone {
 
 impl Engine {
     /// Where the journals of freezes are: the same for all engines of this host.
-    fn freezes(&self) -> PathBuf {
+    pub(crate) fn freezes(&self) -> PathBuf {
         let state = self.places.state.clone();
         state.unwrap_or_else(std::env::temp_dir).join("freezes")
     }

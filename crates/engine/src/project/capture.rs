@@ -25,6 +25,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 /// A state that holds still.
 #[derive(Debug)]
@@ -121,6 +122,17 @@ impl Capture {
         details.insert("clonedBy".to_owned(), report.method.word().into());
         self.volumes.insert(name.to_string(), facts);
         Ok(())
+    }
+
+    /// Notes for how long the writers of volumes stood still.
+    pub(super) fn paused(&mut self, names: &[VolumeName], paused_for: Duration) {
+        let millis = u64::try_from(paused_for.as_millis()).unwrap_or(u64::MAX);
+        for name in names {
+            if let Some(facts) = self.volumes.get_mut(name.as_str()) {
+                let details = &mut facts.manifest.details;
+                details.insert("pausedMs".to_owned(), millis.into());
+            }
+        }
     }
 
     /// Where the copy of a volume goes.

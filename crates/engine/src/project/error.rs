@@ -1,10 +1,13 @@
 //! What can go wrong with a project, and with nothing else.
 
+use super::services::HookRun;
 use crate::error::ErrorKind;
 use stasis_disk::exclusive::ExclusiveError;
 use stasis_disk::skeleton::SkeletonError;
-use stasis_model::id::{ProjectId, VolumeName};
+use stasis_model::id::{ProjectId, SnapshotId, VolumeName};
 use stasis_model::project::BadProject;
+use stasis_quiesce::pause::PauseError;
+use stasis_quiesce::service::{HealthError, StartError, StopError};
 use stasis_quiesce::sqlite::SqliteError;
 use std::path::PathBuf;
 
@@ -57,6 +60,60 @@ pub enum ProjectError {
         #[source]
         source: Box<SqliteError>,
     },
+    /// What a program wanted to be run failed.
+    #[error(
+        "the {} hook of service `{}` {}{}", hook_word(.0), .0.service, .0.ending, complaint(&.0.stderr)
+    )]
+    Hook(Box<HookRun>),
+    /// A program did not start.
+    #[error(transparent)]
+    Start(StartError),
+    /// A program did not stop.
+    #[error(transparent)]
+    Stop(StopError),
+    /// A program is not well.
+    #[error(transparent)]
+    Unhealthy(HealthError),
+    /// Programs could not be paused.
+    #[error("the programs that write `{}` could not be paused", joined(.0))]
+    Pause(Vec<VolumeName>, #[source] PauseError),
+    /// They did not stand still for the whole time.
+    #[error("the programs that write `{}` did not stand still while it was cloned ({}): nothing was kept", joined(.volumes), .why)]
+    PauseBroken {
+        /// Which volumes.
+        volumes: Vec<VolumeName>,
+        /// What happened.
+        why: String,
+    },
+    /// A variable that the project's file names is not set.
+    #[error("volume `{volume}` takes its URL from the variable `{variable}`, which is not set")]
+    NoVariable {
+        /// Which volume.
+        volume: VolumeName,
+        /// Which variable.
+        variable: String,
+    },
+    /// What was restored is damaged.
+    #[error("databases in snapshot `{snapshot}` are damaged: {}", databases.join(", "))]
+    Integrity {
+        /// Which snapshot.
+        snapshot: SnapshotId,
+        /// Which databases, a few of them.
+        databases: Vec<String>,
+    },
+    /// The project is another one.
+    #[error("snapshot `{snapshot}` is of the project `{found}`, not of `{project}`")]
+    OtherProject {
+        /// Which snapshot.
+        snapshot: SnapshotId,
+        /// Whose it is.
+        found: String,
+        /// Whose it should be.
+        project: ProjectId,
+    },
+    /// There is a file already.
+    #[error("`{}` is there already", .0.display())]
+    Exists(PathBuf),
     /// There is no place for the capture.
     #[error("there is no place for the capture")]
     Place(#[from] SkeletonError),
@@ -75,6 +132,14 @@ impl ProjectError {
             Self::Lock(ExclusiveError::Failed { source, .. }) => crate::error::io_kind(source),
             Self::Lock(_) => ErrorKind::Conflict,
             Self::Sqlite { source, .. } => sqlite(source),
+            Self::Exists(_) | Self::NoVariable { .. } | Self::OtherProject { .. } => {
+                ErrorKind::Invalid
+            }
+            Self::Hook(_) | Self::Start(_) | Self::Stop(_) | Self::Unhealthy(_) => {
+                ErrorKind::Failed
+            }
+            Self::Pause(..) | Self::PauseBroken { .. } => ErrorKind::Retry,
+            Self::Integrity { .. } => ErrorKind::Corrupt,
             Self::Place(error) => crate::error::io_kind(&error.source),
         }
     }
@@ -90,4 +155,23 @@ fn sqlite(error: &SqliteError) -> ErrorKind {
         SqliteError::Cancelled { .. } => ErrorKind::Cancelled,
         _ => ErrorKind::Bug,
     }
+}
+
+fn hook_word(run: &HookRun) -> String {
+    format!("{:?}", run.moment)
+}
+
+/// The last line of what a command complained about.
+fn complaint(stderr: &str) -> String {
+    let last = stderr.trim().lines().next_back().unwrap_or_default();
+    if last.is_empty() {
+        String::new()
+    } else {
+        format!(": {last}")
+    }
+}
+
+fn joined(names: &[VolumeName]) -> String {
+    let names: Vec<&str> = names.iter().map(VolumeName::as_str).collect();
+    names.join("`, `")
 }

@@ -4,19 +4,26 @@
 //! leads to what was stored, the directory of the capture is gone, and programs that were paused run again.
 
 use super::capture::Capture;
+use super::services::{HookRun, Moment};
 use super::steps::{Step, StepTaken, Steps};
-use super::{Declared, Project};
+use super::{Declared, Project, ProjectError};
 use crate::bridge;
-use crate::error::Error;
+use crate::error::{Error, whole};
 use crate::repo::{RepoSave, RepoSaved};
 use crate::warning::Warning;
 use serde::Serialize;
 use stasis_disk::progress::Progress;
-use stasis_model::id::{Label, ProjectId};
+use stasis_model::id::{Label, ProjectId, VolumeName};
 use stasis_model::manifest::{Consistency, Reason, VolumeManifest};
-use std::collections::BTreeMap;
+use stasis_quiesce::pause::{PauseSettings, Paused};
+use stasis_quiesce::service::Service;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// The longest time for which programs stand still while their volumes are cloned.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Why and how a project is saved.
 #[derive(Clone, Debug)]
@@ -65,6 +72,8 @@ pub struct ProjectSaved {
     pub saved: RepoSaved,
     /// Its volumes, by name.
     pub volumes: BTreeMap<String, VolumeManifest>,
+    /// What was run before and after.
+    pub hooks: Vec<HookRun>,
     /// The steps that were taken, in order.
     pub steps: Vec<StepTaken>,
     /// What went less well than it should have.
@@ -113,29 +122,61 @@ impl Project {
         command: ProjectSave,
         mut steps: Steps,
     ) -> Result<ProjectSaved, Error> {
+        let why = reason_word(command.reason);
         steps.begin(Step::PreSaveHooks);
+        let before = self.run_hooks(declared, Moment::PreSave, why).await;
+        let saved = match before {
+            Ok(hooks) => self
+                .capture_and_store(declared, &command, &mut steps)
+                .await
+                .map(|(saved, volumes)| (saved, volumes, hooks)),
+            Err(error) => Err(error),
+        };
+        // What a hook before the save began, the one after it ends, whatever became of the save.
+        let after = self.run_hooks(declared, Moment::PostSave, why).await;
+        let (saved, volumes, mut hooks) = saved?;
+        let mut warnings = Vec::new();
+        match after {
+            Ok(after) => hooks.extend(after),
+            Err(error) => warnings.push(Warning::HookFailed {
+                reason: whole(&error),
+            }),
+        }
+        steps.begin(Step::Release);
+        let mut told = self.told(&command, saved, volumes, steps);
+        told.hooks = hooks;
+        told.warnings.extend(warnings);
+        Ok(told)
+    }
+
+    async fn capture_and_store(
+        &self,
+        declared: &Declared,
+        command: &ProjectSave,
+        steps: &mut Steps,
+    ) -> Result<(RepoSaved, BTreeMap<String, VolumeManifest>), Error> {
         steps.begin(Step::Quiesce);
+        let capture = Capture::begin(self, declared).await?;
         steps.begin(Step::Checkpoint);
-        let mut capture = Capture::begin(self, declared).await?;
-        capture = self.databases(declared, &command, capture).await?;
-        capture = self.clones(declared, &command, capture).await?;
+        let capture = self.databases(declared, command, capture).await?;
+        let capture = self.clones(declared, command, capture).await?;
         let save = RepoSave {
             grafts: capture.grafts.clone(),
             remembered_as: Some(declared.current()),
             app_version: declared.config.app_version.clone(),
             volumes: capture.volumes.clone(),
-            ..self.repo_save_of(&command, capture.skeleton.root())
+            ..self.repo_save_of(command, capture.skeleton.root())
         };
-        let saved = self.store(save, &mut steps).await?;
+        let saved = self.store(save, steps).await?;
+        // Whoever was paused runs since the clones were made; this is where the contract looks for it.
         steps.begin(Step::Resume);
-        steps.begin(Step::Release);
         let volumes = self.volumes_of(&saved).await?;
-        drop(capture);
-        Ok(self.told(&command, saved, volumes, steps))
+        bridge::blocking(move || drop(capture)).await;
+        Ok((saved, volumes))
     }
 
     /// Copies what SQLite keeps, and asks servers for dumps.
-    async fn databases(
+    pub(super) async fn databases(
         &self,
         declared: &Declared,
         command: &ProjectSave,
@@ -152,26 +193,42 @@ impl Project {
                     })
                     .await?;
                 }
-                Consistency::Postgres | Consistency::Generic => {}
+                Consistency::Postgres => {}
+                Consistency::Generic => {}
             }
         }
         Ok(capture)
     }
 
     /// Clones the other volumes, while whoever writes them stands still.
-    async fn clones(
+    pub(super) async fn clones(
         &self,
         declared: &Declared,
         command: &ProjectSave,
         mut capture: Capture,
     ) -> Result<Capture, Error> {
-        let generic = declared.config.volumes.iter();
-        let generic = generic.filter(|(_, one)| one.consistency == Consistency::Generic);
-        let names: Vec<_> = generic.map(|(name, _)| name.clone()).collect();
+        let generic = || {
+            let all = declared.config.volumes.iter();
+            all.filter(|(_, one)| one.consistency == Consistency::Generic)
+        };
+        let names: Vec<VolumeName> = generic().map(|(name, _)| name.clone()).collect();
+        let writers: BTreeSet<_> = generic().flat_map(|(_, one)| &one.services).collect();
+        let writers: Vec<Service> = writers
+            .into_iter()
+            .map(|name| self.service(declared, name))
+            .collect();
+        let mut settings = PauseSettings::new(self.engine.freezes(), self.host.watchdog.clone());
+        settings.max = LONGEST_PAUSE;
         let (all, cancel) = (declared.current().join("volumes"), command.cancel.clone());
         bridge::blocking(move || {
-            for name in &names {
-                capture.clone_volume(name, &all.join(name.as_str()), &cancel)?;
+            let paused = held(&writers, &settings, &names)?;
+            let cloned = names
+                .iter()
+                .try_for_each(|name| capture.clone_volume(name, &all.join(name.as_str()), &cancel));
+            let resumed = paused.map(|paused| resumed(paused, &names)).transpose()?;
+            cloned?;
+            if let Some(paused_for) = resumed {
+                capture.paused(&names, paused_for);
             }
             capture.skeleton.dress()?;
             Ok(capture)
@@ -228,8 +285,53 @@ impl Project {
             reason: command.reason,
             saved,
             volumes,
+            hooks: Vec::new(),
             steps: steps.finish(),
             warnings: self.engine.clock_warnings(),
         }
+    }
+}
+
+/// Pauses the writers, if any of them runs.
+fn held(
+    writers: &[Service],
+    settings: &PauseSettings,
+    names: &[VolumeName],
+) -> Result<Option<Paused>, Error> {
+    if writers.is_empty() {
+        return Ok(None);
+    }
+    let writers: Vec<&Service> = writers.iter().collect();
+    let paused = Paused::hold(&writers, settings);
+    Ok(Some(paused.map_err(|error| {
+        ProjectError::Pause(names.to_vec(), error)
+    })?))
+}
+
+/// Lets the writers go on; says for how long they stood still, if they did.
+fn resumed(paused: Paused, names: &[VolumeName]) -> Result<Duration, Error> {
+    let resumed = paused.resume();
+    let resumed = resumed.map_err(|error| ProjectError::Pause(names.to_vec(), error))?;
+    if resumed.held() {
+        return Ok(resumed.paused_for);
+    }
+    let why = if resumed.expired {
+        format!("it took longer than {} s", LONGEST_PAUSE.as_secs())
+    } else if resumed.disturbed {
+        "somebody else let one of them run".to_owned()
+    } else {
+        format!("ended or began meanwhile: {}", resumed.changed.join(", "))
+    };
+    let volumes = names.to_vec();
+    Err(ProjectError::PauseBroken { volumes, why }.into())
+}
+
+/// The word for a reason, as hooks hear it.
+pub(super) fn reason_word(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Manual => "manual",
+        Reason::Autosave => "autosave",
+        Reason::BeforeUpgrade => "before-upgrade",
+        Reason::BeforeRestore => "before-restore",
     }
 }

@@ -52,6 +52,22 @@ pub struct RepoRestore {
     pub progress: Arc<Progress>,
 }
 
+impl RepoRestore {
+    /// A restore to where nothing is, with nothing special about it.
+    pub fn new(wanted: Wanted, target: impl Into<PathBuf>) -> Self {
+        Self {
+            wanted,
+            target: target.into(),
+            placement: Placement::New,
+            only: Vec::new(),
+            owner: false,
+            save_before: false,
+            cancel: Arc::default(),
+            progress: Arc::default(),
+        }
+    }
+}
+
 /// A snapshot that was restored.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[must_use = "what was withheld is said only here"]

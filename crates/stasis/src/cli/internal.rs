@@ -1,6 +1,7 @@
 //! `stasis internal`: what this program asks of itself in another process. Reads no configuration, starts no threads.
 
 use clap::Subcommand;
+use stasis_engine::project::launch;
 use stasis_engine::{check, watchdog};
 use std::ffi::OsString;
 use std::io::Write;
@@ -11,6 +12,12 @@ pub(super) enum Internal {
     /// Check the SQLite database `db` in the current directory, bound to limits
     CheckSqlite {
         /// What the check was given
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+    /// Become a service of a project
+    Launch {
+        /// What the launcher was given
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
@@ -29,6 +36,7 @@ impl Internal {
                 let answer = check::sqlite_child(&arguments);
                 std::io::stdout().write_all(answer.as_bytes())?;
             }
+            Self::Launch { arguments } => launch(&arguments)?,
             Self::Watchdog { arguments } => watchdog::run(&arguments)?,
         }
         Ok(ExitCode::SUCCESS)

@@ -24,6 +24,7 @@ mod operation;
 pub(crate) mod output;
 mod profile;
 mod progress;
+mod project;
 mod reference;
 mod repo;
 mod store;
@@ -80,6 +81,16 @@ enum Command {
     /// The same as `profile`, as its contract spells it
     #[command(hide = true, subcommand)]
     ProfileSnapshots(profile::ProfileSnapshots),
+    /// Save a directory; what is in it is not touched
+    Save(project::Save),
+    /// Make a directory what it was; what is there now is saved first
+    Restore(project::Restore),
+    /// List the snapshots of a directory
+    Log(project::Log),
+    /// Show what differs between two snapshots of a directory, or between one and what is there now
+    Diff(project::Diff),
+    /// Keep an application with its databases: save, restore, duplicate, upgrade
+    Project(Box<project::Project>),
     /// Own a profile's lineage: acquire, renew, release, hold, and what operators do
     #[command(subcommand)]
     Lease(lease::Lease),
@@ -250,6 +261,11 @@ async fn run(command: Command, context: Context) -> anyhow::Result<ExitCode> {
         Command::Profile(profile) => return profile.run(&context).await,
         Command::ProfileSnapshots(snapshots) => return snapshots.run(&context).await,
         Command::Lease(lease) => return lease.run(&context).await,
+        Command::Save(save) => Box::pin(save.run(&context)).await?,
+        Command::Restore(restore) => Box::pin(restore.run(&context)).await?,
+        Command::Log(log) => log.run(&context).await?,
+        Command::Diff(diff) => Box::pin(diff.run(&context)).await?,
+        Command::Project(project) => Box::pin(project.run(&context)).await?,
         Command::Store(store) => store.run(&context).await?,
         Command::Operation(operation) => operation.run(&context).await?,
         Command::Tenant(tenant) => tenant.run(&context).await?,

@@ -17,6 +17,8 @@ mod unlock;
 mod verify;
 mod who;
 
+pub(super) use who::spawn;
+
 use super::Context;
 use clap::{Args, Subcommand};
 use keys::Keys;

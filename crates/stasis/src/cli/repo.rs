@@ -197,7 +197,7 @@ async fn pin(
 }
 
 /// A path in a snapshot, as people type it: leading `./` and `/` and a trailing slash do not matter.
-fn entry_path(typed: Option<&OsString>) -> anyhow::Result<EntryPath> {
+pub(super) fn entry_path(typed: Option<&OsString>) -> anyhow::Result<EntryPath> {
     let bytes = typed.map(|typed| typed.as_bytes()).unwrap_or_default();
     let components = bytes
         .split(|byte| *byte == b'/')

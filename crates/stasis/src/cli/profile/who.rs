@@ -59,7 +59,7 @@ fn geo(text: &str) -> Result<Geo, String> {
 }
 
 /// How this program starts itself to look into databases.
-pub(super) fn spawn() -> anyhow::Result<Spawn> {
+pub(in crate::cli) fn spawn() -> anyhow::Result<Spawn> {
     let program = std::env::current_exe().context("could not find out which program this is")?;
     Ok(Spawn {
         program,

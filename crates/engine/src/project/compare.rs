@@ -1,0 +1,204 @@
+//! What differs: between two snapshots, or between a snapshot and what is there now.
+
+use super::Project;
+use super::capture::Capture;
+use super::save::ProjectSave;
+use crate::bridge;
+use crate::error::Error;
+use crate::repo::{Difference, Fetching, RepoRestore, Wanted};
+use serde::Serialize;
+use stasis_disk::beneath::{Beneath, Mounts};
+use stasis_disk::chunked::list::ListReader;
+use stasis_disk::chunked::save::SaveError;
+use stasis_disk::compare::Comparison;
+use stasis_disk::skeleton::{self, Skeleton};
+use stasis_disk::walk::WalkSettings;
+use stasis_model::id::SnapshotId;
+use stasis_model::manifest::Reason;
+use stasis_model::tree::EntryPath;
+use stasis_quiesce::sqlite;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What differs, and between what.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct ProjectDiff {
+    /// The older side.
+    pub before: SnapshotId,
+    /// The newer side; without one, what is there now.
+    pub after: Option<SnapshotId>,
+    /// Every entry that differs.
+    pub entries: Vec<Difference>,
+    /// Databases whose tables have other numbers of rows.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tables: Vec<TableDiff>,
+}
+
+/// A table of a SQLite database that has another number of rows.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct TableDiff {
+    /// Which database.
+    pub path: String,
+    /// Which table.
+    pub table: String,
+    /// Rows before; none when there was no such table.
+    pub before: Option<u64>,
+    /// Rows after.
+    pub after: Option<u64>,
+}
+
+impl Project {
+    /// Compares two snapshots, or one with what is there now.
+    pub async fn diff(&self, before: &str, after: Option<&str>) -> Result<ProjectDiff, Error> {
+        let index = self.index().await?;
+        let before = self.resolve(&index, before)?;
+        let Some(after) = after else {
+            let entries = self.compared_with_now(&before).await?;
+            return Ok(ProjectDiff {
+                before,
+                after: None,
+                entries,
+                tables: Vec::new(),
+            });
+        };
+        let after = self.resolve(&index, after)?;
+        let (old, new) = (self.wanted(&before), self.wanted(&after));
+        let entries = self.engine.repo_diff(&old, &new).await?;
+        let tables = self.tables((&before, &after), &entries).await?;
+        Ok(ProjectDiff {
+            before,
+            after: Some(after),
+            entries,
+            tables,
+        })
+    }
+
+    pub(super) fn wanted(&self, id: &SnapshotId) -> Wanted {
+        Wanted {
+            snapshot: id.to_string(),
+            name: Some(self.name()),
+        }
+    }
+
+    /// What differs between a snapshot and what a save would find now, in the order of paths.
+    pub(super) async fn compared_with_now(
+        &self,
+        id: &SnapshotId,
+    ) -> Result<Vec<Difference>, Error> {
+        let Some(declared) = &self.home.declared else {
+            return self.compared(id, None).await;
+        };
+        let command = ProjectSave::new(Reason::Manual);
+        let capture = Capture::begin(self, declared).await?;
+        let capture = self.databases(declared, &command, capture).await?;
+        let capture = self.clones(declared, &command, capture).await?;
+        self.compared(id, Some(capture)).await
+    }
+
+    async fn compared(
+        &self,
+        id: &SnapshotId,
+        capture: Option<Capture>,
+    ) -> Result<Vec<Difference>, Error> {
+        let index = self.index().await?;
+        let root = self.engine.repo_root();
+        let opened = self.engine.open_snapshot(&root, &index, id).await?;
+        let dir = self.home.dir.clone();
+        bridge::blocking(move || {
+            let place = capture.as_ref().map_or(&*dir, |one| one.skeleton.root());
+            let failed = |source: std::io::Error| Error::NoDirectory {
+                path: dir.clone(),
+                source,
+            };
+            let mut live =
+                Beneath::open(place, Mounts::Stay).map_err(|error| failed(error.into()))?;
+            for graft in capture.iter().flat_map(|one| &one.grafts) {
+                let opened = Beneath::open(&graft.directory, Mounts::Stay);
+                let opened = opened.and_then(|opened| opened.directory(b""));
+                let grafted = opened.and_then(|opened| live.grafted(graft.at.clone(), opened));
+                live = grafted.map_err(|error| failed(error.into()))?;
+            }
+            let (mut comparison, _) =
+                Comparison::begin(&live, &WalkSettings::default()).map_err(SaveError::from)?;
+            let source = Fetching::new(root);
+            let mut reader = ListReader::new(&source, &opened.list)?;
+            while let Some(row) = reader.next_row()? {
+                let digest = row.content.as_ref().map(|content| content.digest);
+                comparison.listed(&row.entry, digest.as_ref());
+            }
+            let told = comparison
+                .finish()
+                .into_iter()
+                .map(|(path, change)| Difference {
+                    path: path.to_string(),
+                    change: change.word(),
+                });
+            Ok(told.collect())
+        })
+        .await
+    }
+
+    /// Counts the rows of databases that differ.
+    async fn tables(
+        &self,
+        (before, after): (&SnapshotId, &SnapshotId),
+        entries: &[Difference],
+    ) -> Result<Vec<TableDiff>, Error> {
+        let changed = entries.iter().filter(|entry| entry.change == "content");
+        let paths: Vec<EntryPath> = changed
+            .filter(|entry| is_like_a_database(&entry.path))
+            .filter_map(|entry| EntryPath::parse(entry.path.as_bytes()).ok())
+            .collect();
+        if paths.is_empty() {
+            return Ok(Vec::new());
+        }
+        let place = self.engine.profile_spool().await?;
+        let scratch = bridge::blocking(move || {
+            let looks = skeleton::look_at(&place)?.metadata();
+            Skeleton::make(&place, looks)
+        });
+        let scratch = scratch.await?;
+        let sides = [(before, "before"), (after, "after")];
+        for (id, name) in sides {
+            let target = scratch.root().join(name);
+            let restore = RepoRestore {
+                only: paths.clone(),
+                ..RepoRestore::new(self.wanted(id), target)
+            };
+            let _ = self.engine.repo_restore(restore).await?;
+        }
+        bridge::blocking(move || {
+            let mut found = Vec::new();
+            for path in &paths {
+                let path = path.to_string();
+                let count = |side: &str| sqlite::row_counts(&scratch.root().join(side).join(&path));
+                if let (Ok(Some(before)), Ok(Some(after))) = (count("before"), count("after")) {
+                    found.extend(differing(&path, &before, &after));
+                }
+            }
+            Ok(found)
+        })
+        .await
+    }
+}
+
+fn differing<'a>(
+    path: &'a str,
+    before: &'a BTreeMap<String, u64>,
+    after: &'a BTreeMap<String, u64>,
+) -> impl Iterator<Item = TableDiff> + 'a {
+    let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    let row = |name: &String| TableDiff {
+        path: path.to_owned(),
+        table: name.clone(),
+        before: before.get(name).copied(),
+        after: after.get(name).copied(),
+    };
+    let rows = names.into_iter().map(row).collect::<Vec<_>>();
+    rows.into_iter().filter(|row| row.before != row.after)
+}
+
+/// Whether a file is worth a look: what it is, is seen when it is opened.
+fn is_like_a_database(path: &str) -> bool {
+    let end = path.rsplit('.').next().unwrap_or_default();
+    path.starts_with("volumes/") || ["db", "sqlite", "sqlite3"].contains(&end)
+}

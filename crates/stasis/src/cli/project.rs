@@ -1,0 +1,218 @@
+//! `stasis project`, and the everyday `save`, `restore`, `log` and `diff` of a directory
+
+mod everyday;
+mod restore;
+mod save;
+mod show;
+mod upkeep;
+
+pub(super) use everyday::{Diff, Log, Restore, Save};
+
+use super::Context;
+use super::profile::spawn;
+use crate::config;
+use crate::report::Exit;
+use clap::{Args, Subcommand};
+use stasis_engine::model::id::{Label, ProjectId, SnapshotId, TenantId};
+use stasis_engine::open::StoreLocation;
+use stasis_engine::project::{self, Home, Host};
+use stasis_engine::watchdog;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, Args)]
+pub(super) struct Project {
+    #[command(flatten)]
+    which: Which,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Which project.
+#[derive(Debug, Args, Clone)]
+pub(super) struct Which {
+    /// The project's directory
+    #[arg(long, global = true, value_name = "DIR", default_value = ".")]
+    project: PathBuf,
+    /// Whose it is, in a store that others use too
+    #[arg(long, global = true, value_name = "TENANT", default_value = "default")]
+    tenant: TenantId,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Write a commented stasis.toml from what is found in the directory
+    Init(upkeep::Init),
+    /// Save the state of a project, or a directory of plain files
+    Save(save::Save),
+    /// Make a project what it was
+    Restore(restore::Restore),
+    /// Start its programs
+    Start,
+    /// Stop its programs
+    Stop,
+    /// Show what it is and does
+    Status,
+    /// List its snapshots
+    List,
+    /// Show everything that a snapshot says of itself
+    Show {
+        /// `latest`, an id or the beginning of one, or a label
+        snapshot: String,
+    },
+    /// Show what differs between two snapshots, or between one and what is there now
+    Diff {
+        /// The older one
+        before: String,
+        /// The newer one; without it, what is there now
+        after: Option<String>,
+    },
+    /// Give a snapshot a label, KEY=VALUE, or take it away with KEY=
+    Label {
+        /// `latest`, an id or the beginning of one, or a label
+        snapshot: String,
+        /// The label
+        #[arg(value_name = "KEY=VALUE")]
+        label: String,
+    },
+    /// Keep a snapshot whatever the policy says
+    Pin {
+        /// `latest`, an id or the beginning of one, or a label
+        snapshot: String,
+        /// Keep it no longer than others
+        #[arg(long)]
+        off: bool,
+    },
+    /// Let a snapshot go; the next gc removes its bytes
+    Delete {
+        /// An id or the beginning of one, or a label
+        snapshot: String,
+    },
+    /// Prove that a snapshot comes back: restore it to a scratch place and check every database
+    Verify {
+        /// `latest`, an id or the beginning of one, or a label
+        #[arg(default_value = "latest")]
+        snapshot: String,
+    },
+    /// Let snapshots go that are more than are kept, and remove what nothing needs any more
+    Gc(upkeep::Gc),
+    /// Make another project of this one, from a snapshot
+    Duplicate {
+        /// The new directory
+        dir: PathBuf,
+        /// What the new project is called
+        #[arg(long)]
+        id: ProjectId,
+        /// `latest`, an id or the beginning of one, or a label
+        #[arg(long, default_value = "latest")]
+        snapshot: String,
+    },
+    /// Save, run a command that upgrades the application, see whether all is well, and go back if not
+    Upgrade {
+        /// The command
+        #[arg(trailing_var_arg = true, required = true, allow_hyphen_values = true)]
+        command: Vec<OsString>,
+    },
+    /// Save by itself, a while after the last change; runs until it is interrupted
+    Autosave(upkeep::Autosave),
+}
+
+impl Project {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+        let Self { which, command } = self;
+        match command {
+            Command::Init(init) => init.run(context, &which).await?,
+            Command::Save(save) => save.run(context, &which).await?,
+            Command::Restore(restore) => return restore.run(context, &which).await,
+            Command::Start => show::services(context, &which.open(context).await?.start().await?)?,
+            Command::Stop => show::services(context, &which.open(context).await?.stop().await?)?,
+            Command::Status => show::status(context, &which.look(context).await?).await?,
+            Command::List => show::list(context, &which.look(context).await?).await?,
+            Command::Show { snapshot } => {
+                show::show(context, &which.look(context).await?, &snapshot).await?;
+            }
+            Command::Diff { before, after } => {
+                let project = which.look(context).await?;
+                show::diff(context, &project, &before, after.as_deref()).await?;
+            }
+            Command::Label { snapshot, label } => {
+                upkeep::label(context, &which.look(context).await?, &snapshot, &label).await?;
+            }
+            Command::Pin { snapshot, off } => {
+                let row = which.look(context).await?.pin(&snapshot, !off).await?;
+                let words = if off { "is not pinned" } else { "is pinned" };
+                let told = |id: &SnapshotId| format!("{id} {words}");
+                context.output.result(&row, |row| told(&row.snapshot_id))?;
+            }
+            Command::Delete { snapshot } => {
+                upkeep::delete(context, &which.look(context).await?, &snapshot).await?;
+            }
+            Command::Verify { snapshot } => {
+                return upkeep::verify(context, &which.look(context).await?, &snapshot).await;
+            }
+            Command::Gc(gc) => gc.run(context, &which).await?,
+            Command::Duplicate { dir, id, snapshot } => {
+                let project = which.look(context).await?;
+                upkeep::duplicate(context, &project, (&snapshot, &dir, &id)).await?;
+            }
+            Command::Upgrade { command } => {
+                return upkeep::upgrade(context, &which.open(context).await?, &command).await;
+            }
+            Command::Autosave(autosave) => return autosave.run(context, &which).await,
+        }
+        Ok(Exit::Done)
+    }
+}
+
+impl Which {
+    fn of(dir: &Path) -> Self {
+        Self {
+            project: dir.to_owned(),
+            tenant: "default".parse().expect("it is a name"),
+        }
+    }
+
+    /// The project, with a store that is made if it is not there yet.
+    async fn open(&self, context: &Context) -> anyhow::Result<project::Project> {
+        self.opened(context, true).await
+    }
+
+    /// The project, with a store that must be there.
+    async fn look(&self, context: &Context) -> anyhow::Result<project::Project> {
+        self.opened(context, false).await
+    }
+
+    async fn opened(&self, context: &Context, create: bool) -> anyhow::Result<project::Project> {
+        let home = Home::find(&self.project).await?;
+        let location = location(context, &home)?;
+        let engine = context.engine_at(location, create).await?;
+        let host = Host {
+            variables: std::env::vars().collect(),
+            check: spawn()?,
+            watchdog: watchdog::Spawn::this_program(&["internal", "watchdog"]),
+        };
+        Ok(project::Project::new(&engine, home, &self.tenant, host))
+    }
+}
+
+/// Where the snapshots are: as the flag says, else as the project's file says, else in its state directory; those of a
+/// plain directory are in the usual store.
+fn location(context: &Context, home: &Home) -> anyhow::Result<StoreLocation> {
+    let said = home.declared.as_ref();
+    let said = said.and_then(|declared| declared.config.store.as_deref());
+    match (context.store.as_deref().or(said), home.own_store()) {
+        (None, Some(own)) => Ok(StoreLocation::File(own)),
+        (said, _) => config::store(said, &context.environment, &context.config),
+    }
+}
+
+/// Labels as people type them.
+fn labels(typed: &[String]) -> anyhow::Result<std::collections::BTreeMap<String, Label>> {
+    let one = |label: &String| {
+        let (key, value) = label
+            .split_once('=')
+            .ok_or_else(|| anyhow::anyhow!("`{label}` is not KEY=VALUE"))?;
+        Ok((key.to_owned(), value.parse()?))
+    };
+    typed.iter().map(one).collect()
+}

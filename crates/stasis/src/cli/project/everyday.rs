@@ -1,0 +1,81 @@
+//! `stasis save`, `restore`, `log` and `diff`: a directory, every day
+
+use super::{Which, restore, save, show};
+use crate::cli::Context;
+use crate::report::Exit;
+use clap::Args;
+use stasis_engine::model::manifest::Reason;
+use stasis_engine::project::ProjectRestore;
+use std::path::PathBuf;
+
+/// `stasis save`
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Save {
+    /// The directory
+    dir: PathBuf,
+    #[command(flatten)]
+    how: save::How,
+}
+
+impl Save {
+    pub(in crate::cli) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+        let project = Which::of(&self.dir).open(context).await?;
+        self.how.save(context, &project, Reason::Manual).await?;
+        Ok(Exit::Done)
+    }
+}
+
+/// `stasis restore`
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Restore {
+    /// The directory
+    dir: PathBuf,
+    /// `latest`, an id or the beginning of one, or a label
+    #[arg(default_value = "latest")]
+    snapshot: String,
+    #[command(flatten)]
+    how: restore::How,
+}
+
+impl Restore {
+    pub(in crate::cli) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+        let project = Which::of(&self.dir).open(context).await?;
+        let command = ProjectRestore::new(self.snapshot);
+        self.how.restore(context, &project, command).await
+    }
+}
+
+/// `stasis log`
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Log {
+    /// The directory
+    dir: PathBuf,
+}
+
+impl Log {
+    pub(in crate::cli) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+        let project = Which::of(&self.dir).look(context).await?;
+        show::list(context, &project).await?;
+        Ok(Exit::Done)
+    }
+}
+
+/// `stasis diff`
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Diff {
+    /// The directory
+    dir: PathBuf,
+    /// The older snapshot
+    #[arg(default_value = "latest")]
+    before: String,
+    /// The newer one; without it, what is there now
+    after: Option<String>,
+}
+
+impl Diff {
+    pub(in crate::cli) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+        let project = Which::of(&self.dir).look(context).await?;
+        show::diff(context, &project, &self.before, self.after.as_deref()).await?;
+        Ok(Exit::Done)
+    }
+}

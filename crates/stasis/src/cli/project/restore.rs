@@ -1,0 +1,142 @@
+//! `stasis project restore`
+
+use super::Which;
+use crate::cli::Context;
+use crate::cli::output::printable;
+use crate::cli::progress::{cancel_on_signals, watched};
+use crate::cli::repo::entry_path;
+use crate::report::Exit;
+use clap::Args;
+use stasis_engine::model::id::VolumeName;
+use stasis_engine::project::{Project, ProjectRestore, ProjectRestored};
+use stasis_engine::warning::Warning;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// How many differences are shown to people.
+const SHOWN: usize = 50;
+
+#[derive(Debug, Args)]
+pub(super) struct Restore {
+    /// `latest`, an id or the beginning of one, or a label
+    snapshot: String,
+    /// Only this volume; may be given more than once
+    #[arg(long, value_name = "VOLUME")]
+    volume: Vec<VolumeName>,
+    /// Bring back the safety snapshot if a program is not well afterwards
+    #[arg(long)]
+    auto_undo: bool,
+    #[command(flatten)]
+    how: How,
+}
+
+/// How a directory is restored, whatever it is.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct How {
+    /// Do not save first what is there now
+    #[arg(long)]
+    no_safety: bool,
+    /// Only this entry, as it is called in the snapshot; may be given more than once
+    #[arg(long, value_name = "PATH")]
+    path: Vec<OsString>,
+    /// To this directory, which must not be there; nothing else is touched
+    #[arg(long, value_name = "DIR")]
+    to: Option<PathBuf>,
+    /// Only say what would change
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl Restore {
+    pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<Exit> {
+        let project = which.open(context).await?;
+        let command = ProjectRestore {
+            volumes: self.volume,
+            auto_undo: self.auto_undo,
+            ..ProjectRestore::new(self.snapshot)
+        };
+        self.how.restore(context, &project, command).await
+    }
+}
+
+impl How {
+    pub(super) async fn restore(
+        self,
+        context: &Context,
+        project: &Project,
+        command: ProjectRestore,
+    ) -> anyhow::Result<Exit> {
+        let progress = Arc::default();
+        let paths = self.path.iter().map(|path| entry_path(Some(path)));
+        let command = ProjectRestore {
+            safety: !self.no_safety,
+            paths: paths.collect::<anyhow::Result<_>>()?,
+            to: self.to,
+            dry_run: self.dry_run,
+            cancel: cancel_on_signals()?,
+            progress: Arc::clone(&progress),
+            ..command
+        };
+        let work = Box::pin(project.restore(command));
+        let restored = watched(context.output, "restoring", progress, work).await?;
+        context.output.warn(&restored.warnings);
+        context.output.result(&restored, words)?;
+        let is_ill = |warning: &Warning| matches!(warning, Warning::NotWell { .. });
+        Ok(if restored.warnings.iter().any(is_ill) {
+            Exit::Failed
+        } else {
+            Exit::Done
+        })
+    }
+}
+
+fn words(restored: &ProjectRestored) -> String {
+    if restored.dry_run {
+        return would(restored);
+    }
+    let mut words = format!(
+        "{} is {} again: {}; {} databases sound; {} ms",
+        printable(&restored.target),
+        restored.snapshot_id,
+        restored.project,
+        restored.databases,
+        restored.elapsed_ms
+    );
+    if restored.undone {
+        words = format!("{} is what it was before the restore", restored.project);
+    }
+    if let Some(safety) = &restored.safety_snapshot_id {
+        words.push_str(&format!(
+            "\nwhat was there before is snapshot {safety}; restore that to go back"
+        ));
+    }
+    words
+}
+
+fn would(restored: &ProjectRestored) -> String {
+    let changes = &restored.changes;
+    if changes.is_empty() {
+        return format!("nothing would change: it is {}", restored.snapshot_id);
+    }
+    let line = |path: &str, change: &str| {
+        // What was added since the snapshot would be gone, and so on.
+        let would = match change {
+            "added" => "remove",
+            "removed" => "bring back",
+            "metadata" => "set metadata of",
+            _ => "replace",
+        };
+        format!("would {would} {}", printable(path))
+    };
+    let mut lines: Vec<String> = changes
+        .iter()
+        .take(SHOWN)
+        .map(|change| line(&change.path, change.change))
+        .collect();
+    let more = changes.len().saturating_sub(SHOWN);
+    if more > 0 {
+        lines.push(format!("and {more} more; --json lists all"));
+    }
+    lines.join("\n")
+}

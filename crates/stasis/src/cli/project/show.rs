@@ -1,0 +1,148 @@
+//! What only looks: `stasis project list`, `show`, `status` and `diff`
+
+use crate::cli::Context;
+use crate::cli::output::{printable, table, word};
+use serde::Serialize;
+use stasis_engine::model::manifest::SnapshotManifest;
+use stasis_engine::project::{Project, ProjectDiff, ProjectSnapshot, ProjectStatus, ServiceState};
+
+pub(super) async fn list(context: &Context, project: &Project) -> anyhow::Result<()> {
+    let rows = project.list().await?;
+    context.output.result(&rows, |rows| list_words(rows))
+}
+
+fn list_words(rows: &[ProjectSnapshot]) -> String {
+    let row = |row: &ProjectSnapshot| {
+        let marks = [(row.active, "active"), (row.pinned, "pinned")];
+        let marks = marks
+            .iter()
+            .filter(|(is, _)| *is)
+            .map(|(_, word)| (*word).to_owned());
+        let labels = row
+            .labels
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"));
+        vec![
+            row.snapshot_id.to_string(),
+            row.timestamp.clone(),
+            word(&row.reason),
+            row.entries.to_string(),
+            row.bytes.to_string(),
+            marks.chain(labels).collect::<Vec<_>>().join(", "),
+        ]
+    };
+    table(
+        &["SNAPSHOT", "TIME", "REASON", "ENTRIES", "BYTES", ""],
+        rows.iter().map(row).collect(),
+    )
+}
+
+/// A snapshot with everything that it says of itself.
+#[derive(Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    row: ProjectSnapshot,
+    metadata: SnapshotManifest,
+}
+
+pub(super) async fn show(
+    context: &Context,
+    project: &Project,
+    snapshot: &str,
+) -> anyhow::Result<()> {
+    let (row, metadata) = project.show(snapshot).await?;
+    context.output.result(&Shown { row, metadata }, |shown| {
+        let Shown { row, metadata } = shown;
+        let mut lines = vec![
+            format!("snapshot   {}", row.snapshot_id),
+            format!("time       {}", row.timestamp),
+            format!("reason     {}", word(&row.reason)),
+            format!("digest     {}", metadata.state_digest),
+            format!(
+                "contents   {} files, {} bytes",
+                metadata.totals.files, row.bytes
+            ),
+        ];
+        if let Some(parent) = &metadata.parent_snapshot_id {
+            lines.push(format!("parent     {parent}"));
+        }
+        if let Some(version) = &metadata.app_version {
+            lines.push(format!("app        {}", printable(version.as_str())));
+        }
+        for (name, volume) in &metadata.volume_manifests {
+            lines.push(format!(
+                "volume     {name}: {}, {}, {} bytes, integrity {}",
+                volume.consistency, volume.format, volume.size, volume.integrity
+            ));
+        }
+        for (key, value) in &row.labels {
+            lines.push(format!(
+                "label      {}={}",
+                printable(key),
+                printable(value.as_str())
+            ));
+        }
+        lines.join("\n")
+    })
+}
+
+pub(super) async fn status(context: &Context, project: &Project) -> anyhow::Result<()> {
+    let status = project.status().await?;
+    context.output.result(&status, |status: &ProjectStatus| {
+        let mut lines = vec![
+            format!("project    {}", status.project),
+            format!("directory  {}", printable(&status.dir)),
+            format!("store      {}", printable(&status.store)),
+            format!("snapshots  {}", status.snapshots),
+        ];
+        if let Some(active) = &status.active {
+            lines.push(format!(
+                "state of   {} ({})",
+                active.snapshot_id, active.timestamp
+            ));
+        }
+        lines.extend(status.services.iter().map(service_line));
+        lines.join("\n")
+    })
+}
+
+pub(super) fn services(context: &Context, states: &[ServiceState]) -> anyhow::Result<()> {
+    context.output.result(&states, |states| {
+        let lines: Vec<String> = states.iter().map(service_line).collect();
+        lines.join("\n")
+    })
+}
+
+fn service_line(state: &ServiceState) -> String {
+    let more = match (&state.pid, &state.detail) {
+        (Some(pid), _) => format!(" as process {pid}"),
+        (None, Some(detail)) => format!(": {}", printable(detail)),
+        (None, None) => String::new(),
+    };
+    format!("service    {} {}{more}", state.service, state.status)
+}
+
+pub(super) async fn diff(
+    context: &Context,
+    project: &Project,
+    before: &str,
+    after: Option<&str>,
+) -> anyhow::Result<()> {
+    let diff = project.diff(before, after).await?;
+    context.output.result(&diff, |diff: &ProjectDiff| {
+        let entries = diff.entries.iter();
+        let entries =
+            entries.map(|entry| format!("{:<9} {}", entry.change, printable(&entry.path)));
+        let rows = |rows: Option<u64>| rows.map_or("none".to_owned(), |rows| rows.to_string());
+        let tables = diff.tables.iter().map(|table| {
+            format!(
+                "rows      {} {}: {} -> {}",
+                printable(&table.path),
+                printable(&table.table),
+                rows(table.before),
+                rows(table.after)
+            )
+        });
+        entries.chain(tables).collect::<Vec<_>>().join("\n")
+    })
+}

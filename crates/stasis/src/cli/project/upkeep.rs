@@ -1,0 +1,197 @@
+//! `stasis project init`, `label`, `delete`, `verify`, `gc`, `duplicate`, `upgrade` and `autosave`
+
+use super::{Which, labels, save};
+use crate::cli::Context;
+use crate::cli::output::printable;
+use crate::cli::progress::cancel_on_signals;
+use crate::report::Exit;
+use clap::Args;
+use stasis_engine::model::id::ProjectId;
+use stasis_engine::project::{self, Project, ProjectUpgraded};
+use std::ffi::OsString;
+use std::path::Path;
+
+#[derive(Debug, Args)]
+pub(super) struct Init {
+    /// What the project is called [default: the name of its directory]
+    #[arg(long)]
+    id: Option<ProjectId>,
+    /// Only print what would be written
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl Init {
+    pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<()> {
+        let made = project::init(&which.project, self.id, self.dry_run).await?;
+        let is_dry = self.dry_run;
+        context.output.result(&made, |made| {
+            if is_dry {
+                return made.text.trim_end().to_owned();
+            }
+            format!(
+                "wrote {}; read it, then `stasis project save`",
+                printable(&made.file)
+            )
+        })
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Gc {
+    /// Keep so many of the newest [default: `max_snapshots` of the project's file, else 100]
+    #[arg(long, value_name = "N")]
+    keep: Option<u64>,
+    /// Only say what would go
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl Gc {
+    pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<()> {
+        let project = which.look(context).await?;
+        let collected = project.gc(self.keep, self.dry_run).await?;
+        context.output.result(&collected, |told| {
+            let going = told.verdicts.iter().filter(|verdict| !verdict.kept).count();
+            let would = if told.dry_run { "would go" } else { "went" };
+            format!(
+                "{going} snapshots {would}; {} chunks of {} bytes {would}; {} ms",
+                told.chunks_removed, told.bytes_removed, told.elapsed_ms
+            )
+        })
+    }
+}
+
+pub(super) async fn label(
+    context: &Context,
+    project: &Project,
+    snapshot: &str,
+    label: &str,
+) -> anyhow::Result<()> {
+    let typed = labels(&[label.to_owned()])?;
+    let (key, value) = typed.first_key_value().expect("one was parsed");
+    let value = (!value.as_str().is_empty()).then_some(value);
+    let row = project.label(snapshot, (key, value)).await?;
+    context.output.result(&row, |row| {
+        let labels = row.labels.iter();
+        let labels: Vec<String> = labels
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
+        format!("{} {}", row.snapshot_id, printable(&labels.join(", ")))
+    })
+}
+
+pub(super) async fn delete(
+    context: &Context,
+    project: &Project,
+    snapshot: &str,
+) -> anyhow::Result<()> {
+    let gone = project.delete(snapshot).await?;
+    context.output.result(&gone, |gone| {
+        let ids: Vec<String> = gone.forgotten.iter().map(ToString::to_string).collect();
+        format!(
+            "{} is gone; `stasis project gc` removes its bytes",
+            ids.join(", ")
+        )
+    })
+}
+
+pub(super) async fn verify(
+    context: &Context,
+    project: &Project,
+    snapshot: &str,
+) -> anyhow::Result<Exit> {
+    let verified = project.verify(snapshot).await?;
+    context.output.result(&verified, |told| {
+        if told.damaged.is_empty() {
+            return format!(
+                "{} comes back: {} files, {} bytes; {} databases sound",
+                told.snapshot_id, told.files, told.bytes, told.databases
+            );
+        }
+        let damaged = told
+            .damaged
+            .iter()
+            .map(|path| format!("\n  {}", printable(path)));
+        let damaged: String = damaged.collect();
+        format!("{} comes back, but is damaged:{damaged}", told.snapshot_id)
+    })?;
+    Ok(if verified.damaged.is_empty() {
+        Exit::Done
+    } else {
+        Exit::Corrupt
+    })
+}
+
+pub(super) async fn duplicate(
+    context: &Context,
+    project: &Project,
+    (snapshot, dir, id): (&str, &Path, &ProjectId),
+) -> anyhow::Result<()> {
+    let made = project.duplicate(snapshot, dir, id).await?;
+    context.output.result(&made, |made| {
+        let dir = printable(&made.dir);
+        format!(
+            "{} is in {dir}, with the state of {}",
+            made.duplicate, made.snapshot_id
+        )
+    })
+}
+
+pub(super) async fn upgrade(
+    context: &Context,
+    project: &Project,
+    command: &[OsString],
+) -> anyhow::Result<Exit> {
+    let told = Box::pin(project.upgrade(command)).await?;
+    context.output.result(&told, |told: &ProjectUpgraded| {
+        let before = &told.safety_snapshot_id;
+        match &told.because {
+            None => format!("{} is upgraded; what it was is {before}", told.project),
+            Some(because) => format!(
+                "{} is what it was ({before}), because {}",
+                told.project,
+                printable(because)
+            ),
+        }
+    })?;
+    Ok(if told.rolled_back {
+        Exit::Failed
+    } else {
+        Exit::Done
+    })
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Autosave {
+    /// Save so many seconds after the last change [default: `debounce_s` of the project's file, else 30]
+    #[arg(long, value_name = "SECONDS")]
+    debounce: Option<u64>,
+}
+
+impl Autosave {
+    pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<Exit> {
+        let project = which.open(context).await?;
+        let cancel = cancel_on_signals()?;
+        let told = |saved: &project::ProjectSaved| save::tell(context, saved);
+        let mut failed = Ok(());
+        project
+            .autosave(self.debounce, cancel, |saved| match saved {
+                Ok(saved) if saved.saved.published => {
+                    failed = told(saved);
+                    failed.is_ok()
+                }
+                Ok(_) => true,
+                Err(error) => {
+                    let words = stasis_engine::error::whole(error);
+                    context
+                        .output
+                        .say(&format!("warning: not saved: {}", printable(&words)));
+                    true
+                }
+            })
+            .await?;
+        failed?;
+        Ok(Exit::Done)
+    }
+}
