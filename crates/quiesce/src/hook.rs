@@ -61,11 +61,12 @@ impl Captured {
 
     /// As text, with a mark at what is not text and a line about what was left out.
     pub fn text(&self) -> String {
-        let mut text = String::from_utf8_lossy(&self.bytes).into_owned();
+        let text = String::from_utf8_lossy(&self.bytes);
         if self.is_truncated() {
-            text.push_str(&format!("\n[{} more bytes]\n", self.left_out));
+            format!("{text}\n[{} more bytes]\n", self.left_out)
+        } else {
+            text.into_owned()
         }
-        text
     }
 
     fn take(&mut self, bytes: &[u8]) {

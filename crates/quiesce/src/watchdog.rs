@@ -36,7 +36,7 @@ const START: Duration = Duration::from_secs(5);
 /// How long it may take to end once it is not needed any more.
 const END: Duration = Duration::from_secs(1);
 /// For how long a daemon is asked again to let a container run.
-const PERSIST: Duration = Duration::from_secs(60);
+const PERSIST: Duration = Duration::from_mins(1);
 
 /// How a watchdog is started.
 #[derive(Clone, PartialEq, Eq, Debug)]
