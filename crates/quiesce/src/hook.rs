@@ -21,6 +21,8 @@ use tokio::time::Instant;
 
 /// How much is kept of what a command says, on each of its two outputs.
 pub const KEPT: usize = 64 << 10;
+/// How long what was killed may take to end.
+const KILLED: Duration = Duration::from_secs(2);
 /// How long is listened after the command has ended.
 const ECHO: Duration = Duration::from_millis(200);
 
@@ -232,7 +234,8 @@ impl Leash {
 
     async fn kill(&mut self) {
         self.kill_group();
-        let _ = self.child.wait().await;
+        // One that hangs in the kernel ends when it can.
+        let _ = tokio::time::timeout(KILLED, self.child.wait()).await;
     }
 
     fn kill_group(&mut self) {
