@@ -196,15 +196,12 @@ pub(crate) fn said(text: &str) -> io::Error {
 
 /// A word without spaces, from anything.
 fn escape(word: &OsStr) -> String {
-    let mut escaped = String::new();
-    for &byte in word.as_bytes() {
-        if byte.is_ascii_graphic() && byte != b'%' {
-            escaped.push(char::from(byte));
-        } else {
-            escaped.push_str(&format!("%{byte:02x}"));
-        }
-    }
-    escaped
+    let escaped = word.as_bytes().iter().map(|&byte| match byte {
+        b'%' => "%25".to_owned(),
+        byte if byte.is_ascii_graphic() => char::from(byte).to_string(),
+        byte => format!("%{byte:02x}"),
+    });
+    escaped.collect()
 }
 
 fn unescape(word: &str) -> Option<OsString> {

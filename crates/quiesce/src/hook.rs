@@ -21,6 +21,8 @@ use tokio::time::Instant;
 
 /// How much is kept of what a command says, on each of its two outputs.
 pub const KEPT: usize = 64 << 10;
+/// How long what was killed may take to end.
+const KILLED: Duration = Duration::from_secs(2);
 /// How long is listened after the command has ended.
 const ECHO: Duration = Duration::from_millis(200);
 
@@ -61,11 +63,12 @@ impl Captured {
 
     /// As text, with a mark at what is not text and a line about what was left out.
     pub fn text(&self) -> String {
-        let mut text = String::from_utf8_lossy(&self.bytes).into_owned();
+        let text = String::from_utf8_lossy(&self.bytes);
         if self.is_truncated() {
-            text.push_str(&format!("\n[{} more bytes]\n", self.left_out));
+            format!("{text}\n[{} more bytes]\n", self.left_out)
+        } else {
+            text.into_owned()
         }
-        text
     }
 
     fn take(&mut self, bytes: &[u8]) {
@@ -231,7 +234,8 @@ impl Leash {
 
     async fn kill(&mut self) {
         self.kill_group();
-        let _ = self.child.wait().await;
+        // One that hangs in the kernel ends when it can.
+        let _ = tokio::time::timeout(KILLED, self.child.wait()).await;
     }
 
     fn kill_group(&mut self) {

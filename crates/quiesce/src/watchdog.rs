@@ -35,8 +35,10 @@ const MARGIN: Duration = Duration::from_millis(250);
 const START: Duration = Duration::from_secs(5);
 /// How long it may take to end once it is not needed any more.
 const END: Duration = Duration::from_secs(1);
+/// How long is waited before something that failed is tried again.
+const RETRY: Duration = Duration::from_millis(500);
 /// For how long a daemon is asked again to let a container run.
-const PERSIST: Duration = Duration::from_secs(60);
+const PERSIST: Duration = Duration::from_mins(1);
 
 /// How a watchdog is started.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -218,9 +220,9 @@ impl Watch {
             let left = self.deadline.map(|at| at - Instant::now());
             if !is_readable(&stdin, left) {
                 if self.deadline.is_some_and(|at| at <= Instant::now()) {
-                    // What cannot be done now is tried again when the engine ends.
-                    let _ = self.thaw();
-                    self.deadline = None;
+                    // What cannot be done now is tried again soon, and when the engine ends.
+                    let again = self.thaw().is_err().then(|| Instant::now() + RETRY);
+                    self.deadline = again;
                 }
                 continue;
             }
@@ -309,7 +311,7 @@ impl Watch {
                 Err(error) if self.pauses.is_empty() || Instant::now() >= gives_up => {
                     return Err(error);
                 }
-                Err(_) => std::thread::sleep(Duration::from_millis(500)),
+                Err(_) => std::thread::sleep(RETRY),
                 Ok(()) => return Ok(()),
             }
         }

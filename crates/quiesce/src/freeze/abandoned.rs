@@ -1,7 +1,7 @@
 //! Processes that stand still because whoever stopped them has died.
 
+use super::error::{FreezeError, journal_failed};
 use super::journal::{self, Found, Held};
-use super::{FreezeError, journal_failed};
 use crate::docker::Container;
 use crate::process::{Identity, Process, Row, State};
 use rustix::process::Signal;

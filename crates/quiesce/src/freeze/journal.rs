@@ -259,7 +259,7 @@ mod tests {
         let directory = home.path().join("a/b");
         let seven = Held::Process(Identity::new(7, 70));
         let mut journal = Journal::create(&directory, Scope::Processes).unwrap();
-        journal.name(&[seven.clone()]).unwrap();
+        journal.name(std::slice::from_ref(&seven)).unwrap();
         let [path] = &all(&directory).unwrap()[..] else {
             panic!("one journal");
         };

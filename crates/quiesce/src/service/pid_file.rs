@@ -5,24 +5,26 @@
 
 use super::Found;
 use crate::process::Process;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+/// More of it is not read.
+const LONGEST: u64 = 64 << 10;
 /// How far the two clocks may be apart: the boot is known to a second, and so is the time of some files.
 const SLACK: i64 = 2;
 
 /// The process that a file names, if it runs.
 pub(super) fn find(path: &Path) -> io::Result<Found> {
-    let (text, written) = match fs::read_to_string(path).and_then(|text| {
-        let written = fs::metadata(path)?.mtime();
-        Ok((text, written))
-    }) {
-        Ok(read) => read,
+    let mut file = match File::open(path) {
+        Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
         Err(error) => return Err(error),
     };
+    let written = file.metadata()?.mtime();
+    let mut text = String::new();
+    (&mut file).take(LONGEST).read_to_string(&mut text)?;
     let first = text.lines().next().unwrap_or_default().trim();
     let Ok(pid) = first.parse::<u32>() else {
         let why = format!("`{}` does not begin with a number", path.display());

@@ -179,11 +179,15 @@ impl Service {
         };
         let log = self.open_log()?;
         let (heard, says) = io::pipe().map_err(run_failed)?;
-        let child = self.spawn(call, record, (log, says)).map_err(run_failed)?;
-        match timeout_at(deadline, hear(heard)).await {
-            Ok(Ok(())) => Ok(child),
-            Ok(Err(error)) => Err(run_failed(error)),
-            Err(_) => Err(run_failed(io::ErrorKind::TimedOut.into())),
+        let mut child = self.spawn(call, record, (log, says)).map_err(run_failed)?;
+        let heard = timeout_at(deadline, hear(heard)).await;
+        match heard.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+            Ok(()) => Ok(child),
+            Err(error) => {
+                // It must not become the service after we said that it did not.
+                let _ = child.start_kill();
+                Err(run_failed(error))
+            }
         }
     }
 

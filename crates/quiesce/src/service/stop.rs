@@ -95,7 +95,7 @@ impl Service {
                     Status::Running { .. } | Status::Paused => {}
                 }
                 let seconds = patience.as_secs().max(1).to_string();
-                let command = ["stop", "--time", &seconds];
+                let command = ["stop", "-t", &seconds];
                 let asked = ask(docker, &command, container, patience + DAEMON).await;
                 let asked = asked.map_err(|source| StopError::Run {
                     service: service.clone(),
@@ -127,6 +127,10 @@ impl Service {
             Found::Unclear(why) => return Err(StopError::Unclear { service, why }),
             Found::Nothing | Found::Container(_) => return Ok(Stopped::NotRunning),
         };
+        if is_above_us(&first).map_err(self.system("look at"))? {
+            let why = format!("process {first} started this one");
+            return Err(StopError::Unclear { service, why });
+        }
         let mut family = Family::of(&first).map_err(self.system("look at"))?;
         match stop {
             Some(stop) => {
@@ -181,6 +185,13 @@ impl Service {
     }
 }
 
+/// Whether we would end ourselves with it.
+fn is_above_us(process: &Process) -> io::Result<bool> {
+    let us = std::process::id();
+    let above = Table::read()?.ancestors(us);
+    Ok(process.pid() == us || above.contains(&process.pid()))
+}
+
 /// A process and everything it started, also what outlives it.
 struct Family {
     first: Process,
@@ -202,9 +213,8 @@ impl Family {
     /// Looks again.
     fn has_ended(&mut self) -> io::Result<bool> {
         let rows = Table::read()?.family(&self.known);
-        let new = rows.iter().filter(|row| row.pid() != std::process::id());
         let mut living = Vec::new();
-        for row in new {
+        for row in rows {
             living.extend(Process::reopen(row.identity)?);
             if !self.known.contains(&row.identity) {
                 self.known.push(row.identity);

@@ -112,3 +112,75 @@ impl Pauses {
         all
     }
 }
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "a test writes its own files")]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+    use tempfile::TempDir;
+
+    /// A daemon's client whose pauses are done by this script.
+    fn container(home: &TempDir, pause: &str) -> Container {
+        let program = home.path().join("docker");
+        let script = format!(
+            "#!/bin/sh\ncase \"$*\" in\n\
+             *inspect*) echo \"0123456789abcdef $(cat $0.state) 1 then\";;\n\
+             *unpause*) grep -q paused $0.state || exit 1; echo running > $0.state; echo >> $0.unpaused;;\n\
+             *pause*) {pause};;\nesac\n"
+        );
+        fs::write(&program, script).unwrap();
+        fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+        fs::write(home.path().join("docker.state"), "running\n").unwrap();
+        Container::parse(&format!("0123456789abcdef - {}", program.display())).unwrap()
+    }
+
+    fn was_unpaused_and_runs(home: &TempDir) -> bool {
+        let state = fs::read_to_string(home.path().join("docker.state")).unwrap();
+        home.path().join("docker.unpaused").exists() && state == "running\n"
+    }
+
+    #[test]
+    fn a_pause_that_nobody_waited_for_is_waited_for_before_it_is_undone() {
+        let home = tempfile::tempdir().unwrap();
+        let mut pauses = Pauses::default();
+
+        pauses.begin(container(&home, "sleep 0.3; echo paused > $0.state"));
+        pauses.undo().unwrap();
+
+        assert!(was_unpaused_and_runs(&home) && pauses.is_empty());
+    }
+
+    #[test]
+    fn a_pause_that_was_given_up_and_happens_later_is_undone() {
+        let home = tempfile::tempdir().unwrap();
+        let mut pauses = Pauses::default();
+        let late = "(sleep 6; echo paused > $0.state) > /dev/null 2>&1 & exec sleep 60";
+
+        pauses.begin(container(&home, late));
+        let settled = pauses.settle();
+        while pauses.undo().is_err() {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+
+        assert!(matches!(settled[..], [Pausing::Unsure(_)]), "{settled:?}");
+        assert!(was_unpaused_and_runs(&home) && pauses.is_empty());
+    }
+
+    #[test]
+    fn an_answer_is_understood_as_it_was_meant() {
+        let answers = [
+            Pausing::Paused,
+            Pausing::Theirs,
+            Pausing::Failed("no reason".to_owned()),
+            Pausing::Unsure("silence".to_owned()),
+        ];
+        for answer in answers {
+            assert_eq!(Pausing::parse(answer.to_line().trim_end()), answer);
+        }
+        assert!(matches!(Pausing::parse("what"), Pausing::Unsure(_)));
+        let two_lines = Pausing::Failed("one\ntwo".to_owned()).to_line();
+        assert_eq!(two_lines, "failed one two\n");
+    }
+}

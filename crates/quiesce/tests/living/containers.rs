@@ -298,6 +298,40 @@ fn a_pause_of_which_nothing_is_known_is_undone() {
     assert!(is_soon(|| !home.has_journal(), Duration::from_secs(2)));
 }
 
+/// A pause takes half a second, and happens whoever waits for it.
+const SLOW: &str = r#"case "$*" in *unpause*)
+    grep -q paused "$0.state" || { echo "Container x is not paused" >&2; exit 1; }
+    echo running > "$0.state";;
+*pause*) sleep 0.5; echo paused > "$0.state"; echo > "$0.was-paused";; esac"#;
+
+#[test]
+fn when_the_engine_is_killed_while_a_pause_is_on_its_way_the_container_runs_afterwards() {
+    let home = Home::new();
+    pretended(&home, &format!("{LOOK}\n{SLOW}"));
+    std::fs::write(home.path("docker.state"), "running\n").unwrap();
+    let path = format!(
+        "{}:{}",
+        home.path("").display(),
+        std::env::var("PATH").unwrap()
+    );
+    let mut engine = Command::new(crate::home::freezer("").program);
+    engine
+        .arg("pause")
+        .arg(home.journals())
+        .args(["20000", "docker=box"]);
+    let mut engine = engine.env("PATH", path).spawn().unwrap();
+    let asked = || std::fs::read_to_string(home.path("docker.asked")).unwrap_or_default();
+    assert!(is_soon(|| asked().contains("pause -- "), LONG));
+
+    engine.kill().unwrap();
+    engine.wait().unwrap();
+
+    let state = || std::fs::read_to_string(home.path("docker.state")).unwrap();
+    let gone = || home.path("docker.was-paused").exists() && !home.has_journal();
+    assert!(is_soon(gone, Duration::from_secs(5)), "{}", asked());
+    assert_eq!(state(), "running\n");
+}
+
 #[tokio::test]
 async fn a_daemon_that_cannot_be_reached_or_knows_no_such_container_is_unknown() {
     let home = Home::new();

@@ -280,3 +280,19 @@ async fn a_port_or_a_socket_that_accepts_is_healthy() {
         assert!(matches!(refused, Err(HealthError::Unhealthy { .. })));
     }
 }
+
+#[tokio::test]
+async fn a_file_that_names_whoever_started_us_stops_nobody() {
+    let home = Home::new();
+    let service = pid_file(&home, None, None);
+    for pid in [std::process::id(), std::os::unix::process::parent_id(), 1] {
+        fs::write(home.path("pid"), format!("{pid}\n")).unwrap();
+
+        let refused = service.stop(LONG).await;
+
+        assert!(
+            matches!(refused, Err(StopError::Unclear { .. })),
+            "{refused:?}"
+        );
+    }
+}
