@@ -3,6 +3,7 @@
 pub mod browser;
 pub mod freeze;
 pub mod group;
+pub mod postgres;
 pub mod process;
 pub mod programs;
 pub mod sqlite;
