@@ -68,7 +68,7 @@ impl Default for PostgresSettings {
         Self {
             bin_dir: None,
             search_path: "/usr/local/bin:/usr/bin:/bin".into(),
-            timeout: Duration::from_secs(60 * 60),
+            timeout: Duration::from_hours(1),
             question_timeout: Duration::from_secs(30),
             maintenance_database: "postgres".to_owned(),
             owners: Owners::default(),

@@ -1,6 +1,10 @@
 //! Dumping and restoring a real PostgreSQL, which each test starts for itself.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests make and remove files of their own"
+)]
 
 use stasis_quiesce::postgres::{
     Connection, Owners, PostgresError, PostgresSettings, Tag, discard_staged, dump, is_ready,

@@ -58,12 +58,11 @@ impl Server {
             .arg("-D")
             .arg(self.data())
             .output()?;
-        match output.status.success() {
-            true => Ok(()),
-            false => Err(io::Error::other(
-                String::from_utf8_lossy(&output.stderr).into_owned(),
-            )),
+        if output.status.success() {
+            return Ok(());
         }
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        Err(io::Error::other(said))
     }
 
     /// Starts the server again after it was killed.

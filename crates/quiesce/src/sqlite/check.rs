@@ -67,10 +67,10 @@ fn one_by_one(connection: &Connection) -> rusqlite::Result<Integrity> {
         }
     }
     found.truncate(MOST);
-    Ok(match found.is_empty() {
-        true => Integrity::OkExcept { unchecked },
-        false => Integrity::Failed(found),
-    })
+    if found.is_empty() {
+        return Ok(Integrity::OkExcept { unchecked });
+    }
+    Ok(Integrity::Failed(found))
 }
 
 fn verdict(findings: Vec<String>, good: Integrity) -> Integrity {

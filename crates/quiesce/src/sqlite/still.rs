@@ -104,9 +104,10 @@ impl Opened {
             reader,
             journal: self.journal,
             checkpoint: self.checkpoint,
-            stillness: match self.is_read_only {
-                true => Stillness::ReadOnly,
-                false => Stillness::Locked,
+            stillness: if self.is_read_only {
+                Stillness::ReadOnly
+            } else {
+                Stillness::Locked
             },
             schema_version: begun?,
             before: self.schema_version,

@@ -1,3 +1,8 @@
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests make and remove files of their own"
+)]
+
 use super::*;
 use rusqlite::{Connection, OpenFlags};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
@@ -152,15 +157,15 @@ fn every_copy_is_a_prefix_beside_four_writers(mode: &str, journal: Journal) {
         assert_eq!(captured.journal, journal);
         assert_eq!(captured.bytes, copy.metadata().unwrap().len());
         assert_eq!(names(copies.path()), [format!("{round}.db")]);
-        let copied = open(&copy);
-        let mode_of_copy: String = copied
+        let held = open(&copy);
+        let mode_of_copy: String = held
             .query_row("PRAGMA journal_mode", [], |row| row.get(0))
             .unwrap();
         assert_eq!(mode_of_copy, mode);
-        let after = prefixes(&copied);
+        let after = prefixes(&held);
         let grew = before.iter().zip(&after).all(|(was, is)| was <= is);
         assert!(grew, "{before:?} was committed before {after:?}");
-        drop(copied);
+        drop(held);
         for name in names(copies.path()) {
             std::fs::remove_file(copies.path().join(name)).unwrap();
         }
@@ -191,10 +196,10 @@ fn a_copy_says_and_looks_the_same_as_its_source_and_leaves_nothing_beside_it() {
         let captured = capture(&path, &copy, &SqliteSettings::default()).unwrap();
 
         assert_eq!(names(copies.path()), ["odd name %?#.db"]);
-        let (source, copied) = (path.metadata().unwrap(), copy.metadata().unwrap());
-        assert_eq!(copied.mode(), source.mode());
-        assert_eq!(copied.uid(), source.uid());
-        assert_eq!(copied.mtime_nsec(), source.mtime_nsec());
+        let (source, looks) = (path.metadata().unwrap(), copy.metadata().unwrap());
+        assert_eq!(looks.mode(), source.mode());
+        assert_eq!(looks.uid(), source.uid());
+        assert_eq!(looks.mtime_nsec(), source.mtime_nsec());
         let bytes = std::fs::read(&copy).unwrap();
         assert_eq!(bytes[40..44], captured.schema_version.to_be_bytes());
         for pragma in ["schema_version", "user_version"] {
@@ -260,19 +265,16 @@ fn a_log_that_nobody_uses_is_written_down() {
 }
 
 #[test]
-fn a_schema_that_changes_all_the_time_is_refused_or_copied_between_two_changes() {
+fn a_schema_that_changes_all_the_time_is_refused() {
     let directory = TempDir::new().unwrap();
     let path = database(&directory, "wal");
     // Large enough that it changes while it is copied.
     let db = Connection::open(&path).unwrap();
-    db.execute_batch("CREATE TABLE large AS SELECT value, zeroblob(4000) FROM generate_series(1, 5000)")
-        .or_else(|_| {
-            db.execute_batch(
-                "CREATE TABLE large AS WITH RECURSIVE some(value) AS (SELECT 1 UNION ALL SELECT value + 1 FROM some \
-                 WHERE value < 5000) SELECT value, zeroblob(4000) FROM some",
-            )
-        })
-        .unwrap();
+    db.execute_batch(
+        "CREATE TABLE large AS WITH RECURSIVE some(value) AS (SELECT 1 UNION ALL SELECT value + 1 FROM some \
+         WHERE value < 5000) SELECT value, zeroblob(4000) FROM some",
+    )
+    .unwrap();
     drop(db);
     let _migration = Other::start(MIGRATE, &path, &[]);
 
