@@ -7,6 +7,7 @@ pub mod group;
 pub mod hook;
 pub mod invocation;
 pub mod pause;
+pub mod postgres;
 pub mod process;
 pub mod programs;
 pub mod service;

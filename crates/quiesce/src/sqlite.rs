@@ -281,7 +281,7 @@ fn finish(
     source: &Path,
     placed: Placed,
     looks: &Looks,
-    captured: SqliteCaptured,
+    mut captured: SqliteCaptured,
     patience: &Patience,
 ) -> Result<SqliteCaptured, SqliteError> {
     let integrity = check::check(source, placed.path(), patience)?;
@@ -291,11 +291,9 @@ fn finish(
     }
     let bytes = placed.keep(looks)?;
     tracing::debug!(bytes, stillness = ?captured.stillness, checkpoint = ?captured.checkpoint, "database copied");
-    Ok(SqliteCaptured {
-        bytes,
-        integrity,
-        ..captured
-    })
+    captured.bytes = bytes;
+    captured.integrity = integrity;
+    Ok(captured)
 }
 
 fn empty(source: &Path, target: &Path) -> Result<SqliteCaptured, SqliteError> {

@@ -1,12 +1,23 @@
 //! Worlds to test Stasis in.
 
+#[cfg(feature = "worlds")]
 pub mod explore;
+#[cfg(feature = "worlds")]
 pub mod faulty_bucket;
+#[cfg(feature = "worlds")]
 pub mod fingerprint;
+#[cfg(feature = "worlds")]
 pub mod lineage_world;
+pub mod postgres;
+#[cfg(feature = "worlds")]
 pub mod race;
+#[cfg(feature = "worlds")]
 pub mod real_time;
+#[cfg(feature = "worlds")]
 pub mod seeded_chance;
+#[cfg(feature = "worlds")]
 pub mod sim;
+#[cfg(feature = "worlds")]
 pub mod sim_clock;
+#[cfg(feature = "worlds")]
 pub mod sweep_world;

@@ -17,10 +17,10 @@ const MOST: usize = 10;
 pub enum Integrity {
     /// Nothing.
     Ok,
-    /// Nothing in what could be checked: the order of some indexes is defined by the application, not by SQLite.
-    OkWithoutIndexes {
-        /// What is not known here, in SQLite's words.
-        unknown: String,
+    /// Nothing in what could be checked: some tables need an order or a function that only the application knows.
+    OkExcept {
+        /// These tables.
+        unchecked: Vec<String>,
     },
     /// The first things.
     Failed(Vec<String>),
@@ -41,14 +41,36 @@ pub(super) fn check(
         error => error,
     };
     let connection = open(copy, patience).map_err(failed)?;
-    match findings(&connection, "integrity_check") {
-        Err(error) if error.sqlite_error_code() == Some(ErrorCode::Unknown) => {
-            let unknown = error.to_string();
-            let quick = findings(&connection, "quick_check").map_err(failed)?;
-            Ok(verdict(quick, Integrity::OkWithoutIndexes { unknown }))
-        }
+    match findings(&connection, &format!("PRAGMA integrity_check({MOST})")) {
+        Err(error) if needs_application(&error) => one_by_one(&connection).map_err(failed),
         found => Ok(verdict(found.map_err(failed)?, Integrity::Ok)),
     }
+}
+
+/// An order or a function is missing here, which is no fault of the database.
+fn needs_application(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(ErrorCode::Unknown)
+}
+
+/// Checks every table that can be checked by itself.
+fn one_by_one(connection: &Connection) -> rusqlite::Result<Integrity> {
+    let tables = findings(
+        connection,
+        "SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0",
+    )?;
+    let (mut unchecked, mut found) = (Vec::new(), Vec::new());
+    for table in tables {
+        let name = table.replace('\'', "''");
+        match findings(connection, &format!("PRAGMA integrity_check('{name}')")) {
+            Err(error) if needs_application(&error) => unchecked.push(table),
+            findings => found.extend(findings?.into_iter().filter(|finding| finding != "ok")),
+        }
+    }
+    found.truncate(MOST);
+    if found.is_empty() {
+        return Ok(Integrity::OkExcept { unchecked });
+    }
+    Ok(Integrity::Failed(found))
 }
 
 fn verdict(findings: Vec<String>, good: Integrity) -> Integrity {
@@ -85,8 +107,8 @@ fn address(path: &Path) -> String {
     address + "?immutable=1"
 }
 
-fn findings(connection: &Connection, pragma: &str) -> rusqlite::Result<Vec<String>> {
-    let mut statement = connection.prepare(&format!("PRAGMA {pragma}({MOST})"))?;
+fn findings(connection: &Connection, sql: &str) -> rusqlite::Result<Vec<String>> {
+    let mut statement = connection.prepare(sql)?;
     let rows = statement.query_map([], |row| row.get::<_, String>(0))?;
     rows.collect()
 }

@@ -101,7 +101,7 @@ pub(super) fn has_companion(path: &Path) -> bool {
         let there = companion(path, end).symlink_metadata();
         there.is_ok_and(|metadata| metadata.len() > 0)
     };
-    COMPANIONS.iter().take(2).any(|end| end_has(&end))
+    COMPANIONS.iter().take(2).any(end_has)
 }
 
 /// The same file by a path whose directories are no links, if it is a regular file itself.

@@ -13,6 +13,10 @@ use std::time::Duration;
 /// How many pages are copied before it is looked whether the copy is still wanted.
 const STRIDE: i32 = 1024;
 
+/// How long a checkpoint waits for those who read the log, with the write lock: others wait for it, so it is short, and
+/// asked again. Without any, it would fail whenever somebody happens to read.
+const CHECKPOINT: Duration = Duration::from_millis(20);
+
 /// Opens what is there, by a path without links, and believes nothing that its schema says.
 pub(super) fn connect(path: &Path, patience: &Patience) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
@@ -100,9 +104,10 @@ impl Opened {
             reader,
             journal: self.journal,
             checkpoint: self.checkpoint,
-            stillness: match self.is_read_only {
-                true => Stillness::ReadOnly,
-                false => Stillness::Locked,
+            stillness: if self.is_read_only {
+                Stillness::ReadOnly
+            } else {
+                Stillness::Locked
             },
             schema_version: begun?,
             before: self.schema_version,
@@ -118,6 +123,8 @@ pub(super) fn checkpoint(
     path: &Path,
     patience: &Patience,
 ) -> Result<Checkpoint, SqliteError> {
+    let failed = |error| SqliteError::reading("write the log of", path, error);
+    connection.busy_timeout(CHECKPOINT).map_err(failed)?;
     let mut left = 0;
     let asked = patience.until_some(path, || {
         let row = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| {
@@ -135,9 +142,10 @@ pub(super) fn checkpoint(
             Err(error) => Some(Err(error)),
         }
     })?;
+    connection.busy_timeout(Duration::ZERO).map_err(failed)?;
     match asked {
         Some(Ok(())) => Ok(Checkpoint::Done),
-        Some(Err(error)) => Err(SqliteError::reading("write the log of", path, error)),
+        Some(Err(error)) => Err(failed(error)),
         None => Ok(Checkpoint::Busy { pages_left: left }),
     }
 }

@@ -1,0 +1,205 @@
+//! Running PostgreSQL's own programs: found, told where the server is, watched, and killed with all they started.
+
+use super::{Connection, PostgresError, PostgresSettings};
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, Command};
+
+/// How much of an answer is read: a list of all tables is far below it.
+const LONGEST_ANSWER: usize = 256 << 20;
+/// How much is kept of what a program complains of.
+const LONGEST_COMPLAINT: usize = 4096;
+
+/// Programs that know one server.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Client<'a> {
+    pub(super) connection: &'a Connection,
+    pub(super) settings: &'a PostgresSettings,
+}
+
+/// One run of a program.
+#[derive(Debug)]
+pub(super) struct Task<'a> {
+    pub(super) doing: &'static str,
+    pub(super) program: &'static str,
+    pub(super) database: &'a str,
+    pub(super) limit: Duration,
+}
+
+impl<'a> Client<'a> {
+    pub(super) fn new(connection: &'a Connection, settings: &'a PostgresSettings) -> Self {
+        Self {
+            connection,
+            settings,
+        }
+    }
+
+    /// The program with nothing of our environment but what it needs.
+    pub(super) fn command(&self, task: &Task<'_>) -> Command {
+        let mut paths: Vec<_> = std::env::split_paths(&self.settings.search_path).collect();
+        paths.splice(0..0, self.settings.bin_dir.clone());
+        let executable = paths
+            .iter()
+            .map(|directory| directory.join(task.program))
+            .find(|path| path.is_file());
+        let mut command = Command::new(executable.unwrap_or_else(|| task.program.into()));
+        command
+            .env_clear()
+            .env("PATH", &self.settings.search_path)
+            .env("LC_ALL", "C")
+            .env("PGCLIENTENCODING", "UTF8")
+            .env("PGAPPNAME", "stasis")
+            .env("PGCONNECT_TIMEOUT", "10")
+            .envs(self.connection.variables())
+            .env("PGDATABASE", task.database)
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Runs SQL, all of it or up to the first error, and returns the rows as lines.
+    pub(super) async fn ask(
+        &self,
+        doing: &'static str,
+        database: &str,
+        sql: &str,
+    ) -> Result<String, PostgresError> {
+        let limit = self.settings.question_timeout;
+        self.ask_within(doing, database, sql, limit).await
+    }
+
+    pub(super) async fn ask_within(
+        &self,
+        doing: &'static str,
+        database: &str,
+        sql: &str,
+        limit: Duration,
+    ) -> Result<String, PostgresError> {
+        let task = Task {
+            doing,
+            program: "psql",
+            database,
+            limit,
+        };
+        let mut command = self.command(&task);
+        command.args(["-XAtqw", "-v", "ON_ERROR_STOP=1", "-f", "-"]);
+        command.stdout(Stdio::piped()).stdin(Stdio::piped());
+        self.run(&task, command, sql).await
+    }
+
+    /// Runs a program to its end; returns what it wrote, where that is a pipe. Safe to drop: then it is killed.
+    pub(super) async fn run(
+        &self,
+        task: &Task<'_>,
+        mut command: Command,
+        input: &str,
+    ) -> Result<String, PostgresError> {
+        command.stderr(Stdio::piped()).process_group(0);
+        let failed = |source| PostgresError::Program {
+            program: task.program,
+            source,
+        };
+        let mut running = Running::start(command).map_err(failed)?;
+        let ended = tokio::time::timeout(task.limit, running.end(input)).await;
+        let (status, answer, complaint) = match ended {
+            Ok(ended) => ended.map_err(failed)?,
+            Err(_) => {
+                return Err(PostgresError::Slow {
+                    doing: task.doing,
+                    database: task.database.to_owned(),
+                    limit: task.limit,
+                });
+            }
+        };
+        if !status.success() {
+            return Err(PostgresError::Failed {
+                doing: task.doing,
+                database: task.database.to_owned(),
+                program: task.program,
+                code: status
+                    .code()
+                    .unwrap_or_else(|| 128 + status.signal().unwrap_or_default()),
+                said: self.readable(&complaint),
+            });
+        }
+        let wanted = "text";
+        String::from_utf8(answer).map_err(|_| PostgresError::Answer {
+            program: task.program,
+            wanted,
+        })
+    }
+
+    /// The end of a complaint as one line without the password.
+    fn readable(&self, complaint: &[u8]) -> String {
+        let text = String::from_utf8_lossy(complaint);
+        let text = self.connection.censored(text.trim());
+        let plain = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+        plain.collect()
+    }
+}
+
+/// A program in a process group of its own, which is killed unless it has ended.
+#[derive(Debug)]
+struct Running {
+    child: Child,
+    group: Option<Pid>,
+}
+
+impl Running {
+    fn start(mut command: Command) -> std::io::Result<Self> {
+        let child = command.kill_on_drop(true).spawn()?;
+        let group = child.id().and_then(|id| i32::try_from(id).ok());
+        Ok(Self {
+            group: group.and_then(Pid::from_raw),
+            child,
+        })
+    }
+
+    async fn end(&mut self, input: &str) -> std::io::Result<(ExitStatus, Vec<u8>, Vec<u8>)> {
+        let stdin = self.child.stdin.take();
+        let told = async move {
+            if let Some(mut stdin) = stdin {
+                // One that ended early does not listen; its exit code says why.
+                let _ = stdin.write_all(input.as_bytes()).await;
+            }
+        };
+        let (stdout, stderr) = (self.child.stdout.take(), self.child.stderr.take());
+        let ((), answer, complaint) = tokio::join!(
+            told,
+            read_end(stdout, LONGEST_ANSWER),
+            read_end(stderr, LONGEST_COMPLAINT)
+        );
+        let status = self.child.wait().await?;
+        self.group = None;
+        Ok((status, answer?, complaint?))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(group) = self.group {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+}
+
+/// Reads all and keeps the end of it.
+async fn read_end(from: Option<impl AsyncRead + Unpin>, most: usize) -> std::io::Result<Vec<u8>> {
+    let mut kept = Vec::new();
+    let Some(mut from) = from else {
+        return Ok(kept);
+    };
+    let mut bytes = vec![0; 16 << 10];
+    loop {
+        let count = from.read(&mut bytes).await?;
+        if count == 0 {
+            return Ok(kept);
+        }
+        kept.extend(bytes.iter().take(count));
+        if kept.len() > most {
+            kept.drain(..kept.len() - most);
+        }
+    }
+}
