@@ -341,8 +341,8 @@ async fn a_sweep_that_took_half_a_day_removes_no_more() {
     let old = world.save(b"old").await;
     world.save(b"active").await;
     world.delete(old).await;
-    let seven_hours = 7 * 60 * 60 * 1000;
-    world.clock.1.store(seven_hours, Ordering::Relaxed);
+    let four_hours = 4 * 60 * 60 * 1000;
+    world.clock.1.store(four_hours, Ordering::Relaxed);
 
     let stalled = world.gc(None).await;
     world.clock.1.store(0, Ordering::Relaxed);
