@@ -57,7 +57,7 @@ impl MarkWorld {
     pub(super) fn saver_moves(&self, number: usize, moves: &mut Moves) {
         let saver = &self.savers[number];
         let mut after = self.calm();
-        let moved = match saver.stage {
+        let outcome = match saver.stage {
             Stage::Begins if saver.borrows() => {
                 let shown = self.savers[0].lease();
                 shown.map(|fence| (self.owning(fence), "is shown the lease"))
@@ -77,7 +77,7 @@ impl MarkWorld {
             Stage::Stored(fence, base) => Some(after.flip((number, saver.saves()), fence, base)),
             Stage::Over => None,
         };
-        if let Some((stage, what)) = moved {
+        if let Some((stage, what)) = outcome {
             after.savers[number].stage = stage;
             Self::add(moves, Label("save", number, what), after);
         }

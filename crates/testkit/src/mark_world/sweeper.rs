@@ -56,7 +56,7 @@ impl MarkWorld {
             return;
         }
         let mut after = self.calm();
-        let moved = match sweeper.stage.clone() {
+        let outcome = match sweeper.stage.clone() {
             Stage::Begins => {
                 let known = (self.mark(), self.lies_there());
                 Ok((Stage::Listed(known), "reads the pointer and lists"))
@@ -64,10 +64,10 @@ impl MarkWorld {
             Stage::Listed(known) => after.date(known),
             Stage::Removes(known, mark, next) => Ok(after.remove(known, mark, next)),
             Stage::Removed(known) => Ok(after.look(number, known)),
-            Stage::Forgets(_, next) => after.forget(next),
+            Stage::Forgets(_, next) => after.forget(&next),
         };
         let label = |what| Label("sweep", number, what);
-        match moved {
+        match outcome {
             Ok((Stage::Begins, what)) => {
                 after.sweepers[number].end();
                 Self::add(moves, label(what), after);
@@ -162,7 +162,7 @@ impl MarkWorld {
     }
 
     /// Swaps the pointer that was decided upon; nobody has written another since.
-    fn forget(&mut self, next: Part<Pointer>) -> Result<(Stage, &'static str), &'static str> {
+    fn forget(&mut self, next: &Part<Pointer>) -> Result<(Stage, &'static str), &'static str> {
         let owner = Some(self.pointer.get().fence);
         if self.savers.iter().any(|saver| saver.lease() == owner) {
             return Err("a sweep threw an owner out");
