@@ -10,9 +10,14 @@ use crate::lease::Fence;
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::time::Duration;
 
 /// How many operations a pointer remembers.
 pub const RECENT_LIMIT: usize = 16;
+/// Within this time after its date a tombstone lets requests be sent that remove what it is about.
+pub const REMOVAL_WINDOW: Duration = Duration::from_hours(12);
+/// This long after its date a tombstone may be dropped: a request has half of it to be sent, and half to arrive.
+pub const TOMBSTONE_REST: Duration = Duration::from_hours(24);
 
 /// The snapshot a pointer names.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -72,6 +77,18 @@ pub struct Mark {
     pub sha256: ArchiveDigest,
     /// When, by the writer's clock.
     pub at_ms: Timestamp,
+}
+
+impl Mark {
+    /// Whether a tombstone of this date still lets requests be sent that remove what it is about.
+    pub fn lets_remove(&self, now: Timestamp) -> bool {
+        now.since(self.at_ms) < REMOVAL_WINDOW
+    }
+
+    /// Whether no request that a tombstone of this date let be sent can be under way any more.
+    pub fn is_spent(&self, now: Timestamp) -> bool {
+        now.since(self.at_ms) >= TOMBSTONE_REST
+    }
 }
 
 /// The document `latest.json`.

@@ -15,7 +15,7 @@ mod pointer;
 use crate::digest::ArchiveDigest;
 use crate::id::{Epoch, Generation, Label, OpId};
 use crate::lease::{Fence, Holder, Lock};
-use crate::pointer::{Active, Pointer};
+use crate::pointer::{Active, Mark, Pointer};
 use crate::time::Timestamp;
 use std::time::Duration;
 
@@ -23,6 +23,8 @@ use std::time::Duration;
 pub const ROLLBACK_MEMORY: Duration = Duration::from_hours(30 * 24);
 /// How many pins, rollbacks and tombstones a pointer holds, each.
 pub const MARK_LIMIT: usize = 500;
+/// A snapshot that is deleted again after this time gets a tombstone of a new date.
+pub const TOMBSTONE_FRESH: Duration = Duration::from_hours(1);
 /// What the lock's holder is called after an operator took it.
 pub const OPERATOR: &str = "operator-force";
 
@@ -125,11 +127,11 @@ pub enum Op {
         /// How long until a reader of the plain contract takes the lock for expired.
         ttl: Duration,
     },
-    /// Mark a snapshot for removal.
+    /// Mark a snapshot for removal; one that is marked already gets a new date, if the mark is not fresh.
     Delete {
         /// Which.
         target: ArchiveDigest,
-        /// Every snapshot in the prefix, by listing.
+        /// Every snapshot in the prefix, by listing. Where it does not name `target`, only a mark that is there is dated.
         known: Vec<ArchiveDigest>,
     },
     /// Protect a snapshot from removal, or stop doing so.
@@ -143,9 +145,11 @@ pub enum Op {
     ///
     /// Nobody may own the lineage, and the fence is raised: whoever saw those bytes before they went, under whichever
     /// lease, can never flip to them.
+    ///
+    /// A mark is meant with its date: one that was set or dated since it was read forbids something else, and stays.
     Forget {
-        /// Snapshots of which no listing shows anything.
-        gone: Vec<ArchiveDigest>,
+        /// Marks of snapshots of which no listing shows anything, as they were read.
+        gone: Vec<Mark>,
     },
 }
 

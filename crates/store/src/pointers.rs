@@ -5,7 +5,7 @@ use stasis_model::digest::ArchiveDigest;
 use stasis_model::id::{Generation, Label, Lineage, OpId};
 use stasis_model::lease::Fence;
 use stasis_model::operation::Kind;
-use stasis_model::pointer::{Active, Pointer};
+use stasis_model::pointer::{Active, Mark, Pointer};
 use stasis_model::protocol::{Outcome, Protocol};
 use stasis_model::step::Op;
 use std::time::Duration;
@@ -112,12 +112,9 @@ impl Lineages {
             .map(moved)
     }
 
-    /// Drops the marks of removed snapshots of which no listing shows anything; refused while somebody owns the lineage.
-    pub async fn forget(
-        &self,
-        lineage: &Lineage,
-        gone: Vec<ArchiveDigest>,
-    ) -> Result<Moved, LineageError> {
+    /// Drops the marks of removed snapshots of which no listing shows anything, as they were read; refused while
+    /// somebody owns the lineage.
+    pub async fn forget(&self, lineage: &Lineage, gone: Vec<Mark>) -> Result<Moved, LineageError> {
         let protocol = Protocol::new(self.op_id(), Op::Forget { gone });
         self.carry_out(lineage, Kind::Forget, protocol)
             .await

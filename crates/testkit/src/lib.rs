@@ -8,6 +8,8 @@ pub mod faulty_bucket;
 pub mod fingerprint;
 #[cfg(feature = "worlds")]
 pub mod lineage_world;
+#[cfg(feature = "worlds")]
+pub mod mark_world;
 pub mod postgres;
 #[cfg(feature = "worlds")]
 pub mod race;

@@ -2,15 +2,16 @@
 //!
 //! 1. read the pointer, then the lock, then list
 //! 2. judge, if retention is on; without it only deleted snapshots go
-//! 3. tombstone in the pointer what goes, one swap each
-//! 4. read the pointer and list again; of what is tombstoned remove the manifest, then the archive
+//! 3. tombstone in the pointer what goes, one swap each, and date the older marks of what still lies there anew
+//! 4. read the pointer and list again; of what is tombstoned remove the manifest, then the archive, while the mark is
+//!    younger than half a day
 //! 5. drop the marks of which nothing was left when this sweep began, if they are a day old and nobody owns the lineage
 //!
-//! *Always true:* **no object is removed whose snapshot is not tombstoned in the pointer, durably, before.** The rules of
-//! the pointer do the rest, in the version that is replaced: the active one and a pinned one are never tombstoned, and
-//! what is tombstoned can be neither flipped to, nor rolled back to, nor pinned. So no pointer and no pin ever leads to
-//! bytes that a sweep takes, wherever it stops: a crash after 3 leaves a deleted snapshot whole, a crash within 4 leaves
-//! an archive without a manifest that the next sweep knows by its mark, a crash before 5 leaves a mark.
+//! *Always true:* **no request that removes an object arrives while its snapshot is not tombstoned in the pointer.** The
+//! rules of the pointer do the rest, in the version that is replaced: the active one and a pinned one are never
+//! tombstoned, and what is tombstoned can be neither flipped to, nor rolled back to, nor pinned. So no pointer and no pin
+//! ever leads to bytes that a sweep takes, wherever it stops: a crash after 3 leaves a deleted snapshot whole, a crash
+//! within 4 leaves an archive without a manifest that the next sweep knows by its mark, a crash before 5 leaves a mark.
 //!
 //! **A save beside a sweep** puts its archive, then its manifest, then flips. Between the first two the archive is an
 //! *orphan*: it stays while anybody owns the lineage or may come back, and it stays for a day after it was written.
@@ -21,8 +22,14 @@
 //!
 //! **A mark may go** only when nobody can still want what it forbids: the swap that drops it is refused while somebody
 //! owns the lineage or may come back, and raises the fence. Whoever saw the bytes before they went, did so under an older
-//! lease and cannot flip; whoever comes later finds nothing and stores them anew. The day is for requests to remove them
-//! that were sent and have not arrived yet.
+//! lease and cannot flip; whoever comes later finds nothing and stores them anew.
+//!
+//! **Two sweeps of one lineage** may overlap, and any of them may stall between reading and removing, or send what arrives
+//! late. Every removal is therefore sent within half a day after the date of the mark that its sweep read, by the time
+//! that has passed since it read it; and a mark is dropped only a day after its date, which leaves a request half a day
+//! to arrive. That is the one thing assumed here about time (and that the hosts' clocks, or the store's where it tells
+//! the date, do not differ by hours). Marks older than that are dated anew before anything is removed for them, and a
+//! mark is dropped only with the date that was read: one that was set or dated since then stays.
 
 mod removal;
 mod verdicts;
@@ -40,6 +47,7 @@ use serde::Serialize;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::event::{EventKind, Severity};
 use stasis_model::id::{Label, Lineage, ProfileRef, TenantId};
+use stasis_model::pointer::Mark;
 use stasis_model::policy::ProfileRetention;
 use stasis_model::retention::{Newest, OnDoubt};
 use stasis_model::step::Refusal;
@@ -47,7 +55,7 @@ use stasis_store::lineages::LineageError;
 use stasis_store::profiles;
 use std::time::Duration;
 
-/// Younger orphans and younger marks are left alone.
+/// Younger orphans are left alone.
 const A_DAY: Duration = Duration::from_hours(24);
 
 /// What may go.
@@ -192,8 +200,8 @@ impl Engine {
             let refused = self.condemn(&holdings, target).await?;
             one.spared.extend(refused);
         }
-        let fresh = self.sound_holdings(lineage).await?;
-        one.removed = self.remove_tombstoned(&fresh).await?;
+        self.date_marks(&holdings).await?;
+        one.removed = self.remove_tombstoned(lineage).await?;
         one.marks_dropped = self.drop_marks(&holdings).await?;
         Ok(one)
     }
@@ -234,19 +242,34 @@ impl Engine {
         }
     }
 
-    /// Drops old marks of which nothing was left when the sweep began.
+    /// Dates the marks of what still lies there anew, where they are not fresh: only then may it be removed.
+    async fn date_marks(&self, holdings: &Holdings) -> Result<(), Error> {
+        let marks = holdings.pointer.iter().flat_map(|found| &found.tombstones);
+        let listed = |mark: &&Mark| removal::is_listed(holdings, mark.sha256);
+        for mark in marks.filter(listed) {
+            // Naming no snapshot, it sets no mark that somebody has dropped since.
+            let lineage = &holdings.lineage;
+            match self.lineages.delete(lineage, mark.sha256, Vec::new()).await {
+                Err(LineageError::Refused {
+                    refusal: Refusal::NoSuchSnapshot(_) | Refusal::Contended,
+                    ..
+                }) => {}
+                result => drop(self.settled(result).await?),
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops spent marks of which nothing was left when the sweep began.
     async fn drop_marks(&self, holdings: &Holdings) -> Result<u64, Error> {
         let Some(pointer) = &holdings.pointer else {
             return Ok(0);
         };
         let now = self.lineages.now();
-        let old = pointer
-            .tombstones
-            .iter()
-            .filter(|mark| now.since(mark.at_ms) >= A_DAY);
-        let gone: Vec<ArchiveDigest> = old
-            .map(|mark| mark.sha256)
-            .filter(|sha256| !removal::is_listed(holdings, *sha256))
+        let spent = pointer.tombstones.iter().filter(|mark| mark.is_spent(now));
+        let gone: Vec<Mark> = spent
+            .filter(|mark| !removal::is_listed(holdings, mark.sha256))
+            .cloned()
             .collect();
         if gone.is_empty() {
             return Ok(0);

@@ -1,6 +1,6 @@
 //! The rules of `latest.json`: fence, flip, rollback, force-unlock, delete, pin, forget.
 
-use super::{Change, Documents, Lost, MARK_LIMIT, Op, ROLLBACK_MEMORY, Refusal};
+use super::{Change, Documents, Lost, MARK_LIMIT, Op, ROLLBACK_MEMORY, Refusal, TOMBSTONE_FRESH};
 use crate::digest::ArchiveDigest;
 use crate::id::{Generation, OpId};
 use crate::lease::{Fence, LockState};
@@ -136,8 +136,15 @@ fn tombstone(
     known: &[ArchiveDigest],
     (op_id, now): By,
 ) -> Result<Change, Refusal> {
-    if pointer.is_tombstoned(target) {
-        return Ok(Change::Already);
+    let of_it = |mark: &&Mark| mark.sha256 == target;
+    if let Some(mark) = pointer.tombstones.iter().find(of_it) {
+        if now.since(mark.at_ms) < TOMBSTONE_FRESH {
+            return Ok(Change::Already);
+        }
+        let mut next = pointer.successor(op_id, Act::Delete, Some(target), now);
+        next.tombstones.retain(|mark| mark.sha256 != target);
+        add_mark(&mut next.tombstones, target, now, "tombstones")?;
+        return Ok(Change::Pointer(next));
     }
     if !known.contains(&target) {
         return Err(Refusal::NoSuchSnapshot(target));
@@ -182,20 +189,20 @@ fn pin(
 fn forget(
     found: &Documents,
     pointer: &Pointer,
-    gone: &[ArchiveDigest],
+    gone: &[Mark],
     fence: Fence,
     now: Timestamp,
 ) -> Result<Change, Refusal> {
     if let Some(lock) = found.lock.as_ref().filter(|lock| !lock.is_given_up()) {
         return Err(Refusal::Held(Box::new(lock.clone())));
     }
-    if !gone.iter().any(|target| pointer.is_tombstoned(*target)) {
+    if !gone.iter().any(|mark| pointer.tombstones.contains(mark)) {
         return Ok(Change::Already);
     }
     let active = pointer.active_archive();
     let mut next = pointer.successor(fence.op_id, Act::Forget, active, now);
     next.fence = fence;
-    next.tombstones.retain(|mark| !gone.contains(&mark.sha256));
+    next.tombstones.retain(|mark| !gone.contains(mark));
     Ok(Change::Pointer(next))
 }
 

@@ -122,7 +122,12 @@ fn a_rule_writes_only_a_document_that_it_has_read() {
             target,
             pinned: true,
         },
-        Op::Forget { gone: vec![target] },
+        Op::Forget {
+            gone: vec![Mark {
+                sha256: target,
+                at_ms: NOW,
+            }],
+        },
     ];
 
     for op in ops {

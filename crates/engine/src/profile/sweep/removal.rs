@@ -6,7 +6,9 @@ use crate::open::Engine;
 use crate::profile::standing::Holdings;
 use serde::Serialize;
 use stasis_model::digest::ArchiveDigest;
+use stasis_model::id::Lineage;
 use stasis_model::lease::Lock;
+use stasis_model::time::Timestamp;
 use stasis_store::bucket::BucketErrorKind;
 use stasis_store::layout::{self, Key};
 use stasis_store::profiles::StoredSnapshot;
@@ -131,16 +133,22 @@ impl Engine {
         Ok(removed)
     }
 
-    /// Removes everything of what is tombstoned.
-    pub(super) async fn remove_tombstoned(
-        &self,
-        holdings: &Holdings,
-    ) -> Result<Vec<Removed>, Error> {
-        let removed = self.tombstoned(holdings).await?;
-        for one in &removed {
+    /// Removes everything of what is tombstoned, as long as the marks that are read here let it.
+    pub(super) async fn remove_tombstoned(&self, lineage: &Lineage) -> Result<Vec<Removed>, Error> {
+        // Counted by the uptime from here on, so that neither a nap nor a clock that is set back makes a mark younger.
+        let (looked_at, since) = (self.lineages.now(), self.clock.uptime());
+        let holdings = self.sound_holdings(lineage).await?;
+        let mut removed = self.tombstoned(&holdings).await?;
+        for (done, one) in removed.iter().enumerate() {
+            let now = looked_at.plus(self.clock.uptime().saturating_sub(since));
+            if !lets_remove(&holdings, one.sha256, now) {
+                tracing::warn!(subject = %lineage, key = one.key, "left to the next sweep: this one took too long");
+                removed.truncate(done);
+                break;
+            }
             let key = Key::from_listing(&one.key).expect("it was listed");
             self.bucket.delete(&key).await?;
-            tracing::info!(subject = %holdings.lineage, %key, bytes = one.size_bytes, "removed");
+            tracing::info!(subject = %lineage, %key, bytes = one.size_bytes, "removed");
         }
         Ok(removed)
     }
@@ -199,6 +207,12 @@ fn mark_of(holdings: &Holdings, key: &Key) -> Option<ArchiveDigest> {
     let marks = &holdings.pointer.as_ref()?.tombstones;
     let fits = |digest: &ArchiveDigest| digest.to_string().starts_with(&object.digits);
     marks.iter().map(|mark| mark.sha256).find(fits)
+}
+
+/// Whether the mark of a snapshot lets requests be sent that remove it.
+fn lets_remove(holdings: &Holdings, archive: ArchiveDigest, now: Timestamp) -> bool {
+    let mut marks = holdings.pointer.iter().flat_map(|found| &found.tombstones);
+    marks.any(|mark| mark.sha256 == archive && mark.lets_remove(now))
 }
 
 /// Whether anything of a snapshot lies there.

@@ -18,9 +18,9 @@ use stasis_store::profiles::{NewArchive, Snapshots};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A clock that stands still until somebody moves it.
+/// A clock that stands still until somebody moves it; the second number is what each look at the uptime takes.
 #[derive(Debug)]
-struct Still(AtomicU64);
+struct Still(AtomicU64, AtomicU64);
 
 impl Clock for Still {
     fn now(&self) -> Timestamp {
@@ -28,7 +28,8 @@ impl Clock for Still {
     }
 
     fn uptime(&self) -> Duration {
-        Duration::from_millis(self.0.load(Ordering::Relaxed))
+        let takes = self.1.load(Ordering::Relaxed);
+        Duration::from_millis(self.0.fetch_add(takes, Ordering::Relaxed))
     }
 }
 
@@ -54,7 +55,7 @@ struct World {
 
 impl World {
     fn over(bucket: Arc<dyn Bucket>) -> Self {
-        let clock = Arc::new(Still(AtomicU64::new(1_700_000_000_000)));
+        let clock = Arc::new(Still(AtomicU64::new(1_700_000_000_000), AtomicU64::new(0)));
         let places = Places {
             cache: None,
             state: None,
@@ -311,6 +312,45 @@ async fn without_retention_only_what_was_deleted_goes_and_can_come_back_as_new()
     assert!(!world.pointer().await.is_tombstoned(old));
     world.save(b"old").await;
     assert_eq!(world.pointer().await.active_archive(), Some(old));
+}
+
+#[tokio::test]
+async fn an_old_mark_is_dated_anew_before_anything_goes_and_rests_for_a_day_after() {
+    let world = World::in_memory();
+    let old = world.save(b"old").await;
+    world.save(b"active").await;
+    world.delete(old).await;
+    world.later(5 * A_DAY);
+
+    let swept = world.gc(None).await;
+    let at_once = world.gc(None).await;
+    world.later(A_DAY);
+    let later = world.gc(None).await;
+
+    assert_eq!((swept.removed.len(), swept.marks_dropped), (2, 0));
+    assert_eq!(
+        at_once.marks_dropped, 0,
+        "a request that removes may be under way still"
+    );
+    assert_eq!(later.marks_dropped, 1);
+}
+
+#[tokio::test]
+async fn a_sweep_that_took_half_a_day_removes_no_more() {
+    let world = World::in_memory();
+    let old = world.save(b"old").await;
+    world.save(b"active").await;
+    world.delete(old).await;
+    let four_hours = 4 * 60 * 60 * 1000;
+    world.clock.1.store(four_hours, Ordering::Relaxed);
+
+    let stalled = world.gc(None).await;
+    world.clock.1.store(0, Ordering::Relaxed);
+    let next = world.gc(None).await;
+
+    assert_eq!(stalled.removed.len(), 1, "the archive is left");
+    assert_eq!(next.removed.len(), 1);
+    assert_eq!(world.lies_there(b"old").await, NEITHER);
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! The rules that change `latest.json`.
 
 use super::*;
-use crate::pointer::Mark;
+use crate::pointer::{Mark, REMOVAL_WINDOW, TOMBSTONE_REST};
 
 fn on(pointer: impl Into<Option<Pointer>>, rule: &Op) -> Result<Change, Refusal> {
     step(&documents(None, pointer), rule, op(8), NOW)
@@ -328,7 +328,7 @@ fn refusals_say_what_they_mean() {
 }
 
 fn forget(text: &str) -> Op {
-    let gone = vec![archive(text)];
+    let gone = with_tombstone(text).tombstones;
     Op::Forget { gone }
 }
 
@@ -378,4 +378,37 @@ fn no_mark_is_dropped_while_somebody_owns_the_lineage_or_may_come_back() {
     }
     // Whoever becomes the owner after the pointer was read makes the write fail.
     assert_eq!(forget("old").reads(), [Doc::Pointer, Doc::Lock]);
+}
+
+#[test]
+fn a_mark_that_was_dated_since_it_was_read_is_not_dropped() {
+    let read = forget("old");
+    let later = NOW.plus(TOMBSTONE_FRESH);
+    let again = delete("old", &[]);
+
+    let fresh = step(&documents(None, with_tombstone("old")), &again, op(8), NOW);
+    let found = documents(None, with_tombstone("old"));
+    let dated = new_pointer(step(&found, &again, op(8), later));
+
+    assert_eq!(fresh, Ok(Change::Already));
+    assert_eq!(dated.tombstones.len(), 1);
+    assert_eq!(dated.tombstones[0].at_ms, later);
+    assert_eq!(dated.fence, fence(4, 1));
+    let found = documents(None, dated);
+    assert_eq!(step(&found, &read, op(9), later), Ok(Change::Already));
+    // A mark that is gone is not set anew by somebody who only meant to date it.
+    let unmarked = documents(None, pointing_at("s", fence(4, 1)));
+    let refused = step(&unmarked, &again, op(9), later);
+    assert_eq!(refused, Err(Refusal::NoSuchSnapshot(archive("old"))));
+}
+
+#[test]
+fn a_mark_is_spent_only_when_what_it_let_be_sent_has_had_half_a_day_to_arrive() {
+    let mark = &with_tombstone("old").tombstones[0];
+    let last_sent = NOW.plus(REMOVAL_WINDOW).minus(Duration::from_millis(1));
+    let half_a_day = TOMBSTONE_REST - REMOVAL_WINDOW;
+
+    assert!(mark.lets_remove(last_sent) && !mark.lets_remove(NOW.plus(REMOVAL_WINDOW)));
+    assert!(!mark.is_spent(last_sent.plus(half_a_day)));
+    assert!(mark.is_spent(NOW.plus(TOMBSTONE_REST)));
 }
