@@ -1,4 +1,8 @@
 //! Brings the archive of a snapshot to this host, without what the host already has.
+//!
+//! What comes from the store is digested while it comes. What the host has kept is not digested here: it is handed out
+//! [`Unproven`], so that whoever unpacks it can take its digest meanwhile. *Always true:* nothing counts that was read
+//! from such an archive before [`Unproven::prove`] said that it is the wanted one.
 
 use super::error::ProfileError;
 use crate::archive::remote::Remote;
@@ -18,11 +22,41 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// An archive that is here, and is the one that was wanted.
+/// An archive that is here, and is the one that was wanted, unless it has to be proven first.
 pub(super) struct Fetched {
     pub(super) archive: Archive,
     /// How many bytes came from the store.
     pub(super) bytes_fetched: u64,
+    /// What has to be proven before anything of the archive counts.
+    pub(super) unproven: Option<Unproven>,
+}
+
+/// Where an archive may be taken from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Supply {
+    /// From this host if it was kept here, else from the store.
+    Nearest,
+    /// From the store: what was kept here is not the archive.
+    Store,
+}
+
+/// Stored bytes that were kept here under a digest that nobody has taken of them since.
+pub(super) struct Unproven {
+    file: Arc<File>,
+    name: PathBuf,
+    wanted: ArchiveDigest,
+    cache: ArchiveCache,
+}
+
+impl Unproven {
+    /// Whether the bytes are the wanted ones; others are forgotten.
+    pub(super) fn prove(&self, cancel: &AtomicBool) -> Result<bool, ArchiveError> {
+        let (found, _) = archive::digest(&*self.file, &self.name, cancel)?;
+        if found != self.wanted {
+            self.cache.forget(self.wanted);
+        }
+        Ok(found == self.wanted)
+    }
 }
 
 impl Engine {
@@ -48,11 +82,34 @@ impl Engine {
         }
     }
 
-    /// Brings the archive of a snapshot here, and proves that it is the one; `near` are snapshots it may resemble.
+    /// Brings the archive of a snapshot here, and proves that it is the one.
     pub(super) async fn fetch_archive(
         &self,
         manifest: &ProfileManifest,
         active: &Active,
+        cancel: &Arc<AtomicBool>,
+    ) -> Result<Archive, Error> {
+        let wanted = (manifest, active);
+        let fetched = self.fetch_unproven(wanted, Supply::Nearest, &[], cancel);
+        let Fetched {
+            archive, unproven, ..
+        } = fetched.await?;
+        let Some(unproven) = unproven else {
+            return Ok(archive);
+        };
+        let until = cancel.clone();
+        if bridge::blocking(move || unproven.prove(&until)).await? {
+            return Ok(archive);
+        }
+        let fetched = self.fetch_unproven(wanted, Supply::Store, &[], cancel);
+        Ok(fetched.await?.archive)
+    }
+
+    /// Brings the archive of a snapshot here; `near` are snapshots it may resemble. One that was here is unproven.
+    pub(super) async fn fetch_unproven(
+        &self,
+        (manifest, active): (&ProfileManifest, &Active),
+        supply: Supply,
         near: &[ArchiveDigest],
         cancel: &Arc<AtomicBool>,
     ) -> Result<Fetched, Error> {
@@ -67,25 +124,21 @@ impl Engine {
             spool: self.profile_spool().await?,
             name: PathBuf::from(place.as_str()),
             wanted: active.archive,
+            tree: manifest.tree_digest,
+            supply,
             near: near.to_vec(),
             key,
             cancel: cancel.clone(),
         };
-        let tree_digest = manifest.tree_digest;
         let fetched = bridge::blocking(move || fetching.fetch(Arc::new(remote)));
-        let (archive, found, bytes_fetched, tree) =
-            fetched.await.map_err(|error| told(error, &snapshot))?;
-        if found != active.archive || tree.is_some_and(|tree| tree != tree_digest) {
-            return Err(ProfileError::Sha {
+        match fetched.await.map_err(|error| told(error, &snapshot))? {
+            Came::Wanted(fetched) => Ok(*fetched),
+            Came::Another(found) => Err(ProfileError::Sha {
                 wanted: snapshot,
                 found: found.prefix(),
             }
-            .into());
+            .into()),
         }
-        Ok(Fetched {
-            archive,
-            bytes_fetched,
-        })
     }
 }
 
@@ -95,51 +148,71 @@ struct Fetching {
     spool: PathBuf,
     name: PathBuf,
     wanted: ArchiveDigest,
+    tree: TreeDigest,
+    supply: Supply,
     near: Vec<ArchiveDigest>,
     key: Option<Arc<DataKey>>,
     cancel: Arc<AtomicBool>,
 }
 
-/// An archive, the digest of its stored bytes, how many of them came from afar, and which tree it says it is.
-type Came = (Archive, ArchiveDigest, u64, Option<TreeDigest>);
+/// What came.
+enum Came {
+    /// What was wanted, as far as is known.
+    Wanted(Box<Fetched>),
+    /// Something that has this digest.
+    Another(ArchiveDigest),
+}
 
 impl Fetching {
     fn fetch(self, remote: Arc<dyn ReadAt>) -> Result<Came, ArchiveError> {
-        let (mut found, mut bytes_fetched) = (self.wanted, 0);
-        let file = if let Some(file) = self.here()? {
-            file
-        } else {
-            let file = archive::nameless(&self.spool)?;
-            let came = self.assemble(remote, &file)?;
-            (found, bytes_fetched) = (came.archive_sha256, came.bytes_fetched);
-            if let Some(cache) = self.cache.as_ref().filter(|_| found == self.wanted) {
-                cache.keep(found, &file);
-            }
-            file
-        };
+        if let Some(here) = self.here() {
+            return Ok(Came::Wanted(Box::new(here)));
+        }
+        let file = archive::nameless(&self.spool)?;
+        let came = self.assemble(remote, &file)?;
+        let found = came.archive_sha256;
+        if let Some(cache) = self.cache.as_ref().filter(|_| found == self.wanted) {
+            cache.keep(found, &file);
+        }
         let archive = opened(Arc::new(file), &self.name, self.key.as_deref())?;
-        let tree = archive.summary().map(|summary| summary.tree_digest);
-        let tree = tree.map(|tree| self.key.as_ref().map_or(tree, |key| key.veil(&tree)));
-        Ok((archive, found, bytes_fetched, tree))
+        if found != self.wanted || !self.is_of_the_tree(&archive) {
+            return Ok(Came::Another(found));
+        }
+        Ok(Came::Wanted(Box::new(Fetched {
+            archive,
+            bytes_fetched: came.bytes_fetched,
+            unproven: None,
+        })))
     }
 
-    /// The very archive, if this host has it undamaged.
-    fn here(&self) -> Result<Option<File>, ArchiveError> {
-        let Some(file) = self
-            .cache
-            .as_ref()
-            .and_then(|cache| cache.open(self.wanted))
-        else {
-            return Ok(None);
-        };
-        let (found, _) = archive::digest(&file, &self.name, &self.cancel)?;
-        if found == self.wanted {
-            return Ok(Some(file));
-        }
-        if let Some(cache) = &self.cache {
+    /// The very archive, if this host has it and it looks whole; one that does not is forgotten.
+    fn here(&self) -> Option<Fetched> {
+        let cache = self.cache.clone();
+        let cache = cache.filter(|_| self.supply == Supply::Nearest)?;
+        let file = Arc::new(cache.open(self.wanted)?);
+        let archive = opened(file.clone(), &self.name, self.key.as_deref()).ok();
+        let Some(archive) = archive.filter(|archive| self.is_of_the_tree(archive)) else {
             cache.forget(self.wanted);
-        }
-        Ok(None)
+            return None;
+        };
+        let unproven = Unproven {
+            file,
+            name: self.name.clone(),
+            wanted: self.wanted,
+            cache,
+        };
+        Some(Fetched {
+            archive,
+            bytes_fetched: 0,
+            unproven: Some(unproven),
+        })
+    }
+
+    /// Whether an archive does not say that it is of another tree.
+    fn is_of_the_tree(&self, archive: &Archive) -> bool {
+        let tree = archive.summary().map(|summary| summary.tree_digest);
+        let tree = tree.map(|tree| self.key.as_ref().map_or(tree, |key| key.veil(&tree)));
+        tree.is_none_or(|tree| tree == self.tree)
     }
 
     fn assemble(&self, remote: Arc<dyn ReadAt>, file: &File) -> Result<Assembled, ArchiveError> {
