@@ -1,8 +1,8 @@
 //! Brings the archive of a snapshot to this host, without what the host already has.
 //!
-//! What comes from the store is digested while it comes. What the host has kept is not digested here: it is handed out
-//! [`Unproven`], so that whoever unpacks it can take its digest meanwhile. *Always true:* nothing counts that was read
-//! from such an archive before [`Unproven::prove`] said that it is the wanted one.
+//! The digest is not taken here: an archive is handed out [`Unproven`], so that whoever unpacks it can take its digest
+//! meanwhile. *Always true:* nothing counts that was read from an archive before [`Unproven::prove`] said that it is the
+//! wanted one, and none is kept before.
 
 use super::error::ProfileError;
 use crate::archive::remote::Remote;
@@ -22,16 +22,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// An archive that is here, and is the one that was wanted, unless it has to be proven first.
+/// An archive that is here, and as far as is known the one that was wanted.
 pub(super) struct Fetched {
     pub(super) archive: Archive,
     /// How many bytes came from the store.
     pub(super) bytes_fetched: u64,
     /// What has to be proven before anything of the archive counts.
-    pub(super) unproven: Option<Unproven>,
+    pub(super) unproven: Unproven,
 }
 
-/// Where an archive may be taken from.
+/// Where an archive is taken from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Supply {
     /// From this host if it was kept here, else from the store.
@@ -40,22 +40,41 @@ pub(super) enum Supply {
     Store,
 }
 
-/// Stored bytes that were kept here under a digest that nobody has taken of them since.
+/// Stored bytes whose digest nobody has taken yet.
 pub(super) struct Unproven {
     file: Arc<File>,
     name: PathBuf,
     wanted: ArchiveDigest,
-    cache: ArchiveCache,
+    cache: Option<ArchiveCache>,
+    was_here: bool,
+}
+
+/// What stored bytes turned out to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Proof {
+    /// The wanted ones.
+    Wanted,
+    /// Others, that this host had kept; they are forgotten.
+    NotWhatWasKept,
+    /// Others, that came from the store, with this digest.
+    NotWhatWasStored(ArchiveDigest),
 }
 
 impl Unproven {
-    /// Whether the bytes are the wanted ones; others are forgotten.
-    pub(super) fn prove(&self, cancel: &AtomicBool) -> Result<bool, ArchiveError> {
+    /// Whether the bytes are the wanted ones: those are kept, others forgotten.
+    pub(super) fn prove(&self, cancel: &AtomicBool) -> Result<Proof, ArchiveError> {
         let (found, _) = archive::digest(&*self.file, &self.name, cancel)?;
-        if found != self.wanted {
-            self.cache.forget(self.wanted);
+        let proof = match (found == self.wanted, self.was_here) {
+            (true, _) => Proof::Wanted,
+            (false, true) => Proof::NotWhatWasKept,
+            (false, false) => Proof::NotWhatWasStored(found),
+        };
+        match (proof, &self.cache) {
+            (Proof::Wanted, Some(cache)) if !self.was_here => cache.keep(found, &self.file),
+            (Proof::NotWhatWasKept, Some(cache)) => cache.forget(self.wanted),
+            _ => {}
         }
-        Ok(found == self.wanted)
+        Ok(proof)
     }
 }
 
@@ -89,23 +108,22 @@ impl Engine {
         active: &Active,
         cancel: &Arc<AtomicBool>,
     ) -> Result<Archive, Error> {
-        let wanted = (manifest, active);
-        let fetched = self.fetch_unproven(wanted, Supply::Nearest, &[], cancel);
-        let Fetched {
-            archive, unproven, ..
-        } = fetched.await?;
-        let Some(unproven) = unproven else {
-            return Ok(archive);
-        };
-        let until = cancel.clone();
-        if bridge::blocking(move || unproven.prove(&until)).await? {
-            return Ok(archive);
+        for supply in [Supply::Nearest, Supply::Store] {
+            let fetched = self.fetch_unproven((manifest, active), supply, &[], cancel);
+            let Fetched {
+                archive, unproven, ..
+            } = fetched.await?;
+            let until = cancel.clone();
+            match bridge::blocking(move || unproven.prove(&until)).await? {
+                Proof::Wanted => return Ok(archive),
+                Proof::NotWhatWasKept => {}
+                Proof::NotWhatWasStored(found) => return Err(another(active, &found.prefix())),
+            }
         }
-        let fetched = self.fetch_unproven(wanted, Supply::Store, &[], cancel);
-        Ok(fetched.await?.archive)
+        unreachable!("what comes from the store was not kept here")
     }
 
-    /// Brings the archive of a snapshot here; `near` are snapshots it may resemble. One that was here is unproven.
+    /// Brings the archive of a snapshot here, unproven; `near` are snapshots it may resemble.
     pub(super) async fn fetch_unproven(
         &self,
         (manifest, active): (&ProfileManifest, &Active),
@@ -132,14 +150,16 @@ impl Engine {
         };
         let fetched = bridge::blocking(move || fetching.fetch(Arc::new(remote)));
         match fetched.await.map_err(|error| told(error, &snapshot))? {
-            Came::Wanted(fetched) => Ok(*fetched),
-            Came::Another(found) => Err(ProfileError::Sha {
-                wanted: snapshot,
-                found: found.prefix(),
-            }
-            .into()),
+            Some(fetched) => Ok(fetched),
+            None => Err(another(active, "that of another tree")),
         }
     }
+}
+
+/// What came from the store is not what was stored there.
+pub(super) fn another(wanted: &Active, found: &str) -> Error {
+    let (wanted, found) = (wanted.archive.prefix(), found.to_owned());
+    ProfileError::Sha { wanted, found }.into()
 }
 
 /// An archive that is being brought here.
@@ -155,39 +175,26 @@ struct Fetching {
     cancel: Arc<AtomicBool>,
 }
 
-/// What came.
-enum Came {
-    /// What was wanted, as far as is known.
-    Wanted(Box<Fetched>),
-    /// Something that has this digest.
-    Another(ArchiveDigest),
-}
-
 impl Fetching {
-    fn fetch(self, remote: Arc<dyn ReadAt>) -> Result<Came, ArchiveError> {
+    /// Brings the archive; `None` when it says that it is another one.
+    fn fetch(self, remote: Arc<dyn ReadAt>) -> Result<Option<Fetched>, ArchiveError> {
         if let Some(here) = self.here() {
-            return Ok(Came::Wanted(Box::new(here)));
+            return Ok(Some(here));
         }
-        let file = archive::nameless(&self.spool)?;
-        let came = self.assemble(remote, &file)?;
-        let found = came.archive_sha256;
-        if let Some(cache) = self.cache.as_ref().filter(|_| found == self.wanted) {
-            cache.keep(found, &file);
-        }
-        let archive = opened(Arc::new(file), &self.name, self.key.as_deref())?;
-        if found != self.wanted || !self.is_of_the_tree(&archive) {
-            return Ok(Came::Another(found));
-        }
-        Ok(Came::Wanted(Box::new(Fetched {
+        let file = Arc::new(archive::nameless(&self.spool)?);
+        let bytes_fetched = self.assemble(remote, &file)?.bytes_fetched;
+        let archive = opened(file.clone(), &self.name, self.key.as_deref())?;
+        let is_another = !self.is_of_the_tree(&archive);
+        Ok((!is_another).then(|| Fetched {
             archive,
-            bytes_fetched: came.bytes_fetched,
-            unproven: None,
-        })))
+            bytes_fetched,
+            unproven: self.unproven(file),
+        }))
     }
 
-    /// The very archive, if this host has it and it looks whole; one that does not is forgotten.
+    /// The archive that this host has kept, if it looks like the one; else it is forgotten.
     fn here(&self) -> Option<Fetched> {
-        let cache = self.cache.clone();
+        let cache = self.cache.as_ref();
         let cache = cache.filter(|_| self.supply == Supply::Nearest)?;
         let file = Arc::new(cache.open(self.wanted)?);
         let archive = opened(file.clone(), &self.name, self.key.as_deref()).ok();
@@ -195,17 +202,24 @@ impl Fetching {
             cache.forget(self.wanted);
             return None;
         };
-        let unproven = Unproven {
-            file,
-            name: self.name.clone(),
-            wanted: self.wanted,
-            cache,
-        };
         Some(Fetched {
             archive,
             bytes_fetched: 0,
-            unproven: Some(unproven),
+            unproven: Unproven {
+                was_here: true,
+                ..self.unproven(file)
+            },
         })
+    }
+
+    fn unproven(&self, file: Arc<File>) -> Unproven {
+        Unproven {
+            file,
+            name: self.name.clone(),
+            wanted: self.wanted,
+            cache: self.cache.clone(),
+            was_here: false,
+        }
     }
 
     /// Whether an archive does not say that it is of another tree.

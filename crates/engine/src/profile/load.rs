@@ -1,14 +1,15 @@
 //! Makes a directory the profile that a lineage points to; or says, loudly, that it is a fresh one.
 //!
 //! 1. pointer, manifest, versions, sizes, policy: nothing is downloaded before all of these agree
-//! 2. the archive, of which only changed frames travel, digested while they come; or the one that this host has kept
-//! 3. the tree, beside the directory; its databases, in copies; meanwhile the digest of an archive that was kept
+//! 2. the archive: the one that this host has kept, or from the store, of which only changed frames travel
+//! 3. the tree, beside the directory; its databases, in copies; meanwhile the digest of the archive
 //! 4. the swap: the directory is the old one or the verified new one, and the old one is kept
 //! 5. the record beside the directory, from which a later save takes its base
 //!
-//! An archive that was kept is unpacked before its digest is known, as what it is then: something that anybody may have
-//! written, which the unpacker and the checks of databases take every archive for. When the digest is another one, what
-//! was unpacked is removed whether it looked well or not, the archive is forgotten, and 2 begins again at the store.
+//! In 3 the archive is unpacked before its digest is known, as what it is then: something that anybody may have written,
+//! which the unpacker and the checks of databases take every archive for. When the digest is another one, what was
+//! unpacked is removed, whether it looked well or not; an archive that was kept is forgotten, and 2 begins again at the
+//! store; one from the store is refused.
 //!
 //! *Always true:* a fresh profile is never called restored, and has no base, so that what comes of it cannot supersede a
 //! snapshot. An outage never reads as "there is no snapshot". Nothing that was in the directory is wiped. There is no
@@ -18,10 +19,10 @@ mod judge;
 mod placing;
 
 use judge::{Failure, Fit, fetch_failure, fit, manifest_failure, pointer_failure};
-use placing::Placing;
+use placing::{Outcome, Placing};
 
 use super::error::ProfileError;
-use super::fetch::{Fetched, Supply};
+use super::fetch::{Fetched, Proof, Supply, another};
 use super::record::Record;
 use super::save::nobody_uses;
 use crate::bridge;
@@ -253,14 +254,12 @@ impl Engine {
             .await
             .map_err(manifest_failure)?;
         let fit = fit(load, active, manifest, &policy, self.lineages.now())?;
-        match self.fetch_and_place(load, &fit, Supply::Nearest).await? {
-            Some(loaded) => Ok(loaded),
-            // What this host had kept was not the archive.
-            None => {
-                let loaded = self.fetch_and_place(load, &fit, Supply::Store).await?;
-                Ok(loaded.expect("what came from the store needs no proof"))
+        for supply in [Supply::Nearest, Supply::Store] {
+            if let Some(loaded) = self.fetch_and_place(load, &fit, supply).await? {
+                return Ok(loaded);
             }
         }
+        unreachable!("what comes from the store was not kept here")
     }
 
     /// Brings the archive here and makes it the directory; `None` when it was one that this host had kept, and another.
@@ -338,8 +337,12 @@ impl Engine {
                 from: format!("{} {}", load.lineage, active.archive.prefix()),
             },
         };
-        let Some((restored, report)) = bridge::blocking(move || job.place()).await? else {
-            return Ok(None);
+        let (restored, report) = match bridge::blocking(move || job.place()).await? {
+            Outcome::Placed(restored, report) => (restored, report),
+            Outcome::Unproven(Proof::NotWhatWasStored(found)) => {
+                return Err(fetch_failure(another(active, &found.prefix())));
+            }
+            Outcome::Unproven(_) => return Ok(None),
         };
         let mut warnings = warnings.clone();
         warnings.extend(unchecked(&report));

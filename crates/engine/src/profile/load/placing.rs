@@ -4,7 +4,7 @@ use super::judge::Failure;
 use super::{FallbackReason, ProfileLoad};
 use crate::error::Error;
 use crate::profile::error::ProfileError;
-use crate::profile::fetch::Unproven;
+use crate::profile::fetch::{Proof, Unproven};
 use stasis_disk::archive::{
     Archive, Limits, ReadSettings, UnpackSettings, Unpacked, unpack_beside,
 };
@@ -16,7 +16,7 @@ use std::path::PathBuf;
 /// An archive that becomes a directory.
 pub(super) struct Placing {
     pub(super) archive: Archive,
-    pub(super) unproven: Option<Unproven>,
+    pub(super) unproven: Unproven,
     pub(super) load: ProfileLoad,
     /// What the manifest says that the tree has.
     pub(super) bytes: u64,
@@ -25,25 +25,32 @@ pub(super) struct Placing {
     pub(super) origin: Origin,
 }
 
+/// What became of it.
+pub(super) enum Outcome {
+    /// It is the directory.
+    Placed(Restored, CheckReport),
+    /// It was another one; nothing of it is left.
+    Unproven(Proof),
+}
+
 impl Placing {
-    /// Stages the tree while the archive is proven, then swaps; `None` when the archive was another one.
-    pub(super) fn place(self) -> Result<Option<(Restored, CheckReport)>, Failure> {
-        let (staged, proven) = std::thread::scope(|scope| {
-            let proof = self.unproven.as_ref();
-            let proof = proof.map(|proof| scope.spawn(|| proof.prove(&self.load.cancel)));
+    /// Stages the tree while the archive is proven; swaps only what was.
+    pub(super) fn place(self) -> Result<Outcome, Failure> {
+        let (staged, proof) = std::thread::scope(|scope| {
+            let proof = scope.spawn(|| self.unproven.prove(&self.load.cancel));
             let staged = self.stage();
-            let proven = proof.map_or(Ok(true), |proof| {
-                let proven = proof.join();
-                proven.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            });
-            (staged, proven)
+            let proof = proof.join();
+            let proof = proof.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            (staged, proof)
         });
-        if !proven.map_err(extract_failed)? {
-            return Ok(None);
+        // What is wrong with something that is not the archive says nothing about the snapshot.
+        match proof.map_err(extract_failed)? {
+            Proof::Wanted => {}
+            proof => return Ok(Outcome::Unproven(proof)),
         }
         let (unpacked, report) = staged?;
         let restored = unpacked.swap(&self.origin).map_err(extract_failed)?;
-        Ok(Some((restored, report)))
+        Ok(Outcome::Placed(restored, report))
     }
 
     /// Extracts beside the directory, and checks the databases there.
