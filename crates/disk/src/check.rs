@@ -246,7 +246,7 @@ pub fn tree(
     spawn: &Spawn,
 ) -> Result<CheckReport, CheckError> {
     let (found, walk) = find::databases(root, settings)?;
-    let databases = pool::check_all(found, settings, |(path, kind)| {
+    let databases = pool::check_all(found, settings, |find::Database { path, kind, .. }| {
         let verdict = match kind {
             DatabaseKind::Sqlite => sqlite::check(root, &path, settings, spawn)?,
             DatabaseKind::LevelDb => leveldb::check(root, &path, settings)?,

@@ -3,16 +3,14 @@
 //! 1. read the index of the one that is wanted
 //! 2. copy the frames that the older one has, checked
 //! 3. read the rest, a few large parts at a time
-//! 4. digest the whole file
 //!
-//! *Always true:* the caller compares the digest before anything is done with the file; what decayed in the older
-//! archive is read from afar instead. The file is not made durable: it can be brought again.
+//! *Always true:* what decayed in the older archive is read from afar instead. Nobody has taken the digest of the file
+//! yet: the caller does, before anything that is read from it counts. The file is not made durable: it can be brought
+//! again.
 
 use super::reader::{Archive, Form, go_on};
 use super::sealed::Sealed;
-use super::verify::digest;
 use super::{ArchiveError, ReadAt};
-use stasis_model::digest::ArchiveDigest;
 use std::collections::HashMap;
 use std::fs::File;
 use std::ops::Range;
@@ -31,11 +29,8 @@ const GAP: u64 = 64 << 10;
 
 /// What it took to bring an archive here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[must_use = "the digest says whether it is the archive that was wanted"]
 pub struct Assembled {
-    /// SHA-256 of the file.
-    pub archive_sha256: ArchiveDigest,
-    /// Its length.
+    /// The length of the file.
     pub stored_bytes: u64,
     /// How many bytes of it were read from afar.
     pub bytes_fetched: u64,
@@ -115,7 +110,6 @@ fn bring(
         })
     })?;
     Ok(Assembled {
-        archive_sha256: digest(file, path, cancel)?.0,
         stored_bytes: length,
         bytes_fetched,
     })

@@ -33,11 +33,20 @@ pub(super) fn header(file: &OwnedFd) -> io::Result<Vec<u8>> {
     Ok(header)
 }
 
-/// Every database beneath `root`, sorted by path.
+/// A database that was found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Database {
+    pub(super) path: EntryPath,
+    pub(super) kind: DatabaseKind,
+    /// How long its check may take, compared with others: the bytes of the files by which it was found.
+    pub(super) weight: u64,
+}
+
+/// Every database beneath `root`.
 pub(super) fn databases(
     root: &Beneath,
     settings: &CheckSettings,
-) -> Result<(Vec<(EntryPath, DatabaseKind)>, WalkReport), CheckError> {
+) -> Result<(Vec<Database>, WalkReport), CheckError> {
     let finder = Finder::default();
     let walk_settings = WalkSettings {
         avoid: settings.walk.avoid.or_else(|| copies(settings)),
@@ -50,7 +59,10 @@ pub(super) fn databases(
     if found.len() > MOST {
         return Err(CheckError::TooMany { limit: MOST });
     }
-    Ok((found.into_iter().collect(), report))
+    let found = found
+        .into_iter()
+        .map(|(path, (kind, weight))| Database { path, kind, weight });
+    Ok((found.collect(), report))
 }
 
 /// The directory for copies: what a killed check left there does not belong to the tree.
@@ -61,13 +73,14 @@ fn copies(settings: &CheckSettings) -> Option<(u64, u64)> {
 }
 
 #[derive(Default)]
-struct Finder(Mutex<BTreeMap<EntryPath, DatabaseKind>>);
+struct Finder(Mutex<BTreeMap<EntryPath, (DatabaseKind, u64)>>);
 
 impl Finder {
-    fn add(&self, path: EntryPath, kind: DatabaseKind) {
+    fn add(&self, path: EntryPath, kind: DatabaseKind, bytes: u64) {
         let mut found = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if found.len() <= MOST {
-            found.insert(path, kind);
+            let (kept, weight) = found.entry(path).or_insert((kind, 0));
+            (*kept, *weight) = (kind, weight.saturating_add(bytes));
         }
     }
 }
@@ -82,7 +95,7 @@ impl Visitor for Finder {
             };
             let name = found.name.to_bytes();
             if is_manifest(name) {
-                self.add(place.path.clone(), DatabaseKind::LevelDb);
+                self.add(place.path.clone(), DatabaseKind::LevelDb, size);
             }
             if size < 8 && name != b"CURRENT" {
                 continue;
@@ -97,13 +110,14 @@ impl Visitor for Finder {
                 continue;
             };
             if name == b"CURRENT" && header.starts_with(b"MANIFEST-") {
-                self.add(place.path.clone(), DatabaseKind::LevelDb);
+                self.add(place.path.clone(), DatabaseKind::LevelDb, size);
             }
             if let Some(name) = database_of(name, &header) {
                 let path = place.path.child(name);
                 self.add(
                     path.expect("a name's beginning is a name"),
                     DatabaseKind::Sqlite,
+                    size,
                 );
             }
         }

@@ -1,17 +1,21 @@
 //! Several checks at once.
 
-use super::{CheckError, CheckSettings, Checked, DatabaseKind};
-use stasis_model::tree::EntryPath;
+use super::find::Database;
+use super::{CheckError, CheckSettings, Checked};
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
 /// Checks everything that was found, in parallel; the first error ends it. The answers are sorted by path.
+///
+/// The heaviest comes first, so that in the end nobody waits for one that was begun last.
 pub(super) fn check_all(
-    found: Vec<(EntryPath, DatabaseKind)>,
+    mut found: Vec<Database>,
     settings: &CheckSettings,
-    check: impl Fn((EntryPath, DatabaseKind)) -> Result<Checked, CheckError> + Sync,
+    check: impl Fn(Database) -> Result<Checked, CheckError> + Sync,
 ) -> Result<Vec<Checked>, CheckError> {
+    found.sort_by_key(|database| Reverse(database.weight));
     let workers = settings.workers.get().min(found.len());
     let waiting = Mutex::new(VecDeque::from(found));
     let answers: Mutex<Result<Vec<Checked>, CheckError>> = Mutex::new(Ok(Vec::new()));

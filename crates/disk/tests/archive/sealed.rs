@@ -363,7 +363,6 @@ fn an_encrypted_archive_is_brought_here_without_what_an_older_one_has() {
         let wanted = open(&new).unwrap();
         let brought = assemble_sealed(&wanted, base, (&file, home.path()), &go_on).unwrap();
         assert!(all_of(&file) == new, "other bytes came");
-        assert_eq!(brought.archive_sha256, report.archive_sha256);
         brought.bytes_fetched
     };
 

@@ -115,7 +115,7 @@ impl ArchivePlace {
         );
         let brought = bridge::blocking(move || {
             let file = archive::nameless(&spool)?;
-            let _ = archive::assemble(&archive, None, (&file, &spool), &cancel)?;
+            archive::assemble(&archive, None, (&file, &spool), &cancel)?;
             Archive::over(Arc::new(file), &name)
         });
         Ok(brought.await?)

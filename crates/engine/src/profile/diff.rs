@@ -169,9 +169,9 @@ impl Engine {
             Wanted::Sha(sha) => holdings.choose_whole(sha)?,
             Wanted::Active => holdings.active_whole()?,
         };
-        let (near, cancel) = ([], Arc::default());
-        let fetched = self.fetch_archive(&chosen.manifest, &chosen.active, &near, &cancel);
-        Ok((chosen.active.archive, fetched.await?.archive))
+        let cancel = Arc::default();
+        let archive = self.fetch_archive(&chosen.manifest, &chosen.active, &cancel);
+        Ok((chosen.active.archive, archive.await?))
     }
 }
 

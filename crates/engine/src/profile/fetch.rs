@@ -1,4 +1,8 @@
 //! Brings the archive of a snapshot to this host, without what the host already has.
+//!
+//! The digest is not taken here: an archive is handed out [`Unproven`], so that whoever unpacks it can take its digest
+//! meanwhile. *Always true:* nothing counts that was read from an archive before [`Unproven::prove`] said that it is the
+//! wanted one, and none is kept before.
 
 use super::error::ProfileError;
 use crate::archive::remote::Remote;
@@ -18,11 +22,60 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// An archive that is here, and is the one that was wanted.
+/// An archive that is here, and as far as is known the one that was wanted.
 pub(super) struct Fetched {
     pub(super) archive: Archive,
     /// How many bytes came from the store.
     pub(super) bytes_fetched: u64,
+    /// What has to be proven before anything of the archive counts.
+    pub(super) unproven: Unproven,
+}
+
+/// Where an archive is taken from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Supply {
+    /// From this host if it was kept here, else from the store.
+    Nearest,
+    /// From the store: what was kept here is not the archive.
+    Store,
+}
+
+/// Stored bytes whose digest nobody has taken yet.
+pub(super) struct Unproven {
+    file: Arc<File>,
+    name: PathBuf,
+    wanted: ArchiveDigest,
+    cache: Option<ArchiveCache>,
+    was_here: bool,
+}
+
+/// What stored bytes turned out to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Proof {
+    /// The wanted ones.
+    Wanted,
+    /// Others, that this host had kept; they are forgotten.
+    NotWhatWasKept,
+    /// Others, that came from the store, with this digest.
+    NotWhatWasStored(ArchiveDigest),
+}
+
+impl Unproven {
+    /// Whether the bytes are the wanted ones: those are kept, others forgotten.
+    pub(super) fn prove(&self, cancel: &AtomicBool) -> Result<Proof, ArchiveError> {
+        let (found, _) = archive::digest(&*self.file, &self.name, cancel)?;
+        let proof = match (found == self.wanted, self.was_here) {
+            (true, _) => Proof::Wanted,
+            (false, true) => Proof::NotWhatWasKept,
+            (false, false) => Proof::NotWhatWasStored(found),
+        };
+        match (proof, &self.cache) {
+            (Proof::Wanted, Some(cache)) if !self.was_here => cache.keep(found, &self.file),
+            (Proof::NotWhatWasKept, Some(cache)) => cache.forget(self.wanted),
+            _ => {}
+        }
+        Ok(proof)
+    }
 }
 
 impl Engine {
@@ -48,11 +101,33 @@ impl Engine {
         }
     }
 
-    /// Brings the archive of a snapshot here, and proves that it is the one; `near` are snapshots it may resemble.
+    /// Brings the archive of a snapshot here, and proves that it is the one.
     pub(super) async fn fetch_archive(
         &self,
         manifest: &ProfileManifest,
         active: &Active,
+        cancel: &Arc<AtomicBool>,
+    ) -> Result<Archive, Error> {
+        for supply in [Supply::Nearest, Supply::Store] {
+            let fetched = self.fetch_unproven((manifest, active), supply, &[], cancel);
+            let Fetched {
+                archive, unproven, ..
+            } = fetched.await?;
+            let until = cancel.clone();
+            match bridge::blocking(move || unproven.prove(&until)).await? {
+                Proof::Wanted => return Ok(archive),
+                Proof::NotWhatWasKept => {}
+                Proof::NotWhatWasStored(found) => return Err(another(active, &found.prefix())),
+            }
+        }
+        unreachable!("what comes from the store was not kept here")
+    }
+
+    /// Brings the archive of a snapshot here, unproven; `near` are snapshots it may resemble.
+    pub(super) async fn fetch_unproven(
+        &self,
+        (manifest, active): (&ProfileManifest, &Active),
+        supply: Supply,
         near: &[ArchiveDigest],
         cancel: &Arc<AtomicBool>,
     ) -> Result<Fetched, Error> {
@@ -67,26 +142,24 @@ impl Engine {
             spool: self.profile_spool().await?,
             name: PathBuf::from(place.as_str()),
             wanted: active.archive,
+            tree: manifest.tree_digest,
+            supply,
             near: near.to_vec(),
             key,
             cancel: cancel.clone(),
         };
-        let tree_digest = manifest.tree_digest;
         let fetched = bridge::blocking(move || fetching.fetch(Arc::new(remote)));
-        let (archive, found, bytes_fetched, tree) =
-            fetched.await.map_err(|error| told(error, &snapshot))?;
-        if found != active.archive || tree.is_some_and(|tree| tree != tree_digest) {
-            return Err(ProfileError::Sha {
-                wanted: snapshot,
-                found: found.prefix(),
-            }
-            .into());
+        match fetched.await.map_err(|error| told(error, &snapshot))? {
+            Some(fetched) => Ok(fetched),
+            None => Err(another(active, "that of another tree")),
         }
-        Ok(Fetched {
-            archive,
-            bytes_fetched,
-        })
     }
+}
+
+/// What came from the store is not what was stored there.
+pub(super) fn another(wanted: &Active, found: &str) -> Error {
+    let (wanted, found) = (wanted.archive.prefix(), found.to_owned());
+    ProfileError::Sha { wanted, found }.into()
 }
 
 /// An archive that is being brought here.
@@ -95,51 +168,65 @@ struct Fetching {
     spool: PathBuf,
     name: PathBuf,
     wanted: ArchiveDigest,
+    tree: TreeDigest,
+    supply: Supply,
     near: Vec<ArchiveDigest>,
     key: Option<Arc<DataKey>>,
     cancel: Arc<AtomicBool>,
 }
 
-/// An archive, the digest of its stored bytes, how many of them came from afar, and which tree it says it is.
-type Came = (Archive, ArchiveDigest, u64, Option<TreeDigest>);
-
 impl Fetching {
-    fn fetch(self, remote: Arc<dyn ReadAt>) -> Result<Came, ArchiveError> {
-        let (mut found, mut bytes_fetched) = (self.wanted, 0);
-        let file = if let Some(file) = self.here()? {
-            file
-        } else {
-            let file = archive::nameless(&self.spool)?;
-            let came = self.assemble(remote, &file)?;
-            (found, bytes_fetched) = (came.archive_sha256, came.bytes_fetched);
-            if let Some(cache) = self.cache.as_ref().filter(|_| found == self.wanted) {
-                cache.keep(found, &file);
-            }
-            file
-        };
-        let archive = opened(Arc::new(file), &self.name, self.key.as_deref())?;
-        let tree = archive.summary().map(|summary| summary.tree_digest);
-        let tree = tree.map(|tree| self.key.as_ref().map_or(tree, |key| key.veil(&tree)));
-        Ok((archive, found, bytes_fetched, tree))
+    /// Brings the archive; `None` when it says that it is another one.
+    fn fetch(self, remote: Arc<dyn ReadAt>) -> Result<Option<Fetched>, ArchiveError> {
+        if let Some(here) = self.here() {
+            return Ok(Some(here));
+        }
+        let file = Arc::new(archive::nameless(&self.spool)?);
+        let bytes_fetched = self.assemble(remote, &file)?.bytes_fetched;
+        let archive = opened(file.clone(), &self.name, self.key.as_deref())?;
+        let is_another = !self.is_of_the_tree(&archive);
+        Ok((!is_another).then(|| Fetched {
+            archive,
+            bytes_fetched,
+            unproven: self.unproven(file),
+        }))
     }
 
-    /// The very archive, if this host has it undamaged.
-    fn here(&self) -> Result<Option<File>, ArchiveError> {
-        let Some(file) = self
-            .cache
-            .as_ref()
-            .and_then(|cache| cache.open(self.wanted))
-        else {
-            return Ok(None);
-        };
-        let (found, _) = archive::digest(&file, &self.name, &self.cancel)?;
-        if found == self.wanted {
-            return Ok(Some(file));
-        }
-        if let Some(cache) = &self.cache {
+    /// The archive that this host has kept, if it looks like the one; else it is forgotten.
+    fn here(&self) -> Option<Fetched> {
+        let cache = self.cache.as_ref();
+        let cache = cache.filter(|_| self.supply == Supply::Nearest)?;
+        let file = Arc::new(cache.open(self.wanted)?);
+        let archive = opened(file.clone(), &self.name, self.key.as_deref()).ok();
+        let Some(archive) = archive.filter(|archive| self.is_of_the_tree(archive)) else {
             cache.forget(self.wanted);
+            return None;
+        };
+        Some(Fetched {
+            archive,
+            bytes_fetched: 0,
+            unproven: Unproven {
+                was_here: true,
+                ..self.unproven(file)
+            },
+        })
+    }
+
+    fn unproven(&self, file: Arc<File>) -> Unproven {
+        Unproven {
+            file,
+            name: self.name.clone(),
+            wanted: self.wanted,
+            cache: self.cache.clone(),
+            was_here: false,
         }
-        Ok(None)
+    }
+
+    /// Whether an archive does not say that it is of another tree.
+    fn is_of_the_tree(&self, archive: &Archive) -> bool {
+        let tree = archive.summary().map(|summary| summary.tree_digest);
+        let tree = tree.map(|tree| self.key.as_ref().map_or(tree, |key| key.veil(&tree)));
+        tree.is_none_or(|tree| tree == self.tree)
     }
 
     fn assemble(&self, remote: Arc<dyn ReadAt>, file: &File) -> Result<Assembled, ArchiveError> {

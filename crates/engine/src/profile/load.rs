@@ -1,20 +1,28 @@
 //! Makes a directory the profile that a lineage points to; or says, loudly, that it is a fresh one.
 //!
 //! 1. pointer, manifest, versions, sizes, policy: nothing is downloaded before all of these agree
-//! 2. the archive, of which only changed frames travel; its digest
-//! 3. the tree, beside the directory; its databases, in copies
+//! 2. the archive: the one that this host has kept, or from the store, of which only changed frames travel
+//! 3. the tree, beside the directory; its databases, in copies; meanwhile the digest of the archive
 //! 4. the swap: the directory is the old one or the verified new one, and the old one is kept
 //! 5. the record beside the directory, from which a later save takes its base
 //!
+//! In 3 the archive is unpacked before its digest is known, as what it is then: something that anybody may have written,
+//! which the unpacker and the checks of databases take every archive for. When the digest is another one, what was
+//! unpacked is removed, whether it looked well or not; an archive that was kept is forgotten, and 2 begins again at the
+//! store; one from the store is refused.
+//!
 //! *Always true:* a fresh profile is never called restored, and has no base, so that what comes of it cannot supersede a
-//! snapshot. An outage never reads as "there is no snapshot". Nothing that was in the directory is wiped.
+//! snapshot. An outage never reads as "there is no snapshot". Nothing that was in the directory is wiped. There is no
+//! swap before the digest of all stored bytes agreed.
 
 mod judge;
+mod placing;
 
 use judge::{Failure, Fit, fetch_failure, fit, manifest_failure, pointer_failure};
+use placing::{Outcome, Placing};
 
 use super::error::ProfileError;
-use super::fetch::Fetched;
+use super::fetch::{Fetched, Proof, Supply, another};
 use super::record::Record;
 use super::save::nobody_uses;
 use crate::bridge;
@@ -23,16 +31,13 @@ use crate::error::{Error, ErrorKind, whole};
 use crate::open::Engine;
 use crate::warning::Warning;
 use serde::Serialize;
-use stasis_disk::archive::{Archive, Limits, ReadSettings, UnpackSettings, unpack_beside};
-use stasis_disk::check::{self, CheckReport, CheckSettings};
-use stasis_disk::metadata::Rights;
+use stasis_disk::check::CheckReport;
 use stasis_disk::progress::Progress;
 use stasis_disk::restore::{Origin, Placed, Placement, Restored, Stage};
 use stasis_disk::tree_writer::WriteSettings;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::event::{EventKind, Severity};
 use stasis_model::id::{Label, Lineage};
-use stasis_model::manifest::ProfileManifest;
 use stasis_model::pointer::Active;
 use stasis_model::time::Timestamp;
 use stasis_store::profiles::{self, Snapshots};
@@ -249,6 +254,21 @@ impl Engine {
             .await
             .map_err(manifest_failure)?;
         let fit = fit(load, active, manifest, &policy, self.lineages.now())?;
+        for supply in [Supply::Nearest, Supply::Store] {
+            if let Some(loaded) = self.fetch_and_place(load, &fit, supply).await? {
+                return Ok(loaded);
+            }
+        }
+        unreachable!("what comes from the store was not kept here")
+    }
+
+    /// Brings the archive here and makes it the directory; `None` when it was one that this host had kept, and another.
+    async fn fetch_and_place(
+        &self,
+        load: &ProfileLoad,
+        fit: &Fit,
+        supply: Supply,
+    ) -> Result<Option<ProfileLoaded>, Failure> {
         let started = self.clock.uptime();
         let mut near: Vec<ArchiveDigest> = Record::of(&load.dir)
             .await
@@ -256,7 +276,8 @@ impl Engine {
             .into_iter()
             .collect();
         near.extend(fit.manifest.predecessor_sha256);
-        let fetched = self.fetch_archive(&fit.manifest, &fit.active, &near, &load.cancel);
+        let wanted = (&fit.manifest, &fit.active);
+        let fetched = self.fetch_unproven(wanted, supply, &near, &load.cancel);
         let fetched = fetched.await.map_err(fetch_failure)?;
         let download_ms = super::millis(self.clock.uptime().saturating_sub(started));
         self.place(load, fit, fetched, download_ms).await
@@ -288,39 +309,45 @@ impl Engine {
         }
     }
 
-    /// Extracts beside the directory, checks, swaps.
+    /// Extracts beside the directory, checks, proves, swaps; `None` when the archive was another one.
     async fn place(
         &self,
         load: &ProfileLoad,
-        fit: Fit,
+        fit: &Fit,
         fetched: Fetched,
         download_ms: u64,
-    ) -> Result<ProfileLoaded, Failure> {
+    ) -> Result<Option<ProfileLoaded>, Failure> {
         let started = self.clock.uptime();
         let Fit {
             active,
             manifest,
-            mut warnings,
+            warnings,
         } = fit;
-        let Fetched {
-            archive,
-            bytes_fetched,
-        } = fetched;
-        let origin = Origin {
-            at: self.clock.now(),
-            from: format!("{} {}", load.lineage, active.archive.prefix()),
+        let bytes_fetched = fetched.bytes_fetched;
+        let scratch = self.profile_spool().await;
+        let job = Placing {
+            archive: fetched.archive,
+            unproven: fetched.unproven,
+            load: load.clone(),
+            bytes: manifest.uncompressed_size_bytes,
+            scratch: scratch.map_err(|error| Failure::new(FallbackReason::ExtractFailed, error))?,
+            snapshot: active.archive.prefix(),
+            origin: Origin {
+                at: self.clock.now(),
+                from: format!("{} {}", load.lineage, active.archive.prefix()),
+            },
         };
-        let (job, snapshot) = (load.clone(), active.archive.prefix());
-        let (about, scratch) = (manifest.clone(), self.profile_spool().await);
-        let scratch =
-            scratch.map_err(|error| Failure::new(FallbackReason::ExtractFailed, error))?;
-        let placed = bridge::blocking(move || {
-            extract(&archive, &job, &about, (&scratch, &snapshot, &origin))
-        });
-        let (restored, report) = placed.await?;
+        let (restored, report) = match bridge::blocking(move || job.place()).await? {
+            Outcome::Placed(restored, report) => (restored, report),
+            Outcome::Unproven(Proof::NotWhatWasStored(found)) => {
+                return Err(fetch_failure(another(active, &found.prefix())));
+            }
+            Outcome::Unproven(_) => return Ok(None),
+        };
+        let mut warnings = warnings.clone();
         warnings.extend(unchecked(&report));
         let kept = kept(&restored);
-        Ok(ProfileLoaded {
+        Ok(Some(ProfileLoaded {
             subject: load.lineage.clone(),
             outcome: LoadOutcome::Success,
             reason: None,
@@ -338,7 +365,7 @@ impl Engine {
             download_ms,
             extract_ms: super::millis(self.clock.uptime().saturating_sub(started)),
             warnings,
-        })
+        }))
     }
 
     /// Leaves an empty directory, and what was there beside it.
@@ -431,53 +458,6 @@ fn kept(restored: &Restored) -> Option<String> {
         Placed::Replaced { kept } => Some(kept.display().to_string()),
         _ => None,
     }
-}
-
-/// Extracts, checks the copy's databases, swaps.
-fn extract(
-    archive: &Archive,
-    load: &ProfileLoad,
-    manifest: &ProfileManifest,
-    (scratch, snapshot, origin): (&std::path::Path, &str, &Origin),
-) -> Result<(Restored, CheckReport), Failure> {
-    let failed = |error: Error| Failure::new(FallbackReason::ExtractFailed, error);
-    let settings = UnpackSettings {
-        placement: Placement::Replace,
-        only: None,
-        rights: Rights::Own,
-        read: ReadSettings {
-            limits: Limits {
-                bytes: manifest.uncompressed_size_bytes,
-                ..Limits::default()
-            },
-            cancel: load.cancel.clone(),
-            ..ReadSettings::default()
-        },
-        progress: load.progress.clone(),
-    };
-    let unpacked = unpack_beside(archive, &load.dir, &settings);
-    let unpacked = unpacked.map_err(|error| failed(error.into()))?;
-    let checking = CheckSettings {
-        cancel: load.cancel.clone(),
-        ..CheckSettings::new(scratch)
-    };
-    let report = check::tree(unpacked.tree(), &checking, &load.spawn);
-    let report = report.map_err(|error| failed(error.into()))?;
-    let damaged = report
-        .databases
-        .iter()
-        .filter(|one| one.verdict.is_damaged());
-    let databases: Vec<String> = damaged.map(|one| one.path.to_string()).collect();
-    if !databases.is_empty() {
-        let snapshot = snapshot.to_owned();
-        let error = ProfileError::Integrity {
-            snapshot,
-            databases,
-        };
-        return Err(Failure::new(FallbackReason::IntegrityFailed, error));
-    }
-    let restored = unpacked.swap(origin);
-    Ok((restored.map_err(|error| failed(error.into()))?, report))
 }
 
 /// Databases of which nobody can say whether they are sound.

@@ -175,6 +175,45 @@ fn another_directory_in_the_place_of_a_loaded_one_has_no_base() {
     assert_eq!(diverged["active_sha256"], first["sha256"], "{diverged}");
 }
 
+/// A tar of something else, sound in itself, as another program writes it.
+fn stranger(session: &Session) -> Vec<u8> {
+    let (dir, tar) = (profile(session, "s"), session.home().join("s.tar"));
+    fs::write(dir.join("Default/strange"), "strange").unwrap();
+    let tarred = Command::new("tar")
+        .args(["-C", text(&dir), "-cf", text(&tar), "."])
+        .status();
+    assert!(tarred.unwrap().success());
+    fs::read(tar).unwrap()
+}
+
+#[test]
+fn what_a_cache_holds_instead_of_the_archive_never_becomes_the_directory() {
+    let session = Session::new();
+    let dir = profile(&session, "p");
+    let noise: Vec<u8> = (0..300_000_u32)
+        .flat_map(|n| n.wrapping_mul(n).to_le_bytes())
+        .collect();
+    fs::write(dir.join("Default/noise"), noise).unwrap();
+    let saved = save(&session, 0, &dir, &[]);
+    let cached = session.home().join("cache/stasis/archives");
+    let cached = cached.join(format!("{}.tar.zst", saved["sha256"].as_str().unwrap()));
+    let whole = fs::read(&cached).unwrap();
+    let mut flipped = whole.clone();
+    flipped[whole.len() / 2] ^= 1;
+
+    for (case, bytes) in [flipped, stranger(&session)].into_iter().enumerate() {
+        let there = session.home().join(format!("there-{case}"));
+        fs::write(&cached, &bytes).unwrap();
+        let loaded = load(&session, 0, &there, &[]);
+
+        assert_eq!(loaded["outcome"], "success");
+        assert!(loaded["bytes_fetched"].as_u64().unwrap() > 0, "{loaded}");
+        assert!(!there.join("Default/strange").exists());
+        assert_eq!(cookies(&there), "one");
+        assert_eq!(fs::read(&cached).unwrap(), whole, "it was replaced");
+    }
+}
+
 #[test]
 fn a_rotten_cache_costs_only_time() {
     let session = Session::new();
