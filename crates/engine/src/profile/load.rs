@@ -455,6 +455,8 @@ fn extract(
         },
         progress: load.progress.clone(),
     };
+    let (files, bytes) = (manifest.file_count, manifest.uncompressed_size_bytes);
+    load.progress.expect(files, bytes);
     let unpacked = unpack_beside(archive, &load.dir, &settings);
     let unpacked = unpacked.map_err(|error| failed(error.into()))?;
     let checking = CheckSettings {
