@@ -20,6 +20,8 @@ mod show;
 mod standing;
 mod subject;
 mod sweep;
+#[cfg(test)]
+mod tests;
 mod verify;
 
 pub use capture::{BrowserState, Capture, ProfileSaved, SaveOutcome};

@@ -10,6 +10,9 @@ use stasis_store::profiles::ManifestError;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// How many of a list that may be long are named.
+const NAMED: usize = 5;
+
 /// Why a profile was not saved or loaded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -150,7 +153,7 @@ pub enum ProfileError {
     #[error("the archive of snapshot {0} is not there")]
     NoArchive(String),
     /// Databases in it are damaged.
-    #[error("databases in snapshot {snapshot} are damaged: {}", .databases.join(", "))]
+    #[error("databases in snapshot {snapshot} are damaged: {}", some(.databases))]
     Integrity {
         /// Which snapshot.
         snapshot: String,
@@ -195,6 +198,15 @@ fn sizes(directories: &[(String, u64)]) -> String {
         .iter()
         .map(|(path, bytes)| format!("`{path}` has {bytes}"));
     spelled.collect::<Vec<_>>().join(", ")
+}
+
+/// A few by name, and how many there are beside them.
+fn some(databases: &[String]) -> String {
+    let (named, rest) = databases.split_at(databases.len().min(NAMED));
+    match rest.len() {
+        0 => named.join(", "),
+        more => format!("{} and {more} more", named.join(", ")),
+    }
 }
 
 fn majors(lineages: &[Lineage]) -> String {
@@ -246,5 +258,27 @@ fn manifest(error: &ManifestError) -> ErrorKind {
             ..
         } => ErrorKind::Invalid,
         _ => ErrorKind::Corrupt,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_damaged_databases_five_are_named_and_the_rest_is_counted() {
+        let told = |count: usize| {
+            let databases = (1..=count).map(|number| format!("d{number}")).collect();
+            let snapshot = "abc".to_owned();
+            ProfileError::Integrity {
+                snapshot,
+                databases,
+            }
+            .to_string()
+        };
+        let some = "databases in snapshot abc are damaged: d1, d2, d3, d4, d5";
+        assert_eq!(told(5), some);
+        assert_eq!(told(6), format!("{some} and 1 more"));
+        assert_eq!(told(40), format!("{some} and 35 more"));
     }
 }

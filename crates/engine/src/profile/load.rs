@@ -325,11 +325,13 @@ impl Engine {
         } = fit;
         let bytes_fetched = fetched.bytes_fetched;
         let scratch = self.profile_spool().await;
+        let (files, bytes) = (manifest.file_count, manifest.uncompressed_size_bytes);
+        load.progress.expect(files, bytes);
         let job = Placing {
             archive: fetched.archive,
             unproven: fetched.unproven,
             load: load.clone(),
-            bytes: manifest.uncompressed_size_bytes,
+            bytes,
             scratch: scratch.map_err(|error| Failure::new(FallbackReason::ExtractFailed, error))?,
             snapshot: active.archive.prefix(),
             origin: Origin {

@@ -111,10 +111,27 @@ impl Record {
         let (path, dir) = (Self::path(dir), dir.to_owned());
         let written = bridge::blocking(move || {
             let directory = Identity::of(&dir);
+            let _ = remove_what_the_dead_left(&path);
             atomic_write(&path, &document::render(&Self { directory, ..self }))
         });
         Ok(written.await?)
     }
+}
+
+/// Removes what writers of this record that died were about to put in its place.
+fn remove_what_the_dead_left(record: &Path) -> Option<()> {
+    let name = record.file_name()?.to_str()?;
+    for entry in std::fs::read_dir(record.parent()?).ok()?.flatten() {
+        let left = entry.file_name();
+        let left = left.to_str().and_then(|left| left.strip_suffix(name));
+        let number = left.and_then(|left| left.strip_prefix(".stasis-tmp-"));
+        let pid = number.and_then(|number| number.split('-').next()?.parse::<u32>().ok());
+        if pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
+            // What stays is looked for again the next time.
+            let _ = stasis_disk::remove::file_at(&entry.path());
+        }
+    }
+    Some(())
 }
 
 #[cfg(test)]

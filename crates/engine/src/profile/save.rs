@@ -8,6 +8,7 @@
 use super::capture::{BrowserState, Capture, ProfileSaved, SaveOutcome};
 use super::error::ProfileError;
 use super::record::Record;
+use super::subject::ShaPrefix;
 use super::{capture, facts};
 use crate::bridge;
 use crate::error::{Error, ErrorKind, whole};
@@ -47,7 +48,7 @@ pub struct ProfileSave {
     /// What is captured; `base` is filled in from [`ProfileSave::base`] or the record.
     pub capture: Capture,
     /// The snapshot that the directory derives from, by its first digits, when the caller knows better than the record.
-    pub base: Option<String>,
+    pub base: Option<ShaPrefix>,
     /// Whether the browser is closed first, or goes on.
     pub mode: Mode,
     /// What to do with a browser that runs.
@@ -213,11 +214,11 @@ impl Engine {
         };
         let all = Snapshots::of(&*self.bucket, lineage).all().await?;
         let digests = all.snapshots.iter().map(|snapshot| snapshot.active.archive);
-        let mut fitting = digests.filter(|digest| digest.to_string().starts_with(base));
+        let mut fitting = digests.filter(|digest| base.fits(*digest));
         match (fitting.next(), fitting.next()) {
-            (Some(digest), None) if base.len() >= 4 => Ok(Some(digest)),
+            (Some(digest), None) if base.is_telling() => Ok(Some(digest)),
             _ => Err(ProfileError::NoSuchBase {
-                base: base.clone(),
+                base: base.to_string(),
                 lineage: lineage.clone(),
             }
             .into()),

@@ -48,6 +48,11 @@ impl ShaPrefix {
         digest.to_string().starts_with(&self.0)
     }
 
+    /// Whether it has digits enough not to fit by chance.
+    pub(super) fn is_telling(&self) -> bool {
+        self.0.len() >= 4
+    }
+
     /// The one digest that begins so.
     pub(super) fn choose(
         &self,

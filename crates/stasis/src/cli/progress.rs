@@ -80,12 +80,8 @@ fn show(output: Output, verb: &str, bar: Option<&ProgressBar>, reached: Reached,
         reason = "a rate for people"
     )]
     let rate = (reached.bytes as f64 / seconds) as u64;
-    let bytes = format!(
-        "{} of {}, {}/s",
-        HumanBytes(reached.bytes),
-        HumanBytes(reached.bytes_expected),
-        HumanBytes(rate)
-    );
+    let (files, bytes) = words(reached);
+    let bytes = format!("{bytes}, {}/s", HumanBytes(rate));
     match bar {
         Some(bar) => {
             bar.set_length(reached.files_expected.max(reached.files));
@@ -93,11 +89,42 @@ fn show(output: Output, verb: &str, bar: Option<&ProgressBar>, reached: Reached,
             bar.set_prefix(bytes);
         }
         None if ticks.is_multiple_of(LINE) => {
-            output.say(&format!(
-                "{verb}: {} of {} files, {bytes}",
-                reached.files, reached.files_expected
-            ));
+            output.say(&format!("{verb}: {files} files, {bytes}"));
         }
         None => {}
+    }
+}
+
+/// Files and bytes: what is done, and of how much once anybody knows.
+fn words(reached: Reached) -> (String, String) {
+    let files = match reached.files_expected {
+        0 => reached.files.to_string(),
+        expected => format!("{} of {expected}", reached.files),
+    };
+    let done = HumanBytes(reached.bytes);
+    let bytes = match reached.bytes_expected {
+        0 => done.to_string(),
+        expected => format!("{done} of {}", HumanBytes(expected)),
+    };
+    (files, bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_total_is_said_only_when_it_is_known() {
+        let progress = Progress::default();
+        progress.advance(3, 2048);
+        let unknown = words(progress.reached());
+        progress.expect(7, 4096);
+        let known = words(progress.reached());
+
+        assert_eq!(unknown, ("3".to_owned(), "2.00 KiB".to_owned()));
+        assert_eq!(
+            known,
+            ("3 of 7".to_owned(), "2.00 KiB of 4.00 KiB".to_owned())
+        );
     }
 }

@@ -16,6 +16,8 @@ mod hold;
 mod lease;
 mod profile;
 mod profile_chromium;
+mod profile_crash;
+mod profile_hosts;
 mod profile_operators;
 mod reference;
 mod repo;

@@ -162,6 +162,50 @@ fn a_directory_that_nobody_loaded_does_not_supersede_a_snapshot() {
 }
 
 #[test]
+fn a_base_that_is_no_beginning_of_a_digest_is_a_usage_error() {
+    let session = Session::new();
+    let dir = profile(&session, "p");
+    save(&session, 0, &dir, &[]);
+
+    for base in ["", "latest", "ABCDEF", " "] {
+        let words = [
+            "profile",
+            "save",
+            ALICE,
+            "--dir",
+            text(&dir),
+            "--base",
+            base,
+        ];
+        let refused = session.run(&words);
+        assert_eq!(refused.code, 2, "{base:?}: {}", refused.err);
+        assert!(refused.err.contains("--base"), "{}", refused.err);
+    }
+    save(&session, 3, &dir, &["--base", "0000"]);
+}
+
+#[test]
+fn of_many_damaged_databases_a_load_names_five() {
+    let session = Session::new();
+    let (dir, there) = (profile(&session, "p"), session.home().join("there"));
+    sqlite(&dir, "create table t(a); insert into t values('x');");
+    let mut bytes = fs::read(dir.join("Default/Cookies")).unwrap();
+    let page = bytes.len() - 4096;
+    bytes[page..page + 64].fill(0xff);
+    for number in 0..7 {
+        fs::write(dir.join(format!("Default/damaged{number}")), &bytes).unwrap();
+    }
+    save(&session, 0, &dir, &[]);
+
+    let fresh = load(&session, 12, &there, &[]);
+
+    assert_eq!(fresh["reason"], "integrity_failed", "{fresh}");
+    let detail = fresh["detail"].as_str().unwrap();
+    assert_eq!(detail.matches("Default/damaged").count(), 5, "{detail}");
+    assert!(detail.ends_with(" and 2 more"), "{detail}");
+}
+
+#[test]
 fn another_directory_in_the_place_of_a_loaded_one_has_no_base() {
     let session = Session::new();
     let dir = profile(&session, "p");

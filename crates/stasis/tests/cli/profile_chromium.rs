@@ -46,6 +46,14 @@ const GET: &str = r"<!doctype html><script>(async () => {
     cached: cached ? await cached.text() : null, workers: workers.length})});
 })().catch(e => fetch('/report', {method: 'POST', body: JSON.stringify({error: String(e)})}))</script>";
 
+/// Writes, and asks whoever leaves it whether they are sure.
+const STAY: &str = r"<!doctype html><script>
+  addEventListener('beforeunload', e => { e.preventDefault(); e.returnValue = 'sure?'; });
+  localStorage.setItem('ls', 'kept');
+  document.cookie = 'page=kept; max-age=86400; SameSite=Lax';
+  fetch('/report', {method: 'POST', body: JSON.stringify({set: true})});
+</script>";
+
 /// Writes all the time, everywhere, and says when it has begun.
 const BUSY: &str = r"<!doctype html><script>(async () => {
   const db = await new Promise((done, fail) => {
@@ -131,6 +139,7 @@ fn answer(mut stream: TcpStream, reports: &Sender<(String, Value)>) -> Option<()
         ),
         "/get" => ("text/html", GET, ""),
         "/busy" => ("text/html", BUSY, ""),
+        "/stay" => ("text/html", STAY, ""),
         "/worker.js" => (
             "text/javascript",
             "self.addEventListener('fetch', () => {});",
@@ -166,7 +175,7 @@ fn chromium() -> bool {
 }
 
 /// A store of this test's own: in a bucket where there is one.
-fn store(home: &Path, name: &str) -> String {
+pub(crate) fn store(home: &Path, name: &str) -> String {
     match std::env::var("STASIS_TEST_S3") {
         Ok(store) => store.replace("/test?", &format!("/{name}-{}?", std::process::id())),
         Err(_) => format!("file://{}", home.join("store").display()),
@@ -570,4 +579,69 @@ fn session_major(session: &Session) -> String {
         .find(|word| word.contains('.'))
         .unwrap();
     version.split('.').next().unwrap().to_owned()
+}
+
+#[test]
+fn a_page_that_asks_before_it_is_left_is_closed_within_the_deadline_and_its_state_is_saved() {
+    if !chromium() {
+        return;
+    }
+    let (site, session) = (Site::open(), Session::new());
+    let (dir, there) = (session.home().join("p"), session.home().join("there"));
+
+    let run = start(&session, &dir, &site.url("stay"), &[]);
+    assert_eq!(site.report().1["set"], true);
+    let (code, ran) = interrupt(run);
+    let run = start(&session, &there, &site.url("get"), &[]);
+    let (cookies, got) = site.report();
+    interrupt(run);
+
+    assert_eq!(
+        (code, &ran["save_outcome"]),
+        (0, &"captured".into()),
+        "{ran}"
+    );
+    let ending = &ran["save"]["ending"];
+    assert_eq!(ending["how"], "closed", "{ending}");
+    assert!(ending["waited_ms"].as_u64().unwrap() < 8000, "{ending}");
+    assert_eq!(ran["save"]["clean_exit"], true);
+    assert_eq!(got["ls"], "kept", "{got}");
+    assert!(cookies.contains("page=kept"), "{cookies}");
+}
+
+#[test]
+fn a_diff_of_two_snapshots_of_a_real_browser_names_the_origins_that_came() {
+    if !chromium() {
+        return;
+    }
+    let (site, session) = (Site::open(), Session::new());
+    let dir = session.home().join("p");
+    let visit = |url: &str| {
+        let run = start(&session, &dir, url, &[]);
+        assert_eq!(site.report().1["set"], true);
+        let (code, ran) = interrupt(run);
+        assert_eq!(code, 0, "{ran}");
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        (text(&ran["subject"]), text(&ran["save"]["sha256"]))
+    };
+    let other = site.url("set").replace("localhost", "127.0.0.1");
+
+    let (subject, before) = visit(&site.url("set"));
+    let (_, after) = visit(&other);
+    let diff = session.json(0, &["profile", "diff", &subject, &before[..12], &after]);
+    let back = session.json(0, &["profile", "diff", &subject, &after, &before]);
+
+    let came = serde_json::json!([format!("http://127.0.0.1:{}", site.port)]);
+    let nothing = serde_json::json!([]);
+    for storage in ["local_storage", "indexed_db"] {
+        assert_eq!(diff[storage]["added"], came, "{storage}: {diff}");
+        assert_eq!(diff[storage]["removed"], nothing, "{storage}");
+        assert_eq!(back[storage]["removed"], came, "{storage}: {back}");
+        assert_eq!(back[storage]["added"], nothing, "{storage}");
+    }
+    assert_eq!(diff["unread"], nothing);
+    let cookie = serde_json::json!({ "site": "127.0.0.1", "name": "only" });
+    let cookies = diff["cookies"]["added"].as_array().unwrap();
+    assert!(cookies.contains(&cookie), "{cookies:?}");
+    assert!(!diff.to_string().contains("kept"), "never a value");
 }

@@ -17,7 +17,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 /// Calls that change something.
-const CALLS: &str = "write,pwrite64,pwritev,ftruncate,fsync,fdatasync,syncfs,rename,renameat,renameat2,unlink,unlinkat,\
+pub(crate) const CALLS: &str = "write,pwrite64,pwritev,ftruncate,fsync,fdatasync,syncfs,rename,renameat,renameat2,unlink,unlinkat,\
                      rmdir,link,linkat,symlinkat,mkdir,mkdirat,fchmod,fchownat,utimensat";
 
 /// How many crash points one test tries when not all are asked for.
@@ -304,7 +304,7 @@ impl Stage {
     }
 }
 
-fn copy(home: &Path, directories: &[&str], from: &str, to: &str) {
+pub(crate) fn copy(home: &Path, directories: &[&str], from: &str, to: &str) {
     for name in directories {
         let (from, to) = (
             home.join(format!("{from}{name}")),
@@ -319,7 +319,7 @@ fn copy(home: &Path, directories: &[&str], from: &str, to: &str) {
 }
 
 /// The call that strace tells has begun.
-fn call(line: &str) -> Option<String> {
+pub(crate) fn call(line: &str) -> Option<String> {
     let line = line.strip_prefix("[pid").map_or(Some(line), |rest| {
         rest.split_once("] ").map(|(_, rest)| rest)
     });
@@ -328,7 +328,7 @@ fn call(line: &str) -> Option<String> {
     is_ours.then(|| name.to_owned())
 }
 
-fn kill_children_of(strace: u32) {
+pub(crate) fn kill_children_of(strace: u32) {
     let children = format!("/proc/{strace}/task/{strace}/children");
     let children = fs::read_to_string(children).unwrap_or_default();
     for child in children.split_whitespace() {

@@ -216,9 +216,11 @@ impl<'a> Running<'a> {
     async fn left(&mut self, since: Instant) -> Result<Option<BrowserState>, Error> {
         let dir = self.run.load.dir.clone();
         let first = users(&dir).await?.first().map(|user| user.role);
+        let is_given_up = self.run.capture.cancel.load(Ordering::Relaxed);
         if first == Some(Role::Browser) {
             self.seen = Some(Instant::now());
-            return Ok(None);
+            // Somebody said twice that they do not want to wait: nothing is saved then, and the browser is not ours.
+            return Ok(self.closed.take_if(|_| is_given_up));
         }
         if first.is_some() || self.group.is_running() {
             let quiet = self.seen.unwrap_or(since).elapsed();

@@ -12,7 +12,7 @@ use stasis_engine::model::id::{ChromeMajor, ProfileRef};
 use stasis_engine::model::lease::{Fence, Holder};
 use stasis_engine::model::manifest::Mode;
 use stasis_engine::profile::{
-    BrowserState, Capture, OnBrowser, ProfileSave, ProfileSaved, SaveOutcome,
+    BrowserState, Capture, OnBrowser, ProfileSave, ProfileSaved, SaveOutcome, ShaPrefix,
 };
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -83,7 +83,7 @@ pub(crate) struct Save {
     chrome_major: Option<ChromeMajor>,
     /// The snapshot that the directory derives from, by its first digits [default: what was loaded into it]
     #[arg(long, value_name = "SHA")]
-    base: Option<String>,
+    base: Option<ShaPrefix>,
     /// A lease that you hold; otherwise one is acquired for the save
     #[arg(long)]
     token: Option<Fence>,

@@ -1,0 +1,201 @@
+//! Loads of a profile that are killed at every call that changes anything.
+//!
+//! The calls are counted as in `repo_crash`: strace delays each, and the kill comes in the pause after the n-th. Whatever
+//! happened, the directory is the old profile, the new one whole, or not there; nothing is saved over a snapshot because
+//! of it; and the next load succeeds and leaves nothing of the dead one.
+
+use crate::repo_crash::{CALLS, call, copy, has_strace, kill_children_of};
+use crate::repo_world::{Shown, names, noise, show, write};
+use crate::session::{STASIS, Session};
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+const ALICE: &str = "acme/alice@131";
+
+/// How many crash points are tried when not all are asked for.
+const SOME: usize = 10;
+
+/// Where the directory lies before the load.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Before {
+    Nothing,
+    OldProfile,
+}
+
+struct Stage {
+    session: Session,
+    target: String,
+    old: Shown,
+    new: Shown,
+}
+
+impl Stage {
+    /// A store with two snapshots, and what a load begins with, kept aside so that every run begins alike.
+    fn new(before: Before) -> Self {
+        let session = Session::new();
+        let source = session.home().join("source");
+        write(&source, "Last Version", b"131.0.6778.85");
+        for number in 0..6_u64 {
+            let bytes = noise(number, 40_000);
+            write(
+                &source,
+                &format!("Default/d{}/f{number}", number % 2),
+                &bytes,
+            );
+        }
+        let text = source.to_str().unwrap();
+        let stage = Self {
+            target: format!("{}/place/there", session.home().display()),
+            session,
+            old: Shown::new(),
+            new: Shown::new(),
+        };
+        let save = ["profile", "save", ALICE, "--dir", text];
+        stage.session.json(0, &save);
+        fs::create_dir(stage.session.home().join("place")).unwrap();
+        if before == Before::OldProfile {
+            stage.session.json(0, &stage.load());
+        }
+        let old = show(&stage.there());
+        write(&source, "Default/d0/f2", b"changed");
+        write(&source, "Default/new", &noise(99, 70_000));
+        fs::remove_file(source.join("Default/d1/f3")).unwrap();
+        stage.session.json(0, &save);
+        let new = show(&source);
+        copy(
+            stage.session.home(),
+            &["data", "cache", "place"],
+            "",
+            "kept-",
+        );
+        Self { old, new, ..stage }
+    }
+
+    fn reset(&self) {
+        copy(
+            self.session.home(),
+            &["data", "cache", "place"],
+            "kept-",
+            "",
+        );
+    }
+
+    fn there(&self) -> PathBuf {
+        PathBuf::from(&self.target)
+    }
+
+    fn load(&self) -> [&str; 5] {
+        ["profile", "load", ALICE, "--dir", &self.target]
+    }
+
+    /// Loads, and kills in the pause after the n-th call; says how many calls were seen, and whether it was killed.
+    fn run(&self, kill_after: usize) -> (usize, bool) {
+        let plain = self.session.command(&self.load());
+        let mut command = Command::new("strace");
+        let (trace, inject) = (
+            format!("trace={CALLS}"),
+            format!("inject={CALLS}:delay_exit=2500"),
+        );
+        command.args(["-f", "-qq", "-e", &trace, "-e", &inject]);
+        command.arg(STASIS).args(plain.get_args()).env_clear();
+        let set = plain.get_envs();
+        command.envs(set.filter_map(|(name, value)| Some((name, value?))));
+        let mut child = command
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let mut seen = 0;
+        for line in stderr.lines() {
+            let is_call = call(&line.unwrap_or_default()).is_some();
+            seen += usize::from(is_call);
+            if is_call && seen == kill_after {
+                kill_children_of(child.id());
+            }
+        }
+        // strace ends as its tracee ended, by the same signal.
+        let was_killed = child.wait().unwrap().code().is_none();
+        (seen, was_killed)
+    }
+
+    fn judge(&self, context: &str) {
+        let now = show(&self.there());
+        let is_absent = !self.there().exists() && self.old.is_empty();
+        assert!(
+            is_absent || now == self.old || now == self.new,
+            "{context}: {:?}",
+            now.keys()
+        );
+        if self.there().exists() {
+            // Whatever the directory is, nobody who saves it takes the place of the active snapshot by mistake.
+            let save = ["--json", "profile", "save", ALICE, "--dir", &self.target];
+            let saved = self.session.run(&save);
+            let told: serde_json::Value = serde_json::from_str(&saved.out).unwrap();
+            let outcome = told["outcome"].as_str().unwrap_or_default();
+            let is_new = now == self.new;
+            assert!(
+                outcome == "diverged" || (is_new && outcome == "deduplicated"),
+                "{context}: {told}"
+            );
+        }
+    }
+
+    /// The next load succeeds, and nothing is left of the dead one.
+    fn go_on(&self, context: &str) {
+        let loaded = self.session.json(0, &self.load());
+        assert_eq!(loaded["outcome"], "success", "{context}: {loaded}");
+        assert!(show(&self.there()) == self.new, "{context}");
+        let mut left = names(&self.session.home().join("place"));
+        left.retain(|name| {
+            let name = name.to_str().unwrap();
+            name != "there" && name != "there.stasis.json"
+        });
+        let kept = left
+            .iter()
+            .filter(|name| name.to_str().unwrap().contains(".stasis-kept"));
+        assert_eq!(kept.count(), left.len(), "{context}: {left:?}");
+        assert!(
+            left.len() <= 2,
+            "one tree and its record: {context} {left:?}"
+        );
+        let mut cached = names(&self.session.home().join("cache/stasis/archives"));
+        cached.retain(|name| !name.to_str().unwrap().ends_with(".tar.zst"));
+        assert!(cached.is_empty(), "{context}: {cached:?}");
+    }
+}
+
+fn killed_at_each_step(before: Before) {
+    if !has_strace() {
+        return;
+    }
+    let stage = Stage::new(before);
+    let (count, was_killed) = stage.run(usize::MAX);
+    assert!(!was_killed && show(&stage.there()) == stage.new);
+    let all = std::env::var("STASIS_CRASH_POINTS").is_ok_and(|points| points == "all");
+    let step = if all { 1 } else { count.div_ceil(SOME) };
+    let first = std::process::id() as usize % step + 1;
+    let mut kills = 0;
+    for when in (first..=count).step_by(step) {
+        stage.reset();
+        let (_, was_killed) = stage.run(when);
+        kills += usize::from(was_killed);
+        let context = format!("{before:?}, killed after call {when} of {count}");
+        stage.judge(&context);
+        stage.go_on(&context);
+    }
+    println!("{before:?} survived {kills} kills, every {step} of {count} from {first}");
+    assert!(kills >= 3, "{kills} of {count}");
+}
+
+#[test]
+fn a_load_over_a_profile_that_is_killed_leaves_the_old_one_or_the_new_one_whole() {
+    killed_at_each_step(Before::OldProfile);
+}
+
+#[test]
+fn a_first_load_that_is_killed_leaves_nothing_or_the_new_profile_whole() {
+    killed_at_each_step(Before::Nothing);
+}
