@@ -115,6 +115,7 @@ impl<'a> Comparison<'a> {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "tests write files")]
 mod tests {
     use super::*;
     use crate::beneath::Mounts;

@@ -44,6 +44,7 @@ use stasis_model::time::Timestamp;
 use stasis_model::tree::EntryPath;
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -151,6 +152,12 @@ impl Stage {
     /// The new tree, to look at what was written.
     pub fn tree(&self) -> &Beneath {
         &self.tree
+    }
+
+    /// Where the new tree is, for programs that must be told by name; not when it is restored in place.
+    pub fn path(&self) -> PathBuf {
+        let name = std::ffi::OsStr::from_bytes(self.staging.name().to_bytes());
+        self.target.path.with_file_name(name)
     }
 
     /// The tree that is at the target now.

@@ -88,7 +88,7 @@ impl Skeleton {
         Ok(path)
     }
 
-    /// Says what a directory that somebody else made in it shall look like in the end.
+    /// Says what something that somebody else made in it shall look like in the end.
     pub fn shall_look(&mut self, path: PathBuf, looks: Metadata) {
         self.looks.push((path, looks));
     }
@@ -99,7 +99,8 @@ impl Skeleton {
             .sort_by_key(|(path, _)| usize::MAX - path.components().count());
         for (path, looks) in &self.looks {
             let failed = || failed("give its owner, mode and time to", path);
-            let opened = open(path).map_err(failed())?;
+            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let opened = fs::open(path, flags, Mode::empty()).map_err(failed())?;
             metadata::give(&opened, looks, Rights::of_this_process()).map_err(failed())?;
         }
         Ok(())

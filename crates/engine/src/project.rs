@@ -97,13 +97,11 @@ impl Project {
 
     /// Where things of ours lie that are not snapshots: in the state directory, else on this host.
     fn own_place(&self) -> Option<PathBuf> {
-        match &self.home.declared {
-            Some(declared) => Some(declared.state.join(".stasis")),
-            None => {
-                let state = self.engine.places.state.as_ref()?;
-                Some(state.join("projects").join(self.home.id.as_str()))
-            }
+        if let Some(declared) = &self.home.declared {
+            return Some(declared.state.join(".stasis"));
         }
+        let state = self.engine.places.state.as_ref()?;
+        Some(state.join("projects").join(self.home.id.as_str()))
     }
 
     /// Makes the project ours alone, or says who is there.

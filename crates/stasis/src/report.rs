@@ -2,6 +2,7 @@
 
 mod operator;
 mod profile;
+mod project;
 mod repository;
 
 use crate::cli::output::{OutputLost, printable};
@@ -167,6 +168,7 @@ fn hint(error: &Error) -> Option<String> {
         Error::Clone(error) => return clone_hint(error),
         Error::Archive(error) => return archive_hint(error),
         Error::Profile(error) => return profile::hint(error),
+        Error::Project(error) => return project::hint(error),
         Error::Location(_) => {
             "a store is file:///path, memory: or s3://bucket/prefix?endpoint=URL&region=NAME"
         }

@@ -62,6 +62,7 @@ fn sync(path: &Path) -> Result<(), RestoreError> {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "tests write files")]
 mod tests {
     use super::*;
 

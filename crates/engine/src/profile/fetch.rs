@@ -26,7 +26,7 @@ use std::sync::atomic::AtomicBool;
 pub(super) struct Fetched {
     pub(super) archive: Archive,
     /// How many bytes came from the store.
-    pub(super) bytes_fetched: u64,
+    pub(super) bytes_brought: u64,
     /// What has to be proven before anything of the archive counts.
     pub(super) unproven: Unproven,
 }
@@ -182,12 +182,12 @@ impl Fetching {
             return Ok(Some(here));
         }
         let file = Arc::new(archive::nameless(&self.spool)?);
-        let bytes_fetched = self.assemble(remote, &file)?.bytes_fetched;
+        let bytes_brought = self.assemble(remote, &file)?.bytes_fetched;
         let archive = opened(file.clone(), &self.name, self.key.as_deref())?;
         let is_another = !self.is_of_the_tree(&archive);
         Ok((!is_another).then(|| Fetched {
             archive,
-            bytes_fetched,
+            bytes_brought,
             unproven: self.unproven(file),
         }))
     }
@@ -204,7 +204,7 @@ impl Fetching {
         };
         Some(Fetched {
             archive,
-            bytes_fetched: 0,
+            bytes_brought: 0,
             unproven: Unproven {
                 was_here: true,
                 ..self.unproven(file)

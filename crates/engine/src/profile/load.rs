@@ -323,7 +323,7 @@ impl Engine {
             manifest,
             warnings,
         } = fit;
-        let bytes_fetched = fetched.bytes_fetched;
+        let bytes_fetched = fetched.bytes_brought;
         let scratch = self.profile_spool().await;
         let (files, bytes) = (manifest.file_count, manifest.uncompressed_size_bytes);
         load.progress.expect(files, bytes);
@@ -340,7 +340,7 @@ impl Engine {
             },
         };
         let (restored, report) = match bridge::blocking(move || job.place()).await? {
-            Outcome::Placed(restored, report) => (restored, report),
+            Outcome::Placed(placed) => *placed,
             Outcome::Unproven(Proof::NotWhatWasStored(found)) => {
                 return Err(fetch_failure(another(active, &found.prefix())));
             }

@@ -7,7 +7,10 @@
 //! A tree that did not change must be the same tree again, so that it makes no new snapshot. Directories in which SQLite
 //! makes and removes journals get the time of their newest database, and dumps no time at all.
 
+mod postgres;
 mod sqlite;
+
+pub(super) use postgres::dump_in;
 
 use super::{Declared, Project, ProjectError};
 use crate::bridge;

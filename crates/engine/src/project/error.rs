@@ -7,6 +7,7 @@ use stasis_disk::skeleton::SkeletonError;
 use stasis_model::id::{ProjectId, SnapshotId, VolumeName};
 use stasis_model::project::BadProject;
 use stasis_quiesce::pause::PauseError;
+use stasis_quiesce::postgres::{BadConnection, PostgresError};
 use stasis_quiesce::service::{HealthError, StartError, StopError};
 use stasis_quiesce::sqlite::SqliteError;
 use std::path::PathBuf;
@@ -59,6 +60,34 @@ pub enum ProjectError {
         /// Why.
         #[source]
         source: Box<SqliteError>,
+    },
+    /// A server could not be dumped or restored.
+    #[error("the database of volume `{volume}` could not be captured or restored")]
+    Postgres {
+        /// Which volume.
+        volume: VolumeName,
+        /// Why.
+        #[source]
+        source: Box<PostgresError>,
+    },
+    /// It is not the address of a server.
+    #[error("the URL of volume `{volume}` is not one of a Postgres server")]
+    Url {
+        /// Which volume.
+        volume: VolumeName,
+        /// Why.
+        #[source]
+        source: BadConnection,
+    },
+    /// A restore came to no end.
+    #[error(
+        "a restore of `{project}` to snapshot `{snapshot}` was interrupted: files may be of one state and databases of another"
+    )]
+    HalfRestored {
+        /// Which project.
+        project: ProjectId,
+        /// To which snapshot.
+        snapshot: String,
     },
     /// What a program wanted to be run failed.
     #[error(
@@ -126,20 +155,23 @@ impl ProjectError {
     /// What the caller must do.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::NotToml { .. } | Self::Config { .. } | Self::Plain(_) => ErrorKind::Invalid,
             Self::NoState { .. } => ErrorKind::NotFound,
-            Self::InProgress { .. } => ErrorKind::Conflict,
             Self::Lock(ExclusiveError::Failed { source, .. }) => crate::error::io_kind(source),
-            Self::Lock(_) => ErrorKind::Conflict,
+            Self::InProgress { .. } | Self::Lock(_) => ErrorKind::Conflict,
             Self::Sqlite { source, .. } => sqlite(source),
-            Self::Exists(_) | Self::NoVariable { .. } | Self::OtherProject { .. } => {
-                ErrorKind::Invalid
-            }
+            Self::NotToml { .. }
+            | Self::Config { .. }
+            | Self::Plain(_)
+            | Self::Exists(_)
+            | Self::Url { .. }
+            | Self::NoVariable { .. }
+            | Self::OtherProject { .. } => ErrorKind::Invalid,
             Self::Hook(_) | Self::Start(_) | Self::Stop(_) | Self::Unhealthy(_) => {
                 ErrorKind::Failed
             }
             Self::Pause(..) | Self::PauseBroken { .. } => ErrorKind::Retry,
-            Self::Integrity { .. } => ErrorKind::Corrupt,
+            Self::Integrity { .. } | Self::HalfRestored { .. } => ErrorKind::Corrupt,
+            Self::Postgres { source, .. } => postgres(source),
             Self::Place(error) => crate::error::io_kind(&error.source),
         }
     }
@@ -174,4 +206,15 @@ fn complaint(stderr: &str) -> String {
 fn joined(names: &[VolumeName]) -> String {
     let names: Vec<&str> = names.iter().map(VolumeName::as_str).collect();
     names.join("`, `")
+}
+
+fn postgres(error: &PostgresError) -> ErrorKind {
+    match error {
+        PostgresError::Program { .. } => ErrorKind::NotFound,
+        PostgresError::Slow { .. } => ErrorKind::Retry,
+        PostgresError::Write { source, .. } => crate::error::io_kind(source),
+        PostgresError::SwapUnknown { .. } => ErrorKind::Unknown,
+        PostgresError::ServerNewer { .. } => ErrorKind::Invalid,
+        _ => ErrorKind::Failed,
+    }
 }

@@ -144,6 +144,7 @@ fn plain_id(dir: &Path) -> ProjectId {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "tests write files")]
 mod tests {
     use super::*;
 

@@ -8,6 +8,7 @@ use stasis_disk::atomic_write;
 use stasis_model::id::ProjectId;
 use stasis_quiesce::sqlite;
 use std::collections::BTreeSet;
+use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// Names under which a compose file is known.
@@ -151,20 +152,23 @@ impl Found {
              # store = \"s3://bucket/prefix\"   # snapshots in a bucket, instead of beside the state\n"
         );
         for name in self.sqlite_volumes() {
-            text.push_str(&format!(
+            let _ = write!(
+                text,
                 "\n# SQLite databases: copied within one read transaction, while others write.\n[volumes.{name}]\nconsistency = \"sqlite\"\n"
-            ));
+            );
         }
         for path in &self.databases {
-            text.push_str(&format!(
-                "# found {}: move it to state/current/volumes/, and tell your application\n",
+            let _ = writeln!(
+                text,
+                "# found {}: move it to state/current/volumes/, and tell your application",
                 path.display()
-            ));
+            );
         }
         if let Some(variable) = &self.postgres {
-            text.push_str(&format!(
+            let _ = write!(
+                text,
                 "\n# A Postgres server: asked for a dump.\n[volumes.postgres]\nconsistency = \"postgres\"\nurl_env = \"{variable}\"\n"
-            ));
+            );
         }
         if self.databases.is_empty() && self.postgres.is_none() {
             text.push_str(
@@ -177,9 +181,10 @@ impl Found {
             );
         }
         for service in &self.services {
-            text.push_str(&format!(
+            let _ = write!(
+                text,
                 "\n# from the compose file; `docker ps` shows what the container is called\n# [services.{service}]\n# container = \"{service}\"\n"
-            ));
+            );
         }
         text.push_str(
             "# health = { tcp = \"127.0.0.1:8080\", timeout_s = 30 }\n# [services.web.hooks]\n# pre_save = [\"./flush\"]\n\
@@ -229,9 +234,11 @@ fn postgres_variable(text: &str) -> Option<String> {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "tests write files")]
 mod tests {
     use super::*;
     use crate::project::Home;
+    use stasis_model::id::VolumeName;
 
     #[tokio::test]
     async fn what_is_found_is_written_down_and_can_be_read_again() {
@@ -262,7 +269,7 @@ mod tests {
         assert!(!made.text.contains("hush"), "{}", made.text);
         assert!(made.text.contains("# [services.web]"), "{}", made.text);
         let config = &home.declared.as_ref().unwrap().config;
-        let volumes: Vec<&str> = config.volumes.keys().map(|name| name.as_str()).collect();
+        let volumes: Vec<&str> = config.volumes.keys().map(VolumeName::as_str).collect();
         assert_eq!(volumes, ["postgres", "shop"]);
         assert!(at("state/current/volumes/shop").is_dir());
         assert!(again.is_err());

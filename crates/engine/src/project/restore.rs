@@ -4,11 +4,13 @@
 //! 2. stop the programs, but not the servers through which databases are restored
 //! 3. save what is there now: the way back
 //! 4. stage beside `current/`; compare the digest of the whole; check every database in it
-//! 5. swap; write in the index that the state derives from that snapshot
+//! 5. swap the tree, then the databases that live in servers; write in the index that the state derives from that snapshot
 //! 6. start the programs again; see that they are well; if not, go back when that was asked for
 //!
 //! *Always true:* an error before 5 leaves `current/` as it was, and starts again what was stopped. A crash leaves the old
 //! tree or the new one, whole.
+
+mod databases;
 
 use super::save::ProjectSave;
 use super::services::{HookRun, Moment};
@@ -23,7 +25,7 @@ use stasis_disk::progress::Progress;
 use stasis_disk::restore::{self, Origin, Piece};
 use stasis_disk::skeleton::{self, Skeleton};
 use stasis_model::id::{ProjectId, ServiceName, SnapshotId, VolumeName};
-use stasis_model::manifest::Reason;
+use stasis_model::manifest::{Consistency, Reason};
 use stasis_model::operation::Change;
 use stasis_model::tree::EntryPath;
 use std::path::{Path, PathBuf};
@@ -192,7 +194,8 @@ impl Project {
         command: &ProjectRestore,
         told: &mut ProjectRestored,
     ) -> Result<(), Error> {
-        if !command.safety {
+        // Half a restore is nothing to go back to; the one before it has made a snapshot.
+        if !command.safety || self.half_restored().await.is_some() {
             return Ok(());
         }
         let save = ProjectSave {
@@ -287,21 +290,38 @@ impl Project {
         };
         let (_, staged) = self.engine.repo_stage(restore, id).await?;
         let staged = self.checked(staged, id, told).await?;
+        let servers = self.stage_databases(declared, &staged.path()).await?;
+        if !servers.is_empty() {
+            self.mark_restore(declared, Some(id)).await?;
+        }
         let origin = Origin {
             at: self.engine.clock.now(),
             from: format!("snapshot {id} of {}", self.home.id),
         };
-        let is_saved = told.safety_snapshot_id.is_some();
-        bridge::blocking(move || {
-            let _ = staged.swap(&origin)?;
-            if is_saved {
-                // The safety snapshot has it.
-                let _ = restore::forget(&current);
+        let back = (current.clone(), origin.clone());
+        let swapped = bridge::blocking(move || staged.swap(&origin).map(|_| ())).await;
+        if let Err(error) = swapped {
+            databases::discard(servers).await;
+            self.mark_restore(declared, None).await?;
+            return Err(error);
+        }
+        let servers = match databases::swap(servers).await {
+            Ok(servers) => servers,
+            Err(error) => {
+                let (current, origin) = back;
+                bridge::blocking(move || restore::undo(&current, &origin)).await?;
+                self.mark_restore(declared, None).await?;
+                return Err(error);
             }
-            Ok::<_, Error>(())
-        })
-        .await?;
-        self.adopt(id).await
+        };
+        self.adopt(id).await?;
+        self.mark_restore(declared, None).await?;
+        if told.safety_snapshot_id.is_some() {
+            // The safety snapshot has what was there.
+            databases::drop_kept(servers).await;
+            let _ = bridge::blocking(move || restore::forget(&current)).await;
+        }
+        Ok(())
     }
 
     /// Checks every database of a staged tree.
@@ -360,23 +380,45 @@ impl Project {
             ..self.repo_restore_of(command, id, &scratch.root().join("tree"))
         };
         let _ = self.engine.repo_restore(restore).await?;
+        let tree = scratch.root().join("tree");
+        let servers = match &self.home.declared {
+            Some(declared) => self.stage_databases(declared, &tree).await?,
+            None => Vec::new(),
+        };
+        let is_in_server = |path: &EntryPath| {
+            let volumes = self
+                .home
+                .declared
+                .iter()
+                .flat_map(|one| &one.config.volumes);
+            let mut servers = volumes.filter(|(_, one)| one.consistency == Consistency::Postgres);
+            servers.any(|(name, _)| path.to_string() == format!("volumes/{name}"))
+        };
         let root = root.to_owned();
-        bridge::blocking(move || {
-            let from = scratch.root().join("tree");
-            let mut done: Vec<Piece> = Vec::new();
-            for path in &only {
-                let (from, to) = (entry_at(&from, path), entry_at(&root, path));
-                match Piece::put(&from, &to) {
-                    Ok(piece) => done.push(piece),
-                    Err(error) => {
-                        for piece in done.iter().rev() {
-                            piece.put_back()?;
-                        }
-                        return Err(error.into());
-                    }
-                }
+        let files: Vec<EntryPath> = only
+            .into_iter()
+            .filter(|path| !is_in_server(path))
+            .collect();
+        let put = bridge::blocking(move || put_pieces(&tree, &root, &files));
+        let pieces = match put.await {
+            Ok(pieces) => pieces,
+            Err(error) => {
+                databases::discard(servers).await;
+                return Err(error);
             }
-            Ok(())
+        };
+        let swapped = databases::swap(servers).await;
+        bridge::blocking(move || {
+            let put_back = || pieces.iter().rev().try_for_each(Piece::put_back);
+            let kept = match swapped {
+                Ok(servers) => Ok(servers),
+                Err(error) => {
+                    put_back()?;
+                    Err(error)
+                }
+            };
+            drop(scratch);
+            kept.map(drop)
         })
         .await
     }
@@ -427,4 +469,19 @@ impl Project {
 fn entry_at(root: &Path, path: &EntryPath) -> PathBuf {
     use std::os::unix::ffi::OsStrExt;
     root.join(std::ffi::OsStr::from_bytes(path.as_bytes()))
+}
+
+/// Puts single entries in their places: all of them, or none.
+fn put_pieces(from: &Path, to: &Path, paths: &[EntryPath]) -> Result<Vec<Piece>, Error> {
+    let mut done: Vec<Piece> = Vec::new();
+    for path in paths {
+        match Piece::put(&entry_at(from, path), &entry_at(to, path)) {
+            Ok(piece) => done.push(piece),
+            Err(error) => {
+                done.iter().rev().try_for_each(Piece::put_back)?;
+                return Err(error.into());
+            }
+        }
+    }
+    Ok(done)
 }

@@ -122,6 +122,10 @@ impl Project {
         command: ProjectSave,
         mut steps: Steps,
     ) -> Result<ProjectSaved, Error> {
+        if let Some(snapshot) = self.half_restored().await {
+            let project = self.home.id.clone();
+            return Err(ProjectError::HalfRestored { project, snapshot }.into());
+        }
         let why = reason_word(command.reason);
         steps.begin(Step::PreSaveHooks);
         let before = self.run_hooks(declared, Moment::PreSave, why).await;
@@ -193,7 +197,7 @@ impl Project {
                     })
                     .await?;
                 }
-                Consistency::Postgres => {}
+                Consistency::Postgres => capture.postgres_volume(self, &name, volume).await?,
                 Consistency::Generic => {}
             }
         }

@@ -102,7 +102,7 @@ impl Project {
 
     /// What every program does.
     pub(super) async fn states(&self, declared: &Declared) -> Vec<ServiceState> {
-        let mut states = Vec::new();
+        let mut all = Vec::new();
         for name in declared.config.services.keys() {
             let found = self.service(declared, name).status().await;
             let (status, pid, detail) = match found {
@@ -111,14 +111,14 @@ impl Project {
                 Status::Paused => ("paused", None, None),
                 Status::Unknown(why) => ("unknown", None, Some(why)),
             };
-            states.push(ServiceState {
+            all.push(ServiceState {
                 service: name.clone(),
                 status,
                 pid,
                 detail,
             });
         }
-        states
+        all
     }
 
     pub(super) async fn start_all(&self, declared: &Declared) -> Result<(), Error> {

@@ -248,6 +248,11 @@ impl StagedSnapshot {
         self.stage.tree()
     }
 
+    /// Where it is staged.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.stage.path()
+    }
+
     /// Puts it in its place.
     pub(crate) fn swap(self, origin: &Origin) -> Result<(WrittenTree, Restored), Error> {
         let restored = self.stage.swap(self.written, origin)?;

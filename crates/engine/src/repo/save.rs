@@ -327,7 +327,7 @@ impl Engine {
         manifest.lease_epoch = subject.fence.epoch;
         manifest.reason = command.reason;
         manifest.labels = command.labels.clone();
-        manifest.app_version = command.app_version.clone();
+        manifest.app_version.clone_from(&command.app_version);
         manifest.state_digest = saved.digest;
         manifest.totals = saved.totals;
         manifest.set_root(&saved.root, &saved.root_attributes);

@@ -1,5 +1,7 @@
 //! A dump: a new file that is removed again unless it is whole.
 
+mod date;
+
 use super::client::{Client, Task};
 use super::{Connection, PostgresError, PostgresSettings};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat, unlinkat};
@@ -27,6 +29,8 @@ pub struct Dumped {
 }
 
 /// Dumps a database into the new file `target`, which must not exist.
+///
+/// The date at which it was made is taken out of the dump: an unchanged database is the same bytes again.
 ///
 /// Safe to drop at any time: then `pg_dump` is killed and the file removed.
 #[tracing::instrument(skip_all, err, fields(database = connection.database()))]
@@ -56,6 +60,8 @@ pub async fn dump(
     client.run(&task, command, "").await?;
 
     let entries = entries(client, target).await?;
+    let undated = file.handle().map(|file| date::take_away(&file))?;
+    undated.map_err(|error| failed("take the date out of", target, error))?;
     let bytes = file.keep().await?;
     if bytes == 0 || entries == 0 {
         // A file that was kept by then is removed with the same care.
@@ -147,7 +153,7 @@ struct DumpFile {
 
 impl DumpFile {
     fn create(path: &Path) -> Result<Self, PostgresError> {
-        Self::open(path, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)
+        Self::open(path, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)
     }
 
     fn adopt(path: &Path) -> Result<Self, PostgresError> {

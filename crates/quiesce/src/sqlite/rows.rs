@@ -34,6 +34,7 @@ pub fn row_counts(path: &Path) -> rusqlite::Result<Option<BTreeMap<String, u64>>
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "tests write files")]
 mod tests {
     use super::*;
 

@@ -28,7 +28,7 @@ pub(super) struct Placing {
 /// What became of it.
 pub(super) enum Outcome {
     /// It is the directory.
-    Placed(Restored, CheckReport),
+    Placed(Box<(Restored, CheckReport)>),
     /// It was another one; nothing of it is left.
     Unproven(Proof),
 }
@@ -50,7 +50,7 @@ impl Placing {
         }
         let (unpacked, report) = staged?;
         let restored = unpacked.swap(&self.origin).map_err(extract_failed)?;
-        Ok(Outcome::Placed(restored, report))
+        Ok(Outcome::Placed(Box::new((restored, report))))
     }
 
     /// Extracts beside the directory, and checks the databases there.

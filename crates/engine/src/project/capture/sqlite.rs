@@ -157,6 +157,7 @@ fn described(captured: &SqliteCaptured) -> serde_json::Value {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "tests write files")]
 mod tests {
     use super::*;
 

@@ -15,6 +15,7 @@ use std::sync::atomic::AtomicBool;
 
 /// What is saved, and how.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct RepoSave {
     /// The directory.
     pub source: PathBuf,

@@ -107,9 +107,9 @@ fn words(restored: &ProjectRestored) -> String {
         words = format!("{} is what it was before the restore", restored.project);
     }
     if let Some(safety) = &restored.safety_snapshot_id {
-        words.push_str(&format!(
-            "\nwhat was there before is snapshot {safety}; restore that to go back"
-        ));
+        words += "\nwhat was there before is snapshot ";
+        words += safety.as_str();
+        words += "; restore that to go back";
     }
     words
 }

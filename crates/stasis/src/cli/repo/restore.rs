@@ -61,7 +61,7 @@ impl Restore {
             context.output,
             "restoring",
             progress,
-            engine.repo_restore(command),
+            Box::pin(engine.repo_restore(command)),
         )
         .await?;
         for line in warnings(&restored) {

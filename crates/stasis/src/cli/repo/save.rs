@@ -63,7 +63,7 @@ impl Save {
             context.output,
             "saving",
             progress,
-            engine.repo_save(command),
+            Box::pin(engine.repo_save(command)),
         )
         .await?;
         for entry in saved.left_out_entries.iter().take(SHOWN) {

@@ -1,0 +1,88 @@
+//! A volume that is a Postgres server: it is asked for a dump, which is stored instead of its files.
+//!
+//! The dump is written to a file of ours before anything of it is stored, because it must be proven first: its exit code,
+//! its size, and that `pg_restore` reads it.
+
+use super::{Capture, facts};
+use crate::error::Error;
+use crate::project::{Project, ProjectError};
+use stasis_disk::skeleton;
+use stasis_model::id::VolumeName;
+use stasis_model::manifest::Consistency;
+use stasis_model::project::VolumeConfig;
+use stasis_model::tree::FileTime;
+use stasis_quiesce::postgres::{self, Connection, PostgresSettings};
+use std::path::{Path, PathBuf};
+
+impl Capture {
+    /// Asks the server for a dump.
+    pub(in crate::project) async fn postgres_volume(
+        &mut self,
+        project: &Project,
+        name: &VolumeName,
+        volume: &VolumeConfig,
+    ) -> Result<(), Error> {
+        let connection = project.connection(name, volume)?;
+        let mut looks = skeleton::look_at(self.skeleton.root())?.metadata();
+        // A dump has no time of its own: the snapshot has.
+        (looks.mode, looks.modified) = (0o700, FileTime::default());
+        let way = format!("volumes/{name}");
+        let directory = self.skeleton.directory(&way, looks)?;
+        let target = dump_in(&directory, name);
+        let dumped = postgres::dump(&connection, &target, &project.postgres()).await;
+        let dumped = dumped.map_err(|source| ProjectError::Postgres {
+            volume: name.clone(),
+            source: Box::new(source),
+        })?;
+        looks.mode = 0o600;
+        self.skeleton.shall_look(target, looks);
+        let mut facts = facts(name, Consistency::Postgres, "pg_dump-custom", "ok");
+        let details = &mut facts.manifest.details;
+        details.insert("serverVersion".to_owned(), dumped.server_version.into());
+        details.insert("dumpVersion".to_owned(), dumped.dump_version.into());
+        details.insert("entries".to_owned(), dumped.entries.into());
+        self.volumes.insert(name.to_string(), facts);
+        Ok(())
+    }
+}
+
+/// Where the dump of a volume is.
+pub(in crate::project) fn dump_in(directory: &Path, name: &VolumeName) -> PathBuf {
+    directory.join(format!("{name}.dump"))
+}
+
+impl Project {
+    /// Where the server of a volume is.
+    pub(in crate::project) fn connection(
+        &self,
+        name: &VolumeName,
+        volume: &VolumeConfig,
+    ) -> Result<Connection, Error> {
+        let variable = volume.url_env.as_ref();
+        let url = match (&volume.url, variable) {
+            (Some(url), _) => url,
+            (None, Some(variable)) => {
+                let found = self.host.variables.get(variable);
+                found.ok_or_else(|| ProjectError::NoVariable {
+                    volume: name.clone(),
+                    variable: variable.clone(),
+                })?
+            }
+            (None, None) => unreachable!("the file was checked: a server has an address"),
+        };
+        let connection = Connection::parse(url).map_err(|source| ProjectError::Url {
+            volume: name.clone(),
+            source,
+        })?;
+        Ok(connection)
+    }
+
+    /// How the programs of Postgres are found.
+    pub(in crate::project) fn postgres(&self) -> PostgresSettings {
+        let mut settings = PostgresSettings::default();
+        if let Some(path) = self.host.variables.get("PATH") {
+            settings.search_path = path.into();
+        }
+        settings
+    }
+}

@@ -1,0 +1,49 @@
+//! Hints for what goes wrong with projects.
+
+use stasis_engine::project::ProjectError;
+
+/// What to do now.
+pub(super) fn hint(error: &ProjectError) -> Option<String> {
+    let text = match error {
+        ProjectError::NotToml { .. } | ProjectError::Config { .. } => {
+            "correct the file; `stasis project init --dry-run` prints one to compare with"
+        }
+        ProjectError::Plain(_) => {
+            "`stasis project init` makes it a project; `stasis save DIR` keeps plain files"
+        }
+        ProjectError::NoState { path, .. } => {
+            return Some(format!(
+                "make `{}` and put the state in it: files/ as they are, volumes/NAME for what the file names",
+                path.display()
+            ));
+        }
+        ProjectError::InProgress { .. } => "wait until it is done, and try again",
+        ProjectError::Sqlite { .. } => {
+            "nothing was saved; if a migration or a long transaction is at work, try again when it is over"
+        }
+        ProjectError::Postgres { .. } | ProjectError::Url { .. } => {
+            "nothing was changed; see that the server runs, that the URL is right and that its programs are on the PATH"
+        }
+        ProjectError::NoVariable { variable, .. } => {
+            return Some(format!("set {variable}, or say `url` in stasis.toml"));
+        }
+        ProjectError::HalfRestored { snapshot, .. } => {
+            return Some(format!("do it again: `stasis project restore {snapshot}`"));
+        }
+        ProjectError::Hook(_) => {
+            "nothing was saved; correct the hook, or take it out of stasis.toml"
+        }
+        ProjectError::Start(_) | ProjectError::Stop(_) | ProjectError::Unhealthy(_) => {
+            "its log is in `.stasis/` of the state directory; `stasis project status` shows what runs"
+        }
+        ProjectError::PauseBroken { .. } | ProjectError::Pause(..) => {
+            "nothing was saved, and everything runs; a filesystem with reflinks (xfs, btrfs) makes the pause short"
+        }
+        ProjectError::Integrity { .. } => {
+            "nothing was changed; `stasis project list` shows older snapshots, `stasis project verify` proves them"
+        }
+        ProjectError::OtherProject { .. } => "`stasis project list` shows those of this one",
+        _ => return None,
+    };
+    Some(text.to_owned())
+}
