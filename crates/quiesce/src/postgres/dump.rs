@@ -60,10 +60,11 @@ pub async fn dump(
     client.run(&task, command, "").await?;
 
     let entries = entries(client, target).await?;
+    let is_right = entries > 0 || is_bare(client).await?;
     let undated = file.handle().map(|file| date::take_away(&file))?;
     undated.map_err(|error| failed("take the date out of", target, error))?;
     let bytes = file.keep().await?;
-    if bytes == 0 || entries == 0 {
+    if bytes == 0 || !is_right {
         // A file that was kept by then is removed with the same care.
         drop(DumpFile::adopt(target)?);
         let database = connection.database().to_owned();
@@ -77,6 +78,15 @@ pub async fn dump(
         entries,
         elapsed: began.elapsed(),
     })
+}
+
+/// Whether a database has nothing of its own in it: then a dump without entries is right.
+async fn is_bare(client: Client<'_>) -> Result<bool, PostgresError> {
+    let question = "SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
+                    WHERE n.nspname NOT LIKE 'pg\\_%' AND n.nspname <> 'information_schema'";
+    let database = client.connection.database();
+    let answer = client.ask("look into", database, question).await?;
+    Ok(answer.trim() == "0")
 }
 
 /// The versions of the server and of `pg_dump`, if the second can dump the first.

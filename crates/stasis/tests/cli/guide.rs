@@ -3,7 +3,8 @@
 use crate::session::{STASIS, Session};
 use std::process::Command;
 
-const GUIDE: &str = include_str!("../../../../docs/guides/profile.md");
+const PROFILES: &str = include_str!("../../../../docs/guides/profile.md");
+const PROJECTS: &str = include_str!("../../../../docs/guides/project.md");
 const FLAGS: &str = "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run \
     --disable-background-networking --disable-component-update --disable-sync --password-store=basic";
 
@@ -27,6 +28,16 @@ fn every_command_of_the_profile_guide_works_as_it_is_written() {
         println!("skipped: chromium is not installed");
         return;
     }
+    follow(PROFILES);
+}
+
+#[test]
+fn every_command_of_the_project_guide_works_as_it_is_written() {
+    follow(PROJECTS);
+}
+
+/// Types what a guide says, in a home of its own.
+fn follow(guide: &str) {
     let session = Session::new();
     let bin = session.home().join("bin");
     std::fs::create_dir(&bin).unwrap();
@@ -36,7 +47,7 @@ fn every_command_of_the_profile_guide_works_as_it_is_written() {
         bin.display(),
         std::env::var("PATH").unwrap_or_default()
     );
-    let all = commands(GUIDE);
+    let all = commands(guide);
     assert!(all.len() > 12, "{all:?}");
 
     for line in all {

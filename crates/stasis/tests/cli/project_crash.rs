@@ -1,0 +1,185 @@
+//! Saves, restores and sweeps of a project that are killed at every call that changes anything.
+//!
+//! The calls are counted as in `repo_crash`: strace delays each, and the kill comes in the pause after the n-th. Whatever
+//! happened, the state is the old one or the new one whole, every snapshot that is listed comes back, nothing stands still,
+//! and the next save succeeds and leaves nothing of the dead one.
+
+use crate::project::{Shop, id};
+use crate::repo_crash::{CALLS, call, copy, has_strace, kill_children_of};
+use crate::session::STASIS;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+/// How many crash points are tried when not all are asked for.
+const SOME: usize = 10;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Act {
+    Save,
+    Restore,
+    Gc,
+}
+
+struct Stage {
+    shop: Shop,
+    act: Act,
+    first: String,
+}
+
+impl Stage {
+    /// A project whose state is `two`, with a snapshot of `one` and, unless it is to be saved, of `two`.
+    fn new(act: Act) -> Self {
+        let shop = Shop::new(
+            "[volumes.main]\nconsistency = \"sqlite\"\n[volumes.media]\nconsistency = \"generic\"\n[retention]\nmax_snapshots = 1\n",
+        );
+        for number in 0..8 {
+            shop.write(&format!("volumes/media/{number}"), &"x".repeat(40_000));
+        }
+        become_state(&shop, "one");
+        let first = shop.save();
+        become_state(&shop, "two");
+        if act == Act::Gc {
+            shop.save();
+        }
+        copy(shop.session.home(), &["shop", "cache"], "", "kept-");
+        Self { shop, act, first }
+    }
+
+    fn reset(&self) {
+        copy(self.shop.session.home(), &["shop", "cache"], "kept-", "");
+    }
+
+    fn words(&self) -> Vec<&str> {
+        match self.act {
+            Act::Save => vec!["save"],
+            Act::Restore => vec!["restore", &self.first],
+            Act::Gc => vec!["gc"],
+        }
+    }
+
+    /// Acts, and is killed in the pause after the n-th call; says how many calls were seen, and whether it was killed.
+    fn run(&self, kill_after: usize) -> (usize, bool) {
+        let plain = self.shop.command(&self.words());
+        let mut command = Command::new("strace");
+        let (trace, inject) = (
+            format!("trace={CALLS}"),
+            format!("inject={CALLS}:delay_exit=2500"),
+        );
+        command.args(["-f", "-qq", "-e", &trace, "-e", &inject]);
+        command.arg(STASIS).args(plain.get_args()).env_clear();
+        let set = plain.get_envs();
+        command.envs(set.filter_map(|(name, value)| Some((name, value?))));
+        let mut child = command
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let mut seen = 0;
+        for line in stderr.lines() {
+            let is_call = call(&line.unwrap_or_default()).is_some();
+            seen += usize::from(is_call);
+            if is_call && seen == kill_after {
+                kill_children_of(child.id());
+            }
+        }
+        (seen, child.wait().unwrap().code().is_none())
+    }
+
+    fn judge(&self, context: &str) {
+        let (file, rows) = (self.shop.read("files/a"), rows(&self.shop));
+        let allowed: &[&str] = match self.act {
+            Act::Restore => &["one", "two"],
+            _ => &["two"],
+        };
+        assert!(
+            file == rows && allowed.contains(&&*file),
+            "{context}: {file} and {rows}"
+        );
+        let listed = self.shop.json(0, &["list"]);
+        let listed: Vec<String> = listed.as_array().unwrap().iter().map(id).collect();
+        assert!(!listed.is_empty(), "{context}");
+        if self.act != Act::Gc {
+            assert!(
+                listed.contains(&self.first),
+                "{context}: the last good snapshot is there"
+            );
+        }
+        for snapshot in &listed {
+            let verified = self.shop.json(0, &["verify", snapshot]);
+            assert_eq!(verified["databases"], 1, "{context}: {verified}");
+        }
+        become_state(&self.shop, "three");
+        let next = self.shop.run(&["save"]);
+        assert_eq!(next.code, 0, "{context}: {}", next.err);
+        let swept = self.shop.run(&["gc"]);
+        assert_eq!(swept.code, 0, "{context}: {}", swept.err);
+        assert!(
+            self.shop.left_over().is_empty(),
+            "{context}: {:?}",
+            self.shop.left_over()
+        );
+    }
+}
+
+/// Writes a word into a file and into a database.
+fn become_state(shop: &Shop, word: &str) {
+    let path = shop.at("state/current/volumes/main/shop.db");
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let script = "import sqlite3,sys; d=sqlite3.connect(sys.argv[1]); d.executescript('create table if not exists t(x); delete from t'); \
+                  d.execute('insert into t values (?)', (sys.argv[2],)); d.commit(); d.close()";
+    let done = Command::new("python3")
+        .args(["-c", script])
+        .arg(&path)
+        .arg(word)
+        .status();
+    assert!(done.unwrap().success());
+    shop.write("files/a", word);
+}
+
+fn rows(shop: &Shop) -> String {
+    let script = "import sqlite3,sys; print(','.join(r[0] for r in sqlite3.connect(sys.argv[1]).execute('select x from t')))";
+    let path = shop.at("state/current/volumes/main/shop.db");
+    let said = Command::new("python3")
+        .args(["-c", script])
+        .arg(path)
+        .output()
+        .unwrap();
+    String::from_utf8(said.stdout).unwrap().trim().to_owned()
+}
+
+fn killed_at_each_step(act: Act) {
+    if !has_strace() {
+        return;
+    }
+    let stage = Stage::new(act);
+    let (count, was_killed) = stage.run(usize::MAX);
+    assert!(!was_killed);
+    let all = std::env::var("STASIS_CRASH_POINTS").is_ok_and(|points| points == "all");
+    let step = if all { 1 } else { count.div_ceil(SOME) };
+    let first = std::process::id() as usize % step + 1;
+    let mut kills = 0;
+    for when in (first..=count).step_by(step) {
+        stage.reset();
+        let (_, was_killed) = stage.run(when);
+        kills += usize::from(was_killed);
+        stage.judge(&format!("{act:?}, killed after call {when} of {count}"));
+    }
+    println!("{act:?} survived {kills} kills, every {step} of {count} from {first}");
+    assert!(kills >= 3, "{kills} of {count}");
+}
+
+#[test]
+fn a_save_of_a_project_that_is_killed_leaves_the_state_and_the_last_good_snapshot() {
+    killed_at_each_step(Act::Save);
+}
+
+#[test]
+fn a_restore_of_a_project_that_is_killed_leaves_the_old_state_or_the_new_one_whole() {
+    killed_at_each_step(Act::Restore);
+}
+
+#[test]
+fn a_sweep_of_a_project_that_is_killed_loses_no_snapshot_that_is_listed() {
+    killed_at_each_step(Act::Gc);
+}
