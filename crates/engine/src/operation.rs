@@ -10,6 +10,7 @@ use stasis_model::event::{Event, EventKind, Severity};
 use stasis_model::id::{Label, OpId, TenantId};
 use stasis_model::manifest::Index;
 use stasis_model::operation::{Change, Fate, Record, UnsettledChange};
+use stasis_store::layout::ChunkRoot;
 use stasis_store::lineages::{LineageError, ReadError};
 use stasis_store::operations;
 use stasis_store::roots::ChangeError;
@@ -56,6 +57,7 @@ impl Engine {
             Err(ChangeError::Unknown { op_id, doubt }) => {
                 let mut record = UnsettledChange::new(op_id, change, doubt, self.lineages.now());
                 record.store = self.location.to_string();
+                self.chunk_root.name().clone_into(&mut record.root);
                 let mut event = self.unknown();
                 event.op_id = Some(op_id);
                 let record = Box::new(record);
@@ -127,7 +129,10 @@ impl Engine {
         let fate = match &record {
             Record::Lineage(record) => self.lineages.settle(record).await?,
             Record::Index(record) => {
-                let index = self.repo_root().index().await?.map(|found| found.value);
+                let root = ChunkRoot::named(&record.root);
+                let root = root.ok_or(Error::NoSuchOperation(op_id))?;
+                let root = self.rooted(root).repo_root();
+                let index = root.index().await?.map(|found| found.value);
                 record.doubt.settle(op_id, index.as_ref())
             }
         };

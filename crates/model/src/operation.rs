@@ -185,6 +185,9 @@ pub struct UnsettledChange {
     pub change: Change,
     /// In which store.
     pub store: String,
+    /// Where in it; empty for a repository at its root.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub root: String,
     /// Which writes are in doubt.
     #[serde(flatten)]
     pub doubt: IndexDoubt,
@@ -201,6 +204,7 @@ impl UnsettledChange {
             op_id,
             change,
             store: String::new(),
+            root: String::new(),
             doubt,
             at,
         }

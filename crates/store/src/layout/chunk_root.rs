@@ -47,6 +47,21 @@ impl ChunkRoot {
         }
     }
 
+    /// What it is called in records: where it lies in its store.
+    pub fn name(&self) -> &str {
+        &self.prefix
+    }
+
+    /// The root that is called so; none when nothing can lie there.
+    pub fn named(name: &str) -> Option<Self> {
+        if name.is_empty() {
+            return Some(Self::repo());
+        }
+        let inner = name.strip_prefix("projects/")?.strip_suffix('/')?;
+        let (tenant, project) = inner.split_once('/')?;
+        Some(Self::project(&tenant.parse().ok()?, &project.parse().ok()?))
+    }
+
     /// An id for a snapshot that is made now, as its documents are called here.
     pub fn new_id(&self, at: Timestamp, chance: &dyn Chance) -> SnapshotId {
         match self.naming {
@@ -183,6 +198,8 @@ mod tests {
             root.manifest_id(&Key::from_listing(&elsewhere).unwrap()),
             None
         );
+        assert_eq!(ChunkRoot::named(root.name()), Some(root.clone()));
+        assert_eq!(ChunkRoot::named("projects/../x/"), None);
         let undated: SnapshotId = "one-by-hand".parse().unwrap();
         assert_eq!(root.manifest_id(&root.manifest(&undated)), Some(undated));
     }
