@@ -246,10 +246,11 @@ impl Project {
         let others = all.filter(|name| !servers.contains(name)).cloned();
         told.restarted = self.stop_those(declared, others.collect()).await?;
         let restored = self.replace(declared, command, id, told).await;
-        for name in told.restarted.clone() {
-            self.start_one(declared, &name).await?;
-        }
+        let started = self.start_those(declared, &told.restarted).await;
         restored?;
+        if let Err(error) = started {
+            return Box::pin(self.not_well(declared, command, told, error)).await;
+        }
         let after = self
             .run_hooks(declared, Moment::PostRestore, "restore")
             .await;

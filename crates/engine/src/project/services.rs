@@ -128,7 +128,7 @@ impl Project {
         Ok(())
     }
 
-    pub(super) async fn start_one(
+    async fn start_one(
         &self,
         declared: &Declared,
         name: &ServiceName,
@@ -156,11 +156,30 @@ impl Project {
             }
             let patience = declared.config.services[&name].stop_timeout_s;
             let ended = service.stop(Duration::from_secs(patience)).await;
-            ended.map_err(ProjectError::Stop)?;
-            stopped.push(name);
+            if let Err(error) = ended.map_err(ProjectError::Stop) {
+                // Whoever was stopped for nothing runs again.
+                let _ = self.start_those(declared, &stopped).await;
+                return Err(error.into());
+            }
+            stopped.insert(0, name);
         }
-        stopped.reverse();
         Ok(stopped)
+    }
+
+    /// Starts those again, each whatever became of the others; the first failure is told.
+    pub(super) async fn start_those(
+        &self,
+        declared: &Declared,
+        names: &[ServiceName],
+    ) -> Result<(), Error> {
+        let mut first = Ok(());
+        for name in names {
+            let started = self.start_one(declared, name).await;
+            if first.is_ok() {
+                first = started;
+            }
+        }
+        first
     }
 
     /// Waits until every program that says how to see it is well.
