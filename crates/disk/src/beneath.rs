@@ -66,8 +66,8 @@ impl Beneath {
         })
     }
 
-    /// The same with another directory in the place of the one at `at`, which must be there too: it is listed with the
-    /// metadata of that one and with the contents of `directory`, wherever this lies.
+    /// The same with another directory at `at`, wherever it lies: in the place of whatever is there, or of nothing. The
+    /// directory above `at` must be there, or be grafted itself.
     ///
     /// So a tree can be read as one that is in several places; nothing is mounted and nobody else sees it.
     pub fn grafted(mut self, at: EntryPath, directory: OwnedFd) -> Result<Self> {
@@ -118,6 +118,26 @@ impl Beneath {
         }
         let from = reached.as_ref().unwrap_or(root).as_fd();
         self.step(from, rest, flags)
+    }
+
+    /// Whether anything stands in for something else.
+    pub(crate) fn has_grafts(&self) -> bool {
+        !self.grafts.is_empty()
+    }
+
+    /// What stands in for the entry at `path`, if something does.
+    pub(crate) fn graft_at(&self, path: &[u8]) -> Option<Result<metadata::Seen>> {
+        let graft = self.grafts.iter().find(|one| one.at.as_bytes() == path)?;
+        Some(metadata::of(&graft.root))
+    }
+
+    /// The names of what is grafted right into the directory at `path`.
+    pub(crate) fn grafts_in<'s>(&'s self, path: &'s [u8]) -> impl Iterator<Item = &'s [u8]> {
+        let in_it = move |graft: &'s Graft| {
+            let (above, name) = graft.at.split_last()?;
+            (above.as_bytes() == path).then_some(name)
+        };
+        self.grafts.iter().filter_map(in_it)
     }
 
     /// The directory from which a way goes on, and the rest of the way.

@@ -6,9 +6,9 @@
 //! holder may be a moment old, or nothing: it is told to people and decides nothing.
 
 use crate::atomic_write::make_directory;
-use std::fs::{File, OpenOptions, TryLockError};
+use rustix::fs::{Mode, OFlags};
+use std::fs::{File, TryLockError};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// More than this is not read of what another holder wrote.
@@ -60,9 +60,12 @@ impl Exclusive {
         if let Some(above) = path.parent() {
             make_directory(above).map_err(|error| failed("make a place for")(error.source))?;
         }
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false);
-        let file = options.mode(0o600).open(path).map_err(failed("open"))?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR);
+        let file = File::from(opened.map_err(|error| failed("open")(error.into()))?);
+        if !file.metadata().map_err(failed("look at"))?.is_file() {
+            return Err(failed("open")(io::ErrorKind::InvalidInput.into()));
+        }
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -95,6 +98,19 @@ impl Drop for Exclusive {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_link_that_somebody_put_there_first_is_not_followed() {
+        let place = tempfile::tempdir().unwrap();
+        let (victim, path) = (place.path().join("victim"), place.path().join("lock"));
+        crate::atomic_write::atomic_write(&victim, b"precious").unwrap();
+        std::os::unix::fs::symlink(&victim, &path).unwrap();
+
+        let refused = Exclusive::take(&path, "words");
+
+        assert!(refused.is_err());
+        assert_eq!(std::fs::read(&victim).unwrap(), b"precious");
+    }
 
     #[test]
     fn a_second_one_is_told_who_holds_it_and_a_third_one_after_that_gets_it() {

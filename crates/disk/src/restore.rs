@@ -24,19 +24,18 @@ mod inplace;
 mod journal;
 mod kept;
 mod moves;
-mod piece;
 mod plan;
 mod target;
 
 pub use error::RestoreError;
 pub use inplace::{Changes, recover};
 pub use kept::{Kept, forget, kept, undo};
-pub use piece::Piece;
 
 use crate::beneath::{Beneath, Mounts};
 use crate::staging::Staging;
 use crate::tree_writer::{NewFile, TreeWriter, WriteReport, WriteSettings};
 use error::failed;
+pub use plan::Spared;
 use plan::Told;
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -44,7 +43,6 @@ use stasis_model::time::Timestamp;
 use stasis_model::tree::EntryPath;
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -154,10 +152,19 @@ impl Stage {
         &self.tree
     }
 
-    /// Where the new tree is, for programs that must be told by name; not when it is restored in place.
-    pub fn path(&self) -> PathBuf {
-        let name = std::ffi::OsStr::from_bytes(self.staging.name().to_bytes());
-        self.target.path.with_file_name(name)
+    /// Takes a file out of the new tree, if it is there.
+    pub fn take_away(&self, path: &EntryPath) -> Result<(), RestoreError> {
+        let Some((above, name)) = path.split_last() else {
+            return Ok(());
+        };
+        let removed = self.tree.directory(above.as_bytes()).and_then(|above| {
+            let name = CString::new(name).map_err(|_| Errno::INVAL)?;
+            fs::unlinkat(above, &name, AtFlags::empty())
+        });
+        match removed {
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(()),
+            removed => removed.map_err(failed("remove a file of the temporary", &self.target.path)),
+        }
     }
 
     /// The tree that is at the target now.
@@ -200,6 +207,13 @@ impl Stage {
         self.told.leave(path);
     }
 
+    /// Says which entries of the old tree stay although the new one does not have them; heard only in place.
+    ///
+    /// Asked for a directory, `true` keeps it with everything in it.
+    pub fn spare(&mut self, spared: Spared) {
+        self.told.spare(spared);
+    }
+
     /// Puts the new tree in its place. An error means that the old one is still there, but for
     /// [`RestoreError::HalfDone`].
     pub fn swap(self, written: WriteReport, origin: &Origin) -> Result<Restored, RestoreError> {
@@ -236,6 +250,17 @@ impl Stage {
         };
         Ok(Restored { written, placed })
     }
+}
+
+/// Gives a tree another name beside itself, where nothing has it.
+pub fn rename(from: &Path, to: &Path) -> Result<(), RestoreError> {
+    let renamed = fs::renameat_with(fs::CWD, from, fs::CWD, to, fs::RenameFlags::NOREPLACE);
+    renamed.map_err(failed("rename", from))
+}
+
+/// Where something is mounted in a directory, relative to it; nothing when nobody tells.
+pub fn mounts_in(directory: &Path) -> Result<Vec<PathBuf>, RestoreError> {
+    Target::find(directory)?.mounts()
 }
 
 /// Gives the staged tree a name that nothing has, or an empty directory.

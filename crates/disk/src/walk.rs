@@ -239,6 +239,21 @@ pub fn walk<V: Visitor>(
 #[derive(Debug)]
 struct Excludes(Option<Gitignore>);
 
+/// Says of paths whether patterns leave them out, as a walk would: also of what lies in a directory that they leave out.
+pub fn matcher(
+    patterns: &[String],
+) -> Result<impl Fn(&EntryPath, bool) -> bool + Send + Sync + use<>, WalkError> {
+    let patterns = Excludes::new(patterns)?;
+    Ok(move |path: &EntryPath, is_directory: bool| {
+        let path = Path::new(OsStr::from_bytes(path.as_bytes()));
+        let patterns = patterns.0.as_ref();
+        patterns.is_some_and(|all| {
+            all.matched_path_or_any_parents(path, is_directory)
+                .is_ignore()
+        })
+    })
+}
+
 impl Excludes {
     fn new(patterns: &[String]) -> Result<Self, WalkError> {
         if patterns.is_empty() {

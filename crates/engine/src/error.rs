@@ -150,6 +150,9 @@ pub enum Error {
     /// What was written is not the tree that was saved.
     #[error("the tree of snapshot `{0}` is not what its metadata says; nothing was put in place")]
     WrongTree(SnapshotId),
+    /// The store is in the directory that would be replaced.
+    #[error("the store is in `{}`: it would be moved away with what is there", .0.display())]
+    StoreInside(PathBuf),
     /// A sweep was faster than the save, again and again.
     #[error("the save was given up: {0}")]
     SaveGaveUp(&'static str),

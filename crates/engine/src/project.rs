@@ -144,3 +144,24 @@ impl Project {
         }
     }
 }
+
+/// How often somebody who wants to stop is heard.
+const TICK: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// Does async work until it is done, or until somebody wants to stop: then it is dropped.
+async fn or_cancelled<T>(
+    cancel: &std::sync::atomic::AtomicBool,
+    work: impl Future<Output = T>,
+) -> Result<T, Error> {
+    tokio::pin!(work);
+    loop {
+        tokio::select! {
+            done = &mut work => return Ok(done),
+            () = tokio::time::sleep(TICK) => {
+                if cancel.load(std::sync::atomic::Ordering::Relaxed) {
+                    return Err(ProjectError::Cancelled.into());
+                }
+            }
+        }
+    }
+}

@@ -79,6 +79,11 @@ pub enum Warning {
         /// Which.
         snapshot: String,
     },
+    /// The state is what it should be, but the next save derives from something else.
+    NotAdopted {
+        /// Why.
+        reason: String,
+    },
     /// A program is not well after a restore.
     NotWell {
         /// Which, and what it said.
@@ -156,6 +161,10 @@ impl fmt::Display for Warning {
             Self::SafetyUnchanged { snapshot } => {
                 write!(out, "nothing changed since snapshot `{snapshot}`: it is the safety snapshot")
             }
+            Self::NotAdopted { reason } => write!(
+                out,
+                "the restored state is in place, but its snapshots do not say that it derives from it: {reason}"
+            ),
             Self::NotWell { reason } => write!(out, "the restored state is in place, but {reason}"),
             Self::TookOver { holder_run_id } => {
                 write!(

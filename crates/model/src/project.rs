@@ -184,7 +184,7 @@ impl AutosaveConfig {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RetentionConfig {
-    /// At most so many, pinned and labelled ones not counted.
+    /// At most so many, pinned ones not counted.
     pub max_snapshots: u64,
 }
 

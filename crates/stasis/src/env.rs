@@ -9,8 +9,11 @@
 //! | `AWS_PROFILE`, `AWS_SHARED_CREDENTIALS_FILE`, `AWS_CONFIG_FILE` | where else keys may be |
 //! | `AWS_REGION`, `AWS_DEFAULT_REGION`, `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL` | where the bucket is |
 //! | `PATH` | where programs are |
+//! | `DOCKER_HOST` | which daemon has a project's containers |
+//! | whatever `url_env` of a project's file names | where its database is |
 
 use stasis_engine::open::{AwsSettings, Places, Secret};
+use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -25,6 +28,8 @@ pub(crate) struct Environment {
     pub(crate) places: Places,
     pub(crate) aws: AwsSettings,
     pub(crate) search_path: OsString,
+    /// All that are text, for projects whose files name some.
+    pub(crate) variables: BTreeMap<String, String>,
 }
 
 impl Environment {
@@ -46,6 +51,11 @@ impl Environment {
             },
             aws: aws(home.as_ref()),
             search_path: env::var_os("PATH").unwrap_or_default(),
+            variables: env::vars_os()
+                .filter_map(|(key, value)| {
+                    Some((key.into_string().ok()?, value.into_string().ok()?))
+                })
+                .collect(),
         }
     }
 }

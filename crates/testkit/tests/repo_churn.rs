@@ -139,6 +139,7 @@ async fn collect(engine: &Engine) {
 
 async fn restore(engine: &Engine, snapshot: &str, target: &Path) {
     let command = RepoRestore {
+        store: None,
         save_before: false,
         wanted: Wanted {
             snapshot: snapshot.to_owned(),

@@ -22,19 +22,43 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering as Memory};
 use std::sync::{Mutex, PoisonError};
 
-/// Entries that are right as they are, as somebody told us: 128 bits of a digest of each path.
-#[derive(Debug, Default)]
-pub(super) struct Told(Mutex<HashSet<[u8; 16]>>);
+/// What is left alone, as somebody told us.
+#[derive(Default)]
+pub(super) struct Told {
+    /// Entries that are right as they are: 128 bits of a digest of each path.
+    right: Mutex<HashSet<[u8; 16]>>,
+    /// Which entries stay although the new tree does not have them.
+    spared: Option<Spared>,
+}
+
+/// Whether an entry stays although the new tree does not have it; also told whether it is a directory.
+pub type Spared = Box<dyn Fn(&EntryPath, bool) -> bool + Send + Sync>;
+
+impl std::fmt::Debug for Told {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Told").finish_non_exhaustive()
+    }
+}
 
 impl Told {
     pub(super) fn leave(&self, path: &EntryPath) {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.right.lock().unwrap_or_else(PoisonError::into_inner);
         told.insert(key(path));
     }
 
+    pub(super) fn spare(&mut self, spared: Spared) {
+        self.spared = Some(spared);
+    }
+
     fn has(&self, path: &EntryPath) -> bool {
-        let told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = self.right.lock().unwrap_or_else(PoisonError::into_inner);
         told.contains(&key(path))
+    }
+
+    fn spares(&self, path: &EntryPath, seen: &Seen) -> bool {
+        let is_directory = seen.file_type().is_dir();
+        let spared = self.spared.as_ref();
+        spared.is_some_and(|spared| spared(path, is_directory))
     }
 }
 
@@ -161,7 +185,7 @@ impl<'a> Planner<'a> {
             let child = path.child(name.to_bytes());
             let child = child.map_err(|_| entry("name an entry of", path)(Errno::INVAL))?;
             match order {
-                Ordering::Less => self.only_live(child),
+                Ordering::Less => self.only_live(child, &name, &live),
                 Ordering::Greater => self.only_staged(child, &name, &staged)?,
                 Ordering::Equal => self.both(&child, &name, (&live, &staged))?,
             }
@@ -174,8 +198,17 @@ impl<'a> Planner<'a> {
         }
     }
 
-    fn only_live(&mut self, path: EntryPath) {
-        if self.told.has(&path) {
+    fn only_live(&mut self, path: EntryPath, name: &CStr, live: &OwnedFd) {
+        let seen = metadata::look(live.as_fd(), name);
+        let is_spared = seen.is_ok_and(|seen| {
+            let kind = seen.file_type();
+            // No tree has these, so that none says that they should go.
+            kind.is_socket()
+                || kind.is_block_device()
+                || kind.is_char_device()
+                || self.told.spares(&path, &seen)
+        });
+        if is_spared || self.told.has(&path) {
             self.changes.untouched += 1;
         } else {
             self.remove(path);
@@ -211,6 +244,12 @@ impl<'a> Planner<'a> {
             seen => seen.map_err(failed())?,
         };
         let (was_directory, will_be) = (seen.file_type().is_dir(), wanted.file_type().is_dir());
+        if was_directory && !will_be && self.told.spares(path, &seen) {
+            // What must stay is in it, and the new tree has no room for it.
+            return Err(entry("replace, because of what is in it,", path)(
+                Errno::NOTEMPTY,
+            ));
+        }
         if was_directory && will_be {
             if seen.is_mount {
                 return Ok(()); // looked at before: nothing of the tree is in it

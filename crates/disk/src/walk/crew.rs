@@ -188,7 +188,8 @@ impl<'a, V: Visitor> Crew<'a, V> {
         let Some(fd) = self.open(&path)? else {
             return self.close(node);
         };
-        let names = Names::read(fd.as_fd()).map_err(|source| WalkError::Failed {
+        let grafted = self.root.grafts_in(path.as_bytes());
+        let names = Names::read(fd.as_fd(), grafted).map_err(|source| WalkError::Failed {
             doing: "list the directory",
             path: path.clone(),
             source: source.into(),
@@ -249,7 +250,12 @@ impl<'a, V: Visitor> Crew<'a, V> {
         place: &Place<'_>,
         name: &'n CStr,
     ) -> Result<Option<Found<'n>>, WalkError> {
-        let seen = match metadata::look(place.fd, name) {
+        let grafted = if self.root.has_grafts() {
+            self.root.graft_at(place.child(name)?.as_bytes())
+        } else {
+            None
+        };
+        let seen = match grafted.unwrap_or_else(|| metadata::look(place.fd, name)) {
             Ok(seen) => seen,
             Err(error) => return place.could_not("look at", name, error).map(|()| None),
         };

@@ -17,8 +17,11 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Reads all names but `.` and `..`.
-    pub(super) fn read(directory: BorrowedFd<'_>) -> Result<Self> {
+    /// Reads all names but `.` and `..`; `more` are added where they are not there.
+    pub(super) fn read<'n>(
+        directory: BorrowedFd<'_>,
+        more: impl Iterator<Item = &'n [u8]>,
+    ) -> Result<Self> {
         let mut names = Self::default();
         let mut buffer = Vec::with_capacity(BUFFER);
         let mut entries = RawDir::new(directory, buffer.spare_capacity_mut());
@@ -28,6 +31,14 @@ impl Names {
             if !matches!(name.to_bytes(), b"." | b"..") {
                 names.starts.push(names.bytes.len());
                 names.bytes.extend_from_slice(name.to_bytes_with_nul());
+            }
+        }
+        for name in more {
+            let is_there = |start: &usize| at(&names.bytes, *start).to_bytes() == name;
+            if !names.starts.iter().any(is_there) {
+                names.starts.push(names.bytes.len());
+                names.bytes.extend_from_slice(name);
+                names.bytes.push(0);
             }
         }
         let bytes = &names.bytes;

@@ -119,7 +119,7 @@ impl<V: InOrder> Walk<'_, V> {
             source: source.into(),
         };
         let seen = metadata::of(&fd).map_err(|error| failed("look at", error))?;
-        let names = Names::read(fd.as_fd());
+        let names = Names::read(fd.as_fd(), std::iter::empty());
         let names = names.map_err(|error| failed("list the directory", error))?;
         if !path.is_root() {
             self.notes.count([EntryKind::Directory].iter());

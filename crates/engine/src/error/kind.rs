@@ -66,6 +66,7 @@ impl Error {
             | Self::Ambiguous { .. }
             | Self::NotDamaged(_)
             | Self::DamagedToo { .. }
+            | Self::StoreInside(_)
             | Self::OtherStore { .. } => ErrorKind::Invalid,
             Self::Interrupted(_) => ErrorKind::Cancelled,
             Self::Write(error) => io_kind(&error.source),

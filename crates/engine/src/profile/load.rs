@@ -33,7 +33,7 @@ use crate::warning::Warning;
 use serde::Serialize;
 use stasis_disk::check::CheckReport;
 use stasis_disk::progress::Progress;
-use stasis_disk::restore::{Origin, Placed, Placement, Restored, Stage};
+use stasis_disk::restore::{self, Origin, Placed, Placement, Restored, Stage};
 use stasis_disk::tree_writer::WriteSettings;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::event::{EventKind, Severity};
@@ -193,7 +193,14 @@ impl Engine {
         let before = Record::of(&load.dir).await;
         let was_unsaved = before.is_some_and(|record| record.outcome == RUNNING);
         let mut loaded = self.load_or_fresh(load, active).await?;
-        if let Some(path) = loaded.kept.clone().filter(|_| was_unsaved) {
+        if let Some(kept) = loaded.kept.clone().filter(|_| was_unsaved) {
+            // Under a name of its own, which no later load takes for its own: nobody has saved what is in it.
+            let at = self.clock.now().stamp();
+            let moved = format!("{}.unsaved-{at}", load.dir.display());
+            let (from, to) = (PathBuf::from(kept.clone()), PathBuf::from(moved.clone()));
+            let renamed = bridge::blocking(move || restore::rename(&from, &to)).await;
+            let path = renamed.map_or(kept, |()| moved);
+            loaded.kept = Some(path.clone());
             loaded.warnings.push(Warning::UnsavedStateKept { path });
         }
         Ok(loaded)

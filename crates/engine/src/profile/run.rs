@@ -50,6 +50,8 @@ pub struct ProfileRun {
     pub every: Option<Duration>,
     /// Signals: the first closes the browser, the second stops waiting for it.
     pub signals: mpsc::UnboundedReceiver<Signal>,
+    /// Hears what was loaded before the browser starts: whoever watches need not wait for its end.
+    pub loaded: Option<mpsc::UnboundedSender<ProfileLoaded>>,
 }
 
 /// A browser that ran.
@@ -150,6 +152,10 @@ impl Engine {
         nobody_uses(&run.load.dir).await?;
         self.note_running(&run.load, &loaded).await?;
         run.capture.base = loaded.sha256;
+        if let Some(listener) = &run.loaded {
+            // Nobody has to listen.
+            let _ = listener.send(loaded.clone());
+        }
         let variables = [
             ("STASIS_PROFILE", lineage.to_string()),
             ("STASIS_PROFILE_DIR", run.load.dir.display().to_string()),

@@ -1,8 +1,8 @@
 //! Brings the state of a project to a moment that can be kept, without changing it.
 //!
-//! What is captured lies in a directory of ours in the state directory: databases as copies, servers as dumps, the rest of
-//! the volumes as clones. Plain files are not copied: they are grafted, and read where they are, after the databases, so
-//! that a row that names a file was written before the file was looked for.
+//! What is captured lies in a directory of ours in the state directory: databases as copies, servers as dumps, the other
+//! volumes as clones. They are grafted onto the live state, and everything else is read where it is, after the databases, so
+//! that a row that names a file was written before the file was looked for. So nothing in `current/` is left out.
 //!
 //! A tree that did not change must be the same tree again, so that it makes no new snapshot. Directories in which SQLite
 //! makes and removes journals get the time of their newest database, and dumps no time at all.
@@ -24,7 +24,6 @@ use stasis_model::id::VolumeName;
 use stasis_model::manifest::{Consistency, VolumeManifest};
 use stasis_model::tree::EntryPath;
 use std::collections::BTreeMap;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -33,75 +32,78 @@ use std::time::Duration;
 /// A state that holds still.
 #[derive(Debug)]
 pub(super) struct Capture {
-    /// The directories of ours; gone when this is dropped.
+    /// The live state: everything that was not captured is read there.
+    pub(super) root: PathBuf,
+    /// The copies; gone when this is dropped.
     pub(super) skeleton: Skeleton,
-    /// What is read where it is.
+    /// What is read instead of what is there.
     pub(super) grafts: Vec<Graft>,
     /// What is known of the volumes.
     pub(super) volumes: BTreeMap<String, VolumeFacts>,
 }
 
 impl Capture {
-    /// Begins with the directories that every state has, and with everything that nobody declared.
+    /// Begins with everything as it is.
     pub(super) async fn begin(project: &Project, declared: &Declared) -> Result<Self, Error> {
         let place = declared.state.join(".stasis");
-        let (current, id) = (declared.current(), project.home.id.clone());
-        let volumes: Vec<VolumeName> = declared.config.volumes.keys().cloned().collect();
+        let (root, id) = (declared.current(), project.home.id.clone());
+        let volumes: Vec<(VolumeName, Consistency)> = declared
+            .config
+            .volumes
+            .iter()
+            .map(|(name, volume)| (name.clone(), volume.consistency))
+            .collect();
         bridge::blocking(move || {
-            if !current.is_dir() {
-                let (project, path) = (id, current);
+            let Ok(seen) = skeleton::look_at(&root) else {
+                let (project, path) = (id, root);
                 return Err(ProjectError::NoState { project, path }.into());
-            }
-            let looks = skeleton::look_at(&current)?.metadata();
+            };
+            let looks = seen.metadata();
             let mut capture = Self {
                 skeleton: Skeleton::make(&place, looks)?,
+                root,
                 grafts: Vec::new(),
                 volumes: BTreeMap::new(),
             };
-            capture.graft("files", &current.join("files"))?;
-            capture.volumes_of(&current.join("volumes"), &volumes)?;
+            let all = capture.root.join("volumes");
+            let inner = match skeleton::look_at(&all) {
+                Ok(seen) => seen.metadata(),
+                Err(_) => looks,
+            };
+            let place = capture.skeleton.directory("volumes", inner)?;
+            let is_there = all.symlink_metadata().is_ok();
+            if !is_there && !volumes.is_empty() {
+                capture.graft("volumes", place);
+            }
+            for (name, consistency) in &volumes {
+                capture.check(name, *consistency)?;
+            }
             Ok(capture)
         })
         .await
     }
 
-    /// A directory that is read where it is; one that is not there is not in the snapshot either.
-    fn graft(&mut self, way: &str, directory: &Path) -> Result<(), Error> {
-        if !directory.is_dir() {
-            return Ok(());
+    /// A volume must be a directory; that of a server must have nothing in it, because nothing of it would be saved.
+    fn check(&self, name: &VolumeName, consistency: Consistency) -> Result<(), Error> {
+        let directory = self.root.join("volumes").join(name.as_str());
+        if consistency == Consistency::Postgres {
+            let is_empty = match std::fs::read_dir(&directory) {
+                Ok(mut entries) => entries.next().is_none(),
+                Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+            };
+            let volume = name.clone();
+            return is_empty
+                .then_some(())
+                .ok_or_else(|| ProjectError::ServerData { volume, directory }.into());
         }
-        let looks = skeleton::look_at(directory)?.metadata();
-        self.skeleton.directory(way, looks)?;
-        let at = EntryPath::parse(way.as_bytes()).expect("it is made of names");
-        let directory = directory.to_owned();
-        self.grafts.push(Graft { at, directory });
+        skeleton::look_at(&directory)?;
         Ok(())
     }
 
-    /// The directory of all volumes, and those in it that nobody declared.
-    fn volumes_of(&mut self, all: &Path, declared: &[VolumeName]) -> Result<(), Error> {
-        if !all.is_dir() && declared.is_empty() {
-            return Ok(());
-        }
-        let looks = match skeleton::look_at(all) {
-            Ok(seen) => seen.metadata(),
-            Err(_) => skeleton::look_at(self.skeleton.root())?.metadata(),
-        };
-        self.skeleton.directory("volumes", looks)?;
-        let Ok(entries) = std::fs::read_dir(all) else {
-            return Ok(());
-        };
-        for entry in entries.flatten() {
-            let name = entry.file_name();
-            let is_declared = declared
-                .iter()
-                .any(|one| one.as_str().as_bytes() == name.as_bytes());
-            let Some(name) = name.to_str().filter(|_| !is_declared) else {
-                continue;
-            };
-            self.graft(&format!("volumes/{name}"), &entry.path())?;
-        }
-        Ok(())
+    /// Something that is read in the place of what is there.
+    fn graft(&mut self, way: &str, directory: PathBuf) {
+        let at = EntryPath::parse(way.as_bytes()).expect("it is made of names");
+        self.grafts.push(Graft { at, directory });
     }
 
     /// Clones a volume as it is at this moment.
@@ -138,9 +140,11 @@ impl Capture {
         }
     }
 
-    /// Where the copy of a volume goes.
-    fn place_of(&self, name: &VolumeName) -> PathBuf {
-        self.skeleton.root().join("volumes").join(name.as_str())
+    /// Where the copy of a volume goes, which is read instead of the volume.
+    fn place_of(&mut self, name: &VolumeName) -> PathBuf {
+        let place = self.skeleton.root().join("volumes").join(name.as_str());
+        self.graft(&format!("volumes/{name}"), place.clone());
+        place
     }
 }
 

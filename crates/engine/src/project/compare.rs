@@ -104,7 +104,7 @@ impl Project {
         let opened = self.engine.open_snapshot(&root, &index, id).await?;
         let dir = self.home.dir.clone();
         bridge::blocking(move || {
-            let place = capture.as_ref().map_or(&*dir, |one| one.skeleton.root());
+            let place = capture.as_ref().map_or(&*dir, |one| &*one.root);
             let failed = |source: std::io::Error| Error::NoDirectory {
                 path: dir.clone(),
                 source,

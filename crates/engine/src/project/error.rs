@@ -70,6 +70,48 @@ pub enum ProjectError {
         #[source]
         source: Box<PostgresError>,
     },
+    /// A server keeps its data where they would be moved away.
+    #[error("volume `{volume}` is a Postgres server, and `{}` is not empty: what is in it is not saved", .directory.display())]
+    ServerData {
+        /// Which volume.
+        volume: VolumeName,
+        /// Its directory.
+        directory: PathBuf,
+    },
+    /// Something is mounted where a restore moves things.
+    #[error("something is mounted in `{}`: a restore would move it away", .0.display())]
+    Mounted(PathBuf),
+    /// What is there could not be saved whole.
+    #[error(
+        "{entries} entries of `{project}` could not be saved before the restore, the first is `{first}`"
+    )]
+    SafetyIncomplete {
+        /// Which project.
+        project: ProjectId,
+        /// How many.
+        entries: usize,
+        /// One of them.
+        first: String,
+    },
+    /// There is none.
+    #[error("project `{project}` has no snapshot `{wanted}`")]
+    NoSnapshot {
+        /// Which project.
+        project: ProjectId,
+        /// What was asked for.
+        wanted: String,
+    },
+    /// What it says would be true of two projects.
+    #[error("`{project}` cannot be duplicated: {why}")]
+    NotDuplicable {
+        /// Which project.
+        project: ProjectId,
+        /// What both would use.
+        why: String,
+    },
+    /// Somebody asked us to stop.
+    #[error("interrupted; nothing was changed")]
+    Cancelled,
     /// It is not the address of a server.
     #[error("the URL of volume `{volume}` is not one of a Postgres server")]
     Url {
@@ -155,7 +197,9 @@ impl ProjectError {
     /// What the caller must do.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::NoState { .. } => ErrorKind::NotFound,
+            Self::NoState { .. } | Self::NoSnapshot { .. } => ErrorKind::NotFound,
+            Self::SafetyIncomplete { .. } => ErrorKind::Limit,
+            Self::Cancelled => ErrorKind::Cancelled,
             Self::Lock(ExclusiveError::Failed { source, .. }) => crate::error::io_kind(source),
             Self::InProgress { .. } | Self::Lock(_) => ErrorKind::Conflict,
             Self::Sqlite { source, .. } => sqlite(source),
@@ -163,6 +207,9 @@ impl ProjectError {
             | Self::Config { .. }
             | Self::Plain(_)
             | Self::Exists(_)
+            | Self::NotDuplicable { .. }
+            | Self::ServerData { .. }
+            | Self::Mounted(_)
             | Self::Url { .. }
             | Self::NoVariable { .. }
             | Self::OtherProject { .. } => ErrorKind::Invalid,

@@ -3,7 +3,7 @@
 use super::{Project, ProjectError};
 use crate::error::Error;
 use stasis_model::id::SnapshotId;
-use stasis_model::manifest::{Index, Indexed};
+use stasis_model::manifest::{Index, Indexed, Reason};
 
 impl Project {
     /// The index of its snapshots; empty before the first save.
@@ -18,18 +18,21 @@ impl Project {
         own.map(|(_, one)| one).collect()
     }
 
-    /// Finds `latest`, an id or the beginning of one, a label `key=value`, or a label's value.
+    /// Finds `latest` (the newest that was not only made before a restore), an id or the beginning of one, a label `key=value`, or a label's value.
     pub(super) fn resolve(&self, index: &Index, wanted: &str) -> Result<SnapshotId, Error> {
         let own = self.own(index);
-        let none = || Error::NoSuchSnapshot {
-            wanted: wanted.to_owned(),
-            repo: format!("{} of project {}", self.engine.location, self.home.id),
+        let none = || {
+            let (project, wanted) = (self.home.id.clone(), wanted.to_owned());
+            Error::from(ProjectError::NoSnapshot { project, wanted })
         };
         if wanted.is_empty() {
             return Err(none());
         }
         if wanted == "latest" {
-            let newest = own.iter().max_by_key(|one| one.at_ms);
+            // What was saved only because something took its place is not what people mean.
+            let is_wanted = |one: &&&Indexed| one.reason != Reason::BeforeRestore;
+            let newest = own.iter().filter(is_wanted).max_by_key(|one| one.at_ms);
+            let newest = newest.or_else(|| own.iter().max_by_key(|one| one.at_ms));
             return newest.map(|one| one.id.clone()).ok_or_else(none);
         }
         let fits: Vec<&&Indexed> = own
@@ -58,6 +61,22 @@ impl Project {
         }
         self.somebody_elses(index, wanted)?;
         Err(none())
+    }
+
+    /// The same, for somebody who must not be told "there is none" by a damaged index.
+    pub(super) async fn find(&self, index: &Index, wanted: &str) -> Result<SnapshotId, Error> {
+        let found = self.resolve(index, wanted);
+        let is_none = matches!(&found, Err(Error::Project(error)) if matches!(**error, ProjectError::NoSnapshot { .. }));
+        if !is_none {
+            return found;
+        }
+        let stored = self.engine.repo_root().manifest_ids().await?;
+        let is_lost =
+            |id: &SnapshotId| id.as_str().starts_with(wanted) && !index.tombstones.contains_key(id);
+        match stored.into_iter().find(is_lost) {
+            Some(id) => Err(Error::LostManifest(id)),
+            None => found,
+        }
     }
 
     /// A snapshot of another project is named as such, and not as missing.

@@ -57,7 +57,10 @@ impl Home {
             path: dir.to_owned(),
             source,
         };
-        let dir = dir.canonicalize().map_err(no_directory)?;
+        let dir = match dir.canonicalize() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Self::gone(dir),
+            found => found.map_err(no_directory)?,
+        };
         if !dir.is_dir() {
             return Err(no_directory(io::ErrorKind::NotADirectory.into()));
         }
@@ -73,6 +76,31 @@ impl Home {
             declared: Some(Declared { config, state }),
             dir,
         })
+    }
+
+    /// A directory that is not there any more has the id that it had.
+    fn gone(dir: &Path) -> Result<Self, Error> {
+        let no_directory = |source| Error::NoDirectory {
+            path: dir.to_owned(),
+            source,
+        };
+        let absolute = std::path::absolute(dir).map_err(no_directory)?;
+        let (Some(above), Some(name)) = (absolute.parent(), absolute.file_name()) else {
+            return Err(no_directory(io::ErrorKind::NotFound.into()));
+        };
+        let dir = above.canonicalize().map_err(no_directory)?.join(name);
+        Ok(Self {
+            id: plain_id(&dir),
+            dir,
+            declared: None,
+        })
+    }
+
+    /// The directory of the project that `dir` lies in: the nearest one above with a file, else `dir` itself.
+    pub fn above(dir: &Path) -> PathBuf {
+        let whole = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+        let found = whole.ancestors().find(|one| one.join(FILE).is_file());
+        found.map_or_else(|| dir.to_owned(), Path::to_owned)
     }
 
     /// Where its snapshots lie unless somebody says otherwise; none for a plain directory, which keeps nothing in itself.
@@ -106,9 +134,14 @@ fn read(path: &Path) -> Result<Option<String>, Error> {
 }
 
 fn parse(path: &Path, text: &str) -> Result<ProjectConfig, Error> {
-    let config: ProjectConfig = toml::from_str(text).map_err(|error| ProjectError::NotToml {
-        path: path.to_owned(),
-        detail: error.to_string().trim().to_owned(),
+    let config: ProjectConfig = toml::from_str(text).map_err(|error| {
+        // Never the line itself: it may hold a password.
+        let before = error.span().map(|span| &text[..span.start.min(text.len())]);
+        let line = before.map_or(1, |before| before.matches('\n').count() + 1);
+        ProjectError::NotToml {
+            path: path.to_owned(),
+            detail: format!("line {line}: {}", error.message()),
+        }
     })?;
     config.check().map_err(|source| ProjectError::Config {
         path: path.to_owned(),
@@ -170,6 +203,19 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_directory_that_is_gone_is_the_project_that_it_was() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = place.path().join("notes");
+        std::fs::create_dir(&dir).unwrap();
+        let was = Home::find(&dir).await.unwrap();
+        std::fs::remove_dir(&dir).unwrap();
+
+        let is = Home::find(&dir).await.unwrap();
+
+        assert_eq!(is.id, was.id);
+    }
+
+    #[tokio::test]
     async fn a_file_makes_it_a_declared_one() {
         let place = tempfile::tempdir().unwrap();
         let text = "id = \"shop\"\nstate = \"./data/../state\"\n[volumes.main]\nconsistency = \"sqlite\"\n";
@@ -185,12 +231,13 @@ mod tests {
     #[tokio::test]
     async fn a_file_that_is_wrong_is_named_with_the_line() {
         let place = tempfile::tempdir().unwrap();
-        std::fs::write(place.path().join(FILE), "id = \"shop\"\nstat = 1\n").unwrap();
+        std::fs::write(place.path().join(FILE), "id = \"shop\"\nstat = \"hush\"\n").unwrap();
 
         let error = Home::find(place.path()).await.unwrap_err();
 
         let words = crate::error::whole(&error);
         assert!(words.contains("stasis.toml"), "{words}");
-        assert!(words.contains("line 2"), "{words}");
+        assert!(words.contains("line 2: unknown field `stat`"), "{words}");
+        assert!(!words.contains("hush"), "{words}");
     }
 }

@@ -4,7 +4,7 @@
 //! 2. stop the programs, but not the servers through which databases are restored
 //! 3. save what is there now: the way back
 //! 4. stage beside `current/`; compare the digest of the whole; check every database in it
-//! 5. swap the tree, then the databases that live in servers; write in the index that the state derives from that snapshot
+//! 5. swap the databases that live in servers, then the tree; write in the index that the state derives from that snapshot
 //! 6. start the programs again; see that they are well; if not, go back when that was asked for
 //!
 //! *Always true:* an error before 5 leaves `current/` as it was, and starts again what was stopped. A crash leaves the old
@@ -12,9 +12,11 @@
 
 mod databases;
 
+use databases::SwapFailed;
+
 use super::save::ProjectSave;
 use super::services::{HookRun, Moment};
-use super::{Declared, Project, ProjectError};
+use super::{Declared, Project, ProjectError, or_cancelled};
 use crate::bridge;
 use crate::error::{Error, whole};
 use crate::repo::{Difference, Placement, RepoRestore, StagedSnapshot};
@@ -22,10 +24,9 @@ use crate::warning::Warning;
 use serde::Serialize;
 use stasis_disk::check::{self, CheckSettings};
 use stasis_disk::progress::Progress;
-use stasis_disk::restore::{self, Origin, Piece};
-use stasis_disk::skeleton::{self, Skeleton};
+use stasis_disk::restore::{self, Origin};
 use stasis_model::id::{ProjectId, ServiceName, SnapshotId, VolumeName};
-use stasis_model::manifest::{Consistency, Reason};
+use stasis_model::manifest::Reason;
 use stasis_model::operation::Change;
 use stasis_model::tree::EntryPath;
 use std::path::{Path, PathBuf};
@@ -97,6 +98,11 @@ pub struct ProjectRestored {
     pub target: String,
     /// Whether nothing was really done.
     pub dry_run: bool,
+    /// Whether only some entries were wanted.
+    pub is_part: bool,
+    /// What the state derived from when the restore began.
+    #[serde(skip)]
+    seen: Option<SnapshotId>,
     /// What would change, or nothing if it was done.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<Difference>,
@@ -120,22 +126,23 @@ impl Project {
     /// Restores the project.
     #[tracing::instrument(skip_all, err(level = "info"), fields(project = %self.home.id, wanted = %command.wanted))]
     pub async fn restore(&self, command: ProjectRestore) -> Result<ProjectRestored, Error> {
-        let started = self.engine.clock.uptime();
         let _lock = self.exclusive("restore").await?;
-        let id = self.resolve(&self.index().await?, &command.wanted)?;
+        self.start_what_was_left().await?;
+        self.restore_locked(command).await
+    }
+
+    /// Restores the project, which is ours alone.
+    pub(super) async fn restore_locked(
+        &self,
+        command: ProjectRestore,
+    ) -> Result<ProjectRestored, Error> {
+        let started = self.engine.clock.uptime();
+        let index = self.index().await?;
+        let id = self.find(&index, &command.wanted).await?;
         let mut told = self.about(&command, &id);
+        told.seen = index.subject(&self.name()).active;
         if command.dry_run {
-            let changes = self.compared_with_now(&id).await?;
-            let only = command.only();
-            let is_wanted = |path: &str| {
-                let is_in = |one: &EntryPath| {
-                    let rest = path.strip_prefix(one.to_string().as_str());
-                    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-                };
-                only.is_empty() || only.iter().any(is_in)
-            };
-            told.changes = changes;
-            told.changes.retain(|change| is_wanted(&change.path));
+            told.changes = self.would_change(&command, &id).await?;
         } else if let Some(to) = &command.to {
             let restore = RepoRestore {
                 only: command.only(),
@@ -154,6 +161,21 @@ impl Project {
         Ok(told)
     }
 
+    async fn would_change(
+        &self,
+        command: &ProjectRestore,
+        id: &SnapshotId,
+    ) -> Result<Vec<Difference>, Error> {
+        let only: Vec<String> = command.only().iter().map(ToString::to_string).collect();
+        let is_in = |path: &str, one: &String| {
+            let rest = path.strip_prefix(one.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let mut changes = self.compared_with_now(id).await?;
+        changes.retain(|change| only.is_empty() || only.iter().any(|one| is_in(&change.path, one)));
+        Ok(changes)
+    }
+
     fn about(&self, command: &ProjectRestore, id: &SnapshotId) -> ProjectRestored {
         let current = self.home.declared.as_ref().map(Declared::current);
         let target = command.to.clone().or(current);
@@ -163,6 +185,8 @@ impl Project {
             snapshot_id: id.clone(),
             target: target.display().to_string(),
             dry_run: command.dry_run,
+            is_part: !command.only().is_empty(),
+            seen: None,
             changes: Vec::new(),
             safety_snapshot_id: None,
             undone: false,
@@ -204,6 +228,20 @@ impl Project {
             ..ProjectSave::new(Reason::BeforeRestore)
         };
         let saved = self.save_locked(save).await?;
+        let mut lost = saved
+            .saved
+            .left_out_entries
+            .iter()
+            .filter(|one| is_lost(one.reason));
+        if let Some(first) = lost.next() {
+            return Err(ProjectError::SafetyIncomplete {
+                project: self.home.id.clone(),
+                entries: lost.count() + 1,
+                first: first.path.clone(),
+            }
+            .into());
+        }
+        told.seen = Some(saved.saved.snapshot_id.clone());
         let snapshot = saved.saved.snapshot_id;
         if !saved.saved.published {
             told.warnings.push(Warning::SafetyUnchanged {
@@ -214,24 +252,27 @@ impl Project {
         Ok(())
     }
 
-    /// A plain directory stays the same directory: whoever is in it stays in it.
+    /// A plain directory stays the same directory: whoever is in it stays in it. One that is gone comes back.
     async fn restore_plain(
         &self,
         command: &ProjectRestore,
         id: &SnapshotId,
         told: &mut ProjectRestored,
     ) -> Result<(), Error> {
-        self.safety(command, told).await?;
-        if command.only().is_empty() {
-            let restore = RepoRestore {
-                placement: Placement::InPlace,
-                ..self.repo_restore_of(command, id, &self.home.dir)
-            };
-            let _ = self.engine.repo_restore(restore).await?;
-            return self.adopt(id).await;
+        let is_there = self.home.dir.is_dir();
+        if is_there {
+            self.safety(command, told).await?;
         }
-        let above = self.home.dir.parent().unwrap_or(&self.home.dir);
-        self.pieces(command, id, (above, &self.home.dir)).await
+        let restore = RepoRestore {
+            placement: Placement::InPlace,
+            only: command.only(),
+            ..self.repo_restore_of(command, id, &self.home.dir)
+        };
+        let _ = self.engine.repo_restore(restore).await?;
+        if command.only().is_empty() {
+            self.adopt(id, told).await;
+        }
+        Ok(())
     }
 
     async fn restore_declared(
@@ -241,30 +282,40 @@ impl Project {
         id: &SnapshotId,
         told: &mut ProjectRestored,
     ) -> Result<(), Error> {
-        let servers: Vec<&ServiceName> = declared.config.servers().collect();
+        let servers: Vec<ServiceName> = declared.config.servers().cloned().collect();
         let all = declared.config.services.keys();
         let others = all.filter(|name| !servers.contains(name)).cloned();
-        told.restarted = self.stop_those(declared, others.collect()).await?;
+        let others: Vec<ServiceName> = others.collect();
+        self.remember_stopped(declared, &self.running(declared).await)
+            .await?;
+        told.restarted = self.stop_those(declared, others).await?;
         let restored = self.replace(declared, command, id, told).await;
         let started = self.start_those(declared, &told.restarted).await;
+        self.remember_stopped(declared, &[]).await?;
         restored?;
-        if let Err(error) = started {
-            return Box::pin(self.not_well(declared, command, told, error)).await;
-        }
-        let after = self
-            .run_hooks(declared, Moment::PostRestore, "restore")
-            .await;
-        let well = match after {
-            Ok(runs) => {
-                told.hooks.extend(runs);
-                self.healthy(declared).await
-            }
+        let well = match started {
+            Ok(()) => self.well_again(declared, told, &servers).await,
             Err(error) => Err(error),
         };
         match well {
             Ok(()) => Ok(()),
             Err(error) => Box::pin(self.not_well(declared, command, told, error)).await,
         }
+    }
+
+    /// Runs what is to be run afterwards, and asks whoever ran before whether they are well.
+    async fn well_again(
+        &self,
+        declared: &Declared,
+        told: &mut ProjectRestored,
+        servers: &[ServiceName],
+    ) -> Result<(), Error> {
+        let after = self
+            .run_hooks(declared, Moment::PostRestore, "restore")
+            .await?;
+        told.hooks.extend(after);
+        let asked: Vec<ServiceName> = [&*told.restarted, servers].concat();
+        self.healthy(declared, &asked).await
     }
 
     /// Safety, staging, checks, swap; the programs stand.
@@ -275,54 +326,143 @@ impl Project {
         id: &SnapshotId,
         told: &mut ProjectRestored,
     ) -> Result<(), Error> {
+        self.nothing_in_the_way(declared).await?;
         self.safety(command, told).await?;
-        let before = self
-            .run_hooks(declared, Moment::PreRestore, "restore")
-            .await?;
+        let hooks = self.run_hooks(declared, Moment::PreRestore, "restore");
+        let before = or_cancelled(&command.cancel, hooks).await??;
         told.hooks.extend(before);
-        let current = declared.current();
-        if !command.only().is_empty() {
-            let place = declared.state.join(".stasis");
-            return self.pieces(command, id, (&place, &current)).await;
-        }
-        let restore = RepoRestore {
-            placement: Placement::Replace,
-            ..self.repo_restore_of(command, id, &current)
+        let only = command.only();
+        let (is_whole, current) = (only.is_empty(), declared.current());
+        let in_server = |path: &EntryPath| declared.is_in_server(path);
+        let (of_servers, files): (Vec<EntryPath>, Vec<EntryPath>) =
+            only.into_iter().partition(in_server);
+        let dumps = (is_whole || !of_servers.is_empty()).then_some(of_servers);
+        let servers = match dumps {
+            Some(dumps) => self.stage_dumps(declared, (command, id), dumps).await?,
+            None => Vec::new(),
         };
+        let staged = if is_whole || !files.is_empty() {
+            let placement = if is_whole {
+                Placement::Replace
+            } else {
+                Placement::InPlace
+            };
+            let restore = RepoRestore {
+                placement,
+                only: files,
+                ..self.repo_restore_of(command, id, &current)
+            };
+            match self.staged(restore, (declared, id), told).await {
+                Ok(staged) => Some(staged),
+                Err(error) => {
+                    databases::discard(servers).await;
+                    return Err(error);
+                }
+            }
+        } else {
+            None
+        };
+        let swap = Swap {
+            staged,
+            servers,
+            snapshot: id,
+        };
+        let swapped = self.swap(declared, swap).await?;
+        if is_whole {
+            self.adopt(id, told).await;
+        }
+        if told.safety_snapshot_id.is_some() {
+            // The safety snapshot has what was there.
+            databases::drop_kept(swapped).await;
+            let _ = bridge::blocking(move || restore::forget(&current)).await;
+        }
+        Ok(())
+    }
+
+    /// Stages the tree beside, checks its databases, and takes the dumps out of it.
+    async fn staged(
+        &self,
+        restore: RepoRestore,
+        (declared, id): (&Declared, &SnapshotId),
+        told: &mut ProjectRestored,
+    ) -> Result<StagedSnapshot, Error> {
         let (_, staged) = self.engine.repo_stage(restore, id).await?;
         let staged = self.checked(staged, id, told).await?;
-        let servers = self.stage_databases(declared, &staged.path()).await?;
-        if !servers.is_empty() {
-            self.mark_restore(declared, Some(id)).await?;
-        }
-        let origin = Origin {
-            at: self.engine.clock.now(),
-            from: format!("snapshot {id} of {}", self.home.id),
-        };
-        let back = (current.clone(), origin.clone());
-        let swapped = bridge::blocking(move || staged.swap(&origin).map(|_| ())).await;
-        if let Err(error) = swapped {
+        let dumps = declared.dumps();
+        bridge::blocking(move || {
+            for dump in dumps {
+                staged.take_away(&dump)?;
+            }
+            Ok(staged)
+        })
+        .await
+    }
+
+    /// Swaps the servers' databases, then the tree; what cannot be done is undone.
+    async fn swap(
+        &self,
+        declared: &Declared,
+        swap: Swap<'_>,
+    ) -> Result<Vec<databases::SwappedDatabase>, Error> {
+        let Swap {
+            staged,
+            servers,
+            snapshot,
+        } = swap;
+        let is_marked = !servers.is_empty();
+        if is_marked && let Err(error) = self.mark_restore(declared, Some(snapshot)).await {
             databases::discard(servers).await;
-            self.mark_restore(declared, None).await?;
             return Err(error);
         }
         let servers = match databases::swap(servers).await {
             Ok(servers) => servers,
-            Err(error) => {
-                let (current, origin) = back;
-                bridge::blocking(move || restore::undo(&current, &origin)).await?;
+            // What became of it is not known: the mark stays, and nothing is saved until it was done again.
+            Err(SwapFailed::Unknown(error)) => return Err(error),
+            Err(SwapFailed::Undone(error)) => {
                 self.mark_restore(declared, None).await?;
                 return Err(error);
             }
         };
-        self.adopt(id).await?;
-        self.mark_restore(declared, None).await?;
-        if told.safety_snapshot_id.is_some() {
-            // The safety snapshot has what was there.
-            databases::drop_kept(servers).await;
-            let _ = bridge::blocking(move || restore::forget(&current)).await;
+        let origin = Origin {
+            at: self.engine.clock.now(),
+            from: format!("snapshot {snapshot} of {}", self.home.id),
+        };
+        if let Some(staged) = staged {
+            let placed = bridge::blocking(move || staged.swap(&origin).map(|_| ())).await;
+            if let Err(error) = placed {
+                databases::swap_back(servers).await?;
+                self.mark_restore(declared, None).await?;
+                return Err(error);
+            }
         }
-        Ok(())
+        if is_marked {
+            self.mark_restore(declared, None).await?;
+        }
+        Ok(servers)
+    }
+
+    /// What a restore would move away is refused before anything is done.
+    async fn nothing_in_the_way(&self, declared: &Declared) -> Result<(), Error> {
+        let (current, servers) = (declared.current(), declared.server_directories());
+        bridge::blocking(move || {
+            for (volume, directory) in servers {
+                let is_empty = match std::fs::read_dir(&directory) {
+                    Ok(mut entries) => entries.next().is_none(),
+                    Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+                };
+                if !is_empty {
+                    return Err(ProjectError::ServerData { volume, directory }.into());
+                }
+            }
+            if !current.is_dir() {
+                return Ok(());
+            }
+            match restore::mounts_in(&current)?.into_iter().next() {
+                Some(mount) => Err(ProjectError::Mounted(current.join(mount)).into()),
+                None => Ok(()),
+            }
+        })
+        .await
     }
 
     /// Checks every database of a staged tree.
@@ -362,77 +502,18 @@ impl Project {
         Ok(staged)
     }
 
-    /// Puts single entries in their places: all of them, or none.
-    async fn pieces(
-        &self,
-        command: &ProjectRestore,
-        id: &SnapshotId,
-        (place, root): (&Path, &Path),
-    ) -> Result<(), Error> {
-        let made = place.to_owned();
-        let scratch = bridge::blocking(move || {
-            let looks = skeleton::look_at(made.parent().unwrap_or(&made))?.metadata();
-            Skeleton::make(&made, looks)
-        });
-        let scratch = scratch.await?;
-        let only = command.only();
-        let restore = RepoRestore {
-            only: only.clone(),
-            ..self.repo_restore_of(command, id, &scratch.root().join("tree"))
-        };
-        let _ = self.engine.repo_restore(restore).await?;
-        let tree = scratch.root().join("tree");
-        let servers = match &self.home.declared {
-            Some(declared) => self.stage_databases(declared, &tree).await?,
-            None => Vec::new(),
-        };
-        let is_in_server = |path: &EntryPath| {
-            let volumes = self
-                .home
-                .declared
-                .iter()
-                .flat_map(|one| &one.config.volumes);
-            let mut servers = volumes.filter(|(_, one)| one.consistency == Consistency::Postgres);
-            servers.any(|(name, _)| path.to_string() == format!("volumes/{name}"))
-        };
-        let root = root.to_owned();
-        let files: Vec<EntryPath> = only
-            .into_iter()
-            .filter(|path| !is_in_server(path))
-            .collect();
-        let put = bridge::blocking(move || put_pieces(&tree, &root, &files));
-        let pieces = match put.await {
-            Ok(pieces) => pieces,
-            Err(error) => {
-                databases::discard(servers).await;
-                return Err(error);
-            }
-        };
-        let swapped = databases::swap(servers).await;
-        bridge::blocking(move || {
-            let put_back = || pieces.iter().rev().try_for_each(Piece::put_back);
-            let kept = match swapped {
-                Ok(servers) => Ok(servers),
-                Err(error) => {
-                    put_back()?;
-                    Err(error)
-                }
-            };
-            drop(scratch);
-            kept.map(drop)
-        })
-        .await
-    }
-
-    /// Writes in the index that the state derives from a snapshot.
-    pub(super) async fn adopt(&self, id: &SnapshotId) -> Result<(), Error> {
+    /// Writes in the index that the state derives from a snapshot. The state is what it should be, whatever becomes of that.
+    async fn adopt(&self, id: &SnapshotId, told: &mut ProjectRestored) {
         let (root, op_id) = (self.engine.repo_root(), self.engine.chance.op_id());
-        let seen = self.index().await?.subject(&self.name()).active;
+        let seen = told.seen.clone();
         let changed = root
             .change(op_id, |index| index.adopt(id, seen.as_ref(), op_id))
             .await;
-        self.engine.known(Change::Restore, changed).await?;
-        Ok(())
+        if let Err(error) = self.engine.known(Change::Restore, changed).await {
+            told.warnings.push(Warning::NotAdopted {
+                reason: whole(&error),
+            });
+        }
     }
 
     /// The restored state is in place, and a program is not well: goes back, or offers to.
@@ -467,22 +548,14 @@ impl Project {
     }
 }
 
-fn entry_at(root: &Path, path: &EntryPath) -> PathBuf {
-    use std::os::unix::ffi::OsStrExt;
-    root.join(std::ffi::OsStr::from_bytes(path.as_bytes()))
+/// What takes the place of what.
+struct Swap<'a> {
+    staged: Option<StagedSnapshot>,
+    servers: Vec<databases::StagedDatabase>,
+    snapshot: &'a SnapshotId,
 }
 
-/// Puts single entries in their places: all of them, or none.
-fn put_pieces(from: &Path, to: &Path, paths: &[EntryPath]) -> Result<Vec<Piece>, Error> {
-    let mut done: Vec<Piece> = Vec::new();
-    for path in paths {
-        match Piece::put(&entry_at(from, path), &entry_at(to, path)) {
-            Ok(piece) => done.push(piece),
-            Err(error) => {
-                done.iter().rev().try_for_each(Piece::put_back)?;
-                return Err(error.into());
-            }
-        }
-    }
-    Ok(done)
+/// Whether an entry that a save left out is there, and would be gone after a restore.
+fn is_lost(reason: &str) -> bool {
+    reason == "unreadable"
 }

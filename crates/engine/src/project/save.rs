@@ -6,7 +6,7 @@
 use super::capture::Capture;
 use super::services::{HookRun, Moment};
 use super::steps::{Step, StepTaken, Steps};
-use super::{Declared, Project, ProjectError};
+use super::{Declared, Project, ProjectError, or_cancelled};
 use crate::bridge;
 use crate::error::{Error, whole};
 use crate::repo::{RepoSave, RepoSaved};
@@ -85,6 +85,7 @@ impl Project {
     #[tracing::instrument(skip_all, err(level = "info"), fields(project = %self.home.id))]
     pub async fn save(&self, command: ProjectSave) -> Result<ProjectSaved, Error> {
         let lock = self.exclusive("save").await?;
+        self.start_what_was_left().await?;
         let saved = self.save_locked(command).await;
         drop(lock);
         saved
@@ -128,7 +129,14 @@ impl Project {
         }
         let why = reason_word(command.reason);
         steps.begin(Step::PreSaveHooks);
-        let before = self.run_hooks(declared, Moment::PreSave, why).await;
+        // Before a restore the programs stand: there is nobody to prepare.
+        let has_hooks = command.reason != Reason::BeforeRestore;
+        let before = if has_hooks {
+            let hooks = self.run_hooks(declared, Moment::PreSave, why);
+            or_cancelled(&command.cancel, hooks).await.flatten()
+        } else {
+            Ok(Vec::new())
+        };
         let saved = match before {
             Ok(hooks) => self
                 .capture_and_store(declared, &command, &mut steps)
@@ -137,7 +145,11 @@ impl Project {
             Err(error) => Err(error),
         };
         // What a hook before the save began, the one after it ends, whatever became of the save.
-        let after = self.run_hooks(declared, Moment::PostSave, why).await;
+        let after = if has_hooks {
+            self.run_hooks(declared, Moment::PostSave, why).await
+        } else {
+            Ok(Vec::new())
+        };
         let (saved, volumes, mut hooks) = saved?;
         let mut warnings = Vec::new();
         match after {
@@ -166,15 +178,14 @@ impl Project {
         let capture = self.clones(declared, command, capture).await?;
         let save = RepoSave {
             grafts: capture.grafts.clone(),
-            remembered_as: Some(declared.current()),
             app_version: declared.config.app_version.clone(),
             volumes: capture.volumes.clone(),
-            ..self.repo_save_of(command, capture.skeleton.root())
+            ..self.repo_save_of(command, &capture.root)
         };
         let saved = self.store(save, steps).await?;
         // Whoever was paused runs since the clones were made; this is where the contract looks for it.
         steps.begin(Step::Resume);
-        let volumes = self.volumes_of(&saved).await?;
+        let volumes = self.volumes_of(&saved).await;
         bridge::blocking(move || drop(capture)).await;
         Ok((saved, volumes))
     }
@@ -197,7 +208,11 @@ impl Project {
                     })
                     .await?;
                 }
-                Consistency::Postgres => capture.postgres_volume(self, &name, volume).await?,
+                Consistency::Postgres => {
+                    capture
+                        .postgres_volume(self, &name, volume, &cancel)
+                        .await?;
+                }
                 Consistency::Generic => {}
             }
         }
@@ -255,9 +270,15 @@ impl Project {
     /// Stores the tree, says what it is, makes the snapshot exist.
     async fn store(&self, save: RepoSave, steps: &mut Steps) -> Result<RepoSaved, Error> {
         steps.begin(Step::Copy);
+        let labels = save.labels.clone();
         let gathered = self.engine.save_gather(save).await?;
         if gathered.is_nothing_new() {
-            return self.engine.save_nothing(gathered).await;
+            let saved = self.engine.save_nothing(gathered).await?;
+            for (key, value) in &labels {
+                self.label(saved.snapshot_id.as_str(), (key, Some(value)))
+                    .await?;
+            }
+            return Ok(saved);
         }
         steps.begin(Step::Metadata);
         let ready = self.engine.save_describe(gathered).await?;
@@ -265,16 +286,13 @@ impl Project {
         self.engine.save_publish(ready).await
     }
 
-    /// The volumes of a snapshot, as it has them.
-    async fn volumes_of(
-        &self,
-        saved: &RepoSaved,
-    ) -> Result<BTreeMap<String, VolumeManifest>, Error> {
-        let root = self.engine.repo_root();
-        let found = root.manifest(&saved.snapshot_id).await?;
-        Ok(found
+    /// The volumes of a snapshot that exists; what cannot be read is only not told.
+    async fn volumes_of(&self, saved: &RepoSaved) -> BTreeMap<String, VolumeManifest> {
+        let found = self.engine.repo_root().manifest(&saved.snapshot_id).await;
+        let found = found.ok().flatten();
+        found
             .map(|(manifest, _)| manifest.volume_manifests)
-            .unwrap_or_default())
+            .unwrap_or_default()
     }
 
     fn told(

@@ -1,8 +1,10 @@
 //! The programs of a project: started, stopped, looked at; and what they want to be run around saves and restores.
 
 use super::{Declared, Project, ProjectError};
+use crate::bridge;
 use crate::error::Error;
 use serde::Serialize;
+use stasis_disk::{atomic_write, remove};
 use stasis_model::id::ServiceName;
 use stasis_model::project::{CommandLine, HealthConfig, ServiceConfig};
 use stasis_quiesce::docker::Docker;
@@ -86,8 +88,10 @@ impl Project {
     pub async fn start(&self) -> Result<Vec<ServiceState>, Error> {
         let declared = self.home.declared()?;
         let _lock = self.exclusive("start").await?;
+        self.start_what_was_left().await?;
         self.start_all(declared).await?;
-        self.healthy(declared).await?;
+        let all: Vec<ServiceName> = declared.config.services.keys().cloned().collect();
+        self.healthy(declared, &all).await?;
         Ok(self.states(declared).await)
     }
 
@@ -128,11 +132,7 @@ impl Project {
         Ok(())
     }
 
-    async fn start_one(
-        &self,
-        declared: &Declared,
-        name: &ServiceName,
-    ) -> Result<(), Error> {
+    async fn start_one(&self, declared: &Declared, name: &ServiceName) -> Result<(), Error> {
         let service = self.service(declared, name);
         if matches!(service.status().await, Status::Running { .. }) {
             return Ok(());
@@ -166,6 +166,46 @@ impl Project {
         Ok(stopped)
     }
 
+    /// Writes down durably which programs a restore is about to stop, or that all of them run again.
+    pub(super) async fn remember_stopped(
+        &self,
+        declared: &Declared,
+        names: &[ServiceName],
+    ) -> Result<(), Error> {
+        let path = declared.state.join(".stasis/stopped");
+        let words: Vec<&str> = names.iter().map(ServiceName::as_str).collect();
+        let words = words.join("\n");
+        bridge::blocking(move || {
+            if words.is_empty() {
+                let _ = remove::file_at(&path);
+                return Ok(());
+            }
+            Ok(atomic_write::atomic_write(&path, words.as_bytes())?)
+        })
+        .await
+    }
+
+    /// Starts the programs that a restore had stopped when it died.
+    pub(super) async fn start_what_was_left(&self) -> Result<(), Error> {
+        let Some(declared) = &self.home.declared else {
+            return Ok(());
+        };
+        let path = declared.state.join(".stasis/stopped");
+        let words = bridge::blocking(move || std::fs::read_to_string(path)).await;
+        let known = &declared.config.services;
+        let names: Vec<ServiceName> = words
+            .unwrap_or_default()
+            .lines()
+            .filter_map(|name| name.parse().ok())
+            .filter(|name| known.contains_key(name))
+            .collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        self.start_those(declared, &names).await?;
+        self.remember_stopped(declared, &[]).await
+    }
+
     /// Starts those again, each whatever became of the others; the first failure is told.
     pub(super) async fn start_those(
         &self,
@@ -182,9 +222,28 @@ impl Project {
         first
     }
 
-    /// Waits until every program that says how to see it is well.
-    pub(super) async fn healthy(&self, declared: &Declared) -> Result<(), Error> {
-        for (name, config) in &declared.config.services {
+    /// Which programs run.
+    pub(super) async fn running(&self, declared: &Declared) -> Vec<ServiceName> {
+        let mut running = Vec::new();
+        for name in declared.config.services.keys() {
+            if matches!(
+                self.service(declared, name).status().await,
+                Status::Running { .. }
+            ) {
+                running.push(name.clone());
+            }
+        }
+        running
+    }
+
+    /// Waits until those of the programs are well that say how to see it.
+    pub(super) async fn healthy(
+        &self,
+        declared: &Declared,
+        names: &[ServiceName],
+    ) -> Result<(), Error> {
+        let asked = declared.config.services.iter();
+        for (name, config) in asked.filter(|(name, _)| names.contains(name)) {
             let Some(health) = &config.health else {
                 continue;
             };
@@ -213,7 +272,10 @@ impl Project {
         let call = |line: &CommandLine| self.call(line, Vec::new());
         let handling = match (&config.container, &config.pid_file, start) {
             (Some(container), _, _) => Handling::Docker {
-                docker: Docker::default(),
+                docker: Docker {
+                    host: self.host.variables.get("DOCKER_HOST").map(Into::into),
+                    ..Docker::default()
+                },
                 container: container.clone(),
             },
             (None, None, Some(start)) => Handling::Command {

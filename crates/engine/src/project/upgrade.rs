@@ -2,16 +2,19 @@
 
 use super::restore::ProjectRestored;
 use super::save::ProjectSave;
-use super::{Declared, FILE, Project, ProjectError, ProjectRestore};
+use super::{Declared, FILE, Project, ProjectError, ProjectRestore, or_cancelled};
 use crate::bridge;
 use crate::error::{Error, whole};
+use crate::warning::Warning;
 use serde::Serialize;
 use stasis_disk::atomic_write;
-use stasis_model::id::{ProjectId, SnapshotId};
+use stasis_model::id::{ProjectId, ServiceName, SnapshotId};
 use stasis_model::manifest::Reason;
 use stasis_quiesce::group::Group;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 /// An application that was upgraded, or is what it was.
 #[derive(Clone, Debug, Serialize)]
@@ -21,14 +24,19 @@ pub struct ProjectUpgraded {
     pub project: ProjectId,
     /// What it was before: the way back.
     pub safety_snapshot_id: SnapshotId,
-    /// How the command ended.
-    pub exit_code: i32,
+    /// How the command ended, if it is upgraded.
+    pub exit_code: Option<i32>,
     /// Whether the state before came back.
     pub rolled_back: bool,
     /// Why it did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub because: Option<String>,
+    /// What went less well than it should have.
+    pub warnings: Vec<Warning>,
 }
+
+/// How long a command that is not wanted any more may take to end.
+const PATIENCE: Duration = Duration::from_secs(8);
 
 /// A project that was made of another one.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -45,44 +53,63 @@ pub struct ProjectDuplicated {
 
 impl Project {
     /// Saves, runs the command that upgrades it, sees whether all is well, and goes back if not.
-    pub async fn upgrade(&self, command: &[OsString]) -> Result<ProjectUpgraded, Error> {
+    pub async fn upgrade(
+        &self,
+        command: &[OsString],
+        cancel: &AtomicBool,
+    ) -> Result<ProjectUpgraded, Error> {
         let declared = self.home.declared()?.clone();
-        let lock = self.exclusive("upgrade").await?;
+        let _lock = self.exclusive("upgrade").await?;
+        let ran = self.running(&declared).await;
         let save = ProjectSave {
             allow_shrink: true,
             ..ProjectSave::new(Reason::BeforeUpgrade)
         };
         let saved = self.save_locked(save).await?;
-        let variables = [("STASIS_PROJECT", self.home.id.to_string())];
-        let mut group = Group::start(command, &variables)?;
-        let exit_code = group.wait().await?.code();
-        let outcome = self.upgraded(&declared, exit_code).await;
-        drop(lock);
+        let outcome = self.try_upgrade((&declared, &ran), command, cancel).await;
         let mut told = ProjectUpgraded {
             project: self.home.id.clone(),
             safety_snapshot_id: saved.saved.snapshot_id.clone(),
-            exit_code,
+            exit_code: outcome.as_ref().ok().copied(),
             rolled_back: false,
             because: None,
+            warnings: Vec::new(),
         };
         if let Err(because) = outcome {
             let back = ProjectRestore {
                 safety: false,
                 ..ProjectRestore::new(saved.saved.snapshot_id.to_string())
             };
-            let _: ProjectRestored = self.restore(back).await?;
+            let restored = Box::pin(self.restore_locked(back)).await?;
+            self.start_those(&declared, &ran).await?;
             told.rolled_back = true;
             told.because = Some(because);
+            told.warnings = restored.warnings;
         }
         Ok(told)
     }
 
-    async fn upgraded(&self, declared: &Declared, exit_code: i32) -> Result<(), String> {
-        if exit_code != 0 {
-            return Err(format!("the command ended with {exit_code}"));
+    /// Runs the command and asks whoever ran before whether they are well; says in words what went wrong.
+    async fn try_upgrade(
+        &self,
+        (declared, ran): (&Declared, &[ServiceName]),
+        command: &[OsString],
+        cancel: &AtomicBool,
+    ) -> Result<i32, String> {
+        let variables = [("STASIS_PROJECT", self.home.id.to_string())];
+        let started = Group::start(command, &variables);
+        let mut group = started.map_err(|error| whole(&error))?;
+        let ended = or_cancelled(cancel, group.wait()).await;
+        let Ok(ended) = ended else {
+            let _ = group.stop(PATIENCE).await;
+            return Err("it was interrupted".to_owned());
+        };
+        let code = ended.map_err(|error| whole(&error))?.code();
+        if code != 0 {
+            return Err(format!("the command ended with {code}"));
         }
-        let well = self.healthy(declared).await;
-        well.map_err(|error| whole(&error))
+        let well = self.healthy(declared, ran).await;
+        well.map_err(|error| whole(&error)).map(|()| code)
     }
 
     /// Makes another project of this one, with the state of a snapshot, in a directory that is not there.
@@ -94,6 +121,10 @@ impl Project {
     ) -> Result<ProjectDuplicated, Error> {
         let declared = self.home.declared()?;
         let snapshot = self.resolve(&self.index().await?, wanted)?;
+        if let Some(why) = shared(declared, id) {
+            let project = self.home.id.clone();
+            return Err(ProjectError::NotDuplicable { project, why }.into());
+        }
         if dir.exists() {
             return Err(ProjectError::Exists(dir.to_owned()).into());
         }
@@ -118,6 +149,29 @@ impl Project {
             snapshot_id: snapshot,
         })
     }
+}
+
+/// What a copy of the project's file would share with the project.
+fn shared(declared: &Declared, id: &ProjectId) -> Option<String> {
+    let config = &declared.config;
+    let mut parts = config.state.components();
+    if parts.any(|part| matches!(part, Component::ParentDir | Component::RootDir)) {
+        return Some("its `state` lies outside its directory".to_owned());
+    }
+    if config.id == *id {
+        return Some("both would have the same id".to_owned());
+    }
+    if config.servers().next().is_some()
+        || config
+            .volumes
+            .values()
+            .any(|one| one.url.is_some() || one.url_env.is_some())
+    {
+        return Some("both would use the same database server".to_owned());
+    }
+    let mut services = config.services.iter();
+    let shared = services.find(|(_, one)| one.container.is_some() || one.pid_file.is_some());
+    shared.map(|(name, _)| format!("both would use the same service `{name}`"))
 }
 
 /// The project's file, with another id.

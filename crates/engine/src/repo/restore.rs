@@ -7,7 +7,7 @@
 use super::port::Fetching;
 use super::{Opened, RepoSave, Wanted};
 use crate::bridge;
-use crate::error::{Error, PlaceError};
+use crate::error::{Error, PlaceError, SaveError};
 use crate::open::Engine;
 use serde::Serialize;
 use stasis_disk::beneath::Beneath;
@@ -15,8 +15,9 @@ use stasis_disk::chunked::restore::{RestoreParts, WrittenTree, restore};
 use stasis_disk::metadata::Rights;
 use stasis_disk::progress::Progress;
 pub use stasis_disk::restore::Placement;
-use stasis_disk::restore::{Origin, Placed, Restored, Stage};
+use stasis_disk::restore::{Origin, Placed, Restored, Spared, Stage};
 use stasis_disk::tree_writer::{WriteReport, WriteSettings};
+use stasis_disk::walk;
 use stasis_model::digest::TreeDigest;
 use stasis_model::id::{SnapshotId, SubjectName};
 use stasis_model::manifest::{Reason, SnapshotManifest};
@@ -24,6 +25,7 @@ use stasis_model::time::Clock;
 use stasis_model::tree::EntryPath;
 use stasis_store::location::StoreLocation;
 use std::num::NonZeroUsize;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -46,6 +48,8 @@ pub struct RepoRestore {
     pub owner: bool,
     /// Whether what a restore in place changes is saved first.
     pub save_before: bool,
+    /// Where the store lies in the target, if it does; found out by whoever restores.
+    pub store: Option<EntryPath>,
     /// Set by anybody at any time to give up.
     pub cancel: Arc<AtomicBool>,
     /// How far it has come.
@@ -62,6 +66,7 @@ impl RepoRestore {
             only: Vec::new(),
             owner: false,
             save_before: false,
+            store: None,
             cancel: Arc::default(),
             progress: Arc::default(),
         }
@@ -142,8 +147,9 @@ pub struct BeforeRestore {
 impl Engine {
     /// Restores a snapshot.
     #[tracing::instrument(skip_all, err(level = "info"), fields(target = %command.target.display()))]
-    pub async fn repo_restore(&self, command: RepoRestore) -> Result<RepoRestored, Error> {
+    pub async fn repo_restore(&self, mut command: RepoRestore) -> Result<RepoRestored, Error> {
         let started = self.clock.uptime();
+        command.store = self.store_in(&command).await?;
         let root = self.repo_root();
         self.repo_settings(&root).await?;
         let index = self.repo_index(&root).await?;
@@ -173,9 +179,10 @@ impl Engine {
     /// Writes a snapshot beside its target, and verifies it; nothing of the target is touched.
     pub(crate) async fn repo_stage(
         &self,
-        command: RepoRestore,
+        mut command: RepoRestore,
         id: &SnapshotId,
     ) -> Result<(SnapshotManifest, StagedSnapshot), Error> {
+        command.store = self.store_in(&command).await?;
         let root = self.repo_root();
         let index = self.repo_index(&root).await?;
         let opened = self.open_snapshot(&root, &index, id).await?;
@@ -185,6 +192,24 @@ impl Engine {
         let manifest = opened.manifest.clone();
         let staged = bridge::blocking(move || stage(&command, &opened, &source, workers)).await?;
         Ok((manifest, staged))
+    }
+
+    /// Where this store lies in the target of a restore; refused where it would be moved away with it.
+    async fn store_in(&self, command: &RepoRestore) -> Result<Option<EntryPath>, Error> {
+        let StoreLocation::File(store) = &self.location else {
+            return Ok(None);
+        };
+        let (store, target) = (store.clone(), command.target.clone());
+        let within = bridge::blocking(move || {
+            let (store, target) = (store.canonicalize().ok()?, target.canonicalize().ok()?);
+            let within = store.strip_prefix(&target).ok()?;
+            EntryPath::parse(within.as_os_str().as_bytes()).ok()
+        });
+        let within = within.await;
+        if within.is_some() && command.placement != Placement::InPlace {
+            return Err(Error::StoreInside(command.target.clone()));
+        }
+        Ok(within)
     }
 
     /// Saves what a restore in place is about to change, under a name of its own.
@@ -248,9 +273,10 @@ impl StagedSnapshot {
         self.stage.tree()
     }
 
-    /// Where it is staged.
-    pub(crate) fn path(&self) -> PathBuf {
-        self.stage.path()
+    /// Takes a file out of the staged tree, if it is there.
+    pub(crate) fn take_away(&self, path: &EntryPath) -> Result<(), Error> {
+        self.stage.take_away(path)?;
+        Ok(())
     }
 
     /// Puts it in its place.
@@ -267,7 +293,8 @@ fn stage(
     source: &Fetching,
     workers: NonZeroUsize,
 ) -> Result<StagedSnapshot, Error> {
-    let stage = Stage::begin(&command.target, command.placement, command.cancel.clone())?;
+    let mut stage = Stage::begin(&command.target, command.placement, command.cancel.clone())?;
+    stage.spare(spared(command, &opened.manifest)?);
     let settings = WriteSettings {
         rights: if command.owner {
             Rights::of_this_process()
@@ -310,6 +337,24 @@ fn stage(
         written,
         tree,
     })
+}
+
+/// What stays in a directory although the snapshot does not have it: the store, what was never part of the tree, and
+/// everything else when only a part is wanted.
+fn spared(command: &RepoRestore, manifest: &SnapshotManifest) -> Result<Spared, Error> {
+    let is_left_out = walk::matcher(&manifest.excludes).map_err(SaveError::from)?;
+    let (only, store) = (command.only.clone(), command.store.clone());
+    let is_beneath = |path: &EntryPath, above: &EntryPath| {
+        let rest = path.as_bytes().strip_prefix(above.as_bytes());
+        rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+    };
+    Ok(Box::new(move |path, is_directory| {
+        let is_unwanted = !only.is_empty() && !only.iter().any(|one| is_beneath(path, one));
+        let holds_store = store
+            .as_ref()
+            .is_some_and(|store| is_beneath(store, path) || is_beneath(path, store));
+        is_unwanted || holds_store || is_left_out(path, is_directory)
+    }))
 }
 
 fn told(

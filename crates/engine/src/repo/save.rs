@@ -327,6 +327,7 @@ impl Engine {
         manifest.lease_epoch = subject.fence.epoch;
         manifest.reason = command.reason;
         manifest.labels = command.labels.clone();
+        manifest.excludes.clone_from(&command.excludes);
         manifest.app_version.clone_from(&command.app_version);
         manifest.state_digest = saved.digest;
         manifest.totals = saved.totals;

@@ -39,6 +39,9 @@ pub struct SnapshotManifest {
     /// Words of the user's.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, Label>,
+    /// Patterns of what was left out: it is no part of the tree, and a restore leaves it alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub excludes: Vec<String>,
     /// The version of the application that wrote the state, where somebody said it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app_version: Option<Label>,
@@ -167,6 +170,7 @@ impl SnapshotManifest {
             parent_snapshot_id: None,
             reason: Reason::default(),
             labels: BTreeMap::new(),
+            excludes: Vec::new(),
             app_version: None,
             volume_manifests: BTreeMap::new(),
             state_digest: TreeDigest::from_document([0; 32]),

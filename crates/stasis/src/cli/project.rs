@@ -156,7 +156,8 @@ impl Project {
                 upkeep::duplicate(context, &project, (&snapshot, &dir, &id)).await?;
             }
             Command::Upgrade { command } => {
-                return upkeep::upgrade(context, &which.open(context).await?, &command).await;
+                let project = which.open(context).await?;
+                return Box::pin(upkeep::upgrade(context, &project, &command)).await;
             }
             Command::Autosave(autosave) => return autosave.run(context, &which).await,
         }
@@ -183,11 +184,18 @@ impl Which {
     }
 
     async fn opened(&self, context: &Context, create: bool) -> anyhow::Result<project::Project> {
-        let home = Home::find(&self.project).await?;
+        // As with git, a command without a directory means the project that one stands in.
+        let dir = if self.project == Path::new(".") {
+            Home::above(&self.project)
+        } else {
+            self.project.clone()
+        };
+        let home = Home::find(&dir).await?;
         let location = location(context, &home)?;
-        let engine = context.engine_at(location, create).await?;
+        let is_own = home.own_store().map(StoreLocation::File) == Some(location.clone());
+        let engine = context.engine_at(location, create || is_own).await?;
         let host = Host {
-            variables: std::env::vars().collect(),
+            variables: context.environment.variables.clone(),
             check: spawn()?,
             watchdog: watchdog::Spawn::this_program(&["internal", "watchdog"]),
         };

@@ -42,6 +42,19 @@ pub(super) fn hint(error: &ProjectError) -> Option<String> {
         ProjectError::Integrity { .. } => {
             "nothing was changed; `stasis project list` shows older snapshots, `stasis project verify` proves them"
         }
+        ProjectError::NoSnapshot { .. } => {
+            "`stasis log DIR`, or `stasis project list`, shows what there is"
+        }
+        ProjectError::ServerData { .. } => {
+            "let the server keep its data elsewhere: the directory of its volume is only where its dump has its place"
+        }
+        ProjectError::Mounted(_) => "unmount it, or restore elsewhere with --to DIR",
+        ProjectError::SafetyIncomplete { .. } => {
+            "nothing was changed; make it readable, or say --no-safety if it may be lost"
+        }
+        ProjectError::NotDuplicable { .. } => {
+            "restore a snapshot elsewhere with `stasis project restore SNAPSHOT --to DIR`, and write a stasis.toml for it"
+        }
         ProjectError::OtherProject { .. } => "`stasis project list` shows those of this one",
         _ => return None,
     };

@@ -195,6 +195,116 @@ fn a_plain_directory_is_saved_and_restored_and_nothing_is_put_into_it() {
 }
 
 #[test]
+fn everything_in_the_live_state_comes_back_wherever_somebody_put_it() {
+    let shop = Shop::new("[volumes.media]\nconsistency = \"generic\"\n");
+    shop.write("volumes/media/pic", "pixels");
+    shop.write("TOP", "a file at the top");
+    shop.write("config/a", "a directory that nobody declared");
+    shop.write("volumes/loose", "a file among volumes");
+    let odd = shop
+        .at("state/current/volumes")
+        .join(std::ffi::OsStr::from_bytes(b"odd\xff"));
+    fs::create_dir(&odd).unwrap();
+    fs::write(odd.join("x"), "x").unwrap();
+    let saved = shop.save();
+    fs::remove_dir_all(shop.at("state/current")).unwrap();
+    fs::create_dir(shop.at("state/current")).unwrap();
+
+    shop.json(0, &["restore", &saved, "--no-safety"]);
+
+    assert_eq!(shop.read("TOP"), "a file at the top");
+    assert_eq!(shop.read("config/a"), "a directory that nobody declared");
+    assert_eq!(shop.read("volumes/loose"), "a file among volumes");
+    assert_eq!(shop.read("volumes/media/pic"), "pixels");
+    assert_eq!(fs::read_to_string(odd.join("x")).unwrap(), "x");
+}
+
+#[test]
+fn what_was_never_part_of_a_tree_is_left_alone_by_a_restore() {
+    let session = Session::new();
+    let dir = session.home().join("work");
+    fs::create_dir_all(dir.join("sub")).unwrap();
+    fs::write(dir.join("a"), "one").unwrap();
+    fs::write(dir.join("debug.log"), "long").unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(dir.join("socket")).unwrap();
+    let store = format!("file://{}", dir.join("sub/store").display());
+    let text = dir.to_str().unwrap();
+    let run = |words: &[&str]| session.json(0, &[words, &["--store", &store]].concat());
+
+    let first = run(&["save", text, "--exclude", "*.log"]);
+    fs::write(dir.join("a"), "two").unwrap();
+    let second = run(&["save", text]);
+    run(&["restore", text, &id(&first)]);
+    let again = run(&["restore", text, &id(&first)]);
+    let log = run(&["log", text]);
+
+    assert_eq!(fs::read_to_string(dir.join("a")).unwrap(), "one");
+    assert_eq!(fs::read_to_string(dir.join("debug.log")).unwrap(), "long");
+    assert!(dir.join("socket").exists());
+    assert_eq!(again["snapshot_id"], first["snapshot_id"]);
+    assert!(
+        log.as_array()
+            .unwrap()
+            .iter()
+            .any(|row| row["snapshot_id"] == second["snapshot_id"]),
+        "the store is there"
+    );
+}
+
+#[test]
+fn a_directory_that_is_gone_comes_back_and_restoring_twice_changes_nothing() {
+    let session = Session::new();
+    let dir = session.home().join("notes");
+    fs::create_dir_all(&dir).unwrap();
+    fs::write(dir.join("a"), "one").unwrap();
+    let text = dir.to_str().unwrap();
+    session.json(0, &["save", text]);
+    session.json(0, &["save", text, "--label", "state=good"]);
+    fs::remove_dir_all(&dir).unwrap();
+
+    session.json(0, &["restore", text]);
+    fs::remove_file(dir.join("a")).unwrap();
+    session.json(0, &["restore", text]);
+    session.json(0, &["restore", text]);
+    let labelled = session.json(0, &["restore", text, "good", "--dry-run"]);
+
+    assert_eq!(
+        fs::read_to_string(dir.join("a")).unwrap(),
+        "one",
+        "what a restore replaced is not the latest"
+    );
+    assert_eq!(
+        labelled["changes"],
+        Value::Null,
+        "a label is kept although nothing changed"
+    );
+}
+
+#[test]
+fn a_link_in_the_way_of_a_path_is_not_followed_and_neighbours_are_not_touched() {
+    let session = Session::new();
+    let dir = session.home().join("work");
+    let outside = session.home().join("outside");
+    let neighbour = session.home().join("capture-4194999-holiday");
+    for place in [&dir.join("d"), &outside, &neighbour] {
+        fs::create_dir_all(place).unwrap();
+    }
+    fs::write(dir.join("d/s"), "inside").unwrap();
+    fs::write(outside.join("s"), "outside").unwrap();
+    let text = dir.to_str().unwrap();
+    session.json(0, &["save", text]);
+    fs::remove_dir_all(dir.join("d")).unwrap();
+    std::os::unix::fs::symlink(&outside, dir.join("d")).unwrap();
+
+    session.json(0, &["restore", text, "--path", "d/s"]);
+
+    assert_eq!(fs::read_to_string(outside.join("s")).unwrap(), "outside");
+    assert!(dir.join("d").symlink_metadata().unwrap().is_dir());
+    assert_eq!(fs::read_to_string(dir.join("d/s")).unwrap(), "inside");
+    assert!(neighbour.exists());
+}
+
+#[test]
 fn what_a_save_leaves_lies_where_the_contract_says() {
     let shop = Shop::new("app_version = \"1.4.2\"\n[volumes.media]\nconsistency = \"generic\"\n");
     shop.write("files/a.txt", "a");
@@ -470,6 +580,131 @@ fn a_writer_that_was_paused_runs_again_when_the_engine_is_killed() {
 }
 
 #[test]
+fn a_writer_that_is_killed_while_it_is_paused_makes_the_capture_worthless() {
+    let shop = with_twins();
+    for number in 0..4000 {
+        shop.write(
+            &format!("volumes/media/many/{}/{number}", number % 40),
+            "some bytes",
+        );
+    }
+    let pid = shop.json(0, &["start"])[0]["pid"].as_u64().unwrap();
+
+    let engine = shop
+        .command(&["save"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    eventually(Duration::from_secs(20), "it stands still", || {
+        state_of(pid) == 'T'
+    });
+    let killed = Command::new("kill")
+        .args(["-9", &pid.to_string()])
+        .status()
+        .unwrap();
+    let ended = said(engine.wait_with_output().unwrap());
+
+    assert!(killed.success());
+    let snapshots = shop.json(0, &["list"]).as_array().unwrap().len();
+    assert_eq!((ended.code, snapshots), (1, 0), "{}", ended.err);
+    assert!(
+        ended.err.contains("ended or began meanwhile: twins"),
+        "{}",
+        ended.err
+    );
+    assert!(shop.left_over().is_empty());
+    assert_eq!(
+        shop.run(&["save"]).code,
+        0,
+        "a program that does not run needs no pause"
+    );
+}
+
+#[test]
+fn a_disk_that_is_full_fails_the_save_and_harms_nothing() {
+    let shop = Shop::new("[volumes.media]\nconsistency = \"generic\"\n");
+    let place = shop.at("state");
+    fs::remove_dir_all(&place).unwrap();
+    fs::create_dir(&place).unwrap();
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=6m", "tmpfs"])
+        .arg(&place)
+        .output();
+    if !mounted.is_ok_and(|mounted| mounted.status.success()) {
+        println!("skipped: a filesystem cannot be mounted");
+        return;
+    }
+    let unmount = || Command::new("umount").arg(&place).status().unwrap();
+    let noise = |seed: u64| crate::repo_world::noise(seed, 1_200_000);
+    fs::create_dir_all(shop.at("state/current/volumes/media")).unwrap();
+    fs::create_dir_all(shop.at("state/current/files")).unwrap();
+    fs::write(shop.at("state/current/files/a"), noise(1)).unwrap();
+    let saved = shop.save();
+    fs::write(shop.at("state/current/files/b"), noise(2)).unwrap();
+    fs::write(shop.at("state/current/volumes/media/c"), noise(3)).unwrap();
+
+    let full = shop.run(&["save"]);
+    let listed = shop.json(0, &["list"]);
+    let (left, current) = (
+        shop.left_over(),
+        fs::read(shop.at("state/current/files/b")).unwrap(),
+    );
+    fs::remove_file(shop.at("state/current/files/b")).unwrap();
+    fs::remove_file(shop.at("state/current/volumes/media/c")).unwrap();
+    let verified = shop.run(&["verify", &saved]);
+    unmount();
+
+    assert_eq!(full.code, 11, "{}", full.err);
+    assert_eq!(listed.as_array().unwrap().len(), 1);
+    assert!(left.is_empty() && current == noise(2), "{left:?}");
+    assert_eq!(verified.code, 0, "{}", verified.err);
+}
+
+/// How often; `STASIS_RACES` asks for more.
+fn races(usual: usize) -> usize {
+    let asked = std::env::var("STASIS_RACES").ok();
+    asked.and_then(|asked| asked.parse().ok()).unwrap_or(usual)
+}
+
+#[test]
+fn a_save_beside_a_sweep_loses_no_chunk() {
+    let shop = Shop::new("");
+    for number in 0..20 {
+        shop.write(
+            &format!("files/{number}"),
+            &format!("{number}").repeat(3000),
+        );
+    }
+    shop.save();
+    for round in 0..races(15) {
+        // What was let go comes back, so that a save wants what a sweep is about to take.
+        for number in 0..20 {
+            let text = format!("{}", (number + round) % 7).repeat(2000 + round % 5);
+            shop.write(&format!("files/{number}"), &text);
+        }
+        let sweep = shop
+            .command(&["gc", "--keep", "1"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let saved = shop.run(&["save"]);
+        let swept = said(sweep.wait_with_output().unwrap());
+
+        assert_eq!(
+            (saved.code, swept.code),
+            (0, 0),
+            "{round}: {} {}",
+            saved.err,
+            swept.err
+        );
+        let verified = shop.run(&["verify"]);
+        assert_eq!(verified.code, 0, "{round}: {}", verified.err);
+    }
+}
+
+#[test]
 fn a_restore_stops_the_programs_and_starts_them_again_and_says_when_one_is_not_well() {
     let shop = Shop::new(
         "[services.web]\nstart = [\"sleep\", \"600\"]\nhealth = { command = \"grep -q good state/current/files/a\", timeout_s = 1 }\n",
@@ -662,6 +897,11 @@ fn an_upgrade_that_fails_is_taken_back_and_one_that_works_stays() {
     assert_eq!(
         (failed["rolled_back"].as_bool(), &*version),
         (Some(true), "1")
+    );
+    assert_eq!(
+        shop.json(0, &["status"])["services"][0]["status"],
+        "running",
+        "what ran, runs"
     );
     assert_eq!((ill["rolled_back"].as_bool(), &*still), (Some(true), "1"));
     assert_eq!(

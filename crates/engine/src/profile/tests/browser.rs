@@ -106,6 +106,7 @@ async fn a_run_whose_browser_always_comes_back_ends_with_the_second_signal_and_s
         patience: Duration::from_millis(1600),
         every: None,
         signals,
+        loaded: None,
     };
     let engine = world.engine.clone();
     let running = tokio::spawn(async move { Box::pin(engine.profile_run(run)).await });

@@ -5,7 +5,7 @@
 
 use super::{Capture, facts};
 use crate::error::Error;
-use crate::project::{Project, ProjectError};
+use crate::project::{Project, ProjectError, or_cancelled};
 use stasis_disk::skeleton;
 use stasis_model::id::VolumeName;
 use stasis_model::manifest::Consistency;
@@ -13,6 +13,7 @@ use stasis_model::project::VolumeConfig;
 use stasis_model::tree::FileTime;
 use stasis_quiesce::postgres::{self, Connection, PostgresSettings};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 
 impl Capture {
     /// Asks the server for a dump.
@@ -21,6 +22,7 @@ impl Capture {
         project: &Project,
         name: &VolumeName,
         volume: &VolumeConfig,
+        cancel: &AtomicBool,
     ) -> Result<(), Error> {
         let connection = project.connection(name, volume)?;
         let mut looks = skeleton::look_at(self.skeleton.root())?.metadata();
@@ -28,8 +30,11 @@ impl Capture {
         (looks.mode, looks.modified) = (0o700, FileTime::default());
         let way = format!("volumes/{name}");
         let directory = self.skeleton.directory(&way, looks)?;
+        self.graft(&way, directory.clone());
         let target = dump_in(&directory, name);
-        let dumped = postgres::dump(&connection, &target, &project.postgres()).await;
+        let settings = project.postgres();
+        let dumped = postgres::dump(&connection, &target, &settings);
+        let dumped = or_cancelled(cancel, dumped).await?;
         let dumped = dumped.map_err(|source| ProjectError::Postgres {
             volume: name.clone(),
             source: Box::new(source),

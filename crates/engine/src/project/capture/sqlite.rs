@@ -10,7 +10,9 @@ use stasis_disk::walk::WalkSettings;
 use stasis_model::id::VolumeName;
 use stasis_model::manifest::Consistency;
 use stasis_model::tree::FileTime;
-use stasis_quiesce::sqlite::{self, Checkpoint, SqliteCaptured, SqliteSettings, Stillness};
+use stasis_quiesce::sqlite::{
+    self, Checkpoint, Integrity, SqliteCaptured, SqliteSettings, Stillness,
+};
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -37,16 +39,24 @@ impl Capture {
             path: source.to_owned(),
             source: error,
         })?;
-        let within: Vec<PathBuf> = databases
+        let mut within: Vec<PathBuf> = databases
             .iter()
             .filter_map(|path| path.strip_prefix(source).ok().map(Path::to_owned))
             .collect();
         clone_rest(source, &target, &within, cancel)?;
+        // One that was made meanwhile was cloned as any file: it is captured as the others are.
+        let late = sqlite::find_databases(&target).unwrap_or_default();
+        let late = late
+            .iter()
+            .filter_map(|path| path.strip_prefix(&target).ok());
+        within.extend(late.map(Path::to_owned));
+        within.sort();
+        within.dedup();
         let settings = SqliteSettings {
             cancel: cancel.clone(),
             ..SqliteSettings::default()
         };
-        let mut told = serde_json::Map::new();
+        let (mut told, mut is_all_checked) = (serde_json::Map::new(), true);
         let mut newest: BTreeMap<PathBuf, FileTime> = BTreeMap::new();
         for path in &within {
             let (from, to) = (source.join(path), target.join(path));
@@ -62,11 +72,17 @@ impl Capture {
                 })?;
             }
             let captured = sqlite::capture(&from, &to, &settings).map_err(failed)?;
+            is_all_checked &= captured.integrity == Integrity::Ok;
             told.insert(path.display().to_string(), described(&captured));
             note_time(&to, &mut newest);
         }
         self.settle_times(newest)?;
-        let mut facts = facts(name, Consistency::Sqlite, "files", "ok");
+        let integrity = if is_all_checked {
+            "ok"
+        } else {
+            "ok_except_unchecked"
+        };
+        let mut facts = facts(name, Consistency::Sqlite, "files", integrity);
         facts
             .manifest
             .details
@@ -146,6 +162,10 @@ fn described(captured: &SqliteCaptured) -> serde_json::Value {
             Checkpoint::Done => "done",
             Checkpoint::Busy { .. } => "busy",
             Checkpoint::ReadOnly => "read_only",
+        },
+        "unchecked": match &captured.integrity {
+            Integrity::OkExcept { unchecked } => unchecked.clone(),
+            _ => Vec::new(),
         },
         "stillness": match captured.stillness {
             Stillness::Locked => "locked",

@@ -90,6 +90,7 @@ impl Run {
         let mut load = self.loading.command(lineage, dir.clone(), &self.who)?;
         load.actor = holder.run_id.clone();
         let capture = self.capturing.capture(dir, holder, &self.who)?;
+        let (said, mut heard) = tokio::sync::mpsc::unbounded_channel();
         let run = ProfileRun {
             load,
             capture,
@@ -97,8 +98,17 @@ impl Run {
             patience: self.capturing.patience,
             every: self.every,
             signals: signals()?,
+            loaded: Some(said),
         };
+        let output = context.output;
+        let talk = tokio::spawn(async move {
+            if let Some(loaded) = heard.recv().await {
+                output.say(&load::words(&loaded));
+                output.warn(&loaded.warnings);
+            }
+        });
         let ran = Box::pin(engine.profile_run(run)).await;
+        let _ = talk.await;
         metrics.add(context, |file| file.ran(&ran)).await?;
         Ok(ran?)
     }
@@ -115,7 +125,6 @@ fn own_dir(context: &Context, lineage: &Lineage) -> anyhow::Result<PathBuf> {
 }
 
 fn words(ran: &ProfileRan) -> String {
-    let began = load::words(&ran.load);
     let ended = match (&ran.save, &ran.save_error) {
         (Some(saved), _) => save::words(saved),
         (None, Some(why)) => format!(
@@ -129,10 +138,7 @@ fn words(ran: &ProfileRan) -> String {
         (0, 0) => String::new(),
         (saved, failed) => format!("\nsaved {saved} times in between, failed {failed} times"),
     };
-    format!(
-        "{began}\nthe browser ended with {}\n{ended}{between}",
-        ran.exit_code
-    )
+    format!("the browser ended with {}\n{ended}{between}", ran.exit_code)
 }
 
 /// The browser's code, or 100 and ours.

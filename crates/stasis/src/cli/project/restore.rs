@@ -95,14 +95,17 @@ fn words(restored: &ProjectRestored) -> String {
     if restored.dry_run {
         return would(restored);
     }
-    let mut words = format!(
-        "{} is {} again: {}; {} databases sound; {} ms",
-        printable(&restored.target),
-        restored.snapshot_id,
-        restored.project,
-        restored.databases,
-        restored.elapsed_ms
-    );
+    let (target, id) = (printable(&restored.target), &restored.snapshot_id);
+    let checked = match restored.databases {
+        0 => String::new(),
+        count => format!("; {count} databases sound"),
+    };
+    let what = if restored.is_part {
+        format!("the part of {target} that was named is what it was in {id}")
+    } else {
+        format!("{target} is {id} again")
+    };
+    let mut words = format!("{what}{checked}; {} ms", restored.elapsed_ms);
     if restored.undone {
         words = format!("{} is what it was before the restore", restored.project);
     }

@@ -2,12 +2,13 @@
 
 use super::{Which, labels, save};
 use crate::cli::Context;
-use crate::cli::output::printable;
+use crate::cli::output::{printable, table};
 use crate::cli::progress::cancel_on_signals;
 use crate::report::Exit;
 use clap::Args;
 use stasis_engine::model::id::ProjectId;
 use stasis_engine::project::{self, Project, ProjectUpgraded};
+use stasis_engine::repo::GcVerdict;
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -29,10 +30,15 @@ impl Init {
             if is_dry {
                 return made.text.trim_end().to_owned();
             }
-            format!(
-                "wrote {}; read it, then `stasis project save`",
-                printable(&made.file)
-            )
+            let moves = made.databases.iter().map(|path| {
+                format!(
+                    "\nfound {}: move it into its volume in state/current/volumes/, and tell your application",
+                    printable(path)
+                )
+            });
+            let moves: String = moves.collect();
+            let file = printable(&made.file);
+            format!("wrote {file}; read it, then `stasis project save`{moves}")
         })
     }
 }
@@ -52,11 +58,18 @@ impl Gc {
         let project = which.look(context).await?;
         let collected = project.gc(self.keep, self.dry_run).await?;
         context.output.result(&collected, |told| {
-            let going = told.verdicts.iter().filter(|verdict| !verdict.kept).count();
             let would = if told.dry_run { "would go" } else { "went" };
+            let row = |verdict: &GcVerdict| {
+                let stays = if verdict.kept { "stays" } else { would };
+                let because = verdict.because.join(", ");
+                vec![verdict.snapshot_id.to_string(), stays.to_owned(), because]
+            };
+            let rows = told.verdicts.iter().map(row).collect();
+            let table = table(&["SNAPSHOT", "", "BECAUSE"], rows);
+            let (chunks, bytes) = (told.chunks_removed, told.bytes_removed);
             format!(
-                "{going} snapshots {would}; {} chunks of {} bytes {would}; {} ms",
-                told.chunks_removed, told.bytes_removed, told.elapsed_ms
+                "{table}\n{chunks} chunks of {bytes} bytes {would}; {} ms",
+                told.elapsed_ms
             )
         })
     }
@@ -143,7 +156,9 @@ pub(super) async fn upgrade(
     project: &Project,
     command: &[OsString],
 ) -> anyhow::Result<Exit> {
-    let told = Box::pin(project.upgrade(command)).await?;
+    let cancel = cancel_on_signals()?;
+    let told = Box::pin(project.upgrade(command, &cancel)).await?;
+    context.output.warn(&told.warnings);
     context.output.result(&told, |told: &ProjectUpgraded| {
         let before = &told.safety_snapshot_id;
         match &told.because {

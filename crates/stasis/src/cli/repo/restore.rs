@@ -43,8 +43,6 @@ impl Restore {
         let progress = Arc::default();
         let only = self.path.iter().map(|path| entry_path(Some(path)));
         let command = RepoRestore {
-            wanted: self.which.into(),
-            target: self.target,
             placement: match (self.replace, self.in_place) {
                 (true, _) => Placement::Replace,
                 (_, true) => Placement::InPlace,
@@ -55,6 +53,7 @@ impl Restore {
             save_before: !self.no_save_before,
             cancel: cancel_on_signals()?,
             progress: Arc::clone(&progress),
+            ..RepoRestore::new(self.which.into(), self.target)
         };
         let engine = context.repo_engine(repo, false).await?;
         let restored = watched(
