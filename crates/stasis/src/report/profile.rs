@@ -11,8 +11,8 @@ pub(super) fn hint(error: &ProfileError) -> Option<String> {
         }
         ProfileError::InUse { pid, .. } => {
             return Some(format!(
-                "close that browser, or save what it holds: `stasis profile save SUBJECT --dir DIR --pid {pid}` closes it first; \
-                 if a run that died holds the lease, `stasis profile force-unlock` frees it"
+                "close that browser, or save what it holds: `stasis profile save SUBJECT --dir DIR` closes it first with --pid {pid} \
+                 or --stop; if a run that died holds the lease, `stasis profile force-unlock` frees it"
             ));
         }
         ProfileError::NoMajor(subject) => {
