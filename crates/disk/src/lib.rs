@@ -18,6 +18,7 @@ pub mod exclusive;
 pub mod facilities;
 pub mod holes;
 pub mod metadata;
+pub mod monitor;
 pub mod progress;
 pub mod remove;
 pub mod restore;
