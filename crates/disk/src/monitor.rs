@@ -30,18 +30,24 @@
 
 mod announce;
 mod belief;
+mod error;
+mod gap;
 mod hints;
 mod kept;
+mod settings;
 mod table;
 mod told;
 mod watches;
 
 pub use announce::{Announced, Announcer};
+pub use error::{Ended, MonitorError};
+pub use gap::{Batch, Gap, Why};
+pub use settings::MonitorSettings;
 pub use told::{Action, FileEvent};
 
 use crate::beneath::{Beneath, Mounts};
 use crate::metadata;
-use crate::walk::{Excludes, WalkError};
+use crate::walk::Excludes;
 use belief::{Belief, Hint, Reread};
 use hints::Hints;
 use rustix::fs::{AtFlags, CWD, statat};
@@ -55,144 +61,6 @@ use watches::{Sign, Watches};
 
 /// How often the root is asked whether it is still there.
 const ROOT_CHECK: Duration = Duration::from_secs(1);
-
-/// How a tree is monitored.
-#[derive(Clone, Debug)]
-pub struct MonitorSettings {
-    /// How long signs are gathered before anything is told.
-    pub window: Duration,
-    /// Gitignore-style patterns of what is neither told nor watched.
-    pub ignore: Vec<String>,
-    /// How many directories may be watched; the kernel has a limit of its own, about a kilobyte of its memory each.
-    pub most_watches: usize,
-    /// How often directories that cannot be watched are read again; costs a look at every entry in them.
-    pub rescan_every: Duration,
-    /// How many entries are believed in; about 100 bytes each. More is an error.
-    pub most_entries: usize,
-}
-
-impl Default for MonitorSettings {
-    fn default() -> Self {
-        let ignore = [
-            ".git",
-            "node_modules",
-            "target",
-            "__pycache__",
-            ".venv",
-            ".cache",
-        ];
-        Self {
-            window: Duration::from_millis(100),
-            ignore: ignore.map(str::to_owned).to_vec(),
-            most_watches: usize::MAX,
-            rescan_every: Duration::from_secs(5),
-            most_entries: 4_000_000,
-        }
-    }
-}
-
-/// Why events could be missed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum Why {
-    /// More happened at once than the kernel keeps.
-    Overflow,
-    /// The kernel, or the settings, allow no more watches.
-    WatchLimit,
-    /// A directory may not be read.
-    Unreadable,
-    /// Looking had failed half-way.
-    Failed,
-    /// Nobody looked between an earlier monitor and this one.
-    Resumed,
-}
-
-impl Why {
-    /// The word for it in results.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Overflow => "overflow",
-            Self::WatchLimit => "watch_limit",
-            Self::Unreadable => "unreadable",
-            Self::Failed => "failed",
-            Self::Resumed => "resumed",
-        }
-    }
-}
-
-/// A time in which signs were missed, and what a rescan made of it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Gap {
-    /// Why.
-    pub why: Why,
-    /// How many of the events were found by the rescan alone.
-    pub missed: usize,
-}
-
-/// What was told at once.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-#[must_use = "what is told once is not told again"]
-pub struct Batch {
-    /// In the order of the first sign of each; at most one per path.
-    pub events: Vec<FileEvent>,
-    /// Set when signs were missed, or from now on will be.
-    pub gap: Option<Gap>,
-}
-
-/// Why there is no more to be told.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ended {
-    /// The root was deleted.
-    Deleted,
-    /// The root's path leads elsewhere or nowhere: it was moved, replaced or mounted over.
-    Moved,
-    /// The filesystem of the root was unmounted.
-    Unmounted,
-}
-
-/// Why a tree is not, or no longer, monitored.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum MonitorError {
-    /// The root is not a directory that can be opened.
-    #[error("could not open the root `{}`", path.display())]
-    Root {
-        /// Its path.
-        path: PathBuf,
-        /// What the system said.
-        #[source]
-        source: std::io::Error,
-    },
-    /// The root is there no more; nothing else will be told.
-    #[error("the root is no longer there: {why:?}")]
-    Ended {
-        /// What became of it.
-        why: Ended,
-    },
-    /// The system refused something. What was found is told by the next call, which reads everything again.
-    #[error("could not {doing} `{path}`")]
-    Failed {
-        /// What we were doing.
-        doing: &'static str,
-        /// To which entry.
-        path: EntryPath,
-        /// What the system said.
-        #[source]
-        source: std::io::Error,
-    },
-    /// The tree is too large.
-    #[error("more than {limit} entries are in the tree")]
-    TooMany {
-        /// The limit.
-        limit: usize,
-    },
-    /// A pattern is not one.
-    #[error("could not use the ignore list")]
-    Ignore(#[source] WalkError),
-    /// Kept beliefs are damaged; starting anew is the way out.
-    #[error("the kept beliefs are damaged")]
-    Beliefs,
-}
 
 /// The watch on one tree. Blocking; all of it happens in the calls.
 #[derive(Debug)]
@@ -323,10 +191,13 @@ impl Monitor {
             self.hear()?;
             let now = self.clock.uptime();
             let due = self.due();
-            let has_some = !self.belief.told.is_empty() || self.gap.is_some();
             let is_last = ended.is_some() && self.is_waiting();
-            if has_some || is_last || due.is_some_and(|due| due <= now) {
+            if is_last || due.is_some_and(|due| due <= now) {
                 return self.settle();
+            }
+            // Found by resuming, or before something failed.
+            if !self.belief.told.is_empty() || self.gap.is_some() {
+                return Ok(self.hand_out());
             }
             if let Some(why) = ended {
                 return Err(MonitorError::Ended { why });
@@ -338,8 +209,7 @@ impl Monitor {
                 return Ok(Batch::default());
             }
             let wake = until.min(due.unwrap_or(until)).min(now + ROOT_CHECK);
-            let waited = self.belief.watches.wait(wake.saturating_sub(now));
-            if waited.map_err(|error| self.failed("wait for events in", error))? {
+            if self.wait(wake.saturating_sub(now))? {
                 return Ok(Batch::default());
             }
         }
@@ -371,7 +241,8 @@ impl Monitor {
     /// Reads what the kernel has to say.
     fn hear(&mut self) -> Result<(), MonitorError> {
         let signs = self.belief.watches.hear();
-        let signs = signs.map_err(|error| self.failed("hear of", error))?;
+        let root = EntryPath::root();
+        let signs = signs.map_err(|error| MonitorError::failed("hear of", &root, error))?;
         if signs.is_empty() {
             return Ok(());
         }
@@ -388,11 +259,19 @@ impl Monitor {
                     }
                 }
                 Sign::Lost(path) => self.hints.add(path, hint),
-                Sign::Overflow => self.lose(Why::Overflow),
+                Sign::Overflow => {
+                    self.lost.get_or_insert((Why::Overflow, hint.first));
+                }
                 Sign::Unmounted => self.is_unmounted = true,
             }
         }
         Ok(())
+    }
+
+    /// Waits for the kernel; says whether a signal came instead.
+    fn wait(&self, longest: Duration) -> Result<bool, MonitorError> {
+        let waited = self.belief.watches.wait(longest);
+        waited.map_err(|error| MonitorError::failed("wait for", &EntryPath::root(), error))
     }
 
     /// A hint that something is worth a look now.
@@ -404,11 +283,6 @@ impl Monitor {
         }
     }
 
-    fn lose(&mut self, why: Why) {
-        let now = self.clock.uptime();
-        self.lost.get_or_insert((why, now));
-    }
-
     /// Looks wherever there was a sign, and tells what is different.
     fn settle(&mut self) -> Result<Batch, MonitorError> {
         let over = self.announcer.over();
@@ -416,14 +290,20 @@ impl Monitor {
         self.belief.announced = self.announcer.open();
         self.belief.begin(self.clock.now());
         if let Err(error) = self.look() {
-            self.lose(Why::Failed);
+            let why = self.lost.map_or(Why::Failed, |(why, _)| why);
+            // A window passes before it is tried again.
+            self.lost = Some((why, self.clock.uptime()));
             return Err(error);
         }
         self.announcer.retire(&over);
-        Ok(Batch {
+        Ok(self.hand_out())
+    }
+
+    fn hand_out(&mut self) -> Batch {
+        Batch {
             events: self.belief.told.take(),
             gap: self.gap.take(),
-        })
+        }
     }
 
     fn look(&mut self) -> Result<(), MonitorError> {
@@ -491,14 +371,6 @@ impl Monitor {
         } else {
             Ended::Moved
         })
-    }
-
-    fn failed(&self, doing: &'static str, error: rustix::io::Errno) -> MonitorError {
-        MonitorError::Failed {
-            doing,
-            path: EntryPath::root(),
-            source: error.into(),
-        }
     }
 }
 

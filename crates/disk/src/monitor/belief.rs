@@ -71,14 +71,6 @@ fn is_refusal(error: Errno) -> bool {
     matches!(error, Errno::ACCESS | Errno::PERM)
 }
 
-fn failed(doing: &'static str, path: &EntryPath, error: Errno) -> MonitorError {
-    MonitorError::Failed {
-        doing,
-        path: path.clone(),
-        source: error.into(),
-    }
-}
-
 impl Belief {
     pub(super) fn new(root: Arc<Beneath>, watches: Watches, ignore: Excludes) -> Self {
         Self {
@@ -117,7 +109,7 @@ impl Belief {
                     .cannot_see(&above.unwrap_or_default(), Why::Unreadable);
                 return Ok(());
             }
-            Err(error) => return Err(failed("look at", path, error)),
+            Err(error) => return Err(MonitorError::failed("look at", path, error)),
         };
         self.believe(path, seen, Reread::All, hint)?;
         let is_certain = false;
@@ -253,14 +245,14 @@ impl Belief {
                 self.watches.cannot_see(path, Why::Unreadable);
                 return Ok(());
             }
-            Err(error) => return Err(failed("open", path, error)),
+            Err(error) => return Err(MonitorError::failed("open", path, error)),
         };
         let watched = self.watches.watch(path, directory.as_fd());
-        watched.map_err(|error| failed("watch", path, error))?;
+        watched.map_err(|error| MonitorError::failed("watch", path, error))?;
         let names = match list(&directory) {
             // It was deleted after it was opened.
             Err(Errno::NOENT) => Vec::new(),
-            names => names.map_err(|error| failed("list", path, error))?,
+            names => names.map_err(|error| MonitorError::failed("list", path, error))?,
         };
         for name in &names {
             let child = child(path, name.to_bytes());
@@ -271,7 +263,7 @@ impl Belief {
                     self.watches.cannot_see(path, Why::Unreadable);
                     return Ok(());
                 }
-                Err(error) => return Err(failed("look at", &child, error)),
+                Err(error) => return Err(MonitorError::failed("look at", &child, error)),
             };
             self.believe(&child, seen, reread, hint)?;
         }

@@ -146,3 +146,32 @@ fn a_tree_that_is_too_large_is_refused() {
 
     assert!(matches!(refused, Err(MonitorError::TooMany { limit: 2 })));
 }
+
+#[test]
+fn what_was_found_before_something_failed_is_told_when_it_is_well_again() {
+    let settings = MonitorSettings {
+        most_entries: 2,
+        ..MonitorSettings::default()
+    };
+    let mut tree = Watched::with(|root| fs::write(root.join("old"), "").unwrap(), settings);
+
+    for name in ["a", "b", "c"] {
+        tree.write(name, "1");
+    }
+    for _ in 0..2 {
+        let refused = tree.monitor.flush().unwrap_err();
+        assert!(matches!(refused, MonitorError::TooMany { limit: 2 }));
+    }
+    let found = tree.monitor.next(SOON).unwrap();
+    tree.replay(&found);
+    fs::remove_file(tree.at("a")).unwrap();
+    fs::remove_file(tree.at("b")).unwrap();
+    let rest = tree.monitor.next(LONG).unwrap();
+    tree.replay(&rest);
+
+    assert_eq!(words(&found), ["created a 1"]);
+    assert_eq!(words(&rest), ["deleted a", "created c 1"]);
+    let why = Why::Failed;
+    assert_eq!(rest.gap, Some(Gap { why, missed: 1 }));
+    tree.must_be_explained();
+}
