@@ -166,6 +166,37 @@ fn an_edit_of_the_same_length_at_once_is_told() {
 }
 
 #[test]
+fn an_edit_that_keeps_length_and_time_is_told() {
+    let mut tree = Watched::new();
+    tree.write("file", "before");
+    tree.flush();
+    let seen = fs::metadata(tree.at("file")).unwrap();
+    sleep(Duration::from_millis(30));
+
+    tree.write("file", "after.");
+    let times = fs::FileTimes::new().set_accessed(seen.accessed().unwrap());
+    let times = times.set_modified(seen.modified().unwrap());
+    let file = fs::File::open(tree.at("file")).unwrap();
+    file.set_times(times).unwrap();
+
+    assert_eq!(tree.flush(), ["modified file 6"]);
+}
+
+#[test]
+fn a_watch_that_the_kernel_ends_is_put_up_again() {
+    let mut tree = Watched::new();
+    fs::create_dir(tree.at("d")).unwrap();
+    tree.flush();
+
+    tree.monitor.belief.watches.lose(&path("d"));
+    tree.flush();
+    tree.write("d/file", "1");
+
+    assert_eq!(tree.flush(), ["created d/file 1"]);
+    assert_eq!(tree.monitor.reach(), (2, 0));
+}
+
+#[test]
 fn what_happens_to_one_path_in_a_window_is_one_event() {
     let mut tree = Watched::with(
         |root| fs::write(root.join("replaced"), "was").unwrap(),

@@ -93,3 +93,43 @@ impl Told {
             .collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_actions_on_one_path_come_to_one_or_none() {
+        use Action::{Created, Deleted, Modified};
+        let cases = [
+            (Created, Modified, Some(Created)),
+            (Created, Deleted, None),
+            (Deleted, Created, Some(Modified)),
+            (Modified, Modified, Some(Modified)),
+            (Modified, Deleted, Some(Deleted)),
+        ];
+        for (first, then, expected) in cases {
+            let mut told = Told::default();
+            let event = |path: &str, action, size| FileEvent {
+                action,
+                path: EntryPath::parse(path.as_bytes()).unwrap(),
+                size: Some(size),
+                at: Timestamp::from_millis(size),
+            };
+
+            told.tell(event("one", first, 1));
+            told.tell(event("other", Modified, 2));
+            told.tell(event("one", then, 3));
+
+            let mut events = told.take();
+            assert_eq!(events.pop(), Some(event("other", Modified, 2)));
+            let merged = events.pop().map(|event| {
+                let at = event.at.millis();
+                (event.action, event.size, at)
+            });
+            let expected = expected.map(|action| (action, Some(3), 1));
+            assert_eq!(merged, expected, "{first:?}, then {then:?}");
+            assert!(events.is_empty() && told.is_empty());
+        }
+    }
+}

@@ -165,6 +165,13 @@ impl Watches {
         lines.map(|line| inode(line).unwrap()).collect()
     }
 
+    /// Makes the kernel end a watch without our knowing.
+    #[cfg(test)]
+    pub(super) fn lose(&self, path: &EntryPath) {
+        let inotify = self.inotify.as_ref().unwrap();
+        inotify::remove_watch(inotify, self.by_path[path]).unwrap();
+    }
+
     /// Waits until the kernel has something to say; says whether a signal ended the waiting.
     pub(super) fn wait(&self, longest: Duration) -> Result<bool> {
         let limit = Timespec {
