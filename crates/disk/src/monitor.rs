@@ -13,7 +13,7 @@
 //!
 //! *Always true:* every directory that is believed in is watched, has a sign waiting, or is *blind*, and then it is read
 //! again every [`MonitorSettings::rescan_every`]. When the kernel's queue overflows, or looking fails half-way, everything is read
-//! again. Both are reported as a [`Gap`]: the events are complete then, but states in between are not in them.
+//! again, after a rest. Both are reported as a [`Gap`]: the events are complete then, but states in between are not in them.
 //!
 //! Only regular files and symbolic links are told, because `fs_events` has files in it: a directory is told as the files in
 //! it, and an empty one not at all. Other permissions are no modification; a new time of the content is one where a file was
@@ -59,6 +59,9 @@ use std::time::Duration;
 use table::Table;
 use watches::{Sign, Watches};
 
+/// After a rescan we rest this many times as long as it took: whoever makes the queue overflow all the time gets a fifth of a
+/// processor, and no more.
+const REST: u32 = 4;
 /// How often the root is asked whether it is still there.
 const ROOT_CHECK: Duration = Duration::from_secs(1);
 
@@ -75,7 +78,10 @@ pub struct Monitor {
     /// Set when everything must be read again, with the time since when.
     lost: Option<(Why, Duration)>,
     is_unmounted: bool,
+    /// When blind directories are read again.
     next_rescan: Duration,
+    /// Until when not everything is read again.
+    rest: Duration,
     gap: Option<Gap>,
 }
 
@@ -146,6 +152,7 @@ impl Monitor {
             lost: None,
             is_unmounted: false,
             next_rescan,
+            rest: Duration::ZERO,
             gap: None,
         })
     }
@@ -192,7 +199,10 @@ impl Monitor {
             let now = self.clock.uptime();
             let due = self.due();
             let is_last = ended.is_some() && self.is_waiting();
-            if is_last || due.is_some_and(|due| due <= now) {
+            if is_last {
+                return self.flush();
+            }
+            if due.is_some_and(|due| due <= now) {
                 return self.settle();
             }
             // Found by resuming, or before something failed.
@@ -220,6 +230,7 @@ impl Monitor {
     /// Blind directories are read again for it.
     pub fn flush(&mut self) -> Result<Batch, MonitorError> {
         self.next_rescan = self.clock.uptime();
+        self.rest = Duration::ZERO;
         self.settle()
     }
 
@@ -230,12 +241,12 @@ impl Monitor {
 
     /// When looking is due, on the clock that only goes forward.
     fn due(&self) -> Option<Duration> {
-        let signs = [self.hints.first(), self.lost.map(|(_, since)| since)];
-        let first = signs.into_iter().flatten().min();
-        let gathered = first.map(|first| first.saturating_add(self.settings.window));
+        let gathered = |since: Duration| since.saturating_add(self.settings.window);
+        let hinted = self.hints.first().map(gathered);
+        let lost = self.lost.map(|(_, since)| gathered(since).max(self.rest));
         let is_blind = !self.belief.watches.blind().is_empty();
         let rescan = is_blind.then_some(self.next_rescan);
-        gathered.into_iter().chain(rescan).min()
+        [hinted, lost, rescan].into_iter().flatten().min()
     }
 
     /// Reads what the kernel has to say.
@@ -311,12 +322,13 @@ impl Monitor {
             self.belief.look(&path, hint)?;
         }
         let before = self.belief.told.count;
-        if let Some((why, _)) = self.lost {
+        let now = self.clock.uptime();
+        if let Some((why, _)) = self.lost.filter(|_| self.rest <= now) {
             self.read_all()?;
             self.lost = None;
             let missed = self.belief.told.count - before;
             self.gap = Some(Gap { why, missed });
-        } else if self.clock.uptime() >= self.next_rescan {
+        } else if self.next_rescan <= now {
             self.read_blind()?;
         }
         self.belief.look_at_other_names(self.hint())?;
@@ -328,9 +340,17 @@ impl Monitor {
         let hint = self.hint();
         self.belief.begin(hint.at);
         let root = vec![EntryPath::root()];
-        self.belief.read(root, Reread::All, hint)?;
-        self.next_rescan = self.clock.uptime() + self.settings.rescan_every;
-        Ok(())
+        let read = self.belief.read(root, Reread::All, hint);
+        self.have_rest(hint.first);
+        read
+    }
+
+    /// Puts off the next rescan for a while, after one that began at `since`.
+    fn have_rest(&mut self, since: Duration) {
+        let now = self.clock.uptime();
+        let rest = now.saturating_sub(since).saturating_mul(REST);
+        self.rest = now.saturating_add(rest);
+        self.next_rescan = now.saturating_add(rest.max(self.settings.rescan_every));
     }
 
     fn read_blind(&mut self) -> Result<(), MonitorError> {
@@ -338,8 +358,9 @@ impl Monitor {
         let blind = self.belief.watches.blind();
         let why = blind.values().next().copied();
         let blind = blind.keys().cloned().collect();
-        self.belief.read(blind, Reread::New, self.hint())?;
-        self.next_rescan = self.clock.uptime() + self.settings.rescan_every;
+        let hint = self.hint();
+        self.belief.read(blind, Reread::New, hint)?;
+        self.have_rest(hint.first);
         let missed = self.belief.told.count - before;
         if let Some(why) = why.filter(|_| missed > 0) {
             self.gap = Some(Gap { why, missed });

@@ -129,3 +129,23 @@ fn without_any_watch_everything_is_still_told() {
     tree.must_be_explained();
     assert_eq!(tree.monitor.reach(), (0, 1));
 }
+
+#[test]
+fn after_a_rescan_we_rest_and_go_on_telling_what_we_hear_of() {
+    let mut tree = Watched::new();
+    let overflowed = || Some((Why::Overflow, read_clock(ClockId::Boottime)));
+    tree.monitor.rest = read_clock(ClockId::Boottime) + LONG;
+    tree.monitor.lost = overflowed();
+
+    tree.write("file", "1");
+    let heard = tree.monitor.next(LONG).unwrap();
+    let resting = tree.monitor.next(Duration::from_millis(150)).unwrap();
+    let asked = tree.monitor.flush().unwrap();
+
+    assert_eq!(words(&heard), ["created file 1"]);
+    assert_eq!((heard.gap, resting), (None, Batch::default()));
+    let (why, missed) = (Why::Overflow, 0);
+    assert_eq!(asked.gap, Some(Gap { why, missed }));
+    tree.monitor.lost = overflowed();
+    assert_eq!(tree.monitor.next(LONG).unwrap().gap, asked.gap);
+}
