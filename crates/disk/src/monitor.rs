@@ -65,6 +65,15 @@ const REST: u32 = 4;
 /// How often the root is asked whether it is still there.
 const ROOT_CHECK: Duration = Duration::from_secs(1);
 
+/// How far a look went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Looked {
+    /// Everything that happened before it is known.
+    Everywhere,
+    /// A rescan is still to come.
+    WhereHinted,
+}
+
 /// The watch on one tree. Blocking; all of it happens in the calls.
 #[derive(Debug)]
 pub struct Monitor {
@@ -212,7 +221,7 @@ impl Monitor {
             if let Some(why) = ended {
                 return Err(MonitorError::Ended { why });
             }
-            if !self.is_waiting() {
+            if !self.is_waiting() && self.belief.watches.blind().is_empty() {
                 self.announcer.retire(&over);
             }
             if until <= now {
@@ -300,13 +309,16 @@ impl Monitor {
         self.hear()?;
         self.belief.announced = self.announcer.open();
         self.belief.begin(self.clock.now());
-        if let Err(error) = self.look() {
-            let why = self.lost.map_or(Why::Failed, |(why, _)| why);
-            // A window passes before it is tried again.
-            self.lost = Some((why, self.clock.uptime()));
-            return Err(error);
+        match self.look() {
+            Ok(Looked::Everywhere) => self.announcer.retire(&over),
+            Ok(Looked::WhereHinted) => {}
+            Err(error) => {
+                let why = self.lost.map_or(Why::Failed, |(why, _)| why);
+                // A window passes before it is tried again.
+                self.lost = Some((why, self.clock.uptime()));
+                return Err(error);
+            }
         }
-        self.announcer.retire(&over);
         Ok(self.hand_out())
     }
 
@@ -317,23 +329,27 @@ impl Monitor {
         }
     }
 
-    fn look(&mut self) -> Result<(), MonitorError> {
+    fn look(&mut self) -> Result<Looked, MonitorError> {
         for (path, hint) in self.hints.take() {
             self.belief.look(&path, hint)?;
         }
         let before = self.belief.told.count;
         let now = self.clock.uptime();
+        let is_seen = self.lost.is_none() && self.belief.watches.blind().is_empty();
+        let mut looked = Looked::Everywhere;
         if let Some((why, _)) = self.lost.filter(|_| self.rest <= now) {
             self.read_all()?;
             self.lost = None;
             let missed = self.belief.told.count - before;
             self.gap = Some(Gap { why, missed });
-        } else if self.next_rescan <= now {
+        } else if self.lost.is_none() && self.next_rescan <= now {
             self.read_blind()?;
+        } else if !is_seen {
+            looked = Looked::WhereHinted;
         }
         self.belief.look_at_other_names(self.hint())?;
         self.note_blindness();
-        Ok(())
+        Ok(looked)
     }
 
     fn read_all(&mut self) -> Result<(), MonitorError> {

@@ -109,3 +109,34 @@ fn a_change_that_was_announced_and_not_made_is_forgotten() {
 
     assert_eq!(tree.flush(), ["created d/file 6"]);
 }
+
+#[test]
+fn what_only_a_rescan_finds_is_ours_too() {
+    let settings = MonitorSettings {
+        most_watches: 0,
+        rescan_every: LONG,
+        ..MonitorSettings::default()
+    };
+    let mut blind = Watched::with(|_| {}, settings);
+    let _ = blind.monitor.flush().unwrap();
+    let mut resting = Watched::new();
+    resting.monitor.rest = read_clock(ClockId::Boottime) + LONG;
+
+    for tree in [&mut blind, &mut resting] {
+        let announced = tree.monitor.announcer().announce([path("ours")]);
+        tree.write("ours", "1");
+        tree.write("theirs", "1");
+        drop(announced);
+        if tree.monitor.reach().0 > 0 {
+            // The signs were lost.
+            tree.monitor.belief.watches.hear().unwrap();
+            tree.monitor.lost = Some((Why::Overflow, read_clock(ClockId::Boottime)));
+        }
+        let early = tree.monitor.next(Duration::from_millis(150)).unwrap();
+        let found = tree.monitor.flush().unwrap();
+
+        assert_eq!(early, Batch::default());
+        assert_eq!(words(&found), ["created theirs 1"]);
+        assert_eq!(tree.monitor.announcer().open().count(), 0);
+    }
+}
