@@ -10,7 +10,7 @@ use std::path::PathBuf;
 pub enum Ended {
     /// The root was deleted.
     Deleted,
-    /// The root's path leads elsewhere or nowhere: it was moved, replaced or mounted over.
+    /// The root's path leads elsewhere or nowhere: it was moved, replaced, mounted over or lazily unmounted.
     Moved,
     /// The filesystem of the root was unmounted.
     Unmounted,
