@@ -237,7 +237,7 @@ pub fn walk<V: Visitor>(
 
 /// What does not belong to the tree.
 #[derive(Debug)]
-struct Excludes(Option<Gitignore>);
+pub(crate) struct Excludes(Option<Gitignore>);
 
 /// Says of paths whether patterns leave them out, as a walk would: also of what lies in a directory that they leave out.
 pub fn matcher(
@@ -255,7 +255,7 @@ pub fn matcher(
 }
 
 impl Excludes {
-    fn new(patterns: &[String]) -> Result<Self, WalkError> {
+    pub(crate) fn new(patterns: &[String]) -> Result<Self, WalkError> {
         if patterns.is_empty() {
             return Ok(Self(None));
         }
@@ -280,14 +280,17 @@ impl Excludes {
     }
 
     fn has(&self, place: &Place<'_>, name: &CStr, seen: &Seen) -> Result<bool, WalkError> {
-        let Some(patterns) = &self.0 else {
+        if self.0.is_none() {
             return Ok(false);
-        };
-        let path = place.child(name)?;
+        }
+        Ok(self.names(&place.child(name)?, seen.file_type().is_dir()))
+    }
+
+    /// Whether a pattern names `path` itself; what holds it was asked about before.
+    pub(crate) fn names(&self, path: &EntryPath, is_directory: bool) -> bool {
         let path = Path::new(OsStr::from_bytes(path.as_bytes()));
-        Ok(patterns
-            .matched(path, seen.file_type().is_dir())
-            .is_ignore())
+        let patterns = self.0.as_ref();
+        patterns.is_some_and(|patterns| patterns.matched(path, is_directory).is_ignore())
     }
 }
 
