@@ -57,6 +57,9 @@ pub struct SlotMetadata {
     /// How long they are together.
     #[serde(default)]
     pub bytes: u64,
+    /// More than this it cannot hold on the disk, with everything that is in it; nothing when nobody knows.
+    #[serde(default)]
+    pub bytes_at_most: Option<u64>,
 }
 
 fn yes() -> bool {
@@ -117,6 +120,7 @@ impl SlotMetadata {
             complete: true,
             files_count: 0,
             bytes: 0,
+            bytes_at_most: None,
         }
     }
 
