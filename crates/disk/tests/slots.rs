@@ -45,8 +45,8 @@ impl Mounted {
         }
         let image = mounted.home.path().join("image");
         File::create(&image).unwrap().set_len(bytes).unwrap();
-        let mut make = Command::new(format!("mkfs.{filesystem}"));
-        let Ok(made) = make.arg("-q").arg(&image).output() else {
+        let mut mkfs = Command::new(format!("mkfs.{filesystem}"));
+        let Ok(made) = mkfs.arg("-q").arg(&image).output() else {
             let needed = std::env::var_os("STASIS_REQUIRE_PARTS").is_some();
             assert!(!needed, "mkfs.{filesystem} is not there: run scripts/test");
             println!("skipped: mkfs.{filesystem} is not there");
@@ -177,7 +177,7 @@ fn what_is_shared_is_counted_once(filesystem: &str) {
     let diverged = sharing.usage().unwrap();
     let part = File::options().write(true).open(&large).unwrap();
     let created = auto(&sharing, 6, 7).unwrap();
-    part.write_all_at(&[9; 1 << 20], 0).unwrap();
+    part.write_all_at(&vec![9; 1 << 20], 0).unwrap();
     let partly = auto(&sharing, 7, 8).unwrap();
 
     assert!(spent < 8 << 20, "{spent}");
@@ -212,9 +212,9 @@ fn a_subvolume_is_checkpointed_at_once_replaced_and_deleted() {
     };
     let session = mounted.root();
     let workspace = session.join("workspace");
-    let mut make = Command::new("btrfs");
-    let made = make.args(["-q", "subvolume", "create"]).arg(&workspace);
-    assert!(made.status().unwrap().success());
+    let mut btrfs = Command::new("btrfs");
+    btrfs.args(["-q", "subvolume", "create"]).arg(&workspace);
+    assert!(btrfs.status().unwrap().success());
     fs::create_dir(workspace.join("deep")).unwrap();
     fs::write(workspace.join("deep/file"), "before").unwrap();
     let sharing = pool(&session, Fallback::Refuse, 1 << 30);
@@ -480,17 +480,17 @@ fn how_long_it_takes_with_fifty_thousand_files() {
         time("replace", &mut || drop(auto(&sharing, 0, 2).unwrap()));
         let _ = auto(&sharing, 1, 3).unwrap();
         time("usage, two slots, first time", &mut || {
-            drop(sharing.usage().unwrap())
+            drop(sharing.usage().unwrap());
         });
         time("usage, two slots, again", &mut || {
-            drop(sharing.usage().unwrap())
+            drop(sharing.usage().unwrap());
         });
         let stats = session.join("stats");
         time("manifest, cold cache", &mut || {
-            drop(list(&workspace, &stats))
+            drop(list(&workspace, &stats));
         });
         time("manifest, warm cache", &mut || {
-            drop(list(&workspace, &stats))
+            drop(list(&workspace, &stats));
         });
         fs::write(workspace.join("d1/f100"), "edited").unwrap();
         let root = Beneath::open(&workspace, Mounts::Stay).unwrap();

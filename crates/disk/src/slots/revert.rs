@@ -122,10 +122,10 @@ pub fn revert(
         (None, None) => Ok(Reverted::Unchanged),
         (None, Some(is)) => delete(&is, path).map(|()| Reverted::Deleted),
         (Some(was), is) => {
-            if let Some(is) = &is {
-                if is_same((workspace, is), (tree, &was), path)? {
-                    return Ok(Reverted::Unchanged);
-                }
+            if let Some(is) = &is
+                && is_same((workspace, is), (tree, &was), path)?
+            {
+                return Ok(Reverted::Unchanged);
             }
             let above = make_above(workspace, tree, path)?;
             restore(&above, (tree, &was), path)?;

@@ -3,6 +3,7 @@
     reason = "tests make the trees that they look at"
 )]
 
+use super::Reverted::{Deleted, Restored, Unchanged};
 use super::*;
 use crate::compare::Change;
 use stasis_model::time::Timestamp;
@@ -456,7 +457,6 @@ fn a_file_gets_back_its_bytes_its_mode_and_its_time() {
     ];
     let reverted = reverted.map(|name| back(&world, &pool, name.as_bytes()).unwrap());
 
-    use Reverted::{Deleted, Restored, Unchanged};
     let expected = [Restored, Restored, Deleted, Unchanged, Unchanged, Unchanged];
     assert_eq!(reverted, expected);
     let after = std::fs::metadata(world.at("deep/file")).unwrap();
@@ -534,7 +534,6 @@ fn a_directory_that_became_a_file_comes_back_and_the_other_way_round() {
     let reverted = names_back.map(|name| back(&world, &pool, name.as_bytes()).unwrap());
 
     assert!(matches!(&in_the_way, RevertError::InTheWay(what) if *what == path("directory")));
-    use Reverted::{Deleted, Restored, Unchanged};
     assert_eq!(reverted, [Restored, Restored, Restored, Deleted, Unchanged]);
     assert_eq!(before.diff(&world.manifest()), []);
     assert!(matches!(back(&world, &pool, b""), Err(RevertError::Root)));
