@@ -323,8 +323,13 @@ fn run(home: &Path, verb: &str, arguments: &[&str]) -> Option<ExitStatus> {
     }
 }
 
-/// Kills a verb at its first call of each kind, at the second, and so on, and looks at what is left.
-fn at_every_call(verb: &str, check: impl Fn(&Path, &str)) {
+/// What kills a process at a call.
+const KILL: &str = "signal=KILL";
+/// What makes a call fail.
+const FULL: &str = "error=ENOSPC";
+
+/// Lets a fault happen at the first call of each kind, at the second, and so on, and looks at what is left and what was said.
+fn at_every_call(verb: &str, fault: &str, check: impl Fn(&Path, &str, Option<i32>)) {
     let home = session();
     let trace = format!("trace={}", CALLS.join(","));
     let Some(status) = run(home.path(), verb, &["-e", &trace]) else {
@@ -337,14 +342,14 @@ fn at_every_call(verb: &str, check: impl Fn(&Path, &str)) {
         let is_it = |line: &&str| line.contains(&format!(" {call}("));
         for when in 1..=log.lines().filter(is_it).count() {
             let home = session();
-            let inject = format!("inject={call}:signal=KILL:when={when}");
+            let inject = format!("inject={call}:{fault}:when={when}");
             let trace = format!("trace={call}");
-            run(home.path(), verb, &["-e", &trace, "-e", &inject]).unwrap();
-            check(home.path(), &inject);
+            let status = run(home.path(), verb, &["-e", &trace, "-e", &inject]).unwrap();
+            check(home.path(), &inject, status.code());
             runs += 1;
         }
     }
-    println!("`{verb}` survived {runs} kills");
+    println!("`{verb}` survived {runs} faults `{fault}`");
     assert!(runs >= 5);
 }
 
@@ -380,7 +385,7 @@ fn checkpoint(home: &Path, inject: &str) -> Option<(u64, Vec<u8>)> {
 
 #[test]
 fn a_checkpoint_killed_at_any_call_leaves_the_old_one_or_the_new_one() {
-    at_every_call("create", |home, inject| {
+    at_every_call("create", KILL, |home, inject, _| {
         let found = checkpoint(home, inject).expect("one of them is there");
         let old_or_new = [(1, b"old".to_vec()), (2, b"new".to_vec())];
         assert!(old_or_new.contains(&found), "{inject}: {found:?}");
@@ -393,8 +398,22 @@ fn a_checkpoint_killed_at_any_call_leaves_the_old_one_or_the_new_one() {
 }
 
 #[test]
+fn a_checkpoint_refused_at_any_call_is_there_if_it_said_so_and_not_if_not() {
+    at_every_call("create", FULL, |home, inject, code| {
+        let (found, _) = checkpoint(home, inject).expect("one of them is there");
+
+        // Whatever else it says, it did not come to speak: its own output was refused.
+        match code {
+            Some(0) => assert_eq!(found, 2, "{inject}"),
+            Some(1) => assert_eq!(found, 1, "{inject}"),
+            _ => assert!(inject.contains("=write:"), "{inject}: {code:?}"),
+        }
+    });
+}
+
+#[test]
 fn a_deletion_killed_at_any_call_leaves_a_whole_checkpoint_or_none() {
-    at_every_call("delete", |home, inject| {
+    at_every_call("delete", KILL, |home, inject, _| {
         let found = checkpoint(home, inject);
 
         let whole = found.is_none() || found == Some((1, b"old".to_vec()));
@@ -405,7 +424,7 @@ fn a_deletion_killed_at_any_call_leaves_a_whole_checkpoint_or_none() {
 #[test]
 fn a_revert_killed_at_any_call_leaves_what_was_or_what_is() {
     for verb in ["deep/file", "deep", "added", "link"] {
-        at_every_call(verb, |home, inject| {
+        at_every_call(verb, KILL, |home, inject, _| {
             let at = |name: &str| home.join("workspace").join(name);
             let new = list(&at(""), &home.join("stats"));
             let old = list(
