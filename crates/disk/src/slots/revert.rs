@@ -18,7 +18,7 @@ use crate::beneath::{self, Beneath, Mounts};
 use crate::clone::{self, CloneError, CloneSettings, Fallback};
 use crate::content::{self, Trouble};
 use crate::metadata::{self, Rights, Seen};
-use crate::staging::Staging;
+use crate::staging::{self, Staging};
 use crate::walk::{WalkError, WalkSettings};
 use rustix::fs::{self, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -116,6 +116,7 @@ pub fn revert(
     if path.is_root() {
         return Err(RevertError::Root);
     }
+    collect(workspace, path);
     let was = find(tree, path)?;
     let is = find(workspace, path)?;
     match (was, is) {
@@ -131,6 +132,16 @@ pub fn revert(
             restore(&above, (tree, &was), path)?;
             Ok(Reverted::Restored)
         }
+    }
+}
+
+/// Removes what dead reverts of an entry left beside it, as far as that goes.
+fn collect(workspace: &Beneath, path: &EntryPath) {
+    let Some((above, name)) = path.split_last() else {
+        return;
+    };
+    if let (Ok(above), Ok(name)) = (workspace.directory(above.as_bytes()), CString::new(name)) {
+        staging::collect(above, &name);
     }
 }
 
