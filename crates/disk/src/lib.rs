@@ -24,6 +24,7 @@ pub mod remove;
 pub mod restore;
 pub mod seal;
 pub mod skeleton;
+pub mod slots;
 mod staging;
 pub mod survey;
 #[expect(

@@ -141,6 +141,11 @@ digest! {
 }
 digest! {
     @bare
+    /// BLAKE3 of a workspace's manifest: two workspaces hold the same, times aside, iff these are equal.
+    WorkspaceDigest
+}
+digest! {
+    @bare
     /// SHA-256 of a canonical tree: two trees are the same tree iff these are equal. Made by
     /// [`TreeHasher`](crate::tree::canonical::TreeHasher).
     TreeDigest

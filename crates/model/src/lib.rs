@@ -30,3 +30,4 @@ pub mod step;
 pub mod sweep;
 pub mod time;
 pub mod tree;
+pub mod workspace;

@@ -1,0 +1,315 @@
+//! What a tree contains, by content: the times of things do not count.
+
+use super::cache::{Remembered, StatCache};
+use crate::beneath::Beneath;
+use crate::compare::Change;
+use crate::metadata::{self, Seen};
+use crate::walk::{self, Found, Place, Reason, Visitor, WalkError, WalkReport, WalkSettings};
+use stasis_model::digest::{FileDigest, FileHasher, WorkspaceDigest};
+use stasis_model::tree::{EntryKind, EntryPath};
+use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
+use std::iter::Peekable;
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, PoisonError};
+
+const MAGIC: &[u8; 8] = b"STMANIF1";
+/// What separates this digest from all others.
+const DOMAIN: &str = "stasis workspace manifest v1";
+/// How often a file that changes while it is read is read again.
+const PATIENCE: usize = 3;
+/// What is read of a file at once.
+const BUFFER: usize = 256 << 10;
+
+/// What an entry is, and holds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum What {
+    /// A regular file; each name of one that has several.
+    File {
+        /// Its length.
+        size: u64,
+        /// Its content.
+        digest: FileDigest,
+    },
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink {
+        /// Where it points.
+        target: Box<[u8]>,
+    },
+}
+
+/// One entry of a manifest.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Listed {
+    /// Where it is.
+    pub path: EntryPath,
+    /// Its permissions; 0 for a symbolic link, which has none.
+    pub mode: u32,
+    /// What it is.
+    pub what: What,
+}
+
+/// Everything in a tree, sorted by path. Pipes, sockets and devices are in no checkpoint, and not here either.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Manifest {
+    entries: Vec<Listed>,
+}
+
+impl Manifest {
+    /// The entries, sorted by path.
+    pub fn entries(&self) -> &[Listed] {
+        &self.entries
+    }
+
+    /// The entry at a path.
+    pub fn find(&self, path: &EntryPath) -> Option<&Listed> {
+        let found = self.entries.binary_search_by(|one| one.path.cmp(path));
+        found.ok().map(|at| &self.entries[at])
+    }
+
+    /// Equal for two trees with the same names, permissions, contents and links.
+    pub fn hash(&self) -> WorkspaceDigest {
+        let mut hasher = blake3::Hasher::new_derive_key(DOMAIN);
+        hasher.update(&self.to_bytes());
+        WorkspaceDigest::from_document(*hasher.finalize().as_bytes())
+    }
+
+    /// What became of the entries of `self` in `newer`, in the order of paths.
+    pub fn diff(&self, newer: &Self) -> Vec<(EntryPath, Change)> {
+        let (mut was, mut is) = (
+            self.entries.iter().peekable(),
+            newer.entries.iter().peekable(),
+        );
+        let mut changes = Vec::new();
+        while let Some((path, change)) = next(&mut was, &mut is) {
+            changes.extend(change.map(|change| (path.clone(), change)));
+        }
+        changes
+    }
+
+    /// As it is kept in a slot: for each entry the length of its path, the path, permissions, one letter, and what it holds.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        for Listed { path, mode, what } in &self.entries {
+            put(&mut bytes, path.as_bytes());
+            bytes.extend_from_slice(&mode.to_le_bytes());
+            match what {
+                What::File { size, digest } => {
+                    bytes.push(b'f');
+                    bytes.extend_from_slice(&size.to_le_bytes());
+                    bytes.extend_from_slice(digest.as_bytes());
+                }
+                What::Directory => bytes.push(b'd'),
+                What::Symlink { target } => {
+                    bytes.push(b'l');
+                    put(&mut bytes, target);
+                }
+            }
+        }
+        bytes
+    }
+
+    /// Reads it back; `None` when the bytes are not a manifest in order.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let mut rest = bytes.strip_prefix(MAGIC)?;
+        let mut entries: Vec<Listed> = Vec::new();
+        while !rest.is_empty() {
+            let path = EntryPath::parse(text(&mut rest)?).ok()?;
+            let mode = u32::from_le_bytes(*take(&mut rest)?);
+            let what = match take::<1>(&mut rest)? {
+                b"f" => What::File {
+                    size: u64::from_le_bytes(*take(&mut rest)?),
+                    digest: FileDigest::from_document(*take(&mut rest)?),
+                },
+                b"d" => What::Directory,
+                b"l" => What::Symlink {
+                    target: text(&mut rest)?.into(),
+                },
+                _ => return None,
+            };
+            if entries.last().is_some_and(|last| last.path >= path) {
+                return None;
+            }
+            entries.push(Listed { path, mode, what });
+        }
+        Some(Self { entries })
+    }
+}
+
+fn put(bytes: &mut Vec<u8>, text: &[u8]) {
+    let length = u32::try_from(text.len()).expect("no path of Linux is that long");
+    bytes.extend_from_slice(&length.to_le_bytes());
+    bytes.extend_from_slice(text);
+}
+
+fn take<'a, const N: usize>(rest: &mut &'a [u8]) -> Option<&'a [u8; N]> {
+    let (first, behind) = rest.split_first_chunk()?;
+    *rest = behind;
+    Some(first)
+}
+
+fn text<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let length = u32::from_le_bytes(*take(rest)?) as usize;
+    let (text, behind) = rest.split_at_checked(length)?;
+    *rest = behind;
+    Some(text)
+}
+
+/// The next path of either, and what became of it.
+fn next<'a>(
+    was: &mut Peekable<impl Iterator<Item = &'a Listed>>,
+    is: &mut Peekable<impl Iterator<Item = &'a Listed>>,
+) -> Option<(&'a EntryPath, Option<Change>)> {
+    let order = match (was.peek(), is.peek()) {
+        (None, None) => return None,
+        (Some(_), None) => Ordering::Less,
+        (None, Some(_)) => Ordering::Greater,
+        (Some(was), Some(is)) => was.path.cmp(&is.path),
+    };
+    Some(match order {
+        Ordering::Less => (&was.next()?.path, Some(Change::Removed)),
+        Ordering::Greater => (&is.next()?.path, Some(Change::Added)),
+        Ordering::Equal => {
+            let (was, is) = (was.next()?, is.next()?);
+            (&was.path, change(was, is))
+        }
+    })
+}
+
+fn change(was: &Listed, is: &Listed) -> Option<Change> {
+    if std::mem::discriminant(&was.what) != std::mem::discriminant(&is.what) {
+        Some(Change::Kind)
+    } else if was.what != is.what {
+        Some(Change::Content)
+    } else {
+        (was.mode != is.mode).then_some(Change::Metadata)
+    }
+}
+
+/// Lists what is beneath a root. Files that look as they did when the cache was made are not read.
+pub fn manifest(
+    root: &Beneath,
+    cache: &mut StatCache,
+    settings: &WalkSettings,
+) -> Result<(Manifest, WalkReport), WalkError> {
+    let reader = Reader {
+        cache,
+        found: Mutex::default(),
+    };
+    let report = walk::walk(root, &reader, settings)?;
+    let found = reader.found.into_inner();
+    let (mut entries, known) = found.unwrap_or_else(PoisonError::into_inner);
+    entries.sort_unstable_by(|one, other| one.path.cmp(&other.path));
+    cache.replace(known);
+    Ok((Manifest { entries }, report))
+}
+
+type Gathered = (Vec<Listed>, HashMap<(u64, u64), Remembered>);
+
+struct Reader<'a> {
+    cache: &'a StatCache,
+    found: Mutex<Gathered>,
+}
+
+impl Reader<'_> {
+    /// The content of a file, and what it was then; `None` when it is left out, which has been reported.
+    fn file(
+        &self,
+        place: &Place<'_>,
+        found: &Found<'_>,
+    ) -> Result<Option<(Seen, FileDigest, bool)>, WalkError> {
+        if let Some(digest) = self.cache.digest(&found.seen) {
+            return Ok(Some((found.seen, digest, true)));
+        }
+        let Some((file, mut seen)) = place.open_file(found.name)? else {
+            return Ok(None);
+        };
+        let mut file = File::from(file);
+        for attempt in 1.. {
+            let digest = match digest(&mut file) {
+                Ok(digest) => digest,
+                Err(source) => {
+                    let (doing, path) = ("read", place.child(found.name)?);
+                    return Err(WalkError::Failed {
+                        doing,
+                        path,
+                        source,
+                    });
+                }
+            };
+            let now = metadata::of(&file);
+            let now = match now {
+                Ok(now) => now,
+                Err(error) => {
+                    place.could_not("look at", found.name, error)?;
+                    return Ok(None);
+                }
+            };
+            let is_still = now.is_unchanged_since(&seen);
+            if is_still || attempt == PATIENCE {
+                if !is_still {
+                    place.skip(found.name, Reason::Changed)?;
+                }
+                return Ok(Some((now, digest, is_still)));
+            }
+            seen = now;
+        }
+        Ok(None)
+    }
+}
+
+fn digest(file: &mut File) -> std::io::Result<FileDigest> {
+    std::io::Seek::rewind(file)?;
+    let (mut hasher, mut buffer) = (FileHasher::default(), vec![0; BUFFER]);
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(hasher.finish()),
+            read => hasher.update(&buffer[..read]),
+        }
+    }
+}
+
+/// What an open file holds.
+pub(super) fn content_of(file: OwnedFd) -> std::io::Result<FileDigest> {
+    digest(&mut File::from(file))
+}
+
+impl Visitor for Reader<'_> {
+    type Error = WalkError;
+
+    fn visit(&self, place: &Place<'_>, entries: &[Found<'_>]) -> Result<(), WalkError> {
+        let (mut listed, mut known) = (Vec::with_capacity(entries.len()), Vec::new());
+        for found in entries {
+            let mut mode = found.seen.metadata().mode;
+            let what = match &found.kind {
+                EntryKind::Directory => What::Directory,
+                EntryKind::Symlink { target } => {
+                    mode = 0;
+                    let target = target.clone();
+                    What::Symlink { target }
+                }
+                EntryKind::File { .. } | EntryKind::HardLink { .. } => {
+                    let Some((seen, digest, is_still)) = self.file(place, found)? else {
+                        continue;
+                    };
+                    let memory = self.cache.memory(&seen, digest).filter(|_| is_still);
+                    known.extend(memory.map(|memory| (seen.identity(), memory)));
+                    mode = seen.metadata().mode;
+                    let size = seen.size;
+                    What::File { size, digest }
+                }
+                _ => continue,
+            };
+            let path = place.child(found.name)?;
+            listed.push(Listed { path, mode, what });
+        }
+        let mut gathered = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        gathered.0.append(&mut listed);
+        gathered.1.extend(known);
+        Ok(())
+    }
+}

@@ -1,0 +1,212 @@
+//! A checkpoint in the making.
+
+use super::error::{SlotError, failed};
+use super::place::{Place, name_of};
+use super::{METADATA, SYSTEM, WORKSPACE, measure};
+use crate::atomic_write::atomic_write;
+use crate::beneath;
+use crate::clone::{CloneReport, CloneSettings, clone};
+use crate::content::{self, Trouble};
+use crate::metadata::{self, Rights};
+use crate::staging::Staging;
+use rustix::fs::{self, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+use stasis_model::tree::EntryPath;
+use stasis_model::workspace::{Slot, SlotMetadata};
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// A directory beside its slot; dropped before it is published, it is removed.
+#[derive(Debug)]
+pub(super) struct Staged<'a> {
+    place: &'a Place,
+    slot: Slot,
+    settings: &'a CloneSettings,
+    staging: Staging,
+    told: Option<Told>,
+}
+
+/// What a system was.
+enum System {
+    Tree(Box<CloneReport>),
+    /// Of so many bytes.
+    Image(u64),
+}
+
+type Told = (SlotMetadata, CloneReport, Option<CloneReport>);
+
+impl<'a> Staged<'a> {
+    /// Makes an empty one.
+    pub(super) fn build(
+        place: &'a Place,
+        slot: Slot,
+        settings: &'a CloneSettings,
+    ) -> Result<Self, SlotError> {
+        let made = Staging::make(place.again()?, &name_of(slot));
+        let path = place.slot(slot);
+        let staging = made.map_err(failed("make a temporary directory for", &path))?;
+        Ok(Self {
+            place,
+            slot,
+            settings,
+            staging,
+            told: None,
+        })
+    }
+
+    /// Where it is now.
+    pub(super) fn path(&self) -> PathBuf {
+        let name = OsStr::from_bytes(self.staging.name().to_bytes());
+        self.place.path().join(name)
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.staging.root()
+    }
+
+    /// More than this it does not hold; `None` before it is filled.
+    pub(super) fn at_most(&self) -> Option<u64> {
+        self.told.as_ref()?.0.bytes_at_most
+    }
+
+    /// Clones everything into it and writes down what it is.
+    pub(super) fn fill(
+        mut self,
+        workspace: &Path,
+        system: Option<&Path>,
+        metadata: SlotMetadata,
+    ) -> Result<Self, SlotError> {
+        let path = self.path();
+        let cloned = clone(workspace, &path.join(WORKSPACE), self.settings);
+        let report = cloned.map_err(SlotError::cloning(workspace))?;
+        let mut at_most = measure::at_most(&report);
+        let system = match system.map(|system| self.system(system)).transpose()? {
+            Some(System::Tree(report)) => {
+                at_most += measure::at_most(&report);
+                Some(*report)
+            }
+            Some(System::Image(bytes)) => {
+                at_most += measure::whole(1, bytes);
+                None
+            }
+            None => None,
+        };
+        let is_whole = |report: &CloneReport| {
+            report.walk.vanished_count == 0 && report.walk.skipped_count == 0
+        };
+        let metadata = SlotMetadata {
+            complete: is_whole(&report) && system.as_ref().is_none_or(is_whole),
+            files_count: report.files + report.hard_links,
+            bytes: report.bytes,
+            bytes_at_most: Some(at_most),
+            ..metadata
+        };
+        atomic_write(&path.join(METADATA), &metadata.to_json())?;
+        self.told = Some((metadata, report, system));
+        Ok(self)
+    }
+
+    /// Clones the system: a directory, or an image that gets a directory around it.
+    fn system(&self, system: &Path) -> Result<System, SlotError> {
+        let target = self.path().join(SYSTEM);
+        let seen = fs::stat(system).map_err(failed("look at", system))?;
+        if metadata::Seen::from(&seen).file_type().is_dir() {
+            let cloned = clone(system, &target, self.settings);
+            let report = cloned.map_err(SlotError::cloning(system))?;
+            return Ok(System::Tree(Box::new(report)));
+        }
+        self.image(system, &target)
+    }
+
+    fn image(&self, system: &Path, target: &Path) -> Result<System, SlotError> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let source = fs::open(system, flags, Mode::empty()).map_err(failed("open", system))?;
+        let seen = metadata::of(&source).map_err(failed("look at", system))?;
+        if !seen.file_type().is_file() {
+            return Err(failed("clone", system)(Errno::INVAL));
+        }
+        fs::mkdirat(self.fd(), SYSTEM, Mode::RWXU).map_err(failed("make", target))?;
+        let name = system
+            .file_name()
+            .map_or(OsString::from("image"), OsStr::to_owned);
+        let (directory, target) = (target, target.join(name));
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let made = fs::open(&target, flags, Mode::RUSR | Mode::WUSR);
+        let made = made.map_err(failed("create", &target))?;
+        let (fallback, cancel) = (self.settings.fallback, &self.settings.walk.cancel);
+        let carried = content::carry(source.as_fd(), made.as_fd(), seen.size, fallback, cancel);
+        carried.map_err(|trouble| image_trouble(trouble, system))?;
+        let given = metadata::give(&made, &seen.metadata(), Rights::of_this_process());
+        given.map_err(failed("set owner, mode and time of", &target))?;
+        fs::fsync(&made).map_err(failed("make durable", &target))?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let synced = fs::open(directory, flags, Mode::empty()).and_then(fs::fsync);
+        synced.map_err(failed("make durable", directory))?;
+        Ok(System::Image(seen.size))
+    }
+
+    /// Gives it its name; what had that name is removed.
+    pub(super) fn publish(&mut self, is_taken: bool) -> Result<(), SlotError> {
+        let name = name_of(self.slot);
+        let path = self.place.slot(self.slot);
+        if !is_taken {
+            match self.staging.publish(&name) {
+                Err(Errno::EXIST) => return Err(SlotError::Occupied(self.slot)),
+                published => published.map_err(failed("rename into place", &path))?,
+            }
+            return self.place.sync().inspect_err(|_| {
+                // Not durable is not done.
+                let _ = self.place.discard(&name);
+            });
+        }
+        let temp = self.staging.name().to_owned();
+        let place = self.place.fd();
+        let exchange = || fs::renameat_with(place, &*temp, place, &*name, RenameFlags::EXCHANGE);
+        exchange().map_err(failed("exchange", &path))?;
+        if let Err(error) = self.place.sync() {
+            // Not durable is not done.
+            let _ = exchange();
+            return Err(error);
+        }
+        // The new one is there; what stays of the old one is removed when the pool is opened the next time.
+        let _ = self.place.discard(&temp);
+        Ok(())
+    }
+
+    /// What became of it.
+    pub(super) fn told(mut self) -> Told {
+        self.told
+            .take()
+            .expect("it was filled before it was published")
+    }
+}
+
+impl Drop for Staged<'_> {
+    fn drop(&mut self) {
+        let name = self.staging.name();
+        // Under that name there may be something else by now, and under the slot's there is what was published.
+        let is_own = beneath::find(self.place.fd(), name).ok().flatten();
+        let own = metadata::of(self.fd()).map(|seen| seen.identity());
+        let is_own = is_own.is_some_and(|seen| Ok(seen.identity()) == own);
+        if is_own && name != &*name_of(self.slot) {
+            // Faster than what the staging directory would do: subvolumes go at once.
+            let _ = self.place.discard(name);
+        }
+    }
+}
+
+fn image_trouble(trouble: Trouble, system: &Path) -> SlotError {
+    match trouble {
+        Trouble::CannotShare(error) => SlotError::Unsupported {
+            path: system
+                .file_name()
+                .and_then(|name| EntryPath::parse(name.as_bytes()).ok())
+                .unwrap_or_default(),
+            source: error.into(),
+        },
+        Trouble::Failed(error) => failed("clone", system)(error),
+        Trouble::Cancelled => crate::walk::WalkError::Cancelled.into(),
+    }
+}

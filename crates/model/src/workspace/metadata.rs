@@ -1,0 +1,198 @@
+//! `metadata.json`: what is known of a checkpoint.
+
+use super::{CheckpointName, Slot};
+use crate::digest::WorkspaceDigest;
+use crate::time::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// More bytes than this are not read.
+pub const LARGEST_METADATA: usize = 64 << 10;
+
+/// Who made a checkpoint, and so which pool it is in.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Origin {
+    /// The timer.
+    Auto,
+    /// Somebody.
+    Manual,
+}
+
+impl Origin {
+    /// The word for it in documents and results.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Manual => "manual",
+        }
+    }
+}
+
+/// The seven fields of the contract, and ours after them.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SlotMetadata {
+    /// Absolute index.
+    pub slot: Slot,
+    /// When, as people read it: ISO 8601.
+    pub timestamp: String,
+    /// When, in whole seconds since 1970.
+    pub epoch_secs: u64,
+    /// When, in milliseconds since 1970.
+    pub epoch_millis: u64,
+    /// Who made it.
+    pub origin: Origin,
+    /// What somebody called it.
+    pub name: Option<CheckpointName>,
+    /// BLAKE3 of the manifest of its contents, when it has been computed.
+    pub hash: Option<WorkspaceDigest>,
+    /// Counts the checkpoints of a workspace: what came later has more, whatever the clock said.
+    #[serde(default)]
+    pub sequence: u64,
+    /// Whether everything that was there is in it; what was left out is told when it is made.
+    #[serde(default = "yes")]
+    pub complete: bool,
+    /// How many regular files it has.
+    #[serde(default)]
+    pub files_count: u64,
+    /// How long they are together.
+    #[serde(default)]
+    pub bytes: u64,
+    /// More than this it cannot hold on the disk, with everything that is in it; nothing when nobody knows.
+    #[serde(default)]
+    pub bytes_at_most: Option<u64>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// Why bytes are not the metadata of a slot.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadMetadata {
+    /// Refused before parsing.
+    #[error(
+        "the metadata of {slot} is {found} bytes large; more than {LARGEST_METADATA} are never read"
+    )]
+    Large {
+        /// Which slot.
+        slot: Slot,
+        /// How large it is.
+        found: usize,
+    },
+    /// Not JSON, or not these fields.
+    #[error("the metadata of {slot} is not what such a document says")]
+    Unreadable {
+        /// Which slot.
+        slot: Slot,
+        /// What the parser says.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// It is that of another slot.
+    #[error("the metadata of {slot} says that it is that of {says}")]
+    OtherSlot {
+        /// Where it was found.
+        slot: Slot,
+        /// What it says.
+        says: Slot,
+    },
+    /// Its fields contradict each other.
+    #[error("the metadata of {slot} says two different times")]
+    Times {
+        /// Which slot.
+        slot: Slot,
+    },
+}
+
+impl SlotMetadata {
+    /// What is known of a checkpoint before it is made.
+    pub fn new(slot: Slot, origin: Origin, at: Timestamp, sequence: u64) -> Self {
+        Self {
+            slot,
+            timestamp: at.to_string(),
+            epoch_secs: at.millis() / 1000,
+            epoch_millis: at.millis(),
+            origin,
+            name: None,
+            hash: None,
+            sequence,
+            complete: true,
+            files_count: 0,
+            bytes: 0,
+            bytes_at_most: None,
+        }
+    }
+
+    /// Reads the document that was found in the directory of `slot`.
+    pub fn parse(slot: Slot, bytes: &[u8]) -> Result<Self, BadMetadata> {
+        if bytes.len() > LARGEST_METADATA {
+            let found = bytes.len();
+            return Err(BadMetadata::Large { slot, found });
+        }
+        let read: Self = serde_json::from_slice(bytes)
+            .map_err(|source| BadMetadata::Unreadable { slot, source })?;
+        if read.slot != slot {
+            let says = read.slot;
+            return Err(BadMetadata::OtherSlot { slot, says });
+        }
+        if read.epoch_secs != read.epoch_millis / 1000 {
+            return Err(BadMetadata::Times { slot });
+        }
+        Ok(read)
+    }
+
+    /// The document.
+    pub fn to_json(&self) -> Vec<u8> {
+        let mut bytes = serde_json::to_vec_pretty(self).expect("plain fields are always JSON");
+        bytes.push(b'\n');
+        bytes
+    }
+
+    /// What came later is larger.
+    pub fn age_key(&self) -> (u64, u64, Slot) {
+        (self.sequence, self.epoch_millis, self.slot)
+    }
+
+    /// Whether a newer checkpoint may take its place.
+    pub fn may_go(&self) -> bool {
+        self.origin == Origin::Auto && self.name.is_none()
+    }
+
+    /// Whether both are about one checkpoint, whatever was found out about it since.
+    pub fn is_same_checkpoint(&self, other: &Self) -> bool {
+        self.age_key() == other.age_key() && self.origin == other.origin && self.name == other.name
+    }
+}
+
+/// What is in a slot.
+#[derive(Debug)]
+pub enum Occupant {
+    /// A checkpoint.
+    Known(SlotMetadata),
+    /// Something of which nothing can be said: it is never used and never overwritten.
+    Unreadable {
+        /// Where.
+        slot: Slot,
+        /// Why.
+        why: String,
+    },
+}
+
+impl Occupant {
+    /// Where it is.
+    pub fn slot(&self) -> Slot {
+        match self {
+            Self::Known(metadata) => metadata.slot,
+            Self::Unreadable { slot, .. } => *slot,
+        }
+    }
+
+    /// The checkpoint, if it is one.
+    pub fn known(&self) -> Option<&SlotMetadata> {
+        match self {
+            Self::Known(metadata) => Some(metadata),
+            Self::Unreadable { .. } => None,
+        }
+    }
+}

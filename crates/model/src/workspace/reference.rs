@@ -1,0 +1,132 @@
+//! What people and models call a checkpoint: `cp-N`, or the name it was given.
+
+use super::Slot;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// The longest name of a checkpoint, in bytes.
+pub const LONGEST_CHECKPOINT_NAME: usize = 100;
+/// What the name of no checkpoint begins with, in whatever case.
+const RESERVED: &str = "cp-";
+
+/// Why a text names no checkpoint.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadReference {
+    /// Nothing, or only blanks.
+    #[error("the name of a checkpoint is empty")]
+    Empty,
+    /// Too long.
+    #[error(
+        "the name of a checkpoint has at most {LONGEST_CHECKPOINT_NAME} bytes, this one has {0}"
+    )]
+    Long(usize),
+    /// A character that would be seen as something else, or not at all.
+    #[error("the name of a checkpoint has a control or invisible character at byte {0}")]
+    Invisible(usize),
+    /// Blanks at either end would not be seen.
+    #[error("the name of a checkpoint begins or ends with a blank")]
+    Blank,
+    /// `cp-` stands before the number of a slot.
+    #[error(
+        "`cp-` stands before the number of a slot, as in `cp-3`; a name does not begin with it"
+    )]
+    Reserved,
+}
+
+/// A name that somebody gave to a checkpoint.
+///
+/// *Always true:* it is not empty, can be shown as it is, and is never taken for `cp-N`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct CheckpointName(String);
+
+impl CheckpointName {
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Characters that take no room, or reorder what stands beside them.
+fn is_invisible(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e007f}')
+}
+
+impl FromStr for CheckpointName {
+    type Err = BadReference;
+
+    fn from_str(text: &str) -> Result<Self, BadReference> {
+        if text.trim().is_empty() {
+            return Err(BadReference::Empty);
+        }
+        if text.len() > LONGEST_CHECKPOINT_NAME {
+            return Err(BadReference::Long(text.len()));
+        }
+        if let Some((at, _)) = text.char_indices().find(|(_, c)| is_invisible(*c)) {
+            return Err(BadReference::Invisible(at));
+        }
+        if text.trim() != text {
+            return Err(BadReference::Blank);
+        }
+        let start = text.get(..RESERVED.len());
+        if start.is_some_and(|start| start.eq_ignore_ascii_case(RESERVED)) {
+            return Err(BadReference::Reserved);
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl TryFrom<String> for CheckpointName {
+    type Error = BadReference;
+
+    fn try_from(text: String) -> Result<Self, BadReference> {
+        text.parse()
+    }
+}
+
+impl From<CheckpointName> for String {
+    fn from(name: CheckpointName) -> Self {
+        name.0
+    }
+}
+
+impl fmt::Display for CheckpointName {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+/// Which checkpoint somebody means.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CheckpointRef {
+    /// `cp-N`
+    Slot(Slot),
+    /// The one with this name.
+    Name(CheckpointName),
+}
+
+impl FromStr for CheckpointRef {
+    type Err = BadReference;
+
+    fn from_str(text: &str) -> Result<Self, BadReference> {
+        let slot = text.strip_prefix(RESERVED).and_then(Slot::from_directory);
+        match slot {
+            Some(slot) => Ok(Self::Slot(slot)),
+            None => text.parse().map(Self::Name),
+        }
+    }
+}
+
+impl fmt::Display for CheckpointRef {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Slot(slot) => slot.fmt(out),
+            Self::Name(name) => name.fmt(out),
+        }
+    }
+}
