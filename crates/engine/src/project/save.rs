@@ -22,6 +22,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+/// How often a capture is stored anew when a sweep takes what it was about to use.
+const ATTEMPTS: usize = 5;
+
 /// The longest time for which programs stand still while their volumes are cloned.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
@@ -267,8 +270,18 @@ impl Project {
         }
     }
 
-    /// Stores the tree, says what it is, makes the snapshot exist.
+    /// Stores the tree, says what it is, makes the snapshot exist; again when a sweep beside it was in the way.
     async fn store(&self, save: RepoSave, steps: &mut Steps) -> Result<RepoSaved, Error> {
+        for _ in 1..ATTEMPTS {
+            match self.try_store(save.clone(), steps).await {
+                Err(Error::SaveGaveUp(why)) => tracing::info!(why, "once more"),
+                stored => return stored,
+            }
+        }
+        self.try_store(save, steps).await
+    }
+
+    async fn try_store(&self, save: RepoSave, steps: &mut Steps) -> Result<RepoSaved, Error> {
         steps.begin(Step::Copy);
         let labels = save.labels.clone();
         let gathered = self.engine.save_gather(save).await?;

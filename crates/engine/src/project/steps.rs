@@ -63,6 +63,8 @@ impl Steps {
     /// Ends the step before, and begins this one.
     pub(super) fn begin(&mut self, step: Step) {
         self.end();
+        // A step that is taken again is told once, with what it took in the end.
+        self.taken.retain(|taken| taken.step != step);
         tracing::info!(?step, "step");
         self.now = Some((step, self.clock.uptime()));
     }
