@@ -114,7 +114,7 @@ pub(crate) fn eventually(
             began.elapsed() < patience,
             "{what}: not within {patience:?}"
         );
-        std::thread::sleep(Duration::from_millis(10));
+        std::thread::sleep(Duration::from_millis(2));
     }
     began.elapsed()
 }
@@ -414,7 +414,7 @@ fn after_a_restore_the_next_save_derives_from_what_was_restored() {
 #[test]
 fn one_at_a_time_and_the_second_is_told_at_once_who_is_there() {
     let shop = Shop::new(
-        "[services.web]\nstart = [\"sleep\", \"60\"]\nhooks.pre_save = \"touch hooked; sleep 3\"\n",
+        "[services.web]\nstart = [\"sleep\", \"60\"]\nhooks.pre_save = \"touch hooked; sleep 6\"\n",
     );
     shop.write("files/a", "1");
     let mut first = shop
@@ -582,43 +582,45 @@ fn a_writer_that_was_paused_runs_again_when_the_engine_is_killed() {
 #[test]
 fn a_writer_that_is_killed_while_it_is_paused_makes_the_capture_worthless() {
     let shop = with_twins();
-    for number in 0..4000 {
-        shop.write(
-            &format!("volumes/media/many/{}/{number}", number % 40),
-            "some bytes",
-        );
+    for number in 0..6000 {
+        let path = format!("volumes/media/many/{}/{number}", number % 40);
+        shop.write(&path, "some bytes");
     }
-    let pid = shop.json(0, &["start"])[0]["pid"].as_u64().unwrap();
+    // A kill can come a moment too late: then the save is right, and it is tried again.
+    for round in 0..10 {
+        let pid = shop.json(0, &["start"])[0]["pid"].as_u64().unwrap();
+        let before = shop.json(0, &["list"]).as_array().unwrap().len();
+        let mut engine = shop.command(&["save"]);
+        let engine = engine
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        eventually(Duration::from_secs(20), "it stands still", || {
+            state_of(pid) == 'T'
+        });
+        let killed = Command::new("kill").args(["-9", &pid.to_string()]).status();
+        assert!(killed.unwrap().success());
+        let ended = said(engine.wait_with_output().unwrap());
+        let after = shop.json(0, &["list"]).as_array().unwrap().len();
+        assert!(shop.left_over().is_empty());
+        if ended.code == 0 {
+            println!("round {round}: too late");
+            continue;
+        }
 
-    let engine = shop
-        .command(&["save"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    eventually(Duration::from_secs(20), "it stands still", || {
-        state_of(pid) == 'T'
-    });
-    let killed = Command::new("kill")
-        .args(["-9", &pid.to_string()])
-        .status()
-        .unwrap();
-    let ended = said(engine.wait_with_output().unwrap());
-
-    assert!(killed.success());
-    let snapshots = shop.json(0, &["list"]).as_array().unwrap().len();
-    assert_eq!((ended.code, snapshots), (1, 0), "{}", ended.err);
-    assert!(
-        ended.err.contains("ended or began meanwhile: twins"),
-        "{}",
-        ended.err
-    );
-    assert!(shop.left_over().is_empty());
-    assert_eq!(
-        shop.run(&["save"]).code,
-        0,
-        "a program that does not run needs no pause"
-    );
+        assert_eq!((ended.code, after), (1, before), "{}", ended.err);
+        let why = "ended or began meanwhile: twins";
+        assert!(ended.err.contains(why), "{}", ended.err);
+        let next = shop.run(&["save"]);
+        assert_eq!(
+            next.code, 0,
+            "a program that does not run needs no pause: {}",
+            next.err
+        );
+        return;
+    }
+    panic!("the kill was too late ten times");
 }
 
 #[test]
