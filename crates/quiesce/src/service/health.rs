@@ -116,7 +116,7 @@ impl Service {
     /// Tries until the service does its work. One that has ended is not waited for.
     pub async fn health(&self, check: &HealthCheck) -> Result<Healthy, HealthError> {
         let began = Instant::now();
-        let mut attempts = 0;
+        let (mut attempts, mut reason) = (0, String::new());
         loop {
             attempts += 1;
             let left = check.patience.saturating_sub(began.elapsed());
@@ -130,12 +130,17 @@ impl Service {
                 let elapsed = began.elapsed();
                 return Ok(Healthy { attempts, elapsed });
             };
+            // A try that only the end of our patience cut short says nothing: the one before it does.
+            let is_cut = left < check.timeout && began.elapsed() >= check.patience;
+            if !is_cut || reason.is_empty() {
+                reason = last;
+            }
             if began.elapsed() + check.interval >= check.patience {
                 return Err(HealthError::Unhealthy {
                     service,
                     patience: check.patience,
                     attempts,
-                    last,
+                    last: reason,
                 });
             }
             tokio::time::sleep(check.interval).await;

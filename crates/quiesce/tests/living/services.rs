@@ -239,7 +239,7 @@ async fn a_check_is_tried_until_it_succeeds_or_its_time_is_over() {
     let file = home.path("ready").display().to_string();
     let there = quick(Probe::Command(Invocation::words(["test", "-e", &file])));
     let never = HealthCheck {
-        patience: BRIEF,
+        patience: Duration::from_secs(2),
         ..quick(Probe::Command(Invocation::shell("echo sick >&2; false")))
     };
 
