@@ -4,13 +4,11 @@
 //! happened, the directory is the old profile, the new one whole, or not there; nothing is saved over a snapshot because
 //! of it; and the next load succeeds and leaves nothing of the dead one.
 
-use crate::repo_crash::{CALLS, call, copy, has_strace, kill_children_of};
+use crate::repo_crash::{copy, has_strace, killed_after};
 use crate::repo_world::{Shown, names, noise, show, write};
-use crate::session::{STASIS, Session};
+use crate::session::Session;
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 
 const ALICE: &str = "acme/alice@131";
 
@@ -93,32 +91,7 @@ impl Stage {
     /// Loads, and kills in the pause after the n-th call; says how many calls were seen, and whether it was killed.
     fn run(&self, kill_after: usize) -> (usize, bool) {
         let plain = self.session.command(&self.load());
-        let mut command = Command::new("strace");
-        let (trace, inject) = (
-            format!("trace={CALLS}"),
-            format!("inject={CALLS}:delay_exit=2500"),
-        );
-        command.args(["-f", "-qq", "-e", &trace, "-e", &inject]);
-        command.arg(STASIS).args(plain.get_args()).env_clear();
-        let set = plain.get_envs();
-        command.envs(set.filter_map(|(name, value)| Some((name, value?))));
-        let mut child = command
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let stderr = BufReader::new(child.stderr.take().unwrap());
-        let mut seen = 0;
-        for line in stderr.lines() {
-            let is_call = call(&line.unwrap_or_default()).is_some();
-            seen += usize::from(is_call);
-            if is_call && seen == kill_after {
-                kill_children_of(child.id());
-            }
-        }
-        // strace ends as its tracee ended, by the same signal.
-        let was_killed = child.wait().unwrap().code().is_none();
-        (seen, was_killed)
+        killed_after(&plain, kill_after)
     }
 
     fn judge(&self, context: &str) {

@@ -5,10 +5,8 @@
 //! and the next save succeeds and leaves nothing of the dead one.
 
 use crate::project::{Shop, id};
-use crate::repo_crash::{CALLS, call, copy, has_strace, kill_children_of};
-use crate::session::STASIS;
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use crate::repo_crash::{copy, has_strace, killed_after};
+use std::process::Command;
 
 /// How many crash points are tried when not all are asked for.
 const SOME: usize = 10;
@@ -60,30 +58,7 @@ impl Stage {
     /// Acts, and is killed in the pause after the n-th call; says how many calls were seen, and whether it was killed.
     fn run(&self, kill_after: usize) -> (usize, bool) {
         let plain = self.shop.command(&self.words());
-        let mut command = Command::new("strace");
-        let (trace, inject) = (
-            format!("trace={CALLS}"),
-            format!("inject={CALLS}:delay_exit=2500"),
-        );
-        command.args(["-f", "-qq", "-e", &trace, "-e", &inject]);
-        command.arg(STASIS).args(plain.get_args()).env_clear();
-        let set = plain.get_envs();
-        command.envs(set.filter_map(|(name, value)| Some((name, value?))));
-        let mut child = command
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let stderr = BufReader::new(child.stderr.take().unwrap());
-        let mut seen = 0;
-        for line in stderr.lines() {
-            let is_call = call(&line.unwrap_or_default()).is_some();
-            seen += usize::from(is_call);
-            if is_call && seen == kill_after {
-                kill_children_of(child.id());
-            }
-        }
-        (seen, child.wait().unwrap().code().is_none())
+        killed_after(&plain, kill_after)
     }
 
     fn judge(&self, context: &str) {

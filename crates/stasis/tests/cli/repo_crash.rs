@@ -459,3 +459,30 @@ fn a_save_whose_index_may_not_be_durable_is_not_acknowledged() {
     assert_eq!(settled, 0, "another way to sync settles it");
     world.check();
 }
+
+/// Runs a command under strace, and kills it in the pause after the n-th call that changes something; says how many of them
+/// were seen, and whether it was killed.
+pub(crate) fn killed_after(plain: &Command, kill_after: usize) -> (usize, bool) {
+    let mut command = Command::new("strace");
+    let (trace, inject) = (
+        format!("trace={CALLS}"),
+        format!("inject={CALLS}:delay_exit=2500"),
+    );
+    command.args(["-f", "-qq", "-e", &trace, "-e", &inject]);
+    command.arg(STASIS).args(plain.get_args()).env_clear();
+    let set = plain.get_envs();
+    command.envs(set.filter_map(|(name, value)| Some((name, value?))));
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut seen = 0;
+    for line in stderr.lines() {
+        let is_call = call(&line.unwrap_or_default()).is_some();
+        seen += usize::from(is_call);
+        if is_call && seen == kill_after {
+            kill_children_of(child.id());
+        }
+    }
+    // strace ends as its tracee ended, by the same signal.
+    (seen, child.wait().unwrap().code().is_none())
+}
