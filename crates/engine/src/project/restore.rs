@@ -10,117 +10,30 @@
 //! *Always true:* an error before 5 leaves `current/` as it was, and starts again what was stopped. A crash leaves the old
 //! tree or the new one, whole.
 
+mod command;
 mod databases;
+
+pub use command::{ProjectRestore, ProjectRestored};
 
 use databases::SwapFailed;
 
 use super::save::ProjectSave;
-use super::services::{HookRun, Moment};
+use super::services::Moment;
 use super::{Declared, Project, ProjectError, or_cancelled};
 use crate::bridge;
 use crate::error::{Error, whole};
 use crate::repo::{Difference, Placement, RepoRestore, StagedSnapshot};
 use crate::warning::Warning;
-use serde::Serialize;
 use stasis_disk::check::{self, CheckSettings};
-use stasis_disk::progress::Progress;
 use stasis_disk::restore::{self, Origin};
-use stasis_model::id::{ProjectId, ServiceName, SnapshotId, VolumeName};
+use stasis_model::id::{ServiceName, SnapshotId};
 use stasis_model::manifest::Reason;
 use stasis_model::operation::Change;
 use stasis_model::tree::EntryPath;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::path::Path;
 
 /// How many damaged databases are named.
 const NAMED: usize = 5;
-
-/// What a project becomes, and how.
-#[derive(Clone, Debug)]
-pub struct ProjectRestore {
-    /// `latest`, an id or the beginning of one, or a label.
-    pub wanted: String,
-    /// Whether what is there now is saved first.
-    pub safety: bool,
-    /// Only these volumes.
-    pub volumes: Vec<VolumeName>,
-    /// Only these entries, as they are called in the snapshot.
-    pub paths: Vec<EntryPath>,
-    /// To another directory, which must not be there; nothing else is touched.
-    pub to: Option<PathBuf>,
-    /// Only say what would change.
-    pub dry_run: bool,
-    /// Whether the safety snapshot comes back when a program is not well.
-    pub auto_undo: bool,
-    /// Set by anybody at any time to give up.
-    pub cancel: Arc<AtomicBool>,
-    /// How far it has come.
-    pub progress: Arc<Progress>,
-}
-
-impl ProjectRestore {
-    /// A restore of everything, with a safety snapshot.
-    pub fn new(wanted: impl Into<String>) -> Self {
-        Self {
-            wanted: wanted.into(),
-            safety: true,
-            volumes: Vec::new(),
-            paths: Vec::new(),
-            to: None,
-            dry_run: false,
-            auto_undo: false,
-            cancel: Arc::default(),
-            progress: Arc::default(),
-        }
-    }
-
-    /// The entries that are wanted; none when everything is.
-    fn only(&self) -> Vec<EntryPath> {
-        let volumes = self.volumes.iter();
-        let volumes = volumes.map(|name| {
-            let at = format!("volumes/{name}");
-            EntryPath::parse(at.as_bytes()).expect("it is made of names")
-        });
-        volumes.chain(self.paths.iter().cloned()).collect()
-    }
-}
-
-/// A project that was restored, or would be.
-#[derive(Clone, Debug, Serialize)]
-#[must_use = "whether it is well is said only here"]
-pub struct ProjectRestored {
-    /// Which project.
-    pub project: ProjectId,
-    /// What it is now.
-    pub snapshot_id: SnapshotId,
-    /// Where it is.
-    pub target: String,
-    /// Whether nothing was really done.
-    pub dry_run: bool,
-    /// Whether only some entries were wanted.
-    pub is_part: bool,
-    /// What the state derived from when the restore began.
-    #[serde(skip)]
-    seen: Option<SnapshotId>,
-    /// What would change, or nothing if it was done.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub changes: Vec<Difference>,
-    /// What was there before: the way back.
-    pub safety_snapshot_id: Option<SnapshotId>,
-    /// Whether that came back, because a program was not well.
-    pub undone: bool,
-    /// Programs that were stopped and started again.
-    pub restarted: Vec<ServiceName>,
-    /// What was run before and after.
-    pub hooks: Vec<HookRun>,
-    /// How many databases were checked and found sound.
-    pub databases: u64,
-    /// How long it took.
-    pub elapsed_ms: u64,
-    /// What went less well than it should have.
-    pub warnings: Vec<Warning>,
-}
 
 impl Project {
     /// Restores the project.
