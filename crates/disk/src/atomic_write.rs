@@ -54,6 +54,18 @@ pub fn lock_file(path: &Path) -> Result<File, WriteError> {
     Ok(file)
 }
 
+/// The same without waiting: `None` when somebody holds it.
+pub fn try_lock_file(path: &Path) -> Result<Option<File>, WriteError> {
+    let mut options = OpenOptions::new();
+    let options = options.write(true).create(true).truncate(false).mode(0o600);
+    let file = options.open(path).map_err(failed("open", path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(fs::TryLockError::WouldBlock) => Ok(None),
+        Err(fs::TryLockError::Error(error)) => Err(failed("lock", path)(error)),
+    }
+}
+
 #[expect(
     clippy::disallowed_methods,
     reason = "this file is the one that writes small files"

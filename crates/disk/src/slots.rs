@@ -1,9 +1,11 @@
-//! The checkpoints of a workspace as directories that share their bytes with it.
+//! The checkpoints of a workspace: directories that share their bytes with it, or chunks where nothing can be shared.
 //!
-//! `auto_snapshots/<slot>/{workspace,system,metadata.json}` in the session directory. To make one:
+//! `auto_snapshots/<slot>/{workspace,system,metadata.json}` in the session directory, and `undo/<number>/` of the same kind for what
+//! takes back a revert or a restore. A checkpoint in chunks has `workspace.json` and `system.json` instead of the directories; the chunks
+//! of all are in `chunks/`. To make one:
 //!
 //! 1. make `.SLOT.stasis-tmp-PID` beside, locked as long as its maker lives
-//! 2. clone the workspace into it, and the system if there is one; `syncfs`
+//! 2. clone the workspace into it, and the system if there is one; `syncfs`; or store what is new of both as chunks
 //! 3. write `metadata.json` into it; `fsync`
 //! 4. see that all checkpoints together stay within the budget; the oldest automatic ones that must go are deleted
 //! 5. rename it to its slot, or exchange it with the automatic checkpoint that is there; `fsync` the directory
@@ -17,33 +19,42 @@
 //! out about it ([`Pool::record`]). Whatever changes the pool holds its lock; whoever only reads needs none.
 
 mod cache;
+mod chunks;
+mod create;
 mod error;
 mod extents;
 mod manifest;
 mod measure;
+mod packed;
 mod place;
 mod revert;
 mod staged;
+mod view;
 
 pub use cache::StatCache;
+pub use create::Created;
 pub use error::SlotError;
 pub use manifest::{Listed, Manifest, What, manifest};
 pub use measure::{SlotUsage, Usage};
 pub use revert::{RevertError, Reverted, revert};
+pub use view::View;
 
 use crate::atomic_write::{self, atomic_write};
 use crate::beneath::{Beneath, Mounts};
-use crate::clone::{CloneReport, CloneSettings, Fallback};
+use crate::clone::{CloneSettings, Fallback};
 use crate::walk::WalkSettings;
+use chunks::Chunks;
 use error::failed;
 use place::Place;
-use staged::Staged;
-use stasis_model::workspace::{Budget, Occupant, Slot, SlotMetadata};
+use stasis_model::workspace::{Budget, CheckpointName, Form, Occupant, Origin, Slot, SlotMetadata};
+use std::collections::HashSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// The directory of the slots in that of a session.
 pub const DIRECTORY: &str = "auto_snapshots";
+/// The directory of what takes changes back.
+pub const UNDO_DIRECTORY: &str = "undo";
 /// The clone of the workspace in a slot.
 pub const WORKSPACE: &str = "workspace";
 /// The clone of the system in a slot.
@@ -55,23 +66,36 @@ const MANIFEST: &str = "manifest";
 /// Whoever changes the pool holds it.
 const LOCK: &str = ".lock";
 
+/// What goes when there are too many bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Eviction {
+    /// The oldest automatic checkpoints.
+    #[default]
+    Oldest,
+    /// Nothing: there is no new one then.
+    Nothing,
+}
+
 /// How a pool makes checkpoints.
 #[derive(Clone, Debug)]
 pub struct PoolSettings {
     /// What all checkpoints hold together at most.
     pub budget: Budget,
-    /// What to do where nothing can be shared; a refusal is [`SlotError::Unsupported`].
+    /// What to do where nothing can be shared: copy, or else keep it in chunks.
     pub fallback: Fallback,
+    /// What goes when there are too many bytes.
+    pub eviction: Eviction,
     /// How the workspace is walked.
     pub walk: WalkSettings,
 }
 
 impl PoolSettings {
-    /// Within that budget, and only by sharing.
+    /// Within that budget, shared or in chunks.
     pub fn new(budget: Budget) -> Self {
         Self {
             budget,
             fallback: Fallback::Refuse,
+            eviction: Eviction::default(),
             walk: WalkSettings::default(),
         }
     }
@@ -85,146 +109,168 @@ impl PoolSettings {
     }
 }
 
-/// What became of a checkpoint that was made.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[must_use = "what was left out, and what had to go, is said only here"]
-pub struct Created {
-    /// As it was written.
-    pub metadata: SlotMetadata,
-    /// How the workspace was cloned, and what was left out.
-    pub workspace: CloneReport,
-    /// How the system was cloned, if it was a directory.
-    pub system: Option<CloneReport>,
-    /// The automatic checkpoints that went because of the budget, the oldest first.
-    pub evicted: Vec<Slot>,
-    /// Whether it took the place of an older one.
-    pub replaced: Option<SlotMetadata>,
-}
-
-/// The slots of one session directory.
+/// The checkpoints of one session directory.
 #[derive(Debug)]
 pub struct Pool {
-    place: Place,
+    session: PathBuf,
+    slots: Place,
+    undo: Place,
+    chunks: Chunks,
     settings: PoolSettings,
 }
 
 impl Pool {
     /// Opens the pool of a session directory, makes it if there is none, and removes what the dead left in it.
     pub fn open(session: &Path, settings: PoolSettings) -> Result<Self, SlotError> {
-        let path = session.join(DIRECTORY);
-        atomic_write::make_directory(&path)?;
+        let [slots, undo] = [DIRECTORY, UNDO_DIRECTORY].map(|name| session.join(name));
+        for path in [&slots, &undo] {
+            atomic_write::make_directory(path)?;
+        }
         let pool = Self {
-            place: Place::open(path)?,
+            session: session.to_owned(),
+            slots: Place::open(slots)?,
+            undo: Place::open(undo)?,
+            chunks: Chunks::open(session)?,
             settings,
         };
-        let _lock = pool.lock()?;
-        pool.place.collect();
+        // Whoever changes something now clears up as well.
+        if let Some(_lock) = atomic_write::try_lock_file(&pool.path().join(LOCK))? {
+            pool.slots.collect();
+            pool.undo.collect();
+        }
         Ok(pool)
+    }
+
+    /// The same pool under other rules.
+    pub fn again(&self, settings: PoolSettings) -> Result<Self, SlotError> {
+        Self::open(&self.session, settings)
+    }
+
+    /// By which rules it works.
+    pub fn settings(&self) -> &PoolSettings {
+        &self.settings
     }
 
     /// Where the slots are.
     pub fn path(&self) -> &Path {
-        self.place.path()
+        self.slots.path()
     }
 
     fn lock(&self) -> Result<File, SlotError> {
         Ok(atomic_write::lock_file(&self.path().join(LOCK))?)
     }
 
+    /// Where checkpoints of an origin are.
+    fn place(&self, origin: Origin) -> &Place {
+        match origin {
+            Origin::Auto | Origin::Manual => &self.slots,
+            Origin::Undo => &self.undo,
+        }
+    }
+
+    /// The directory of a checkpoint.
+    fn home_of(&self, of: &SlotMetadata) -> PathBuf {
+        self.place(of.origin).slot(of.slot)
+    }
+
     /// What is in the slots now, in their order.
     pub fn list(&self) -> Result<Vec<Occupant>, SlotError> {
-        self.place.list()
+        self.slots.list()
+    }
+
+    /// What takes changes back, in order.
+    pub fn undos(&self) -> Result<Vec<Occupant>, SlotError> {
+        self.undo.list()
     }
 
     /// The checkpoint in a slot.
     pub fn metadata(&self, slot: Slot) -> Result<SlotMetadata, SlotError> {
-        match self.place.occupant(slot)? {
-            None => Err(SlotError::Empty(slot)),
-            Some(Occupant::Known(metadata)) => Ok(metadata),
-            Some(Occupant::Unreadable { slot, why }) => Err(SlotError::Unreadable { slot, why }),
-        }
+        known(&self.slots, slot)
     }
 
-    /// The tree of a checkpoint. Whoever holds it still reads it when it is deleted meanwhile, as far as it has not gone.
+    /// What takes a change back, by its number.
+    pub fn undo(&self, number: u32) -> Result<SlotMetadata, SlotError> {
+        known(&self.undo, Slot::new(number))
+    }
+
+    /// What a checkpoint is by now; an error if there is another one in its place.
+    fn still(&self, of: &SlotMetadata) -> Result<SlotMetadata, SlotError> {
+        let now = known(self.place(of.origin), of.slot)?;
+        if !now.is_same_checkpoint(of) {
+            return Err(SlotError::Replaced(of.slot));
+        }
+        Ok(now)
+    }
+
+    /// The tree of a checkpoint that is a directory. Whoever holds it still reads it when it is deleted meanwhile, as far as it
+    /// has not gone.
     pub fn tree(&self, slot: Slot) -> Result<Beneath, SlotError> {
         self.metadata(slot)?;
         let path = self.path_of(slot);
         Beneath::open(&path, Mounts::Stay).map_err(failed("open", &path))
     }
 
-    /// Where the tree of a checkpoint is.
+    /// Where the tree of a checkpoint is, if it is a directory.
     pub fn path_of(&self, slot: Slot) -> PathBuf {
-        self.place.slot(slot).join(WORKSPACE)
-    }
-
-    /// Makes a checkpoint in the slot that its metadata says; an automatic one that is there is replaced.
-    pub fn create(
-        &self,
-        workspace: &Path,
-        system: Option<&Path>,
-        metadata: SlotMetadata,
-    ) -> Result<Created, SlotError> {
-        let _lock = self.lock()?;
-        let slot = metadata.slot;
-        let occupants = self.list()?;
-        let replaced = may_take(&occupants, &metadata)?;
-        let mut evicted = Vec::new();
-        let may_copy = self.settings.fallback == Fallback::Copy;
-        if may_copy && !measure::is_shared(workspace, self.path()) {
-            // What is copied is on the disk before it can be measured.
-            let expected = measure::expected(workspace, system, &self.settings.walk)?;
-            evicted = self.make_room(&occupants, slot, measure::New::Expected(expected))?;
-        }
-        let cloning = self.settings.cloning();
-        let staged = Staged::build(&self.place, slot, &cloning);
-        let mut staged = staged.and_then(|staged| staged.fill(workspace, system, metadata))?;
-        let left: Vec<Occupant> = match &*evicted {
-            [] => occupants,
-            _ => self.list()?,
-        };
-        evicted.extend(self.make_room(&left, slot, measure::New::Staged(&staged))?);
-        staged.publish(replaced.is_some())?;
-        let (metadata, workspace, system) = staged.told();
-        Ok(Created {
-            metadata,
-            workspace,
-            system,
-            evicted,
-            replaced,
-        })
-    }
-
-    /// Lets the oldest automatic checkpoints go until a new one fits in, or says that it never does.
-    fn make_room(
-        &self,
-        occupants: &[Occupant],
-        target: Slot,
-        new: measure::New<'_>,
-    ) -> Result<Vec<Slot>, SlotError> {
-        let mut accounts = measure::Accounts::new(&self.place, occupants, new);
-        let budget = self.settings.budget;
-        let gone = budget.make_room(occupants, target, |gone| {
-            accounts.held(&[gone, &[target]].concat(), budget.bytes())
-        })?;
-        for slot in &gone {
-            self.place.remove(*slot)?;
-        }
-        Ok(gone)
+        self.slots.slot(slot).join(WORKSPACE)
     }
 
     /// Deletes a checkpoint; whatever is in the slot, if nobody knows what it is.
     pub fn delete(&self, slot: Slot) -> Result<(), SlotError> {
         let _lock = self.lock()?;
-        if self.place.occupant(slot)?.is_none() {
+        self.remove(&self.slots, slot)?;
+        self.sweep(&HashSet::new())
+    }
+
+    /// Deletes what takes a change back.
+    pub fn delete_undo(&self, number: u32) -> Result<(), SlotError> {
+        let _lock = self.lock()?;
+        self.remove(&self.undo, Slot::new(number))?;
+        self.sweep(&HashSet::new())
+    }
+
+    fn remove(&self, place: &Place, slot: Slot) -> Result<(), SlotError> {
+        if place.occupant(slot)?.is_none() {
             return Err(SlotError::Empty(slot));
         }
-        self.place.remove(slot)
+        place.remove(slot)
+    }
+
+    /// Removes chunks that no checkpoint needs, and that are not among `kept`; none at all while somebody's needs are unknown.
+    fn sweep(&self, kept: &HashSet<stasis_model::digest::ChunkDigest>) -> Result<(), SlotError> {
+        let mut needed = kept.clone();
+        for (place, occupants) in [(&self.slots, self.list()?), (&self.undo, self.undos()?)] {
+            for one in occupants {
+                match measure::named(&place.slot(one.slot())) {
+                    Some(names) => needed.extend(names),
+                    None => return Ok(()),
+                }
+            }
+        }
+        self.chunks.sweep(&needed)
     }
 
     /// How many bytes the checkpoints hold, together and each; reads where the blocks of every file are the first time.
     pub fn usage(&self) -> Result<Usage, SlotError> {
         let _lock = self.lock()?;
-        measure::usage(&self.place, &self.list()?)
+        let (slots, undos) = (self.list()?, self.undos()?);
+        measure::usage(&self.chunks, [(&self.slots, &slots), (&self.undo, &undos)])
+    }
+
+    /// Gives a checkpoint another name.
+    pub fn rename(
+        &self,
+        of: &SlotMetadata,
+        name: CheckpointName,
+    ) -> Result<SlotMetadata, SlotError> {
+        let _lock = self.lock()?;
+        let name = Some(name);
+        let metadata = SlotMetadata {
+            name,
+            ..self.still(of)?
+        };
+        atomic_write(&self.home_of(of).join(METADATA), &metadata.to_json())?;
+        Ok(metadata)
     }
 
     /// Writes down what a checkpoint contains, and its hash, if it is still the same checkpoint.
@@ -234,11 +280,8 @@ impl Pool {
         manifest: &Manifest,
     ) -> Result<SlotMetadata, SlotError> {
         let _lock = self.lock()?;
-        let now = self.metadata(of.slot)?;
-        if !now.is_same_checkpoint(of) {
-            return Err(SlotError::Replaced(of.slot));
-        }
-        let directory = self.place.slot(of.slot);
+        let now = self.still(of)?;
+        let directory = self.home_of(of);
         atomic_write(&directory.join(MANIFEST), &manifest.to_bytes())?;
         let hash = Some(manifest.hash());
         let metadata = SlotMetadata { hash, ..now };
@@ -248,22 +291,32 @@ impl Pool {
 
     /// What a checkpoint contains, when that was recorded and is still what its hash says.
     pub fn recorded(&self, of: &SlotMetadata) -> Option<Manifest> {
-        let bytes = std::fs::read(self.place.slot(of.slot).join(MANIFEST)).ok()?;
+        let bytes = std::fs::read(self.home_of(of).join(MANIFEST)).ok()?;
         let manifest = Manifest::from_bytes(&bytes)?;
         (Some(manifest.hash()) == of.hash).then_some(manifest)
     }
+
+    /// What a checkpoint contains: as it was recorded, or as it is found by reading it.
+    pub fn contents(&self, of: &SlotMetadata) -> Result<Manifest, SlotError> {
+        if let Some(recorded) = self.recorded(of) {
+            return Ok(recorded);
+        }
+        if of.form == Form::Chunked {
+            let document = packed::document(&self.home_of(of))?;
+            return packed::contents(&self.chunks, &document);
+        }
+        let view = self.view(of, &[])?;
+        let mut nothing = StatCache::open(Path::new(""), stasis_model::time::Timestamp::default());
+        let (manifest, _) = manifest(view.tree(), &mut nothing, &WalkSettings::default())?;
+        Ok(manifest)
+    }
 }
 
-/// Whether a checkpoint may be put where its metadata says; what it would replace.
-fn may_take(occupants: &[Occupant], new: &SlotMetadata) -> Result<Option<SlotMetadata>, SlotError> {
-    match occupants.iter().find(|one| one.slot() == new.slot) {
-        None => Ok(None),
-        Some(Occupant::Known(old)) if old.may_go() && new.may_go() => Ok(Some(old.clone())),
-        Some(Occupant::Known(old)) => Err(SlotError::Occupied(old.slot)),
-        Some(Occupant::Unreadable { slot, why }) => Err(SlotError::Unreadable {
-            slot: *slot,
-            why: why.clone(),
-        }),
+fn known(place: &Place, slot: Slot) -> Result<SlotMetadata, SlotError> {
+    match place.occupant(slot)? {
+        None => Err(SlotError::Empty(slot)),
+        Some(Occupant::Known(metadata)) => Ok(metadata),
+        Some(Occupant::Unreadable { slot, why }) => Err(SlotError::Unreadable { slot, why }),
     }
 }
 

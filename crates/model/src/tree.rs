@@ -34,6 +34,9 @@ pub enum BadPath {
     /// More bytes than any filesystem would take.
     #[error("a name of {0} bytes is longer than {LONGEST_NAME}")]
     LongName(usize),
+    /// A backslash that stands for nothing.
+    #[error("a backslash stands before `xNN` or another backslash")]
+    Escape,
 }
 
 fn check_name(name: &[u8]) -> Result<(), BadPath> {
@@ -138,6 +141,41 @@ impl fmt::Display for EntryPath {
         }
         Ok(())
     }
+}
+
+/// Reads a path as it is displayed.
+impl std::str::FromStr for EntryPath {
+    type Err = BadPath;
+
+    fn from_str(text: &str) -> Result<Self, BadPath> {
+        if text == "." {
+            return Ok(Self::root());
+        }
+        let mut bytes = Vec::with_capacity(text.len());
+        let mut rest = text.as_bytes();
+        while let Some((first, behind)) = rest.split_first() {
+            rest = behind;
+            if *first != b'\\' {
+                bytes.push(*first);
+                continue;
+            }
+            let (byte, behind) = escaped(rest).ok_or(BadPath::Escape)?;
+            bytes.push(byte);
+            rest = behind;
+        }
+        Self::parse(&bytes)
+    }
+}
+
+/// What stands behind a backslash: another one, or `xNN`.
+fn escaped(rest: &[u8]) -> Option<(u8, &[u8])> {
+    if let Some(behind) = rest.strip_prefix(b"\\") {
+        return Some((b'\\', behind));
+    }
+    let (digits, behind) = rest.strip_prefix(b"x")?.split_first_chunk::<2>()?;
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let value = digit(digits[0])? * 16 + digit(digits[1])?;
+    Some((u8::try_from(value).ok()?, behind))
 }
 
 /// Characters that reorder or hide what stands beside them.

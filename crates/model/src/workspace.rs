@@ -13,7 +13,7 @@ mod ring;
 mod settings;
 
 pub use budget::{Budget, OverBudget};
-pub use metadata::{BadMetadata, LARGEST_METADATA, Occupant, Origin, SlotMetadata};
+pub use metadata::{BadMetadata, Form, LARGEST_METADATA, Occupant, Origin, SlotMetadata, UndoNote};
 pub use reference::{BadReference, CheckpointName, CheckpointRef, LONGEST_CHECKPOINT_NAME};
 pub use ring::{NoSlot, find, named, next_auto, next_manual, next_sequence};
 pub use settings::{BadSettings, Settings};

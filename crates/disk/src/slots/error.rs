@@ -1,7 +1,10 @@
 //! Why something was not done to a slot.
 
 use crate::atomic_write::WriteError;
+use crate::chunked::restore::RestoreError as UnpackError;
+use crate::chunked::save::SaveError;
 use crate::clone::CloneError;
+use crate::restore::RestoreError;
 use crate::walk::WalkError;
 use rustix::io::Errno;
 use stasis_model::tree::EntryPath;
@@ -54,6 +57,27 @@ pub enum SlotError {
     /// Another checkpoint took the slot meanwhile.
     #[error("{0} is another checkpoint by now")]
     Replaced(Slot),
+    /// An entry could not be kept for an undo.
+    #[error("could not keep `{path}` as it is before it is changed")]
+    Keep {
+        /// Which.
+        path: EntryPath,
+        /// Why.
+        #[source]
+        source: Box<super::RevertError>,
+    },
+    /// The tree could not be stored in chunks.
+    #[error("could not store the tree in chunks")]
+    Pack(#[from] SaveError),
+    /// The tree could not be made from its chunks.
+    #[error("could not make the tree from its chunks")]
+    Unpack(#[from] UnpackError),
+    /// The tree could not be put in its place.
+    #[error(transparent)]
+    Place(#[from] RestoreError),
+    /// What says what a tree is cannot be used.
+    #[error("the checkpoint cannot be used: {0}")]
+    Document(String),
     /// The system refused something.
     #[error("could not {doing} `{}`", .path.display())]
     Failed {

@@ -46,6 +46,11 @@ impl Extents {
         self.tidy();
     }
 
+    /// Counts names of which the bytes are elsewhere.
+    pub(super) fn add_names(&mut self, names: u64) {
+        self.own += super::measure::names(names);
+    }
+
     fn tidy(&mut self) {
         self.places.sort_unstable();
         let mut tidy: Vec<(u64, u64)> = Vec::with_capacity(self.places.len());

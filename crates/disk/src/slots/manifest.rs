@@ -60,6 +60,12 @@ pub struct Manifest {
 }
 
 impl Manifest {
+    /// A manifest of these entries, in whatever order they are.
+    pub(super) fn of(mut entries: Vec<Listed>) -> Self {
+        entries.sort_unstable_by(|one, other| one.path.cmp(&other.path));
+        Self { entries }
+    }
+
     /// The entries, sorted by path.
     pub fn entries(&self) -> &[Listed] {
         &self.entries

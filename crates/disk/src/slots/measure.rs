@@ -7,13 +7,17 @@
 //! As long as even the sum of what each could hold at most is within the budget, nobody looks at the disk. Otherwise the kernel is
 //! asked where each file lies (`FIEMAP`), once for each checkpoint. What it does not tell: how much smaller btrfs keeps a compressed
 //! stretch (counted in full), and what it cannot free of a stretch of which only a part is used (not counted).
+//!
+//! Chunks are counted as the files they are, each once.
 
+use super::chunks::{Chunks, names_from_bytes};
 use super::error::{SlotError, failed};
 use super::extents::{self, ENTRY, Extents};
+use super::packed::{self, NAMES, SYSTEM_DOCUMENT, WORKSPACE_DOCUMENT};
 use super::place::Place;
 use super::staged::Staged;
 use super::{SYSTEM, WORKSPACE};
-use crate::beneath::{Beneath, Mounts};
+use crate::beneath::{self, Beneath, Mounts};
 use crate::clone::CloneReport;
 use crate::facilities::{self, Support};
 use crate::metadata;
@@ -22,9 +26,13 @@ use crate::survey::survey;
 use crate::walk::WalkSettings;
 use rustix::fs;
 use rustix::io::Errno;
+use stasis_model::digest::ChunkDigest;
+use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{Occupant, Slot};
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::collections::{HashMap, HashSet};
+use std::ffi::{CString, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 /// The last block of a file, of which it may use only one byte.
 const BLOCK: u64 = 4096;
@@ -53,6 +61,11 @@ pub struct SlotUsage {
 pub(super) fn whole(entries: u64, bytes: u64) -> u64 {
     let names = entries.saturating_add(1).saturating_mul(BLOCK + ENTRY);
     bytes.saturating_add(names)
+}
+
+/// What so many names hold whose bytes are elsewhere.
+pub(super) fn names(entries: u64) -> u64 {
+    entries.saturating_add(1).saturating_mul(ENTRY)
 }
 
 /// What a clone holds at most.
@@ -84,6 +97,35 @@ pub(super) fn expected(
     Ok(expected)
 }
 
+/// What a copy of one entry, and of the directories above it, would hold at most.
+pub(super) fn entry(
+    root: &Beneath,
+    path: &EntryPath,
+    settings: &WalkSettings,
+) -> Result<u64, SlotError> {
+    let above = path.components().count() as u64;
+    let shown = Path::new(OsStr::from_bytes(path.as_bytes()));
+    match root.directory(path.as_bytes()) {
+        Ok(directory) => {
+            let inside = Beneath::new(directory, Mounts::Stay).map_err(failed("open", shown))?;
+            let survey = survey(&inside, settings, &Progress::default())?;
+            let walk = &survey.walk;
+            let entries = walk.files + walk.directories + walk.symlinks + walk.hard_links;
+            Ok(whole(above + entries, survey.bytes))
+        }
+        Err(_) => {
+            let Some((above_it, name)) = path.split_last() else {
+                return Ok(whole(above, 0));
+            };
+            let name = CString::new(name).expect("no name of an entry has a NUL");
+            let directory = root.directory(above_it.as_bytes());
+            let seen = directory.and_then(|directory| beneath::find(directory, &name));
+            let size = seen.ok().flatten().map_or(0, |seen| seen.size);
+            Ok(whole(above, size))
+        }
+    }
+}
+
 /// Whether what is cloned from one place to the other shares its bytes.
 pub(super) fn is_shared(workspace: &Path, pool: &Path) -> bool {
     let device = |path: &Path| fs::stat(path).map(|seen| seen.st_dev);
@@ -101,68 +143,128 @@ pub(super) enum New<'a> {
     Expected(u64),
     /// It is there already, under another name.
     Staged(&'a Staged<'a>),
+    /// It needs these chunks, and so many bytes besides that are not there yet.
+    Packed {
+        /// The chunks, there or not.
+        needs: &'a HashSet<ChunkDigest>,
+        /// What those take that are not there, and its names.
+        bytes: u64,
+    },
+}
+
+/// One checkpoint, wherever it is.
+struct Account {
+    /// Its slot, if it is in one of the pools.
+    slot: Option<Slot>,
+    path: PathBuf,
+    at_most: Option<u64>,
+    /// The chunks it needs.
+    chunks: Vec<ChunkDigest>,
 }
 
 /// What is known of all checkpoints and the one to come; found out only as far as it matters.
 pub(super) struct Accounts<'a> {
-    place: &'a Place,
-    occupants: &'a [Occupant],
+    all: Vec<Account>,
     new: New<'a>,
-    measured: Option<(BTreeMap<Slot, Extents>, Extents)>,
+    costs: HashMap<ChunkDigest, u64>,
+    measured: Option<(Vec<Extents>, Extents)>,
 }
 
 impl<'a> Accounts<'a> {
-    pub(super) fn new(place: &'a Place, occupants: &'a [Occupant], new: New<'a>) -> Self {
-        Self {
-            place,
-            occupants,
+    /// Of the checkpoints in the pools, and those that take something back.
+    pub(super) fn new(
+        chunks: &Chunks,
+        pools: [(&Place, &[Occupant]); 2],
+        new: New<'a>,
+    ) -> Result<Self, SlotError> {
+        let [(slots, occupants), (undo, undos)] = pools;
+        let in_pools = occupants.iter().map(|one| (Some(one.slot()), slots, one));
+        let undos = undos.iter().map(|one| (None, undo, one));
+        let accounts = in_pools.chain(undos).map(|(slot, place, one)| Account {
+            slot,
+            path: place.slot(one.slot()),
+            at_most: one.known().and_then(|known| known.bytes_at_most),
+            chunks: named(&place.slot(one.slot())).unwrap_or_default(),
+        });
+        Ok(Self {
+            all: accounts.collect(),
             new,
+            costs: chunks.costs()?,
             measured: None,
-        }
+        })
     }
 
     /// What they hold when some have gone: exactly, or at most if that is within the budget.
     pub(super) fn held(&mut self, gone: &[Slot], budget: u64) -> Result<u64, SlotError> {
+        let in_chunks = self.in_chunks(gone);
         if self.measured.is_none() {
-            if let Some(most) = self.at_most(gone).filter(|most| *most <= budget) {
+            let most = self
+                .at_most(gone)
+                .map(|most| most.saturating_add(in_chunks));
+            if let Some(most) = most.filter(|most| *most <= budget) {
                 return Ok(most);
             }
             self.measured = Some(self.measure()?);
         }
-        let (slots, new) = self.measured.as_ref().expect("they were just measured");
-        let stay = slots.iter().filter(|(slot, _)| !gone.contains(slot));
+        let (all, new) = self.measured.as_ref().expect("they were just measured");
+        let stay = self.all.iter().zip(all).filter(|(one, _)| !one.is_in(gone));
         let all: Vec<&Extents> = stay.map(|(_, one)| one).chain([new]).collect();
         let expected = match self.new {
-            New::Expected(bytes) => bytes,
+            New::Expected(bytes) | New::Packed { bytes, .. } => bytes,
             New::Staged(_) => 0,
         };
-        Ok(extents::held(&all).0.saturating_add(expected))
+        let held = extents::held(&all).0.saturating_add(in_chunks);
+        Ok(held.saturating_add(expected))
+    }
+
+    /// What the chunks take that are needed when some have gone.
+    fn in_chunks(&self, gone: &[Slot]) -> u64 {
+        let stay = self.all.iter().filter(|one| !one.is_in(gone));
+        let mut needed: HashSet<&ChunkDigest> = stay.flat_map(|one| &one.chunks).collect();
+        if let New::Packed { needs, .. } = &self.new {
+            needed.extend(needs.iter());
+        }
+        let costs = needed.iter().filter_map(|digest| self.costs.get(*digest));
+        costs.sum()
     }
 
     fn at_most(&self, gone: &[Slot]) -> Option<u64> {
         let mut most = match &self.new {
-            New::Expected(bytes) => *bytes,
+            New::Expected(bytes) | New::Packed { bytes, .. } => *bytes,
             New::Staged(staged) => staged.at_most()?,
         };
-        for one in self.occupants {
-            if !gone.contains(&one.slot()) {
-                most = most.saturating_add(one.known()?.bytes_at_most?);
-            }
+        for one in self.all.iter().filter(|one| !one.is_in(gone)) {
+            most = most.saturating_add(one.at_most?);
         }
         Some(most)
     }
 
-    fn measure(&self) -> Result<(BTreeMap<Slot, Extents>, Extents), SlotError> {
-        let mut slots = BTreeMap::new();
-        for one in self.occupants {
-            let slot = one.slot();
-            slots.insert(slot, measure(&self.place.slot(slot))?);
-        }
+    fn measure(&self) -> Result<(Vec<Extents>, Extents), SlotError> {
+        let all = self
+            .all
+            .iter()
+            .map(|one| measure(&one.path))
+            .collect::<Result<_, _>>()?;
         let new = match &self.new {
-            New::Expected(_) => Extents::default(),
+            New::Expected(_) | New::Packed { .. } => Extents::default(),
             New::Staged(staged) => measure(&staged.path())?,
         };
-        Ok((slots, new))
+        Ok((all, new))
+    }
+}
+
+impl Account {
+    fn is_in(&self, gone: &[Slot]) -> bool {
+        self.slot.is_some_and(|slot| gone.contains(&slot))
+    }
+}
+
+/// The chunks that the checkpoint in a directory needs; none if it is in no chunks, `None` if nobody can tell.
+pub(super) fn named(slot: &Path) -> Option<Vec<ChunkDigest>> {
+    match std::fs::read(slot.join(NAMES)) {
+        Ok(bytes) => names_from_bytes(&bytes),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Some(Vec::new()),
+        Err(_) => None,
     }
 }
 
@@ -186,24 +288,40 @@ fn measure(slot: &Path) -> Result<Extents, SlotError> {
             }
         }
     }
+    for document in [WORKSPACE_DOCUMENT, SYSTEM_DOCUMENT] {
+        if let Some(document) = packed::read(slot, document)? {
+            found.add_names(document.totals.entries());
+        }
+    }
     found.keep(slot);
     Ok(found)
 }
 
-/// What all of them hold now.
-pub(super) fn usage(place: &Place, occupants: &[Occupant]) -> Result<Usage, SlotError> {
-    let mut found = Vec::with_capacity(occupants.len());
-    for one in occupants {
-        found.push((one.slot(), measure(&place.slot(one.slot()))?));
+/// What all of them hold now; those of the pools also each.
+pub(super) fn usage(
+    chunks: &Chunks,
+    pools: [(&Place, &[Occupant]); 2],
+) -> Result<Usage, SlotError> {
+    let accounts = Accounts::new(chunks, pools, New::Expected(0))?;
+    let (all, _) = accounts.measure()?;
+    let refs: Vec<&Extents> = all.iter().collect();
+    let (held, alone) = extents::held(&refs);
+    let mut needs: HashMap<&ChunkDigest, u32> = HashMap::new();
+    for digest in accounts.all.iter().flat_map(|one| &one.chunks) {
+        *needs.entry(digest).or_default() += 1;
     }
-    let all: Vec<&Extents> = found.iter().map(|(_, one)| one).collect();
-    let (held, alone) = extents::held(&all);
-    let slots = found.iter().zip(alone);
-    let slots = slots.map(|((slot, one), exclusive)| SlotUsage {
-        slot: *slot,
-        total: one.total(),
-        exclusive,
+    let cost = |digest: &ChunkDigest| accounts.costs.get(digest).copied().unwrap_or_default();
+    let slots = accounts.all.iter().zip(all.iter().zip(alone));
+    let slots = slots.filter_map(|(one, (extents, exclusive))| {
+        let only = one.chunks.iter().filter(|digest| needs[digest] == 1);
+        Some(SlotUsage {
+            slot: one.slot?,
+            total: extents.total() + one.chunks.iter().map(cost).sum::<u64>(),
+            exclusive: exclusive + only.map(cost).sum::<u64>(),
+        })
     });
-    let slots = slots.collect();
-    Ok(Usage { held, slots })
+    Ok(Usage {
+        held: held + accounts.in_chunks(&[]),
+        slots: slots.collect(),
+    })
 }

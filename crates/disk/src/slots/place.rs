@@ -5,9 +5,9 @@ use super::{METADATA, SYSTEM, WORKSPACE};
 use crate::beneath;
 use crate::metadata;
 use crate::{remove, staging};
-use rustix::fs::{self, Mode, OFlags, RawDir, RenameFlags};
+use rustix::fs::{self, FileType, Mode, OFlags, RawDir, RenameFlags};
 use rustix::io::Errno;
-use stasis_model::workspace::{LARGEST_METADATA, Occupant, Slot, SlotMetadata};
+use stasis_model::workspace::{Form, LARGEST_METADATA, Occupant, Slot, SlotMetadata};
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::Read;
@@ -103,15 +103,11 @@ impl Place {
             Err(_) if !self.is_still(slot, &opened) => return self.occupant(slot),
             Err(error) => return Ok(unreadable(format!("its metadata cannot be read: {error}"))),
         };
-        let is_tree = beneath::find(&opened, c"workspace");
-        let is_tree = is_tree.is_ok_and(|seen| seen.is_some_and(|seen| seen.file_type().is_dir()));
         Ok(match SlotMetadata::parse(slot, &bytes) {
             Err(bad) => unreadable(bad.to_string()),
-            Ok(_) if !is_tree && self.is_still(slot, &opened) => {
-                unreadable("it has no tree".to_owned())
-            }
-            Ok(_) if !is_tree => return self.occupant(slot),
-            Ok(metadata) => Some(Occupant::Known(metadata)),
+            Ok(metadata) if has_tree(&opened, metadata.form) => Some(Occupant::Known(metadata)),
+            Ok(_) if self.is_still(slot, &opened) => unreadable("it has no tree".to_owned()),
+            Ok(_) => return self.occupant(slot),
         })
     }
 
@@ -166,6 +162,16 @@ impl Place {
             }
         }
     }
+}
+
+/// Whether the tree of a checkpoint is where its form says.
+fn has_tree(slot: &OwnedFd, form: Form) -> bool {
+    let (name, wanted) = match form {
+        Form::Clone => (c"workspace", FileType::Directory),
+        Form::Chunked => (c"workspace.json", FileType::RegularFile),
+    };
+    let seen = beneath::find(slot, name).ok().flatten();
+    seen.is_some_and(|seen| seen.file_type() == wanted)
 }
 
 /// Whether a name is a temporary one for some slot.

@@ -12,7 +12,7 @@ use crate::staging::Staging;
 use rustix::fs::{self, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use stasis_model::tree::EntryPath;
-use stasis_model::workspace::{Slot, SlotMetadata};
+use stasis_model::workspace::{Form, Slot, SlotMetadata};
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -23,7 +23,6 @@ use std::path::{Path, PathBuf};
 pub(super) struct Staged<'a> {
     place: &'a Place,
     slot: Slot,
-    settings: &'a CloneSettings,
     staging: Staging,
     told: Option<Told>,
 }
@@ -35,22 +34,17 @@ enum System {
     Image(u64),
 }
 
-type Told = (SlotMetadata, CloneReport, Option<CloneReport>);
+pub(super) type Told = (SlotMetadata, CloneReport, Option<CloneReport>);
 
 impl<'a> Staged<'a> {
     /// Makes an empty one.
-    pub(super) fn build(
-        place: &'a Place,
-        slot: Slot,
-        settings: &'a CloneSettings,
-    ) -> Result<Self, SlotError> {
+    pub(super) fn empty(place: &'a Place, slot: Slot) -> Result<Self, SlotError> {
         let made = Staging::make(place.again()?, &name_of(slot));
         let path = place.slot(slot);
         let staging = made.map_err(failed("make a temporary directory for", &path))?;
         Ok(Self {
             place,
             slot,
-            settings,
             staging,
             told: None,
         })
@@ -74,15 +68,18 @@ impl<'a> Staged<'a> {
     /// Clones everything into it and writes down what it is.
     pub(super) fn fill(
         mut self,
-        workspace: &Path,
-        system: Option<&Path>,
+        settings: &CloneSettings,
+        (workspace, system): (&Path, Option<&Path>),
         metadata: SlotMetadata,
     ) -> Result<Self, SlotError> {
         let path = self.path();
-        let cloned = clone(workspace, &path.join(WORKSPACE), self.settings);
+        let cloned = clone(workspace, &path.join(WORKSPACE), settings);
         let report = cloned.map_err(SlotError::cloning(workspace))?;
         let mut at_most = measure::at_most(&report);
-        let system = match system.map(|system| self.system(system)).transpose()? {
+        let system = match system
+            .map(|system| self.system(system, settings))
+            .transpose()?
+        {
             Some(System::Tree(report)) => {
                 at_most += measure::at_most(&report);
                 Some(*report)
@@ -101,6 +98,7 @@ impl<'a> Staged<'a> {
             files_count: report.files + report.hard_links,
             bytes: report.bytes,
             bytes_at_most: Some(at_most),
+            form: Form::Clone,
             ..metadata
         };
         atomic_write(&path.join(METADATA), &metadata.to_json())?;
@@ -109,18 +107,23 @@ impl<'a> Staged<'a> {
     }
 
     /// Clones the system: a directory, or an image that gets a directory around it.
-    fn system(&self, system: &Path) -> Result<System, SlotError> {
+    fn system(&self, system: &Path, settings: &CloneSettings) -> Result<System, SlotError> {
         let target = self.path().join(SYSTEM);
         let seen = fs::stat(system).map_err(failed("look at", system))?;
         if metadata::Seen::from(&seen).file_type().is_dir() {
-            let cloned = clone(system, &target, self.settings);
+            let cloned = clone(system, &target, settings);
             let report = cloned.map_err(SlotError::cloning(system))?;
             return Ok(System::Tree(Box::new(report)));
         }
-        self.image(system, &target)
+        self.image(system, &target, settings)
     }
 
-    fn image(&self, system: &Path, target: &Path) -> Result<System, SlotError> {
+    fn image(
+        &self,
+        system: &Path,
+        target: &Path,
+        settings: &CloneSettings,
+    ) -> Result<System, SlotError> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let source = fs::open(system, flags, Mode::empty()).map_err(failed("open", system))?;
         let seen = metadata::of(&source).map_err(failed("look at", system))?;
@@ -135,7 +138,7 @@ impl<'a> Staged<'a> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let made = fs::open(&target, flags, Mode::RUSR | Mode::WUSR);
         let made = made.map_err(failed("create", &target))?;
-        let (fallback, cancel) = (self.settings.fallback, &self.settings.walk.cancel);
+        let (fallback, cancel) = (settings.fallback, &settings.walk.cancel);
         let carried = content::carry(source.as_fd(), made.as_fd(), seen.size, fallback, cancel);
         carried.map_err(|trouble| image_trouble(trouble, system))?;
         let given = metadata::give(&made, &seen.metadata(), Rights::of_this_process());
@@ -145,6 +148,17 @@ impl<'a> Staged<'a> {
         let synced = fs::open(directory, flags, Mode::empty()).and_then(fs::fsync);
         synced.map_err(failed("make durable", directory))?;
         Ok(System::Image(seen.size))
+    }
+
+    /// Says what it is, when somebody else has filled it.
+    pub(super) fn tell(&mut self, told: Told) {
+        self.told = Some(told);
+    }
+
+    /// What it is, once it is filled.
+    pub(super) fn metadata(&self) -> &SlotMetadata {
+        let told = self.told.as_ref();
+        &told.expect("it is filled before anybody asks").0
     }
 
     /// Gives it its name; what had that name is removed.

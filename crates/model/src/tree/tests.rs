@@ -55,3 +55,23 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_is_displayed_is_read_back() {
+    let odd: [&[u8]; 6] = [
+        b"plain/name",
+        b"back\\slash",
+        b"new\nline",
+        b"no\xfftext",
+        "bi\u{202e}di".as_bytes(),
+        b"",
+    ];
+    for bytes in odd {
+        let path = EntryPath::parse(bytes).unwrap();
+        let shown = path.to_string();
+        assert_eq!(shown.parse(), Ok(path), "{shown}");
+    }
+    for bad in ["a\\", "a\\q", "a\\x1", "a\\xzz", "a//b", "../a", "a\\x00"] {
+        assert!(bad.parse::<EntryPath>().is_err(), "{bad}");
+    }
+}

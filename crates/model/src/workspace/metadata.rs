@@ -16,6 +16,8 @@ pub enum Origin {
     Auto,
     /// Somebody.
     Manual,
+    /// Whatever is about to change the live tree: it is in no pool, and takes that change back.
+    Undo,
 }
 
 impl Origin {
@@ -24,8 +26,44 @@ impl Origin {
         match self {
             Self::Auto => "auto",
             Self::Manual => "manual",
+            Self::Undo => "undo",
         }
     }
+}
+
+/// How the bytes of a checkpoint are kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Form {
+    /// As directories that share their bytes with the workspace, where the filesystem can.
+    #[default]
+    Clone,
+    /// As chunks that all checkpoints of a session share.
+    Chunked,
+}
+
+impl Form {
+    /// The word for it in documents and results.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Clone => "clone",
+            Self::Chunked => "chunked",
+        }
+    }
+}
+
+/// What an undo checkpoint takes back.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct UndoNote {
+    /// `revert`, `restore` or `undo`.
+    pub act: String,
+    /// The entry that was changed, as paths are displayed; nothing for the whole tree.
+    pub path: Option<String>,
+    /// The directories above it that were not there before, as paths are displayed, the topmost first.
+    #[serde(default)]
+    pub made: Vec<String>,
+    /// Where the new state came from: `cp-3`, or `u-4`.
+    pub from: String,
 }
 
 /// The seven fields of the contract, and ours after them.
@@ -60,6 +98,15 @@ pub struct SlotMetadata {
     /// More than this it cannot hold on the disk, with everything that is in it; nothing when nobody knows.
     #[serde(default)]
     pub bytes_at_most: Option<u64>,
+    /// How its bytes are kept.
+    #[serde(default)]
+    pub form: Form,
+    /// Who asked for it, in one word.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made_by: Option<String>,
+    /// What it takes back, if it is an undo checkpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undo: Option<UndoNote>,
 }
 
 fn yes() -> bool {
@@ -121,6 +168,9 @@ impl SlotMetadata {
             files_count: 0,
             bytes: 0,
             bytes_at_most: None,
+            form: Form::default(),
+            made_by: None,
+            undo: None,
         }
     }
 

@@ -98,6 +98,7 @@ impl Settings {
         let range = match origin {
             Origin::Auto => 0..self.auto_max,
             Origin::Manual => self.auto_max..self.auto_max + self.manual_max,
+            Origin::Undo => 0..0,
         };
         range.map(Slot::new)
     }

@@ -1,0 +1,294 @@
+//! A checkpoint in chunks: `workspace.json` and `system.json` say what each tree is, `chunks` which chunks both need.
+//!
+//! The document is that of a snapshot in a repository, and so are the lists and chunks it leads to.
+
+use super::chunks::Incoming;
+use super::error::{SlotError, failed};
+use super::manifest::{Listed, Manifest, What};
+use crate::beneath::{Beneath, Mounts};
+use crate::chunked::cache::CacheKey;
+use crate::chunked::list::ListReader;
+use crate::chunked::restore::{RestoreParts, restore};
+use crate::chunked::save::{Parent, SaveParts, SaveSettings, Saved, save};
+use crate::chunked::{ChunkError, ChunkSource};
+use crate::metadata;
+use crate::restore::{Changes, Origin, Placed, Placement, Spared, Stage};
+use crate::tree_writer::{TreeWriter, WriteReport, WriteSettings};
+use crate::walk::WalkSettings;
+use rustix::fs;
+use stasis_model::chunking::Chunker;
+use stasis_model::digest::FileDigest;
+use stasis_model::document;
+use stasis_model::id::{OpId, SnapshotId};
+use stasis_model::manifest::SnapshotManifest;
+use stasis_model::time::Timestamp;
+use stasis_model::tree::{EntryKind, EntryPath};
+use stasis_model::workspace::SlotMetadata;
+use std::collections::{HashMap, HashSet};
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// What the tree of the workspace is, in a slot.
+pub(super) const WORKSPACE_DOCUMENT: &str = "workspace.json";
+/// What that of the system is.
+pub(super) const SYSTEM_DOCUMENT: &str = "system.json";
+/// Which chunks both need.
+pub(super) const NAMES: &str = "chunks";
+/// How hard chunks are compressed.
+const LEVEL: i32 = 3;
+/// How many chunks are read at once.
+const WORKERS: NonZeroUsize = NonZeroUsize::new(4).expect("it is not zero");
+
+/// One operation id stands for all chunks of a session: they are never told apart.
+fn own() -> OpId {
+    "00000000000000000000000000000001"
+        .parse()
+        .expect("it is an id")
+}
+
+/// The id under which the tree of a checkpoint is remembered: never the same for two, always as long.
+pub(super) fn id_of(metadata: &SlotMetadata) -> SnapshotId {
+    let id = format!(
+        "cp-{:016x}-{:016x}",
+        metadata.epoch_millis, metadata.sequence
+    );
+    id.parse().expect("digits and letters are a name")
+}
+
+/// What a tree is saved from and with.
+pub(super) struct Packing<'a> {
+    pub(super) metadata: &'a SlotMetadata,
+    pub(super) walk: &'a WalkSettings,
+    /// The newest checkpoint of the same tree, in chunks.
+    pub(super) parent: Option<&'a SnapshotManifest>,
+    /// The documents of all checkpoints that are there.
+    pub(super) known: &'a HashSet<SnapshotId>,
+    /// Where the tree is remembered; without, everything is read.
+    pub(super) memory: Option<PathBuf>,
+}
+
+/// Opens what is to be saved: a directory, or the one that an image is in, less everything else in it.
+pub(super) fn open(path: &Path, walk: &WalkSettings) -> Result<(Beneath, WalkSettings), SlotError> {
+    let seen = fs::stat(path).map_err(failed("look at", path))?;
+    let mut walk = walk.clone();
+    if metadata::Seen::from(&seen).file_type().is_dir() {
+        let root = Beneath::open(path, Mounts::Stay).map_err(failed("open", path))?;
+        return Ok((root, walk));
+    }
+    let (Some(above), Some(name)) = (
+        path.parent(),
+        path.file_name().and_then(|name| name.to_str()),
+    ) else {
+        return Err(failed("open", path)(rustix::io::Errno::INVAL));
+    };
+    let literal: String = name.chars().flat_map(|c| ['\\', c]).collect();
+    walk.excludes = vec!["/*".to_owned(), format!("!/{literal}")];
+    let root = Beneath::open(above, Mounts::Stay).map_err(failed("open", above))?;
+    Ok((root, walk))
+}
+
+/// Stores what is new of a tree.
+pub(super) fn pack(
+    path: &Path,
+    incoming: &Incoming<'_>,
+    packing: &Packing<'_>,
+) -> Result<(SnapshotManifest, Saved), SlotError> {
+    let (root, walk) = open(path, packing.walk)?;
+    let parent = packing.parent.map(parent).transpose()?;
+    let snapshot = id_of(packing.metadata);
+    let at = Timestamp::from_millis(packing.metadata.epoch_millis);
+    let settings = SaveSettings {
+        walk: walk.clone(),
+        chunker: Chunker::default(),
+        level: LEVEL,
+        started: at,
+        cache: packing
+            .memory
+            .clone()
+            .map(|file| CacheKey { file, repo: own() }),
+        progress: Arc::default(),
+    };
+    let parts = SaveParts {
+        root: &root,
+        sink: incoming,
+        source: incoming,
+        parent: parent.as_ref(),
+        is_indexed: &|id| packing.known.contains(id),
+        snapshot: &snapshot,
+        damaged: &HashSet::new(),
+    };
+    let saved = save(&parts, &settings)?;
+    let name = "workspace".parse().expect("it is a name");
+    let mut document = SnapshotManifest::new(name, snapshot, own(), at);
+    document.state_digest = saved.digest;
+    document.totals = saved.totals;
+    document.excludes = walk.excludes;
+    document.set_root(&saved.root, &saved.root_attributes);
+    document.set_list(&saved.list);
+    Ok((document, saved))
+}
+
+fn parent(document: &SnapshotManifest) -> Result<Parent, SlotError> {
+    let bad = |error: &dyn std::error::Error| SlotError::Document(error.to_string());
+    Ok(Parent {
+        snapshot: document.snapshot_id.clone(),
+        digest: document.state_digest,
+        totals: document.totals,
+        root: document.root(),
+        root_attributes: document.root_attributes().map_err(|error| bad(&error))?,
+        list: document.list().map_err(|error| bad(&error))?,
+    })
+}
+
+/// Reads the document of a tree; `None` when there is none.
+pub(super) fn read(slot: &Path, name: &str) -> Result<Option<SnapshotManifest>, SlotError> {
+    let path = slot.join(name);
+    let bytes = match std::fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => {
+            return Err(SlotError::Failed {
+                doing: "read",
+                path,
+                source,
+            });
+        }
+    };
+    let read = document::parse(&bytes);
+    read.map(Some)
+        .map_err(|error| SlotError::Document(format!("{}: {error}", path.display())))
+}
+
+/// What a tree contains.
+pub(super) fn contents(
+    source: &dyn ChunkSource,
+    document: &SnapshotManifest,
+) -> Result<Manifest, SlotError> {
+    let list = document
+        .list()
+        .map_err(|error| SlotError::Document(error.to_string()))?;
+    let mut reader = ListReader::new(source, &list)?;
+    let mut files: HashMap<EntryPath, (u32, u64, FileDigest)> = HashMap::new();
+    let mut entries = Vec::new();
+    while let Some(row) = reader.next_row()? {
+        let mut mode = row.entry.metadata.mode;
+        let digest = row.content.map(|content| content.digest);
+        let what = match row.entry.kind {
+            EntryKind::Directory => What::Directory,
+            EntryKind::Symlink { target } => {
+                mode = 0;
+                What::Symlink { target }
+            }
+            EntryKind::File { size } => {
+                let digest = digest.unwrap_or_else(|| FileDigest::of(b""));
+                files.insert(row.entry.path.clone(), (mode, size, digest));
+                What::File { size, digest }
+            }
+            EntryKind::HardLink { to } => {
+                let lost = || SlotError::Document(format!("`{to}` has no content"));
+                let (of, size, digest) = *files.get(&to).ok_or_else(lost)?;
+                mode = of;
+                What::File { size, digest }
+            }
+            _ => continue,
+        };
+        entries.push(Listed {
+            path: row.entry.path,
+            mode,
+            what,
+        });
+    }
+    Ok(Manifest::of(entries))
+}
+
+/// Writes a tree, or some of it, into an empty directory of ours.
+pub(super) fn unpack(
+    source: &dyn ChunkSource,
+    document: &SnapshotManifest,
+    into: rustix::fd::OwnedFd,
+    only: &[EntryPath],
+) -> Result<(), SlotError> {
+    let writer = TreeWriter::new(into, WriteSettings::default())
+        .map_err(crate::restore::RestoreError::from)?;
+    // Whoever takes from this tree checks nothing any more: the chunks and the digest have been checked here.
+    let _ = write(source, document, writer, (only, None))?;
+    Ok(())
+}
+
+/// Makes a directory a checkpoint's tree: a new one, or in place.
+pub(super) fn place(
+    source: &dyn ChunkSource,
+    document: &SnapshotManifest,
+    (target, placement): (&Path, Placement),
+    (spared, cancel): (Option<Spared>, Arc<AtomicBool>),
+) -> Result<Changes, SlotError> {
+    let mut stage = Stage::begin(target, placement, cancel)?;
+    if let Some(spared) = spared {
+        stage.spare(spared);
+    }
+    let writer = stage.writer(WriteSettings::default())?;
+    let written = write(source, document, writer, (&[], Some(&stage)))?;
+    let origin = Origin {
+        at: document.timestamp_ms,
+        from: document.snapshot_id.to_string(),
+    };
+    let restored = stage.swap(written, &origin)?;
+    Ok(match restored.placed {
+        Placed::InPlace(changes) => changes,
+        _ => Changes::default(),
+    })
+}
+
+fn write(
+    source: &dyn ChunkSource,
+    document: &SnapshotManifest,
+    writer: TreeWriter,
+    (only, stage): (&[EntryPath], Option<&Stage>),
+) -> Result<WriteReport, SlotError> {
+    let list = document
+        .list()
+        .map_err(|error| SlotError::Document(error.to_string()))?;
+    let attributes = document.root_attributes();
+    let attributes = attributes.map_err(|error| SlotError::Document(error.to_string()))?;
+    let head = document.root();
+    let leave = |path: &EntryPath| {
+        if let Some(stage) = stage {
+            stage.leave(path);
+        }
+    };
+    let is_in_place = stage.is_some_and(|stage| stage.placement() == Placement::InPlace);
+    let wrong = crate::restore::RestoreError::from;
+    writer
+        .directory(&EntryPath::root(), &head, &attributes)
+        .map_err(wrong)?;
+    let tree = restore(&RestoreParts {
+        source,
+        list: &list,
+        writer: &writer,
+        only,
+        old: stage.and_then(Stage::old),
+        leave: is_in_place.then_some(&leave),
+        workers: WORKERS,
+    })?;
+    if tree.digest != document.state_digest {
+        let what = "its tree is not what its document says".to_owned();
+        return Err(SlotError::Document(what));
+    }
+    Ok(writer
+        .finish(Some(&head))
+        .map_err(crate::restore::RestoreError::from)?)
+}
+
+impl From<ChunkError> for SlotError {
+    fn from(error: ChunkError) -> Self {
+        Self::Pack(error.into())
+    }
+}
+
+/// What is needed to read a checkpoint in chunks.
+pub(super) fn document(slot: &Path) -> Result<SnapshotManifest, SlotError> {
+    let found = read(slot, WORKSPACE_DOCUMENT)?;
+    found.ok_or_else(|| SlotError::Document(format!("{} has no tree", slot.display())))
+}
