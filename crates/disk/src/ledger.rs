@@ -92,14 +92,14 @@ impl Ledger {
             let mut recorder = Recorder::new(within, look)?;
             recorder.judge_held()?;
             recorder.judge(&batch.events)?;
-            let recorded = recorder.finish()?;
+            let done = recorder.finish()?;
             if let Some(gap) = batch.gap {
                 events::insert_gap(within, gap, at)?;
             }
             if let Some(beliefs) = beliefs {
                 keep(within, BELIEFS, beliefs)?;
             }
-            Ok(recorded)
+            Ok(done)
         })
     }
 

@@ -4,7 +4,7 @@ use super::events::{self, MOST_NOTES};
 use super::signed;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use stasis_model::time::Timestamp;
-use stasis_model::workspace::{Origin, Slot, SlotMetadata};
+use stasis_model::workspace::{CheckpointName, Origin, Slot, SlotMetadata};
 
 /// Which events a checkpoint covers: those after `start`, up to and with `stop`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,7 +57,7 @@ pub(super) fn insert(
         made.timestamp,
         made.slot.index(),
         made.origin.word(),
-        made.name.as_ref().map(|name| name.as_str()),
+        made.name.as_ref().map(CheckpointName::as_str),
         signed(made.files_count),
         start,
         stop,

@@ -12,6 +12,8 @@ pub const USUAL_MOST_EVENTS: u64 = 1_000_000;
 pub(super) const MOST_NOTES: i64 = 1000;
 /// What stands between a path that was put back and where it came from.
 const FROM: &str = " (from ";
+/// The least text that comes after all that begin so.
+const AFTER_FROM: &str = " (from!";
 
 pub(super) const INSERT: &str =
     "INSERT INTO fs_events (timestamp, action, path, size) VALUES (?1, ?2, ?3, ?4)";
@@ -87,11 +89,12 @@ pub(super) fn select(
 ) -> rusqlite::Result<Vec<EventRow>> {
     // Only a first sieve: a name may itself end like something that was put back.
     let sql = "SELECT id, timestamp, action, path, size FROM fs_events
-        WHERE id > ?1 AND (?2 IS NULL OR path = ?2 OR substr(path, 1, length(?3)) = ?3) ORDER BY id";
+        WHERE id > ?1 AND (?2 IS NULL OR path = ?2 OR (path >= ?3 AND path < ?4)) ORDER BY id";
     let path = path.map(EntryPath::to_string);
     let restored = path.as_ref().map(|path| format!("{path}{FROM}"));
+    let after = path.as_ref().map(|path| format!("{path}{AFTER_FROM}"));
     let mut events = connection.prepare(sql)?;
-    let events = events.query_map(params![since, path, restored], EventRow::read)?;
+    let events = events.query_map(params![since, path, restored, after], EventRow::read)?;
     let is_wanted = |event: &rusqlite::Result<EventRow>| {
         let (Ok(event), Some(path)) = (event, &path) else {
             return true;

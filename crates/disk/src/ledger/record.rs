@@ -160,17 +160,15 @@ impl<'a> Recorder<'a> {
         let mut said = None;
         let mut at = Some(path.clone());
         while let Some(place) = at {
+            at = place.split_last().map(|(above, _)| above);
             match self.own(&place)? {
                 Some(Own::Pending) => return Ok(Verdict::Hold),
-                Some(Own::Settled(left)) if said.is_none() => {
-                    // What was left of a directory says nothing of what is in it, unless nothing was.
-                    if left.is_none() || place == *path {
-                        said = Some((place.clone(), left));
-                    }
+                // What was left of a directory says nothing of what is in it, unless nothing was.
+                Some(Own::Settled(left)) if left.is_none() || place == *path => {
+                    said.get_or_insert((place, left));
                 }
                 _ => {}
             }
-            at = place.split_last().map(|(above, _)| above);
         }
         let Some((place, left)) = said else {
             return Ok(Verdict::Write);
