@@ -2,7 +2,7 @@
 //!
 //! Blocking code and proud of it. It reads trees ([`walk`]), clones them ([`clone`](mod@clone)), writes them ([`tree_writer`])
 //! and puts them in the place of others ([`restore`]) through directory descriptors, never by path strings; it replaces one
-//! small file durably, tells what happens to a live tree ([`monitor`]), and knows what a filesystem can do.
+//! small file durably, tells what happens to a live tree ([`monitor`]) and writes it down ([`ledger`]), and knows what a filesystem can do.
 
 pub mod archive;
 pub mod archive_cache;
@@ -17,6 +17,7 @@ mod content;
 pub mod exclusive;
 pub mod facilities;
 pub mod holes;
+pub mod ledger;
 pub mod metadata;
 pub mod monitor;
 pub mod progress;

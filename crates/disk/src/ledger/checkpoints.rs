@@ -1,0 +1,115 @@
+//! The rows of `snapshot_events`, what they cover, and what was not made.
+
+use super::events::{self, MOST_NOTES};
+use super::signed;
+use rusqlite::{Connection, OptionalExtension, Transaction, params};
+use stasis_model::time::Timestamp;
+use stasis_model::workspace::{CheckpointName, Origin, Slot, SlotMetadata};
+
+/// Which events a checkpoint covers: those after `start`, up to and with `stop`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SnapshotRow {
+    /// Later ones have larger ids.
+    pub id: i64,
+    /// The last event that it does not cover.
+    pub start: i64,
+    /// The last event that it covers.
+    pub stop: i64,
+}
+
+/// How many events of each kind a checkpoint covers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Counts {
+    /// Where it is.
+    pub slot: Slot,
+    /// Files that were not there before.
+    pub created: u64,
+    /// Files that got another content.
+    pub modified: u64,
+    /// Files that went.
+    pub deleted: u64,
+    /// Files that were put back.
+    pub restored: u64,
+}
+
+/// A checkpoint that was due and not made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Skipped {
+    /// When it was due, as people read it: ISO 8601.
+    pub timestamp: String,
+    /// Why it was not made.
+    pub because: String,
+}
+
+pub(super) fn insert(
+    within: &Transaction<'_>,
+    made: &SlotMetadata,
+) -> rusqlite::Result<SnapshotRow> {
+    let stop = events::last_id(within)?;
+    let start = match made.origin {
+        Origin::Manual => 0,
+        Origin::Auto => last_auto_stop(within)?,
+    };
+    let sql = "INSERT INTO snapshot_events
+        (timestamp, slot, origin, name, files_count, start_fs_event_id, stop_fs_event_id)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    let values = params![
+        made.timestamp,
+        made.slot.index(),
+        made.origin.word(),
+        made.name.as_ref().map(CheckpointName::as_str),
+        signed(made.files_count),
+        start,
+        stop,
+    ];
+    within.execute(sql, values)?;
+    let id = within.last_insert_rowid();
+    Ok(SnapshotRow { id, start, stop })
+}
+
+fn last_auto_stop(within: &Transaction<'_>) -> rusqlite::Result<i64> {
+    let sql = "SELECT stop_fs_event_id FROM snapshot_events WHERE origin = 'auto' ORDER BY id DESC LIMIT 1";
+    let stop = within.query_row(sql, [], |row| row.get(0)).optional()?;
+    Ok(stop.unwrap_or(0))
+}
+
+pub(super) fn counts(connection: &Connection) -> rusqlite::Result<Vec<Counts>> {
+    // The query of the contract, with the slot, in its order.
+    let sql = "SELECT s.slot,
+        (SELECT COUNT(*) FROM fs_events WHERE id > s.start_fs_event_id AND id <= s.stop_fs_event_id AND action = 'created') as created,
+        (SELECT COUNT(*) FROM fs_events WHERE id > s.start_fs_event_id AND id <= s.stop_fs_event_id AND action = 'modified') as modified,
+        (SELECT COUNT(*) FROM fs_events WHERE id > s.start_fs_event_id AND id <= s.stop_fs_event_id AND action = 'deleted') as deleted,
+        (SELECT COUNT(*) FROM fs_events WHERE id > s.start_fs_event_id AND id <= s.stop_fs_event_id AND action = 'restored') as restored
+        FROM snapshot_events s
+        WHERE s.id IN (SELECT MAX(id) FROM snapshot_events GROUP BY slot)
+        ORDER BY s.slot";
+    let mut counts = connection.prepare(sql)?;
+    let counts = counts.query_map([], |row| {
+        let number = |column| row.get::<_, i64>(column).map(i64::cast_unsigned);
+        Ok(Counts {
+            slot: Slot::new(row.get(0)?),
+            created: number(1)?,
+            modified: number(2)?,
+            deleted: number(3)?,
+            restored: number(4)?,
+        })
+    })?;
+    counts.collect()
+}
+
+pub(super) fn skip(within: &Transaction<'_>, at: Timestamp, because: &str) -> rusqlite::Result<()> {
+    let sql = "INSERT INTO stasis_skipped (timestamp, because) VALUES (?1, ?2)";
+    within.execute(sql, (at.to_string(), because))?;
+    let sql = "DELETE FROM stasis_skipped WHERE id <= ?1";
+    within.execute(sql, [within.last_insert_rowid() - MOST_NOTES])?;
+    Ok(())
+}
+
+pub(super) fn last_skipped(connection: &Connection) -> rusqlite::Result<Option<Skipped>> {
+    let sql = "SELECT timestamp, because FROM stasis_skipped ORDER BY id DESC LIMIT 1";
+    let last = connection.query_row(sql, [], |row| {
+        let (timestamp, because) = (row.get(0)?, row.get(1)?);
+        Ok(Skipped { timestamp, because })
+    });
+    last.optional()
+}

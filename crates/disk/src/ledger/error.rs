@@ -1,0 +1,99 @@
+//! Why something is not written down, or cannot be read.
+
+use rusqlite::ErrorCode;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why the ledger did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LedgerError {
+    /// What is there is somebody else's; nothing was written to it.
+    #[error("`{}` is not a session database of ours; it was left as it is", path.display())]
+    Foreign {
+        /// Where.
+        path: PathBuf,
+    },
+    /// A later version of this program made it; nothing was written to it.
+    #[error("`{}` has version {found}; this program knows versions up to {known}", path.display())]
+    Newer {
+        /// Where.
+        path: PathBuf,
+        /// What it says.
+        found: i32,
+        /// What we know.
+        known: i32,
+    },
+    /// SQLite found that the bytes contradict each other.
+    #[error("could not {doing} `{}`: the database is damaged", path.display())]
+    Damaged {
+        /// What we were doing.
+        doing: &'static str,
+        /// To which database.
+        path: PathBuf,
+        /// What SQLite said.
+        #[source]
+        source: rusqlite::Error,
+    },
+    /// SQLite refused something: no room, no right, or somebody wrote for longer than we wait.
+    #[error("could not {doing} `{}`", path.display())]
+    Failed {
+        /// What we were doing.
+        doing: &'static str,
+        /// To which database.
+        path: PathBuf,
+        /// What SQLite said.
+        #[source]
+        source: rusqlite::Error,
+    },
+    /// The system refused something.
+    #[error("could not {doing} `{}`", path.display())]
+    File {
+        /// What we were doing.
+        doing: &'static str,
+        /// To which file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// SQLite's part of an error: what we were doing, to which database.
+pub(super) fn sqlite(
+    doing: &'static str,
+    path: &Path,
+) -> impl FnOnce(rusqlite::Error) -> LedgerError + use<> {
+    let path = path.to_owned();
+    move |source| {
+        if matches!(
+            source.sqlite_error_code(),
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
+        ) {
+            LedgerError::Damaged {
+                doing,
+                path,
+                source,
+            }
+        } else {
+            LedgerError::Failed {
+                doing,
+                path,
+                source,
+            }
+        }
+    }
+}
+
+/// The system's part of an error.
+pub(super) fn file<E: Into<io::Error>>(
+    doing: &'static str,
+    path: &Path,
+) -> impl FnOnce(E) -> LedgerError + use<E> {
+    let path = path.to_owned();
+    move |error| LedgerError::File {
+        doing,
+        path,
+        source: error.into(),
+    }
+}
