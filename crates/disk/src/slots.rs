@@ -22,6 +22,7 @@ mod extents;
 mod manifest;
 mod measure;
 mod place;
+mod put_back;
 mod revert;
 mod staged;
 
@@ -29,6 +30,7 @@ pub use cache::StatCache;
 pub use error::SlotError;
 pub use manifest::{Listed, Manifest, What, manifest};
 pub use measure::{SlotUsage, Usage};
+pub use put_back::{PutBack, PutBackError, WasPutBack, put_back};
 pub use revert::{RevertError, Reverted, revert};
 
 use crate::atomic_write::{self, atomic_write};
