@@ -28,7 +28,7 @@ mod staged;
 
 pub use cache::StatCache;
 pub use error::SlotError;
-pub use manifest::{Listed, Manifest, What, manifest};
+pub use manifest::{Listed, Manifest, What, manifest, manifest_of_clone};
 pub use measure::{SlotUsage, Usage};
 pub use put_back::{PutBack, PutBackError, WasPutBack, put_back};
 pub use revert::{RevertError, Reverted, revert};
