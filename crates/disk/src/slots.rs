@@ -27,6 +27,7 @@ mod manifest;
 mod measure;
 mod packed;
 mod place;
+mod put_back;
 mod revert;
 mod staged;
 mod view;
@@ -34,8 +35,9 @@ mod view;
 pub use cache::StatCache;
 pub use create::Created;
 pub use error::SlotError;
-pub use manifest::{Listed, Manifest, What, manifest};
+pub use manifest::{Listed, Manifest, What, manifest, manifest_of_clone};
 pub use measure::{SlotUsage, Usage};
+pub use put_back::{PutBack, PutBackError, WasPutBack, put_back};
 pub use revert::{RevertError, Reverted, revert};
 pub use view::View;
 

@@ -9,7 +9,9 @@
 
 use stasis_disk::beneath::{Beneath, Mounts};
 use stasis_disk::clone::{CloneError, CloneSettings, Fallback, Method, clone};
+use stasis_disk::slots::{Manifest, StatCache, manifest, manifest_of_clone};
 use stasis_disk::walk::{self, Reason, WalkError, WalkSettings};
+use stasis_model::time::Timestamp;
 use stasis_model::tree::Entry;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -429,4 +431,66 @@ fn a_subvolume_cloned_to_another_filesystem_is_copied() {
 
     assert_eq!((report.method, report.bytes), (Method::Copy, bytes));
     assert_eq!(list(&target), list(&source));
+}
+
+/// Later than anything that a test makes: everything is old enough to be remembered.
+const LATER: Timestamp = Timestamp::from_millis(10_000_000_000_000);
+
+/// Changes a byte of a file and makes it look as if nobody had.
+fn change_unseen(path: &Path) {
+    let file = File::options().read(true).write(true).open(path).unwrap();
+    let time = file.metadata().unwrap().modified().unwrap();
+    file.write_all_at(b"X", 0).unwrap();
+    file.set_modified(time).unwrap();
+}
+
+fn a_clone_is_listed_by_what_is_known_of_its_source(source: &Path, target: &Path) {
+    fs::remove_file(source.join("sparse")).unwrap(); // a gigabyte of nothing to read
+    let open = |path: &Path| Beneath::open(path, Mounts::Stay).unwrap();
+    let (live, settings) = (open(source), WalkSettings::default());
+    let mut cache = StatCache::open(&target.with_file_name("stats"), LATER);
+    let (first, _) = manifest(&live, &mut cache, &settings).unwrap();
+    let mut of_clone = |tree: &Path| -> Manifest {
+        let listed = manifest_of_clone(&open(tree), &live, &mut cache, LATER, &settings);
+        listed.unwrap().0
+    };
+
+    let _ = clone(source, target, &refusing()).unwrap();
+    let same = of_clone(target);
+    // Nobody reads it: what no longer is in it is still listed.
+    change_unseen(&target.join("deep/er/large"));
+    let unread = of_clone(target);
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    change_unseen(&source.join("small"));
+    let again = target.with_file_name("again");
+    let _ = clone(source, &again, &refusing()).unwrap();
+    let changed = of_clone(&again);
+
+    assert_eq!((&same, &unread), (&first, &first));
+    let changes = first.diff(&changed);
+    let names: Vec<String> = changes.iter().map(|(path, _)| path.to_string()).collect();
+    assert_eq!(names, ["deep/again", "small"]);
+    let mut nothing = StatCache::open(Path::new(""), LATER);
+    assert_eq!(
+        manifest(&open(&again), &mut nothing, &settings).unwrap().0,
+        changed
+    );
+}
+
+#[test]
+fn on_xfs_a_clone_is_listed_by_what_is_known_of_its_source() {
+    let Some(mounted) = Mounted::new("xfs") else {
+        return;
+    };
+    let (source, target) = (mounted.root().join("source"), mounted.root().join("target"));
+    furnish(&source);
+    a_clone_is_listed_by_what_is_known_of_its_source(&source, &target);
+}
+
+#[test]
+fn a_snapshot_is_listed_by_what_is_known_of_its_source() {
+    let Some((_mounted, source, target, _)) = subvolume() else {
+        return;
+    };
+    a_clone_is_listed_by_what_is_known_of_its_source(&source, &target);
 }

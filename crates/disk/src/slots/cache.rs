@@ -5,20 +5,22 @@
 //!
 //! *Always true:* a file counts as unchanged only if device, inode, size, mtime and ctime are those that were remembered, and
 //! is remembered only if its mtime and ctime were more than two seconds old then: a younger one could change without
-//! looking any different.
+//! looking any different. Of a file with several names one is remembered.
 
 use crate::atomic_write::{WriteError, atomic_write};
 use crate::metadata::Seen;
 use stasis_model::digest::FileDigest;
 use stasis_model::time::Timestamp;
-use stasis_model::tree::FileTime;
+use stasis_model::tree::{EntryPath, FileTime};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-const MAGIC: &[u8; 8] = b"STSTATS1";
+const MAGIC: &[u8; 8] = b"STSTATS2";
 /// A time this close to now may still be given to another content.
 const FRESH_MS: u64 = 2_000;
-const RECORD: usize = 80;
+const RECORD: usize = 96;
+/// What is kept of a path: the beginning of its digest.
+type Where = [u8; 16];
 
 /// What is remembered of the files of one tree.
 #[derive(Debug)]
@@ -34,7 +36,44 @@ pub(super) struct Remembered {
     size: u64,
     modified: FileTime,
     changed: FileTime,
+    path: Where,
     digest: FileDigest,
+}
+
+/// A time that something must be older than, not to change any more without looking different at `now`.
+pub(super) fn settled_before(now: Timestamp) -> FileTime {
+    let millis = now.millis().saturating_sub(FRESH_MS);
+    FileTime {
+        seconds: i64::try_from(millis / 1000).unwrap_or(i64::MAX),
+        nanos: u32::try_from(millis % 1000).unwrap_or_default() * 1_000_000,
+    }
+}
+
+impl Remembered {
+    /// What will be remembered of a file.
+    pub(super) fn new(path: &EntryPath, seen: &Seen, digest: FileDigest) -> Self {
+        Self {
+            size: seen.size,
+            modified: seen.modified,
+            changed: seen.changed,
+            path: place_of(path),
+            digest,
+        }
+    }
+
+    /// Whether this was the place of the file when it was remembered.
+    pub(super) fn was_at(&self, path: &EntryPath) -> bool {
+        self.path == place_of(path)
+    }
+
+    pub(super) fn digest(&self) -> FileDigest {
+        self.digest
+    }
+}
+
+fn place_of(path: &EntryPath) -> Where {
+    let digest = blake3::hash(path.as_bytes());
+    *digest.as_bytes().first_chunk().expect("it has 32 bytes")
 }
 
 impl StatCache {
@@ -42,36 +81,26 @@ impl StatCache {
     pub fn open(file: &Path, now: Timestamp) -> Self {
         let bytes = std::fs::read(file).unwrap_or_default();
         let known = parse(&bytes);
-        let millis = now.millis().saturating_sub(FRESH_MS);
         Self {
             file: file.to_owned(),
             is_saved: known.is_some(),
             known: known.unwrap_or_default(),
-            fresh_after: FileTime {
-                seconds: i64::try_from(millis / 1000).unwrap_or(i64::MAX),
-                nanos: u32::try_from(millis % 1000).unwrap_or_default() * 1_000_000,
-            },
+            fresh_after: settled_before(now),
         }
     }
 
-    /// The digest of a file that looks as it did.
-    pub(super) fn digest(&self, seen: &Seen) -> Option<FileDigest> {
+    /// What is remembered of a file that looks as it did.
+    pub(super) fn find(&self, seen: &Seen) -> Option<&Remembered> {
         let known = self.known.get(&seen.identity())?;
         let is_same = known.size == seen.size
             && known.modified == seen.modified
             && known.changed == seen.changed;
-        is_same.then_some(known.digest)
+        is_same.then_some(known)
     }
 
-    /// What will be remembered of a file; nothing when it is too young.
-    pub(super) fn memory(&self, seen: &Seen, digest: FileDigest) -> Option<Remembered> {
-        let is_old = seen.modified < self.fresh_after && seen.changed < self.fresh_after;
-        is_old.then_some(Remembered {
-            size: seen.size,
-            modified: seen.modified,
-            changed: seen.changed,
-            digest,
-        })
+    /// Whether a file is old enough to be remembered.
+    pub(super) fn is_settled(&self, seen: &Seen) -> bool {
+        seen.modified < self.fresh_after && seen.changed < self.fresh_after
     }
 
     /// Forgets everything but this.
@@ -106,6 +135,7 @@ impl StatCache {
                 bytes.extend_from_slice(&time.nanos.to_le_bytes());
             }
             bytes.extend_from_slice(known.digest.as_bytes());
+            bytes.extend_from_slice(&known.path);
         }
         let digest = blake3::hash(&bytes);
         bytes.extend_from_slice(digest.as_bytes());
@@ -131,11 +161,12 @@ fn record(bytes: &[u8; RECORD]) -> Option<((u64, u64), Remembered)> {
         let seconds = eight(at)?.cast_signed();
         Some(FileTime { seconds, nanos })
     };
-    let digest = FileDigest::from_document(bytes[48..].try_into().ok()?);
+    let digest = FileDigest::from_document(bytes[48..80].try_into().ok()?);
     let remembered = Remembered {
         size: eight(16)?,
         modified: time(24)?,
         changed: time(36)?,
+        path: bytes[80..].try_into().ok()?,
         digest,
     };
     Some(((eight(0)?, eight(8)?), remembered))

@@ -1,5 +1,9 @@
 //! What a tree contains, by content: the times of things do not count.
 
+mod cloned;
+
+pub use cloned::manifest_of_clone;
+
 use super::cache::{Remembered, StatCache};
 use crate::beneath::Beneath;
 use crate::compare::Change;
@@ -214,6 +218,7 @@ pub fn manifest(
     Ok((Manifest { entries }, report))
 }
 
+/// What was found of a tree, and of its files for the next time.
 type Gathered = (Vec<Listed>, HashMap<(u64, u64), Remembered>);
 
 struct Reader<'a> {
@@ -221,51 +226,54 @@ struct Reader<'a> {
     found: Mutex<Gathered>,
 }
 
-impl Reader<'_> {
-    /// The content of a file, and what it was then; `None` when it is left out, which has been reported.
-    fn file(
-        &self,
-        place: &Place<'_>,
-        found: &Found<'_>,
-    ) -> Result<Option<(Seen, FileDigest, bool)>, WalkError> {
-        if let Some(digest) = self.cache.digest(&found.seen) {
-            return Ok(Some((found.seen, digest, true)));
-        }
-        let Some((file, mut seen)) = place.open_file(found.name)? else {
-            return Ok(None);
-        };
-        let mut file = File::from(file);
-        for attempt in 1.. {
-            let digest = match digest(&mut file) {
-                Ok(digest) => digest,
-                Err(source) => {
-                    let (doing, path) = ("read", place.child(found.name)?);
-                    return Err(WalkError::Failed {
-                        doing,
-                        path,
-                        source,
-                    });
-                }
-            };
-            let now = metadata::of(&file);
-            let now = match now {
-                Ok(now) => now,
-                Err(error) => {
-                    place.could_not("look at", found.name, error)?;
-                    return Ok(None);
-                }
-            };
-            let is_still = now.is_unchanged_since(&seen);
-            if is_still || attempt == PATIENCE {
-                if !is_still {
-                    place.skip(found.name, Reason::Changed)?;
-                }
-                return Ok(Some((now, digest, is_still)));
+/// What a file held when it was read.
+struct Content {
+    seen: Seen,
+    digest: FileDigest,
+    /// Whether it held still meanwhile.
+    is_still: bool,
+}
+
+/// Reads a file; `None` when it is left out, which has been reported.
+fn read(place: &Place<'_>, found: &Found<'_>) -> Result<Option<Content>, WalkError> {
+    let Some((file, mut seen)) = place.open_file(found.name)? else {
+        return Ok(None);
+    };
+    let mut file = File::from(file);
+    for attempt in 1.. {
+        let digest = match digest(&mut file) {
+            Ok(digest) => digest,
+            Err(source) => {
+                let (doing, path) = ("read", place.child(found.name)?);
+                return Err(WalkError::Failed {
+                    doing,
+                    path,
+                    source,
+                });
             }
-            seen = now;
+        };
+        let now = match metadata::of(&file) {
+            Ok(now) => now,
+            Err(error) => {
+                place.could_not("look at", found.name, error)?;
+                return Ok(None);
+            }
+        };
+        let is_still = now.is_unchanged_since(&seen);
+        if is_still || attempt == PATIENCE {
+            if !is_still {
+                place.skip(found.name, Reason::Changed)?;
+            }
+            let seen = now;
+            return Ok(Some(Content {
+                seen,
+                digest,
+                is_still,
+            }));
         }
-        Ok(None)
+        seen = now;
     }
+    Ok(None)
 }
 
 fn digest(file: &mut File) -> std::io::Result<FileDigest> {
@@ -284,35 +292,58 @@ pub(super) fn content_of(file: OwnedFd) -> std::io::Result<FileDigest> {
     digest(&mut File::from(file))
 }
 
+/// Lists some entries of a directory, asking `file` for the content of files.
+fn list<'f>(
+    place: &Place<'_>,
+    entries: &'f [Found<'f>],
+    mut file: impl FnMut(&'f Found<'f>, &EntryPath) -> Result<Option<(Seen, FileDigest)>, WalkError>,
+) -> Result<Vec<Listed>, WalkError> {
+    let mut listed = Vec::with_capacity(entries.len());
+    for found in entries {
+        let path = place.child(found.name)?;
+        let (mode, what) = match &found.kind {
+            EntryKind::Directory => (found.seen.metadata().mode, What::Directory),
+            EntryKind::Symlink { target } => {
+                let target = target.clone();
+                (0, What::Symlink { target })
+            }
+            EntryKind::File { .. } | EntryKind::HardLink { .. } => {
+                let Some((seen, digest)) = file(found, &path)? else {
+                    continue;
+                };
+                let size = seen.size;
+                (seen.metadata().mode, What::File { size, digest })
+            }
+            _ => continue,
+        };
+        listed.push(Listed { path, mode, what });
+    }
+    Ok(listed)
+}
+
 impl Visitor for Reader<'_> {
     type Error = WalkError;
 
     fn visit(&self, place: &Place<'_>, entries: &[Found<'_>]) -> Result<(), WalkError> {
-        let (mut listed, mut known) = (Vec::with_capacity(entries.len()), Vec::new());
-        for found in entries {
-            let mut mode = found.seen.metadata().mode;
-            let what = match &found.kind {
-                EntryKind::Directory => What::Directory,
-                EntryKind::Symlink { target } => {
-                    mode = 0;
-                    let target = target.clone();
-                    What::Symlink { target }
-                }
-                EntryKind::File { .. } | EntryKind::HardLink { .. } => {
-                    let Some((seen, digest, is_still)) = self.file(place, found)? else {
-                        continue;
-                    };
-                    let memory = self.cache.memory(&seen, digest).filter(|_| is_still);
-                    known.extend(memory.map(|memory| (seen.identity(), memory)));
-                    mode = seen.metadata().mode;
-                    let size = seen.size;
-                    What::File { size, digest }
-                }
-                _ => continue,
+        let mut known = Vec::new();
+        let mut listed = list(place, entries, |found, path| {
+            let content = match self.cache.find(&found.seen) {
+                Some(known) => Content {
+                    seen: found.seen,
+                    digest: known.digest(),
+                    is_still: true,
+                },
+                None => match read(place, found)? {
+                    Some(content) => content,
+                    None => return Ok(None),
+                },
             };
-            let path = place.child(found.name)?;
-            listed.push(Listed { path, mode, what });
-        }
+            let Content { seen, digest, .. } = content;
+            if content.is_still && self.cache.is_settled(&seen) {
+                known.push((seen.identity(), Remembered::new(path, &seen, digest)));
+            }
+            Ok(Some((seen, digest)))
+        })?;
         let mut gathered = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         gathered.0.append(&mut listed);
         gathered.1.extend(known);

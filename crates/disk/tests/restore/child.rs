@@ -12,6 +12,9 @@ const TREE: &str = "STASIS_TEST_RESTORE_TREE";
 /// Instead of a tree: what was restored is undone.
 pub(crate) const UNDO: &str = "undo";
 
+/// Instead of a tree: the target becomes what the checkpoint beside it is.
+pub(crate) const PUT_BACK: &str = "put back";
+
 /// What the process says when the restore was refused.
 pub(crate) const REFUSED: i32 = 10;
 /// What it says when the restore was interrupted.
@@ -49,6 +52,10 @@ fn child() {
         _ => Placement::InPlace,
     };
     let target = Path::new(&target);
+    if std::env::var(TREE).as_deref() == Ok(PUT_BACK) {
+        let done = crate::put_back::beside(target);
+        std::process::exit(done.map_or(REFUSED, |()| 0));
+    }
     let outcome = match std::env::var(TREE).unwrap().as_str() {
         "old" => restore(target, &old(), placement).map(drop),
         "new" => restore(target, &new(), placement).map(drop),

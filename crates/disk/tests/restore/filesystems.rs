@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// A filesystem of its own, unmounted when dropped.
-struct Mounted(Home);
+pub(crate) struct Mounted(Home);
 
 impl Mounted {
     /// Makes and mounts one, or says why not.
-    fn new(filesystem: &str) -> Option<Self> {
+    pub(crate) fn new(filesystem: &str) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             println!("skipped: only root mounts a {filesystem}");
             return None;
@@ -45,7 +45,7 @@ impl Mounted {
         Some(mounted)
     }
 
-    fn root(&self) -> PathBuf {
+    pub(crate) fn root(&self) -> PathBuf {
         self.0.path().join("mounted")
     }
 }

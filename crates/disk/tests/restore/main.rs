@@ -13,5 +13,6 @@ mod filesystems;
 mod hostile;
 mod in_place;
 mod placement;
+mod put_back;
 mod support;
 mod unprivileged;
