@@ -3,10 +3,14 @@
 mod kind;
 
 pub use kind::ErrorKind;
-pub(crate) use kind::{bucket as bucket_kind, io_kind};
+pub(crate) use kind::{
+    bucket as bucket_kind, clone as clone_kind, io_kind, place as place_kind,
+    restore as restore_kind, save as save_kind, walk as walk_kind,
+};
 
 use crate::profile::{OperatorError, ProfileError};
 use crate::project::ProjectError;
+use crate::workspace::WorkspaceError;
 use stasis_disk::archive::ArchiveError;
 use stasis_disk::atomic_write::WriteError;
 use stasis_disk::check::CheckError;
@@ -190,6 +194,9 @@ pub enum Error {
     /// A project.
     #[error(transparent)]
     Project(Box<ProjectError>),
+    /// A workspace.
+    #[error(transparent)]
+    Workspace(Box<WorkspaceError>),
     /// There is no such archive.
     #[error("there is no archive `{0}`")]
     NoArchive(String),
@@ -274,6 +281,12 @@ impl From<ProfileError> for Error {
 impl From<ProjectError> for Error {
     fn from(error: ProjectError) -> Self {
         Self::Project(Box::new(error))
+    }
+}
+
+impl From<WorkspaceError> for Error {
+    fn from(error: WorkspaceError) -> Self {
+        Self::Workspace(Box::new(error))
     }
 }
 

@@ -25,6 +25,7 @@ pub mod repo;
 pub mod tenant;
 mod upload;
 pub mod warning;
+pub mod workspace;
 
 pub use stasis_disk::progress;
 pub use stasis_model as model;

@@ -23,6 +23,7 @@ mod upgrade;
 
 pub use compare::{ProjectDiff, TableDiff};
 pub use error::ProjectError;
+pub(crate) use home::plain_id;
 pub use home::{Declared, FILE, Home};
 pub use init::{ProjectMade, init};
 pub use restore::{ProjectRestore, ProjectRestored};

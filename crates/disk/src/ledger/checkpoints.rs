@@ -47,7 +47,7 @@ pub(super) fn insert(
 ) -> rusqlite::Result<SnapshotRow> {
     let stop = events::last_id(within)?;
     let start = match made.origin {
-        Origin::Manual => 0,
+        Origin::Manual | Origin::Undo => 0,
         Origin::Auto => last_auto_stop(within)?,
     };
     let sql = "INSERT INTO snapshot_events

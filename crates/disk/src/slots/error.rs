@@ -75,6 +75,9 @@ pub enum SlotError {
     /// The tree could not be put in its place.
     #[error(transparent)]
     Place(#[from] RestoreError),
+    /// The workspace could not be put back.
+    #[error(transparent)]
+    PutBack(#[from] super::PutBackError),
     /// What says what a tree is cannot be used.
     #[error("the checkpoint cannot be used: {0}")]
     Document(String),

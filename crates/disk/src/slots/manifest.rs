@@ -65,7 +65,7 @@ pub struct Manifest {
 
 impl Manifest {
     /// A manifest of these entries, in whatever order they are.
-    pub(super) fn of(mut entries: Vec<Listed>) -> Self {
+    pub fn of(mut entries: Vec<Listed>) -> Self {
         entries.sort_unstable_by(|one, other| one.path.cmp(&other.path));
         Self { entries }
     }
@@ -79,6 +79,18 @@ impl Manifest {
     pub fn find(&self, path: &EntryPath) -> Option<&Listed> {
         let found = self.entries.binary_search_by(|one| one.path.cmp(path));
         found.ok().map(|at| &self.entries[at])
+    }
+
+    /// The entry at a path, and everything in it.
+    pub fn portion(&self, path: &EntryPath) -> &[Listed] {
+        let is_in = |one: &Listed| {
+            let mut components = one.path.components();
+            path.components()
+                .all(|name| components.next() == Some(name))
+        };
+        let first = self.entries.partition_point(|one| one.path < *path);
+        let inside = self.entries[first..].iter().take_while(|one| is_in(one));
+        &self.entries[first..first + inside.count()]
     }
 
     /// Equal for two trees with the same names, permissions, contents and links.

@@ -1,13 +1,15 @@
 //! What checkpoints are good for: their trees, whole or in part, to look at and to put back.
 
 use super::error::{SlotError, failed};
+use super::put_back::{PutBack, put_back};
 use super::{Manifest, Pool, WORKSPACE, packed};
 use crate::beneath::{Beneath, Mounts};
 use crate::clone::{self, CloneReport, CloneSettings, Fallback};
-use crate::restore::{Changes, Placement, Spared};
+use crate::restore::{Changes, Origin, Placement, Spared};
 use crate::staging::Staging;
 use crate::walk::WalkSettings;
 use rustix::fs::{self, Mode, OFlags};
+use stasis_model::time::Timestamp;
 use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{Form, SlotMetadata};
 use std::path::Path;
@@ -96,7 +98,15 @@ impl Pool {
             live.find(path)
                 .is_some_and(|is| contents.find(path) == Some(is))
         };
-        put_back_clone(view.tree(), workspace, &same, (spared, cancel.clone()))
+        let settings = PutBack {
+            cancel: cancel.clone(),
+            spared: Some(spared),
+            ..PutBack::new(Origin {
+                at: Timestamp::from_millis(of.epoch_millis),
+                from: of.slot.to_string(),
+            })
+        };
+        Ok(put_back(view.tree(), workspace, &same, settings)?.changes)
     }
 
     /// What stays in a workspace although no checkpoint has it: what is excluded from all of them.
@@ -136,14 +146,4 @@ impl Pool {
         let source = self.home_of(of).join(WORKSPACE);
         clone::clone(&source, target, &settings).map_err(SlotError::cloning(&source))
     }
-}
-
-fn put_back_clone(
-    tree: &Beneath,
-    workspace: &Path,
-    same: &(dyn Fn(&EntryPath) -> bool + Sync),
-    (spared, cancel): (Spared, Arc<AtomicBool>),
-) -> Result<Changes, SlotError> {
-    let _ = (tree, workspace, same, spared, cancel);
-    todo!("joined with put_back")
 }

@@ -75,6 +75,7 @@ impl Error {
             Self::Archive(error) => archive(error),
             Self::Profile(error) => error.kind(),
             Self::Project(error) => error.kind(),
+            Self::Workspace(error) => error.kind(),
             Self::Unreadable { source, .. } | Self::NoDirectory { source, .. } => io_kind(source),
             Self::Untrustworthy { .. }
             | Self::UnfitPolicy { .. }
@@ -161,7 +162,7 @@ fn policy(error: &PolicyError) -> ErrorKind {
     }
 }
 
-fn clone(error: &CloneError) -> ErrorKind {
+pub(crate) fn clone(error: &CloneError) -> ErrorKind {
     match error {
         CloneError::Walk(error) => walk(error),
         CloneError::Entry { source, .. } | CloneError::Failed { source, .. } => io_kind(source),
@@ -203,7 +204,7 @@ fn archive(error: &ArchiveError) -> ErrorKind {
     }
 }
 
-fn walk(error: &WalkError) -> ErrorKind {
+pub(crate) fn walk(error: &WalkError) -> ErrorKind {
     match error {
         WalkError::Failed { source, .. } => io_kind(source),
         WalkError::TooDeep { .. } => ErrorKind::Limit,
@@ -217,7 +218,7 @@ fn walk(error: &WalkError) -> ErrorKind {
     }
 }
 
-fn save(error: &SaveError) -> ErrorKind {
+pub(crate) fn save(error: &SaveError) -> ErrorKind {
     match error {
         SaveError::Walk(error) => walk(error),
         SaveError::Chunk(error) => chunk(error),
@@ -225,7 +226,7 @@ fn save(error: &SaveError) -> ErrorKind {
     }
 }
 
-fn restore(error: &RestoreError) -> ErrorKind {
+pub(crate) fn restore(error: &RestoreError) -> ErrorKind {
     match error {
         RestoreError::Chunk(error) => chunk(error),
         RestoreError::Write(error) => tree_write(error),
@@ -266,7 +267,7 @@ fn change(error: &ChangeError) -> ErrorKind {
     }
 }
 
-fn place(error: &PlaceError) -> ErrorKind {
+pub(crate) fn place(error: &PlaceError) -> ErrorKind {
     match error {
         PlaceError::Write(error) => tree_write(error),
         PlaceError::Failed { source, .. }

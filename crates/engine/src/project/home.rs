@@ -151,7 +151,7 @@ fn parse(path: &Path, text: &str) -> Result<ProjectConfig, Error> {
 }
 
 /// The id of a directory that has no file: its name, and what tells it from all others of that name.
-fn plain_id(dir: &Path) -> ProjectId {
+pub(crate) fn plain_id(dir: &Path) -> ProjectId {
     let name = dir
         .file_name()
         .map(|name| name.to_string_lossy().into_owned());

@@ -1,0 +1,129 @@
+//! One entry of a tree, with everything in it; the rest of the tree is not looked at.
+
+use super::cache::StatCache;
+use super::manifest::{Listed, What, content_of, manifest};
+use crate::beneath::{self, Beneath, Mounts};
+use crate::ledger::Fact;
+use crate::metadata::Seen;
+use crate::walk::{WalkError, WalkSettings};
+use rustix::fs::{self, AtFlags, FileType};
+use rustix::io::Errno;
+use stasis_model::time::Timestamp;
+use stasis_model::tree::EntryPath;
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+fn failed(doing: &'static str, path: &EntryPath) -> impl FnOnce(io::Error) -> WalkError {
+    let path = path.clone();
+    move |source| WalkError::Failed {
+        doing,
+        path,
+        source,
+    }
+}
+
+/// The directory that holds an entry, the entry's name, and what it is; `None` when there is none.
+fn find(root: &Beneath, path: &EntryPath) -> io::Result<Option<(OwnedFd, CString, Seen)>> {
+    let Some((above, name)) = path.split_last() else {
+        return Ok(None);
+    };
+    let name = CString::new(name).expect("no name of an entry has a NUL");
+    let directory = match root.directory(above.as_bytes()) {
+        // Behind something that is no directory there is nothing.
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
+        directory => directory?,
+    };
+    let seen = beneath::find(&directory, &name)?;
+    Ok(seen.map(|seen| (directory, name, seen)))
+}
+
+/// What is at a path, and in it if it is a directory; nothing when nothing is, or something that no checkpoint has.
+pub fn portion(
+    root: &Beneath,
+    path: &EntryPath,
+    settings: &WalkSettings,
+) -> Result<Vec<Listed>, WalkError> {
+    let Some((directory, name, seen)) = find(root, path).map_err(failed("look at", path))? else {
+        return Ok(Vec::new());
+    };
+    let listed = |mode: u32, what: What| Listed {
+        path: path.clone(),
+        mode,
+        what,
+    };
+    let mode = seen.metadata().mode;
+    match seen.file_type() {
+        FileType::Symlink => {
+            let target = fs::readlinkat(&directory, &*name, Vec::new());
+            let target = target.map_err(|error| failed("read the link", path)(error.into()))?;
+            let target = target.into_bytes().into();
+            Ok(vec![listed(0, What::Symlink { target })])
+        }
+        FileType::RegularFile => {
+            let opened = root.file(directory.as_fd(), &name).map_err(io::Error::from);
+            let digest = opened.and_then(content_of).map_err(failed("read", path))?;
+            let size = seen.size;
+            Ok(vec![listed(mode, What::File { size, digest })])
+        }
+        FileType::Directory => {
+            let mut all = vec![listed(mode, What::Directory)];
+            all.extend(inside(root, path, settings)?);
+            Ok(all)
+        }
+        _ => Ok(Vec::new()),
+    }
+}
+
+fn inside(
+    root: &Beneath,
+    path: &EntryPath,
+    settings: &WalkSettings,
+) -> Result<Vec<Listed>, WalkError> {
+    let opened = root.directory(path.as_bytes());
+    let opened = opened.and_then(|fd| Beneath::new(fd, Mounts::Stay));
+    let opened = opened.map_err(|error| failed("open", path)(error.into()))?;
+    // Nothing is remembered: a file is read for this once.
+    let mut nothing = StatCache::open(Path::new(""), Timestamp::default());
+    let (found, _) = manifest(&opened, &mut nothing, settings)?;
+    let below = found.entries().iter().cloned().map(|one| {
+        let whole = one.path.components().fold(path.clone(), |at, name| {
+            at.child(name).expect("it is part of a good path")
+        });
+        Listed { path: whole, ..one }
+    });
+    Ok(below.collect())
+}
+
+/// What is at a path now, without following a link.
+pub fn fact(root: &Beneath, path: &EntryPath) -> Option<Fact> {
+    let (_, _, seen) = find(root, path).ok().flatten()?;
+    Some(Fact::from(&seen))
+}
+
+/// The first bytes of a regular file, and no more than `most` of them; `None` when it is none.
+pub fn read_file(root: &Beneath, path: &EntryPath, most: u64) -> io::Result<Option<Vec<u8>>> {
+    let Some((directory, name, seen)) = find(root, path)? else {
+        return Ok(None);
+    };
+    if !seen.file_type().is_file() {
+        return Ok(None);
+    }
+    let file = File::from(root.file(directory.as_fd(), &name)?);
+    if !file.metadata()?.is_file() {
+        return Ok(None);
+    }
+    let mut bytes = Vec::new();
+    file.take(most).read_to_end(&mut bytes)?;
+    Ok(Some(bytes))
+}
+
+/// Removes a directory if nothing is in it.
+pub fn remove_if_empty(root: &Beneath, path: &EntryPath) -> bool {
+    let found = find(root, path).ok().flatten();
+    found.is_some_and(|(directory, name, _)| {
+        fs::unlinkat(&directory, &*name, AtFlags::REMOVEDIR).is_ok()
+    })
+}

@@ -1,0 +1,376 @@
+//! A live working tree with checkpoints that an agent can use itself.
+//!
+//! A *workspace* is a directory; its *session directory* lies elsewhere and holds `auto_snapshots/`, `undo/`, `session.db` and
+//! `config.toml`. Everything here is blocking disk work, done on threads that may block.
+//!
+//! *Always true:* whoever changes the live tree, or makes or deletes a checkpoint, holds the session's lock, in whatever process
+//! it runs. Before a revert, a restore or an undo touches the live tree, what it will change is kept in an undo checkpoint. What
+//! an interrupted restore began is brought to its end before anything else happens to the tree.
+
+mod act;
+mod answers;
+mod commands;
+mod create;
+mod diff;
+mod error;
+mod keep;
+mod session;
+mod show;
+mod watch;
+
+pub use answers::{
+    Changes, ChangesSummary, CheckpointRow, Checkpointed, Checkpoints, Compacted,
+    DeletedCheckpoint, EventCounts, Forked, History, PathChange, PathDiff, Plan, RestoredWorkspace,
+    RevertedPath, Side, UndoRow, Undone, UnreadableSlot, Version, Watched, WorkspaceMade,
+    WorkspaceStatus,
+};
+pub use commands::{Compact, Create, Fork, Maker, RestoreWorkspace, RevertPath, Run, Undo};
+pub use error::WorkspaceError;
+
+use crate::bridge;
+use crate::error::Error;
+use session::Session;
+use stasis_disk::beneath::{Beneath, Mounts};
+use stasis_disk::exclusive::{Exclusive, ExclusiveError};
+use stasis_disk::slots::{Eviction, Manifest, Pool, StatCache, manifest};
+use stasis_disk::walk::WalkReport;
+use stasis_model::time::Clock;
+use stasis_model::tree::EntryPath;
+use stasis_model::workspace::{CheckpointRef, Settings};
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// How long somebody waits for others who are at the same workspace.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often he looks.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// A workspace that is made known.
+#[derive(Clone, Debug)]
+pub struct Init {
+    /// The directory.
+    pub directory: PathBuf,
+    /// Where its checkpoints and events are kept; else under the state directory of this host.
+    pub session: Option<PathBuf>,
+    /// What is cloned with every checkpoint besides: a directory or an image.
+    pub system: Option<PathBuf>,
+    /// The most bytes of all checkpoints.
+    pub budget: Option<u64>,
+}
+
+/// What a workspace needs to know of this host.
+#[derive(Clone, Debug)]
+pub struct Surroundings {
+    /// The state directory, `$XDG_STATE_HOME/stasis`.
+    pub state: PathBuf,
+    /// The home directory, which is no workspace.
+    pub home: Option<PathBuf>,
+    /// Where time comes from.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// Who asks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Actor {
+    /// A person, or what a person started.
+    Owner,
+    /// A model.
+    Model,
+}
+
+/// A workspace and its checkpoints.
+#[derive(Clone, Debug)]
+pub struct Workspace {
+    session: Arc<Session>,
+    pool: Arc<Pool>,
+    clock: Arc<dyn Clock>,
+    actor: Actor,
+}
+
+impl Workspace {
+    /// Makes a directory known as a workspace; one that is known stays as it is.
+    pub async fn init(init: Init, surroundings: &Surroundings) -> Result<WorkspaceMade, Error> {
+        let surroundings = surroundings.clone();
+        bridge::blocking(move || session::init(&init, &surroundings)).await
+    }
+
+    /// The workspace that a directory is, or lies in.
+    pub async fn find(directory: &Path, surroundings: &Surroundings) -> Result<Self, Error> {
+        let (directory, surroundings) = (directory.to_owned(), surroundings.clone());
+        bridge::blocking(move || {
+            let session = Session::find(&directory, &surroundings)?;
+            let pool = session.pool(Eviction::Oldest)?;
+            Ok(Self {
+                session: Arc::new(session),
+                pool: Arc::new(pool),
+                clock: surroundings.clock,
+                actor: Actor::Owner,
+            })
+        })
+        .await
+    }
+
+    /// The same workspace for a model, which may not delete or push out what it did not make, and must have seen a plan before
+    /// many files are deleted.
+    pub fn for_model(&self) -> Result<Self, Error> {
+        Ok(Self {
+            pool: Arc::new(self.session.pool(Eviction::Nothing)?),
+            actor: Actor::Model,
+            ..self.clone()
+        })
+    }
+
+    /// Where it is.
+    pub fn directory(&self) -> &Path {
+        &self.session.directory
+    }
+
+    /// The entry that somebody means by a path: one beneath the workspace, or relative to `from` in it. `\xNN` and `\\` are read as
+    /// results write them.
+    pub fn entry(&self, typed: &[u8], from: &Path) -> Result<EntryPath, Error> {
+        let bad = |why: &str| {
+            let path = String::from_utf8_lossy(typed).escape_debug().to_string();
+            let why = why.to_owned();
+            WorkspaceError::BadPath { path, why }
+        };
+        if typed.is_empty() {
+            return Err(bad("it is empty").into());
+        }
+        let decoded = decoded(typed);
+        let path =
+            Path::new(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(&decoded));
+        let from = from.canonicalize().unwrap_or_else(|_| from.to_owned());
+        let whole = if from.starts_with(self.directory()) {
+            from.join(path)
+        } else {
+            self.directory().join(path)
+        };
+        let Ok(beneath) = whole.strip_prefix(self.directory()) else {
+            return Err(bad("it is not in the workspace").into());
+        };
+        let mut entry = EntryPath::root();
+        for component in beneath.components() {
+            entry = match component {
+                Component::CurDir => entry,
+                Component::ParentDir => match entry.split_last() {
+                    Some((above, _)) => above,
+                    None => return Err(bad("it leads out of the workspace").into()),
+                },
+                Component::Normal(name) => entry
+                    .child(name.as_encoded_bytes())
+                    .map_err(|error| bad(&error.to_string()))?,
+                Component::RootDir | Component::Prefix(_) => {
+                    return Err(bad("it is not in the workspace").into());
+                }
+            };
+        }
+        Ok(entry)
+    }
+
+    /// Does blocking work on a thread that may block.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Self) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let own = self.clone();
+        bridge::blocking(move || work(&own)).await
+    }
+
+    /// Makes a checkpoint.
+    #[tracing::instrument(skip_all, err(level = "info"), fields(workspace = %self.directory().display()))]
+    pub async fn create(&self, command: Create) -> Result<Checkpointed, Error> {
+        self.blocking(move |own| own.create_now(&command)).await
+    }
+
+    /// All checkpoints, with what each changed if that is asked for.
+    pub async fn list(&self, include_changes: bool) -> Result<Checkpoints, Error> {
+        self.blocking(move |own| own.list_now(include_changes))
+            .await
+    }
+
+    /// What differs from the checkpoints, or from one.
+    pub async fn changes(&self, since: Option<CheckpointRef>) -> Result<Changes, Error> {
+        self.blocking(move |own| own.changes_now(since.as_ref()))
+            .await
+    }
+
+    /// What differs in one entry from a checkpoint; else from the newest one that holds it and differs.
+    pub async fn diff(
+        &self,
+        path: EntryPath,
+        checkpoint: Option<CheckpointRef>,
+    ) -> Result<PathDiff, Error> {
+        self.blocking(move |own| own.diff_now(&path, checkpoint.as_ref()))
+            .await
+    }
+
+    /// Makes one entry what it was.
+    #[tracing::instrument(skip_all, err(level = "info"), fields(workspace = %self.directory().display(), path = %command.path))]
+    pub async fn revert(&self, command: RevertPath) -> Result<RevertedPath, Error> {
+        self.blocking(move |own| own.revert_now(&command)).await
+    }
+
+    /// Makes the whole workspace what it was.
+    #[tracing::instrument(skip_all, err(level = "info"), fields(workspace = %self.directory().display()))]
+    pub async fn restore(&self, command: RestoreWorkspace) -> Result<RestoredWorkspace, Error> {
+        self.blocking(move |own| own.restore_now(&command)).await
+    }
+
+    /// One entry through all checkpoints.
+    pub async fn history(&self, path: EntryPath) -> Result<History, Error> {
+        self.blocking(move |own| own.history_now(&path)).await
+    }
+
+    /// Deletes a checkpoint.
+    #[tracing::instrument(skip_all, err(level = "info"), fields(workspace = %self.directory().display(), %checkpoint))]
+    pub async fn delete(
+        &self,
+        checkpoint: CheckpointRef,
+        run: Run,
+    ) -> Result<DeletedCheckpoint, Error> {
+        self.blocking(move |own| own.delete_now(&checkpoint, run))
+            .await
+    }
+
+    /// Makes one checkpoint of several: the newest state wins.
+    #[tracing::instrument(skip_all, err(level = "info"), fields(workspace = %self.directory().display()))]
+    pub async fn compact(&self, command: Compact) -> Result<Compacted, Error> {
+        self.blocking(move |own| own.compact_now(&command)).await
+    }
+
+    /// Makes new directories from a checkpoint.
+    pub async fn fork(&self, command: Fork) -> Result<Forked, Error> {
+        self.blocking(move |own| own.fork_now(&command)).await
+    }
+
+    /// Takes back the last revert, restore or undo.
+    #[tracing::instrument(skip_all, err(level = "info"), fields(workspace = %self.directory().display()))]
+    pub async fn undo(&self, command: Undo) -> Result<Undone, Error> {
+        self.blocking(move |own| own.undo_now(&command)).await
+    }
+
+    /// How it is.
+    pub async fn status(&self) -> Result<WorkspaceStatus, Error> {
+        self.blocking(Self::status_now).await
+    }
+
+    /// Makes automatic checkpoints and records file events until `stop` is set; `ready` is called when everything that happens
+    /// from then on is seen.
+    pub async fn watch(
+        &self,
+        stop: Arc<AtomicBool>,
+        ready: impl FnOnce() + Send + 'static,
+    ) -> Result<Watched, Error> {
+        self.blocking(move |own| own.watch_now(&stop, ready)).await
+    }
+
+    pub(crate) fn session(&self) -> &Session {
+        &self.session
+    }
+
+    fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    fn actor(&self) -> Actor {
+        self.actor
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        &*self.clock
+    }
+
+    fn shared_clock(&self) -> Arc<dyn Clock> {
+        self.clock.clone()
+    }
+
+    fn settings(&self) -> &Settings {
+        self.session.settings()
+    }
+
+    /// The live tree, opened anew: nobody holds a workspace that was moved away.
+    fn root(&self) -> Result<Beneath, Error> {
+        Beneath::open(self.directory(), Mounts::Stay).map_err(|error| Error::NoDirectory {
+            path: self.directory().to_owned(),
+            source: error.into(),
+        })
+    }
+
+    /// What is known of the files of the live tree.
+    fn stat_cache(&self) -> StatCache {
+        StatCache::open(&self.session.path.join("stats"), self.clock.now())
+    }
+
+    /// What the live tree contains.
+    fn live(&self) -> Result<(Manifest, WalkReport), Error> {
+        let mut cache = self.stat_cache();
+        let listed = manifest(&self.root()?, &mut cache, &self.session.walk());
+        let listed = listed.map_err(WorkspaceError::from)?;
+        // What is not remembered is read again.
+        let _ = cache.save();
+        Ok(listed)
+    }
+
+    fn lock_path(&self) -> PathBuf {
+        self.session.path.join("session.lock")
+    }
+
+    /// Makes the workspace ours alone, when whoever is at it is done, and brings to its end what a dead one began.
+    fn lock(&self, doing: &'static str) -> Result<Exclusive, Error> {
+        let words = format!(
+            "{doing} by process {} since {}",
+            std::process::id(),
+            self.clock.now()
+        );
+        let until = self.clock.uptime() + PATIENCE;
+        let taken = loop {
+            match Exclusive::take(&self.lock_path(), &words) {
+                Err(ExclusiveError::Held { holder, .. }) => {
+                    if self.clock.uptime() >= until {
+                        return Err(WorkspaceError::Busy(holder).into());
+                    }
+                    std::thread::sleep(AGAIN);
+                }
+                taken => break taken.map_err(WorkspaceError::Lock)?,
+            }
+        };
+        self.recover()?;
+        Ok(taken)
+    }
+
+    /// Brings an interrupted restore to its end; `false` when there was none.
+    fn recover(&self) -> Result<bool, Error> {
+        let was_begun = stasis_disk::restore::recover(self.directory())?;
+        if was_begun {
+            tracing::warn!("an interrupted restore was brought to its end");
+        }
+        Ok(was_begun)
+    }
+
+    /// The same if nobody is at the workspace.
+    fn recover_if_free(&self) -> Result<bool, Error> {
+        match Exclusive::take(&self.lock_path(), "looking") {
+            Ok(_taken) => self.recover(),
+            Err(ExclusiveError::Held { .. }) => Ok(false),
+            Err(error) => Err(WorkspaceError::Lock(error).into()),
+        }
+    }
+}
+
+/// A path as it was typed: escapes are read as results write them; what is none is taken as it is.
+fn decoded(typed: &[u8]) -> Vec<u8> {
+    let Ok(text) = std::str::from_utf8(typed) else {
+        return typed.to_vec();
+    };
+    let whole = text.split('/').map(|part| match part {
+        "" | "." | ".." => Some(part.as_bytes().to_vec()),
+        part => part
+            .parse::<EntryPath>()
+            .ok()
+            .map(|entry| entry.as_bytes().to_vec()),
+    });
+    let whole: Option<Vec<Vec<u8>>> = whole.collect();
+    whole.map_or_else(|| typed.to_vec(), |parts| parts.join(&b'/'))
+}

@@ -1,0 +1,442 @@
+//! What changes the live tree: revert, restore, undo.
+//!
+//! 1. lock the session; bring an interrupted restore to its end
+//! 2. compare the live tree with what it will become: the plan
+//! 3. a model that would delete many files must have seen this very plan
+//! 4. keep what will change in an undo checkpoint
+//! 5. announce the change in the ledger   6. change the tree   7. write down what was put back
+//!
+//! A crash before 6 leaves the tree as it was, and an undo checkpoint that takes nothing back. A revert is one rename: a crash in 6
+//! leaves the old entry or the new one. A restore has a journal: the next one who locks the session brings it to its end.
+//! A crash before 7 leaves it to the watcher to tell what happened, as if somebody else had done it.
+
+use super::answers::{Plan, RestoredWorkspace, RevertedPath, Undone};
+use super::commands::{RestoreWorkspace, RevertPath, Run, Undo};
+use super::error::WorkspaceError;
+use super::{Actor, Workspace};
+use crate::error::Error;
+use stasis_disk::compare::Change;
+use stasis_disk::ledger::{Restored, Source};
+use stasis_disk::slots::{self, Listed, Manifest, Reverted, What, fact, remove_if_empty};
+use stasis_model::digest::StoreDigest;
+use stasis_model::tree::EntryPath;
+use stasis_model::workspace::{Origin, Slot, SlotMetadata, UndoNote};
+use std::sync::Arc;
+
+/// A model deletes no more files than this without having seen which.
+const MOST_DELETED: u64 = 20;
+/// How many entries of a plan are shown.
+const SHOWN: usize = 100;
+/// How many undo checkpoints are kept.
+const UNDOS: usize = 10;
+
+/// A change of the live tree.
+struct Act<'a> {
+    word: &'static str,
+    /// What the tree, or an entry of it, becomes.
+    from: &'a SlotMetadata,
+    /// The entry; else the whole tree.
+    path: Option<&'a EntryPath>,
+    is: Manifest,
+    becomes: Manifest,
+}
+
+impl Workspace {
+    pub(super) fn revert_now(&self, command: &RevertPath) -> Result<RevertedPath, Error> {
+        let started = self.clock().uptime();
+        let _lock = self.lock("reverting")?;
+        if command.path.is_root() {
+            return Err(WorkspaceError::BadPath {
+                path: ".".to_owned(),
+                why: "the whole workspace is restored, not reverted".to_owned(),
+            }
+            .into());
+        }
+        let live = self.now(&command.path)?;
+        let from = match &command.checkpoint {
+            Some(which) => self.resolve(which)?,
+            None => self.usual_source(&command.path, &live)?,
+        };
+        let then = self.then(&from, &command.path)?;
+        if live.is_empty() && then.is_empty() {
+            return Err(WorkspaceError::NoSuchEntry(command.path.clone()).into());
+        }
+        let act = Act {
+            word: "revert",
+            from: &from,
+            path: Some(&command.path),
+            is: Manifest::of(live),
+            becomes: Manifest::of(then),
+        };
+        let plan = self.plan(&act);
+        let is_same = act.is == act.becomes;
+        let action = match (is_same, act.becomes.entries().is_empty()) {
+            (true, _) => "unchanged",
+            (false, true) => "deleted",
+            (false, false) => "restored",
+        };
+        let mut told = RevertedPath {
+            reverted: false,
+            path: command.path.to_string(),
+            action,
+            checkpoint: from.slot.to_string(),
+            undo: None,
+            plan,
+            dry_run: command.run == Run::Dry,
+            elapsed_ms: 0,
+        };
+        if !is_same && command.run == Run::Real {
+            self.confirm(&told.plan, command.confirm.as_deref())?;
+            told.undo = Some(self.carry_out(&act)?);
+            told.reverted = true;
+        }
+        told.elapsed_ms = self.elapsed(started);
+        Ok(told)
+    }
+
+    /// The newest checkpoint that holds an entry, and in which it differs from what it is now.
+    fn usual_source(&self, path: &EntryPath, live: &[Listed]) -> Result<SlotMetadata, Error> {
+        let checkpoints = self.newest_first()?;
+        if checkpoints.is_empty() {
+            return Err(WorkspaceError::NoCheckpoints.into());
+        }
+        let mut is_anywhere = !live.is_empty();
+        for one in checkpoints {
+            let then = self.then(&one, path)?;
+            is_anywhere |= !then.is_empty();
+            if !then.is_empty() && then != live {
+                return Ok(one);
+            }
+        }
+        Err(match is_anywhere {
+            true => WorkspaceError::NothingDiffers(path.clone()),
+            false => WorkspaceError::NoSuchEntry(path.clone()),
+        }
+        .into())
+    }
+
+    pub(super) fn restore_now(
+        &self,
+        command: &RestoreWorkspace,
+    ) -> Result<RestoredWorkspace, Error> {
+        let started = self.clock().uptime();
+        let _lock = self.lock("restoring")?;
+        let from = self.resolve(&command.checkpoint)?;
+        let act = self.whole("restore", &from)?;
+        let plan = self.plan(&act);
+        let is_same = act.is == act.becomes;
+        let mut told = RestoredWorkspace {
+            restored: false,
+            checkpoint: from.slot.to_string(),
+            undo: None,
+            untouched: act.is.entries().len() as u64 - plan.replaces - plan.deletes,
+            plan,
+            dry_run: command.run == Run::Dry,
+            elapsed_ms: 0,
+        };
+        if !is_same && command.run == Run::Real {
+            self.confirm(&told.plan, command.confirm.as_deref())?;
+            told.undo = Some(self.carry_out(&act)?);
+            told.restored = true;
+        }
+        told.elapsed_ms = self.elapsed(started);
+        Ok(told)
+    }
+
+    /// A change of the whole tree. What could not be read is not known to be the same, and no restore goes over it.
+    fn whole<'a>(&self, word: &'static str, from: &'a SlotMetadata) -> Result<Act<'a>, Error> {
+        let (is, _) = self.live()?;
+        Ok(Act {
+            word,
+            from,
+            path: None,
+            is,
+            becomes: self.contents(from)?,
+        })
+    }
+
+    pub(super) fn undo_now(&self, command: &Undo) -> Result<Undone, Error> {
+        let _lock = self.lock("undoing")?;
+        let undos = self.undos_newest_first()?;
+        let from = match command.which {
+            None => undos
+                .into_iter()
+                .next()
+                .ok_or(WorkspaceError::NothingToUndo)?,
+            Some(number) => {
+                let found = undos.into_iter().find(|one| one.slot.index() == number);
+                found.ok_or(WorkspaceError::NoUndo(number))?
+            }
+        };
+        let note = from.undo.clone().ok_or(WorkspaceError::NothingToUndo)?;
+        let path = note.path.as_deref().map(entry).transpose()?;
+        let act = match &path {
+            None => self.whole("undo", &from)?,
+            Some(path) => Act {
+                word: "undo",
+                from: &from,
+                path: Some(path),
+                is: Manifest::of(self.now(path)?),
+                becomes: Manifest::of(self.then(&from, path)?),
+            },
+        };
+        let plan = self.plan(&act);
+        let is_same = act.is == act.becomes;
+        let mut told = Undone {
+            undone: false,
+            undo: self.called(&from),
+            act: note.act.clone(),
+            path: note.path.clone(),
+            redo: None,
+            plan,
+            dry_run: command.run == Run::Dry,
+        };
+        if command.run == Run::Real {
+            if !is_same {
+                self.confirm(&told.plan, command.confirm.as_deref())?;
+                told.redo = Some(self.carry_out(&act)?);
+                told.undone = true;
+                self.unmake(&note)?;
+            }
+            // What it kept is live again.
+            self.pool()
+                .delete_undo(from.slot.index())
+                .map_err(WorkspaceError::from)?;
+        }
+        Ok(told)
+    }
+
+    /// Removes directories that were made for an entry that is gone again, as far as nothing else is in them.
+    fn unmake(&self, note: &UndoNote) -> Result<(), Error> {
+        let root = self.root()?;
+        for path in note.made.iter().rev() {
+            if !remove_if_empty(&root, &entry(path)?) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// What a change does, and a digest that stands for it.
+    fn plan(&self, act: &Act<'_>) -> Plan {
+        let changes = act.is.diff(&act.becomes);
+        let count = |wanted: fn(&Change) -> bool| {
+            changes.iter().filter(|(_, change)| wanted(change)).count() as u64
+        };
+        let is_file = |path: &EntryPath| {
+            act.is
+                .find(path)
+                .is_some_and(|one| one.what != What::Directory)
+        };
+        let deleted = changes
+            .iter()
+            .filter(|(_, change)| *change == Change::Removed);
+        let creates = count(|change| *change == Change::Added);
+        let deletes = count(|change| *change == Change::Removed);
+        let shown = super::show::differences(&act.is, &act.becomes);
+        let shown = shown.iter().take(SHOWN);
+        let shown = shown
+            .map(|(path, change)| self.change((path, *change), (&act.is, &act.becomes), act.from));
+        let identity = format!(
+            "{} {} {}",
+            act.from.origin.word(),
+            act.from.slot,
+            act.from.sequence
+        );
+        let path = act.path.map(ToString::to_string).unwrap_or_default();
+        let (is, becomes) = (act.is.hash().to_string(), act.becomes.hash().to_string());
+        let digest = StoreDigest::of([identity, path, is, becomes].join("\n").as_bytes());
+        Plan {
+            creates,
+            replaces: changes.len() as u64 - creates - deletes,
+            deletes,
+            deletes_files: deleted.filter(|(path, _)| is_file(path)).count() as u64,
+            sample: shown.collect(),
+            digest: digest.to_string(),
+        }
+    }
+
+    /// Whether a plan may be carried out by whoever asks.
+    fn confirm(&self, plan: &Plan, said: Option<&str>) -> Result<(), Error> {
+        match said {
+            Some(said) if said != plan.digest => Err(WorkspaceError::PlanChanged.into()),
+            None if self.actor() == Actor::Model && plan.deletes_files > MOST_DELETED => {
+                Err(WorkspaceError::NeedsConfirmation {
+                    deletes: plan.deletes_files,
+                    most: MOST_DELETED,
+                }
+                .into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Keeps what will change, changes it, and writes that down; says what takes it back.
+    fn carry_out(&self, act: &Act<'_>) -> Result<String, Error> {
+        let undo = self.keep(act)?;
+        let changed: Vec<EntryPath> = act
+            .is
+            .diff(&act.becomes)
+            .into_iter()
+            .map(|(path, _)| path)
+            .collect();
+        let id = format!(
+            "{}-{}-{}",
+            undo.epoch_millis,
+            undo.slot.index(),
+            std::process::id()
+        );
+        let ledger = &self.session().ledger;
+        let announced = match act.path {
+            Some(path) => ledger.announce(&id, std::slice::from_ref(path)),
+            None => ledger.announce(&id, &changed),
+        };
+        let done = announced
+            .map_err(WorkspaceError::from)
+            .map_err(Error::from)
+            .and_then(|()| self.change_tree(act));
+        if let Err(error) = done {
+            let _ = ledger.abandon(&id);
+            // A restore that is half done is brought to its end later, and must be undone then.
+            if !is_half_done(&error) {
+                let _ = self.pool().delete_undo(undo.slot.index());
+            }
+            return Err(error);
+        }
+        let restored = self.put_back_rows(act, &changed)?;
+        let settled = ledger.settle(&id, self.clock().now(), &restored);
+        settled.map_err(WorkspaceError::from)?;
+        self.forget_old_undos()?;
+        tracing::info!(act = act.word, from = %self.called(act.from), entries = changed.len(), "changed the workspace");
+        Ok(self.called(&undo))
+    }
+
+    /// Keeps what will change in an undo checkpoint.
+    fn keep(&self, act: &Act<'_>) -> Result<SlotMetadata, Error> {
+        let newest = self
+            .undos_newest_first()?
+            .first()
+            .map_or(0, |one| one.slot.index());
+        let (slot, now) = (Slot::new(newest + 1), self.clock().now());
+        let mut metadata = SlotMetadata::new(slot, Origin::Undo, now, self.next_sequence()?);
+        let root = self.root()?;
+        let made = act
+            .path
+            .map(|path| missing_above(&root, path))
+            .unwrap_or_default();
+        metadata.undo = Some(UndoNote {
+            act: act.word.to_owned(),
+            path: act.path.map(ToString::to_string),
+            made: made.iter().map(ToString::to_string).collect(),
+            from: self.called(act.from),
+        });
+        let kept = match act.path {
+            Some(path) => self.pool().keep_entry(&root, path, metadata),
+            None => self.pool().create(self.directory(), None, metadata),
+        };
+        let kept = kept.map_err(WorkspaceError::from)?;
+        if act.path.is_none() && !kept.metadata.complete {
+            let gaps = kept.workspace.walk.vanished_count + kept.workspace.walk.skipped_count;
+            tracing::warn!(
+                entries = gaps,
+                "the undo checkpoint does not have everything"
+            );
+        }
+        Ok(kept.metadata)
+    }
+
+    fn change_tree(&self, act: &Act<'_>) -> Result<(), Error> {
+        let Some(path) = act.path else {
+            let cancel = Arc::default();
+            let _ = self
+                .pool()
+                .put_back(act.from, self.directory(), &act.is, &cancel)
+                .map_err(WorkspaceError::from)?;
+            return Ok(());
+        };
+        let view = self
+            .pool()
+            .view(act.from, std::slice::from_ref(path))
+            .map_err(WorkspaceError::from)?;
+        let reverted: Result<Reverted, _> = slots::revert(&self.root()?, view.tree(), path);
+        let _ = reverted.map_err(|source| WorkspaceError::Revert {
+            path: path.clone(),
+            source: Box::new(source),
+        })?;
+        Ok(())
+    }
+
+    /// The files that were put back, or taken away, as the ledger has them.
+    fn put_back_rows(&self, act: &Act<'_>, changed: &[EntryPath]) -> Result<Vec<Restored>, Error> {
+        let root = self.root()?;
+        let from = match act.from.origin {
+            Origin::Undo => Source::Word("undo"),
+            _ => Source::Checkpoint(act.from.slot),
+        };
+        let is_file = |path: &&EntryPath| {
+            let one = act.becomes.find(path).or_else(|| act.is.find(path));
+            one.is_some_and(|one| one.what != What::Directory)
+        };
+        let rows = changed.iter().filter(is_file).map(|path| Restored {
+            path: path.clone(),
+            from,
+            size: act.becomes.find(path).and_then(super::show::size),
+            left: fact(&root, path),
+        });
+        Ok(rows.collect())
+    }
+
+    fn forget_old_undos(&self) -> Result<(), Error> {
+        for old in self.undos_newest_first()?.iter().skip(UNDOS) {
+            self.pool()
+                .delete_undo(old.slot.index())
+                .map_err(WorkspaceError::from)?;
+        }
+        Ok(())
+    }
+}
+
+fn is_half_done(error: &Error) -> bool {
+    let causes =
+        std::iter::successors(Some(error as &(dyn std::error::Error + 'static)), |error| {
+            error.source()
+        });
+    let mut places =
+        causes.filter_map(|cause| cause.downcast_ref::<stasis_disk::restore::RestoreError>());
+    places.any(|error| matches!(error, stasis_disk::restore::RestoreError::HalfDone { .. }))
+        || matches!(error, Error::Workspace(error) if matches!(&**error, WorkspaceError::Slots(error) if is_half_done_slot(error)))
+}
+
+fn is_half_done_slot(error: &slots::SlotError) -> bool {
+    use stasis_disk::restore::RestoreError::HalfDone;
+    match error {
+        slots::SlotError::Place(HalfDone { .. }) => true,
+        slots::SlotError::PutBack(slots::PutBackError::Workspace(HalfDone { .. })) => true,
+        _ => false,
+    }
+}
+
+/// A path that we wrote down as it is displayed.
+fn entry(shown: &str) -> Result<EntryPath, WorkspaceError> {
+    shown.parse().map_err(
+        |error: stasis_model::tree::BadPath| WorkspaceError::BadPath {
+            path: shown.to_owned(),
+            why: error.to_string(),
+        },
+    )
+}
+
+/// The directories above an entry that are not there, the topmost first.
+fn missing_above(root: &stasis_disk::beneath::Beneath, path: &EntryPath) -> Vec<EntryPath> {
+    let mut missing = Vec::new();
+    let mut at = path.split_last().map(|(above, _)| above);
+    while let Some(above) = at.filter(|above| !above.is_root()) {
+        if fact(root, &above).is_some() {
+            break;
+        }
+        at = above.split_last().map(|(next, _)| next);
+        missing.push(above);
+    }
+    missing.reverse();
+    missing
+}

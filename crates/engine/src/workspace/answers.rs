@@ -1,0 +1,463 @@
+//! What the verbs of a workspace answer: the fields are what every surface shows.
+//!
+//! Paths are written as [`EntryPath`](stasis_model::tree::EntryPath) displays them: lossless and safe to print.
+
+use serde::Serialize;
+
+/// A checkpoint, as it is listed.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct CheckpointRow {
+    /// `cp-3`
+    pub checkpoint: String,
+    /// Its absolute slot.
+    pub slot: u32,
+    /// `auto` or `manual`.
+    pub origin: &'static str,
+    /// What somebody called it.
+    pub name: Option<String>,
+    /// BLAKE3 of the manifest of its contents, when it has been computed.
+    pub hash: Option<String>,
+    /// When it was made.
+    pub timestamp: String,
+    /// The same, in milliseconds since 1970.
+    pub epoch_millis: u64,
+    /// The same, as people say it: `3 min ago`.
+    pub age: String,
+    /// How many regular files it has.
+    pub files_count: u64,
+    /// How long they are together.
+    pub bytes: u64,
+    /// `clone` or `chunked`.
+    pub form: &'static str,
+    /// Whether everything that was there is in it.
+    pub complete: bool,
+    /// Who asked for it: `cli`, `mcp`, `watch` or `hook`.
+    pub made_by: Option<String>,
+    /// The file events since the checkpoint before it, as far as anybody watched.
+    pub events: EventCounts,
+    /// What differs from the checkpoint before it, in numbers; only when changes were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub changes_summary: Option<ChangesSummary>,
+    /// What differs from the checkpoint before it; only when changes were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub changes: Option<Vec<PathChange>>,
+}
+
+/// How many file events there were.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct EventCounts {
+    /// Files that came.
+    pub created: u64,
+    /// Files that changed.
+    pub modified: u64,
+    /// Files that went.
+    pub deleted: u64,
+    /// Files that were brought back from a checkpoint.
+    pub restored: u64,
+}
+
+/// Differences in numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct ChangesSummary {
+    /// Entries that came.
+    pub created: u64,
+    /// Entries that changed.
+    pub edited: u64,
+    /// Entries that went.
+    pub deleted: u64,
+    /// All of them.
+    pub total: u64,
+}
+
+/// What became of one entry.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct PathChange {
+    /// Which.
+    pub path: String,
+    /// `created`, `modified` or `deleted`.
+    pub op: &'static str,
+    /// What it is, or was if it is gone: `file`, `directory` or `symlink`.
+    pub kind: &'static str,
+    /// How long the file is; `None` for what is no file, or gone.
+    pub size: Option<u64>,
+    /// Whether it is, or was, a symbolic link.
+    pub is_symlink: bool,
+    /// The checkpoint it differs from.
+    pub checkpoint: String,
+    /// How old that is.
+    pub checkpoint_age: String,
+    /// Which pool that is in.
+    pub checkpoint_origin: &'static str,
+    /// What that is called.
+    pub checkpoint_name: Option<String>,
+}
+
+/// Something in a slot that cannot be used.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct UnreadableSlot {
+    /// `cp-3`
+    pub checkpoint: String,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+/// All checkpoints.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Checkpoints {
+    /// The newest first.
+    pub snapshots: Vec<CheckpointRow>,
+    /// What is in slots and cannot be used; it is never overwritten.
+    pub unreadable: Vec<UnreadableSlot>,
+    /// How many automatic ones there are at most.
+    pub auto_max: u32,
+    /// How many manual ones there are at most.
+    pub manual_max: u32,
+    /// How many more manual ones there can be.
+    pub manual_available: u32,
+}
+
+/// What differs from the checkpoints.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Changes {
+    /// Each entry once, with the newest checkpoint that it differs from.
+    pub changes: Vec<PathChange>,
+    /// How many there are of each kind.
+    pub summary: ChangesSummary,
+    /// The checkpoints that were compared with, the newest first.
+    pub compared_with: Vec<String>,
+    /// Entries that could not be read, and so were not compared.
+    pub not_compared: Vec<String>,
+}
+
+/// What differs in one entry.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct PathDiff {
+    /// Which.
+    pub path: String,
+    /// The checkpoint it is compared with.
+    pub checkpoint: String,
+    /// `created`, `modified`, `deleted` or `unchanged`: what became of it since.
+    pub status: &'static str,
+    /// `text`, `binary`, `symlink`, `directory`, or `mixed` when it became another kind of thing.
+    pub kind: &'static str,
+    /// A unified diff, where both sides are text, or links.
+    pub unified: Option<String>,
+    /// Whether the unified diff was cut because it is too long.
+    pub truncated: bool,
+    /// What it was in the checkpoint.
+    pub before: Option<Side>,
+    /// What it is now.
+    pub after: Option<Side>,
+    /// What differs in a directory.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub inside: Vec<PathChange>,
+}
+
+/// One side of a difference.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Side {
+    /// `file`, `directory` or `symlink`.
+    pub kind: &'static str,
+    /// How long the file is.
+    pub size: Option<u64>,
+    /// Permissions in octal, without those of links.
+    pub mode: Option<String>,
+    /// BLAKE3 of the content of a file.
+    pub digest: Option<String>,
+}
+
+/// A checkpoint that was made, or not.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[must_use = "what was left out, and what had to go, is said only here"]
+pub struct Checkpointed {
+    /// Whether there is a new one.
+    pub created: bool,
+    /// `cp-3`: the new one, or with `created: false` the one that is all that is needed.
+    pub checkpoint: String,
+    /// Its absolute slot.
+    pub slot: u32,
+    /// `auto` or `manual`.
+    pub origin: &'static str,
+    /// What it is called.
+    pub name: Option<String>,
+    /// BLAKE3 of the manifest of its contents.
+    pub hash: Option<String>,
+    /// How many more manual ones there can be.
+    pub available: u32,
+    /// How many regular files it has.
+    pub files_count: u64,
+    /// How long they are together.
+    pub bytes: u64,
+    /// `clone` or `chunked`.
+    pub form: &'static str,
+    /// Why there is no new one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<String>,
+    /// Automatic checkpoints that went because of the budget.
+    pub evicted: Vec<String>,
+    /// Entries that vanished, changed, or could not be read; the first thousand.
+    pub left_out: Vec<crate::clone::LeftOut>,
+    /// How many those are.
+    pub left_out_count: u64,
+    /// Whether it was only shown what would be done.
+    pub dry_run: bool,
+    /// How long it took.
+    pub elapsed_ms: u64,
+}
+
+/// What a revert or a restore does to the live tree.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Plan {
+    /// Entries that come back.
+    pub creates: u64,
+    /// Entries that become what they were.
+    pub replaces: u64,
+    /// Entries that go, because they did not exist then.
+    pub deletes: u64,
+    /// Files and links among those that go.
+    pub deletes_files: u64,
+    /// The first hundred.
+    pub sample: Vec<PathChange>,
+    /// What a model must give back before more than 20 files are deleted: it stands for this very plan.
+    pub digest: String,
+}
+
+/// An entry that was reverted, or not.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct RevertedPath {
+    /// Whether anything was changed.
+    pub reverted: bool,
+    /// Which entry.
+    pub path: String,
+    /// `restored`, `deleted`, or `unchanged` when it holds what it held then.
+    pub action: &'static str,
+    /// From which checkpoint.
+    pub checkpoint: String,
+    /// What takes it back: `u-4`.
+    pub undo: Option<String>,
+    /// What was, or would be, done.
+    pub plan: Plan,
+    /// Whether it was only shown what would be done.
+    pub dry_run: bool,
+    /// How long it took.
+    pub elapsed_ms: u64,
+}
+
+/// A workspace that was restored, or not.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct RestoredWorkspace {
+    /// Whether anything was changed.
+    pub restored: bool,
+    /// From which checkpoint.
+    pub checkpoint: String,
+    /// What takes it back: `u-4`.
+    pub undo: Option<String>,
+    /// What was, or would be, done.
+    pub plan: Plan,
+    /// Entries that are the same as before, with the same inodes.
+    pub untouched: u64,
+    /// Whether it was only shown what would be done.
+    pub dry_run: bool,
+    /// How long it took.
+    pub elapsed_ms: u64,
+}
+
+/// What is known of one entry through all checkpoints.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct History {
+    /// Which.
+    pub path: String,
+    /// What it is now: `file`, `directory` or `symlink`; nothing when it is not there.
+    pub current_kind: Option<&'static str>,
+    /// How long the file is now.
+    pub current_size: Option<u64>,
+    /// Whether it holds what it holds in the newest checkpoint.
+    pub current_status: &'static str,
+    /// The newest first.
+    pub versions: Vec<Version>,
+}
+
+/// An entry in one checkpoint.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Version {
+    /// `cp-3`
+    pub checkpoint: String,
+    /// `auto` or `manual`.
+    pub origin: &'static str,
+    /// What somebody called it.
+    pub name: Option<String>,
+    /// How old it is.
+    pub age: String,
+    /// When it was made.
+    pub timestamp: String,
+    /// How long the file is in it.
+    pub size: Option<u64>,
+    /// `new`, `modified`, `unchanged` or `deleted`, against the checkpoint before it.
+    pub status: &'static str,
+}
+
+/// A checkpoint that was deleted, or would be.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct DeletedCheckpoint {
+    /// Whether it is gone.
+    pub deleted: bool,
+    /// Which.
+    pub checkpoint: String,
+    /// What it was called.
+    pub name: Option<String>,
+    /// Whether it was only shown what would be done.
+    pub dry_run: bool,
+}
+
+/// Checkpoints that became one.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Compacted {
+    /// Whether they did.
+    pub compacted: bool,
+    /// The one that is left.
+    pub checkpoint: String,
+    /// What it is called.
+    pub name: Option<String>,
+    /// BLAKE3 of the manifest of its contents.
+    pub hash: Option<String>,
+    /// How many became one.
+    pub merged_count: usize,
+    /// Those that are gone.
+    pub deleted_checkpoints: Vec<String>,
+    /// How many regular files it has.
+    pub files_count: u64,
+    /// Whether it was only shown what would be done.
+    pub dry_run: bool,
+}
+
+/// Directories that were made from a checkpoint.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Forked {
+    /// Whether they were.
+    pub forked: bool,
+    /// From which checkpoint.
+    pub checkpoint: String,
+    /// The directories.
+    pub directories: Vec<String>,
+    /// `subvolume`, `reflink`, `copy` or `chunks`: how their bytes came.
+    pub method: &'static str,
+    /// How many regular files each has.
+    pub files: u64,
+    /// How long they are together.
+    pub bytes: u64,
+    /// Whether it was only shown what would be done.
+    pub dry_run: bool,
+    /// How long it took.
+    pub elapsed_ms: u64,
+}
+
+/// A revert, a restore or an undo that was taken back.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Undone {
+    /// Whether anything was changed.
+    pub undone: bool,
+    /// Which undo checkpoint was used: `u-4`.
+    pub undo: String,
+    /// What was taken back: `revert`, `restore` or `undo`.
+    pub act: String,
+    /// Of which entry; nothing for the whole tree.
+    pub path: Option<String>,
+    /// What takes this back again: `u-5`.
+    pub redo: Option<String>,
+    /// What was, or would be, done.
+    pub plan: Plan,
+    /// Whether it was only shown what would be done.
+    pub dry_run: bool,
+}
+
+/// An undo checkpoint.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct UndoRow {
+    /// `u-4`
+    pub undo: String,
+    /// What it takes back: `revert`, `restore` or `undo`.
+    pub act: String,
+    /// Of which entry; nothing for the whole tree.
+    pub path: Option<String>,
+    /// Which checkpoint that act used.
+    pub checkpoint: String,
+    /// When.
+    pub timestamp: String,
+    /// The same, as people say it.
+    pub age: String,
+}
+
+/// A workspace that was made known.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct WorkspaceMade {
+    /// The directory.
+    pub workspace: String,
+    /// Where its checkpoints and events are kept.
+    pub session: String,
+    /// `clone` where bytes are shared, else `chunked`, or `copy` where that was asked for.
+    pub form: &'static str,
+    /// The filesystem of the session directory.
+    pub filesystem: String,
+    /// The most bytes that all checkpoints hold together.
+    pub budget_bytes: u64,
+    /// What would make it better.
+    pub hints: Vec<String>,
+    /// Whether it was known before.
+    pub existed: bool,
+}
+
+/// How a workspace is.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct WorkspaceStatus {
+    /// The directory.
+    pub workspace: String,
+    /// Where its checkpoints and events are kept.
+    pub session: String,
+    /// `clone` where bytes are shared, else `chunked`, or `copy` where that was asked for.
+    pub form: &'static str,
+    /// How many automatic ones there are at most.
+    pub auto_max: u32,
+    /// How many manual ones there are at most.
+    pub manual_max: u32,
+    /// Seconds between two automatic ones.
+    pub auto_interval: u64,
+    /// How many automatic ones there are.
+    pub auto_count: u32,
+    /// How many manual ones there are.
+    pub manual_count: u32,
+    /// How many more manual ones there can be.
+    pub manual_available: u32,
+    /// What all checkpoints hold on the disk.
+    pub held_bytes: u64,
+    /// What they may hold.
+    pub budget_bytes: u64,
+    /// Who watches it: process and since when; nothing when nobody does.
+    pub watched_by: Option<String>,
+    /// The newest checkpoint.
+    pub newest: Option<String>,
+    /// When the newest one was made.
+    pub newest_at: Option<String>,
+    /// When an automatic one was last found not to be needed.
+    pub last_skipped: Option<String>,
+    /// What can be undone, the newest first.
+    pub undo: Vec<UndoRow>,
+    /// The number of the last file event.
+    pub last_event_id: i64,
+    /// Whether an interrupted restore was brought to its end just now.
+    pub finished_restore: bool,
+    /// What is in slots and cannot be used.
+    pub unreadable: Vec<UnreadableSlot>,
+}
+
+/// What a watch did, when it ended.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Watched {
+    /// Automatic checkpoints that were made.
+    pub checkpoints: u64,
+    /// Those that were not needed.
+    pub skipped: u64,
+    /// File events that were recorded.
+    pub events: u64,
+    /// Times in which signs were missed; what was missed was found by looking at everything.
+    pub gaps: u64,
+}

@@ -1,0 +1,219 @@
+//! What can go wrong with a workspace, and with nothing else.
+
+use crate::error::{
+    ErrorKind, clone_kind, io_kind, place_kind, restore_kind, save_kind, walk_kind,
+};
+use stasis_disk::exclusive::ExclusiveError;
+use stasis_disk::ledger::LedgerError;
+use stasis_disk::monitor::MonitorError;
+use stasis_disk::slots::{PutBackError, RevertError, SlotError};
+use stasis_disk::walk::WalkError;
+use stasis_model::tree::EntryPath;
+use stasis_model::workspace::{BadReference, CheckpointRef, NoSlot, Slot};
+use std::path::PathBuf;
+
+/// Why something was not done to a workspace.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WorkspaceError {
+    /// Nobody made it known.
+    #[error("`{}` is in no workspace", .0.display())]
+    NotAWorkspace(PathBuf),
+    /// It cannot be one.
+    #[error("`{}` cannot be a workspace: {why}", .directory.display())]
+    Refused {
+        /// Which directory.
+        directory: PathBuf,
+        /// Why.
+        why: &'static str,
+    },
+    /// A session directory belongs to another workspace.
+    #[error("`{}` is the session directory of `{}`", .session.display(), .other.display())]
+    OtherSession {
+        /// Which.
+        session: PathBuf,
+        /// Whose.
+        other: PathBuf,
+    },
+    /// The configuration cannot be used.
+    #[error("`{}` cannot be used: {detail}", .path.display())]
+    Config {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong, and where.
+        detail: String,
+    },
+    /// It is no name.
+    #[error(transparent)]
+    BadReference(#[from] BadReference),
+    /// It is no path in the workspace.
+    #[error("`{path}` is not a path in the workspace: {why}")]
+    BadPath {
+        /// What was said.
+        path: String,
+        /// Why not.
+        why: String,
+    },
+    /// There is none.
+    #[error("there is no checkpoint `{0}`")]
+    NoCheckpoint(CheckpointRef),
+    /// There are none at all.
+    #[error("there are no checkpoints yet")]
+    NoCheckpoints,
+    /// There is no slot for it.
+    #[error(transparent)]
+    NoSlot(#[from] NoSlot),
+    /// Automatic checkpoints have no names.
+    #[error("an automatic checkpoint has no name")]
+    NamedAuto,
+    /// Something with a slot.
+    #[error(transparent)]
+    Slots(Box<SlotError>),
+    /// An entry was not reverted.
+    #[error("could not revert `{path}`")]
+    Revert {
+        /// Which.
+        path: EntryPath,
+        /// Why.
+        #[source]
+        source: Box<RevertError>,
+    },
+    /// The entry is nowhere.
+    #[error("`{0}` is neither in the workspace nor in any checkpoint")]
+    NoSuchEntry(EntryPath),
+    /// No checkpoint would make a difference.
+    #[error("no checkpoint holds `{0}` other than it is now")]
+    NothingDiffers(EntryPath),
+    /// A model must have seen what it does.
+    #[error(
+        "this would delete {deletes} files, more than {most}: it needs the digest of its dry run"
+    )]
+    NeedsConfirmation {
+        /// How many files go.
+        deletes: u64,
+        /// How many may go without.
+        most: u64,
+    },
+    /// What would be done now is not what was shown.
+    #[error(
+        "the workspace changed since the dry run: what would be done now is not what was shown"
+    )]
+    PlanChanged,
+    /// A model deletes only what it made.
+    #[error("the checkpoint {0} was not made through this tool, so that only a person deletes it")]
+    NotYours(Slot),
+    /// There is nothing to take back.
+    #[error("there is nothing to undo")]
+    NothingToUndo,
+    /// That one is not there.
+    #[error("there is no undo checkpoint `u-{0}`")]
+    NoUndo(u32),
+    /// One is already one.
+    #[error("compacting takes at least two checkpoints")]
+    TooFew,
+    /// Somebody is at it.
+    #[error("the workspace is busy: {0}")]
+    Busy(String),
+    /// Somebody watches already.
+    #[error("the workspace is watched already: {0}")]
+    Watched(String),
+    /// It could not be locked.
+    #[error(transparent)]
+    Lock(ExclusiveError),
+    /// The watch on the tree.
+    #[error(transparent)]
+    Monitor(#[from] MonitorError),
+    /// The database of the session.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// The live tree could not be read.
+    #[error("could not read the workspace")]
+    Walk(#[from] WalkError),
+    /// A fork cannot be there.
+    #[error("`{}` cannot be made: {why}", .directory.display())]
+    BadFork {
+        /// Which.
+        directory: PathBuf,
+        /// Why.
+        why: String,
+    },
+}
+
+impl From<SlotError> for WorkspaceError {
+    fn from(error: SlotError) -> Self {
+        Self::Slots(Box::new(error))
+    }
+}
+
+impl WorkspaceError {
+    /// What the caller must do.
+    pub(crate) fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NotAWorkspace(_)
+            | Self::NoCheckpoint(_)
+            | Self::NoCheckpoints
+            | Self::NoSuchEntry(_)
+            | Self::NothingDiffers(_)
+            | Self::NothingToUndo
+            | Self::NoUndo(_) => ErrorKind::NotFound,
+            Self::NoSlot(_) => ErrorKind::Limit,
+            Self::Busy(_) | Self::Watched(_) => ErrorKind::Conflict,
+            Self::NeedsConfirmation { .. } | Self::NotYours(_) => ErrorKind::Denied,
+            Self::PlanChanged => ErrorKind::Retry,
+            Self::Slots(error) => slots(error),
+            Self::Revert { source, .. } => revert(source),
+            Self::Walk(error) => walk_kind(error),
+            Self::Lock(ExclusiveError::Failed { source, .. }) => io_kind(source),
+            Self::Ledger(error) => ledger(error),
+            Self::Monitor(error) => monitor(error),
+            _ => ErrorKind::Invalid,
+        }
+    }
+}
+
+fn slots(error: &SlotError) -> ErrorKind {
+    match error {
+        SlotError::OverBudget(_) => ErrorKind::Limit,
+        SlotError::Clone { source, .. } => clone_kind(source),
+        SlotError::Walk(error) => walk_kind(error),
+        SlotError::Empty(_) => ErrorKind::NotFound,
+        SlotError::Replaced(_) => ErrorKind::Retry,
+        SlotError::Unreadable { .. } | SlotError::Document(_) => ErrorKind::Corrupt,
+        SlotError::Keep { source, .. } => revert(source),
+        SlotError::Pack(error) => save_kind(error),
+        SlotError::Unpack(error) => restore_kind(error),
+        SlotError::Place(error) => place_kind(error),
+        SlotError::PutBack(PutBackError::Workspace(error)) => place_kind(error),
+        SlotError::PutBack(PutBackError::Checkpoint(error)) => walk_kind(error),
+        SlotError::PutBack(_) => ErrorKind::Cancelled,
+        SlotError::Failed { source, .. } => io_kind(source),
+        _ => ErrorKind::Invalid,
+    }
+}
+
+fn revert(error: &RevertError) -> ErrorKind {
+    match error {
+        RevertError::Failed { source, .. } => io_kind(source),
+        RevertError::Compare { source, .. } => walk_kind(source),
+        RevertError::Build { source, .. } => clone_kind(source),
+        _ => ErrorKind::Invalid,
+    }
+}
+
+fn ledger(error: &LedgerError) -> ErrorKind {
+    match error {
+        LedgerError::File { source, .. } => io_kind(source),
+        LedgerError::Failed { .. } => ErrorKind::Unreachable,
+        LedgerError::Newer { .. } => ErrorKind::Limit,
+        _ => ErrorKind::Corrupt,
+    }
+}
+
+fn monitor(error: &MonitorError) -> ErrorKind {
+    match error {
+        MonitorError::Root { source, .. } | MonitorError::Failed { source, .. } => io_kind(source),
+        MonitorError::Ended { .. } => ErrorKind::NotFound,
+        MonitorError::TooMany { .. } => ErrorKind::Limit,
+        _ => ErrorKind::Invalid,
+    }
+}

@@ -1,0 +1,308 @@
+//! Where a workspace's checkpoints and events are kept, and by which rules.
+//!
+//! By default in `workspaces/<name>-<12 hex digits>` of this host's state directory. If they are elsewhere, a file `elsewhere`
+//! there says where. `config.toml` in the session directory is read when it is opened and not again.
+
+use super::error::WorkspaceError;
+use super::{Init, Surroundings, WorkspaceMade};
+use crate::error::Error;
+use crate::project::plain_id;
+use serde::{Deserialize, Serialize};
+use stasis_disk::atomic_write::{atomic_write, make_directory};
+use stasis_disk::clone::Fallback;
+use stasis_disk::facilities::{self, Support};
+use stasis_disk::ledger::Ledger;
+use stasis_disk::monitor::MonitorSettings;
+use stasis_disk::slots::{Eviction, Pool, PoolSettings};
+use stasis_disk::walk::WalkSettings;
+use stasis_model::workspace::{Budget, Settings};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// What a session is configured by.
+pub(super) const CONFIG: &str = "config.toml";
+const ELSEWHERE: &str = "elsewhere";
+const DATABASE: &str = "session.db";
+/// More than this is no configuration.
+const LARGEST: u64 = 1 << 20;
+/// What reverts make in a tree for a moment.
+const OWN: &str = ".*.stasis-tmp-*";
+
+/// `config.toml`: every key may be left out but `workspace`, none may be misspelt.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Config {
+    /// The workspace.
+    pub(super) workspace: PathBuf,
+    /// What is cloned besides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) system: Option<PathBuf>,
+    /// The most bytes of all checkpoints.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) budget_bytes: Option<u64>,
+    /// What to do where nothing can be shared.
+    #[serde(default)]
+    pub(super) fallback: Fall,
+    /// What is told in no file event.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) ignore: Option<Vec<String>>,
+    /// What is in no checkpoint.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) exclude: Vec<String>,
+    #[serde(default)]
+    pub(super) vm: Vm,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Fall {
+    #[default]
+    Chunks,
+    Copy,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Vm {
+    #[serde(default)]
+    pub(super) snapshots: Settings,
+}
+
+/// An opened session.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) directory: PathBuf,
+    pub(super) path: PathBuf,
+    pub(super) config: Config,
+    pub(super) budget: Budget,
+    pub(super) ledger: Ledger,
+}
+
+impl Session {
+    /// Opens the session that is in a directory.
+    fn open(path: PathBuf) -> Result<Self, Error> {
+        let config = read(&path.join(CONFIG))?;
+        let unreadable = |source| Error::Unreadable {
+            path: path.clone(),
+            source,
+        };
+        let facilities = facilities::examine(&path).map_err(unreadable)?;
+        let budget = config.budget_bytes.map(Budget::of_bytes);
+        let budget = budget.unwrap_or_else(|| Budget::for_disk(facilities.total_bytes));
+        let ledger = Ledger::open(&path.join(DATABASE)).map_err(WorkspaceError::from)?;
+        Ok(Self {
+            directory: config.workspace.clone(),
+            path,
+            config,
+            budget,
+            ledger,
+        })
+    }
+
+    /// The session of the workspace that a directory is, or lies in.
+    pub(super) fn find(directory: &Path, surroundings: &Surroundings) -> Result<Self, Error> {
+        let whole = directory
+            .canonicalize()
+            .map_err(|source| Error::NoDirectory {
+                path: directory.to_owned(),
+                source,
+            })?;
+        for above in whole.ancestors() {
+            if let Some(session) = session_of(above, surroundings)? {
+                return Self::open(session);
+            }
+        }
+        Err(WorkspaceError::NotAWorkspace(directory.to_owned()).into())
+    }
+
+    pub(super) fn settings(&self) -> &Settings {
+        &self.config.vm.snapshots
+    }
+
+    /// How the tree is walked: without what is excluded, and without what a revert makes for a moment.
+    pub(super) fn walk(&self) -> WalkSettings {
+        let mut excludes = self.config.exclude.clone();
+        excludes.push(OWN.to_owned());
+        WalkSettings {
+            excludes,
+            ..WalkSettings::default()
+        }
+    }
+
+    pub(super) fn monitoring(&self) -> MonitorSettings {
+        let usual = MonitorSettings::default();
+        let mut ignore = self.config.ignore.clone().unwrap_or(usual.ignore);
+        ignore.push(OWN.to_owned());
+        MonitorSettings { ignore, ..usual }
+    }
+
+    /// The checkpoints.
+    pub(super) fn pool(&self, eviction: Eviction) -> Result<Pool, Error> {
+        let settings = PoolSettings {
+            fallback: match self.config.fallback {
+                Fall::Chunks => Fallback::Refuse,
+                Fall::Copy => Fallback::Copy,
+            },
+            eviction,
+            walk: self.walk(),
+            ..PoolSettings::new(self.budget)
+        };
+        Ok(Pool::open(&self.path, settings).map_err(WorkspaceError::from)?)
+    }
+
+    /// How checkpoints are kept here, and on which filesystem.
+    pub(super) fn form(&self) -> (&'static str, &'static str) {
+        let Ok(here) = facilities::examine(&self.path) else {
+            return ("chunked", "another filesystem");
+        };
+        let device = |path: &Path| {
+            std::fs::metadata(path)
+                .map(|seen| std::os::unix::fs::MetadataExt::dev(&seen))
+                .ok()
+        };
+        let is_near = device(&self.path) == device(&self.directory) || here.filesystem == "btrfs";
+        let form = match (
+            here.reflinks == Support::Yes && is_near,
+            self.config.fallback,
+        ) {
+            (true, _) => "clone",
+            (false, Fall::Chunks) => "chunked",
+            (false, Fall::Copy) => "copy",
+        };
+        (form, here.filesystem)
+    }
+}
+
+fn usual(directory: &Path, surroundings: &Surroundings) -> PathBuf {
+    let id = plain_id(directory);
+    surroundings.state.join("workspaces").join(id.as_str())
+}
+
+/// The session directory of a workspace, if it is one.
+fn session_of(directory: &Path, surroundings: &Surroundings) -> Result<Option<PathBuf>, Error> {
+    let usual = usual(directory, surroundings);
+    let elsewhere = std::fs::read(usual.join(ELSEWHERE)).ok();
+    let elsewhere = elsewhere.map(|bytes| PathBuf::from(OsStr::from_bytes(&bytes)));
+    // As in the contract: the workspace in its session directory.
+    let around = directory.parent().map(Path::to_owned);
+    for session in elsewhere.into_iter().chain([usual]).chain(around) {
+        if !session.join(CONFIG).is_file() || !(session.join(DATABASE).exists()) {
+            continue;
+        }
+        if read(&session.join(CONFIG))?.workspace == directory {
+            return Ok(Some(session));
+        }
+    }
+    Ok(None)
+}
+
+fn read(path: &Path) -> Result<Config, Error> {
+    let unreadable = |source| Error::Unreadable {
+        path: path.to_owned(),
+        source,
+    };
+    let seen = std::fs::metadata(path).map_err(unreadable)?;
+    if seen.len() > LARGEST {
+        return Err(unreadable(std::io::ErrorKind::FileTooLarge.into()));
+    }
+    let text = std::fs::read_to_string(path).map_err(unreadable)?;
+    let config: Config = toml::from_str(&text).map_err(|error| {
+        let before = error.span().map(|span| &text[..span.start.min(text.len())]);
+        let line = before.map_or(1, |before| before.matches('\n').count() + 1);
+        WorkspaceError::Config {
+            path: path.to_owned(),
+            detail: format!("line {line}: {}", error.message()),
+        }
+    })?;
+    stasis_disk::walk::matcher(&config.exclude).map_err(|error| WorkspaceError::Config {
+        path: path.to_owned(),
+        detail: crate::error::whole(&error),
+    })?;
+    Ok(config)
+}
+
+/// Makes a directory known as a workspace.
+pub(super) fn init(init: &Init, surroundings: &Surroundings) -> Result<WorkspaceMade, Error> {
+    let no_directory = |source| Error::NoDirectory {
+        path: init.directory.clone(),
+        source,
+    };
+    let directory = init.directory.canonicalize().map_err(no_directory)?;
+    if !directory.is_dir() {
+        return Err(no_directory(std::io::ErrorKind::NotADirectory.into()));
+    }
+    let refused = |why| {
+        let directory = directory.clone();
+        Err(WorkspaceError::Refused { directory, why }.into())
+    };
+    if directory.parent().is_none() {
+        return refused("it is the root of everything");
+    }
+    let home = surroundings
+        .home
+        .as_ref()
+        .and_then(|home| home.canonicalize().ok());
+    if home.is_some_and(|home| home == directory) {
+        return refused("it is the home directory; name a directory in it");
+    }
+    if directory.to_str().is_none() {
+        return refused("its path is not text");
+    }
+    if let Some(session) = session_of(&directory, surroundings)? {
+        return Ok(told(&Session::open(session)?, true));
+    }
+    let usual = usual(&directory, surroundings);
+    let session = match &init.session {
+        Some(session) => std::path::absolute(session).map_err(no_directory)?,
+        None => usual.clone(),
+    };
+    make_directory(&session)?;
+    let session = session.canonicalize().map_err(no_directory)?;
+    if session.starts_with(&directory) {
+        return refused("its session directory would be in it, and so in every checkpoint");
+    }
+    if session.join(CONFIG).exists() {
+        let other = read(&session.join(CONFIG))?.workspace;
+        return Err(WorkspaceError::OtherSession { session, other }.into());
+    }
+    let system = init.system.as_ref().map(|system| system.canonicalize());
+    let config = Config {
+        workspace: directory,
+        system: system.transpose().map_err(no_directory)?,
+        budget_bytes: init.budget,
+        fallback: Fall::default(),
+        ignore: None,
+        exclude: Vec::new(),
+        vm: Vm::default(),
+    };
+    // The database first: what has a configuration is a session.
+    drop(Ledger::open(&session.join(DATABASE)).map_err(WorkspaceError::from)?);
+    let text = toml::to_string(&config).expect("plain fields are always TOML");
+    atomic_write(&session.join(CONFIG), text.as_bytes())?;
+    if session != usual.canonicalize().unwrap_or_else(|_| usual.clone()) {
+        atomic_write(&usual.join(ELSEWHERE), session.as_os_str().as_bytes())?;
+    }
+    Ok(told(&Session::open(session)?, false))
+}
+
+fn told(session: &Session, existed: bool) -> WorkspaceMade {
+    let (form, filesystem) = session.form();
+    let mut hints = Vec::new();
+    if form == "chunked" {
+        hints.push(
+            "checkpoints are kept as compressed chunks, because nothing can be shared with the workspace here; a --session-dir on the \
+             workspace's own filesystem, if that is xfs or btrfs, makes them clones"
+                .to_owned(),
+        );
+    }
+    WorkspaceMade {
+        workspace: session.directory.display().to_string(),
+        session: session.path.display().to_string(),
+        form,
+        filesystem: filesystem.to_owned(),
+        budget_bytes: session.budget.bytes(),
+        hints,
+        existed,
+    }
+}
