@@ -32,6 +32,7 @@ pub use events::{EventRow, GapRow, USUAL_MOST_EVENTS};
 pub use own::{Fact, Restored, Source};
 pub use record::Recorded;
 
+use crate::monitor::Batch;
 use error::{file, sqlite};
 use owner::Owner;
 use record::Recorder;
@@ -43,8 +44,6 @@ use stasis_model::tree::EntryPath;
 use stasis_model::workspace::SlotMetadata;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-
-use crate::monitor::Batch;
 
 /// The name of the database in the directory of a session.
 pub const DATABASE: &str = "session.db";

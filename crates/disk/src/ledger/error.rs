@@ -59,6 +59,19 @@ pub enum LedgerError {
     },
 }
 
+impl LedgerError {
+    /// Whether somebody else wrote for longer than we wait: later it may work.
+    pub fn is_busy(&self) -> bool {
+        let Self::Failed { source, .. } = self else {
+            return false;
+        };
+        matches!(
+            source.sqlite_error_code(),
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
+        )
+    }
+}
+
 /// SQLite's part of an error: what we were doing, to which database.
 pub(super) fn sqlite(
     doing: &'static str,

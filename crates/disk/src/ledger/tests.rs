@@ -4,7 +4,8 @@ mod files;
 mod own;
 
 use super::*;
-use crate::monitor::{Action, FileEvent, Gap, Why};
+use crate::monitor::Action::{self, Created, Deleted, Modified};
+use crate::monitor::{FileEvent, Gap, Why};
 use stasis_model::workspace::{Origin, Slot};
 use tempfile::TempDir;
 
@@ -100,8 +101,6 @@ fn restored(at: &str, slot: u32, left: Option<Fact>) -> Restored {
         left,
     }
 }
-
-use Action::{Created, Deleted, Modified};
 
 #[test]
 fn the_two_tables_are_those_of_the_contract() {

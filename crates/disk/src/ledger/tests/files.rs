@@ -233,3 +233,50 @@ fn a_copy_of_a_database_that_is_being_written_is_one_state_of_it() {
         }
     });
 }
+
+#[test]
+fn it_can_be_opened_while_others_write_and_their_log_is_written_down() {
+    let home = Home::new();
+    let writer = home.again();
+
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(move || {
+            for _ in 0..200 {
+                let events = [(Created, "some/rather/long/path/of/a/file"); 50];
+                tell(&writer, &events, &mut |_| None);
+                let log = "PRAGMA wal_checkpoint(PASSIVE)";
+                writer.connection().query_row(log, [], |_| Ok(())).unwrap();
+            }
+        });
+        while !writing.is_finished() {
+            home.again().last_event_id().unwrap();
+        }
+    });
+
+    assert_eq!(home.ledger.last_event_id().unwrap(), 10_000);
+}
+
+#[test]
+fn whoever_waited_in_vain_can_tell_and_reads_all_the_same() {
+    let home = Home::new();
+    home.tell(&[(Created, "a")]);
+    let other = Connection::open(home.path()).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let patience = std::time::Duration::from_millis(1);
+    home.ledger.connection().busy_timeout(patience).unwrap();
+
+    let refused = home.ledger.keep("key", b"value").unwrap_err();
+    let nothing_to_write = home.tell(&[]);
+
+    assert!(refused.is_busy(), "{refused:?}");
+    assert_eq!(nothing_to_write, Recorded::default());
+    assert_eq!(home.ledger.last_event_id().unwrap(), 1);
+    other.execute_batch("ROLLBACK").unwrap();
+    home.ledger.keep("key", b"value").unwrap();
+}
+
+#[test]
+fn any_thread_may_use_it() {
+    fn is_shared<T: Send + Sync>() {}
+    is_shared::<Ledger>();
+}
