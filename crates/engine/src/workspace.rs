@@ -266,7 +266,7 @@ impl Workspace {
         self.blocking(move |own| own.watch_now(&stop, ready)).await
     }
 
-    pub(crate) fn session(&self) -> &Session {
+    fn session(&self) -> &Session {
         &self.session
     }
 

@@ -215,7 +215,7 @@ fn read(path: &Path) -> Result<Config, Error> {
             detail: format!("line {line}: {}", error.message()),
         }
     })?;
-    stasis_disk::walk::matcher(&config.exclude).map_err(|error| WorkspaceError::Config {
+    let _good = stasis_disk::walk::matcher(&config.exclude).map_err(|error| WorkspaceError::Config {
         path: path.to_owned(),
         detail: crate::error::whole(&error),
     })?;
