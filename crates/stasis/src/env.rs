@@ -25,6 +25,7 @@ pub(crate) struct Environment {
     pub(crate) log: Option<String>,
     pub(crate) config_file: Option<PathBuf>,
     pub(crate) data_directory: Option<PathBuf>,
+    pub(crate) home: Option<PathBuf>,
     pub(crate) places: Places,
     pub(crate) aws: AwsSettings,
     pub(crate) search_path: OsString,
@@ -50,6 +51,7 @@ impl Environment {
                 state: below("XDG_STATE_HOME", ".local/state"),
             },
             aws: aws(home.as_ref()),
+            home: home.clone(),
             search_path: env::var_os("PATH").unwrap_or_default(),
             variables: env::vars_os()
                 .filter_map(|(key, value)| {

@@ -4,6 +4,7 @@ mod operator;
 mod profile;
 mod project;
 mod repository;
+mod workspace;
 
 use crate::cli::output::{OutputLost, printable};
 use serde_json::{Map, Value, json};
@@ -115,6 +116,9 @@ fn as_value(error: &anyhow::Error, causes: &[String], hint: Option<&str>, exit: 
     if let Some(Error::UnknownChange(record)) = error.downcast_ref::<Error>() {
         told.insert("op_id".to_owned(), json!(record.op_id));
     }
+    for (name, value) in workspace::fields(error) {
+        told.insert(name.to_owned(), value);
+    }
     Value::Object(told)
 }
 
@@ -169,6 +173,7 @@ fn hint(error: &Error) -> Option<String> {
         Error::Archive(error) => return archive_hint(error),
         Error::Profile(error) => return profile::hint(error),
         Error::Project(error) => return project::hint(error),
+        Error::Workspace(inner) => return workspace::hint(inner, error.kind()),
         Error::Location(_) => {
             "a store is file:///path, memory: or s3://bucket/prefix?endpoint=URL&region=NAME"
         }

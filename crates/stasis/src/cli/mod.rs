@@ -12,6 +12,7 @@
 )]
 
 mod archive;
+mod byte_size;
 mod clone;
 mod demo;
 mod doctor;
@@ -29,6 +30,7 @@ mod reference;
 mod repo;
 mod store;
 mod tenant;
+mod workspace;
 
 use crate::config::{self, Config};
 use crate::env::Environment;
@@ -91,6 +93,11 @@ enum Command {
     Diff(project::Diff),
     /// Keep an application with its databases: save, restore, duplicate, upgrade
     Project(Box<project::Project>),
+    /// Keep a working tree with checkpoints: see what changed, go back, undo, fork
+    Workspace(Box<workspace::Workspace>),
+    /// The same as `workspace`, as its contract spells it
+    #[command(hide = true)]
+    Snapshots(Box<workspace::Snapshots>),
     /// Own a profile's lineage: acquire, renew, release, hold, and what operators do
     #[command(subcommand)]
     Lease(lease::Lease),
@@ -266,6 +273,8 @@ async fn run(command: Command, context: Context) -> anyhow::Result<ExitCode> {
         Command::Log(log) => log.run(&context).await?,
         Command::Diff(diff) => Box::pin(diff.run(&context)).await?,
         Command::Project(project) => Box::pin(project.run(&context)).await?,
+        Command::Workspace(workspace) => Box::pin(workspace.run(&context)).await?,
+        Command::Snapshots(snapshots) => Box::pin(snapshots.run(&context)).await?,
         Command::Store(store) => store.run(&context).await?,
         Command::Operation(operation) => operation.run(&context).await?,
         Command::Tenant(tenant) => tenant.run(&context).await?,

@@ -1,0 +1,242 @@
+//! `stasis workspace revert`, `restore` and `undo`
+
+use super::{Dry, Which, counted, entry};
+use crate::cli::Context;
+use crate::cli::output::printable;
+use crate::report::Exit;
+use clap::Args;
+use stasis_engine::model::workspace::CheckpointRef;
+use stasis_engine::workspace::{
+    self, PathChange, Plan, RestoreWorkspace, RestoredWorkspace, RevertPath, RevertedPath, Run,
+    Undone,
+};
+use std::ffi::OsString;
+use std::io::{BufRead, IsTerminal, Write};
+
+/// How many paths of a plan are shown to people.
+const SHOWN: usize = 10;
+
+#[derive(Debug, Args)]
+pub(super) struct Revert {
+    /// A file, a symbolic link or a directory, from here or from the top of the workspace
+    path: OsString,
+    /// cp-N, or its name [default: the newest that holds it and differs]
+    #[arg(value_name = "CP")]
+    checkpoint: Option<CheckpointRef>,
+    #[command(flatten)]
+    dry: Dry,
+}
+
+impl Revert {
+    pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<()> {
+        let workspace = which.open(context).await?;
+        let command = RevertPath {
+            path: entry(&workspace, &self.path)?,
+            checkpoint: self.checkpoint,
+            confirm: None,
+            run: self.dry.how(),
+        };
+        let reverted = workspace.revert(command).await?;
+        context.output.result(&reverted, reverted_words)
+    }
+}
+
+fn reverted_words(told: &RevertedPath) -> String {
+    let (path, checkpoint) = (printable(&told.path), &told.checkpoint);
+    let would = if told.dry_run { "would be " } else { "" };
+    let what = match told.action {
+        "unchanged" => return format!("{path} is what it was in {checkpoint}"),
+        "deleted" => format!("{path}: {would}deleted, it did not exist in {checkpoint}"),
+        action => format!("{path}: {would}{action} from {checkpoint}"),
+    };
+    if told.dry_run {
+        return with_paths(&what, &told.plan);
+    }
+    with_undo(
+        format!("{what}; {} ms", told.elapsed_ms),
+        told.undo.as_deref(),
+    )
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Restore {
+    /// cp-N, or its name
+    #[arg(value_name = "CP")]
+    checkpoint: CheckpointRef,
+    /// Do not ask before anything is deleted
+    #[arg(long, short)]
+    yes: bool,
+    #[command(flatten)]
+    dry: Dry,
+}
+
+impl Restore {
+    pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<Exit> {
+        let workspace = which.open(context).await?;
+        let command = RestoreWorkspace {
+            checkpoint: self.checkpoint,
+            confirm: None,
+            run: self.dry.how(),
+        };
+        let is_asked = !self.yes && command.run == Run::Real && somebody_sits_there(context);
+        let confirm = if is_asked {
+            match agreed(context, &workspace, &command).await? {
+                Answer::Yes(digest) => digest,
+                Answer::No => {
+                    context.output.say("nothing was changed");
+                    return Ok(Exit::Cancelled);
+                }
+            }
+        } else {
+            None
+        };
+        let command = RestoreWorkspace { confirm, ..command };
+        let restored = workspace.restore(command).await?;
+        context.output.result(&restored, restored_words)?;
+        Ok(Exit::Done)
+    }
+}
+
+/// What somebody said to a plan.
+enum Answer {
+    /// Go on; with the digest of the plan if they saw one, so that what is done is what was shown.
+    Yes(Option<String>),
+    No,
+}
+
+fn somebody_sits_there(context: &Context) -> bool {
+    !context.output.as_json && std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
+}
+
+/// Shows what would be done and asks; where nothing is deleted nobody is asked.
+async fn agreed(
+    context: &Context,
+    workspace: &workspace::Workspace,
+    command: &RestoreWorkspace,
+) -> anyhow::Result<Answer> {
+    let look = RestoreWorkspace {
+        run: Run::Dry,
+        ..command.clone()
+    };
+    let shown = workspace.restore(look).await?;
+    if shown.plan.deletes == 0 {
+        return Ok(Answer::Yes(None));
+    }
+    context.output.say(&restored_words(&shown));
+    let mut talk = std::io::stderr().lock();
+    write!(talk, "restore it? [y/N] ")?;
+    talk.flush()?;
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer)?;
+    let is_yes = ["y", "yes"].contains(&answer.trim().to_lowercase().as_str());
+    Ok(if is_yes {
+        Answer::Yes(Some(shown.plan.digest))
+    } else {
+        Answer::No
+    })
+}
+
+fn restored_words(told: &RestoredWorkspace) -> String {
+    let checkpoint = &told.checkpoint;
+    if is_nothing(&told.plan) {
+        return format!("nothing differs: the workspace is {checkpoint}");
+    }
+    if told.dry_run {
+        let what = format!("to be {checkpoint} again: {}", plan_words(&told.plan));
+        return with_paths(&what, &told.plan);
+    }
+    let what = format!(
+        "the workspace is {checkpoint} again: {}; {} untouched; {} ms",
+        plan_words(&told.plan),
+        told.untouched,
+        told.elapsed_ms
+    );
+    with_undo(what, told.undo.as_deref())
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Undo {
+    /// Which one, as `stasis workspace status` lists them [default: the last]
+    #[arg(value_name = "u-N", value_parser = undo_number)]
+    which: Option<u32>,
+    #[command(flatten)]
+    dry: Dry,
+}
+
+fn undo_number(text: &str) -> Result<u32, String> {
+    let number = text
+        .strip_prefix("u-")
+        .and_then(|number| number.parse().ok());
+    number.ok_or_else(|| format!("`{}` is not like u-4", text.escape_debug()))
+}
+
+impl Undo {
+    pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<()> {
+        let command = workspace::Undo {
+            which: self.which,
+            confirm: None,
+            run: self.dry.how(),
+        };
+        let undone = which.open(context).await?.undo(command).await?;
+        context.output.result(&undone, undone_words)
+    }
+}
+
+fn undone_words(told: &Undone) -> String {
+    let of = told.path.as_deref().unwrap_or("the whole workspace");
+    let (act, of, undo) = (&told.act, printable(of), &told.undo);
+    if is_nothing(&told.plan) {
+        return format!("nothing differs from what was there before the {act} of {of} ({undo})");
+    }
+    let plan = plan_words(&told.plan);
+    if told.dry_run {
+        let what = format!("to take back the {act} of {of} ({undo}): {plan}");
+        return with_paths(&what, &told.plan);
+    }
+    let what = format!("took back the {act} of {of} ({undo}): {plan}");
+    with_undo(what, told.redo.as_deref())
+}
+
+fn is_nothing(plan: &Plan) -> bool {
+    plan.creates + plan.replaces + plan.deletes == 0
+}
+
+fn plan_words(plan: &Plan) -> String {
+    counted(&[
+        (plan.creates, "brought back"),
+        (plan.replaces, "made what they were"),
+        (plan.deletes, "deleted"),
+    ])
+}
+
+/// A result with the line that says how to take it back.
+fn with_undo(words: String, undo: Option<&str>) -> String {
+    match undo {
+        Some(undo) => format!("{words}\n`stasis workspace undo {undo}` takes it back"),
+        None => words,
+    }
+}
+
+/// A plan with its first paths, those that go before the others.
+fn with_paths(what: &str, plan: &Plan) -> String {
+    let mut sample: Vec<&PathChange> = plan.sample.iter().collect();
+    sample.sort_by_key(|change| change.op != "created");
+    let shown = sample.iter().take(SHOWN);
+    let mut lines = vec![what.to_owned()];
+    lines.extend(shown.map(|change| format!("  {:<10} {}", act(change), printable(&change.path))));
+    let all = plan.creates + plan.replaces + plan.deletes;
+    let more = all.saturating_sub(lines.len() as u64 - 1);
+    if more > 0 {
+        lines.push(format!("  and {more} more"));
+    }
+    lines.join("\n")
+}
+
+/// What a plan does to an entry: the opposite of what became of it since the checkpoint.
+fn act(change: &PathChange) -> &'static str {
+    match change.op {
+        "created" => "delete",
+        "deleted" => "bring back",
+        _ => "change",
+    }
+}

@@ -1,0 +1,181 @@
+//! `stasis workspace create`, `delete`, `compact` and `fork`
+
+use super::{Dry, Which, called, here};
+use crate::cli::Context;
+use crate::cli::clone::{SHOWN, size};
+use crate::cli::output::printable;
+use clap::Args;
+use stasis_engine::model::workspace::{CheckpointName, CheckpointRef, Origin};
+use stasis_engine::workspace::{self, Checkpointed, Compacted, DeletedCheckpoint, Forked, Maker};
+use std::path::PathBuf;
+
+#[derive(Debug, Args)]
+pub(super) struct Create {
+    /// What it is called: nothing else may be called that, and it does not begin with cp-
+    name: Option<CheckpointName>,
+    /// Make an automatic one: not if nothing changed since the last, and the oldest makes room for it
+    #[arg(long)]
+    auto: bool,
+    #[command(flatten)]
+    dry: Dry,
+}
+
+impl Create {
+    pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<()> {
+        let command = workspace::Create {
+            name: self.name,
+            pool: if self.auto {
+                Origin::Auto
+            } else {
+                Origin::Manual
+            },
+            maker: Maker::Cli,
+            run: self.dry.how(),
+        };
+        let made = which.open(context).await?.create(command).await?;
+        for line in warnings(&made) {
+            context.output.say(&format!("warning: {line}"));
+        }
+        context.output.result(&made, created_words)
+    }
+}
+
+fn warnings(made: &Checkpointed) -> Vec<String> {
+    let left_out = made.left_out.iter().take(SHOWN);
+    let mut lines: Vec<String> = left_out
+        .map(|entry| format!("`{}` {}", entry.path, entry.words))
+        .collect();
+    let more = made.left_out_count.saturating_sub(lines.len() as u64);
+    if more > 0 {
+        lines.push(format!(
+            "{more} more entries were left out; --json lists a thousand"
+        ));
+    }
+    if !made.evicted.is_empty() {
+        let goes = if made.dry_run { "would go" } else { "went" };
+        let evicted = made.evicted.join(", ");
+        lines.push(format!("{evicted} {goes} because of the budget"));
+    }
+    lines
+}
+
+fn created_words(made: &Checkpointed) -> String {
+    let checkpoint = called(&made.checkpoint, made.name.as_deref());
+    if let Some(why) = &made.skipped {
+        let why = printable(why);
+        return format!("no new checkpoint is needed: {checkpoint} has it all; {why}");
+    }
+    let verb = if made.dry_run { "would make" } else { "made" };
+    let more = match made.origin {
+        "manual" => format!("; {} more can be made", made.available),
+        _ => String::new(),
+    };
+    format!(
+        "{verb} {checkpoint}: {} files, {}; {}{more}; {} ms",
+        made.files_count,
+        size(made.bytes),
+        made.form,
+        made.elapsed_ms
+    )
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Delete {
+    /// cp-N, or its name
+    #[arg(value_name = "CP")]
+    checkpoint: CheckpointRef,
+    #[command(flatten)]
+    dry: Dry,
+}
+
+impl Delete {
+    pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<()> {
+        let workspace = which.open(context).await?;
+        let gone = workspace.delete(self.checkpoint, self.dry.how()).await?;
+        context.output.result(&gone, |gone: &DeletedCheckpoint| {
+            let verb = if gone.dry_run {
+                "would delete"
+            } else {
+                "deleted"
+            };
+            format!("{verb} {}", called(&gone.checkpoint, gone.name.as_deref()))
+        })
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Compact {
+    /// The checkpoints that become one: cp-N, or their names
+    #[arg(value_name = "CP", required = true, num_args = 1..)]
+    checkpoints: Vec<CheckpointRef>,
+    /// What the one is called
+    #[arg(long, value_name = "NAME")]
+    name: Option<CheckpointName>,
+    #[command(flatten)]
+    dry: Dry,
+}
+
+impl Compact {
+    pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<()> {
+        let command = workspace::Compact {
+            checkpoints: self.checkpoints,
+            name: self.name,
+            run: self.dry.how(),
+        };
+        let one = which.open(context).await?.compact(command).await?;
+        context.output.result(&one, |one: &Compacted| {
+            let (verb, go) = if one.dry_run {
+                ("would make", "would go")
+            } else {
+                ("made", "are gone")
+            };
+            format!(
+                "{verb} {} of {} checkpoints: {} files; {} {go}",
+                called(&one.checkpoint, one.name.as_deref()),
+                one.merged_count,
+                one.files_count,
+                one.deleted_checkpoints.join(", ")
+            )
+        })
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Fork {
+    /// cp-N, or its name
+    #[arg(value_name = "CP")]
+    checkpoint: CheckpointRef,
+    /// The new directory; nothing may be there yet
+    dir: PathBuf,
+    /// Make so many, called DIR-1, DIR-2, …
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    n: u32,
+    #[command(flatten)]
+    dry: Dry,
+}
+
+impl Fork {
+    pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<()> {
+        let command = workspace::Fork {
+            checkpoint: self.checkpoint,
+            directory: here()?.join(self.dir),
+            count: self.n,
+            run: self.dry.how(),
+        };
+        let forked = which.open(context).await?.fork(command).await?;
+        context.output.result(&forked, |forked: &Forked| {
+            let directories = forked.directories.iter().map(|path| printable(path));
+            let directories: Vec<String> = directories.collect();
+            let verb = if forked.dry_run { "would be" } else { "is" };
+            format!(
+                "{} {verb} {}: {} files, {}; by {}; {} ms",
+                directories.join(", "),
+                forked.checkpoint,
+                forked.files,
+                size(forked.bytes),
+                forked.method,
+                forked.elapsed_ms
+            )
+        })
+    }
+}

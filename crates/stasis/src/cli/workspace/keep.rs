@@ -1,0 +1,183 @@
+//! `stasis workspace init`, `watch` and `status`
+
+use super::{Which, called, here, surroundings};
+use crate::cli::clone::size;
+use crate::cli::output::printable;
+use crate::cli::progress::cancel_on_signals;
+use crate::cli::{Context, byte_size};
+use clap::Args;
+use stasis_engine::workspace::{
+    self, UndoRow, UnreadableSlot, Watched, WorkspaceMade, WorkspaceStatus,
+};
+use std::path::PathBuf;
+
+#[derive(Debug, Args)]
+pub(super) struct Init {
+    /// The directory
+    dir: PathBuf,
+    /// Where its checkpoints and events are kept: not in the workspace, best on the same filesystem [default: a directory under
+    /// $XDG_STATE_HOME/stasis/workspaces]
+    #[arg(long, value_name = "DIR")]
+    session_dir: Option<PathBuf>,
+    /// A directory or an image that is kept with every checkpoint besides
+    #[arg(long, value_name = "PATH")]
+    system: Option<PathBuf>,
+    /// The most that all checkpoints hold together, as in 10GB [default: 10GB, or a tenth of the disk if that is less]
+    #[arg(long, value_name = "SIZE", value_parser = byte_size::positive)]
+    budget: Option<u64>,
+}
+
+impl Init {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
+        let here = here()?;
+        let init = workspace::Init {
+            directory: here.join(self.dir),
+            session: self.session_dir.map(|path| here.join(path)),
+            system: self.system.map(|path| here.join(path)),
+            budget: self.budget,
+        };
+        let made = workspace::Workspace::init(init, &surroundings(context)?).await?;
+        for hint in &made.hints {
+            context.output.say(&format!("hint: {}", printable(hint)));
+        }
+        context.output.result(&made, made_words)
+    }
+}
+
+fn made_words(made: &WorkspaceMade) -> String {
+    let is = if made.existed {
+        "was already"
+    } else {
+        "is now"
+    };
+    format!(
+        "{} {is} a workspace; checkpoints in {} ({}, {}), {} at most\n\
+         next: `stasis workspace watch` makes them by itself, `stasis workspace create NAME` makes one now",
+        printable(&made.workspace),
+        printable(&made.session),
+        made.form,
+        printable(&made.filesystem),
+        size(made.budget_bytes)
+    )
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Watch {
+    /// The workspace [default: the one that the current directory lies in]
+    dir: Option<PathBuf>,
+}
+
+impl Watch {
+    pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<()> {
+        let stop = cancel_on_signals()?;
+        let which = Which {
+            workspace: self.dir.or_else(|| which.workspace.clone()),
+        };
+        let workspace = which.open(context).await?;
+        let status = workspace.status().await?;
+        warn_of(context, &status);
+        let line = format!(
+            "watching {}; checkpoints in {}",
+            printable(&status.workspace),
+            printable(&status.session)
+        );
+        let output = context.output;
+        let watched = workspace.watch(stop, move || output.say(&line)).await?;
+        context.output.result(&watched, watched_words)
+    }
+}
+
+fn watched_words(watched: &Watched) -> String {
+    let Watched {
+        checkpoints,
+        skipped,
+        events,
+        gaps,
+    } = watched;
+    let gaps = match gaps {
+        0 => String::new(),
+        gaps => format!("; signs were missed {gaps} times, and what was missed was found"),
+    };
+    format!(
+        "made {checkpoints} checkpoints, {skipped} were not needed; recorded {events} file events{gaps}"
+    )
+}
+
+pub(super) async fn status(context: &Context, which: &Which) -> anyhow::Result<()> {
+    let status = which.open(context).await?.status().await?;
+    warn_of(context, &status);
+    if status.watched_by.is_none() {
+        context.output.say(
+            "warning: nobody watches the workspace: no automatic checkpoints, no file events; `stasis workspace watch` does",
+        );
+    }
+    context.output.result(&status, status_words)
+}
+
+/// What somebody should know before they go on.
+fn warn_of(context: &Context, status: &WorkspaceStatus) {
+    if status.finished_restore {
+        context
+            .output
+            .say("warning: a restore that was interrupted was brought to its end just now");
+    }
+    warn_unreadable(context, &status.unreadable);
+}
+
+pub(super) fn warn_unreadable(context: &Context, unreadable: &[UnreadableSlot]) {
+    for slot in unreadable {
+        let (checkpoint, why) = (&slot.checkpoint, printable(&slot.why));
+        context.output.say(&format!(
+            "warning: {checkpoint} cannot be used, and is not overwritten: {why}"
+        ));
+    }
+}
+
+fn status_words(status: &WorkspaceStatus) -> String {
+    let nothing = || "none yet".to_owned();
+    let newest = status.newest.as_ref().map(|newest| {
+        let at = status.newest_at.as_deref().unwrap_or_default();
+        called(newest, Some(at))
+    });
+    let mut lines = vec![
+        format!("workspace   {}", printable(&status.workspace)),
+        format!("session     {}", printable(&status.session)),
+        format!("form        {}", status.form),
+        format!(
+            "automatic   {} of {}, one every {} s",
+            status.auto_count, status.auto_max, status.auto_interval
+        ),
+        format!(
+            "manual      {} of {}",
+            status.manual_count, status.manual_max
+        ),
+        format!(
+            "held        {} of {}",
+            size(status.held_bytes),
+            size(status.budget_bytes)
+        ),
+        format!("newest      {}", newest.unwrap_or_else(nothing)),
+        format!(
+            "watched by  {}",
+            printable(status.watched_by.as_deref().unwrap_or("nobody"))
+        ),
+    ];
+    if let Some(skipped) = &status.last_skipped {
+        lines.push(format!("not needed  {skipped}, nothing had changed"));
+    }
+    lines.push(format!("events      {}", status.last_event_id));
+    lines.extend(status.undo.iter().map(undo_line));
+    lines.join("\n")
+}
+
+fn undo_line(row: &UndoRow) -> String {
+    let of = row.path.as_deref().unwrap_or("the whole workspace");
+    format!(
+        "undo        {} takes back the {} of {} with {}, {}",
+        row.undo,
+        row.act,
+        printable(of),
+        printable(&row.checkpoint),
+        row.age
+    )
+}

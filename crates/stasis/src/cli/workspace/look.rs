@@ -1,0 +1,275 @@
+//! What only looks: `stasis workspace list`, `changes`, `diff` and `history`
+
+use super::{Which, called, counted, entry, keep};
+use crate::cli::Context;
+use crate::cli::clone::size;
+use crate::cli::output::{printable, table};
+use clap::Args;
+use stasis_engine::model::workspace::CheckpointRef;
+use stasis_engine::workspace::{
+    self, CheckpointRow, Checkpoints, EventCounts, PathChange, PathDiff, Side, Version,
+};
+use std::ffi::OsString;
+use std::io::IsTerminal;
+
+/// How many changes of each checkpoint are shown to people.
+const SHOWN: usize = 20;
+
+#[derive(Debug, Args)]
+pub(super) struct List {
+    /// Show also what each changed against the one before it
+    #[arg(long)]
+    include_changes: bool,
+}
+
+impl List {
+    pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<()> {
+        let workspace = which.open(context).await?;
+        let all = workspace.list(self.include_changes).await?;
+        keep::warn_unreadable(context, &all.unreadable);
+        if all.snapshots.is_empty() {
+            context
+                .output
+                .say("there are no checkpoints yet: `stasis workspace create NAME` makes one");
+        }
+        context.output.result(&all, list_words)
+    }
+}
+
+fn list_words(all: &Checkpoints) -> String {
+    let row = |row: &CheckpointRow| {
+        let whole = if row.complete { "" } else { "incomplete" };
+        vec![
+            row.checkpoint.clone(),
+            row.name.clone().unwrap_or_default(),
+            row.origin.to_owned(),
+            row.age.clone(),
+            row.files_count.to_string(),
+            size(row.bytes),
+            events(&row.events),
+            whole.to_owned(),
+        ]
+    };
+    let head = [
+        "CHECKPOINT",
+        "NAME",
+        "ORIGIN",
+        "AGE",
+        "FILES",
+        "SIZE",
+        "EVENTS",
+        "",
+    ];
+    let table = table(&head, all.snapshots.iter().map(row).collect());
+    let changes = all.snapshots.iter().filter_map(changes_words);
+    [table]
+        .into_iter()
+        .chain(changes)
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+fn events(counts: &EventCounts) -> String {
+    counted(&[
+        (counts.created, "created"),
+        (counts.modified, "modified"),
+        (counts.deleted, "deleted"),
+        (counts.restored, "restored"),
+    ])
+}
+
+/// What a checkpoint changed; nothing when nobody asked.
+fn changes_words(row: &CheckpointRow) -> Option<String> {
+    let (changes, summary) = (row.changes.as_ref()?, row.changes_summary?);
+    let counts = [
+        (summary.created, "created"),
+        (summary.edited, "edited"),
+        (summary.deleted, "deleted"),
+    ];
+    let counts = match summary.total {
+        0 => "nothing changed".to_owned(),
+        _ => counted(&counts),
+    };
+    let mut lines = vec![format!(
+        "\n{}: {counts}",
+        called(&row.checkpoint, row.name.as_deref())
+    )];
+    let shown = changes.iter().take(SHOWN);
+    lines.extend(shown.map(|change| format!("  {:<9} {}", change.op, printable(&change.path))));
+    let more = changes.len().saturating_sub(SHOWN);
+    if more > 0 {
+        lines.push(format!("  and {more} more; --json lists all"));
+    }
+    Some(lines.join("\n"))
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Changes {
+    /// Compare with this checkpoint only: cp-N, or its name
+    #[arg(long, value_name = "CP")]
+    since: Option<CheckpointRef>,
+}
+
+impl Changes {
+    pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<()> {
+        let changes = which.open(context).await?.changes(self.since).await?;
+        for path in &changes.not_compared {
+            let path = printable(path);
+            context.output.say(&format!(
+                "warning: `{path}` could not be read, and was not compared"
+            ));
+        }
+        if changes.changes.is_empty() {
+            let with = changes.compared_with.join(", ");
+            context.output.say(&format!("nothing differs from {with}"));
+        }
+        let words = |changes: &workspace::Changes| match changes.changes.as_slice() {
+            [] => String::new(),
+            changes => changes_table(changes),
+        };
+        context.output.result(&changes, words)
+    }
+}
+
+fn changes_table(changes: &[PathChange]) -> String {
+    let row = |change: &PathChange| {
+        let since = called(&change.checkpoint, change.checkpoint_name.as_deref());
+        vec![
+            change.op.to_owned(),
+            change.path.clone(),
+            change.kind.to_owned(),
+            change.size.map(size).unwrap_or_default(),
+            format!("{since}, {}", change.checkpoint_age),
+        ]
+    };
+    let head = ["CHANGE", "PATH", "KIND", "SIZE", "SINCE"];
+    table(&head, changes.iter().map(row).collect())
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Diff {
+    /// A file, a symbolic link or a directory, from here or from the top of the workspace
+    path: OsString,
+    /// cp-N, or its name [default: the newest that holds it and differs]
+    #[arg(value_name = "CP")]
+    checkpoint: Option<CheckpointRef>,
+}
+
+impl Diff {
+    pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<()> {
+        let workspace = which.open(context).await?;
+        let path = entry(&workspace, &self.path)?;
+        let diff = workspace.diff(path, self.checkpoint).await?;
+        if diff.truncated {
+            context
+                .output
+                .say("warning: the difference is too long, and was cut");
+        }
+        if diff.status == "unchanged" {
+            let (path, checkpoint) = (printable(&diff.path), &diff.checkpoint);
+            context
+                .output
+                .say(&format!("{path} is what it was in {checkpoint}"));
+        }
+        if let Some(words) = mode_words(&diff) {
+            context.output.say(&words);
+        }
+        context.output.result(&diff, diff_words)
+    }
+}
+
+fn diff_words(diff: &PathDiff) -> String {
+    if diff.status == "unchanged" {
+        return String::new();
+    }
+    let unified = diff.unified.as_deref().filter(|text| !text.is_empty());
+    if let Some(unified) = unified {
+        let unified = unified.strip_suffix('\n').unwrap_or(unified);
+        return if std::io::stdout().is_terminal() {
+            still(unified)
+        } else {
+            unified.to_owned()
+        };
+    }
+    let (path, checkpoint) = (printable(&diff.path), &diff.checkpoint);
+    let head = format!("{path}: {} since {checkpoint}, {}", diff.status, diff.kind);
+    let before = diff
+        .before
+        .iter()
+        .map(|side| format!("- {}", side_words(side)));
+    let after = diff
+        .after
+        .iter()
+        .map(|side| format!("+ {}", side_words(side)));
+    let inside = (!diff.inside.is_empty()).then(|| changes_table(&diff.inside));
+    let lines = [head].into_iter().chain(before).chain(after).chain(inside);
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// What a unified diff does not say: that permissions are other ones.
+fn mode_words(diff: &PathDiff) -> Option<String> {
+    let mode = |side: &Option<Side>| side.as_ref().and_then(|side| side.mode.clone());
+    let (before, after) = (mode(&diff.before)?, mode(&diff.after)?);
+    (before != after).then(|| format!("{}: mode {before} -> {after}", printable(&diff.path)))
+}
+
+/// Text of a file as a terminal may show it: nothing moves the cursor but tabs and ends of lines.
+fn still(text: &str) -> String {
+    let escape = |c: char| match c {
+        '\n' | '\t' => c.to_string(),
+        c if c.is_control() => c.escape_default().to_string(),
+        c => c.to_string(),
+    };
+    text.chars().map(escape).collect()
+}
+
+fn side_words(side: &Side) -> String {
+    let more = [
+        side.size.map(size),
+        side.mode.as_ref().map(|mode| format!("mode {mode}")),
+        side.digest.as_ref().map(|hash| format!("blake3 {hash}")),
+    ];
+    let all = [side.kind.to_owned()].into_iter();
+    all.chain(more.into_iter().flatten())
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+#[derive(Debug, Args)]
+pub(super) struct History {
+    /// A file, a symbolic link or a directory, from here or from the top of the workspace
+    path: OsString,
+}
+
+impl History {
+    pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<()> {
+        let workspace = which.open(context).await?;
+        let path = entry(&workspace, &self.path)?;
+        let history = workspace.history(path).await?;
+        context.output.result(&history, history_words)
+    }
+}
+
+fn history_words(history: &workspace::History) -> String {
+    let now = vec![
+        "now".to_owned(),
+        String::new(),
+        String::new(),
+        String::new(),
+        history.current_size.map(size).unwrap_or_default(),
+        history.current_status.to_owned(),
+    ];
+    let row = |version: &Version| {
+        vec![
+            version.checkpoint.clone(),
+            version.name.clone().unwrap_or_default(),
+            version.origin.to_owned(),
+            version.age.clone(),
+            version.size.map(size).unwrap_or_default(),
+            version.status.to_owned(),
+        ]
+    };
+    let rows = history.versions.iter().map(row);
+    let head = ["CHECKPOINT", "NAME", "ORIGIN", "AGE", "SIZE", "STATUS"];
+    table(&head, [now].into_iter().chain(rows).collect())
+}

@@ -1,0 +1,139 @@
+//! Hints for what goes wrong with workspaces, and what a program needs to know of it.
+
+use serde_json::{Value, json};
+use stasis_engine::error::{Error, ErrorKind};
+use stasis_engine::model::workspace::NoSlot;
+use stasis_engine::workspace::WorkspaceError;
+
+/// What to do now.
+pub(super) fn hint(error: &WorkspaceError, kind: ErrorKind) -> Option<String> {
+    let text = match error {
+        WorkspaceError::NotAWorkspace(_) => {
+            "`stasis workspace init DIR` makes a directory one; --workspace DIR says which one is meant"
+        }
+        WorkspaceError::Refused { .. } => {
+            "a workspace is a directory of its own, such as a checkout; its session directory lies elsewhere"
+        }
+        WorkspaceError::OtherSession { .. } => "choose another --session-dir",
+        WorkspaceError::Config { .. } => {
+            "correct the file; docs/guides/workspace.md lists its keys, and what is not in it has its default"
+        }
+        WorkspaceError::BadReference(_) => {
+            "a checkpoint is cp-N or its name; `stasis workspace list` shows both"
+        }
+        WorkspaceError::BadPath { .. } => {
+            "give a path in the workspace, from where you are or from its top; `\\\\` is a backslash"
+        }
+        WorkspaceError::NoCheckpoint(_) => "`stasis workspace list` shows what there is",
+        WorkspaceError::NoCheckpoints => {
+            "`stasis workspace create NAME` makes one, `stasis workspace watch` makes them by itself"
+        }
+        WorkspaceError::NoSlot(error) => return slot_hint(error),
+        WorkspaceError::NamedAuto => "leave out the name, or --auto",
+        WorkspaceError::Slots(_) => return kept_hint(kind),
+        WorkspaceError::Revert { .. } => {
+            "`stasis workspace status` shows what can be undone, if anything was changed"
+        }
+        WorkspaceError::NoSuchEntry(_) => {
+            "check the spelling: a path is taken from where you are, then from the top of the workspace"
+        }
+        WorkspaceError::NothingDiffers(_) => {
+            "`stasis workspace history PATH` shows it in every checkpoint"
+        }
+        _ => return act_hint(error),
+    };
+    Some(text.to_owned())
+}
+
+/// The same, for what changes something and is refused for now.
+fn act_hint(error: &WorkspaceError) -> Option<String> {
+    let text = match error {
+        WorkspaceError::NeedsConfirmation { .. } => {
+            "do a dry run first, look at its plan, and give its digest back"
+        }
+        WorkspaceError::PlanChanged => {
+            "nothing was changed; look again with --dry-run, then decide anew"
+        }
+        WorkspaceError::NotYours(checkpoint) => {
+            return Some(format!(
+                "a person deletes it with `stasis workspace delete {checkpoint}`"
+            ));
+        }
+        WorkspaceError::NothingToUndo | WorkspaceError::NoUndo(_) => {
+            "`stasis workspace status` shows what can be undone"
+        }
+        WorkspaceError::TooFew => {
+            "name the checkpoints that become one, as in `stasis workspace compact cp-10 cp-11`"
+        }
+        WorkspaceError::Busy(_) | WorkspaceError::Lock(_) => "wait until it is done, and try again",
+        WorkspaceError::Watched(_) => "one watch is enough; end that one first",
+        WorkspaceError::Monitor(_) => {
+            "checkpoints are made without a watch too: `stasis workspace create`"
+        }
+        _ => return None,
+    };
+    Some(text.to_owned())
+}
+
+fn slot_hint(error: &NoSlot) -> Option<String> {
+    Some(match error {
+        NoSlot::ManualFull { .. } => {
+            "`stasis workspace delete CP` or `compact CP CP…` frees slots; `manual_max` in config.toml of the session allows more"
+                .to_owned()
+        }
+        NoSlot::AutoBlocked { .. } => {
+            "`stasis workspace list` says what is in their slots and cannot be used".to_owned()
+        }
+        NoSlot::NameTaken { slot, .. } => {
+            format!("choose another name, or `stasis workspace delete {slot}` first")
+        }
+        _ => return None,
+    })
+}
+
+/// A checkpoint could not be made, read or removed.
+fn kept_hint(kind: ErrorKind) -> Option<String> {
+    let text = match kind {
+        ErrorKind::Limit => {
+            "`stasis workspace delete CP` makes room; `budget_bytes` in config.toml of the session allows more"
+        }
+        ErrorKind::NotFound => "`stasis workspace list` shows what there is",
+        ErrorKind::Denied => {
+            "see that the workspace is readable, and its session directory writable"
+        }
+        _ => return None,
+    };
+    Some(text.to_owned())
+}
+
+/// What a program would otherwise have to read out of the words.
+pub(super) fn fields(error: &anyhow::Error) -> Vec<(&'static str, Value)> {
+    let Some(Error::Workspace(error)) = error.downcast_ref::<Error>() else {
+        return Vec::new();
+    };
+    match error.as_ref() {
+        WorkspaceError::NotAWorkspace(directory) => {
+            vec![("directory", json!(directory.display().to_string()))]
+        }
+        WorkspaceError::NoCheckpoint(which) => vec![("checkpoint", json!(which.to_string()))],
+        WorkspaceError::NotYours(slot) => vec![("checkpoint", json!(slot.to_string()))],
+        WorkspaceError::NoSlot(NoSlot::ManualFull { max } | NoSlot::AutoBlocked { max }) => {
+            vec![("max", json!(max))]
+        }
+        WorkspaceError::NoSlot(NoSlot::NameTaken { name, slot }) => vec![
+            ("name", json!(name)),
+            ("checkpoint", json!(slot.to_string())),
+        ],
+        WorkspaceError::NeedsConfirmation { deletes, most } => {
+            vec![("deletes", json!(deletes)), ("max", json!(most))]
+        }
+        WorkspaceError::NoUndo(number) => vec![("undo", json!(format!("u-{number}")))],
+        WorkspaceError::Busy(holder) | WorkspaceError::Watched(holder) => {
+            vec![("holder", json!(holder))]
+        }
+        WorkspaceError::NoSuchEntry(path)
+        | WorkspaceError::NothingDiffers(path)
+        | WorkspaceError::Revert { path, .. } => vec![("path", json!(path.to_string()))],
+        _ => Vec::new(),
+    }
+}
