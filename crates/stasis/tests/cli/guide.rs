@@ -5,6 +5,7 @@ use std::process::Command;
 
 const PROFILES: &str = include_str!("../../../../docs/guides/profile.md");
 const PROJECTS: &str = include_str!("../../../../docs/guides/project.md");
+const WORKSPACES: &str = include_str!("../../../../docs/guides/workspace.md");
 const FLAGS: &str = "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run \
     --disable-background-networking --disable-component-update --disable-sync --password-store=basic";
 
@@ -34,6 +35,11 @@ fn every_command_of_the_profile_guide_works_as_it_is_written() {
 #[test]
 fn every_command_of_the_project_guide_works_as_it_is_written() {
     follow(PROJECTS);
+}
+
+#[test]
+fn every_command_of_the_workspace_guide_works_as_it_is_written() {
+    follow(WORKSPACES);
 }
 
 /// Types what a guide says, in a home of its own.

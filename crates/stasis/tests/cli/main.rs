@@ -31,3 +31,6 @@ mod repo_world;
 mod s3;
 mod session;
 mod unknown;
+mod workspace;
+mod workspace_back;
+mod workspace_watch;

@@ -240,3 +240,86 @@ fn act(change: &PathChange) -> &'static str {
         _ => "change",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(op: &'static str, path: &str) -> PathChange {
+        PathChange {
+            path: path.to_owned(),
+            op,
+            kind: "file",
+            size: None,
+            is_symlink: false,
+            checkpoint: "cp-3".to_owned(),
+            checkpoint_age: "1 min ago".to_owned(),
+            checkpoint_origin: "auto",
+            checkpoint_name: None,
+        }
+    }
+
+    fn restored(sample: Vec<PathChange>) -> RestoredWorkspace {
+        let count = |op: &str| sample.iter().filter(|change| change.op == op).count() as u64;
+        RestoredWorkspace {
+            restored: true,
+            checkpoint: "cp-3".to_owned(),
+            undo: Some("u-4".to_owned()),
+            plan: Plan {
+                creates: count("deleted"),
+                replaces: count("modified"),
+                deletes: count("created"),
+                deletes_files: count("created"),
+                sample,
+                digest: String::new(),
+            },
+            untouched: 7,
+            dry_run: false,
+            elapsed_ms: 5,
+        }
+    }
+
+    #[test]
+    fn a_restore_says_what_it_did_and_how_to_take_it_back() {
+        let told = restored(vec![change("modified", "a"), change("created", "b")]);
+
+        assert_eq!(
+            restored_words(&told),
+            "the workspace is cp-3 again: 1 made what they were, 1 deleted; 7 untouched; 5 ms\n\
+             `stasis workspace undo u-4` takes it back"
+        );
+        assert_eq!(
+            restored_words(&restored(Vec::new())),
+            "nothing differs: the workspace is cp-3"
+        );
+    }
+
+    #[test]
+    fn a_plan_shows_what_goes_first_and_no_more_than_ten_paths() {
+        let others = (0..11).map(|number| change("deleted", &format!("lost-{number}")));
+        let all = others.chain([change("modified", "a"), change("created", "odd\u{1b}name")]);
+        let told = RestoredWorkspace {
+            dry_run: true,
+            ..restored(all.collect())
+        };
+
+        let words = restored_words(&told);
+
+        let lines: Vec<&str> = words.lines().collect();
+        assert_eq!(
+            lines[0],
+            "to be cp-3 again: 11 brought back, 1 made what they were, 1 deleted"
+        );
+        assert_eq!(lines[1], r"  delete     odd\u{1b}name");
+        assert_eq!(lines[2], "  bring back lost-0");
+        assert_eq!((lines.len(), lines[11]), (12, "  and 3 more"));
+    }
+
+    #[test]
+    fn an_undo_checkpoint_is_named_as_it_is_listed() {
+        assert_eq!(undo_number("u-4"), Ok(4));
+        for text in ["", "4", "u4", "u-", "u--1", "U-4"] {
+            assert!(undo_number(text).is_err(), "{text:?}");
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! `stasis workspace create`, `delete`, `compact` and `fork`
 
-use super::{Dry, Which, called, here};
+use super::{Dry, Which, called};
 use crate::cli::Context;
 use crate::cli::clone::{SHOWN, size};
 use crate::cli::output::printable;
@@ -158,7 +158,7 @@ impl Fork {
     pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<()> {
         let command = workspace::Fork {
             checkpoint: self.checkpoint,
-            directory: here()?.join(self.dir),
+            directory: self.dir,
             count: self.n,
             run: self.dry.how(),
         };

@@ -273,3 +273,61 @@ fn history_words(history: &workspace::History) -> String {
     let head = ["CHECKPOINT", "NAME", "ORIGIN", "AGE", "SIZE", "STATUS"];
     table(&head, [now].into_iter().chain(rows).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(size: u64, mode: &str) -> Option<Side> {
+        Some(Side {
+            kind: "file",
+            size: Some(size),
+            mode: Some(mode.to_owned()),
+            digest: None,
+        })
+    }
+
+    fn diff(unified: Option<&str>) -> PathDiff {
+        PathDiff {
+            path: "a".to_owned(),
+            checkpoint: "cp-3".to_owned(),
+            status: "modified",
+            kind: "text",
+            unified: unified.map(str::to_owned),
+            truncated: false,
+            before: file(3, "644"),
+            after: file(3, "755"),
+            inside: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_unified_diff_is_printed_as_it_is_and_modes_are_told_beside_it() {
+        let text = diff(Some("@@ -1 +1 @@\n-one\n+two\n"));
+        let mode_only = diff(Some(""));
+
+        assert_eq!(diff_words(&text), "@@ -1 +1 @@\n-one\n+two");
+        assert_eq!(mode_words(&text).unwrap(), "a: mode 644 -> 755");
+        assert_eq!(
+            diff_words(&mode_only),
+            "a: modified since cp-3, text\n- file, 3 bytes, mode 644\n+ file, 3 bytes, mode 755"
+        );
+    }
+
+    #[test]
+    fn the_text_of_a_file_moves_no_cursor() {
+        assert_eq!(still("+a\tb\n-\u{1b}[2Jé\r"), "+a\tb\n-\\u{1b}[2Jé\\r");
+    }
+
+    #[test]
+    fn events_are_counted_without_those_that_did_not_happen() {
+        let counts = EventCounts {
+            created: 2,
+            restored: 1,
+            ..EventCounts::default()
+        };
+
+        assert_eq!(events(&counts), "2 created, 1 restored");
+        assert_eq!(events(&EventCounts::default()), "");
+    }
+}

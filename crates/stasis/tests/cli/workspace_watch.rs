@@ -1,0 +1,235 @@
+//! `stasis workspace watch`: automatic checkpoints and file events while somebody works.
+
+use crate::project::{eventually, names};
+use crate::session::{Said, said};
+use crate::workspace::{Tree, says, text};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The counts of file events of every checkpoint, as the contract asks for them.
+const FOUR_COUNTS: &str = "SELECT (SELECT COUNT(*) FROM fs_events WHERE id > s.start_fs_event_id AND id <= s.stop_fs_event_id \
+    AND action = 'created') as created, (SELECT COUNT(*) FROM fs_events WHERE id > s.start_fs_event_id AND id <= \
+    s.stop_fs_event_id AND action = 'modified') as modified, (SELECT COUNT(*) FROM fs_events WHERE id > s.start_fs_event_id \
+    AND id <= s.stop_fs_event_id AND action = 'deleted') as deleted, (SELECT COUNT(*) FROM fs_events WHERE id > \
+    s.start_fs_event_id AND id <= s.stop_fs_event_id AND action = 'restored') as restored FROM snapshot_events s WHERE s.id IN \
+    (SELECT MAX(id) FROM snapshot_events GROUP BY slot) ORDER BY s.slot";
+
+/// A watch that is ready.
+struct Watch {
+    child: Child,
+    ready: String,
+}
+
+impl Watch {
+    fn of(tree: &Tree) -> Self {
+        let mut command = tree.command(&["watch"]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut ready = String::new();
+        // Unbuffered beyond this line: what comes later is read when it has ended.
+        let talk = child.stderr.as_mut().unwrap();
+        BufReader::with_capacity(1, talk)
+            .read_line(&mut ready)
+            .unwrap();
+        assert!(!ready.is_empty(), "the watch ended: {:?}", child.wait());
+        Self { child, ready }
+    }
+
+    fn end(mut self, signal: Signal) -> Said {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        let (mut out, mut err) = (String::new(), String::new());
+        self.child
+            .stdout
+            .take()
+            .unwrap()
+            .read_to_string(&mut out)
+            .unwrap();
+        self.child
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut err)
+            .unwrap();
+        let code = self.child.wait().unwrap().code().unwrap_or(-1);
+        Said { code, out, err }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn last_event(tree: &Tree) -> i64 {
+    tree.json(0, &["status"])["last_event_id"].as_i64().unwrap()
+}
+
+/// What the database of a workspace answers.
+fn asked(tree: &Tree, query: &str) -> Value {
+    let database = tree.kept().join("session.db");
+    let program = "import json,sqlite3,sys; print(json.dumps(sqlite3.connect(sys.argv[1]).execute(sys.argv[2]).fetchall()))";
+    let answer = Command::new("python3")
+        .args(["-c", program, database.to_str().unwrap(), query])
+        .output()
+        .unwrap();
+    let answer = said(answer);
+    assert_eq!(answer.code, 0, "{}", answer.err);
+    serde_json::from_str(&answer.out).unwrap()
+}
+
+#[test]
+fn a_watch_makes_the_first_checkpoint_at_once_and_ends_cleanly() {
+    let tree = Tree::new(&[("a", "one")]);
+
+    let watch = Watch::of(&tree);
+    let ready = watch.ready.clone();
+    eventually(PATIENCE, "the first checkpoint is there", || {
+        let all = tree.json(0, &["list"]);
+        all["snapshots"][0]["checkpoint"] == "cp-0"
+    });
+    let during = tree.json(0, &["status"]);
+    let row = tree.json(0, &["list"])["snapshots"][0].clone();
+    let ended = watch.end(Signal::TERM);
+    let after = tree.json(0, &["status"]);
+
+    let dir = tree.session.home().join("work");
+    assert!(
+        ready.starts_with(&format!("watching {}; checkpoints in ", dir.display())),
+        "{ready}"
+    );
+    says(&row, &json!({ "origin": "auto", "made_by": "watch" }));
+    assert!(during["watched_by"].is_string(), "{during:#}");
+    assert_eq!(ended.code, 0, "{}{}", ended.out, ended.err);
+    assert!(ended.out.starts_with("made 1 checkpoints"), "{}", ended.out);
+    assert_eq!(after["watched_by"], Value::Null);
+    let slots = names(&tree.kept().join("auto_snapshots"));
+    assert!(
+        slots.iter().all(|name| !name.contains("stasis-tmp")),
+        "{slots:?}"
+    );
+}
+
+#[test]
+fn an_interrupt_ends_a_watch_and_says_in_json_what_it_did() {
+    let tree = Tree::new(&[("a", "one")]);
+    let mut child = tree
+        .command(&["watch", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    eventually(PATIENCE, "somebody watches and made a checkpoint", || {
+        let status = tree.json(0, &["status"]);
+        status["watched_by"].is_string() && status["auto_count"] == 1
+    });
+
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let mut told = String::new();
+    child
+        .stdout
+        .take()
+        .unwrap()
+        .read_to_string(&mut told)
+        .unwrap();
+    let ended = child.wait().unwrap();
+
+    assert!(ended.success(), "{ended:?}");
+    let told: Value = serde_json::from_str(&told).unwrap();
+    says(&told, &json!({ "checkpoints": 1, "gaps": 0 }));
+}
+
+#[test]
+fn what_happens_to_files_is_recorded_and_counted_by_checkpoint() {
+    let tree = Tree::new(&[("changed", "one"), ("gone", "x")]);
+    let watch = Watch::of(&tree);
+
+    tree.write("new", "created");
+    eventually(PATIENCE, "the new file is recorded", || {
+        last_event(&tree) >= 1
+    });
+    tree.write("changed", "two");
+    eventually(PATIENCE, "the edit is recorded", || last_event(&tree) >= 2);
+    fs::remove_file(tree.at("gone")).unwrap();
+    eventually(PATIENCE, "the removal is recorded", || {
+        last_event(&tree) >= 3
+    });
+    tree.checkpoint("after");
+    let all = tree.json(0, &["list"]);
+    let counts = asked(&tree, FOUR_COUNTS);
+    let events = asked(&tree, "SELECT action, path FROM fs_events ORDER BY id");
+    let ended = watch.end(Signal::TERM);
+
+    let newest = &all["snapshots"][0];
+    assert_eq!(newest["name"], "after");
+    assert_eq!(newest["events"]["created"], 1, "{newest:#}");
+    assert!(
+        newest["events"]["modified"].as_u64().unwrap() >= 1,
+        "{newest:#}"
+    );
+    assert_eq!(
+        (&newest["events"]["deleted"], &newest["events"]["restored"]),
+        (&json!(1), &json!(0))
+    );
+    let manual = counts.as_array().unwrap().last().unwrap();
+    assert_eq!(
+        (&manual[0], &manual[2], &manual[3]),
+        (&json!(1), &json!(1), &json!(0)),
+        "{counts}"
+    );
+    assert_eq!(events[0], json!(["created", "new"]), "{events}");
+    assert_eq!(ended.code, 0, "{}", ended.err);
+}
+
+#[test]
+fn a_revert_under_watch_is_recorded_once_as_restored() {
+    let tree = Tree::new(&[("a", "one")]);
+    tree.checkpoint("good");
+    let watch = Watch::of(&tree);
+    tree.write("a", "two");
+    eventually(PATIENCE, "the edit is recorded", || last_event(&tree) >= 1);
+    // A file that is written may be told of twice, once for its being emptied.
+    std::thread::sleep(Duration::from_millis(400));
+    let before = last_event(&tree);
+
+    tree.json(0, &["revert", "a", "good"]);
+    std::thread::sleep(Duration::from_millis(600));
+    let told = asked(
+        &tree,
+        &format!("SELECT action, path FROM fs_events WHERE id > {before} ORDER BY id"),
+    );
+    watch.end(Signal::TERM);
+
+    assert_eq!(told, json!([["restored", "a (from cp-10)"]]));
+}
+
+#[test]
+fn a_second_watch_is_refused_and_the_ring_goes_on_after_a_restart() {
+    let tree = Tree::new(&[("a", "one")]);
+    let watch = Watch::of(&tree);
+    eventually(PATIENCE, "the first checkpoint is there", || {
+        tree.json(0, &["status"])["auto_count"] == 1
+    });
+
+    let second = tree.json(4, &["watch"]);
+    watch.end(Signal::TERM);
+    tree.write("a", "two");
+    let again = Watch::of(&tree);
+    eventually(PATIENCE, "the next checkpoint is there", || {
+        tree.json(0, &["status"])["auto_count"] == 2
+    });
+    again.end(Signal::TERM);
+
+    assert!(second["error"]["holder"].is_string(), "{second:#}");
+    let all = tree.json(0, &["list"]);
+    let rows = all["snapshots"].as_array().unwrap().iter();
+    let slots: Vec<String> = rows.map(|row| text(&row["checkpoint"])).collect();
+    assert_eq!(slots, ["cp-1", "cp-0"]);
+}
