@@ -10,6 +10,7 @@
 //! | `AWS_REGION`, `AWS_DEFAULT_REGION`, `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL` | where the bucket is |
 //! | `PATH` | where programs are |
 //! | `DOCKER_HOST` | which daemon has a project's containers |
+//! | `CLAUDE_CONFIG_DIR`, `CODEX_HOME`, `GEMINI_CLI_HOME` | where coding agents keep their settings |
 //! | whatever `url_env` of a project's file names | where its database is |
 
 use stasis_engine::open::{AwsSettings, Places, Secret};
@@ -29,8 +30,18 @@ pub(crate) struct Environment {
     pub(crate) places: Places,
     pub(crate) aws: AwsSettings,
     pub(crate) search_path: OsString,
+    pub(crate) agents: AgentDirectories,
     /// All that are text, for projects whose files name some.
     pub(crate) variables: BTreeMap<String, String>,
+}
+
+/// The directories in which coding agents keep what belongs to the user.
+#[derive(Debug)]
+pub(crate) struct AgentDirectories {
+    pub(crate) claude_code: Option<PathBuf>,
+    pub(crate) codex: Option<PathBuf>,
+    pub(crate) gemini: Option<PathBuf>,
+    pub(crate) opencode: Option<PathBuf>,
 }
 
 impl Environment {
@@ -53,12 +64,30 @@ impl Environment {
             aws: aws(home.as_ref()),
             home: home.clone(),
             search_path: env::var_os("PATH").unwrap_or_default(),
+            agents: agents(home.as_ref()),
             variables: env::vars_os()
                 .filter_map(|(key, value)| {
                     Some((key.into_string().ok()?, value.into_string().ok()?))
                 })
                 .collect(),
         }
+    }
+}
+
+fn agents(home: Option<&PathBuf>) -> AgentDirectories {
+    let or_in_home = |directory: Option<PathBuf>, default: &str| {
+        directory.or_else(|| home.map(|home| home.join(default)))
+    };
+    AgentDirectories {
+        claude_code: or_in_home(directory("CLAUDE_CONFIG_DIR"), ".claude"),
+        codex: or_in_home(directory("CODEX_HOME"), ".codex"),
+        // This one stands for the home itself.
+        gemini: or_in_home(
+            directory("GEMINI_CLI_HOME").map(|home| home.join(".gemini")),
+            ".gemini",
+        ),
+        opencode: or_in_home(directory("XDG_CONFIG_HOME"), ".config")
+            .map(|base| base.join("opencode")),
     }
 }
 

@@ -19,6 +19,7 @@ mod doctor;
 mod duration;
 mod events;
 mod hold;
+mod hook;
 mod internal;
 mod lease;
 mod operation;
@@ -117,6 +118,9 @@ enum Command {
     Archive(Box<archive::Archive>),
     /// Clone a directory so that both share their bytes
     Clone(clone::Clone),
+    /// Have coding agents ask for a checkpoint before every prompt and every shell command
+    #[command(subcommand)]
+    Hook(hook::Hook),
     /// List forced, destructive and degraded acts
     Events(events::Events),
     /// Show what this machine has, and what each absence costs
@@ -222,8 +226,15 @@ fn system_chance() -> Arc<SystemChance> {
 pub(crate) fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
+        // An agent takes our exit code for mistakes as a veto.
+        Err(error) if error.use_stderr() && hook::is_asked_to_run(std::env::args_os()) => {
+            return hook::undisturbed(|| Err(error.into()));
+        }
         Err(error) => return usage(&error),
     };
+    if matches!(cli.command, Command::Hook(hook::Hook::Run(_))) {
+        return hook::undisturbed(|| start(cli));
+    }
     let as_json = cli.json;
     match start(cli) {
         Ok(code) => code,
@@ -281,6 +292,7 @@ async fn run(command: Command, context: Context) -> anyhow::Result<ExitCode> {
         Command::Repo(repo) => repo.run(&context).await?,
         Command::Archive(archive) => archive.run(&context).await?,
         Command::Clone(clone) => clone.run(&context).await?,
+        Command::Hook(hook) => hook.run(&context).await?,
         Command::Events(events) => events.run(&context).await?,
         Command::Doctor => doctor::run(&context).await?,
         Command::Demo(demo) => demo.run(&context).await?,

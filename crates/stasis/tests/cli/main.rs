@@ -13,6 +13,7 @@ mod check;
 mod clone;
 mod guide;
 mod hold;
+mod hook;
 mod lease;
 mod profile;
 mod profile_chromium;

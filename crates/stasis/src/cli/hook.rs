@@ -1,0 +1,292 @@
+//! `stasis hook`
+//!
+//! Coding agents run commands of ours before they do something; which ones, their own settings say. This adds them
+//! there, shows before what it changes, and takes away exactly that.
+
+mod agent;
+mod diff;
+mod edit;
+mod file;
+mod json_text;
+mod plugin;
+mod program;
+mod run;
+mod settings;
+
+pub(super) use run::{is_asked_to_run, undisturbed};
+
+use super::Context;
+use super::output::{printable, table, word};
+use crate::report::Exit;
+use agent::{Agent, Means, Scope};
+use anyhow::{Context as _, bail};
+use clap::{Args, Subcommand};
+use file::Target;
+use program::Program;
+use serde::Serialize;
+use settings::State;
+use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::path::PathBuf;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Hook {
+    /// Add our hooks to the settings of a coding agent; shows the change first, and asks
+    Install(Change),
+    /// Take exactly our hooks out of the settings of a coding agent again
+    Uninstall(Change),
+    /// List the coding agents, whether they have our hooks, and where
+    Show,
+    /// Make a checkpoint of the workspace, if it changed; what agents run, and always ends with exit code 0
+    Run(run::Run),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Change {
+    /// The agent
+    agent: Agent,
+    /// Whose settings
+    #[arg(long, value_name = "SCOPE", default_value = "user")]
+    scope: Scope,
+    /// Show what would change, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Do not ask; needed where there is no terminal to ask on
+    #[arg(long, short)]
+    yes: bool,
+}
+
+/// What is told of a change.
+#[derive(Serialize)]
+struct Told {
+    agent: Agent,
+    scope: Scope,
+    path: String,
+    command: String,
+    /// Whether there is anything to change.
+    changed: bool,
+    /// Whether it was changed.
+    written: bool,
+    diff: String,
+    remarks: Vec<String>,
+    #[serde(skip)]
+    words: &'static str,
+}
+
+/// How things are with an agent.
+#[derive(Serialize)]
+struct Shown {
+    agent: Agent,
+    scope: Scope,
+    path: String,
+    /// `None` when the file makes no sense.
+    state: Option<State>,
+    problem: Option<String>,
+}
+
+impl Hook {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+        match self {
+            Self::Install(change) => change.install(context),
+            Self::Uninstall(change) => change.uninstall(context),
+            Self::Show => show(context),
+            Self::Run(run) => Ok(run.run(context).await),
+        }
+    }
+}
+
+impl Change {
+    fn install(&self, context: &Context) -> anyhow::Result<Exit> {
+        let (path, target, program) = self.look(context)?;
+        let before = target.text.as_deref();
+        let after = match self.agent.means() {
+            Means::Settings(form) => form.installed(before, &program).map_err(Into::into),
+            Means::Plugin => match before {
+                Some(text) => plugin::state(text, &program).map(|_| plugin::written(&program)),
+                None => Ok(plugin::written(&program)),
+            },
+        };
+        let after = after.with_context(|| refused(&path))?;
+        let mut told = self.told(&path, &program, before, Some(&after));
+        told.remarks = self.agent.remarks(&path, &after);
+        if told.changed && self.may_write(context, &told)? {
+            target.write(&after)?;
+            told.written = true;
+        }
+        told.words = match (told.changed, told.written) {
+            (false, _) => "hooks were installed already; nothing changed",
+            (true, true) => "hooks installed",
+            (true, false) => "nothing was changed",
+        };
+        self.tell(context, &told)
+    }
+
+    fn uninstall(&self, context: &Context) -> anyhow::Result<Exit> {
+        let (path, target, program) = self.look(context)?;
+        let before = target.text.as_deref();
+        let after = match before {
+            None => None,
+            Some(text) => self
+                .without(text, &target, &program)
+                .with_context(|| refused(&path))?,
+        };
+        let mut told = self.told(&path, &program, before, after.as_deref());
+        if told.changed && self.may_write(context, &told)? {
+            match &after {
+                Some(text) => target.write(text)?,
+                None => target.remove()?,
+            }
+            told.written = true;
+        }
+        told.words = match (told.changed, told.written) {
+            (false, _) => "there were no hooks of ours; nothing changed",
+            (true, true) => "hooks uninstalled",
+            (true, false) => "nothing was changed",
+        };
+        self.tell(context, &told)
+    }
+
+    /// What a file holds without our hooks; `None` when it goes.
+    fn without(
+        &self,
+        text: &str,
+        target: &Target,
+        program: &Program,
+    ) -> anyhow::Result<Option<String>> {
+        let Means::Settings(form) = self.agent.means() else {
+            if plugin::state(text, program).is_err() {
+                return Ok(Some(text.to_owned()));
+            }
+            if !plugin::is_untouched(text, program) {
+                bail!(
+                    "somebody changed it since it was installed: look at it, then remove it yourself"
+                );
+            }
+            return Ok(None);
+        };
+        let rest = form.uninstalled(text, program)?;
+        // Whoever made a link expects that it leads somewhere.
+        let empty = target.is_link().then(|| "{}\n".to_owned());
+        Ok(rest.or(empty))
+    }
+
+    fn look(&self, context: &Context) -> anyhow::Result<(PathBuf, Target, Program)> {
+        let project = std::env::current_dir().context("there is no current directory")?;
+        let path = self
+            .agent
+            .file(self.scope, &context.environment, &project)?;
+        let program = Program::find(self.agent, &context.environment.search_path)?;
+        let target = Target::read(&path)?;
+        Ok((path, target, program))
+    }
+
+    fn told(
+        &self,
+        path: &std::path::Path,
+        program: &Program,
+        before: Option<&str>,
+        after: Option<&str>,
+    ) -> Told {
+        let path = path.display().to_string();
+        Told {
+            agent: self.agent,
+            scope: self.scope,
+            command: program.command(),
+            changed: before != after,
+            written: false,
+            diff: diff::unified(&path, before, after),
+            path,
+            remarks: Vec::new(),
+            words: "",
+        }
+    }
+
+    /// Shows the change, and asks for leave to make it.
+    fn may_write(&self, context: &Context, told: &Told) -> anyhow::Result<bool> {
+        let shown: Vec<String> = told.diff.lines().map(shown).collect();
+        context.output.say(&shown.join("\n"));
+        if self.dry_run || self.yes {
+            return Ok(!self.dry_run);
+        }
+        if context.output.as_json || !std::io::stdin().is_terminal() {
+            bail!(
+                "`{}` was not changed, for there is nobody to ask: say --yes to change it, or --dry-run to only look",
+                told.path
+            );
+        }
+        let _ = write!(std::io::stderr(), "Change `{}`? [y/N] ", told.path);
+        let mut answer = String::new();
+        std::io::stdin().lock().read_line(&mut answer)?;
+        Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
+    }
+
+    fn tell(&self, context: &Context, told: &Told) -> anyhow::Result<Exit> {
+        context.output.result(told, |told| {
+            format!("{}: {} ({})", self.agent.name(), told.words, told.path)
+        })?;
+        if told.changed {
+            for remark in &told.remarks {
+                context.output.say(&format!("note: {remark}"));
+            }
+        }
+        let declined = told.changed && !told.written && !self.dry_run;
+        Ok(if declined {
+            Exit::Cancelled
+        } else {
+            Exit::Done
+        })
+    }
+}
+
+fn refused(path: &std::path::Path) -> String {
+    let path = path.display();
+    format!("`{path}` was left as it is: mend what is said below, then try again")
+}
+
+/// A line of a diff for a terminal: tabs are harmless there.
+fn shown(line: &str) -> String {
+    let parts: Vec<String> = line.split('\t').map(printable).collect();
+    parts.join("\t")
+}
+
+fn show(context: &Context) -> anyhow::Result<Exit> {
+    let project = std::env::current_dir().context("there is no current directory")?;
+    let mut all = Vec::new();
+    for agent in Agent::ALL {
+        for scope in [Scope::User, Scope::Project] {
+            let Ok(path) = agent.file(scope, &context.environment, &project) else {
+                continue;
+            };
+            let state = state(context, agent, &path);
+            all.push(Shown {
+                agent,
+                scope,
+                path: path.display().to_string(),
+                problem: state.as_ref().err().map(|error| format!("{error:#}")),
+                state: state.ok(),
+            });
+        }
+    }
+    context.output.result(&all, |all| {
+        let row = |one: &Shown| {
+            let state = match (&one.state, &one.problem) {
+                (Some(state), _) => word(state),
+                (None, problem) => problem.clone().unwrap_or_default(),
+            };
+            vec![word(&one.agent), word(&one.scope), state, one.path.clone()]
+        };
+        let rows = all.iter().map(row).collect();
+        table(&["AGENT", "SCOPE", "HOOKS", "FILE"], rows)
+    })?;
+    Ok(Exit::Done)
+}
+
+fn state(context: &Context, agent: Agent, path: &std::path::Path) -> anyhow::Result<State> {
+    let program = Program::find(agent, &context.environment.search_path)?;
+    let Some(text) = Target::read(path)?.text else {
+        return Ok(State::Absent);
+    };
+    match agent.means() {
+        Means::Settings(form) => Ok(form.state(&text, &program)?),
+        Means::Plugin => plugin::state(&text, &program),
+    }
+}
