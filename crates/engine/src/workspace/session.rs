@@ -215,10 +215,11 @@ fn read(path: &Path) -> Result<Config, Error> {
             detail: format!("line {line}: {}", error.message()),
         }
     })?;
-    let _good = stasis_disk::walk::matcher(&config.exclude).map_err(|error| WorkspaceError::Config {
-        path: path.to_owned(),
-        detail: crate::error::whole(&error),
-    })?;
+    let _good =
+        stasis_disk::walk::matcher(&config.exclude).map_err(|error| WorkspaceError::Config {
+            path: path.to_owned(),
+            detail: crate::error::whole(&error),
+        })?;
     Ok(config)
 }
 

@@ -244,7 +244,7 @@ impl World {
         let occupants = self.occupants();
         let slot = match origin {
             Origin::Auto => next_auto(settings, &occupants),
-            Origin::Manual => next_manual(settings, &occupants, None),
+            _ => next_manual(settings, &occupants, None),
         };
         let Ok(slot) = slot else {
             return false;

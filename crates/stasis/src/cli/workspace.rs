@@ -176,7 +176,8 @@ fn here() -> anyhow::Result<PathBuf> {
     std::env::current_dir().context("the current directory cannot be found")
 }
 
-fn surroundings(context: &Context) -> anyhow::Result<Surroundings> {
+/// What a workspace needs to know of this host.
+pub(super) fn surroundings(context: &Context) -> anyhow::Result<Surroundings> {
     let environment = &context.environment;
     let state = environment.places.state.clone().context(
         "neither HOME nor XDG_STATE_HOME is set, so nobody knows which directories are workspaces; set one of them",

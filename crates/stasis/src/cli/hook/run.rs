@@ -4,12 +4,15 @@
 //! code 0, since others are a veto; it ends in time. What goes wrong goes into the log.
 
 use super::agent::Agent;
-use crate::cli::Context;
+use crate::cli::{Context, workspace};
 use crate::report::Exit;
 use clap::Args;
 use serde::Deserializer as _;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use stasis_engine::bridge;
+use stasis_engine::error::Error;
+use stasis_engine::model::workspace::Origin;
+use stasis_engine::workspace::{Create, Maker, Workspace, WorkspaceError};
 use std::ffi::OsString;
 use std::io::{IsTerminal as _, Read as _, Write as _};
 use std::panic::AssertUnwindSafe;
@@ -68,13 +71,22 @@ impl Run {
 
 /// Makes a checkpoint of the workspace that holds `directory`, and says which; `None` where there is no workspace, and
 /// where nothing changed.
-#[expect(
-    clippy::unused_async,
-    reason = "the engine that makes checkpoints is async"
-)]
-async fn checkpoint(_context: &Context, _directory: &Path) -> anyhow::Result<Option<String>> {
-    // joined when the workspace engine lands
-    Ok(None)
+async fn checkpoint(context: &Context, directory: &Path) -> anyhow::Result<Option<String>> {
+    let surroundings = workspace::surroundings(context)?;
+    let found = match Workspace::find(directory, &surroundings).await {
+        Err(Error::Workspace(error)) if matches!(*error, WorkspaceError::NotAWorkspace(_)) => {
+            return Ok(None);
+        }
+        found => found?,
+    };
+    let made = found.create(Create {
+        name: None,
+        pool: Origin::Auto,
+        maker: Maker::Hook,
+        run: stasis_engine::workspace::Run::Real,
+    });
+    let made = made.await?;
+    Ok(made.created.then_some(made.checkpoint))
 }
 
 /// The beginning of what the agent says; the rest is heard and forgotten.
