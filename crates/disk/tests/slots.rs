@@ -15,7 +15,7 @@ use stasis_disk::slots::{
 use stasis_disk::walk::WalkSettings;
 use stasis_model::time::Timestamp;
 use stasis_model::tree::EntryPath;
-use stasis_model::workspace::{Budget, Occupant, Origin, Slot, SlotMetadata};
+use stasis_model::workspace::{Budget, Form, Occupant, Origin, Slot, SlotMetadata};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::{Path, PathBuf};
@@ -115,7 +115,7 @@ fn sync(path: &Path) {
 }
 
 #[test]
-fn a_filesystem_that_does_not_share_is_told_apart_from_a_failure() {
+fn where_nothing_can_be_shared_checkpoints_are_chunks_or_copies() {
     for filesystem in ["ext4", "tmpfs"] {
         let Some(mounted) = Mounted::new(filesystem, 64 << 20) else {
             continue;
@@ -123,19 +123,18 @@ fn a_filesystem_that_does_not_share_is_told_apart_from_a_failure() {
         let session = mounted.root();
         fs::create_dir(session.join("workspace")).unwrap();
         fs::write(session.join("workspace/file"), "content").unwrap();
-        let refusing = pool(&session, Fallback::Refuse, 1 << 30);
+        let chunking = pool(&session, Fallback::Refuse, 1 << 30);
 
-        let refused = auto(&refusing, 0, 1).unwrap_err();
-        let left = names(refusing.path());
-        let copied = auto(&pool(&session, Fallback::Copy, 1 << 30), 0, 1).unwrap();
+        let chunked = auto(&chunking, 0, 1).unwrap();
+        let copied = auto(&pool(&session, Fallback::Copy, 1 << 30), 1, 2).unwrap();
 
-        assert!(
-            matches!(refused, SlotError::Unsupported { .. }),
-            "{refused}"
-        );
-        assert_eq!(left, [".lock"]);
+        assert_eq!(chunked.metadata.form, Form::Chunked);
+        assert_eq!(copied.metadata.form, Form::Clone);
         assert_eq!(copied.workspace.method, Method::Copy);
-        let held = refusing.usage().unwrap().held;
+        let [in_chunks, as_copy] =
+            [&chunked, &copied].map(|one| chunking.contents(&one.metadata).unwrap());
+        assert_eq!(in_chunks, as_copy);
+        let held = chunking.usage().unwrap().held;
         assert!((1024..64 << 10).contains(&held), "{filesystem}: {held}");
     }
 }

@@ -12,9 +12,12 @@ use stasis_model::workspace::{Origin, next_auto, next_manual, next_sequence};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
+
+mod chunked;
 
 /// Later than anything that a test makes: everything is old enough to be remembered.
 const LATER: Timestamp = Timestamp::from_millis(10_000_000_000_000);

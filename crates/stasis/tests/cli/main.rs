@@ -34,4 +34,5 @@ mod session;
 mod unknown;
 mod workspace;
 mod workspace_back;
+mod workspace_crash;
 mod workspace_watch;

@@ -1,0 +1,299 @@
+//! Checkpoints in chunks, and what takes changes back.
+
+use super::*;
+use stasis_model::workspace::{Settings, UndoNote};
+
+/// A pool that keeps chunks where nothing can be shared; in these tests nothing ever can, because the workspace is not asked.
+fn chunking(world: &World, budget: u64) -> Pool {
+    Pool::open(
+        world.home.path(),
+        PoolSettings::new(Budget::of_bytes(budget)),
+    )
+    .unwrap()
+}
+
+/// Whether this filesystem shares; then these tests are about clones, and `tests/slots.rs` has the others.
+fn shares(world: &World) -> bool {
+    measure::is_shared(&world.live(), world.home.path())
+}
+
+fn size_of(directory: &Path) -> u64 {
+    let entries = std::fs::read_dir(directory).unwrap();
+    entries
+        .map(|entry| entry.unwrap().metadata().unwrap().len())
+        .sum()
+}
+
+#[test]
+fn a_checkpoint_in_chunks_holds_the_whole_tree_and_comes_back_in_place() {
+    let world = World::new();
+    if shares(&world) {
+        return;
+    }
+    world.write("deep/file", "content");
+    world.write("run", "#!");
+    std::fs::set_permissions(world.at("run"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    symlink("nowhere", world.at("link")).unwrap();
+    std::fs::hard_link(world.at("run"), world.at("run2")).unwrap();
+    let pool = chunking(&world, 1 << 30);
+    let before = world.manifest();
+
+    let made = make(&pool, Slot::new(10), Origin::Manual).unwrap();
+    world.write("deep/file", "CONTENT");
+    world.write("added/file", "new");
+    std::fs::remove_file(world.at("link")).unwrap();
+    let live = world.manifest();
+    let inode = std::fs::metadata(world.live()).unwrap().ino();
+    pool.put_back(&made.metadata, &world.live(), &live, &Arc::default())
+        .unwrap();
+
+    assert_eq!(made.metadata.form, Form::Chunked);
+    assert_eq!(made.metadata.hash, Some(before.hash()));
+    assert_eq!(pool.contents(&made.metadata).unwrap(), before);
+    assert_eq!(world.manifest(), before);
+    assert_eq!(std::fs::metadata(world.live()).unwrap().ino(), inode);
+    assert!(names(&pool.path().join("10")).contains(&"workspace.json".to_owned()));
+}
+
+#[test]
+fn what_did_not_change_is_stored_once_and_swept_when_nobody_needs_it() {
+    let world = World::new();
+    if shares(&world) {
+        return;
+    }
+    let noise: String = (0..200_000_u32)
+        .map(|n| char::from(b'a' + (n.wrapping_mul(2_654_435_761) >> 24) as u8 % 26))
+        .collect();
+    world.write("large", &noise);
+    let pool = chunking(&world, 1 << 30);
+    let chunks = world.home.path().join("chunks");
+
+    let first = auto(&pool, 0).unwrap();
+    let after_first = size_of(&chunks);
+    world.write("small", "a little");
+    auto(&pool, 1).unwrap();
+    let after_second = size_of(&chunks);
+    pool.delete(Slot::new(0)).unwrap();
+    let second_only = pool
+        .contents(&pool.metadata(Slot::new(1)).unwrap())
+        .unwrap();
+    let view = pool
+        .view(&pool.metadata(Slot::new(1)).unwrap(), &[path("large")])
+        .unwrap();
+    let again = read_file(view.tree(), &path("large"), 1 << 20)
+        .unwrap()
+        .unwrap();
+    drop(view);
+    pool.delete(Slot::new(1)).unwrap();
+
+    assert!(
+        after_second - after_first < after_first / 10,
+        "{after_first} {after_second}"
+    );
+    assert_eq!(second_only, world.manifest());
+    assert_eq!(again, noise.as_bytes());
+    assert_eq!(size_of(&chunks), 0);
+    assert_ne!(first.metadata.hash, None);
+    assert_eq!(names(pool.path()), [".lock"]);
+}
+
+#[test]
+fn a_sweep_leaves_everything_while_a_checkpoint_cannot_say_what_it_needs() {
+    let world = World::new();
+    if shares(&world) {
+        return;
+    }
+    world.write("file", "content");
+    let pool = chunking(&world, 1 << 30);
+    auto(&pool, 0).unwrap();
+    auto(&pool, 1).unwrap();
+    std::fs::write(pool.path().join("0/chunks"), "torn").unwrap();
+    let before = size_of(&world.home.path().join("chunks"));
+
+    pool.delete(Slot::new(1)).unwrap();
+
+    assert_eq!(size_of(&world.home.path().join("chunks")), before);
+}
+
+#[test]
+fn a_chunk_that_is_damaged_is_an_error_and_nothing_is_put_back() {
+    let world = World::new();
+    if shares(&world) {
+        return;
+    }
+    world.write("file", "content");
+    let pool = chunking(&world, 1 << 30);
+    let made = auto(&pool, 0).unwrap();
+    world.write("file", "edited!");
+    for name in names(&world.home.path().join("chunks")) {
+        let chunk = world.home.path().join("chunks").join(name);
+        let mut bytes = std::fs::read(&chunk).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        std::fs::write(&chunk, bytes).unwrap();
+    }
+
+    let live = world.manifest();
+    let refused = pool.put_back(&made.metadata, &world.live(), &live, &Arc::default());
+
+    assert!(refused.is_err());
+    assert_eq!(world.read("file"), "edited!");
+}
+
+#[test]
+fn an_entry_is_kept_for_whoever_wants_it_back_and_counts() {
+    let world = World::new();
+    world.write("deep/file", "before");
+    let pool = world.pool(1 << 30);
+    let note = UndoNote {
+        act: "revert".to_owned(),
+        path: Some("deep/file".to_owned()),
+        made: Vec::new(),
+        from: "cp-0".to_owned(),
+    };
+    let at = Timestamp::from_millis(1000);
+    let mut metadata = SlotMetadata::new(Slot::new(1), Origin::Undo, at, 1);
+    metadata.undo = Some(note.clone());
+
+    let kept = pool
+        .keep_entry(&world.root(), &path("deep/file"), metadata)
+        .unwrap();
+    world.write("deep/file", "after");
+    let view = pool.view(&kept.metadata, &[]).unwrap();
+    let reverted = revert(&world.root(), view.tree(), &path("deep/file")).unwrap();
+
+    assert_eq!(reverted, Restored);
+    assert_eq!(world.read("deep/file"), "before");
+    assert_eq!(pool.undo(1).unwrap().undo, Some(note));
+    assert!(pool.list().unwrap().is_empty(), "it is in no pool");
+    assert!(pool.usage().unwrap().held > 0);
+    pool.delete_undo(1).unwrap();
+    assert_eq!(pool.usage().unwrap().held, 0);
+}
+
+#[test]
+fn a_manual_checkpoint_takes_the_place_of_the_one_that_is_named_and_of_no_other() {
+    let world = World::new();
+    world.write("file", "old");
+    let pool = world.pool(1 << 30);
+    let settings = Settings::new(1, 1, 60).unwrap();
+    let old = make(
+        &pool,
+        next_manual(&settings, &[], None).unwrap(),
+        Origin::Manual,
+    )
+    .unwrap();
+    world.write("file", "new");
+    let ring = auto(&pool, 0).unwrap();
+    let metadata = SlotMetadata {
+        slot: old.metadata.slot,
+        origin: Origin::Manual,
+        ..ring.metadata.clone()
+    };
+
+    let refused = pool.copy(&ring.metadata, metadata.clone(), Some(&ring.metadata));
+    let copied = pool
+        .copy(&ring.metadata, metadata, Some(&old.metadata))
+        .unwrap();
+
+    assert!(matches!(refused, Err(SlotError::Occupied(_))));
+    assert_eq!(copied.replaced.map(|one| one.slot), Some(old.metadata.slot));
+    let view = pool
+        .view(&pool.metadata(old.metadata.slot).unwrap(), &[])
+        .unwrap();
+    assert_eq!(
+        read_file(view.tree(), &path("file"), 100).unwrap().unwrap(),
+        b"new"
+    );
+}
+
+/// Numbers that look random and are the same each time.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+}
+
+/// How many bytes lie in the session directory, the live tree aside.
+fn on_disk(pool: &Pool) -> u64 {
+    pool.usage().unwrap().held
+}
+
+fn random_checkpoints(pool: &Pool, world: &World, (budget, count): (u64, u64)) {
+    let settings = Settings::new(4, 3, 60).unwrap();
+    let mut dice = Dice(7);
+    let (mut made, mut refused) = (0, 0);
+    for _ in 0..count {
+        let file = format!("f{}", dice.below(6));
+        let noise: String = (0..dice.below(6_000))
+            .map(|_| char::from(b'!' + dice.below(90) as u8))
+            .collect();
+        world.write(&file, &noise);
+        let occupants = pool.list().unwrap();
+        let kind = dice.below(12);
+        let slot = match kind {
+            0 => next_manual(&settings, &occupants, None),
+            _ => next_auto(&settings, &occupants),
+        };
+        let Ok(slot) = slot else {
+            let manual = occupants
+                .iter()
+                .find(|one| one.known().unwrap().origin == Origin::Manual);
+            pool.delete(manual.unwrap().slot()).unwrap();
+            continue;
+        };
+        let origin = if kind == 0 {
+            Origin::Manual
+        } else {
+            Origin::Auto
+        };
+        match make(pool, slot, origin) {
+            Ok(_) => made += 1,
+            Err(SlotError::OverBudget(over)) => {
+                assert!(over.needed > over.budget);
+                refused += 1;
+            }
+            Err(error) => panic!("{error}"),
+        }
+        let held = on_disk(pool);
+        assert!(held <= budget, "{held} after {made} checkpoints");
+    }
+    assert!(made > count / 4, "{made} made, {refused} refused");
+    assert!(refused > 0, "the budget was never reached");
+}
+
+#[test]
+fn no_random_checkpoint_in_chunks_ever_passes_the_budget() {
+    let world = World::new();
+    if shares(&world) {
+        return;
+    }
+    let budget = 90_000;
+    random_checkpoints(&chunking(&world, budget), &world, (budget, 2_000));
+}
+
+#[test]
+fn no_random_copy_ever_passes_the_budget() {
+    let world = World::new();
+    let budget = 150_000;
+    random_checkpoints(&world.pool(budget), &world, (budget, 2_000));
+}
+
+#[test]
+#[ignore = "ten thousand of each: scripts/full runs it"]
+fn ten_thousand_random_checkpoints_never_pass_the_budget() {
+    for (budget, is_chunked) in [(90_000, true), (150_000, false)] {
+        let world = World::new();
+        let pool = if is_chunked {
+            chunking(&world, budget)
+        } else {
+            world.pool(budget)
+        };
+        random_checkpoints(&pool, &world, (budget, 10_000));
+    }
+}
