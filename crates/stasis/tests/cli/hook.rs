@@ -355,7 +355,7 @@ fn the_plugin_comes_and_goes_and_spares_what_is_not_ours() {
     assert_eq!(text(&path), "export default {}\n");
 }
 
-/// Runs the plugin as both generations of OpenCode would, with a program that writes down how it was called.
+/// Runs the plugin as both generations of `OpenCode` would, with a program that writes down how it was called.
 const DRIVER: &str = r#"
 const plugin = (await import(process.argv[2])).default;
 const one = await plugin.server({ directory: process.argv[3] });
@@ -395,6 +395,7 @@ fn the_plugin_asks_before_prompts_and_shell_commands_and_survives_everything() {
     let driver = home.put("driver.mjs", DRIVER);
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
     let project = home.at("project");
+    let began = std::time::Instant::now();
 
     let said = Command::new("node")
         .args([&driver, &plugin, &project])
@@ -406,6 +407,8 @@ fn the_plugin_asks_before_prompts_and_shell_commands_and_survives_everything() {
     assert!(said.status.success(), "{err}");
     let line = format!("hook run opencode {{\"cwd\":\"{}\"}}\n", project.display());
     assert_eq!(text(&calls), line.repeat(4), "{err}");
+    // Nothing of it is left that would keep the agent from ending.
+    assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
 }
 
 #[test]

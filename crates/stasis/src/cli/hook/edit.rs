@@ -65,14 +65,19 @@ pub(super) fn without(text: &str, container: &Node, span: &Range<usize>) -> Stri
     }
     let before = text.get(..span.start).unwrap_or_default();
     let blank = before.trim_end().len()..span.start;
-    let line = text.get(span.end..).unwrap_or_default().lines().next();
-    let alone = line.is_none_or(|line| line.trim().is_empty());
-    let breaks = before.get(blank.clone()).unwrap_or_default().contains('\n');
+    let before = at.and_then(|at| at.checked_sub(1)).map(|at| &inside[at]);
+    let between = before.map_or(container.span.start + 1, |before| before.end)..blank.start;
+    let between = text.get(between).unwrap_or_default();
+    let behind = text
+        .get(span.end..)
+        .unwrap_or_default()
+        .trim_start_matches([' ', '\t', '\r']);
     // A comment that ends with its line must not swallow what follows on ours.
-    let kept = if breaks && !alone { "\n" } else { "" };
+    let swallows = ends_in_comment(between) && !behind.starts_with('\n');
+    let kept = if swallows { "\n" } else { "" };
     let rest = replaced(text, blank.start..span.end, kept);
-    match at.and_then(|at| at.checked_sub(1)) {
-        Some(at) => replaced(&rest, comma(text, inside[at].end), ""),
+    match before {
+        Some(before) => replaced(&rest, comma(text, before.end), ""),
         None => rest,
     }
 }
@@ -98,19 +103,40 @@ fn comma(text: &str, from: usize) -> Range<usize> {
     let mut at = from;
     loop {
         let rest = text.get(at..).unwrap_or_default();
-        let step = if rest.starts_with("//") {
-            rest.find('\n').unwrap_or(rest.len())
-        } else if rest.starts_with("/*") {
-            rest.find("*/").map_or(rest.len(), |end| end + 2)
-        } else {
-            match rest.chars().next() {
-                Some(',') => return at..at + 1,
-                Some(c) => c.len_utf8(),
-                None => return at..at,
-            }
+        at += match (comment(rest), rest.chars().next()) {
+            (Some(length), _) => length,
+            (None, Some(',')) => return at..at + 1,
+            (None, Some(other)) => other.len_utf8(),
+            (None, None) => return at..at,
         };
-        at += step;
     }
+}
+
+/// How long the comment is that a text begins with; one that lasts until the end of its line leaves that out.
+fn comment(text: &str) -> Option<usize> {
+    if text.starts_with("//") {
+        return Some(text.find('\n').unwrap_or(text.len()));
+    }
+    let inside = text.strip_prefix("/*")?;
+    Some(
+        inside
+            .find("*/")
+            .map_or(text.len(), |end| end + "/**/".len()),
+    )
+}
+
+/// Whether what lies between two elements ends in a comment that goes on until the end of the line.
+fn ends_in_comment(between: &str) -> bool {
+    let mut rest = between;
+    while let Some(first) = rest.chars().next() {
+        let length = comment(rest);
+        if rest.starts_with("//") && length == Some(rest.len()) {
+            return true;
+        }
+        let step = length.unwrap_or(first.len_utf8());
+        rest = rest.get(step..).unwrap_or_default();
+    }
+    false
 }
 
 fn replaced(text: &str, span: Range<usize>, with: &str) -> String {

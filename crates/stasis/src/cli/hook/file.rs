@@ -169,3 +169,81 @@ fn temporary(name: &OsString) -> OsString {
     temporary.push(name);
     temporary
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    fn put(path: &Path, text: &str) {
+        File::create_new(path)
+            .unwrap()
+            .write_all(text.as_bytes())
+            .unwrap();
+    }
+
+    fn names(directory: &Path) -> Vec<OsString> {
+        let entries = std::fs::read_dir(directory).unwrap();
+        entries.map(|entry| entry.unwrap().file_name()).collect()
+    }
+
+    #[test]
+    fn a_file_that_changed_since_it_was_shown_is_left_alone() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("settings.json");
+        put(&path, "shown");
+        let target = Target::read(&path).unwrap();
+        let append = std::fs::OpenOptions::new().append(true).open(&path);
+        append.unwrap().write_all(b", then changed").unwrap();
+
+        let refused = target.write("ours").unwrap_err();
+
+        assert!(format!("{refused:#}").contains("try again"), "{refused:#}");
+        assert!(target.remove().is_err());
+        assert_eq!(read(&path).unwrap().as_deref(), Some("shown, then changed"));
+        assert_eq!(names(home.path()), ["settings.json"]);
+    }
+
+    #[test]
+    fn a_file_that_came_since_we_looked_is_left_alone() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("settings.json");
+        let target = Target::read(&path).unwrap();
+        put(&path, "theirs");
+
+        assert!(target.write("ours").is_err());
+
+        assert_eq!(read(&path).unwrap().as_deref(), Some("theirs"));
+        assert_eq!(names(home.path()), ["settings.json"]);
+    }
+
+    #[test]
+    fn owner_and_mode_stay() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("settings.json");
+        put(&path, "before");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o604)).unwrap();
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(65_534), Some(65_533)).unwrap();
+        }
+        let about = |path: &Path| {
+            let about = std::fs::metadata(path).unwrap();
+            (about.uid(), about.gid(), about.mode())
+        };
+        let before = about(&path);
+
+        Target::read(&path).unwrap().write("after").unwrap();
+
+        assert_eq!(about(&path), before);
+        assert_eq!(read(&path).unwrap().as_deref(), Some("after"));
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused() {
+        let home = tempfile::tempdir().unwrap();
+
+        let refused = Target::read(home.path()).unwrap_err();
+
+        assert!(refused.to_string().contains("is no file"), "{refused}");
+    }
+}

@@ -12,10 +12,14 @@ function checkpoint(directory) {
       const child = spawn(program, ["hook", "run", "opencode"], {
         cwd: directory,
         stdio: ["pipe", "ignore", "ignore"],
-        timeout: patience,
       });
-      child.on("error", () => done());
-      child.on("close", () => done());
+      const timer = setTimeout(() => child.kill(), patience);
+      const end = () => {
+        clearTimeout(timer);
+        done();
+      };
+      child.on("error", end);
+      child.on("close", end);
       child.stdin.on("error", () => {});
       child.stdin.end(JSON.stringify({ cwd: directory }));
     } catch {

@@ -15,7 +15,8 @@ fn a_change_is_shown_with_what_is_around_it() {
 
 #[test]
 fn changes_far_apart_have_hunks_of_their_own() {
-    let before: String = (0..40).map(|n| format!("{n}\n")).collect();
+    let numbers: Vec<String> = (0..40).map(|n| n.to_string()).collect();
+    let before = numbers.join("\n");
     let after = before
         .replace("\n5\n", "\n")
         .replace("\n30\n", "\n30\nnew\n");

@@ -56,6 +56,8 @@ fn taking_away_what_was_added_gives_back_every_byte() {
         "{\n  \"a\": 1\n\n\n}\n",
         "{\r\n\t\"a\": {\"b\": []}\r\n}",
         "{\n  \"a\": \"ü, }\", // why, \n  \"b\": 2 /* , */ // two\n  /* end */\n}\n",
+        "{\n\"a\":1}",
+        "{\n\"a\":1 /*/ , */ }",
         "  // top\n{ \"a\": 1 // one\n }\n",
     ];
 
