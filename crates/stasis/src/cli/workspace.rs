@@ -77,7 +77,7 @@ impl Workspace {
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
         let Self { which, command } = self;
         match command {
-            Command::Init(init) => init.run(context).await?,
+            Command::Init(init) => init.run(context, &which).await?,
             Command::Watch(watch) => watch.run(context, &which).await?,
             Command::Create(create) => create.run(context, &which).await?,
             Command::List(list) => list.run(context, &which).await?,
@@ -150,6 +150,16 @@ fn usage() -> anyhow::Result<Exit> {
 }
 
 impl Which {
+    /// The one that is named by itself, if any; nobody knows what is meant by two.
+    fn or(&self, directory: Option<PathBuf>) -> anyhow::Result<Self> {
+        anyhow::ensure!(
+            self.workspace.is_none() || directory.is_none(),
+            "the workspace is named twice: leave out --workspace"
+        );
+        let workspace = directory.or_else(|| self.workspace.clone());
+        Ok(Self { workspace })
+    }
+
     /// The workspace that is meant.
     async fn open(&self, context: &Context) -> anyhow::Result<workspace::Workspace> {
         let here = here()?;

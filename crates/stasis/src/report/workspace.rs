@@ -40,13 +40,13 @@ pub(super) fn hint(error: &WorkspaceError, kind: ErrorKind) -> Option<String> {
         WorkspaceError::NothingDiffers(_) => {
             "`stasis workspace history PATH` shows it in every checkpoint"
         }
-        _ => return act_hint(error),
+        _ => return act_hint(error, kind),
     };
     Some(text.to_owned())
 }
 
 /// The same, for what changes something and is refused for now.
-fn act_hint(error: &WorkspaceError) -> Option<String> {
+fn act_hint(error: &WorkspaceError, kind: ErrorKind) -> Option<String> {
     let text = match error {
         WorkspaceError::NeedsConfirmation { .. } => {
             "do a dry run first, look at its plan, and give its digest back"
@@ -65,7 +65,10 @@ fn act_hint(error: &WorkspaceError) -> Option<String> {
         WorkspaceError::TooFew => {
             "name the checkpoints that become one, as in `stasis workspace compact cp-10 cp-11`"
         }
-        WorkspaceError::Busy(_) | WorkspaceError::Lock(_) => "wait until it is done, and try again",
+        WorkspaceError::Busy(_) => "wait until it is done, and try again",
+        WorkspaceError::Lock(_) if kind == ErrorKind::Conflict => {
+            "wait until it is done, and try again"
+        }
         WorkspaceError::Watched(_) => "one watch is enough; end that one first",
         WorkspaceError::Monitor(_) => {
             "checkpoints are made without a watch too: `stasis workspace create`"
@@ -135,5 +138,43 @@ pub(super) fn fields(error: &anyhow::Error) -> Vec<(&'static str, Value)> {
         | WorkspaceError::NothingDiffers(path)
         | WorkspaceError::Revert { path, .. } => vec![("path", json!(path.to_string()))],
         _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stasis_engine::model::workspace::Slot;
+
+    fn told(error: WorkspaceError) -> (Option<String>, Value) {
+        let error = Error::from(error);
+        let Error::Workspace(inner) = &error else {
+            unreachable!("it was made of one")
+        };
+        let hint = hint(inner, error.kind());
+        let fields = fields(&anyhow::Error::from(error));
+        (hint, fields.into_iter().collect())
+    }
+
+    #[test]
+    fn a_program_is_told_the_numbers_and_a_person_what_to_do() {
+        let full = NoSlot::ManualFull { max: 12 };
+        let taken = NoSlot::NameTaken {
+            name: "good".parse().unwrap(),
+            slot: Slot::new(11),
+        };
+        let (deletes, most) = (40, 20);
+
+        let full = told(full.into());
+        let taken = told(taken.into());
+        let many = told(WorkspaceError::NeedsConfirmation { deletes, most });
+        let held = told(WorkspaceError::Watched("process 7".to_owned()));
+
+        assert_eq!(full.1, json!({ "max": 12 }));
+        assert!(full.0.unwrap().contains("manual_max"));
+        assert_eq!(taken.1, json!({ "name": "good", "checkpoint": "cp-11" }));
+        assert!(taken.0.unwrap().contains("delete cp-11"));
+        assert_eq!(many.1, json!({ "deletes": 40, "max": 20 }));
+        assert_eq!(held.1, json!({ "holder": "process 7" }));
     }
 }

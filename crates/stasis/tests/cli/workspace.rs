@@ -243,6 +243,19 @@ fn without_a_state_directory_people_are_told_what_to_set() {
 }
 
 #[test]
+fn a_workspace_is_named_once() {
+    let session = Session::new();
+
+    let init = session.run(&["workspace", "init", "a", "--workspace", "b"]);
+    let watch = session.run(&["workspace", "watch", "a", "--workspace", "b"]);
+
+    for refused in [init, watch] {
+        assert_eq!(refused.code, 2, "{}", refused.err);
+        assert!(refused.err.contains("named twice"), "{}", refused.err);
+    }
+}
+
+#[test]
 fn a_directory_that_nobody_made_known_is_no_workspace() {
     let session = Session::new();
     let dir = session.home().to_str().unwrap();
@@ -268,7 +281,10 @@ fn checkpoints_are_listed_the_newest_first_with_what_programs_need() {
 
     says(
         &named,
-        &json!({ "created": true, "checkpoint": "cp-10", "slot": 10, "origin": "manual", "name": "before it all", "available": 11, "files_count": 2, "bytes": 9, "evicted": [], "left_out_count": 0 }),
+        &json!({
+            "created": true, "checkpoint": "cp-10", "slot": 10, "origin": "manual", "name": "before it all",
+            "available": 11, "files_count": 2, "bytes": 9, "evicted": [], "left_out_count": 0
+        }),
     );
     assert_eq!(text(&named["hash"]).len(), 64, "{named:#}");
     says(&auto, &json!({ "checkpoint": "cp-0", "name": null }));
@@ -792,7 +808,10 @@ fn the_status_says_how_a_workspace_is_kept_and_that_nobody_watches() {
 
     says(
         &told,
-        &json!({ "auto_max": 10, "manual_max": 12, "auto_interval": 300, "auto_count": 0, "manual_count": 1, "newest": "cp-10", "watched_by": null }),
+        &json!({
+            "auto_max": 10, "manual_max": 12, "auto_interval": 300, "auto_count": 0, "manual_count": 1,
+            "newest": "cp-10", "watched_by": null
+        }),
     );
     assert!(told["held_bytes"].as_u64().unwrap() <= told["budget_bytes"].as_u64().unwrap());
     assert_eq!(told["undo"][0]["path"], "a");

@@ -15,8 +15,8 @@ use std::path::PathBuf;
 pub(super) struct Init {
     /// The directory
     dir: PathBuf,
-    /// Where its checkpoints and events are kept: not in the workspace, best on the same filesystem [default: a directory under
-    /// $XDG_STATE_HOME/stasis/workspaces]
+    /// Where its checkpoints and events are kept: not in the workspace, best on the same filesystem [default: a directory
+    /// under $XDG_STATE_HOME/stasis/workspaces]
     #[arg(long, value_name = "DIR")]
     session_dir: Option<PathBuf>,
     /// A directory or an image that is kept with every checkpoint besides
@@ -28,7 +28,8 @@ pub(super) struct Init {
 }
 
 impl Init {
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
+    pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<()> {
+        which.or(Some(self.dir.clone()))?;
         let here = here()?;
         let init = workspace::Init {
             directory: here.join(self.dir),
@@ -70,10 +71,7 @@ pub(super) struct Watch {
 impl Watch {
     pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<()> {
         let stop = cancel_on_signals()?;
-        let which = Which {
-            workspace: self.dir.or_else(|| which.workspace.clone()),
-        };
-        let workspace = which.open(context).await?;
+        let workspace = which.or(self.dir)?.open(context).await?;
         let status = workspace.status().await?;
         warn_of(context, &status);
         let line = format!(
