@@ -278,13 +278,13 @@ fn history_words(history: &workspace::History) -> String {
 mod tests {
     use super::*;
 
-    fn file(size: u64, mode: &str) -> Option<Side> {
-        Some(Side {
+    fn file(size: u64, mode: &str) -> Side {
+        Side {
             kind: "file",
             size: Some(size),
             mode: Some(mode.to_owned()),
             digest: None,
-        })
+        }
     }
 
     fn diff(unified: Option<&str>) -> PathDiff {
@@ -295,8 +295,8 @@ mod tests {
             kind: "text",
             unified: unified.map(str::to_owned),
             truncated: false,
-            before: file(3, "644"),
-            after: file(3, "755"),
+            before: Some(file(3, "644")),
+            after: Some(file(3, "755")),
             inside: Vec::new(),
         }
     }
