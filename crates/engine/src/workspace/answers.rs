@@ -216,7 +216,7 @@ pub struct Plan {
     pub deletes: u64,
     /// Files and links among those that go.
     pub deletes_files: u64,
-    /// The first hundred.
+    /// The first hundred, each with what is done to it: what comes back is `created`, what goes is `deleted`.
     pub sample: Vec<PathChange>,
     /// What a model must give back before more than 20 files are deleted: it stands for this very plan.
     pub digest: String,

@@ -64,7 +64,7 @@ impl Workspace {
     fn make(&self, metadata: SlotMetadata) -> Result<Created, Error> {
         let began = self.clock().now();
         let mut cache = self.stat_cache();
-        let system = self.session().config.system.as_deref();
+        let system = self.session().system.as_deref();
         let created = self.pool().create(self.directory(), system, metadata);
         let mut created = created.map_err(WorkspaceError::from)?;
         if created.metadata.hash.is_none() {

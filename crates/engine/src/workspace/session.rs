@@ -1,7 +1,8 @@
 //! Where a workspace's checkpoints and events are kept, and by which rules.
 //!
 //! By default in `workspaces/<name>-<12 hex digits>` of this host's state directory. If they are elsewhere, a file `elsewhere`
-//! there says where. `config.toml` in the session directory is read when it is opened and not again.
+//! there says where. `session.json` says which workspace it is; `config.toml`, which is the user's and may be missing, is read when the
+//! session is opened and not again.
 
 use super::error::WorkspaceError;
 use super::{Init, Surroundings, WorkspaceMade};
@@ -21,7 +22,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// What a session is configured by.
-pub(super) const CONFIG: &str = "config.toml";
+const CONFIG: &str = "config.toml";
+/// Whose it is.
+const IDENTITY: &str = "session.json";
 const ELSEWHERE: &str = "elsewhere";
 const DATABASE: &str = "session.db";
 /// More than this is no configuration.
@@ -29,15 +32,19 @@ const LARGEST: u64 = 1 << 20;
 /// What reverts make in a tree for a moment.
 const OWN: &str = ".*.stasis-tmp-*";
 
-/// `config.toml`: every key may be left out but `workspace`, none may be misspelt.
+/// `session.json`
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Config {
+pub(super) struct Identity {
     /// The workspace.
     pub(super) workspace: PathBuf,
     /// What is cloned besides.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) system: Option<PathBuf>,
+}
+
+/// `config.toml`: every key may be left out, none may be misspelt.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Config {
     /// The most bytes of all checkpoints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) budget_bytes: Option<u64>,
@@ -74,6 +81,7 @@ pub(super) struct Vm {
 pub(super) struct Session {
     pub(super) directory: PathBuf,
     pub(super) path: PathBuf,
+    pub(super) system: Option<PathBuf>,
     pub(super) config: Config,
     pub(super) budget: Budget,
     pub(super) ledger: Ledger,
@@ -82,6 +90,7 @@ pub(super) struct Session {
 impl Session {
     /// Opens the session that is in a directory.
     fn open(path: PathBuf) -> Result<Self, Error> {
+        let identity = identity(&path.join(IDENTITY))?;
         let config = read(&path.join(CONFIG))?;
         let unreadable = |source| Error::Unreadable {
             path: path.clone(),
@@ -92,7 +101,8 @@ impl Session {
         let budget = budget.unwrap_or_else(|| Budget::for_disk(facilities.total_bytes));
         let ledger = Ledger::open(&path.join(DATABASE)).map_err(WorkspaceError::from)?;
         Ok(Self {
-            directory: config.workspace.clone(),
+            directory: identity.workspace,
+            system: identity.system,
             path,
             config,
             budget,
@@ -187,26 +197,43 @@ fn session_of(directory: &Path, surroundings: &Surroundings) -> Result<Option<Pa
     // As in the contract: the workspace in its session directory.
     let around = directory.parent().map(Path::to_owned);
     for session in elsewhere.into_iter().chain([usual]).chain(around) {
-        if !session.join(CONFIG).is_file() || !(session.join(DATABASE).exists()) {
-            continue;
-        }
-        if read(&session.join(CONFIG))?.workspace == directory {
+        let file = session.join(IDENTITY);
+        if file.is_file() && identity(&file)?.workspace == directory {
             return Ok(Some(session));
         }
     }
     Ok(None)
 }
 
-fn read(path: &Path) -> Result<Config, Error> {
+/// The text of a small file of the session; none when there is no such file.
+fn text_of(path: &Path) -> Result<Option<String>, Error> {
     let unreadable = |source| Error::Unreadable {
         path: path.to_owned(),
         source,
     };
-    let seen = std::fs::metadata(path).map_err(unreadable)?;
-    if seen.len() > LARGEST {
-        return Err(unreadable(std::io::ErrorKind::FileTooLarge.into()));
+    match std::fs::metadata(path) {
+        Ok(seen) if seen.len() > LARGEST => {
+            Err(unreadable(std::io::ErrorKind::FileTooLarge.into()))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        seen => {
+            seen.map_err(unreadable)?;
+            std::fs::read_to_string(path).map(Some).map_err(unreadable)
+        }
     }
-    let text = std::fs::read_to_string(path).map_err(unreadable)?;
+}
+
+fn identity(path: &Path) -> Result<Identity, Error> {
+    let text = text_of(path)?.unwrap_or_default();
+    let parsed = serde_json::from_str(&text).map_err(|error| WorkspaceError::Config {
+        path: path.to_owned(),
+        detail: error.to_string(),
+    });
+    Ok(parsed?)
+}
+
+fn read(path: &Path) -> Result<Config, Error> {
+    let text = text_of(path)?.unwrap_or_default();
     let config: Config = toml::from_str(&text).map_err(|error| {
         let before = error.span().map(|span| &text[..span.start.min(text.len())]);
         let line = before.map_or(1, |before| before.matches('\n').count() + 1);
@@ -263,28 +290,45 @@ pub(super) fn init(init: &Init, surroundings: &Surroundings) -> Result<Workspace
     if session.starts_with(&directory) {
         return refused("its session directory would be in it, and so in every checkpoint");
     }
-    if session.join(CONFIG).exists() {
-        let other = read(&session.join(CONFIG))?.workspace;
+    if session.join(IDENTITY).exists() {
+        let other = identity(&session.join(IDENTITY))?.workspace;
         return Err(WorkspaceError::OtherSession { session, other }.into());
     }
     let system = init.system.as_ref().map(|system| system.canonicalize());
-    let config = Config {
+    let own = Identity {
         workspace: directory,
         system: system.transpose().map_err(no_directory)?,
-        budget_bytes: init.budget,
-        fallback: Fall::default(),
-        ignore: None,
-        exclude: Vec::new(),
-        vm: Vm::default(),
     };
-    // The database first: what has a configuration is a session.
+    if !session.join(CONFIG).exists() {
+        atomic_write(&session.join(CONFIG), configuration(init.budget).as_bytes())?;
+    }
     drop(Ledger::open(&session.join(DATABASE)).map_err(WorkspaceError::from)?);
-    let text = toml::to_string(&config).expect("plain fields are always TOML");
-    atomic_write(&session.join(CONFIG), text.as_bytes())?;
+    // Last: what says whose it is, is a session.
+    let text = serde_json::to_vec_pretty(&own).expect("plain fields are always JSON");
+    atomic_write(&session.join(IDENTITY), &text)?;
     if session != usual.canonicalize().unwrap_or_else(|_| usual.clone()) {
         atomic_write(&usual.join(ELSEWHERE), session.as_os_str().as_bytes())?;
     }
     Ok(told(&Session::open(session)?, false))
+}
+
+/// What a new session is configured by: everything as it is anyway, for whoever wants to change it.
+fn configuration(budget: Option<u64>) -> String {
+    let budget = match budget {
+        Some(bytes) => format!("budget_bytes = {bytes}"),
+        None => "# budget_bytes = 10000000000  # of all checkpoints; else 10 GB, or a tenth of the disk if that is less".to_owned(),
+    };
+    format!(
+        "{budget}\n\
+         # fallback = \"chunks\"  # where nothing can be shared; or \"copy\"\n\
+         # exclude = []  # patterns of what is in no checkpoint, as in a .gitignore\n\
+         # ignore = [\".git\", \"node_modules\", \"target\", \"__pycache__\", \".venv\", \".cache\"]  # told in no file event\n\
+         \n\
+         [vm.snapshots]\n\
+         # auto_max = 10\n\
+         # manual_max = 12\n\
+         # auto_interval = 300  # seconds\n"
+    )
 }
 
 fn told(session: &Session, existed: bool) -> WorkspaceMade {

@@ -34,10 +34,17 @@ struct Stage {
 /// Every file says the same word, so that a half-done tree is seen.
 fn become_state(tree: &Tree, word: &str) {
     for number in 0..FILES {
-        tree.write(&format!("d{}/f{number}", number % 3), &format!("{word} {number}"));
+        tree.write(
+            &format!("d{}/f{number}", number % 3),
+            &format!("{word} {number}"),
+        );
     }
     tree.write(&format!("only-{word}/file"), word);
-    let other = if word == "one" { "only-two" } else { "only-one" };
+    let other = if word == "one" {
+        "only-two"
+    } else {
+        "only-one"
+    };
     let _ = std::fs::remove_dir_all(tree.at(other));
 }
 
@@ -68,7 +75,13 @@ impl Stage {
         };
         let listed = tree.listed();
         copy(tree.session.home(), &["work", "state"], "", "kept-");
-        Self { tree, act, before, after, listed }
+        Self {
+            tree,
+            act,
+            before,
+            after,
+            listed,
+        }
     }
 
     fn reset(&self) {
@@ -93,24 +106,40 @@ impl Stage {
         // Whoever comes next brings an interrupted restore to its end.
         self.tree.json(0, &["status"]);
         let live = self.tree.contents();
-        assert!(live == self.before || live == self.after, "{context}: {live:?}");
+        assert!(
+            live == self.before || live == self.after,
+            "{context}: {live:?}"
+        );
         let listed = self.tree.listed();
         for checkpoint in &self.listed {
             let is_kept = listed.iter().any(|one| one.1 == checkpoint.1);
             let may_go = self.act == Act::Compact && checkpoint == &self.listed[1];
-            assert!(is_kept || may_go, "{context}: {checkpoint:?} is not in {listed:?}");
+            assert!(
+                is_kept || may_go,
+                "{context}: {checkpoint:?} is not in {listed:?}"
+            );
         }
         let newest = &listed[0].0;
         let fork = self.tree.session.home().join("fork");
         self.tree.json(0, &["fork", newest, fork.to_str().unwrap()]);
-        assert_eq!(std::fs::read_to_string(fork.join("d1/f1")).unwrap(), "two 1", "{context}");
+        assert_eq!(
+            std::fs::read_to_string(fork.join("d1/f1")).unwrap(),
+            "two 1",
+            "{context}"
+        );
         std::fs::remove_dir_all(fork).unwrap();
         let again = self.tree.run(self.words());
         let is_done = [0, 2, 3, 11].contains(&again.code);
         assert!(is_done, "{context}: {} {}", again.code, again.err);
         if again.code != 0 {
             // It had been done before it was killed.
-            assert!(["already", "no checkpoint", "nothing to undo"].iter().any(|words| again.err.contains(words)), "{context}: {}", again.err);
+            assert!(
+                ["already", "no checkpoint", "nothing to undo"]
+                    .iter()
+                    .any(|words| again.err.contains(words)),
+                "{context}: {}",
+                again.err
+            );
         }
     }
 }

@@ -220,7 +220,7 @@ fn with_undo(words: String, undo: Option<&str>) -> String {
 /// A plan with its first paths, those that go before the others.
 fn with_paths(what: &str, plan: &Plan) -> String {
     let mut sample: Vec<&PathChange> = plan.sample.iter().collect();
-    sample.sort_by_key(|change| change.op != "created");
+    sample.sort_by_key(|change| change.op != "deleted");
     let shown = sample.iter().take(SHOWN);
     let mut lines = vec![what.to_owned()];
     lines.extend(shown.map(|change| format!("  {:<10} {}", act(change), printable(&change.path))));
@@ -232,11 +232,11 @@ fn with_paths(what: &str, plan: &Plan) -> String {
     lines.join("\n")
 }
 
-/// What a plan does to an entry: the opposite of what became of it since the checkpoint.
+/// What a plan does to an entry.
 fn act(change: &PathChange) -> &'static str {
     match change.op {
-        "created" => "delete",
-        "deleted" => "bring back",
+        "deleted" => "delete",
+        "created" => "bring back",
         _ => "change",
     }
 }
@@ -266,10 +266,10 @@ mod tests {
             checkpoint: "cp-3".to_owned(),
             undo: Some("u-4".to_owned()),
             plan: Plan {
-                creates: count("deleted"),
+                creates: count("created"),
                 replaces: count("modified"),
-                deletes: count("created"),
-                deletes_files: count("created"),
+                deletes: count("deleted"),
+                deletes_files: count("deleted"),
                 sample,
                 digest: String::new(),
             },
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn a_restore_says_what_it_did_and_how_to_take_it_back() {
-        let told = restored(vec![change("modified", "a"), change("created", "b")]);
+        let told = restored(vec![change("modified", "a"), change("deleted", "b")]);
 
         assert_eq!(
             restored_words(&told),
@@ -296,8 +296,8 @@ mod tests {
 
     #[test]
     fn a_plan_shows_what_goes_first_and_no_more_than_ten_paths() {
-        let others = (0..11).map(|number| change("deleted", &format!("lost-{number}")));
-        let all = others.chain([change("modified", "a"), change("created", "odd\u{1b}name")]);
+        let others = (0..11).map(|number| change("created", &format!("lost-{number}")));
+        let all = others.chain([change("modified", "a"), change("deleted", "odd\u{1b}name")]);
         let told = RestoredWorkspace {
             dry_run: true,
             ..restored(all.collect())
