@@ -83,6 +83,7 @@ impl PoolSettings {
             fallback: self.fallback,
             mounts: Mounts::Stay,
             walk: self.walk.clone(),
+            ..CloneSettings::default()
         }
     }
 }
