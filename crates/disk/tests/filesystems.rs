@@ -507,8 +507,8 @@ fn a_clone_is_listed_by_what_is_known_of_its_source(source: &Path, target: &Path
     let changed = of_clone(&again);
 
     assert_eq!((&same, &unread), (&first, &first));
-    let changes = first.diff(&changed);
-    let names: Vec<String> = changes.iter().map(|(path, _)| path.to_string()).collect();
+    let found = first.diff(&changed);
+    let names: Vec<String> = found.iter().map(|(path, _)| path.to_string()).collect();
     assert_eq!(names, ["deep/again", "small"]);
     let mut nothing = StatCache::open(Path::new(""), LATER);
     assert_eq!(
