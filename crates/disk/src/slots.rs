@@ -109,6 +109,7 @@ impl PoolSettings {
             fallback: self.fallback,
             mounts: Mounts::Stay,
             walk: self.walk.clone(),
+            ..CloneSettings::default()
         }
     }
 }

@@ -142,6 +142,14 @@ impl Place<'_> {
         Ok(None)
     }
 
+    /// The same without a look at what it is by now: for whoever looks later anyway.
+    pub(crate) fn open_unseen(&self, name: &CStr) -> Result<Option<OwnedFd>, WalkError> {
+        match self.root.file(self.fd, name) {
+            Ok(opened) => Ok(Some(opened)),
+            Err(error) => self.could_not("open", name, error).map(|()| None),
+        }
+    }
+
     /// Reports an entry that is left out.
     pub fn skip(&self, name: &CStr, reason: Reason) -> Result<(), WalkError> {
         let path = self.child(name)?;

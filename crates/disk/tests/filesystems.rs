@@ -8,7 +8,7 @@
 )]
 
 use stasis_disk::beneath::{Beneath, Mounts};
-use stasis_disk::clone::{CloneError, CloneSettings, Fallback, Method, clone};
+use stasis_disk::clone::{CloneError, CloneSettings, Fallback, Method, Survey, clone};
 use stasis_disk::slots::{Manifest, StatCache, manifest, manifest_of_clone};
 use stasis_disk::walk::{self, Reason, WalkError, WalkSettings};
 use stasis_model::time::Timestamp;
@@ -271,6 +271,46 @@ fn a_btrfs_subvolume_is_cloned_by_a_snapshot_of_it() {
 }
 
 #[test]
+fn a_snapshot_that_nobody_looks_at_is_whole_and_says_that_nothing_was_counted() {
+    let Some((mounted, source, target, _)) = subvolume() else {
+        return;
+    };
+    let uncounted = CloneSettings {
+        survey: Survey::Skip,
+        ..refusing()
+    };
+    call("mkfifo", &[], &source.join("deep/pipe"));
+
+    let report = clone(&source, &target, &uncounted).unwrap();
+    let file_by_file = mounted.root().join("plain");
+    fs::create_dir(&file_by_file).unwrap();
+    let counted = clone(&file_by_file, &mounted.root().join("other"), &uncounted).unwrap();
+    call("btrfs", &["subvolume", "create"], &source.join("nested"));
+    fs::write(source.join("nested/file"), "in another subvolume").unwrap();
+    let nested = clone(&source, &mounted.root().join("third"), &uncounted).unwrap();
+
+    assert_eq!(
+        (report.method, report.survey),
+        (Method::Subvolume, Survey::Skip)
+    );
+    assert_eq!((report.files, report.bytes, report.walk.files), (0, 0, 0));
+    assert_eq!(
+        names(&target.join("deep")),
+        ["again", "empty", "er", "pipe"]
+    );
+    assert_eq!(fs::read(target.join("small")).unwrap(), b"a few bytes");
+    assert_eq!(
+        (counted.method, counted.survey),
+        (Method::Reflink, Survey::Count)
+    );
+    assert_eq!(
+        (nested.method, nested.survey),
+        (Method::Reflink, Survey::Count)
+    );
+    assert!(nested.files >= 5);
+}
+
+#[test]
 fn a_read_only_subvolume_has_a_writable_clone() {
     let Some((_mounted, source, target, _)) = subvolume() else {
         return;
@@ -467,8 +507,8 @@ fn a_clone_is_listed_by_what_is_known_of_its_source(source: &Path, target: &Path
     let changed = of_clone(&again);
 
     assert_eq!((&same, &unread), (&first, &first));
-    let changes = first.diff(&changed);
-    let names: Vec<String> = changes.iter().map(|(path, _)| path.to_string()).collect();
+    let found = first.diff(&changed);
+    let names: Vec<String> = found.iter().map(|(path, _)| path.to_string()).collect();
     assert_eq!(names, ["deep/again", "small"]);
     let mut nothing = StatCache::open(Path::new(""), LATER);
     assert_eq!(

@@ -131,6 +131,7 @@ fn settings(command: &CloneTree) -> CloneSettings {
             cancel: command.cancel.clone(),
             ..WalkSettings::default()
         },
+        ..CloneSettings::default()
     }
 }
 

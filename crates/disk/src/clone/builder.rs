@@ -3,11 +3,12 @@
 use super::{CloneError, CloneReport, Fallback, Method};
 use crate::beneath::Beneath;
 use crate::content::{self, Filled, Trouble};
-use crate::metadata::{self, Rights, Seen, Withheld};
+use crate::metadata::{self, Has, Rights, Seen, Withheld};
 use crate::walk::{Found, Place, Reason, Visitor, WalkError};
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
-use stasis_model::tree::{EntryKind, EntryPath};
+use stasis_model::tree::{EntryKind, EntryPath, Metadata};
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -24,6 +25,8 @@ pub(super) struct Builder<'a> {
     cancel: &'a AtomicBool,
     rights: Rights,
     report: Mutex<CloneReport>,
+    /// The directory of the clone that was filled last.
+    last: Mutex<Option<(EntryPath, OwnedFd)>>,
     /// First names of files with several that are not, in the clone, the file we were shown: nothing links to them.
     strangers: Mutex<BTreeSet<EntryPath>>,
 }
@@ -36,6 +39,7 @@ impl<'a> Builder<'a> {
             cancel,
             rights: Rights::of_this_process(),
             report: Mutex::default(),
+            last: Mutex::default(),
             strangers: Mutex::default(),
         }
     }
@@ -96,55 +100,76 @@ impl<'a> Builder<'a> {
         found: &Found<'_>,
         counts: &mut CloneReport,
     ) -> Result<(), CloneError> {
-        let opened = at.place.open_file(found.name)?;
-        let has_names = found.seen.links > 1;
-        let is_same = |(_, seen): &(OwnedFd, Seen)| seen.identity() == found.seen.identity();
-        if has_names && !opened.as_ref().is_some_and(is_same) {
-            let mut strangers = self
-                .strangers
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            strangers.insert(at.place.child(found.name)?);
-        }
-        let Some((source, seen)) = opened else {
+        let Some((source, seen)) = self.source(at, found)? else {
             return Ok(());
         };
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mode = Mode::from_raw_mode(seen.raw_mode & 0o777);
-        let target = fs::openat(at.target, found.name, flags, mode);
-        let target = target.map_err(at.failed("create", found.name))?;
-        let name = found.name;
+        let (name, mode) = (found.name, seen.raw_mode & 0o777);
+        let target = fs::openat(at.target, name, flags, Mode::from_raw_mode(mode));
+        let target = target.map_err(at.failed("create", name))?;
         let file = File {
             name,
             source,
             target,
+            mode,
         };
-        let seen = self.content(at, &file, seen, counts)?;
+        let Some(seen) = self.content(at, &file, seen, counts)? else {
+            let removed = fs::unlinkat(at.target, name, AtFlags::empty());
+            removed.map_err(at.failed("remove", name))?;
+            return Ok(at.place.skip(name, Reason::Replaced)?);
+        };
         self.dress(at, &file, &seen, counts)?;
         counts.files += 1;
         counts.bytes = counts.bytes.saturating_add(seen.size);
         Ok(())
     }
 
-    /// Carries the bytes over, again if they changed meanwhile; returns what the file was when they were right.
+    /// Opens a file. What is said of it is what the walker saw: whether it still is that is seen when its bytes were carried over.
+    fn source(
+        &self,
+        at: &At<'_>,
+        found: &Found<'_>,
+    ) -> Result<Option<(OwnedFd, Seen)>, CloneError> {
+        if found.seen.links == 1 {
+            let opened = at.place.open_unseen(found.name)?;
+            return Ok(opened.map(|opened| (opened, found.seen)));
+        }
+        let opened = at.place.open_file(found.name)?;
+        let is_same = |(_, seen): &(OwnedFd, Seen)| seen.identity() == found.seen.identity();
+        if !opened.as_ref().is_some_and(is_same) {
+            let mut strangers = self
+                .strangers
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            strangers.insert(at.place.child(found.name)?);
+        }
+        Ok(opened)
+    }
+
+    /// Carries the bytes over, again if they changed meanwhile; returns what the file was when they were right, and `None` if it is
+    /// no file any more.
     fn content(
         &self,
         at: &At<'_>,
         file: &File<'_>,
         mut seen: Seen,
         counts: &mut CloneReport,
-    ) -> Result<Seen, CloneError> {
+    ) -> Result<Option<Seen>, CloneError> {
         let File {
             name,
             source,
             target,
+            ..
         } = file;
         for attempt in 1.. {
-            let (from, to) = (source.as_fd(), target.as_fd());
-            let carried = content::carry(from, to, seen.size, self.fallback, self.cancel);
-            let carried = carried.map_err(|trouble| at.trouble(name, trouble))?;
+            let Some(carried) = self.carry(at, file, seen.size)? else {
+                return Ok(None);
+            };
             let now = metadata::of(source).map_err(at.failed("look at", name))?;
+            if !now.file_type().is_file() {
+                return Ok(None);
+            }
             let is_right = now.is_unchanged_since(&seen);
             if !is_right && attempt < PATIENCE {
                 fs::ftruncate(target, 0).map_err(at.failed("empty", name))?;
@@ -160,7 +185,29 @@ impl<'a> Builder<'a> {
             }
             break;
         }
-        Ok(seen)
+        Ok(Some(seen))
+    }
+
+    /// Shares the bytes, or copies them if that is allowed; `None` if there is no file to read them from.
+    fn carry(&self, at: &At<'_>, file: &File<'_>, size: u64) -> Result<Option<Filled>, CloneError> {
+        let (from, to) = (file.source.as_fd(), file.target.as_fd());
+        let carry = |fallback| content::carry(from, to, size, fallback, self.cancel);
+        let carried = match carry(Fallback::Refuse) {
+            Ok(filled) => return Ok(Some(filled)),
+            Err(trouble) => {
+                let now = metadata::of(from).map_err(at.failed("look at", file.name))?;
+                if !now.file_type().is_file() {
+                    return Ok(None);
+                }
+                match trouble {
+                    Trouble::CannotShare(_) => carry(self.fallback),
+                    trouble => Err(trouble),
+                }
+            }
+        };
+        carried
+            .map(Some)
+            .map_err(|trouble| at.trouble(file.name, trouble))
     }
 
     /// Gives attributes, owner, permissions and time.
@@ -175,13 +222,16 @@ impl<'a> Builder<'a> {
             name,
             source,
             target,
+            ..
         } = file;
         let attributes = metadata::attributes(source);
         let attributes = attributes.map_err(at.failed("read the attributes of", name))?;
         counts.attributes_left_out += attributes.others;
         let given = metadata::give_attributes(target, &attributes.user);
         given.map_err(at.failed("set the attributes of", name))?;
-        let given = metadata::give(target, &seen.metadata(), self.rights);
+        let given = at
+            .has(file)
+            .and_then(|has| metadata::give_to(target, has, &seen.metadata(), self.rights));
         counts.withhold(given.map_err(at.failed("set owner, mode and time of", name))?);
         Ok(())
     }
@@ -239,6 +289,7 @@ impl Visitor for Builder<'_> {
         let at = At {
             place,
             target: target.as_fd(),
+            made: Cell::default(),
         };
         let mut counts = CloneReport::default();
         for found in entries {
@@ -248,11 +299,22 @@ impl Visitor for Builder<'_> {
             self.entry(&at, found, &mut counts)?;
         }
         self.add(&counts);
+        // Most directories have nothing but files, and are left next.
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some((place.path.clone(), target));
         Ok(())
     }
 
     fn leave(&self, path: &EntryPath, seen: &Seen) -> Result<(), CloneError> {
-        let target = self.open(path)?;
+        let last = self
+            .last
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let target = match last {
+            Some((last, target)) if last == *path => target,
+            _ => self.open(path)?,
+        };
         let given = metadata::give(&target, &seen.metadata(), self.rights);
         let withheld: Withheld =
             given.map_err(CloneError::entry("set owner, mode and time of", path))?;
@@ -270,15 +332,32 @@ struct File<'a> {
     name: &'a CStr,
     source: OwnedFd,
     target: OwnedFd,
+    /// The permissions that were asked for when it was made.
+    mode: u32,
 }
 
 /// One directory, here and there.
 struct At<'a> {
     place: &'a Place<'a>,
     target: BorrowedFd<'a>,
+    /// What the last file had that was made here with these permissions.
+    made: Cell<Option<(u32, Has)>>,
 }
 
 impl At<'_> {
+    /// What a file that was just made has: the same as the last one, if the same was asked for.
+    fn has(&self, file: &File<'_>) -> rustix::io::Result<Has> {
+        if let Some((mode, has)) = self.made.get()
+            && mode == file.mode
+        {
+            return Ok(has);
+        }
+        let Metadata { mode, uid, gid, .. } = metadata::of(&file.target)?.metadata();
+        let has = Has { uid, gid, mode };
+        self.made.set(Some((file.mode, has)));
+        Ok(has)
+    }
+
     fn failed<'b>(
         &'b self,
         doing: &'static str,

@@ -10,10 +10,11 @@
 //!
 //! The survey costs one look at every entry, and the kernel has none of them at hand yet: with 50,000 files it is by far the
 //! longest part, where the snapshot alone takes some hundredths of a second;
-//! it is what makes the report as truthful as any other's. Whatever is not as expected (no right to make a snapshot, a
+//! it is what makes the report as truthful as any other's. [`Survey::Skip`] does without: the clone is then all that the subvolume was,
+//! but for subvolumes in it, of which the kernel says before and after that there are none. Whatever is not as expected (no right to make a snapshot, a
 //! subvolume made inside meanwhile, more special files than a report lists) means file by file, and nothing is lost but time.
 
-use super::{CloneError, CloneReport, CloneSettings, Method};
+use super::{CloneError, CloneReport, CloneSettings, Method, Survey};
 use crate::beneath::Beneath;
 use crate::metadata::{self, Rights};
 use crate::staging::Staging;
@@ -52,11 +53,24 @@ pub(super) fn take(
     let Ok(copy) = super::own_root(&staging).map(|(copy, _)| copy) else {
         return Ok(None);
     };
+    if settings.survey == Survey::Skip && Rights::of_this_process() == Rights::All {
+        return Ok(unsurveyed(&root).map(|report| (staging, report)));
+    }
     let (walk, traits) = survey(&copy, settings)?;
     if traits.has_nested || !clean(&copy, &walk) {
         return Ok(None);
     }
     Ok(Some((staging, report(walk))))
+}
+
+/// What is told of a snapshot that nobody looks at; nothing when a subvolume was made in the source meanwhile.
+fn unsurveyed(source: &OwnedFd) -> Option<CloneReport> {
+    let is_whole = sys::has_nested(source.as_fd()) == Ok(false);
+    is_whole.then(|| CloneReport {
+        method: Method::Subvolume,
+        survey: Survey::Skip,
+        ..CloneReport::default()
+    })
 }
 
 fn report(walk: WalkReport) -> CloneReport {

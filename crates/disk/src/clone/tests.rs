@@ -351,3 +351,41 @@ fn a_directory_swapped_for_a_link_during_a_clone_brings_nothing_from_outside() {
 
     assert!(clones > 0);
 }
+
+#[test]
+fn a_file_that_becomes_a_pipe_or_another_file_meanwhile_is_that_file_or_left_out() {
+    let (home, source, target) = place();
+    let at = |name: &str| source.join(name);
+    let made = std::process::Command::new("mkfifo")
+        .arg(at("pipe"))
+        .status();
+    assert!(made.unwrap().success());
+    std::fs::write(at("one"), "one").unwrap();
+    std::fs::write(at("other"), "another").unwrap();
+
+    std::thread::scope(|scope| {
+        let mover = scope.spawn(|| {
+            for name in ["one", "pipe", "other"].iter().cycle().take(3000) {
+                let temp = home.path().join("temp");
+                std::fs::hard_link(at(name), &temp).unwrap();
+                std::fs::rename(&temp, at("moving")).unwrap();
+                std::fs::remove_file(at("moving")).unwrap();
+                if *name != "pipe" {
+                    std::fs::copy(at(name), &temp).unwrap();
+                    std::fs::rename(&temp, at("moving")).unwrap();
+                }
+            }
+        });
+        while !mover.is_finished() {
+            let report = clone(&source, &target, &CloneSettings::default()).unwrap();
+            let found = std::fs::symlink_metadata(target.join("moving"));
+            if found.is_ok_and(|found| found.is_file()) {
+                let content = std::fs::read(target.join("moving")).unwrap();
+                assert!([&b"one"[..], b"another"].contains(&&*content), "{report:?}");
+            } else {
+                assert!(!target.join("moving").exists(), "{report:?}");
+            }
+            std::fs::remove_dir_all(&target).unwrap();
+        }
+    });
+}

@@ -178,11 +178,10 @@ struct Loader<'a> {
 impl Loader<'_> {
     /// Decides on files with several names, and completes the staged tree.
     fn finish(self) -> Result<(WriteReport, u64), PutBackError> {
-        let linked = self
-            .linked
-            .lock()
-            .map(|mut linked| std::mem::take(&mut *linked));
-        self.settle(linked.unwrap_or_default())?;
+        let mut linked = self.linked.lock().unwrap_or_else(PoisonError::into_inner);
+        let names = std::mem::take(&mut *linked);
+        drop(linked);
+        self.settle(names)?;
         let root = self.tree.directory(b"").and_then(metadata::of);
         let root = root.map_err(unreadable("look at", &EntryPath::root()))?;
         let left = self
@@ -208,7 +207,9 @@ impl Loader<'_> {
             let is_one_file = names.iter().all(|name| file(name) == first);
             let has_no_other = first.and_then(|file| names_of.get(&file)) == Some(&names.len());
             if is_one_file && has_no_other {
-                names.iter().for_each(|name| self.leave(&name.path));
+                for name in &names {
+                    self.leave(&name.path);
+                }
                 continue;
             }
             let first = &names[0].path;

@@ -206,6 +206,7 @@ fn clone_still(
             cancel: cancel.clone(),
             ..WalkSettings::default()
         },
+        ..CloneSettings::default()
     };
     let all: &[&str] = if exclude_caches { &CACHES } else { &[] };
     match clone(dir, target, &settings(Fallback::Refuse, all)) {
