@@ -6,6 +6,7 @@
 mod cli;
 mod config;
 mod env;
+mod mcp;
 mod report;
 mod system;
 

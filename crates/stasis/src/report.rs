@@ -102,7 +102,7 @@ fn as_value(error: &anyhow::Error, causes: &[String], hint: Option<&str>, exit: 
     let kind = error
         .downcast_ref::<Error>()
         .map_or(ErrorKind::Invalid, Error::kind);
-    told.insert("kind".to_owned(), json!(format!("{kind:?}").to_lowercase()));
+    told.insert("kind".to_owned(), json!(kind_word(kind)));
     told.insert("exit_code".to_owned(), json!(exit as u8));
     told.insert("message".to_owned(), json!(causes.first()));
     told.insert("causes".to_owned(), json!(causes.get(1..)));
@@ -160,7 +160,13 @@ pub(crate) fn holder_lines(lock: &Lock) -> String {
     told.join("\n")
 }
 
-fn hint(error: &Error) -> Option<String> {
+/// The word for what the caller must do.
+pub(crate) fn kind_word(kind: ErrorKind) -> String {
+    format!("{kind:?}").to_lowercase()
+}
+
+/// What to do now.
+pub(crate) fn hint(error: &Error) -> Option<String> {
     if let Some(hint) = repository::hint(error) {
         return Some(hint);
     }

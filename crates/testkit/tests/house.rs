@@ -36,7 +36,7 @@ const DRAWING: [(&str, &str); 7] = [
     ),
     (
         "stasis",
-        "stasis-engine anyhow clap comfy-table getrandom indicatif rustix serde serde_json tokio toml tracing \
+        "stasis-engine anyhow clap comfy-table getrandom indicatif rmcp rustix serde serde_json tokio toml tracing \
          tracing-subscriber",
     ),
     // Measures the binary from outside, beside its peers: it leans on nothing of ours.

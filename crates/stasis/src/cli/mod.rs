@@ -22,6 +22,7 @@ mod hold;
 mod hook;
 mod internal;
 mod lease;
+mod mcp;
 mod operation;
 pub(crate) mod output;
 mod profile;
@@ -121,6 +122,8 @@ enum Command {
     /// Have coding agents ask for a checkpoint before every prompt and every shell command
     #[command(subcommand)]
     Hook(hook::Hook),
+    /// Serve a workspace's checkpoints to models, over the Model Context Protocol
+    Mcp(mcp::Mcp),
     /// List forced, destructive and degraded acts
     Events(events::Events),
     /// Show what this machine has, and what each absence costs
@@ -293,6 +296,7 @@ async fn run(command: Command, context: Context) -> anyhow::Result<ExitCode> {
         Command::Archive(archive) => archive.run(&context).await?,
         Command::Clone(clone) => clone.run(&context).await?,
         Command::Hook(hook) => hook.run(&context).await?,
+        Command::Mcp(mcp) => Box::pin(mcp.run(&context)).await?,
         Command::Events(events) => events.run(&context).await?,
         Command::Doctor => doctor::run(&context).await?,
         Command::Demo(demo) => demo.run(&context).await?,

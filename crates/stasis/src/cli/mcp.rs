@@ -1,0 +1,91 @@
+//! `stasis mcp`
+
+use super::{Context, system_clock};
+use crate::mcp::{Address, Server, Socket, Stop, Watching};
+use crate::report::Exit;
+use anyhow::{Context as _, bail};
+use clap::Args;
+use stasis_engine::workspace::{Surroundings, Workspace};
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, Args)]
+pub(super) struct Mcp {
+    /// The workspace, or a directory in it
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    workspace: PathBuf,
+    /// Listen at unix:PATH for many clients, instead of serving one over standard input and output
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<Address>,
+    /// Watch the workspace too: automatic checkpoints and file events, as `stasis workspace watch` does
+    #[arg(long)]
+    watch: bool,
+    /// Let the model make forks of checkpoints, in this directory outside the workspace
+    #[arg(long, value_name = "DIR")]
+    forks: Option<PathBuf>,
+}
+
+impl Mcp {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+        let directory = std::path::absolute(&self.workspace)?;
+        let workspace = Workspace::find(&directory, &surroundings(context)?).await?;
+        let forks = self.forks.as_deref();
+        let forks = forks
+            .map(|forks| forks_directory(forks, workspace.directory()))
+            .transpose()?;
+        let stop = Stop::on_signals()?;
+        let server = Server::new(&workspace, forks);
+        // Before anything else makes files: the socket is made with a mask of its own.
+        let socket = self.listen.as_ref().map(Socket::open).transpose()?;
+        let watching = self.watch.then(|| Watching::begin(workspace.clone()));
+        let served = match &socket {
+            Some(socket) => {
+                let path = socket.path().display();
+                context.output.say(&format!("listening at unix:{path}"));
+                socket.serve(&server, stop).await;
+                Ok(())
+            }
+            None => {
+                let (read, write) = rmcp::transport::io::stdio_pipes();
+                server.serve(read, write, stop).await
+            }
+        };
+        if let Some(watching) = watching {
+            watching.end().await;
+        }
+        served?;
+        Ok(Exit::Done)
+    }
+}
+
+fn surroundings(context: &Context) -> anyhow::Result<Surroundings> {
+    let places = &context.environment.places;
+    let state = places
+        .state
+        .clone()
+        .context("there is no place for checkpoints: set XDG_STATE_HOME or HOME")?;
+    let home = context.environment.variables.get("HOME");
+    Ok(Surroundings {
+        state,
+        home: home.map(PathBuf::from),
+        clock: system_clock(),
+    })
+}
+
+/// A directory for forks: there, and outside the workspace, where forks would become part of the next checkpoint.
+fn forks_directory(forks: &Path, workspace: &Path) -> anyhow::Result<PathBuf> {
+    let real = |path: &Path| {
+        path.canonicalize()
+            .with_context(|| format!("could not find the directory `{}`", path.display()))
+    };
+    let (forks, workspace) = (real(forks)?, real(workspace)?);
+    if !forks.is_dir() {
+        bail!("`{}` is no directory", forks.display());
+    }
+    if forks.starts_with(&workspace) {
+        bail!(
+            "`{}` is in the workspace: forks need a directory outside it",
+            forks.display()
+        );
+    }
+    Ok(forks)
+}

@@ -1,0 +1,173 @@
+//! What a client is told when something does not work.
+//!
+//! A request that could never work is refused by the protocol (`-32602`); what the state of the workspace stands against is an
+//! answer that a model reads and can act on (`isError`); what is our fault is neither (`-32603`), and is in the log.
+
+use super::escape;
+use crate::report;
+use rmcp::ErrorData;
+use rmcp::model::{CallToolResult, ContentBlock};
+use serde_json::{Value, json};
+use stasis_engine::error::{Error, ErrorKind};
+use stasis_engine::model::workspace::NoSlot;
+use stasis_engine::workspace::WorkspaceError;
+use std::error::Error as StdError;
+
+/// Why a call has no answer.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The parameters cannot be used, whatever there is.
+    Params(String),
+    /// It was not done; the model is told why, and what it can do.
+    Refused(Box<Refused>),
+    /// It is our fault.
+    Internal,
+}
+
+/// Something that was not done.
+#[derive(Debug)]
+pub(super) struct Refused {
+    pub(super) kind: String,
+    pub(super) reason: &'static str,
+    pub(super) message: String,
+    pub(super) causes: Vec<String>,
+    pub(super) hint: Option<String>,
+    /// Numbers that belong to it.
+    pub(super) details: Value,
+}
+
+impl Failure {
+    /// As the protocol has it.
+    pub(super) fn into_result(self) -> Result<CallToolResult, ErrorData> {
+        match self {
+            Self::Params(message) => Err(ErrorData::invalid_params(escape::line(&message), None)),
+            Self::Refused(refused) => Ok(refused.into_result()),
+            Self::Internal => Err(ErrorData::internal_error(
+                "something is wrong inside the server; its log says more",
+                None,
+            )),
+        }
+    }
+}
+
+impl Refused {
+    fn into_result(self) -> CallToolResult {
+        let mut words = vec![format!("error: {}", self.message)];
+        words.extend(self.causes.iter().map(|cause| format!("because: {cause}")));
+        words.extend(self.hint.iter().map(|hint| format!("hint: {hint}")));
+        let words: Vec<String> = words.iter().map(|line| escape::line(line)).collect();
+        let mut error = json!({
+            "kind": self.kind,
+            "reason": self.reason,
+            "message": self.message,
+            "causes": self.causes,
+            "hint": self.hint,
+            "details": self.details,
+        });
+        escape::scrub(&mut error);
+        let mut result = CallToolResult::error(vec![ContentBlock::text(words.join("\n"))]);
+        result.structured_content = Some(json!({ "error": error }));
+        result
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        if let Error::Workspace(inside) = &error
+            && is_about_parameters(inside)
+        {
+            return Self::Params(inside.to_string());
+        }
+        if error.kind() == ErrorKind::Bug {
+            let chain = causes(&error).join(": ");
+            tracing::error!(%error, chain, "a call failed inside");
+            return Self::Internal;
+        }
+        let (reason, hint, details) = match &error {
+            Error::Workspace(inside) => advice(inside),
+            _ => ("failed", None, Value::Null),
+        };
+        let hint = hint.map(str::to_owned).or_else(|| report::hint(&error));
+        Self::Refused(Box::new(Refused {
+            kind: report::kind_word(error.kind()),
+            reason,
+            message: error.to_string(),
+            causes: causes(&error),
+            hint,
+            details,
+        }))
+    }
+}
+
+fn causes(error: &Error) -> Vec<String> {
+    let mut causes = Vec::new();
+    let mut next = StdError::source(error);
+    while let Some(cause) = next {
+        causes.push(cause.to_string());
+        next = cause.source();
+    }
+    causes
+}
+
+/// What no state of the workspace could make right.
+fn is_about_parameters(error: &WorkspaceError) -> bool {
+    matches!(
+        error,
+        WorkspaceError::BadPath { .. }
+            | WorkspaceError::BadReference(_)
+            | WorkspaceError::NamedAuto
+            | WorkspaceError::TooFew
+    )
+}
+
+/// One word for it, what a model can do about it, and its numbers.
+fn advice(error: &WorkspaceError) -> (&'static str, Option<&'static str>, Value) {
+    let (reason, hint) = match error {
+        WorkspaceError::NoCheckpoint(_) => (
+            "no_such_checkpoint",
+            "snapshots_list shows the checkpoints there are",
+        ),
+        WorkspaceError::NoCheckpoints => ("no_checkpoints", "make one with snapshots_create"),
+        WorkspaceError::NoSlot(NoSlot::ManualFull { max }) => {
+            let hint = "delete one that you made with snapshots_delete, or merge some of yours with snapshots_compact";
+            return ("pool_full", Some(hint), json!({ "max": max }));
+        }
+        WorkspaceError::NoSlot(NoSlot::NameTaken { .. }) => {
+            ("name_taken", "give another name, or none")
+        }
+        WorkspaceError::NoSuchEntry(_) => (
+            "no_such_entry",
+            "check the spelling; snapshots_changes lists paths as they must be written",
+        ),
+        WorkspaceError::NothingDiffers(_) => (
+            "nothing_differs",
+            "it is in the newest state that was kept; snapshots_history shows its versions",
+        ),
+        WorkspaceError::NeedsConfirmation { deletes, most } => {
+            let hint = "call again with dry_run=true, show the user what would be deleted, then call with confirm set to plan.digest";
+            let details = json!({ "deletes": deletes, "most_without_confirm": most });
+            return ("needs_confirmation", Some(hint), details);
+        }
+        WorkspaceError::PlanChanged => (
+            "plan_changed",
+            "call again with dry_run=true and look at the new plan; nothing was changed",
+        ),
+        WorkspaceError::NotYours(_) => (
+            "not_yours",
+            "leave it: only the user can delete it, with `stasis workspace delete`",
+        ),
+        WorkspaceError::NothingToUndo => {
+            ("nothing_to_undo", "nothing was reverted or restored yet")
+        }
+        WorkspaceError::NoUndo(_) => (
+            "no_such_undo",
+            "leave out `undo` to take back the last revert, restore or undo",
+        ),
+        WorkspaceError::Busy(_) => ("busy", "try again in a moment"),
+        _ => return ("failed", None, Value::Null),
+    };
+    (reason, Some(hint), Value::Null)
+}
+
+#[cfg(test)]
+mod tests;

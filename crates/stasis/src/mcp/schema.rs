@@ -1,0 +1,226 @@
+//! The schemas of what tools take and answer.
+
+use super::call::MOST_FORKS;
+use super::wire::{LONGEST, SHORTEST};
+use serde_json::{Map, Value, json};
+
+/// Parameters: exactly these.
+pub(super) fn parameters<const N: usize>(
+    required: &[&str],
+    properties: [(&str, Value); N],
+) -> Value {
+    let properties = properties.map(|(name, schema)| (name.to_owned(), schema));
+    json!({
+        "type": "object",
+        "properties": Map::from_iter(properties),
+        "required": required,
+        "additionalProperties": false,
+    })
+}
+
+/// An answer: these, or an `error`.
+pub(super) fn answer<const N: usize>(properties: [(&str, Value); N]) -> Value {
+    let names: Vec<&str> = properties.iter().map(|(name, _)| *name).collect();
+    let required: Vec<&str> = names
+        .iter()
+        .copied()
+        .filter(|name| !MAY_BE_ABSENT.contains(name))
+        .collect();
+    let properties = properties.map(|(name, schema)| (name.to_owned(), schema));
+    let mut properties = Map::from_iter(properties);
+    properties.insert("error".to_owned(), error());
+    json!({
+        "type": "object",
+        "properties": properties,
+        "anyOf": [{ "required": required }, { "required": ["error"] }],
+    })
+}
+
+/// Fields that some answers have and some have not.
+const MAY_BE_ABSENT: [&str; 2] = ["skipped", "inside"];
+
+fn error() -> Value {
+    json!({
+        "type": "object",
+        "description": "Why it was not done",
+        "properties": {
+            "kind": described("What kind of failure: notfound, limit, conflict, denied, retry, ..."),
+            "reason": described("One word for it, such as needs_confirmation"),
+            "message": text(),
+            "causes": list(text()),
+            "hint": nullable("string"),
+            "details": { "type": ["object", "null"] },
+        },
+        "required": ["kind", "reason", "message"],
+    })
+}
+
+pub(super) fn text() -> Value {
+    json!({ "type": "string" })
+}
+
+pub(super) fn described(description: &str) -> Value {
+    json!({ "type": "string", "description": description })
+}
+
+pub(super) fn number() -> Value {
+    json!({ "type": "integer", "minimum": 0 })
+}
+
+pub(super) fn truth() -> Value {
+    json!({ "type": "boolean" })
+}
+
+pub(super) fn nullable(of: &str) -> Value {
+    json!({ "type": [of, "null"] })
+}
+
+pub(super) fn list(items: Value) -> Value {
+    json!({ "type": "array", "items": items })
+}
+
+fn one_of(words: &[&str]) -> Value {
+    json!({ "type": "string", "enum": words })
+}
+
+pub(super) fn format() -> Value {
+    json!({ "type": "string", "enum": ["text", "json"], "default": "text", "description": "Form of the answer's text" })
+}
+
+pub(super) fn start_index() -> Value {
+    json!({
+        "type": "integer", "minimum": 0, "default": 0,
+        "description": "Item to begin with; the answer before says which comes next",
+    })
+}
+
+pub(super) fn max_length() -> Value {
+    json!({
+        "type": "integer", "minimum": SHORTEST, "maximum": LONGEST,
+        "description": "Most characters of the answer: 5000 in text and 20000 in JSON by default; only whole items are shown",
+    })
+}
+
+pub(super) fn dry_run() -> Value {
+    json!({ "type": "boolean", "default": false, "description": "Only show what would be done" })
+}
+
+pub(super) fn confirm() -> Value {
+    described(
+        "`plan.digest` of a dry run of the same call; needed when more than 20 files would be deleted",
+    )
+}
+
+pub(super) fn path() -> Value {
+    described(
+        "Path relative to the workspace, as answers write it (`\\xNN` for bytes that are no text)",
+    )
+}
+
+pub(super) fn checkpoint(description: &str) -> Value {
+    described(&format!("{description}: `cp-N` or its name"))
+}
+
+pub(super) fn checkpoints() -> Value {
+    json!({ "type": "array", "items": { "type": "string" }, "minItems": 2, "description": "At least two checkpoints: `cp-N` or names" })
+}
+
+pub(super) fn forks() -> Value {
+    json!({ "type": "integer", "minimum": 1, "maximum": MOST_FORKS, "default": 1, "description": "How many directories" })
+}
+
+pub(super) fn origin() -> Value {
+    one_of(&["auto", "manual"])
+}
+
+/// What the numbers of a page are.
+pub(super) fn next_index() -> Value {
+    json!({ "type": ["integer", "null"], "description": "start_index of the next page; null at the end" })
+}
+
+pub(super) fn summary() -> Value {
+    json!({
+        "type": "object",
+        "properties": { "created": number(), "edited": number(), "deleted": number(), "total": number() },
+        "required": ["created", "edited", "deleted", "total"],
+    })
+}
+
+pub(super) fn change() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "path": text(),
+            "op": one_of(&["created", "modified", "deleted"]),
+            "kind": text(),
+            "size": nullable("integer"),
+            "is_symlink": truth(),
+            "checkpoint": text(),
+            "checkpoint_age": text(),
+            "checkpoint_origin": text(),
+            "checkpoint_name": nullable("string"),
+        },
+        "required": ["path", "op", "kind", "checkpoint"],
+    })
+}
+
+pub(super) fn row() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "checkpoint": text(),
+            "slot": number(),
+            "origin": origin(),
+            "name": nullable("string"),
+            "hash": nullable("string"),
+            "timestamp": text(),
+            "epoch_millis": number(),
+            "age": text(),
+            "files_count": number(),
+            "bytes": number(),
+            "form": text(),
+            "complete": truth(),
+            "made_by": nullable("string"),
+            "events": { "type": "object" },
+            "changes_summary": summary(),
+            "changes": list(change()),
+        },
+        "required": ["checkpoint", "slot", "origin", "name", "hash", "age", "files_count"],
+    })
+}
+
+pub(super) fn version() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "checkpoint": text(),
+            "origin": origin(),
+            "name": nullable("string"),
+            "age": text(),
+            "timestamp": text(),
+            "size": nullable("integer"),
+            "status": one_of(&["new", "modified", "unchanged", "deleted"]),
+        },
+        "required": ["checkpoint", "origin", "age", "status"],
+    })
+}
+
+pub(super) fn plan() -> Value {
+    json!({
+        "type": "object",
+        "description": "What is done to the live tree",
+        "properties": {
+            "creates": number(),
+            "replaces": number(),
+            "deletes": number(),
+            "deletes_files": number(),
+            "sample": list(change()),
+            "digest": described("Give it back as `confirm`"),
+        },
+        "required": ["creates", "replaces", "deletes", "deletes_files", "sample", "digest"],
+    })
+}
+
+pub(super) fn side() -> Value {
+    json!({ "type": ["object", "null"] })
+}

@@ -1,0 +1,235 @@
+//! Answers that hold lists, each item also as a line of words.
+
+use super::page::{Items, Listing, length};
+use super::wire::LONGEST;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use stasis_engine::workspace::{
+    Changes, ChangesSummary, CheckpointRow, Checkpoints, History, PathChange, PathDiff, Side,
+    Version,
+};
+
+/// How many changes are listed with one checkpoint.
+const CHANGES_PER_ROW: usize = 20;
+/// How long those may be.
+const ROW_LENGTH: usize = LONGEST / 4;
+/// How many paths are listed besides a list.
+const BESIDE: usize = 20;
+/// How long those may be.
+const BESIDE_LENGTH: usize = 8_000;
+
+/// A value as an object; what we answer always is one.
+pub(super) fn object(answer: &impl Serialize) -> Map<String, Value> {
+    match serde_json::to_value(answer) {
+        Ok(Value::Object(fields)) => fields,
+        _ => Map::new(),
+    }
+}
+
+/// Takes away the end of a list until it is short enough.
+pub(super) fn shorten(list: Option<&mut Value>, most: usize, longest: usize) {
+    let Some(Value::Array(items)) = list else {
+        return;
+    };
+    items.truncate(most);
+    let mut room = longest;
+    let fits = items.iter().take_while(|item| {
+        let needed = length(item) + 1;
+        let has_room = needed <= room;
+        room = room.saturating_sub(needed);
+        has_room
+    });
+    let kept = fits.count();
+    items.truncate(kept);
+}
+
+/// The same for a list that stands beside what was asked for.
+pub(super) fn shorten_beside(list: Option<&mut Value>) {
+    shorten(list, BESIDE, BESIDE_LENGTH);
+}
+
+/// All checkpoints.
+pub(super) fn checkpoints(all: &Checkpoints) -> Listing {
+    let mut head = object(all);
+    head.remove("snapshots");
+    shorten_beside(head.get_mut("unreadable"));
+    let (auto, manual) = (all.auto_max, all.manual_max);
+    let free = all.manual_available;
+    let mut lead = vec![format!(
+        "{} checkpoints, the newest first; at most {auto} automatic and {manual} manual, {free} manual free.",
+        all.snapshots.len()
+    )];
+    let broken = all.unreadable.iter();
+    lead.extend(
+        broken
+            .take(BESIDE)
+            .map(|slot| format!("{} cannot be used: {}", slot.checkpoint, slot.why)),
+    );
+    let item = |row: &CheckpointRow| {
+        let mut value = json!(row);
+        shorten(value.get_mut("changes"), CHANGES_PER_ROW, ROW_LENGTH);
+        let shown = value["changes"].as_array().map_or(0, Vec::len);
+        (value, row_words(row, shown))
+    };
+    Listing {
+        head,
+        lead,
+        field: "snapshots",
+        items: Items::Things(all.snapshots.iter().map(item).collect()),
+    }
+}
+
+fn row_words(row: &CheckpointRow, shown: usize) -> String {
+    let mut words = format!("{}  {}", row.checkpoint, row.origin);
+    let mut more = Vec::new();
+    more.extend(row.name.as_ref().map(|name| format!("\"{name}\"")));
+    more.push(row.age.clone());
+    more.push(format!("{} files", row.files_count));
+    more.push(format!("{} bytes", row.bytes));
+    more.extend(row.made_by.as_ref().map(|maker| format!("by {maker}")));
+    more.extend(row.changes_summary.as_ref().map(summary_words));
+    if !row.complete {
+        more.push("not complete".to_owned());
+    }
+    for part in more {
+        words = format!("{words}  {part}");
+    }
+    let changes = row.changes.iter().flatten();
+    for change in changes.clone().take(shown) {
+        words = format!("{words}\n    {}  {}", change.op, change.path);
+    }
+    match changes.count() - shown {
+        0 => words,
+        more => format!("{words}\n    and {more} more"),
+    }
+}
+
+fn summary_words(summary: &ChangesSummary) -> String {
+    let ChangesSummary {
+        created,
+        edited,
+        deleted,
+        ..
+    } = summary;
+    format!("{created} created, {edited} edited, {deleted} deleted")
+}
+
+/// What differs from the checkpoints.
+pub(super) fn changes(all: &Changes) -> Listing {
+    let mut head = object(all);
+    head.remove("changes");
+    let not_compared = all.not_compared.len();
+    head.insert("not_compared_count".to_owned(), json!(not_compared));
+    shorten_beside(head.get_mut("not_compared"));
+    let with = match all.compared_with.len() {
+        0 => "No checkpoints available yet.".to_owned(),
+        _ => format!("Compared with {}.", all.compared_with.join(", ")),
+    };
+    let mut lead = vec![with, format!("{}.", summary_words(&all.summary))];
+    if not_compared > 0 {
+        lead.push(format!(
+            "{not_compared} entries could not be read, and so were not compared."
+        ));
+    }
+    Listing {
+        head,
+        lead,
+        field: "changes",
+        items: Items::Things(all.changes.iter().map(change).collect()),
+    }
+}
+
+fn change(change: &PathChange) -> (Value, String) {
+    let size = match (change.kind, change.size) {
+        ("file", Some(size)) => format!("file, {size} bytes"),
+        (kind, _) => kind.to_owned(),
+    };
+    let words = format!(
+        "{}  {}  ({size}; against {}, {})",
+        change.op, change.path, change.checkpoint, change.checkpoint_age
+    );
+    (json!(change), words)
+}
+
+/// What differs in one entry.
+pub(super) fn diff(diff: &PathDiff) -> Listing {
+    let mut head = object(diff);
+    head.remove("inside");
+    head.insert("unified".to_owned(), Value::Null);
+    let mut lead = vec![format!(
+        "{}: {} since {} ({})",
+        diff.path, diff.status, diff.checkpoint, diff.kind
+    )];
+    let sides = [("before", &diff.before), ("after", &diff.after)];
+    lead.extend(
+        sides
+            .into_iter()
+            .filter_map(|(word, side)| Some(format!("{word}: {}", side_words(side.as_ref()?)))),
+    );
+    if diff.truncated {
+        lead.push("The diff is too long; its end was cut off.".to_owned());
+    }
+    let (field, items) = match &diff.unified {
+        Some(text) => {
+            let lines = text.split_terminator('\n').map(str::to_owned);
+            ("unified", Items::Lines(lines.collect()))
+        }
+        None => {
+            let inside = diff.inside.iter().map(change);
+            ("inside", Items::Things(inside.collect()))
+        }
+    };
+    Listing {
+        head,
+        lead,
+        field,
+        items,
+    }
+}
+
+fn side_words(side: &Side) -> String {
+    let mut words = vec![side.kind.to_owned()];
+    words.extend(side.size.map(|size| format!("{size} bytes")));
+    words.extend(side.mode.as_ref().map(|mode| format!("mode {mode}")));
+    words.extend(
+        side.digest
+            .as_ref()
+            .map(|digest| format!("blake3 {digest}")),
+    );
+    words.join(", ")
+}
+
+/// One entry through all checkpoints.
+pub(super) fn history(history: &History) -> Listing {
+    let mut head = object(history);
+    head.remove("versions");
+    let now = match (history.current_kind, history.current_size) {
+        (None, _) => "not there now".to_owned(),
+        (Some(kind), None) => format!("now a {kind}"),
+        (Some(kind), Some(size)) => format!("now a {kind} of {size} bytes"),
+    };
+    let lead = vec![format!(
+        "{}: {now}; against the newest checkpoint: {}",
+        history.path, history.current_status
+    )];
+    Listing {
+        head,
+        lead,
+        field: "versions",
+        items: Items::Things(history.versions.iter().map(version).collect()),
+    }
+}
+
+fn version(version: &Version) -> (Value, String) {
+    let mut words = format!("{}  {}", version.checkpoint, version.status);
+    let more = [
+        version.size.map(|size| format!("{size} bytes")),
+        Some(version.origin.to_owned()),
+        version.name.as_ref().map(|name| format!("\"{name}\"")),
+        Some(version.age.clone()),
+    ];
+    for part in more.into_iter().flatten() {
+        words = format!("{words}  {part}");
+    }
+    (json!(version), words)
+}
