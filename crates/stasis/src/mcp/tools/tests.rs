@@ -76,7 +76,7 @@ fn every_tool_says_what_it_is_and_what_its_parameters_are() {
 
 #[test]
 fn hints_say_what_reads_and_what_destroys() {
-    let hints = |name| named(name).annotations.clone().unwrap();
+    let hints = |name: &str| named(name).annotations.clone().unwrap();
     for name in ["list", "changes", "diff", "history"] {
         let hints = hints(&format!("snapshots_{name}"));
         assert_eq!(
