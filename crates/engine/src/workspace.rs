@@ -85,6 +85,8 @@ pub(crate) enum Actor {
 pub struct Workspace {
     session: Arc<Session>,
     pool: Arc<Pool>,
+    /// The same checkpoints, none of which goes to make room.
+    careful: Arc<Pool>,
     clock: Arc<dyn Clock>,
     actor: Actor,
 }
@@ -102,9 +104,11 @@ impl Workspace {
         bridge::blocking(move || {
             let session = Session::find(&directory, &surroundings)?;
             let pool = session.pool(Eviction::Oldest)?;
+            let careful = session.pool(Eviction::Nothing)?;
             Ok(Self {
                 session: Arc::new(session),
                 pool: Arc::new(pool),
+                careful: Arc::new(careful),
                 clock: surroundings.clock,
                 actor: Actor::Owner,
             })
@@ -114,12 +118,13 @@ impl Workspace {
 
     /// The same workspace for a model, which may not delete or push out what it did not make, and must have seen a plan before
     /// many files are deleted.
-    pub fn for_model(&self) -> Result<Self, Error> {
-        Ok(Self {
-            pool: Arc::new(self.session.pool(Eviction::Nothing)?),
+    #[must_use = "the workspace itself is not changed"]
+    pub fn for_model(&self) -> Self {
+        Self {
+            pool: self.careful.clone(),
             actor: Actor::Model,
             ..self.clone()
-        })
+        }
     }
 
     /// Where it is.

@@ -38,8 +38,11 @@ async fn the_server_says_who_it_is_and_how_it_is_used() {
 
     let info = client.service().peer_info().unwrap();
 
-    assert_eq!(info.server_info.name, "stasis");
-    assert_eq!(info.server_info.version, env!("CARGO_PKG_VERSION"));
+    assert_eq!(info.server_info.as_ref().unwrap().name, "stasis");
+    assert_eq!(
+        info.server_info.as_ref().unwrap().version,
+        env!("CARGO_PKG_VERSION")
+    );
     let instructions = info.instructions.as_ref().unwrap();
     assert!(instructions.chars().count() <= 1_500);
     assert!(instructions.contains("dry_run"));
