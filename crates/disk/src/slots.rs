@@ -45,7 +45,7 @@ pub use view::View;
 
 use crate::atomic_write::{self, atomic_write};
 use crate::beneath::{Beneath, Mounts};
-use crate::clone::{CloneSettings, Fallback};
+use crate::clone::{CloneSettings, Fallback, Survey};
 use crate::walk::WalkSettings;
 use chunks::Chunks;
 use error::failed;
@@ -104,12 +104,12 @@ impl PoolSettings {
         }
     }
 
-    fn cloning(&self) -> CloneSettings {
+    fn cloning(&self, survey: Survey) -> CloneSettings {
         CloneSettings {
             fallback: self.fallback,
             mounts: Mounts::Stay,
+            survey,
             walk: self.walk.clone(),
-            ..CloneSettings::default()
         }
     }
 }
@@ -289,7 +289,8 @@ impl Pool {
         let directory = self.home_of(of);
         atomic_write(&directory.join(MANIFEST), &manifest.to_bytes())?;
         let hash = Some(manifest.hash());
-        let metadata = SlotMetadata { hash, ..now };
+        let counted = counted(now, manifest, &directory);
+        let metadata = SlotMetadata { hash, ..counted };
         atomic_write(&directory.join(METADATA), &metadata.to_json())?;
         Ok(metadata)
     }
@@ -314,6 +315,27 @@ impl Pool {
         let mut nothing = StatCache::open(Path::new(""), stasis_model::time::Timestamp::default());
         let (manifest, _) = manifest(view.tree(), &mut nothing, &WalkSettings::default())?;
         Ok(manifest)
+    }
+}
+
+/// Fills in what was not counted when the checkpoint was made.
+fn counted(now: SlotMetadata, manifest: &Manifest, directory: &Path) -> SlotMetadata {
+    if now.files_count > 0 || now.bytes > 0 {
+        return now;
+    }
+    let sizes = manifest.entries().iter().filter_map(|one| match one.what {
+        What::File { size, .. } => Some(size),
+        _ => None,
+    });
+    let bytes = sizes.clone().fold(0, u64::saturating_add);
+    let entries = manifest.entries().len() as u64;
+    // Of a system nobody knows more than before.
+    let at_most = (!directory.join(SYSTEM).exists()).then(|| measure::whole(entries, bytes));
+    SlotMetadata {
+        files_count: sizes.count() as u64,
+        bytes,
+        bytes_at_most: at_most.or(now.bytes_at_most),
+        ..now
     }
 }
 

@@ -247,6 +247,38 @@ fn a_subvolume_is_checkpointed_at_once_replaced_and_deleted() {
     assert_eq!(String::from_utf8(left.stdout).unwrap().lines().count(), 1);
 }
 
+#[test]
+fn a_subvolume_is_counted_when_it_is_recorded_or_when_the_budget_asks_for_it() {
+    let Some(mounted) = Mounted::new("btrfs", 512 << 20) else {
+        return;
+    };
+    let session = mounted.root();
+    let workspace = session.join("workspace");
+    let mut btrfs = Command::new("btrfs");
+    btrfs.args(["-q", "subvolume", "create"]).arg(&workspace);
+    assert!(btrfs.status().unwrap().success());
+    fs::write(workspace.join("one"), "four").unwrap();
+    fs::write(workspace.join("two"), vec![7; 3 << 20]).unwrap();
+    sync(&session);
+    let (ample, scarce) = (
+        pool(&session, Fallback::Refuse, 10 << 30),
+        pool(&session, Fallback::Refuse, 5 << 20),
+    );
+    let numbers = |of: &SlotMetadata| (of.files_count, of.bytes);
+    let all = (2, (3 << 20) + 4);
+
+    let made = auto(&ample, 0, 1).unwrap().metadata;
+    let contents = list(&ample.path_of(Slot::new(0)), &session.join("stats"));
+    let recorded = ample.record(&made, &contents).unwrap();
+    let counted = auto(&scarce, 0, 2).unwrap().metadata;
+
+    assert_eq!((numbers(&made), made.complete), ((0, 0), true));
+    assert_eq!((numbers(&recorded), numbers(&counted)), (all, all));
+    assert!(made.bytes_at_most > recorded.bytes_at_most);
+    assert_eq!(recorded.bytes_at_most, counted.bytes_at_most);
+    assert!(ample.usage().unwrap().held <= recorded.bytes_at_most.unwrap());
+}
+
 const SESSION: &str = "STASIS_TEST_SLOTS_SESSION";
 const VERB: &str = "STASIS_TEST_SLOTS_VERB";
 /// Calls that change something.

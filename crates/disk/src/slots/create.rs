@@ -121,7 +121,13 @@ impl Pool {
             let expected = measure::expected(workspace, *system, &self.settings.walk)?;
             evicted = self.make_room(metadata, measure::New::Expected(expected))?;
         }
-        let cloning = self.settings.cloning();
+        let (occupants, undos) = (self.list()?, self.undos()?);
+        let pools = [(&self.slots, &*occupants), (&self.undo, &*undos)];
+        let accounts = measure::Accounts::new(&self.chunks, pools, measure::New::Expected(0))?;
+        let budget = self.settings.budget.bytes();
+        let cloning = self
+            .settings
+            .cloning(measure::survey(&accounts, self.path(), budget));
         let staged = Staged::empty(self.place(metadata.origin), metadata.slot)?;
         let staged = staged.fill(&cloning, (workspace, *system), metadata.clone())?;
         self.publish(staged, (replaced.clone(), evicted))

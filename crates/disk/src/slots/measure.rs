@@ -18,11 +18,11 @@ use super::place::Place;
 use super::staged::Staged;
 use super::{SYSTEM, WORKSPACE};
 use crate::beneath::{self, Beneath, Mounts};
-use crate::clone::CloneReport;
+use crate::clone::{CloneReport, Survey};
 use crate::facilities::{self, Support};
 use crate::metadata;
 use crate::progress::Progress;
-use crate::survey::survey;
+use crate::survey;
 use crate::walk::WalkSettings;
 use rustix::fs;
 use rustix::io::Errno;
@@ -68,10 +68,32 @@ pub(super) fn names(entries: u64) -> u64 {
     entries.saturating_add(1).saturating_mul(ENTRY)
 }
 
-/// What a clone holds at most.
-pub(super) fn at_most(report: &CloneReport) -> u64 {
+/// What a clone beneath `path` holds at most.
+pub(super) fn at_most(report: &CloneReport, path: &Path) -> Option<u64> {
+    if report.survey == Survey::Skip {
+        return everything(path);
+    }
     let entries = report.files + report.directories + report.symlinks + report.hard_links;
-    whole(entries, report.bytes)
+    Some(whole(entries, report.bytes))
+}
+
+/// More than this no snapshot in a filesystem holds: all that is in use there, and as much again for names.
+fn everything(path: &Path) -> Option<u64> {
+    let space = fs::statvfs(path).ok()?;
+    let used = space.f_blocks.saturating_sub(space.f_bfree);
+    Some(used.saturating_mul(space.f_frsize).saturating_mul(2))
+}
+
+/// Whether a new checkpoint must be counted to see that all stay within the budget.
+pub(super) fn survey(accounts: &Accounts<'_>, path: &Path, budget: u64) -> Survey {
+    let others = accounts.at_most(&[]);
+    let others = others.map(|others| others.saturating_add(accounts.in_chunks(&[])));
+    // Twice: there may be a system too.
+    let new = everything(path).map(|new| new.saturating_mul(2));
+    match others.zip(new) {
+        Some((others, new)) if others.saturating_add(new) <= budget => Survey::Skip,
+        _ => Survey::Count,
+    }
 }
 
 /// What a copy of a workspace would hold at most; nothing where it would be shared.
@@ -89,7 +111,7 @@ pub(super) fn expected(
             continue;
         }
         let root = Beneath::open(path, Mounts::Stay).map_err(failed("open", path))?;
-        let survey = survey(&root, settings, &Progress::default())?;
+        let survey = survey::survey(&root, settings, &Progress::default())?;
         let walk = &survey.walk;
         let entries = walk.files + walk.directories + walk.symlinks + walk.hard_links;
         expected += whole(entries, survey.bytes);
@@ -108,7 +130,7 @@ pub(super) fn entry(
     match root.directory(path.as_bytes()) {
         Ok(directory) => {
             let inside = Beneath::new(directory, Mounts::Stay).map_err(failed("open", shown))?;
-            let survey = survey(&inside, settings, &Progress::default())?;
+            let survey = survey::survey(&inside, settings, &Progress::default())?;
             let walk = &survey.walk;
             let entries = walk.files + walk.directories + walk.symlinks + walk.hard_links;
             Ok(whole(above + entries, survey.bytes))

@@ -75,17 +75,18 @@ impl<'a> Staged<'a> {
         let path = self.path();
         let cloned = clone(workspace, &path.join(WORKSPACE), settings);
         let report = cloned.map_err(SlotError::cloning(workspace))?;
-        let mut at_most = measure::at_most(&report);
+        let mut at_most = measure::at_most(&report, &path);
+        let sum = |one: Option<u64>, other: Option<u64>| Some(one?.saturating_add(other?));
         let system = match system
             .map(|system| self.system(system, settings))
             .transpose()?
         {
             Some(System::Tree(report)) => {
-                at_most += measure::at_most(&report);
+                at_most = sum(at_most, measure::at_most(&report, &path));
                 Some(*report)
             }
             Some(System::Image(bytes)) => {
-                at_most += measure::whole(1, bytes);
+                at_most = sum(at_most, Some(measure::whole(1, bytes)));
                 None
             }
             None => None,
@@ -97,7 +98,7 @@ impl<'a> Staged<'a> {
             complete: is_whole(&report) && system.as_ref().is_none_or(is_whole),
             files_count: report.files + report.hard_links,
             bytes: report.bytes,
-            bytes_at_most: Some(at_most),
+            bytes_at_most: at_most,
             form: Form::Clone,
             ..metadata
         };
