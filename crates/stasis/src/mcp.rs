@@ -15,6 +15,7 @@ mod call;
 mod escape;
 mod failure;
 mod listen;
+mod misfit;
 mod page;
 mod schema;
 mod tools;

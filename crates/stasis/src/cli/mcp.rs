@@ -37,22 +37,19 @@ impl Mcp {
         // Before anything else makes files: the socket is made with a mask of its own.
         let socket = self.listen.as_ref().map(Socket::open).transpose()?;
         let watching = self.watch.then(|| Watching::begin(workspace.clone()));
-        let served = match &socket {
-            Some(socket) => {
-                let path = socket.path().display();
-                context.output.say(&format!("listening at unix:{path}"));
-                socket.serve(&server, stop).await;
-                Ok(())
-            }
-            None => {
-                let (read, write) = rmcp::transport::io::stdio_pipes();
-                server.serve(read, write, stop).await
-            }
+        let ended = if let Some(socket) = &socket {
+            let path = socket.path().display();
+            context.output.say(&format!("listening at unix:{path}"));
+            socket.serve(&server, stop).await;
+            Ok(())
+        } else {
+            let (read, write) = rmcp::transport::io::stdio_pipes();
+            server.serve(read, write, stop).await
         };
         if let Some(watching) = watching {
             watching.end().await;
         }
-        served?;
+        ended?;
         Ok(Exit::Done)
     }
 }

@@ -3,7 +3,7 @@
 use super::failure::{Failure, Refused};
 use super::page::page;
 use super::wire::{self, Paging};
-use super::{escape, tools, words};
+use super::{escape, misfit, words};
 use rmcp::model::{CallToolResult, JsonObject};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -59,7 +59,7 @@ impl Served {
             maker: Maker::Mcp,
             run: run(wire.dry_run),
         };
-        plain(&self.workspace.create(command).await?)
+        Ok(plain(&self.workspace.create(command).await?))
     }
 
     async fn list(&self, wire: wire::List) -> Answer {
@@ -91,7 +91,7 @@ impl Served {
             confirm: wire.confirm,
             run: run(wire.dry_run),
         };
-        plain(&self.workspace.revert(command).await?)
+        Ok(plain(&self.workspace.revert(command).await?))
     }
 
     async fn restore(&self, wire: wire::Restore) -> Answer {
@@ -100,7 +100,7 @@ impl Served {
             confirm: wire.confirm,
             run: run(wire.dry_run),
         };
-        plain(&self.workspace.restore(command).await?)
+        Ok(plain(&self.workspace.restore(command).await?))
     }
 
     async fn history(&self, wire: wire::History) -> Answer {
@@ -111,7 +111,9 @@ impl Served {
 
     async fn delete(&self, wire: wire::Delete) -> Answer {
         let checkpoint = checkpoint(&wire.checkpoint)?;
-        plain(&self.workspace.delete(checkpoint, run(wire.dry_run)).await?)
+        Ok(plain(
+            &self.workspace.delete(checkpoint, run(wire.dry_run)).await?,
+        ))
     }
 
     async fn compact(&self, wire: wire::Compact) -> Answer {
@@ -125,16 +127,16 @@ impl Served {
             name: name(wire.name.as_deref())?,
             run: run(wire.dry_run),
         };
-        plain(&self.workspace.compact(command).await?)
+        Ok(plain(&self.workspace.compact(command).await?))
     }
 
     async fn undo(&self, wire: wire::Undo) -> Answer {
         let command = Undo {
-            which: wire.undo.as_deref().map(undo_number).transpose()?,
+            which: wire.which.as_deref().map(undo_number).transpose()?,
             confirm: wire.confirm,
             run: run(wire.dry_run),
         };
-        plain(&self.workspace.undo(command).await?)
+        Ok(plain(&self.workspace.undo(command).await?))
     }
 
     async fn fork(&self, wire: wire::Fork) -> Answer {
@@ -157,14 +159,13 @@ impl Served {
             count,
             run: run(wire.dry_run),
         };
-        plain(&self.workspace.fork(command).await?)
+        Ok(plain(&self.workspace.fork(command).await?))
     }
 
     fn entry(&self, path: &str) -> Result<EntryPath, Failure> {
         if path.is_empty() {
             return Err(Failure::Params(
-                "`path` is empty; give a path relative to the workspace, or `.` for all of it"
-                    .to_owned(),
+                "`path` is empty; give a path relative to the workspace".to_owned(),
             ));
         }
         let from = self.workspace.directory();
@@ -195,7 +196,7 @@ fn is_fork_name(name: &str) -> bool {
 
 /// Reads parameters; what is wrong with them is said by name.
 fn read<T: DeserializeOwned>(tool: &str, arguments: JsonObject) -> Result<T, Failure> {
-    let wrong = tools::wrong_parameter(tool, &arguments);
+    let wrong = misfit::wrong_parameter(tool, &arguments);
     serde_json::from_value(Value::Object(arguments))
         .map_err(|error| Failure::Params(wrong.unwrap_or_else(|| format!("{tool}: {error}"))))
 }
@@ -248,12 +249,12 @@ fn paging(
 }
 
 /// An answer without a list that could be long.
-fn plain(answer: &impl Serialize) -> Answer {
+fn plain(answer: &impl Serialize) -> CallToolResult {
     let mut answer = Value::Object(words::object(answer));
     words::shorten_beside(answer.get_mut("left_out"));
     words::shorten_beside(answer.pointer_mut("/plan/sample"));
     escape::scrub(&mut answer);
-    Ok(CallToolResult::structured(answer))
+    CallToolResult::structured(answer)
 }
 
 #[cfg(test)]
@@ -327,7 +328,7 @@ mod tests {
             let Value::Object(arguments) = arguments else {
                 unreachable!("these are objects")
             };
-            let said = tools::wrong_parameter(tool, &arguments).unwrap();
+            let said = misfit::wrong_parameter(tool, &arguments).unwrap();
             assert!(said.contains(&format!("`{named}`")), "{said}");
         }
     }

@@ -84,7 +84,7 @@ impl From<Error> for Failure {
             return Self::Internal;
         }
         let (reason, hint, details) = match &error {
-            Error::Workspace(inside) => advice(inside),
+            Error::Workspace(inside) => advice(inside, error.kind()),
             _ => ("failed", None, Value::Null),
         };
         let hint = hint.map(str::to_owned).or_else(|| report::hint(&error));
@@ -121,7 +121,7 @@ fn is_about_parameters(error: &WorkspaceError) -> bool {
 }
 
 /// One word for it, what a model can do about it, and its numbers.
-fn advice(error: &WorkspaceError) -> (&'static str, Option<&'static str>, Value) {
+fn advice(error: &WorkspaceError, kind: ErrorKind) -> (&'static str, Option<&'static str>, Value) {
     let (reason, hint) = match error {
         WorkspaceError::NoCheckpoint(_) => (
             "no_such_checkpoint",
@@ -163,7 +163,11 @@ fn advice(error: &WorkspaceError) -> (&'static str, Option<&'static str>, Value)
             "no_such_undo",
             "leave out `undo` to take back the last revert, restore or undo",
         ),
-        WorkspaceError::Busy(_) => ("busy", "try again in a moment"),
+        WorkspaceError::Slots(_) if kind == ErrorKind::Limit => (
+            "over_budget",
+            "delete or compact checkpoints that you made, or ask the user for more room",
+        ),
+        _ if kind == ErrorKind::Conflict => ("busy", "try again in a moment"),
         _ => return ("failed", None, Value::Null),
     };
     (reason, Some(hint), Value::Null)

@@ -193,8 +193,8 @@ fn shown(items: Items, span: Span) -> (Value, Vec<String>) {
         }
         Items::Lines(lines) => {
             let page = &lines[span.start..span.end];
-            let text: String = page.iter().map(|line| format!("{line}\n")).collect();
-            (Value::String(text), page.to_vec())
+            let ended = page.iter().flat_map(|line| [line.as_str(), "\n"]);
+            (Value::String(ended.collect()), page.to_vec())
         }
     }
 }

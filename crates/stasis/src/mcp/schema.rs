@@ -47,7 +47,7 @@ fn error() -> Value {
             "kind": described("What kind of failure: notfound, limit, conflict, denied, retry, ..."),
             "reason": described("One word for it, such as needs_confirmation"),
             "message": text(),
-            "causes": list(text()),
+            "causes": list(&text()),
             "hint": nullable("string"),
             "details": { "type": ["object", "null"] },
         },
@@ -75,7 +75,7 @@ pub(super) fn nullable(of: &str) -> Value {
     json!({ "type": [of, "null"] })
 }
 
-pub(super) fn list(items: Value) -> Value {
+pub(super) fn list(items: &Value) -> Value {
     json!({ "type": "array", "items": items })
 }
 
@@ -183,7 +183,7 @@ pub(super) fn row() -> Value {
             "made_by": nullable("string"),
             "events": { "type": "object" },
             "changes_summary": summary(),
-            "changes": list(change()),
+            "changes": list(&change()),
         },
         "required": ["checkpoint", "slot", "origin", "name", "hash", "age", "files_count"],
     })
@@ -214,7 +214,7 @@ pub(super) fn plan() -> Value {
             "replaces": number(),
             "deletes": number(),
             "deletes_files": number(),
-            "sample": list(change()),
+            "sample": list(&change()),
             "digest": described("Give it back as `confirm`"),
         },
         "required": ["creates", "replaces", "deletes", "deletes_files", "sample", "digest"],

@@ -97,10 +97,10 @@ fn create() -> Tool {
         ("bytes", number()),
         ("form", text()),
         ("skipped", text()),
-        ("evicted", list(text())),
+        ("evicted", list(&text())),
         (
             "left_out",
-            schema::list(serde_json::json!({ "type": "object" })),
+            schema::list(&serde_json::json!({ "type": "object" })),
         ),
         ("left_out_count", number()),
         ("dry_run", truth()),
@@ -133,8 +133,8 @@ fn all() -> Tool {
         ],
     );
     let output = answer([
-        ("snapshots", list(schema::row())),
-        ("unreadable", list(serde_json::json!({ "type": "object" }))),
+        ("snapshots", list(&schema::row())),
+        ("unreadable", list(&serde_json::json!({ "type": "object" }))),
         ("auto_max", number()),
         ("manual_max", number()),
         ("manual_available", number()),
@@ -167,10 +167,10 @@ fn changes() -> Tool {
         ],
     );
     let output = answer([
-        ("changes", list(schema::change())),
+        ("changes", list(&schema::change())),
         ("summary", schema::summary()),
-        ("compared_with", list(text())),
-        ("not_compared", list(text())),
+        ("compared_with", list(&text())),
+        ("not_compared", list(&text())),
         ("not_compared_count", number()),
         ("notice", text()),
         ("total", number()),
@@ -207,7 +207,7 @@ fn diff() -> Tool {
         ("truncated", truth()),
         ("before", schema::side()),
         ("after", schema::side()),
-        ("inside", list(schema::change())),
+        ("inside", list(&schema::change())),
         ("notice", text()),
         ("total", number()),
         ("start_index", number()),
@@ -298,7 +298,7 @@ fn history() -> Tool {
         ("current_kind", nullable("string")),
         ("current_size", nullable("integer")),
         ("current_status", text()),
-        ("versions", list(schema::version())),
+        ("versions", list(&schema::version())),
         ("notice", text()),
         ("total", number()),
         ("start_index", number()),
@@ -353,7 +353,7 @@ fn compact() -> Tool {
         ("name", nullable("string")),
         ("hash", nullable("string")),
         ("merged_count", number()),
-        ("deleted_checkpoints", list(text())),
+        ("deleted_checkpoints", list(&text())),
         ("files_count", number()),
         ("dry_run", truth()),
     ]);
@@ -416,7 +416,7 @@ fn fork() -> Tool {
     let output = answer([
         ("forked", truth()),
         ("checkpoint", text()),
-        ("directories", list(text())),
+        ("directories", list(&text())),
         ("method", text()),
         ("files", number()),
         ("bytes", number()),
@@ -424,60 +424,6 @@ fn fork() -> Tool {
         ("elapsed_ms", number()),
     ]);
     with(about, input, output)
-}
-
-/// What is wrong with the parameters of a call, by the tool's own schema; the reader of the parameters is stricter still.
-pub(super) fn wrong_parameter(tool: &str, arguments: &JsonObject) -> Option<String> {
-    let schema = &TOOLS.iter().find(|one| one.name == tool)?.input_schema;
-    let properties = schema.get("properties")?.as_object()?;
-    let known = || {
-        let names: Vec<String> = properties.keys().map(|name| format!("`{name}`")).collect();
-        names.join(", ")
-    };
-    if let Some(unknown) = arguments
-        .keys()
-        .find(|name| !properties.contains_key(*name))
-    {
-        return Some(format!(
-            "{tool} has no parameter `{unknown}`; it takes {}",
-            known()
-        ));
-    }
-    let required = schema.get("required").and_then(Value::as_array)?;
-    let missing = required.iter().filter_map(Value::as_str);
-    if let Some(missing) = missing
-        .into_iter()
-        .find(|name| !arguments.contains_key(*name))
-    {
-        return Some(format!("{tool} needs the parameter `{missing}`"));
-    }
-    let wrong = arguments.iter().find_map(|(name, value)| {
-        let must = unfit(&properties[name], value)?;
-        Some(format!("the parameter `{name}` of {tool} must be {must}"))
-    });
-    wrong
-}
-
-/// What a value must be, when it is something else.
-fn unfit(schema: &Value, value: &Value) -> Option<String> {
-    let words = schema["enum"].as_array();
-    if let Some(words) = words {
-        let fits = value.is_null() || words.contains(value);
-        let all: Vec<String> = words.iter().map(ToString::to_string).collect();
-        return (!fits).then(|| all.join(" or "));
-    }
-    let (fits, must) = match schema["type"].as_str()? {
-        "string" => (value.is_string(), "a string"),
-        "boolean" => (value.is_boolean(), "true or false"),
-        "integer" => (value.is_u64(), "a whole number, 0 or more"),
-        "array" => {
-            let items = value.as_array();
-            let fits = items.is_some_and(|items| items.iter().all(Value::is_string));
-            (fits, "a list of strings")
-        }
-        _ => return None,
-    };
-    (!fits && !value.is_null()).then(|| must.to_owned())
 }
 
 #[cfg(test)]

@@ -136,7 +136,8 @@ pub(super) struct Compact {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Undo {
-    pub(super) undo: Option<String>,
+    #[serde(rename = "undo")]
+    pub(super) which: Option<String>,
     pub(super) dry_run: Option<bool>,
     pub(super) confirm: Option<String>,
 }

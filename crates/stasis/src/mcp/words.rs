@@ -27,8 +27,8 @@ pub(super) fn object(answer: &impl Serialize) -> Map<String, Value> {
 }
 
 /// Takes away the end of a list until it is short enough.
-pub(super) fn shorten(list: Option<&mut Value>, most: usize, longest: usize) {
-    let Some(Value::Array(items)) = list else {
+pub(super) fn shorten(list: &mut Value, most: usize, longest: usize) {
+    let Value::Array(items) = list else {
         return;
     };
     items.truncate(most);
@@ -45,7 +45,9 @@ pub(super) fn shorten(list: Option<&mut Value>, most: usize, longest: usize) {
 
 /// The same for a list that stands beside what was asked for.
 pub(super) fn shorten_beside(list: Option<&mut Value>) {
-    shorten(list, BESIDE, BESIDE_LENGTH);
+    if let Some(list) = list {
+        shorten(list, BESIDE, BESIDE_LENGTH);
+    }
 }
 
 /// All checkpoints.
@@ -67,7 +69,9 @@ pub(super) fn checkpoints(all: &Checkpoints) -> Listing {
     );
     let item = |row: &CheckpointRow| {
         let mut value = json!(row);
-        shorten(value.get_mut("changes"), CHANGES_PER_ROW, ROW_LENGTH);
+        if let Some(changes) = value.get_mut("changes") {
+            shorten(changes, CHANGES_PER_ROW, ROW_LENGTH);
+        }
         let shown = value["changes"].as_array().map_or(0, Vec::len);
         (value, row_words(row, shown))
     };
@@ -169,15 +173,12 @@ pub(super) fn diff(diff: &PathDiff) -> Listing {
     if diff.truncated {
         lead.push("The diff is too long; its end was cut off.".to_owned());
     }
-    let (field, items) = match &diff.unified {
-        Some(text) => {
-            let lines = text.split_terminator('\n').map(str::to_owned);
-            ("unified", Items::Lines(lines.collect()))
-        }
-        None => {
-            let inside = diff.inside.iter().map(change);
-            ("inside", Items::Things(inside.collect()))
-        }
+    let (field, items) = if let Some(text) = &diff.unified {
+        let lines = text.split_terminator('\n').map(str::to_owned);
+        ("unified", Items::Lines(lines.collect()))
+    } else {
+        let inside = diff.inside.iter().map(change);
+        ("inside", Items::Things(inside.collect()))
     };
     Listing {
         head,

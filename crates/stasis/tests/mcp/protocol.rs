@@ -38,11 +38,9 @@ async fn the_server_says_who_it_is_and_how_it_is_used() {
 
     let info = client.service().peer_info().unwrap();
 
-    assert_eq!(info.server_info.as_ref().unwrap().name, "stasis");
-    assert_eq!(
-        info.server_info.as_ref().unwrap().version,
-        env!("CARGO_PKG_VERSION")
-    );
+    let server = info.server_info.as_ref().unwrap();
+    assert_eq!(server.name, "stasis");
+    assert_eq!(server.version, env!("CARGO_PKG_VERSION"));
     let instructions = info.instructions.as_ref().unwrap();
     assert!(instructions.chars().count() <= 1_500);
     assert!(instructions.contains("dry_run"));

@@ -36,7 +36,7 @@ impl World {
     pub(crate) fn plain() -> Self {
         let home = tempfile::tempdir().unwrap();
         std::fs::create_dir(home.path().join("w")).unwrap();
-        std::fs::write(home.path().join("secret"), "outside").unwrap();
+        std::fs::write(home.path().join("secret"), "xyzzy").unwrap();
         Self { home }
     }
 
@@ -155,7 +155,7 @@ impl World {
     /// What lies outside and is nobody's business is as it was.
     pub(crate) fn assert_outside_untouched(&self) {
         let secret = std::fs::read_to_string(self.home().join("secret")).unwrap();
-        assert_eq!(secret, "outside");
+        assert_eq!(secret, "xyzzy");
         assert!(!self.home().join("x").exists());
     }
 
