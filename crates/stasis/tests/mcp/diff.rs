@@ -171,7 +171,10 @@ async fn content_cannot_move_a_cursor_or_hide() {
 
 #[tokio::test]
 async fn a_long_diff_comes_in_whole_lines() {
-    let lines = |word: &str| -> String { (0..2_000).map(|n| format!("{word} {n}\n")).collect() };
+    let lines = |word: &str| {
+        let lines: Vec<String> = (0..2_000).map(|n| format!("{word} {n}\n")).collect();
+        lines.concat()
+    };
     let world = World::with(&[("a", &lines("old"))]);
     let client = world.client().await;
     client.checkpoint("x").await;

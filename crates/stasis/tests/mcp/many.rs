@@ -38,9 +38,10 @@ async fn join<F: Future>(calls: impl Iterator<Item = F>) -> Vec<F::Output> {
                 (*call, *answer) = (None, Some(ready));
             }
         }
-        match calls.iter().all(|(call, _)| call.is_none()) {
-            true => std::task::Poll::Ready(()),
-            false => std::task::Poll::Pending,
+        if calls.iter().all(|(call, _)| call.is_none()) {
+            std::task::Poll::Ready(())
+        } else {
+            std::task::Poll::Pending
         }
     })
     .await;

@@ -16,7 +16,7 @@ use tokio::process::Child;
 /// The program under test.
 pub(crate) const STASIS: &str = env!("CARGO_BIN_EXE_stasis");
 /// Longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A home with a workspace in it.
 pub(crate) struct World {
@@ -354,10 +354,9 @@ impl Client {
         let answer = self.call("changes", arguments).await;
         assert_eq!(answer["next_index"], Value::Null);
         let word = |change: &Value, field: &str| change[field].as_str().unwrap().to_owned();
-        let changes = answer["changes"].as_array().unwrap().iter();
-        let mut changed: Vec<(String, String)> = changes
-            .map(|change| (word(change, "path"), word(change, "op")))
-            .collect();
+        let all = answer["changes"].as_array().unwrap().iter();
+        let all = all.map(|change| (word(change, "path"), word(change, "op")));
+        let mut changed: Vec<(String, String)> = all.collect();
         changed.sort();
         changed
     }
