@@ -1,11 +1,12 @@
 //! `stasis mcp`
 
-use super::{Context, system_clock};
+use super::Context;
+use super::workspace::surroundings;
 use crate::mcp::{Address, Server, Socket, Stop, Watching};
 use crate::report::Exit;
 use anyhow::{Context as _, bail};
 use clap::Args;
-use stasis_engine::workspace::{Surroundings, Workspace};
+use stasis_engine::workspace::Workspace;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
@@ -52,20 +53,6 @@ impl Mcp {
         ended?;
         Ok(Exit::Done)
     }
-}
-
-fn surroundings(context: &Context) -> anyhow::Result<Surroundings> {
-    let places = &context.environment.places;
-    let state = places
-        .state
-        .clone()
-        .context("there is no place for checkpoints: set XDG_STATE_HOME or HOME")?;
-    let home = context.environment.variables.get("HOME");
-    Ok(Surroundings {
-        state,
-        home: home.map(PathBuf::from),
-        clock: system_clock(),
-    })
 }
 
 /// A directory for forks: there, and outside the workspace, where forks would become part of the next checkpoint.

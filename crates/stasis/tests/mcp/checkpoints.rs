@@ -27,8 +27,18 @@ async fn a_checkpoint_needs_no_name() {
 
     let made = client.call("create", json!({})).await;
 
-    assert_eq!(made["name"], Value::Null);
-    assert_eq!(client.all().await.len(), 1);
+    let again = client.call("create", json!({})).await;
+
+    assert_eq!(
+        (&made["created"], &again["created"]),
+        (&json!(true), &json!(true))
+    );
+    assert_ne!(made["checkpoint"], again["checkpoint"]);
+    assert_ne!(
+        made["name"], again["name"],
+        "it has one that tells when it was made"
+    );
+    assert_eq!(client.all().await.len(), 2);
 }
 
 #[tokio::test]

@@ -82,16 +82,29 @@ async fn a_path_that_leads_out_of_the_workspace_is_refused() {
         "/etc/passwd",
         "/",
         outside,
-        "\\x2e\\x2e/secret",
         "",
         "a\0b",
-        "\\x00",
     ];
 
     for path in paths {
         for tool in ["diff", "history", "revert"] {
             let error = client.refused(tool, json!({ "path": path })).await;
             assert_eq!(error.code.0, -32602, "{tool} {path:?}");
+        }
+    }
+    world.assert_outside_untouched();
+}
+
+#[tokio::test]
+async fn an_escape_that_no_answer_writes_is_a_name_like_any_other() {
+    let world = World::with(&[("a", "1")]);
+    let client = world.client().await;
+    client.checkpoint("x").await;
+
+    for path in ["\\x2e\\x2e/secret", "\\x2f", "\\x00", "\\xzz"] {
+        for tool in ["diff", "history", "revert"] {
+            let error = client.fails(tool, json!({ "path": path })).await;
+            assert_eq!(error["reason"], "no_such_entry", "{tool} {path}");
         }
     }
     world.assert_outside_untouched();
