@@ -223,22 +223,15 @@ impl Pool {
     /// Deletes a checkpoint; whatever is in the slot, if nobody knows what it is.
     pub fn delete(&self, slot: Slot) -> Result<(), SlotError> {
         let _lock = self.lock()?;
-        self.remove(&self.slots, slot)?;
+        remove(&self.slots, slot)?;
         self.sweep(&HashSet::new())
     }
 
     /// Deletes what takes a change back.
     pub fn delete_undo(&self, number: u32) -> Result<(), SlotError> {
         let _lock = self.lock()?;
-        self.remove(&self.undo, Slot::new(number))?;
+        remove(&self.undo, Slot::new(number))?;
         self.sweep(&HashSet::new())
-    }
-
-    fn remove(&self, place: &Place, slot: Slot) -> Result<(), SlotError> {
-        if place.occupant(slot)?.is_none() {
-            return Err(SlotError::Empty(slot));
-        }
-        place.remove(slot)
     }
 
     /// Removes chunks that no checkpoint needs, and that are not among `kept`; none at all while somebody's needs are unknown.
@@ -316,6 +309,13 @@ impl Pool {
         let (manifest, _) = manifest(view.tree(), &mut nothing, &WalkSettings::default())?;
         Ok(manifest)
     }
+}
+
+fn remove(place: &Place, slot: Slot) -> Result<(), SlotError> {
+    if place.occupant(slot)?.is_none() {
+        return Err(SlotError::Empty(slot));
+    }
+    place.remove(slot)
 }
 
 /// Fills in what was not counted when the checkpoint was made.

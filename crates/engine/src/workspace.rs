@@ -43,7 +43,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// How long somebody waits for others who are at the same workspace.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// How often he looks.
 const AGAIN: Duration = Duration::from_millis(20);
 

@@ -19,7 +19,7 @@ use stasis_model::sweep::{ChunkName, Names};
 use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{Form, Occupant, Origin, OverBudget, Slot, SlotMetadata};
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// How often room is made for a checkpoint in chunks before it is given up.
 const ATTEMPTS: usize = 4;
@@ -414,7 +414,7 @@ impl Pool {
     }
 }
 
-fn copy_file(from: &Path, to: &PathBuf) -> Result<(), SlotError> {
+fn copy_file(from: &Path, to: &Path) -> Result<(), SlotError> {
     match std::fs::read(from) {
         Ok(bytes) => Ok(atomic_write(to, &bytes)?),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),

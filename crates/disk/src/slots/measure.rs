@@ -127,25 +127,21 @@ pub(super) fn entry(
 ) -> Result<u64, SlotError> {
     let above = path.components().count() as u64;
     let shown = Path::new(OsStr::from_bytes(path.as_bytes()));
-    match root.directory(path.as_bytes()) {
-        Ok(directory) => {
-            let inside = Beneath::new(directory, Mounts::Stay).map_err(failed("open", shown))?;
-            let survey = survey::survey(&inside, settings, &Progress::default())?;
-            let walk = &survey.walk;
-            let entries = walk.files + walk.directories + walk.symlinks + walk.hard_links;
-            Ok(whole(above + entries, survey.bytes))
-        }
-        Err(_) => {
-            let Some((above_it, name)) = path.split_last() else {
-                return Ok(whole(above, 0));
-            };
-            let name = CString::new(name).expect("no name of an entry has a NUL");
-            let directory = root.directory(above_it.as_bytes());
-            let seen = directory.and_then(|directory| beneath::find(directory, &name));
-            let size = seen.ok().flatten().map_or(0, |seen| seen.size);
-            Ok(whole(above, size))
-        }
+    if let Ok(directory) = root.directory(path.as_bytes()) {
+        let inside = Beneath::new(directory, Mounts::Stay).map_err(failed("open", shown))?;
+        let survey = survey::survey(&inside, settings, &Progress::default())?;
+        let walk = &survey.walk;
+        let entries = walk.files + walk.directories + walk.symlinks + walk.hard_links;
+        return Ok(whole(above + entries, survey.bytes));
     }
+    let Some((above_it, name)) = path.split_last() else {
+        return Ok(whole(above, 0));
+    };
+    let name = CString::new(name).expect("no name of an entry has a NUL");
+    let directory = root.directory(above_it.as_bytes());
+    let seen = directory.and_then(|directory| beneath::find(directory, &name));
+    let size = seen.ok().flatten().map_or(0, |seen| seen.size);
+    Ok(whole(above, size))
 }
 
 /// Whether what is cloned from one place to the other shares its bytes.

@@ -187,8 +187,8 @@ pub(super) fn contents(
                 What::File { size, digest }
             }
             EntryKind::HardLink { to } => {
-                let lost = || SlotError::Document(format!("`{to}` has no content"));
-                let (of, size, digest) = *files.get(&to).ok_or_else(lost)?;
+                let contentless = || SlotError::Document(format!("`{to}` has no content"));
+                let (of, size, digest) = *files.get(&to).ok_or_else(contentless)?;
                 mode = of;
                 What::File { size, digest }
             }

@@ -13,6 +13,7 @@
 use super::answers::{Plan, RestoredWorkspace, RevertedPath, Undone};
 use super::commands::{RestoreWorkspace, RevertPath, Run, Undo};
 use super::error::WorkspaceError;
+use super::show::called;
 use super::{Actor, Workspace};
 use crate::error::Error;
 use stasis_disk::compare::Change;
@@ -108,9 +109,10 @@ impl Workspace {
                 return Ok(one);
             }
         }
-        Err(match is_anywhere {
-            true => WorkspaceError::NothingDiffers(path.clone()),
-            false => WorkspaceError::NoSuchEntry(path.clone()),
+        Err(if is_anywhere {
+            WorkspaceError::NothingDiffers(path.clone())
+        } else {
+            WorkspaceError::NoSuchEntry(path.clone())
         }
         .into())
     }
@@ -184,7 +186,7 @@ impl Workspace {
         let is_same = act.is == act.becomes;
         let mut told = Undone {
             undone: false,
-            undo: self.called(&from),
+            undo: called(&from),
             act: note.act.clone(),
             path: note.path.clone(),
             redo: None,
@@ -228,7 +230,7 @@ impl Workspace {
                 .find(path)
                 .is_some_and(|one| one.what != What::Directory)
         };
-        let deleted = changes
+        let going = changes
             .iter()
             .filter(|(_, change)| *change == Change::Removed);
         let creates = count(|change| *change == Change::Added);
@@ -250,7 +252,7 @@ impl Workspace {
             creates,
             replaces: changes.len() as u64 - creates - deletes,
             deletes,
-            deletes_files: deleted.filter(|(path, _)| is_file(path)).count() as u64,
+            deletes_files: going.filter(|(path, _)| is_file(path)).count() as u64,
             sample: shown.collect(),
             digest: digest.to_string(),
         }
@@ -307,8 +309,8 @@ impl Workspace {
         let settled = ledger.settle(&id, self.clock().now(), &restored);
         settled.map_err(WorkspaceError::from)?;
         self.forget_old_undos()?;
-        tracing::info!(act = act.word, from = %self.called(act.from), entries = changed.len(), "changed the workspace");
-        Ok(self.called(&undo))
+        tracing::info!(act = act.word, from = %called(act.from), entries = changed.len(), "changed the workspace");
+        Ok(called(&undo))
     }
 
     /// Keeps what will change in an undo checkpoint.
@@ -328,7 +330,7 @@ impl Workspace {
             act: act.word.to_owned(),
             path: act.path.map(ToString::to_string),
             made: made.iter().map(ToString::to_string).collect(),
-            from: self.called(act.from),
+            from: called(act.from),
         });
         let kept = match act.path {
             Some(path) => self.pool().keep_entry(&root, path, metadata),
@@ -396,24 +398,20 @@ impl Workspace {
     }
 }
 
+/// Whether a restore was begun and not ended.
 fn is_half_done(error: &Error) -> bool {
-    let causes =
-        std::iter::successors(Some(error as &(dyn std::error::Error + 'static)), |error| {
-            error.source()
-        });
-    let mut places =
-        causes.filter_map(|cause| cause.downcast_ref::<stasis_disk::restore::RestoreError>());
-    places.any(|error| matches!(error, stasis_disk::restore::RestoreError::HalfDone { .. }))
-        || matches!(error, Error::Workspace(error) if matches!(&**error, WorkspaceError::Slots(error) if is_half_done_slot(error)))
-}
-
-fn is_half_done_slot(error: &slots::SlotError) -> bool {
     use stasis_disk::restore::RestoreError::HalfDone;
-    match error {
-        slots::SlotError::Place(HalfDone { .. }) => true,
-        slots::SlotError::PutBack(slots::PutBackError::Workspace(HalfDone { .. })) => true,
-        _ => false,
-    }
+    let Error::Workspace(error) = error else {
+        return false;
+    };
+    let WorkspaceError::Slots(error) = &**error else {
+        return false;
+    };
+    matches!(
+        **error,
+        slots::SlotError::Place(HalfDone { .. })
+            | slots::SlotError::PutBack(slots::PutBackError::Workspace(HalfDone { .. }))
+    )
 }
 
 /// A path that we wrote down as it is displayed.

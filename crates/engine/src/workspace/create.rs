@@ -71,7 +71,7 @@ impl Workspace {
             match self.list_clone(&created, &mut cache, began) {
                 Ok(metadata) => created.metadata = metadata,
                 Err(error) => {
-                    tracing::warn!(%error, checkpoint = %created.metadata.slot, "could not list a checkpoint")
+                    tracing::warn!(%error, checkpoint = %created.metadata.slot, "could not list a checkpoint");
                 }
             }
         }

@@ -175,16 +175,18 @@ fn slots(error: &SlotError) -> ErrorKind {
     match error {
         SlotError::OverBudget(_) => ErrorKind::Limit,
         SlotError::Clone { source, .. } => clone_kind(source),
-        SlotError::Walk(error) => walk_kind(error),
+        SlotError::Walk(error) | SlotError::PutBack(PutBackError::Checkpoint(error)) => {
+            walk_kind(error)
+        }
         SlotError::Empty(_) => ErrorKind::NotFound,
         SlotError::Replaced(_) => ErrorKind::Retry,
         SlotError::Unreadable { .. } | SlotError::Document(_) => ErrorKind::Corrupt,
         SlotError::Keep { source, .. } => revert(source),
         SlotError::Pack(error) => save_kind(error),
         SlotError::Unpack(error) => restore_kind(error),
-        SlotError::Place(error) => place_kind(error),
-        SlotError::PutBack(PutBackError::Workspace(error)) => place_kind(error),
-        SlotError::PutBack(PutBackError::Checkpoint(error)) => walk_kind(error),
+        SlotError::Place(error) | SlotError::PutBack(PutBackError::Workspace(error)) => {
+            place_kind(error)
+        }
         SlotError::PutBack(_) => ErrorKind::Cancelled,
         SlotError::Failed { source, .. } => io_kind(source),
         _ => ErrorKind::Invalid,

@@ -57,6 +57,45 @@ impl Workspace {
 
     pub(super) fn compact_now(&self, command: &Compact) -> Result<Compacted, Error> {
         let _lock = self.lock("compacting")?;
+        let sources = self.sources(command)?;
+        let newest = sources.last().ok_or(WorkspaceError::TooFew)?;
+        let occupants = self.pool().list().map_err(WorkspaceError::from)?;
+        let name = self.compacted_name(command, &sources, &occupants)?;
+        // A manual one stays where it is, and only gets the name.
+        let (slot, instead_of) = match newest.origin {
+            Origin::Manual => (newest.slot, None),
+            _ => self.compacted_slot(&sources, &occupants)?,
+        };
+        let mut result = SlotMetadata {
+            slot,
+            origin: Origin::Manual,
+            name: Some(name),
+            ..newest.clone()
+        };
+        let gone: Vec<&SlotMetadata> = sources.iter().filter(|one| one.slot != slot).collect();
+        if command.run == Run::Real {
+            result = self.merge(newest, result, instead_of.as_ref())?;
+            for one in &gone {
+                self.pool().delete(one.slot).map_err(WorkspaceError::from)?;
+            }
+            let written = self.session().ledger.checkpoint(&result);
+            written.map_err(WorkspaceError::from)?;
+        }
+        let deleted = gone.into_iter().chain(&instead_of);
+        Ok(Compacted {
+            compacted: command.run == Run::Real,
+            checkpoint: result.slot.to_string(),
+            name: result.name.as_ref().map(ToString::to_string),
+            hash: result.hash.map(|hash| hash.to_string()),
+            merged_count: sources.len(),
+            deleted_checkpoints: deleted.map(|one| one.slot.to_string()).collect(),
+            files_count: result.files_count,
+            dry_run: command.run == Run::Dry,
+        })
+    }
+
+    /// The checkpoints that become one, the oldest first.
+    fn sources(&self, command: &Compact) -> Result<Vec<SlotMetadata>, Error> {
         let mut sources: Vec<SlotMetadata> = Vec::new();
         for which in &command.checkpoints {
             let one = self.resolve(which)?;
@@ -69,58 +108,24 @@ impl Workspace {
             return Err(WorkspaceError::TooFew.into());
         }
         sources.sort_by_key(SlotMetadata::age_key);
-        let newest = sources.last().expect("there are two").clone();
-        let occupants = self.pool().list().map_err(WorkspaceError::from)?;
-        let name = self.compacted_name(command, &sources, &occupants)?;
-        let (slot, instead_of) = self.compacted_slot(&sources, &occupants)?;
-        let is_in_place = newest.origin == Origin::Manual;
-        let mut result = match is_in_place {
-            true => newest.clone(),
-            false => SlotMetadata {
-                slot,
-                origin: Origin::Manual,
-                ..newest.clone()
-            },
-        };
-        result.name = Some(name.clone());
-        let mut gone: Vec<&SlotMetadata> = sources
-            .iter()
-            .filter(|one| one.slot != result.slot)
-            .collect();
-        let replaced = instead_of.filter(|_| !is_in_place);
-        if command.run == Run::Real {
-            result = match is_in_place {
-                true => self
-                    .pool()
-                    .rename(&newest, name)
-                    .map_err(WorkspaceError::from)?,
-                false => {
-                    let copied = self.pool().copy(&newest, result, replaced.as_ref());
-                    let copied = copied.map_err(WorkspaceError::from)?.metadata;
-                    self.recorded_as(&newest, copied)?
-                }
-            };
-            for one in &gone {
-                self.pool().delete(one.slot).map_err(WorkspaceError::from)?;
-            }
-            self.session()
-                .ledger
-                .checkpoint(&result)
-                .map_err(WorkspaceError::from)?;
+        Ok(sources)
+    }
+
+    /// Makes the newest state the result: under its name, or in another slot.
+    fn merge(
+        &self,
+        newest: &SlotMetadata,
+        result: SlotMetadata,
+        instead_of: Option<&SlotMetadata>,
+    ) -> Result<SlotMetadata, Error> {
+        if let (true, Some(name)) = (newest.slot == result.slot, &result.name) {
+            return Ok(self
+                .pool()
+                .rename(newest, name.clone())
+                .map_err(WorkspaceError::from)?);
         }
-        gone.extend(replaced.iter());
-        let mut deleted: Vec<String> = gone.iter().map(|one| one.slot.to_string()).collect();
-        deleted.dedup();
-        Ok(Compacted {
-            compacted: command.run == Run::Real,
-            checkpoint: result.slot.to_string(),
-            name: result.name.as_ref().map(ToString::to_string),
-            hash: result.hash.map(|hash| hash.to_string()),
-            merged_count: sources.len(),
-            deleted_checkpoints: deleted,
-            files_count: result.files_count,
-            dry_run: command.run == Run::Dry,
-        })
+        let copied = self.pool().copy(newest, result, instead_of);
+        self.recorded_as(newest, copied.map_err(WorkspaceError::from)?.metadata)
     }
 
     /// The copy of a checkpoint has the contents that the original has.

@@ -27,6 +27,14 @@ pub(super) fn age(then: u64, now: Timestamp) -> String {
     }
 }
 
+/// What a checkpoint is called: `cp-3`, or `u-4` for what takes a change back.
+pub(super) fn called(one: &SlotMetadata) -> String {
+    match one.origin {
+        Origin::Undo => format!("u-{}", one.slot.index()),
+        _ => one.slot.to_string(),
+    }
+}
+
 /// The word for what an entry is.
 pub(super) fn kind(listed: &Listed) -> &'static str {
     match listed.what {
@@ -125,18 +133,10 @@ impl Workspace {
             kind,
             size: is.find(path).and_then(size),
             is_symlink: kind == "symlink",
-            checkpoint: self.called(than),
+            checkpoint: called(than),
             checkpoint_age: age(than.epoch_millis, self.clock().now()),
             checkpoint_origin: than.origin.word(),
             checkpoint_name: than.name.as_ref().map(ToString::to_string),
-        }
-    }
-
-    /// What a checkpoint is called: `cp-3`, or `u-4` for what takes a change back.
-    pub(super) fn called(&self, one: &SlotMetadata) -> String {
-        match one.origin {
-            Origin::Undo => format!("u-{}", one.slot.index()),
-            _ => one.slot.to_string(),
         }
     }
 
@@ -362,7 +362,7 @@ impl Workspace {
         let now = self.clock().now();
         let undos = self.undos_newest_first()?.into_iter();
         let rows = undos.filter_map(|one| {
-            let called = self.called(&one);
+            let called = called(&one);
             let note = one.undo?;
             Some(UndoRow {
                 undo: called,

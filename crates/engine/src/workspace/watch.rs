@@ -21,7 +21,7 @@ use std::time::Duration;
 /// How often somebody who wants to stop is heard.
 const TICK: Duration = Duration::from_millis(200);
 /// How often what the monitor believes is written down.
-const KEEP: Duration = Duration::from_secs(60);
+const KEEP: Duration = Duration::from_mins(1);
 
 impl Workspace {
     /// The file that says who watches.
@@ -76,7 +76,7 @@ impl Workspace {
         if let Some(beliefs) = beliefs {
             match Monitor::resume(self.directory(), clock.clone(), settings.clone(), &beliefs) {
                 Err(MonitorError::Beliefs) => {
-                    tracing::warn!("what an earlier watch believed is damaged; beginning anew")
+                    tracing::warn!("what an earlier watch believed is damaged; beginning anew");
                 }
                 resumed => return Ok(resumed.map_err(WorkspaceError::from)?),
             }

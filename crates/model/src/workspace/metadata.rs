@@ -217,6 +217,10 @@ impl SlotMetadata {
 
 /// What is in a slot.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there are a few dozen at most, and nearly all are known"
+)]
 pub enum Occupant {
     /// A checkpoint.
     Known(SlotMetadata),

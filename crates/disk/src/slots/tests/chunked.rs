@@ -231,7 +231,7 @@ fn random_checkpoints(pool: &Pool, world: &World, (budget, count): (u64, u64)) {
     for _ in 0..count {
         let file = format!("f{}", dice.below(6));
         let noise: String = (0..dice.below(6_000))
-            .map(|_| char::from(b'!' + dice.below(90) as u8))
+            .map(|_| char::from(b'!' + u8::try_from(dice.below(90)).unwrap()))
             .collect();
         world.write(&file, &noise);
         let occupants = pool.list().unwrap();
