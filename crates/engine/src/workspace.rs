@@ -345,9 +345,10 @@ impl Workspace {
         Ok(taken)
     }
 
-    /// Brings an interrupted restore to its end; `false` when there was none.
+    /// Brings an interrupted restore to its end, and removes what an interrupted revert left; `false` when no restore was begun.
     fn recover(&self) -> Result<bool, Error> {
         let was_begun = stasis_disk::restore::recover(self.directory())?;
+        self.clear_up()?;
         if was_begun {
             tracing::warn!("an interrupted restore was brought to its end");
         }

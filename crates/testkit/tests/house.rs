@@ -32,7 +32,8 @@ const DRAWING: [(&str, &str); 7] = [
     ),
     (
         "engine",
-        "stasis-model stasis-store stasis-disk stasis-quiesce bytes futures-util serde serde_json thiserror tokio toml tracing",
+        "stasis-model stasis-store stasis-disk stasis-quiesce bytes futures-util serde serde_json similar thiserror tokio \
+         toml tracing",
     ),
     (
         "stasis",

@@ -116,7 +116,7 @@ pub fn revert(
     if path.is_root() {
         return Err(RevertError::Root);
     }
-    collect(workspace, path);
+    clear_up(workspace, path);
     let was = find(tree, path)?;
     let is = find(workspace, path)?;
     match (was, is) {
@@ -136,7 +136,7 @@ pub fn revert(
 }
 
 /// Removes what dead reverts of an entry left beside it, as far as that goes.
-fn collect(workspace: &Beneath, path: &EntryPath) {
+pub fn clear_up(workspace: &Beneath, path: &EntryPath) {
     let Some((above, name)) = path.split_last() else {
         return;
     };

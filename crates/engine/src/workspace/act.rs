@@ -388,6 +388,16 @@ impl Workspace {
         Ok(rows.collect())
     }
 
+    /// Removes what the last revert left beside its entry, if it did not come to its end.
+    pub(super) fn clear_up(&self) -> Result<(), Error> {
+        let last = self.undos_newest_first()?.into_iter().next();
+        let path = last.and_then(|last| last.undo).and_then(|note| note.path);
+        if let Some(path) = path {
+            slots::clear_up(&self.root()?, &entry(&path)?);
+        }
+        Ok(())
+    }
+
     fn forget_old_undos(&self) -> Result<(), Error> {
         for old in self.undos_newest_first()?.iter().skip(UNDOS) {
             self.pool()

@@ -285,11 +285,11 @@ pub(super) fn init(init: &Init, surroundings: &Surroundings) -> Result<Workspace
         Some(session) => std::path::absolute(session).map_err(no_directory)?,
         None => usual.clone(),
     };
-    make_directory(&session)?;
-    let session = session.canonicalize().map_err(no_directory)?;
-    if session.starts_with(&directory) {
+    if resolved(&session).starts_with(&directory) {
         return refused("its session directory would be in it, and so in every checkpoint");
     }
+    make_directory(&session)?;
+    let session = session.canonicalize().map_err(no_directory)?;
     if session.join(IDENTITY).exists() {
         let other = identity(&session.join(IDENTITY))?.workspace;
         return Err(WorkspaceError::OtherSession { session, other }.into());
@@ -310,6 +310,19 @@ pub(super) fn init(init: &Init, surroundings: &Surroundings) -> Result<Workspace
         atomic_write(&usual.join(ELSEWHERE), session.as_os_str().as_bytes())?;
     }
     Ok(told(&Session::open(session)?, false))
+}
+
+/// A path without symbolic links, as far as it is there.
+fn resolved(path: &Path) -> PathBuf {
+    let there = path
+        .ancestors()
+        .find_map(|above| Some((above, above.canonicalize().ok()?)));
+    match there {
+        Some((above, whole)) => path
+            .strip_prefix(above)
+            .map_or(whole.clone(), |rest| whole.join(rest)),
+        None => path.to_owned(),
+    }
 }
 
 /// What a new session is configured by: everything as it is anyway, for whoever wants to change it.

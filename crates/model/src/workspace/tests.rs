@@ -110,6 +110,7 @@ fn the_document_has_the_seven_fields_of_the_contract() {
         "slot": 10, "timestamp": "1970-01-01T00:00:05.003Z", "epoch_secs": 5, "epoch_millis": 5003,
         "origin": "manual", "name": "first", "hash": null,
         "sequence": 3, "complete": true, "files_count": 0, "bytes": 0, "bytes_at_most": null,
+        "form": "clone",
     });
     assert_eq!(document, expected);
     let read = SlotMetadata::parse(Slot::new(10), &metadata.to_json()).unwrap();
