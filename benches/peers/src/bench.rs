@@ -91,6 +91,7 @@ impl Bench {
         for (name, path) in [("TREE", tree), ("TARGET", &target)] {
             variables.push((name.into(), path.to_string_lossy().into_owned()));
         }
+        measure::run(tool.prepare, &variables, &self.scratch.join("log"))?;
         measure::settle(self.drop_caches);
         measure::warm(tree)?;
         let cost = measure::run(tool.first, &variables, &self.scratch.join("log"));

@@ -1,7 +1,7 @@
 //! What we promised, as ratios against the best peer of the same run.
 
 use crate::bench::{Measure, Samples};
-use crate::tools::{ARCHIVE, CLONE, DEDUPLICATING, GIT, REFLINK, REPO, TAR_9};
+use crate::tools::{ARCHIVE, CHECKPOINT, CLONE, COPY, DEDUPLICATING, GIT, REFLINK, REPO, TAR_9};
 use crate::workload::Workload;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -57,7 +57,7 @@ const fn promise(
     }
 }
 
-const BUDGETS: [Budget; 16] = {
+const BUDGETS: [Budget; 18] = {
     use Measure::{Added, Changed, Copy, First, Memory, Restore, Size, Unchanged};
     [
         promise(PROFILE, (ARCHIVE, First), &[TAR_9], First, 1.1),
@@ -82,6 +82,8 @@ const BUDGETS: [Budget; 16] = {
         promise(ANY, (REPO, Memory), &DEDUPLICATING, Memory, 1.0),
         promise(DATABASE, (REPO, Added), &DEDUPLICATING, Added, 0.2),
         promise(WORKSPACE, (CLONE, Copy), &[REFLINK], Copy, 0.7),
+        promise(WORKSPACE, (CHECKPOINT, Copy), &[REFLINK], Copy, 0.7),
+        promise(WORKSPACE, (CHECKPOINT, Changed), &[COPY], Copy, 0.1),
     ]
 };
 

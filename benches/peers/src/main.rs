@@ -27,7 +27,7 @@ use budget::{Results, Verdict};
 use clap::Parser;
 use image::Image;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -299,7 +299,7 @@ impl Round<'_> {
                     } else {
                         format!("{tool}, {filesystem}")
                     };
-                    self.samples.insert(name, samples);
+                    self.samples.entry(name).or_default().extend(samples);
                 }
             }
             Err(error) => {
@@ -317,9 +317,12 @@ fn tell(arguments: &Arguments, report: &Report) -> Result<()> {
         return Ok(());
     }
     let tools = SAVERS.iter().chain(&COPIERS).map(|tool| tool.name);
-    let order: Vec<String> = tools
+    let mut order: Vec<String> = tools
         .flat_map(|name| [name.to_owned(), format!("{name}, btrfs")])
         .collect();
+    // Somebody may do both.
+    let mut seen = BTreeSet::new();
+    order.retain(|name| seen.insert(name.clone()));
     for told in &report.workloads {
         println!("{}", tables::figures(told.workload, &order, &told.samples));
         println!("{}", tables::ratios(&told.verdicts));

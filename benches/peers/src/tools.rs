@@ -39,11 +39,13 @@ pub(crate) enum Restored {
 pub(crate) const REPO: &str = "stasis repo";
 pub(crate) const ARCHIVE: &str = "stasis archive";
 pub(crate) const CLONE: &str = "stasis clone";
+pub(crate) const CHECKPOINT: &str = "stasis workspace";
 /// Those that store only what is new: the chunked form is judged by the best of them.
 pub(crate) const DEDUPLICATING: [&str; 5] = ["bupstash", "rustic", "restic", "borg", "desync"];
 pub(crate) const GIT: &str = "git (shadow)";
 pub(crate) const TAR_3: &str = "tar, zstd -3 -T2";
 pub(crate) const TAR_9: &str = "tar, zstd -9 -T2";
+pub(crate) const COPY: &str = "cp -a";
 pub(crate) const REFLINK: &str = "cp -a --reflink=always";
 pub(crate) const SNAPSHOT: &str = "btrfs subvolume snapshot";
 
@@ -61,7 +63,7 @@ const NOTHING: Tool = Tool {
 };
 
 /// Everybody who saves trees.
-pub(crate) const SAVERS: [Tool; 11] = [
+pub(crate) const SAVERS: [Tool; 12] = [
     Tool {
         name: REPO,
         version: r#""$STASIS" --version"#,
@@ -70,6 +72,17 @@ pub(crate) const SAVERS: [Tool; 11] = [
         again: r#"exec "$STASIS" --json repo save --repo "$REPO/r" "$TREE""#,
         restore: r#"exec "$STASIS" --json repo restore --repo "$REPO/r" latest "$TARGET""#,
         one_file: r#"exec "$STASIS" repo cat --repo "$REPO/r" latest "$FILE" > "$OUT""#,
+        ..NOTHING
+    },
+    // In chunks, because its session directory is not where blocks are shared.
+    Tool {
+        name: CHECKPOINT,
+        version: r#""$STASIS" --version"#,
+        prepare: r#""$STASIS" --json workspace init "$TREE" --session-dir "$REPO/session""#,
+        first: r#"exec "$STASIS" --json workspace create --workspace "$TREE""#,
+        again: r#"exec "$STASIS" --json workspace create --workspace "$TREE""#,
+        restore: r#"cp=$("$STASIS" --json workspace list --workspace "$TREE" | grep -m1 '"checkpoint"' | cut -d'"' -f4)
+            exec "$STASIS" --json workspace fork "$cp" "$TARGET" --workspace "$TREE""#,
         ..NOTHING
     },
     Tool {
@@ -179,12 +192,24 @@ pub(crate) const SAVERS: [Tool; 11] = [
     },
 ];
 
-/// Everybody who makes a second tree at once; `first` makes it.
-pub(crate) const COPIERS: [Tool; 4] = [
+/// Everybody who makes a second tree at once; `first` makes it, after what `prepare` does unmeasured.
+pub(crate) const COPIERS: [Tool; 5] = [
     Tool {
         name: CLONE,
         version: r#""$STASIS" --version"#,
         first: r#"exec "$STASIS" --json clone "$TREE" "$TARGET""#,
+        ..NOTHING
+    },
+    // As it is every five minutes: the second checkpoint of a session, which knows the tree from the first.
+    Tool {
+        name: CHECKPOINT,
+        version: r#""$STASIS" --version"#,
+        prepare: r#"export XDG_STATE_HOME="$TARGET.state" && rm -rf "$TARGET.state" "$TARGET.session"
+            "$STASIS" --json workspace init "$TREE" --session-dir "$TARGET.session" > /dev/null
+            "$STASIS" --json workspace create one --workspace "$TREE" > /dev/null"#,
+        first: r#"export XDG_STATE_HOME="$TARGET.state"
+            "$STASIS" --json workspace create two --workspace "$TREE" &&
+            mv "$TARGET.session/auto_snapshots/11/workspace" "$TARGET""#,
         ..NOTHING
     },
     Tool {
@@ -195,7 +220,7 @@ pub(crate) const COPIERS: [Tool; 4] = [
         ..NOTHING
     },
     Tool {
-        name: "cp -a",
+        name: COPY,
         program: Some("cp"),
         version: "cp --version",
         first: r#"exec cp -a --reflink=never "$TREE" "$TARGET""#,
