@@ -38,7 +38,7 @@ pub use create::Created;
 pub use error::SlotError;
 pub use manifest::{Listed, Manifest, What, manifest, manifest_of_clone};
 pub use measure::{SlotUsage, Usage};
-pub use portion::{fact, portion, read_file, remove_if_empty};
+pub use portion::{excluded_in, fact, portion, read_file, remove_if_empty};
 pub use put_back::{PutBack, PutBackError, WasPutBack, put_back};
 pub use revert::{RevertError, Reverted, clear_up, revert};
 pub use view::View;
@@ -50,7 +50,7 @@ use crate::walk::WalkSettings;
 use chunks::Chunks;
 use error::failed;
 use place::Place;
-use stasis_model::workspace::{Budget, CheckpointName, Form, Occupant, Origin, Slot, SlotMetadata};
+use stasis_model::workspace::{Budget, Form, Occupant, Origin, Slot, SlotMetadata};
 use std::collections::HashSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -255,16 +255,12 @@ impl Pool {
         measure::usage(&self.chunks, [(&self.slots, &slots), (&self.undo, &undos)])
     }
 
-    /// Gives a checkpoint another name.
-    pub fn rename(
-        &self,
-        of: &SlotMetadata,
-        name: CheckpointName,
-    ) -> Result<SlotMetadata, SlotError> {
+    /// Gives a checkpoint the name and the maker that `to` has.
+    pub fn rename(&self, of: &SlotMetadata, to: &SlotMetadata) -> Result<SlotMetadata, SlotError> {
         let _lock = self.lock()?;
-        let name = Some(name);
         let metadata = SlotMetadata {
-            name,
+            name: to.name.clone(),
+            made_by: to.made_by.clone(),
             ..self.still(of)?
         };
         atomic_write(&self.home_of(of).join(METADATA), &metadata.to_json())?;

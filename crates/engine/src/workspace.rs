@@ -283,6 +283,14 @@ impl Workspace {
         self.actor
     }
 
+    /// What is written down as the maker of what is not asked for by anybody else.
+    fn maker(&self) -> Maker {
+        match self.actor {
+            Actor::Owner => Maker::Cli,
+            Actor::Model => Maker::Mcp,
+        }
+    }
+
     fn clock(&self) -> &dyn Clock {
         &*self.clock
     }

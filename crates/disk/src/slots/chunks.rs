@@ -153,6 +153,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Incoming<'_> {
+    /// What they may take.
+    pub(super) fn allowance(&self) -> u64 {
+        self.allowance
+    }
+
     /// What all of them take, written or not.
     pub(super) fn wanted(&self) -> u64 {
         self.wanted.load(Ordering::Relaxed)

@@ -5,12 +5,14 @@ use super::error::{SlotError, failed};
 use super::packed::{self, NAMES, Packing, SYSTEM_DOCUMENT, WORKSPACE_DOCUMENT};
 use super::revert::{Reverted, revert};
 use super::staged::{Staged, Told};
-use super::{Eviction, MANIFEST, METADATA, Manifest, Pool, SYSTEM, WORKSPACE, measure};
+use super::{
+    Eviction, MANIFEST, METADATA, Manifest, Pool, PoolSettings, SYSTEM, WORKSPACE, measure,
+};
 use crate::atomic_write::atomic_write;
 use crate::beneath::{Beneath, Mounts};
 use crate::chunked::save::Saved;
 use crate::clone::{CloneReport, Fallback};
-use crate::walk::WalkReport;
+use crate::walk::{WalkReport, WalkSettings};
 use stasis_model::digest::ChunkDigest;
 use stasis_model::document;
 use stasis_model::id::SnapshotId;
@@ -54,10 +56,11 @@ struct Wanted<'a> {
 /// What came of an attempt to store a checkpoint in chunks.
 enum Attempt {
     Made(Box<Told>),
-    /// It needs these chunks, and so many bytes more than there is room for.
+    /// It needs these chunks, and so many bytes that are not there yet; then all checkpoints would hold `needed`.
     TooMuch {
         needs: HashSet<ChunkDigest>,
         bytes: u64,
+        needed: u64,
     },
 }
 
@@ -188,7 +191,7 @@ impl Pool {
 
     fn create_chunked(&self, wanted: Wanted<'_>) -> Result<Created, SlotError> {
         self.sweep(&HashSet::new())?;
-        let mut evicted = Vec::new();
+        let (mut evicted, mut most) = (Vec::new(), 0);
         for _ in 0..ATTEMPTS {
             match self.attempt(&wanted)? {
                 Attempt::Made(told) => {
@@ -205,7 +208,12 @@ impl Pool {
                         replaced,
                     });
                 }
-                Attempt::TooMuch { needs, bytes } => {
+                Attempt::TooMuch {
+                    needs,
+                    bytes,
+                    needed,
+                } => {
+                    most = needed;
                     let new = measure::New::Packed {
                         needs: &needs,
                         bytes,
@@ -217,7 +225,7 @@ impl Pool {
         }
         let budget = self.settings.budget.bytes();
         Err(OverBudget {
-            needed: budget.saturating_add(1),
+            needed: most,
             budget,
         }
         .into())
@@ -246,12 +254,19 @@ impl Pool {
             .map(|(_, one)| one.totals.entries())
             .sum();
         let own = measure::names(entries);
-        let wants = incoming.wanted().saturating_add(own);
-        if wants > budget.saturating_sub(held) {
-            let needs = trees.names.iter().map(ChunkName::digest).collect();
+        let bytes = incoming.wanted().saturating_add(own);
+        let needs: HashSet<ChunkDigest> = trees.names.iter().map(ChunkName::digest).collect();
+        // Chunks of what is replaced may be needed again, so that all is counted anew.
+        let new = measure::New::Packed {
+            needs: &needs,
+            bytes,
+        };
+        let needed = measure::Accounts::new(&self.chunks, pools, new)?.held(&target, 0)?;
+        if needed > budget || incoming.wanted() > incoming.allowance() {
             return Ok(Attempt::TooMuch {
                 needs,
-                bytes: wants,
+                bytes,
+                needed,
             });
         }
         incoming.keep()?;
@@ -332,7 +347,7 @@ impl Pool {
         let totals = trees.documents[0].1.totals;
         let metadata = SlotMetadata {
             hash: Some(contents.hash()),
-            complete: trees.walk.vanished_count == 0 && trees.walk.skipped_count == 0,
+            complete: trees.walk.gaps() == 0,
             files_count: totals.files + totals.hard_links,
             bytes: totals.bytes,
             bytes_at_most: Some(own),
@@ -366,7 +381,7 @@ impl Pool {
         let made = rustix::fs::mkdir(&tree, rustix::fs::Mode::RWXU);
         made.map_err(failed("make", &tree))?;
         let into = Beneath::open(&tree, Mounts::Stay).map_err(failed("open", &tree))?;
-        let expected = measure::entry(workspace, path, &self.settings.walk)?;
+        let expected = measure::entry(workspace, path, &WalkSettings::default())?;
         // What cannot be shared is on the disk before it can be measured.
         let evicted = self.make_room(&metadata, measure::New::Expected(expected))?;
         let kept: Result<Reverted, _> = revert(&into, workspace, path);
@@ -395,7 +410,15 @@ impl Pool {
         self.still(from)?;
         if from.form == Form::Clone {
             let system = Some(home.join(SYSTEM)).filter(|system| system.is_dir());
-            return self.create_instead(
+            // All of it: what is left out of new checkpoints by now is in this one.
+            let whole = self.again(PoolSettings {
+                walk: WalkSettings {
+                    strict: true,
+                    ..WalkSettings::default()
+                },
+                ..self.settings.clone()
+            })?;
+            return whole.create_instead(
                 &home.join(WORKSPACE),
                 system.as_deref(),
                 (metadata, instead_of),

@@ -281,7 +281,10 @@ impl Account {
 pub(super) fn named(slot: &Path) -> Option<Vec<ChunkDigest>> {
     match std::fs::read(slot.join(NAMES)) {
         Ok(bytes) => names_from_bytes(&bytes),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Some(Vec::new()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let is_clone = !slot.join(WORKSPACE_DOCUMENT).exists();
+            is_clone.then(Vec::new)
+        }
         Err(_) => None,
     }
 }

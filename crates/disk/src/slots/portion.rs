@@ -5,11 +5,11 @@ use super::manifest::{Listed, What, content_of, manifest};
 use crate::beneath::{self, Beneath, Mounts};
 use crate::ledger::Fact;
 use crate::metadata::Seen;
-use crate::walk::{WalkError, WalkSettings};
+use crate::walk::{self, WalkError, WalkSettings};
 use rustix::fs::{self, AtFlags, FileType};
 use rustix::io::Errno;
 use stasis_model::time::Timestamp;
-use stasis_model::tree::EntryPath;
+use stasis_model::tree::{EntryKind, EntryPath};
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read};
@@ -89,12 +89,46 @@ fn inside(
     let mut nothing = StatCache::open(Path::new(""), Timestamp::default());
     let (found, _) = manifest(&opened, &mut nothing, settings)?;
     let below = found.entries().iter().cloned().map(|one| {
-        let whole = one.path.components().fold(path.clone(), |at, name| {
-            at.child(name).expect("it is part of a good path")
-        });
+        let whole = below(path, &one.path);
         Listed { path: whole, ..one }
     });
     Ok(below.collect())
+}
+
+/// The entries beneath a path that these patterns exclude, without what is in them.
+pub fn excluded_in(
+    root: &Beneath,
+    path: &EntryPath,
+    patterns: &[String],
+) -> Result<Vec<EntryPath>, WalkError> {
+    let is_excluded = walk::matcher(patterns)?;
+    let Ok(directory) = root.directory(path.as_bytes()) else {
+        return Ok(Vec::new());
+    };
+    let opened = Beneath::new(directory, Mounts::Stay);
+    let opened = opened.map_err(|error| failed("open", path)(error.into()))?;
+    let (entries, _) = walk::list(&opened, &WalkSettings::default())?;
+    let mut found: Vec<EntryPath> = Vec::new();
+    for entry in entries {
+        let whole = below(path, &entry.path);
+        let is_directory = matches!(entry.kind, EntryKind::Directory);
+        let is_told = found.last().is_some_and(|last| starts_with(&whole, last));
+        if !is_told && is_excluded(&whole, is_directory) {
+            found.push(whole);
+        }
+    }
+    Ok(found)
+}
+
+fn starts_with(path: &EntryPath, above: &EntryPath) -> bool {
+    let mut names = path.components();
+    above.components().all(|name| names.next() == Some(name))
+}
+
+fn below(path: &EntryPath, rest: &EntryPath) -> EntryPath {
+    rest.components().fold(path.clone(), |at, name| {
+        at.child(name).expect("it is part of a good path")
+    })
 }
 
 /// What is at a path now, without following a link.

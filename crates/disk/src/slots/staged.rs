@@ -91,9 +91,7 @@ impl<'a> Staged<'a> {
             }
             None => None,
         };
-        let is_whole = |report: &CloneReport| {
-            report.walk.vanished_count == 0 && report.walk.skipped_count == 0
-        };
+        let is_whole = |report: &CloneReport| report.walk.gaps() == 0;
         let metadata = SlotMetadata {
             complete: is_whole(&report) && system.as_ref().is_none_or(is_whole),
             files_count: report.files + report.hard_links,

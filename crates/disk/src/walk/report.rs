@@ -124,6 +124,27 @@ impl WalkReport {
         }
     }
 
+    /// How many entries are missing that belong to the tree, because they vanished, changed, or could not be read; sockets and the
+    /// like are in no tree. Of those that are not listed any more the worst is believed.
+    pub fn gaps(&self) -> u64 {
+        let listed = self
+            .skipped
+            .iter()
+            .filter(|one| one.reason.is_a_gap())
+            .count() as u64;
+        let unlisted = self.skipped_count.saturating_sub(self.skipped.len() as u64);
+        self.vanished_count + listed + unlisted
+    }
+
+    /// The first entry that we may not read.
+    pub fn unreadable(&self) -> Option<&EntryPath> {
+        let mut unreadable = self
+            .skipped
+            .iter()
+            .filter(|one| one.reason == Reason::Unreadable);
+        unreadable.next().map(|one| &one.path)
+    }
+
     /// Adds what another part of the same walk met.
     pub(crate) fn merge(&mut self, other: Self) {
         let vanished = self.vanished_count + other.vanished_count;

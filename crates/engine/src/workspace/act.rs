@@ -28,8 +28,10 @@ use std::sync::Arc;
 const MOST_DELETED: u64 = 20;
 /// How many entries of a plan are shown.
 const SHOWN: usize = 100;
-/// How many undo checkpoints are kept.
+/// How many undo checkpoints are kept, of people and of models each.
 const UNDOS: usize = 10;
+/// Where the number of the last undo checkpoint is kept.
+const LAST_UNDO: &str = "last_undo";
 
 /// A change of the live tree.
 struct Act<'a> {
@@ -147,7 +149,10 @@ impl Workspace {
 
     /// A change of the whole tree. What could not be read is not known to be the same, and no restore goes over it.
     fn whole<'a>(&self, word: &'static str, from: &'a SlotMetadata) -> Result<Act<'a>, Error> {
-        let (is, _) = self.live()?;
+        let (is, report) = self.live()?;
+        if let Some(path) = report.unreadable() {
+            return Err(WorkspaceError::Unreadable(path.clone()).into());
+        }
         Ok(Act {
             word,
             from,
@@ -275,7 +280,13 @@ impl Workspace {
 
     /// Keeps what will change, changes it, and writes that down; says what takes it back.
     fn carry_out(&self, act: &Act<'_>) -> Result<String, Error> {
+        self.check_excluded(act)?;
         let undo = self.keep(act)?;
+        if !self.is_as_it_was(act)? {
+            // Somebody changed it meanwhile: that is in no undo checkpoint.
+            let _ = self.pool().delete_undo(undo.slot.index());
+            return Err(WorkspaceError::PlanChanged.into());
+        }
         let changed: Vec<EntryPath> = act
             .is
             .diff(&act.becomes)
@@ -299,33 +310,91 @@ impl Workspace {
             .and_then(|()| self.change_tree(act));
         if let Err(error) = done {
             let _ = ledger.abandon(&id);
-            // A restore that is half done is brought to its end later, and must be undone then.
-            if !is_half_done(&error) {
+            // What was changed all the same must be undone, and so must a restore that is brought to its end later.
+            if !is_half_done(&error) && self.is_as_it_was(act).unwrap_or(false) {
                 let _ = self.pool().delete_undo(undo.slot.index());
             }
             return Err(error);
         }
-        let restored = self.put_back_rows(act, &changed)?;
-        let settled = ledger.settle(&id, self.clock().now(), &restored);
-        settled.map_err(WorkspaceError::from)?;
+        self.settle(&id, act, &changed);
         self.forget_old_undos()?;
         tracing::info!(act = act.word, from = %called(act.from), entries = changed.len(), "changed the workspace");
         Ok(called(&undo))
     }
 
+    /// Whether what will be changed is still what the plan was made for.
+    fn is_as_it_was(&self, act: &Act<'_>) -> Result<bool, Error> {
+        Ok(match act.path {
+            Some(path) => Manifest::of(self.now(path)?) == act.is,
+            None => self.live()?.0 == act.is,
+        })
+    }
+
+    /// Writes down what was put back. It has been done: that nobody could write it down is told in the log.
+    fn settle(&self, id: &str, act: &Act<'_>, changed: &[EntryPath]) {
+        let ledger = &self.session().ledger;
+        let settled = self.put_back_rows(act, changed).and_then(|restored| {
+            let settled = ledger.settle(id, self.clock().now(), &restored);
+            Ok(settled.map_err(WorkspaceError::from)?)
+        });
+        if let Err(error) = settled {
+            let _ = ledger.abandon(id);
+            let error = crate::error::whole(&error);
+            tracing::error!(error, "could not write down what was put back");
+        }
+    }
+
+    /// Refuses what would take away, or write over, something that is in no checkpoint and so in no undo.
+    fn check_excluded(&self, act: &Act<'_>) -> Result<(), Error> {
+        let patterns = &self.session().config.exclude;
+        if patterns.is_empty() {
+            return Ok(());
+        }
+        let is_excluded = stasis_disk::walk::matcher(patterns).map_err(WorkspaceError::from)?;
+        let is_directory = |one: &Listed| one.what == What::Directory;
+        let mut written = act.becomes.entries().iter();
+        if let Some(one) = written.find(|one| is_excluded(&one.path, is_directory(one))) {
+            return Err(WorkspaceError::Excluded(one.path.clone()).into());
+        }
+        let root = EntryPath::root();
+        let at = act.path.unwrap_or(&root);
+        let found =
+            slots::excluded_in(&self.root()?, at, patterns).map_err(WorkspaceError::from)?;
+        for path in found {
+            let (above, _) = path.split_last().unwrap_or_default();
+            let stays = above.is_root() || act.becomes.find(&above).is_some_and(is_directory);
+            // An entry that is reverted is exchanged whole, with all that is in it.
+            if act.path.is_some() || !stays {
+                return Err(WorkspaceError::Excluded(path).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// The number of the next undo checkpoint: none is ever used again.
+    fn next_undo(&self) -> Result<u32, Error> {
+        let ledger = &self.session().ledger;
+        let kept = ledger.kept(LAST_UNDO).map_err(WorkspaceError::from)?;
+        let kept = kept.and_then(|bytes| Some(u32::from_le_bytes(bytes.try_into().ok()?)));
+        let all = self.pool().undos().map_err(WorkspaceError::from)?;
+        let last = all.iter().map(|one| one.slot().index()).chain(kept).max();
+        let next = last.unwrap_or_default().saturating_add(1);
+        ledger
+            .keep(LAST_UNDO, &next.to_le_bytes())
+            .map_err(WorkspaceError::from)?;
+        Ok(next)
+    }
+
     /// Keeps what will change in an undo checkpoint.
     fn keep(&self, act: &Act<'_>) -> Result<SlotMetadata, Error> {
-        let newest = self
-            .undos_newest_first()?
-            .first()
-            .map_or(0, |one| one.slot.index());
-        let (slot, now) = (Slot::new(newest + 1), self.clock().now());
+        let (slot, now) = (Slot::new(self.next_undo()?), self.clock().now());
         let mut metadata = SlotMetadata::new(slot, Origin::Undo, now, self.next_sequence()?);
         let root = self.root()?;
         let made = act
             .path
             .map(|path| missing_above(&root, path))
             .unwrap_or_default();
+        metadata.made_by = Some(self.maker().word().to_owned());
         metadata.undo = Some(UndoNote {
             act: act.word.to_owned(),
             path: act.path.map(ToString::to_string),
@@ -337,12 +406,9 @@ impl Workspace {
             None => self.pool().create(self.directory(), None, metadata),
         };
         let kept = kept.map_err(WorkspaceError::from)?;
-        if act.path.is_none() && !kept.metadata.complete {
-            let gaps = kept.workspace.walk.vanished_count + kept.workspace.walk.skipped_count;
-            tracing::warn!(
-                entries = gaps,
-                "the undo checkpoint does not have everything"
-            );
+        if let Some(path) = kept.workspace.walk.unreadable() {
+            let _ = self.pool().delete_undo(kept.metadata.slot.index());
+            return Err(WorkspaceError::Unreadable(path.clone()).into());
         }
         Ok(kept.metadata)
     }
@@ -399,10 +465,13 @@ impl Workspace {
     }
 
     fn forget_old_undos(&self) -> Result<(), Error> {
-        for old in self.undos_newest_first()?.iter().skip(UNDOS) {
-            self.pool()
-                .delete_undo(old.slot.index())
-                .map_err(WorkspaceError::from)?;
+        // Each keeps its own: nobody pushes out what takes back the act of another.
+        let own = Some(self.maker().word());
+        let undos = self.undos_newest_first()?;
+        let own = undos.iter().filter(|one| one.made_by.as_deref() == own);
+        for old in own.skip(UNDOS) {
+            let deleted = self.pool().delete_undo(old.slot.index());
+            deleted.map_err(WorkspaceError::from)?;
         }
         Ok(())
     }

@@ -12,6 +12,7 @@ use super::commands::{Create, Maker, Run};
 use super::error::WorkspaceError;
 use crate::clone::LeftOut;
 use crate::error::Error;
+use stasis_disk::ledger::USUAL_MOST_EVENTS;
 use stasis_disk::slots::{Created, StatCache, manifest_of_clone};
 use stasis_disk::walk::WalkReport;
 use stasis_model::time::Timestamp;
@@ -106,6 +107,10 @@ impl Workspace {
 
     /// The last automatic checkpoint, if nothing changed since.
     fn unchanged_since(&self, occupants: &[Occupant]) -> Result<Option<SlotMetadata>, Error> {
+        if self.session().system.is_some() {
+            // Whether that changed nobody knows.
+            return Ok(None);
+        }
         let known = occupants.iter().filter_map(Occupant::known);
         let autos = known.filter(|one| one.origin == Origin::Auto && one.complete);
         let Some(last) = autos.max_by_key(|one| one.age_key()) else {
@@ -113,7 +118,7 @@ impl Workspace {
         };
         let last = self.with_hash(last)?;
         let (live, report) = self.live()?;
-        let is_whole = report.vanished_count + report.skipped_count == 0;
+        let is_whole = report.gaps() == 0;
         Ok((is_whole && last.hash == Some(live.hash())).then_some(last))
     }
 
@@ -183,8 +188,13 @@ impl Workspace {
         Ok(workspace::next_sequence(&all))
     }
 
-    /// Makes an automatic checkpoint for a watch.
+    /// Makes an automatic checkpoint for a watch, and forgets the oldest events when there are too many.
     pub(super) fn automatic(&self, maker: Maker) -> Result<Checkpointed, Error> {
+        let ledger = &self.session().ledger;
+        let last = ledger.last_event_id().map_err(WorkspaceError::from)?;
+        ledger
+            .prune(USUAL_MOST_EVENTS, last)
+            .map_err(WorkspaceError::from)?;
         self.create_now(&Create {
             name: None,
             pool: Origin::Auto,
@@ -195,7 +205,7 @@ impl Workspace {
 }
 
 fn with_report(told: Checkpointed, created: &Created) -> Checkpointed {
-    let gaps = |walk: &WalkReport| walk.vanished_count + walk.skipped_count;
+    let gaps = WalkReport::gaps;
     let reports = std::iter::once(&created.workspace).chain(&created.system);
     Checkpointed {
         evicted: created.evicted.iter().map(Slot::to_string).collect(),

@@ -81,6 +81,14 @@ pub enum WorkspaceError {
     /// The entry is nowhere.
     #[error("`{0}` is neither in the workspace nor in any checkpoint")]
     NoSuchEntry(EntryPath),
+    /// It may not be read, so that no undo could bring it back.
+    #[error("`{0}` may not be read, and would be lost: no undo could bring it back")]
+    Unreadable(EntryPath),
+    /// It is in no checkpoint, so that no undo could bring it back.
+    #[error(
+        "`{0}` is excluded from checkpoints, and would be changed or lost: no undo could bring it back"
+    )]
+    Excluded(EntryPath),
     /// No checkpoint would make a difference.
     #[error("no checkpoint holds `{0}` other than it is now")]
     NothingDiffers(EntryPath),
@@ -158,7 +166,9 @@ impl WorkspaceError {
             | Self::NoUndo(_) => ErrorKind::NotFound,
             Self::NoSlot(_) => ErrorKind::Limit,
             Self::Busy(_) | Self::Watched(_) => ErrorKind::Conflict,
-            Self::NeedsConfirmation { .. } | Self::NotYours(_) => ErrorKind::Denied,
+            Self::NeedsConfirmation { .. } | Self::NotYours(_) | Self::Unreadable(_) => {
+                ErrorKind::Denied
+            }
             Self::PlanChanged => ErrorKind::Retry,
             Self::Slots(error) => slots(error),
             Self::Revert { source, .. } => revert(source),

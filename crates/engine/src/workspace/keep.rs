@@ -70,6 +70,7 @@ impl Workspace {
             slot,
             origin: Origin::Manual,
             name: Some(name),
+            made_by: Some(self.maker().word().to_owned()),
             ..newest.clone()
         };
         let gone: Vec<&SlotMetadata> = sources.iter().filter(|one| one.slot != slot).collect();
@@ -118,10 +119,10 @@ impl Workspace {
         result: SlotMetadata,
         instead_of: Option<&SlotMetadata>,
     ) -> Result<SlotMetadata, Error> {
-        if let (true, Some(name)) = (newest.slot == result.slot, &result.name) {
+        if newest.slot == result.slot {
             return Ok(self
                 .pool()
-                .rename(newest, name.clone())
+                .rename(newest, &result)
                 .map_err(WorkspaceError::from)?);
         }
         let copied = self.pool().copy(newest, result, instead_of);

@@ -155,7 +155,11 @@ impl Session {
                 Fall::Copy => Fallback::Copy,
             },
             eviction,
-            walk: self.walk(),
+            // Not without what reverts make for a moment: a whole subvolume is snapshotted only if nothing is left out.
+            walk: WalkSettings {
+                excludes: self.config.exclude.clone(),
+                ..WalkSettings::default()
+            },
             ..PoolSettings::new(self.budget)
         };
         Ok(Pool::open(&self.path, settings).map_err(WorkspaceError::from)?)
@@ -196,13 +200,18 @@ fn session_of(directory: &Path, surroundings: &Surroundings) -> Result<Option<Pa
     let elsewhere = elsewhere.map(|bytes| PathBuf::from(OsStr::from_bytes(&bytes)));
     // As in the contract: the workspace in its session directory.
     let around = directory.parent().map(Path::to_owned);
-    for session in elsewhere.into_iter().chain([usual]).chain(around) {
+    for session in elsewhere.into_iter().chain([usual]) {
         let file = session.join(IDENTITY);
         if file.is_file() && identity(&file)?.workspace == directory {
             return Ok(Some(session));
         }
     }
-    Ok(None)
+    // What lies above a directory may be anybody's, under any name.
+    let around = around.filter(|session| {
+        let known = identity(&session.join(IDENTITY)).ok();
+        known.is_some_and(|known| known.workspace == directory) && session.join(DATABASE).is_file()
+    });
+    Ok(around)
 }
 
 /// The text of a small file of the session; none when there is no such file.
@@ -290,6 +299,9 @@ pub(super) fn init(init: &Init, surroundings: &Surroundings) -> Result<Workspace
     }
     make_directory(&session)?;
     let session = session.canonicalize().map_err(no_directory)?;
+    if session.starts_with(&directory) {
+        return refused("its session directory would be in it, and so in every checkpoint");
+    }
     if session.join(IDENTITY).exists() {
         let other = identity(&session.join(IDENTITY))?.workspace;
         return Err(WorkspaceError::OtherSession { session, other }.into());

@@ -12,7 +12,7 @@ use stasis_disk::exclusive::{Exclusive, ExclusiveError};
 use stasis_disk::slots::{Listed, Manifest, What, portion};
 use stasis_model::time::Timestamp;
 use stasis_model::tree::EntryPath;
-use stasis_model::workspace::{CheckpointRef, Occupant, Origin, SlotMetadata};
+use stasis_model::workspace::{CheckpointRef, Form, Occupant, Origin, SlotMetadata};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
@@ -283,17 +283,42 @@ impl Workspace {
     }
 
     /// What a path is in the live tree, with everything in it.
+    ///
+    /// What is excluded from checkpoints is not there; named by itself it is refused.
     pub(super) fn now(&self, path: &EntryPath) -> Result<Vec<Listed>, Error> {
-        let found = portion(&self.root()?, path, &self.session().walk());
-        Ok(found.map_err(WorkspaceError::from)?)
+        let bad = |why: &str| WorkspaceError::BadPath {
+            path: path.to_string(),
+            why: why.to_owned(),
+        };
+        if path.is_root() {
+            return Err(bad("it is the whole workspace; name an entry of it").into());
+        }
+        let is_excluded = stasis_disk::walk::matcher(&self.session().walk().excludes);
+        let is_excluded = is_excluded.map_err(WorkspaceError::from)?;
+        let is_directory = self.root()?.directory(path.as_bytes()).is_ok();
+        if is_excluded(path, is_directory) {
+            return Err(bad("it is excluded from checkpoints").into());
+        }
+        let all = stasis_disk::walk::WalkSettings::default();
+        let mut found = portion(&self.root()?, path, &all).map_err(WorkspaceError::from)?;
+        found.retain(|one| !is_excluded(&one.path, one.what == What::Directory));
+        Ok(found)
     }
 
     /// What a path is in a checkpoint, with everything in it.
     pub(super) fn then(&self, of: &SlotMetadata, path: &EntryPath) -> Result<Vec<Listed>, Error> {
+        if of.form == Form::Clone {
+            let view = self.pool().view(of, &[]).map_err(WorkspaceError::from)?;
+            // One file is read sooner than the list of all of them.
+            if view.tree().directory(path.as_bytes()).is_err() {
+                let walk = stasis_disk::walk::WalkSettings::default();
+                return Ok(portion(view.tree(), path, &walk).map_err(WorkspaceError::from)?);
+            }
+        }
         if let Some(recorded) = self.pool().recorded(of) {
             return Ok(recorded.portion(path).to_vec());
         }
-        if of.form == stasis_model::workspace::Form::Chunked {
+        if of.form == Form::Chunked {
             return Ok(self.contents(of)?.portion(path).to_vec());
         }
         let view = self.pool().view(of, &[]).map_err(WorkspaceError::from)?;

@@ -20,6 +20,8 @@ use std::time::Duration;
 
 /// How often somebody who wants to stop is heard.
 const TICK: Duration = Duration::from_millis(200);
+/// How often somebody who wants to watch looks whether another one still does.
+const TRIES: u32 = 5;
 /// How often what the monitor believes is written down.
 const KEEP: Duration = Duration::from_mins(1);
 
@@ -39,10 +41,7 @@ impl Workspace {
             std::process::id(),
             self.clock().now()
         );
-        let _only = Exclusive::take(&self.watch_lock(), &words).map_err(|error| match error {
-            ExclusiveError::Held { holder, .. } => WorkspaceError::Watched(holder),
-            error => WorkspaceError::Lock(error),
-        })?;
+        let _only = self.only_watch(&words)?;
         self.recover_if_free()?;
         let mut monitor = self.monitor()?;
         let root = self.root()?;
@@ -59,13 +58,32 @@ impl Workspace {
             ready();
             let heard = listening.run(&mut monitor, &sender, stop);
             drop(sender);
-            let made = checkpoints.join().unwrap_or_default();
+            let made = match checkpoints.join() {
+                Ok(made) => made,
+                Err(panic) => std::panic::resume_unwind(panic),
+            };
             heard.map(|()| Watched {
                 checkpoints: made.0,
                 skipped: made.1,
                 ..listening.watched
             })
         })
+    }
+
+    /// Makes this the only watch; somebody who only looks is gone in a moment.
+    fn only_watch(&self, words: &str) -> Result<Exclusive, WorkspaceError> {
+        let mut tries = 0;
+        loop {
+            match Exclusive::take(&self.watch_lock(), words) {
+                Ok(taken) => return Ok(taken),
+                Err(ExclusiveError::Held { .. }) if tries < TRIES => tries += 1,
+                Err(ExclusiveError::Held { holder, .. }) => {
+                    return Err(WorkspaceError::Watched(holder));
+                }
+                Err(error) => return Err(WorkspaceError::Lock(error)),
+            }
+            std::thread::sleep(TICK);
+        }
     }
 
     /// Goes on where the last watch stopped, or begins anew.

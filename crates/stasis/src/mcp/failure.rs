@@ -148,6 +148,15 @@ fn advice(error: &WorkspaceError, kind: ErrorKind) -> (&'static str, Option<&'st
             let details = json!({ "deletes": deletes, "most_without_confirm": most });
             return ("needs_confirmation", Some(hint), details);
         }
+        WorkspaceError::Unreadable(_) => (
+            "unreadable",
+            "nothing was changed; ask the user to make it readable or to move it away",
+        ),
+        WorkspaceError::Excluded(_) => (
+            "excluded",
+            "nothing was changed; revert smaller parts that it is not in, or ask the user to move it away",
+        ),
+        WorkspaceError::BadFork { .. } => ("bad_fork", "choose another name"),
         WorkspaceError::PlanChanged => (
             "plan_changed",
             "call again with dry_run=true and look at the new plan; nothing was changed",

@@ -51,6 +51,12 @@ fn act_hint(error: &WorkspaceError, kind: ErrorKind) -> Option<String> {
         WorkspaceError::NeedsConfirmation { .. } => {
             "do a dry run first, look at its plan, and give its digest back"
         }
+        WorkspaceError::Unreadable(_) => {
+            "nothing was changed; make it readable, or move it out of the workspace first"
+        }
+        WorkspaceError::Excluded(_) => {
+            "nothing was changed; move it away first, or revert smaller parts that it is not in"
+        }
         WorkspaceError::PlanChanged => {
             "nothing was changed; look again with --dry-run, then decide anew"
         }

@@ -347,3 +347,79 @@ fn a_restore_at_a_terminal_asks_before_it_deletes() {
     assert!(!unasked.out.contains("[y/N]"), "{}", unasked.out);
     assert_eq!(tree.contents().len(), 1);
 }
+
+/// Says so in the session's configuration.
+fn exclude(tree: &Tree, pattern: &str) {
+    let file = tree.kept().join("config.toml");
+    fs::write(file, format!("exclude = [\"{pattern}\"]\n")).unwrap();
+}
+
+#[test]
+fn what_is_excluded_is_never_taken_away_or_written_over() {
+    let tree = Tree::new(&[("a", "one"), ("data/old.db", "kept before it was excluded")]);
+    tree.checkpoint("first");
+    exclude(&tree, "*.db");
+    tree.write("a", "two");
+    tree.write("new/prod.db", "live");
+    tree.write("data/old.db", "live");
+
+    let over = tree.run(&["restore", "first"]);
+    tree.checkpoint("second");
+    tree.write("later/prod.db", "live");
+    tree.write("later/file", "text");
+    let away = tree.run(&["restore", "second"]);
+    let named = tree.run(&["revert", "data/old.db", "first"]);
+    let around = tree.run(&["revert", "later", "second"]);
+    let beside = tree.json(0, &["revert", "a", "first"]);
+
+    for refused in [&over, &away, &named, &around] {
+        assert_eq!(refused.code, 2, "{}{}", refused.out, refused.err);
+        assert!(refused.err.contains("excluded"), "{}", refused.err);
+    }
+    assert_eq!(beside["reverted"], true);
+    assert_eq!(
+        (tree.read("a"), tree.read("later/file")),
+        ("one".to_owned(), "text".to_owned())
+    );
+    for live in ["new/prod.db", "data/old.db", "later/prod.db"] {
+        assert_eq!(tree.read(live), "live");
+    }
+}
+
+#[test]
+fn a_socket_in_the_tree_does_not_make_every_checkpoint_a_new_one() {
+    let tree = Tree::new(&[("a", "one")]);
+    let _socket = std::os::unix::net::UnixListener::bind(tree.at("socket")).unwrap();
+
+    let first = tree.json(0, &["create", "--auto"]);
+    let second = tree.json(0, &["create", "--auto"]);
+
+    assert_eq!(first["created"], true);
+    assert_eq!(second["created"], false, "{second:#}");
+    assert!(second["skipped"].as_str().unwrap().contains("cp-0"));
+}
+
+#[test]
+fn the_number_of_an_undo_is_never_used_again() {
+    let tree = Tree::new(&[("a", "one")]);
+    tree.checkpoint("first");
+    tree.write("a", "two");
+    let reverted = tree.json(0, &["revert", "a"]);
+    tree.write("a", "two");
+    // Nothing differs from what it kept, so that it is used up without a change.
+    let nothing = tree.json(0, &["undo"]);
+    let again = tree.json(0, &["revert", "a"]);
+
+    assert_eq!(nothing["undone"], false, "{nothing:#}");
+    assert_ne!(reverted["undo"], again["undo"]);
+}
+
+#[test]
+fn a_file_of_that_name_in_a_directory_above_is_nobodys_session() {
+    let tree = Tree::new(&[("a", "one")]);
+    fs::write(tree.session.home().join("session.json"), "{ not ours").unwrap();
+
+    let made = tree.json(0, &["create", "first"]);
+
+    assert_eq!(made["created"], true);
+}

@@ -206,6 +206,37 @@ fn a_manual_checkpoint_takes_the_place_of_the_one_that_is_named_and_of_no_other(
     );
 }
 
+#[test]
+fn chunks_of_what_is_replaced_count_when_they_are_needed_again() {
+    let world = World::new();
+    if shares(&world) {
+        return;
+    }
+    let noise = |seed: u64| -> String {
+        let mut dice = Dice(seed);
+        (0..60_000)
+            .map(|_| char::from(b'!' + u8::try_from(dice.below(90)).unwrap()))
+            .collect()
+    };
+    world.write("one", &noise(1));
+    let budget = 90_000;
+    let pool = chunking(&world, budget);
+    let first = auto(&pool, 0).unwrap();
+    world.write("two", &noise(2));
+
+    let refused = auto(&pool, 0).unwrap_err();
+
+    assert!(
+        matches!(refused, SlotError::OverBudget(over) if over.needed > over.budget),
+        "{refused}"
+    );
+    assert!(pool.usage().unwrap().held <= budget);
+    assert_eq!(
+        pool.metadata(Slot::new(0)).unwrap().sequence,
+        first.metadata.sequence
+    );
+}
+
 /// Numbers that look random and are the same each time.
 struct Dice(u64);
 
