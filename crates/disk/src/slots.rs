@@ -255,6 +255,19 @@ impl Pool {
         measure::usage(&self.chunks, [(&self.slots, &slots), (&self.undo, &undos)])
     }
 
+    /// Writes down that what an undo checkpoint takes back was done.
+    pub fn was_done(&self, undo: &SlotMetadata) -> Result<(), SlotError> {
+        let _lock = self.lock()?;
+        let mut metadata = self.still(undo)?;
+        if let Some(note) = &mut metadata.undo {
+            note.pending = false;
+        }
+        Ok(atomic_write(
+            &self.home_of(undo).join(METADATA),
+            &metadata.to_json(),
+        )?)
+    }
+
     /// Gives a checkpoint the name and the maker that `to` has.
     pub fn rename(&self, of: &SlotMetadata, to: &SlotMetadata) -> Result<SlotMetadata, SlotError> {
         let _lock = self.lock()?;

@@ -105,13 +105,19 @@ impl Workspace {
             let session = Session::find(&directory, &surroundings)?;
             let pool = session.pool(Eviction::Oldest)?;
             let careful = session.pool(Eviction::Nothing)?;
-            Ok(Self {
+            let own = Self {
                 session: Arc::new(session),
                 pool: Arc::new(pool),
                 careful: Arc::new(careful),
                 clock: surroundings.clock,
                 actor: Actor::Owner,
-            })
+            };
+            if let Err(error) = own.recover_if_free() {
+                // Whoever changes something is told; whoever looks may look.
+                let error = crate::error::whole(&error);
+                tracing::warn!(error, "could not bring to its end what was interrupted");
+            }
+            Ok(own)
         })
         .await
     }
@@ -143,7 +149,19 @@ impl Workspace {
         if typed.is_empty() {
             return Err(bad("it is empty").into());
         }
-        let decoded = decoded(typed);
+        // A name that is there as it was typed is the one that is meant.
+        let is_there = |bytes: &[u8]| {
+            let path =
+                Path::new(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(bytes));
+            [from, self.directory()]
+                .iter()
+                .any(|above| above.join(path).symlink_metadata().is_ok())
+        };
+        let decoded = if is_there(typed) {
+            typed.to_vec()
+        } else {
+            decoded(typed)
+        };
         let path =
             Path::new(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(&decoded));
         let from = from.canonicalize().unwrap_or_else(|_| from.to_owned());
@@ -195,7 +213,7 @@ impl Workspace {
             .await
     }
 
-    /// What differs from the checkpoints, or from one.
+    /// What differs from the newest checkpoint, or from another one.
     pub async fn changes(&self, since: Option<CheckpointRef>) -> Result<Changes, Error> {
         self.blocking(move |own| own.changes_now(since.as_ref()))
             .await
@@ -254,6 +272,11 @@ impl Workspace {
     #[tracing::instrument(skip_all, err(level = "info"), fields(workspace = %self.directory().display()))]
     pub async fn undo(&self, command: Undo) -> Result<Undone, Error> {
         self.blocking(move |own| own.undo_now(&command)).await
+    }
+
+    /// Lets go of everything that could be undone, which frees its bytes; says how many.
+    pub async fn forget_undos(&self) -> Result<u64, Error> {
+        self.blocking(Self::forget_undos_now).await
     }
 
     /// How it is.

@@ -28,8 +28,10 @@ use std::sync::Arc;
 const MOST_DELETED: u64 = 20;
 /// How many entries of a plan are shown.
 const SHOWN: usize = 100;
-/// How many undo checkpoints are kept, of people and of models each.
+/// How many undo checkpoints are kept of what people do.
 const UNDOS: usize = 10;
+/// How many there are at most before a model changes nothing more.
+const MOST_UNDOS: usize = 200;
 /// Where the number of the last undo checkpoint is kept.
 const LAST_UNDO: &str = "last_undo";
 
@@ -241,6 +243,7 @@ impl Workspace {
         let creates = count(|change| *change == Change::Added);
         let deletes = count(|change| *change == Change::Removed);
         let shown = super::show::differences(&act.is, &act.becomes);
+        let all = shown.len();
         let shown = shown.iter().take(SHOWN);
         let shown = shown
             .map(|(path, change)| self.change((path, *change), (&act.is, &act.becomes), act.from));
@@ -258,6 +261,7 @@ impl Workspace {
             replaces: changes.len() as u64 - creates - deletes,
             deletes,
             deletes_files: going.filter(|(path, _)| is_file(path)).count() as u64,
+            sample_is_cut: all > SHOWN,
             sample: shown.collect(),
             digest: digest.to_string(),
         }
@@ -281,6 +285,7 @@ impl Workspace {
     /// Keeps what will change, changes it, and writes that down; says what takes it back.
     fn carry_out(&self, act: &Act<'_>) -> Result<String, Error> {
         self.check_excluded(act)?;
+        self.check_undos()?;
         let undo = self.keep(act)?;
         if !self.is_as_it_was(act)? {
             // Somebody changed it meanwhile: that is in no undo checkpoint.
@@ -316,6 +321,7 @@ impl Workspace {
             }
             return Err(error);
         }
+        self.pool().was_done(&undo).map_err(WorkspaceError::from)?;
         self.settle(&id, act, &changed);
         self.forget_old_undos()?;
         tracing::info!(act = act.word, from = %called(act.from), entries = changed.len(), "changed the workspace");
@@ -371,6 +377,25 @@ impl Workspace {
         Ok(())
     }
 
+    /// Whether there is room for another undo checkpoint: those of models go only when a person lets them.
+    fn check_undos(&self) -> Result<(), Error> {
+        if self.actor() == Actor::Model && self.undos_newest_first()?.len() >= MOST_UNDOS {
+            return Err(WorkspaceError::UndosFull { max: MOST_UNDOS }.into());
+        }
+        Ok(())
+    }
+
+    /// Lets go of everything that could be undone; says how many.
+    pub(super) fn forget_undos_now(&self) -> Result<u64, Error> {
+        let _lock = self.lock("forgetting what could be undone")?;
+        let undos = self.pool().undos().map_err(WorkspaceError::from)?;
+        for one in &undos {
+            let deleted = self.pool().delete_undo(one.slot().index());
+            deleted.map_err(WorkspaceError::from)?;
+        }
+        Ok(undos.len() as u64)
+    }
+
     /// The number of the next undo checkpoint: none is ever used again.
     fn next_undo(&self) -> Result<u32, Error> {
         let ledger = &self.session().ledger;
@@ -400,6 +425,7 @@ impl Workspace {
             path: act.path.map(ToString::to_string),
             made: made.iter().map(ToString::to_string).collect(),
             from: called(act.from),
+            pending: true,
         });
         let kept = match act.path {
             Some(path) => self.pool().keep_entry(&root, path, metadata),
@@ -454,18 +480,37 @@ impl Workspace {
         Ok(rows.collect())
     }
 
-    /// Removes what the last revert left beside its entry, if it did not come to its end.
+    /// Clears up after the last act, if its process was killed: what a revert left beside its entry, and what would take back a change
+    /// that was never made. While anything differs from what was kept, it is kept.
     pub(super) fn clear_up(&self) -> Result<(), Error> {
-        let last = self.undos_newest_first()?.into_iter().next();
-        let path = last.and_then(|last| last.undo).and_then(|note| note.path);
-        if let Some(path) = path {
-            slots::clear_up(&self.root()?, &entry(&path)?);
-        }
-        Ok(())
+        let Some(last) = self.undos_newest_first()?.into_iter().next() else {
+            return Ok(());
+        };
+        let Some(note) = last.undo.as_ref().filter(|note| note.pending) else {
+            return Ok(());
+        };
+        let is_same = match &note.path {
+            Some(path) => {
+                let path = entry(path)?;
+                slots::clear_up(&self.root()?, &path);
+                self.now(&path)? == self.then(&last, &path)?
+            }
+            None => self.live()?.0 == self.contents(&last)?,
+        };
+        let cleared = if is_same {
+            self.pool().delete_undo(last.slot.index())
+        } else {
+            self.pool().was_done(&last)
+        };
+        Ok(cleared.map_err(WorkspaceError::from)?)
     }
 
     fn forget_old_undos(&self) -> Result<(), Error> {
-        // Each keeps its own: nobody pushes out what takes back the act of another.
+        if self.actor() == Actor::Model {
+            // What a model replaced may be all that is left of somebody's work.
+            return Ok(());
+        }
+        // Nobody pushes out what takes back the act of another.
         let own = Some(self.maker().word());
         let undos = self.undos_newest_first()?;
         let own = undos.iter().filter(|one| one.made_by.as_deref() == own);

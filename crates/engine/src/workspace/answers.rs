@@ -119,7 +119,7 @@ pub struct Checkpoints {
 /// What differs from the checkpoints.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Changes {
-    /// Each entry once, with the newest checkpoint that it differs from.
+    /// Each entry that differs.
     pub changes: Vec<PathChange>,
     /// How many there are of each kind.
     pub summary: ChangesSummary,
@@ -218,6 +218,8 @@ pub struct Plan {
     pub deletes_files: u64,
     /// The first hundred, each with what is done to it: what comes back is `created`, what goes is `deleted`.
     pub sample: Vec<PathChange>,
+    /// Whether there are more than those.
+    pub sample_is_cut: bool,
     /// What a model must give back before more than 20 files are deleted: it stands for this very plan.
     pub digest: String,
 }

@@ -205,7 +205,7 @@ impl Workspace {
 }
 
 fn with_report(told: Checkpointed, created: &Created) -> Checkpointed {
-    let gaps = WalkReport::gaps;
+    let gaps = |walk: &WalkReport| walk.vanished_count + walk.skipped_count;
     let reports = std::iter::once(&created.workspace).chain(&created.system);
     Checkpointed {
         evicted: created.evicted.iter().map(Slot::to_string).collect(),

@@ -104,12 +104,18 @@ pub enum WorkspaceError {
     },
     /// What would be done now is not what was shown.
     #[error(
-        "the workspace changed since the dry run: what would be done now is not what was shown"
+        "what would be done now is not what was shown: the workspace changed meanwhile, or the digest is another one"
     )]
     PlanChanged,
     /// A model deletes only what it made.
     #[error("the checkpoint {0} was not made through this tool, so that only a person deletes it")]
     NotYours(Slot),
+    /// A model has made as many as there may be.
+    #[error("there are {max} undo checkpoints, as many as there may be")]
+    UndosFull {
+        /// How many there may be.
+        max: usize,
+    },
     /// There is nothing to take back.
     #[error("there is nothing to undo")]
     NothingToUndo,
@@ -164,7 +170,7 @@ impl WorkspaceError {
             | Self::NothingDiffers(_)
             | Self::NothingToUndo
             | Self::NoUndo(_) => ErrorKind::NotFound,
-            Self::NoSlot(_) => ErrorKind::Limit,
+            Self::NoSlot(_) | Self::UndosFull { .. } => ErrorKind::Limit,
             Self::Busy(_) | Self::Watched(_) => ErrorKind::Conflict,
             Self::NeedsConfirmation { .. } | Self::NotYours(_) | Self::Unreadable(_) => {
                 ErrorKind::Denied

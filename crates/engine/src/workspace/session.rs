@@ -304,24 +304,32 @@ pub(super) fn init(init: &Init, surroundings: &Surroundings) -> Result<Workspace
     }
     if session.join(IDENTITY).exists() {
         let other = identity(&session.join(IDENTITY))?.workspace;
-        return Err(WorkspaceError::OtherSession { session, other }.into());
+        // A workspace that was moved is still the one that it was.
+        if other.exists() {
+            return Err(WorkspaceError::OtherSession { session, other }.into());
+        }
     }
     let system = init.system.as_ref().map(|system| system.canonicalize());
     let own = Identity {
         workspace: directory,
         system: system.transpose().map_err(no_directory)?,
     };
-    if !session.join(CONFIG).exists() {
-        atomic_write(&session.join(CONFIG), configuration(init.budget).as_bytes())?;
-    }
-    drop(Ledger::open(&session.join(DATABASE)).map_err(WorkspaceError::from)?);
-    // Last: what says whose it is, is a session.
-    let text = serde_json::to_vec_pretty(&own).expect("plain fields are always JSON");
-    atomic_write(&session.join(IDENTITY), &text)?;
+    furnish(&session, &own, init.budget)?;
     if session != usual.canonicalize().unwrap_or_else(|_| usual.clone()) {
         atomic_write(&usual.join(ELSEWHERE), session.as_os_str().as_bytes())?;
     }
     Ok(told(&Session::open(session)?, false))
+}
+
+/// Makes a directory a session; one that is one already keeps all but its workspace.
+fn furnish(session: &Path, own: &Identity, budget: Option<u64>) -> Result<(), Error> {
+    if !session.join(CONFIG).exists() {
+        atomic_write(&session.join(CONFIG), configuration(budget).as_bytes())?;
+    }
+    drop(Ledger::open(&session.join(DATABASE)).map_err(WorkspaceError::from)?);
+    // Last: what says whose it is, is a session.
+    let text = serde_json::to_vec_pretty(own).expect("plain fields are always JSON");
+    Ok(atomic_write(&session.join(IDENTITY), &text)?)
 }
 
 /// A path without symbolic links, as far as it is there.

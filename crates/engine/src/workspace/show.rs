@@ -213,7 +213,7 @@ impl Workspace {
     pub(super) fn changes_now(&self, since: Option<&CheckpointRef>) -> Result<Changes, Error> {
         let checkpoints = match since {
             Some(which) => vec![self.resolve(which)?],
-            None => self.newest_first()?,
+            None => self.newest_first()?.into_iter().take(1).collect(),
         };
         if checkpoints.is_empty() {
             return Err(WorkspaceError::NoCheckpoints.into());

@@ -64,6 +64,9 @@ pub struct UndoNote {
     pub made: Vec<String>,
     /// Where the new state came from: `cp-3`, or `u-4`.
     pub from: String,
+    /// Whether nobody has written down yet that it was done.
+    #[serde(default)]
+    pub pending: bool,
 }
 
 /// The seven fields of the contract, and ours after them.

@@ -9,6 +9,8 @@ use std::str::FromStr;
 pub const LONGEST_CHECKPOINT_NAME: usize = 100;
 /// What the name of no checkpoint begins with, in whatever case.
 const RESERVED: &str = "cp-";
+/// What the number of an undo checkpoint stands behind.
+const UNDO: &str = "u-";
 
 /// Why a text names no checkpoint.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -33,6 +35,9 @@ pub enum BadReference {
         "`cp-` stands before the number of a slot, as in `cp-3`; a name does not begin with it"
     )]
     Reserved,
+    /// `u-` stands before the number of an undo.
+    #[error("`u-` and a number is what takes a change back, as in `u-3`; it is no name")]
+    Undo,
 }
 
 /// A name that somebody gave to a checkpoint.
@@ -72,6 +77,10 @@ impl FromStr for CheckpointName {
         }
         if text.trim() != text {
             return Err(BadReference::Blank);
+        }
+        let number = text.strip_prefix(UNDO).unwrap_or_default();
+        if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(BadReference::Undo);
         }
         let start = text.get(..RESERVED.len());
         if start.is_some_and(|start| start.eq_ignore_ascii_case(RESERVED)) {

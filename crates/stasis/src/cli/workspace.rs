@@ -89,7 +89,7 @@ impl Workspace {
             Command::Delete(delete) => delete.run(context, &which).await?,
             Command::Compact(compact) => compact.run(context, &which).await?,
             Command::Fork(fork) => fork.run(context, &which).await?,
-            Command::Undo(undo) => undo.run(context, &which).await?,
+            Command::Undo(undo) => return undo.run(context, &which).await,
             Command::Status => keep::status(context, &which).await?,
         }
         Ok(Exit::Done)

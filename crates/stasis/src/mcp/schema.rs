@@ -215,6 +215,7 @@ pub(super) fn plan() -> Value {
             "deletes": number(),
             "deletes_files": number(),
             "sample": list(&change()),
+            "sample_is_cut": { "type": "boolean" },
             "digest": described("Give it back as `confirm`"),
         },
         "required": ["creates", "replaces", "deletes", "deletes_files", "sample", "digest"],

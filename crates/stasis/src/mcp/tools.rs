@@ -151,8 +151,8 @@ fn changes() -> Tool {
         "snapshots_changes",
         "List changes",
         Effect::Reads,
-        "Lists every path whose content, mode or kind differs now from the checkpoints, each once, with the newest checkpoint it \
-         differs from. It sees what shell commands did, too. Use it to see what happened before you revert or restore.",
+        "Lists every path whose content, mode or kind differs now from the newest checkpoint, or from the one that `since` \
+         names. It sees what shell commands did, too. Use it to see what happened before you revert or restore.",
     );
     let input = parameters(
         &[],

@@ -22,7 +22,7 @@ pub(super) fn hint(error: &WorkspaceError, kind: ErrorKind) -> Option<String> {
             "a checkpoint is cp-N or its name; `stasis workspace list` shows both"
         }
         WorkspaceError::BadPath { .. } => {
-            "give a path in the workspace, from where you are or from its top; `\\\\` is a backslash"
+            "name an entry of the workspace that is not excluded, from where you are or by its whole path"
         }
         WorkspaceError::NoCheckpoint(_) => "`stasis workspace list` shows what there is",
         WorkspaceError::NoCheckpoints => {
@@ -35,7 +35,7 @@ pub(super) fn hint(error: &WorkspaceError, kind: ErrorKind) -> Option<String> {
             "`stasis workspace status` shows what can be undone, if anything was changed"
         }
         WorkspaceError::NoSuchEntry(_) => {
-            "check the spelling: a path is taken from where you are, then from the top of the workspace"
+            "check the spelling: a path is taken from where you are; an absolute one is good from everywhere"
         }
         WorkspaceError::NothingDiffers(_) => {
             "`stasis workspace history PATH` shows it in every checkpoint"
@@ -48,6 +48,9 @@ pub(super) fn hint(error: &WorkspaceError, kind: ErrorKind) -> Option<String> {
 /// The same, for what changes something and is refused for now.
 fn act_hint(error: &WorkspaceError, kind: ErrorKind) -> Option<String> {
     let text = match error {
+        WorkspaceError::UndosFull { .. } => {
+            "a person lets them go with `stasis workspace undo --forget`"
+        }
         WorkspaceError::NeedsConfirmation { .. } => {
             "do a dry run first, look at its plan, and give its digest back"
         }

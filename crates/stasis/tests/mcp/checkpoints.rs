@@ -342,9 +342,11 @@ async fn an_undo_checkpoint_cannot_be_deleted() {
     let reverted = client.call("revert", json!({ "path": "a" })).await;
     let undo = reverted["undo"].as_str().unwrap();
 
-    let error = client.fails("delete", json!({ "checkpoint": undo })).await;
+    let error = client
+        .refused("delete", json!({ "checkpoint": undo }))
+        .await;
 
-    assert_eq!(error["reason"], "no_such_checkpoint");
+    assert_eq!(error.code.0, -32602);
     client.call("undo", json!({ "undo": undo })).await;
     assert_eq!(world.read("a"), "2");
 }

@@ -149,6 +149,7 @@ fn an_entry_is_kept_for_whoever_wants_it_back_and_counts() {
         path: Some("deep/file".to_owned()),
         made: Vec::new(),
         from: "cp-0".to_owned(),
+        pending: true,
     };
     let at = Timestamp::from_millis(1000);
     let mut metadata = SlotMetadata::new(Slot::new(1), Origin::Undo, at, 1);

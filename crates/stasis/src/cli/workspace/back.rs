@@ -80,7 +80,12 @@ impl Restore {
         };
         let is_asked = !self.yes && command.run == Run::Real && somebody_sits_there(context);
         let confirm = if is_asked {
-            match agreed(context, &workspace, &command).await? {
+            let look = RestoreWorkspace {
+                run: Run::Dry,
+                ..command.clone()
+            };
+            let shown = workspace.restore(look).await?;
+            match agreed(context, &shown.plan, &restored_words(&shown))? {
                 Answer::Yes(digest) => digest,
                 Answer::No => {
                     context.output.say("nothing was changed");
@@ -109,28 +114,19 @@ fn somebody_sits_there(context: &Context) -> bool {
 }
 
 /// Shows what would be done and asks; where nothing is deleted nobody is asked.
-async fn agreed(
-    context: &Context,
-    workspace: &workspace::Workspace,
-    command: &RestoreWorkspace,
-) -> anyhow::Result<Answer> {
-    let look = RestoreWorkspace {
-        run: Run::Dry,
-        ..command.clone()
-    };
-    let shown = workspace.restore(look).await?;
-    if shown.plan.deletes == 0 {
+fn agreed(context: &Context, plan: &Plan, words: &str) -> anyhow::Result<Answer> {
+    if plan.deletes == 0 {
         return Ok(Answer::Yes(None));
     }
-    context.output.say(&restored_words(&shown));
+    context.output.say(words);
     let mut talk = std::io::stderr().lock();
-    write!(talk, "restore it? [y/N] ")?;
+    write!(talk, "do it? [y/N] ")?;
     talk.flush()?;
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;
     let is_yes = ["y", "yes"].contains(&answer.trim().to_lowercase().as_str());
     Ok(if is_yes {
-        Answer::Yes(Some(shown.plan.digest))
+        Answer::Yes(Some(plan.digest.clone()))
     } else {
         Answer::No
     })
@@ -159,6 +155,12 @@ pub(super) struct Undo {
     /// Which one, as `stasis workspace status` lists them [default: the last]
     #[arg(value_name = "u-N", value_parser = undo_number)]
     which: Option<u32>,
+    /// Do not ask before anything is deleted
+    #[arg(long, short)]
+    yes: bool,
+    /// Undo nothing, but let go of everything that could be undone: its bytes are freed
+    #[arg(long, conflicts_with_all = ["which", "dry_run"])]
+    forget: bool,
     #[command(flatten)]
     dry: Dry,
 }
@@ -171,14 +173,37 @@ fn undo_number(text: &str) -> Result<u32, String> {
 }
 
 impl Undo {
-    pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<()> {
-        let command = workspace::Undo {
+    pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<Exit> {
+        let workspace = which.open(context).await?;
+        if self.forget {
+            let forgotten = workspace.forget_undos().await?;
+            let told = serde_json::json!({ "forgotten": forgotten });
+            let words = |_: &serde_json::Value| format!("{forgotten} undo checkpoints are gone");
+            context.output.result(&told, words)?;
+            return Ok(Exit::Done);
+        }
+        let mut command = workspace::Undo {
             which: self.which,
             confirm: None,
             run: self.dry.how(),
         };
-        let undone = which.open(context).await?.undo(command).await?;
-        context.output.result(&undone, undone_words)
+        if !self.yes && command.run == Run::Real && somebody_sits_there(context) {
+            let look = workspace::Undo {
+                run: Run::Dry,
+                ..command.clone()
+            };
+            let shown = workspace.undo(look).await?;
+            match agreed(context, &shown.plan, &undone_words(&shown))? {
+                Answer::Yes(digest) => command.confirm = digest,
+                Answer::No => {
+                    context.output.say("nothing was changed");
+                    return Ok(Exit::Cancelled);
+                }
+            }
+        }
+        let undone = workspace.undo(command).await?;
+        context.output.result(&undone, undone_words)?;
+        Ok(Exit::Done)
     }
 }
 
@@ -271,6 +296,7 @@ mod tests {
                 deletes: count("deleted"),
                 deletes_files: count("deleted"),
                 sample,
+                sample_is_cut: false,
                 digest: String::new(),
             },
             untouched: 7,
