@@ -2,16 +2,16 @@ use super::*;
 
 #[test]
 fn the_directory_is_found_in_what_an_agent_says() {
-    let said = br#"{"session_id": "x", "cwd": "/work/tree", "prompt": {"cwd": "/inner"}}"#;
+    let said = br#"{"session_id": "x", "cwd": "/home/me/tree", "prompt": {"cwd": "/inner"}}"#;
 
-    assert_eq!(working_directory(said), Some("/work/tree".into()));
+    assert_eq!(working_directory(said), Some("/home/me/tree".into()));
 }
 
 #[test]
 fn the_directory_is_found_although_the_end_is_cut_off() {
-    let said = br#"{"cwd": "/work/tree", "prompt": "a long story, which"#;
+    let said = br#"{"cwd": "/home/me/tree", "prompt": "a long story, which"#;
 
-    assert_eq!(working_directory(said), Some("/work/tree".into()));
+    assert_eq!(working_directory(said), Some("/home/me/tree".into()));
 }
 
 #[test]
