@@ -16,6 +16,7 @@ mod error;
 mod keep;
 mod session;
 mod show;
+mod undo;
 mod watch;
 
 pub use answers::{
