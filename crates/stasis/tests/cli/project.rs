@@ -502,6 +502,16 @@ fn with_twins() -> Shop {
     shop
 }
 
+/// Starts the twins, and waits until they write: before that, a version manager's `python3` is a script with children.
+fn start_twins(shop: &Shop) -> u64 {
+    shop.write("volumes/media/b", "");
+    let pid = shop.json(0, &["start"])[0]["pid"].as_u64().unwrap();
+    eventually(Duration::from_secs(20), "it writes", || {
+        !shop.read("volumes/media/b").is_empty()
+    });
+    pid
+}
+
 fn stop(shop: &Shop) {
     shop.json(0, &["stop"]);
 }
@@ -515,11 +525,7 @@ fn state_of(pid: u64) -> char {
 #[test]
 fn a_volume_is_cloned_while_its_writer_stands_still() {
     let shop = with_twins();
-    let started = shop.json(0, &["start"]);
-    let pid = started[0]["pid"].as_u64().unwrap();
-    eventually(Duration::from_secs(20), "it writes", || {
-        !shop.read("volumes/media/b").is_empty()
-    });
+    let pid = start_twins(&shop);
 
     for round in 0..5 {
         let saved = shop.json(0, &["save"]);
@@ -551,7 +557,7 @@ fn a_writer_that_was_paused_runs_again_when_the_engine_is_killed() {
             "some bytes",
         );
     }
-    let pid = shop.json(0, &["start"])[0]["pid"].as_u64().unwrap();
+    let pid = start_twins(&shop);
 
     let mut engine = shop
         .command(&["save"])
@@ -588,7 +594,7 @@ fn a_writer_that_is_killed_while_it_is_paused_makes_the_capture_worthless() {
     }
     // A kill can come a moment too late: then the save is right, and it is tried again.
     for round in 0..10 {
-        let pid = shop.json(0, &["start"])[0]["pid"].as_u64().unwrap();
+        let pid = start_twins(&shop);
         let before = shop.json(0, &["list"]).as_array().unwrap().len();
         let mut engine = shop.command(&["save"]);
         let engine = engine
