@@ -12,6 +12,9 @@
 
 mod builder;
 mod snapshot;
+mod witness;
+
+pub use witness::{ClonedFile, Witness};
 
 use crate::beneath::{self, Beneath, Mounts};
 use crate::metadata::{self, Withheld};
@@ -225,6 +228,16 @@ pub fn clone(
     target: &Path,
     settings: &CloneSettings,
 ) -> Result<CloneReport, CloneError> {
+    clone_before(source, target, settings, None)
+}
+
+/// The same before a witness.
+pub fn clone_before(
+    source: &Path,
+    target: &Path,
+    settings: &CloneSettings,
+    witness: Option<&dyn Witness>,
+) -> Result<CloneReport, CloneError> {
     // Without a trailing slash, which would follow a symbolic link.
     let (source, target) = (source.components(), target.components());
     let (source, target) = (source.as_path(), target.as_path());
@@ -233,10 +246,16 @@ pub fn clone(
     let taken = snapshot::take(&from, (&parent, &name), settings)?;
     let (mut staging, report) = match taken {
         Some(taken) => taken,
-        None => build(&from, parent, (target, &name), settings)?,
+        None => build(&from, parent, (target, &name), (settings, witness))?,
     };
 
-    let durable = staging.sync();
+    let durable = std::thread::scope(|scope| {
+        let durable = scope.spawn(|| staging.sync());
+        if let Some(witness) = witness {
+            witness.finish();
+        }
+        durable.join().unwrap_or(Err(Errno::IO))
+    });
     durable.map_err(CloneError::failed("make durable", target))?;
     match staging.publish(&name) {
         Err(Errno::EXIST) => return Err(CloneError::Exists(target.to_owned())),
@@ -252,7 +271,7 @@ fn build(
     from: &Beneath,
     parent: OwnedFd,
     (target, name): (&Path, &CStr),
-    settings: &CloneSettings,
+    (settings, witness): (&CloneSettings, Option<&dyn Witness>),
 ) -> Result<(Staging, CloneReport), CloneError> {
     let staging = Staging::make(parent, name);
     let staging = staging.map_err(CloneError::failed("make a temporary directory for", target))?;
@@ -262,7 +281,8 @@ fn build(
         avoid: Some(own),
         ..settings.walk.clone()
     };
-    let builder = Builder::new(root, settings.fallback, &walk_settings.cancel);
+    let mut builder = Builder::new(root, settings.fallback, &walk_settings.cancel);
+    builder.witness = witness;
     let walk = walk::walk(from, &builder, &walk_settings)?;
     let report = CloneReport {
         walk,

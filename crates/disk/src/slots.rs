@@ -34,7 +34,7 @@ mod staged;
 mod view;
 
 pub use cache::StatCache;
-pub use create::Created;
+pub use create::{Created, Source};
 pub use error::SlotError;
 pub use manifest::{Listed, Manifest, What, manifest, manifest_of_clone};
 pub use measure::{SlotUsage, Usage};

@@ -171,6 +171,7 @@ impl Line {
             is_indexed: &|_| true,
             snapshot: &snapshot,
             damaged: &HashSet::new(),
+            witness: None,
         };
         let mut saved = save(&parts, &settings).unwrap();
         saved.remember().unwrap();

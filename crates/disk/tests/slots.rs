@@ -10,7 +10,7 @@
 use stasis_disk::beneath::{Beneath, Mounts};
 use stasis_disk::clone::{Fallback, Method};
 use stasis_disk::slots::{
-    Created, Manifest, Pool, PoolSettings, Reverted, SlotError, StatCache, manifest, revert,
+    Created, Manifest, Pool, PoolSettings, Reverted, SlotError, Source, StatCache, manifest, revert,
 };
 use stasis_disk::walk::WalkSettings;
 use stasis_model::time::Timestamp;
@@ -91,7 +91,7 @@ fn auto(pool: &Pool, slot: u32, sequence: u64) -> Result<Created, SlotError> {
     let at = Timestamp::from_millis(sequence * 1000);
     let metadata = SlotMetadata::new(Slot::new(slot), Origin::Auto, at, sequence);
     let workspace = pool.path().parent().unwrap().join("workspace");
-    pool.create(&workspace, None, metadata)
+    pool.create(&Source::of(&workspace), metadata)
 }
 
 fn list(tree: &Path, stats: &Path) -> Manifest {

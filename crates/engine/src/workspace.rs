@@ -35,7 +35,7 @@ use stasis_disk::beneath::{Beneath, Mounts};
 use stasis_disk::exclusive::{Exclusive, ExclusiveError};
 use stasis_disk::slots::{Eviction, Manifest, Pool, StatCache, manifest};
 use stasis_disk::walk::WalkReport;
-use stasis_model::time::Clock;
+use stasis_model::time::{Clock, Timestamp};
 use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{CheckpointRef, Settings};
 use std::path::{Component, Path, PathBuf};
@@ -335,14 +335,19 @@ impl Workspace {
         })
     }
 
-    /// What is known of the files of the live tree.
-    fn stat_cache(&self) -> StatCache {
-        StatCache::open(&self.session.path.join("stats"), self.clock.now())
+    /// What is known of the files of the live tree, to be looked at since `began`.
+    fn stat_cache(&self, began: Timestamp) -> StatCache {
+        StatCache::open(&self.stats(), began)
+    }
+
+    /// Where that is kept.
+    fn stats(&self) -> PathBuf {
+        self.session.path.join("stats")
     }
 
     /// What the live tree contains.
     fn live(&self) -> Result<(Manifest, WalkReport), Error> {
-        let mut cache = self.stat_cache();
+        let mut cache = self.stat_cache(self.clock.now());
         let listed = manifest(&self.root()?, &mut cache, &self.session.walk());
         let listed = listed.map_err(WorkspaceError::from)?;
         // What is not remembered is read again.

@@ -104,10 +104,29 @@ impl EntryPath {
     }
 }
 
+/// Name by name, so that a directory comes right before what is in it.
 impl Ord for EntryPath {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.components().cmp(other.components())
+        // No name has a `/`, so where the paths part, the one whose name ends there is the lesser one.
+        let (one, other) = (&*self.0, &*other.0);
+        let same = common(one, other);
+        match (one.get(same), other.get(same)) {
+            (Some(b'/'), Some(_)) => Ordering::Less,
+            (Some(_), Some(b'/')) => Ordering::Greater,
+            (one, other) => one.cmp(&other),
+        }
     }
+}
+
+/// How many bytes two paths begin with alike.
+fn common(one: &[u8], other: &[u8]) -> usize {
+    const WORD: usize = size_of::<u64>();
+    let (words, _) = one.as_chunks::<WORD>();
+    let (others, _) = other.as_chunks::<WORD>();
+    let alike = words.iter().zip(others);
+    let whole = WORD * alike.take_while(|(one, other)| one == other).count();
+    let rest = one[whole..].iter().zip(&other[whole..]);
+    whole + rest.take_while(|(one, other)| one == other).count()
 }
 
 impl PartialOrd for EntryPath {

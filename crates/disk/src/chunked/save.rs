@@ -90,6 +90,8 @@ pub struct SaveParts<'s> {
     pub snapshot: &'s SnapshotId,
     /// Chunks that are known to be damaged.
     pub damaged: &'s HashSet<ChunkName>,
+    /// Whoever wants to see the entries as they are listed, in the order of paths; none are when nothing differs from the parent.
+    pub witness: Option<&'s (dyn Fn(&Row) + Sync)>,
 }
 
 /// Why a tree was not saved.
@@ -147,6 +149,8 @@ pub struct Saved {
     pub names: Names,
     /// What was read and stored.
     pub report: SaveReport,
+    /// Whether nothing differs from the parent, so that its list is this one's.
+    pub is_same: bool,
     memory: Memory,
 }
 
@@ -238,6 +242,7 @@ fn same(
             walk,
             ..SaveReport::default()
         },
+        is_same: true,
         memory: Memory::Same(key.clone(), parts.snapshot.clone()),
     })
 }
@@ -326,6 +331,7 @@ fn write(
         memory: memory.and_then(Result::ok),
         dropped: HashSet::new(),
         file: 0,
+        witness: parts.witness,
     };
     scan.for_each(|spot, path, below| out.entry(spot, path, below))?;
     let Output {
@@ -347,6 +353,7 @@ fn write(
         totals,
         names: written.names,
         report,
+        is_same: false,
         memory: memory.map_or(Memory::Nothing, |writer| Memory::New(Box::new(writer))),
     })
 }
@@ -362,6 +369,7 @@ fn gaps(report: &WalkReport) -> u64 {
 }
 
 struct Output<'p, 's, 'k> {
+    witness: Option<&'p (dyn Fn(&Row) + Sync)>,
     scan: &'p Scan,
     plan: &'p Plan,
     list: ListWriter<'s, 'k>,
@@ -445,6 +453,9 @@ impl Output<'_, '_, '_> {
         let digest = content.as_ref().map(|content| &content.digest);
         self.hasher.entry(&entry, digest);
         let row = Row { entry, content };
+        if let Some(witness) = self.witness {
+            witness(&row);
+        }
         if let Some(memory) = &mut self.memory
             && memory.push(&row, stat).is_err()
         {

@@ -145,6 +145,7 @@ impl World {
             is_indexed: &|_| true,
             snapshot: &snapshot,
             damaged: &self.damaged,
+            witness: None,
         };
         let mut saved = save(&parts, &settings).unwrap();
         saved.remember().unwrap();

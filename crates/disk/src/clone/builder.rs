@@ -1,6 +1,6 @@
 //! Builds the clone, entry by entry, as the walker shows them.
 
-use super::{CloneError, CloneReport, Fallback, Method};
+use super::{CloneError, CloneReport, ClonedFile, Fallback, Method, Witness};
 use crate::beneath::Beneath;
 use crate::content::{self, Filled, Trouble};
 use crate::metadata::{self, Has, Rights, Seen, Withheld};
@@ -24,6 +24,7 @@ pub(super) struct Builder<'a> {
     fallback: Fallback,
     cancel: &'a AtomicBool,
     rights: Rights,
+    pub(super) witness: Option<&'a dyn Witness>,
     report: Mutex<CloneReport>,
     /// The directory of the clone that was filled last.
     last: Mutex<Option<(EntryPath, OwnedFd)>>,
@@ -38,6 +39,7 @@ impl<'a> Builder<'a> {
             fallback,
             cancel,
             rights: Rights::of_this_process(),
+            witness: None,
             report: Mutex::default(),
             last: Mutex::default(),
             strangers: Mutex::default(),
@@ -85,6 +87,9 @@ impl<'a> Builder<'a> {
                 let given = metadata::give_link(at.target, found.name, &wanted, self.rights);
                 counts.withhold(given.map_err(at.failed("set owner and time of", found.name))?);
                 counts.symlinks += 1;
+                if let Some(witness) = self.witness {
+                    witness.symlink(at.place.child(found.name)?, target);
+                }
             }
             EntryKind::File { .. } => self.file(at, found, counts)?,
             EntryKind::HardLink { to } => self.link(at, found, to, counts)?,
@@ -104,7 +109,7 @@ impl<'a> Builder<'a> {
             return Ok(());
         };
         let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let (name, mode) = (found.name, seen.raw_mode & 0o777);
         let target = fs::openat(at.target, name, flags, Mode::from_raw_mode(mode));
         let target = target.map_err(at.failed("create", name))?;
@@ -114,15 +119,47 @@ impl<'a> Builder<'a> {
             target,
             mode,
         };
-        let Some(seen) = self.content(at, &file, seen, counts)? else {
+        let Some((seen, is_still)) = self.content(at, &file, seen, counts)? else {
             let removed = fs::unlinkat(at.target, name, AtFlags::empty());
             removed.map_err(at.failed("remove", name))?;
             return Ok(at.place.skip(name, Reason::Replaced)?);
         };
-        self.dress(at, &file, &seen, counts)?;
+        let withheld = self.dress(at, &file, &seen, counts)?;
         counts.files += 1;
         counts.bytes = counts.bytes.saturating_add(seen.size);
-        Ok(())
+        let source = is_still.then_some(seen);
+        self.show(at, &file, (source, withheld), seen.metadata().mode)
+    }
+
+    /// Shows a file to the witness, if there is one.
+    fn show(
+        &self,
+        at: &At<'_>,
+        file: &File<'_>,
+        (source, withheld): (Option<Seen>, Withheld),
+        mut mode: u32,
+    ) -> Result<(), CloneError> {
+        let Some(witness) = self.witness else {
+            return Ok(());
+        };
+        let mut size = source.map(|source| source.size);
+        if withheld.privileges || size.is_none() {
+            let given = metadata::of(&file.target).map_err(at.failed("look at", file.name))?;
+            (mode, size) = (given.metadata().mode, Some(given.size));
+        }
+        let shown = ClonedFile {
+            source,
+            size: size.unwrap_or_default(),
+            mode,
+            clone: file.target.as_fd(),
+        };
+        let path = at.place.child(file.name)?;
+        let shown = witness.file(path.clone(), &shown);
+        shown.map_err(|source| CloneError::Entry {
+            doing: "read the clone of",
+            path,
+            source,
+        })
     }
 
     /// Opens a file. What is said of it is what the walker saw: whether it still is that is seen when its bytes were carried over.
@@ -147,15 +184,15 @@ impl<'a> Builder<'a> {
         Ok(opened)
     }
 
-    /// Carries the bytes over, again if they changed meanwhile; returns what the file was when they were right, and `None` if it is
-    /// no file any more.
+    /// Carries the bytes over, again if they changed meanwhile; returns what the file was then, and whether they are right, and `None` if it
+    /// is no file any more.
     fn content(
         &self,
         at: &At<'_>,
         file: &File<'_>,
         mut seen: Seen,
         counts: &mut CloneReport,
-    ) -> Result<Option<Seen>, CloneError> {
+    ) -> Result<Option<(Seen, bool)>, CloneError> {
         let File {
             name,
             source,
@@ -183,9 +220,9 @@ impl<'a> Builder<'a> {
                 Filled::Shared(bytes) => counts.bytes_shared += bytes,
                 Filled::Copied(bytes) => counts.bytes_copied += bytes,
             }
-            break;
+            return Ok(Some((seen, is_right)));
         }
-        Ok(Some(seen))
+        Ok(None)
     }
 
     /// Shares the bytes, or copies them if that is allowed; `None` if there is no file to read them from.
@@ -217,7 +254,7 @@ impl<'a> Builder<'a> {
         file: &File<'_>,
         seen: &Seen,
         counts: &mut CloneReport,
-    ) -> Result<(), CloneError> {
+    ) -> Result<Withheld, CloneError> {
         let File {
             name,
             source,
@@ -232,7 +269,26 @@ impl<'a> Builder<'a> {
         let given = at
             .has(file)
             .and_then(|has| metadata::give_to(target, has, &seen.metadata(), self.rights));
-        counts.withhold(given.map_err(at.failed("set owner, mode and time of", name))?);
+        let withheld = given.map_err(at.failed("set owner, mode and time of", name))?;
+        counts.withhold(withheld);
+        Ok(withheld)
+    }
+
+    fn show_directory(
+        &self,
+        path: &EntryPath,
+        seen: &Seen,
+        (target, withheld): (&OwnedFd, Withheld),
+    ) -> Result<(), CloneError> {
+        let Some(witness) = self.witness.filter(|_| !path.is_root()) else {
+            return Ok(());
+        };
+        let mut mode = seen.metadata().mode;
+        if withheld.privileges {
+            let given = metadata::of(target).map_err(CloneError::entry("look at", path))?;
+            mode = given.metadata().mode;
+        }
+        witness.directory(path, mode);
         Ok(())
     }
 
@@ -254,7 +310,12 @@ impl<'a> Builder<'a> {
         };
         let directory = self.open(&directory)?;
         match fs::linkat(&directory, name, at.target, found.name, AtFlags::empty()) {
-            Ok(()) => counts.hard_links += 1,
+            Ok(()) => {
+                counts.hard_links += 1;
+                if let Some(witness) = self.witness {
+                    witness.link(at.place.child(found.name)?, to);
+                }
+            }
             Err(Errno::MLINK) => self.file(at, found, counts)?,
             Err(error) => return Err(at.failed("link", found.name)(error)),
         }
@@ -318,6 +379,7 @@ impl Visitor for Builder<'_> {
         let given = metadata::give(&target, &seen.metadata(), self.rights);
         let withheld: Withheld =
             given.map_err(CloneError::entry("set owner, mode and time of", path))?;
+        self.show_directory(path, seen, (&target, withheld))?;
         if withheld != Withheld::default() {
             let mut counts = CloneReport::default();
             counts.withhold(withheld);

@@ -2,7 +2,8 @@
 
 use super::chunks::names_to_bytes;
 use super::error::{SlotError, failed};
-use super::packed::{self, NAMES, Packing, SYSTEM_DOCUMENT, WORKSPACE_DOCUMENT};
+use super::manifest::SealedManifest;
+use super::packed::{self, NAMES, Packed, Packing, SYSTEM_DOCUMENT, WORKSPACE_DOCUMENT};
 use super::revert::{Reverted, revert};
 use super::staged::{Staged, Told};
 use super::{
@@ -44,10 +45,31 @@ pub struct Created {
     pub replaced: Option<SlotMetadata>,
 }
 
+/// What a checkpoint is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
+    /// The workspace.
+    pub workspace: &'a Path,
+    /// A directory or an image that goes with it.
+    pub system: Option<&'a Path>,
+    /// The file in which the [`StatCache`](super::StatCache) of the workspace is: with it, a clone is listed while it is made.
+    pub stats: Option<&'a Path>,
+}
+
+impl<'a> Source<'a> {
+    /// A workspace alone, of which nothing is known.
+    pub fn of(workspace: &'a Path) -> Self {
+        Self {
+            workspace,
+            system: None,
+            stats: None,
+        }
+    }
+}
+
 /// What is to be made.
 struct Wanted<'a> {
-    workspace: &'a Path,
-    system: Option<&'a Path>,
+    source: &'a Source<'a>,
     metadata: SlotMetadata,
     /// What is in its slot now, and goes.
     replaced: Option<SlotMetadata>,
@@ -67,6 +89,8 @@ enum Attempt {
 /// The trees of a checkpoint in chunks.
 struct Trees {
     documents: Vec<(&'static str, SnapshotManifest)>,
+    /// What is in the workspace.
+    contents: SealedManifest,
     names: Names,
     walk: WalkReport,
     memories: Vec<Saved>,
@@ -76,31 +100,29 @@ impl Pool {
     /// Makes a checkpoint in the slot that its metadata says; an automatic one that is there is replaced.
     pub fn create(
         &self,
-        workspace: &Path,
-        system: Option<&Path>,
+        source: &Source<'_>,
         metadata: SlotMetadata,
     ) -> Result<Created, SlotError> {
-        self.create_instead(workspace, system, (metadata, None))
+        self.create_instead(source, metadata, None)
     }
 
     /// The same, in the place of a checkpoint that stays until then whatever it is.
     pub fn create_instead(
         &self,
-        workspace: &Path,
-        system: Option<&Path>,
-        (metadata, instead_of): (SlotMetadata, Option<&SlotMetadata>),
+        source: &Source<'_>,
+        metadata: SlotMetadata,
+        instead_of: Option<&SlotMetadata>,
     ) -> Result<Created, SlotError> {
         let _lock = self.lock()?;
         let occupants = self.place(metadata.origin).list()?;
         let replaced = may_take(&occupants, &metadata, instead_of)?;
         let wanted = Wanted {
-            workspace,
-            system,
+            source,
             metadata,
             replaced,
         };
-        let may_share =
-            self.settings.fallback == Fallback::Copy || measure::is_shared(workspace, self.path());
+        let may_share = self.settings.fallback == Fallback::Copy
+            || measure::is_shared(source.workspace, self.path());
         if !may_share {
             return self.create_chunked(wanted);
         }
@@ -112,16 +134,15 @@ impl Pool {
 
     fn create_clone(&self, wanted: &Wanted<'_>) -> Result<Created, SlotError> {
         let Wanted {
-            workspace,
-            system,
+            source,
             metadata,
             replaced,
         } = wanted;
         let mut evicted = Vec::new();
         let may_copy = self.settings.fallback == Fallback::Copy;
-        if may_copy && !measure::is_shared(workspace, self.path()) {
+        if may_copy && !measure::is_shared(source.workspace, self.path()) {
             // What is copied is on the disk before it can be measured.
-            let expected = measure::expected(workspace, *system, &self.settings.walk)?;
+            let expected = measure::expected(source.workspace, source.system, &self.settings.walk)?;
             evicted = self.make_room(metadata, measure::New::Expected(expected))?;
         }
         let (occupants, undos) = (self.list()?, self.undos()?);
@@ -132,7 +153,7 @@ impl Pool {
             .settings
             .cloning(measure::survey(&accounts, self.path(), budget));
         let staged = Staged::empty(self.place(metadata.origin), metadata.slot)?;
-        let staged = staged.fill(&cloning, (workspace, *system), metadata.clone())?;
+        let staged = staged.fill(&cloning, source, metadata.clone())?;
         self.publish(staged, (replaced.clone(), evicted))
     }
 
@@ -269,8 +290,9 @@ impl Pool {
                 needed,
             });
         }
-        incoming.keep()?;
         let mut staged = self.furnish(wanted, &trees, own)?;
+        // Both lie on one filesystem, and become durable together.
+        incoming.keep()?;
         staged.publish(wanted.replaced.is_some())?;
         let told = staged.told();
         for memory in &mut trees.memories {
@@ -298,20 +320,22 @@ impl Pool {
         let known: HashSet<SnapshotId> = whole.iter().map(|one| packed::id_of(one)).collect();
         let mut trees = Trees {
             documents: Vec::new(),
+            contents: Manifest::default().sealed(),
             names: Names::new(),
             walk: WalkReport::default(),
             memories: Vec::new(),
         };
         let sources = [
-            (WORKSPACE_DOCUMENT, Some(wanted.workspace)),
-            (SYSTEM_DOCUMENT, wanted.system),
+            (WORKSPACE_DOCUMENT, Some(wanted.source.workspace)),
+            (SYSTEM_DOCUMENT, wanted.source.system),
         ];
         for ((document, path), memory) in sources.into_iter().zip(MEMORIES) {
             let Some(path) = path else {
                 continue;
             };
-            let newest = whole.last().map(|newest| self.home_of(newest));
-            let parent = newest.and_then(|newest| packed::read(&newest, document).ok().flatten());
+            let newest = whole.last().copied().copied();
+            let parent = newest
+                .and_then(|newest| packed::read(&self.home_of(newest), document).ok().flatten());
             let packing = Packing {
                 metadata: &wanted.metadata,
                 walk: &self.settings.walk,
@@ -319,7 +343,15 @@ impl Pool {
                 known: &known,
                 memory: Some(self.session.join(memory)),
             };
-            let (made, saved) = packed::pack(path, incoming, &packing)?;
+            let packed = packed::pack(path, incoming, &packing)?;
+            if document == WORKSPACE_DOCUMENT {
+                trees.contents = self.contents_of(&packed, newest)?;
+            }
+            let Packed {
+                document: made,
+                saved,
+                ..
+            } = packed;
             trees.names.extend(saved.names.iter().copied());
             trees.walk.merge(saved.report.walk.clone());
             trees.documents.push((document, made));
@@ -328,7 +360,26 @@ impl Pool {
         Ok(trees)
     }
 
-    /// Writes down what a checkpoint in chunks is, beside its slot.
+    /// What is in a tree that was stored; the same as in the newest checkpoint, if nothing differs from that.
+    fn contents_of(
+        &self,
+        packed: &Packed,
+        newest: Option<&SlotMetadata>,
+    ) -> Result<SealedManifest, SlotError> {
+        if !packed.saved.is_same {
+            return Ok(packed.contents.sealed());
+        }
+        let recorded = newest.and_then(|newest| {
+            let bytes = std::fs::read(self.home_of(newest).join(MANIFEST)).ok()?;
+            SealedManifest::known(bytes, newest.hash?)
+        });
+        match recorded {
+            Some(recorded) => Ok(recorded),
+            None => Ok(packed::contents(&self.chunks, &packed.document)?.sealed()),
+        }
+    }
+
+    /// Writes down what a checkpoint in chunks is, beside its slot. Not durable before everything is, which is before it is published.
     fn furnish(
         &self,
         wanted: &Wanted<'_>,
@@ -337,16 +388,14 @@ impl Pool {
     ) -> Result<Staged<'_>, SlotError> {
         let place = self.place(wanted.metadata.origin);
         let mut staged = Staged::empty(place, wanted.metadata.slot)?;
-        let path = staged.path();
         for (name, one) in &trees.documents {
-            atomic_write(&path.join(name), &document::render(one))?;
+            staged.write(name, &document::render(one))?;
         }
-        atomic_write(&path.join(NAMES), &names_to_bytes(&trees.names))?;
-        let contents: Manifest = packed::contents(&self.chunks, &trees.documents[0].1)?;
-        atomic_write(&path.join(MANIFEST), &contents.to_bytes())?;
+        staged.write(NAMES, &names_to_bytes(&trees.names))?;
+        staged.write(MANIFEST, &trees.contents.bytes)?;
         let totals = trees.documents[0].1.totals;
         let metadata = SlotMetadata {
-            hash: Some(contents.hash()),
+            hash: Some(trees.contents.hash),
             complete: trees.walk.gaps() == 0,
             files_count: totals.files + totals.hard_links,
             bytes: totals.bytes,
@@ -363,7 +412,7 @@ impl Pool {
             walk: trees.walk.clone(),
             ..CloneReport::default()
         };
-        atomic_write(&path.join(METADATA), &metadata.to_json())?;
+        staged.write(METADATA, &metadata.to_json())?;
         staged.tell((metadata, report, None));
         Ok(staged)
     }
@@ -418,11 +467,12 @@ impl Pool {
                 },
                 ..self.settings.clone()
             })?;
-            return whole.create_instead(
-                &home.join(WORKSPACE),
-                system.as_deref(),
-                (metadata, instead_of),
-            );
+            let source = Source {
+                workspace: &home.join(WORKSPACE),
+                system: system.as_deref(),
+                stats: None,
+            };
+            return whole.create_instead(&source, metadata, instead_of);
         }
         let _lock = self.lock()?;
         let occupants = self.list()?;

@@ -1,8 +1,10 @@
 //! What a tree contains, by content: the times of things do not count.
 
 mod cloned;
+mod witnessed;
 
 pub use cloned::manifest_of_clone;
+pub(super) use witnessed::Gatherer;
 
 use super::cache::{Remembered, StatCache};
 use crate::beneath::Beneath;
@@ -24,8 +26,11 @@ const MAGIC: &[u8; 8] = b"STMANIF1";
 const DOMAIN: &str = "stasis workspace manifest v1";
 /// How often a file that changes while it is read is read again.
 const PATIENCE: usize = 3;
-/// What is read of a file at once.
+/// About what an entry takes.
+const USUAL_ENTRY: usize = 128;
+/// What is read of a file at once, and first of all.
 const BUFFER: usize = 256 << 10;
+const SMALL: usize = 16 << 10;
 
 /// What an entry is, and holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -95,9 +100,14 @@ impl Manifest {
 
     /// Equal for two trees with the same names, permissions, contents and links.
     pub fn hash(&self) -> WorkspaceDigest {
-        let mut hasher = blake3::Hasher::new_derive_key(DOMAIN);
-        hasher.update(&self.to_bytes());
-        WorkspaceDigest::from_document(*hasher.finalize().as_bytes())
+        hash_of(&self.to_bytes())
+    }
+
+    /// As it is kept, and its hash.
+    pub(super) fn sealed(&self) -> SealedManifest {
+        let bytes = self.to_bytes();
+        let hash = hash_of(&bytes);
+        SealedManifest { bytes, hash }
     }
 
     /// What became of the entries of `self` in `newer`, in the order of paths.
@@ -115,7 +125,8 @@ impl Manifest {
 
     /// As it is kept in a slot: for each entry the length of its path, the path, permissions, one letter, and what it holds.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = MAGIC.to_vec();
+        let mut bytes = Vec::with_capacity(MAGIC.len() + self.entries.len() * USUAL_ENTRY);
+        bytes.extend_from_slice(MAGIC);
         for Listed { path, mode, what } in &self.entries {
             put(&mut bytes, path.as_bytes());
             bytes.extend_from_slice(&mode.to_le_bytes());
@@ -160,6 +171,26 @@ impl Manifest {
         }
         Some(Self { entries })
     }
+}
+
+/// The bytes of a manifest, and what they hash to.
+#[derive(Debug)]
+pub(super) struct SealedManifest {
+    pub(super) bytes: Vec<u8>,
+    pub(super) hash: WorkspaceDigest,
+}
+
+impl SealedManifest {
+    /// These bytes, if that is their hash.
+    pub(super) fn known(bytes: Vec<u8>, hash: WorkspaceDigest) -> Option<Self> {
+        (hash_of(&bytes) == hash).then_some(Self { bytes, hash })
+    }
+}
+
+fn hash_of(bytes: &[u8]) -> WorkspaceDigest {
+    let mut hasher = blake3::Hasher::new_derive_key(DOMAIN);
+    hasher.update(bytes);
+    WorkspaceDigest::from_document(*hasher.finalize().as_bytes())
 }
 
 fn put(bytes: &mut Vec<u8>, text: &[u8]) {
@@ -231,7 +262,9 @@ pub fn manifest(
 }
 
 /// What was found of a tree, and of its files for the next time.
-type Gathered = (Vec<Listed>, HashMap<(u64, u64), Remembered>);
+type Gathered = (Vec<Listed>, KnownFiles);
+/// By device and inode.
+type KnownFiles = HashMap<(u64, u64), Remembered>;
 
 struct Reader<'a> {
     cache: &'a StatCache,
@@ -290,13 +323,16 @@ fn read(place: &Place<'_>, found: &Found<'_>) -> Result<Option<Content>, WalkErr
 
 fn digest(file: &mut File) -> std::io::Result<FileDigest> {
     std::io::Seek::rewind(file)?;
-    let (mut hasher, mut buffer) = (FileHasher::default(), vec![0; BUFFER]);
-    loop {
-        match file.read(&mut buffer)? {
-            0 => return Ok(hasher.finish()),
-            read => hasher.update(&buffer[..read]),
-        }
+    let (mut hasher, mut small) = (FileHasher::default(), [0; SMALL]);
+    // Most files are small.
+    let mut read = file.read(&mut small)?;
+    hasher.update(&small[..read]);
+    let mut buffer = vec![0; if read == SMALL { BUFFER } else { 1 }];
+    while read > 0 {
+        read = file.read(&mut buffer)?;
+        hasher.update(&buffer[..read]);
     }
+    Ok(hasher.finish())
 }
 
 /// What an open file holds.

@@ -19,16 +19,17 @@ use rustix::fs;
 use stasis_model::chunking::Chunker;
 use stasis_model::digest::FileDigest;
 use stasis_model::document;
+use stasis_model::file_list::Row;
 use stasis_model::id::{OpId, SnapshotId};
 use stasis_model::manifest::SnapshotManifest;
 use stasis_model::time::Timestamp;
 use stasis_model::tree::{EntryKind, EntryPath};
 use stasis_model::workspace::SlotMetadata;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What the tree of the workspace is, in a slot.
 pub(super) const WORKSPACE_DOCUMENT: &str = "workspace.json";
@@ -89,12 +90,20 @@ pub(super) fn open(path: &Path, walk: &WalkSettings) -> Result<(Beneath, WalkSet
     Ok((root, walk))
 }
 
+/// A tree that was stored.
+pub(super) struct Packed {
+    pub(super) document: SnapshotManifest,
+    pub(super) saved: Saved,
+    /// What is in it; empty when that is what is in the parent.
+    pub(super) contents: Manifest,
+}
+
 /// Stores what is new of a tree.
 pub(super) fn pack(
     path: &Path,
     incoming: &Incoming<'_>,
     packing: &Packing<'_>,
-) -> Result<(SnapshotManifest, Saved), SlotError> {
+) -> Result<Packed, SlotError> {
     let (root, walk) = open(path, packing.walk)?;
     let parent = packing.parent.map(parent).transpose()?;
     let snapshot = id_of(packing.metadata);
@@ -110,6 +119,15 @@ pub(super) fn pack(
             .map(|file| CacheKey { file, repo: own() }),
         progress: Arc::default(),
     };
+    let contents = Mutex::new(Ok(Contents::default()));
+    let witness = |row: &Row| {
+        let mut contents = contents.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Ok(gathered) = &mut *contents
+            && let Err(error) = gathered.add(row)
+        {
+            *contents = Err(error);
+        }
+    };
     let parts = SaveParts {
         root: &root,
         sink: incoming,
@@ -118,8 +136,12 @@ pub(super) fn pack(
         is_indexed: &|id| packing.known.contains(id),
         snapshot: &snapshot,
         damaged: &HashSet::new(),
+        witness: Some(&witness),
     };
     let saved = save(&parts, &settings)?;
+    let contents = contents
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner)?;
     let name = "workspace".parse().expect("it is a name");
     let mut document = SnapshotManifest::new(name, snapshot, own(), at);
     document.state_digest = saved.digest;
@@ -127,7 +149,11 @@ pub(super) fn pack(
     document.excludes = walk.excludes;
     document.set_root(&saved.root, &saved.root_attributes);
     document.set_list(&saved.list);
-    Ok((document, saved))
+    Ok(Packed {
+        document,
+        saved,
+        contents: Manifest::of(contents.entries),
+    })
 }
 
 fn parent(document: &SnapshotManifest) -> Result<Parent, SlotError> {
@@ -170,37 +196,51 @@ pub(super) fn contents(
         .list()
         .map_err(|error| SlotError::Document(error.to_string()))?;
     let mut reader = ListReader::new(source, &list)?;
-    let mut files: HashMap<EntryPath, (u32, u64, FileDigest)> = HashMap::new();
-    let mut entries = Vec::new();
+    let mut contents = Contents::default();
     while let Some(row) = reader.next_row()? {
-        let mut mode = row.entry.metadata.mode;
-        let digest = row.content.map(|content| content.digest);
-        let what = match row.entry.kind {
-            EntryKind::Directory => What::Directory,
+        contents.add(&row)?;
+    }
+    Ok(Manifest::of(contents.entries))
+}
+
+/// The entries of a list, which come in the order of paths.
+#[derive(Default)]
+struct Contents {
+    entries: Vec<Listed>,
+}
+
+impl Contents {
+    fn add(&mut self, row: &Row) -> Result<(), SlotError> {
+        let digest = row.content.as_ref().map(|content| content.digest);
+        let (mode, what) = match &row.entry.kind {
+            EntryKind::Directory => (row.entry.metadata.mode, What::Directory),
             EntryKind::Symlink { target } => {
-                mode = 0;
-                What::Symlink { target }
+                let target = target.clone();
+                (0, What::Symlink { target })
             }
             EntryKind::File { size } => {
-                let digest = digest.unwrap_or_else(|| FileDigest::of(b""));
-                files.insert(row.entry.path.clone(), (mode, size, digest));
-                What::File { size, digest }
+                let (size, digest) = (*size, digest.unwrap_or_else(|| FileDigest::of(b"")));
+                (row.entry.metadata.mode, What::File { size, digest })
             }
-            EntryKind::HardLink { to } => {
-                let contentless = || SlotError::Document(format!("`{to}` has no content"));
-                let (of, size, digest) = *files.get(&to).ok_or_else(contentless)?;
-                mode = of;
-                What::File { size, digest }
-            }
-            _ => continue,
+            EntryKind::HardLink { to } => self.first_name(to)?,
+            _ => return Ok(()),
         };
-        entries.push(Listed {
-            path: row.entry.path,
+        self.entries.push(Listed {
+            path: row.entry.path.clone(),
             mode,
             what,
         });
+        Ok(())
     }
-    Ok(Manifest::of(entries))
+
+    /// What the file is whose first name is this.
+    fn first_name(&self, path: &EntryPath) -> Result<(u32, What), SlotError> {
+        let found = self.entries.binary_search_by(|one| one.path.cmp(path));
+        let first = found.ok().map(|at| &self.entries[at]);
+        let first = first.filter(|one| matches!(one.what, What::File { .. }));
+        let first = first.ok_or_else(|| SlotError::Document(format!("`{path}` has no content")))?;
+        Ok((first.mode, first.what.clone()))
+    }
 }
 
 /// Writes a tree, or some of it, into an empty directory of ours.

@@ -1,19 +1,26 @@
 //! A checkpoint in the making.
 
+use super::cache::StatCache;
+use super::create::Source;
 use super::error::{SlotError, failed};
+use super::manifest::Gatherer;
 use super::place::{Place, name_of};
-use super::{METADATA, SYSTEM, WORKSPACE, measure};
+use super::{MANIFEST, METADATA, SYSTEM, WORKSPACE, measure};
 use crate::atomic_write::atomic_write;
 use crate::beneath;
-use crate::clone::{CloneReport, CloneSettings, clone};
+use crate::clone::{CloneReport, CloneSettings, clone, clone_before};
 use crate::content::{self, Trouble};
 use crate::metadata::{self, Rights};
 use crate::staging::Staging;
 use rustix::fs::{self, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
+use stasis_model::digest::WorkspaceDigest;
+use stasis_model::time::Timestamp;
 use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{Form, Slot, SlotMetadata};
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -69,15 +76,16 @@ impl<'a> Staged<'a> {
     pub(super) fn fill(
         mut self,
         settings: &CloneSettings,
-        (workspace, system): (&Path, Option<&Path>),
+        source: &Source<'_>,
         metadata: SlotMetadata,
     ) -> Result<Self, SlotError> {
         let path = self.path();
-        let cloned = clone(workspace, &path.join(WORKSPACE), settings);
-        let report = cloned.map_err(SlotError::cloning(workspace))?;
+        let at = Timestamp::from_millis(metadata.epoch_millis);
+        let (report, contents) = self.workspace(source, settings, at)?;
         let mut at_most = measure::at_most(&report, &path);
         let sum = |one: Option<u64>, other: Option<u64>| Some(one?.saturating_add(other?));
-        let system = match system
+        let system = match source
+            .system
             .map(|system| self.system(system, settings))
             .transpose()?
         {
@@ -93,6 +101,7 @@ impl<'a> Staged<'a> {
         };
         let is_whole = |report: &CloneReport| report.walk.gaps() == 0;
         let metadata = SlotMetadata {
+            hash: contents,
             complete: is_whole(&report) && system.as_ref().is_none_or(is_whole),
             files_count: report.files + report.hard_links,
             bytes: report.bytes,
@@ -103,6 +112,33 @@ impl<'a> Staged<'a> {
         atomic_write(&path.join(METADATA), &metadata.to_json())?;
         self.told = Some((metadata, report, system));
         Ok(self)
+    }
+
+    /// Clones the workspace; lists what is in the clone if that can be done along the way, and says what it hashes to.
+    fn workspace(
+        &self,
+        source: &Source<'_>,
+        settings: &CloneSettings,
+        at: Timestamp,
+    ) -> Result<(CloneReport, Option<WorkspaceDigest>), SlotError> {
+        let (workspace, target) = (source.workspace, self.path().join(WORKSPACE));
+        let failed = || SlotError::cloning(workspace);
+        let Some(stats) = source.stats else {
+            let report = clone(workspace, &target, settings).map_err(failed())?;
+            return Ok((report, None));
+        };
+        let mut cache = StatCache::open(stats, at);
+        let gatherer = Gatherer::new(&cache);
+        let report = clone_before(workspace, &target, settings, Some(&gatherer));
+        let report = report.map_err(failed())?;
+        let Some((contents, known)) = gatherer.into_contents() else {
+            return Ok((report, None));
+        };
+        known.into(&mut cache);
+        // What is not remembered is read again.
+        let _ = cache.save();
+        atomic_write(&self.path().join(MANIFEST), &contents.bytes)?;
+        Ok((report, Some(contents.hash)))
     }
 
     /// Clones the system: a directory, or an image that gets a directory around it.
@@ -147,6 +183,20 @@ impl<'a> Staged<'a> {
         let synced = fs::open(directory, flags, Mode::empty()).and_then(fs::fsync);
         synced.map_err(failed("make durable", directory))?;
         Ok(System::Image(seen.size))
+    }
+
+    /// Writes a file into it, which is durable when its filesystem is synced.
+    pub(super) fn write(&self, name: &str, bytes: &[u8]) -> Result<(), SlotError> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let made = fs::openat(self.fd(), name, flags, Mode::RUSR | Mode::WUSR);
+        let written = made
+            .map_err(std::io::Error::from)
+            .and_then(|file| File::from(file).write_all(bytes));
+        written.map_err(|source| SlotError::Failed {
+            doing: "write",
+            path: self.path().join(name),
+            source,
+        })
     }
 
     /// Says what it is, when somebody else has filled it.

@@ -86,7 +86,14 @@ fn make(pool: &Pool, slot: Slot, origin: Origin) -> Result<Created, SlotError> {
     let at = Timestamp::from_millis(1000 * sequence);
     let metadata = SlotMetadata::new(slot, origin, at, sequence);
     let workspace = pool.path().parent().unwrap().join("workspace");
-    pool.create(&workspace, None, metadata)
+    pool.create(&Source::of(&workspace), metadata)
+}
+
+fn with_system<'a>(workspace: &'a Path, system: &'a Path) -> Source<'a> {
+    Source {
+        system: Some(system),
+        ..Source::of(workspace)
+    }
 }
 
 fn path(text: &str) -> EntryPath {
@@ -116,7 +123,7 @@ fn a_checkpoint_is_a_whole_tree_with_the_metadata_of_the_contract() {
         ..SlotMetadata::new(Slot::new(10), Origin::Manual, LATER, 1)
     };
 
-    let created = pool.create(&world.live(), Some(&system), metadata);
+    let created = pool.create(&with_system(&world.live(), &system), metadata);
 
     let created = created.unwrap();
     assert_eq!(pool.metadata(Slot::new(10)).unwrap(), created.metadata);
@@ -240,9 +247,12 @@ fn a_checkpoint_that_cannot_be_made_leaves_the_old_one() {
     let _ = auto(&pool, 0).unwrap();
     let metadata = SlotMetadata::new(Slot::new(0), Origin::Auto, LATER, 9);
 
-    let missing = pool.create(&world.at("nowhere"), None, metadata.clone());
-    let system = pool.create(&world.live(), Some(&world.at("nowhere")), metadata.clone());
-    let inside = pool.create(world.home.path(), None, metadata);
+    let missing = pool.create(&Source::of(&world.at("nowhere")), metadata.clone());
+    let system = pool.create(
+        &with_system(&world.live(), &world.at("nowhere")),
+        metadata.clone(),
+    );
+    let inside = pool.create(&Source::of(world.home.path()), metadata);
 
     assert!(missing.is_err() && system.is_err() && inside.is_err());
     assert_eq!(pool.metadata(Slot::new(0)).unwrap().sequence, 1);

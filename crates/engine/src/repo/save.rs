@@ -276,6 +276,7 @@ impl Engine {
                 is_indexed: &|id| index.find(id).is_some(),
                 snapshot: &snapshot,
                 damaged: storing.damaged(),
+                witness: None,
             };
             save::save(&parts, &settings)
         });

@@ -13,7 +13,7 @@ use super::error::WorkspaceError;
 use crate::clone::LeftOut;
 use crate::error::Error;
 use stasis_disk::ledger::USUAL_MOST_EVENTS;
-use stasis_disk::slots::{Created, StatCache, manifest_of_clone};
+use stasis_disk::slots::{Created, Source, manifest_of_clone};
 use stasis_disk::walk::WalkReport;
 use stasis_model::time::Timestamp;
 use stasis_model::workspace::{self, CheckpointName, Occupant, Origin, Slot, SlotMetadata};
@@ -64,12 +64,16 @@ impl Workspace {
     /// Makes a checkpoint, lists what is in it, and writes it down.
     fn make(&self, metadata: SlotMetadata) -> Result<Created, Error> {
         let began = self.clock().now();
-        let mut cache = self.stat_cache();
-        let system = self.session().system.as_deref();
-        let created = self.pool().create(self.directory(), system, metadata);
+        let stats = self.stats();
+        let source = Source {
+            workspace: self.directory(),
+            system: self.session().system.as_deref(),
+            stats: Some(&stats),
+        };
+        let created = self.pool().create(&source, metadata);
         let mut created = created.map_err(WorkspaceError::from)?;
         if created.metadata.hash.is_none() {
-            match self.list_clone(&created, &mut cache, began) {
+            match self.list_clone(&created, began) {
                 Ok(metadata) => created.metadata = metadata,
                 Err(error) => {
                     tracing::warn!(%error, checkpoint = %created.metadata.slot, "could not list a checkpoint");
@@ -83,19 +87,15 @@ impl Workspace {
         Ok(created)
     }
 
-    fn list_clone(
-        &self,
-        created: &Created,
-        cache: &mut StatCache,
-        began: Timestamp,
-    ) -> Result<SlotMetadata, Error> {
+    fn list_clone(&self, created: &Created, began: Timestamp) -> Result<SlotMetadata, Error> {
+        let mut cache = self.stat_cache(began);
         let view = self
             .pool()
             .view(&created.metadata, &[])
             .map_err(WorkspaceError::from)?;
         let root = self.root()?;
         let walk = stasis_disk::walk::WalkSettings::default();
-        let (manifest, _) = manifest_of_clone(view.tree(), &root, cache, began, &walk)
+        let (manifest, _) = manifest_of_clone(view.tree(), &root, &mut cache, began, &walk)
             .map_err(WorkspaceError::from)?;
         // What is not remembered is read again.
         let _ = cache.save();

@@ -132,9 +132,15 @@ impl Workspace {
             from: called(act.from),
             pending: true,
         });
+        let stats = self.stats();
+        let whole = slots::Source {
+            workspace: self.directory(),
+            system: None,
+            stats: Some(&stats),
+        };
         let kept = match act.path {
             Some(path) => self.pool().keep_entry(&root, path, metadata),
-            None => self.pool().create(self.directory(), None, metadata),
+            None => self.pool().create(&whole, metadata),
         };
         let kept = kept.map_err(WorkspaceError::from)?;
         if let Some(path) = kept.workspace.walk.unreadable() {

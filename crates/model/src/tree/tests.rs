@@ -54,6 +54,19 @@ proptest! {
             prop_assert!(parent < built);
         }
     }
+
+    #[test]
+    fn paths_are_ordered_name_by_name(
+        one in prop::collection::vec("[ab!0\u{e9}]{1,9}", 0..5),
+        other in prop::collection::vec("[ab!0\u{e9}]{1,9}", 0..5),
+        shared in prop::collection::vec("[ab!]{1,9}", 0..4),
+    ) {
+        let names = |own: &[String]| [&shared[..], own].concat();
+        let (one, other) = (names(&one), names(&other));
+        let joined = |names: &[String]| EntryPath::parse(names.join("/").as_bytes()).unwrap();
+
+        prop_assert_eq!(joined(&one).cmp(&joined(&other)), one.cmp(&other));
+    }
 }
 
 #[test]
