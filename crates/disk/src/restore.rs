@@ -217,6 +217,16 @@ impl Stage {
     /// Puts the new tree in its place. An error means that the old one is still there, but for
     /// [`RestoreError::HalfDone`].
     pub fn swap(self, written: WriteReport, origin: &Origin) -> Result<Restored, RestoreError> {
+        self.swap_if(written, origin, &|| true)
+    }
+
+    /// The same, in place only if `still` says so when everything is ready and nothing is touched yet.
+    pub fn swap_if(
+        self,
+        written: WriteReport,
+        origin: &Origin,
+        still: &dyn Fn() -> bool,
+    ) -> Result<Restored, RestoreError> {
         let durable = self.staging.sync();
         durable.map_err(failed("make durable", &self.target.path))?;
         if self.cancel.load(std::sync::atomic::Ordering::Relaxed) {
@@ -240,6 +250,7 @@ impl Stage {
                     tree,
                     told,
                     cancel: &cancel,
+                    still,
                 };
                 Placed::InPlace(work.merge(staging)?)
             }

@@ -39,7 +39,7 @@ pub use error::SlotError;
 pub use manifest::{Listed, Manifest, What, manifest, manifest_of_clone};
 pub use measure::{SlotUsage, Usage};
 pub use portion::{excluded_in, fact, portion, read_file, remove_if_empty};
-pub use put_back::{PutBack, PutBackError, WasPutBack, put_back};
+pub use put_back::{Live, PutBack, PutBackError, WasPutBack, put_back};
 pub use revert::{RevertError, Reverted, clear_up, revert};
 pub use view::View;
 

@@ -45,6 +45,9 @@ pub enum RestoreError {
         #[source]
         source: Box<RestoreError>,
     },
+    /// What is at the target is not what the restore was decided upon any more.
+    #[error("`{}` was changed by somebody else meanwhile", .0.display())]
+    Changed(PathBuf),
     /// The journal of an interrupted restore in place is not one.
     #[error("the journal in `{}` is damaged", .0.display())]
     BadJournal(PathBuf),

@@ -59,13 +59,14 @@ pub(super) fn furnish(staging: &Staging) -> rustix::io::Result<OwnedFd> {
 }
 
 /// All that is needed to make a live tree the staged one.
-#[derive(Debug)]
 pub(super) struct Work<'a> {
     pub(super) target: &'a Target,
     pub(super) old: Beneath,
     pub(super) tree: Beneath,
     pub(super) told: Told,
     pub(super) cancel: &'a AtomicBool,
+    /// Asked when everything is ready, and nothing is touched yet.
+    pub(super) still: &'a dyn Fn() -> bool,
 }
 
 impl Work<'_> {
@@ -88,6 +89,9 @@ impl Work<'_> {
         })?;
         if journal.steps().next().is_none() {
             return Ok(changes);
+        }
+        if !(self.still)() {
+            return Err(RestoreError::Changed(target.path.clone()));
         }
         if let Err(error) = journal.commit(staging.root()) {
             let _ = fs::unlinkat(staging.root(), JOURNAL, AtFlags::empty());

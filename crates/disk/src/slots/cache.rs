@@ -109,6 +109,15 @@ impl StatCache {
         self.known = known;
     }
 
+    /// What is remembered, with another content.
+    #[cfg(test)]
+    pub(super) fn with_digest(&self, digest: FileDigest) -> HashMap<(u64, u64), Remembered> {
+        let known = self.known.iter();
+        known
+            .map(|(file, known)| (*file, Remembered { digest, ..*known }))
+            .collect()
+    }
+
     /// How many files are remembered.
     pub fn len(&self) -> usize {
         self.known.len()

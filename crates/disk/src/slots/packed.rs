@@ -28,7 +28,6 @@ use stasis_model::workspace::SlotMetadata;
 use std::collections::HashSet;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What the tree of the workspace is, in a slot.
@@ -262,9 +261,9 @@ pub(super) fn place(
     source: &dyn ChunkSource,
     document: &SnapshotManifest,
     (target, placement): (&Path, Placement),
-    (spared, cancel): (Option<Spared>, Arc<AtomicBool>),
+    (spared, still): (Option<Spared>, &dyn Fn() -> bool),
 ) -> Result<Changes, SlotError> {
-    let mut stage = Stage::begin(target, placement, cancel)?;
+    let mut stage = Stage::begin(target, placement, Arc::default())?;
     if let Some(spared) = spared {
         stage.spare(spared);
     }
@@ -274,7 +273,7 @@ pub(super) fn place(
         at: document.timestamp_ms,
         from: document.snapshot_id.to_string(),
     };
-    let restored = stage.swap(written, &origin)?;
+    let restored = stage.swap_if(written, &origin, still)?;
     Ok(match restored.placed {
         Placed::InPlace(changes) => changes,
         _ => Changes::default(),

@@ -55,6 +55,14 @@ impl std::fmt::Debug for PutBack {
     }
 }
 
+/// What is known of the workspace.
+pub struct Live<'a> {
+    /// Whether both have the same content at a path; may be asked by several workers at once.
+    pub same: &'a (dyn Fn(&EntryPath) -> bool + Sync),
+    /// Whether the workspace is still what it was when it was decided to put it back; asked last of all.
+    pub still: &'a dyn Fn() -> bool,
+}
+
 /// What became of a workspace that was put back.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[must_use = "what was withheld is said only here"]
@@ -100,12 +108,11 @@ impl From<WriteError> for PutBackError {
     }
 }
 
-/// Makes the workspace what `tree` is; `same` says of a path that both have the same content there, and may be asked by several
-/// workers at once.
+/// Makes the workspace what `tree` is.
 pub fn put_back(
     tree: &Beneath,
     workspace: &Path,
-    same: &(dyn Fn(&EntryPath) -> bool + Sync),
+    live: &Live<'_>,
     settings: PutBack,
 ) -> Result<WasPutBack, PutBackError> {
     let PutBack {
@@ -125,7 +132,7 @@ pub fn put_back(
         tree,
         stage: &stage,
         writer,
-        same,
+        same: live.same,
         linked: Mutex::default(),
         left: Mutex::default(),
     };
@@ -137,7 +144,8 @@ pub fn put_back(
     // Strict: nothing was left out.
     let _ = walk::walk(tree, &loader, &walking)?;
     let (written, left) = loader.finish()?;
-    let restored = stage.swap(written, &origin).map_err(|error| match error {
+    let restored = stage.swap_if(written, &origin, live.still);
+    let restored = restored.map_err(|error| match error {
         RestoreError::Cancelled => PutBackError::Cancelled,
         error => error.into(),
     })?;

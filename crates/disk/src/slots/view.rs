@@ -1,7 +1,7 @@
 //! What checkpoints are good for: their trees, whole or in part, to look at and to put back.
 
 use super::error::{SlotError, failed};
-use super::put_back::{PutBack, put_back};
+use super::put_back::{Live, PutBack, put_back};
 use super::{Manifest, Pool, WORKSPACE, packed};
 use crate::beneath::{Beneath, Mounts};
 use crate::clone::{self, CloneReport, CloneSettings, Fallback};
@@ -13,8 +13,6 @@ use stasis_model::time::Timestamp;
 use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{Form, SlotMetadata};
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 /// The tree of a checkpoint, or some of it. What had to be made for it goes when it is dropped.
 #[derive(Debug)]
@@ -72,25 +70,21 @@ impl Pool {
         })
     }
 
-    /// Makes a live workspace what a checkpoint is, in place; files of which `live` says that they are right are left alone.
+    /// Makes a live workspace what a checkpoint is, in place; files of which `live` says that they are right are left alone. Nothing is
+    /// touched unless `still` says, last of all, that the workspace is what `live` says.
     pub fn put_back(
         &self,
         of: &SlotMetadata,
         workspace: &Path,
         live: &Manifest,
-        cancel: &Arc<AtomicBool>,
+        still: &dyn Fn() -> bool,
     ) -> Result<Changes, SlotError> {
         let spared = self.spared()?;
         if of.form == Form::Chunked {
             let document = packed::document(&self.home_of(of))?;
             self.still(of)?;
             let target = (workspace, Placement::InPlace);
-            return packed::place(
-                &self.chunks,
-                &document,
-                target,
-                (Some(spared), cancel.clone()),
-            );
+            return packed::place(&self.chunks, &document, target, (Some(spared), still));
         }
         let view = self.view(of, &[])?;
         let contents = self.contents(of)?;
@@ -99,14 +93,19 @@ impl Pool {
                 .is_some_and(|is| contents.find(path) == Some(is))
         };
         let settings = PutBack {
-            cancel: cancel.clone(),
             spared: Some(spared),
             ..PutBack::new(Origin {
                 at: Timestamp::from_millis(of.epoch_millis),
                 from: of.slot.to_string(),
             })
         };
-        Ok(put_back(view.tree(), workspace, &same, settings)?.changes)
+        Ok(put_back(
+            view.tree(),
+            workspace,
+            &Live { same: &same, still },
+            settings,
+        )?
+        .changes)
     }
 
     /// What stays in a workspace although no checkpoint has it: what is excluded from all of them.
@@ -124,7 +123,7 @@ impl Pool {
                 &self.chunks,
                 &document,
                 (target, Placement::New),
-                (None, Arc::default()),
+                (None, &|| true),
             )?;
             let totals = document.totals;
             return Ok(CloneReport {

@@ -22,7 +22,6 @@ use stasis_disk::slots::{self, Listed, Manifest, Reverted, What, fact};
 use stasis_model::digest::StoreDigest;
 use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{Origin, SlotMetadata};
-use std::sync::Arc;
 
 /// A model deletes no more files than this without having seen which.
 const MOST_DELETED: u64 = 20;
@@ -223,11 +222,6 @@ impl Workspace {
         self.check_excluded(act)?;
         self.check_undos()?;
         let undo = self.keep(act)?;
-        if !self.is_as_it_was(act)? {
-            // Somebody changed it meanwhile: that is in no undo checkpoint.
-            let _ = self.pool().delete_undo(undo.slot.index());
-            return Err(WorkspaceError::PlanChanged.into());
-        }
         let changed: Vec<EntryPath> = act
             .is
             .diff(&act.becomes)
@@ -252,7 +246,9 @@ impl Workspace {
         if let Err(error) = done {
             let _ = ledger.abandon(&id);
             // What was changed all the same must be undone, and so must a restore that is brought to its end later.
-            if !is_half_done(&error) && self.is_as_it_was(act).unwrap_or(false) {
+            let is_untouched = was_refused(&error)
+                || !is_half_done(&error) && self.is_as_it_was(act).unwrap_or(false);
+            if is_untouched {
                 let _ = self.pool().delete_undo(undo.slot.index());
             }
             return Err(error);
@@ -264,7 +260,7 @@ impl Workspace {
         Ok(called(&undo))
     }
 
-    /// Whether what will be changed is still what the plan was made for.
+    /// Whether what will be changed is still what the plan was made for: what somebody changed since is in no undo checkpoint.
     fn is_as_it_was(&self, act: &Act<'_>) -> Result<bool, Error> {
         Ok(match act.path {
             Some(path) => Manifest::of(self.now(path)?) == act.is,
@@ -314,18 +310,24 @@ impl Workspace {
     }
 
     fn change_tree(&self, act: &Act<'_>) -> Result<(), Error> {
+        let still = || self.is_as_it_was(act).unwrap_or(false);
         let Some(path) = act.path else {
-            let cancel = Arc::default();
-            let _ = self
+            let done = self
                 .pool()
-                .put_back(act.from, self.directory(), &act.is, &cancel)
-                .map_err(WorkspaceError::from)?;
+                .put_back(act.from, self.directory(), &act.is, &still);
+            let _ = done.map_err(|error| match error {
+                error if changed_meanwhile(&error) => WorkspaceError::PlanChanged,
+                error => error.into(),
+            })?;
             return Ok(());
         };
         let view = self
             .pool()
             .view(act.from, std::slice::from_ref(path))
             .map_err(WorkspaceError::from)?;
+        if !still() {
+            return Err(WorkspaceError::PlanChanged.into());
+        }
         let reverted: Result<Reverted, _> = slots::revert(&self.root()?, view.tree(), path);
         let _ = reverted.map_err(|source| WorkspaceError::Revert {
             path: path.clone(),
@@ -353,6 +355,20 @@ impl Workspace {
         });
         Ok(rows.collect())
     }
+}
+
+/// Whether somebody else was faster, so that nothing was done.
+fn was_refused(error: &Error) -> bool {
+    matches!(error, Error::Workspace(error) if matches!(**error, WorkspaceError::PlanChanged))
+}
+
+fn changed_meanwhile(error: &slots::SlotError) -> bool {
+    use stasis_disk::restore::RestoreError::Changed;
+    matches!(
+        error,
+        slots::SlotError::Place(Changed(_))
+            | slots::SlotError::PutBack(slots::PutBackError::Workspace(Changed(_)))
+    )
 }
 
 /// Whether a restore was begun and not ended.

@@ -109,3 +109,6 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 fn inner<T>(of: Mutex<T>) -> T {
     of.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests;

@@ -44,7 +44,7 @@ fn a_checkpoint_in_chunks_holds_the_whole_tree_and_comes_back_in_place() {
     std::fs::remove_file(world.at("link")).unwrap();
     let live = world.manifest();
     let inode = std::fs::metadata(world.live()).unwrap().ino();
-    pool.put_back(&made.metadata, &world.live(), &live, &Arc::default())
+    pool.put_back(&made.metadata, &world.live(), &live, &|| true)
         .unwrap();
 
     assert_eq!(made.metadata.form, Form::Chunked);
@@ -133,7 +133,7 @@ fn a_chunk_that_is_damaged_is_an_error_and_nothing_is_put_back() {
     }
 
     let live = world.manifest();
-    let refused = pool.put_back(&made.metadata, &world.live(), &live, &Arc::default());
+    let refused = pool.put_back(&made.metadata, &world.live(), &live, &|| true);
 
     assert!(refused.is_err());
     assert_eq!(world.read("file"), "edited!");

@@ -1,0 +1,163 @@
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests make the trees that they look at"
+)]
+
+use super::*;
+use crate::beneath::{Beneath, Mounts};
+use crate::clone::{CloneSettings, clone_before};
+use crate::slots::manifest;
+use crate::walk::WalkSettings;
+use stasis_model::digest::FileDigest;
+use stasis_model::time::Timestamp;
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+use tempfile::TempDir;
+
+/// Later than anything that a test makes: everything is old enough to be remembered.
+const LATER: Timestamp = Timestamp::from_millis(10_000_000_000_000);
+
+struct World {
+    home: TempDir,
+}
+
+impl World {
+    /// A live tree with one of everything.
+    fn new() -> Self {
+        let world = Self {
+            home: tempfile::tempdir().unwrap(),
+        };
+        fs::create_dir_all(world.live().join("deep/er")).unwrap();
+        fs::create_dir(world.live().join("empty")).unwrap();
+        world.write("deep/er/file", "content");
+        world.write("large", &"0123456789abcdef".repeat(5000));
+        world.write("none", "");
+        world.write("tool", "#!");
+        let runs = Permissions::from_mode(0o4755);
+        fs::set_permissions(world.live().join("tool"), runs).unwrap();
+        let (first, other) = (world.live().join("tool"), world.live().join("deep/again"));
+        fs::hard_link(first, other).unwrap();
+        symlink("/nowhere", world.live().join("link")).unwrap();
+        world
+    }
+
+    fn live(&self) -> PathBuf {
+        self.home.path().join("live")
+    }
+
+    /// Writes a file that looks as old as any other.
+    fn write(&self, name: &str, content: &str) {
+        let path = self.live().join(name);
+        fs::write(&path, content).unwrap();
+        let file = File::options().write(true).open(path).unwrap();
+        file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    }
+
+    fn cache(&self) -> StatCache {
+        StatCache::open(&self.home.path().join("stats"), LATER)
+    }
+
+    /// Clones the live tree before a witness; what that gathered, and what stays remembered.
+    fn clone(&self, name: &str, cache: &mut StatCache) -> SealedManifest {
+        let gatherer = Gatherer::new(cache);
+        let settings = CloneSettings::default();
+        let target = self.home.path().join(name);
+        let _ = clone_before(&self.live(), &target, &settings, Some(&gatherer)).unwrap();
+        let (sealed, known) = gatherer.into_contents().unwrap();
+        known.into(cache);
+        cache.save().unwrap();
+        sealed
+    }
+}
+
+/// What a tree contains, by reading all of it.
+fn read(tree: &Path) -> Manifest {
+    let root = Beneath::open(tree, Mounts::Stay).unwrap();
+    let mut nothing = StatCache::open(Path::new(""), Timestamp::default());
+    let listed = manifest(&root, &mut nothing, &WalkSettings::default());
+    listed.unwrap().0
+}
+
+#[test]
+fn what_is_gathered_is_what_reading_the_clone_finds() {
+    let world = World::new();
+
+    let first = world.clone("one", &mut world.cache());
+    let second = world.clone("two", &mut world.cache());
+
+    assert_eq!(first.bytes, read(&world.home.path().join("one")).to_bytes());
+    assert_eq!(
+        second.bytes,
+        read(&world.home.path().join("two")).to_bytes()
+    );
+    assert_eq!(first.hash, second.hash);
+}
+
+#[test]
+fn a_file_that_is_known_is_not_read() {
+    let world = World::new();
+    let _ = world.clone("one", &mut world.cache());
+    // Nothing but the memory says so: whoever reads finds something else.
+    let mut cache = world.cache();
+    cache.replace(cache.with_digest(FileDigest::of(b"a lie")));
+
+    let second = world.clone("two", &mut cache);
+
+    let read = read(&world.home.path().join("two"));
+    let lied = Manifest::from_bytes(&second.bytes).unwrap();
+    let files = |of: &Manifest| {
+        let files = of.entries().iter().filter(|one| is_file(one)).cloned();
+        files.map(|one| one.what).collect::<Vec<_>>()
+    };
+    assert_eq!(files(&read).len(), files(&lied).len());
+    assert!(
+        files(&read)
+            .iter()
+            .zip(files(&lied))
+            .all(|(read, lied)| *read != lied)
+    );
+}
+
+fn is_file(one: &Listed) -> bool {
+    matches!(one.what, What::File { .. })
+}
+
+#[test]
+fn a_file_that_changed_is_read_although_it_looks_as_large_and_as_old() {
+    let world = World::new();
+    let _ = world.clone("one", &mut world.cache());
+    world.write("deep/er/file", "CONTENT");
+
+    let second = world.clone("two", &mut world.cache());
+
+    assert_eq!(
+        second.bytes,
+        read(&world.home.path().join("two")).to_bytes()
+    );
+}
+
+#[test]
+fn a_file_that_is_too_young_is_not_remembered() {
+    let world = World::new();
+    let stats = world.home.path().join("stats");
+    let mut cache = StatCache::open(&stats, Timestamp::from_millis(3_000));
+
+    let _ = world.clone("one", &mut cache);
+
+    assert!(cache.is_empty(), "its time of change is later than that");
+}
+
+#[test]
+fn an_empty_tree_is_not_listed_along_the_way() {
+    let home = tempfile::tempdir().unwrap();
+    let (live, target) = (home.path().join("live"), home.path().join("one"));
+    fs::create_dir(&live).unwrap();
+    let cache = StatCache::open(Path::new(""), LATER);
+    let gatherer = Gatherer::new(&cache);
+
+    let _ = clone_before(&live, &target, &CloneSettings::default(), Some(&gatherer)).unwrap();
+
+    assert!(gatherer.into_contents().is_none());
+}
