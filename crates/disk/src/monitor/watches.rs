@@ -195,6 +195,12 @@ impl Watches {
         self.inotify.watches(inode) || self.fanotify.as_ref().is_some_and(is_known)
     }
 
+    /// Whether the filesystem is marked.
+    #[cfg(test)]
+    pub(super) fn is_marked(&self) -> bool {
+        self.fanotify.is_some()
+    }
+
     /// Makes the kernel end a watch without our knowing.
     #[cfg(test)]
     pub(super) fn lose(&self, path: &EntryPath) {
@@ -204,11 +210,18 @@ impl Watches {
     /// Waits until the kernel has something to say; says whether a signal ended the waiting.
     pub(super) fn wait(&self, longest: Duration) -> Result<bool> {
         let is_noisy = self.fanotify.as_ref().is_some_and(Fanotify::is_noisy);
-        let nap = if is_noisy { NAP.min(longest) } else { Duration::ZERO };
+        let nap = if is_noisy {
+            NAP.min(longest)
+        } else {
+            Duration::ZERO
+        };
         if !nap.is_zero() && wait(&mut [], nap)? {
             return Ok(true);
         }
-        let queues = [self.inotify.queue(), self.fanotify.as_ref().map(Fanotify::queue)];
+        let queues = [
+            self.inotify.queue(),
+            self.fanotify.as_ref().map(Fanotify::queue),
+        ];
         let queues = queues.into_iter().flatten();
         let mut polled: Vec<PollFd<'_>> = queues
             .map(|queue| PollFd::from_borrowed_fd(queue, PollFlags::IN))

@@ -34,10 +34,8 @@ fn said() -> Errno {
 
 /// Opens a queue whose events name a directory by its handle, and an entry in it; reading it never waits.
 pub(crate) fn queue() -> Result<OwnedFd> {
-    let flags = libc::FAN_CLASS_NOTIF
-        | libc::FAN_REPORT_DFID_NAME
-        | libc::FAN_CLOEXEC
-        | libc::FAN_NONBLOCK;
+    let flags =
+        libc::FAN_CLASS_NOTIF | libc::FAN_REPORT_DFID_NAME | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK;
     // SAFETY: the call takes two numbers.
     let opened = unsafe { libc::fanotify_init(flags, 0) };
     if opened < 0 {

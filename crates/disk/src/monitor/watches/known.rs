@@ -90,13 +90,23 @@ mod tests {
         assert_eq!(known.put(&path("a"), 1), None);
         assert_eq!(known.put(&path("b"), 2), None);
 
-        assert_eq!(known.put(&path("b"), 1), Some(2), "1 moved to the place of 2");
+        assert_eq!(
+            known.put(&path("b"), 1),
+            Some(2),
+            "1 moved to the place of 2"
+        );
         assert_eq!((known.has(&path("a")), known.len()), (false, 1));
         assert_eq!(known.put(&path("a"), 2), None);
-        assert_eq!((known.path(&1), known.path(&2)), (Some(&path("b")), Some(&path("a"))));
+        assert_eq!(
+            (known.path(&1), known.path(&2)),
+            (Some(&path("b")), Some(&path("a")))
+        );
 
         assert_eq!(known.take(&path("b")), Some(1));
         assert_eq!(known.lose(&2), Some(path("a")));
-        assert_eq!((known.lose(&1), known.take(&path("a")), known.len()), (None, None, 0));
+        assert_eq!(
+            (known.lose(&1), known.take(&path("a")), known.len()),
+            (None, None, 0)
+        );
     }
 }

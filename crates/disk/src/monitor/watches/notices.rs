@@ -80,9 +80,7 @@ fn place(mut records: &[u8]) -> Option<Option<Place<'_>>> {
         let [kind] = at(records, 0)?;
         let length = usize::from(u16::from_ne_bytes(at(records, 2)?));
         // Each has at least its own head; less would never end.
-        let (record, rest) = records
-            .split_at_checked(length)
-            .filter(|_| length >= 4)?;
+        let (record, rest) = records.split_at_checked(length).filter(|_| length >= 4)?;
         if matches!(kind, DIRECTORY_AND_NAME | DIRECTORY) {
             found.get_or_insert(directory(record, kind)?);
         }

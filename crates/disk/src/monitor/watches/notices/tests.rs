@@ -86,7 +86,11 @@ fn a_buffer_that_ends_too_early_is_torn_wherever_that_is() {
     .concat();
 
     for end in whole.len() + 1..bytes.len() {
-        assert_eq!(read(&bytes[..end]), [told(1, b"one"), Err(Torn)], "at {end}");
+        assert_eq!(
+            read(&bytes[..end]),
+            [told(1, b"one"), Err(Torn)],
+            "at {end}"
+        );
     }
 }
 
@@ -94,14 +98,14 @@ fn a_buffer_that_ends_too_early_is_torn_wherever_that_is() {
 fn lengths_that_lie_are_torn_and_never_read_past() {
     let whole = a_notice(1, &[named(DIRECTORY_AND_NAME, b"one\0")]);
     let lies: [(usize, &[u8]); 9] = [
-        (0, &[0, 0, 0, 0]),         // a notice without length
-        (0, &[23, 0, 0, 0]),        // shorter than its head
-        (0, &[0xFF; 4]),            // longer than everything
-        (4, &[VERSION + 1]),        // another version
-        (6, &[23, 0]),              // a head that is too short
-        (6, &[0xFF; 2]),            // a head beyond its end
-        (HEAD + 2, &[0, 0]),        // a record without length
-        (HEAD + 2, &[0xFF; 2]),     // a record beyond its end
+        (0, &[0, 0, 0, 0]),                 // a notice without length
+        (0, &[23, 0, 0, 0]),                // shorter than its head
+        (0, &[0xFF; 4]),                    // longer than everything
+        (4, &[VERSION + 1]),                // another version
+        (6, &[23, 0]),                      // a head that is too short
+        (6, &[0xFF; 2]),                    // a head beyond its end
+        (HEAD + 2, &[0, 0]),                // a record without length
+        (HEAD + 2, &[0xFF; 2]),             // a record beyond its end
         (HEAD + BEFORE_HANDLE, &[0xFF; 4]), // a handle beyond its end
     ];
     for (place, lie) in lies {
