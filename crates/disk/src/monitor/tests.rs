@@ -101,7 +101,6 @@ fn heard(by: Hearer) -> MonitorSettings {
     }
 }
 
-#[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
 fn is_fanotify_permitted() -> bool {
     let place = a_place();
     let tried = Monitor::start(place.path(), Arc::new(Ticking), heard(Hearer::Fanotify));

@@ -45,21 +45,21 @@ pub(crate) fn queue() -> Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(opened) })
 }
 
-/// Changes what is heard of: the events of `mask`, in an open directory or on its filesystem.
+/// Changes what is heard of: these events, in an open directory or on its filesystem.
 pub(crate) fn mark(
     queue: BorrowedFd<'_>,
-    mark: Mark,
-    mask: u64,
+    change: Mark,
+    events: u64,
     directory: BorrowedFd<'_>,
 ) -> Result<()> {
-    let flags = match mark {
+    let flags = match change {
         Mark::Directory => libc::FAN_MARK_ADD,
         Mark::NoDirectory => libc::FAN_MARK_REMOVE,
         Mark::Filesystem => libc::FAN_MARK_ADD | libc::FAN_MARK_FILESYSTEM,
     };
     let (queue, directory) = (queue.as_raw_fd(), directory.as_raw_fd());
     // SAFETY: both descriptors are open during the call, and no path means the directory itself.
-    let marked = unsafe { libc::fanotify_mark(queue, flags, mask, directory, std::ptr::null()) };
+    let marked = unsafe { libc::fanotify_mark(queue, flags, events, directory, std::ptr::null()) };
     if marked < 0 {
         return Err(said());
     }

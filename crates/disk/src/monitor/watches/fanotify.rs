@@ -99,7 +99,10 @@ impl Fanotify {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         openat(directory, c".", flags, Mode::empty())?;
         fanotify::mark(queue, Mark::NoDirectory, asked, directory)?;
-        let length = read(queue, &mut *self.buffer)?;
+        let length = match read(queue, &mut *self.buffer) {
+            Err(Errno::AGAIN) => 0,
+            length => length?,
+        };
         let is_it = |notice: Notice<'_>| {
             let place = notice.place.filter(|place| *place.directory == *handle);
             place.is_some_and(|place| place.is_directory_itself())
@@ -115,7 +118,7 @@ impl Fanotify {
         let Ok(handle) = fanotify::handle(directory) else {
             return Ok(false);
         };
-        self.known.put(path, handle);
+        self.known.put(path, &handle);
         Ok(true)
     }
 

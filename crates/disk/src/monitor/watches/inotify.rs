@@ -78,7 +78,7 @@ impl Inotify {
             Err(Errno::ACCESS | Errno::PERM) => return Ok(Put::Unreadable),
             Err(error) => return Err(error),
         };
-        if let Some(other) = self.known.put(path, number) {
+        if let Some(other) = self.known.put(path, &number) {
             self.end(other);
         }
         Ok(Put::Watched)

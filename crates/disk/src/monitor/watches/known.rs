@@ -25,7 +25,7 @@ impl<K> Default for Known<K> {
 
 impl<K: Clone + Eq + Hash> Known<K> {
     /// Keeps that `path` is the directory `key`; gives back another directory that had this path until now.
-    pub(super) fn put(&mut self, path: &EntryPath, key: K) -> Option<K> {
+    pub(super) fn put(&mut self, path: &EntryPath, key: &K) -> Option<K> {
         // The same directory under another name: it moved, and the old name is about to be found gone.
         if let Some(old) = self.by_key.insert(key.clone(), path.clone())
             && old != *path
@@ -33,7 +33,7 @@ impl<K: Clone + Eq + Hash> Known<K> {
             self.by_path.remove(&old);
         }
         let before = self.by_path.insert(path.clone(), key.clone());
-        let other = before.filter(|before| *before != key)?;
+        let other = before.filter(|before| before != key)?;
         self.by_key.remove(&other);
         Some(other)
     }
@@ -87,16 +87,16 @@ mod tests {
     #[test]
     fn directories_that_move_and_trade_places_have_one_path_each() {
         let mut known = Known::default();
-        assert_eq!(known.put(&path("a"), 1), None);
-        assert_eq!(known.put(&path("b"), 2), None);
+        assert_eq!(known.put(&path("a"), &1), None);
+        assert_eq!(known.put(&path("b"), &2), None);
 
         assert_eq!(
-            known.put(&path("b"), 1),
+            known.put(&path("b"), &1),
             Some(2),
             "1 moved to the place of 2"
         );
         assert_eq!((known.has(&path("a")), known.len()), (false, 1));
-        assert_eq!(known.put(&path("a"), 2), None);
+        assert_eq!(known.put(&path("a"), &2), None);
         assert_eq!(
             (known.path(&1), known.path(&2)),
             (Some(&path("b")), Some(&path("a")))

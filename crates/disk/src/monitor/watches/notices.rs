@@ -55,58 +55,61 @@ impl<'a> Iterator for Notices<'a> {
         }
         let read = notice(self.0);
         self.0 = read.map_or(&[], |(_, rest)| rest);
-        Some(read.map(|(notice, _)| notice).ok_or(Torn))
+        Some(read.map(|(notice, _)| notice))
     }
 }
 
 /// The first notice, and what is behind it.
-fn notice(bytes: &[u8]) -> Option<(Notice<'_>, &[u8])> {
-    let length = usize::try_from(u32::from_ne_bytes(at(bytes, 0)?)).ok()?;
+fn notice(bytes: &[u8]) -> Result<(Notice<'_>, &[u8]), Torn> {
+    let length = usize::try_from(u32::from_ne_bytes(at(bytes, 0)?)).or(Err(Torn))?;
     let [version] = at(bytes, 4)?;
     let head = usize::from(u16::from_ne_bytes(at(bytes, 6)?));
     let mask = u64::from_ne_bytes(at(bytes, 8)?);
     if version != VERSION || head < HEAD {
-        return None;
+        return Err(Torn);
     }
-    let (own, rest) = bytes.split_at_checked(length)?;
-    let place = place(own.get(head..)?)?;
-    Some((Notice { mask, place }, rest))
+    let (own, rest) = bytes.split_at_checked(length).ok_or(Torn)?;
+    let place = place(own.get(head..).ok_or(Torn)?)?;
+    Ok((Notice { mask, place }, rest))
 }
 
-/// The place in the records of a notice, if there is one; nothing at all if they are torn.
-fn place(mut records: &[u8]) -> Option<Option<Place<'_>>> {
+/// The place in the records of a notice, if there is one.
+fn place(mut records: &[u8]) -> Result<Option<Place<'_>>, Torn> {
     let mut found = None;
     while !records.is_empty() {
         let [kind] = at(records, 0)?;
         let length = usize::from(u16::from_ne_bytes(at(records, 2)?));
         // Each has at least its own head; less would never end.
-        let (record, rest) = records.split_at_checked(length).filter(|_| length >= 4)?;
+        let split = records.split_at_checked(length).filter(|_| length >= 4);
+        let (record, rest) = split.ok_or(Torn)?;
         if matches!(kind, DIRECTORY_AND_NAME | DIRECTORY) {
             found.get_or_insert(directory(record, kind)?);
         }
         records = rest;
     }
-    Some(found)
+    Ok(found)
 }
 
-fn directory(record: &[u8], kind: u8) -> Option<Place<'_>> {
-    let handle = record.get(BEFORE_HANDLE..)?;
-    let length = usize::try_from(u32::from_ne_bytes(at(handle, 0)?)).ok()?;
+fn directory(record: &[u8], kind: u8) -> Result<Place<'_>, Torn> {
+    let handle = record.get(BEFORE_HANDLE..).ok_or(Torn)?;
+    let length = usize::try_from(u32::from_ne_bytes(at(handle, 0)?)).or(Err(Torn))?;
     // The kind of the handle is before its bytes.
-    let end = length.checked_add(8)?;
-    let directory = handle.get(4..end)?;
+    let end = length.checked_add(8).ok_or(Torn)?;
+    let directory = handle.get(4..end).ok_or(Torn)?;
     let name = match kind {
         DIRECTORY_AND_NAME => {
             let name = &handle[end..];
-            &name[..name.iter().position(|byte| *byte == 0)?]
+            let end = name.iter().position(|byte| *byte == 0).ok_or(Torn)?;
+            &name[..end]
         }
         _ => &[],
     };
-    Some(Place { directory, name })
+    Ok(Place { directory, name })
 }
 
-fn at<const N: usize>(bytes: &[u8], from: usize) -> Option<[u8; N]> {
-    bytes.get(from..)?.first_chunk().copied()
+fn at<const N: usize>(bytes: &[u8], from: usize) -> Result<[u8; N], Torn> {
+    let found = bytes.get(from..).and_then(<[u8]>::first_chunk);
+    found.copied().ok_or(Torn)
 }
 
 #[cfg(test)]
