@@ -8,7 +8,7 @@ use std::process::Command;
 use std::thread::sleep;
 use tempfile::TempDir;
 
-/// Makes of each a test with each of those who hear.
+/// Makes of each a test with each of those who hear, and one with both.
 macro_rules! with_each_hearer {
     ($($test:ident),* $(,)?) => {
         mod by_inotify {
@@ -23,6 +23,15 @@ macro_rules! with_each_hearer {
             fn $test() {
                 if crate::monitor::tests::is_fanotify_permitted() {
                     super::$test(crate::monitor::Hearer::Fanotify);
+                }
+            })*
+        }
+
+        mod by_both {
+            $(#[test]
+            fn $test() {
+                if crate::monitor::tests::is_fanotify_permitted() {
+                    super::$test(crate::monitor::Hearer::Auto);
                 }
             })*
         }
@@ -94,9 +103,12 @@ impl Drop for Place {
     }
 }
 
+/// The usual settings; so few watches that both are needed, if both may hear.
 fn heard(by: Hearer) -> MonitorSettings {
+    let most_watches = if by == Hearer::Auto { 2 } else { usize::MAX };
     MonitorSettings {
         hearer: by,
+        most_watches,
         ..MonitorSettings::default()
     }
 }

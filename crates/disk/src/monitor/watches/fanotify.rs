@@ -32,7 +32,7 @@ use libc::{
     FAN_MOVED_TO, FAN_ONDIR, FAN_OPEN, FAN_Q_OVERFLOW,
 };
 use rustix::fs::{Mode, OFlags, fstatfs, openat};
-use rustix::io::{Errno, Result, ioctl_fionread, read};
+use rustix::io::{self, Errno, ioctl_fionread, read};
 use stasis_model::tree::EntryPath;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -71,7 +71,7 @@ pub(super) struct Fanotify {
 
 impl Fanotify {
     /// Listens to the filesystem of an open directory; fails where that is not permitted, or would not be reliable.
-    pub(super) fn open(root: BorrowedFd<'_>) -> Result<Self> {
+    pub(super) fn open(root: BorrowedFd<'_>) -> io::Result<Self> {
         let magic = u64::try_from(fstatfs(root)?.f_type).or(Err(Errno::OPNOTSUPP))?;
         if !STEADY.contains(&(magic & 0xFFFF_FFFF)) {
             return Err(Errno::OPNOTSUPP);
@@ -92,7 +92,7 @@ impl Fanotify {
     }
 
     /// Opens a directory and sees whether that is heard of, under the handle that we know it by.
-    fn hears_of_opening(&mut self, directory: BorrowedFd<'_>) -> Result<bool> {
+    fn hears_of_opening(&mut self, directory: BorrowedFd<'_>) -> io::Result<bool> {
         let handle = fanotify::handle(directory)?;
         let (queue, asked) = (self.queue.as_fd(), FAN_OPEN | FAN_ONDIR);
         fanotify::mark(queue, Mark::Directory, asked, directory)?;
@@ -111,7 +111,11 @@ impl Fanotify {
     }
 
     /// Knows an open directory that was reached as `path`; says whether it has a handle.
-    pub(super) fn watch(&mut self, path: &EntryPath, directory: BorrowedFd<'_>) -> Result<bool> {
+    pub(super) fn watch(
+        &mut self,
+        path: &EntryPath,
+        directory: BorrowedFd<'_>,
+    ) -> io::Result<bool> {
         if self.kept.len() < MOST_KEPT {
             self.listen()?;
         }
@@ -150,20 +154,20 @@ impl Fanotify {
     }
 
     /// Reads everything that the kernel had to say when this was called; not forever, if somebody keeps it talking.
-    pub(super) fn hear(&mut self, signs: &mut Vec<Sign>) -> Result<()> {
+    pub(super) fn hear(&mut self, signs: &mut Vec<Sign>) -> io::Result<()> {
         let heard = self.listen();
         signs.append(&mut self.kept);
         heard
     }
 
-    fn listen(&mut self) -> Result<()> {
+    fn listen(&mut self) -> io::Result<()> {
         let mut buffer = std::mem::take(&mut self.buffer);
         let heard = self.read(&mut buffer);
         self.buffer = buffer;
         heard
     }
 
-    fn read(&mut self, buffer: &mut [u8]) -> Result<()> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         // The kernel counts no more than the head of each.
         let mut left = ioctl_fionread(&self.queue)? / HEAD as u64;
         let (before, is_any) = (self.kept.len(), left > 0);
@@ -176,34 +180,75 @@ impl Fanotify {
             };
             for notice in Notices(&buffer[..length]) {
                 left = left.saturating_sub(1);
-                let sign = self.sign(notice);
-                self.kept.extend(sign);
+                self.kept.extend(sign(&mut self.known, notice));
             }
         }
         self.is_noisy = is_any && self.kept.len() == before;
         Ok(())
     }
+}
 
-    /// What a notice means to us; nothing, if it is of a directory that is not known.
-    fn sign(&mut self, notice: std::result::Result<Notice<'_>, Torn>) -> Option<Sign> {
-        let Ok(Notice { mask, place }) = notice else {
-            // Whatever it was going to say is lost.
-            return Some(Sign::Overflow);
+/// What a notice means to us; nothing, if it is of a directory that is not known.
+fn sign(known: &mut Known<Box<[u8]>>, notice: Result<Notice<'_>, Torn>) -> Option<Sign> {
+    // Whatever one that is torn was going to say is lost, and one that does not say where may mean anywhere.
+    let Ok(Notice {
+        mask,
+        place: Some(place),
+    }) = notice
+    else {
+        return Some(Sign::Overflow);
+    };
+    if mask & FAN_Q_OVERFLOW != 0 {
+        return Some(Sign::Overflow);
+    }
+    if place.is_directory_itself() {
+        let is_gone = mask & FAN_DELETE_SELF != 0;
+        let gone = is_gone.then(|| known.lose(place.directory));
+        return gone.flatten().map(Sign::Lost);
+    }
+    let path = known.path(place.directory)?.child(place.name).ok()?;
+    Some(Sign::Name {
+        path,
+        is_directory: mask & FAN_ONDIR != 0,
+        is_certain: mask & CERTAIN != 0,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::notices::Place;
+    use super::*;
+
+    #[test]
+    fn a_notice_that_does_not_say_where_may_mean_anywhere() {
+        let path = EntryPath::parse(b"d").unwrap();
+        let mut known = Known::default();
+        known.put(&path, &Box::from(&b"known"[..]));
+        let mut meaning = |mask, place: Option<(&'static str, &'static str)>| {
+            let place = place.map(|(directory, name)| Place {
+                directory: directory.as_bytes(),
+                name: name.as_bytes(),
+            });
+            let sign = sign(&mut known, Ok(Notice { mask, place }));
+            sign.map(|sign| match sign {
+                Sign::Name { path, .. } => format!("{path}"),
+                Sign::Lost(path) => format!("lost {path}"),
+                other => format!("{other:?}"),
+            })
         };
-        if mask & FAN_Q_OVERFLOW != 0 {
-            return Some(Sign::Overflow);
-        }
-        let place = place?;
-        if place.is_directory_itself() {
-            let is_gone = mask & FAN_DELETE_SELF != 0;
-            let gone = is_gone.then(|| self.known.lose(place.directory));
-            return gone.flatten().map(Sign::Lost);
-        }
-        let path = self.known.path(place.directory)?.child(place.name).ok()?;
-        Some(Sign::Name {
-            path,
-            is_directory: mask & FAN_ONDIR != 0,
-            is_certain: mask & CERTAIN != 0,
-        })
+        let overflow = Some("Overflow".to_owned());
+
+        assert_eq!(meaning(FAN_Q_OVERFLOW, None), overflow);
+        assert_eq!(meaning(FAN_MODIFY, None), overflow);
+        assert_eq!(meaning(FAN_MODIFY, Some(("other", "file"))), None);
+        let told = meaning(FAN_MODIFY, Some(("known", "file")));
+        assert_eq!(told.as_deref(), Some("d/file"));
+        assert_eq!(meaning(FAN_OPEN, Some(("known", "."))), None);
+        assert_eq!(meaning(FAN_MODIFY, Some(("known", ".."))), None);
+        let gone = meaning(FAN_DELETE_SELF | FAN_ONDIR, Some(("known", ".")));
+        assert_eq!(gone.as_deref(), Some("lost d"));
+        assert_eq!(meaning(FAN_MODIFY, Some(("known", "file"))), None);
+        let torn = sign(&mut known, Err(Torn));
+        assert!(matches!(torn, Some(Sign::Overflow)));
     }
 }
