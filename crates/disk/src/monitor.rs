@@ -1,8 +1,9 @@
 //! Tells what happens to the files of a live tree.
 //!
-//! The kernel's events (of inotify, and of fanotify where that is not enough) are only *signs* of where to look; what is told is the difference between what the
-//! monitor believed and what it sees. So nothing depends on how the kernel orders, merges or loses its events, a rescan is
-//! the same act as hearing of one file, and replaying what was told over the first state gives the present one.
+//! The kernel's events (of inotify, and of fanotify where that is not enough) are only *signs* of where to look; what is told
+//! is the difference between what the monitor believed and what it sees. So nothing depends on how the kernel orders, merges or
+//! loses its events, a rescan is the same act as hearing of one file, and replaying what was told over the first state gives the
+//! present one.
 //!
 //! 1. A directory is opened from the root's descriptor through no symbolic link, watched *by that descriptor*, and only
 //!    then listed: what came before is in the list, what comes later is heard of.
