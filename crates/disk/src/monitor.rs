@@ -1,8 +1,9 @@
 //! Tells what happens to the files of a live tree.
 //!
-//! The kernel's events (inotify) are only *signs* of where to look; what is told is the difference between what the
-//! monitor believed and what it sees. So nothing depends on how the kernel orders, merges or loses its events, a rescan is
-//! the same act as hearing of one file, and replaying what was told over the first state gives the present one.
+//! The kernel's events (of inotify, and of fanotify where that is not enough) are only *signs* of where to look; what is told
+//! is the difference between what the monitor believed and what it sees. So nothing depends on how the kernel orders, merges or
+//! loses its events, a rescan is the same act as hearing of one file, and replaying what was told over the first state gives the
+//! present one.
 //!
 //! 1. A directory is opened from the root's descriptor through no symbolic link, watched *by that descriptor*, and only
 //!    then listed: what came before is in the list, what comes later is heard of.
@@ -42,8 +43,9 @@ mod watches;
 pub use announce::{Announced, Announcer};
 pub use error::{Ended, MonitorError};
 pub use gap::{Batch, Gap, Why};
-pub use settings::MonitorSettings;
+pub use settings::{Hearer, MonitorSettings};
 pub use told::{Action, FileEvent};
+pub use watches::Hearing;
 
 use crate::beneath::{Beneath, Mounts};
 use crate::metadata;
@@ -145,8 +147,9 @@ impl Monitor {
         let own = beneath.directory(b"").and_then(metadata::of);
         let identity = own.map_err(|e| bad_root(e.into()))?.identity();
         let ignore = Excludes::new(&settings.ignore).map_err(MonitorError::Ignore)?;
-        let watches = Watches::new(settings.most_watches).map_err(|e| bad_root(e.into()))?;
         let beneath = Arc::new(beneath);
+        let watches = Watches::new(beneath.clone(), &settings)
+            .map_err(|error| MonitorError::failed("hear of", &EntryPath::root(), error))?;
         let mut belief = Belief::new(beneath.clone(), watches, ignore);
         belief.most_entries = settings.most_entries;
         let next_rescan = clock.uptime() + settings.rescan_every;
@@ -187,8 +190,13 @@ impl Monitor {
 
     /// How many directories are watched, and how many are blind.
     pub fn reach(&self) -> (usize, usize) {
-        let watches = &self.belief.watches;
-        (watches.len(), watches.blind().len())
+        let hearing = self.hearing();
+        (hearing.inotify + hearing.fanotify, hearing.blind)
+    }
+
+    /// Who hears of how many directories.
+    pub fn hearing(&self) -> Hearing {
+        self.belief.watches.hearing()
     }
 
     /// The way to tell the monitor of changes that are not to be told.

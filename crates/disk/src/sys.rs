@@ -1,5 +1,7 @@
-//! The calls that nobody wraps for us: those of btrfs about its subvolumes, and where the blocks of a file are. The only
-//! file with `unsafe` in it.
+//! The calls that nobody wraps for us: those of btrfs about its subvolumes, where the blocks of a file are, and those of
+//! fanotify. The only place with `unsafe` in it.
+
+pub(crate) mod fanotify;
 
 use rustix::fs::{self, AtFlags, FileType};
 use rustix::io::{Errno, Result};

@@ -24,7 +24,7 @@ const DRAWING: [(&str, &str); 7] = [
     ),
     (
         "disk",
-        "stasis-model aws-lc-rs blake3 crc32c flate2 ignore notify rusqlite rustix snap tar thiserror zeroize zstd",
+        "stasis-model aws-lc-rs blake3 crc32c flate2 ignore libc notify rusqlite rustix snap tar thiserror zeroize zstd",
     ),
     (
         "quiesce",

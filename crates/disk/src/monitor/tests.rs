@@ -3,13 +3,45 @@ use rustix::time::{ClockId, clock_gettime};
 use stasis_model::time::Timestamp;
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::symlink;
+use std::process::Command;
 use std::thread::sleep;
 use tempfile::TempDir;
+
+/// Makes of each a test with each of those who hear, and one with both.
+macro_rules! with_each_hearer {
+    ($($test:ident),* $(,)?) => {
+        mod by_inotify {
+            $(#[test]
+            fn $test() {
+                super::$test(crate::monitor::Hearer::Inotify);
+            })*
+        }
+
+        mod by_fanotify {
+            $(#[test]
+            fn $test() {
+                if crate::monitor::tests::is_fanotify_permitted() {
+                    super::$test(crate::monitor::Hearer::Fanotify);
+                }
+            })*
+        }
+
+        mod by_both {
+            $(#[test]
+            fn $test() {
+                if crate::monitor::tests::is_fanotify_permitted() {
+                    super::$test(crate::monitor::Hearer::Auto);
+                }
+            })*
+        }
+    };
+}
 
 mod announced;
 mod endings;
 mod gaps;
+mod hearers;
 mod races;
 
 const SOON: Duration = Duration::from_millis(1);
@@ -40,20 +72,74 @@ fn a_place() -> TempDir {
     tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
 }
 
+/// Where a tree is: for fanotify on a filesystem of its own, so that no other test makes the queue overflow.
+struct Place {
+    home: TempDir,
+    is_mounted: bool,
+}
+
+impl Place {
+    fn new(by: Hearer) -> Self {
+        let (home, is_mounted) = (a_place(), by != Hearer::Inotify);
+        if is_mounted {
+            let mut mount = Command::new("mount");
+            let mount = mount.args(["-t", "tmpfs", "stasis-test"]).arg(home.path());
+            assert!(mount.status().unwrap().success());
+        }
+        Self { home, is_mounted }
+    }
+
+    fn path(&self) -> &Path {
+        self.home.path()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.is_mounted {
+            // The monitor may have it open.
+            let _ = Command::new("umount").arg("-l").arg(self.path()).status();
+        }
+    }
+}
+
+/// The usual settings; so few watches that both are needed, if both may hear.
+fn heard(by: Hearer) -> MonitorSettings {
+    let most_watches = if by == Hearer::Auto { 2 } else { usize::MAX };
+    MonitorSettings {
+        hearer: by,
+        most_watches,
+        ..MonitorSettings::default()
+    }
+}
+
+fn is_fanotify_permitted() -> bool {
+    let place = a_place();
+    let tried = Monitor::start(place.path(), Arc::new(Ticking), heard(Hearer::Fanotify));
+    let Err(refused) = tried else {
+        return true;
+    };
+    let is_needed = std::env::var_os("STASIS_REQUIRE_PARTS").is_some();
+    let is_root = rustix::process::geteuid().is_root();
+    assert!(!is_needed || !is_root, "{refused:?}");
+    println!("skipped: fanotify is not permitted: {refused:?}");
+    false
+}
+
 /// A tree, its monitor, and what replaying everything that was told makes of the first state.
 struct Watched {
-    place: TempDir,
+    place: Place,
     monitor: Monitor,
     replayed: BTreeMap<EntryPath, u64>,
 }
 
 impl Watched {
-    fn new() -> Self {
-        Self::with(|_| {}, MonitorSettings::default())
+    fn new(by: Hearer) -> Self {
+        Self::with(|_| {}, heard(by))
     }
 
     fn with(prepare: impl FnOnce(&Path), settings: MonitorSettings) -> Self {
-        let place = a_place();
+        let place = Place::new(settings.hearer);
         let root = place.path().join("root");
         fs::create_dir(&root).unwrap();
         prepare(&root);
@@ -133,11 +219,10 @@ fn files(root: &Path) -> BTreeMap<EntryPath, u64> {
     found
 }
 
-#[test]
-fn files_are_told_as_they_come_change_and_go() {
+fn files_are_told_as_they_come_change_and_go(by: Hearer) {
     let mut tree = Watched::with(
         |root| fs::write(root.join("old"), "old").unwrap(),
-        MonitorSettings::default(),
+        heard(by),
     );
     assert_eq!(tree.flush(), [""; 0], "what was there is not told");
 
@@ -155,9 +240,8 @@ fn files_are_told_as_they_come_change_and_go() {
     tree.must_be_explained();
 }
 
-#[test]
-fn an_edit_of_the_same_length_at_once_is_told() {
-    let mut tree = Watched::new();
+fn an_edit_of_the_same_length_at_once_is_told(by: Hearer) {
+    let mut tree = Watched::new(by);
     for round in 0..50 {
         tree.write("same", &format!("{round:03}"));
         let action = if round == 0 { "created" } else { "modified" };
@@ -165,9 +249,8 @@ fn an_edit_of_the_same_length_at_once_is_told() {
     }
 }
 
-#[test]
-fn an_edit_that_keeps_length_and_time_is_told() {
-    let mut tree = Watched::new();
+fn an_edit_that_keeps_length_and_time_is_told(by: Hearer) {
+    let mut tree = Watched::new(by);
     tree.write("file", "before");
     tree.flush();
     let seen = fs::metadata(tree.at("file")).unwrap();
@@ -184,7 +267,7 @@ fn an_edit_that_keeps_length_and_time_is_told() {
 
 #[test]
 fn a_watch_that_the_kernel_ends_is_put_up_again() {
-    let mut tree = Watched::new();
+    let mut tree = Watched::new(Hearer::Inotify);
     fs::create_dir(tree.at("d")).unwrap();
     tree.flush();
 
@@ -196,11 +279,10 @@ fn a_watch_that_the_kernel_ends_is_put_up_again() {
     assert_eq!(tree.monitor.reach(), (2, 0));
 }
 
-#[test]
-fn what_happens_to_one_path_in_a_window_is_one_event() {
+fn what_happens_to_one_path_in_a_window_is_one_event(by: Hearer) {
     let mut tree = Watched::with(
         |root| fs::write(root.join("replaced"), "was").unwrap(),
-        MonitorSettings::default(),
+        heard(by),
     );
 
     tree.write("grown", "1");
@@ -213,9 +295,8 @@ fn what_happens_to_one_path_in_a_window_is_one_event() {
     assert_eq!(tree.flush(), ["created grown 2", "modified replaced 3"]);
 }
 
-#[test]
-fn a_batch_comes_when_its_window_is_over_and_not_before() {
-    let mut tree = Watched::new();
+fn a_batch_comes_when_its_window_is_over_and_not_before(by: Hearer) {
+    let mut tree = Watched::new(by);
     let began = read_clock(ClockId::Monotonic);
     tree.write("first", "1");
     let early = tree.monitor.next(SOON).unwrap();
@@ -231,9 +312,8 @@ fn a_batch_comes_when_its_window_is_over_and_not_before() {
     assert!(batch.events[0].at <= batch.events[1].at);
 }
 
-#[test]
-fn other_permissions_times_or_names_are_no_modification() {
-    let mut tree = Watched::new();
+fn other_permissions_times_or_names_are_no_modification(by: Hearer) {
+    let mut tree = Watched::new(by);
     tree.write("file", "1");
     tree.flush();
 
@@ -250,9 +330,8 @@ fn other_permissions_times_or_names_are_no_modification() {
     assert_eq!(tree.flush(), [""; 0]);
 }
 
-#[test]
-fn an_atomic_save_is_one_modification() {
-    let mut tree = Watched::new();
+fn an_atomic_save_is_one_modification(by: Hearer) {
+    let mut tree = Watched::new(by);
     tree.write("doc", "first");
     tree.flush();
 
@@ -263,9 +342,8 @@ fn an_atomic_save_is_one_modification() {
     tree.must_be_explained();
 }
 
-#[test]
-fn a_renamed_directory_is_told_as_its_files_and_watched_under_its_new_name() {
-    let mut tree = Watched::new();
+fn a_renamed_directory_is_told_as_its_files_and_watched_under_its_new_name(by: Hearer) {
+    let mut tree = Watched::new(by);
     fs::create_dir_all(tree.at("a/deep/er")).unwrap();
     tree.write("a/deep/er/file", "1");
     tree.write("a/top", "1");
@@ -297,9 +375,8 @@ fn a_renamed_directory_is_told_as_its_files_and_watched_under_its_new_name() {
     assert_eq!(tree.monitor.reach(), (4, 0));
 }
 
-#[test]
-fn what_is_moved_out_is_deleted_and_no_longer_watched() {
-    let mut tree = Watched::new();
+fn what_is_moved_out_is_deleted_and_no_longer_watched(by: Hearer) {
+    let mut tree = Watched::new(by);
     let outside = tree.place.path().join("outside");
     fs::create_dir_all(tree.at("d/e")).unwrap();
     tree.write("d/e/file", "1");
@@ -318,9 +395,8 @@ fn what_is_moved_out_is_deleted_and_no_longer_watched() {
     tree.must_be_explained();
 }
 
-#[test]
-fn directories_that_trade_places_are_told_as_their_files() {
-    let mut tree = Watched::new();
+fn directories_that_trade_places_are_told_as_their_files(by: Hearer) {
+    let mut tree = Watched::new(by);
     for (name, content) in [("x/sub", "1"), ("y/sub", "22")] {
         fs::create_dir_all(tree.at(name)).unwrap();
         tree.write(&format!("{name}/file"), content);
@@ -342,9 +418,8 @@ fn directories_that_trade_places_are_told_as_their_files() {
     tree.must_be_explained();
 }
 
-#[test]
-fn a_file_and_a_directory_take_each_others_place() {
-    let mut tree = Watched::new();
+fn a_file_and_a_directory_take_each_others_place(by: Hearer) {
+    let mut tree = Watched::new(by);
     tree.write("x", "1");
     fs::create_dir(tree.at("y")).unwrap();
     tree.write("y/in", "1");
@@ -363,9 +438,8 @@ fn a_file_and_a_directory_take_each_others_place() {
     assert_eq!(told, expected);
 }
 
-#[test]
-fn a_write_through_one_name_is_told_of_the_others_too() {
-    let mut tree = Watched::new();
+fn a_write_through_one_name_is_told_of_the_others_too(by: Hearer) {
+    let mut tree = Watched::new(by);
     fs::create_dir(tree.at("d")).unwrap();
     tree.write("one", "1");
     tree.flush();
@@ -381,9 +455,8 @@ fn a_write_through_one_name_is_told_of_the_others_too() {
     tree.must_be_explained();
 }
 
-#[test]
-fn links_are_told_and_never_followed() {
-    let mut tree = Watched::new();
+fn links_are_told_and_never_followed(by: Hearer) {
+    let mut tree = Watched::new(by);
     let outside = tree.place.path().join("outside");
     fs::create_dir(&outside).unwrap();
 
@@ -400,15 +473,14 @@ fn links_are_told_and_never_followed() {
     tree.must_be_explained();
 }
 
-#[test]
-fn ignored_paths_are_neither_told_nor_watched() {
+fn ignored_paths_are_neither_told_nor_watched(by: Hearer) {
     let mut tree = Watched::with(
         |_| {},
         MonitorSettings {
             ignore: ["node_modules", "*.log", "!keep.log", "/build/"]
                 .map(str::to_owned)
                 .to_vec(),
-            ..MonitorSettings::default()
+            ..heard(by)
         },
     );
 
@@ -426,9 +498,8 @@ fn ignored_paths_are_neither_told_nor_watched() {
     assert_eq!(tree.monitor.reach(), (3, 0));
 }
 
-#[test]
-fn a_directory_that_stops_being_ignored_is_told_and_the_reverse() {
-    let mut tree = Watched::new();
+fn a_directory_that_stops_being_ignored_is_told_and_the_reverse(by: Hearer) {
+    let mut tree = Watched::new(by);
     fs::create_dir_all(tree.at("node_modules/a")).unwrap();
     tree.write("node_modules/a/file", "1");
     assert_eq!(tree.flush(), [""; 0]);
@@ -441,9 +512,8 @@ fn a_directory_that_stops_being_ignored_is_told_and_the_reverse() {
     assert_eq!(tree.monitor.reach(), (1, 0));
 }
 
-#[test]
-fn names_that_are_no_text_and_pipes_do_not_disturb() {
-    let mut tree = Watched::new();
+fn names_that_are_no_text_and_pipes_do_not_disturb(by: Hearer) {
+    let mut tree = Watched::new(by);
     let odd = std::os::unix::ffi::OsStrExt::from_bytes(b"\xff\n ");
     fs::write(tree.at("").join::<&std::ffi::OsStr>(odd), "1").unwrap();
     let (kind, mode) = (rustix::fs::FileType::Fifo, 0o600.into());
@@ -451,4 +521,23 @@ fn names_that_are_no_text_and_pipes_do_not_disturb() {
 
     assert_eq!(tree.flush(), ["created \\xff\\x0a  1"]);
     tree.must_be_explained();
+}
+
+with_each_hearer! {
+    files_are_told_as_they_come_change_and_go,
+    an_edit_of_the_same_length_at_once_is_told,
+    an_edit_that_keeps_length_and_time_is_told,
+    what_happens_to_one_path_in_a_window_is_one_event,
+    a_batch_comes_when_its_window_is_over_and_not_before,
+    other_permissions_times_or_names_are_no_modification,
+    an_atomic_save_is_one_modification,
+    a_renamed_directory_is_told_as_its_files_and_watched_under_its_new_name,
+    what_is_moved_out_is_deleted_and_no_longer_watched,
+    directories_that_trade_places_are_told_as_their_files,
+    a_file_and_a_directory_take_each_others_place,
+    a_write_through_one_name_is_told_of_the_others_too,
+    links_are_told_and_never_followed,
+    ignored_paths_are_neither_told_nor_watched,
+    a_directory_that_stops_being_ignored_is_told_and_the_reverse,
+    names_that_are_no_text_and_pipes_do_not_disturb,
 }

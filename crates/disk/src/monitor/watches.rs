@@ -1,34 +1,28 @@
-//! The kernel's watches on directories.
+//! What the kernel is asked to tell of directories, and what it tells.
 //!
-//! A watch is put on an *open directory* (through its link in `/proc/self/fd`, which leads to the very inode), never on a
-//! path: whatever somebody puts in the place of a directory meanwhile is not what gets watched.
+//! *Always true:* every directory of the table is heard of by inotify or by fanotify, or is among the blind ones with the
+//! reason. Nobody else knows who hears of what.
 //!
-//! *Always true:* every directory of the table has a watch, or is among the blind ones with the reason.
+//! With [`Hearer::Auto`], inotify hears of as many directories as it may, and fanotify of the others, where it is permitted: a mark on
+//! a filesystem costs everybody who writes there, and wakes us for what is not ours. It is set when the first directory needs it
+//! and taken away with the last one. A directory stays with the one that hears of it: nothing that one has heard of it is thrown away.
 
-use super::Why;
+mod fanotify;
+mod inotify;
+mod known;
+mod notices;
+
+use super::{Hearer, MonitorSettings, Why};
+use crate::beneath::Beneath;
+use fanotify::{Fanotify, NAP};
+use inotify::{Inotify, Put};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
-use rustix::io::{Errno, Result, ioctl_fionread};
+use rustix::io::{Errno, Result};
 use stasis_model::tree::EntryPath;
-use std::collections::{BTreeMap, HashMap};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::Duration;
-
-/// What the kernel fills with events in one call.
-const BUFFER: usize = 64 << 10;
-/// What an event takes at the least.
-const SMALLEST_EVENT: u64 = 16;
-
-/// What is asked of the kernel: all that gives or takes a name or changes a content. Permissions and times are not content.
-const ASKED: WatchFlags = WatchFlags::CREATE
-    .union(WatchFlags::DELETE)
-    .union(WatchFlags::MODIFY)
-    .union(WatchFlags::CLOSE_WRITE)
-    .union(WatchFlags::MOVED_FROM)
-    .union(WatchFlags::MOVED_TO)
-    .union(WatchFlags::ONLYDIR)
-    .union(WatchFlags::EXCL_UNLINK);
 
 /// One thing the kernel said.
 #[derive(Debug)]
@@ -48,30 +42,47 @@ pub(super) enum Sign {
     Unmounted,
 }
 
+/// Who hears of how many directories.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hearing {
+    /// Heard of by inotify.
+    pub inotify: usize,
+    /// Heard of by fanotify.
+    pub fanotify: usize,
+    /// Heard of by nobody, and read again now and then.
+    pub blind: usize,
+    /// Why fanotify could not be used, if it was needed.
+    pub refused: Option<std::io::ErrorKind>,
+}
+
 #[derive(Debug)]
 pub(super) struct Watches {
-    /// `None` when the kernel gave none: everything is blind then.
-    inotify: Option<OwnedFd>,
-    most: usize,
-    by_number: HashMap<i32, EntryPath>,
-    by_path: HashMap<EntryPath, i32>,
+    root: Arc<Beneath>,
+    hearer: Hearer,
+    inotify: Inotify,
+    fanotify: Option<Fanotify>,
+    /// Why there is no fanotify; it is not asked for again.
+    refused: Option<Errno>,
     blind: BTreeMap<EntryPath, Why>,
     /// The reason of a directory that became blind since it was last asked for.
     newly_blind: Option<Why>,
 }
 
 impl Watches {
-    pub(super) fn new(most: usize) -> Result<Self> {
-        let inotify = match inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK) {
-            Ok(inotify) => Some(inotify),
-            Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => None,
-            Err(error) => return Err(error),
+    pub(super) fn new(root: Arc<Beneath>, settings: &MonitorSettings) -> Result<Self> {
+        let (inotify, fanotify) = match settings.hearer {
+            Hearer::Auto | Hearer::Inotify => (Inotify::open(settings.most_watches)?, None),
+            Hearer::Fanotify => {
+                let fanotify = Fanotify::open(root.directory(b"")?.as_fd())?;
+                (Inotify::deaf(), Some(fanotify))
+            }
         };
         Ok(Self {
+            root,
+            hearer: settings.hearer,
             inotify,
-            most,
-            by_number: HashMap::new(),
-            by_path: HashMap::new(),
+            fanotify,
+            refused: None,
             blind: BTreeMap::new(),
             newly_blind: None,
         })
@@ -79,42 +90,58 @@ impl Watches {
 
     /// Watches an open directory that was reached as `path`, or makes it a blind one.
     pub(super) fn watch(&mut self, path: &EntryPath, directory: BorrowedFd<'_>) -> Result<()> {
-        let has_room = self.by_path.contains_key(path) || self.by_number.len() < self.most;
-        let Some(inotify) = self.inotify.as_ref().filter(|_| has_room) else {
-            self.cannot_see(path, Why::WatchLimit);
-            return Ok(());
-        };
-        let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
-        match inotify::add_watch(inotify, link, ASKED) {
-            Ok(number) => self.is_watched(path, number),
-            Err(Errno::NOSPC | Errno::NOMEM) => self.cannot_see(path, Why::WatchLimit),
-            Err(Errno::ACCESS | Errno::PERM) => self.cannot_see(path, Why::Unreadable),
-            Err(error) => return Err(error),
+        match self.hear_of(path, directory)? {
+            Ok(()) => {
+                self.blind.remove(path);
+            }
+            Err(why) => self.cannot_see(path, why),
         }
         Ok(())
     }
 
-    fn is_watched(&mut self, path: &EntryPath, number: i32) {
-        // The same directory under another name: it moved, and the old name is about to be found gone.
-        if let Some(old) = self.by_number.insert(number, path.clone())
-            && old != *path
-        {
-            self.by_path.remove(&old);
+    /// Finds somebody who hears of an open directory, or says why nobody does.
+    fn hear_of(
+        &mut self,
+        path: &EntryPath,
+        directory: BorrowedFd<'_>,
+    ) -> Result<std::result::Result<(), Why>> {
+        let fanotify = self.fanotify.as_ref();
+        if !fanotify.is_some_and(|fanotify| fanotify.sees(path)) {
+            match self.inotify.watch(path, directory)? {
+                Put::Watched => return Ok(Ok(())),
+                Put::Unreadable => return Ok(Err(Why::Unreadable)),
+                Put::Full => self.inotify.forget(path),
+            }
         }
-        // Another directory under the same name.
-        if let Some(old) = self.by_path.insert(path.clone(), number)
-            && old != number
-        {
-            self.end(old);
+        let is_heard = match self.fanotify() {
+            Some(fanotify) => fanotify.watch(path, directory)?,
+            None => false,
+        };
+        Ok(if is_heard {
+            Ok(())
+        } else {
+            Err(Why::WatchLimit)
+        })
+    }
+
+    /// The one beyond the limit, if it is permitted.
+    fn fanotify(&mut self) -> Option<&mut Fanotify> {
+        let is_asked_for = self.hearer == Hearer::Auto && self.refused.is_none();
+        if self.fanotify.is_none() && is_asked_for {
+            let root = self.root.directory(b"");
+            match root.and_then(|root| Fanotify::open(root.as_fd())) {
+                Ok(fanotify) => self.fanotify = Some(fanotify),
+                // There may be room for one later.
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => {}
+                Err(error) => self.refused = Some(error),
+            }
         }
-        self.blind.remove(path);
+        self.fanotify.as_mut()
     }
 
     /// Makes a directory one that only a rescan sees.
     pub(super) fn cannot_see(&mut self, path: &EntryPath, why: Why) {
-        if let Some(number) = self.by_path.remove(path) {
-            self.end(number);
-        }
+        self.end(path);
         if self.blind.insert(path.clone(), why).is_none() {
             self.newly_blind = Some(why);
         }
@@ -123,21 +150,23 @@ impl Watches {
     /// Ends the watch on a directory that is not in the tree any more.
     pub(super) fn forget(&mut self, path: &EntryPath) {
         self.blind.remove(path);
-        if let Some(number) = self.by_path.remove(path) {
-            self.end(number);
-        }
+        self.end(path);
     }
 
-    fn end(&mut self, number: i32) {
-        self.by_number.remove(&number);
-        if let Some(inotify) = &self.inotify {
-            // The kernel may have ended it already.
-            let _ = inotify::remove_watch(inotify, number);
+    fn end(&mut self, path: &EntryPath) {
+        self.inotify.forget(path);
+        let Some(fanotify) = &mut self.fanotify else {
+            return;
+        };
+        fanotify.forget(path);
+        if fanotify.len() == 0 && self.hearer == Hearer::Auto {
+            self.fanotify = None;
         }
     }
 
     pub(super) fn sees(&self, path: &EntryPath) -> bool {
-        self.by_path.contains_key(path)
+        let is_far = |fanotify: &Fanotify| fanotify.sees(path);
+        self.inotify.sees(path) || self.fanotify.as_ref().is_some_and(is_far)
     }
 
     pub(super) fn blind(&self) -> &BTreeMap<EntryPath, Why> {
@@ -148,95 +177,78 @@ impl Watches {
         self.newly_blind.take()
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.by_number.len()
+    pub(super) fn hearing(&self) -> Hearing {
+        let refused = self.refused.map(|error| std::io::Error::from(error).kind());
+        Hearing {
+            inotify: self.inotify.len(),
+            fanotify: self.fanotify.as_ref().map_or(0, Fanotify::len),
+            blind: self.blind.len(),
+            refused,
+        }
     }
 
-    /// The inodes that the kernel watches for us, by its own account.
+    /// Whether anybody hears of an open directory.
     #[cfg(test)]
-    pub(super) fn watched_inodes(&self) -> Vec<u64> {
-        let inotify = self.inotify.as_ref().unwrap().as_raw_fd();
-        let account = std::fs::read_to_string(format!("/proc/self/fdinfo/{inotify}")).unwrap();
-        let inode = |line: &str| {
-            let hex = line.split_once("ino:")?.1.split(' ').next()?;
-            u64::from_str_radix(hex, 16).ok()
-        };
-        let lines = account.lines().filter(|line| line.starts_with("inotify "));
-        lines.map(|line| inode(line).unwrap()).collect()
+    pub(super) fn hears_of(&self, directory: BorrowedFd<'_>) -> bool {
+        let inode = crate::metadata::of(directory).unwrap().inode;
+        let is_known = |fanotify: &Fanotify| fanotify.knows(directory);
+        self.inotify.watches(inode) || self.fanotify.as_ref().is_some_and(is_known)
+    }
+
+    /// Whether the filesystem is marked.
+    #[cfg(test)]
+    pub(super) fn is_marked(&self) -> bool {
+        self.fanotify.is_some()
     }
 
     /// Makes the kernel end a watch without our knowing.
     #[cfg(test)]
     pub(super) fn lose(&self, path: &EntryPath) {
-        let inotify = self.inotify.as_ref().unwrap();
-        inotify::remove_watch(inotify, self.by_path[path]).unwrap();
+        self.inotify.lose(path);
     }
 
     /// Waits until the kernel has something to say; says whether a signal ended the waiting.
     pub(super) fn wait(&self, longest: Duration) -> Result<bool> {
-        let limit = Timespec {
-            tv_sec: i64::try_from(longest.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(longest.subsec_nanos()),
+        let is_noisy = self.fanotify.as_ref().is_some_and(Fanotify::is_noisy);
+        let nap = if is_noisy {
+            NAP.min(longest)
+        } else {
+            Duration::ZERO
         };
-        let inotify = self.inotify.as_ref();
-        let mut polled: Vec<PollFd<'_>> = inotify
-            .map(|inotify| PollFd::from_borrowed_fd(inotify.as_fd(), PollFlags::IN))
-            .into_iter()
-            .collect();
-        match poll(&mut polled, Some(&limit)) {
-            Ok(_) => Ok(false),
-            Err(Errno::INTR) => Ok(true),
-            Err(error) => Err(error),
+        if !nap.is_zero() && wait(&mut [], nap)? {
+            return Ok(true);
         }
+        let queues = [
+            self.inotify.queue(),
+            self.fanotify.as_ref().map(Fanotify::queue),
+        ];
+        let queues = queues.into_iter().flatten();
+        let mut polled: Vec<PollFd<'_>> = queues
+            .map(|queue| PollFd::from_borrowed_fd(queue, PollFlags::IN))
+            .collect();
+        wait(&mut polled, longest.saturating_sub(nap))
     }
 
     /// Reads everything that the kernel had to say when this was called; not forever, if somebody keeps it talking.
     pub(super) fn hear(&mut self) -> Result<Vec<Sign>> {
-        let Some(inotify) = self.inotify.take() else {
-            return Ok(Vec::new());
-        };
         let mut signs = Vec::new();
-        let heard = self.read(&inotify, &mut signs);
-        self.inotify = Some(inotify);
-        heard.map(|()| signs)
+        self.inotify.hear(&mut signs)?;
+        if let Some(fanotify) = &mut self.fanotify {
+            fanotify.hear(&mut signs)?;
+        }
+        Ok(signs)
     }
+}
 
-    fn read(&mut self, inotify: &OwnedFd, signs: &mut Vec<Sign>) -> Result<()> {
-        let mut left = ioctl_fionread(inotify)? / SMALLEST_EVENT;
-        let mut buffer = vec![MaybeUninit::uninit(); BUFFER];
-        let mut reader = Reader::new(inotify, &mut buffer);
-        while left > 0 || !reader.is_buffer_empty() {
-            left = left.saturating_sub(1);
-            let event = match reader.next() {
-                Ok(event) => event,
-                Err(Errno::AGAIN) => break,
-                Err(Errno::INTR) => continue,
-                Err(error) => return Err(error),
-            };
-            let name = event.file_name().map(std::ffi::CStr::to_bytes);
-            signs.extend(self.read_one(event.wd(), event.events(), name));
-        }
-        Ok(())
-    }
-
-    fn read_one(&mut self, number: i32, said: ReadFlags, name: Option<&[u8]>) -> Option<Sign> {
-        if said.contains(ReadFlags::QUEUE_OVERFLOW) {
-            return Some(Sign::Overflow);
-        }
-        if said.contains(ReadFlags::UNMOUNT) {
-            return Some(Sign::Unmounted);
-        }
-        if said.contains(ReadFlags::IGNORED) {
-            let path = self.by_number.remove(&number)?;
-            self.by_path.remove(&path);
-            return Some(Sign::Lost(path));
-        }
-        let path = self.by_number.get(&number)?.child(name?).ok()?;
-        let certain = ReadFlags::MODIFY | ReadFlags::DELETE | ReadFlags::MOVED_FROM;
-        Some(Sign::Name {
-            path,
-            is_directory: said.contains(ReadFlags::ISDIR),
-            is_certain: said.intersects(certain),
-        })
+/// Waits for any of these; says whether a signal ended the waiting.
+fn wait(polled: &mut [PollFd<'_>], longest: Duration) -> Result<bool> {
+    let limit = Timespec {
+        tv_sec: i64::try_from(longest.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(longest.subsec_nanos()),
+    };
+    match poll(polled, Some(&limit)) {
+        Ok(_) => Ok(false),
+        Err(Errno::INTR) => Ok(true),
+        Err(error) => Err(error),
     }
 }

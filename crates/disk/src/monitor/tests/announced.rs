@@ -2,9 +2,8 @@
 
 use super::*;
 
-#[test]
-fn an_announced_change_is_not_told_and_the_next_one_is() {
-    let mut tree = Watched::new();
+fn an_announced_change_is_not_told_and_the_next_one_is(by: Hearer) {
+    let mut tree = Watched::new(by);
     for name in ["edited", "gone", "other"] {
         tree.write(name, "1");
     }
@@ -26,9 +25,8 @@ fn an_announced_change_is_not_told_and_the_next_one_is() {
     assert_eq!(told, ["modified edited 16", "created gone 5"]);
 }
 
-#[test]
-fn a_change_goes_on_over_several_windows() {
-    let mut tree = Watched::new();
+fn a_change_goes_on_over_several_windows(by: Hearer) {
+    let mut tree = Watched::new(by);
     tree.write("file", "1");
     tree.flush();
 
@@ -44,9 +42,8 @@ fn a_change_goes_on_over_several_windows() {
     assert_eq!(tree.monitor.flush().unwrap(), Batch::default());
 }
 
-#[test]
-fn an_edit_by_somebody_else_right_after_ours_is_told() {
-    let mut tree = Watched::new();
+fn an_edit_by_somebody_else_right_after_ours_is_told(by: Hearer) {
+    let mut tree = Watched::new(by);
     tree.write("file", "1");
     tree.write("gone", "1");
     tree.flush();
@@ -64,9 +61,8 @@ fn an_edit_by_somebody_else_right_after_ours_is_told() {
     assert_eq!(tree.flush(), ["modified file 6", "modified gone 4"]);
 }
 
-#[test]
-fn an_edit_heard_of_before_ours_is_told() {
-    let mut tree = Watched::new();
+fn an_edit_heard_of_before_ours_is_told(by: Hearer) {
+    let mut tree = Watched::new(by);
     tree.write("file", "1");
     tree.flush();
 
@@ -79,9 +75,8 @@ fn an_edit_heard_of_before_ours_is_told() {
     assert_eq!(tree.flush(), ["modified file 4"]);
 }
 
-#[test]
-fn an_announced_directory_covers_what_is_in_it_until_it_is_heard_of() {
-    let mut tree = Watched::new();
+fn an_announced_directory_covers_what_is_in_it_until_it_is_heard_of(by: Hearer) {
+    let mut tree = Watched::new(by);
     fs::create_dir(tree.at("d")).unwrap();
     tree.flush();
 
@@ -97,9 +92,8 @@ fn an_announced_directory_covers_what_is_in_it_until_it_is_heard_of() {
     assert_eq!(told, ["modified d/e/file 6"]);
 }
 
-#[test]
-fn a_change_that_was_announced_and_not_made_is_forgotten() {
-    let mut tree = Watched::new();
+fn a_change_that_was_announced_and_not_made_is_forgotten(by: Hearer) {
+    let mut tree = Watched::new(by);
     fs::create_dir(tree.at("d")).unwrap();
     tree.flush();
 
@@ -113,13 +107,14 @@ fn a_change_that_was_announced_and_not_made_is_forgotten() {
 #[test]
 fn what_only_a_rescan_finds_is_ours_too() {
     let settings = MonitorSettings {
+        hearer: Hearer::Inotify,
         most_watches: 0,
         rescan_every: LONG,
         ..MonitorSettings::default()
     };
     let mut blind = Watched::with(|_| {}, settings);
     let _ = blind.monitor.flush().unwrap();
-    let mut resting = Watched::new();
+    let mut resting = Watched::new(Hearer::Inotify);
     resting.monitor.rest = read_clock(ClockId::Boottime) + LONG;
 
     for tree in [&mut blind, &mut resting] {
@@ -142,4 +137,13 @@ fn what_only_a_rescan_finds_is_ours_too() {
         assert_eq!(words(&found), ["created theirs 1"]);
         assert_eq!(tree.monitor.announcer().open().count(), 0);
     }
+}
+
+with_each_hearer! {
+    an_announced_change_is_not_told_and_the_next_one_is,
+    a_change_goes_on_over_several_windows,
+    an_edit_by_somebody_else_right_after_ours_is_told,
+    an_edit_heard_of_before_ours_is_told,
+    an_announced_directory_covers_what_is_in_it_until_it_is_heard_of,
+    a_change_that_was_announced_and_not_made_is_forgotten,
 }

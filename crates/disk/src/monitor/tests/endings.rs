@@ -9,14 +9,13 @@ fn end(monitor: &mut Monitor) -> Ended {
     }
 }
 
-#[test]
-fn a_deleted_root_ends_it_after_its_files_were_told() {
+fn a_deleted_root_ends_it_after_its_files_were_told(by: Hearer) {
     let mut tree = Watched::with(
         |root| {
             fs::create_dir(root.join("d")).unwrap();
             fs::write(root.join("d/file"), "1").unwrap();
         },
-        MonitorSettings::default(),
+        heard(by),
     );
 
     fs::remove_dir_all(tree.at("")).unwrap();
@@ -28,9 +27,8 @@ fn a_deleted_root_ends_it_after_its_files_were_told() {
     assert_eq!(tree.monitor.flush().unwrap(), Batch::default());
 }
 
-#[test]
-fn an_empty_root_that_is_deleted_while_we_wait_ends_it() {
-    let mut tree = Watched::new();
+fn an_empty_root_that_is_deleted_while_we_wait_ends_it(by: Hearer) {
+    let mut tree = Watched::new(by);
     let root = tree.at("");
 
     let remover = std::thread::spawn(move || {
@@ -42,9 +40,8 @@ fn an_empty_root_that_is_deleted_while_we_wait_ends_it() {
     remover.join().unwrap();
 }
 
-#[test]
-fn a_root_that_is_moved_or_replaced_ends_it() {
-    let mut tree = Watched::new();
+fn a_root_that_is_moved_or_replaced_ends_it(by: Hearer) {
+    let mut tree = Watched::new(by);
     fs::rename(tree.at(""), tree.place.path().join("elsewhere")).unwrap();
     assert_eq!(end(&mut tree.monitor), Ended::Moved);
 
@@ -77,8 +74,7 @@ fn a_pattern_that_is_none_is_refused() {
     assert!(matches!(refused, Err(MonitorError::Ignore(_))));
 }
 
-#[test]
-fn a_later_monitor_tells_exactly_what_was_missed() {
+fn a_later_monitor_tells_exactly_what_was_missed(by: Hearer) {
     let mut tree = Watched::with(
         |root| {
             fs::create_dir_all(root.join("d/e")).unwrap();
@@ -86,7 +82,7 @@ fn a_later_monitor_tells_exactly_what_was_missed() {
                 fs::write(root.join(name), "1").unwrap();
             }
         },
-        MonitorSettings::default(),
+        heard(by),
     );
     tree.write("told", "1");
     tree.flush();
@@ -97,7 +93,7 @@ fn a_later_monitor_tells_exactly_what_was_missed() {
     fs::rename(tree.at("d/e"), tree.at("f")).unwrap();
     tree.write("f/new", "1");
     let root = tree.at("");
-    let settings = MonitorSettings::default();
+    let settings = heard(by);
     tree.monitor = Monitor::resume(&root, Arc::new(Ticking), settings, &beliefs).unwrap();
 
     let batch = tree.monitor.next(LONG).unwrap();
@@ -114,7 +110,7 @@ fn a_later_monitor_tells_exactly_what_was_missed() {
 
 #[test]
 fn beliefs_that_are_damaged_in_any_byte_are_refused() {
-    let mut tree = Watched::new();
+    let mut tree = Watched::new(Hearer::Inotify);
     fs::create_dir(tree.at("d")).unwrap();
     tree.write("d/file", "1");
     tree.flush();
@@ -147,11 +143,10 @@ fn a_tree_that_is_too_large_is_refused() {
     assert!(matches!(refused, Err(MonitorError::TooMany { limit: 2 })));
 }
 
-#[test]
-fn what_was_found_before_something_failed_is_told_when_it_is_well_again() {
+fn what_was_found_before_something_failed_is_told_when_it_is_well_again(by: Hearer) {
     let settings = MonitorSettings {
         most_entries: 2,
-        ..MonitorSettings::default()
+        ..heard(by)
     };
     let mut tree = Watched::with(|root| fs::write(root.join("old"), "").unwrap(), settings);
 
@@ -174,4 +169,12 @@ fn what_was_found_before_something_failed_is_told_when_it_is_well_again() {
     let why = Why::Failed;
     assert_eq!(rest.gap, Some(Gap { why, missed: 1 }));
     tree.must_be_explained();
+}
+
+with_each_hearer! {
+    a_deleted_root_ends_it_after_its_files_were_told,
+    an_empty_root_that_is_deleted_while_we_wait_ends_it,
+    a_root_that_is_moved_or_replaced_ends_it,
+    a_later_monitor_tells_exactly_what_was_missed,
+    what_was_found_before_something_failed_is_told_when_it_is_well_again,
 }

@@ -4,14 +4,14 @@ use super::*;
 
 fn limited(most_watches: usize) -> MonitorSettings {
     MonitorSettings {
+        hearer: Hearer::Inotify,
         most_watches,
         rescan_every: Duration::from_millis(50),
         ..MonitorSettings::default()
     }
 }
 
-#[test]
-fn a_hundred_thousand_events_that_overflow_the_queue_are_explained_by_a_rescan() {
+fn a_hundred_thousand_events_that_overflow_the_queue_are_explained_by_a_rescan(by: Hearer) {
     let mut tree = Watched::with(
         |root| {
             for name in ["kept", "edited", "gone", "d/in"] {
@@ -19,7 +19,7 @@ fn a_hundred_thousand_events_that_overflow_the_queue_are_explained_by_a_rescan()
                 fs::write(root.join(name), "1").unwrap();
             }
         },
-        MonitorSettings::default(),
+        heard(by),
     );
 
     // Each file is created, written, closed and half of them deleted: more than three events per file.
@@ -130,9 +130,8 @@ fn without_any_watch_everything_is_still_told() {
     assert_eq!(tree.monitor.reach(), (0, 1));
 }
 
-#[test]
-fn after_a_rescan_we_rest_and_go_on_telling_what_we_hear_of() {
-    let mut tree = Watched::new();
+fn after_a_rescan_we_rest_and_go_on_telling_what_we_hear_of(by: Hearer) {
+    let mut tree = Watched::new(by);
     let overflowed = || Some((Why::Overflow, read_clock(ClockId::Boottime)));
     tree.monitor.rest = read_clock(ClockId::Boottime) + LONG;
     tree.monitor.lost = overflowed();
@@ -148,4 +147,9 @@ fn after_a_rescan_we_rest_and_go_on_telling_what_we_hear_of() {
     assert_eq!(asked.gap, Some(Gap { why, missed }));
     tree.monitor.lost = overflowed();
     assert_eq!(tree.monitor.next(LONG).unwrap().gap, asked.gap);
+}
+
+with_each_hearer! {
+    a_hundred_thousand_events_that_overflow_the_queue_are_explained_by_a_rescan,
+    after_a_rescan_we_rest_and_go_on_telling_what_we_hear_of,
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use rustix::fs::inotify;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -26,9 +27,8 @@ fn beside(tree: &mut Watched, guest: impl FnOnce(&Path) + Send) -> Vec<FileEvent
     events
 }
 
-#[test]
-fn files_in_directories_made_at_once_are_never_missed() {
-    let mut tree = Watched::new();
+fn files_in_directories_made_at_once_are_never_missed(by: Hearer) {
+    let mut tree = Watched::new(by);
 
     let events = beside(&mut tree, |root| {
         for round in 0..200 {
@@ -42,9 +42,8 @@ fn files_in_directories_made_at_once_are_never_missed() {
     assert_eq!(created.count(), 200);
 }
 
-#[test]
-fn directories_renamed_all_the_time_are_explained() {
-    let mut tree = Watched::new();
+fn directories_renamed_all_the_time_are_explained(by: Hearer) {
+    let mut tree = Watched::new(by);
 
     beside(&mut tree, |root| {
         fs::create_dir_all(root.join("0/deep")).unwrap();
@@ -57,10 +56,10 @@ fn directories_renamed_all_the_time_are_explained() {
 }
 
 /// A generator of numbers that are the same every time.
-struct Dice(u64);
+pub(super) struct Dice(pub(super) u64);
 
 impl Dice {
-    fn below(&mut self, end: usize) -> usize {
+    pub(super) fn below(&mut self, end: usize) -> usize {
         self.0 = self
             .0
             .wrapping_mul(6_364_136_223_846_793_005)
@@ -72,7 +71,7 @@ impl Dice {
 const IGNORED: &str = "node_modules";
 
 /// Does one thing out of many; that it cannot be done is one of them.
-fn do_anything(root: &Path, dice: &mut Dice) {
+pub(super) fn do_anything(root: &Path, dice: &mut Dice) {
     let names = ["a", "b", "c", IGNORED];
     let mut place = || {
         let depth = 1 + dice.below(3);
@@ -97,10 +96,9 @@ fn link_something(root: &Path, dice: &mut Dice) {
     let _ = fs::hard_link(place(), place());
 }
 
-#[test]
-fn whatever_is_done_is_explained_at_every_flush() {
+fn whatever_is_done_is_explained_at_every_flush(by: Hearer) {
     for seed in 0..20 {
-        let (mut tree, mut dice) = (Watched::new(), Dice(seed));
+        let (mut tree, mut dice) = (Watched::new(by), Dice(seed));
         for _ in 0..40 {
             for _ in 0..=dice.below(20) {
                 do_anything(&tree.at(""), &mut dice);
@@ -111,10 +109,9 @@ fn whatever_is_done_is_explained_at_every_flush() {
     }
 }
 
-#[test]
-fn whatever_is_done_to_files_with_many_names_is_explained() {
+fn whatever_is_done_to_files_with_many_names_is_explained(by: Hearer) {
     for seed in 0..20 {
-        let (mut tree, mut dice) = (Watched::new(), Dice(seed));
+        let (mut tree, mut dice) = (Watched::new(by), Dice(seed));
         for _ in 0..60 {
             do_anything(&tree.at(""), &mut dice);
             // A name that is written through where nobody looks is told later.
@@ -127,10 +124,9 @@ fn whatever_is_done_to_files_with_many_names_is_explained() {
     }
 }
 
-#[test]
-fn whatever_is_done_while_we_look_is_explained_in_the_end() {
+fn whatever_is_done_while_we_look_is_explained_in_the_end(by: Hearer) {
     for seed in 100..110 {
-        beside(&mut Watched::new(), |root| {
+        beside(&mut Watched::new(by), |root| {
             let mut dice = Dice(seed);
             for _ in 0..2_000 {
                 do_anything(root, &mut dice);
@@ -139,16 +135,13 @@ fn whatever_is_done_while_we_look_is_explained_in_the_end() {
     }
 }
 
-#[test]
-fn a_directory_swapped_for_a_link_never_leads_outside() {
-    let mut tree = Watched::new();
+fn a_directory_swapped_for_a_link_never_leads_outside(by: Hearer) {
+    let mut tree = Watched::new(by);
     let outside = tree.place.path().join("outside");
     fs::create_dir_all(outside.join("sub")).unwrap();
     fs::write(outside.join("sub/secret"), "1").unwrap();
     fs::create_dir_all(tree.at("d/sub")).unwrap();
-    let forbidden: Vec<u64> = [&outside, &outside.join("sub")]
-        .map(|path| fs::metadata(path).unwrap().ino())
-        .to_vec();
+    let forbidden = [&outside, &outside.join("sub")].map(|path| fs::File::open(path).unwrap());
     // The kernel tells on whoever opens or reads them.
     let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
     let witness = inotify::init(flags).unwrap();
@@ -174,8 +167,8 @@ fn a_directory_swapped_for_a_link_never_leads_outside() {
             is_last = is_done.load(Ordering::SeqCst);
             let batch = tree.monitor.flush().unwrap();
             tree.replay(&batch);
-            let watched = tree.monitor.belief.watches.watched_inodes();
-            assert!(!watched.iter().any(|inode| forbidden.contains(inode)));
+            let watches = &tree.monitor.belief.watches;
+            assert!(!forbidden.iter().any(|one| watches.hears_of(one.as_fd())));
         }
     });
 
@@ -183,4 +176,13 @@ fn a_directory_swapped_for_a_link_never_leads_outside() {
     let has_secret = |path: &EntryPath| path.as_bytes().ends_with(b"secret");
     assert!(!tree.replayed.keys().any(has_secret));
     assert_eq!(rustix::io::ioctl_fionread(&witness).unwrap(), 0);
+}
+
+with_each_hearer! {
+    files_in_directories_made_at_once_are_never_missed,
+    directories_renamed_all_the_time_are_explained,
+    whatever_is_done_is_explained_at_every_flush,
+    whatever_is_done_to_files_with_many_names_is_explained,
+    whatever_is_done_while_we_look_is_explained_in_the_end,
+    a_directory_swapped_for_a_link_never_leads_outside,
 }

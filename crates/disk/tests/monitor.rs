@@ -1,0 +1,189 @@
+//! fanotify on real filesystems: ext4, xfs and btrfs on loop devices.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::print_stdout, reason = "a test that is skipped says so")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests make the trees that they look at"
+)]
+
+use rustix::time::{ClockId, clock_gettime};
+use stasis_disk::monitor::{Batch, Ended, Hearer, Monitor, MonitorError, MonitorSettings};
+use stasis_model::time::{Clock, Timestamp};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+
+#[derive(Debug)]
+struct Ticking;
+
+fn read_clock(clock: ClockId) -> Duration {
+    let now = clock_gettime(clock);
+    let (seconds, nanos) = (now.tv_sec.try_into(), now.tv_nsec.try_into());
+    Duration::new(seconds.unwrap(), nanos.unwrap())
+}
+
+impl Clock for Ticking {
+    fn now(&self) -> Timestamp {
+        let millis = read_clock(ClockId::Realtime).as_millis();
+        Timestamp::from_millis(millis.try_into().unwrap())
+    }
+
+    fn uptime(&self) -> Duration {
+        read_clock(ClockId::Boottime)
+    }
+}
+
+/// A filesystem of its own, unmounted when dropped.
+struct Mounted {
+    home: TempDir,
+}
+
+impl Mounted {
+    /// Mounts a new filesystem, or says why this test is skipped.
+    fn new(filesystem: &str) -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: only root mounts a {filesystem}");
+            return None;
+        }
+        let home = tempfile::tempdir().unwrap();
+        let mounted = Self { home };
+        fs::create_dir(mounted.root()).unwrap();
+        let image = mounted.home.path().join("image");
+        File::create(&image).unwrap().set_len(512 << 20).unwrap();
+        let mut mkfs = Command::new(format!("mkfs.{filesystem}"));
+        let Ok(made) = mkfs.arg("-q").arg(&image).output() else {
+            let needed = std::env::var_os("STASIS_REQUIRE_PARTS").is_some();
+            assert!(!needed, "mkfs.{filesystem} is not there: run scripts/test");
+            println!("skipped: mkfs.{filesystem} is not there");
+            return None;
+        };
+        assert!(made.status.success(), "{made:?}");
+        let mut mount = Command::new("mount");
+        let mount = mount.args(["-o", "loop"]).arg(&image).arg(mounted.root());
+        let done = mount.output().unwrap();
+        if !done.status.success() {
+            println!("skipped: not allowed to mount: {done:?}");
+            return None;
+        }
+        Some(mounted)
+    }
+
+    fn root(&self) -> PathBuf {
+        self.home.path().join("mounted")
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.root()).output();
+    }
+}
+
+fn start(root: &Path, hearer: Hearer, most_watches: usize) -> Result<Monitor, MonitorError> {
+    let settings = MonitorSettings {
+        hearer,
+        most_watches,
+        ..MonitorSettings::default()
+    };
+    Monitor::start(root, Arc::new(Ticking), settings)
+}
+
+fn words(batch: &Batch) -> Vec<String> {
+    assert_eq!(batch.gap, None);
+    let word =
+        |event: &stasis_disk::monitor::FileEvent| format!("{} {}", event.action.word(), event.path);
+    let mut words: Vec<String> = batch.events.iter().map(word).collect();
+    words.sort();
+    words
+}
+
+#[test]
+fn a_tree_is_heard_of_on_every_filesystem_with_steady_handles() {
+    for filesystem in ["ext4", "xfs", "btrfs"] {
+        let Some(mounted) = Mounted::new(filesystem) else {
+            continue;
+        };
+        let root = mounted.root().join("tree");
+        fs::create_dir_all(root.join("a/b")).unwrap();
+        let mut monitor = match start(&root, Hearer::Fanotify, usize::MAX) {
+            Ok(monitor) => monitor,
+            Err(refused) => {
+                let needed = std::env::var_os("STASIS_REQUIRE_PARTS").is_some();
+                assert!(!needed, "{filesystem}: {refused:?}");
+                println!("skipped: {filesystem}: {refused:?}");
+                continue;
+            }
+        };
+
+        fs::write(root.join("a/b/file"), "1").unwrap();
+        fs::create_dir_all(root.join("x/y/z")).unwrap();
+        fs::write(root.join("x/y/z/file"), "1").unwrap();
+        fs::write(mounted.root().join("elsewhere"), "1").unwrap();
+        let made = monitor.flush().unwrap();
+        // A directory in the place of one that is gone may have its inode.
+        fs::remove_dir_all(root.join("a/b")).unwrap();
+        fs::create_dir(root.join("a/b")).unwrap();
+        fs::rename(root.join("x/y"), root.join("y")).unwrap();
+        let moved = monitor.flush().unwrap();
+        fs::write(root.join("a/b/again"), "1").unwrap();
+        fs::write(root.join("y/z/file"), "22").unwrap();
+        let after = monitor.flush().unwrap();
+
+        assert_eq!(words(&made), ["created a/b/file", "created x/y/z/file"]);
+        let expected = ["created y/z/file", "deleted a/b/file", "deleted x/y/z/file"];
+        assert_eq!(words(&moved), expected, "{filesystem}");
+        let expected = ["created a/b/again", "modified y/z/file"];
+        assert_eq!(words(&after), expected, "{filesystem}");
+        assert_eq!(monitor.hearing().fanotify, 6, "{filesystem}");
+        must_end_when_unmounted(&mounted, monitor);
+    }
+}
+
+/// What is open is only unmounted lazily: the path leads elsewhere then.
+fn must_end_when_unmounted(mounted: &Mounted, mut monitor: Monitor) {
+    let mut unmount = Command::new("umount");
+    let done = unmount.arg("-l").arg(mounted.root()).status().unwrap();
+    assert!(done.success());
+    let ended = monitor.next(Duration::from_secs(20)).unwrap_err();
+    let why = Ended::Moved;
+    assert!(matches!(ended, MonitorError::Ended { why: found } if found == why));
+}
+
+#[test]
+fn subvolumes_of_btrfs_are_told_apart() {
+    let Some(mounted) = Mounted::new("btrfs") else {
+        return;
+    };
+    let root = mounted.root().join("tree");
+    fs::create_dir(&root).unwrap();
+    for name in ["one", "two"] {
+        let mut btrfs = Command::new("btrfs");
+        let btrfs = btrfs.args(["subvolume", "create"]).arg(root.join(name));
+        assert!(btrfs.output().unwrap().status.success());
+        // In each it has the same inode.
+        fs::create_dir(root.join(name).join("d")).unwrap();
+    }
+    let mut monitor = start(&root, Hearer::Auto, 0).unwrap();
+    let hearing = monitor.hearing();
+    if let Some(refused) = hearing.refused {
+        println!("skipped: fanotify is not permitted: {refused:?}");
+        return;
+    }
+    // A subvolume by itself is refused by the kernel, for all we know; nobody may believe to hear of it then.
+    let inner = start(&root.join("one"), Hearer::Auto, 0).unwrap().hearing();
+    assert_eq!(inner.refused.is_some(), inner.blind > 0);
+
+    fs::write(root.join("two/d/file"), "1").unwrap();
+    let two = monitor.flush().unwrap();
+    fs::write(root.join("one/d/file"), "1").unwrap();
+    fs::write(root.join("one/top"), "1").unwrap();
+    let one = monitor.flush().unwrap();
+
+    assert_eq!(hearing.fanotify, 5);
+    assert_eq!(words(&two), ["created two/d/file"]);
+    assert_eq!(words(&one), ["created one/d/file", "created one/top"]);
+}
