@@ -47,8 +47,12 @@ impl Workspace {
         metadata.name = name;
         metadata.made_by = Some(command.maker.word().to_owned());
         if command.run == Run::Dry {
+            let (live, _) = self.live()?;
+            let sizes = || live.entries().iter().filter_map(super::show::size);
             let told = Checkpointed {
                 created: false,
+                files_count: sizes().count() as u64,
+                bytes: sizes().fold(0, u64::saturating_add),
                 dry_run: true,
                 ..self.told(&occupants, &metadata, started)
             };

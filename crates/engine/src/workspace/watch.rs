@@ -44,6 +44,13 @@ impl Workspace {
         let _only = self.only_watch(&words)?;
         self.recover_if_free()?;
         let mut monitor = self.monitor()?;
+        let hearing = monitor.hearing();
+        tracing::info!(
+            inotify = hearing.inotify,
+            fanotify = hearing.fanotify,
+            rescanned = hearing.blind,
+            "watching the directories of the workspace"
+        );
         let root = self.root()?;
         let (sender, receiver) = sync_channel::<()>(1);
         std::thread::scope(|scope| {

@@ -70,18 +70,18 @@ pub fn next_sequence(occupants: &[Occupant]) -> u64 {
         .map_or(1, |last| last.saturating_add(1))
 }
 
-/// The checkpoint of that name.
+/// The checkpoint of that name; the newest one if a compaction was killed before the one whose name it took was gone.
 pub fn named<'a>(occupants: &'a [Occupant], name: &CheckpointName) -> Option<&'a SlotMetadata> {
-    let mut known = occupants.iter().filter_map(Occupant::known);
-    known.find(|one| one.name.as_ref() == Some(name))
+    let known = occupants.iter().filter_map(Occupant::known);
+    let named = known.filter(|one| one.name.as_ref() == Some(name));
+    named.max_by_key(|one| one.age_key())
 }
 
 /// What somebody means; `None` when there is no such checkpoint.
 pub fn find<'a>(occupants: &'a [Occupant], which: &CheckpointRef) -> Option<&'a Occupant> {
-    occupants.iter().find(|one| match which {
-        CheckpointRef::Slot(slot) => one.slot() == *slot,
-        CheckpointRef::Name(name) => {
-            one.known().and_then(|known| known.name.as_ref()) == Some(name)
-        }
-    })
+    let slot = match which {
+        CheckpointRef::Slot(slot) => *slot,
+        CheckpointRef::Name(name) => named(occupants, name)?.slot,
+    };
+    occupants.iter().find(|one| one.slot() == slot)
 }

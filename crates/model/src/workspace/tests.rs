@@ -196,6 +196,27 @@ fn a_full_pool_says_how_many_there_may_be() {
 }
 
 #[test]
+fn of_two_that_a_killed_compaction_left_under_one_name_the_newest_is_meant() {
+    let age = |mut one: Occupant, sequence: u64| {
+        if let Occupant::Known(known) = &mut one {
+            known.sequence = sequence;
+        }
+        one
+    };
+    let name: CheckpointName = "kept".parse().unwrap();
+    let which = CheckpointRef::Name(name.clone());
+    for (first, second, meant) in [(1, 2, 11), (2, 1, 10)] {
+        let occupants = [
+            age(manual(10, "kept"), first),
+            age(manual(11, "kept"), second),
+        ];
+
+        assert_eq!(named(&occupants, &name).unwrap().slot, Slot::new(meant));
+        assert_eq!(find(&occupants, &which).unwrap().slot(), Slot::new(meant));
+    }
+}
+
+#[test]
 fn the_oldest_automatic_ones_go_first_and_nothing_else_goes() {
     let occupants = [
         auto(0, 4),

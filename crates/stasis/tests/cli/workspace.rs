@@ -837,3 +837,21 @@ fn the_status_says_how_a_workspace_is_kept_and_that_nobody_watches() {
         typo.err
     );
 }
+
+#[test]
+fn a_dry_run_of_a_checkpoint_says_how_much_there_would_be_in_it_and_makes_none() {
+    let tree = Tree::new(&[("a", "four"), ("deep/b", "sixsix")]);
+
+    let told = tree.json(0, &["create", "first", "--dry-run"]);
+
+    assert_eq!(
+        json!([
+            told["created"],
+            told["dry_run"],
+            told["files_count"],
+            told["bytes"]
+        ]),
+        json!([false, true, 2, 10])
+    );
+    assert_eq!(tree.json(0, &["list"])["checkpoints"], json!([]));
+}
