@@ -5,8 +5,9 @@
 //! of all are in `chunks/`. To make one:
 //!
 //! 1. make `.SLOT.stasis-tmp-PID` beside, locked as long as its maker lives
-//! 2. clone the workspace into it, and the system if there is one; `syncfs`; or store what is new of both as chunks
-//! 3. write `metadata.json` into it; `fsync`
+//! 2. clone the workspace into it, and the system if there is one, listing what is cloned along the way; `syncfs`; or store what is new of
+//!    both as chunks, under temporary names
+//! 3. write `manifest` and `metadata.json` into it; `fsync`; or, with the chunks, one `syncfs`, after which the chunks get their names
 //! 4. see that all checkpoints together stay within the budget; the oldest automatic ones that must go are deleted
 //! 5. rename it to its slot, or exchange it with the automatic checkpoint that is there; `fsync` the directory
 //! 6. remove what it was exchanged for

@@ -1,10 +1,11 @@
 //! Making checkpoints.
 //!
 //! 1. lock the session   2. an automatic one: list the live tree; the same as in the last one means that none is needed
-//! 3. choose the slot   4. make the checkpoint   5. list what is in it   6. write it down in the ledger
+//! 3. choose the slot   4. make the checkpoint, which is listed along the way unless it is a snapshot of a subvolume
+//! 5. list that one   6. write it down in the ledger
 //!
-//! A crash after 4 leaves a checkpoint without a hash, or without a row in the ledger; it is as good as any other, and its hash
-//! is computed when it is asked for.
+//! A crash after 4 leaves a checkpoint without a row in the ledger, and a snapshot without a hash; it is as good as any other, and its
+//! hash is computed when it is asked for.
 
 use super::Workspace;
 use super::answers::Checkpointed;
