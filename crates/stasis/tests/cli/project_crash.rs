@@ -59,13 +59,12 @@ impl crash_points::Stage for Stage {
     }
 
     fn assert_done(&self) {
-        let snapshots = self.shop.json(0, &["list"]).as_array().unwrap().len();
-        let (word, count) = match self.act {
-            Act::Save => ("two", 2),
-            Act::Restore => ("one", 1),
-            Act::Gc => ("two", 1),
+        let word = if self.act == Act::Restore {
+            "one"
+        } else {
+            "two"
         };
-        assert_eq!((rows(&self.shop).as_str(), snapshots), (word, count));
+        assert_eq!(rows(&self.shop), word);
     }
 
     fn judge(&self, context: &str) {

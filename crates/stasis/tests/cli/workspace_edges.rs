@@ -5,6 +5,7 @@ use crate::project::names;
 use crate::session::Session;
 use crate::workspace::{Tree, changed, says, text};
 use crate::workspace_undo::reverted;
+use crate::workspace_watch::asked;
 use serde_json::json;
 use std::fs;
 use std::path::Path;
@@ -18,6 +19,39 @@ fn compacting_takes_no_checkpoint_twice() {
 
     assert_eq!(twice.code, 2, "{}{}", twice.out, twice.err);
     assert_eq!(tree.listed().len(), 1);
+}
+
+#[test]
+fn a_compaction_does_not_take_the_name_of_another_and_is_written_down() {
+    let tree = Tree::new(&[("a", "one")]);
+    for text in ["two", "three"] {
+        tree.json(0, &["create", "--auto"]);
+        tree.write("a", text);
+    }
+    tree.checkpoint("theirs");
+
+    let taken = tree.run(&["compact", "cp-0", "cp-1", "--name", "theirs"]);
+    let kept = tree.listed().len();
+    let both = tree.json(0, &["compact", "cp-0", "cp-1", "--name", "both"]);
+    let last = "SELECT slot, origin, name FROM snapshot_events ORDER BY id DESC LIMIT 1";
+
+    assert_eq!(taken.code, 11, "{}{}", taken.out, taken.err);
+    assert_eq!(kept, 3);
+    assert_eq!(both["checkpoint"], "cp-11");
+    assert_eq!(asked(&tree, last), json!([[11, "manual", "both"]]));
+}
+
+#[test]
+fn a_fork_goes_neither_into_the_workspace_nor_into_its_session() {
+    let tree = Tree::new(&[("d/a", "one")]);
+    tree.checkpoint("good");
+    let places = [tree.at("d/fork"), tree.kept().join("fork")];
+
+    for place in &places {
+        let refused = tree.run(&["fork", "good", place.to_str().unwrap()]);
+        assert_eq!(refused.code, 2, "{}{}", refused.out, refused.err);
+        assert!(!place.exists());
+    }
 }
 
 #[test]

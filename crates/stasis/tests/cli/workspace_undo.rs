@@ -98,6 +98,14 @@ fn an_act_that_happened_is_undone_though_nobody_wrote_down_that_it_was_done() {
 }
 
 #[test]
+fn an_act_that_was_done_is_undone_though_somebody_made_it_again_what_it_was() {
+    let tree = reverted();
+    tree.write("a", "two");
+
+    assert_eq!(undos(&tree), ["u-1"]);
+}
+
+#[test]
 fn a_restore_that_happened_is_undone_though_nobody_wrote_down_that_it_was_done() {
     let tree = Tree::new(&[("a", "one")]);
     tree.checkpoint("good");

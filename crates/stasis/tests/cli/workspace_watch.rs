@@ -75,7 +75,7 @@ fn last_event(tree: &Tree) -> i64 {
 }
 
 /// What the database of a workspace answers.
-fn asked(tree: &Tree, query: &str) -> Value {
+pub(crate) fn asked(tree: &Tree, query: &str) -> Value {
     let database = tree.kept().join("session.db");
     let program = "import json,sqlite3,sys; print(json.dumps(sqlite3.connect(sys.argv[1]).execute(sys.argv[2]).fetchall()))";
     let answer = Command::new("python3")
@@ -252,6 +252,22 @@ fn a_second_watch_is_refused_and_the_ring_goes_on_after_a_restart() {
     let rows = all["snapshots"].as_array().unwrap().iter();
     let slots: Vec<String> = rows.map(|row| text(&row["checkpoint"])).collect();
     assert_eq!(slots, ["cp-1", "cp-0"]);
+}
+
+#[test]
+fn what_happened_between_two_watches_is_recorded_by_the_second() {
+    let tree = Tree::new(&[("a", "one")]);
+    Watch::of(&tree).end(Signal::TERM);
+    tree.write("between", "nobody watched");
+
+    let watch = Watch::of(&tree);
+    eventually(PATIENCE, "what happened between is recorded", || {
+        last_event(&tree) >= 1
+    });
+    watch.end(Signal::TERM);
+
+    let told = asked(&tree, "SELECT action, path FROM fs_events ORDER BY id");
+    assert_eq!(told, json!([["created", "between"]]));
 }
 
 /// How many files there are in a workspace of which a checkpoint takes a while.

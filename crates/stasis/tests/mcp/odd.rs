@@ -100,6 +100,21 @@ async fn a_name_that_looks_like_the_escape_of_another_is_the_one_that_is_meant()
 }
 
 #[tokio::test]
+async fn an_error_shows_no_letter_that_nobody_sees() {
+    let world = World::with(&[("a", "1")]);
+    let client = world.client().await;
+    client.checkpoint("x").await;
+    let path = json!({ "path": "soft\u{ad}hyphen" });
+
+    let error = client.fails("diff", path.clone()).await;
+    let words = client.words("diff", path).await;
+
+    for said in [error["message"].as_str().unwrap(), &words] {
+        assert!(said.contains("soft\\xc2\\xadhyphen"), "{said:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_name_as_long_as_can_be() {
     let name = "n".repeat(255);
     comes_back(name.as_bytes(), &name).await;
