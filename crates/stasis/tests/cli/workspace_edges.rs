@@ -2,9 +2,10 @@
 //! are named twice.
 
 use crate::project::names;
+use crate::repo_world::noise;
 use crate::session::Session;
 use crate::workspace::{Tree, changed, says, text};
-use crate::workspace_undo::reverted;
+use crate::workspace_undo::{read_json, reverted};
 use crate::workspace_watch::asked;
 use serde_json::json;
 use std::fs;
@@ -187,4 +188,76 @@ fn a_deleted_file_whose_name_looks_like_an_escape_comes_back_under_its_own_name(
     assert_eq!(told[0].0, r"a\\x0ab");
     assert!(gone.is_empty(), "{gone:?}");
     assert_eq!(names(&tree.at("")), [SHOWN]);
+}
+
+#[test]
+fn a_compaction_for_which_there_is_no_room_leaves_its_sources() {
+    let tree = Tree::with(&[], &["--budget", "1MB"]);
+    let config = tree.kept().join("config.toml");
+    fs::write(config, "budget_bytes = 1000000\nfallback = \"copy\"\n").unwrap();
+    let fill = |seed: u64, length: usize| {
+        fs::write(tree.at("data"), noise(seed, length)).unwrap();
+    };
+    fill(1, 300_000);
+    tree.checkpoint("theirs");
+    fill(2, 100_000);
+    tree.json(0, &["create", "--auto"]);
+    fill(3, 400_000);
+    tree.json(0, &["create", "--auto"]);
+    let newest = tree.listed()[0].clone();
+
+    let told = tree.run(&["compact", "cp-0", "cp-1", "--name", "both"]);
+
+    let listed = tree.listed();
+    let is_kept = listed.iter().any(|(_, hash)| *hash == newest.1);
+    assert!(
+        is_kept,
+        "{} {}{}: {listed:?}",
+        told.code, told.out, told.err
+    );
+    if told.code != 0 {
+        assert_eq!(told.code, 11, "{}", told.err);
+        assert_eq!(listed.len(), 3, "{listed:?}");
+    }
+}
+
+#[test]
+fn a_workspace_that_was_moved_keeps_the_system_that_is_cloned_with_it() {
+    let session = Session::new();
+    let [work, system, moved, kept] =
+        ["work", "system", "moved", "kept"].map(|name| session.home().join(name));
+    for directory in [&work, &system] {
+        fs::create_dir(directory).unwrap();
+        fs::write(directory.join("a"), "one").unwrap();
+    }
+    let mut init = init_at(&work, &kept).to_vec();
+    init.extend(["--system", system.to_str().unwrap()]);
+    session.json(0, &init);
+    let before = read_json(&kept.join("session.json"));
+    fs::rename(&work, &moved).unwrap();
+
+    session.json(0, &init_at(&moved, &kept));
+
+    let after = read_json(&kept.join("session.json"));
+    assert_eq!(before["system"], json!(system));
+    assert_eq!(after["workspace"], json!(moved));
+    assert_eq!(after["system"], before["system"]);
+}
+
+#[test]
+fn the_file_beside_one_that_looks_like_its_escape_is_reached_as_answers_write_it() {
+    let tree = twins();
+
+    let diff = tree.json(0, &["diff", SHOWN]);
+    let history = tree.json(0, &["history", SHOWN]);
+    let reverted = tree.json(0, &["revert", SHOWN]);
+
+    for answer in [&diff, &history, &reverted] {
+        assert_eq!(answer["path"], SHOWN);
+    }
+    assert!(text(&diff["unified"]).contains("+break changed"));
+    assert_eq!(
+        (tree.read("a\nb"), tree.read(SHOWN)),
+        ("break".to_owned(), "literal changed".to_owned())
+    );
 }

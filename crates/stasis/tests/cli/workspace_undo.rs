@@ -248,3 +248,31 @@ fn an_act_that_cannot_be_undone_within_the_budget_is_not_done() {
     assert!(tree.contents() == before);
     assert!(undos(&tree).is_empty());
 }
+
+#[test]
+fn an_act_that_is_not_known_to_be_done_blocks_nobody_when_its_path_is_excluded_since() {
+    let tree = reverted();
+    let (note, config) = (note_of(&tree, 1), tree.kept().join("config.toml"));
+    forget_that_it_was_done(&note);
+    fs::write(config, "exclude = [\"a\"]\n").unwrap();
+
+    let made = tree.run(&["create", "next"]);
+
+    assert_eq!(made.code, 0, "{}{}", made.out, made.err);
+    assert!(note.exists(), "whether it was done nobody knows");
+}
+
+#[test]
+fn the_oldest_of_the_undos_that_are_kept_is_taken_back_like_any_other() {
+    let tree = Tree::new(&[("a", "one")]);
+    tree.checkpoint("good");
+    for number in 1..=10 {
+        tree.write("a", &format!("version {number}"));
+        tree.json(0, &["revert", "a", "good"]);
+    }
+
+    let undone = tree.run(&["undo", "u-1"]);
+
+    assert_eq!(tree.read("a"), "version 1");
+    assert_eq!(undone.code, 0, "{}{}", undone.out, undone.err);
+}

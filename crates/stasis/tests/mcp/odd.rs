@@ -100,6 +100,18 @@ async fn a_name_that_looks_like_the_escape_of_another_is_the_one_that_is_meant()
 }
 
 #[tokio::test]
+async fn a_name_whose_escape_is_the_name_of_another_is_the_one_that_is_meant() {
+    let (world, client) = twins().await;
+
+    is_meant(&client, r"a\x0ab", "break").await;
+
+    assert_eq!(
+        (world.read("a\nb").as_str(), world.read("a\\x0ab").as_str()),
+        ("break", "literal changed")
+    );
+}
+
+#[tokio::test]
 async fn an_error_shows_no_letter_that_nobody_sees() {
     let world = World::with(&[("a", "1")]);
     let client = world.client().await;
