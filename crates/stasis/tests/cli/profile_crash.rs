@@ -1,19 +1,17 @@
 //! Loads of a profile that are killed at every call that changes anything.
 //!
-//! The calls are counted as in `repo_crash`: strace delays each, and the kill comes in the pause after the n-th. Whatever
-//! happened, the directory is the old profile, the new one whole, or not there; nothing is saved over a snapshot because
-//! of it; and the next load succeeds and leaves nothing of the dead one.
+//! `crash_points` counts the calls and kills. Whatever happened, the directory is the old profile, the new one whole, or not
+//! there; nothing is saved over a snapshot because of it; and the next load succeeds and leaves nothing of the dead one.
 
-use crate::repo_crash::{copy, has_strace, killed_after};
+use crate::crash_points::{self, killed_at_each_step};
+use crate::repo_crash::copy;
 use crate::repo_world::{Shown, names, noise, show, write};
 use crate::session::Session;
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 const ALICE: &str = "acme/alice@131";
-
-/// How many crash points are tried when not all are asked for.
-const SOME: usize = 10;
 
 /// Where the directory lies before the load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,49 +69,12 @@ impl Stage {
         Self { old, new, ..stage }
     }
 
-    fn reset(&self) {
-        copy(
-            self.session.home(),
-            &["data", "cache", "place"],
-            "kept-",
-            "",
-        );
-    }
-
     fn there(&self) -> PathBuf {
         PathBuf::from(&self.target)
     }
 
     fn load(&self) -> [&str; 5] {
         ["profile", "load", ALICE, "--dir", &self.target]
-    }
-
-    /// Loads, and kills in the pause after the n-th call; says how many calls were seen, and whether it was killed.
-    fn run(&self, kill_after: usize) -> (usize, bool) {
-        let plain = self.session.command(&self.load());
-        killed_after(&plain, kill_after)
-    }
-
-    fn judge(&self, context: &str) {
-        let now = show(&self.there());
-        let is_absent = !self.there().exists() && self.old.is_empty();
-        assert!(
-            is_absent || now == self.old || now == self.new,
-            "{context}: {:?}",
-            now.keys()
-        );
-        if self.there().exists() {
-            // Whatever the directory is, nobody who saves it takes the place of the active snapshot by mistake.
-            let save = ["--json", "profile", "save", ALICE, "--dir", &self.target];
-            let saved = self.session.run(&save);
-            let told: serde_json::Value = serde_json::from_str(&saved.out).unwrap();
-            let outcome = told["outcome"].as_str().unwrap_or_default();
-            let is_new = now == self.new;
-            assert!(
-                outcome == "diverged" || (is_new && outcome == "deduplicated"),
-                "{context}: {told}"
-            );
-        }
     }
 
     /// The next load succeeds, and nothing is left of the dead one.
@@ -140,35 +101,54 @@ impl Stage {
     }
 }
 
-fn killed_at_each_step(before: Before) {
-    if !has_strace() {
-        return;
+impl crash_points::Stage for Stage {
+    fn command(&self) -> Command {
+        self.session.command(&self.load())
     }
-    let stage = Stage::new(before);
-    let (count, was_killed) = stage.run(usize::MAX);
-    assert!(!was_killed && show(&stage.there()) == stage.new);
-    let all = std::env::var("STASIS_CRASH_POINTS").is_ok_and(|points| points == "all");
-    let step = if all { 1 } else { count.div_ceil(SOME) };
-    let first = std::process::id() as usize % step + 1;
-    let mut kills = 0;
-    for when in (first..=count).step_by(step) {
-        stage.reset();
-        let (_, was_killed) = stage.run(when);
-        kills += usize::from(was_killed);
-        let context = format!("{before:?}, killed after call {when} of {count}");
-        stage.judge(&context);
-        stage.go_on(&context);
+
+    fn reset(&self) {
+        copy(
+            self.session.home(),
+            &["data", "cache", "place"],
+            "kept-",
+            "",
+        );
     }
-    println!("{before:?} survived {kills} kills, every {step} of {count} from {first}");
-    assert!(kills >= 3, "{kills} of {count}");
+
+    fn assert_done(&self) {
+        assert!(show(&self.there()) == self.new);
+    }
+
+    fn judge(&self, context: &str) {
+        let now = show(&self.there());
+        let is_absent = !self.there().exists() && self.old.is_empty();
+        assert!(
+            is_absent || now == self.old || now == self.new,
+            "{context}: {:?}",
+            now.keys()
+        );
+        if self.there().exists() {
+            // Whatever the directory is, nobody who saves it takes the place of the active snapshot by mistake.
+            let save = ["--json", "profile", "save", ALICE, "--dir", &self.target];
+            let saved = self.session.run(&save);
+            let told: serde_json::Value = serde_json::from_str(&saved.out).unwrap();
+            let outcome = told["outcome"].as_str().unwrap_or_default();
+            let is_new = now == self.new;
+            assert!(
+                outcome == "diverged" || (is_new && outcome == "deduplicated"),
+                "{context}: {told}"
+            );
+        }
+        self.go_on(context);
+    }
 }
 
 #[test]
 fn a_load_over_a_profile_that_is_killed_leaves_the_old_one_or_the_new_one_whole() {
-    killed_at_each_step(Before::OldProfile);
+    killed_at_each_step(Before::OldProfile, || Stage::new(Before::OldProfile));
 }
 
 #[test]
 fn a_first_load_that_is_killed_leaves_nothing_or_the_new_profile_whole() {
-    killed_at_each_step(Before::Nothing);
+    killed_at_each_step(Before::Nothing, || Stage::new(Before::Nothing));
 }

@@ -1,15 +1,12 @@
 //! Saves, restores and sweeps of a project that are killed at every call that changes anything.
 //!
-//! The calls are counted as in `repo_crash`: strace delays each, and the kill comes in the pause after the n-th. Whatever
-//! happened, the state is the old one or the new one whole, every snapshot that is listed comes back, nothing stands still,
-//! and the next save succeeds and leaves nothing of the dead one.
+//! `crash_points` counts the calls and kills. Whatever happened, the state is the old one or the new one whole, every snapshot
+//! that is listed comes back, nothing stands still, and the next save succeeds and leaves nothing of the dead one.
 
+use crate::crash_points::{self, killed_at_each_step};
 use crate::project::{Shop, id};
-use crate::repo_crash::{copy, has_strace, killed_after};
+use crate::repo_crash::copy;
 use std::process::Command;
-
-/// How many crash points are tried when not all are asked for.
-const SOME: usize = 10;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Act {
@@ -43,10 +40,6 @@ impl Stage {
         Self { shop, act, first }
     }
 
-    fn reset(&self) {
-        copy(self.shop.session.home(), &["shop", "cache"], "kept-", "");
-    }
-
     fn words(&self) -> Vec<&str> {
         match self.act {
             Act::Save => vec!["save"],
@@ -54,11 +47,24 @@ impl Stage {
             Act::Gc => vec!["gc"],
         }
     }
+}
 
-    /// Acts, and is killed in the pause after the n-th call; says how many calls were seen, and whether it was killed.
-    fn run(&self, kill_after: usize) -> (usize, bool) {
-        let plain = self.shop.command(&self.words());
-        killed_after(&plain, kill_after)
+impl crash_points::Stage for Stage {
+    fn command(&self) -> Command {
+        self.shop.command(&self.words())
+    }
+
+    fn reset(&self) {
+        copy(self.shop.session.home(), &["shop", "cache"], "kept-", "");
+    }
+
+    fn assert_done(&self) {
+        let word = if self.act == Act::Restore {
+            "one"
+        } else {
+            "two"
+        };
+        assert_eq!(rows(&self.shop), word);
     }
 
     fn judge(&self, context: &str) {
@@ -123,38 +129,17 @@ fn rows(shop: &Shop) -> String {
     String::from_utf8(said.stdout).unwrap().trim().to_owned()
 }
 
-fn killed_at_each_step(act: Act) {
-    if !has_strace() {
-        return;
-    }
-    let stage = Stage::new(act);
-    let (count, was_killed) = stage.run(usize::MAX);
-    assert!(!was_killed);
-    let all = std::env::var("STASIS_CRASH_POINTS").is_ok_and(|points| points == "all");
-    let step = if all { 1 } else { count.div_ceil(SOME) };
-    let first = std::process::id() as usize % step + 1;
-    let mut kills = 0;
-    for when in (first..=count).step_by(step) {
-        stage.reset();
-        let (_, was_killed) = stage.run(when);
-        kills += usize::from(was_killed);
-        stage.judge(&format!("{act:?}, killed after call {when} of {count}"));
-    }
-    println!("{act:?} survived {kills} kills, every {step} of {count} from {first}");
-    assert!(kills >= 3, "{kills} of {count}");
-}
-
 #[test]
 fn a_save_of_a_project_that_is_killed_leaves_the_state_and_the_last_good_snapshot() {
-    killed_at_each_step(Act::Save);
+    killed_at_each_step(Act::Save, || Stage::new(Act::Save));
 }
 
 #[test]
 fn a_restore_of_a_project_that_is_killed_leaves_the_old_state_or_the_new_one_whole() {
-    killed_at_each_step(Act::Restore);
+    killed_at_each_step(Act::Restore, || Stage::new(Act::Restore));
 }
 
 #[test]
 fn a_sweep_of_a_project_that_is_killed_loses_no_snapshot_that_is_listed() {
-    killed_at_each_step(Act::Gc);
+    killed_at_each_step(Act::Gc, || Stage::new(Act::Gc));
 }

@@ -387,6 +387,22 @@ fn what_is_excluded_is_never_taken_away_or_written_over() {
 }
 
 #[test]
+fn a_directory_with_something_excluded_in_it_is_not_exchanged() {
+    let tree = Tree::new(&[("d/a", "one"), ("d/prod.db", "live")]);
+    exclude(&tree, "*.db");
+    tree.checkpoint("good");
+    tree.write("d/a", "two");
+
+    let refused = tree.run(&["revert", "d", "good"]);
+    let inside = tree.json(0, &["revert", "d/a", "good"]);
+
+    assert_eq!(refused.code, 2, "{}{}", refused.out, refused.err);
+    assert!(refused.err.contains("d/prod.db"), "{}", refused.err);
+    assert_eq!(inside["reverted"], true);
+    assert_eq!(tree.read("d/prod.db"), "live");
+}
+
+#[test]
 fn a_socket_in_the_tree_does_not_make_every_checkpoint_a_new_one() {
     let tree = Tree::new(&[("a", "one")]);
     let _socket = std::os::unix::net::UnixListener::bind(tree.at("socket")).unwrap();

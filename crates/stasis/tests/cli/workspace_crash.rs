@@ -1,17 +1,17 @@
 //! Checkpoints, reverts, restores and compactions of a workspace that are killed at every call that changes anything.
 //!
-//! The calls are counted as in `repo_crash`: strace delays each, and the kill comes in the pause after the n-th. Whatever
-//! happened, the live tree is the old one or the new one whole, every checkpoint that was there before is there and holds what
-//! it held, and the same command done again succeeds.
+//! `crash_points` counts the calls and kills. Whatever happened, the live tree is the old one or the new one whole, what takes it
+//! back is there if and only if it was changed, every checkpoint that was there before is there and holds what it held, and the
+//! same command done again succeeds.
 
-use crate::repo_crash::{copy, has_strace, killed_after};
+use crate::crash_points::{self, killed_at_each_step};
+use crate::repo_crash::copy;
 use crate::workspace::Tree;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::process::Command;
 
-/// How many crash points are tried when not all are asked for.
-const SOME: usize = 10;
 const FILES: usize = 12;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,10 +84,6 @@ impl Stage {
         }
     }
 
-    fn reset(&self) {
-        copy(self.tree.session.home(), &["work", "state"], "kept-", "");
-    }
-
     fn words(&self) -> &'static [&'static str] {
         match self.act {
             Act::Create => &["create", "third"],
@@ -97,19 +93,40 @@ impl Stage {
             Act::Compact => &["compact", "first", "second", "--name", "both"],
         }
     }
+}
 
-    fn run(&self, kill_after: usize) -> (usize, bool) {
-        killed_after(&self.tree.command(self.words()), kill_after)
+impl crash_points::Stage for Stage {
+    fn command(&self) -> Command {
+        self.tree.command(self.words())
+    }
+
+    fn reset(&self) {
+        copy(self.tree.session.home(), &["work", "state"], "kept-", "");
+    }
+
+    fn assert_done(&self) {
+        let checkpoints = match self.act {
+            Act::Create => 3,
+            Act::Compact => 1,
+            Act::Revert | Act::Restore | Act::Undo => 2,
+        };
+        assert_eq!(self.tree.contents(), self.after);
+        assert_eq!(self.tree.listed().len(), checkpoints);
     }
 
     fn judge(&self, context: &str) {
         // Whoever comes next brings an interrupted restore to its end.
-        self.tree.json(0, &["status"]);
+        let status = self.tree.json(0, &["status"]);
         let live = self.tree.contents();
         assert!(
             live == self.before || live == self.after,
             "{context}: {live:?}"
         );
+        if matches!(self.act, Act::Revert | Act::Restore) {
+            let undos = status["undo"].as_array().unwrap().len();
+            let was_done = usize::from(live == self.after);
+            assert_eq!(undos, was_done, "{context}: {status:#}");
+        }
         let listed = self.tree.listed();
         for checkpoint in &self.listed {
             let is_kept = listed.iter().any(|one| one.1 == checkpoint.1);
@@ -144,48 +161,27 @@ impl Stage {
     }
 }
 
-fn killed_at_each_step(act: Act) {
-    if !has_strace() {
-        return;
-    }
-    let stage = Stage::new(act);
-    let (count, was_killed) = stage.run(usize::MAX);
-    assert!(!was_killed);
-    let all = std::env::var("STASIS_CRASH_POINTS").is_ok_and(|points| points == "all");
-    let step = if all { 1 } else { count.div_ceil(SOME) };
-    let first = std::process::id() as usize % step + 1;
-    let mut kills = 0;
-    for when in (first..=count).step_by(step) {
-        stage.reset();
-        let (_, was_killed) = stage.run(when);
-        kills += usize::from(was_killed);
-        stage.judge(&format!("{act:?}, killed after call {when} of {count}"));
-    }
-    println!("{act:?} survived {kills} kills, every {step} of {count} from {first}");
-    assert!(kills >= 3, "{kills} of {count}");
-}
-
 #[test]
 fn a_checkpoint_that_is_killed_loses_no_slot() {
-    killed_at_each_step(Act::Create);
+    killed_at_each_step(Act::Create, || Stage::new(Act::Create));
 }
 
 #[test]
 fn a_revert_that_is_killed_leaves_the_old_directory_or_the_new_one() {
-    killed_at_each_step(Act::Revert);
+    killed_at_each_step(Act::Revert, || Stage::new(Act::Revert));
 }
 
 #[test]
 fn a_restore_that_is_killed_is_finished_or_was_never_begun() {
-    killed_at_each_step(Act::Restore);
+    killed_at_each_step(Act::Restore, || Stage::new(Act::Restore));
 }
 
 #[test]
 fn an_undo_that_is_killed_is_finished_or_was_never_begun() {
-    killed_at_each_step(Act::Undo);
+    killed_at_each_step(Act::Undo, || Stage::new(Act::Undo));
 }
 
 #[test]
 fn a_compaction_that_is_killed_loses_no_state_that_it_was_to_keep() {
-    killed_at_each_step(Act::Compact);
+    killed_at_each_step(Act::Compact, || Stage::new(Act::Compact));
 }

@@ -1,12 +1,14 @@
 //! `stasis workspace watch`: automatic checkpoints and file events while somebody works.
 
 use crate::project::{eventually, names};
+use crate::repo_world::noise;
 use crate::session::{Said, said};
 use crate::workspace::{Tree, says, text};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -73,7 +75,7 @@ fn last_event(tree: &Tree) -> i64 {
 }
 
 /// What the database of a workspace answers.
-fn asked(tree: &Tree, query: &str) -> Value {
+pub(crate) fn asked(tree: &Tree, query: &str) -> Value {
     let database = tree.kept().join("session.db");
     let program = "import json,sqlite3,sys; print(json.dumps(sqlite3.connect(sys.argv[1]).execute(sys.argv[2]).fetchall()))";
     let answer = Command::new("python3")
@@ -211,6 +213,24 @@ fn a_revert_under_watch_is_recorded_once_as_restored() {
 }
 
 #[test]
+fn what_an_act_puts_back_and_what_it_takes_away_is_recorded_once_each() {
+    let tree = Tree::new(&[("a", "one"), ("deep/b", "one")]);
+    tree.checkpoint("good");
+    tree.write("a", "two");
+    fs::remove_dir_all(tree.at("deep")).unwrap();
+    tree.write("new/c", "since");
+
+    let restored = tree.json(0, &["restore", "good"]);
+    tree.json(0, &["undo", &text(&restored["undo"])]);
+    let told = asked(&tree, "SELECT action, path FROM fs_events ORDER BY id");
+
+    let row = |path: &str, from: &str| json!(["restored", format!("{path} (from {from})")]);
+    let paths = ["a", "deep/b", "new/c"];
+    let expected = ["cp-10", "undo"].map(|from| paths.map(|path| row(path, from)));
+    assert_eq!(told, json!(expected.concat()));
+}
+
+#[test]
 fn a_second_watch_is_refused_and_the_ring_goes_on_after_a_restart() {
     let tree = Tree::new(&[("a", "one")]);
     let watch = Watch::of(&tree);
@@ -232,4 +252,122 @@ fn a_second_watch_is_refused_and_the_ring_goes_on_after_a_restart() {
     let rows = all["snapshots"].as_array().unwrap().iter();
     let slots: Vec<String> = rows.map(|row| text(&row["checkpoint"])).collect();
     assert_eq!(slots, ["cp-1", "cp-0"]);
+}
+
+#[test]
+fn what_happened_between_two_watches_is_recorded_by_the_second() {
+    let tree = Tree::new(&[("a", "one")]);
+    Watch::of(&tree).end(Signal::TERM);
+    tree.write("between", "nobody watched");
+
+    let watch = Watch::of(&tree);
+    eventually(PATIENCE, "what happened between is recorded", || {
+        last_event(&tree) >= 1
+    });
+    watch.end(Signal::TERM);
+
+    let told = asked(&tree, "SELECT action, path FROM fs_events ORDER BY id");
+    assert_eq!(told, json!([["created", "between"]]));
+}
+
+/// How many files there are in a workspace of which a checkpoint takes a while.
+pub(crate) const LARGE: u64 = 24;
+
+/// A workspace of which a checkpoint takes a while.
+pub(crate) fn large() -> Tree {
+    let tree = Tree::new(&[]);
+    for number in 0..LARGE {
+        fs::write(tree.at(&format!("f{number}")), noise(number, 1 << 20)).unwrap();
+    }
+    tree
+}
+
+/// Waits until a checkpoint is being made.
+pub(crate) fn until_busy(kept: &Path) {
+    let is_half = |name: &String| name.contains("stasis-tmp");
+    eventually(PATIENCE, "a checkpoint is being made", || {
+        let places = ["chunks", "auto_snapshots"].map(|place| names(&kept.join(place)));
+        places.iter().flatten().any(is_half)
+    });
+}
+
+/// Asserts that nothing is left of what was begun, and that what is listed is whole.
+fn assert_no_half_slot(tree: &Tree) {
+    let kept = tree.kept();
+    for place in ["auto_snapshots", "chunks"] {
+        let left = names(&kept.join(place));
+        let half = left.iter().any(|name| name.contains("stasis-tmp"));
+        assert!(!half, "{left:?}");
+    }
+    let all = tree.json(0, &["list"]);
+    says(&all, &json!({ "unreadable": [] }));
+    for row in all["snapshots"].as_array().unwrap() {
+        says(row, &json!({ "files_count": LARGE, "complete": true }));
+        let fork = tree.session.home().join("fork");
+        let words = ["fork", &text(&row["checkpoint"]), fork.to_str().unwrap()];
+        tree.json(0, &words);
+        for name in names(&fork) {
+            let (live, then) = (fs::read(tree.at(&name)), fs::read(fork.join(&name)));
+            assert!(live.unwrap() == then.unwrap(), "{name} in {row:#}");
+        }
+        fs::remove_dir_all(fork).unwrap();
+    }
+}
+
+#[test]
+fn a_watch_that_is_told_to_end_brings_the_checkpoint_that_it_makes_to_its_end() {
+    let tree = large();
+    let kept = tree.kept();
+    let watch = Watch::of(&tree);
+    until_busy(&kept);
+
+    let ended = watch.end(Signal::TERM);
+
+    assert_eq!(ended.code, 0, "{}{}", ended.out, ended.err);
+    assert!(ended.out.starts_with("made 1 checkpoints"), "{}", ended.out);
+    assert_eq!(tree.listed().len(), 1);
+    assert_no_half_slot(&tree);
+}
+
+#[test]
+fn a_checkpoint_whose_process_is_told_to_end_is_whole_or_not_there() {
+    let tree = large();
+    let kept = tree.kept();
+    let mut child = tree
+        .command(&["create", "first"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    until_busy(&kept);
+
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    let ended = child.wait().unwrap();
+    let listed = tree.listed().len();
+    let next = tree.json(0, &["create", "second"]);
+
+    assert_eq!(listed, usize::from(ended.success()), "{ended:?}");
+    assert_eq!(next["created"], true);
+    assert_no_half_slot(&tree);
+}
+
+#[test]
+fn checkpoints_of_people_and_of_a_watch_that_are_made_at_once_are_both_whole() {
+    let tree = large();
+    let kept = tree.kept();
+    let watch = Watch::of(&tree);
+    until_busy(&kept);
+
+    let made = tree.json(0, &["create", "by hand"]);
+    let ended = watch.end(Signal::TERM);
+
+    says(&made, &json!({ "checkpoint": "cp-10", "origin": "manual" }));
+    assert_eq!(ended.code, 0, "{}{}", ended.out, ended.err);
+    let listed = tree.listed();
+    assert_eq!(
+        (listed[0].0.as_str(), listed[1].0.as_str()),
+        ("cp-10", "cp-0")
+    );
+    assert_eq!(listed[0].1, listed[1].1, "nothing changed between them");
+    assert_no_half_slot(&tree);
 }

@@ -333,6 +333,49 @@ async fn a_model_does_not_push_out_what_it_did_not_make() {
     assert_eq!(client.names().await.last().unwrap(), "theirs");
 }
 
+/// Bytes of which no checkpoint keeps fewer, others for each seed.
+fn noise(seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()[3]
+    };
+    std::iter::repeat_with(next).take(400_000).collect()
+}
+
+#[tokio::test]
+async fn a_model_gets_no_room_from_the_checkpoints_of_the_timer() {
+    let world = World::with(&[]);
+    let config = world.home().join("s/config.toml");
+    std::fs::write(config, "budget_bytes = 1000000\n").unwrap();
+    for seed in [1, 2] {
+        world.write("data", noise(seed));
+        world.made_automatically();
+    }
+    world.write("data", noise(3));
+    let client = world.client().await;
+
+    let error = client.fails("create", json!({ "name": "mine" })).await;
+    let act = client
+        .fails("restore", json!({ "checkpoint": "cp-0" }))
+        .await;
+    let left = client.all().await.len();
+    // A person gets it.
+    world.made_by_a_person("theirs");
+
+    for error in [error, act] {
+        assert_eq!(
+            (&error["reason"], &error["kind"]),
+            (&json!("over_budget"), &json!("limit"))
+        );
+    }
+    assert_eq!(left, 2);
+    assert_eq!(client.names().await, ["theirs", ""]);
+    assert_eq!(std::fs::read(world.at("data")).unwrap(), noise(3));
+}
+
 #[tokio::test]
 async fn an_undo_checkpoint_cannot_be_deleted() {
     let world = World::with(&[("a", "1")]);

@@ -60,6 +60,72 @@ odd_names! {
     a_name_like_a_checkpoints: b"cp-10" => "cp-10";
 }
 
+/// A file with a line break in its name, one whose name is what answers write for that, and the model that looks at both.
+async fn twins() -> (World, crate::world::Client) {
+    let world = World::with(&[("a\nb", "break"), ("a\\x0ab", "literal")]);
+    let client = world.client().await;
+    client.checkpoint("x").await;
+    world.write("a\nb", "break changed");
+    world.write("a\\x0ab", "literal changed");
+    let changed = client.changed(json!({})).await;
+    let paths: Vec<&str> = changed.iter().map(|(path, _)| path.as_str()).collect();
+    assert_eq!(paths, [r"a\\x0ab", r"a\x0ab"]);
+    (world, client)
+}
+
+/// All that is done with a path that an answer wrote is done to the entry that it stands for.
+async fn is_meant(client: &crate::world::Client, written: &str, content: &str) {
+    let path = json!({ "path": written });
+    let diff = client.words("diff", path.clone()).await;
+    let history = client.call("history", path.clone()).await;
+    let reverted = client.call("revert", path).await;
+
+    assert!(diff.contains(&format!("+{content} changed")), "{diff}");
+    assert_eq!(
+        (&history["path"], &reverted["path"]),
+        (&json!(written), &json!(written))
+    );
+}
+
+#[tokio::test]
+async fn a_name_that_looks_like_the_escape_of_another_is_the_one_that_is_meant() {
+    let (world, client) = twins().await;
+
+    is_meant(&client, r"a\\x0ab", "literal").await;
+
+    assert_eq!(
+        (world.read("a\\x0ab").as_str(), world.read("a\nb").as_str()),
+        ("literal", "break changed")
+    );
+}
+
+#[tokio::test]
+async fn a_name_whose_escape_is_the_name_of_another_is_the_one_that_is_meant() {
+    let (world, client) = twins().await;
+
+    is_meant(&client, r"a\x0ab", "break").await;
+
+    assert_eq!(
+        (world.read("a\nb").as_str(), world.read("a\\x0ab").as_str()),
+        ("break", "literal changed")
+    );
+}
+
+#[tokio::test]
+async fn an_error_shows_no_letter_that_nobody_sees() {
+    let world = World::with(&[("a", "1")]);
+    let client = world.client().await;
+    client.checkpoint("x").await;
+    let path = json!({ "path": "soft\u{ad}hyphen" });
+
+    let error = client.fails("diff", path.clone()).await;
+    let words = client.words("diff", path).await;
+
+    for said in [error["message"].as_str().unwrap(), &words] {
+        assert!(said.contains("soft\\xc2\\xadhyphen"), "{said:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_name_as_long_as_can_be() {
     let name = "n".repeat(255);

@@ -225,3 +225,19 @@ async fn directories_and_files_that_changed_places_change_back() {
         ("1".to_owned(), "a file".to_owned())
     );
 }
+
+#[tokio::test]
+async fn directories_do_not_count_as_files_that_are_deleted() {
+    let world = World::with(&[("a", "1")]);
+    let client = world.client().await;
+    client.checkpoint("x").await;
+    for number in 0..20 {
+        world.write(format!("d{number}/new"), "2");
+    }
+
+    let restored = client.call("restore", json!({ "checkpoint": "x" })).await;
+
+    assert_eq!(restored["plan"]["deletes"], 40);
+    assert_eq!(restored["plan"]["deletes_files"], 20);
+    assert!(!world.exists("d0"));
+}

@@ -2,6 +2,7 @@
 
 use crate::world::World;
 use serde_json::{Value, json};
+use std::path::Path;
 
 #[tokio::test]
 async fn a_revert_is_taken_back() {
@@ -192,4 +193,113 @@ async fn an_undo_does_not_overwrite_what_came_after_without_keeping_it() {
     client.call("undo", json!({ "undo": undone["redo"] })).await;
 
     assert_eq!(world.read("a"), "written after the revert");
+}
+
+/// How many undo checkpoints there may be before a model changes nothing more.
+const MOST: u32 = 200;
+
+/// Copies an undo checkpoint of one file, under other numbers.
+fn multiply(session: &Path, from: u32, to: std::ops::RangeInclusive<u32>) {
+    let undo = session.join("undo");
+    let text = std::fs::read(undo.join(format!("{from}/metadata.json"))).unwrap();
+    let mut metadata: Value = serde_json::from_slice(&text).unwrap();
+    for number in to {
+        let tree = undo.join(format!("{number}/workspace"));
+        std::fs::create_dir_all(&tree).unwrap();
+        std::fs::copy(undo.join(format!("{from}/workspace/a")), tree.join("a")).unwrap();
+        metadata["slot"] = json!(number);
+        metadata["sequence"] = json!(1000 + number);
+        std::fs::write(
+            undo.join(format!("{number}/metadata.json")),
+            metadata.to_string(),
+        )
+        .unwrap();
+    }
+}
+
+fn count(world: &World) -> usize {
+    std::fs::read_dir(world.home().join("s/undo"))
+        .unwrap()
+        .filter(|entry| entry.as_ref().unwrap().file_type().unwrap().is_dir())
+        .count()
+}
+
+/// A workspace of which a model may change something once more, and the model.
+async fn nearly_full() -> (World, crate::world::Client) {
+    let world = World::with(&[("a", "1"), ("b", "1"), ("c", "1")]);
+    let client = world.client().await;
+    client.checkpoint("x").await;
+    world.write("a", "2");
+    let reverted = client.call("revert", json!({ "path": "a" })).await;
+    assert_eq!(reverted["undo"], "u-1");
+    multiply(&world.home().join("s"), 1, 2..=MOST - 1);
+    for file in ["a", "b", "c"] {
+        world.write(file, "precious");
+    }
+    (world, client)
+}
+
+#[tokio::test]
+async fn a_model_that_replaced_as_much_as_it_may_changes_nothing_until_a_person_lets_it_go() {
+    let (world, client) = nearly_full().await;
+
+    let last = client.call("revert", json!({ "path": "a" })).await;
+    let again = client.fails("revert", json!({ "path": "b" })).await;
+    let whole = client.fails("restore", json!({ "checkpoint": "x" })).await;
+    let undo = client.fails("undo", json!({})).await;
+    let shown = client
+        .call("revert", json!({ "path": "b", "dry_run": true }))
+        .await;
+    let (kept, read) = (count(&world), world.read("b"));
+    let forgotten = world.stasis(&["workspace", "undo", "--forget", "--workspace", "w"]);
+    let after = client.call("revert", json!({ "path": "b" })).await;
+
+    assert_eq!(last["undo"], "u-200");
+    for error in [again, whole, undo] {
+        assert_eq!(error["kind"], "limit", "{error:#}");
+        let (message, hint) = (error["message"].as_str(), error["hint"].as_str());
+        assert!(message.unwrap().contains("200"), "{error:#}");
+        assert!(hint.unwrap().contains("undo --forget"), "{error:#}");
+    }
+    assert_eq!(shown["plan"]["replaces"], 1);
+    assert_eq!((kept, read.as_str()), (200, "precious"));
+    let told = String::from_utf8(forgotten.stdout).unwrap();
+    assert!(told.starts_with("200 undo checkpoints"), "{told}");
+    assert_eq!(after["undo"], "u-201");
+    assert_eq!((count(&world), world.read("b").as_str()), (1, "1"));
+}
+
+#[tokio::test]
+async fn people_are_not_held_up_by_what_a_model_replaced_and_push_none_of_it_out() {
+    let (world, client) = nearly_full().await;
+    client.call("revert", json!({ "path": "a" })).await;
+
+    for number in 0..12 {
+        world.write("b", format!("version {number}"));
+        let done = world.stasis(&["workspace", "revert", "b", "x", "--workspace", "w"]);
+        assert!(done.status.success(), "{done:?}");
+    }
+
+    assert_eq!(count(&world), 200 + 10, "of their own acts the last ten");
+    for number in [1, 2, 199, 200] {
+        let kept = world.home().join(format!("s/undo/{number}/workspace/a"));
+        assert!(kept.exists(), "u-{number}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_model_replaced_outlives_many_later_acts() {
+    let world = World::with(&[("a", "1"), ("b", "1")]);
+    let client = world.client().await;
+    client.checkpoint("x").await;
+    world.write("a", "precious");
+    let first = client.call("revert", json!({ "path": "a" })).await;
+
+    for number in 0..12 {
+        world.write("b", format!("version {number}"));
+        client.call("revert", json!({ "path": "b" })).await;
+    }
+    client.call("undo", json!({ "undo": first["undo"] })).await;
+
+    assert_eq!(world.read("a"), "precious");
 }

@@ -1,0 +1,49 @@
+//! Commands that are killed at every call that changes anything, one after the other.
+//!
+//! The calls are counted as in `repo_crash`: strace delays each, and the kill comes in the pause after the n-th. Every run tries
+//! some of the calls, beginning with one that differs from run to run and is printed; `STASIS_CRASH_POINTS=all` tries all of them.
+
+use crate::repo_crash::{has_strace, killed_after};
+use std::fmt::Debug;
+use std::process::Command;
+
+/// How many crash points are tried when not all are asked for.
+const SOME: usize = 10;
+
+/// A command, and what is true whatever becomes of it.
+pub(crate) trait Stage {
+    /// The command.
+    fn command(&self) -> Command;
+
+    /// Makes everything what it was before the command.
+    fn reset(&self);
+
+    /// Fails unless what the command does was done, by one that nobody killed.
+    fn assert_done(&self);
+
+    /// Fails unless all is well after a kill, and goes on from there.
+    fn judge(&self, context: &str);
+}
+
+/// Runs a command to its end once, and then kills it at each step, or at some of them.
+pub(crate) fn killed_at_each_step<S: Stage>(what: impl Debug, stage: impl FnOnce() -> S) {
+    if !has_strace() {
+        return;
+    }
+    let stage = stage();
+    let (count, was_killed) = killed_after(&stage.command(), usize::MAX);
+    assert!(!was_killed);
+    stage.assert_done();
+    let all = std::env::var("STASIS_CRASH_POINTS").is_ok_and(|points| points == "all");
+    let step = if all { 1 } else { count.div_ceil(SOME) };
+    let first = std::process::id() as usize % step + 1;
+    let mut kills = 0;
+    for when in (first..=count).step_by(step) {
+        stage.reset();
+        let (_, was_killed) = killed_after(&stage.command(), when);
+        kills += usize::from(was_killed);
+        stage.judge(&format!("{what:?}, killed after call {when} of {count}"));
+    }
+    println!("{what:?} survived {kills} kills, every {step} of {count} from {first}");
+    assert!(kills >= 3, "{kills} of {count}");
+}

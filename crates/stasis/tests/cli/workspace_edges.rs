@@ -1,0 +1,263 @@
+//! What happens to a workspace at its edges: directories that were moved, names that look like our own escapes, checkpoints that
+//! are named twice.
+
+use crate::project::names;
+use crate::repo_world::noise;
+use crate::session::Session;
+use crate::workspace::{Tree, changed, says, text};
+use crate::workspace_undo::{read_json, reverted};
+use crate::workspace_watch::asked;
+use serde_json::json;
+use std::fs;
+use std::path::Path;
+
+#[test]
+fn compacting_takes_no_checkpoint_twice() {
+    let tree = Tree::new(&[("a", "one")]);
+    tree.checkpoint("first");
+
+    let twice = tree.run(&["compact", "first", "cp-10"]);
+
+    assert_eq!(twice.code, 2, "{}{}", twice.out, twice.err);
+    assert_eq!(tree.listed().len(), 1);
+}
+
+#[test]
+fn a_compaction_does_not_take_the_name_of_another_and_is_written_down() {
+    let tree = Tree::new(&[("a", "one")]);
+    for text in ["two", "three"] {
+        tree.json(0, &["create", "--auto"]);
+        tree.write("a", text);
+    }
+    tree.checkpoint("theirs");
+
+    let taken = tree.run(&["compact", "cp-0", "cp-1", "--name", "theirs"]);
+    let kept = tree.listed().len();
+    let both = tree.json(0, &["compact", "cp-0", "cp-1", "--name", "both"]);
+    let last = "SELECT slot, origin, name FROM snapshot_events ORDER BY id DESC LIMIT 1";
+
+    assert_eq!(taken.code, 11, "{}{}", taken.out, taken.err);
+    assert_eq!(kept, 3);
+    assert_eq!(both["checkpoint"], "cp-11");
+    assert_eq!(asked(&tree, last), json!([[11, "manual", "both"]]));
+}
+
+#[test]
+fn a_fork_goes_neither_into_the_workspace_nor_into_its_session() {
+    let tree = Tree::new(&[("d/a", "one")]);
+    tree.checkpoint("good");
+    let places = [tree.at("d/fork"), tree.kept().join("fork")];
+
+    for place in &places {
+        let refused = tree.run(&["fork", "good", place.to_str().unwrap()]);
+        assert_eq!(refused.code, 2, "{}{}", refused.out, refused.err);
+        assert!(!place.exists());
+    }
+}
+
+#[test]
+fn with_a_system_every_automatic_checkpoint_is_made() {
+    let session = Session::new();
+    let [work, system] = ["work", "system"].map(|name| session.home().join(name));
+    for directory in [&work, &system] {
+        fs::create_dir(directory).unwrap();
+        fs::write(directory.join("a"), "one").unwrap();
+    }
+    let (work, system_text) = (work.to_str().unwrap(), system.to_str().unwrap());
+    session.json(0, &["workspace", "init", work, "--system", system_text]);
+    let auto = ["workspace", "create", "--auto", "--workspace", work];
+    session.json(0, &auto);
+    fs::write(system.join("a"), "two").unwrap();
+
+    let second = session.json(0, &auto);
+
+    assert_eq!(second["created"], true, "{second:#}");
+}
+
+/// The words that make the directory of a tree known again in another place.
+fn init_at<'a>(place: &'a Path, session: &'a Path) -> [&'a str; 5] {
+    let (place, session) = (place.to_str().unwrap(), session.to_str().unwrap());
+    ["workspace", "init", place, "--session-dir", session]
+}
+
+#[test]
+fn a_workspace_that_was_moved_is_made_known_again_with_all_its_checkpoints() {
+    let tree = reverted();
+    let (kept, listed) = (tree.kept(), tree.listed());
+    let moved = tree.session.home().join("moved");
+    fs::rename(tree.at(""), &moved).unwrap();
+    let at = |words: &[&str]| {
+        let place = ["--workspace", moved.to_str().unwrap()];
+        tree.session
+            .json(0, &[&["workspace"], words, &place].concat())
+    };
+
+    let unknown = tree
+        .session
+        .run(&["workspace", "list", "--workspace", moved.to_str().unwrap()]);
+    let known = tree.session.json(0, &init_at(&moved, &kept));
+    let rows = at(&["list"]);
+    at(&["undo"]);
+    let undone = fs::read_to_string(moved.join("a")).unwrap();
+    at(&["restore", "good"]);
+    let next = at(&["create", "next"]);
+
+    assert_eq!(unknown.code, 3, "{}", unknown.err);
+    says(
+        &known,
+        &json!({ "workspace": moved, "session": kept, "existed": false }),
+    );
+    assert_eq!(rows["snapshots"][0]["hash"], listed[0].1);
+    assert_eq!(undone, "two");
+    assert_eq!(fs::read_to_string(moved.join("a")).unwrap(), "one");
+    assert_eq!(next["checkpoint"], "cp-11");
+}
+
+#[test]
+fn the_session_of_a_workspace_that_is_still_there_is_not_given_to_another() {
+    let tree = reverted();
+    let (kept, listed) = (tree.kept(), tree.listed());
+    let copied = tree.session.home().join("copied");
+    fs::create_dir(&copied).unwrap();
+
+    let refused = tree.session.run(&init_at(&copied, &kept));
+
+    assert_eq!(refused.code, 2, "{}{}", refused.out, refused.err);
+    assert!(refused.err.contains(&tree.dir()), "{}", refused.err);
+    assert_eq!(tree.listed(), listed);
+    assert!(names(&copied).is_empty());
+}
+
+#[test]
+fn a_name_like_an_undo_is_refused_and_one_that_only_begins_so_is_not() {
+    let tree = Tree::new(&[("a", "one")]);
+
+    let refused = tree.run(&["create", "u-3"]);
+    tree.checkpoint("u-turn");
+
+    assert_eq!(refused.code, 2, "{}{}", refused.out, refused.err);
+    assert!(refused.err.contains("u-"), "{}", refused.err);
+    assert_eq!(tree.listed().len(), 1);
+}
+
+/// The name of a file with a line break in it, as answers write it, and a file that really has that name.
+const SHOWN: &str = r"a\x0ab";
+
+/// A workspace with a file whose name has a line break, and one whose name is what answers write for the other.
+fn twins() -> Tree {
+    let tree = Tree::new(&[("a\nb", "break"), (SHOWN, "literal")]);
+    tree.checkpoint("good");
+    tree.write("a\nb", "break changed");
+    tree.write(SHOWN, "literal changed");
+    tree
+}
+
+#[test]
+fn a_file_whose_name_looks_like_an_escape_is_reached_as_answers_write_it() {
+    let tree = twins();
+    let told = changed(&tree.json(0, &["changes"]));
+    let paths: Vec<&str> = told.iter().map(|(path, _)| path.as_str()).collect();
+
+    let diff = tree.json(0, &["diff", r"a\\x0ab"]);
+    let history = tree.json(0, &["history", r"a\\x0ab"]);
+    let reverted = tree.json(0, &["revert", r"a\\x0ab"]);
+
+    assert_eq!(paths, [r"a\\x0ab", SHOWN]);
+    for answer in [&diff, &history, &reverted] {
+        assert_eq!(answer["path"], r"a\\x0ab");
+    }
+    assert!(text(&diff["unified"]).contains("+literal changed"));
+    assert_eq!(
+        (tree.read(SHOWN), tree.read("a\nb")),
+        ("literal".to_owned(), "break changed".to_owned())
+    );
+}
+
+#[test]
+fn a_deleted_file_whose_name_looks_like_an_escape_comes_back_under_its_own_name() {
+    let tree = Tree::new(&[(SHOWN, "literal")]);
+    tree.checkpoint("good");
+    fs::remove_file(tree.at(SHOWN)).unwrap();
+    let told = changed(&tree.json(0, &["changes"]));
+
+    tree.json(0, &["revert", &told[0].0]);
+    tree.json(0, &["undo"]);
+    let gone = names(&tree.at(""));
+    tree.json(0, &["undo"]);
+
+    assert_eq!(told[0].0, r"a\\x0ab");
+    assert!(gone.is_empty(), "{gone:?}");
+    assert_eq!(names(&tree.at("")), [SHOWN]);
+}
+
+#[test]
+fn a_compaction_for_which_there_is_no_room_leaves_its_sources() {
+    let tree = Tree::with(&[], &["--budget", "1MB"]);
+    let config = tree.kept().join("config.toml");
+    fs::write(config, "budget_bytes = 1000000\nfallback = \"copy\"\n").unwrap();
+    let fill = |seed: u64, length: usize| {
+        fs::write(tree.at("data"), noise(seed, length)).unwrap();
+    };
+    fill(1, 300_000);
+    tree.checkpoint("theirs");
+    fill(2, 100_000);
+    tree.json(0, &["create", "--auto"]);
+    fill(3, 400_000);
+    tree.json(0, &["create", "--auto"]);
+    let newest = tree.listed()[0].clone();
+
+    let told = tree.run(&["compact", "cp-0", "cp-1", "--name", "both"]);
+
+    let listed = tree.listed();
+    let is_kept = listed.iter().any(|(_, hash)| *hash == newest.1);
+    assert!(
+        is_kept,
+        "{} {}{}: {listed:?}",
+        told.code, told.out, told.err
+    );
+    if told.code != 0 {
+        assert_eq!(told.code, 11, "{}", told.err);
+        assert_eq!(listed.len(), 3, "{listed:?}");
+    }
+}
+
+#[test]
+fn a_workspace_that_was_moved_keeps_the_system_that_is_cloned_with_it() {
+    let session = Session::new();
+    let [work, system, moved, kept] =
+        ["work", "system", "moved", "kept"].map(|name| session.home().join(name));
+    for directory in [&work, &system] {
+        fs::create_dir(directory).unwrap();
+        fs::write(directory.join("a"), "one").unwrap();
+    }
+    let mut init = init_at(&work, &kept).to_vec();
+    init.extend(["--system", system.to_str().unwrap()]);
+    session.json(0, &init);
+    let before = read_json(&kept.join("session.json"));
+    fs::rename(&work, &moved).unwrap();
+
+    session.json(0, &init_at(&moved, &kept));
+
+    let after = read_json(&kept.join("session.json"));
+    assert_eq!(before["system"], json!(system));
+    assert_eq!(after["workspace"], json!(moved));
+    assert_eq!(after["system"], before["system"]);
+}
+
+#[test]
+fn the_file_beside_one_that_looks_like_its_escape_is_reached_as_answers_write_it() {
+    let tree = twins();
+
+    let diff = tree.json(0, &["diff", SHOWN]);
+    let history = tree.json(0, &["history", SHOWN]);
+    let reverted = tree.json(0, &["revert", SHOWN]);
+
+    for answer in [&diff, &history, &reverted] {
+        assert_eq!(answer["path"], SHOWN);
+    }
+    assert!(text(&diff["unified"]).contains("+break changed"));
+    assert_eq!(
+        (tree.read("a\nb"), tree.read(SHOWN)),
+        ("break".to_owned(), "literal changed".to_owned())
+    );
+}
