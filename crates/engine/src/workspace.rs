@@ -33,7 +33,7 @@ use crate::error::Error;
 use session::Session;
 use stasis_disk::beneath::{Beneath, Mounts};
 use stasis_disk::exclusive::{Exclusive, ExclusiveError};
-use stasis_disk::slots::{Eviction, Manifest, Pool, StatCache, manifest};
+use stasis_disk::slots::{Eviction, Manifest, Pool, StatCache, fact, manifest};
 use stasis_disk::walk::WalkReport;
 use stasis_model::time::{Clock, Timestamp};
 use stasis_model::tree::EntryPath;
@@ -140,31 +140,44 @@ impl Workspace {
     }
 
     /// The entry that somebody means by a path: one beneath the workspace, or relative to `from` in it. `\xNN` and `\\` are read as
-    /// results write them.
+    /// results write them; only where no such entry was ever seen, a name that is there as it was typed is meant.
     pub fn entry(&self, typed: &[u8], from: &Path) -> Result<EntryPath, Error> {
+        let decoded = decoded(typed);
+        let read = self.beneath(&decoded, from);
+        if decoded == typed {
+            return Ok(read?);
+        }
+        let is_live = |path: &EntryPath| Ok::<_, Error>(fact(&self.root()?, path).is_some());
+        match self.beneath(typed, from) {
+            Ok(literal) if is_live(&literal)? => match read {
+                Ok(read) if is_live(&read)? || self.is_kept(&read)? => Ok(read),
+                _ => Ok(literal),
+            },
+            _ => Ok(read?),
+        }
+    }
+
+    /// Whether some checkpoint has an entry.
+    fn is_kept(&self, path: &EntryPath) -> Result<bool, Error> {
+        for one in self.newest_first()? {
+            if !self.then(&one, path)?.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The entry at a path, which is relative to `from` if that is in the workspace.
+    fn beneath(&self, typed: &[u8], from: &Path) -> Result<EntryPath, WorkspaceError> {
         let bad = |why: &str| {
             let path = String::from_utf8_lossy(typed).escape_debug().to_string();
             let why = why.to_owned();
             WorkspaceError::BadPath { path, why }
         };
         if typed.is_empty() {
-            return Err(bad("it is empty").into());
+            return Err(bad("it is empty"));
         }
-        // A name that is there as it was typed is the one that is meant.
-        let is_there = |bytes: &[u8]| {
-            let path =
-                Path::new(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(bytes));
-            [from, self.directory()]
-                .iter()
-                .any(|above| above.join(path).symlink_metadata().is_ok())
-        };
-        let decoded = if is_there(typed) {
-            typed.to_vec()
-        } else {
-            decoded(typed)
-        };
-        let path =
-            Path::new(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(&decoded));
+        let path = Path::new(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(typed));
         let from = from.canonicalize().unwrap_or_else(|_| from.to_owned());
         let whole = if from.starts_with(self.directory()) {
             from.join(path)
@@ -172,7 +185,7 @@ impl Workspace {
             self.directory().join(path)
         };
         let Ok(beneath) = whole.strip_prefix(self.directory()) else {
-            return Err(bad("it is not in the workspace").into());
+            return Err(bad("it is not in the workspace"));
         };
         let mut entry = EntryPath::root();
         for component in beneath.components() {
@@ -180,13 +193,13 @@ impl Workspace {
                 Component::CurDir => entry,
                 Component::ParentDir => match entry.split_last() {
                     Some((above, _)) => above,
-                    None => return Err(bad("it leads out of the workspace").into()),
+                    None => return Err(bad("it leads out of the workspace")),
                 },
                 Component::Normal(name) => entry
                     .child(name.as_encoded_bytes())
                     .map_err(|error| bad(&error.to_string()))?,
                 Component::RootDir | Component::Prefix(_) => {
-                    return Err(bad("it is not in the workspace").into());
+                    return Err(bad("it is not in the workspace"));
                 }
             };
         }

@@ -457,16 +457,17 @@ impl Pool {
     ) -> Result<Created, SlotError> {
         let home = self.home_of(from);
         self.still(from)?;
+        // All of it: what is left out of new checkpoints by now is in this one. Nothing goes for it, least of all what it is made from.
+        let whole = self.again(PoolSettings {
+            eviction: Eviction::Nothing,
+            walk: WalkSettings {
+                strict: true,
+                ..WalkSettings::default()
+            },
+            ..self.settings.clone()
+        })?;
         if from.form == Form::Clone {
             let system = Some(home.join(SYSTEM)).filter(|system| system.is_dir());
-            // All of it: what is left out of new checkpoints by now is in this one.
-            let whole = self.again(PoolSettings {
-                walk: WalkSettings {
-                    strict: true,
-                    ..WalkSettings::default()
-                },
-                ..self.settings.clone()
-            })?;
             let source = Source {
                 workspace: &home.join(WORKSPACE),
                 system: system.as_deref(),
@@ -483,7 +484,7 @@ impl Pool {
         }
         atomic_write(&staged.path().join(METADATA), &metadata.to_json())?;
         staged.tell((metadata, CloneReport::default(), None));
-        self.publish(staged, (replaced, Vec::new()))
+        whole.publish(staged, (replaced, Vec::new()))
     }
 }
 

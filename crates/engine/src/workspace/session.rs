@@ -302,23 +302,33 @@ pub(super) fn init(init: &Init, surroundings: &Surroundings) -> Result<Workspace
     if session.starts_with(&directory) {
         return refused("its session directory would be in it, and so in every checkpoint");
     }
-    if session.join(IDENTITY).exists() {
-        let other = identity(&session.join(IDENTITY))?.workspace;
-        // A workspace that was moved is still the one that it was.
-        if other.exists() {
-            return Err(WorkspaceError::OtherSession { session, other }.into());
-        }
-    }
+    let before = adopted(&session)?;
     let system = init.system.as_ref().map(|system| system.canonicalize());
+    let system = system.transpose().map_err(no_directory)?;
     let own = Identity {
         workspace: directory,
-        system: system.transpose().map_err(no_directory)?,
+        system: system.or_else(|| before?.system),
     };
     furnish(&session, &own, init.budget)?;
     if session != usual.canonicalize().unwrap_or_else(|_| usual.clone()) {
         atomic_write(&usual.join(ELSEWHERE), session.as_os_str().as_bytes())?;
     }
     Ok(told(&Session::open(session)?, false))
+}
+
+/// What a session directory was before; refused if the workspace it belongs to is still there.
+fn adopted(session: &Path) -> Result<Option<Identity>, Error> {
+    let file = session.join(IDENTITY);
+    if !file.exists() {
+        return Ok(None);
+    }
+    let before = identity(&file)?;
+    // A workspace that was moved is still the one that it was.
+    if before.workspace.exists() {
+        let (session, other) = (session.to_owned(), before.workspace);
+        return Err(WorkspaceError::OtherSession { session, other }.into());
+    }
+    Ok(Some(before))
 }
 
 /// Makes a directory a session; one that is one already keeps all but its workspace.

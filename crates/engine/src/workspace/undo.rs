@@ -8,7 +8,7 @@ use super::show::called;
 use super::{Actor, Workspace};
 use crate::error::Error;
 use stasis_disk::beneath::Beneath;
-use stasis_disk::slots::{self, Manifest, fact, remove_if_empty};
+use stasis_disk::slots::{self, Manifest, SlotError, fact, remove_if_empty};
 use stasis_model::tree::{BadPath, EntryPath};
 use stasis_model::workspace::{Origin, Slot, SlotMetadata, UndoNote};
 
@@ -63,10 +63,11 @@ impl Workspace {
                 told.undone = true;
                 self.unmake(&note)?;
             }
-            // What it kept is live again.
-            self.pool()
-                .delete_undo(from.slot.index())
-                .map_err(WorkspaceError::from)?;
+            // What it kept is live again. As the oldest of all, it may have gone already.
+            match self.pool().delete_undo(from.slot.index()) {
+                Err(SlotError::Empty(_)) => {}
+                deleted => deleted.map_err(WorkspaceError::from)?,
+            }
         }
         Ok(told)
     }
@@ -163,7 +164,11 @@ impl Workspace {
             Some(path) => {
                 let path = entry(path)?;
                 slots::clear_up(&self.root()?, &path);
-                self.now(&path)? == self.then(&last, &path)?
+                // What is excluded by now is not known to be the same.
+                match self.now(&path) {
+                    Err(error) if is_bad_path(&error) => false,
+                    now => now? == self.then(&last, &path)?,
+                }
             }
             None => self.live()?.0 == self.contents(&last)?,
         };
@@ -190,6 +195,10 @@ impl Workspace {
         }
         Ok(())
     }
+}
+
+fn is_bad_path(error: &Error) -> bool {
+    matches!(error, Error::Workspace(error) if matches!(**error, WorkspaceError::BadPath { .. }))
 }
 
 /// A path that we wrote down as it is displayed.
