@@ -249,13 +249,10 @@ pub fn clone_before(
         None => build(&from, parent, (target, &name), (settings, witness))?,
     };
 
-    let durable = std::thread::scope(|scope| {
-        let durable = scope.spawn(|| staging.sync());
-        if let Some(witness) = witness {
-            witness.finish();
-        }
-        durable.join().unwrap_or(Err(Errno::IO))
-    });
+    let durable = match witness {
+        None => staging.sync(),
+        Some(witness) => sync_beside(&staging, witness),
+    };
     durable.map_err(CloneError::failed("make durable", target))?;
     match staging.publish(&name) {
         Err(Errno::EXIST) => return Err(CloneError::Exists(target.to_owned())),
@@ -264,6 +261,16 @@ pub fn clone_before(
     let durable = staging.sync_name();
     durable.map_err(CloneError::failed("make durable the name of", target))?;
     Ok(report)
+}
+
+/// Makes a clone durable while the witness looks at it.
+fn sync_beside(staging: &Staging, witness: &dyn Witness) -> rustix::io::Result<()> {
+    let (root, _) = own_root(staging)?;
+    std::thread::scope(|scope| {
+        let durable = scope.spawn(|| staging.sync());
+        witness.finish(&root);
+        durable.join().unwrap_or(Err(Errno::IO))
+    })
 }
 
 /// Builds the clone file by file, in a directory of its own.

@@ -41,7 +41,7 @@ pub use manifest::{Listed, Manifest, What, manifest, manifest_of_clone};
 pub use measure::{SlotUsage, Usage};
 pub use portion::{excluded_in, fact, portion, read_file, remove_if_empty};
 pub use put_back::{Live, PutBack, PutBackError, WasPutBack, put_back};
-pub use revert::{RevertError, Reverted, clear_up, revert};
+pub use revert::{RevertError, Reverted, clear_up, revert, revert_if};
 pub use view::View;
 
 use crate::atomic_write::{self, atomic_write};

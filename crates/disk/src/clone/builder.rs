@@ -109,7 +109,7 @@ impl<'a> Builder<'a> {
             return Ok(());
         };
         let flags =
-            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let (name, mode) = (found.name, seen.raw_mode & 0o777);
         let target = fs::openat(at.target, name, flags, Mode::from_raw_mode(mode));
         let target = target.map_err(at.failed("create", name))?;
@@ -151,15 +151,9 @@ impl<'a> Builder<'a> {
             source,
             size: size.unwrap_or_default(),
             mode,
-            clone: file.target.as_fd(),
         };
-        let path = at.place.child(file.name)?;
-        let shown = witness.file(path.clone(), &shown);
-        shown.map_err(|source| CloneError::Entry {
-            doing: "read the clone of",
-            path,
-            source,
-        })
+        witness.file(at.place.child(file.name)?, &shown);
+        Ok(())
     }
 
     /// Opens a file. What is said of it is what the walker saw: whether it still is that is seen when its bytes were carried over.

@@ -18,7 +18,7 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -161,6 +161,13 @@ impl Incoming<'_> {
     /// What all of them take, written or not.
     pub(super) fn wanted(&self) -> u64 {
         self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// Whether a directory lies on the same filesystem.
+    pub(super) fn is_beside(&self, directory: BorrowedFd<'_>) -> bool {
+        let device = |fd: BorrowedFd<'_>| fs::fstat(fd).map(|seen| seen.st_dev);
+        let (own, other) = (device(self.staging.root()), device(directory));
+        own.is_ok() && own == other
     }
 
     /// Makes them durable, and gives each its name.

@@ -67,6 +67,8 @@ pub(super) struct Packing<'a> {
     pub(super) known: &'a HashSet<SnapshotId>,
     /// Where the tree is remembered; without, everything is read.
     pub(super) memory: Option<PathBuf>,
+    /// Whether it is wanted what is in it.
+    pub(super) is_listed: bool,
 }
 
 /// Opens what is to be saved: a directory, or the one that an image is in, less everything else in it.
@@ -135,7 +137,7 @@ pub(super) fn pack(
         is_indexed: &|id| packing.known.contains(id),
         snapshot: &snapshot,
         damaged: &HashSet::new(),
-        witness: Some(&witness),
+        witness: packing.is_listed.then_some(&witness),
     };
     let saved = save(&parts, &settings)?;
     let contents = contents

@@ -54,6 +54,9 @@ pub enum RevertError {
     /// The root is not an entry.
     #[error("the whole tree is restored, not reverted")]
     Root,
+    /// It was changed by somebody else when everything was ready, and was not touched.
+    #[error("`{0}` was changed by somebody else meanwhile")]
+    Changed(EntryPath),
     /// Something above it is no directory any more.
     #[error("`{0}` is in the way: it is not a directory any more; revert it first")]
     InTheWay(EntryPath),
@@ -113,6 +116,20 @@ pub fn revert(
     tree: &Beneath,
     path: &EntryPath,
 ) -> Result<Reverted, RevertError> {
+    revert_if(workspace, tree, path, &|| true)
+}
+
+/// The same, if `still` says so when everything is ready and nothing is touched yet.
+pub fn revert_if(
+    workspace: &Beneath,
+    tree: &Beneath,
+    path: &EntryPath,
+    still: &dyn Fn() -> bool,
+) -> Result<Reverted, RevertError> {
+    let still = || {
+        let is_still = still().then_some(());
+        is_still.ok_or_else(|| RevertError::Changed(path.clone()))
+    };
     if path.is_root() {
         return Err(RevertError::Root);
     }
@@ -121,7 +138,10 @@ pub fn revert(
     let is = find(workspace, path)?;
     match (was, is) {
         (None, None) => Ok(Reverted::Unchanged),
-        (None, Some(is)) => delete(&is, path).map(|()| Reverted::Deleted),
+        (None, Some(is)) => {
+            still()?;
+            delete(&is, path).map(|()| Reverted::Deleted)
+        }
         (Some(was), is) => {
             if let Some(is) = &is
                 && is_same((workspace, is), (tree, &was), path)?
@@ -129,7 +149,9 @@ pub fn revert(
                 return Ok(Reverted::Unchanged);
             }
             let above = make_above(workspace, tree, path)?;
-            restore(&above, (tree, &was), path)?;
+            let staging = build(&above, (tree, &was), path)?;
+            still()?;
+            place(&staging, &was.name, path)?;
             Ok(Reverted::Restored)
         }
     }
@@ -277,12 +299,12 @@ fn make_like(
     given.map_err(failed("set owner and mode of", path))
 }
 
-/// Builds what was, beside what is, and puts it in its place.
-fn restore(
+/// Builds what was, beside what is.
+fn build(
     above: &OwnedFd,
     (tree, was): (&Beneath, &At),
     path: &EntryPath,
-) -> Result<(), RevertError> {
+) -> Result<Staging, RevertError> {
     let staging = stage(above.as_fd(), &was.name, path)?;
     match was.seen.file_type() {
         FileType::RegularFile => file(&staging, (tree, was), path)?,
@@ -290,7 +312,7 @@ fn restore(
         FileType::Directory => directory(&staging, tree, path)?,
         _ => return Err(RevertError::Special(path.clone())),
     }
-    place(&staging, &was.name, path)
+    Ok(staging)
 }
 
 /// Makes a directory beside an entry, when what the dead left there has been removed; dropped, it goes with all that is in it.

@@ -123,18 +123,20 @@ impl<'a> Staged<'a> {
     ) -> Result<(CloneReport, Option<WorkspaceDigest>), SlotError> {
         let (workspace, target) = (source.workspace, self.path().join(WORKSPACE));
         let failed = || SlotError::cloning(workspace);
-        let Some(stats) = source.stats else {
+        // What is new takes time to read, for which a system does not wait.
+        let stats = source.stats.filter(|_| source.system.is_none());
+        let Some(stats) = stats else {
             let report = clone(workspace, &target, settings).map_err(failed())?;
             return Ok((report, None));
         };
         let mut cache = StatCache::open(stats, at);
-        let gatherer = Gatherer::new(&cache);
+        let gatherer = Gatherer::new(&cache, &settings.walk.cancel);
         let report = clone_before(workspace, &target, settings, Some(&gatherer));
         let report = report.map_err(failed())?;
-        let Some((contents, known)) = gatherer.into_contents() else {
+        let Some(listed) = gatherer.into_contents() else {
             return Ok((report, None));
         };
-        known.into(&mut cache);
+        let contents = listed.remember(&mut cache);
         // What is not remembered is read again.
         let _ = cache.save();
         atomic_write(&self.path().join(MANIFEST), &contents.bytes)?;
@@ -197,6 +199,12 @@ impl<'a> Staged<'a> {
             path: self.path().join(name),
             source,
         })
+    }
+
+    /// Makes durable what was written.
+    pub(super) fn sync(&self) -> Result<(), SlotError> {
+        let synced = self.staging.sync();
+        synced.map_err(failed("make durable", &self.path()))
     }
 
     /// Says what it is, when somebody else has filled it.

@@ -17,6 +17,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 mod chunked;
+mod reverting;
 
 /// Later than anything that a test makes: everything is old enough to be remembered.
 const LATER: Timestamp = Timestamp::from_millis(10_000_000_000_000);

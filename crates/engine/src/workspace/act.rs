@@ -4,7 +4,8 @@
 //! 2. compare the live tree with what it will become: the plan
 //! 3. a model that would delete many files must have seen this very plan
 //! 4. keep what will change in an undo checkpoint
-//! 5. announce the change in the ledger   6. change the tree   7. write down what was put back
+//! 5. announce the change in the ledger   6. make everything ready; see that the tree is still what the plan was made for, and
+//!    change it   7. write down what was put back
 //!
 //! A crash before 6 leaves the tree as it was, and an undo checkpoint that takes nothing back. A revert is one rename: a crash in 6
 //! leaves the old entry or the new one. A restore has a journal: the next one who locks the session brings it to its end.
@@ -18,10 +19,11 @@ use super::{Actor, Workspace};
 use crate::error::Error;
 use stasis_disk::compare::Change;
 use stasis_disk::ledger::{Restored, Source};
-use stasis_disk::slots::{self, Listed, Manifest, Reverted, What, fact};
+use stasis_disk::slots::{self, Listed, Manifest, RevertError, Reverted, What, fact};
 use stasis_model::digest::StoreDigest;
 use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{Origin, SlotMetadata};
+use std::cell::RefCell;
 
 /// A model deletes no more files than this without having seen which.
 const MOST_DELETED: u64 = 20;
@@ -222,6 +224,10 @@ impl Workspace {
         self.check_excluded(act)?;
         self.check_undos()?;
         let undo = self.keep(act)?;
+        if !self.is_kept_whole(act, &undo)? {
+            let _ = self.pool().delete_undo(undo.slot.index());
+            return Err(WorkspaceError::PlanChanged.into());
+        }
         let changed: Vec<EntryPath> = act
             .is
             .diff(&act.becomes)
@@ -268,6 +274,22 @@ impl Workspace {
         })
     }
 
+    /// Whether an undo checkpoint of the whole tree holds what the plan was made for, as far as that is known.
+    fn is_kept_whole(&self, act: &Act<'_>, undo: &SlotMetadata) -> Result<bool, Error> {
+        let Some(hash) = undo.hash.filter(|_| act.path.is_none()) else {
+            return Ok(true);
+        };
+        if hash == act.is.hash() {
+            return Ok(true);
+        }
+        // What reverts make for a moment is in it, and in no plan.
+        let is_excluded = stasis_disk::walk::matcher(&self.session().walk().excludes);
+        let is_excluded = is_excluded.map_err(WorkspaceError::from)?;
+        let mut kept = self.contents(undo)?.entries().to_vec();
+        kept.retain(|one| !is_excluded(&one.path, one.what == What::Directory));
+        Ok(Manifest::of(kept) == act.is)
+    }
+
     /// Writes down what was put back. It has been done: that nobody could write it down is told in the log.
     fn settle(&self, id: &str, act: &Act<'_>, changed: &[EntryPath]) {
         let ledger = &self.session().ledger;
@@ -310,14 +332,27 @@ impl Workspace {
     }
 
     fn change_tree(&self, act: &Act<'_>) -> Result<(), Error> {
-        let still = || self.is_as_it_was(act).unwrap_or(false);
+        // What somebody changed since, and what is in no checkpoint, could not be brought back.
+        let trouble = RefCell::new(None);
+        let still = || {
+            let is_excluded = self.check_excluded(act);
+            let is_still = is_excluded.and_then(|()| self.is_as_it_was(act));
+            is_still.unwrap_or_else(|error| {
+                trouble.replace(Some(error));
+                false
+            })
+        };
+        let changed = || {
+            let trouble = trouble.take();
+            trouble.unwrap_or_else(|| WorkspaceError::PlanChanged.into())
+        };
         let Some(path) = act.path else {
             let done = self
                 .pool()
                 .put_back(act.from, self.directory(), &act.is, &still);
             let _ = done.map_err(|error| match error {
-                error if changed_meanwhile(&error) => WorkspaceError::PlanChanged,
-                error => error.into(),
+                error if changed_meanwhile(&error) => changed(),
+                error => WorkspaceError::from(error).into(),
             })?;
             return Ok(());
         };
@@ -325,13 +360,14 @@ impl Workspace {
             .pool()
             .view(act.from, std::slice::from_ref(path))
             .map_err(WorkspaceError::from)?;
-        if !still() {
-            return Err(WorkspaceError::PlanChanged.into());
-        }
-        let reverted: Result<Reverted, _> = slots::revert(&self.root()?, view.tree(), path);
-        let _ = reverted.map_err(|source| WorkspaceError::Revert {
-            path: path.clone(),
-            source: Box::new(source),
+        let reverted: Result<Reverted, _> =
+            slots::revert_if(&self.root()?, view.tree(), path, &still);
+        let _ = reverted.map_err(|source| match source {
+            RevertError::Changed(_) => changed(),
+            source => Error::from(WorkspaceError::Revert {
+                path: path.clone(),
+                source: Box::new(source),
+            }),
         })?;
         Ok(())
     }

@@ -48,22 +48,33 @@ impl Workspace {
         metadata.name = name;
         metadata.made_by = Some(command.maker.word().to_owned());
         if command.run == Run::Dry {
-            let (live, _) = self.live()?;
-            let sizes = || live.entries().iter().filter_map(super::show::size);
-            let told = Checkpointed {
-                created: false,
-                files_count: sizes().count() as u64,
-                bytes: sizes().fold(0, u64::saturating_add),
-                dry_run: true,
-                ..self.told(&occupants, &metadata, started)
-            };
-            return Ok(told);
+            return self.would_make((&occupants, &metadata), started);
         }
         let created = self.make(metadata)?;
         let occupants = self.pool().list().map_err(WorkspaceError::from)?;
         let told = self.told(&occupants, &created.metadata, started);
         tracing::info!(checkpoint = %created.metadata.slot, origin = created.metadata.origin.word(), "made a checkpoint");
         Ok(with_report(told, &created))
+    }
+
+    /// What would be in a checkpoint.
+    fn would_make(
+        &self,
+        (occupants, metadata): (&[Occupant], &SlotMetadata),
+        started: Duration,
+    ) -> Result<Checkpointed, Error> {
+        let (live, report) = self.live()?;
+        Ok(Checkpointed {
+            created: false,
+            hash: Some(live.hash().to_string()),
+            files_count: report.files + report.hard_links,
+            bytes: report.bytes,
+            form: self.session().form().0,
+            left_out: LeftOut::of(&report),
+            left_out_count: report.vanished_count + report.skipped_count,
+            dry_run: true,
+            ..self.told(occupants, metadata, started)
+        })
     }
 
     /// Makes a checkpoint, lists what is in it, and writes it down.

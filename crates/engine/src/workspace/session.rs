@@ -13,7 +13,7 @@ use stasis_disk::atomic_write::{atomic_write, make_directory};
 use stasis_disk::clone::Fallback;
 use stasis_disk::facilities::{self, Support};
 use stasis_disk::ledger::Ledger;
-use stasis_disk::monitor::MonitorSettings;
+use stasis_disk::monitor::{Hearer, MonitorSettings};
 use stasis_disk::slots::{Eviction, Pool, PoolSettings};
 use stasis_disk::walk::WalkSettings;
 use stasis_model::workspace::{Budget, Settings};
@@ -57,6 +57,9 @@ pub(super) struct Config {
     /// What is in no checkpoint.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) exclude: Vec<String>,
+    /// Who may hear of file events.
+    #[serde(default)]
+    pub(super) hearer: Hears,
     #[serde(default)]
     pub(super) vm: Vm,
 }
@@ -67,6 +70,14 @@ pub(super) enum Fall {
     #[default]
     Chunks,
     Copy,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Hears {
+    #[default]
+    Auto,
+    Inotify,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -144,7 +155,14 @@ impl Session {
         let usual = MonitorSettings::default();
         let mut ignore = self.config.ignore.clone().unwrap_or(usual.ignore);
         ignore.push(OWN.to_owned());
-        MonitorSettings { ignore, ..usual }
+        MonitorSettings {
+            ignore,
+            hearer: match self.config.hearer {
+                Hears::Auto => Hearer::Auto,
+                Hears::Inotify => Hearer::Inotify,
+            },
+            ..usual
+        }
     }
 
     /// The checkpoints.
@@ -365,6 +383,7 @@ fn configuration(budget: Option<u64>) -> String {
         "{budget}\n\
          # fallback = \"chunks\"  # where nothing can be shared; or \"copy\"\n\
          # exclude = []  # patterns of what is in no checkpoint, as in a .gitignore\n\
+         # hearer = \"auto\"  # fanotify where inotify has no more watches; or \"inotify\" alone\n\
          # ignore = [\".git\", \"node_modules\", \"target\", \"__pycache__\", \".venv\", \".cache\"]  # told in no file event\n\
          \n\
          [vm.snapshots]\n\

@@ -299,6 +299,14 @@ impl Workspace {
         if is_excluded(path, is_directory) {
             return Err(bad("it is excluded from checkpoints").into());
         }
+        if is_directory {
+            // Most of it is known.
+            let (live, report) = self.live()?;
+            return match report.unreadable_in(path) {
+                Some(path) => Err(WorkspaceError::Unreadable(path.clone()).into()),
+                None => Ok(live.portion(path).to_vec()),
+            };
+        }
         let all = stasis_disk::walk::WalkSettings::default();
         let mut found = portion(&self.root()?, path, &all).map_err(WorkspaceError::from)?;
         found.retain(|one| !is_excluded(&one.path, one.what == What::Directory));

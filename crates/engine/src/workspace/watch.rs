@@ -49,6 +49,7 @@ impl Workspace {
             inotify = hearing.inotify,
             fanotify = hearing.fanotify,
             rescanned = hearing.blind,
+            refused = hearing.refused.map(|why| why.to_string()),
             "watching the directories of the workspace"
         );
         let root = self.root()?;

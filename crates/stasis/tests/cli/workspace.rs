@@ -841,6 +841,7 @@ fn the_status_says_how_a_workspace_is_kept_and_that_nobody_watches() {
 #[test]
 fn a_dry_run_of_a_checkpoint_says_how_much_there_would_be_in_it_and_makes_none() {
     let tree = Tree::new(&[("a", "four"), ("deep/b", "sixsix")]);
+    fs::hard_link(tree.at("a"), tree.at("again")).unwrap();
 
     let told = tree.json(0, &["create", "first", "--dry-run"]);
 
@@ -851,7 +852,13 @@ fn a_dry_run_of_a_checkpoint_says_how_much_there_would_be_in_it_and_makes_none()
             told["files_count"],
             told["bytes"]
         ]),
-        json!([false, true, 2, 10])
+        json!([false, true, 3, 10])
     );
-    assert_eq!(tree.json(0, &["list"])["checkpoints"], json!([]));
+    let made = tree.json(0, &["create", "first"]);
+    assert_eq!(
+        [&told["hash"], &told["form"], &told["bytes"]],
+        [&made["hash"], &made["form"], &made["bytes"]],
+        "it says what the real one does"
+    );
+    assert_eq!(told["checkpoint"], made["checkpoint"], "and made none");
 }

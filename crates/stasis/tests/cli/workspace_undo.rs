@@ -229,6 +229,31 @@ fn what_somebody_writes_while_an_act_begins_is_not_lost() {
 }
 
 #[test]
+fn what_is_in_no_checkpoint_and_comes_while_an_act_begins_is_not_lost() {
+    let tree = large();
+    fs::write(tree.kept().join("config.toml"), "exclude = [\"*.log\"]\n").unwrap();
+    tree.checkpoint("good");
+    for number in 0..LARGE {
+        let bytes = noise(100 + number, 1 << 20);
+        fs::write(tree.at(&format!("f{number}")), bytes).unwrap();
+    }
+    tree.write("added/since", "goes");
+    let (kept, mut restoring) = (tree.kept(), tree.command(&["restore", "good"]));
+    let restored = std::thread::scope(|scope| {
+        let restored = scope.spawn(move || said(restoring.output().unwrap()));
+        until_busy(&kept);
+        tree.write("added/run.log", "precious");
+        restored.join().unwrap()
+    });
+
+    assert_ne!(restored.code, 0, "{}", restored.out);
+    assert!(restored.err.contains("added/run.log"), "{}", restored.err);
+    assert_eq!(tree.read("added/run.log"), "precious");
+    assert_eq!(tree.read("added/since"), "goes", "nothing was changed");
+    assert!(undos(&tree).is_empty());
+}
+
+#[test]
 fn an_act_that_cannot_be_undone_within_the_budget_is_not_done() {
     let tree = Tree::with(&[("a", "one"), ("d/b", "one")], &["--budget", "1MB"]);
     tree.checkpoint("good");

@@ -1,91 +1,186 @@
 //! What a checkpoint contains, gathered while it is cloned file by file.
 //!
 //! A file of the live tree that held still while its bytes were carried over, and looks as it did when it was remembered, has
-//! the content that was remembered, and so has its clone. Any other is read, in the clone, which nobody changes any more.
+//! the content that was remembered, and so has its clone. Any other is read, in the clone, which nobody changes any more, and only
+//! when everything is cloned: the live tree does not wait. What cannot be read means that there is no list, not that there is no clone.
 
 use super::super::cache::{Remembered, StatCache};
-use super::{Gathered, Listed, Manifest, SealedManifest, What, content_of};
+use super::{KnownFiles, Listed, Manifest, SealedManifest, What, content_of};
+use crate::beneath::Beneath;
 use crate::clone::{ClonedFile, Witness};
+use stasis_model::digest::FileDigest;
 use stasis_model::tree::EntryPath;
+use std::ffi::CString;
 use std::io;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Gathers what is cloned; `cache` is that of the live tree.
 pub(in crate::slots) struct Gatherer<'a> {
     cache: &'a StatCache,
-    found: Mutex<Gathered>,
+    cancel: &'a AtomicBool,
+    shown: Mutex<Shown>,
+    finished: Mutex<Option<Finished>>,
+}
+
+/// What was shown.
+#[derive(Default)]
+struct Shown {
+    entries: Vec<Listed>,
+    known: KnownFiles,
+    /// Files whose content nobody remembers.
+    unread: Vec<(EntryPath, ClonedFile)>,
     /// Names of files that have several, and the first name of each.
-    links: Mutex<Vec<(EntryPath, EntryPath)>>,
-    sealed: Mutex<Option<SealedManifest>>,
+    links: Vec<(EntryPath, EntryPath)>,
+}
+
+/// What a checkpoint contains, and what is to be remembered of the live tree.
+pub(in crate::slots) struct Finished {
+    pub(in crate::slots) contents: SealedManifest,
+    known: KnownFiles,
+}
+
+impl Finished {
+    /// Remembers the live tree.
+    pub(in crate::slots) fn remember(self, cache: &mut StatCache) -> SealedManifest {
+        cache.replace(self.known);
+        self.contents
+    }
 }
 
 impl<'a> Gatherer<'a> {
-    pub(in crate::slots) fn new(cache: &'a StatCache) -> Self {
+    pub(in crate::slots) fn new(cache: &'a StatCache, cancel: &'a AtomicBool) -> Self {
         Self {
             cache,
-            found: Mutex::default(),
-            links: Mutex::default(),
-            sealed: Mutex::default(),
+            cancel,
+            shown: Mutex::default(),
+            finished: Mutex::default(),
         }
     }
 
-    /// Everything that was cloned, and what to remember of the live tree; `None` when nothing was shown, or not all of it.
-    pub(in crate::slots) fn into_contents(self) -> Option<(SealedManifest, Known)> {
-        let known = inner(self.found).1;
-        Some((inner(self.sealed)?, Known(known)))
+    /// What was gathered; `None` when nothing was shown, or not all of it could be read.
+    pub(in crate::slots) fn into_contents(self) -> Option<Finished> {
+        let finished = self.finished.into_inner();
+        finished.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was shown; `None` when that is not all.
-    fn manifest(&self) -> Option<Manifest> {
-        let manifest = Manifest::of(std::mem::take(&mut lock(&self.found).0));
-        let links = std::mem::take(&mut *lock(&self.links));
-        if manifest.entries.is_empty() || links.is_empty() {
-            return Some(manifest).filter(|manifest| !manifest.entries.is_empty());
+    fn list(&self, clone: &Beneath) -> io::Result<Option<Finished>> {
+        let shown = std::mem::take(&mut *lock(&self.shown));
+        let Shown {
+            mut entries,
+            mut known,
+            unread,
+            links,
+        } = shown;
+        for ((path, file), digest) in unread.iter().zip(self.read(clone, &unread)?) {
+            known.extend(self.memory(path, file, digest));
+            entries.push(listed(path.clone(), file, digest));
         }
+        if entries.is_empty() {
+            return Ok(None);
+        }
+        let manifest = Manifest::of(entries);
         let mut names = Vec::with_capacity(links.len());
         for (path, first) in links {
-            let Listed { mode, what, .. } = manifest.find(&first)?.clone();
+            let Some(Listed { mode, what, .. }) = manifest.find(&first).cloned() else {
+                return Ok(None);
+            };
             names.push(Listed { path, mode, what });
         }
         let mut entries = manifest.entries;
         entries.append(&mut names);
-        Some(Manifest::of(entries))
+        let contents = Manifest::of(entries).sealed();
+        Ok(Some(Finished { contents, known }))
+    }
+
+    /// The contents of files, in their order, read by all processors.
+    fn read(
+        &self,
+        clone: &Beneath,
+        files: &[(EntryPath, ClonedFile)],
+    ) -> io::Result<Vec<FileDigest>> {
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let mut read = Vec::new();
+            loop {
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                let Some((path, _)) = files.get(at) else {
+                    return Ok(read);
+                };
+                if self.cancel.load(Ordering::Relaxed) {
+                    return Err(io::Error::from(io::ErrorKind::Interrupted));
+                }
+                read.push((at, content_at(clone, path)?));
+            }
+        };
+        let others = std::thread::available_parallelism().map_or(0, |all| all.get() - 1);
+        let others = others.min(files.len() / 2);
+        let mut read = std::thread::scope(|scope| {
+            let others: Vec<_> = (0..others).map(|_| scope.spawn(work)).collect();
+            let mut read = work();
+            for other in others {
+                let other = other.join().unwrap_or(Err(io::ErrorKind::Other.into()));
+                read = read.and_then(|mut read| {
+                    read.append(&mut other?);
+                    Ok(read)
+                });
+            }
+            read
+        })?;
+        read.sort_unstable_by_key(|(at, _)| *at);
+        Ok(read.into_iter().map(|(_, digest)| digest).collect())
+    }
+
+    /// What will be remembered of a live file, if it held still and is old enough.
+    fn memory(
+        &self,
+        path: &EntryPath,
+        file: &ClonedFile,
+        digest: FileDigest,
+    ) -> Option<((u64, u64), Remembered)> {
+        let settled = file.source.filter(|seen| self.cache.is_settled(seen))?;
+        Some((settled.identity(), Remembered::new(path, &settled, digest)))
     }
 
     fn add(&self, path: EntryPath, mode: u32, what: What) {
         let listed = Listed { path, mode, what };
-        lock(&self.found).0.push(listed);
+        lock(&self.shown).entries.push(listed);
     }
 }
 
-/// What is to be remembered of a live tree.
-pub(in crate::slots) struct Known(super::KnownFiles);
-
-impl Known {
-    pub(in crate::slots) fn into(self, cache: &mut StatCache) {
-        cache.replace(self.0);
+fn listed(path: EntryPath, file: &ClonedFile, digest: FileDigest) -> Listed {
+    let size = file.size;
+    Listed {
+        path,
+        mode: file.mode,
+        what: What::File { size, digest },
     }
+}
+
+/// What a file of the clone holds.
+fn content_at(clone: &Beneath, path: &EntryPath) -> io::Result<FileDigest> {
+    let (above, name) = path.split_last().ok_or(io::ErrorKind::IsADirectory)?;
+    let name = CString::new(name).expect("no name of an entry has a NUL");
+    let directory = clone.directory(above.as_bytes())?;
+    content_of(clone.file(directory.as_fd(), &name)?)
 }
 
 impl Witness for Gatherer<'_> {
-    fn file(&self, path: EntryPath, file: &ClonedFile<'_>) -> io::Result<()> {
+    fn file(&self, path: EntryPath, file: &ClonedFile) {
         let known = file.source.as_ref().and_then(|seen| self.cache.find(seen));
-        let digest = match known {
-            Some(known) => known.digest(),
-            None => content_of(file.clone.try_clone_to_owned()?)?,
+        let Some(digest) = known.map(Remembered::digest) else {
+            lock(&self.shown).unread.push((path, *file));
+            return;
         };
-        let settled = file.source.filter(|seen| self.cache.is_settled(seen));
-        let memory = settled.map(|seen| (seen.identity(), Remembered::new(&path, &seen, digest)));
-        let (mode, size) = (file.mode, file.size);
-        let what = What::File { size, digest };
-        let mut found = lock(&self.found);
-        found.0.push(Listed { path, mode, what });
-        found.1.extend(memory);
-        Ok(())
+        let memory = self.memory(&path, file, digest);
+        let mut shown = lock(&self.shown);
+        shown.known.extend(memory);
+        shown.entries.push(listed(path, file, digest));
     }
 
     fn link(&self, path: EntryPath, first: &EntryPath) {
-        lock(&self.links).push((path, first.clone()));
+        lock(&self.shown).links.push((path, first.clone()));
     }
 
     fn symlink(&self, path: EntryPath, target: &[u8]) {
@@ -97,17 +192,14 @@ impl Witness for Gatherer<'_> {
         self.add(path.clone(), mode, What::Directory);
     }
 
-    fn finish(&self) {
-        *lock(&self.sealed) = self.manifest().map(|manifest| manifest.sealed());
+    fn finish(&self, clone: &Beneath) {
+        // Whoever lists the clone later meets the same error, and says so.
+        *lock(&self.finished) = self.list(clone).ok().flatten();
     }
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn inner<T>(of: Mutex<T>) -> T {
-    of.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

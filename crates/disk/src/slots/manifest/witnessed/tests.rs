@@ -59,14 +59,14 @@ impl World {
         StatCache::open(&self.home.path().join("stats"), LATER)
     }
 
-    /// Clones the live tree before a witness; what that gathered, and what stays remembered.
+    /// Clones the live tree before a witness; what that gathered is remembered.
     fn clone(&self, name: &str, cache: &mut StatCache) -> SealedManifest {
-        let gatherer = Gatherer::new(cache);
+        let go_on = AtomicBool::new(false);
+        let gatherer = Gatherer::new(cache, &go_on);
         let settings = CloneSettings::default();
         let target = self.home.path().join(name);
         let _ = clone_before(&self.live(), &target, &settings, Some(&gatherer)).unwrap();
-        let (sealed, known) = gatherer.into_contents().unwrap();
-        known.into(cache);
+        let sealed = gatherer.into_contents().unwrap().remember(cache);
         cache.save().unwrap();
         sealed
     }
@@ -149,13 +149,71 @@ fn a_file_that_is_too_young_is_not_remembered() {
     assert!(cache.is_empty(), "its time of change is later than that");
 }
 
+/// A witness that says when it was shown which file, and when everything was there.
+struct Recorder {
+    shown: Mutex<Vec<String>>,
+}
+
+impl Witness for Recorder {
+    fn file(&self, path: EntryPath, _: &ClonedFile) {
+        lock(&self.shown).push(path.to_string());
+    }
+    fn link(&self, path: EntryPath, _: &EntryPath) {
+        lock(&self.shown).push(path.to_string());
+    }
+    fn symlink(&self, path: EntryPath, _: &[u8]) {
+        lock(&self.shown).push(path.to_string());
+    }
+    fn directory(&self, path: &EntryPath, _: u32) {
+        lock(&self.shown).push(path.to_string());
+    }
+    fn finish(&self, clone: &Beneath) {
+        let shown = std::mem::take(&mut *lock(&self.shown));
+        let all = shown.iter().all(|path| {
+            let path = EntryPath::parse(path.as_bytes()).unwrap();
+            super::super::super::fact(clone, &path).is_some()
+        });
+        assert!(all && shown.len() == 9, "{shown:?}");
+        lock(&self.shown).push("finished".to_owned());
+    }
+}
+
+#[test]
+fn everything_is_shown_once_and_is_in_the_clone_when_it_is_said_to_be() {
+    let world = World::new();
+    let recorder = Recorder {
+        shown: Mutex::default(),
+    };
+    let target = world.home.path().join("one");
+
+    let settings = CloneSettings::default();
+    let _ = clone_before(&world.live(), &target, &settings, Some(&recorder)).unwrap();
+
+    assert_eq!(*lock(&recorder.shown), ["finished"]);
+}
+
+#[test]
+fn a_witness_that_is_asked_to_stop_has_no_list_and_the_clone_is_there() {
+    let world = World::new();
+    let (cache, stop) = (world.cache(), AtomicBool::new(true));
+    let gatherer = Gatherer::new(&cache, &stop);
+    let target = world.home.path().join("one");
+
+    let settings = CloneSettings::default();
+    let cloned = clone_before(&world.live(), &target, &settings, Some(&gatherer)).unwrap();
+
+    assert_eq!(cloned.files, 4);
+    assert!(gatherer.into_contents().is_none());
+}
+
 #[test]
 fn an_empty_tree_is_not_listed_along_the_way() {
     let home = tempfile::tempdir().unwrap();
     let (live, target) = (home.path().join("live"), home.path().join("one"));
     fs::create_dir(&live).unwrap();
     let cache = StatCache::open(Path::new(""), LATER);
-    let gatherer = Gatherer::new(&cache);
+    let go_on = AtomicBool::new(false);
+    let gatherer = Gatherer::new(&cache, &go_on);
 
     let _ = clone_before(&live, &target, &CloneSettings::default(), Some(&gatherer)).unwrap();
 

@@ -1,0 +1,258 @@
+//! A checkpoint in chunks, from the trees to the slot.
+
+use super::super::chunks::{Incoming, names_to_bytes};
+use super::super::error::SlotError;
+use super::super::manifest::SealedManifest;
+use super::super::packed::{self, NAMES, Packed, Packing, SYSTEM_DOCUMENT, WORKSPACE_DOCUMENT};
+use super::super::staged::{Staged, Told};
+use super::super::{MANIFEST, METADATA, Manifest, Pool, measure};
+use super::{Created, Wanted};
+use crate::chunked::save::Saved;
+use crate::clone::CloneReport;
+use crate::walk::WalkReport;
+use stasis_model::digest::ChunkDigest;
+use stasis_model::document;
+use stasis_model::id::SnapshotId;
+use stasis_model::manifest::SnapshotManifest;
+use stasis_model::sweep::{ChunkName, Names};
+use stasis_model::workspace::{Form, Occupant, Origin, OverBudget, SlotMetadata};
+use std::collections::HashSet;
+
+/// How often room is made for a checkpoint in chunks before it is given up.
+const ATTEMPTS: usize = 4;
+/// Where the trees are remembered that are kept in chunks.
+const MEMORIES: [&str; 2] = ["remembered", "remembered-system"];
+
+/// What came of an attempt to store a checkpoint in chunks.
+enum Attempt {
+    Made(Box<Told>),
+    /// It needs these chunks, and so many bytes that are not there yet; then all checkpoints would hold `needed`.
+    TooMuch {
+        needs: HashSet<ChunkDigest>,
+        bytes: u64,
+        needed: u64,
+    },
+}
+
+/// The trees of a checkpoint in chunks.
+struct Trees {
+    documents: Vec<(&'static str, SnapshotManifest)>,
+    /// What is in the workspace.
+    contents: SealedManifest,
+    names: Names,
+    walk: WalkReport,
+    memories: Vec<Saved>,
+}
+
+impl Pool {
+    pub(super) fn create_chunked(&self, wanted: Wanted<'_>) -> Result<Created, SlotError> {
+        self.sweep(&HashSet::new())?;
+        let (mut evicted, mut most) = (Vec::new(), 0);
+        for _ in 0..ATTEMPTS {
+            match self.attempt(&wanted)? {
+                Attempt::Made(told) => {
+                    if wanted.replaced.is_some() {
+                        self.sweep(&HashSet::new())?;
+                    }
+                    let (metadata, workspace, system) = *told;
+                    let replaced = wanted.replaced;
+                    return Ok(Created {
+                        metadata,
+                        workspace,
+                        system,
+                        evicted,
+                        replaced,
+                    });
+                }
+                Attempt::TooMuch {
+                    needs,
+                    bytes,
+                    needed,
+                } => {
+                    most = needed;
+                    let new = measure::New::Packed {
+                        needs: &needs,
+                        bytes,
+                    };
+                    evicted.extend(self.make_room(&wanted.metadata, new)?);
+                    self.sweep(&needs)?;
+                }
+            }
+        }
+        let budget = self.settings.budget.bytes();
+        Err(OverBudget {
+            needed: most,
+            budget,
+        }
+        .into())
+    }
+
+    fn attempt(&self, wanted: &Wanted<'_>) -> Result<Attempt, SlotError> {
+        let (occupants, undos) = (self.list()?, self.undos()?);
+        let pools = [(&self.slots, &*occupants), (&self.undo, &*undos)];
+        let mut accounts = measure::Accounts::new(&self.chunks, pools, measure::New::Expected(0))?;
+        let target = match wanted.metadata.origin {
+            Origin::Undo => Vec::new(),
+            _ => vec![wanted.metadata.slot],
+        };
+        let budget = self.settings.budget.bytes();
+        let held = accounts.held(&target, 0)?;
+        let incoming = self.chunks.incoming(budget.saturating_sub(held))?;
+        let all: Vec<&SlotMetadata> = occupants
+            .iter()
+            .chain(&undos)
+            .filter_map(Occupant::known)
+            .collect();
+        let mut trees = self.pack(wanted, &incoming, &all)?;
+        let entries: u64 = trees
+            .documents
+            .iter()
+            .map(|(_, one)| one.totals.entries())
+            .sum();
+        let own = measure::names(entries);
+        let bytes = incoming.wanted().saturating_add(own);
+        let needs: HashSet<ChunkDigest> = trees.names.iter().map(ChunkName::digest).collect();
+        // Chunks of what is replaced may be needed again, so that all is counted anew.
+        let new = measure::New::Packed {
+            needs: &needs,
+            bytes,
+        };
+        let needed = measure::Accounts::new(&self.chunks, pools, new)?.held(&target, 0)?;
+        if needed > budget || incoming.wanted() > incoming.allowance() {
+            return Ok(Attempt::TooMuch {
+                needs,
+                bytes,
+                needed,
+            });
+        }
+        let mut staged = self.furnish(wanted, &trees, own)?;
+        // Both become durable together, if nobody mounted something between them.
+        if !incoming.is_beside(staged.fd()) {
+            staged.sync()?;
+        }
+        incoming.keep()?;
+        staged.publish(wanted.replaced.is_some())?;
+        let told = staged.told();
+        for memory in &mut trees.memories {
+            // What is not remembered is read again.
+            let _ = memory.remember();
+        }
+        Ok(Attempt::Made(Box::new(told)))
+    }
+
+    /// Stores what is new of the trees.
+    fn pack(
+        &self,
+        wanted: &Wanted<'_>,
+        incoming: &Incoming<'_>,
+        all: &[&SlotMetadata],
+    ) -> Result<Trees, SlotError> {
+        let mut whole: Vec<&&SlotMetadata> = all
+            .iter()
+            .filter(|one| {
+                one.form == Form::Chunked
+                    && one.undo.as_ref().is_none_or(|undo| undo.path.is_none())
+            })
+            .collect();
+        whole.sort_by_key(|one| (one.epoch_millis, one.sequence));
+        let known: HashSet<SnapshotId> = whole.iter().map(|one| packed::id_of(one)).collect();
+        let mut trees = Trees {
+            documents: Vec::new(),
+            contents: Manifest::default().sealed(),
+            names: Names::new(),
+            walk: WalkReport::default(),
+            memories: Vec::new(),
+        };
+        let sources = [
+            (WORKSPACE_DOCUMENT, Some(wanted.source.workspace)),
+            (SYSTEM_DOCUMENT, wanted.source.system),
+        ];
+        for ((document, path), memory) in sources.into_iter().zip(MEMORIES) {
+            let Some(path) = path else {
+                continue;
+            };
+            let newest = whole.last().copied().copied();
+            let parent = newest
+                .and_then(|newest| packed::read(&self.home_of(newest), document).ok().flatten());
+            let packing = Packing {
+                metadata: &wanted.metadata,
+                walk: &self.settings.walk,
+                parent: parent.as_ref(),
+                known: &known,
+                memory: Some(self.session.join(memory)),
+                is_listed: document == WORKSPACE_DOCUMENT,
+            };
+            let packed = packed::pack(path, incoming, &packing)?;
+            if document == WORKSPACE_DOCUMENT {
+                trees.contents = self.contents_of(&packed, newest)?;
+            }
+            let Packed {
+                document: made,
+                saved,
+                ..
+            } = packed;
+            trees.names.extend(saved.names.iter().copied());
+            trees.walk.merge(saved.report.walk.clone());
+            trees.documents.push((document, made));
+            trees.memories.push(saved);
+        }
+        Ok(trees)
+    }
+
+    /// What is in a tree that was stored; the same as in the newest checkpoint, if nothing differs from that.
+    fn contents_of(
+        &self,
+        packed: &Packed,
+        newest: Option<&SlotMetadata>,
+    ) -> Result<SealedManifest, SlotError> {
+        if !packed.saved.is_same {
+            return Ok(packed.contents.sealed());
+        }
+        let recorded = newest.and_then(|newest| {
+            let bytes = std::fs::read(self.home_of(newest).join(MANIFEST)).ok()?;
+            SealedManifest::known(bytes, newest.hash?)
+        });
+        match recorded {
+            Some(recorded) => Ok(recorded),
+            None => Ok(packed::contents(&self.chunks, &packed.document)?.sealed()),
+        }
+    }
+
+    /// Writes down what a checkpoint in chunks is, beside its slot. Not durable before everything is, which is before it is published.
+    fn furnish(
+        &self,
+        wanted: &Wanted<'_>,
+        trees: &Trees,
+        own: u64,
+    ) -> Result<Staged<'_>, SlotError> {
+        let place = self.place(wanted.metadata.origin);
+        let mut staged = Staged::empty(place, wanted.metadata.slot)?;
+        for (name, one) in &trees.documents {
+            staged.write(name, &document::render(one))?;
+        }
+        staged.write(NAMES, &names_to_bytes(&trees.names))?;
+        staged.write(MANIFEST, &trees.contents.bytes)?;
+        let totals = trees.documents[0].1.totals;
+        let metadata = SlotMetadata {
+            hash: Some(trees.contents.hash),
+            complete: trees.walk.gaps() == 0,
+            files_count: totals.files + totals.hard_links,
+            bytes: totals.bytes,
+            bytes_at_most: Some(own),
+            form: Form::Chunked,
+            ..wanted.metadata.clone()
+        };
+        let report = CloneReport {
+            files: totals.files,
+            directories: totals.directories,
+            symlinks: totals.symlinks,
+            hard_links: totals.hard_links,
+            bytes: totals.bytes,
+            walk: trees.walk.clone(),
+            ..CloneReport::default()
+        };
+        staged.write(METADATA, &metadata.to_json())?;
+        staged.tell((metadata, report, None));
+        Ok(staged)
+    }
+}
