@@ -6,6 +6,9 @@
 //! *Always true:* a file counts as unchanged only if device, inode, size, mtime and ctime are those that were remembered, and
 //! is remembered only if its mtime and ctime were more than two seconds old then: a younger one could change without
 //! looking any different. Of a file with several names one is remembered.
+//!
+//! What is not seen: a program that keeps a file mapped may store into a page again after that was read, and the file looks different only
+//! when the kernel has written the page out and the program stores once more. A clone makes the kernel do that; a look at the live tree does not.
 
 use crate::atomic_write::{WriteError, atomic_write};
 use crate::metadata::Seen;

@@ -69,15 +69,28 @@ impl Workspace {
         let mut result = SlotMetadata {
             slot,
             origin: Origin::Manual,
-            name: Some(name),
+            name: Some(name.clone()),
             made_by: Some(self.maker().word().to_owned()),
             ..newest.clone()
         };
         let gone: Vec<&SlotMetadata> = sources.iter().filter(|one| one.slot != slot).collect();
         if command.run == Run::Real {
+            // No two ever have one name, not even if this is killed: what goes keeps its own until then.
+            let is_held = gone.iter().any(|one| one.name.as_ref() == Some(&name));
+            if is_held {
+                result.name = Some(self.free_name(&occupants));
+            }
             result = self.merge(newest, result, instead_of.as_ref())?;
             for one in &gone {
                 self.pool().delete(one.slot).map_err(WorkspaceError::from)?;
+            }
+            if is_held {
+                let named = SlotMetadata {
+                    name: Some(name),
+                    ..result.clone()
+                };
+                let renamed = self.pool().rename(&result, &named);
+                result = renamed.map_err(WorkspaceError::from)?;
             }
             let written = self.session().ledger.checkpoint(&result);
             written.map_err(WorkspaceError::from)?;
@@ -153,14 +166,7 @@ impl Workspace {
         occupants: &[Occupant],
     ) -> Result<CheckpointName, Error> {
         let Some(name) = &command.name else {
-            let base = self.clock().now().millis() / 1000;
-            let mut names = (base..).map(|seconds| {
-                let name = format!("compacted_{seconds}");
-                name.parse::<CheckpointName>()
-                    .expect("letters and digits are a name")
-            });
-            let free = names.find(|name| workspace::named(occupants, name).is_none());
-            return Ok(free.expect("there are more numbers than checkpoints"));
+            return Ok(self.free_name(occupants));
         };
         match workspace::named(occupants, name) {
             Some(other) if sources.iter().all(|one| one.slot != other.slot) => {
@@ -169,6 +175,18 @@ impl Workspace {
             }
             _ => Ok(name.clone()),
         }
+    }
+
+    /// `compacted_` and the time, or a little later if that is taken.
+    fn free_name(&self, occupants: &[Occupant]) -> CheckpointName {
+        let base = self.clock().now().millis() / 1000;
+        let mut names = (base..).map(|seconds| {
+            let name = format!("compacted_{seconds}");
+            name.parse::<CheckpointName>()
+                .expect("letters and digits are a name")
+        });
+        let free = names.find(|name| workspace::named(occupants, name).is_none());
+        free.expect("there are more numbers than checkpoints")
     }
 
     /// Where the result goes: a free slot, else that of a manual one that goes.

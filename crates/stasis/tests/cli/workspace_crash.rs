@@ -90,7 +90,8 @@ impl Stage {
             Act::Revert => &["revert", "d1", "first"],
             Act::Restore => &["restore", "first"],
             Act::Undo => &["undo"],
-            Act::Compact => &["compact", "first", "second", "--name", "both"],
+            // The name of one that goes.
+            Act::Compact => &["compact", "first", "second", "--name", "first"],
         }
     }
 }
@@ -136,6 +137,11 @@ impl crash_points::Stage for Stage {
                 "{context}: {checkpoint:?} is not in {listed:?}"
             );
         }
+        let all = self.tree.json(0, &["list"]);
+        let names = all["snapshots"].as_array().unwrap().iter();
+        let names: Vec<&Value> = names.map(|row| &row["name"]).collect();
+        let is_unique = |name: &&Value| names.iter().filter(|other| *other == name).count() == 1;
+        assert!(names.iter().all(is_unique), "{context}: {names:?}");
         let newest = &listed[0].0;
         let fork = self.tree.session.home().join("fork");
         self.tree.json(0, &["fork", newest, fork.to_str().unwrap()]);
