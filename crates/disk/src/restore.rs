@@ -12,8 +12,8 @@
 //! so a crash between any two of these leaves the old tree, and the tree kept before it, or the new one and the old one.
 //! [`undo`] exchanges back, in the same way.
 //!
-//! *In place*, where the root must stay the same directory: compare the staged tree with the live one; write a durable
-//! journal of what to move; move; `syncfs`; remove the journal. Every move can be done twice. A crash before the journal
+//! *In place*, where the root must stay the same directory: compare the staged tree with the live one; ask a last time whether to go on
+//! ([`Stage::swap_if`]); write a durable journal of what to move; move; `syncfs`; remove the journal. Every move can be done twice. A crash before the journal
 //! leaves the old tree; after it [`recover`], or the next restore, does the rest, which leads to the new one.
 //!
 //! *Always true:* nothing of the target is touched before 3. A [`Stage`] that is dropped before leaves nothing.

@@ -145,21 +145,6 @@ impl WalkReport {
         unreadable.next().map(|one| &one.path)
     }
 
-    /// The first entry at a path, or in it, that we may not read; any, if not all of them are listed.
-    pub fn unreadable_in(&self, path: &EntryPath) -> Option<&EntryPath> {
-        let all_are_listed = self.skipped_count == self.skipped.len() as u64;
-        let is_in = |one: &EntryPath| {
-            let mut names = one.components();
-            path.components().all(|name| names.next() == Some(name))
-        };
-        let mut unreadable = self
-            .skipped
-            .iter()
-            .filter(|one| one.reason == Reason::Unreadable)
-            .filter(|one| !all_are_listed || is_in(&one.path));
-        unreadable.next().map(|one| &one.path)
-    }
-
     /// Adds what another part of the same walk met.
     pub(crate) fn merge(&mut self, other: Self) {
         let vanished = self.vanished_count + other.vanished_count;

@@ -70,7 +70,7 @@ pub fn next_sequence(occupants: &[Occupant]) -> u64 {
         .map_or(1, |last| last.saturating_add(1))
 }
 
-/// The checkpoint of that name; the newest one if a compaction was killed before the one whose name it took was gone.
+/// The checkpoint of that name; should several have it, which nothing here makes, the newest.
 pub fn named<'a>(occupants: &'a [Occupant], name: &CheckpointName) -> Option<&'a SlotMetadata> {
     let known = occupants.iter().filter_map(Occupant::known);
     let named = known.filter(|one| one.name.as_ref() == Some(name));

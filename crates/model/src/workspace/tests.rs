@@ -196,7 +196,7 @@ fn a_full_pool_says_how_many_there_may_be() {
 }
 
 #[test]
-fn of_two_that_a_killed_compaction_left_under_one_name_the_newest_is_meant() {
+fn of_two_under_one_name_the_newest_is_meant() {
     let age = |mut one: Occupant, sequence: u64| {
         if let Occupant::Known(known) = &mut one {
             known.sequence = sequence;
