@@ -54,7 +54,7 @@ impl FileBucket {
     }
 
     /// Opens a store that must exist: a missing directory, or one that was never a store (an empty mount point), is
-    /// [`BucketErrorKind::Absent`]. Writes nothing where nothing may be written.
+    /// [`BucketErrorKind::Absent`]. Opening and reading write nothing, so that a store may be read-only.
     pub async fn open_existing(root: impl Into<PathBuf>) -> Result<Self, BucketError> {
         Self::opened(root.into(), Disk::open_existing).await
     }

@@ -70,7 +70,7 @@ impl Disk {
     }
 
     fn begin(&self) -> Result<Batch, Trouble> {
-        let (mut temp, directory, name) = self.workshop.batch()?;
+        let (mut temp, directory, name) = self.workshop()?.batch()?;
         let lock = temp.file.try_clone()?;
         let lock_name = temp.name.clone();
         temp.moved = true; // it stays until the batch is over
@@ -133,7 +133,7 @@ impl Disk {
 
     /// Makes everything durable that is in the store, whoever put it there.
     pub(super) fn sync(&self) -> Result<(), Trouble> {
-        Ok(rustix::fs::syncfs(&self.workshop.tmp)?)
+        Ok(rustix::fs::syncfs(&self.workshop()?.tmp)?)
     }
 
     pub(super) fn abandon(&self, batch: OpId) {

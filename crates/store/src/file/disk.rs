@@ -52,6 +52,8 @@ impl Outcome {
 pub(super) struct Disk {
     pub(super) tree: Tree,
     pub(super) workshop: Workshop,
+    /// Whether it is known that this directory may be written to.
+    is_prepared: AtomicBool,
     pub(super) batches: Batches,
     /// Whether something was renamed that may not be durable.
     in_doubt: AtomicBool,
@@ -66,14 +68,19 @@ impl Disk {
             locks: own("locks")?,
             tmp: own("tmp")?,
         };
-        workshop.tells_case()?;
-        workshop.sweep()?;
-        Ok(Self {
+        let disk = Self::over(tree, workshop);
+        disk.workshop()?;
+        Ok(disk)
+    }
+
+    fn over(tree: Tree, workshop: Workshop) -> Self {
+        Self {
             tree,
             workshop,
+            is_prepared: AtomicBool::new(false),
             batches: Batches::default(),
             in_doubt: AtomicBool::new(false),
-        })
+        }
     }
 
     pub(super) fn open_existing(root: PathBuf) -> Result<Self, Trouble> {
@@ -86,15 +93,19 @@ impl Disk {
             locks: own("locks")?,
             tmp: own("tmp")?,
         };
-        match workshop.tells_case().and_then(|()| workshop.sweep()) {
-            Err(trouble) if !trouble.is_denied() => Err(trouble),
-            _ => Ok(Self {
-                tree,
-                workshop,
-                batches: Batches::default(),
-                in_doubt: AtomicBool::new(false),
-            }),
+        Ok(Self::over(tree, workshop))
+    }
+
+    /// Where temporary files and locks are, for whoever writes.
+    ///
+    /// Before the first write the directory is tried and swept; whoever only reads writes nothing at all.
+    pub(super) fn workshop(&self) -> Result<&Workshop, Trouble> {
+        if !self.is_prepared.load(Ordering::Acquire) {
+            self.workshop.tells_case()?;
+            self.workshop.sweep()?;
+            self.is_prepared.store(true, Ordering::Release);
         }
+        Ok(&self.workshop)
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -182,7 +193,7 @@ impl Disk {
         if !self.holds(key, condition)? {
             return Ok(Outcome::Refused);
         }
-        let mut temp = self.workshop.temp()?;
+        let mut temp = self.workshop()?.temp()?;
         temp.file.write_all(body)?;
         let version = version(Sha256::new().chain_update(body));
         self.publish(key, condition, temp, version)
@@ -194,7 +205,7 @@ impl Disk {
         key: &Key,
         mut arriving: mpsc::Receiver<Option<Bytes>>,
     ) -> Result<u64, Trouble> {
-        let mut temp = self.workshop.temp()?;
+        let mut temp = self.workshop()?.temp()?;
         let (mut size, mut digest) = (0, Sha256::new());
         loop {
             match arriving.blocking_recv() {
@@ -220,7 +231,7 @@ impl Disk {
         version: Version,
     ) -> Result<Outcome, Trouble> {
         temp.file.sync_all()?;
-        let _lock = self.workshop.lock(&lock_name(key))?;
+        let _lock = self.workshop()?.lock(&lock_name(key))?;
         if !self.holds(key, condition)? {
             return Ok(Outcome::Refused);
         }
@@ -257,7 +268,7 @@ impl Disk {
     }
 
     pub(super) fn delete(&self, key: &Key) -> Result<(), Trouble> {
-        let _lock = self.workshop.lock(&lock_name(key))?;
+        let _lock = self.workshop()?.lock(&lock_name(key))?;
         let Some(parent) = self.tree.parent(key)? else {
             return Ok(());
         };

@@ -213,7 +213,10 @@ async fn a_dead_writers_file_is_swept_and_a_live_ones_is_not() {
     assert_eq!(in_tmp(&root), ["1-live.tmp"]);
 
     drop(live);
-    FileBucket::open_existing(&root).await.unwrap();
+    let existing = FileBucket::open_existing(&root).await.unwrap();
+    existing.list(&Prefix::everything(), None, 9).await.unwrap();
+    assert_eq!(in_tmp(&root), ["1-live.tmp"], "who reads removes nothing");
+    existing.put(&key("a"), "x".into()).await.unwrap();
     assert!(in_tmp(&root).is_empty());
 }
 

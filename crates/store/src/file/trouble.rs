@@ -48,11 +48,6 @@ impl Trouble {
     pub(super) fn while_(self, doing: &'static str, what: impl Display) -> BucketError {
         BucketError::new(self.kind(), doing, what).because(self)
     }
-
-    /// Whether nothing may be written here.
-    pub(super) fn is_denied(&self) -> bool {
-        self.kind() == BucketErrorKind::Denied
-    }
 }
 
 impl From<Errno> for Trouble {
