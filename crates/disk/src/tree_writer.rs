@@ -209,6 +209,23 @@ impl TreeWriter {
         Ok(())
     }
 
+    /// Refuses to go on when the filesystem has less room than so many bytes need, before any of them is written.
+    pub fn check_room(&self, needed: u64) -> Result<(), WriteError> {
+        let root = EntryPath::root();
+        let seen = self.target.directory(b"").and_then(fs::fstatvfs);
+        let seen = seen.map_err(WriteError::failed("measure the free space of", &root))?;
+        let blocks = if rustix::process::geteuid().is_root() {
+            seen.f_bfree
+        } else {
+            seen.f_bavail
+        };
+        let free = blocks.saturating_mul(seen.f_frsize);
+        if needed > free {
+            return Err(WriteError::NoRoom { needed, free });
+        }
+        Ok(())
+    }
+
     /// Makes a regular file of `size` bytes, all of them a hole.
     pub fn file(&self, path: &EntryPath, size: u64) -> Result<NewFile<'_>, WriteError> {
         self.go_on()?;

@@ -92,6 +92,12 @@ impl EntryPath {
             .filter(|name| !name.is_empty())
     }
 
+    /// Whether this is `above` itself or lies beneath it, component by component: `db2` is not within `db`.
+    pub fn is_within(&self, above: &Self) -> bool {
+        let rest = self.0.strip_prefix(&*above.0);
+        above.is_root() || rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+    }
+
     /// The directory that holds this entry and its name in there; `None` for the root.
     pub fn split_last(&self) -> Option<(Self, &[u8])> {
         if self.is_root() {

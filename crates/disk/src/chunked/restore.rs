@@ -102,16 +102,11 @@ pub fn restore(parts: &RestoreParts<'_>) -> Result<WrittenTree, RestoreError> {
 fn is_wanted(only: &[EntryPath], path: &EntryPath, found: &mut [bool]) -> bool {
     let mut is_wanted = only.is_empty();
     for (one, found) in only.iter().zip(found) {
-        let is_in = is_beneath(path, one);
+        let is_in = path.is_within(one);
         *found |= is_in;
-        is_wanted |= is_in || is_beneath(one, path);
+        is_wanted |= is_in || one.is_within(path);
     }
     is_wanted
-}
-
-fn is_beneath(path: &EntryPath, above: &EntryPath) -> bool {
-    let rest = path.as_bytes().strip_prefix(above.as_bytes());
-    above.is_root() || rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }
 
 /// The files that wanted links lead to, but that are not wanted themselves.

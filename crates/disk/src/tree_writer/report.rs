@@ -81,6 +81,14 @@ pub enum WriteError {
     /// Longer files than allowed.
     #[error("the files of the tree are longer than {0} bytes")]
     TooManyBytes(u64),
+    /// The filesystem has less room than the tree needs.
+    #[error("{needed} bytes are to be written, and the filesystem has room for {free}")]
+    NoRoom {
+        /// Bytes that are still to be written.
+        needed: u64,
+        /// Bytes that are free for us.
+        free: u64,
+    },
     /// Directories lie deeper in one another than allowed.
     #[error("more than {limit} directories lie inside one another, beginning with `{top}`")]
     TooDeep {

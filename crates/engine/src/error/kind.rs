@@ -286,7 +286,9 @@ pub(crate) fn place(error: &PlaceError) -> ErrorKind {
 fn tree_write(error: &TreeWriteError) -> ErrorKind {
     match error {
         TreeWriteError::Failed { source, .. } => io_kind(source),
-        TreeWriteError::TooManyBytes(_) | TreeWriteError::TooManyEntries(_) => ErrorKind::Limit,
+        TreeWriteError::TooManyBytes(_)
+        | TreeWriteError::TooManyEntries(_)
+        | TreeWriteError::NoRoom { .. } => ErrorKind::Limit,
         TreeWriteError::Cancelled => ErrorKind::Cancelled,
         _ => ErrorKind::Corrupt,
     }

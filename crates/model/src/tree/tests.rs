@@ -20,6 +20,18 @@ fn names_that_lead_elsewhere_are_refused() {
 }
 
 #[test]
+fn within_is_asked_component_by_component() {
+    let is_within = |one: &str, above: &str| path(one).is_within(&path(above));
+
+    assert!(is_within("volumes/db", "volumes/db"));
+    assert!(is_within("volumes/db/app.db", "volumes/db"));
+    assert!(is_within("volumes/db", ""));
+    assert!(!is_within("volumes/db2", "volumes/db"));
+    assert!(!is_within("volumes/db2/app.db", "volumes/db"));
+    assert!(!is_within("volumes", "volumes/db"));
+}
+
+#[test]
 fn a_directory_comes_directly_before_what_it_holds() {
     let mut paths = ["a-b", "a/z", "a.txt", "a", "a/b/c", "a/b", ""].map(path);
 

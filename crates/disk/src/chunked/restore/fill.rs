@@ -94,6 +94,11 @@ impl<'s> Filling<'s> {
     pub(super) fn run(self) -> Result<WrittenTree, RestoreError> {
         let runs = self.rows.files.len().div_ceil(RUN);
         self.all(runs, &|run| self.without_chunks(run))?;
+        // Only now is it known what the old tree does not have; holes and what is left where it is need no room.
+        let uses = self.rows.uses.iter();
+        let missing = uses.filter(|one| !self.is_reused(one.file));
+        let needed = missing.map(|one| u64::from(one.length)).sum();
+        self.parts.writer.check_room(needed)?;
         self.all(self.rows.chunks.len(), &|chunk| self.chunk(chunk))?;
         Ok(WrittenTree {
             digest: TreeDigest::from_document([0; 32]),
