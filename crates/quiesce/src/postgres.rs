@@ -19,12 +19,14 @@
 mod client;
 mod connection;
 mod dump;
+mod leftover;
 mod name;
 mod restore;
 mod tables;
 
 pub use connection::{BadConnection, Connection};
 pub use dump::{Dumped, dump};
+pub use leftover::{Leftover, drop_leftover, leftovers};
 pub use name::{BadTag, Tag};
 pub use restore::{Restored, Staged, discard_staged, restore, stage};
 pub use tables::{TableRows, table_counts};

@@ -5,9 +5,18 @@ use std::str::FromStr;
 /// PostgreSQL cuts longer names off, and two might become one.
 const LONGEST: usize = 63;
 
-/// Eight hex digits that tell this restore from all others; from whoever has chance.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Tag(String);
+/// Tells one restore from all others, and when it began: a second since 1970, as eight hex digits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tag(u32);
+
+/// What a database beside the one in use is there for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Word {
+    /// It was restored and is not swapped yet.
+    Staged,
+    /// It had the name before.
+    Before,
+}
 
 /// It is not eight digits of `0-9a-f`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -19,25 +28,41 @@ impl FromStr for Tag {
 
     fn from_str(text: &str) -> Result<Self, BadTag> {
         let digits = text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-        (digits && text.len() == 8)
-            .then(|| Self(text.to_owned()))
+        let number = u32::from_str_radix(text, 16).ok();
+        number
+            .filter(|_| digits && text.len() == 8)
+            .map(Self)
             .ok_or(BadTag)
     }
 }
 
 impl Tag {
+    /// The tag of a restore that began in a second since 1970.
+    pub fn at_second(second: u32) -> Self {
+        Self(second)
+    }
+
+    /// When the restore began, in seconds since 1970.
+    pub fn second(self) -> u32 {
+        self.0
+    }
+
     /// What is restored, before it is swapped.
-    pub(super) fn staged(&self, database: &str) -> String {
-        self.after(database, "stasis")
+    pub(super) fn staged(self, database: &str) -> String {
+        self.name(database, Word::Staged)
     }
 
     /// What was there before, after the swap.
-    pub(super) fn before(&self, database: &str) -> String {
-        self.after(database, "before")
+    pub(super) fn before(self, database: &str) -> String {
+        self.name(database, Word::Before)
     }
 
-    fn after(&self, database: &str, word: &str) -> String {
-        let end = format!("_{word}_{}", self.0);
+    pub(super) fn name(self, database: &str, word: Word) -> String {
+        let word = match word {
+            Word::Staged => "stasis",
+            Word::Before => "before",
+        };
+        let end = format!("_{word}_{:08x}", self.0);
         let most = database.floor_char_boundary(LONGEST - end.len());
         format!("{}{end}", &database[..most])
     }

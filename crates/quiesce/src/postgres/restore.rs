@@ -40,7 +40,7 @@ pub async fn stage(
     let mut staged = Staged {
         connection: connection.clone(),
         settings: settings.clone(),
-        tag: tag.clone(),
+        tag: *tag,
         tables: Vec::new(),
     };
     let name = staged.name();
@@ -189,7 +189,7 @@ async fn exists(client: Client<'_>, name: &str) -> Result<bool, PostgresError> {
     Ok(asked.await?.trim() != "0")
 }
 
-async fn drop_database(client: Client<'_>, name: &str) -> Result<(), PostgresError> {
+pub(super) async fn drop_database(client: Client<'_>, name: &str) -> Result<(), PostgresError> {
     let maintenance = &client.settings.maintenance_database;
     let sql = format!(
         "{};\nDROP DATABASE IF EXISTS {}",
