@@ -26,10 +26,10 @@ pub use error::ProjectError;
 pub(crate) use home::plain_id;
 pub use home::{Declared, FILE, Home};
 pub use init::{ProjectMade, init};
-pub use restore::{ProjectRestore, ProjectRestored};
+pub use restore::{KeptDatabase, ProjectRestore, ProjectRestored, SetAsideEntry};
 pub use save::{ProjectSave, ProjectSaved};
 pub use services::{HookRun, Moment, ServiceState};
-pub use snapshots::{ProjectSnapshot, ProjectStatus, ProjectVerified};
+pub use snapshots::{ProjectCollected, ProjectSnapshot, ProjectStatus, ProjectVerified};
 pub use steps::{Step, StepTaken};
 
 pub use stasis_quiesce::service::launch;

@@ -17,13 +17,14 @@ pub(crate) use port::Fetching;
 pub(crate) use restore::StagedSnapshot;
 pub use restore::{BeforeRestore, InPlaceChanges, Placement, RepoRestore, RepoRestored, Undone};
 pub use save::{Graft, RepoSave, RepoSaved, VolumeFacts};
+pub(crate) use show::no_entry;
 pub use show::{Difference, ListedEntry, RepoStats, SnapshotRow};
 
 use crate::error::Error;
 use crate::open::Engine;
 use serde::Serialize;
 use stasis_model::id::{SnapshotId, SubjectName};
-use stasis_model::manifest::{FileList, Index, Repo, SnapshotManifest};
+use stasis_model::manifest::{FileList, Index, Repo, SnapshotManifest, Unresolved};
 use stasis_store::bucket::Swap;
 use stasis_store::roots::Root;
 
@@ -39,7 +40,7 @@ pub struct RepoMade {
 /// Which snapshot is meant.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Wanted {
-    /// `latest`, an id, or the beginning of one.
+    /// `latest`, an id or the beginning of one, or a label: see [`Index::resolve`].
     pub snapshot: String,
     /// Under which name; without, any.
     pub name: Option<SubjectName>,
@@ -101,23 +102,12 @@ impl Engine {
             },
             repo: self.location.to_string(),
         };
-        let named = index
-            .snapshots()
-            .filter(|(name, _)| wanted.name.as_ref().is_none_or(|wanted| wanted == *name));
-        if wanted.snapshot == "latest" {
-            let newest = named.max_by_key(|(_, one)| one.at_ms);
-            return newest.map(|(_, one)| one.id.clone()).ok_or_else(none);
-        }
-        let fits: Vec<&SnapshotId> = named
-            .map(|(_, one)| &one.id)
-            .filter(|id| id.as_str().starts_with(&wanted.snapshot))
-            .collect();
-        match fits[..] {
-            [] => Err(none()),
-            [one] => Ok(one.clone()),
-            _ => Err(Error::Ambiguous {
+        match index.resolve(wanted.name.as_ref(), &wanted.snapshot) {
+            Ok(one) => Ok(one.id.clone()),
+            Err(Unresolved::Absent | Unresolved::NoLatest) => Err(none()),
+            Err(Unresolved::Ambiguous(count)) => Err(Error::Ambiguous {
                 wanted: wanted.snapshot.clone(),
-                count: fits.len(),
+                count,
             }),
         }
     }

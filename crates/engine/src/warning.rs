@@ -1,6 +1,7 @@
 //! What went less well than it should have, as data in the result.
 
 use serde::Serialize;
+use stasis_model::id::SnapshotId;
 use std::fmt;
 
 /// Something the caller should know although the operation was applied.
@@ -88,6 +89,9 @@ pub enum Warning {
     NotWell {
         /// Which, and what it said.
         reason: String,
+        /// The snapshot whose state was put back because of it, if that was asked for.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        undone_to: Option<SnapshotId>,
     },
     /// The lock had expired; its former holder will find that out.
     TookOver {
@@ -165,7 +169,17 @@ impl fmt::Display for Warning {
                 out,
                 "the restored state is in place, but its snapshots do not say that it derives from it: {reason}"
             ),
-            Self::NotWell { reason } => write!(out, "the restored state is in place, but {reason}"),
+            Self::NotWell {
+                reason,
+                undone_to: None,
+            } => write!(out, "the restored state is in place, but {reason}"),
+            Self::NotWell {
+                reason,
+                undone_to: Some(snapshot),
+            } => write!(
+                out,
+                "the restore was undone: after it, {reason}. The state is the one of before, snapshot `{snapshot}`"
+            ),
             Self::TookOver { holder_run_id } => {
                 write!(
                     out,

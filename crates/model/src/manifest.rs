@@ -11,7 +11,7 @@ mod snapshot;
 mod volume;
 
 pub use index::{
-    Index, IndexRefusal, Indexed, Publish, StepBack, Subject, SubjectFence, Tombstone,
+    Index, IndexRefusal, Indexed, Publish, StepBack, Subject, SubjectFence, Tombstone, Unresolved,
 };
 pub use inline::BadInline;
 pub use profile::{

@@ -14,7 +14,7 @@ pub(super) use postgres::dump_in;
 
 use super::{Declared, Project, ProjectError};
 use crate::bridge;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::repo::{Graft, VolumeFacts};
 use stasis_disk::clone::{self, CloneSettings};
 use stasis_disk::skeleton::{self, Skeleton};
@@ -46,6 +46,7 @@ impl Capture {
     /// Begins with everything as it is.
     pub(super) async fn begin(project: &Project, declared: &Declared) -> Result<Self, Error> {
         let place = declared.state.join(".stasis");
+        let elsewhere = project.engine.profile_spool().await?;
         let (root, id) = (declared.current(), project.home.id.clone());
         let volumes: Vec<(VolumeName, Consistency)> = declared
             .config
@@ -60,7 +61,12 @@ impl Capture {
             };
             let looks = seen.metadata();
             let mut capture = Self {
-                skeleton: Skeleton::make(&place, looks)?,
+                // Who only compares may not be allowed to write beside the state.
+                skeleton: Skeleton::make(&place, looks).or_else(|error| {
+                    let is_denied = crate::error::io_kind(&error.source) == ErrorKind::Denied;
+                    let elsewhere = is_denied.then(|| Skeleton::make(&elsewhere, looks));
+                    elsewhere.unwrap_or(Err(error))
+                })?,
                 root,
                 grafts: Vec::new(),
                 volumes: BTreeMap::new(),

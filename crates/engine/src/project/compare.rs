@@ -1,8 +1,8 @@
 //! What differs: between two snapshots, or between a snapshot and what is there now.
 
-use super::Project;
 use super::capture::Capture;
 use super::save::ProjectSave;
+use super::{Declared, Project};
 use crate::bridge;
 use crate::error::Error;
 use crate::repo::{Difference, Fetching, RepoRestore, Wanted};
@@ -10,7 +10,7 @@ use serde::Serialize;
 use stasis_disk::beneath::{Beneath, Mounts};
 use stasis_disk::chunked::list::ListReader;
 use stasis_disk::chunked::save::SaveError;
-use stasis_disk::compare::Comparison;
+use stasis_disk::compare::{Change as TreeChange, Comparison};
 use stasis_disk::skeleton::{self, Skeleton};
 use stasis_disk::walk::WalkSettings;
 use stasis_model::id::SnapshotId;
@@ -52,11 +52,12 @@ impl Project {
         let index = self.index().await?;
         let before = self.resolve(&index, before)?;
         let Some(after) = after else {
-            let entries = self.compared_with_now(&before).await?;
+            let compared = self.compared_with_now(&before).await?.into_iter();
+            let entries = compared.map(|(path, change)| difference(&path, change));
             return Ok(ProjectDiff {
                 before,
                 after: None,
-                entries,
+                entries: entries.collect(),
                 tables: Vec::new(),
             });
         };
@@ -83,8 +84,17 @@ impl Project {
     pub(super) async fn compared_with_now(
         &self,
         id: &SnapshotId,
-    ) -> Result<Vec<Difference>, Error> {
-        let Some(declared) = &self.home.declared else {
+    ) -> Result<Vec<(EntryPath, TreeChange)>, Error> {
+        self.compared_as(self.home.declared.as_ref(), id).await
+    }
+
+    /// The same, with only some of the volumes captured in their own way.
+    pub(super) async fn compared_as(
+        &self,
+        declared: Option<&Declared>,
+        id: &SnapshotId,
+    ) -> Result<Vec<(EntryPath, TreeChange)>, Error> {
+        let Some(declared) = declared.filter(|declared| declared.current().is_dir()) else {
             return self.compared(id, None).await;
         };
         let command = ProjectSave::new(Reason::Manual);
@@ -98,12 +108,29 @@ impl Project {
         &self,
         id: &SnapshotId,
         capture: Option<Capture>,
-    ) -> Result<Vec<Difference>, Error> {
+    ) -> Result<Vec<(EntryPath, TreeChange)>, Error> {
         let index = self.index().await?;
         let root = self.engine.repo_root();
         let opened = self.engine.open_snapshot(&root, &index, id).await?;
-        let dir = self.home.dir.clone();
+        let dir = match &self.home.declared {
+            Some(declared) => declared.current(),
+            None => self.home.dir.clone(),
+        };
+        let settings = WalkSettings {
+            // What the snapshot never had, a restore leaves alone.
+            excludes: opened.manifest.excludes.clone(),
+            ..WalkSettings::default()
+        };
         bridge::blocking(move || {
+            let source = Fetching::new(root);
+            let mut reader = ListReader::new(&source, &opened.list)?;
+            if !dir.exists() {
+                let mut gone = Vec::new();
+                while let Some(row) = reader.next_row()? {
+                    gone.push((row.entry.path, TreeChange::Removed));
+                }
+                return Ok(gone);
+            }
             let place = capture.as_ref().map_or(&*dir, |one| &*one.root);
             let failed = |source: std::io::Error| Error::NoDirectory {
                 path: dir.clone(),
@@ -118,21 +145,12 @@ impl Project {
                 live = grafted.map_err(|error| failed(error.into()))?;
             }
             let (mut comparison, _) =
-                Comparison::begin(&live, &WalkSettings::default()).map_err(SaveError::from)?;
-            let source = Fetching::new(root);
-            let mut reader = ListReader::new(&source, &opened.list)?;
+                Comparison::begin(&live, &settings).map_err(SaveError::from)?;
             while let Some(row) = reader.next_row()? {
                 let digest = row.content.as_ref().map(|content| content.digest);
                 comparison.listed(&row.entry, digest.as_ref());
             }
-            let told = comparison
-                .finish()
-                .into_iter()
-                .map(|(path, change)| Difference {
-                    path: path.to_string(),
-                    change: change.word(),
-                });
-            Ok(told.collect())
+            Ok(comparison.finish())
         })
         .await
     }
@@ -178,6 +196,14 @@ impl Project {
             Ok(found)
         })
         .await
+    }
+}
+
+/// A change as it is reported.
+pub(super) fn difference(path: &EntryPath, change: TreeChange) -> Difference {
+    Difference {
+        path: path.to_string(),
+        change: change.word(),
     }
 }
 

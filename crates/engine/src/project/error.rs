@@ -1,6 +1,7 @@
 //! What can go wrong with a project, and with nothing else.
 
 use super::services::HookRun;
+use super::snapshots::ProjectSnapshot;
 use crate::error::ErrorKind;
 use stasis_disk::exclusive::ExclusiveError;
 use stasis_disk::skeleton::SkeletonError;
@@ -101,6 +102,26 @@ pub enum ProjectError {
         /// What was asked for.
         wanted: String,
     },
+    /// There are snapshots, and no save that a user asked for is among them.
+    #[error(
+        "`{project}` has no `latest`: it was never saved explicitly. It has {}", listed(.snapshots)
+    )]
+    NoLatest {
+        /// Which project.
+        project: ProjectId,
+        /// What there is, the newest first.
+        snapshots: Vec<ProjectSnapshot>,
+    },
+    /// There is no such volume.
+    #[error("snapshot `{snapshot}` of `{project}` has no volume `{volume}`")]
+    NoVolume {
+        /// Which project.
+        project: ProjectId,
+        /// Which snapshot.
+        snapshot: SnapshotId,
+        /// What was asked for.
+        volume: VolumeName,
+    },
     /// What it says would be true of two projects.
     #[error("`{project}` cannot be duplicated: {why}")]
     NotDuplicable {
@@ -197,7 +218,10 @@ impl ProjectError {
     /// What the caller must do.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::NoState { .. } | Self::NoSnapshot { .. } => ErrorKind::NotFound,
+            Self::NoState { .. }
+            | Self::NoSnapshot { .. }
+            | Self::NoLatest { .. }
+            | Self::NoVolume { .. } => ErrorKind::NotFound,
             Self::SafetyIncomplete { .. } => ErrorKind::Limit,
             Self::Cancelled => ErrorKind::Cancelled,
             Self::Lock(ExclusiveError::Failed { source, .. }) => crate::error::io_kind(source),
@@ -248,6 +272,23 @@ fn complaint(stderr: &str) -> String {
     } else {
         format!(": {last}")
     }
+}
+
+/// How many snapshots an error names.
+const LISTED: usize = 5;
+
+/// Snapshots in one line: what a user may ask for instead.
+fn listed(snapshots: &[ProjectSnapshot]) -> String {
+    let one = |one: &ProjectSnapshot| {
+        let reason = super::save::reason_word(one.reason);
+        format!("{} ({reason}, {})", one.snapshot_id, one.timestamp)
+    };
+    let named: Vec<String> = snapshots.iter().take(LISTED).map(one).collect();
+    let more = match snapshots.len().saturating_sub(LISTED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    named.join(", ") + &more
 }
 
 fn joined(names: &[VolumeName]) -> String {

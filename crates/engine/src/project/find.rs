@@ -3,7 +3,7 @@
 use super::{Project, ProjectError};
 use crate::error::Error;
 use stasis_model::id::SnapshotId;
-use stasis_model::manifest::{Index, Indexed, Reason};
+use stasis_model::manifest::{Index, Indexed, Unresolved};
 
 impl Project {
     /// The index of its snapshots; empty before the first save.
@@ -18,49 +18,28 @@ impl Project {
         own.map(|(_, one)| one).collect()
     }
 
-    /// Finds `latest` (the newest that was not only made before a restore), an id or the beginning of one, a label `key=value`, or a label's value.
+    /// Finds the snapshot that a user means: see [`Index::resolve`].
     pub(super) fn resolve(&self, index: &Index, wanted: &str) -> Result<SnapshotId, Error> {
-        let own = self.own(index);
-        let none = || {
-            let (project, wanted) = (self.home.id.clone(), wanted.to_owned());
-            Error::from(ProjectError::NoSnapshot { project, wanted })
-        };
-        if wanted.is_empty() {
-            return Err(none());
-        }
-        if wanted == "latest" {
-            // What was saved only because something took its place is not what people mean.
-            let is_wanted = |one: &&&Indexed| one.reason != Reason::BeforeRestore;
-            let newest = own.iter().filter(is_wanted).max_by_key(|one| one.at_ms);
-            let newest = newest.or_else(|| own.iter().max_by_key(|one| one.at_ms));
-            return newest.map(|one| one.id.clone()).ok_or_else(none);
-        }
-        let fits: Vec<&&Indexed> = own
-            .iter()
-            .filter(|one| one.id.as_str().starts_with(wanted))
-            .collect();
-        match fits[..] {
-            [one] => return Ok(one.id.clone()),
-            [] => {}
-            _ => {
-                return Err(Error::Ambiguous {
-                    wanted: wanted.to_owned(),
-                    count: fits.len(),
-                });
+        let project = self.home.id.clone();
+        match index.resolve(Some(&self.name()), wanted) {
+            Ok(one) => Ok(one.id.clone()),
+            Err(Unresolved::Ambiguous(count)) => Err(Error::Ambiguous {
+                wanted: wanted.to_owned(),
+                count,
+            }),
+            Err(Unresolved::NoLatest) => {
+                let own = self.own(index).into_iter().rev();
+                let snapshots = own.map(|one| self.row(index, one)).collect();
+                Err(ProjectError::NoLatest { project, snapshots }.into())
+            }
+            Err(Unresolved::Absent) => {
+                if !wanted.is_empty() {
+                    self.somebody_elses(index, wanted)?;
+                }
+                let wanted = wanted.to_owned();
+                Err(ProjectError::NoSnapshot { project, wanted }.into())
             }
         }
-        let is_labelled = |one: &&&Indexed| {
-            let mut labels = one.labels.iter();
-            labels.any(|(key, value)| {
-                value.as_str() == wanted || wanted.split_once('=') == Some((key, value.as_str()))
-            })
-        };
-        let labelled = own.iter().filter(is_labelled).max_by_key(|one| one.at_ms);
-        if let Some(one) = labelled {
-            return Ok(one.id.clone());
-        }
-        self.somebody_elses(index, wanted)?;
-        Err(none())
     }
 
     /// The same, for somebody who must not be told "there is none" by a damaged index.

@@ -1,36 +1,44 @@
 //! Makes a project what it was.
 //!
-//! 1. take the lock; find the snapshot, which must be this project's
+//! 1. take the lock; find the snapshot, which must be this project's; check every argument against it
 //! 2. stop the programs, but not the servers through which databases are restored
-//! 3. save what is there now: the way back
-//! 4. stage beside `current/`; compare the digest of the whole; check every database in it
-//! 5. swap the databases that live in servers, then the tree; write in the index that the state derives from that snapshot
+//! 3. save what is there now: the way back. What cannot be saved is only noted
+//! 4. stage what differs; compare the digest of the whole; check every database in it
+//! 5. swap the databases that live in servers; give what 3 could not save a second name; put what differs in its place, by a
+//!    journal; make `latest` mean that snapshot if all of it was restored
 //! 6. start the programs again; see that they are well; if not, go back when that was asked for
 //!
-//! *Always true:* an error before 5 leaves `current/` as it was, and starts again what was stopped. A crash leaves the old
-//! tree or the new one, whole.
+//! *Always true:* an error before 5 leaves everything as it was, and starts again what was stopped. A crash leaves the old
+//! tree, or a journal by which the next command makes it the new one, whole ([`Project::recover_restore`]). Nothing that was
+//! there is lost: it is in the safety snapshot, or set aside.
 
 mod command;
 mod databases;
+mod plan;
+mod scope;
 
-pub use command::{ProjectRestore, ProjectRestored};
+pub use command::{KeptDatabase, ProjectRestore, ProjectRestored, SetAsideEntry};
 
 use databases::SwapFailed;
+use plan::{RestorePlan, volume_path};
+use scope::CaptureScope;
 
-use super::save::ProjectSave;
+use super::compare::difference;
+use super::save::{ProjectSave, ProjectSaved};
 use super::services::Moment;
 use super::{Declared, Project, ProjectError, or_cancelled};
 use crate::bridge;
-use crate::error::{Error, whole};
-use crate::repo::{Difference, Placement, RepoRestore, StagedSnapshot};
+use crate::error::{Error, PlaceError, whole};
+use crate::repo::{Difference, InPlaceChanges, Placement, RepoRestore, StagedSnapshot};
 use crate::warning::Warning;
 use stasis_disk::check::{self, CheckSettings};
 use stasis_disk::restore::{self, Origin};
+use stasis_disk::set_aside::SetAside;
 use stasis_model::id::{ServiceName, SnapshotId};
 use stasis_model::manifest::Reason;
 use stasis_model::operation::Change;
 use stasis_model::tree::EntryPath;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// How many damaged databases are named.
 const NAMED: usize = 5;
@@ -39,12 +47,15 @@ impl Project {
     /// Restores the project.
     #[tracing::instrument(skip_all, err(level = "info"), fields(project = %self.home.id, wanted = %command.wanted))]
     pub async fn restore(&self, command: ProjectRestore) -> Result<ProjectRestored, Error> {
+        if command.is_elsewhere() {
+            return self.restore_locked(command).await;
+        }
         let _lock = self.exclusive("restore").await?;
         self.start_what_was_left().await?;
         self.restore_locked(command).await
     }
 
-    /// Restores the project, which is ours alone.
+    /// Restores the project, which is ours alone if anything of it is touched.
     pub(super) async fn restore_locked(
         &self,
         command: ProjectRestore,
@@ -52,21 +63,22 @@ impl Project {
         let started = self.engine.clock.uptime();
         let index = self.index().await?;
         let id = self.find(&index, &command.wanted).await?;
-        let mut told = self.about(&command, &id);
+        let plan = self.plan_restore(&command, &index, &id).await?;
+        let mut told = self.about(&command, &plan);
         told.seen = index.subject(&self.name()).active;
         if command.dry_run {
-            told.changes = self.would_change(&command, &id).await?;
+            told.changes = self.would_change(&plan).await?;
         } else if let Some(to) = &command.to {
             let restore = RepoRestore {
-                only: command.only(),
+                only: plan.only.clone(),
                 ..self.repo_restore_of(&command, &id, to)
             };
             let _ = self.engine.repo_restore(restore).await?;
         } else {
             match &self.home.declared {
-                None => self.restore_plain(&command, &id, &mut told).await?,
+                None => self.restore_plain(&command, &plan, &mut told).await?,
                 Some(declared) => {
-                    Box::pin(self.restore_declared(declared, &command, &id, &mut told)).await?;
+                    Box::pin(self.restore_declared(declared, &command, &plan, &mut told)).await?;
                 }
             }
         }
@@ -74,34 +86,46 @@ impl Project {
         Ok(told)
     }
 
-    async fn would_change(
-        &self,
-        command: &ProjectRestore,
-        id: &SnapshotId,
-    ) -> Result<Vec<Difference>, Error> {
-        let only: Vec<String> = command.only().iter().map(ToString::to_string).collect();
-        let is_in = |path: &str, one: &String| {
-            let rest = path.strip_prefix(one.as_str());
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    /// What a restore would change, in the order of paths.
+    async fn would_change(&self, plan: &RestorePlan) -> Result<Vec<Difference>, Error> {
+        let mut scope = self.home.declared.as_ref();
+        let mut scope = scope
+            .take()
+            .map(|declared| CaptureScope::of(declared, plan));
+        let compared = loop {
+            let declared = scope.as_ref().map(|scope| &scope.declared);
+            match (self.compared_as(declared, &plan.snapshot).await, &mut scope) {
+                (Ok(compared), _) => break compared,
+                // What cannot be captured is compared as it lies there.
+                (Err(error), Some(scope)) => scope.without(error)?,
+                (Err(error), None) => return Err(error),
+            }
         };
-        let mut changes = self.compared_with_now(id).await?;
-        changes.retain(|change| only.is_empty() || only.iter().any(|one| is_in(&change.path, one)));
-        Ok(changes)
+        let wanted = compared
+            .into_iter()
+            .filter(|(path, _)| plan.is_wanted(path));
+        Ok(wanted
+            .map(|(path, change)| difference(&path, change))
+            .collect())
     }
 
-    fn about(&self, command: &ProjectRestore, id: &SnapshotId) -> ProjectRestored {
+    fn about(&self, command: &ProjectRestore, plan: &RestorePlan) -> ProjectRestored {
         let current = self.home.declared.as_ref().map(Declared::current);
         let target = command.to.clone().or(current);
         let target = target.unwrap_or_else(|| self.home.dir.clone());
         ProjectRestored {
             project: self.home.id.clone(),
-            snapshot_id: id.clone(),
+            snapshot_id: plan.snapshot.clone(),
             target: target.display().to_string(),
             dry_run: command.dry_run,
-            is_part: !command.only().is_empty(),
+            is_part: !plan.is_whole(),
             seen: None,
+            in_place: None,
             changes: Vec::new(),
             safety_snapshot_id: None,
+            set_aside: Vec::new(),
+            not_saved: Vec::new(),
+            databases_kept: Vec::new(),
             undone: false,
             restarted: Vec::new(),
             hooks: Vec::new(),
@@ -125,38 +149,29 @@ impl Project {
         }
     }
 
-    /// Saves what is there now.
+    /// Saves what is there now. What cannot be saved is noted, to be set aside.
     async fn safety(
         &self,
         command: &ProjectRestore,
+        plan: &RestorePlan,
         told: &mut ProjectRestored,
     ) -> Result<(), Error> {
         // Half a restore is nothing to go back to; the one before it has made a snapshot.
-        if !command.safety || self.half_restored().await.is_some() {
+        if !command.safety || self.half_restored().await.is_some() || !self.live().is_dir() {
             return Ok(());
         }
-        let save = ProjectSave {
-            allow_shrink: true,
-            cancel: command.cancel.clone(),
-            ..ProjectSave::new(Reason::BeforeRestore)
-        };
-        let saved = self.save_locked(save).await?;
-        let mut lost = saved
-            .saved
+        let ProjectSaved { saved, .. } = self.safety_save(command, plan, told).await?;
+        let lost = saved
             .left_out_entries
             .iter()
             .filter(|one| is_lost(one.reason));
-        if let Some(first) = lost.next() {
-            return Err(ProjectError::SafetyIncomplete {
-                project: self.home.id.clone(),
-                entries: lost.count() + 1,
-                first: first.path.clone(),
+        for one in lost {
+            if let Ok(path) = one.path.parse::<EntryPath>() {
+                told.not_saved.push((path, one.words.clone()));
             }
-            .into());
         }
-        told.seen = Some(saved.saved.snapshot_id.clone());
-        let snapshot = saved.saved.snapshot_id;
-        if !saved.saved.published {
+        let snapshot = saved.snapshot_id;
+        if !saved.published {
             told.warnings.push(Warning::SafetyUnchanged {
                 snapshot: snapshot.to_string(),
             });
@@ -165,26 +180,132 @@ impl Project {
         Ok(())
     }
 
+    async fn safety_save(
+        &self,
+        command: &ProjectRestore,
+        plan: &RestorePlan,
+        told: &mut ProjectRestored,
+    ) -> Result<ProjectSaved, Error> {
+        let save = ProjectSave {
+            allow_shrink: true,
+            cancel: command.cancel.clone(),
+            ..ProjectSave::new(Reason::BeforeRestore)
+        };
+        let Some(declared) = &self.home.declared else {
+            return self.save_as(None, save).await;
+        };
+        let mut scope = CaptureScope::of(declared, plan);
+        loop {
+            let save = ProjectSave {
+                excludes: scope.excludes.clone(),
+                ..save.clone()
+            };
+            match self.save_as(Some(&scope.declared), save).await {
+                Ok(saved) => {
+                    let failed = scope.failed.into_iter();
+                    told.not_saved
+                        .extend(failed.map(|(name, why)| (volume_path(&name), why)));
+                    return Ok(saved);
+                }
+                Err(error) => scope.without(error)?,
+            }
+        }
+    }
+
+    /// The live directory.
+    fn live(&self) -> PathBuf {
+        let current = self.home.declared.as_ref().map(Declared::current);
+        current.unwrap_or_else(|| self.home.dir.clone())
+    }
+
+    /// Brings to its end what a restore that died had begun to put in its place.
+    pub(super) async fn recover_restore(&self) -> Result<(), Error> {
+        let live = self.live();
+        let was_begun = bridge::blocking(move || {
+            if !live.is_dir() {
+                return Ok(false);
+            }
+            restore::recover(&live)
+        });
+        if was_begun.await?
+            && let Some(declared) = &self.home.declared
+        {
+            // The databases had been swapped before: now the files are those of the same snapshot.
+            self.mark_restore(declared, None).await?;
+        }
+        Ok(())
+    }
+
     /// A plain directory stays the same directory: whoever is in it stays in it. One that is gone comes back.
     async fn restore_plain(
         &self,
         command: &ProjectRestore,
-        id: &SnapshotId,
+        plan: &RestorePlan,
         told: &mut ProjectRestored,
     ) -> Result<(), Error> {
-        let is_there = self.home.dir.is_dir();
-        if is_there {
-            self.safety(command, told).await?;
-        }
+        self.safety(command, plan, told).await?;
         let restore = RepoRestore {
             placement: Placement::InPlace,
-            only: command.only(),
-            ..self.repo_restore_of(command, id, &self.home.dir)
+            only: plan.only.clone(),
+            ..self.repo_restore_of(command, &plan.snapshot, &self.home.dir)
         };
-        let _ = self.engine.repo_restore(restore).await?;
-        if command.only().is_empty() {
-            self.adopt(id, told).await;
-        }
+        let (_, staged) = self.engine.repo_stage(restore, &plan.snapshot).await?;
+        self.place(staged, plan, told).await?;
+        self.choose(command, plan, told).await;
+        Ok(())
+    }
+
+    /// Puts what was staged into the live directory; what is in no snapshot is set aside first.
+    async fn place(
+        &self,
+        staged: StagedSnapshot,
+        plan: &RestorePlan,
+        told: &mut ProjectRestored,
+    ) -> Result<(), Error> {
+        let now = self.engine.clock.now();
+        let origin = Origin {
+            at: now,
+            from: format!("snapshot {} of {}", plan.snapshot, self.home.id),
+        };
+        let (live, second) = (self.live(), now.millis() / 1000);
+        let wanted = told.not_saved.iter();
+        let wanted: Vec<_> = wanted
+            .filter(|(path, _)| plan.touches(path))
+            .cloned()
+            .collect();
+        let project = self.home.id.clone();
+        let placed = bridge::blocking(move || {
+            let incomplete = |path: &EntryPath| ProjectError::SafetyIncomplete {
+                project: project.clone(),
+                entries: wanted.len(),
+                first: path.to_string(),
+            };
+            let (aside, kept) = match wanted.first() {
+                None => (None, Vec::new()),
+                Some((first, _)) => {
+                    let aside = SetAside::begin(&live, second).map_err(|_| incomplete(first))?;
+                    let (aside, kept) = keep(aside, &wanted).map_err(|path| incomplete(&path))?;
+                    (Some(aside), kept)
+                }
+            };
+            match staged.swap(&origin) {
+                Ok((_, restored)) => {
+                    let backup = aside.map(SetAside::settle).transpose().ok().flatten();
+                    let is_empty = backup.flatten().is_none();
+                    let kept = if is_empty { Vec::new() } else { kept };
+                    Ok((InPlaceChanges::of(&restored.placed), kept))
+                }
+                // The way is forward only: what was set aside is needed.
+                Err(error @ Error::Restore(PlaceError::HalfDone { .. })) => Err(error),
+                Err(error) => {
+                    if let Some(aside) = aside {
+                        let _ = aside.undo();
+                    }
+                    Err(error)
+                }
+            }
+        });
+        (told.in_place, told.set_aside) = placed.await?;
         Ok(())
     }
 
@@ -192,7 +313,7 @@ impl Project {
         &self,
         declared: &Declared,
         command: &ProjectRestore,
-        id: &SnapshotId,
+        plan: &RestorePlan,
         told: &mut ProjectRestored,
     ) -> Result<(), Error> {
         let servers: Vec<ServiceName> = declared.config.servers().cloned().collect();
@@ -202,7 +323,7 @@ impl Project {
         self.remember_stopped(declared, &self.running(declared).await)
             .await?;
         told.restarted = self.stop_those(declared, others).await?;
-        let restored = self.replace(declared, command, id, told).await;
+        let restored = self.replace(declared, command, plan, told).await;
         let started = self.start_those(declared, &told.restarted).await;
         self.remember_stopped(declared, &[]).await?;
         restored?;
@@ -236,33 +357,20 @@ impl Project {
         &self,
         declared: &Declared,
         command: &ProjectRestore,
-        id: &SnapshotId,
+        plan: &RestorePlan,
         told: &mut ProjectRestored,
     ) -> Result<(), Error> {
         self.nothing_in_the_way(declared).await?;
-        self.safety(command, told).await?;
+        self.safety(command, plan, told).await?;
         let hooks = self.run_hooks(declared, Moment::PreRestore, "restore");
         let before = or_cancelled(&command.cancel, hooks).await??;
         told.hooks.extend(before);
-        let only = command.only();
-        let (is_whole, current) = (only.is_empty(), declared.current());
-        let in_server = |path: &EntryPath| declared.is_in_server(path);
-        let (of_servers, files): (Vec<EntryPath>, Vec<EntryPath>) =
-            only.into_iter().partition(in_server);
-        let dumps = (is_whole || !of_servers.is_empty()).then_some(of_servers);
-        let servers = match dumps {
-            Some(dumps) => self.stage_dumps(declared, (command, id), dumps).await?,
-            None => Vec::new(),
-        };
-        let staged = if is_whole || !files.is_empty() {
-            let placement = if is_whole {
-                Placement::Replace
-            } else {
-                Placement::InPlace
-            };
+        let (id, current) = (&plan.snapshot, declared.current());
+        let servers = self.stage_dumps(declared, (command, plan)).await?;
+        let staged = if plan.has_files() {
             let restore = RepoRestore {
-                placement,
-                only: files,
+                placement: Placement::InPlace,
+                only: plan.files.clone(),
                 ..self.repo_restore_of(command, id, &current)
             };
             match self.staged(restore, (declared, id), told).await {
@@ -275,20 +383,17 @@ impl Project {
         } else {
             None
         };
-        let swap = Swap {
-            staged,
-            servers,
-            snapshot: id,
+        let swapped = self.swap(declared, (staged, servers), plan, told).await?;
+        self.choose(command, plan, told).await;
+        let is_saved = |one: &databases::SwappedDatabase| {
+            let at = volume_path(&one.volume);
+            let mut failed = told.not_saved.iter();
+            told.safety_snapshot_id.is_some() && !failed.any(|(path, _)| *path == at)
         };
-        let swapped = self.swap(declared, swap).await?;
-        if is_whole {
-            self.adopt(id, told).await;
-        }
-        if told.safety_snapshot_id.is_some() {
-            // The safety snapshot has what was there.
-            databases::drop_kept(swapped).await;
-            let _ = bridge::blocking(move || restore::forget(&current)).await;
-        }
+        // Of those that the safety snapshot has, nothing else need be kept.
+        let (saved, _): (Vec<_>, Vec<_>) = swapped.into_iter().partition(is_saved);
+        databases::drop_kept(saved).await;
+        told.databases_kept = self.kept_databases(declared, &plan.servers).await;
         Ok(())
     }
 
@@ -315,14 +420,12 @@ impl Project {
     async fn swap(
         &self,
         declared: &Declared,
-        swap: Swap<'_>,
+        (staged, servers): (Option<StagedSnapshot>, Vec<databases::StagedDatabase>),
+        plan: &RestorePlan,
+        told: &mut ProjectRestored,
     ) -> Result<Vec<databases::SwappedDatabase>, Error> {
-        let Swap {
-            staged,
-            servers,
-            snapshot,
-        } = swap;
         let is_marked = !servers.is_empty();
+        let snapshot = &plan.snapshot;
         if is_marked && let Err(error) = self.mark_restore(declared, Some(snapshot)).await {
             databases::discard(servers).await;
             return Err(error);
@@ -336,17 +439,16 @@ impl Project {
                 return Err(error);
             }
         };
-        let origin = Origin {
-            at: self.engine.clock.now(),
-            from: format!("snapshot {snapshot} of {}", self.home.id),
-        };
-        if let Some(staged) = staged {
-            let placed = bridge::blocking(move || staged.swap(&origin).map(|_| ())).await;
-            if let Err(error) = placed {
-                databases::swap_back(servers).await?;
-                self.mark_restore(declared, None).await?;
+        if let Some(staged) = staged
+            && let Err(error) = self.place(staged, plan, told).await
+        {
+            if matches!(error, Error::Restore(PlaceError::HalfDone { .. })) {
+                // The mark stays until the journal has been followed to its end.
                 return Err(error);
             }
+            databases::swap_back(servers).await?;
+            self.mark_restore(declared, None).await?;
+            return Err(error);
         }
         if is_marked {
             self.mark_restore(declared, None).await?;
@@ -415,12 +517,30 @@ impl Project {
         Ok(staged)
     }
 
-    /// Writes in the index that the state derives from a snapshot. The state is what it should be, whatever becomes of that.
-    async fn adopt(&self, id: &SnapshotId, told: &mut ProjectRestored) {
+    /// Makes `latest` mean what was restored, if that was everything.
+    async fn choose(
+        &self,
+        command: &ProjectRestore,
+        plan: &RestorePlan,
+        told: &mut ProjectRestored,
+    ) {
+        if plan.is_whole() && command.becomes_latest {
+            let seen = told.seen.clone();
+            self.adopt(Some(&plan.snapshot), seen.as_ref(), told).await;
+        }
+    }
+
+    /// Writes into the index what `latest` means. The state is what it should be, whatever becomes of that.
+    async fn adopt(
+        &self,
+        chosen: Option<&SnapshotId>,
+        seen: Option<&SnapshotId>,
+        told: &mut ProjectRestored,
+    ) {
         let (root, op_id) = (self.engine.repo_root(), self.engine.chance.op_id());
-        let seen = told.seen.clone();
+        let name = self.name();
         let changed = root
-            .change(op_id, |index| index.adopt(id, seen.as_ref(), op_id))
+            .change(op_id, |index| index.adopt(&name, chosen, seen, op_id))
             .await;
         if let Err(error) = self.engine.known(Change::Restore, changed).await {
             told.warnings.push(Warning::NotAdopted {
@@ -438,34 +558,64 @@ impl Project {
         error: Error,
     ) -> Result<(), Error> {
         let safety = told.safety_snapshot_id.clone();
-        let Some(safety) = safety.filter(|_| command.auto_undo) else {
-            told.warnings.push(Warning::NotWell {
-                reason: whole(&error),
-            });
+        let safety = safety.filter(|_| command.auto_undo);
+        told.warnings.push(Warning::NotWell {
+            reason: whole(&error),
+            undone_to: safety.clone(),
+        });
+        let Some(safety) = safety else {
             return Ok(());
         };
         let back = ProjectRestore {
             safety: false,
             auto_undo: false,
+            becomes_latest: false,
             ..ProjectRestore::new(safety.to_string())
         };
-        let mut again = self.about(&back, &safety);
-        self.restore_declared(declared, &back, &safety, &mut again)
+        let index = self.index().await?;
+        let plan = self.plan_restore(&back, &index, &safety).await?;
+        let mut again = self.about(&back, &plan);
+        self.restore_declared(declared, &back, &plan, &mut again)
             .await?;
         told.undone = true;
-        told.warnings.push(Warning::NotWell {
-            reason: whole(&error),
-        });
         told.warnings.extend(again.warnings);
+        if !told.is_part {
+            // What was chosen is taken back, too: the state derives from what it derived from before.
+            let (restored, before) = (told.snapshot_id.clone(), told.seen.clone());
+            self.adopt(before.as_ref(), Some(&restored), told).await;
+        }
         Ok(())
     }
 }
 
-/// What takes the place of what.
-struct Swap<'a> {
-    staged: Option<StagedSnapshot>,
-    servers: Vec<databases::StagedDatabase>,
-    snapshot: &'a SnapshotId,
+/// Keeps what no snapshot has; says where each is, or what could not be kept.
+fn keep(
+    mut aside: SetAside,
+    wanted: &[(EntryPath, String)],
+) -> Result<(SetAside, Vec<SetAsideEntry>), EntryPath> {
+    let mut kept = Vec::new();
+    for (path, reason) in wanted {
+        match aside.keep(path) {
+            Ok(false) => {}
+            Ok(true) => kept.push(SetAsideEntry {
+                path: path.to_string(),
+                kept_at: aside.place_of(path).display().to_string(),
+                reason: reason.clone(),
+            }),
+            Err(error) => {
+                tracing::warn!(%path, %error, "it could not be set aside");
+                let _ = aside.undo();
+                return Err(path.clone());
+            }
+        }
+    }
+    match aside.sync() {
+        Ok(()) => Ok((aside, kept)),
+        Err(_) => {
+            let _ = aside.undo();
+            Err(EntryPath::root())
+        }
+    }
 }
 
 /// Whether an entry that a save left out is there, and would be gone after a restore.

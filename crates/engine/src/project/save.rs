@@ -96,11 +96,20 @@ impl Project {
 
     /// Saves the project, which is ours alone.
     pub(super) async fn save_locked(&self, command: ProjectSave) -> Result<ProjectSaved, Error> {
+        self.save_as(self.home.declared.as_ref(), command).await
+    }
+
+    /// The same, as another declaration than the project's own has it: for saves that leave volumes out.
+    pub(super) async fn save_as(
+        &self,
+        declared: Option<&Declared>,
+        command: ProjectSave,
+    ) -> Result<ProjectSaved, Error> {
         let mut steps = Steps::new(self.engine.clock.clone());
         steps.begin(Step::Resolve);
         self.ensure_root().await?;
         steps.begin(Step::Lock);
-        match &self.home.declared {
+        match declared {
             None => self.save_plain(command, steps).await,
             Some(declared) => Box::pin(self.save_declared(declared, command, steps)).await,
         }
@@ -180,6 +189,7 @@ impl Project {
         let capture = self.databases(declared, command, capture).await?;
         let capture = self.clones(declared, command, capture).await?;
         let save = RepoSave {
+            excludes: command.excludes.clone(),
             grafts: capture.grafts.clone(),
             app_version: declared.config.app_version.clone(),
             volumes: capture.volumes.clone(),

@@ -185,8 +185,9 @@ impl Project {
         .await
     }
 
-    /// Starts the programs that a restore had stopped when it died.
+    /// Brings to its end what a restore had begun when it died, and starts the programs that it had stopped.
     pub(super) async fn start_what_was_left(&self) -> Result<(), Error> {
+        self.recover_restore().await?;
         let Some(declared) = &self.home.declared else {
             return Ok(());
         };

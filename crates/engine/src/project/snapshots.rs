@@ -1,6 +1,6 @@
 //! The snapshots of a project: listed, shown, kept, let go, proven.
 
-use super::{Project, ServiceState};
+use super::{KeptDatabase, Project, ServiceState};
 use crate::bridge;
 use crate::error::Error;
 use crate::repo::{RepoCollected, RepoForgotten, RepoGc, RepoRestore};
@@ -30,7 +30,7 @@ pub struct ProjectSnapshot {
     pub entries: u64,
     /// The length of all its files.
     pub bytes: u64,
-    /// Whether the state derives from it.
+    /// Whether it is what `latest` means.
     pub active: bool,
     /// Whether it is kept whatever a policy says.
     pub pinned: bool,
@@ -51,8 +51,19 @@ pub struct ProjectStatus {
     pub services: Vec<ServiceState>,
     /// How many snapshots it has.
     pub snapshots: u64,
-    /// The snapshot that the state derives from.
+    /// What `latest` means: the snapshot that the state derives from.
     pub active: Option<ProjectSnapshot>,
+}
+
+/// What a sweep of a project kept and removed.
+#[derive(Clone, Debug, Serialize)]
+pub struct ProjectCollected {
+    /// Snapshots and chunks.
+    #[serde(flatten)]
+    pub collected: RepoCollected,
+    /// Databases on servers that restores left beside those in use.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub databases_kept: Vec<KeptDatabase>,
 }
 
 /// A snapshot that was brought back to a scratch place and looked at.
@@ -84,7 +95,7 @@ impl Project {
             .collect())
     }
 
-    fn row(&self, index: &Index, one: &Indexed) -> ProjectSnapshot {
+    pub(super) fn row(&self, index: &Index, one: &Indexed) -> ProjectSnapshot {
         ProjectSnapshot {
             snapshot_id: one.id.clone(),
             timestamp: one.at_ms.to_string(),
@@ -201,7 +212,9 @@ impl Project {
     }
 
     /// Lets snapshots go that are more than are kept, and removes what nothing needs any more.
-    pub async fn gc(&self, max: Option<u64>, dry_run: bool) -> Result<RepoCollected, Error> {
+    ///
+    /// Databases that restores left on servers go too, once they are old.
+    pub async fn gc(&self, max: Option<u64>, dry_run: bool) -> Result<ProjectCollected, Error> {
         let said = self.home.declared.as_ref();
         let said = said.map(|declared| declared.config.retention.max_snapshots);
         let keep = max.or(said).unwrap_or(100);
@@ -215,6 +228,17 @@ impl Project {
             on_doubt: OnDoubt::RefuseAges,
             dry_run,
         };
-        self.engine.repo_gc(collect).await
+        let collected = self.engine.repo_gc(collect).await?;
+        let databases_kept = match &self.home.declared {
+            Some(declared) if !dry_run => {
+                let servers: Vec<_> = declared.servers_of().cloned().collect();
+                self.kept_databases(declared, &servers).await
+            }
+            _ => Vec::new(),
+        };
+        Ok(ProjectCollected {
+            collected,
+            databases_kept,
+        })
     }
 }

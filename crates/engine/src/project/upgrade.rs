@@ -1,6 +1,6 @@
 //! A new version of the application, and a copy of the whole project.
 
-use super::restore::ProjectRestored;
+use super::restore::{KeptDatabase, ProjectRestored};
 use super::save::ProjectSave;
 use super::{Declared, FILE, Project, ProjectError, ProjectRestore, or_cancelled};
 use crate::bridge;
@@ -31,6 +31,9 @@ pub struct ProjectUpgraded {
     /// Why it did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub because: Option<String>,
+    /// Databases on servers that going back left beside those in use.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub databases_kept: Vec<KeptDatabase>,
     /// What went less well than it should have.
     pub warnings: Vec<Warning>,
 }
@@ -73,17 +76,20 @@ impl Project {
             exit_code: outcome.as_ref().ok().copied(),
             rolled_back: false,
             because: None,
+            databases_kept: Vec::new(),
             warnings: Vec::new(),
         };
         if let Err(because) = outcome {
             let back = ProjectRestore {
                 safety: false,
+                becomes_latest: false,
                 ..ProjectRestore::new(saved.saved.snapshot_id.to_string())
             };
             let restored = Box::pin(self.restore_locked(back)).await?;
             self.start_those(&declared, &ran).await?;
             told.rolled_back = true;
             told.because = Some(because);
+            told.databases_kept = restored.databases_kept;
             told.warnings = restored.warnings;
         }
         Ok(told)

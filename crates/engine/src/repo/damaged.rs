@@ -48,7 +48,7 @@ pub struct DamagedSnapshot {
 pub struct RepoLetGo {
     /// What goes, and why.
     pub forgotten: Vec<DamagedSnapshot>,
-    /// What is the newest of each name afterwards.
+    /// What `latest` means for each name afterwards.
     pub newest: BTreeMap<SubjectName, Option<SnapshotId>>,
     /// By which operation; none while nothing was done.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -271,11 +271,7 @@ impl RepoLetGo {
         }
     }
 
-    fn goes(&self, id: &SnapshotId) -> bool {
-        self.forgotten.iter().any(|one| one.snapshot_id == *id)
-    }
-
-    /// Finds what will be the newest of every name that loses something.
+    /// Finds what `latest` will mean for every name that loses something.
     fn foresee(&mut self, index: &Index) {
         let names: BTreeSet<_> = self
             .forgotten
@@ -283,10 +279,13 @@ impl RepoLetGo {
             .filter_map(|one| one.name.clone())
             .collect();
         for name in names {
-            let subject = index.subject(&name);
-            let mut left = subject.snapshots.iter().rev();
-            let newest = left.find(|one| !self.goes(&one.id));
-            self.newest.insert(name, newest.map(|one| one.id.clone()));
+            let gone: Vec<SnapshotId> = self
+                .forgotten
+                .iter()
+                .map(|one| one.snapshot_id.clone())
+                .collect();
+            let left = index.subject(&name).active_without(&gone);
+            self.newest.insert(name, left);
         }
     }
 

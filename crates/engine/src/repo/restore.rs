@@ -135,6 +135,20 @@ pub struct InPlaceChanges {
     pub untouched: u64,
 }
 
+impl InPlaceChanges {
+    pub(crate) fn of(placed: &Placed) -> Option<Self> {
+        match placed {
+            Placed::InPlace(changes) => Some(Self {
+                placed: changes.placed,
+                removed: changes.removed,
+                dressed: changes.dressed,
+                untouched: changes.untouched,
+            }),
+            _ => None,
+        }
+    }
+}
+
 /// A snapshot of what was there before a restore: the way back.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct BeforeRestore {
@@ -344,15 +358,11 @@ fn stage(
 fn spared(command: &RepoRestore, manifest: &SnapshotManifest) -> Result<Spared, Error> {
     let is_left_out = walk::matcher(&manifest.excludes).map_err(SaveError::from)?;
     let (only, store) = (command.only.clone(), command.store.clone());
-    let is_beneath = |path: &EntryPath, above: &EntryPath| {
-        let rest = path.as_bytes().strip_prefix(above.as_bytes());
-        rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
-    };
     Ok(Box::new(move |path, is_directory| {
-        let is_unwanted = !only.is_empty() && !only.iter().any(|one| is_beneath(path, one));
+        let is_unwanted = !only.is_empty() && !only.iter().any(|one| path.is_within(one));
         let holds_store = store
             .as_ref()
-            .is_some_and(|store| is_beneath(store, path) || is_beneath(path, store));
+            .is_some_and(|store| store.is_within(path) || path.is_within(store));
         is_unwanted || holds_store || is_left_out(path, is_directory)
     }))
 }
@@ -364,17 +374,12 @@ fn told(
     elapsed_ms: u64,
 ) -> RepoRestored {
     let written = &restored.written;
-    let (placed, kept, changes) = match &restored.placed {
-        Placed::New => ("new", None, None),
-        Placed::Replaced { kept } => ("replaced", Some(kept.display().to_string()), None),
-        Placed::InPlace(changes) => ("in_place", None, Some(changes)),
+    let (placed, kept) = match &restored.placed {
+        Placed::New => ("new", None),
+        Placed::Replaced { kept } => ("replaced", Some(kept.display().to_string())),
+        Placed::InPlace(_) => ("in_place", None),
     };
-    let changes = changes.map(|changes| InPlaceChanges {
-        placed: changes.placed,
-        removed: changes.removed,
-        dressed: changes.dressed,
-        untouched: changes.untouched,
-    });
+    let changes = InPlaceChanges::of(&restored.placed);
     RepoRestored {
         snapshot_id,
         name,

@@ -14,7 +14,7 @@ mod volumes;
 pub use command::{Graft, RepoSave, RepoSaved, VolumeFacts};
 
 use super::port::{Fetching, Storing};
-use super::references;
+use super::{Opened, references};
 use crate::bridge;
 use crate::error::Error;
 use crate::open::Engine;
@@ -43,7 +43,8 @@ struct Began {
     repo: Repo,
     index: Index,
     parent: Option<Parent>,
-    parent_digest: Option<TreeDigest>,
+    /// Snapshots that make another one of the same tree needless, with their digests.
+    equals: Vec<(SnapshotId, TreeDigest)>,
     snapshot: SnapshotId,
 }
 
@@ -58,9 +59,16 @@ pub(crate) struct Gathered {
 }
 
 impl Gathered {
-    /// Whether the snapshot before is this very tree, and nobody wants another one of it.
+    /// Whether a snapshot that would do is this very tree, and nobody wants another one of it.
     pub(crate) fn is_nothing_new(&self) -> bool {
-        self.command.skip_unchanged && self.began.parent_digest == Some(self.saved.digest)
+        self.command.skip_unchanged && self.equal().is_some()
+    }
+
+    /// The snapshot that has this very tree.
+    fn equal(&self) -> Option<&SnapshotId> {
+        let mut equals = self.began.equals.iter();
+        let found = equals.find(|(_, digest)| *digest == self.saved.digest);
+        found.map(|(id, _)| id)
     }
 
     /// Takes the chunks out of quarantine that were stored anew; says how many.
@@ -152,7 +160,7 @@ impl Engine {
     /// Makes the snapshot exist: steps 5 and 6.
     pub(crate) async fn save_publish(&self, ready: Ready) -> Result<RepoSaved, Error> {
         let Ready { gathered, settled } = ready;
-        self.publish(&gathered.began, &settled.manifest).await?;
+        self.publish(&gathered, &settled.manifest).await?;
         let chunks_healed = gathered.release_healed().await?;
         let Gathered {
             began,
@@ -161,7 +169,7 @@ impl Engine {
             ..
         } = gathered;
         let elapsed_ms = self.elapsed_ms(started);
-        let parent = began.parent_digest;
+        let parent = began.equals.first().map(|(_, digest)| *digest);
         let mut told = RepoSaved::told(&settled.manifest, parent, &saved.report, elapsed_ms);
         told.chunks_healed = chunks_healed;
         if !settled.has_moved {
@@ -173,16 +181,16 @@ impl Engine {
     /// Says that the snapshot before is this very tree, and makes none.
     pub(crate) async fn save_nothing(&self, gathered: Gathered) -> Result<RepoSaved, Error> {
         let chunks_healed = gathered.release_healed().await?;
+        let equal = gathered.equal().cloned();
+        let equal = equal.expect("it is the tree of a snapshot");
         let Gathered {
             command,
-            began,
             saved,
             started,
             ..
         } = gathered;
-        let parent = began.parent.expect("it is the tree of a parent");
         let (op_id, now) = (self.chance.op_id(), self.lineages.now());
-        let mut manifest = SnapshotManifest::new(command.name, parent.snapshot, op_id, now);
+        let mut manifest = SnapshotManifest::new(command.name, equal, op_id, now);
         manifest.state_digest = saved.digest;
         manifest.totals = saved.totals;
         let elapsed_ms = self.elapsed_ms(started);
@@ -200,22 +208,24 @@ impl Engine {
 
     async fn begin(&self, root: Root, repo: Repo, command: &RepoSave) -> Result<Began, Error> {
         let index = self.repo_index(&root).await?;
-        let active = index.subject(&command.name).active;
-        let (mut parent, mut parent_digest) = (None, None);
-        if let Some(id) = &active {
+        let subject = index.subject(&command.name);
+        let (mut parent, mut equals) = (None, Vec::new());
+        if let Some(id) = &subject.active {
             let opened = match self.open_snapshot(&root, &index, id).await {
                 Ok(opened) => opened,
                 Err(error) => return Err(Box::pin(self.blame(&root, Some(id), error)).await),
             };
-            parent_digest = Some(opened.manifest.state_digest);
-            parent = Some(Parent {
-                snapshot: id.clone(),
-                digest: opened.manifest.state_digest,
-                totals: opened.manifest.totals,
-                root: opened.manifest.root(),
-                root_attributes: opened.manifest.root_attributes().unwrap_or_default(),
-                list: opened.list,
-            });
+            equals.push((id.clone(), opened.manifest.state_digest));
+            parent = Some(parent_of(opened));
+        }
+        // An explicit save must end with what `latest` means; an automatic one is content with any snapshot of the tree.
+        let newest = subject.snapshots.last().map(|one| one.id.clone());
+        let newest = newest.filter(|id| subject.active.as_ref() != Some(id));
+        if let Some(id) = newest.filter(|_| !command.reason.is_explicit())
+            && let Ok(opened) = self.open_snapshot(&root, &index, &id).await
+        {
+            equals.push((id, opened.manifest.state_digest));
+            parent = parent.or_else(|| Some(parent_of(opened)));
         }
         let snapshot = self.new_snapshot_id(&root);
         Ok(Began {
@@ -223,7 +233,7 @@ impl Engine {
             repo,
             index,
             parent,
-            parent_digest,
+            equals,
             snapshot,
         })
     }
@@ -418,7 +428,8 @@ impl Engine {
         root.layout().new_id(self.lineages.now(), &*self.chance)
     }
 
-    async fn publish(&self, began: &Began, manifest: &SnapshotManifest) -> Result<(), Error> {
+    async fn publish(&self, gathered: &Gathered, manifest: &SnapshotManifest) -> Result<(), Error> {
+        let Gathered { command, began, .. } = gathered;
         let manifest_sha256 =
             stasis_model::digest::ManifestDigest::of(&stasis_model::document::render(manifest));
         let publish = Publish {
@@ -435,6 +446,7 @@ impl Engine {
                 reason: manifest.reason,
                 labels: manifest.labels.clone(),
             },
+            activates: command.activates && command.reason.is_explicit(),
         };
         let op_id = manifest.op_id;
         let changed = began
@@ -444,6 +456,19 @@ impl Engine {
         self.known(Change::Save, changed).await?;
         tracing::info!(snapshot = %manifest.snapshot_id, bytes = manifest.totals.bytes, "published");
         Ok(())
+    }
+}
+
+/// What a save shares lists and contents with.
+fn parent_of(opened: Opened) -> Parent {
+    let Opened { manifest, list } = opened;
+    Parent {
+        snapshot: manifest.snapshot_id.clone(),
+        digest: manifest.state_digest,
+        totals: manifest.totals,
+        root: manifest.root(),
+        root_attributes: manifest.root_attributes().unwrap_or_default(),
+        list,
     }
 }
 

@@ -169,10 +169,7 @@ impl Engine {
             let mut reader = ListReader::new(&source, &opened.list)?;
             let mut entries = Vec::new();
             while let Some(row) = reader.next_row()? {
-                let rest = row.entry.path.as_bytes().strip_prefix(path.as_bytes());
-                let is_in =
-                    path.is_root() || rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/');
-                if is_in {
+                if row.entry.path.is_within(&path) {
                     entries.push(ListedEntry::from(&row));
                 }
             }
@@ -266,7 +263,7 @@ impl Engine {
     }
 }
 
-fn no_entry(what: &'static str, path: &EntryPath, snapshot: &SnapshotId) -> Error {
+pub(crate) fn no_entry(what: &'static str, path: &EntryPath, snapshot: &SnapshotId) -> Error {
     Error::NoSuchEntry {
         what,
         path: path.to_string(),

@@ -4,6 +4,10 @@
 //! whoever publishes raises the fence, so that of two saves that began alike one is told that it diverged, and so that a
 //! manifest whose lease is behind the fence can never be published any more ([`crate::sweep::burial`]).
 //!
+//! `latest` has one meaning: the active snapshot of a chain. A save that a user asked for makes its snapshot active, and so
+//! does a restore of the whole subject ([`Index::adopt`]). Automatic and safety snapshots join the chain without moving it
+//! ([`Publish::activates`]); they raise the fence like any other.
+//!
 //! A chain goes back only by [`Index::step_back`], which an operator asks for. It raises the fence too, so that no save that
 //! began before it publishes after it. A chain that has lost all its snapshots stays in the index with its fence: were that
 //! to begin anew, a manifest of its first life could be published in its second.
@@ -50,7 +54,7 @@ impl Document for Index {
 pub struct Subject {
     /// What a publish must find unmoved.
     pub fence: SubjectFence,
-    /// The newest state; none before the first.
+    /// What `latest` means: what the last explicit save made, or the last whole restore chose. None before the first.
     #[serde(default)]
     pub active: Option<SnapshotId>,
     /// All snapshots that are kept, oldest first.
@@ -110,6 +114,8 @@ pub struct Publish {
     pub base: Option<SnapshotId>,
     /// The new one.
     pub snapshot: Indexed,
+    /// Whether `latest` means it from now on.
+    pub activates: bool,
 }
 
 /// What an operator wants to go, be it the newest of its chain or not.
@@ -117,7 +123,7 @@ pub struct Publish {
 pub struct StepBack {
     /// Which snapshots.
     pub gone: Vec<SnapshotId>,
-    /// What must be the newest of each chain that loses some; `None` when nothing may be left of it.
+    /// What must be the active snapshot of each chain that loses some; `None` when no explicit one is left of it.
     pub newest: BTreeMap<SubjectName, Option<SnapshotId>>,
     /// Manifests that the index does not lead to, and shall never lead to.
     pub unpublished: Vec<SnapshotId>,
@@ -147,6 +153,27 @@ pub enum IndexRefusal {
     /// Somebody asked to keep it.
     #[error("snapshot `{0}` is pinned")]
     Pinned(SnapshotId),
+}
+
+/// Why no snapshot is the one that a user means.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unresolved {
+    /// There is no such snapshot.
+    Absent,
+    /// There are snapshots, and none was saved explicitly or chosen by a restore.
+    NoLatest,
+    /// So many ids begin like that.
+    Ambiguous(usize),
+}
+
+impl Subject {
+    /// What is active once some snapshots are gone: what is active now, else the newest explicit one that is left.
+    pub fn active_without(&self, gone: &[SnapshotId]) -> Option<SnapshotId> {
+        let left = || self.snapshots.iter().filter(|one| !gone.contains(&one.id));
+        let active = left().find(|one| self.active.as_ref() == Some(&one.id));
+        let explicit = || left().rfind(|one| one.reason.is_explicit());
+        active.or_else(explicit).map(|one| one.id.clone())
+    }
 }
 
 impl Index {
@@ -218,7 +245,9 @@ impl Index {
             epoch: publish.lease.next(),
             op_id,
         };
-        subject.active = Some(publish.snapshot.id.clone());
+        if publish.activates {
+            subject.active = Some(publish.snapshot.id.clone());
+        }
         subject.snapshots.push(publish.snapshot.clone());
         Ok(next)
     }
@@ -250,8 +279,9 @@ impl Index {
 
     /// The index without some snapshots, which are tombstoned, even the newest of their chains; all or none.
     ///
-    /// Refused when a chain would then end with anything else than was foreseen: somebody saved meanwhile. A chain whose
-    /// newest snapshot changes gets a new fence.
+    /// An active snapshot that stays, stays active; otherwise the newest explicit one takes its place. Refused when that
+    /// is anything else than was foreseen: another process saved meanwhile. A chain whose active snapshot changes gets a
+    /// new fence.
     pub fn step_back(
         &self,
         back: &StepBack,
@@ -281,15 +311,15 @@ impl Index {
         }
         for (name, newest) in &back.newest {
             let subject = next.subjects.entry(name.clone()).or_default();
-            let last = subject.snapshots.last().map(|one| one.id.clone());
-            if last != *newest {
+            let left = subject.active_without(&back.gone);
+            if left != *newest {
                 return Err(IndexRefusal::Diverged {
                     subject: name.clone(),
-                    active: last.map_or_else(|| "none".to_owned(), String::from),
+                    active: left.map_or_else(|| "none".to_owned(), String::from),
                 });
             }
-            if subject.active != last {
-                subject.active = last;
+            if subject.active != left {
+                subject.active = left;
                 subject.fence = SubjectFence {
                     epoch: subject.fence.epoch.next(),
                     op_id,
@@ -355,20 +385,22 @@ impl Index {
         Ok(next)
     }
 
-    /// The index after the state of a chain became an older snapshot again: the next save derives from that.
+    /// The index after a restore chose a snapshot for the state of a chain, or took that choice back: `latest` means it,
+    /// and the next save derives from it.
     ///
     /// Refused when the chain moved since `seen`, its active snapshot then. It gets a new fence, so that no save that began
     /// before it publishes after it.
     pub fn adopt(
         &self,
-        id: &SnapshotId,
+        name: &SubjectName,
+        chosen: Option<&SnapshotId>,
         seen: Option<&SnapshotId>,
         op_id: OpId,
     ) -> Result<Self, IndexRefusal> {
-        let (name, _) = self
-            .find(id)
-            .ok_or_else(|| IndexRefusal::Absent(id.clone()))?;
         let found = self.subject(name);
+        if let Some(id) = chosen.filter(|id| !found.snapshots.iter().any(|one| one.id == **id)) {
+            return Err(IndexRefusal::Absent(id.clone()));
+        }
         if found.active.as_ref() != seen {
             return Err(IndexRefusal::Diverged {
                 subject: name.clone(),
@@ -377,12 +409,62 @@ impl Index {
         }
         let mut next = self.successor(op_id);
         let subject = next.subjects.entry(name.clone()).or_default();
-        subject.active = Some(id.clone());
+        subject.active = chosen.cloned();
         subject.fence = SubjectFence {
             epoch: subject.fence.epoch.next(),
             op_id,
         };
         Ok(next)
+    }
+
+    /// The snapshot that `latest` means in a chain; none when nobody saved it explicitly.
+    pub fn latest(&self, name: &SubjectName) -> Option<&Indexed> {
+        let subject = self.subjects.get(name)?;
+        let active = subject.active.as_ref()?;
+        subject.snapshots.iter().find(|one| one.id == *active)
+    }
+
+    /// Finds the snapshot that a user means, in one chain or in all: `latest`, an id or the unique beginning of one, a label
+    /// `key=value`, or a label's value. Every verb of every surface asks here.
+    pub fn resolve(
+        &self,
+        name: Option<&SubjectName>,
+        wanted: &str,
+    ) -> Result<&Indexed, Unresolved> {
+        let is_asked = |found: &SubjectName| name.is_none_or(|name| name == found);
+        let own = || {
+            let all = self.snapshots().filter(|(found, _)| is_asked(found));
+            all.map(|(_, one)| one)
+        };
+        if wanted == "latest" {
+            let names = self.subjects.keys().filter(|found| is_asked(found));
+            let latest = names.filter_map(|name| self.latest(name));
+            let newest = latest.max_by_key(|one| one.at_ms);
+            return newest.ok_or_else(|| match own().next() {
+                Some(_) => Unresolved::NoLatest,
+                None => Unresolved::Absent,
+            });
+        }
+        if wanted.is_empty() {
+            return Err(Unresolved::Absent);
+        }
+        let fits: Vec<&Indexed> = own()
+            .filter(|one| one.id.as_str().starts_with(wanted))
+            .collect();
+        let is_labelled = |one: &&Indexed| {
+            let mut labels = one.labels.iter();
+            labels.any(|(key, value)| {
+                value.as_str() == wanted || wanted.split_once('=') == Some((key, value.as_str()))
+            })
+        };
+        match fits[..] {
+            [one] => Ok(one),
+            [] => {
+                let newest = own().filter(is_labelled).max_by_key(|one| one.at_ms);
+                newest.ok_or(Unresolved::Absent)
+            }
+            _ => Err(Unresolved::Ambiguous(fits.len())),
+        }
     }
 
     fn find_mut(&mut self, id: &SnapshotId) -> Result<&mut Indexed, IndexRefusal> {

@@ -85,6 +85,14 @@ pub enum Reason {
     BeforeRestore,
 }
 
+impl Reason {
+    /// Whether a user asked for this save. Only such a snapshot becomes what `latest` means; automatic and safety
+    /// snapshots are listed beside it.
+    pub fn is_explicit(self) -> bool {
+        self == Self::Manual
+    }
+}
+
 /// How much a snapshot is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -13,6 +13,7 @@ use super::profile::spawn;
 use crate::config;
 use crate::report::Exit;
 use clap::{Args, Subcommand};
+use stasis_engine::error::{Error, ErrorKind};
 use stasis_engine::model::id::{Label, ProjectId, SnapshotId, TenantId};
 use stasis_engine::open::StoreLocation;
 use stasis_engine::project::{self, Home, Host};
@@ -193,7 +194,11 @@ impl Which {
         let home = Home::find(&dir).await?;
         let location = location(context, &home)?;
         let is_own = home.own_store().map(StoreLocation::File) == Some(location.clone());
-        let engine = context.engine_at(location, create || is_own).await?;
+        let engine = match context.engine_at(location.clone(), create).await {
+            // A project that was never saved has no store yet, and no snapshots.
+            Err(error) if is_own && is_absent(&error) => context.engine_at(location, true).await?,
+            opened => opened?,
+        };
         let host = Host {
             variables: context.environment.variables.clone(),
             check: spawn()?,
@@ -201,6 +206,12 @@ impl Which {
         };
         Ok(project::Project::new(&engine, home, &self.tenant, host))
     }
+}
+
+/// Whether a store is not there.
+fn is_absent(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<Error>();
+    error.is_some_and(|error| error.kind() == ErrorKind::NotFound)
 }
 
 /// Where the snapshots are: as the flag says, else as the project's file says, else in its state directory; those of a

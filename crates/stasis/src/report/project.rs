@@ -45,6 +45,16 @@ pub(super) fn hint(error: &ProjectError) -> Option<String> {
         ProjectError::NoSnapshot { .. } => {
             "`stasis log DIR`, or `stasis project list`, shows what there is"
         }
+        ProjectError::NoLatest { snapshots, .. } => {
+            let newest = snapshots.first()?;
+            return Some(format!(
+                "name one of them, as in `stasis restore DIR {}`; `stasis log DIR` lists all",
+                newest.snapshot_id
+            ));
+        }
+        ProjectError::NoVolume { .. } => {
+            "`stasis project show SNAPSHOT` lists the volumes of a snapshot; nothing was changed"
+        }
         ProjectError::ServerData { .. } => {
             "let the server keep its data elsewhere: the directory of its volume is only where its dump has its place"
         }

@@ -349,3 +349,66 @@ fn a_large_database_of_which_little_changed_costs_little() {
 fn size(path: &Path) -> u64 {
     fs::metadata(path).unwrap().len()
 }
+
+/// A volume whose name begins like another one's is another volume, in a server and in files.
+#[test]
+fn restoring_one_volume_leaves_the_one_whose_name_begins_alike() {
+    let server = Server::start();
+    let shop = Shop::new(
+        "[volumes.db]\nconsistency = \"postgres\"\nurl_env = \"SHOP_DATABASE\"\n\
+         [volumes.db2]\nconsistency = \"postgres\"\nurl_env = \"SHOP_OTHER\"\n\
+         [volumes.media]\nconsistency = \"generic\"\n[volumes.media2]\nconsistency = \"generic\"\n",
+    );
+    let run = |words: &[&str]| {
+        let path = std::env::var("PATH").unwrap_or_default();
+        let mut command = shop.command(words);
+        command
+            .env("PATH", format!("{}:{path}", server.programs().display()))
+            .env("SHOP_DATABASE", server.url("shop"))
+            .env("SHOP_OTHER", server.url("shop2"))
+            .arg("--json");
+        let said = crate::session::said(command.output().unwrap());
+        assert_eq!(said.code, 0, "{words:?}\n{}\n{}", said.out, said.err);
+        serde_json::from_str::<Value>(&said.out).unwrap()
+    };
+    let databases = ["shop", "shop2"];
+    let state = || {
+        let rows = databases.map(|name| server.ask(name, "select x from t").trim().to_owned());
+        let files = ["media", "media2"].map(|name| shop.read(&format!("volumes/{name}/x")));
+        [rows, files].concat()
+    };
+    for name in databases {
+        server.ask("postgres", &format!("create database {name}"));
+        server.ask(name, "create table t(x text); insert into t values ('old')");
+    }
+    for name in ["media", "media2"] {
+        shop.write(&format!("volumes/{name}/x"), "old");
+    }
+    run(&["save"]);
+    for name in databases {
+        server.ask(name, "update t set x = 'new'");
+    }
+    for name in ["media", "media2"] {
+        shop.write(&format!("volumes/{name}/x"), "new");
+    }
+    let changed = |planned: &Value| -> Vec<String> {
+        let changes = planned["changes"].as_array().unwrap().iter();
+        let content = changes.filter(|one| one["change"] == "content");
+        content
+            .map(|one| one["path"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let words = ["restore", "latest", "--volume", "db", "--volume", "media"];
+
+    let planned = run(&[&words[..], &["--dry-run"]].concat());
+    let untouched = state();
+    run(&words);
+
+    assert_eq!(changed(&planned), ["volumes/db/db.dump", "volumes/media/x"]);
+    assert_eq!(untouched, ["new", "new", "new", "new"]);
+    assert_eq!(
+        state(),
+        ["old", "new", "old", "new"],
+        "what the plan named, and nothing else"
+    );
+}

@@ -1,7 +1,7 @@
 //! What is asked of a restore, and what it answers.
 
 use crate::project::services::HookRun;
-use crate::repo::Difference;
+use crate::repo::{Difference, InPlaceChanges};
 use crate::warning::Warning;
 use serde::Serialize;
 use stasis_disk::progress::Progress;
@@ -28,6 +28,9 @@ pub struct ProjectRestore {
     pub dry_run: bool,
     /// Whether the safety snapshot comes back when a program is not well.
     pub auto_undo: bool,
+    /// Whether `latest` means the snapshot afterwards, if everything was restored. A restore that takes back what another
+    /// one did does not choose anything.
+    pub becomes_latest: bool,
     /// Set by anybody at any time to give up.
     pub cancel: Arc<AtomicBool>,
     /// How far it has come.
@@ -45,20 +48,40 @@ impl ProjectRestore {
             to: None,
             dry_run: false,
             auto_undo: false,
+            becomes_latest: true,
             cancel: Arc::default(),
             progress: Arc::default(),
         }
     }
 
-    /// The entries that are wanted; none when everything is.
-    pub(super) fn only(&self) -> Vec<EntryPath> {
-        let volumes = self.volumes.iter();
-        let volumes = volumes.map(|name| {
-            let at = format!("volumes/{name}");
-            EntryPath::parse(at.as_bytes()).expect("it is made of names")
-        });
-        volumes.chain(self.paths.iter().cloned()).collect()
+    /// Whether nothing of the project is touched: it is written elsewhere, or only shown.
+    pub(super) fn is_elsewhere(&self) -> bool {
+        self.dry_run || self.to.is_some()
     }
+}
+
+/// An entry that a restore replaced, and that the safety snapshot does not have.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct SetAsideEntry {
+    /// Where it was in the project's state.
+    pub path: String,
+    /// Where it is now.
+    pub kept_at: String,
+    /// Why it could not be saved.
+    pub reason: String,
+}
+
+/// A database that a restore left on its server.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct KeptDatabase {
+    /// Of which volume.
+    pub volume: VolumeName,
+    /// Its name on the server.
+    pub database: String,
+    /// When the restore began that left it.
+    pub since: String,
+    /// Whether it was old enough, and is gone now.
+    pub removed: bool,
 }
 
 /// A project that was restored, or would be.
@@ -75,14 +98,26 @@ pub struct ProjectRestored {
     pub dry_run: bool,
     /// Whether only some entries were wanted.
     pub is_part: bool,
-    /// What the state derived from when the restore began.
+    /// What `latest` meant when the restore began.
     #[serde(skip)]
     pub(super) seen: Option<SnapshotId>,
+    /// What was done to the files of the live directory; none when it was made anew, or nothing was done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub in_place: Option<InPlaceChanges>,
     /// What would change, or nothing if it was done.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<Difference>,
     /// What was there before: the way back.
     pub safety_snapshot_id: Option<SnapshotId>,
+    /// What was there before and could not be saved: it was moved, and is where this says.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub set_aside: Vec<SetAsideEntry>,
+    /// Entries that the safety snapshot does not have, and why.
+    #[serde(skip)]
+    pub(super) not_saved: Vec<(EntryPath, String)>,
+    /// Databases on servers that this restore and earlier ones left beside those in use.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub databases_kept: Vec<KeptDatabase>,
     /// Whether that came back, because a program was not well.
     pub undone: bool,
     /// Programs that were stopped and started again.

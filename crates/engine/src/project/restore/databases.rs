@@ -3,6 +3,8 @@
 //! A tree and several databases cannot be swapped in one act. So a mark is written durably before the first swap, and removed
 //! after the last: whoever finds it knows that a restore came to no end, and saves nothing until it was done again.
 
+use super::command::KeptDatabase;
+use super::plan::RestorePlan;
 use crate::bridge;
 use crate::error::Error;
 use crate::project::capture::dump_in;
@@ -13,10 +15,18 @@ use stasis_disk::{atomic_write, remove};
 use stasis_model::id::{SnapshotId, VolumeName};
 use stasis_model::manifest::Consistency;
 use stasis_model::project::VolumeConfig;
+use stasis_model::time::Timestamp;
 use stasis_model::tree::EntryPath;
-use stasis_quiesce::postgres::{self, PostgresError, Restored, Staged};
+use stasis_quiesce::postgres::{self, PostgresError, Restored, Staged, Tag};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// How long a database that a restore left is kept.
+const KEPT_FOR: Duration = Duration::from_hours(7 * 24);
+
+/// How many names are tried for a database that is staged.
+const TAGS: usize = 8;
 
 /// A database that was restored under another name.
 pub(super) struct StagedDatabase {
@@ -26,7 +36,7 @@ pub(super) struct StagedDatabase {
 
 /// A database that was renamed into its place.
 pub(super) struct SwappedDatabase {
-    volume: VolumeName,
+    pub(super) volume: VolumeName,
     restored: Restored,
 }
 
@@ -38,13 +48,19 @@ fn failed(volume: &VolumeName) -> impl FnOnce(PostgresError) -> Error {
     }
 }
 
+/// Where the dump of a volume is in a tree.
+fn dump_path(name: &VolumeName) -> EntryPath {
+    let path = format!("volumes/{name}/{name}.dump");
+    EntryPath::parse(path.as_bytes()).expect("it is made of names")
+}
+
 impl Declared {
     fn mark(&self) -> PathBuf {
         self.state.join(".stasis/restoring")
     }
 
     /// The volumes that live in servers.
-    fn servers_of(&self) -> impl Iterator<Item = &VolumeName> {
+    pub(in crate::project) fn servers_of(&self) -> impl Iterator<Item = &VolumeName> {
         let all = self.config.volumes.iter();
         all.filter(|(_, one)| one.consistency == Consistency::Postgres)
             .map(|(name, _)| name)
@@ -52,60 +68,33 @@ impl Declared {
 
     /// Where the dumps are in a tree.
     pub(super) fn dumps(&self) -> Vec<EntryPath> {
-        let dump = |name: &VolumeName| {
-            let path = format!("volumes/{name}/{name}.dump");
-            EntryPath::parse(path.as_bytes()).expect("it is made of names")
-        };
-        self.servers_of().map(dump).collect()
+        self.servers_of().map(dump_path).collect()
     }
 
-    /// Whether a path is a volume that lives in a server, or lies in one.
-    pub(super) fn is_in_server(&self, path: &EntryPath) -> bool {
-        let path = path.to_string();
-        self.servers_of().any(|name| {
-            let rest = path.strip_prefix(&format!("volumes/{name}"));
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        })
+    /// The directory of a volume.
+    pub(super) fn volume_directory(&self, name: &VolumeName) -> PathBuf {
+        self.current().join("volumes").join(name.as_str())
     }
 
-    /// The directories of those volumes, which have nothing in them.
+    /// The directories of volumes in servers, which have nothing in them.
     pub(super) fn server_directories(&self) -> Vec<(VolumeName, PathBuf)> {
-        let volumes = self.current().join("volumes");
         self.servers_of()
-            .map(|name| (name.clone(), volumes.join(name.as_str())))
+            .map(|name| (name.clone(), self.volume_directory(name)))
             .collect()
     }
 }
 
 impl Project {
-    /// Restores dumps of a snapshot into databases beside the ones in use: those of some volumes, or of all.
+    /// Restores the dumps of the planned volumes into databases beside the ones in use.
     pub(super) async fn stage_dumps(
         &self,
         declared: &Declared,
-        (command, id): (&ProjectRestore, &SnapshotId),
-        volumes: Vec<EntryPath>,
+        (command, plan): (&ProjectRestore, &RestorePlan),
     ) -> Result<Vec<StagedDatabase>, Error> {
-        let index = self.index().await?;
-        let root = self.engine.repo_root();
-        let opened = self.engine.open_snapshot(&root, &index, id).await?;
-        let is_kept = |path: &EntryPath| {
-            let mut names = opened.manifest.volume_manifests.iter();
-            names.any(|(name, one)| {
-                one.consistency == Consistency::Postgres
-                    && path.to_string().starts_with(&format!("volumes/{name}/"))
-            })
-        };
-        let is_asked = |dump: &EntryPath| {
-            let mut asked = volumes.iter();
-            volumes.is_empty() || asked.any(|one| dump.to_string().starts_with(&one.to_string()))
-        };
-        let dumps = declared.dumps().into_iter();
-        let dumps: Vec<EntryPath> = dumps
-            .filter(|dump| is_kept(dump) && is_asked(dump))
-            .collect();
-        if dumps.is_empty() {
+        if plan.servers.is_empty() {
             return Ok(Vec::new());
         }
+        let dumps = plan.servers.iter().map(dump_path).collect();
         let place = declared.state.join(".stasis");
         let scratch = bridge::blocking(move || {
             let looks = skeleton::look_at(place.parent().unwrap_or(&place))?.metadata();
@@ -115,10 +104,12 @@ impl Project {
         let tree = scratch.root().join("tree");
         let restore = RepoRestore {
             only: dumps,
-            ..self.repo_restore_of(command, id, &tree)
+            ..self.repo_restore_of(command, &plan.snapshot, &tree)
         };
         let _ = self.engine.repo_restore(restore).await?;
-        let staged = self.stage_databases(declared, &tree, &command.cancel).await;
+        let staged = self
+            .stage_databases((declared, plan), &tree, &command.cancel)
+            .await;
         bridge::blocking(move || drop(scratch)).await;
         staged
     }
@@ -126,16 +117,14 @@ impl Project {
     /// Restores the dumps in a tree into databases beside the ones in use: all of them, or none.
     async fn stage_databases(
         &self,
-        declared: &Declared,
+        (declared, plan): (&Declared, &RestorePlan),
         tree: &Path,
         cancel: &AtomicBool,
     ) -> Result<Vec<StagedDatabase>, Error> {
         let mut all = Vec::new();
-        for (name, volume) in &declared.config.volumes {
+        for name in &plan.servers {
+            let volume = &declared.config.volumes[name];
             let dump = dump_in(&tree.join("volumes").join(name.as_str()), name);
-            if volume.consistency != Consistency::Postgres || !dump.is_file() {
-                continue;
-            }
             let staged = self.stage_database((name, volume), &dump, cancel).await;
             match staged {
                 Ok(staged) => all.push(staged),
@@ -154,23 +143,74 @@ impl Project {
         dump: &Path,
         cancel: &AtomicBool,
     ) -> Result<StagedDatabase, Error> {
-        let mut bytes = [0; 4];
-        self.engine.chance.fill(&mut bytes);
-        let tag = format!("{:08x}", u32::from_be_bytes(bytes));
-        let tag = tag.parse().expect("it is eight digits");
         let (connection, settings) = (self.connection(name, volume)?, self.postgres());
-        let staging = postgres::stage(&connection, dump, &tag, &settings);
-        match or_cancelled(cancel, staging).await {
-            Ok(staged) => Ok(StagedDatabase {
-                volume: name.clone(),
-                staged: staged.map_err(failed(name))?,
-            }),
-            Err(error) => {
-                // Dropped half-way, it may have left a database that nobody uses.
-                let _ = postgres::discard_staged(&connection, &tag, &settings).await;
-                Err(error)
+        // Whoever finds what is left sees from its name how old it is.
+        let now = self.engine.clock.now().millis() / 1000;
+        let mut tag = Tag::at_second(u32::try_from(now).unwrap_or(u32::MAX));
+        for _ in 0..TAGS {
+            let staging = postgres::stage(&connection, dump, &tag, &settings);
+            match or_cancelled(cancel, staging).await {
+                Ok(Err(PostgresError::Exists { .. })) => {
+                    tag = Tag::at_second(tag.second().wrapping_add(1));
+                }
+                Ok(staged) => {
+                    return Ok(StagedDatabase {
+                        volume: name.clone(),
+                        staged: staged.map_err(failed(name))?,
+                    });
+                }
+                Err(error) => {
+                    // Dropped half-way, it may have left a database that nobody uses.
+                    let _ = postgres::discard_staged(&connection, &tag, &settings).await;
+                    return Err(error);
+                }
             }
         }
+        let exists = PostgresError::Exists {
+            name: connection.database().to_owned(),
+        };
+        Err(failed(name)(exists))
+    }
+
+    /// Says which databases restores left on the servers of some volumes, and removes those that are old.
+    ///
+    /// A server that does not answer is not asked further: what is on it is found the next time.
+    pub(in crate::project) async fn kept_databases(
+        &self,
+        declared: &Declared,
+        volumes: &[VolumeName],
+    ) -> Vec<KeptDatabase> {
+        let (mut found, settings) = (Vec::new(), self.postgres());
+        let now = self.engine.clock.now();
+        for name in volumes {
+            let volume = declared.config.volumes.get(name);
+            let connection = volume.and_then(|volume| self.connection(name, volume).ok());
+            let Some(connection) = connection else {
+                continue;
+            };
+            let left = match postgres::leftovers(&connection, &settings).await {
+                Ok(left) => left,
+                Err(error) => {
+                    tracing::warn!(volume = %name, %error, "the server was not asked for old databases");
+                    continue;
+                }
+            };
+            for one in left {
+                let since = Timestamp::from_millis(u64::from(one.second) * 1000);
+                let is_old = now.since(since) > KEPT_FOR;
+                let removed = is_old
+                    && postgres::drop_leftover(&connection, &one, &settings)
+                        .await
+                        .is_ok();
+                found.push(KeptDatabase {
+                    volume: name.clone(),
+                    database: one.name,
+                    since: since.to_string(),
+                    removed,
+                });
+            }
+        }
+        found
     }
 
     /// Whether a restore came to no end, and to which snapshot it was to lead.

@@ -35,6 +35,8 @@ pub struct RepoSave {
     pub allow_shrink: bool,
     /// Whether a tree that is the one of the snapshot before makes no new one.
     pub skip_unchanged: bool,
+    /// Whether an explicit save becomes what `latest` means. A snapshot for another reason never does.
+    pub activates: bool,
     /// Directories that stand in for some of the source.
     pub grafts: Vec<Graft>,
     /// The directory under whose name this host remembers the tree, if it is not the source.
@@ -80,6 +82,7 @@ impl RepoSave {
             across_filesystems: false,
             allow_shrink: false,
             skip_unchanged: false,
+            activates: true,
             grafts: Vec::new(),
             remembered_as: None,
             app_version: None,

@@ -26,6 +26,7 @@ fn publish(index: &Index, id: &str) -> Publish {
         lease: subject.fence.epoch,
         base: subject.active,
         snapshot: snapshot(id),
+        activates: true,
     }
 }
 
@@ -56,6 +57,7 @@ fn a_chain_grows_and_another_is_not_touched() {
         lease: Epoch(0),
         base: None,
         snapshot: snapshot("x"),
+        activates: true,
     };
     let index = index.publish(&elsewhere, op(2)).unwrap();
 
@@ -261,4 +263,81 @@ fn a_step_back_keeps_what_is_pinned_and_buries_what_nothing_leads_to() {
     assert!(buried.tombstones.contains_key(&stray));
     assert!(matches!(published, Err(IndexRefusal::Diverged { .. })));
     assert_eq!(pinned, Err(IndexRefusal::Pinned(two)));
+}
+
+#[test]
+fn a_safety_snapshot_joins_the_chain_and_latest_stays_what_it_was() {
+    let name: SubjectName = "default".parse().unwrap();
+    let index = Index::empty();
+    let index = index.publish(&publish(&index, "asked"), op(1)).unwrap();
+    let mut safety = publish(&index, "safety");
+    safety.activates = false;
+    safety.snapshot.reason = Reason::BeforeRestore;
+    safety.snapshot.at_ms = Timestamp::from_millis(9);
+    let began_before = publish(&index, "late");
+
+    let index = index.publish(&safety, op(2)).unwrap();
+
+    let latest = |index: &Index| index.resolve(Some(&name), "latest").unwrap().id.to_string();
+    assert_eq!(latest(&index), "asked");
+    assert_eq!(index.resolve(None, "latest").unwrap().id.as_str(), "asked");
+    assert_eq!(index.snapshots().count(), 2, "it is listed");
+    let late = index.publish(&began_before, op(3));
+    assert!(
+        matches!(late, Err(IndexRefusal::Diverged { .. })),
+        "{late:?}"
+    );
+    let [asked, safety] = ids(["asked", "safety"]);
+    let went = index.forget(std::slice::from_ref(&safety), Timestamp::default(), op(4));
+    assert_eq!(latest(&went.unwrap()), "asked", "it may be collected");
+    let chosen = index.adopt(&name, Some(&safety), Some(&asked), op(5));
+    assert_eq!(
+        latest(&chosen.unwrap()),
+        "safety",
+        "a whole restore may choose it"
+    );
+}
+
+#[test]
+fn what_was_never_saved_explicitly_has_no_latest() {
+    let name: SubjectName = "default".parse().unwrap();
+    let mut automatic = publish(&Index::empty(), "automatic");
+    automatic.activates = false;
+    automatic.snapshot.reason = Reason::Autosave;
+
+    let index = Index::empty().publish(&automatic, op(1)).unwrap();
+
+    let of = |index: &Index, wanted: &str| {
+        index
+            .resolve(Some(&name), wanted)
+            .map(|one| one.id.to_string())
+    };
+    assert_eq!(of(&Index::empty(), "latest"), Err(Unresolved::Absent));
+    assert_eq!(of(&index, "latest"), Err(Unresolved::NoLatest));
+    assert_eq!(of(&index, "auto"), Ok("automatic".to_owned()));
+    assert_eq!(of(&index, ""), Err(Unresolved::Absent));
+}
+
+#[test]
+fn a_step_back_leaves_the_active_one_and_never_makes_a_safety_snapshot_active() {
+    let name: SubjectName = "default".parse().unwrap();
+    let index = Index::empty();
+    let index = index.publish(&publish(&index, "one"), op(1)).unwrap();
+    let index = index.publish(&publish(&index, "two"), op(2)).unwrap();
+    let mut safety = publish(&index, "safety");
+    safety.activates = false;
+    safety.snapshot.reason = Reason::BeforeRestore;
+    let index = index.publish(&safety, op(3)).unwrap();
+    let [one, two] = ids(["one", "two"]);
+
+    let subject = index.subject(&name);
+    assert_eq!(
+        subject.active_without(std::slice::from_ref(&two)),
+        Some(one.clone())
+    );
+    assert_eq!(
+        subject.active_without(std::slice::from_ref(&one)),
+        Some(two.clone())
+    );
+    assert_eq!(subject.active_without(&[one, two]), None);
 }

@@ -39,7 +39,7 @@ pub(in crate::cli) struct Restore {
 
 impl Restore {
     pub(in crate::cli) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
-        let project = Which::of(&self.dir).open(context).await?;
+        let project = Which::of(&self.dir).look(context).await?;
         let command = ProjectRestore::new(self.snapshot);
         self.how.restore(context, &project, command).await
     }

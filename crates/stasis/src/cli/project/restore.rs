@@ -8,7 +8,7 @@ use crate::cli::repo::entry_path;
 use crate::report::Exit;
 use clap::Args;
 use stasis_engine::model::id::VolumeName;
-use stasis_engine::project::{Project, ProjectRestore, ProjectRestored};
+use stasis_engine::project::{KeptDatabase, Project, ProjectRestore, ProjectRestored};
 use stasis_engine::warning::Warning;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -50,7 +50,7 @@ pub(in crate::cli) struct How {
 
 impl Restore {
     pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<Exit> {
-        let project = which.open(context).await?;
+        let project = which.look(context).await?;
         let command = ProjectRestore {
             volumes: self.volume,
             auto_undo: self.auto_undo,
@@ -114,7 +114,29 @@ fn words(restored: &ProjectRestored) -> String {
         words += safety.as_str();
         words += "; restore that to go back";
     }
-    words
+    for one in &restored.set_aside {
+        words += &format!(
+            "\nset aside, because it could not be saved: {} (now {})",
+            printable(&one.path),
+            printable(&one.kept_at)
+        );
+    }
+    words + &databases_kept(&restored.databases_kept)
+}
+
+/// Databases on servers that restores left, a line for each.
+pub(super) fn databases_kept(all: &[KeptDatabase]) -> String {
+    let line = |one: &KeptDatabase| {
+        let (volume, database) = (&one.volume, printable(&one.database));
+        if one.removed {
+            return format!("\nremoved the old database {database} of volume {volume}");
+        }
+        format!(
+            "\nkept the database {database} of volume {volume}, replaced {}; a restore or gc removes it after 7 days",
+            one.since
+        )
+    };
+    all.iter().map(line).collect()
 }
 
 fn would(restored: &ProjectRestored) -> String {

@@ -1,6 +1,6 @@
 //! `stasis project init`, `label`, `delete`, `verify`, `gc`, `duplicate`, `upgrade` and `autosave`
 
-use super::{Which, labels, save};
+use super::{Which, labels, restore, save};
 use crate::cli::Context;
 use crate::cli::output::{printable, table};
 use crate::cli::progress::cancel_on_signals;
@@ -57,7 +57,8 @@ impl Gc {
     pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<()> {
         let project = which.look(context).await?;
         let collected = project.gc(self.keep, self.dry_run).await?;
-        context.output.result(&collected, |told| {
+        context.output.result(&collected, |all| {
+            let told = &all.collected;
             let would = if told.dry_run { "would go" } else { "went" };
             let row = |verdict: &GcVerdict| {
                 let stays = if verdict.kept { "stays" } else { would };
@@ -68,8 +69,9 @@ impl Gc {
             let table = table(&["SNAPSHOT", "", "BECAUSE"], rows);
             let (chunks, bytes) = (told.chunks_removed, told.bytes_removed);
             format!(
-                "{table}\n{chunks} chunks of {bytes} bytes {would}; {} ms",
-                told.elapsed_ms
+                "{table}\n{chunks} chunks of {bytes} bytes {would}; {} ms{}",
+                told.elapsed_ms,
+                restore::databases_kept(&all.databases_kept)
             )
         })
     }
@@ -164,9 +166,10 @@ pub(super) async fn upgrade(
         match &told.because {
             None => format!("{} is upgraded; what it was is {before}", told.project),
             Some(because) => format!(
-                "{} is what it was ({before}), because {}",
+                "{} is what it was ({before}), because {}{}",
                 told.project,
-                printable(because)
+                printable(because),
+                restore::databases_kept(&told.databases_kept)
             ),
         }
     })?;

@@ -1,0 +1,123 @@
+//! What a restore touches, decided before anything is written: a dry run shows it, and a real run does just that.
+
+use crate::bridge;
+use crate::error::Error;
+use crate::project::{Project, ProjectError, ProjectRestore};
+use crate::repo::{Fetching, Opened, no_entry};
+use stasis_disk::chunked::list::ListReader;
+use stasis_model::id::{SnapshotId, VolumeName};
+use stasis_model::manifest::{Consistency, Index, SnapshotManifest};
+use stasis_model::tree::EntryPath;
+
+/// A restore whose every argument was found right.
+#[derive(Clone, Debug)]
+pub(in crate::project) struct RestorePlan {
+    /// What the project becomes.
+    pub(super) snapshot: SnapshotId,
+    /// The entries that are wanted; everything if none is named.
+    pub(super) only: Vec<EntryPath>,
+    /// Those of them that are files of the tree: everything if the plan is whole.
+    pub(super) files: Vec<EntryPath>,
+    /// The volumes in servers whose databases are replaced.
+    pub(super) servers: Vec<VolumeName>,
+}
+
+impl RestorePlan {
+    /// Whether everything is restored.
+    pub(super) fn is_whole(&self) -> bool {
+        self.only.is_empty()
+    }
+
+    /// Whether anything of the tree is restored.
+    pub(super) fn has_files(&self) -> bool {
+        self.is_whole() || !self.files.is_empty()
+    }
+
+    /// Whether an entry is restored, or lies above one that is.
+    pub(super) fn touches(&self, path: &EntryPath) -> bool {
+        self.is_wanted(path) || self.only.iter().any(|one| one.is_within(path))
+    }
+
+    /// Whether an entry is among those that are restored.
+    pub(super) fn is_wanted(&self, path: &EntryPath) -> bool {
+        self.is_whole() || self.only.iter().any(|one| path.is_within(one))
+    }
+}
+
+/// Where a volume lies in a tree.
+pub(super) fn volume_path(name: &VolumeName) -> EntryPath {
+    let path = format!("volumes/{name}");
+    EntryPath::parse(path.as_bytes()).expect("it is made of names")
+}
+
+impl Project {
+    /// Checks every argument of a restore against the snapshot, and says what it touches. Nothing is written.
+    pub(super) async fn plan_restore(
+        &self,
+        command: &ProjectRestore,
+        index: &Index,
+        id: &SnapshotId,
+    ) -> Result<RestorePlan, Error> {
+        if !command.volumes.is_empty() {
+            self.home.declared()?;
+        }
+        let root = self.engine.repo_root();
+        let opened = self.engine.open_snapshot(&root, index, id).await?;
+        let volumes = command.volumes.iter();
+        let mut only: Vec<EntryPath> = volumes.map(volume_path).collect();
+        only.extend(command.paths.iter().cloned());
+        let Opened { manifest, list } = opened;
+        if !only.is_empty() {
+            let (asked, source) = (only.clone(), Fetching::new(root));
+            let missing = bridge::blocking(move || {
+                let mut reader = ListReader::new(&source, &list)?;
+                let mut missing: Vec<usize> = (0..asked.len()).collect();
+                while let (false, Some(row)) = (missing.is_empty(), reader.next_row()?) {
+                    missing.retain(|at| !row.entry.path.is_within(&asked[*at]));
+                }
+                Ok::<_, Error>(missing.first().copied())
+            });
+            if let Some(at) = missing.await? {
+                return Err(match command.volumes.get(at) {
+                    Some(volume) => ProjectError::NoVolume {
+                        project: self.home.id.clone(),
+                        snapshot: id.clone(),
+                        volume: volume.clone(),
+                    }
+                    .into(),
+                    None => no_entry("entry", &only[at], id),
+                });
+            }
+        }
+        let servers = self.servers_restored(&only, &manifest);
+        let in_server =
+            |path: &EntryPath| servers.iter().any(|one| path.is_within(&volume_path(one)));
+        let files = only.iter().filter(|path| !in_server(path)).cloned();
+        Ok(RestorePlan {
+            snapshot: id.clone(),
+            files: files.collect(),
+            only,
+            servers,
+        })
+    }
+
+    /// The volumes in servers that a snapshot has a dump of, and that are wanted.
+    fn servers_restored(&self, only: &[EntryPath], manifest: &SnapshotManifest) -> Vec<VolumeName> {
+        let Some(declared) = &self.home.declared else {
+            return Vec::new();
+        };
+        let is_kept = |name: &VolumeName| {
+            let kept = manifest.volume_manifests.get(name.as_str());
+            kept.is_some_and(|one| one.consistency == Consistency::Postgres)
+        };
+        let is_wanted = |name: &VolumeName| {
+            let at = volume_path(name);
+            let touches = |one: &EntryPath| one.is_within(&at) || at.is_within(one);
+            only.is_empty() || only.iter().any(touches)
+        };
+        let all = declared.servers_of();
+        all.filter(|name| is_kept(name) && is_wanted(name))
+            .cloned()
+            .collect()
+    }
+}
