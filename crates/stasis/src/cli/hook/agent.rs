@@ -67,21 +67,55 @@ impl Agent {
         match self {
             Self::ClaudeCode => Means::Settings(Form {
                 dialect: Dialect::Strict,
-                events: prompt_and("UserPromptSubmit", "PreToolUse", "Bash"),
+                events: prompt_and(
+                    "UserPromptSubmit",
+                    "PreToolUse",
+                    "Bash|Edit|Write|MultiEdit|NotebookEdit",
+                ),
                 timeout: PATIENCE,
             }),
             Self::Codex => Means::Settings(Form {
                 dialect: Dialect::Strict,
-                events: prompt_and("UserPromptSubmit", "PreToolUse", "^Bash$"),
+                events: prompt_and("UserPromptSubmit", "PreToolUse", "^(Bash|apply_patch)$"),
                 timeout: PATIENCE,
             }),
             Self::Gemini => Means::Settings(Form {
                 dialect: Dialect::Comments,
-                events: prompt_and("BeforeAgent", "BeforeTool", "^run_shell_command$"),
+                events: prompt_and(
+                    "BeforeAgent",
+                    "BeforeTool",
+                    "^(run_shell_command|replace|write_file)$",
+                ),
                 // This one counts milliseconds.
                 timeout: PATIENCE * 1000,
             }),
             Self::OpenCode => Means::Plugin,
+        }
+    }
+
+    /// The shell that runs a hook's command; Codex takes the user's login shell, which is Bash almost everywhere.
+    pub(super) fn shell(self) -> &'static str {
+        match self {
+            Self::ClaudeCode | Self::OpenCode => "/bin/sh",
+            Self::Codex | Self::Gemini => "bash",
+        }
+    }
+
+    /// What the agent calls its shell tool towards hooks.
+    pub(super) fn shell_tool(self) -> &'static str {
+        match self {
+            Self::ClaudeCode | Self::Codex => "Bash",
+            Self::Gemini => "run_shell_command",
+            Self::OpenCode => "bash",
+        }
+    }
+
+    /// The variable in which a hook finds the agent's project.
+    pub(super) fn project_variable(self) -> Option<&'static str> {
+        match self {
+            Self::ClaudeCode => Some("CLAUDE_PROJECT_DIR"),
+            Self::Gemini => Some("GEMINI_PROJECT_DIR"),
+            Self::Codex | Self::OpenCode => None,
         }
     }
 
@@ -132,7 +166,8 @@ impl Agent {
     pub(super) fn remarks(self, file: &Path, text: &str) -> Vec<String> {
         let mut remarks: Vec<String> = match self {
             Self::Codex => {
-                let review = "Codex runs a new hook only after you have looked at it: type /hooks in Codex and trust it";
+                let review = "Codex skips a new or changed hook until you trust it: type /hooks in Codex; `stasis hook show` says \
+                              whether you did";
                 let config = file.with_file_name("config.toml");
                 let config = std::fs::read_to_string(&config).unwrap_or_default();
                 let mut remarks = vec![review.to_owned()];
@@ -161,7 +196,10 @@ fn of_codex(config: &str) -> impl Iterator<Item = &'static str> + use<> {
         feature.and_then(toml::Value::as_bool) == Some(false)
     });
     let off = off.then_some("`config.toml` beside it switches hooks off in its `[features]`");
-    let both = config.contains_key("hooks").then_some(
+    // `hooks.state` is where Codex keeps which hooks are trusted.
+    let hooks = config.get("hooks").and_then(toml::Value::as_table);
+    let both = hooks.is_some_and(|hooks| hooks.keys().any(|key| key != "state"));
+    let both = both.then_some(
         "`config.toml` beside it has hooks too: Codex runs those of both files, and says so when it starts",
     );
     off.into_iter().chain(both)
@@ -178,6 +216,10 @@ mod tests {
         assert_eq!(of_codex("[features]\nhooks = false\n").count(), 1);
         assert_eq!(of_codex("[features]\ncodex_hooks = false\n").count(), 1);
         assert_eq!(of_codex("[[hooks.Stop]]\n").count(), 1);
+        assert_eq!(
+            of_codex("[hooks.state.x]\ntrusted_hash = \"y\"\n").count(),
+            0
+        );
         assert_eq!(of_codex("not toml").count(), 0);
     }
 

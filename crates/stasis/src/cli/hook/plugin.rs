@@ -27,6 +27,14 @@ pub(super) fn state(text: &str, program: &Program) -> anyhow::Result<State> {
     Ok(State::Outdated)
 }
 
+/// The program that a plugin of ours starts.
+pub(super) fn program(text: &str) -> Option<String> {
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(PROGRAM_LINE))?;
+    serde_json::from_str(line.trim_end_matches(';')).ok()
+}
+
 /// Whether the file is a plugin of ours in which nobody changed anything but, by installing, the program.
 pub(super) fn is_untouched(text: &str, program: &Program) -> bool {
     let lines = |text: &str| {
@@ -53,6 +61,8 @@ mod tests {
 
         assert!(text.contains(r#"const program = "/a \"b\"\\c/stasis";"#));
         assert!(!text.contains("@PROGRAM@"));
+        assert_eq!(super::program(&text).as_deref(), Some(odd.path()));
+        assert_eq!(super::program("export default {}"), None);
     }
 
     #[test]

@@ -85,9 +85,10 @@ impl Form {
             Some(text) => self.uninstalled(text, program)?,
             None => None,
         };
+        let command = self.command(text, program)?;
         let mut text = before.unwrap_or_default();
         for event in self.events {
-            text = self.with(&text, event, program)?;
+            text = self.with(&text, event, &command)?;
         }
         match self.state(&text, program)? {
             State::Installed => Ok(text),
@@ -119,12 +120,38 @@ impl Form {
         }
     }
 
-    fn with(&self, text: &str, event: Event, program: &Program) -> Result<String, Fault> {
+    /// The command to write: arguments that a user added to an earlier one stay.
+    fn command(&self, text: Option<&str>, program: &Program) -> Result<String, Fault> {
+        let Some(text) = text else {
+            return Ok(program.command());
+        };
+        let root = Node::read(text, self.dialect)?;
+        let ours = ours(&root, program);
+        let added = ours.iter().map(|one| program.added_to(one.command));
+        let added = added.into_iter().find(|added| !added.is_empty());
+        Ok(program.command_with(added.unwrap_or_default()))
+    }
+
+    /// The commands of ours that a file has, with the event each is for.
+    pub(super) fn commands(
+        &self,
+        text: &str,
+        program: &Program,
+    ) -> Result<Vec<(Event, String)>, Fault> {
+        let root = Node::read(text, self.dialect)?;
+        let of_event = |one: &Found| {
+            let event = self.events.iter().find(|event| one.event.key == event.name);
+            event.map(|event| (*event, one.command.to_owned()))
+        };
+        Ok(ours(&root, program).iter().filter_map(of_event).collect())
+    }
+
+    fn with(&self, text: &str, event: Event, command: &str) -> Result<String, Fault> {
         let group = Group {
             matcher: event.matcher,
             hooks: [Handler {
                 r#type: "command",
-                command: program.command(),
+                command: command.to_owned(),
                 timeout: self.timeout,
             }],
         };

@@ -21,11 +21,11 @@ fn a_file_that_was_not_there_is_made_and_goes_again() {
 
     let read: serde_json::Value = serde_json::from_str(&text).unwrap();
     let handler = serde_json::json!([{
-        "type": "command", "command": "stasis hook run claude-code", "timeout": 30
+        "type": "command", "command": program.command(), "timeout": 30
     }]);
     let expected = serde_json::json!({"hooks": {
         "UserPromptSubmit": [{ "hooks": handler }],
-        "PreToolUse": [{ "matcher": "Bash", "hooks": handler }],
+        "PreToolUse": [{ "matcher": "Bash|Edit|Write|MultiEdit|NotebookEdit", "hooks": handler }],
     }});
     assert_eq!(read, expected);
     assert_eq!(form.uninstalled(&text, &program).unwrap(), None);
@@ -72,6 +72,23 @@ fn hooks_of_a_program_that_moved_are_replaced() {
 }
 
 #[test]
+fn a_command_as_it_was_written_before_is_replaced_with_what_was_added_to_it() {
+    let (form, program) = claude();
+    let now = form.installed(None, &program).unwrap();
+    let old = now.replace(
+        &program.command(),
+        "stasis hook run claude-code --workspace /w",
+    );
+
+    assert_eq!(form.state(&old, &program), Ok(State::Outdated));
+    let new = form.installed(Some(&old), &program).unwrap();
+
+    let expected = program.command_with("--workspace /w");
+    assert_eq!(new, now.replace(&program.command(), &expected));
+    assert_eq!(form.installed(Some(&new), &program).as_ref(), Ok(&new));
+}
+
+#[test]
 fn what_others_put_beside_our_command_stays() {
     let (form, program) = claude();
     let text = form.installed(None, &program).unwrap();
@@ -92,7 +109,7 @@ fn a_command_that_lost_its_matcher_is_outdated() {
     let (form, program) = claude();
     let text = form.installed(None, &program).unwrap();
 
-    let everywhere = text.replace("\"Bash\"", "\"*\"");
+    let everywhere = text.replace("\"Bash|Edit", "\"*|Edit");
 
     assert_eq!(form.state(&everywhere, &program), Ok(State::Outdated));
 }
