@@ -45,6 +45,26 @@ pub fn replace_public(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
     replace(path, bytes, 0o644)
 }
 
+/// Makes `path` hold exactly `bytes` without waiting for the disk: readers see the old bytes or the new ones, but after a power
+/// failure the file may be empty. For notes that are cheap to lose and written often.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this file is the one that writes small files"
+)]
+pub fn replace_unsynced(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
+    let parent = path.parent().unwrap_or_else(|| Path::new("."));
+    make_directory(parent)?;
+    let (temp, mut file) = new_file_beside(parent, path, 0o600)?;
+    let written = file
+        .write_all(bytes)
+        .map_err(failed("write", &temp))
+        .and_then(|()| fs::rename(&temp, path).map_err(failed("rename into place", path)));
+    if written.is_err() {
+        let _ = fs::remove_file(&temp);
+    }
+    written
+}
+
 /// Waits until nobody else holds the lock in the file at `path`, and holds it until the file is dropped.
 pub fn lock_file(path: &Path) -> Result<File, WriteError> {
     let mut options = OpenOptions::new();
@@ -147,6 +167,18 @@ mod tests {
 
         atomic_write(&path, b"old").unwrap();
         atomic_write(&path, b"new").unwrap();
+
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_note_is_replaced_whole_without_a_sync() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("deep/note.json");
+
+        replace_unsynced(&path, b"old").unwrap();
+        replace_unsynced(&path, b"new").unwrap();
 
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);

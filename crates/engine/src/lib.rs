@@ -13,6 +13,7 @@ pub mod doctor;
 pub mod error;
 pub mod events;
 pub mod hold;
+pub mod hook_record;
 pub mod lease;
 pub mod metrics;
 pub mod open;

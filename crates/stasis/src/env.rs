@@ -11,6 +11,7 @@
 //! | `PATH` | where programs are |
 //! | `DOCKER_HOST` | which daemon has a project's containers |
 //! | `CLAUDE_CONFIG_DIR`, `CODEX_HOME`, `GEMINI_CLI_HOME` | where coding agents keep their settings |
+//! | `CLAUDE_PROJECT_DIR`, `GEMINI_PROJECT_DIR` | the project of the agent that runs a hook |
 //! | whatever `url_env` of a project's file names | where its database is |
 
 use stasis_engine::open::{AwsSettings, Places, Secret};
@@ -31,6 +32,8 @@ pub(crate) struct Environment {
     pub(crate) aws: AwsSettings,
     pub(crate) search_path: OsString,
     pub(crate) agents: AgentDirectories,
+    /// The directories that agents say their project is, to the hooks they run; it stays when their shell is elsewhere.
+    pub(crate) agent_projects: Vec<PathBuf>,
     /// All that are text, for projects whose files name some.
     pub(crate) variables: BTreeMap<String, String>,
 }
@@ -65,6 +68,10 @@ impl Environment {
             home: home.clone(),
             search_path: env::var_os("PATH").unwrap_or_default(),
             agents: agents(home.as_ref()),
+            agent_projects: ["CLAUDE_PROJECT_DIR", "GEMINI_PROJECT_DIR"]
+                .into_iter()
+                .filter_map(directory)
+                .collect(),
             variables: env::vars_os()
                 .filter_map(|(key, value)| {
                     Some((key.into_string().ok()?, value.into_string().ok()?))

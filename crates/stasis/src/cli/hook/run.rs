@@ -4,13 +4,15 @@
 //! code 0, since others are a veto; it ends in time. What goes wrong goes into the log.
 
 use super::agent::Agent;
-use crate::cli::{Context, workspace};
+use crate::cli::{Context, system_clock, workspace};
+use crate::env::Environment;
 use crate::report::Exit;
-use clap::Args;
+use clap::{Args, ValueEnum as _};
 use serde::Deserializer as _;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use stasis_engine::bridge;
 use stasis_engine::error::Error;
+use stasis_engine::hook_record::{HookOutcome, HookRecorder};
 use stasis_engine::model::workspace::Origin;
 use stasis_engine::workspace::{Create, Maker, Workspace, WorkspaceError};
 use std::ffi::OsString;
@@ -31,7 +33,7 @@ const LONGEST: Duration = Duration::from_secs(20);
 pub(in crate::cli) struct Run {
     /// The agent that runs this
     agent: Agent,
-    /// The workspace, or a directory in it [default: `cwd` of what the agent says, else the current directory]
+    /// The workspace, or a directory in it [default: those of the agent's working directory and of its project]
     #[arg(long, value_name = "DIR")]
     workspace: Option<PathBuf>,
 }
@@ -39,47 +41,90 @@ pub(in crate::cli) struct Run {
 impl Run {
     pub(super) async fn run(self, context: &Context) -> Exit {
         let agent = self.agent.name();
-        let work = async {
-            let directory = self.directory().await?;
-            checkpoint(context, &directory).await
-        };
-        match tokio::time::timeout(LONGEST, work).await {
-            Ok(Ok(Some(checkpoint))) => tracing::info!(agent, checkpoint, "checkpoint made"),
-            Ok(Ok(None)) => tracing::debug!(agent, "no checkpoint needed"),
-            Ok(Err(error)) => {
-                let error = format!("{error:#}");
-                tracing::warn!(agent, error, "no checkpoint was made");
-            }
-            Err(_) => {
-                let seconds = LONGEST.as_secs();
-                tracing::warn!(agent, seconds, "no checkpoint was made in time");
-            }
+        let directories = self.directories(&context.environment.agent_projects).await;
+        let recorder = recorder(&context.environment, agent, &directories);
+        let work = checkpoint_each(context, &directories, &recorder);
+        if tokio::time::timeout(LONGEST, work).await.is_err() {
+            let seconds = LONGEST.as_secs();
+            tracing::warn!(agent, seconds, "no checkpoint was made in time");
+            let message = format!("no checkpoint was made within {seconds} s");
+            recorder.end(None, HookOutcome::Failed { message });
         }
         Exit::Done
     }
 
-    async fn directory(&self) -> anyhow::Result<PathBuf> {
+    /// The directories whose workspaces get a checkpoint: the one that is named, else the agent's working directory and,
+    /// because a command can change it from anywhere, the project.
+    async fn directories(&self, projects: &[PathBuf]) -> Vec<PathBuf> {
         // Heard to the end even if it is not needed: some agents mind when nobody listens.
         let heard = tokio::time::timeout(HEARING, bridge::blocking(heard)).await;
         let said = heard.ok().and_then(|heard| working_directory(&heard));
-        match self.workspace.clone().or(said) {
-            Some(directory) => Ok(std::path::absolute(directory)?),
-            None => Ok(std::env::current_dir()?),
+        let here = std::env::current_dir().ok();
+        if let Some(named) = &self.workspace {
+            let here = here.unwrap_or_default();
+            return vec![here.join(named)];
         }
+        let mut directories: Vec<PathBuf> = said.or(here).into_iter().collect();
+        directories.extend(projects.iter().cloned());
+        directories.dedup();
+        directories
     }
 }
 
-/// Makes a checkpoint of the workspace that holds `directory`, and says which; `None` where there is no workspace, and
-/// where nothing changed.
-async fn checkpoint(context: &Context, directory: &Path) -> anyhow::Result<Option<String>> {
+fn recorder(environment: &Environment, agent: &str, directories: &[PathBuf]) -> HookRecorder {
+    let state = environment.places.state.clone();
+    let directory = directories.first().map_or(Path::new("."), PathBuf::as_path);
+    HookRecorder::begin(state, agent, directory, system_clock())
+}
+
+/// Makes a checkpoint of every workspace that one of the directories lies in; what becomes of each is recorded.
+async fn checkpoint_each(context: &Context, directories: &[PathBuf], recorder: &HookRecorder) {
+    let mut roots: Vec<PathBuf> = Vec::new();
+    let mut failed = false;
+    for directory in directories {
+        let found = match find(context, directory).await {
+            Ok(Some(found)) if !roots.iter().any(|root| root == found.directory()) => found,
+            Ok(_) => continue,
+            Err(error) => {
+                failed = true;
+                recorder.end(None, failure(&error));
+                continue;
+            }
+        };
+        let outcome = match checkpoint(&found).await {
+            Ok(Some(checkpoint)) => HookOutcome::Made { checkpoint },
+            Ok(None) => HookOutcome::Unchanged,
+            Err(error) => failure(&error),
+        };
+        tracing::debug!(workspace = %found.directory().display(), ?outcome, "hook ran");
+        recorder.end(Some(found.directory()), outcome);
+        roots.push(found.directory().to_owned());
+    }
+    if roots.is_empty() && !failed {
+        recorder.end(None, HookOutcome::NoWorkspace);
+    }
+}
+
+fn failure(error: &anyhow::Error) -> HookOutcome {
+    let message = format!("{error:#}");
+    tracing::warn!(error = message, "no checkpoint was made");
+    HookOutcome::Failed { message }
+}
+
+/// The workspace that holds `directory`, if there is one.
+async fn find(context: &Context, directory: &Path) -> anyhow::Result<Option<Workspace>> {
     let surroundings = workspace::surroundings(context)?;
-    let found = match Workspace::find(directory, &surroundings).await {
+    match Workspace::find(directory, &surroundings).await {
         Err(Error::Workspace(error)) if matches!(*error, WorkspaceError::NotAWorkspace(_)) => {
-            return Ok(None);
+            Ok(None)
         }
-        found => found?,
-    };
-    let made = found.create(Create {
+        found => Ok(Some(found?)),
+    }
+}
+
+/// Makes a checkpoint of a workspace, and says which; `None` where nothing changed.
+async fn checkpoint(workspace: &Workspace) -> anyhow::Result<Option<String>> {
+    let made = workspace.create(Create {
         name: None,
         pool: Origin::Auto,
         maker: Maker::Hook,
@@ -140,14 +185,31 @@ pub(in crate::cli) fn is_asked_to_run(arguments: impl Iterator<Item = OsString>)
 
 /// Runs `work` so that whoever started us does not notice when it fails.
 pub(in crate::cli) fn undisturbed(work: impl FnOnce() -> anyhow::Result<ExitCode>) -> ExitCode {
-    // A panic has told of itself.
-    if let Ok(Err(error)) = std::panic::catch_unwind(AssertUnwindSafe(work)) {
-        let _ = writeln!(
-            std::io::stderr(),
-            "warning: no checkpoint was made: {error:#}"
-        );
-    }
+    let message = match std::panic::catch_unwind(AssertUnwindSafe(work)) {
+        Ok(Ok(_)) => return ExitCode::SUCCESS,
+        Ok(Err(error)) => format!("{error:#}"),
+        Err(_) => "it stopped with an internal error".to_owned(),
+    };
+    let _ = writeln!(
+        std::io::stderr(),
+        "warning: no checkpoint was made: {message}"
+    );
+    record_failure(std::env::args(), message);
     ExitCode::SUCCESS
+}
+
+/// Records a failure that came before the command itself could, such as that of a broken configuration.
+fn record_failure(arguments: impl Iterator<Item = String>, message: String) {
+    let arguments: Vec<String> = arguments.collect();
+    let named = arguments
+        .windows(3)
+        .find(|three| three[..2] == ["hook", "run"]);
+    let agent = named.and_then(|three| Agent::from_str(&three[2], false).ok());
+    if let Some(agent) = agent {
+        let here = std::env::current_dir().into_iter().collect::<Vec<_>>();
+        let recorder = recorder(&Environment::read(), agent.name(), &here);
+        recorder.end(None, HookOutcome::Failed { message });
+    }
 }
 
 #[cfg(test)]
