@@ -18,7 +18,8 @@ pub(super) async fn run(context: &Context) -> anyhow::Result<Exit> {
         .data_directory
         .clone()
         .unwrap_or_else(std::env::temp_dir);
-    let findings = examine(engine.as_ref(), place, &context.environment.search_path).await;
+    let mut findings = examine(engine.as_ref(), place, &context.environment.search_path).await;
+    findings.extend(super::hook::findings(context).await);
     context
         .output
         .result(&findings, |findings| words(findings))?;

@@ -11,12 +11,18 @@ mod json_text;
 mod plugin;
 mod program;
 mod run;
+mod server;
 mod settings;
+mod show;
+mod trial;
+mod trust;
 
 pub(super) use run::{is_asked_to_run, undisturbed};
+pub(super) use server::McpInstall;
+pub(super) use show::{AgentRecord, findings, records};
 
 use super::Context;
-use super::output::{printable, table, word};
+use super::output::printable;
 use crate::report::Exit;
 use agent::{Agent, Means, Scope};
 use anyhow::{Context as _, bail};
@@ -24,7 +30,6 @@ use clap::{Args, Subcommand};
 use file::Target;
 use program::Program;
 use serde::Serialize;
-use settings::State;
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::path::PathBuf;
 
@@ -34,8 +39,10 @@ pub(super) enum Hook {
     Install(Change),
     /// Take exactly our hooks out of the settings of a coding agent again
     Uninstall(Change),
-    /// List the coding agents, whether they have our hooks, and where
+    /// List the coding agents, whether they have our hooks and run them, and what those did last
     Show,
+    /// Run the hook of a coding agent the way the agent does, and report what it did; exit code 1 if it does not work
+    Test(trial::Test),
     /// Make a checkpoint of the workspace, if it changed; what agents run, and always ends with exit code 0
     Run(run::Run),
 }
@@ -47,6 +54,13 @@ pub(super) struct Change {
     /// Whose settings
     #[arg(long, value_name = "SCOPE", default_value = "user")]
     scope: Scope,
+    #[command(flatten)]
+    asked: Asked,
+}
+
+/// Whether a change is made.
+#[derive(Debug, Args)]
+struct Asked {
     /// Show what would change, and change nothing
     #[arg(long)]
     dry_run: bool,
@@ -72,23 +86,13 @@ struct Told {
     words: &'static str,
 }
 
-/// How things are with an agent.
-#[derive(Serialize)]
-struct Shown {
-    agent: Agent,
-    scope: Scope,
-    path: String,
-    /// `None` when the file makes no sense.
-    state: Option<State>,
-    problem: Option<String>,
-}
-
 impl Hook {
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
         match self {
             Self::Install(change) => change.install(context),
             Self::Uninstall(change) => change.uninstall(context),
-            Self::Show => show(context),
+            Self::Show => show::show(context).await,
+            Self::Test(test) => test.run(context).await,
             Self::Run(run) => Ok(run.run(context).await),
         }
     }
@@ -108,7 +112,7 @@ impl Change {
         let after = after.with_context(|| refused(&path))?;
         let mut told = self.told(&path, &program, before, Some(&after));
         told.remarks = self.agent.remarks(&path, &after);
-        if told.changed && self.may_write(context, &told)? {
+        if told.changed && self.asked.may_write(context, &told)? {
             target.write(&after)?;
             told.written = true;
         }
@@ -117,7 +121,7 @@ impl Change {
             (true, true) => "hooks installed",
             (true, false) => "nothing was changed",
         };
-        self.tell(context, &told)
+        self.asked.tell(context, &told)
     }
 
     fn uninstall(&self, context: &Context) -> anyhow::Result<Exit> {
@@ -130,7 +134,7 @@ impl Change {
                 .with_context(|| refused(&path))?,
         };
         let mut told = self.told(&path, &program, before, after.as_deref());
-        if told.changed && self.may_write(context, &told)? {
+        if told.changed && self.asked.may_write(context, &told)? {
             match &after {
                 Some(text) => target.write(text)?,
                 None => target.remove()?,
@@ -142,7 +146,7 @@ impl Change {
             (true, true) => "hooks uninstalled",
             (true, false) => "nothing was changed",
         };
-        self.tell(context, &told)
+        self.asked.tell(context, &told)
     }
 
     /// What a file holds without our hooks; `None` when it goes.
@@ -199,7 +203,9 @@ impl Change {
             words: "",
         }
     }
+}
 
+impl Asked {
     /// Shows the change, and asks for leave to make it.
     fn may_write(&self, context: &Context, told: &Told) -> anyhow::Result<bool> {
         let shown: Vec<String> = told.diff.lines().map(shown).collect();
@@ -221,7 +227,7 @@ impl Change {
 
     fn tell(&self, context: &Context, told: &Told) -> anyhow::Result<Exit> {
         context.output.result(told, |told| {
-            format!("{}: {} ({})", self.agent.name(), told.words, told.path)
+            format!("{}: {} ({})", told.agent.name(), told.words, told.path)
         })?;
         if told.changed {
             for remark in &told.remarks {
@@ -246,47 +252,4 @@ fn refused(path: &std::path::Path) -> String {
 fn shown(line: &str) -> String {
     let parts: Vec<String> = line.split('\t').map(printable).collect();
     parts.join("\t")
-}
-
-fn show(context: &Context) -> anyhow::Result<Exit> {
-    let project = std::env::current_dir().context("there is no current directory")?;
-    let mut all = Vec::new();
-    for agent in Agent::ALL {
-        for scope in [Scope::User, Scope::Project] {
-            let Ok(path) = agent.file(scope, &context.environment, &project) else {
-                continue;
-            };
-            let state = state(context, agent, &path);
-            all.push(Shown {
-                agent,
-                scope,
-                path: path.display().to_string(),
-                problem: state.as_ref().err().map(|error| format!("{error:#}")),
-                state: state.ok(),
-            });
-        }
-    }
-    context.output.result(&all, |all| {
-        let row = |one: &Shown| {
-            let state = match (&one.state, &one.problem) {
-                (Some(state), _) => word(state),
-                (None, problem) => problem.clone().unwrap_or_default(),
-            };
-            vec![word(&one.agent), word(&one.scope), state, one.path.clone()]
-        };
-        let rows = all.iter().map(row).collect();
-        table(&["AGENT", "SCOPE", "HOOKS", "FILE"], rows)
-    })?;
-    Ok(Exit::Done)
-}
-
-fn state(context: &Context, agent: Agent, path: &std::path::Path) -> anyhow::Result<State> {
-    let program = Program::find(agent, &context.environment.search_path)?;
-    let Some(text) = Target::read(path)?.text else {
-        return Ok(State::Absent);
-    };
-    match agent.means() {
-        Means::Settings(form) => Ok(form.state(&text, &program)?),
-        Means::Plugin => plugin::state(&text, &program),
-    }
 }

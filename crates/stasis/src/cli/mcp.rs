@@ -1,16 +1,32 @@
 //! `stasis mcp`
 
 use super::Context;
+use super::hook::McpInstall;
 use super::workspace::surroundings;
 use crate::mcp::{Address, Server, Socket, Stop, Watching};
 use crate::report::Exit;
 use anyhow::{Context as _, bail};
-use clap::Args;
+use clap::{Args, Subcommand};
 use stasis_engine::workspace::Workspace;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(super) struct Mcp {
+    #[command(subcommand)]
+    command: Option<McpCommand>,
+    #[command(flatten)]
+    serve: Serve,
+}
+
+#[derive(Debug, Subcommand)]
+enum McpCommand {
+    /// Add the server to the settings of a coding agent; shows the change first, and asks
+    Install(McpInstall),
+}
+
+#[derive(Debug, Args)]
+struct Serve {
     /// The workspace, or a directory in it
     #[arg(long, value_name = "DIR", default_value = ".")]
     workspace: PathBuf,
@@ -27,6 +43,15 @@ pub(super) struct Mcp {
 
 impl Mcp {
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+        match self.command {
+            Some(McpCommand::Install(install)) => install.run(context),
+            None => self.serve.run(context).await,
+        }
+    }
+}
+
+impl Serve {
+    async fn run(self, context: &Context) -> anyhow::Result<Exit> {
         let directory = std::path::absolute(&self.workspace)?;
         let workspace = Workspace::find(&directory, &surroundings(context)?).await?;
         let forks = self.forks.as_deref();

@@ -23,12 +23,12 @@ const OTHERS: &str = r#"{
 }"#;
 
 /// A home with `bin/stasis` on the PATH, and a project in it.
-struct Home {
+pub(crate) struct Home {
     session: Session,
 }
 
 impl Home {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let session = Session::new();
         fs::create_dir(session.home().join("bin")).unwrap();
         fs::create_dir(session.home().join("project")).unwrap();
@@ -36,18 +36,18 @@ impl Home {
         Self { session }
     }
 
-    fn at(&self, path: &str) -> PathBuf {
+    pub(crate) fn at(&self, path: &str) -> PathBuf {
         self.session.home().join(path)
     }
 
-    fn put(&self, path: &str, text: &str) -> PathBuf {
+    pub(crate) fn put(&self, path: &str, text: &str) -> PathBuf {
         let path = self.at(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, text).unwrap();
         path
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.session.command(arguments);
         command
             .env("HOME", self.session.home())
@@ -58,11 +58,22 @@ impl Home {
         command
     }
 
-    fn run(&self, arguments: &[&str]) -> Said {
+    /// Another program in the environment that ours has here.
+    fn other(&self, program: &Path) -> Command {
+        let ours = self.command(&[]);
+        let mut other = Command::new(program);
+        other.env_clear().current_dir(self.at("project"));
+        for (key, value) in ours.get_envs() {
+            other.env(key, value.unwrap_or_default());
+        }
+        other
+    }
+
+    pub(crate) fn run(&self, arguments: &[&str]) -> Said {
         said(self.command(arguments).output().unwrap())
     }
 
-    fn json(&self, arguments: &[&str]) -> Value {
+    pub(crate) fn json(&self, arguments: &[&str]) -> Value {
         let mut all = vec!["--json", "hook"];
         all.extend(arguments);
         let said = self.run(&all);
@@ -71,7 +82,7 @@ impl Home {
         serde_json::from_str(&said.out).unwrap()
     }
 
-    fn install(&self, agent: &str) -> Value {
+    pub(crate) fn install(&self, agent: &str) -> Value {
         self.json(&["install", agent, "--yes"])
     }
 
@@ -123,7 +134,9 @@ fn hooks_come_into_an_empty_home_once_and_go_without_a_trace() {
         let settings: Value = serde_json::from_str(&first).unwrap();
         for event in events {
             let command = &settings["hooks"][event][0]["hooks"][0]["command"];
-            assert_eq!(*command, json!(format!("stasis hook run {agent}")));
+            let expected =
+                format!("timeout -k 2 25 stasis hook run {agent} >/dev/null 2>&1 || true");
+            assert_eq!(*command, json!(expected));
         }
         assert_eq!(told["written"], json!(true));
         assert!(told["diff"].as_str().unwrap().starts_with("--- /dev/null"));
@@ -283,7 +296,7 @@ fn a_program_that_is_not_on_the_path_is_named_whole() {
     home.install("claude-code");
     let now = text(&home.at(".claude/settings.json"));
     assert_eq!(now.matches("hook run").count(), 2, "{now}");
-    assert!(now.contains("\"stasis hook run claude-code\""), "{now}");
+    assert!(now.contains(" stasis hook run claude-code >"), "{now}");
 }
 
 #[test]
@@ -359,25 +372,53 @@ fn the_plugin_comes_and_goes_and_spares_what_is_not_ours() {
 const DRIVER: &str = r#"
 const plugin = (await import(process.argv[2])).default;
 const one = await plugin.server({ directory: process.argv[3] });
-await one["chat.message"]({}, {});
-await one["tool.execute.before"]({ tool: "bash" }, {});
-await one["tool.execute.before"]({ tool: "read" }, {});
+await one["chat.message"]({ sessionID: "s" }, { parts: [{ type: "text", text: "tidy up" }] });
+await one["tool.execute.before"]({ tool: "bash", sessionID: "s" }, { args: { command: "rm -r src" } });
+await one["tool.execute.before"]({ tool: "read", sessionID: "s" }, {});
+await one["tool.execute.before"]({ tool: "edit" }, { args: { filePath: "/a" } });
 const hooks = {};
 const domain = (name) => ({ hook: async (event, call) => { hooks[name + event] = call; } });
 const session = { ...domain("session "), get: async () => ({ location: { directory: process.argv[3] } }) };
 await plugin.setup({ session, tool: domain("tool ") });
 await hooks["session prompt"]({ sessionID: "s" });
 await hooks["tool execute.before"]({ sessionID: "s", tool: "shell" });
-await hooks["tool execute.before"]({ sessionID: "s", tool: "edit" });
+await hooks["tool execute.before"]({ sessionID: "s", tool: "grep" });
 await plugin.setup({});
 const lost = await plugin.server({ directory: "/nowhere/at/all" });
 await lost["chat.message"]({}, {});
 "#;
 
-#[test]
-fn the_plugin_asks_before_prompts_and_shell_commands_and_survives_everything() {
-    if Command::new("node").arg("--version").output().is_err() {
+/// Runs the plugin with `driver`, and a `stasis` that is a shell script; answers how long that took.
+fn drive(home: &Home, driver: &str, script: &str, plugin: &str) -> std::time::Duration {
+    let bin = home.at("fake");
+    fs::create_dir(&bin).unwrap();
+    fs::write(bin.join("stasis"), script).unwrap();
+    fs::set_permissions(bin.join("stasis"), fs::Permissions::from_mode(0o755)).unwrap();
+    let plugin = home.put("plugin.mjs", plugin);
+    let driver = home.put("driver.mjs", driver);
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let began = std::time::Instant::now();
+    let said = Command::new("node")
+        .args([&driver, &plugin, &home.at("project")])
+        .env("PATH", path)
+        .output()
+        .unwrap();
+    let err = String::from_utf8_lossy(&said.stderr);
+    assert!(said.status.success(), "{err}");
+    began.elapsed()
+}
+
+fn has_node() -> bool {
+    let has = Command::new("node").arg("--version").output().is_ok();
+    if !has {
         println!("skipped: node is not installed");
+    }
+    has
+}
+
+#[test]
+fn the_plugin_asks_before_prompts_commands_and_edits_and_survives_everything() {
+    if !has_node() {
         return;
     }
     let home = Home::new();
@@ -387,28 +428,51 @@ fn the_plugin_asks_before_prompts_and_shell_commands_and_survives_everything() {
         "#!/bin/sh\necho \"$@ $(cat)\" >> '{}'\nexit 2\n",
         calls.display()
     );
-    let bin = home.at("fake");
-    fs::create_dir(&bin).unwrap();
-    fs::write(bin.join("stasis"), script).unwrap();
-    fs::set_permissions(bin.join("stasis"), fs::Permissions::from_mode(0o755)).unwrap();
-    let plugin = home.put("plugin.mjs", &text(&home.at(PLUGIN)));
-    let driver = home.put("driver.mjs", DRIVER);
-    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
-    let project = home.at("project");
-    let began = std::time::Instant::now();
 
-    let said = Command::new("node")
-        .args([&driver, &plugin, &project])
-        .env("PATH", path)
-        .output()
-        .unwrap();
+    let took = drive(&home, DRIVER, &script, &text(&home.at(PLUGIN)));
 
-    let err = String::from_utf8_lossy(&said.stderr);
-    assert!(said.status.success(), "{err}");
-    let line = format!("hook run opencode {{\"cwd\":\"{}\"}}\n", project.display());
-    assert_eq!(text(&calls), line.repeat(4), "{err}");
+    let calls = text(&calls);
+    let calls: Vec<Value> = calls
+        .lines()
+        .map(|line| {
+            let said = line.strip_prefix("hook run opencode ").unwrap();
+            serde_json::from_str(said).unwrap()
+        })
+        .collect();
+    let cwd = json!(home.at("project"));
+    assert!(calls.iter().all(|call| call["cwd"] == cwd), "{calls:?}");
+    let events: Vec<&str> = calls
+        .iter()
+        .map(|call| call["hook_event_name"].as_str().unwrap())
+        .collect();
+    let (prompt, tool) = ("UserPromptSubmit", "PreToolUse");
+    assert_eq!(events, [prompt, tool, tool, prompt, tool]);
+    assert_eq!(calls[0]["prompt"], "tidy up");
+    assert_eq!(calls[1]["tool_input"]["command"], "rm -r src");
+    assert_eq!(calls[2]["tool_name"], "edit");
     // Nothing of it is left that would keep the agent from ending.
-    assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
+    assert!(took.as_secs() < 20, "{took:?}");
+}
+
+#[test]
+fn the_plugin_does_not_wait_for_a_program_that_hangs() {
+    if !has_node() {
+        return;
+    }
+    let home = Home::new();
+    home.install("opencode");
+    // A grandchild holds the pipe open, and nobody ends at a polite signal.
+    let script = "#!/bin/sh\ntrap '' TERM\nsleep 20 &\nsleep 20\n";
+    let plugin = text(&home.at(PLUGIN)).replace("25_000", "200");
+    let driver = r#"
+const plugin = (await import(process.argv[2])).default;
+const one = await plugin.server({ directory: process.argv[3] });
+await one["chat.message"]({}, {});
+"#;
+
+    let took = drive(&home, driver, script, &plugin);
+
+    assert!(took.as_secs() < 15, "{took:?}");
 }
 
 #[test]
@@ -494,4 +558,120 @@ fn an_agent_that_never_ends_its_sentence_is_not_waited_for() {
 
     assert_eq!(status.code(), Some(0));
     assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
+}
+
+/// Runs the command that is written into an agent's settings as the agent would, in `directory`.
+fn as_the_agent(home: &Home, command: &str, directory: &Path, said: &str) -> std::process::Output {
+    let path = format!("{}:/usr/bin:/bin", home.at("bin").display());
+    let mut child = home
+        .other(Path::new("/bin/sh"))
+        .args(["-c", command])
+        .env("PATH", path)
+        .current_dir(directory)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let _ = stdin.write_all(said.as_bytes());
+    drop(stdin);
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn a_written_command_blocks_nobody_when_stasis_is_gone() {
+    let home = Home::new();
+    for (agent, file, [prompt, _]) in AGENTS {
+        home.install(agent);
+        let settings: Value = serde_json::from_str(&text(&home.at(file))).unwrap();
+        let command = settings["hooks"][prompt][0]["hooks"][0]["command"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        fs::rename(home.at("bin"), home.at("gone")).unwrap();
+
+        let ran = as_the_agent(&home, &command, &home.at("project"), "{}");
+
+        fs::rename(home.at("gone"), home.at("bin")).unwrap();
+        assert_eq!(ran.status.code(), Some(0), "{agent}");
+        assert_eq!((ran.stdout.len(), ran.stderr.len()), (0, 0), "{agent}");
+    }
+}
+
+#[test]
+fn hooks_that_a_renamed_program_wrote_are_shown_and_uninstalled() {
+    let home = Home::new();
+    let renamed = home.at("opt/stasis-0.2");
+    fs::create_dir(home.at("opt")).unwrap();
+    fs::copy(STASIS, &renamed).unwrap();
+    for (agent, file, _) in AGENTS {
+        let mut by_renamed = home.other(&renamed);
+        by_renamed.args(["hook", "install", agent, "--yes"]);
+        let ran = by_renamed.output().unwrap();
+        assert!(ran.status.success(), "{ran:?}");
+        let written = text(&home.at(file));
+        assert!(written.contains("/opt/stasis-0.2 hook run"), "{written}");
+
+        let shown = home.json(&["show"]);
+        let is_outdated = |one: &Value| one["agent"] == agent && one["state"] == "outdated";
+        assert!(shown.as_array().unwrap().iter().any(is_outdated), "{shown}");
+        home.uninstall(agent);
+
+        assert!(!home.at(file).exists(), "{agent}");
+    }
+}
+
+#[test]
+fn a_command_from_elsewhere_still_gets_the_project_its_checkpoint() {
+    let home = Home::new();
+    for directory in ["app", "other", "nothing"] {
+        fs::create_dir(home.at(directory)).unwrap();
+    }
+    for directory in ["app", "other"] {
+        home.put(&format!("{directory}/file"), directory);
+        let path = home.at(directory);
+        let made = home.run(&["workspace", "init", path.to_str().unwrap()]);
+        assert_eq!(made.code, 0, "{}", made.err);
+    }
+    let count = |directory: &str| {
+        let path = home.at(directory);
+        let listed = home.run(&[
+            "--json",
+            "workspace",
+            "--workspace",
+            path.to_str().unwrap(),
+            "list",
+        ]);
+        let listed: Value = serde_json::from_str(&listed.out).unwrap();
+        listed["snapshots"].as_array().unwrap().len()
+    };
+    let run = |variable: &str, cwd: &str| {
+        let mut command = home.command(&["hook", "run", "claude-code"]);
+        command.env(variable, home.at("app")).stdin(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let input = json!({ "cwd": home.at(cwd) }).to_string();
+        child
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(input.as_bytes())
+            .unwrap();
+        assert!(child.wait().unwrap().success());
+    };
+    let (app, other) = (count("app"), count("other"));
+
+    // From no workspace at all.
+    home.put("app/file", "one");
+    run("CLAUDE_PROJECT_DIR", "nothing");
+    assert_eq!((count("app"), count("other")), (app + 1, other));
+    // From another workspace: both, and each once.
+    home.put("app/file", "two");
+    home.put("other/file", "two");
+    run("GEMINI_PROJECT_DIR", "other");
+    assert_eq!((count("app"), count("other")), (app + 2, other + 1));
+    // From inside: once.
+    home.put("app/file", "three");
+    run("CLAUDE_PROJECT_DIR", "app");
+    assert_eq!((count("app"), count("other")), (app + 3, other + 1));
 }

@@ -15,6 +15,7 @@ mod crash_points;
 mod guide;
 mod hold;
 mod hook;
+mod hook_trial;
 mod lease;
 mod profile;
 mod profile_chromium;

@@ -4,8 +4,9 @@ use super::{Which, called, here, surroundings};
 use crate::cli::clone::size;
 use crate::cli::output::printable;
 use crate::cli::progress::cancel_on_signals;
-use crate::cli::{Context, byte_size};
+use crate::cli::{Context, byte_size, hook};
 use clap::Args;
+use serde::Serialize;
 use stasis_engine::workspace::{
     self, UndoRow, UnreadableSlot, Watched, WorkspaceMade, WorkspaceStatus,
 };
@@ -109,7 +110,25 @@ pub(super) async fn status(context: &Context, which: &Which) -> anyhow::Result<(
             "warning: nobody watches the workspace: no automatic checkpoints, no file events; `stasis workspace watch` does",
         );
     }
-    context.output.result(&status, status_words)
+    let hooks = hook::records(context, std::path::Path::new(&status.workspace));
+    for warning in hooks.iter().filter_map(hook::AgentRecord::warning) {
+        context.output.say(&printable(&warning));
+    }
+    let shown = StatusShown { status, hooks };
+    context.output.result(&shown, |shown| {
+        let hooks = shown.hooks.iter().map(|one| printable(&one.line()));
+        let lines = [status_words(&shown.status)].into_iter().chain(hooks);
+        lines.collect::<Vec<_>>().join("\n")
+    })
+}
+
+/// What `status` shows.
+#[derive(Serialize)]
+struct StatusShown {
+    #[serde(flatten)]
+    status: WorkspaceStatus,
+    /// What the hooks of coding agents did here last.
+    hooks: Vec<hook::AgentRecord>,
 }
 
 /// What somebody should know before they go on.
