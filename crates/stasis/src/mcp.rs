@@ -14,6 +14,8 @@
 mod call;
 mod escape;
 mod failure;
+mod lean;
+mod lines;
 mod listen;
 mod misfit;
 mod page;
@@ -26,13 +28,13 @@ pub(crate) use listen::{Address, Socket};
 
 use call::Served;
 use failure::Failure;
+use lines::Lines;
 use rmcp::model::{
     CallToolRequestMethod, CallToolRequestParams, CallToolResponse, ConstString, CustomRequest,
     CustomResult, ErrorCode, Implementation, ListToolsResult, PaginatedRequestParams,
     ServerCapabilities, ServerConfig, Tool,
 };
 use rmcp::service::{RequestContext, RoleServer, ServerInitializeError};
-use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::{ErrorData, ServerHandler, ServiceExt};
 use stasis_engine::error::Error;
 use stasis_engine::workspace::{Workspace, WorkspaceError};
@@ -129,8 +131,7 @@ impl Server {
         W: AsyncWrite + Send + Unpin + 'static,
     {
         let calls = self.calls.clone();
-        let transport =
-            AsyncRwTransport::new_server(read, write).with_max_line_length(LONGEST_MESSAGE);
+        let transport = Lines::new(read, write, LONGEST_MESSAGE);
         let begun = tokio::select! {
             begun = self.serve_on(transport) => begun,
             () = stop.asked() => return Ok(()),

@@ -1,7 +1,8 @@
 //! A call: parameters → command → engine → answer.
 
 use super::failure::{Failure, Refused};
-use super::page::page;
+use super::lean::lean;
+use super::page::{Listing, page};
 use super::wire::{self, Paging};
 use super::{escape, misfit, words};
 use rmcp::model::{CallToolResult, JsonObject};
@@ -59,21 +60,22 @@ impl Served {
             maker: Maker::Mcp,
             run: run(wire.dry_run),
         };
-        Ok(plain(&self.workspace.create(command).await?))
+        Ok(self.plain(&self.workspace.create(command).await?))
     }
 
     async fn list(&self, wire: wire::List) -> Answer {
         let paging = paging(wire.format, wire.start_index, wire.max_length)?;
         let include_changes = wire.include_changes.unwrap_or_default();
         let all = self.workspace.list(include_changes).await?;
-        Ok(page(words::checkpoints(&all), paging))
+        let listing = words::checkpoints(&all, wire.digests.unwrap_or_default());
+        Ok(self.paged(listing, paging))
     }
 
     async fn changes(&self, wire: wire::Changes) -> Answer {
         let paging = paging(wire.format, wire.start_index, wire.max_length)?;
         let since = optional_checkpoint(wire.since.as_deref())?;
         let all = self.workspace.changes(since).await?;
-        Ok(page(words::changes(&all), paging))
+        Ok(self.paged(words::changes(&all), paging))
     }
 
     async fn diff(&self, wire: wire::Diff) -> Answer {
@@ -81,7 +83,8 @@ impl Served {
         let path = self.entry(&wire.path)?;
         let checkpoint = optional_checkpoint(wire.checkpoint.as_deref())?;
         let diff = self.workspace.diff(path, checkpoint).await?;
-        Ok(page(words::diff(&diff), paging))
+        let listing = words::diff(&diff, wire.digests.unwrap_or_default());
+        Ok(self.paged(listing, paging))
     }
 
     async fn revert(&self, wire: wire::Revert) -> Answer {
@@ -91,7 +94,7 @@ impl Served {
             confirm: wire.confirm,
             run: run(wire.dry_run),
         };
-        Ok(plain(&self.workspace.revert(command).await?))
+        Ok(self.plain(&self.workspace.revert(command).await?))
     }
 
     async fn restore(&self, wire: wire::Restore) -> Answer {
@@ -100,20 +103,18 @@ impl Served {
             confirm: wire.confirm,
             run: run(wire.dry_run),
         };
-        Ok(plain(&self.workspace.restore(command).await?))
+        Ok(self.plain(&self.workspace.restore(command).await?))
     }
 
     async fn history(&self, wire: wire::History) -> Answer {
         let paging = paging(wire.format, wire.start_index, wire.max_length)?;
         let history = self.workspace.history(self.entry(&wire.path)?).await?;
-        Ok(page(words::history(&history), paging))
+        Ok(self.paged(words::history(&history), paging))
     }
 
     async fn delete(&self, wire: wire::Delete) -> Answer {
         let checkpoint = checkpoint(&wire.checkpoint)?;
-        Ok(plain(
-            &self.workspace.delete(checkpoint, run(wire.dry_run)).await?,
-        ))
+        Ok(self.plain(&self.workspace.delete(checkpoint, run(wire.dry_run)).await?))
     }
 
     async fn compact(&self, wire: wire::Compact) -> Answer {
@@ -127,7 +128,7 @@ impl Served {
             name: name(wire.name.as_deref())?,
             run: run(wire.dry_run),
         };
-        Ok(plain(&self.workspace.compact(command).await?))
+        Ok(self.plain(&self.workspace.compact(command).await?))
     }
 
     async fn undo(&self, wire: wire::Undo) -> Answer {
@@ -136,7 +137,7 @@ impl Served {
             confirm: wire.confirm,
             run: run(wire.dry_run),
         };
-        Ok(plain(&self.workspace.undo(command).await?))
+        Ok(self.plain(&self.workspace.undo(command).await?))
     }
 
     async fn fork(&self, wire: wire::Fork) -> Answer {
@@ -159,7 +160,34 @@ impl Served {
             count,
             run: run(wire.dry_run),
         };
-        Ok(plain(&self.workspace.fork(command).await?))
+        Ok(self.plain(&self.workspace.fork(command).await?))
+    }
+
+    /// The workspace that every answer is about: an agent may have started this server elsewhere than its user thinks.
+    fn root(&self) -> String {
+        self.workspace.directory().display().to_string()
+    }
+
+    /// An answer without a list that could be long.
+    fn plain(&self, answer: &impl Serialize) -> CallToolResult {
+        let mut answer = Value::Object(words::object(answer));
+        words::shorten_beside(answer.get_mut("left_out"));
+        words::shorten_beside(answer.pointer_mut("/plan/sample"));
+        lean(&mut answer, false);
+        answer["workspace"] = Value::String(self.root());
+        escape::scrub(&mut answer);
+        CallToolResult::structured(answer)
+    }
+
+    /// A page of an answer with a list.
+    fn paged(&self, mut listing: Listing, paging: Paging) -> CallToolResult {
+        let root = self.root();
+        if let Some(first) = listing.lead.first_mut() {
+            *first = format!("{first} Workspace: {root}");
+        }
+        let root = Value::String(root);
+        listing.head.insert("workspace".to_owned(), root);
+        page(listing, paging)
     }
 
     fn entry(&self, path: &str) -> Result<EntryPath, Failure> {
@@ -246,15 +274,6 @@ fn paging(
     max_length: Option<usize>,
 ) -> Result<Paging, Failure> {
     Paging::new(format, start, max_length).map_err(Failure::Params)
-}
-
-/// An answer without a list that could be long.
-fn plain(answer: &impl Serialize) -> CallToolResult {
-    let mut answer = Value::Object(words::object(answer));
-    words::shorten_beside(answer.get_mut("left_out"));
-    words::shorten_beside(answer.pointer_mut("/plan/sample"));
-    escape::scrub(&mut answer);
-    CallToolResult::structured(answer)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! the end; nothing is ever longer than [`LONGEST`].
 
 use super::escape;
+use super::lean::lean;
 use super::wire::{Format, LONGEST, Paging};
 use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::{Map, Value, json};
@@ -24,6 +25,8 @@ pub(super) struct Listing {
     pub(super) head: Map<String, Value>,
     /// The same in words.
     pub(super) lead: Vec<String>,
+    /// Whether digests were asked for.
+    pub(super) digests: bool,
     /// What the list is called.
     pub(super) field: &'static str,
     pub(super) items: Items,
@@ -61,10 +64,11 @@ impl Items {
     }
 
     /// Everything that is shown is harmless, and no line is endless.
-    fn scrubbed(self) -> Self {
+    fn scrubbed(self, digests: bool) -> Self {
         match self {
             Self::Things(mut things) => {
                 for (value, words) in &mut things {
+                    lean(value, digests);
                     escape::scrub(value);
                     *words = escape::lines(words);
                 }
@@ -123,13 +127,15 @@ pub(super) fn page(listing: Listing, paging: Paging) -> CallToolResult {
     let Listing {
         head,
         lead,
+        digests,
         field,
         items,
     } = listing;
     let mut head = Value::Object(head);
+    lean(&mut head, digests);
     escape::scrub(&mut head);
     let lead: Vec<String> = lead.iter().map(|line| escape::lines(line)).collect();
-    let items = items.scrubbed();
+    let items = items.scrubbed(digests);
     let (words_before, json_before) = (
         lead.iter()
             .map(|line| line.chars().count() + 1)
@@ -153,7 +159,9 @@ pub(super) fn page(listing: Listing, paging: Paging) -> CallToolResult {
     answer[field] = list;
     answer["total"] = json!(span.total);
     answer["start_index"] = json!(span.start);
-    answer["next_index"] = json!(span.next());
+    if let Some(next) = span.next() {
+        answer["next_index"] = json!(next);
+    }
     match paging.format {
         Format::Json => CallToolResult::structured(answer),
         Format::Text => {

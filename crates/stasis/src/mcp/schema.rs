@@ -20,15 +20,23 @@ pub(super) fn parameters<const N: usize>(
 
 /// An answer: these, or an `error`.
 pub(super) fn answer<const N: usize>(properties: [(&str, Value); N]) -> Value {
-    let names: Vec<&str> = properties.iter().map(|(name, _)| *name).collect();
-    let required: Vec<&str> = names
-        .iter()
-        .copied()
-        .filter(|name| !MAY_BE_ABSENT.contains(name))
-        .collect();
+    // What would be null is left out.
+    let is_nullable = |schema: &Value| {
+        let types = schema["type"].as_array();
+        types.is_some_and(|types| types.iter().any(|one| one == "null"))
+    };
+    let always =
+        |(name, schema): &&(&str, Value)| !MAY_BE_ABSENT.contains(name) && !is_nullable(schema);
+    let required = properties.iter().filter(always).map(|(name, _)| *name);
+    let mut required: Vec<&str> = required.collect();
+    required.push("workspace");
     let properties = properties.map(|(name, schema)| (name.to_owned(), schema));
     let mut properties = Map::from_iter(properties);
     properties.insert("error".to_owned(), error());
+    properties.insert(
+        "workspace".to_owned(),
+        described("The workspace's directory"),
+    );
     json!({
         "type": "object",
         "properties": properties,
@@ -69,6 +77,15 @@ pub(super) fn number() -> Value {
 
 pub(super) fn truth() -> Value {
     json!({ "type": "boolean" })
+}
+
+fn described_truth(description: &str) -> Value {
+    json!({ "type": "boolean", "description": description })
+}
+
+/// Whether digests are in an answer.
+pub(super) fn digests() -> Value {
+    json!({ "type": "boolean", "default": false, "description": "Also BLAKE3 digests" })
 }
 
 pub(super) fn nullable(of: &str) -> Value {
@@ -135,7 +152,7 @@ pub(super) fn origin() -> Value {
 
 /// What the numbers of a page are.
 pub(super) fn next_index() -> Value {
-    json!({ "type": ["integer", "null"], "description": "start_index of the next page; null at the end" })
+    json!({ "type": ["integer", "null"], "description": "start_index of the next page; absent at the end" })
 }
 
 pub(super) fn summary() -> Value {
@@ -152,15 +169,10 @@ pub(super) fn change() -> Value {
         "properties": {
             "path": text(),
             "op": one_of(&["created", "modified", "deleted"]),
-            "kind": text(),
-            "size": nullable("integer"),
-            "is_symlink": truth(),
-            "checkpoint": text(),
-            "checkpoint_age": text(),
-            "checkpoint_origin": text(),
-            "checkpoint_name": nullable("string"),
+            "kind": described("`directory` or `symlink`; absent for files"),
+            "size": number(),
         },
-        "required": ["path", "op", "kind", "checkpoint"],
+        "required": ["path", "op"],
     })
 }
 
@@ -169,23 +181,19 @@ pub(super) fn row() -> Value {
         "type": "object",
         "properties": {
             "checkpoint": text(),
-            "slot": number(),
             "origin": origin(),
-            "name": nullable("string"),
-            "hash": nullable("string"),
-            "timestamp": text(),
-            "epoch_millis": number(),
+            "name": text(),
+            "hash": described("BLAKE3 of its manifest; with digests=true"),
             "age": text(),
             "files_count": number(),
             "bytes": number(),
-            "form": text(),
-            "complete": truth(),
-            "made_by": nullable("string"),
+            "complete": described_truth("Only if it is false"),
+            "made_by": text(),
             "events": { "type": "object" },
             "changes_summary": summary(),
             "changes": list(&change()),
         },
-        "required": ["checkpoint", "slot", "origin", "name", "hash", "age", "files_count"],
+        "required": ["checkpoint", "origin", "age", "files_count"],
     })
 }
 
@@ -195,10 +203,9 @@ pub(super) fn version() -> Value {
         "properties": {
             "checkpoint": text(),
             "origin": origin(),
-            "name": nullable("string"),
+            "name": text(),
             "age": text(),
-            "timestamp": text(),
-            "size": nullable("integer"),
+            "size": number(),
             "status": one_of(&["new", "modified", "unchanged", "deleted"]),
         },
         "required": ["checkpoint", "origin", "age", "status"],

@@ -130,6 +130,7 @@ fn all() -> Tool {
                     "description": "Also what changed between checkpoints; at most 20 paths each",
                 }),
             ),
+            ("digests", schema::digests()),
         ],
     );
     let output = answer([
@@ -193,6 +194,7 @@ fn diff() -> Tool {
         [
             ("path", schema::path()),
             ("checkpoint", schema::checkpoint("What to compare with")),
+            ("digests", schema::digests()),
             ("format", schema::format()),
             ("start_index", schema::start_index()),
             ("max_length", schema::max_length()),

@@ -71,6 +71,7 @@ pub(super) struct List {
     pub(super) start_index: Option<usize>,
     pub(super) max_length: Option<usize>,
     pub(super) include_changes: Option<bool>,
+    pub(super) digests: Option<bool>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -87,6 +88,7 @@ pub(super) struct Changes {
 pub(super) struct Diff {
     pub(super) path: String,
     pub(super) checkpoint: Option<String>,
+    pub(super) digests: Option<bool>,
     pub(super) format: Option<Format>,
     pub(super) start_index: Option<usize>,
     pub(super) max_length: Option<usize>,

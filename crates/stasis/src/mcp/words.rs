@@ -51,7 +51,7 @@ pub(super) fn shorten_beside(list: Option<&mut Value>) {
 }
 
 /// All checkpoints.
-pub(super) fn checkpoints(all: &Checkpoints) -> Listing {
+pub(super) fn checkpoints(all: &Checkpoints, digests: bool) -> Listing {
     let mut head = object(all);
     head.remove("snapshots");
     shorten_beside(head.get_mut("unreadable"));
@@ -78,6 +78,7 @@ pub(super) fn checkpoints(all: &Checkpoints) -> Listing {
     Listing {
         head,
         lead,
+        digests,
         field: "snapshots",
         items: Items::Things(all.snapshots.iter().map(item).collect()),
     }
@@ -127,7 +128,11 @@ pub(super) fn changes(all: &Changes) -> Listing {
     shorten_beside(head.get_mut("not_compared"));
     let with = match all.compared_with.len() {
         0 => "No checkpoints available yet.".to_owned(),
-        _ => format!("Compared with {}.", all.compared_with.join(", ")),
+        _ => {
+            let age = all.changes.first().map(|change| &change.checkpoint_age);
+            let age = age.map_or_else(String::new, |age| format!(" ({age})"));
+            format!("Compared with {}{age}.", all.compared_with.join(", "))
+        }
     };
     let mut lead = vec![with, format!("{}.", summary_words(&all.summary))];
     if not_compared > 0 {
@@ -138,6 +143,7 @@ pub(super) fn changes(all: &Changes) -> Listing {
     Listing {
         head,
         lead,
+        digests: false,
         field: "changes",
         items: Items::Things(all.changes.iter().map(change).collect()),
     }
@@ -148,28 +154,23 @@ fn change(change: &PathChange) -> (Value, String) {
         ("file", Some(size)) => format!("file, {size} bytes"),
         (kind, _) => kind.to_owned(),
     };
-    let words = format!(
-        "{}  {}  ({size}; against {}, {})",
-        change.op, change.path, change.checkpoint, change.checkpoint_age
-    );
+    let words = format!("{}  {}  ({size})", change.op, change.path);
     (json!(change), words)
 }
 
 /// What differs in one entry.
-pub(super) fn diff(diff: &PathDiff) -> Listing {
+pub(super) fn diff(diff: &PathDiff, digests: bool) -> Listing {
     let mut head = object(diff);
     head.remove("inside");
-    head.insert("unified".to_owned(), Value::Null);
+    head.remove("unified");
     let mut lead = vec![format!(
         "{}: {} since {} ({})",
         diff.path, diff.status, diff.checkpoint, diff.kind
     )];
     let sides = [("before", &diff.before), ("after", &diff.after)];
-    lead.extend(
-        sides
-            .into_iter()
-            .filter_map(|(word, side)| Some(format!("{word}: {}", side_words(side.as_ref()?)))),
-    );
+    lead.extend(sides.into_iter().filter_map(|(word, side)| {
+        Some(format!("{word}: {}", side_words(side.as_ref()?, digests)))
+    }));
     if diff.truncated {
         lead.push("The diff is too long; its end was cut off.".to_owned());
     }
@@ -183,20 +184,18 @@ pub(super) fn diff(diff: &PathDiff) -> Listing {
     Listing {
         head,
         lead,
+        digests,
         field,
         items,
     }
 }
 
-fn side_words(side: &Side) -> String {
+fn side_words(side: &Side, digests: bool) -> String {
     let mut words = vec![side.kind.to_owned()];
     words.extend(side.size.map(|size| format!("{size} bytes")));
     words.extend(side.mode.as_ref().map(|mode| format!("mode {mode}")));
-    words.extend(
-        side.digest
-            .as_ref()
-            .map(|digest| format!("blake3 {digest}")),
-    );
+    let digest = side.digest.as_ref().filter(|_| digests);
+    words.extend(digest.map(|digest| format!("blake3 {digest}")));
     words.join(", ")
 }
 
@@ -216,6 +215,7 @@ pub(super) fn history(history: &History) -> Listing {
     Listing {
         head,
         lead,
+        digests: false,
         field: "versions",
         items: Items::Things(history.versions.iter().map(version).collect()),
     }

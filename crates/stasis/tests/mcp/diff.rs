@@ -51,6 +51,9 @@ async fn bytes_are_summed_up() {
     let diff = client
         .call("diff", json!({ "path": "a", "format": "json" }))
         .await;
+    assert!(diff["before"]["digest"].is_null(), "nobody asked: {diff}");
+    let asked = json!({ "path": "a", "format": "json", "digests": true });
+    let diff = client.call("diff", asked).await;
 
     assert_eq!(diff["kind"], "binary");
     assert_eq!(diff["unified"], Value::Null);

@@ -102,27 +102,74 @@ async fn a_method_that_is_not_there_is_refused() {
 }
 
 #[tokio::test]
-async fn what_is_no_message_does_not_end_the_server() {
+async fn what_is_no_json_is_answered_and_does_not_end_the_server() {
     let world = World::new();
     let mut wire = Wire::begin(&world).await;
 
-    for nonsense in ["", "{", "nonsense", "\u{0}\u{1}", "\u{feff}"] {
-        wire.say(nonsense).await;
+    for nonsense in ["{", "nonsense", "\u{0}\u{1}", "\u{feff}"] {
+        let answer = wire.ask(nonsense).await;
+        assert_eq!(answer["error"]["code"], -32700, "{answer}");
+        assert!(answer["id"].is_null() && answer.get("id").is_some());
     }
 
+    wire.say("").await;
     wire.assert_alive().await;
 }
 
 #[tokio::test]
-async fn a_message_that_is_too_long_does_not_end_the_server() {
+async fn parameters_that_are_a_list_are_answered_with_the_id_of_the_request() {
+    let world = World::new();
+    let mut wire = Wire::begin(&world).await;
+
+    for method in [
+        "tools/call",
+        "tools/list",
+        "ping",
+        "resources/list",
+        "unheard-of",
+    ] {
+        let request = json!({ "jsonrpc": "2.0", "id": method, "method": method, "params": [] });
+        let answer = wire.ask(&request.to_string()).await;
+        assert_eq!(answer["error"]["code"], -32602, "{answer}");
+        assert_eq!(answer["id"], method);
+    }
+
+    wire.say(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":[]}"#)
+        .await;
+    wire.assert_alive().await;
+}
+
+#[tokio::test]
+async fn nonsense_before_the_first_greeting_is_answered_too() {
+    let world = World::new();
+    let mut server = world.server(&[]);
+    let mut write = server.stdin.take().unwrap();
+    let mut read = BufReader::new(server.stdout.take().unwrap()).lines();
+
+    write.write_all(b"nonsense\n").await.unwrap();
+
+    let answer: Value = serde_json::from_str(&read.next_line().await.unwrap().unwrap()).unwrap();
+    assert_eq!(answer["error"]["code"], -32700, "{answer}");
+    drop(write);
+    assert_eq!(ended(&mut server).await, 0);
+}
+
+#[tokio::test]
+async fn a_message_that_is_too_long_is_answered_and_does_not_end_the_server() {
     let world = World::new();
     let mut wire = Wire::begin(&world).await;
 
     let long = "x".repeat(2 << 20);
-    wire.say(&format!(
-        r#"{{"jsonrpc":"2.0","id":7,"method":"ping","params":{{"x":"{long}"}}}}"#
-    ))
-    .await;
+    let answer = wire
+        .ask(&format!(
+            r#"{{"jsonrpc":"2.0","id":7,"method":"ping","params":{{"x":"{long}"}}}}"#
+        ))
+        .await;
+    assert_eq!(answer["id"], 7);
+    assert_eq!(answer["error"]["code"], -32600, "{answer}");
+    let answer = wire.ask(&long).await;
+    assert!(answer["id"].is_null());
+    assert_eq!(answer["error"]["code"], -32700, "{answer}");
 
     wire.assert_alive().await;
 }

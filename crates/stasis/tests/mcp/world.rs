@@ -336,7 +336,8 @@ impl Client {
 
     /// All checkpoints, the newest first.
     pub(crate) async fn all(&self) -> Vec<Value> {
-        let all = self.call("list", json!({ "format": "json" })).await;
+        let asked = json!({ "format": "json", "digests": true });
+        let all = self.call("list", asked).await;
         all["snapshots"].as_array().unwrap().clone()
     }
 

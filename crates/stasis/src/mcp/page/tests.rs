@@ -12,6 +12,7 @@ fn listing(count: usize) -> Listing {
     Listing {
         head: Map::from_iter([("summary".to_owned(), json!({ "total": count }))]),
         lead: vec![format!("{count} entries differ.")],
+        digests: false,
         field: "changes",
         items: Items::Things((0..count).map(item).collect()),
     }
@@ -113,6 +114,7 @@ fn the_lines_of_a_diff_stay_lines_and_an_endless_one_is_cut() {
         "+\u{1b}[2J".to_owned(),
     ];
     let listing = Listing {
+        digests: false,
         head: Map::new(),
         lead: Vec::new(),
         field: "unified",
