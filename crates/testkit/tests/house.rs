@@ -50,6 +50,10 @@ fn drawing() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
 }
 
 fn metadata() -> Value {
+    // Whoever runs the tests without a toolchain of its own is given the answer.
+    if let Some(answer) = std::env::var_os("STASIS_CARGO_METADATA") {
+        return serde_json::from_slice(&std::fs::read(answer).unwrap()).unwrap();
+    }
     let output = Command::new(env!("CARGO"))
         .args([
             "metadata",

@@ -2,7 +2,7 @@
 
 use crate::differential::{extract, settings};
 use crate::seed::Seed;
-use crate::tree::{Taste, assert_same, grow};
+use crate::tree::{Taste, assert_restored, grow};
 use stasis_disk::archive::{
     Archive, ArchiveError, CreateSettings, ReadSettings, assemble, create, nameless,
 };
@@ -314,6 +314,24 @@ fn one_file_is_read_without_the_others() {
 }
 
 #[test]
+fn a_read_only_file_keeps_its_attributes() {
+    use std::os::unix::fs::PermissionsExt;
+    let home = tempfile::tempdir().unwrap();
+    let at = |name: &str| home.path().join(name);
+    std::fs::create_dir(at("tree")).unwrap();
+    std::fs::write(at("tree/closed"), "read only").unwrap();
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(at("tree/closed"), "user.note", b"kept", flags).unwrap();
+    let closed = std::fs::Permissions::from_mode(0o400);
+    std::fs::set_permissions(at("tree/closed"), closed).unwrap();
+    let _ = create(&at("tree"), &at("archive"), &settings(2)).unwrap();
+
+    let _ = extract(&at("archive"), &at("back")).unwrap();
+
+    assert_restored(&at("tree"), &at("back"), "a read-only file");
+}
+
+#[test]
 fn a_part_of_an_archive_is_extracted_alone() {
     use stasis_disk::tree_writer::{TreeWriter, WriteSettings};
     let home = tempfile::tempdir().unwrap();
@@ -334,7 +352,7 @@ fn a_part_of_an_archive_is_extracted_alone() {
     let _ = part("d12/large", "file").unwrap();
     let absent = part("d11/f99", "absent").unwrap_err();
 
-    assert_same(&at("tree/d11"), &at("directory/d11"), "a directory");
+    assert_restored(&at("tree/d11"), &at("directory/d11"), "a directory");
     assert_eq!(names(&at("directory")), ["d11"]);
     let root = crate::tree::root_metadata;
     assert_eq!(root(&at("directory")), root(&at("tree")));

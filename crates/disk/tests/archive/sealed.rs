@@ -2,7 +2,7 @@
 
 use crate::differential::settings;
 use crate::seed::{Seed, cases};
-use crate::tree::{Taste, assert_same, grow};
+use crate::tree::{Taste, assert_restored, grow};
 use stasis_disk::archive::{
     Archive, ArchiveError, BadSeal, CreateSettings, Problem, ReadAt, ReadSettings, SealReport,
     SealSettings, Sealed, assemble_sealed, create, nameless, seal, seal_nameless,
@@ -144,7 +144,7 @@ fn what_was_encrypted_comes_back_byte_for_byte_and_as_a_tree() {
         let _ = writer.finish(root.as_ref()).unwrap();
 
         assert!(all_of(&*opened) == std::fs::read(at("plain")).unwrap());
-        assert_same(&at("tree"), &at("into"), &format!("case {case}"));
+        assert_restored(&at("tree"), &at("into"), &format!("case {case}"));
         assert_eq!(archive.summary(), plain.summary());
         let stored = std::fs::read(at("sealed")).unwrap();
         assert_eq!(report.archive_sha256, ArchiveDigest::of(&stored));

@@ -123,8 +123,7 @@ fn dress(path: &Path, seed: &mut Seed, taste: Taste) {
             Taste::All if seed.one_in(2) => odd,
             _ => "user.note",
         };
-        rustix::fs::setxattr(path, name, &value, XattrFlags::empty()).unwrap();
-        rustix::fs::setxattr(path, "user.second", b"2", XattrFlags::empty()).unwrap();
+        set_attributes(path, name, &value);
     }
     if !is.is_symlink() && seed.one_in(2) {
         let modes = [
@@ -133,6 +132,10 @@ fn dress(path: &Path, seed: &mut Seed, taste: Taste) {
         let mut mode = *seed.pick(&modes);
         if is.is_dir() {
             mode |= 0o700;
+        }
+        if !is_root && can_have_attributes && attribute_count(path) > 0 {
+            // GNU tar gives attributes to a read-only file only as root; what we do is a test of its own.
+            mode |= 0o200;
         }
         std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     }
@@ -161,6 +164,22 @@ fn dress(path: &Path, seed: &mut Seed, taste: Taste) {
         last_modification,
     };
     rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+}
+
+/// Gives attributes to an entry that may be read-only, because a name of the same file was given its mode before.
+fn set_attributes(path: &Path, name: &str, value: &[u8]) {
+    let mode = path.symlink_metadata().unwrap().permissions().mode();
+    std::fs::set_permissions(path, Permissions::from_mode(mode | 0o200)).unwrap();
+    rustix::fs::setxattr(path, name, value, XattrFlags::empty()).unwrap();
+    rustix::fs::setxattr(path, "user.second", b"2", XattrFlags::empty()).unwrap();
+    if rustix::process::geteuid().is_root() {
+        std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+}
+
+fn attribute_count(path: &Path) -> usize {
+    let file = File::open(path).unwrap();
+    stasis_disk::metadata::attributes(file).unwrap().user.len()
 }
 
 /// Everything that a tree keeps, its contents and its root among it.
@@ -199,6 +218,23 @@ pub(crate) fn root_metadata(root: &Path) -> Metadata {
 #[track_caller]
 pub(crate) fn assert_same(one: &Path, other: &Path, what: &str) {
     assert_equal(&facts(one), &facts(other), what);
+}
+
+/// What our own restore of a tree gives back: everything to root, and everything but setuid and setgid to an ordinary user.
+pub(crate) fn restorable(root: &Path) -> Vec<(Entry, Option<blake3::Hash>)> {
+    let mut facts = facts(root);
+    if !rustix::process::geteuid().is_root() {
+        for (entry, _) in &mut facts {
+            entry.metadata.mode &= !0o6000;
+        }
+    }
+    facts
+}
+
+/// Fails with the first difference between a tree and what our own restore made of it.
+#[track_caller]
+pub(crate) fn assert_restored(tree: &Path, back: &Path, what: &str) {
+    assert_equal(&restorable(tree), &facts(back), what);
 }
 
 /// The same for a tree that bsdtar extracted, which never sets the time of the directory it extracts into.
