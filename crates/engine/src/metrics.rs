@@ -116,7 +116,8 @@ impl MetricsFile {
                 Sample::of(metrics::LOAD_EXTRACT, &[], seconds(loaded.extract_ms)),
             ],
             (LoadOutcome::NoSnapshot, _) => vec![total("no_snapshot")],
-            (LoadOutcome::FreshFallback, reason) => vec![total(match reason {
+            // An older one that was loaded does not hide what is wrong with the active one.
+            (LoadOutcome::FreshFallback | LoadOutcome::Predecessor, reason) => vec![total(match reason {
                 Some(FallbackReason::IntegrityFailed) => "integrity_failed",
                 Some(FallbackReason::ShaMismatch) => "sha_mismatch",
                 Some(FallbackReason::VersionMismatch) => "version_mismatch",

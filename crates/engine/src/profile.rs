@@ -1,6 +1,7 @@
 //! Browser identities that move between hosts: the directory that one lives in, its snapshots, and what operators do.
 
 mod capture;
+mod checked;
 mod delete;
 mod diff;
 mod error;

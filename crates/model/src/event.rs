@@ -30,6 +30,10 @@ pub enum EventKind {
     Rekeyed,
     /// A snapshot was not loaded, and a run went on with a fresh profile.
     FreshFallback,
+    /// The active snapshot could not be loaded, and a run went on with an older one.
+    PredecessorLoaded,
+    /// A snapshot was stored but not published, because of what is in it.
+    NotPublished,
     /// An operation ended without a known outcome.
     OutcomeUnknown,
     /// An operator forgot snapshots of a repository that cannot be read any more.

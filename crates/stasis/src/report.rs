@@ -37,6 +37,8 @@ pub(crate) enum Exit {
     Unknown = 10,
     Limit = 11,
     Fresh = 12,
+    /// Done, but something that a user could expect is missing.
+    Incomplete = 13,
     Cancelled = 130,
 }
 

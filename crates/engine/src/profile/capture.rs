@@ -1,12 +1,12 @@
 //! Makes a snapshot of a directory that stands still, and publishes it under a lease.
 //!
 //! 1. look: which Chrome wrote it, how large it is; refuse before anything is read
-//! 2. archive it into a file without a name, copying the frames that the base has
+//! 2. check its databases as a load would; archive it into a file without a name, copying the frames that the base has
 //! 3. archive, manifest, a listing that shows both
-//! 4. flip the pointer, if the fence is ours and the active snapshot is the base
+//! 4. flip the pointer, if no database is damaged, the fence is ours and the active snapshot is the base
 //!
 //! *Always true:* the live directory is only read. A crash before 4 leaves objects that nothing points to; the
-//! snapshot before stays the one. What diverged stays in the store, unpromoted and visible.
+//! snapshot before stays the one. What diverged or is damaged stays in the store, unpublished and visible.
 
 mod making;
 
@@ -46,6 +46,9 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+
+/// How many damaged databases a manifest names.
+const NAMED: usize = 20;
 
 /// What is captured, and what is said of it.
 #[derive(Clone, Debug)]
@@ -97,6 +100,8 @@ pub enum SaveOutcome {
     Deduplicated,
     /// It is stored, but does not derive from the active snapshot, which stays.
     Diverged,
+    /// It is stored, but databases in it are damaged: the active snapshot stays.
+    Damaged,
 }
 
 impl SaveOutcome {
@@ -106,7 +111,13 @@ impl SaveOutcome {
             Self::Captured => "captured",
             Self::Deduplicated => "deduplicated",
             Self::Diverged => "diverged",
+            Self::Damaged => "damaged",
         }
+    }
+
+    /// Whether the active snapshot is what was captured.
+    pub fn is_published(self) -> bool {
+        matches!(self, Self::Captured | Self::Deduplicated)
     }
 }
 
@@ -122,8 +133,11 @@ pub struct ProfileSaved {
     pub sha256: ArchiveDigest,
     /// What it derives from.
     pub predecessor_sha256: Option<ArchiveDigest>,
-    /// What is active instead, when it diverged.
+    /// What is active instead, when it was not published.
     pub active_sha256: Option<ArchiveDigest>,
+    /// The databases that are damaged.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub damaged_databases: Vec<String>,
     /// The operation that published it.
     pub op_id: OpId,
     /// Whether the browser was running.
@@ -186,8 +200,15 @@ impl Engine {
         if made.cookie_store == CookieStore::Keyring {
             saved.warnings.push(Warning::CookiesInKeyring);
         }
+        saved.warnings.extend(made.unchecked.iter().cloned());
+        saved.damaged_databases.clone_from(&made.damaged);
         if self.is_same(lease, capture.base, &made.report).await? {
-            saved.outcome = SaveOutcome::Deduplicated;
+            saved.outcome = if made.damaged.is_empty() {
+                SaveOutcome::Deduplicated
+            } else {
+                SaveOutcome::Damaged
+            };
+            saved.active_sha256 = capture.base.filter(|_| !made.damaged.is_empty());
             saved.sha256 = capture.base.unwrap_or(saved.sha256);
             return Ok(saved);
         }
@@ -199,6 +220,11 @@ impl Engine {
         if let Some(cache) = self.archive_cache().await {
             let (file, digest) = (made.file.clone(), manifest.archive_sha256);
             bridge::blocking(move || cache.keep(digest, &file)).await;
+        }
+        if !made.damaged.is_empty() {
+            let outcome = SaveOutcome::Damaged;
+            self.hold_back(capture, lease, outcome, &mut saved).await;
+            return Ok(saved);
         }
         let started = self.clock.uptime();
         self.flip_to(capture, lease, to, &mut saved).await?;
@@ -296,6 +322,8 @@ impl Engine {
         manifest.freeze_ms = browser.freeze_ms;
         manifest.cookie_store = made.cookie_store;
         manifest.caches_left_out = capture.exclude_caches;
+        manifest.checked_at_ms = made.damaged.is_empty().then(|| self.lineages.now());
+        manifest.damaged_databases = made.damaged.iter().take(NAMED).cloned().collect();
         manifest.predecessor_sha256 = capture.base;
         manifest.lease_epoch = lease.fence.epoch;
         if made.is_encrypted {
@@ -374,6 +402,26 @@ impl Engine {
             .extend(self.record(&lease.lineage.tenant, event).await);
         Ok(())
     }
+
+    /// Leaves a snapshot that is stored unpublished, and says so where an operator looks.
+    async fn hold_back(
+        &self,
+        capture: &Capture,
+        lease: &Lease,
+        outcome: SaveOutcome,
+        saved: &mut ProfileSaved,
+    ) {
+        saved.outcome = outcome;
+        saved.active_sha256 = lease.base.as_ref().map(|base| base.archive);
+        let actor = &capture.holder.run_id;
+        let event = self.event(EventKind::NotPublished, Severity::Warning, actor);
+        let event = event
+            .about(lease.lineage.clone(), saved.op_id)
+            .with("sha256", saved.sha256.to_string())
+            .with("because", outcome.word());
+        let recorded = self.record(&lease.lineage.tenant, event).await;
+        saved.warnings.extend(recorded);
+    }
 }
 
 /// Whether the browser ended by itself: as we saw it, else as it wrote down when it did.
@@ -405,6 +453,7 @@ fn saved(capture: &Capture, lease: &Lease, report: &CreateReport, op_id: OpId) -
         sha256: report.archive_sha256,
         predecessor_sha256: capture.base,
         active_sha256: None,
+        damaged_databases: Vec::new(),
         op_id,
         mode: capture.browser.mode,
         clean_exit: capture.browser.clean_exit,

@@ -12,6 +12,7 @@
 //! is missing. A crash leaves the clone beside the directory, and the next capture removes it.
 
 use super::capture::{BrowserState, Capture, ProfileSaved};
+use super::checked::damaged;
 use super::error::ProfileError;
 use super::save::users;
 use super::verify::VERIFIED;
@@ -177,12 +178,7 @@ impl Engine {
             };
             Ok::<_, Error>(check::tree(&root, &settings, &spawn)?)
         });
-        let report = checked.await?;
-        let damaged = report
-            .databases
-            .iter()
-            .filter(|one| one.verdict.is_damaged());
-        Ok(damaged.map(|one| one.path.to_string()).collect())
+        Ok(damaged(&checked.await?))
     }
 }
 

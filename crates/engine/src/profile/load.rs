@@ -11,6 +11,10 @@
 //! unpacked is removed, whether it looked well or not; an archive that was kept is forgotten, and 2 begins again at the
 //! store; one from the store is refused.
 //!
+//! An active snapshot that is damaged is passed over, where nobody said what to do then: the newest older one that comes
+//! back is loaded instead, under an outcome of its own. It is also the base then, so that what comes of it diverges from
+//! the damaged one until somebody has chosen.
+//!
 //! *Always true:* a fresh profile is never called restored, and has no base, so that what comes of it cannot supersede a
 //! snapshot. An outage never reads as "there is no snapshot". Nothing that was in the directory is wiped. There is no
 //! swap before the digest of all stored bytes agreed.
@@ -21,6 +25,7 @@ mod placing;
 use judge::{Failure, Fit, fetch_failure, fit, manifest_failure, pointer_failure};
 use placing::{Outcome, Placing};
 
+use super::checked::unchecked;
 use super::error::ProfileError;
 use super::fetch::{Fetched, Proof, Supply, another};
 use super::record::Record;
@@ -31,7 +36,6 @@ use crate::error::{Error, ErrorKind, whole};
 use crate::open::Engine;
 use crate::warning::Warning;
 use serde::Serialize;
-use stasis_disk::check::CheckReport;
 use stasis_disk::progress::Progress;
 use stasis_disk::restore::{self, Origin, Placed, Placement, Restored, Stage};
 use stasis_disk::tree_writer::WriteSettings;
@@ -61,7 +65,8 @@ pub struct ProfileLoad {
     pub lineage: Lineage,
     /// The user data directory that it becomes.
     pub dir: PathBuf,
-    /// What to do when it cannot be loaded. When nothing is said: fresh, but refuse while the store cannot be reached.
+    /// What to do when it cannot be loaded. When nothing is said: an older snapshot when this one is damaged, else fresh,
+    /// but refuse while the store cannot be reached.
     pub on_failure: Option<OnFailure>,
     /// Whether snapshots of a running browser are refused, whatever the tenant's policy says.
     pub cold_only: bool,
@@ -83,6 +88,8 @@ pub struct ProfileLoad {
 pub enum LoadOutcome {
     /// The directory is the snapshot.
     Success,
+    /// The active snapshot is damaged; the directory is an older one.
+    Predecessor,
     /// There never was one; the directory is empty.
     NoSnapshot,
     /// There is one, but it was not loaded; the directory is empty.
@@ -94,6 +101,7 @@ impl LoadOutcome {
     pub fn word(self) -> &'static str {
         match self {
             Self::Success => "success",
+            Self::Predecessor => "predecessor",
             Self::NoSnapshot => "no_snapshot",
             Self::FreshFallback => "fresh_fallback",
         }
@@ -120,6 +128,20 @@ pub enum FallbackReason {
     KeyRefused,
 }
 
+impl FallbackReason {
+    /// Whether something is wrong with the snapshot itself, for good: neither with us, nor with the way to it.
+    fn is_damage(self) -> bool {
+        matches!(
+            self,
+            Self::NoManifest
+                | Self::NoArchive
+                | Self::ManifestInvalid
+                | Self::ShaMismatch
+                | Self::IntegrityFailed
+        )
+    }
+}
+
 /// A profile that was loaded, or is fresh.
 #[derive(Clone, Debug, Serialize)]
 #[must_use = "a fresh profile must never pass for a restored one"]
@@ -128,7 +150,7 @@ pub struct ProfileLoaded {
     pub subject: Lineage,
     /// What became of it.
     pub outcome: LoadOutcome,
-    /// Why it is fresh although there is a snapshot.
+    /// Why it is fresh, or an older one, although there is an active snapshot.
     pub reason: Option<FallbackReason>,
     /// The same in words.
     pub detail: Option<String>,
@@ -160,6 +182,8 @@ pub struct ProfileLoaded {
     pub warnings: Vec<Warning>,
 }
 
+/// How many older snapshots are tried in the place of a damaged one.
+const OLDER_TRIED: usize = 3;
 /// What a record says of a directory that a browser works in.
 const RUNNING: &str = "running";
 
@@ -212,7 +236,12 @@ impl Engine {
         active: Result<Option<Active>, Failure>,
     ) -> Result<ProfileLoaded, Error> {
         let loaded = match active {
-            Ok(Some(active)) => self.load_newest(load, active).await,
+            Ok(Some(active)) => match self.load_newest(load, active.clone()).await {
+                Err(failure) if failure.reason.is_damage() && load.on_failure.is_none() => {
+                    self.load_predecessor(load, &active, failure).await
+                }
+                tried => tried,
+            },
             Ok(None) => match self.other_majors(&load.lineage).await {
                 Ok(None) => return self.fresh(load, None).await,
                 Ok(Some(error)) => Err(Failure::new(FallbackReason::VersionMismatch, error)),
@@ -377,6 +406,38 @@ impl Engine {
         }))
     }
 
+    /// Loads the newest snapshot that was active before a damaged one; fails as that one did when none comes back.
+    async fn load_predecessor(
+        &self,
+        load: &ProfileLoad,
+        damaged: &Active,
+        failure: Failure,
+    ) -> Result<ProfileLoaded, Failure> {
+        let Ok(holdings) = self.holdings(&load.lineage).await else {
+            return Err(failure);
+        };
+        for older in holdings.published_before(damaged.archive).take(OLDER_TRIED) {
+            let Ok(mut loaded) = self.try_load(load, older.clone()).await else {
+                continue;
+            };
+            loaded.outcome = LoadOutcome::Predecessor;
+            loaded.reason = Some(failure.reason);
+            loaded.detail = Some(whole(&*failure.error));
+            tracing::warn!(detail = loaded.detail, "an older snapshot was loaded");
+            let kind = EventKind::PredecessorLoaded;
+            let event = self.event(kind, Severity::Warning, &load.actor);
+            let event = event
+                .about(load.lineage.clone(), self.lineages.op_id())
+                .with("damaged_sha256", damaged.archive.to_string())
+                .with("sha256", older.archive.to_string())
+                .with("detail", loaded.detail.clone().unwrap_or_default());
+            let recorded = self.record(&load.lineage.tenant, event).await;
+            loaded.warnings.extend(recorded);
+            return Ok(loaded);
+        }
+        Err(failure)
+    }
+
     /// Leaves an empty directory, and what was there beside it.
     async fn fresh(
         &self,
@@ -467,18 +528,4 @@ fn kept(restored: &Restored) -> Option<String> {
         Placed::Replaced { kept } => Some(kept.display().to_string()),
         _ => None,
     }
-}
-
-/// Databases of which nobody can say whether they are sound.
-fn unchecked(report: &CheckReport) -> Vec<Warning> {
-    let doubtful = report
-        .databases
-        .iter()
-        .filter(|one| !one.verdict.is_sound());
-    doubtful
-        .map(|one| Warning::DatabaseUnchecked {
-            path: one.path.to_string(),
-            verdict: one.verdict.word(),
-        })
-        .collect()
 }

@@ -69,7 +69,7 @@ pub struct ProfileRan {
     pub load: ProfileLoaded,
     /// What was saved of it.
     pub save: Option<ProfileSaved>,
-    /// One word: `captured`, `deduplicated`, `diverged`, `too_large`, `upload_failed`, `pointer_race`, `lock_lost`,
+    /// One word: `captured`, `deduplicated`, `diverged`, `damaged`, `too_large`, `upload_failed`, `pointer_race`, `lock_lost`,
     /// `skipped`, `unknown`, `failed`.
     pub save_outcome: &'static str,
     /// Why nothing was saved.
@@ -223,6 +223,7 @@ impl Engine {
             Ok(mut saved) => {
                 self.note_save(dir, &mut saved).await;
                 ran.diverged = saved.outcome == SaveOutcome::Diverged;
+                ran.snapshot_failed = saved.outcome == SaveOutcome::Damaged;
                 ran.save_outcome = saved.outcome.word();
                 ran.save = Some(saved);
                 ran

@@ -5,7 +5,7 @@
 //! *Always true:* the base is what was loaded into the directory, never simply what is active: a directory that nobody
 //! loaded has no base, and what is saved from it does not supersede a snapshot.
 
-use super::capture::{BrowserState, Capture, ProfileSaved, SaveOutcome};
+use super::capture::{BrowserState, Capture, ProfileSaved};
 use super::error::ProfileError;
 use super::record::Record;
 use super::subject::ShaPrefix;
@@ -150,7 +150,7 @@ impl Engine {
 
     /// Writes down what the directory is now; the snapshot counts whether that succeeds or not.
     pub(super) async fn note_save(&self, dir: &Path, saved: &mut ProfileSaved) {
-        if saved.outcome == SaveOutcome::Diverged {
+        if !saved.outcome.is_published() {
             return;
         }
         let record = Record::new(

@@ -6,7 +6,7 @@ use stasis_model::digest::ArchiveDigest;
 use stasis_model::id::Lineage;
 use stasis_model::lease::{Lock, LockState};
 use stasis_model::manifest::ProfileManifest;
-use stasis_model::pointer::Pointer;
+use stasis_model::pointer::{Active, Pointer};
 use stasis_model::promotion::promoted;
 use stasis_model::time::Timestamp;
 use stasis_store::profiles::{StoredSnapshot, StoredSnapshots};
@@ -29,6 +29,8 @@ pub enum Standing {
     Tombstoned,
     /// Its archive is missing, or has another size than its manifest says.
     Damaged,
+    /// Its save found damaged databases in it, and did not publish it.
+    DamagedDatabases,
     /// It is encrypted with the tenant's key.
     Encrypted,
 }
@@ -125,6 +127,17 @@ impl Holdings {
         each.map(|one| one.active.archive).collect()
     }
 
+    /// Snapshots that were active before `archive`, and are whole by their sizes: the newest first.
+    pub(super) fn published_before(&self, archive: ArchiveDigest) -> impl Iterator<Item = &Active> {
+        let published = self.promoted();
+        let stored = self.stored.snapshots.iter().rev();
+        stored
+            .filter(move |one| one.active.archive != archive)
+            .filter(move |one| published.contains(&one.active.archive))
+            .filter(|one| one.damage().is_none() && !self.is_tombstoned(one.active.archive))
+            .map(|one| &one.active)
+    }
+
     /// All snapshots, the oldest first, with their marks.
     pub(super) fn rows(&self) -> Vec<SnapshotRow> {
         let promoted = self.promoted();
@@ -151,6 +164,10 @@ impl Holdings {
             (Standing::Unpromoted, !promoted.contains(&archive)),
             (Standing::Tombstoned, marked(|pointer| &pointer.tombstones)),
             (Standing::Damaged, damage.is_some()),
+            (
+                Standing::DamagedDatabases,
+                !one.manifest.damaged_databases.is_empty(),
+            ),
             (Standing::Encrypted, one.manifest.is_encrypted()),
         ];
         let marks = all.into_iter().filter(|(_, holds)| *holds);

@@ -76,6 +76,12 @@ pub struct ProfileManifest {
     /// Whether caches were left out.
     #[serde(default)]
     pub caches_left_out: bool,
+    /// When its databases were checked and none was found damaged; `None` when they were not, or when one was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checked_at_ms: Option<Timestamp>,
+    /// The databases that its save found damaged, the first few: it was stored, and not published.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub damaged_databases: Vec<String>,
     /// The snapshot this one supersedes.
     #[serde(with = "crate::pointer::blank")]
     pub predecessor_sha256: Option<ArchiveDigest>,
@@ -213,6 +219,8 @@ impl ProfileManifest {
             freeze_ms: 0,
             cookie_store: CookieStore::Unknown,
             caches_left_out: false,
+            checked_at_ms: None,
+            damaged_databases: Vec::new(),
             predecessor_sha256: None,
             lease_epoch: Epoch::default(),
             op_id: new.op_id,

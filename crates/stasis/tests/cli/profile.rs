@@ -184,6 +184,114 @@ fn a_base_that_is_no_beginning_of_a_digest_is_a_usage_error() {
     save(&session, 3, &dir, &["--base", "0000"]);
 }
 
+/// Saves a damaged profile and publishes it all the same, as an operator can.
+fn publish_damaged(session: &Session, dir: &Path) {
+    let saved = save(session, 9, dir, &[]);
+    assert_eq!(saved["outcome"], "damaged", "{saved}");
+    let sha = saved["sha256"].as_str().unwrap();
+    let words = ["profile", "rollback", ALICE, "--sha", sha, "--confirm"];
+    session.json(0, &words);
+}
+
+/// Overwrites the beginning of the last page of the cookies.
+fn damage_cookies(dir: &Path) {
+    sqlite(
+        dir,
+        "create table t(a); insert into t select hex(randomblob(500)) from (select 1 union select 2);",
+    );
+    let cookies = dir.join("Default/Cookies");
+    let mut bytes = fs::read(&cookies).unwrap();
+    let page = bytes.len() - 4096;
+    bytes[page..page + 64].fill(0xff);
+    fs::write(&cookies, bytes).unwrap();
+}
+
+#[test]
+fn a_damaged_profile_is_stored_and_never_published_over_a_good_one() {
+    let session = Session::new();
+    let (dir, there) = (profile(&session, "p"), session.home().join("there"));
+    let good = save(&session, 0, &dir, &[]);
+    let whole = fs::read(dir.join("Default/Cookies")).unwrap();
+    damage_cookies(&dir);
+
+    let damaged = save(&session, 9, &dir, &[]);
+    let told = session.run(&["profile", "save", ALICE, "--dir", text(&dir)]);
+    let loaded = load(&session, 0, &there, &[]);
+
+    assert_eq!(damaged["outcome"], "damaged", "{damaged}");
+    assert_eq!(damaged["damaged_databases"][0], "Default/Cookies");
+    assert_eq!(damaged["active_sha256"], good["sha256"]);
+    assert!(told.err.contains("not published") || told.out.contains("not published"));
+    assert_eq!(loaded["sha256"], good["sha256"], "the good one stays");
+    assert_eq!(cookies(&there), "one");
+    let listed = session.json(0, &["profile", "list", ALICE]).to_string();
+    assert!(listed.contains("damaged_databases"), "{listed}");
+    // What is made good again is saved from the same base.
+    fs::write(dir.join("Default/Cookies"), whole).unwrap();
+    sqlite(&dir, "insert into cookies values('two');");
+    let again = save(&session, 0, &dir, &[]);
+    assert_eq!(again["outcome"], "captured");
+    assert_eq!(again["predecessor_sha256"], good["sha256"]);
+    let manifest: Value = serde_json::from_slice(
+        &fs::read(object(
+            &session,
+            &format!("{}.manifest.json", &again["sha256"].as_str().unwrap()[..12]),
+        ))
+        .unwrap(),
+    )
+    .unwrap();
+    assert!(manifest["checked_at_ms"].as_u64().unwrap() > 0);
+    let events = session.data(0, &["events", "--tenant", "acme"]);
+    assert!(events.contains("not_published"), "{events}");
+}
+
+#[test]
+fn a_damaged_leveldb_is_not_published_either() {
+    let session = Session::new();
+    let dir = profile(&session, "p");
+    let good = save(&session, 0, &dir, &[]);
+    let leveldb = dir.join("Default/Local Storage/leveldb");
+    fs::write(leveldb.join("CURRENT"), "MANIFEST-000001\n").unwrap();
+    fs::write(leveldb.join("MANIFEST-000001"), vec![7; 5000]).unwrap();
+
+    let damaged = save(&session, 9, &dir, &[]);
+
+    assert_eq!(damaged["outcome"], "damaged", "{damaged}");
+    assert_eq!(damaged["active_sha256"], good["sha256"]);
+}
+
+#[test]
+fn where_the_active_snapshot_is_damaged_the_one_before_is_loaded_loudly() {
+    let session = Session::new();
+    let (dir, there) = (profile(&session, "p"), session.home().join("there"));
+    let good = save(&session, 0, &dir, &[]);
+    sqlite(&dir, "insert into cookies values('two');");
+    let newest = save(&session, 0, &dir, &[]);
+    let sha = newest["sha256"].as_str().unwrap();
+    let archive = object(&session, &format!("{}.tar.zst", &sha[..12]));
+    let mut bytes = fs::read(&archive).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&archive, bytes).unwrap();
+    fs::remove_dir_all(session.home().join("cache")).unwrap();
+
+    let refused = load(&session, 9, &there, &["--on-failure", "refuse"]);
+    let fresh = load(&session, 12, &there, &["--on-failure", "fresh"]);
+    let older = load(&session, 13, &there, &[]);
+
+    assert_eq!(refused["error"]["kind"], "corrupt");
+    assert_eq!(fresh["reason"], "sha_mismatch");
+    assert_eq!(older["outcome"], "predecessor", "{older}");
+    assert_eq!(older["reason"], "sha_mismatch");
+    assert_eq!(older["sha256"], good["sha256"]);
+    assert_eq!(cookies(&there), "one");
+    // What comes of it does not pass for a successor of the damaged one.
+    sqlite(&there, "insert into cookies values('three');");
+    assert_eq!(save(&session, 6, &there, &[])["active_sha256"], sha);
+    let events = session.data(0, &["events", "--tenant", "acme"]);
+    assert!(events.contains("predecessor_loaded"), "{events}");
+}
+
 #[test]
 fn of_many_damaged_databases_a_load_names_five() {
     let session = Session::new();
@@ -195,7 +303,7 @@ fn of_many_damaged_databases_a_load_names_five() {
     for number in 0..7 {
         fs::write(dir.join(format!("Default/damaged{number}")), &bytes).unwrap();
     }
-    save(&session, 0, &dir, &[]);
+    publish_damaged(&session, &dir);
 
     let fresh = load(&session, 12, &there, &[]);
 
@@ -387,7 +495,7 @@ fn sqlite_integrity_check_failure_refuses_load() {
     let page = bytes.len() / 2 / 4096 * 4096;
     bytes[page..page + 64].fill(0xff);
     fs::write(&cookies, bytes).unwrap();
-    save(&session, 0, &dir, &[]);
+    publish_damaged(&session, &dir);
 
     let fresh = load(&session, 12, &there, &[]);
 

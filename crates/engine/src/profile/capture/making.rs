@@ -2,8 +2,10 @@
 
 use super::Capture;
 use crate::error::Error;
+use crate::profile::checked;
 use crate::profile::error::ProfileError;
 use crate::profile::facts;
+use crate::warning::Warning;
 use stasis_disk::archive::{
     Archive, CreateReport, CreateSettings, SealSettings, create_nameless, seal_nameless,
 };
@@ -14,7 +16,7 @@ use stasis_disk::survey::{Survey, survey};
 use stasis_disk::walk::WalkSettings;
 use stasis_model::chrome::{CACHES, LEFT_OUT};
 use stasis_model::id::{ChromeMajor, Label};
-use stasis_model::manifest::CookieStore;
+use stasis_model::manifest::{CookieStore, Mode};
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
@@ -31,6 +33,10 @@ pub(super) struct Made {
     pub(super) chrome_version: Label,
     pub(super) has_crashed: bool,
     pub(super) ended_well: Option<bool>,
+    /// The databases that are damaged: then it must not be published.
+    pub(super) damaged: Vec<String>,
+    /// The databases that could not be checked.
+    pub(super) unchecked: Vec<Warning>,
 }
 
 /// What an archive is made with.
@@ -44,6 +50,7 @@ pub(super) struct Making {
 /// Looks, archives, encrypts.
 pub(super) fn make(capture: &Capture, making: Making, spool: &Path) -> Result<Made, Error> {
     let facts = look(capture, making.limit, making.major)?;
+    let (damaged, unchecked) = checked(capture, spool)?;
     let cookie_store = cookie_store(capture, spool);
     let settings = settings(capture, making.base);
     let (mut report, mut file) = create_nameless(&capture.dir, spool, &settings)?;
@@ -58,7 +65,23 @@ pub(super) fn make(capture: &Capture, making: Making, spool: &Path) -> Result<Ma
         chrome_version: facts.version.map(|(_, full)| full).unwrap_or_default(),
         has_crashed: facts.has_crashed,
         ended_well: facts.ended_well,
+        damaged,
+        unchecked,
     })
+}
+
+/// The checks that a load makes. Of a running browser there is a clone, which was checked when it was made.
+fn checked(capture: &Capture, scratch: &Path) -> Result<(Vec<String>, Vec<Warning>), Error> {
+    if capture.browser.mode == Mode::Hot {
+        return Ok((Vec::new(), Vec::new()));
+    }
+    let settings = CheckSettings {
+        cancel: capture.cancel.clone(),
+        walk: settings(capture, None).walk,
+        ..CheckSettings::new(scratch)
+    };
+    let report = check::tree(&open(&capture.dir)?, &settings, &capture.spawn)?;
+    Ok((checked::damaged(&report), checked::unchecked(&report)))
 }
 
 /// Encrypts an archive that was just made; its report is of the stored bytes from now on, and its digests tell nobody

@@ -3,6 +3,7 @@
 use super::judge::Failure;
 use super::{FallbackReason, ProfileLoad};
 use crate::error::Error;
+use crate::profile::checked::damaged;
 use crate::profile::error::ProfileError;
 use crate::profile::fetch::{Proof, Unproven};
 use stasis_disk::archive::{
@@ -78,11 +79,7 @@ impl Placing {
         };
         let report = check::tree(unpacked.tree(), &checking, &load.spawn);
         let report = report.map_err(extract_failed)?;
-        let damaged = report
-            .databases
-            .iter()
-            .filter(|one| one.verdict.is_damaged());
-        let databases: Vec<String> = damaged.map(|one| one.path.to_string()).collect();
+        let databases = damaged(&report);
         if databases.is_empty() {
             return Ok((unpacked, report));
         }

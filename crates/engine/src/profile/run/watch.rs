@@ -8,7 +8,7 @@ use super::{Keeper, ProfileRun};
 use crate::error::{Error, LineageError, whole};
 use crate::hold::LeaseLost;
 use crate::open::Engine;
-use crate::profile::capture::{BrowserState, ProfileSaved, SaveOutcome};
+use crate::profile::capture::{BrowserState, ProfileSaved};
 use crate::profile::save::{close, users};
 use stasis_model::manifest::EndingRecord;
 use stasis_quiesce::browser::Role;
@@ -178,7 +178,7 @@ impl<'a> Running<'a> {
     /// A save in between that failed is counted, and the run goes on.
     async fn saved(&mut self, saved: Result<ProfileSaved, Error>) {
         match saved {
-            Ok(saved) if saved.outcome == SaveOutcome::Diverged => self.counts.failed += 1,
+            Ok(saved) if !saved.outcome.is_published() => self.counts.failed += 1,
             Ok(saved) => {
                 self.counts.saved += 1;
                 self.run.capture.base = Some(saved.sha256);

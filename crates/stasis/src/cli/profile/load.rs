@@ -34,8 +34,8 @@ pub(super) struct Loading {
     /// The major version of the browser that will run on it
     #[arg(long, value_name = "N")]
     chrome_major: Option<ChromeMajor>,
-    /// What to do when there is a snapshot that cannot be loaded [default: fresh; refuse while the store cannot be
-    /// reached]
+    /// What to do when there is a snapshot that cannot be loaded [default: an older one when it is damaged, else fresh;
+    /// refuse while the store cannot be reached]
     #[arg(long, value_name = "WHAT")]
     on_failure: Option<Failure>,
     /// Stricter than the tenant's policy
@@ -138,7 +138,8 @@ impl Load {
 pub(super) fn exit(loaded: &ProfileLoaded) -> Exit {
     match loaded.outcome {
         LoadOutcome::FreshFallback => Exit::Fresh,
-        _ => Exit::Done,
+        LoadOutcome::Predecessor => Exit::Incomplete,
+        LoadOutcome::Success | LoadOutcome::NoSnapshot => Exit::Done,
     }
 }
 
@@ -157,6 +158,15 @@ pub(super) fn words(loaded: &ProfileLoaded) -> String {
             size(loaded.archive_bytes),
             loaded.databases,
             loaded.download_ms + loaded.extract_ms,
+        ),
+        (LoadOutcome::Predecessor, Some(sha)) => format!(
+            "OLDER snapshot {} in {dir}: the active one is damaged ({})\n  because: {}\n  \
+             hint: `stasis profile rollback {} --sha {} --confirm` makes it the active one; until then saves diverge",
+            sha.prefix(),
+            loaded.reason.map(|reason| word(&reason)).unwrap_or_default(),
+            printable(loaded.detail.as_deref().unwrap_or_default()),
+            loaded.subject,
+            sha.prefix(),
         ),
         (LoadOutcome::FreshFallback, _) => format!(
             "FRESH profile in {dir}, not restored: {}\n  because: {}",

@@ -14,7 +14,7 @@ use anyhow::Context as _;
 use clap::Args;
 use stasis_engine::error::ErrorKind;
 use stasis_engine::model::id::{Lineage, ProfileRef};
-use stasis_engine::profile::{LoadOutcome, ProfileRan, ProfileRun};
+use stasis_engine::profile::{ProfileRan, ProfileRun};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -151,9 +151,10 @@ fn exit_code(ran: &ProfileRan) -> u8 {
         Some(ErrorKind::Denied) => Exit::Denied,
         Some(ErrorKind::Corrupt) => Exit::Corrupt,
         Some(_) => Exit::Failed,
-        None if ran.diverged => Exit::Diverged,
-        None if ran.load.outcome == LoadOutcome::FreshFallback => Exit::Fresh,
-        None => Exit::Done,
+        None => match ran.save.as_ref().map_or(Exit::Done, save::exit) {
+            Exit::Done => load::exit(&ran.load),
+            not_published => not_published,
+        },
     };
     match ours {
         Exit::Done => u8::try_from(ran.exit_code).unwrap_or(1),

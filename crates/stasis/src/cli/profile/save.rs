@@ -4,6 +4,7 @@ use super::keys::Keys;
 use super::metrics::Metrics;
 use super::who::{Who, spawn};
 use crate::cli::clone::size;
+use crate::cli::output::printable;
 use crate::cli::progress::{cancel_on_signals, watched};
 use crate::cli::{Context, duration};
 use crate::report::Exit;
@@ -138,7 +139,8 @@ impl Save {
 pub(super) fn exit(saved: &ProfileSaved) -> Exit {
     match saved.outcome {
         SaveOutcome::Diverged => Exit::Diverged,
-        _ => Exit::Done,
+        SaveOutcome::Damaged => Exit::Corrupt,
+        SaveOutcome::Captured | SaveOutcome::Deduplicated => Exit::Done,
     }
 }
 
@@ -162,14 +164,28 @@ pub(super) fn words(saved: &ProfileSaved) -> String {
         SaveOutcome::Deduplicated => {
             format!("{} is unchanged since {sha}: {numbers}", saved.subject)
         }
+        SaveOutcome::Damaged => format!(
+            "DAMAGED: {sha} is stored and not published, {} stays the snapshot of {}: {numbers}\n  \
+             because: these databases are damaged: {}\n  \
+             hint: the next run starts from the active snapshot; \
+             `stasis profile rollback {} --sha {sha} --confirm` publishes this one all the same",
+            active(saved),
+            saved.subject,
+            printable(&saved.damaged_databases.join(", ")),
+            saved.subject,
+        ),
         SaveOutcome::Diverged => format!(
             "DIVERGED: {sha} is stored, but {} stays the snapshot of {}: {numbers}\n  \
              hint: `stasis profile rollback {} --sha {sha} --confirm` adopts it; `--base SHA` says what it derives from",
-            saved
-                .active_sha256
-                .map_or_else(|| "none".to_owned(), |active| active.prefix()),
+            active(saved),
             saved.subject,
             saved.subject,
         ),
     }
+}
+
+/// What stays the active snapshot.
+fn active(saved: &ProfileSaved) -> String {
+    let active = saved.active_sha256;
+    active.map_or_else(|| "none".to_owned(), |active| active.prefix())
 }
