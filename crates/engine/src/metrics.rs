@@ -110,7 +110,7 @@ impl MetricsFile {
             return vec![total("refused")];
         };
         match (loaded.outcome, loaded.reason) {
-            (LoadOutcome::Success, _) => vec![
+            (LoadOutcome::Success | LoadOutcome::Upgraded, _) => vec![
                 total("success"),
                 Sample::of(metrics::LOAD_DOWNLOAD, &[], seconds(loaded.download_ms)),
                 Sample::of(metrics::LOAD_EXTRACT, &[], seconds(loaded.extract_ms)),

@@ -23,6 +23,7 @@ mod subject;
 mod sweep;
 #[cfg(test)]
 mod tests;
+mod upgrade;
 mod verify;
 
 pub use capture::{BrowserState, Capture, ProfileSaved, SaveOutcome};
@@ -32,7 +33,7 @@ pub use error::ProfileError;
 pub use fork::{Fork, Forked};
 pub use keys::{Rekeyed, TenantKey};
 pub use list::{DamagedManifest, Orphan, ProfileList, ProfileRow, SnapshotList};
-pub use load::{FallbackReason, LoadOutcome, OnFailure, ProfileLoad, ProfileLoaded};
+pub use load::{FallbackReason, LoadOutcome, OnFailure, ProfileLoad, ProfileLoaded, UpgradeWish};
 pub use pin::{Pinned, Pinning};
 pub use record::Record;
 pub use refusal::OperatorError;
@@ -43,6 +44,7 @@ pub use show::{ShownLineage, ShownProfile};
 pub use standing::{LockWord, SnapshotRow, Standing};
 pub use subject::{BadSha, ShaPrefix};
 pub use sweep::{Collected, GcVerdict, LineageCollected, ProfileGc, Removed, Spared};
+pub use upgrade::UpgradeReport;
 pub use verify::{ProfileVerified, ProfileVerify};
 
 use crate::error::Error;

@@ -49,6 +49,22 @@ pub enum Warning {
         /// Where.
         path: String,
     },
+    /// An older Chrome has a snapshot of this profile that the one of this Chrome does not derive from.
+    OlderMajorNotCarried {
+        /// What was loaded.
+        subject: String,
+        /// The lineage of the older Chrome.
+        older: String,
+        /// Its major.
+        older_major: u32,
+        /// The first digits of its active snapshot.
+        sha256: String,
+    },
+    /// A profile was carried to a newer Chrome, and not all of it could be compared with what it was before.
+    UpgradeNotCompared {
+        /// Why.
+        reason: String,
+    },
     /// The lease could not be given back: others wait until it expires.
     LeaseNotReleased,
     /// The command does not say where the profile is: it may run on another one.
@@ -141,6 +157,20 @@ impl fmt::Display for Warning {
             Self::UnsavedStateKept { path } => write!(
                 out,
                 "the run before was not saved; what it left is kept in `{path}`"
+            ),
+            Self::OlderMajorNotCarried {
+                subject,
+                older,
+                older_major,
+                sha256,
+            } => write!(
+                out,
+                "`{subject}` began without the snapshot {sha256} of `{older}`; \
+                 carry that one with: stasis profile run {subject} --from-major {older_major} -- BROWSER"
+            ),
+            Self::UpgradeNotCompared { reason } => write!(
+                out,
+                "the profile was carried to a newer Chrome, and not everything in it could be compared: {reason}"
             ),
             Self::LeaseNotReleased => out.write_str(
                 "the lease could not be given back; others wait until it expires",

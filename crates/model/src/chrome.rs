@@ -2,6 +2,7 @@
 
 use crate::id::{ChromeMajor, Label};
 use crate::manifest::CookieStore;
+use crate::time::Timestamp;
 use serde_json::Value;
 
 /// Never part of a snapshot, as gitignore-style patterns: who runs where, which is true of one host only.
@@ -92,6 +93,40 @@ pub fn preferences(content: &[u8]) -> Preferences {
     }
 }
 
+/// How long a cookie lasts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum CookieLife {
+    /// As long as the browser runs.
+    Session,
+    /// Until this moment.
+    Until(Timestamp),
+    /// Nobody can tell.
+    Unknown,
+}
+
+/// Milliseconds from Chrome's beginning of time, 1601, to ours.
+const EPOCH_MS: i64 = 11_644_473_600_000;
+
+impl CookieLife {
+    /// From the columns `is_persistent` and `expires_utc` of Chrome's table: microseconds since 1601.
+    pub fn of_row(is_persistent: bool, expires_utc: i64) -> Self {
+        if !is_persistent {
+            return Self::Session;
+        }
+        let millis = (expires_utc / 1000).saturating_sub(EPOCH_MS);
+        Self::Until(Timestamp::from_millis(u64::try_from(millis).unwrap_or(0)))
+    }
+
+    /// Whether the cookie must still be there at `now`, after the browser was closed.
+    pub fn outlives(self, now: Timestamp) -> bool {
+        match self {
+            Self::Session => false,
+            Self::Until(moment) => moment > now,
+            Self::Unknown => true,
+        }
+    }
+}
+
 /// What the beginnings of encrypted cookie values say of their key.
 pub fn cookie_store<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> CookieStore {
     let mut store = CookieStore::None;
@@ -135,6 +170,20 @@ mod tests {
         ] {
             assert!(!preferences(sound).has_crashed);
         }
+    }
+
+    #[test]
+    fn a_row_says_how_long_its_cookie_lasts() {
+        // 2024-12-06T03:41:52Z
+        let moment = Timestamp::from_millis(1_733_456_512_000);
+        let expires = 13_377_930_112_000_000;
+
+        assert_eq!(CookieLife::of_row(true, expires), CookieLife::Until(moment));
+        assert_eq!(CookieLife::of_row(false, expires), CookieLife::Session);
+        assert!(!CookieLife::of_row(true, 0).outlives(moment));
+        assert!(!CookieLife::of_row(true, i64::MIN).outlives(moment));
+        assert!(CookieLife::of_row(true, i64::MAX).outlives(moment));
+        assert!(CookieLife::Unknown.outlives(moment));
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub enum EventKind {
     FreshFallback,
     /// The active snapshot could not be loaded, and a run went on with an older one.
     PredecessorLoaded,
+    /// A profile was carried to a newer Chrome.
+    ProfileUpgraded,
     /// A snapshot was stored but not published, because of what is in it.
     NotPublished,
     /// An operation ended without a known outcome.

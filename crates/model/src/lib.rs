@@ -30,4 +30,5 @@ pub mod step;
 pub mod sweep;
 pub mod time;
 pub mod tree;
+pub mod upgrade;
 pub mod workspace;

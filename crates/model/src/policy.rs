@@ -20,6 +20,17 @@ pub enum OnRegionChange {
     Refuse,
 }
 
+/// What happens when a profile has no snapshot of the Chrome that is to run, but one of an older major.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnMajorUpgrade {
+    /// Load that one, and let the browser migrate it.
+    #[default]
+    Carry,
+    /// Do not.
+    Refuse,
+}
+
 /// Which snapshots of a profile the sweep may take.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default)]
@@ -69,6 +80,8 @@ pub struct Policy {
     pub accept_hot: bool,
     /// What a change of region means.
     pub on_region_change: OnRegionChange,
+    /// What a newer Chrome begins with.
+    pub on_major_upgrade: OnMajorUpgrade,
     /// The largest profile that is captured.
     pub max_profile_bytes: u64,
     /// What the sweep may take.
@@ -93,6 +106,7 @@ impl Default for Policy {
             allow_hot: false,
             accept_hot: true,
             on_region_change: OnRegionChange::Warn,
+            on_major_upgrade: OnMajorUpgrade::Carry,
             max_profile_bytes: 8_000_000_000,
             retention: ProfileRetention::default(),
             quotas: Quotas::default(),
@@ -271,6 +285,7 @@ mod tests {
             ("lease_ttl_s", "18446744073709551615"),
             ("grace_s", "604801"),
             ("on_region_change", "maybe"),
+            ("on_major_upgrade", "maybe"),
             ("allow_hot", "1"),
         ] {
             assert!(set(&[(name, value)]).is_err(), "{name}={value}");

@@ -83,6 +83,11 @@ impl Prefix {
         Self(format!("snapshots/{tenant}/"))
     }
 
+    /// All lineages of one profile.
+    pub fn profile(lineage: &Lineage) -> Self {
+        Self(format!("snapshots/{}/{}/", lineage.tenant, lineage.profile))
+    }
+
     /// All events of one tenant.
     pub fn events_of(tenant: &TenantId) -> Self {
         Self(format!("events/{tenant}/"))

@@ -324,9 +324,24 @@ pub async fn lineages(
     tenant: Option<&TenantId>,
 ) -> Result<BTreeSet<Lineage>, BucketError> {
     let prefix = tenant.map_or_else(Prefix::lineages, Prefix::lineages_of);
+    lineages_beneath(bucket, &prefix).await
+}
+
+/// Every lineage of the profile that `lineage` is of.
+pub async fn lineages_of_profile(
+    bucket: &dyn Bucket,
+    lineage: &Lineage,
+) -> Result<BTreeSet<Lineage>, BucketError> {
+    lineages_beneath(bucket, &Prefix::profile(lineage)).await
+}
+
+async fn lineages_beneath(
+    bucket: &dyn Bucket,
+    prefix: &Prefix,
+) -> Result<BTreeSet<Lineage>, BucketError> {
     let (mut all, mut after) = (BTreeSet::new(), None);
     loop {
-        let page = bucket.list(&prefix, after.as_ref(), PAGE).await?;
+        let page = bucket.list(prefix, after.as_ref(), PAGE).await?;
         let is_last = page.len() < PAGE;
         after = page.last().map(|row| row.key.clone());
         all.extend(page.iter().filter_map(|row| layout::lineage_of(&row.key)));

@@ -9,6 +9,7 @@ use super::scratch::Scratch;
 use super::sqlite::{self, Cookies};
 use super::{CheckError, CheckSettings, Depth, Spawn};
 use crate::archive::{Archive, ArchiveError, ReadSettings};
+use stasis_model::chrome::CookieLife;
 use stasis_model::tree::EntryPath;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -29,6 +30,8 @@ type Part<'a> = (&'a EntryPath, &'a [u8], u64);
 pub struct Identity {
     /// Cookies by site and name.
     pub cookies: BTreeSet<(String, String)>,
+    /// How long each of them lasts.
+    pub lives: BTreeMap<(String, String), CookieLife>,
     /// Origins with Local Storage.
     pub local_storage: BTreeSet<String>,
     /// Origins with `IndexedDB`.
@@ -63,7 +66,10 @@ pub fn identity(
         match names[..] {
             [_, b"Cookies"] | [_, b"Network", b"Cookies"] => {
                 match cookies(archive, (path, *size), settings, spawn)? {
-                    Ok(found) => identity.cookies.extend(found),
+                    Ok(found) => {
+                        identity.cookies.extend(found.keys().cloned());
+                        identity.lives.extend(found);
+                    }
                     Err(why) => identity.unread.push(format!("{path}: {why}")),
                 }
             }

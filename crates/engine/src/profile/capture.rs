@@ -17,6 +17,7 @@ use super::error::ProfileError;
 use super::fetch::opened;
 use super::millis;
 use super::save::nobody_uses;
+use super::upgrade::UpgradeReport;
 use crate::archive::remote::Remote;
 use crate::bridge;
 use crate::check::Spawn;
@@ -38,6 +39,7 @@ use stasis_model::manifest::{
 };
 use stasis_model::pointer::Active;
 use stasis_model::step::Refusal;
+use stasis_model::upgrade::Ancestor;
 use stasis_store::layout::{Form, Key};
 use stasis_store::leases::Lease;
 use stasis_store::pointers::Flip;
@@ -57,6 +59,10 @@ pub struct Capture {
     pub dir: PathBuf,
     /// The snapshot that it derives from; `None` after a fresh start.
     pub base: Option<ArchiveDigest>,
+    /// The snapshot of an older major that it was carried from, when it has not been published since.
+    pub upgraded_from: Option<Ancestor>,
+    /// Whether it is stored only: it began fresh for want of a snapshot that there is.
+    pub held_back: bool,
     /// Whether caches are left out.
     pub exclude_caches: bool,
     /// Who captures.
@@ -102,6 +108,8 @@ pub enum SaveOutcome {
     Diverged,
     /// It is stored, but databases in it are damaged: the active snapshot stays.
     Damaged,
+    /// It is stored, but has fewer cookies or origins than before the browser migrated it: it is not published.
+    UpgradeIncomplete,
 }
 
 impl SaveOutcome {
@@ -112,6 +120,7 @@ impl SaveOutcome {
             Self::Deduplicated => "deduplicated",
             Self::Diverged => "diverged",
             Self::Damaged => "damaged",
+            Self::UpgradeIncomplete => "upgrade_incomplete",
         }
     }
 
@@ -138,6 +147,9 @@ pub struct ProfileSaved {
     /// The databases that are damaged.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub damaged_databases: Vec<String>,
+    /// How it came through the migration to a newer Chrome, when it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upgrade: Option<UpgradeReport>,
     /// The operation that published it.
     pub op_id: OpId,
     /// Whether the browser was running.
@@ -179,7 +191,8 @@ impl Engine {
         let lineage = &lease.lineage;
         let limit = self.policy(&lineage.tenant).await?.max_profile_bytes;
         let key = self.key_to_save(lineage, lease.base.as_ref()).await?;
-        let base = self.base_archive(lineage, capture.base, key.clone()).await;
+        let near = capture.base.or(capture.upgraded_from.map(|from| from.sha256));
+        let base = self.base_archive(lineage, near, key.clone()).await;
         let (spool, job) = (self.profile_spool().await?, capture.clone());
         let making = Making {
             limit,
@@ -188,7 +201,7 @@ impl Engine {
             base,
         };
         let made = bridge::blocking(move || make(&job, making, &spool));
-        let made = made.await?;
+        let mut made = made.await?;
         if capture.browser.mode == Mode::Cold {
             nobody_uses(&capture.dir).await?;
         }
@@ -202,7 +215,9 @@ impl Engine {
         }
         saved.warnings.extend(made.unchecked.iter().cloned());
         saved.damaged_databases.clone_from(&made.damaged);
-        if self.is_same(lease, capture.base, &made.report).await? {
+        let before = self.active_base(lease, capture.base).await?;
+        let is_same = |base: &ProfileManifest| base.tree_digest == made.report.tree_digest;
+        if before.as_ref().is_some_and(is_same) {
             saved.outcome = if made.damaged.is_empty() {
                 SaveOutcome::Deduplicated
             } else {
@@ -212,7 +227,9 @@ impl Engine {
             saved.sha256 = capture.base.unwrap_or(saved.sha256);
             return Ok(saved);
         }
-        let manifest = self.manifest_of(capture, lease, &made, op_id);
+        let mut manifest = self.manifest_of(capture, lease, &made, op_id);
+        let inherited = before.and_then(|base| base.upgraded_from);
+        manifest.upgraded_from = capture.upgraded_from.or(inherited);
         let started = self.clock.uptime();
         let to = self.store_snapshot(lineage, &manifest, &made.file).await?;
         saved.bytes_uploaded = manifest.archive_size_bytes;
@@ -221,15 +238,44 @@ impl Engine {
             let (file, digest) = (made.file.clone(), manifest.archive_sha256);
             bridge::blocking(move || cache.keep(digest, &file)).await;
         }
-        if !made.damaged.is_empty() {
-            let outcome = SaveOutcome::Damaged;
-            self.hold_back(capture, lease, outcome, &mut saved).await;
-            return Ok(saved);
+        if let Some(from) = capture.upgraded_from {
+            let after = made.counted.take();
+            let report = self.compare_upgrade(capture, lease, from, after).await;
+            saved.upgrade = Some(report);
+        }
+        self.publish(capture, lease, to, &mut saved).await?;
+        Ok(saved)
+    }
+
+    /// Moves the pointer to a snapshot that is stored, unless something speaks against it.
+    async fn publish(
+        &self,
+        capture: &Capture,
+        lease: &Lease,
+        to: Active,
+        saved: &mut ProfileSaved,
+    ) -> Result<(), Error> {
+        let has_lost = saved.upgrade.as_ref().is_some_and(|report| report.has_lost);
+        let against = if !saved.damaged_databases.is_empty() {
+            Some(SaveOutcome::Damaged)
+        } else if has_lost {
+            Some(SaveOutcome::UpgradeIncomplete)
+        } else if capture.held_back {
+            Some(SaveOutcome::Diverged)
+        } else {
+            None
+        };
+        if let Some(outcome) = against {
+            self.hold_back(capture, lease, outcome, saved).await;
+            return Ok(());
         }
         let started = self.clock.uptime();
-        self.flip_to(capture, lease, to, &mut saved).await?;
+        self.flip_to(capture, lease, to, saved).await?;
         saved.pointer_flip_ms = millis(self.clock.uptime().saturating_sub(started));
-        Ok(saved)
+        if saved.outcome.is_published() {
+            self.record_upgrade(capture, saved).await;
+        }
+        Ok(())
     }
 
     /// The archive that most frames can be taken from: in the cache, or in a store that is as near.
@@ -270,22 +316,20 @@ impl Engine {
         archive.summary().is_some().then(|| Arc::new(archive))
     }
 
-    /// Whether the active snapshot, as it is now and still ours to move, is our base and holds the same tree.
-    async fn is_same(
+    /// The manifest of the active snapshot, if it is our base, as it is now and still ours to move.
+    async fn active_base(
         &self,
         lease: &Lease,
         base: Option<ArchiveDigest>,
-        report: &CreateReport,
-    ) -> Result<bool, Error> {
+    ) -> Result<Option<ProfileManifest>, Error> {
         let pointer = self.lineages.pointer(&lease.lineage).await?;
         let ours = pointer.filter(|pointer| pointer.value.fence == lease.fence);
         let active = ours.and_then(|pointer| pointer.value.active);
         let Some(active) = active.filter(|active| Some(active.archive) == base) else {
-            return Ok(false);
+            return Ok(None);
         };
         let snapshots = Snapshots::of(&*self.bucket, &lease.lineage);
-        let manifest = snapshots.manifest(&active).await;
-        Ok(manifest.is_ok_and(|manifest| manifest.tree_digest == report.tree_digest))
+        Ok(snapshots.manifest(&active).await.ok())
     }
 
     fn manifest_of(
@@ -454,6 +498,7 @@ fn saved(capture: &Capture, lease: &Lease, report: &CreateReport, op_id: OpId) -
         predecessor_sha256: capture.base,
         active_sha256: None,
         damaged_databases: Vec::new(),
+        upgrade: None,
         op_id,
         mode: capture.browser.mode,
         clean_exit: capture.browser.clean_exit,

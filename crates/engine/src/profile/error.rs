@@ -4,6 +4,7 @@ use crate::error::ErrorKind;
 use stasis_disk::seal::SealError;
 use stasis_model::id::{ChromeMajor, Lineage, OpId, ProfileRef};
 use stasis_model::manifest::UnfitManifest;
+use stasis_model::upgrade::UpgradeRefusal;
 use stasis_quiesce::browser::{CdpError, StopError, UsersError, VersionError};
 use stasis_quiesce::freeze::FreezeError;
 use stasis_store::profiles::ManifestError;
@@ -184,12 +185,14 @@ pub enum ProfileError {
         here: String,
     },
     /// There are only snapshots of other Chromes.
-    #[error("`{asked}` has no snapshot, but there are some of {}", majors(.others))]
+    #[error("`{asked}` has no snapshot, but there are some of {}; {why}", majors(.others))]
     OnlyOtherMajors {
         /// What was asked for.
         asked: Lineage,
         /// What there is.
         others: Vec<Lineage>,
+        /// Why none of them is used.
+        why: UpgradeRefusal,
     },
 }
 

@@ -11,6 +11,9 @@
 //! unpacked is removed, whether it looked well or not; an archive that was kept is forgotten, and 2 begins again at the
 //! store; one from the store is refused.
 //!
+//! A lineage without a snapshot takes that of the newest older major, if the tenant's policy lets it: see
+//! [`upgrade`](super::upgrade).
+//!
 //! An active snapshot that is damaged is passed over, where nobody said what to do then: the newest older one that comes
 //! back is loaded instead, under an outcome of its own. It is also the base then, so that what comes of it diverges from
 //! the damaged one until somebody has chosen.
@@ -19,17 +22,17 @@
 //! snapshot. An outage never reads as "there is no snapshot". Nothing that was in the directory is wiped. There is no
 //! swap before the digest of all stored bytes agreed.
 
-mod judge;
+pub(super) mod judge;
 mod placing;
 
 use judge::{Failure, Fit, fetch_failure, fit, manifest_failure, pointer_failure};
 use placing::{Outcome, Placing};
 
 use super::checked::unchecked;
-use super::error::ProfileError;
 use super::fetch::{Fetched, Proof, Supply, another};
 use super::record::Record;
 use super::save::nobody_uses;
+use super::upgrade::Chosen;
 use crate::bridge;
 use crate::check::Spawn;
 use crate::error::{Error, ErrorKind, whole};
@@ -44,7 +47,9 @@ use stasis_model::event::{EventKind, Severity};
 use stasis_model::id::{Label, Lineage};
 use stasis_model::pointer::Active;
 use stasis_model::time::Timestamp;
-use stasis_store::profiles::{self, Snapshots};
+pub use stasis_model::upgrade::UpgradeWish;
+use stasis_model::upgrade::Ancestor;
+use stasis_store::profiles::Snapshots;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -68,6 +73,8 @@ pub struct ProfileLoad {
     /// What to do when it cannot be loaded. When nothing is said: an older snapshot when this one is damaged, else fresh,
     /// but refuse while the store cannot be reached.
     pub on_failure: Option<OnFailure>,
+    /// Whether a snapshot of an older major may be taken.
+    pub upgrade: UpgradeWish,
     /// Whether snapshots of a running browser are refused, whatever the tenant's policy says.
     pub cold_only: bool,
     /// The region we are in, if somebody knows.
@@ -88,6 +95,8 @@ pub struct ProfileLoad {
 pub enum LoadOutcome {
     /// The directory is the snapshot.
     Success,
+    /// The directory is the snapshot of an older Chrome, for this one to migrate.
+    Upgraded,
     /// The active snapshot is damaged; the directory is an older one.
     Predecessor,
     /// There never was one; the directory is empty.
@@ -101,6 +110,7 @@ impl LoadOutcome {
     pub fn word(self) -> &'static str {
         match self {
             Self::Success => "success",
+            Self::Upgraded => "upgraded",
             Self::Predecessor => "predecessor",
             Self::NoSnapshot => "no_snapshot",
             Self::FreshFallback => "fresh_fallback",
@@ -156,6 +166,11 @@ pub struct ProfileLoaded {
     pub detail: Option<String>,
     /// Which snapshot the directory is.
     pub sha256: Option<ArchiveDigest>,
+    /// What a save of the directory supersedes.
+    pub base_sha256: Option<ArchiveDigest>,
+    /// The snapshot of an older major that the profile was carried from, now or before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upgraded_from: Option<Ancestor>,
     /// When that was captured.
     pub captured_at_ms: Option<Timestamp>,
     /// The directory.
@@ -180,6 +195,21 @@ pub struct ProfileLoaded {
     pub extract_ms: u64,
     /// What went less well than it should have.
     pub warnings: Vec<Warning>,
+}
+
+impl ProfileLoaded {
+    /// What it was carried from just now: a save of it is compared with that.
+    pub(super) fn carried_from(&self) -> Option<Ancestor> {
+        let is_own = self.base_sha256.is_some() && self.base_sha256 == self.sha256;
+        self.upgraded_from.filter(|_| !is_own)
+    }
+
+    /// Whether what comes of it is never published by itself: it began fresh for want of a snapshot that there is. One
+    /// that began fresh because nobody wanted another major's snapshot is.
+    pub(super) fn is_held_back(&self) -> bool {
+        let is_wanted = self.reason == Some(FallbackReason::VersionMismatch);
+        self.outcome == LoadOutcome::FreshFallback && !is_wanted
+    }
 }
 
 /// How many older snapshots are tried in the place of a damaged one.
@@ -209,6 +239,15 @@ impl Engine {
         self.load_active(load, Ok(base)).await
     }
 
+    /// Loads one snapshot, whatever else there is.
+    pub(super) async fn profile_load_exactly(
+        &self,
+        load: &ProfileLoad,
+        snapshot: Option<Active>,
+    ) -> Result<ProfileLoaded, Error> {
+        self.load_or_fresh(load, Ok(snapshot)).await
+    }
+
     async fn load_active(
         &self,
         load: &ProfileLoad,
@@ -217,6 +256,10 @@ impl Engine {
         let before = Record::of(&load.dir).await;
         let was_unsaved = before.is_some_and(|record| record.outcome == RUNNING);
         let mut loaded = self.load_or_fresh(load, active).await?;
+        if loaded.outcome == LoadOutcome::Success && loaded.upgraded_from.is_none() {
+            let not_carried = self.not_carried(&load.lineage).await;
+            loaded.warnings.extend(not_carried);
+        }
         if let Some(kept) = loaded.kept.clone().filter(|_| was_unsaved) {
             // Under a name of its own, which no later load takes for its own: nobody has saved what is in it.
             let at = self.clock.now().stamp();
@@ -235,18 +278,13 @@ impl Engine {
         load: &ProfileLoad,
         active: Result<Option<Active>, Failure>,
     ) -> Result<ProfileLoaded, Error> {
-        let loaded = match active {
-            Ok(Some(active)) => match self.load_newest(load, active.clone()).await {
-                Err(failure) if failure.reason.is_damage() && load.on_failure.is_none() => {
-                    self.load_predecessor(load, &active, failure).await
-                }
-                tried => tried,
-            },
-            Ok(None) => match self.other_majors(&load.lineage).await {
-                Ok(None) => return self.fresh(load, None).await,
-                Ok(Some(error)) => Err(Failure::new(FallbackReason::VersionMismatch, error)),
-                Err(error) => Err(Failure::unreachable(error)),
-            },
+        let chosen = match active {
+            Ok(own) => self.choose(load, own).await,
+            Err(failure) => Err(failure),
+        };
+        let loaded = match chosen {
+            Ok(None) => return self.fresh(load, None).await,
+            Ok(Some(chosen)) => self.load_chosen(load, &chosen).await,
             Err(failure) => Err(failure),
         };
         let failure = match loaded {
@@ -264,31 +302,43 @@ impl Engine {
         self.fresh(load, Some(failure)).await
     }
 
-    /// Whether the profile has snapshots that another Chrome wrote.
-    async fn other_majors(&self, asked: &Lineage) -> Result<Option<ProfileError>, Error> {
-        let all = profiles::lineages(&*self.bucket, Some(&asked.tenant)).await?;
-        let mut others = Vec::new();
-        for lineage in all {
-            if lineage.profile != asked.profile || lineage == *asked {
-                continue;
+    /// Loads what was chosen, or what was published before it.
+    async fn load_chosen(
+        &self,
+        load: &ProfileLoad,
+        chosen: &Chosen,
+    ) -> Result<ProfileLoaded, Failure> {
+        let mut loaded = match self.load_newest(load, chosen).await {
+            Err(failure) if failure.reason.is_damage() && load.on_failure.is_none() => {
+                self.load_predecessor(load, chosen, failure).await?
             }
-            let pointer = self.lineages.pointer(&lineage).await?;
-            if pointer.is_some_and(|pointer| pointer.value.active.is_some()) {
-                others.push(lineage);
+            tried => tried?,
+        };
+        if let (Some(replaced), Some(sha256)) = (chosen.carried, loaded.sha256) {
+            let chrome_major = chosen.lineage.major;
+            loaded.base_sha256 = replaced;
+            loaded.upgraded_from = Some(Ancestor {
+                chrome_major,
+                sha256,
+            });
+            if loaded.outcome == LoadOutcome::Success {
+                loaded.outcome = LoadOutcome::Upgraded;
             }
         }
-        let asked = asked.clone();
-        Ok((!others.is_empty()).then_some(ProfileError::OnlyOtherMajors { asked, others }))
+        Ok(loaded)
     }
 
-    async fn try_load(&self, load: &ProfileLoad, active: Active) -> Result<ProfileLoaded, Failure> {
+    async fn try_load(
+        &self,
+        load: &ProfileLoad,
+        chosen: &Chosen,
+    ) -> Result<ProfileLoaded, Failure> {
         let policy = self.policy(&load.lineage.tenant).await;
         let policy = policy.map_err(Failure::unreachable)?;
-        let snapshots = Snapshots::of(&*self.bucket, &load.lineage);
-        let manifest = snapshots
-            .manifest(&active)
-            .await
-            .map_err(manifest_failure)?;
+        let snapshots = Snapshots::of(&*self.bucket, &chosen.lineage);
+        let manifest = snapshots.manifest(&chosen.active).await;
+        let manifest = manifest.map_err(manifest_failure)?;
+        let active = chosen.active.clone();
         let fit = fit(load, active, manifest, &policy, self.lineages.now())?;
         for supply in [Supply::Nearest, Supply::Store] {
             if let Some(loaded) = self.fetch_and_place(load, &fit, supply).await? {
@@ -323,10 +373,9 @@ impl Engine {
     async fn load_newest(
         &self,
         load: &ProfileLoad,
-        active: Active,
+        chosen: &Chosen,
     ) -> Result<ProfileLoaded, Failure> {
-        let was = active.archive;
-        let tried = self.try_load(load, active).await;
+        let tried = self.try_load(load, chosen).await;
         let Err(failure) = &tried else {
             return tried;
         };
@@ -334,13 +383,19 @@ impl Engine {
             failure.reason,
             FallbackReason::NoManifest | FallbackReason::NoArchive
         );
-        let pointer = self.lineages.pointer(&load.lineage).await;
+        let pointer = self.lineages.pointer(&chosen.lineage).await;
         let now = pointer
             .ok()
             .flatten()
             .and_then(|pointer| pointer.value.active);
-        match now.filter(|now| is_gone && now.archive != was) {
-            Some(now) => self.try_load(load, now).await,
+        match now.filter(|now| is_gone && now.archive != chosen.active.archive) {
+            Some(active) => {
+                let newer = Chosen {
+                    active,
+                    ..chosen.clone()
+                };
+                self.try_load(load, &newer).await
+            }
             None => tried,
         }
     }
@@ -372,7 +427,7 @@ impl Engine {
             snapshot: active.archive.prefix(),
             origin: Origin {
                 at: self.clock.now(),
-                from: format!("{} {}", load.lineage, active.archive.prefix()),
+                from: format!("{} {}", manifest.lineage(), active.archive.prefix()),
             },
         };
         let (restored, report) = match bridge::blocking(move || job.place()).await? {
@@ -391,6 +446,8 @@ impl Engine {
             reason: None,
             detail: None,
             sha256: Some(active.archive),
+            base_sha256: Some(active.archive),
+            upgraded_from: manifest.upgraded_from,
             captured_at_ms: Some(manifest.captured_at_ms),
             dir: load.dir.display().to_string(),
             kept,
@@ -410,14 +467,19 @@ impl Engine {
     async fn load_predecessor(
         &self,
         load: &ProfileLoad,
-        damaged: &Active,
+        damaged: &Chosen,
         failure: Failure,
     ) -> Result<ProfileLoaded, Failure> {
-        let Ok(holdings) = self.holdings(&load.lineage).await else {
+        let Ok(holdings) = self.holdings(&damaged.lineage).await else {
             return Err(failure);
         };
-        for older in holdings.published_before(damaged.archive).take(OLDER_TRIED) {
-            let Ok(mut loaded) = self.try_load(load, older.clone()).await else {
+        let damaged_sha256 = damaged.active.archive;
+        for older in holdings.published_before(damaged_sha256).take(OLDER_TRIED) {
+            let older = Chosen {
+                active: older.clone(),
+                ..damaged.clone()
+            };
+            let Ok(mut loaded) = self.try_load(load, &older).await else {
                 continue;
             };
             loaded.outcome = LoadOutcome::Predecessor;
@@ -427,9 +489,9 @@ impl Engine {
             let kind = EventKind::PredecessorLoaded;
             let event = self.event(kind, Severity::Warning, &load.actor);
             let event = event
-                .about(load.lineage.clone(), self.lineages.op_id())
-                .with("damaged_sha256", damaged.archive.to_string())
-                .with("sha256", older.archive.to_string())
+                .about(damaged.lineage.clone(), self.lineages.op_id())
+                .with("damaged_sha256", damaged_sha256.to_string())
+                .with("sha256", older.active.archive.to_string())
                 .with("detail", loaded.detail.clone().unwrap_or_default());
             let recorded = self.record(&load.lineage.tenant, event).await;
             loaded.warnings.extend(recorded);
@@ -469,6 +531,8 @@ impl Engine {
             reason,
             detail,
             sha256: None,
+            base_sha256: None,
+            upgraded_from: None,
             captured_at_ms: None,
             dir: load.dir.display().to_string(),
             kept: kept(&restored),
@@ -501,25 +565,25 @@ impl Engine {
         load: &ProfileLoad,
         loaded: &ProfileLoaded,
     ) -> Result<(), Error> {
-        let record = Record::new(
-            load.lineage.clone(),
-            self.location.to_string(),
-            loaded.sha256,
-            RUNNING,
-            self.clock.now(),
-        );
-        record.write(&load.dir).await
+        self.load_record(load, loaded, RUNNING).write(&load.dir).await
     }
 
     async fn note_load(&self, load: &ProfileLoad, loaded: &ProfileLoaded) -> Result<(), Error> {
-        let record = Record::new(
+        let outcome = loaded.outcome.word();
+        self.load_record(load, loaded, outcome).write(&load.dir).await
+    }
+
+    fn load_record(&self, load: &ProfileLoad, loaded: &ProfileLoaded, outcome: &str) -> Record {
+        let mut record = Record::new(
             load.lineage.clone(),
             self.location.to_string(),
-            loaded.sha256,
-            loaded.outcome.word(),
+            loaded.base_sha256,
+            outcome,
             self.clock.now(),
         );
-        record.write(&load.dir).await
+        record.upgraded_from = loaded.carried_from();
+        record.held_back = loaded.is_held_back();
+        record
     }
 }
 

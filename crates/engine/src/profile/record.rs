@@ -12,6 +12,7 @@ use stasis_model::digest::ArchiveDigest;
 use stasis_model::document::{self, Document};
 use stasis_model::id::Lineage;
 use stasis_model::time::Timestamp;
+use stasis_model::upgrade::Ancestor;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -27,7 +28,13 @@ pub struct Record {
     pub store: String,
     /// The snapshot that the directory was, or began as; `None` after a fresh start.
     pub sha256: Option<ArchiveDigest>,
-    /// How it came about: `success`, `no_snapshot`, `fresh_fallback`, `captured`, `deduplicated`.
+    /// The snapshot of an older major that the directory began as; what is saved of it is compared with that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upgraded_from: Option<Ancestor>,
+    /// Whether what is saved of it is not published by itself.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub held_back: bool,
+    /// How it came about: `success`, `upgraded`, `predecessor`, `no_snapshot`, `fresh_fallback`, `captured`, `deduplicated`.
     pub outcome: String,
     /// When.
     pub at_ms: Timestamp,
@@ -76,6 +83,8 @@ impl Record {
             subject,
             store,
             sha256,
+            upgraded_from: None,
+            held_back: false,
             outcome: outcome.to_owned(),
             at_ms,
             directory: None,

@@ -69,7 +69,7 @@ pub struct ProfileRan {
     pub load: ProfileLoaded,
     /// What was saved of it.
     pub save: Option<ProfileSaved>,
-    /// One word: `captured`, `deduplicated`, `diverged`, `damaged`, `too_large`, `upload_failed`, `pointer_race`, `lock_lost`,
+    /// One word: `captured`, `deduplicated`, `diverged`, `damaged`, `upgrade_incomplete`, `too_large`, `upload_failed`, `pointer_race`, `lock_lost`,
     /// `skipped`, `unknown`, `failed`.
     pub save_outcome: &'static str,
     /// Why nothing was saved.
@@ -151,7 +151,9 @@ impl Engine {
         let loaded = self.load_kept(run, lease, keeper.as_mut()).await?;
         nobody_uses(&run.load.dir).await?;
         self.note_running(&run.load, &loaded).await?;
-        run.capture.base = loaded.sha256;
+        run.capture.base = loaded.base_sha256;
+        run.capture.upgraded_from = loaded.carried_from();
+        run.capture.held_back = loaded.is_held_back();
         if let Some(listener) = &run.loaded {
             // Nobody has to listen.
             let _ = listener.send(loaded.clone());
@@ -223,7 +225,8 @@ impl Engine {
             Ok(mut saved) => {
                 self.note_save(dir, &mut saved).await;
                 ran.diverged = saved.outcome == SaveOutcome::Diverged;
-                ran.snapshot_failed = saved.outcome == SaveOutcome::Damaged;
+                let held_back = [SaveOutcome::Damaged, SaveOutcome::UpgradeIncomplete];
+                ran.snapshot_failed = held_back.contains(&saved.outcome);
                 ran.save_outcome = saved.outcome.word();
                 ran.save = Some(saved);
                 ran

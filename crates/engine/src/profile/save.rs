@@ -19,6 +19,7 @@ use stasis_model::digest::ArchiveDigest;
 use stasis_model::id::{ChromeMajor, Lineage, ProfileRef};
 use stasis_model::lease::Fence;
 use stasis_model::manifest::{EndingRecord, Mode};
+use stasis_model::upgrade::Ancestor;
 use stasis_quiesce::browser::{self, Ended, Role, StopSettings, Stopped, User};
 use stasis_store::leases::Lease;
 use stasis_store::profiles::Snapshots;
@@ -59,6 +60,40 @@ pub struct ProfileSave {
     pub token: Option<Fence>,
 }
 
+/// What a directory derives from.
+#[derive(Default)]
+struct Derived {
+    base: Option<ArchiveDigest>,
+    upgraded_from: Option<Ancestor>,
+    held_back: bool,
+}
+
+impl Derived {
+    /// As the record of the directory says; one of another lineage says nothing.
+    fn of(record: &Record, lineage: &Lineage) -> Self {
+        let Record { upgraded_from, .. } = *record;
+        if record.subject == *lineage {
+            return Self {
+                base: record.sha256,
+                upgraded_from,
+                held_back: record.held_back,
+            };
+        }
+        // It was to be carried to a newer Chrome, which never started: it still is what the older one wrote.
+        let older = upgraded_from.filter(|from| {
+            let older = Lineage {
+                major: from.chrome_major,
+                ..record.subject.clone()
+            };
+            older == *lineage
+        });
+        Self {
+            base: older.map(|from| from.sha256),
+            ..Self::default()
+        }
+    }
+}
+
 /// A lease, and whether it is given back afterwards.
 struct Owned {
     lease: Lease,
@@ -78,7 +113,10 @@ impl Engine {
         if save.mode == Mode::Hot && !self.policy(&lineage.tenant).await?.allow_hot {
             return Err(ProfileError::HotNotAllowed(lineage).into());
         }
-        save.capture.base = self.base_of(&save, &lineage).await?;
+        let derived = self.derived_from(&save, &lineage).await?;
+        save.capture.base = derived.base;
+        save.capture.upgraded_from = derived.upgraded_from;
+        save.capture.held_back = derived.held_back;
         refuse_strangers(&dir, save.browser, save.mode).await?;
         let owned = self.own(&save, &lineage).await?;
         let result = self.save_owned(&mut save, &owned.lease).await;
@@ -200,23 +238,20 @@ impl Engine {
     }
 
     /// What the directory derives from: what the caller says, else what was loaded into it.
-    async fn base_of(
-        &self,
-        save: &ProfileSave,
-        lineage: &Lineage,
-    ) -> Result<Option<ArchiveDigest>, Error> {
+    async fn derived_from(&self, save: &ProfileSave, lineage: &Lineage) -> Result<Derived, Error> {
         let Some(base) = &save.base else {
             let record = Record::of(&save.capture.dir).await;
-            let ours = record.filter(|record| {
-                record.subject == *lineage && record.store == self.location.to_string()
-            });
-            return Ok(ours.and_then(|record| record.sha256));
+            let ours = record.filter(|record| record.store == self.location.to_string());
+            return Ok(ours.map_or_else(Derived::default, |record| Derived::of(&record, lineage)));
         };
         let all = Snapshots::of(&*self.bucket, lineage).all().await?;
         let digests = all.snapshots.iter().map(|snapshot| snapshot.active.archive);
         let mut fitting = digests.filter(|digest| base.fits(*digest));
         match (fitting.next(), fitting.next()) {
-            (Some(digest), None) if base.is_telling() => Ok(Some(digest)),
+            (Some(digest), None) if base.is_telling() => Ok(Derived {
+                base: Some(digest),
+                ..Derived::default()
+            }),
             _ => Err(ProfileError::NoSuchBase {
                 base: base.to_string(),
                 lineage: lineage.clone(),

@@ -13,7 +13,7 @@ mod rigged;
 mod swept;
 
 use super::capture::{BrowserState, Capture, ProfileSaved};
-use super::load::{LoadOutcome, ProfileLoad, ProfileLoaded};
+use super::load::{LoadOutcome, ProfileLoad, ProfileLoaded, UpgradeWish};
 use super::save::{OnBrowser, ProfileSave};
 use crate::check::Spawn;
 use crate::error::Error;
@@ -143,6 +143,8 @@ impl World {
         Capture {
             dir: self.dir(),
             base: None,
+            upgraded_from: None,
+            held_back: false,
             exclude_caches: false,
             holder: Holder {
                 run_id: "run".parse().unwrap(),
@@ -186,6 +188,7 @@ impl World {
             lineage: self.lineage.clone(),
             dir: self.home.path().join(name),
             on_failure: None,
+            upgrade: UpgradeWish::default(),
             cold_only: false,
             region: None,
             actor: Label::nobody(),

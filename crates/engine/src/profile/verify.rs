@@ -2,7 +2,7 @@
 //!
 //! *Always true:* nothing of the lineage changes, the profile's own directory is not touched, and the place is removed.
 
-use super::load::{OnFailure, ProfileLoad, ProfileLoaded};
+use super::load::{OnFailure, ProfileLoad, ProfileLoaded, UpgradeWish};
 use super::save::close;
 use super::subject::ShaPrefix;
 use crate::check::Spawn;
@@ -108,6 +108,7 @@ impl Engine {
             lineage: lineage.clone(),
             dir: scratch.0.clone(),
             on_failure: Some(OnFailure::Refuse),
+            upgrade: UpgradeWish::Stay,
             cold_only: false,
             region: None,
             actor: Label::nobody(),
@@ -116,7 +117,7 @@ impl Engine {
             cancel: verify.cancel.clone(),
         };
         let active = Some(chosen.active.clone());
-        let loaded: ProfileLoaded = self.profile_load_leased(&load, active).await?;
+        let loaded: ProfileLoaded = self.profile_load_exactly(&load, active).await?;
         let cookies = if verify.browser.is_empty() {
             None
         } else {

@@ -7,6 +7,7 @@ use crate::digest::{ArchiveDigest, TreeDigest};
 use crate::document::Document;
 use crate::id::{ChromeMajor, Epoch, Label, Lineage, OpId, ProfileId, TenantId};
 use crate::time::Timestamp;
+use crate::upgrade::Ancestor;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -82,6 +83,9 @@ pub struct ProfileManifest {
     /// The databases that its save found damaged, the first few: it was stored, and not published.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub damaged_databases: Vec<String>,
+    /// The snapshot of an older major that the profile was carried from, here or in a predecessor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upgraded_from: Option<Ancestor>,
     /// The snapshot this one supersedes.
     #[serde(with = "crate::pointer::blank")]
     pub predecessor_sha256: Option<ArchiveDigest>,
@@ -221,6 +225,7 @@ impl ProfileManifest {
             caches_left_out: false,
             checked_at_ms: None,
             damaged_databases: Vec::new(),
+            upgraded_from: None,
             predecessor_sha256: None,
             lease_epoch: Epoch::default(),
             op_id: new.op_id,

@@ -1,5 +1,7 @@
 //! Hints for what goes wrong with profiles.
 
+use stasis_engine::model::id::Lineage;
+use stasis_engine::model::upgrade::UpgradeRefusal;
 use stasis_engine::profile::ProfileError;
 
 /// What to do now.
@@ -36,12 +38,8 @@ pub(super) fn hint(error: &ProfileError) -> Option<String> {
         ProfileError::LeaseLost { .. } => {
             "somebody else may own the profile now; nothing was published: start again"
         }
-        ProfileError::OnlyOtherMajors { others, .. } => {
-            let first = others.first()?;
-            return Some(format!(
-                "run the Chrome that wrote it, or start a fresh profile with --on-failure fresh; \
-                 `stasis profile show {first}` shows the newest one"
-            ));
+        ProfileError::OnlyOtherMajors { others, why, asked } => {
+            return other_majors_hint(*why, others, asked);
         }
         ProfileError::Sha { .. }
         | ProfileError::Integrity { .. }
@@ -58,6 +56,26 @@ pub(super) fn hint(error: &ProfileError) -> Option<String> {
         _ => return key_hint(error),
     };
     Some(text.to_owned())
+}
+
+/// How to get at a snapshot of another major.
+fn other_majors_hint(
+    why: UpgradeRefusal,
+    others: &[Lineage],
+    asked: &Lineage,
+) -> Option<String> {
+    let newest = others.last()?;
+    Some(match why {
+        UpgradeRefusal::Policy => format!(
+            "`stasis tenant policy set {} on_major_upgrade=carry` lets it be carried; or run the Chrome that wrote it",
+            asked.tenant
+        ),
+        UpgradeRefusal::Wish => "leave --no-upgrade out to carry it".to_owned(),
+        _ => format!(
+            "run the Chrome that wrote it, or start a fresh profile with --on-failure fresh; \
+             `stasis profile show {newest}` shows it"
+        ),
+    })
 }
 
 fn key_hint(error: &ProfileError) -> Option<String> {

@@ -22,6 +22,7 @@ mod profile_chromium;
 mod profile_crash;
 mod profile_hosts;
 mod profile_operators;
+mod profile_upgrade;
 mod project;
 mod project_crash;
 mod project_databases;

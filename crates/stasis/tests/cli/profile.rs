@@ -396,12 +396,12 @@ fn chrome_major_version_mismatch_refuses_load() {
     fs::create_dir(&there).unwrap();
     fs::write(there.join("mine"), "mine").unwrap();
 
-    let fresh = load(&session, 12, &there, &["--chrome-major", "132"]);
+    let fresh = load(&session, 12, &there, &["--chrome-major", "130"]);
     let refused = load(
         &session,
         3,
         &there,
-        &["--chrome-major", "132", "--on-failure", "refuse"],
+        &["--chrome-major", "130", "--on-failure", "refuse"],
     );
 
     assert_eq!(fresh["outcome"], "fresh_fallback");
@@ -924,7 +924,7 @@ fn metrics_add_up_over_processes() {
         &session,
         12,
         &there,
-        &["--chrome-major", "132", metrics[0], metrics[1]],
+        &["--chrome-major", "130", metrics[0], metrics[1]],
     );
 
     let told = fs::read_to_string(&file).unwrap();

@@ -1,4 +1,4 @@
-//! Which cookies a database has, by site and name: never a value.
+//! Which cookies a database has, by site and name, and how long they last: never a value.
 //!
 //! Asked of SQLite in the same way as a check: on a copy, in another process, within limits. What that process says is
 //! taken as the claims of a stranger.
@@ -8,8 +8,11 @@ use super::process::{self, Ended};
 use crate::check::message::printable;
 use crate::check::scratch::Scratch;
 use crate::check::{CheckError, CheckSettings, Spawn};
+use rusqlite::Row;
 use rusqlite::types::ValueRef;
-use std::collections::BTreeSet;
+use stasis_model::chrome::CookieLife;
+use stasis_model::time::Timestamp;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// More cookies than this are not named.
@@ -19,9 +22,13 @@ const LONGEST: usize = 7 << 20;
 const WORD: &str = "cookie ";
 const WHOLE: &str = "whole";
 const UNABLE: &str = "unable ";
+/// What stands for the end of a cookie that lasts as long as the browser.
+const SESSION: &str = "session";
+/// What stands for an end that nobody knows.
+const UNKNOWN: &str = "-";
 
 /// The cookies by site and name; else why they cannot be told.
-pub(in crate::check) type Cookies = Result<BTreeSet<(String, String)>, String>;
+pub(in crate::check) type Cookies = Result<BTreeMap<(String, String), CookieLife>, String>;
 
 /// Reads the names from the copy `db` in `scratch`, which has `bytes` with its journals.
 pub(in crate::check) fn read(
@@ -45,10 +52,12 @@ pub(in crate::check) fn read(
 
 /// What the process says; without its last line it says nothing.
 fn heard(said: &str) -> Cookies {
-    let mut cookies = BTreeSet::new();
+    let mut cookies = BTreeMap::new();
     for line in said.lines() {
-        if let Some((site, name)) = line.strip_prefix(WORD).and_then(|it| it.split_once('\t')) {
-            cookies.insert((printable(site), printable(name)));
+        if let Some((site, name, life)) = line.strip_prefix(WORD).and_then(three) {
+            let longest = cookies.entry((printable(site), printable(name)));
+            let longest = longest.or_insert(life);
+            *longest = life.max(*longest);
         } else if let Some(why) = line.strip_prefix(UNABLE) {
             return Err(printable(why));
         } else if line == WHOLE {
@@ -58,6 +67,18 @@ fn heard(said: &str) -> Cookies {
         }
     }
     Err("the process that read it died without an answer".to_owned())
+}
+
+/// Site, name and end of one line.
+fn three(line: &str) -> Option<(&str, &str, CookieLife)> {
+    let (site, rest) = line.split_once('\t')?;
+    let (name, end) = rest.split_once('\t')?;
+    let life = match end {
+        SESSION => CookieLife::Session,
+        UNKNOWN => CookieLife::Unknown,
+        millis => CookieLife::Until(Timestamp::from_millis(millis.parse().ok()?)),
+    };
+    Some((site, name, life))
 }
 
 /// Inside the other process: all names, one a line.
@@ -71,20 +92,39 @@ pub(super) fn told(limits: &Limits) -> String {
 fn names(limits: &Limits) -> Result<String, String> {
     let say = |error: rusqlite::Error| error.to_string();
     let connection = child::open(limits).map_err(say)?;
-    let all = connection.prepare("SELECT host_key, name FROM main.cookies");
-    let mut all = all.map_err(say)?;
+    // A Chrome that has other columns still has these names.
+    let full = "SELECT host_key, name, is_persistent, expires_utc FROM main.cookies";
+    let short = "SELECT host_key, name FROM main.cookies";
+    let (mut all, has_ends) = match connection.prepare(full) {
+        Ok(all) => (all, true),
+        Err(_) => (connection.prepare(short).map_err(say)?, false),
+    };
     let mut rows = all.query([]).map_err(say)?;
     let (mut text, mut count) = (String::new(), 0);
     while let Some(row) = rows.next().map_err(say)? {
         let site = word(row.get_ref(0).map_err(say)?);
         let name = word(row.get_ref(1).map_err(say)?);
+        let end = if has_ends { end(row) } else { UNKNOWN.to_owned() };
         count += 1;
         if count > MOST || text.len() > LONGEST {
             return Err(format!("it has more than {} cookies", count - 1));
         }
-        let _ = writeln!(text, "{WORD}{site}\t{name}");
+        let _ = writeln!(text, "{WORD}{site}\t{name}\t{end}");
     }
     Ok(text + WHOLE + "\n")
+}
+
+/// When the cookie of a row ends.
+fn end(row: &Row<'_>) -> String {
+    let number = |column| row.get::<_, i64>(column).ok();
+    match number(2).zip(number(3)) {
+        None => UNKNOWN.to_owned(),
+        Some((is_persistent, expires)) => match CookieLife::of_row(is_persistent != 0, expires) {
+            CookieLife::Session => SESSION.to_owned(),
+            CookieLife::Until(moment) => moment.millis().to_string(),
+            CookieLife::Unknown => UNKNOWN.to_owned(),
+        },
+    }
 }
 
 /// A text of the database as one harmless line; a tab in it is a space from here on.
@@ -101,15 +141,19 @@ mod tests {
 
     #[test]
     fn an_answer_without_its_end_names_nothing() {
-        let said = "cookie .example.com\tsid\ncookie a.b\t\nwhole\n";
+        let said = "cookie .example.com\tsid\t5\ncookie a.b\t\t-\nwhole\n";
 
         let cookies = heard(said).unwrap();
 
-        assert!(cookies.contains(&(".example.com".to_owned(), "sid".to_owned())));
+        let sid = (".example.com".to_owned(), "sid".to_owned());
+        let until = CookieLife::Until(Timestamp::from_millis(5));
+        assert_eq!(cookies.get(&sid), Some(&until));
         assert_eq!(cookies.len(), 2);
         for bad in [
             "",
-            "cookie a\tb\n",
+            "cookie a\tb\t-\n",
+            "cookie a\tb\nwhole\n",
+            "cookie a\tb\tx\nwhole\n",
             "cookie ab\nwhole\n",
             "unable no such table\n",
         ] {

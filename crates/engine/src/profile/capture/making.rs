@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::profile::checked;
 use crate::profile::error::ProfileError;
 use crate::profile::facts;
+use crate::profile::upgrade::{self, Counted};
 use crate::warning::Warning;
 use stasis_disk::archive::{
     Archive, CreateReport, CreateSettings, SealSettings, create_nameless, seal_nameless,
@@ -37,6 +38,8 @@ pub(super) struct Made {
     pub(super) damaged: Vec<String>,
     /// The databases that could not be checked.
     pub(super) unchecked: Vec<Warning>,
+    /// What the profile is known by, where it was carried to a newer Chrome.
+    pub(super) counted: Option<Counted>,
 }
 
 /// What an archive is made with.
@@ -54,6 +57,8 @@ pub(super) fn make(capture: &Capture, making: Making, spool: &Path) -> Result<Ma
     let cookie_store = cookie_store(capture, spool);
     let settings = settings(capture, making.base);
     let (mut report, mut file) = create_nameless(&capture.dir, spool, &settings)?;
+    let counted = capture.upgraded_from.map(|_| counted(capture, &file, spool));
+    let counted = counted.transpose()?;
     if let Some(key) = &making.key {
         (report, file) = sealed(report, file, key, spool)?;
     }
@@ -67,6 +72,7 @@ pub(super) fn make(capture: &Capture, making: Making, spool: &Path) -> Result<Ma
         ended_well: facts.ended_well,
         damaged,
         unchecked,
+        counted,
     })
 }
 
@@ -82,6 +88,20 @@ fn checked(capture: &Capture, scratch: &Path) -> Result<(Vec<String>, Vec<Warnin
     };
     let report = check::tree(&open(&capture.dir)?, &settings, &capture.spawn)?;
     Ok((checked::damaged(&report), checked::unchecked(&report)))
+}
+
+/// What the profile in an archive that was just made is known by.
+fn counted(capture: &Capture, file: &File, scratch: &Path) -> Result<Counted, Error> {
+    let plain = file.try_clone().map_err(|source| Error::Unreadable {
+        path: scratch.to_owned(),
+        source,
+    })?;
+    let settings = CheckSettings {
+        cancel: capture.cancel.clone(),
+        ..CheckSettings::new(scratch)
+    };
+    let archive = Archive::over(Arc::new(plain), scratch)?;
+    upgrade::count(&archive, &settings, &capture.spawn)
 }
 
 /// Encrypts an archive that was just made; its report is of the stored bytes from now on, and its digests tell nobody

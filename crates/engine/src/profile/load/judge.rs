@@ -22,14 +22,14 @@ pub(super) struct Fit {
 }
 
 /// Why it was not loaded, and whether an outage hid it.
-pub(super) struct Failure {
+pub(in crate::profile) struct Failure {
     pub(super) reason: FallbackReason,
     pub(super) error: Box<Error>,
     pub(super) usually: OnFailure,
 }
 
 impl Failure {
-    pub(super) fn new(reason: FallbackReason, error: impl Into<Error>) -> Self {
+    pub(in crate::profile) fn new(reason: FallbackReason, error: impl Into<Error>) -> Self {
         Self {
             reason,
             error: Box::new(error.into()),
@@ -45,8 +45,16 @@ impl Failure {
         }
     }
 
+    /// Somebody asked for exactly this: a fresh start is nobody's wish.
+    pub(in crate::profile) fn insists(self) -> Self {
+        Self {
+            usually: OnFailure::Refuse,
+            ..self
+        }
+    }
+
     /// Before we know what there is, an outage must not look like a fresh start.
-    pub(super) fn unreachable(error: impl Into<Error>) -> Self {
+    pub(in crate::profile) fn unreachable(error: impl Into<Error>) -> Self {
         Self {
             usually: OnFailure::Refuse,
             ..Self::new(FallbackReason::BucketUnreachable, error)
@@ -54,7 +62,7 @@ impl Failure {
     }
 }
 
-pub(super) fn pointer_failure(error: Error) -> Failure {
+pub(in crate::profile) fn pointer_failure(error: Error) -> Failure {
     match error.kind() {
         ErrorKind::Corrupt => Failure::new(FallbackReason::ManifestInvalid, error),
         _ => Failure::unreachable(error),

@@ -182,6 +182,8 @@ impl<'a> Running<'a> {
             Ok(saved) => {
                 self.counts.saved += 1;
                 self.run.capture.base = Some(saved.sha256);
+                // It came through the migration; from now on the base says what it was carried from.
+                self.run.capture.upgraded_from = None;
                 tracing::info!(sha256 = %saved.sha256.prefix(), "saved while running");
             }
             Err(error) => {

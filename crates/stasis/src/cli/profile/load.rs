@@ -10,7 +10,9 @@ use crate::cli::progress::{cancel_on_signals, watched};
 use crate::report::Exit;
 use clap::{Args, ValueEnum};
 use stasis_engine::model::id::{ChromeMajor, Lineage, ProfileRef};
-use stasis_engine::profile::{LoadOutcome, OnFailure, ProfileLoad, ProfileLoaded, browser_major};
+use stasis_engine::profile::{
+    LoadOutcome, OnFailure, ProfileLoad, ProfileLoaded, UpgradeWish, browser_major,
+};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -38,6 +40,12 @@ pub(super) struct Loading {
     /// refuse while the store cannot be reached]
     #[arg(long, value_name = "WHAT")]
     on_failure: Option<Failure>,
+    /// Do not carry the snapshot of an older Chrome to this one, whatever the tenant's policy says
+    #[arg(long, conflicts_with = "from_major")]
+    no_upgrade: bool,
+    /// Carry the snapshot of this older Chrome, also when there is one of this Chrome
+    #[arg(long, value_name = "N")]
+    from_major: Option<ChromeMajor>,
     /// Stricter than the tenant's policy
     #[arg(long, value_name = "POLICY")]
     policy: Option<LoadPolicy>,
@@ -64,6 +72,9 @@ impl Loading {
                 "which Chrome is `{subject}` for? write {subject}@MAJOR, --chrome-major MAJOR or --browser COMMAND"
             ),
         };
+        if let Some(from) = self.from_major.filter(|from| *from >= major) {
+            anyhow::bail!("--from-major {from} is not older than Chrome {major}");
+        }
         Ok(subject.lineage(major))
     }
 
@@ -81,6 +92,11 @@ impl Loading {
                 Failure::Fresh => OnFailure::Fresh,
                 Failure::Refuse => OnFailure::Refuse,
             }),
+            upgrade: match (self.from_major, self.no_upgrade) {
+                (Some(major), _) => UpgradeWish::From(major),
+                (None, true) => UpgradeWish::Stay,
+                (None, false) => UpgradeWish::ByPolicy,
+            },
             cold_only: self.policy.is_some(),
             region: who.region.clone(),
             spawn: spawn()?,
@@ -139,7 +155,7 @@ pub(super) fn exit(loaded: &ProfileLoaded) -> Exit {
     match loaded.outcome {
         LoadOutcome::FreshFallback => Exit::Fresh,
         LoadOutcome::Predecessor => Exit::Incomplete,
-        LoadOutcome::Success | LoadOutcome::NoSnapshot => Exit::Done,
+        LoadOutcome::Success | LoadOutcome::Upgraded | LoadOutcome::NoSnapshot => Exit::Done,
     }
 }
 
@@ -158,6 +174,19 @@ pub(super) fn words(loaded: &ProfileLoaded) -> String {
             size(loaded.archive_bytes),
             loaded.databases,
             loaded.download_ms + loaded.extract_ms,
+        ),
+        (LoadOutcome::Upgraded, Some(sha)) => format!(
+            "carried {} of Chrome {} to Chrome {} in {dir}: {} files, {}; {} databases sound; \
+             the browser migrates it, and a save publishes it as `{}`",
+            sha.prefix(),
+            loaded
+                .upgraded_from
+                .map_or_else(String::new, |from| from.chrome_major.to_string()),
+            loaded.subject.major,
+            loaded.files,
+            size(loaded.bytes),
+            loaded.databases,
+            loaded.subject,
         ),
         (LoadOutcome::Predecessor, Some(sha)) => format!(
             "OLDER snapshot {} in {dir}: the active one is damaged ({})\n  because: {}\n  \

@@ -12,6 +12,7 @@ use clap::{Args, ValueEnum};
 use stasis_engine::model::id::{ChromeMajor, ProfileRef};
 use stasis_engine::model::lease::{Fence, Holder};
 use stasis_engine::model::manifest::Mode;
+use stasis_engine::model::upgrade::Counts;
 use stasis_engine::profile::{
     BrowserState, Capture, OnBrowser, ProfileSave, ProfileSaved, SaveOutcome, ShaPrefix,
 };
@@ -51,6 +52,8 @@ impl Capturing {
         Ok(Capture {
             dir,
             base: None,
+            upgraded_from: None,
+            held_back: false,
             exclude_caches: self.exclude_caches,
             holder,
             captured_in: who.place(),
@@ -140,6 +143,7 @@ pub(super) fn exit(saved: &ProfileSaved) -> Exit {
     match saved.outcome {
         SaveOutcome::Diverged => Exit::Diverged,
         SaveOutcome::Damaged => Exit::Corrupt,
+        SaveOutcome::UpgradeIncomplete => Exit::Incomplete,
         SaveOutcome::Captured | SaveOutcome::Deduplicated => Exit::Done,
     }
 }
@@ -160,10 +164,19 @@ pub(super) fn words(saved: &ProfileSaved) -> String {
         saved.capture_ms + saved.upload_ms + saved.pointer_flip_ms,
     );
     match saved.outcome {
-        SaveOutcome::Captured => format!("saved {} as {sha}: {numbers}", saved.subject),
+        SaveOutcome::Captured => {
+            format!("saved {} as {sha}: {numbers}", saved.subject) + &upgraded(saved)
+        }
         SaveOutcome::Deduplicated => {
             format!("{} is unchanged since {sha}: {numbers}", saved.subject)
         }
+        SaveOutcome::UpgradeIncomplete => format!(
+            "UPGRADE INCOMPLETE: {sha} is stored and not published: {numbers}{}\n  \
+             hint: the next run carries the older snapshot again; if nothing is missing that you need, \
+             `stasis profile rollback {} --sha {sha} --confirm` publishes this one",
+            upgraded(saved),
+            saved.subject,
+        ),
         SaveOutcome::Damaged => format!(
             "DAMAGED: {sha} is stored and not published, {} stays the snapshot of {}: {numbers}\n  \
              because: these databases are damaged: {}\n  \
@@ -188,4 +201,25 @@ pub(super) fn words(saved: &ProfileSaved) -> String {
 fn active(saved: &ProfileSaved) -> String {
     let active = saved.active_sha256;
     active.map_or_else(|| "none".to_owned(), |active| active.prefix())
+}
+
+/// How a profile came through the migration to a newer Chrome.
+fn upgraded(saved: &ProfileSaved) -> String {
+    let Some(report) = &saved.upgrade else {
+        return String::new();
+    };
+    let told = |counts: Option<Counts>| {
+        counts.map_or_else(|| "not counted".to_owned(), |counts| counts.to_string())
+    };
+    let missing = if report.has_lost && !report.missing.is_empty() {
+        format!("; missing: {}", printable(&report.missing.join(", ")))
+    } else {
+        String::new()
+    };
+    format!(
+        "\n  carried from Chrome {}: before {}, after {}{missing}",
+        report.from.chrome_major,
+        told(report.before),
+        told(report.after),
+    )
 }
