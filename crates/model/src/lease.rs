@@ -188,6 +188,14 @@ impl Lock {
         }
     }
 
+    /// Whether the lineage must have had a `latest.json` when this was written.
+    ///
+    /// Owning writes the lock first and the pointer second, so a lock alone proves nothing: its holder may have died in
+    /// between. But only an owner renews, and gives back; and an operator writes the pointer first.
+    pub fn proves_a_pointer(&self) -> bool {
+        self.renewal_count > 0 || self.is_given_up()
+    }
+
     /// Whether somebody must be assumed to hold it: the last millisecond still counts.
     pub fn is_live(&self, now: Timestamp) -> bool {
         self.state == LockState::Held && self.expires_at >= now

@@ -32,6 +32,8 @@ pub enum Kind {
     Delete,
     /// Protecting a snapshot, or ceasing to.
     Pin,
+    /// Recording what a check of a snapshot found.
+    Check,
     /// Dropping the marks of snapshots of which nothing is left.
     Forget,
 }

@@ -50,6 +50,8 @@ pub enum Act {
     Pin,
     /// That protection was lifted.
     Unpin,
+    /// What a check of a snapshot found was recorded.
+    Check,
     /// The marks of snapshots of which nothing is left were dropped.
     Forget,
 }
@@ -75,6 +77,17 @@ pub struct Recent {
 pub struct Mark {
     /// Which snapshot.
     pub sha256: ArchiveDigest,
+    /// When, by the writer's clock.
+    pub at_ms: Timestamp,
+}
+
+/// What a check of a snapshot found, after its save.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct Finding {
+    /// Which snapshot.
+    pub sha256: ArchiveDigest,
+    /// Whether it came back whole, its databases included.
+    pub sound: bool,
     /// When, by the writer's clock.
     pub at_ms: Timestamp,
 }
@@ -115,6 +128,8 @@ pub struct Pointer {
     pub tombstones: Vec<Mark>,
     /// Snapshots that retention must keep.
     pub pins: Vec<Mark>,
+    /// What loads and `verify` found, where it says more than the manifests do; the oldest first.
+    pub checks: Vec<Finding>,
     flipped_from_prefix: String,
     extra: Map<String, Value>,
 }
@@ -137,6 +152,7 @@ impl Pointer {
             rollbacks: Vec::new(),
             tombstones: Vec::new(),
             pins: Vec::new(),
+            checks: Vec::new(),
             flipped_from_prefix: String::new(),
             extra: Map::new(),
         }
@@ -161,6 +177,18 @@ impl Pointer {
     /// Whether the snapshot was marked for removal.
     pub fn is_tombstoned(&self, archive: ArchiveDigest) -> bool {
         self.tombstones.iter().any(|mark| mark.sha256 == archive)
+    }
+
+    /// What the last check of the snapshot found, if one was recorded.
+    pub fn finding(&self, archive: ArchiveDigest) -> Option<&Finding> {
+        self.checks.iter().find(|finding| finding.sha256 == archive)
+    }
+
+    /// Whether the snapshot is known to come back: by the last check of it, else by its save (`checked_at` of its
+    /// manifest). That it was published proves nothing.
+    pub fn is_proven(&self, archive: ArchiveDigest, checked_at: Option<Timestamp>) -> bool {
+        let found = self.finding(archive).map(|finding| finding.sound);
+        found.unwrap_or(checked_at.is_some())
     }
 
     /// Whether the snapshot is protected from removal.
@@ -248,6 +276,8 @@ struct Wire {
     tombstones: Vec<Mark>,
     #[serde(default)]
     pins: Vec<Mark>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    checks: Vec<Finding>,
     #[serde(flatten)]
     extra: Map<String, Value>,
 }
@@ -293,6 +323,7 @@ impl TryFrom<Wire> for Pointer {
             rollbacks: wire.rollbacks,
             tombstones: wire.tombstones,
             pins: wire.pins,
+            checks: wire.checks,
             flipped_from_prefix: wire.flipped_from_sha256_prefix,
             extra: wire.extra,
         })
@@ -324,6 +355,7 @@ impl From<Pointer> for Wire {
             rollbacks: pointer.rollbacks,
             tombstones: pointer.tombstones,
             pins: pointer.pins,
+            checks: pointer.checks,
             extra: pointer.extra,
         }
     }

@@ -13,11 +13,16 @@ pub fn promoted(
     pointer: &Pointer,
     predecessors: &BTreeMap<ArchiveDigest, Option<ArchiveDigest>>,
 ) -> BTreeSet<ArchiveDigest> {
-    // Acts that are about no snapshot remember the one that was active; a delete and a pin are about any.
+    // Acts that are about no snapshot remember the one that was active; a delete, a pin and a check are about any.
     let remembered = pointer
         .recent
         .iter()
-        .filter(|entry| !matches!(entry.kind, Act::Delete | Act::Pin | Act::Unpin))
+        .filter(|entry| {
+            !matches!(
+                entry.kind,
+                Act::Delete | Act::Pin | Act::Unpin | Act::Check
+            )
+        })
         .filter_map(|entry| entry.sha256);
     let rolled_back_to = pointer.rollbacks.iter().map(|mark| mark.sha256);
     let mut open: Vec<ArchiveDigest> = pointer

@@ -25,6 +25,8 @@ pub const ROLLBACK_MEMORY: Duration = Duration::from_hours(30 * 24);
 pub const MARK_LIMIT: usize = 500;
 /// A snapshot that is deleted again after this time gets a tombstone of a new date.
 pub const TOMBSTONE_FRESH: Duration = Duration::from_hours(1);
+/// How many findings of checks a pointer holds; the oldest go first.
+pub const CHECK_LIMIT: usize = 64;
 /// What the lock's holder is called after an operator took it.
 pub const OPERATOR: &str = "operator-force";
 
@@ -141,6 +143,13 @@ pub enum Op {
         /// Whether it is to be protected.
         pinned: bool,
     },
+    /// Record what a check of a snapshot found.
+    Check {
+        /// Which.
+        target: ArchiveDigest,
+        /// Whether it came back whole.
+        sound: bool,
+    },
     /// Drop the marks of removed snapshots, so that the same bytes may be stored and chosen again.
     ///
     /// Nobody may own the lineage, and the fence is raised: whoever saw those bytes before they went, under whichever
@@ -164,9 +173,11 @@ impl Op {
             // before is in the lock. The other way round an owner could slip in between the two and be thrown out.
             Self::ForceUnlock { .. } | Self::Forget { .. } => &[Doc::Pointer, Doc::Lock],
             Self::Release { .. } | Self::Reap { .. } | Self::MarkForced { .. } => &[Doc::Lock],
-            Self::Fence { .. } | Self::Flip { .. } | Self::Delete { .. } | Self::Pin { .. } => {
-                &[Doc::Pointer]
-            }
+            Self::Fence { .. }
+            | Self::Flip { .. }
+            | Self::Delete { .. }
+            | Self::Pin { .. }
+            | Self::Check { .. } => &[Doc::Pointer],
         }
     }
 
@@ -221,6 +232,9 @@ pub enum Refusal {
     /// The lineage has no `latest.json`, though it must have had one.
     #[error("there is no latest.json")]
     NoPointer,
+    /// The lineage has no `latest.json`, though its lock says that it had one.
+    #[error("latest.json is missing, though lock.json knows an owner of epoch {0}")]
+    PointerLost(Epoch),
     /// The snapshot was marked for removal.
     #[error("snapshot {} was deleted", .0.prefix())]
     Tombstoned(ArchiveDigest),

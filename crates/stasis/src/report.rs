@@ -328,6 +328,10 @@ fn refusal_hint(refusal: &Refusal, lineage: &str) -> Option<String> {
 fn read_hint(error: &ReadError) -> Option<String> {
     match error {
         ReadError::Bucket(error) => bucket_hint(error.kind),
+        ReadError::PointerLost { .. } => Some(
+            "nothing was published over it and gc leaves it alone; put latest.json back from the bucket's versions or a copy"
+                .to_owned(),
+        ),
         _ => Some("nothing was overwritten; look at the document, or restore it from the bucket's versions".to_owned()),
     }
 }

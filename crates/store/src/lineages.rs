@@ -1,10 +1,11 @@
 //! Carries out operations on a lineage: drives the model's protocol over a bucket.
 //!
 //! The protocol decides; this file only moves bytes and waits. *Always true:* a document that cannot be read, or not be
-//! understood, ends the operation; it is never overwritten and never taken for absent.
+//! understood, ends the operation; it is never overwritten and never taken for absent. Nor is a pointer that must have
+//! been there: see [`Lineages::pointer`].
 
 use crate::bucket::{Bucket, BucketError, BucketErrorKind, Swap};
-use crate::layout::{self, Key};
+use crate::layout::{self, Key, Prefix};
 use bytes::Bytes;
 use stasis_model::chance::Chance;
 use stasis_model::document::{self, BadDocument, Document, SIZE_LIMIT, Versioned};
@@ -17,6 +18,9 @@ use stasis_model::step::{Doc, Refusal};
 use stasis_model::time::{Clock, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// More objects than a lineage has that belong to no snapshot.
+const SOME: usize = 16;
 
 /// Why an operation on a lineage did not end well.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +64,7 @@ fn words(kind: Kind) -> &'static str {
         Kind::ForceUnlock => "force-unlock",
         Kind::Delete => "delete a snapshot of",
         Kind::Pin => "pin a snapshot of",
+        Kind::Check => "record the check of a snapshot of",
         Kind::Forget => "forget removed snapshots of",
     }
 }
@@ -79,6 +84,14 @@ pub enum ReadError {
         /// What is wrong with it.
         #[source]
         source: BadDocument,
+    },
+    /// There is no pointer, though there must have been one.
+    #[error("`{key}` is missing, though {evidence}")]
+    PointerLost {
+        /// Where it should lie.
+        key: Key,
+        /// What says that there was one.
+        evidence: String,
     },
     /// The pointer leads out of its own lineage.
     #[error("`{key}` names `{names}`, which is not a snapshot of its lineage")]
@@ -179,8 +192,46 @@ impl Lineages {
         read(&*self.bucket, &layout::lock(lineage)).await
     }
 
-    /// The pointer of a lineage, which never names anything outside it.
+    /// The pointer of a lineage, which never names anything outside it; `None` for a lineage that never had one.
+    ///
+    /// Its absence is believed only where nothing contradicts it: owning writes the pointer before anything is stored, so
+    /// an archive or a manifest beside no pointer means that it was lost; and so does a lock that only an owner can have
+    /// written. A lock that was taken and nothing else is what a first owner leaves that died before it wrote the
+    /// pointer: nothing was ever published then, and the next owner begins.
     pub async fn pointer(
+        &self,
+        lineage: &Lineage,
+    ) -> Result<Option<Versioned<Pointer>>, ReadError> {
+        if let Some(found) = self.read_pointer(lineage).await? {
+            return Ok(Some(found));
+        }
+        let Some(evidence) = self.evidence_of_a_pointer(lineage).await? else {
+            return Ok(None);
+        };
+        // A first owner may have written everything since we looked; what is never deleted is there now.
+        if let Some(found) = self.read_pointer(lineage).await? {
+            return Ok(Some(found));
+        }
+        let key = layout::pointer(lineage);
+        Err(ReadError::PointerLost { key, evidence })
+    }
+
+    /// What says that a lineage without a pointer had one.
+    async fn evidence_of_a_pointer(&self, lineage: &Lineage) -> Result<Option<String>, ReadError> {
+        if let Some(lock) = self.lock(lineage).await?
+            && lock.value.proves_a_pointer()
+        {
+            let epoch = lock.value.epoch;
+            return Ok(Some(format!("lock.json knows an owner of epoch {epoch}")));
+        }
+        let prefix = Prefix::lineage(lineage);
+        let rows = self.bucket.list(&prefix, None, SOME).await?;
+        let mut keys = rows.into_iter().map(|row| row.key);
+        let stored = keys.find(|key| layout::snapshot_object(lineage, key).is_some());
+        Ok(stored.map(|key| format!("`{}` lies beside it", key.file_name())))
+    }
+
+    async fn read_pointer(
         &self,
         lineage: &Lineage,
     ) -> Result<Option<Versioned<Pointer>>, ReadError> {

@@ -1,4 +1,4 @@
-//! Moving a lineage's pointer: flip, rollback, force-unlock, delete, pin, forget.
+//! Moving a lineage's pointer: flip, rollback, force-unlock, delete, pin, check, forget.
 
 use crate::lineages::{Applied, LineageError, Lineages};
 use stasis_model::digest::ArchiveDigest;
@@ -108,6 +108,19 @@ impl Lineages {
     ) -> Result<Moved, LineageError> {
         let protocol = Protocol::new(self.op_id(), Op::Pin { target, pinned });
         self.carry_out(lineage, Kind::Pin, protocol)
+            .await
+            .map(moved)
+    }
+
+    /// Records whether `target` came back whole when it was last checked.
+    pub async fn record_check(
+        &self,
+        lineage: &Lineage,
+        target: ArchiveDigest,
+        sound: bool,
+    ) -> Result<Moved, LineageError> {
+        let protocol = Protocol::new(self.op_id(), Op::Check { target, sound });
+        self.carry_out(lineage, Kind::Check, protocol)
             .await
             .map(moved)
     }

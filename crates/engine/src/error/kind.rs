@@ -125,6 +125,7 @@ fn refused(refusal: &Refusal) -> ErrorKind {
         | Refusal::NoPointer
         | Refusal::Tombstoned(_)
         | Refusal::NoSuchSnapshot(_) => ErrorKind::NotFound,
+        Refusal::PointerLost(_) => ErrorKind::Corrupt,
         Refusal::NotExpired => ErrorKind::Invalid,
         Refusal::IsActive(_) | Refusal::IsPinned(_) | Refusal::IsLast(_) | Refusal::Full { .. } => {
             ErrorKind::Limit

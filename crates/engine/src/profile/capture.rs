@@ -243,12 +243,12 @@ impl Engine {
             let report = self.compare_upgrade(capture, lease, from, after).await;
             saved.upgrade = Some(report);
         }
-        self.publish(capture, lease, to, &mut saved).await?;
+        self.publish_stored(capture, lease, to, &mut saved).await?;
         Ok(saved)
     }
 
     /// Moves the pointer to a snapshot that is stored, unless something speaks against it.
-    async fn publish(
+    async fn publish_stored(
         &self,
         capture: &Capture,
         lease: &Lease,

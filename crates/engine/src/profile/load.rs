@@ -124,6 +124,7 @@ impl LoadOutcome {
 #[expect(missing_docs, reason = "the words say what they mean")]
 pub enum FallbackReason {
     BucketUnreachable,
+    PointerLost,
     NoManifest,
     NoArchive,
     ManifestInvalid,
@@ -341,11 +342,46 @@ impl Engine {
         let active = chosen.active.clone();
         let fit = fit(load, active, manifest, &policy, self.lineages.now())?;
         for supply in [Supply::Nearest, Supply::Store] {
-            if let Some(loaded) = self.fetch_and_place(load, &fit, supply).await? {
+            let tried = self.fetch_and_place(load, &fit, supply).await;
+            self.note_check(chosen, fit.manifest.checked_at_ms, &tried).await;
+            if let Some(loaded) = tried? {
                 return Ok(loaded);
             }
         }
         unreachable!("what comes from the store was not kept here")
+    }
+
+    /// Records what a load found out about a snapshot that its manifest does not say; a load counts without that.
+    async fn note_check(
+        &self,
+        chosen: &Chosen,
+        checked_at: Option<Timestamp>,
+        tried: &Result<Option<ProfileLoaded>, Failure>,
+    ) {
+        let sound = match tried {
+            Ok(Some(_)) if checked_at.is_none() => true,
+            Err(failure) if failure.reason.is_damage() => false,
+            _ => return,
+        };
+        self.record_check(&chosen.lineage, chosen.active.archive, sound)
+            .await;
+    }
+
+    /// Records what a check of a snapshot found; that it could not be recorded changes nothing of what was found.
+    pub(super) async fn record_check(
+        &self,
+        lineage: &Lineage,
+        archive: ArchiveDigest,
+        sound: bool,
+    ) {
+        if let Err(error) = self.ensure_trusted().await {
+            tracing::debug!(%error, "the check was not recorded");
+            return;
+        }
+        let recorded = self.lineages.record_check(lineage, archive, sound).await;
+        if let Err(error) = recorded {
+            tracing::debug!(%error, "the check was not recorded");
+        }
     }
 
     /// Brings the archive here and makes it the directory; `None` when it was one that this host had kept, and another.

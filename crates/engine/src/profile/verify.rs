@@ -1,6 +1,7 @@
 //! Proves that a snapshot comes back: restores it to a place of its own, checks it, and starts a browser on it.
 //!
-//! *Always true:* nothing of the lineage changes, the profile's own directory is not touched, and the place is removed.
+//! *Always true:* no snapshot of the lineage changes, the profile's own directory is not touched, and the place is
+//! removed. What was found is recorded in the pointer, where gc looks for it.
 
 use super::load::{OnFailure, ProfileLoad, ProfileLoaded, UpgradeWish};
 use super::save::close;
@@ -118,6 +119,8 @@ impl Engine {
         };
         let active = Some(chosen.active.clone());
         let loaded: ProfileLoaded = self.profile_load_exactly(&load, active).await?;
+        self.record_check(&lineage, chosen.active.archive, true)
+            .await;
         let cookies = if verify.browser.is_empty() {
             None
         } else {

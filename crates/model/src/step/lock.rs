@@ -18,6 +18,11 @@ pub(super) fn take(
         op_id,
     };
     let expires_at = now.plus(ttl);
+    if let (None, Some(lock)) = (&found.pointer, &found.lock)
+        && lock.proves_a_pointer()
+    {
+        return Err(Refusal::PointerLost(lock.epoch));
+    }
     let Some(lock) = &found.lock else {
         return Ok(Change::Lock(Lock::first(
             holder.clone(),

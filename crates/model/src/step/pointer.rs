@@ -1,10 +1,12 @@
-//! The rules of `latest.json`: fence, flip, rollback, force-unlock, delete, pin, forget.
+//! The rules of `latest.json`: fence, flip, rollback, force-unlock, delete, pin, check, forget.
 
-use super::{Change, Documents, Lost, MARK_LIMIT, Op, ROLLBACK_MEMORY, Refusal, TOMBSTONE_FRESH};
+use super::{
+    CHECK_LIMIT, Change, Documents, Lost, MARK_LIMIT, Op, ROLLBACK_MEMORY, Refusal, TOMBSTONE_FRESH,
+};
 use crate::digest::ArchiveDigest;
 use crate::id::{Generation, OpId};
 use crate::lease::{Fence, LockState};
-use crate::pointer::{Act, Active, Mark, Pointer};
+use crate::pointer::{Act, Active, Finding, Mark, Pointer};
 use crate::time::Timestamp;
 
 pub(super) fn write_fence(
@@ -49,6 +51,7 @@ pub(super) fn move_pointer(
         Op::ForceUnlock { seen } => force_unlock(found, &pointer, *seen, forced, now),
         Op::Delete { target, known } => tombstone(&pointer, *target, known, (op_id, now)),
         Op::Pin { target, pinned } => pin(&pointer, *target, *pinned, (op_id, now)),
+        Op::Check { target, sound } => Ok(record_check(&pointer, *target, *sound, (op_id, now))),
         Op::Forget { gone } => forget(found, &pointer, gone, forced, now),
         _ => unreachable!("the other operations are the lock's, or the fence's"),
     }
@@ -186,6 +189,28 @@ fn pin(
     Ok(Change::Pointer(next))
 }
 
+fn record_check(
+    pointer: &Pointer,
+    target: ArchiveDigest,
+    sound: bool,
+    (op_id, now): By,
+) -> Change {
+    let said = pointer.finding(target).map(|finding| finding.sound);
+    if said == Some(sound) {
+        return Change::Already;
+    }
+    let mut next = pointer.successor(op_id, Act::Check, Some(target), now);
+    next.checks.retain(|finding| finding.sha256 != target);
+    next.checks.push(Finding {
+        sha256: target,
+        sound,
+        at_ms: now,
+    });
+    let surplus = next.checks.len().saturating_sub(CHECK_LIMIT);
+    next.checks.drain(..surplus);
+    Change::Pointer(next)
+}
+
 fn forget(
     found: &Documents,
     pointer: &Pointer,
@@ -203,6 +228,8 @@ fn forget(
     let mut next = pointer.successor(fence.op_id, Act::Forget, active, now);
     next.fence = fence;
     next.tombstones.retain(|mark| !gone.contains(mark));
+    let is_gone = |finding: &Finding| gone.iter().any(|mark| mark.sha256 == finding.sha256);
+    next.checks.retain(|finding| !is_gone(finding));
     Ok(Change::Pointer(next))
 }
 

@@ -630,6 +630,114 @@ fn a_flipped_byte_in_the_pointer_stops_writers_and_never_reads_as_no_snapshot() 
 }
 
 #[test]
+fn a_lost_pointer_is_damage_and_never_no_snapshot_yet() {
+    let session = Session::new();
+    let (dir, there) = (profile(&session, "p"), session.home().join("there"));
+    let first = save(&session, 0, &dir, &[]);
+    fs::write(dir.join("Default/more"), "more").unwrap();
+    save(&session, 0, &dir, &[]);
+    let pointer = object(&session, "latest.json");
+    let whole = fs::read(&pointer).unwrap();
+    session.data(0, &["tenant", "policy", "set", "acme", "retention.enabled=true"]);
+    let lineage = session.object("snapshots/acme/alice/131");
+    let objects = || fs::read_dir(&lineage).unwrap().count();
+    let before = objects();
+
+    for without in ["", "lock.json"] {
+        fs::remove_file(&pointer).unwrap();
+        if !without.is_empty() {
+            fs::remove_file(lineage.join(without)).unwrap();
+        }
+        let loaded = load(&session, 9, &there, &[]);
+        assert_eq!(loaded["error"]["kind"], "corrupt", "{loaded}");
+        assert!(!there.exists(), "nothing was touched");
+        let newer = load(&session, 9, &there, &["--chrome-major", "132"]);
+        assert_eq!(newer["error"]["kind"], "corrupt", "nor is it carried: {newer}");
+        let saved = save(&session, 9, &dir, &[]);
+        assert_eq!(saved["error"]["kind"], "corrupt", "{saved}");
+        let words = ["profile", "run", "acme/alice@131", "--", "true", "{dir}"];
+        assert_eq!(session.run(&words).code, 109);
+        let collected = session.run(&["--json", "profile", "gc", ALICE, "--keep-newest", "1"]);
+        assert!(collected.out.contains("latest.json"), "{}", collected.out);
+        session.json(9, &["profile", "list", ALICE]);
+        assert!(!pointer.exists(), "nothing was published over it");
+        let gone = 1 + usize::from(!without.is_empty());
+        assert_eq!(objects(), before - gone, "nothing was removed");
+        fs::write(&pointer, &whole).unwrap();
+    }
+    assert_eq!(load(&session, 0, &there, &[])["outcome"], "success");
+    let rollback = ["profile", "rollback", ALICE, "--confirm", "--sha"];
+    let sha = first["sha256"].as_str().unwrap();
+    session.json(0, &[&rollback[..], &[sha]].concat());
+}
+
+#[test]
+fn a_first_owner_that_died_before_its_pointer_leaves_a_profile_that_can_begin() {
+    let session = Session::new();
+    let dir = profile(&session, "p");
+    let token = session.data(0, &["lease", "acquire", "acme/alice@131", "--ttl", "1s"]);
+    assert!(!token.is_empty());
+    // What the death between the two writes of owning leaves: the lock, and nothing else.
+    fs::remove_file(object(&session, "latest.json")).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(1200));
+
+    let loaded = load(&session, 0, &session.home().join("there"), &[]);
+    let saved = save(&session, 0, &dir, &[]);
+
+    assert_eq!(loaded["outcome"], "no_snapshot");
+    assert_eq!(saved["outcome"], "captured");
+}
+
+#[test]
+fn gc_keeps_the_newest_snapshot_that_is_known_to_come_back() {
+    let session = Session::new();
+    let dir = profile(&session, "p");
+    let good = save(&session, 0, &dir, &[]);
+    let whole = fs::read(dir.join("Default/Cookies")).unwrap();
+    for number in 0..2 {
+        fs::write(dir.join("Default/Cookies"), &whole).unwrap();
+        fs::write(dir.join("Default/number"), number.to_string()).unwrap();
+        damage_cookies(&dir);
+        publish_damaged(&session, &dir);
+    }
+    let gc = ["profile", "gc", ALICE, "--keep-newest", "1", "--keep-rollback-days", "0"];
+
+    let collected = session.json(0, &gc);
+
+    let verdicts = collected["lineages"][0]["verdicts"].as_array().unwrap();
+    let kept = |sha: &Value| verdicts.iter().any(|one| one["sha256"] == *sha && one["kept"] == true);
+    assert!(kept(&good["sha256"]), "{collected}");
+    let rollback = ["profile", "rollback", ALICE, "--confirm", "--sha"];
+    session.json(0, &[&rollback[..], &[good["sha256"].as_str().unwrap()]].concat());
+    assert_eq!(load(&session, 0, &session.home().join("there"), &[])["outcome"], "success");
+}
+
+#[test]
+fn what_verify_finds_counts_for_gc() {
+    let session = Session::new();
+    let dir = profile(&session, "p");
+    let older = save(&session, 0, &dir, &[]);
+    fs::write(dir.join("Default/more"), "more").unwrap();
+    let newer = save(&session, 0, &dir, &[]);
+    let sha = newer["sha256"].as_str().unwrap();
+    let archive = object(&session, &format!("{}.tar.zst", &sha[..12]));
+    let mut bytes = fs::read(&archive).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&archive, bytes).unwrap();
+    fs::remove_dir_all(session.home().join("cache")).unwrap();
+    let gc = ["profile", "gc", ALICE, "--keep-newest", "1", "--dry-run"];
+    let removed = |collected: &Value| collected["objects_removed"].as_u64().unwrap();
+    assert!(removed(&session.json(0, &gc)) > 0, "nobody knows better yet");
+
+    session.json(9, &["profile", "verify", ALICE]);
+
+    let after = session.json(0, &gc);
+    assert_eq!(removed(&after), 0, "{after}");
+    assert!(after.to_string().contains("newest verified"), "{older} {after}");
+}
+
+#[test]
 fn an_outage_at_save_leaves_the_directory_and_says_so() {
     let nobody = "s3://stasis/x?endpoint=http://127.0.0.1:1&region=us-east-1";
     let session = Session::on(nobody);

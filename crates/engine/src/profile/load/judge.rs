@@ -1,7 +1,7 @@
 //! What speaks against a snapshot before it is downloaded, and what a failure means for the load.
 
 use super::{FallbackReason, OnFailure, ProfileLoad};
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, ReadError};
 use crate::profile::error::ProfileError;
 use crate::warning::Warning;
 use stasis_model::manifest::{CookieStore, Mode, ProfileManifest};
@@ -63,6 +63,9 @@ impl Failure {
 }
 
 pub(in crate::profile) fn pointer_failure(error: Error) -> Failure {
+    if matches!(error, Error::Read(ReadError::PointerLost { .. })) {
+        return Failure::new(FallbackReason::PointerLost, error).insists();
+    }
     match error.kind() {
         ErrorKind::Corrupt => Failure::new(FallbackReason::ManifestInvalid, error),
         _ => Failure::unreachable(error),

@@ -62,9 +62,11 @@ impl Engine {
                 });
                 continue;
             }
+            let proven = judged(holdings, one);
+            // What was never published may come back, and still be nobody's profile.
             let snapshot = Snapshot {
-                verified: is_promoted,
-                ..judged(holdings, one)
+                verified: proven.verified && is_promoted,
+                ..proven
             };
             digests.insert(snapshot.id.clone(), sha256);
             snapshots.push(snapshot);
@@ -119,7 +121,8 @@ fn judged(holdings: &Holdings, one: &StoredSnapshot) -> Snapshot {
         origin: Origin::Auto,
         active: holdings.active() == Some(archive),
         pinned: pointer.is_some_and(|pointer| pointer.is_pinned(archive)),
-        verified: false,
+        verified: pointer
+            .is_some_and(|pointer| pointer.is_proven(archive, one.manifest.checked_at_ms)),
         rolled_back_at: pointer.and_then(|pointer| at(&pointer.rollbacks)),
     }
 }

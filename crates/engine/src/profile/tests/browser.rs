@@ -3,7 +3,7 @@
 use super::World;
 use crate::error::ErrorKind;
 use crate::hold::Signal;
-use crate::profile::load::ProfileLoad;
+use crate::profile::load::{ProfileLoad, UpgradeWish};
 use crate::profile::run::ProfileRun;
 use crate::profile::save::{OnBrowser, ProfileSave};
 use stasis_model::id::Label;
@@ -94,6 +94,7 @@ async fn a_run_whose_browser_always_comes_back_ends_with_the_second_signal_and_s
             lineage: world.lineage.clone(),
             dir: world.dir(),
             on_failure: None,
+            upgrade: UpgradeWish::default(),
             cold_only: false,
             region: None,
             actor: Label::nobody(),

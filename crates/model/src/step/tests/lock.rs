@@ -288,3 +288,36 @@ fn a_lease_that_was_given_back_cannot_be_renewed() {
 
     assert_eq!(renewed, Err(Refusal::LockLost(Lost::GivenBack)));
 }
+
+#[test]
+fn a_lock_that_only_an_owner_can_have_written_is_not_taken_without_its_pointer() {
+    let taking = Op::Take {
+        holder: holder("new"),
+        ttl: TTL,
+    };
+    let taken = |lock: Lock| {
+        let found = Documents {
+            lock: Some(lock),
+            pointer: None,
+        };
+        step(&found, &taking, op(7), NOW.plus(TTL).plus(TTL))
+    };
+    let died = held("first", fence(1, 1));
+    let mut renewed = died.clone();
+    renewed.renewal_count = 1;
+    let mut given_back = freed_lock(fence(1, 1));
+    given_back.released = true;
+    let mut forced = died.clone();
+    forced.state = LockState::Forced;
+
+    for owned in [renewed, given_back, forced] {
+        assert_eq!(taken(owned), Err(Refusal::PointerLost(Epoch(1))));
+    }
+    // A first owner that died between its two writes, also one that the reaper freed.
+    for begun in [died, freed_lock(fence(3, 1))] {
+        let Ok(Change::Lock(lock)) = taken(begun.clone()) else {
+            panic!("{begun:?} can be taken")
+        };
+        assert_eq!(lock.epoch, begun.epoch.next());
+    }
+}

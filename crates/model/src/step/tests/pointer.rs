@@ -412,3 +412,62 @@ fn a_mark_is_spent_only_when_what_it_let_be_sent_has_had_half_a_day_to_arrive() 
     assert!(!mark.is_spent(last_sent.plus(half_a_day)));
     assert!(mark.is_spent(NOW.plus(TOMBSTONE_REST)));
 }
+
+#[test]
+fn what_a_check_found_is_recorded_once_and_the_last_one_counts() {
+    let found = |pointer: &Pointer| Documents {
+        lock: None,
+        pointer: Some(pointer.clone()),
+    };
+    let check = |pointer: &Pointer, text: &str, sound| {
+        let target = archive(text);
+        step(&found(pointer), &Op::Check { target, sound }, op(40), NOW)
+    };
+    let pointer = pointing_at("a", fence(1, 1));
+    assert!(pointer.is_proven(archive("a"), Some(NOW)), "by its save");
+    assert!(!pointer.is_proven(archive("a"), None), "being active proves nothing");
+
+    let Ok(Change::Pointer(damaged)) = check(&pointer, "a", false) else {
+        panic!("it is recorded")
+    };
+    assert!(!damaged.is_proven(archive("a"), Some(NOW)));
+    assert_eq!(check(&damaged, "a", false), Ok(Change::Already));
+    let again = step(
+        &found(&damaged),
+        &Op::Check {
+            target: archive("a"),
+            sound: true,
+        },
+        op(41),
+        NOW,
+    );
+    let Ok(Change::Pointer(sound)) = again else {
+        panic!("it is recorded")
+    };
+    assert!(sound.is_proven(archive("a"), None));
+    assert_eq!(sound.checks.len(), 1);
+    assert_eq!(sound.active, pointer.active);
+    assert_eq!(sound.fence, pointer.fence);
+}
+
+#[test]
+fn a_pointer_holds_so_many_findings_and_the_oldest_go() {
+    let mut pointer = pointing_at("a", fence(1, 1));
+    for number in 0..=CHECK_LIMIT {
+        let found = Documents {
+            lock: None,
+            pointer: Some(pointer.clone()),
+        };
+        let target = archive(&number.to_string());
+        let op_id = OpId::from_random(u128::to_be_bytes(number as u128 + 1000));
+        let Ok(Change::Pointer(next)) = step(&found, &Op::Check { target, sound: true }, op_id, NOW)
+        else {
+            panic!("it is recorded")
+        };
+        pointer = next;
+    }
+
+    assert_eq!(pointer.checks.len(), CHECK_LIMIT);
+    assert!(pointer.finding(archive("0")).is_none());
+    assert!(pointer.finding(archive("1")).is_some());
+}
