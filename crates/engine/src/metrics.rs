@@ -1,15 +1,18 @@
 //! What saves and loads leave for Prometheus: a file of the textfile collector, merged under a lock.
 
 use crate::bridge;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, LineageError};
 use crate::profile::{
-    FallbackReason, LoadOutcome, ProfileLoaded, ProfileRan, ProfileSaved, outcome_of,
+    FallbackReason, LoadOutcome, ProfileError, ProfileLoaded, ProfileRan, ProfileSaved,
+    SaveOutcome, outcome_of,
 };
+use crate::reap::Reaped;
 use crate::warning::Warning;
 use stasis_disk::atomic_write::{lock_file, replace_public};
 use stasis_model::id::Label;
 use stasis_model::manifest::Mode;
 use stasis_model::metrics::{self, Metrics, Sample};
+use stasis_model::step::Refusal;
 use std::path::PathBuf;
 
 /// Where metrics go, and what they say.
@@ -38,41 +41,38 @@ fn bytes(bytes: u64) -> f64 {
 impl MetricsFile {
     /// What a save was.
     pub fn saved(&self, saved: &Result<ProfileSaved, Error>) -> Vec<Sample> {
-        let host = self.host.as_str();
-        let total = |outcome: &str| {
-            Sample::once(
-                metrics::SNAPSHOT_TOTAL,
-                &[("outcome", outcome), ("host", host)],
-            )
-        };
-        let saved = match saved {
-            Ok(saved) => saved,
-            Err(error) => {
-                let mut samples = acquired(error.kind());
-                samples.push(total(match outcome_of(error) {
-                    "skipped" => "skipped",
-                    _ => "failed",
-                }));
-                return samples;
+        match saved {
+            Ok(saved) => {
+                let mut samples = acquired(&saved.warnings);
+                samples.extend(self.captured(saved));
+                samples
             }
-        };
+            Err(error) if is_held(error) => vec![lock("conflict_409")],
+            Err(error) => vec![self.snapshot(match outcome_of(error) {
+                "skipped" => "skipped",
+                _ => "failed",
+            })],
+        }
+    }
+
+    fn snapshot(&self, outcome: &str) -> Sample {
+        let labels = [("outcome", outcome), ("host", self.host.as_str())];
+        Sample::once(metrics::SNAPSHOT_TOTAL, &labels)
+    }
+
+    /// What a capture was, whoever owned the profile.
+    fn captured(&self, saved: &ProfileSaved) -> Vec<Sample> {
         let mode = match saved.mode {
             Mode::Cold => "cold",
             Mode::Hot => "hot",
         };
-        let took_over = saved
-            .warnings
-            .iter()
-            .any(|warning| matches!(warning, Warning::TookOver { .. }));
         let mut samples = vec![
-            total(match saved.bytes_uploaded {
-                0 => "skipped",
-                _ => "success",
-            }),
-            lock(if took_over {
-                "forced_expired"
-            } else {
-                "acquired"
+            self.snapshot(match saved.outcome {
+                SaveOutcome::Captured => "success",
+                SaveOutcome::Deduplicated => "skipped",
+                // Stored, and somebody has to choose; nothing of ours failed.
+                SaveOutcome::Diverged => "diverged",
+                SaveOutcome::Damaged | SaveOutcome::UpgradeIncomplete => "failed",
             }),
             Sample::of(
                 metrics::SNAPSHOT_CAPTURE,
@@ -83,10 +83,13 @@ impl MetricsFile {
         if saved.bytes_uploaded > 0 {
             samples.extend([
                 Sample::of(metrics::SNAPSHOT_UPLOAD, &[], seconds(saved.upload_ms)),
-                Sample::of(metrics::SNAPSHOT_FLIP, &[], seconds(saved.pointer_flip_ms)),
                 Sample::of(metrics::ARCHIVE_SIZE, &[], bytes(saved.archive_bytes)),
                 Sample::of(metrics::UNCOMPRESSED_SIZE, &[], bytes(saved.bytes)),
             ]);
+        }
+        if saved.outcome == SaveOutcome::Captured {
+            let took = seconds(saved.pointer_flip_ms);
+            samples.push(Sample::of(metrics::SNAPSHOT_FLIP, &[], took));
         }
         if self.with_subjects {
             let (tenant, profile) = (&saved.subject.tenant, &saved.subject.profile);
@@ -100,30 +103,34 @@ impl MetricsFile {
         samples
     }
 
+    fn load(&self, outcome: &str) -> Sample {
+        let labels = [("outcome", outcome), ("host", self.host.as_str())];
+        Sample::once(metrics::LOAD_TOTAL, &labels)
+    }
+
     /// What a load was.
     pub fn loaded(&self, loaded: &Result<ProfileLoaded, Error>) -> Vec<Sample> {
-        let host = self.host.as_str();
-        let total = |outcome: &str| {
-            Sample::once(metrics::LOAD_TOTAL, &[("outcome", outcome), ("host", host)])
-        };
-        let Ok(loaded) = loaded else {
-            return vec![total("refused")];
+        let loaded = match loaded {
+            Ok(loaded) => loaded,
+            Err(error) => return vec![self.load(refused_as(error).unwrap_or("refused"))],
         };
         match (loaded.outcome, loaded.reason) {
             (LoadOutcome::Success | LoadOutcome::Upgraded, _) => vec![
-                total("success"),
+                self.load("success"),
                 Sample::of(metrics::LOAD_DOWNLOAD, &[], seconds(loaded.download_ms)),
                 Sample::of(metrics::LOAD_EXTRACT, &[], seconds(loaded.extract_ms)),
             ],
-            (LoadOutcome::NoSnapshot, _) => vec![total("no_snapshot")],
+            (LoadOutcome::NoSnapshot, _) => vec![self.load("no_snapshot")],
             // An older one that was loaded does not hide what is wrong with the active one.
-            (LoadOutcome::FreshFallback | LoadOutcome::Predecessor, reason) => vec![total(match reason {
-                Some(FallbackReason::IntegrityFailed) => "integrity_failed",
-                Some(FallbackReason::ShaMismatch) => "sha_mismatch",
-                Some(FallbackReason::VersionMismatch) => "version_mismatch",
-                Some(FallbackReason::TooLarge) => "too_large",
-                _ => "fresh_fallback",
-            })],
+            (LoadOutcome::FreshFallback | LoadOutcome::Predecessor, reason) => {
+                vec![self.load(match reason {
+                    Some(FallbackReason::IntegrityFailed) => "integrity_failed",
+                    Some(FallbackReason::ShaMismatch) => "sha_mismatch",
+                    Some(FallbackReason::VersionMismatch) => "version_mismatch",
+                    Some(FallbackReason::TooLarge) => "too_large",
+                    _ => "fresh_fallback",
+                })]
+            }
         }
     }
 
@@ -131,20 +138,37 @@ impl MetricsFile {
     pub fn ran(&self, ran: &Result<ProfileRan, Error>) -> Vec<Sample> {
         let ran = match ran {
             Ok(ran) => ran,
-            Err(error) => return acquired(error.kind()),
+            Err(error) if is_held(error) => return vec![lock("conflict_409")],
+            // A run that ended before its browser started may have ended at its load.
+            Err(error) => {
+                return refused_as(error)
+                    .map(|word| self.load(word))
+                    .into_iter()
+                    .collect();
+            }
         };
         let mut samples = self.loaded(&Ok(ran.load.clone()));
-        let host = self.host.as_str();
-        if let Some(saved) = &ran.save {
-            samples.extend(self.saved(&Ok(saved.clone())));
-        } else {
-            let labels = [("outcome", "failed"), ("host", host)];
-            samples.push(Sample::once(metrics::SNAPSHOT_TOTAL, &labels));
-        }
-        if ran.lock_lost {
-            samples.push(evicted("ttl_expired"));
+        samples.extend(acquired(&ran.warnings));
+        match &ran.save {
+            Some(saved) => samples.extend(self.captured(saved)),
+            None if ran.save_outcome == "skipped" => samples.push(self.snapshot("skipped")),
+            None => samples.push(self.snapshot("failed")),
         }
         samples
+    }
+
+    /// Holders whose locks the reaper freed.
+    pub fn reaped(&self, reaped: &Reaped) -> Vec<Sample> {
+        reaped
+            .evicted
+            .iter()
+            .map(|_| evicted("ttl_expired"))
+            .collect()
+    }
+
+    /// A holder that an operator threw out.
+    pub fn forced(&self) -> Vec<Sample> {
+        vec![evicted("operator_force")]
     }
 
     /// Adds what happened to the file.
@@ -167,15 +191,42 @@ fn lock(outcome: &str) -> Sample {
     Sample::once(metrics::LOCK_ACQUIRE, &[("outcome", outcome)])
 }
 
-/// What a failure says of the lease that was asked for.
-fn acquired(kind: ErrorKind) -> Vec<Sample> {
-    match kind {
-        ErrorKind::Conflict => vec![lock("conflict_409")],
-        _ => Vec::new(),
+/// How a lease was come by. Whoever takes an expired one over evicts its holder, as the reaper does.
+fn acquired(warnings: &[Warning]) -> Vec<Sample> {
+    let took_over = |warning: &Warning| matches!(warning, Warning::TookOver { .. });
+    if warnings.iter().any(took_over) {
+        vec![lock("forced_expired"), evicted("ttl_expired")]
+    } else {
+        vec![lock("acquired")]
+    }
+}
+
+/// Whether somebody else owns the lineage.
+fn is_held(error: &Error) -> bool {
+    let Error::Lineage(error) = error else {
+        return false;
+    };
+    let LineageError::Refused { refusal, .. } = &**error else {
+        return false;
+    };
+    matches!(refusal, Refusal::Held(_))
+}
+
+/// What was wrong with a snapshot that a load refused.
+fn refused_as(error: &Error) -> Option<&'static str> {
+    let Error::Profile(error) = error else {
+        return None;
+    };
+    match &**error {
+        ProfileError::Sha { .. } => Some("sha_mismatch"),
+        ProfileError::Integrity { .. } => Some("integrity_failed"),
+        ProfileError::OnlyOtherMajors { .. } => Some("version_mismatch"),
+        ProfileError::SnapshotTooLarge { .. } => Some("too_large"),
+        _ => None,
     }
 }
 
 /// A holder lost its lease.
-pub fn evicted(reason: &str) -> Sample {
+fn evicted(reason: &str) -> Sample {
     Sample::once(metrics::LOCK_EVICT, &[("reason", reason)])
 }

@@ -74,6 +74,8 @@ pub enum Warning {
         /// Why.
         reason: String,
     },
+    /// The browser was killed before it had written everything.
+    BrowserKilled,
     /// Nobody can say whether a database is sound.
     DatabaseUnchecked {
         /// Which.
@@ -181,6 +183,9 @@ impl fmt::Display for Warning {
             Self::CookiesNotFlushed { reason } => write!(
                 out,
                 "the browser did not write its newest cookies, those of the last 30 s may be missing: {reason}"
+            ),
+            Self::BrowserKilled => out.write_str(
+                "the browser was killed: cookies of the last 30 s may be missing; close it, or send it SIGINT",
             ),
             Self::DatabaseUnchecked { path, verdict } => {
                 write!(out, "the database `{path}` could not be checked: {verdict}")

@@ -17,12 +17,7 @@ pub fn promoted(
     let remembered = pointer
         .recent
         .iter()
-        .filter(|entry| {
-            !matches!(
-                entry.kind,
-                Act::Delete | Act::Pin | Act::Unpin | Act::Check
-            )
-        })
+        .filter(|entry| !matches!(entry.kind, Act::Delete | Act::Pin | Act::Unpin | Act::Check))
         .filter_map(|entry| entry.sha256);
     let rolled_back_to = pointer.rollbacks.iter().map(|mark| mark.sha256);
     let mut open: Vec<ArchiveDigest> = pointer

@@ -165,10 +165,14 @@ mod tests {
     #[test]
     fn the_newest_older_major_is_carried_and_a_newer_one_never() {
         use OnMajorUpgrade::Carry;
-        let by_policy = |has_own, others: &[u32]| chosen(has_own, others, UpgradeWish::ByPolicy, Carry);
+        let by_policy =
+            |has_own, others: &[u32]| chosen(has_own, others, UpgradeWish::ByPolicy, Carry);
 
         assert_eq!(by_policy(false, &[]), Source::Nothing);
-        assert_eq!(by_policy(false, &[131, 156, 158]), Source::Carry(major(156)));
+        assert_eq!(
+            by_policy(false, &[131, 156, 158]),
+            Source::Carry(major(156))
+        );
         assert_eq!(by_policy(true, &[156]), Source::Own);
         let only_newer = Source::Refused(UpgradeRefusal::OnlyNewer);
         assert_eq!(by_policy(false, &[158]), only_newer);
@@ -182,18 +186,25 @@ mod tests {
 
         assert_eq!(stay, Source::Refused(UpgradeRefusal::Wish));
         assert_eq!(refused, Source::Refused(UpgradeRefusal::Policy));
-        assert_eq!(chosen(false, &[], UpgradeWish::Stay, Refuse), Source::Nothing);
+        assert_eq!(
+            chosen(false, &[], UpgradeWish::Stay, Refuse),
+            Source::Nothing
+        );
         assert_eq!(chosen(true, &[156], UpgradeWish::Stay, Refuse), Source::Own);
     }
 
     #[test]
     fn a_major_that_is_named_is_carried_over_an_own_snapshot_if_it_is_older_and_there() {
         use OnMajorUpgrade::{Carry, Refuse};
-        let from = |number, policy| chosen(true, &[140, 156], UpgradeWish::From(major(number)), policy);
+        let from =
+            |number, policy| chosen(true, &[140, 156], UpgradeWish::From(major(number)), policy);
 
         assert_eq!(from(140, Carry), Source::Carry(major(140)));
         assert_eq!(from(140, Refuse), Source::Refused(UpgradeRefusal::Policy));
-        assert_eq!(from(150, Carry), Source::Refused(UpgradeRefusal::NotThere(major(150))));
+        assert_eq!(
+            from(150, Carry),
+            Source::Refused(UpgradeRefusal::NotThere(major(150)))
+        );
         for not_older in [157, 158] {
             let refused = UpgradeRefusal::NotOlder(major(not_older));
             assert_eq!(from(not_older, Carry), Source::Refused(refused));
@@ -220,12 +231,21 @@ mod tests {
             ],
             &["https://a.example"],
         );
-        let whole = known(&[("sid", until(2000)), ("odd", CookieLife::Unknown)], &["https://a.example"]);
+        let whole = known(
+            &[("sid", until(2000)), ("odd", CookieLife::Unknown)],
+            &["https://a.example"],
+        );
         let fewer = known(&[("sid", until(2000))], &["https://a.example"]);
         let elsewhere = known(&[("sid", until(2000)), ("new", until(2000))], &[]);
 
         let lost = |after: &Known| has_lost(before.count(now), after.count(now));
-        assert_eq!(before.count(now), Counts { cookies: 2, origins: 1 });
+        assert_eq!(
+            before.count(now),
+            Counts {
+                cookies: 2,
+                origins: 1
+            }
+        );
         assert!(!lost(&whole));
         assert!(lost(&fewer), "a cookie");
         assert!(lost(&elsewhere), "an origin");

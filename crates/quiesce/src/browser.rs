@@ -19,5 +19,5 @@ pub use cdp::CdpError;
 pub use cookies::{count_cookies, is_ready};
 pub use flush::{Flushed, flush_cookies};
 pub use stop::{Ended, StopError, StopSettings, Stopped, stop};
-pub use users::{Role, User, UsersError, users_of};
-pub use version::{VersionError, version};
+pub use users::{Role, User, UsersError, left_its_lock, users_of};
+pub use version::{NAMES, VersionError, looks_like_one, version};

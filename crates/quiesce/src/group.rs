@@ -48,6 +48,11 @@ pub struct Ending {
 }
 
 impl Ending {
+    /// Whether a signal ended it.
+    pub fn was_signalled(&self) -> bool {
+        self.status.signal().is_some()
+    }
+
     /// The exit code as a shell gives it: 128 and the signal's number for a command that was killed.
     pub fn code(&self) -> i32 {
         self.status

@@ -15,9 +15,14 @@ pub struct Program {
     pub answer: Option<String>,
 }
 
+/// Looks for the first of `names` in `search_path` (as in `PATH`).
+pub fn located(names: &[&str], search_path: &OsStr) -> Option<PathBuf> {
+    names.iter().find_map(|name| locate(name, search_path))
+}
+
 /// Looks for the first of `names` in `search_path` (as in `PATH`) and asks it with `arguments`.
 pub async fn find(names: &[&str], search_path: &OsStr, arguments: &[&str]) -> Option<Program> {
-    let path = names.iter().find_map(|name| locate(name, search_path))?;
+    let path = located(names, search_path)?;
     let answer = ask(&path, arguments).await;
     Some(Program { path, answer })
 }

@@ -3,6 +3,7 @@
 //! | variable | meaning |
 //! |---|---|
 //! | `STASIS_STORE` | the store's URL |
+//! | `STASIS_BROWSER` | the browser that is asked for its version |
 //! | `STASIS_LOG` | which events are shown, as in `info` or `stasis_store=debug` |
 //! | `XDG_DATA_HOME`, `XDG_CONFIG_HOME`, `XDG_CACHE_HOME`, `XDG_STATE_HOME`, `HOME` | where our files lie |
 //! | `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN` | keys to a bucket |
@@ -24,6 +25,7 @@ use std::path::PathBuf;
 #[derive(Debug)]
 pub(crate) struct Environment {
     pub(crate) store: Option<String>,
+    pub(crate) browser: Option<PathBuf>,
     pub(crate) log: Option<String>,
     pub(crate) config_file: Option<PathBuf>,
     pub(crate) data_directory: Option<PathBuf>,
@@ -57,6 +59,7 @@ impl Environment {
         };
         Self {
             store: text("STASIS_STORE"),
+            browser: text("STASIS_BROWSER").map(PathBuf::from),
             log: text("STASIS_LOG"),
             config_file: below("XDG_CONFIG_HOME", ".config").map(|base| base.join("config.toml")),
             data_directory: below("XDG_DATA_HOME", ".local/share"),

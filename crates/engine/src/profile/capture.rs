@@ -191,7 +191,9 @@ impl Engine {
         let lineage = &lease.lineage;
         let limit = self.policy(&lineage.tenant).await?.max_profile_bytes;
         let key = self.key_to_save(lineage, lease.base.as_ref()).await?;
-        let near = capture.base.or(capture.upgraded_from.map(|from| from.sha256));
+        let near = capture
+            .base
+            .or(capture.upgraded_from.map(|from| from.sha256));
         let base = self.base_archive(lineage, near, key.clone()).await;
         let (spool, job) = (self.profile_spool().await?, capture.clone());
         let making = Making {
@@ -210,6 +212,9 @@ impl Engine {
         let mut saved = saved(capture, lease, &made.report, op_id);
         saved.capture_ms = capture_ms;
         saved.clean_exit = clean_exit(&capture.browser, &made);
+        if saved.clean_exit == Some(false) && capture.browser.mode == Mode::Cold {
+            saved.warnings.push(Warning::BrowserKilled);
+        }
         if made.cookie_store == CookieStore::Keyring {
             saved.warnings.push(Warning::CookiesInKeyring);
         }

@@ -91,6 +91,11 @@ pub enum ProfileError {
     /// The browser did not answer.
     #[error("the browser could not be asked for its cookies")]
     Asked(#[source] CdpError),
+    /// Nobody knows which browser will run.
+    #[error(
+        "which Chrome will run is not known: the command is not a browser, and none is installed"
+    )]
+    NoBrowser,
     /// There is no command to run.
     #[error("there is no command to run")]
     NoCommand,
@@ -117,6 +122,9 @@ pub enum ProfileError {
     /// A key was given, but the lineage is not encrypted.
     #[error("`{0}` has snapshots that are not encrypted, and a key was given")]
     PlainLineage(Lineage),
+    /// The lineage is encrypted, and the snapshot is not.
+    #[error("`{0}` is encrypted, but this snapshot of it is not: somebody may have replaced it")]
+    PlainInEncrypted(Lineage),
     /// The wrapped key is gone.
     #[error("the wrapped data key of `{0}` is not there: its snapshots cannot be opened")]
     NoKey(Lineage),
@@ -234,17 +242,21 @@ impl ProfileError {
             }
             Self::Seal(SealError::NoKey | SealError::Unread(_)) => ErrorKind::Invalid,
             Self::InUse { .. } => ErrorKind::Conflict,
-            Self::NoMajor(_) | Self::OtherMajor { .. } | Self::Version(_) | Self::NoCommand => {
-                ErrorKind::Invalid
-            }
+            Self::NoMajor(_)
+            | Self::OtherMajor { .. }
+            | Self::Version(_)
+            | Self::NoBrowser
+            | Self::NoCommand => ErrorKind::Invalid,
             Self::Asked(_) | Self::Stop { .. } | Self::Users { .. } | Self::Freeze { .. } => {
                 ErrorKind::Retry
             }
             Self::Manifest(error) => manifest(error),
             Self::NotListed(_) => ErrorKind::Unreachable,
-            Self::Sha { .. } | Self::Integrity { .. } | Self::NoKey(_) | Self::Seal(_) => {
-                ErrorKind::Corrupt
-            }
+            Self::Sha { .. }
+            | Self::Integrity { .. }
+            | Self::PlainInEncrypted(_)
+            | Self::NoKey(_)
+            | Self::Seal(_) => ErrorKind::Corrupt,
             Self::NoArchive(_) | Self::NoSuchBase { .. } | Self::OnlyOtherMajors { .. } => {
                 ErrorKind::NotFound
             }

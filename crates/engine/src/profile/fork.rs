@@ -73,6 +73,7 @@ impl Engine {
         let target = new_lineage(cmd)?;
         let holdings = self.sound_holdings(&cmd.source).await?;
         let snapshot = chosen(&holdings, cmd.sha.as_ref())?;
+        self.ensure_never_encrypted(&cmd.source).await?;
         self.ensure_new(&target).await?;
         let acquired = self
             .acquire(Acquire {

@@ -1,8 +1,8 @@
 //! The data key of a lineage, and the tenant's key that wraps it.
 //!
 //! *Always true:* `key.json` is created once, only while the lineage has no snapshot, and never deleted; rotation rewraps
-//! it by a conditional write. Who holds a key never takes plain bytes for encrypted ones, and who holds none never adds
-//! plain snapshots to an encrypted lineage.
+//! it by a conditional write. Where it lies, nobody takes plain bytes for encrypted ones, with a key or without; and who
+//! holds none never adds plain snapshots to an encrypted lineage.
 
 use super::error::ProfileError;
 use crate::error::Error;
@@ -83,6 +83,9 @@ impl Engine {
         manifest: &ProfileManifest,
     ) -> Result<Option<Arc<DataKey>>, Error> {
         let lineage = manifest.lineage();
+        if !manifest.is_encrypted() {
+            self.ensure_never_encrypted(&lineage).await?;
+        }
         match (&self.tenant_key, manifest.is_encrypted()) {
             (None, false) => Ok(None),
             (None, true) => Err(ProfileError::KeyNeeded(lineage).into()),
@@ -92,6 +95,15 @@ impl Engine {
                 let document = document.ok_or_else(|| ProfileError::NoKey(lineage.clone()))?;
                 Ok(Some(Arc::new(tenant.unwrap(&document.value, &lineage)?)))
             }
+        }
+    }
+
+    /// Refuses a plain snapshot of a lineage that has a key: whoever can write to the store could have put it there, and
+    /// who has no key must not be the one who believes it.
+    pub(super) async fn ensure_never_encrypted(&self, lineage: &Lineage) -> Result<(), Error> {
+        match self.key_document(lineage).await? {
+            None => Ok(()),
+            Some(_) => Err(ProfileError::PlainInEncrypted(lineage.clone()).into()),
         }
     }
 

@@ -47,8 +47,8 @@ use stasis_model::event::{EventKind, Severity};
 use stasis_model::id::{Label, Lineage};
 use stasis_model::pointer::Active;
 use stasis_model::time::Timestamp;
-pub use stasis_model::upgrade::UpgradeWish;
 use stasis_model::upgrade::Ancestor;
+pub use stasis_model::upgrade::UpgradeWish;
 use stasis_store::profiles::Snapshots;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -343,7 +343,8 @@ impl Engine {
         let fit = fit(load, active, manifest, &policy, self.lineages.now())?;
         for supply in [Supply::Nearest, Supply::Store] {
             let tried = self.fetch_and_place(load, &fit, supply).await;
-            self.note_check(chosen, fit.manifest.checked_at_ms, &tried).await;
+            self.note_check(chosen, fit.manifest.checked_at_ms, &tried)
+                .await;
             if let Some(loaded) = tried? {
                 return Ok(loaded);
             }
@@ -601,12 +602,16 @@ impl Engine {
         load: &ProfileLoad,
         loaded: &ProfileLoaded,
     ) -> Result<(), Error> {
-        self.load_record(load, loaded, RUNNING).write(&load.dir).await
+        self.load_record(load, loaded, RUNNING)
+            .write(&load.dir)
+            .await
     }
 
     async fn note_load(&self, load: &ProfileLoad, loaded: &ProfileLoaded) -> Result<(), Error> {
         let outcome = loaded.outcome.word();
-        self.load_record(load, loaded, outcome).write(&load.dir).await
+        self.load_record(load, loaded, outcome)
+            .write(&load.dir)
+            .await
     }
 
     fn load_record(&self, load: &ProfileLoad, loaded: &ProfileLoaded, outcome: &str) -> Record {

@@ -309,12 +309,17 @@ fn with_dir(command: &[OsString], dir: &Path) -> Result<(Vec<OsString>, bool), E
 }
 
 fn replace(word: &OsStr, dir: &OsStr) -> Option<OsString> {
-    let bytes = word.as_bytes();
-    let at = bytes.windows(DIR.len()).position(|part| part == DIR)?;
-    let mut whole = bytes[..at].to_vec();
-    whole.extend_from_slice(dir.as_bytes());
-    whole.extend_from_slice(&bytes[at + DIR.len()..]);
-    Some(OsString::from_vec(whole))
+    let mut rest = word.as_bytes();
+    let mut whole = Vec::new();
+    // What was put in is not looked at again: the directory itself may be called so.
+    while let Some(at) = rest.windows(DIR.len()).position(|part| part == DIR) {
+        whole.extend_from_slice(&rest[..at]);
+        whole.extend_from_slice(dir.as_bytes());
+        rest = &rest[at + DIR.len()..];
+    }
+    let has_place = rest.len() < word.len();
+    whole.extend_from_slice(rest);
+    has_place.then(|| OsString::from_vec(whole))
 }
 
 #[cfg(test)]
@@ -327,6 +332,17 @@ mod tests {
         let (words, has_place) = with_dir(&command, Path::new("/p/a b")).unwrap();
         assert!(has_place);
         assert_eq!(words[1], "--user-data-dir=/p/a b");
+        let script = [
+            "sh",
+            "-c",
+            "ls {dir}; chromium --user-data-dir={dir}/x{dir}",
+        ]
+        .map(OsString::from);
+        let (words, _) = with_dir(&script, Path::new("/{dir}")).unwrap();
+        assert_eq!(
+            words[2], "ls /{dir}; chromium --user-data-dir=/{dir}/x/{dir}",
+            "everywhere, once"
+        );
         let (_, has_place) = with_dir(&command[..1], Path::new("/p")).unwrap();
         assert!(!has_place);
         assert!(with_dir(&[], Path::new("/p")).is_err());

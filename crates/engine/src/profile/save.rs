@@ -21,8 +21,10 @@ use stasis_model::lease::Fence;
 use stasis_model::manifest::{EndingRecord, Mode};
 use stasis_model::upgrade::Ancestor;
 use stasis_quiesce::browser::{self, Ended, Role, StopSettings, Stopped, User};
+use stasis_quiesce::programs;
 use stasis_store::leases::Lease;
 use stasis_store::profiles::Snapshots;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -147,7 +149,7 @@ impl Engine {
                     self.precheck(&save.capture, lease).await?;
                     let dir = &save.capture.dir;
                     save.capture.browser = match save.browser {
-                        OnBrowser::Refuse => not_running(),
+                        OnBrowser::Refuse => not_running(dir),
                         OnBrowser::Stop | OnBrowser::StopPid(_) => {
                             close(dir, save.patience).await?
                         }
@@ -279,6 +281,22 @@ pub async fn browser_major(program: &Path) -> Result<ChromeMajor, Error> {
     major.map_err(|_| ProfileError::NoCommand.into())
 }
 
+/// The major of the browser that a command is going to start: of the command itself if that is called like one, else of
+/// the first browser that is installed. Nothing else is asked, and nothing is run when there is none.
+pub async fn browser_major_for(
+    command: &[OsString],
+    search_path: &OsStr,
+) -> Result<ChromeMajor, Error> {
+    let program = command.first().map(Path::new);
+    if let Some(program) = program.filter(|program| browser::looks_like_one(program)) {
+        return browser_major(program).await;
+    }
+    match programs::located(&browser::NAMES, search_path) {
+        Some(installed) => browser_major(&installed).await,
+        None => Err(ProfileError::NoBrowser.into()),
+    }
+}
+
 /// The major that the profile says, if nobody contradicts it.
 pub(super) async fn major_of(
     dir: &Path,
@@ -358,8 +376,9 @@ pub(super) async fn close(dir: &Path, patience: Duration) -> Result<BrowserState
 }
 
 /// What a manifest says when no browser was there to be closed.
-fn not_running() -> BrowserState {
+fn not_running(dir: &Path) -> BrowserState {
     BrowserState {
+        clean_exit: browser::left_its_lock(dir).then_some(false),
         ending: Some(EndingRecord {
             how: "not_running".to_owned(),
             waited_ms: 0,

@@ -134,7 +134,9 @@ impl Engine {
     /// A word at every load, when an older major has a snapshot that this lineage does not derive from.
     pub(super) async fn not_carried(&self, asked: &Lineage) -> Option<Warning> {
         let others = self.other_actives(asked).await.ok()?;
-        let older = others.into_iter().filter(|(one, _)| one.major < asked.major);
+        let older = others
+            .into_iter()
+            .filter(|(one, _)| one.major < asked.major);
         let (older, active) = older.max_by_key(|(one, _)| one.major)?;
         Some(Warning::OlderMajorNotCarried {
             subject: asked.to_string(),

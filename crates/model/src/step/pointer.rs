@@ -189,12 +189,7 @@ fn pin(
     Ok(Change::Pointer(next))
 }
 
-fn record_check(
-    pointer: &Pointer,
-    target: ArchiveDigest,
-    sound: bool,
-    (op_id, now): By,
-) -> Change {
+fn record_check(pointer: &Pointer, target: ArchiveDigest, sound: bool, (op_id, now): By) -> Change {
     let said = pointer.finding(target).map(|finding| finding.sound);
     if said == Some(sound) {
         return Change::Already;

@@ -35,14 +35,45 @@ pub async fn version(program: &Path) -> Result<u32, VersionError> {
     })
 }
 
-/// The first number of the first word that is a version.
+/// What browsers are called, in the order in which they are looked for.
+pub const NAMES: [&str; 7] = [
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+    "chrome",
+    "microsoft-edge",
+    "brave-browser",
+];
+
+/// How the names of browsers begin, those included that other programs bring along.
+const BEGINNINGS: [&str; 7] = [
+    "chromium",
+    "chrome",
+    "google-chrome",
+    "headless_shell",
+    "microsoft-edge",
+    "msedge",
+    "brave",
+];
+
+/// Whether a program is called like a browser. Any other is not asked for its version: to ask is to run it, and whoever
+/// wrote it may not know the question.
+pub fn looks_like_one(program: &Path) -> bool {
+    let name = program.file_name().and_then(std::ffi::OsStr::to_str);
+    let name = name.map(str::to_lowercase).unwrap_or_default();
+    BEGINNINGS.iter().any(|begin| name.starts_with(begin)) && !name.contains("driver")
+}
+
+/// The first of the four numbers of a version; other programs than Chromium's kin have fewer.
 fn major(answer: &str) -> Option<u32> {
-    let version = |word: &str| {
-        let mut numbers = word.split('.').map(|number| number.parse::<u32>().ok());
-        let major = numbers.next()??;
-        (word.contains('.') && numbers.all(|number| number.is_some())).then_some(major)
-    };
-    answer.split_ascii_whitespace().find_map(version)
+    answer.split_ascii_whitespace().find_map(|word| {
+        let numbers: Option<Vec<u32>> = word.split('.').map(|part| part.parse().ok()).collect();
+        numbers
+            .filter(|numbers| numbers.len() == 4)?
+            .first()
+            .copied()
+    })
 }
 
 #[cfg(test)]
@@ -55,8 +86,38 @@ mod tests {
 
         assert_eq!(major(debian), Some(156));
         assert_eq!(major("Google Chrome 99.1.2.3 unknown"), Some(99));
-        assert_eq!(major("Chromium"), None);
-        assert_eq!(major("built 12 v1.2"), None);
+        for other in [
+            "Chromium",
+            "built 12 v1.2",
+            "Python 3.11.2",
+            "v20.11.1",
+            "GNU bash 5.2.15(1)",
+        ] {
+            assert_eq!(major(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_browser_is_known_by_its_name() {
+        for browser in [
+            "chromium",
+            "/usr/bin/google-chrome-stable",
+            "/x/chrome-linux/chrome",
+            "headless_shell",
+        ] {
+            assert!(looks_like_one(Path::new(browser)), "{browser}");
+        }
+        for other in [
+            "python3",
+            "node",
+            "sh",
+            "./agent",
+            "chromedriver",
+            "/usr/bin/env",
+            "",
+        ] {
+            assert!(!looks_like_one(Path::new(other)), "{other}");
+        }
     }
 
     #[tokio::test]

@@ -278,9 +278,13 @@ pub(super) async fn reap(
     subject: Option<&Lineage>,
     grace: Option<Duration>,
 ) -> anyhow::Result<ExitCode> {
-    let reaped = engine.reap(subject, grace).await?;
+    told_reaped(context, &engine.reap(subject, grace).await?)
+}
+
+/// Tells what a sweep of the locks did.
+pub(super) fn told_reaped(context: &Context, reaped: &Reaped) -> anyhow::Result<ExitCode> {
     context.output.warn(&reaped.warnings);
-    context.output.result(&reaped, reaped_words)?;
+    context.output.result(reaped, reaped_words)?;
     let corrupt = reaped.left_alone.iter().any(|lock| lock.corrupt);
     let failed = if reaped.left_alone.is_empty() {
         Exit::Done

@@ -111,15 +111,15 @@ impl Profile {
             }
             Verb::List(list) => list.run(context).await?,
             Verb::Show(show) => show.run(context).await?,
-            Verb::Rollback(rollback) => rollback.run(context).await?,
+            Verb::Rollback(rollback) => rollback.run(context, metrics).await?,
             Verb::Pin(pin) => pin.run(context, Pinning::Pin).await?,
             Verb::Unpin(pin) => pin.run(context, Pinning::Unpin).await?,
             Verb::Delete(delete) => delete.run(context).await?,
             Verb::Gc(gc) => gc.run(context).await?,
             Verb::Fork(fork) => fork.run(context).await?,
             Verb::Diff(diff) => diff.run(context, keys).await?,
-            Verb::ForceUnlock(unlock) => unlock.run(context).await?,
-            Verb::Reap(reap) => return reap.run(context).await,
+            Verb::ForceUnlock(unlock) => unlock.run(context, metrics).await?,
+            Verb::Reap(reap) => return reap.run(context, metrics).await,
         };
         Ok(exit.into())
     }

@@ -53,17 +53,16 @@ pub(super) fn hint(error: &ProfileError) -> Option<String> {
         }
         ProfileError::NoSuchBase { .. } => "`stasis profile list SUBJECT` shows the snapshots",
         ProfileError::Version(_) => "say the major yourself: @MAJOR or --chrome-major MAJOR",
+        ProfileError::NoBrowser => {
+            "name the browser with --browser PATH or $STASIS_BROWSER, or say its major: SUBJECT@MAJOR"
+        }
         _ => return key_hint(error),
     };
     Some(text.to_owned())
 }
 
 /// How to get at a snapshot of another major.
-fn other_majors_hint(
-    why: UpgradeRefusal,
-    others: &[Lineage],
-    asked: &Lineage,
-) -> Option<String> {
+fn other_majors_hint(why: UpgradeRefusal, others: &[Lineage], asked: &Lineage) -> Option<String> {
     let newest = others.last()?;
     Some(match why {
         UpgradeRefusal::Policy => format!(
@@ -82,7 +81,12 @@ fn key_hint(error: &ProfileError) -> Option<String> {
     let text = match error {
         ProfileError::KeyNeeded(_) => "give the tenant's key with --key-file or --key-command",
         ProfileError::PlainLineage(_) => {
-            "leave the key out, or begin a new profile with the key: what was stored plain stays plain"
+            "if this profile was ever encrypted, do not load it: somebody may have replaced its snapshots; what was stored \
+             plain from the beginning stays plain, and a new profile begins encrypted when the key is given"
+        }
+        ProfileError::PlainInEncrypted(_) => {
+            "do not load it, with or without the key: look who wrote it with `stasis profile list`, and go back to an \
+             encrypted snapshot with `stasis profile rollback`"
         }
         ProfileError::RekeyUnknown { .. } => {
             "keep both keys; `key.json` of the lineage names the one that wraps it, look again later"

@@ -21,6 +21,7 @@ mod profile;
 mod profile_chromium;
 mod profile_crash;
 mod profile_hosts;
+mod profile_metrics;
 mod profile_operators;
 mod profile_upgrade;
 mod project;

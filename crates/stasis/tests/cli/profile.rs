@@ -3,6 +3,7 @@
 use crate::session::Session;
 use serde_json::Value;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -638,7 +639,10 @@ fn a_lost_pointer_is_damage_and_never_no_snapshot_yet() {
     save(&session, 0, &dir, &[]);
     let pointer = object(&session, "latest.json");
     let whole = fs::read(&pointer).unwrap();
-    session.data(0, &["tenant", "policy", "set", "acme", "retention.enabled=true"]);
+    session.data(
+        0,
+        &["tenant", "policy", "set", "acme", "retention.enabled=true"],
+    );
     let lineage = session.object("snapshots/acme/alice/131");
     let objects = || fs::read_dir(&lineage).unwrap().count();
     let before = objects();
@@ -652,7 +656,10 @@ fn a_lost_pointer_is_damage_and_never_no_snapshot_yet() {
         assert_eq!(loaded["error"]["kind"], "corrupt", "{loaded}");
         assert!(!there.exists(), "nothing was touched");
         let newer = load(&session, 9, &there, &["--chrome-major", "132"]);
-        assert_eq!(newer["error"]["kind"], "corrupt", "nor is it carried: {newer}");
+        assert_eq!(
+            newer["error"]["kind"], "corrupt",
+            "nor is it carried: {newer}"
+        );
         let saved = save(&session, 9, &dir, &[]);
         assert_eq!(saved["error"]["kind"], "corrupt", "{saved}");
         let words = ["profile", "run", "acme/alice@131", "--", "true", "{dir}"];
@@ -700,16 +707,34 @@ fn gc_keeps_the_newest_snapshot_that_is_known_to_come_back() {
         damage_cookies(&dir);
         publish_damaged(&session, &dir);
     }
-    let gc = ["profile", "gc", ALICE, "--keep-newest", "1", "--keep-rollback-days", "0"];
+    let gc = [
+        "profile",
+        "gc",
+        ALICE,
+        "--keep-newest",
+        "1",
+        "--keep-rollback-days",
+        "0",
+    ];
 
     let collected = session.json(0, &gc);
 
     let verdicts = collected["lineages"][0]["verdicts"].as_array().unwrap();
-    let kept = |sha: &Value| verdicts.iter().any(|one| one["sha256"] == *sha && one["kept"] == true);
+    let kept = |sha: &Value| {
+        verdicts
+            .iter()
+            .any(|one| one["sha256"] == *sha && one["kept"] == true)
+    };
     assert!(kept(&good["sha256"]), "{collected}");
     let rollback = ["profile", "rollback", ALICE, "--confirm", "--sha"];
-    session.json(0, &[&rollback[..], &[good["sha256"].as_str().unwrap()]].concat());
-    assert_eq!(load(&session, 0, &session.home().join("there"), &[])["outcome"], "success");
+    session.json(
+        0,
+        &[&rollback[..], &[good["sha256"].as_str().unwrap()]].concat(),
+    );
+    assert_eq!(
+        load(&session, 0, &session.home().join("there"), &[])["outcome"],
+        "success"
+    );
 }
 
 #[test]
@@ -728,13 +753,19 @@ fn what_verify_finds_counts_for_gc() {
     fs::remove_dir_all(session.home().join("cache")).unwrap();
     let gc = ["profile", "gc", ALICE, "--keep-newest", "1", "--dry-run"];
     let removed = |collected: &Value| collected["objects_removed"].as_u64().unwrap();
-    assert!(removed(&session.json(0, &gc)) > 0, "nobody knows better yet");
+    assert!(
+        removed(&session.json(0, &gc)) > 0,
+        "nobody knows better yet"
+    );
 
     session.json(9, &["profile", "verify", ALICE]);
 
     let after = session.json(0, &gc);
     assert_eq!(removed(&after), 0, "{after}");
-    assert!(after.to_string().contains("newest verified"), "{older} {after}");
+    assert!(
+        after.to_string().contains("newest verified"),
+        "{older} {after}"
+    );
 }
 
 #[test]
@@ -932,6 +963,7 @@ fn a_warm_host_fetches_only_what_changed_and_a_lost_cache_costs_only_time() {
 fn key(session: &Session, name: &str, digit: &str) -> (PathBuf, String) {
     let path = session.home().join(name);
     fs::write(&path, digit.repeat(64) + "\n").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
     let flag = format!("--key-file={}", text(&path));
     (path, flag)
 }
@@ -1016,6 +1048,178 @@ fn what_is_encrypted_tells_the_bucket_nothing_and_plain_snapshots_are_refused_wi
             path.display()
         );
     }
+}
+
+#[test]
+fn a_plain_snapshot_in_an_encrypted_lineage_is_refused_on_every_host() {
+    let session = Session::new();
+    let (dir, there) = (profile(&session, "p"), session.home().join("there"));
+    let (_, mine) = key(&session, "mine", "a");
+    save(&session, 0, &dir, &[&mine]);
+    // Whoever can write to the store makes a plain lineage elsewhere, and puts it in the place of the encrypted one.
+    let hostile = Session::new();
+    let other = profile(&hostile, "p");
+    fs::write(other.join("Default/hostile"), "hostile").unwrap();
+    save(&hostile, 0, &other, &[]);
+    let (ours, theirs) = ("snapshots/acme/alice/131", "snapshots/acme/alice/131");
+    for entry in fs::read_dir(hostile.object(theirs)).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), session.object(ours).join(entry.file_name())).unwrap();
+    }
+
+    for more in [&[][..], &[&*mine]] {
+        let refused = load(&session, 9, &there, more);
+        assert_eq!(refused["error"]["kind"], "corrupt", "{refused}");
+        let hint = refused["error"]["hint"].as_str().unwrap();
+        assert!(
+            hint.contains("do not load it") && !hint.contains("leave the key out"),
+            "{hint}"
+        );
+        assert!(!there.exists());
+    }
+    let words = ["profile", "fork", ALICE, "acme/bob"];
+    assert_eq!(session.run(&words).code, 9);
+    assert_eq!(session.run(&["profile", "verify", ALICE]).code, 9);
+}
+
+#[test]
+fn a_key_that_others_may_read_is_refused() {
+    let session = Session::new();
+    let dir = profile(&session, "p");
+    let (path, mine) = key(&session, "mine", "a");
+
+    for mode in [0o644, 0o640, 0o604, 0o620] {
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        let refused = session.run(&["profile", "save", ALICE, "--dir", text(&dir), &mine]);
+        assert_eq!(refused.code, 2, "{mode:o}: {}", refused.err);
+        assert!(refused.err.contains("chmod 600"), "{}", refused.err);
+    }
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o400)).unwrap();
+    save(&session, 0, &dir, &[&mine]);
+}
+
+#[test]
+fn only_browsers_are_asked_for_their_major_and_without_one_nothing_runs() {
+    let session = Session::new();
+    let ran = session.home().join("ran");
+    let agent = session.home().join("agent.py");
+    fs::write(&agent, format!("open({:?}, 'a').write('x')", text(&ran))).unwrap();
+    let bin = session.home().join("bin");
+    fs::create_dir(&bin).unwrap();
+    std::os::unix::fs::symlink(which("python3"), bin.join("python3")).unwrap();
+    let run = |browser: Option<&Path>, path: &Path| {
+        let words = [
+            "profile",
+            "run",
+            ALICE,
+            "--",
+            "python3",
+            text(&agent),
+            "{dir}",
+        ];
+        let mut command = session.command(&words);
+        command.env("PATH", path);
+        if let Some(browser) = browser {
+            command.env("STASIS_BROWSER", browser);
+        }
+        crate::session::said(command.output().unwrap())
+    };
+
+    let none = run(None, &bin);
+    assert_eq!(none.code, 102, "{}", none.err);
+    assert!(
+        none.err.contains("--browser") && none.err.contains("STASIS_BROWSER"),
+        "{}",
+        none.err
+    );
+    assert!(!ran.exists(), "nothing ran");
+
+    let stand_in = session.home().join("my-browser");
+    fs::write(&stand_in, "#!/bin/sh\necho Chromium 155.0.1.2\n").unwrap();
+    fs::set_permissions(&stand_in, fs::Permissions::from_mode(0o755)).unwrap();
+    let named = run(Some(&stand_in), &bin);
+    assert_eq!(named.code, 0, "{}", named.err);
+    assert!(
+        session
+            .object("snapshots/acme/alice/155/latest.json")
+            .exists()
+    );
+    fs::copy(&stand_in, bin.join("chromium")).unwrap();
+    assert_eq!(run(None, &bin).code, 0, "found by looking");
+    assert_eq!(fs::read_to_string(&ran).unwrap(), "xx");
+    let words = [
+        "profile",
+        "run",
+        ALICE,
+        "--browser",
+        "python3",
+        "--",
+        "true",
+        "{dir}",
+    ];
+    assert_eq!(session.run(&words).code, 102, "Python is no browser");
+}
+
+fn which(program: &str) -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap();
+    let mut all = std::env::split_paths(&path).map(|directory| directory.join(program));
+    all.find(|path| path.exists()).unwrap()
+}
+
+#[test]
+fn a_browser_that_left_its_lock_was_killed() {
+    let session = Session::new();
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let run = |script: &str, subject: &str| {
+        let dir = session.home().join("run");
+        let whole = format!(
+            "mkdir -p {{dir}}/Default; printf 131.0.1.2 > '{{dir}}/Last Version'; {script}"
+        );
+        let words = [
+            "--json",
+            "profile",
+            "run",
+            subject,
+            "--dir",
+            text(&dir),
+            "--",
+            "sh",
+            "-c",
+            &whole,
+        ];
+        let said = session.run(&words);
+        serde_json::from_str::<Value>(&said.out).unwrap_or_else(|_| panic!("{}", said.err))
+    };
+    let settings = "printf '{\"profile\":{\"exit_type\":\"Normal\"}}' > {dir}/Default/Preferences";
+    let lock = format!("ln -s {}-999999 {{dir}}/SingletonLock", host.trim());
+
+    let closed = run(settings, "acme/alice@131");
+    let killed = run(
+        &format!("{settings}; {lock}; touch {{dir}}/Default/new"),
+        "acme/alice@131",
+    );
+
+    assert_eq!(closed["save"]["clean_exit"], true, "{closed}");
+    assert_eq!(killed["save"]["clean_exit"], false, "{killed}");
+    assert_eq!(killed["save"]["ending"]["how"], "killed");
+    assert!(
+        killed["save"]["warnings"]
+            .to_string()
+            .contains("browser_killed"),
+        "{killed}"
+    );
+    assert!(
+        !closed["save"]["warnings"]
+            .to_string()
+            .contains("browser_killed")
+    );
+    // A directory that somebody else's browser left is told the same way.
+    let dir = profile(&session, "p");
+    fs::remove_file(dir.join("SingletonLock")).unwrap();
+    std::os::unix::fs::symlink(format!("{}-999999", host.trim()), dir.join("SingletonLock"))
+        .unwrap();
+    let saved = session.json(0, &["profile", "save", "acme/bob", "--dir", text(&dir)]);
+    assert_eq!(saved["clean_exit"], false, "{saved}");
 }
 
 #[test]

@@ -91,15 +91,26 @@ fn load(session: &Session, code: i32, major: &str, more: &[&str]) -> Value {
 }
 
 fn warns(report: &Value) -> bool {
-    report["warnings"].to_string().contains("older_major_not_carried")
+    report["warnings"]
+        .to_string()
+        .contains("older_major_not_carried")
 }
 
 /// A profile that Chrome 156 has left: two cookies that last, one that does not, and an origin that keeps something.
 fn left_by_156() -> Session {
     let session = Session::new();
-    let flags = ["--set=sid", "--set=cart", "--set-session=tab", "--keep=a.example"];
+    let flags = [
+        "--set=sid",
+        "--set=cart",
+        "--set-session=tab",
+        "--keep=a.example",
+    ];
     let (code, ran) = run(&session, 156, &[], &flags);
-    assert_eq!((code, &ran["save_outcome"]), (0, &"captured".into()), "{ran}");
+    assert_eq!(
+        (code, &ran["save_outcome"]),
+        (0, &"captured".into()),
+        "{ran}"
+    );
     session
 }
 
@@ -117,25 +128,49 @@ fn a_newer_chrome_takes_the_profile_over_and_after_that_has_its_own() {
     assert_eq!(carried["load"]["sha256"], before["active_sha256"]);
     assert_eq!(carried["save_outcome"], "captured");
     let upgrade = &carried["save"]["upgrade"];
-    assert_eq!(upgrade["before"]["cookies"], 2, "a session's cookie ends with it: {upgrade}");
+    assert_eq!(
+        upgrade["before"]["cookies"], 2,
+        "a session's cookie ends with it: {upgrade}"
+    );
     assert_eq!(upgrade["after"]["cookies"], 3);
     assert_eq!(upgrade["after"]["origins"], 1);
     assert_eq!(upgrade["has_lost"], false);
     assert_eq!(cookies(&session, 157), "cart,new,sid");
-    assert_eq!((again, &restored["load"]["outcome"]), (0, &"success".into()));
-    assert_eq!(restored["load"]["upgraded_from"], carried["load"]["upgraded_from"]);
+    assert_eq!(
+        (again, &restored["load"]["outcome"]),
+        (0, &"success".into())
+    );
+    assert_eq!(
+        restored["load"]["upgraded_from"],
+        carried["load"]["upgraded_from"]
+    );
     assert!(!warns(&restored["load"]), "{restored}");
-    assert_eq!(pointer(&session, 156), before, "the older lineage is only read");
+    assert_eq!(
+        pointer(&session, 156),
+        before,
+        "the older lineage is only read"
+    );
     let sha = carried["save"]["sha256"].as_str().unwrap();
-    let shown = session.json(0, &["profile", "show", "acme/alice@157", "--sha", &sha[..12]]);
-    assert!(shown.to_string().contains("\"upgraded_from\":{\"chrome_major\":156"), "{shown}");
+    let shown = session.json(
+        0,
+        &["profile", "show", "acme/alice@157", "--sha", &sha[..12]],
+    );
+    assert!(
+        shown
+            .to_string()
+            .contains("\"upgraded_from\":{\"chrome_major\":156"),
+        "{shown}"
+    );
     let events = session.data(0, &["events", "--tenant", "acme"]);
     assert!(events.contains("profile_upgraded"), "{events}");
     // The ancestry goes on with every later snapshot.
     let (_, changed) = run(&session, 157, &[], &["--set=later"]);
     assert_eq!(changed["save_outcome"], "captured");
     let (_, later) = run(&session, 157, &[], &[]);
-    assert_eq!(later["load"]["upgraded_from"], carried["load"]["upgraded_from"]);
+    assert_eq!(
+        later["load"]["upgraded_from"],
+        carried["load"]["upgraded_from"]
+    );
 }
 
 #[test]
@@ -146,14 +181,21 @@ fn a_migration_that_loses_a_cookie_or_an_origin_is_stored_and_not_published() {
         let (code, ran) = run(&session, 157, &[], &[lossy]);
 
         assert_eq!(code, 113, "{ran}");
-        assert_eq!(ran["load"]["outcome"], "upgraded", "the next run carries again");
+        assert_eq!(
+            ran["load"]["outcome"], "upgraded",
+            "the next run carries again"
+        );
         assert_eq!(ran["save_outcome"], "upgrade_incomplete");
         let missing = ran["save"]["upgrade"]["missing"].to_string();
         assert!(missing.contains("a.example"), "{missing}");
         assert_eq!(pointer(&session, 157)["active_sha256"], "");
     }
     let (code, ran) = run(&session, 157, &[], &[]);
-    assert_eq!((code, &ran["save_outcome"]), (0, &"captured".into()), "{ran}");
+    assert_eq!(
+        (code, &ran["save_outcome"]),
+        (0, &"captured".into()),
+        "{ran}"
+    );
     assert_eq!(cookies(&session, 157), "cart,sid,tab");
 }
 
@@ -171,7 +213,11 @@ fn without_an_upgrade_a_profile_is_fresh_and_every_later_load_says_what_it_lacks
         assert_eq!(cookies(&session, 157), "alone");
     }
     let told: Said = session.run(&[
-        "profile", "load", "acme/alice@157", "--dir", text(&session.home().join("l")),
+        "profile",
+        "load",
+        "acme/alice@157",
+        "--dir",
+        text(&session.home().join("l")),
     ]);
     assert!(told.err.contains("--from-major 156"), "{}", told.err);
 
@@ -189,7 +235,10 @@ fn without_an_upgrade_a_profile_is_fresh_and_every_later_load_says_what_it_lacks
 #[test]
 fn a_policy_keeps_profiles_where_they_are() {
     let session = left_by_156();
-    session.data(0, &["tenant", "policy", "set", "acme", "on_major_upgrade=refuse"]);
+    session.data(
+        0,
+        &["tenant", "policy", "set", "acme", "on_major_upgrade=refuse"],
+    );
 
     let refused = load(&session, 3, "157", &["--on-failure", "refuse"]);
     let fresh = load(&session, 12, "157", &[]);
@@ -198,7 +247,13 @@ fn a_policy_keeps_profiles_where_they_are() {
     let hint = refused["error"]["hint"].as_str().unwrap();
     assert!(hint.contains("on_major_upgrade=carry"), "{hint}");
     assert_eq!(fresh["reason"], "version_mismatch");
-    assert!(named["error"]["message"].as_str().unwrap().contains("policy"), "{named}");
+    assert!(
+        named["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("policy"),
+        "{named}"
+    );
 }
 
 #[test]
@@ -212,11 +267,27 @@ fn a_profile_goes_to_newer_majors_only() {
     };
 
     assert_eq!(older["reason"], "version_mismatch");
-    assert_eq!(newest["upgraded_from"]["chrome_major"], 157, "the newest of the older ones");
-    let words = ["profile", "load", "acme/alice@156", "--from-major", "157", "--dir", "x"];
+    assert_eq!(
+        newest["upgraded_from"]["chrome_major"], 157,
+        "the newest of the older ones"
+    );
+    let words = [
+        "profile",
+        "load",
+        "acme/alice@156",
+        "--from-major",
+        "157",
+        "--dir",
+        "x",
+    ];
     assert_eq!(session.run(&words).code, 2);
     let absent = load(&session, 3, "160", &["--from-major", "140"]);
-    assert!(absent["error"]["message"].as_str().unwrap().contains("Chrome 140"));
+    assert!(
+        absent["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("Chrome 140")
+    );
 }
 
 #[test]
@@ -234,9 +305,8 @@ fn of_two_hosts_that_carry_at_once_one_publishes_and_the_other_diverges() {
             .status();
         assert!(migrated.unwrap().success());
     }
-    let save = |code: i32, dir: &Path| {
-        session.json(code, &["profile", "save", ALICE, "--dir", text(dir)])
-    };
+    let save =
+        |code: i32, dir: &Path| session.json(code, &["profile", "save", ALICE, "--dir", text(dir)]);
     let first = save(0, &dirs[0]);
     let second = save(6, &dirs[1]);
 
@@ -250,13 +320,19 @@ fn of_two_hosts_that_carry_at_once_one_publishes_and_the_other_diverges() {
 fn what_was_carried_and_never_started_is_still_the_older_chromes() {
     let session = left_by_156();
     let dir = session.home().join("carried");
-    session.json(0, &["profile", "load", "acme/alice@157", "--dir", text(&dir)]);
+    session.json(
+        0,
+        &["profile", "load", "acme/alice@157", "--dir", text(&dir)],
+    );
     fs::write(dir.join("Default/more"), "more").unwrap();
 
     let saved = session.json(0, &["profile", "save", ALICE, "--dir", text(&dir)]);
 
     assert_eq!(saved["subject"], "acme/alice@156");
-    assert_eq!(saved["outcome"], "captured", "it derives from what was loaded");
+    assert_eq!(
+        saved["outcome"], "captured",
+        "it derives from what was loaded"
+    );
 }
 
 #[test]
@@ -266,7 +342,10 @@ fn a_run_that_dies_before_it_is_saved_is_carried_again_and_loses_nothing() {
     let go = session.home().join("never");
     let script = "printf 157.0.1.2 > \"$0/Last Version\"; touch \"$0/started\"; while [ ! -e \"$1\" ]; do sleep 0.05; done";
     let mut command = session.command(&["profile", "run", "acme/alice@157", "--dir"]);
-    command.arg(&dir).args(["--", "sh", "-c", script, "{dir}"]).arg(&go);
+    command
+        .arg(&dir)
+        .args(["--", "sh", "-c", script, "{dir}"])
+        .arg(&go);
     let mut running = command.spawn().unwrap();
     while !dir.join("started").exists() {
         std::thread::sleep(std::time::Duration::from_millis(20));
@@ -274,12 +353,23 @@ fn a_run_that_dies_before_it_is_saved_is_carried_again_and_loses_nothing() {
     running.kill().unwrap();
     running.wait().unwrap();
     fs::write(&go, "").unwrap();
-    let unlock = ["profile", "force-unlock", "acme/alice@157", "--reason", "died", "--confirm"];
+    let unlock = [
+        "profile",
+        "force-unlock",
+        "acme/alice@157",
+        "--reason",
+        "died",
+        "--confirm",
+    ];
     session.data(0, &unlock);
 
     let (code, again) = run(&session, 157, &["--dir", text(&dir)], &[]);
 
-    assert_eq!((code, &again["load"]["outcome"]), (0, &"upgraded".into()), "{again}");
+    assert_eq!(
+        (code, &again["load"]["outcome"]),
+        (0, &"upgraded".into()),
+        "{again}"
+    );
     let kept = again["load"]["kept"].as_str().unwrap();
     assert!(Path::new(kept).join("started").exists(), "{kept}");
 }
@@ -288,8 +378,14 @@ fn a_run_that_dies_before_it_is_saved_is_carried_again_and_loses_nothing() {
 fn an_older_snapshot_that_cannot_be_loaded_is_not_replaced_by_a_fresh_profile() {
     let session = left_by_156();
     let lineage = session.object("snapshots/acme/alice/156");
-    let archive = fs::read_dir(lineage).unwrap().flatten().map(|entry| entry.path());
-    let archive = archive.filter(|path| text(path).ends_with(".tar.zst")).next().unwrap();
+    let archive = fs::read_dir(lineage)
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.path());
+    let archive = archive
+        .filter(|path| text(path).ends_with(".tar.zst"))
+        .next()
+        .unwrap();
     let mut bytes = fs::read(&archive).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
@@ -299,11 +395,18 @@ fn an_older_snapshot_that_cannot_be_loaded_is_not_replaced_by_a_fresh_profile() 
     let (code, ran) = run(&session, 157, &[], &["--set=alone"]);
 
     assert_eq!(ran["load"]["reason"], "sha_mismatch", "{ran}");
-    assert_eq!((code, &ran["save_outcome"]), (106, &"diverged".into()), "{ran}");
+    assert_eq!(
+        (code, &ran["save_outcome"]),
+        (106, &"diverged".into()),
+        "{ran}"
+    );
     assert_eq!(pointer(&session, 157)["active_sha256"], "");
     bytes[middle] ^= 1;
     fs::write(&archive, bytes).unwrap();
-    assert_eq!(run(&session, 157, &[], &[]).1["load"]["outcome"], "upgraded");
+    assert_eq!(
+        run(&session, 157, &[], &[]).1["load"]["outcome"],
+        "upgraded"
+    );
 }
 
 #[test]
@@ -323,6 +426,9 @@ fn an_encrypted_profile_is_carried_with_its_tenants_key() {
     assert_eq!(carried["save"]["upgrade"]["before"]["cookies"], 1);
     assert_eq!(without, 108, "no key, no profile");
     let lineage = session.object("snapshots/acme/alice/157");
-    let mut names = fs::read_dir(lineage).unwrap().flatten().map(|entry| entry.path());
+    let mut names = fs::read_dir(lineage)
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.path());
     assert!(names.any(|path| text(&path).ends_with(".tar.zst.enc")));
 }

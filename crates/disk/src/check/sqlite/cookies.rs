@@ -104,7 +104,11 @@ fn names(limits: &Limits) -> Result<String, String> {
     while let Some(row) = rows.next().map_err(say)? {
         let site = word(row.get_ref(0).map_err(say)?);
         let name = word(row.get_ref(1).map_err(say)?);
-        let end = if has_ends { end(row) } else { UNKNOWN.to_owned() };
+        let end = if has_ends {
+            end(row)
+        } else {
+            UNKNOWN.to_owned()
+        };
         count += 1;
         if count > MOST || text.len() > LONGEST {
             return Err(format!("it has more than {} cookies", count - 1));

@@ -57,7 +57,9 @@ pub(super) fn make(capture: &Capture, making: Making, spool: &Path) -> Result<Ma
     let cookie_store = cookie_store(capture, spool);
     let settings = settings(capture, making.base);
     let (mut report, mut file) = create_nameless(&capture.dir, spool, &settings)?;
-    let counted = capture.upgraded_from.map(|_| counted(capture, &file, spool));
+    let counted = capture
+        .upgraded_from
+        .map(|_| counted(capture, &file, spool));
     let counted = counted.transpose()?;
     if let Some(key) = &making.key {
         (report, file) = sealed(report, file, key, spool)?;

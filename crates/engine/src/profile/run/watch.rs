@@ -11,10 +11,11 @@ use crate::open::Engine;
 use crate::profile::capture::{BrowserState, ProfileSaved};
 use crate::profile::save::{close, users};
 use stasis_model::manifest::EndingRecord;
-use stasis_quiesce::browser::Role;
+use stasis_quiesce::browser::{self, Role};
 use stasis_quiesce::group::{Ending, Group};
 use stasis_store::leases::Lease;
 use std::future::Future;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -237,15 +238,28 @@ impl<'a> Running<'a> {
         if let Some(closed) = self.closed.take() {
             return Ok(Some(closed));
         }
+        let was_killed = self.was_killed();
         Ok(Some(BrowserState {
-            // What the browser wrote down knows better than the exit code of whatever started it.
-            clean_exit: None,
+            // Without such evidence, what the browser wrote down knows better than the exit code of whatever started it.
+            clean_exit: was_killed.then_some(false),
             ending: Some(EndingRecord {
-                how: "exited".to_owned(),
+                how: if was_killed { "killed" } else { "exited" }.to_owned(),
                 waited_ms: crate::profile::millis(since.elapsed()),
             }),
             ..BrowserState::default()
         }))
+    }
+}
+
+impl Running<'_> {
+    /// Whether the browser that ended by itself did not do so as its user would: the directory had no lock when it
+    /// started, and it removes its own when it is closed; and a browser that we started says it with its status.
+    fn was_killed(&self) -> bool {
+        let program = self.run.command.first().map(Path::new);
+        let is_browser = program.is_some_and(browser::looks_like_one);
+        let ending = self.ended.map(|(_, ending)| ending);
+        let was_signalled = ending.is_some_and(|ending| ending.was_signalled());
+        browser::left_its_lock(&self.run.load.dir) || (is_browser && was_signalled)
     }
 }
 

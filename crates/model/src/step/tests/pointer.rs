@@ -425,7 +425,10 @@ fn what_a_check_found_is_recorded_once_and_the_last_one_counts() {
     };
     let pointer = pointing_at("a", fence(1, 1));
     assert!(pointer.is_proven(archive("a"), Some(NOW)), "by its save");
-    assert!(!pointer.is_proven(archive("a"), None), "being active proves nothing");
+    assert!(
+        !pointer.is_proven(archive("a"), None),
+        "being active proves nothing"
+    );
 
     let Ok(Change::Pointer(damaged)) = check(&pointer, "a", false) else {
         panic!("it is recorded")
@@ -460,8 +463,15 @@ fn a_pointer_holds_so_many_findings_and_the_oldest_go() {
         };
         let target = archive(&number.to_string());
         let op_id = OpId::from_random(u128::to_be_bytes(number as u128 + 1000));
-        let Ok(Change::Pointer(next)) = step(&found, &Op::Check { target, sound: true }, op_id, NOW)
-        else {
+        let Ok(Change::Pointer(next)) = step(
+            &found,
+            &Op::Check {
+                target,
+                sound: true,
+            },
+            op_id,
+            NOW,
+        ) else {
             panic!("it is recorded")
         };
         pointer = next;

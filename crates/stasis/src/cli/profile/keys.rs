@@ -8,6 +8,7 @@ use stasis_engine::model::id::{Label, ProfileRef};
 use stasis_engine::open::Engine;
 use stasis_engine::profile::TenantKey;
 use std::fs::File;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -45,9 +46,20 @@ impl Keys {
     }
 }
 
+/// The rights to read and write that the group and everybody have.
+const OTHERS: u32 = 0o066;
+
 fn from_file(path: &Path) -> anyhow::Result<TenantKey> {
     let file = File::open(path)
         .with_context(|| format!("could not open the key file `{}`", path.display()))?;
+    let seen = file.metadata()?;
+    // Others than files, such as what a shell substitutes, have no rights of their own.
+    anyhow::ensure!(
+        !seen.is_file() || seen.permissions().mode() & OTHERS == 0,
+        "others may read or change the key file `{}`; run: chmod 600 {}",
+        path.display(),
+        path.display(),
+    );
     TenantKey::read(file).with_context(|| format!("the key file `{}`", path.display()))
 }
 

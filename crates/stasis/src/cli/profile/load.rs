@@ -52,6 +52,11 @@ pub(super) struct Loading {
 }
 
 impl Loading {
+    /// The major, if somebody said it.
+    pub(super) fn major(&self, subject: &ProfileRef) -> Option<ChromeMajor> {
+        subject.major.or(self.chrome_major)
+    }
+
     /// The lineage that is meant; `browser` is asked when nobody says the major.
     pub(super) async fn lineage(
         &self,
@@ -69,7 +74,7 @@ impl Loading {
             (Some(major), _) => major,
             (None, Some(browser)) => browser_major(browser).await?,
             (None, None) => anyhow::bail!(
-                "which Chrome is `{subject}` for? write {subject}@MAJOR, --chrome-major MAJOR or --browser COMMAND"
+                "which Chrome is `{subject}` for? write {subject}@MAJOR, --chrome-major MAJOR or --browser PATH"
             ),
         };
         if let Some(from) = self.from_major.filter(|from| *from >= major) {
@@ -113,7 +118,7 @@ pub(crate) struct Load {
     /// The user data directory that the profile becomes; what is there is kept beside it
     #[arg(long)]
     dir: PathBuf,
-    /// The browser that will run on it; asked for its version
+    /// The browser that will run on it; asked for its version [default: $STASIS_BROWSER]
     #[arg(long, value_name = "COMMAND", conflicts_with = "chrome_major")]
     browser: Option<PathBuf>,
     #[command(flatten)]
@@ -130,10 +135,9 @@ impl Load {
         keys: &Keys,
     ) -> anyhow::Result<Exit> {
         let engine = keys.give(context.engine().await?)?;
-        let lineage = self
-            .loading
-            .lineage(&self.subject, self.browser.as_ref())
-            .await?;
+        let browser = self.browser.as_ref();
+        let browser = browser.or(context.environment.browser.as_ref());
+        let lineage = self.loading.lineage(&self.subject, browser).await?;
         let mut command =
             self.loading
                 .command(lineage, std::path::absolute(&self.dir)?, &self.who)?;
@@ -192,7 +196,10 @@ pub(super) fn words(loaded: &ProfileLoaded) -> String {
             "OLDER snapshot {} in {dir}: the active one is damaged ({})\n  because: {}\n  \
              hint: `stasis profile rollback {} --sha {} --confirm` makes it the active one; until then saves diverge",
             sha.prefix(),
-            loaded.reason.map(|reason| word(&reason)).unwrap_or_default(),
+            loaded
+                .reason
+                .map(|reason| word(&reason))
+                .unwrap_or_default(),
             printable(loaded.detail.as_deref().unwrap_or_default()),
             loaded.subject,
             sha.prefix(),

@@ -1,10 +1,12 @@
 //! `stasis profile rollback`
 
 use super::list::marks;
+use super::metrics::Metrics;
 use crate::cli::Context;
 use crate::cli::lease::operator;
 use crate::report::Exit;
 use clap::Args;
+use stasis_engine::metrics::MetricsFile;
 use stasis_engine::model::id::{Label, ProfileRef};
 use stasis_engine::profile::{self, RolledBack, ShaPrefix};
 
@@ -24,7 +26,7 @@ pub(in crate::cli) struct Rollback {
 }
 
 impl Rollback {
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+    pub(super) async fn run(self, context: &Context, metrics: &Metrics) -> anyhow::Result<Exit> {
         let engine = context.engine().await?;
         let cmd = profile::Rollback {
             lineage: engine.one_lineage(&self.subject).await?,
@@ -37,6 +39,9 @@ impl Rollback {
         } else {
             engine.plan_rollback(&cmd).await?
         };
+        if done.applied && done.evicts.is_some() {
+            metrics.add(context, MetricsFile::forced).await?;
+        }
         context.output.warn(&done.warnings);
         context.output.result(&done, words)?;
         if done.applied || done.is_active_already() {

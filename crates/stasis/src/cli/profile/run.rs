@@ -14,7 +14,7 @@ use anyhow::Context as _;
 use clap::Args;
 use stasis_engine::error::ErrorKind;
 use stasis_engine::model::id::{Lineage, ProfileRef};
-use stasis_engine::profile::{ProfileRan, ProfileRun};
+use stasis_engine::profile::{ProfileRan, ProfileRun, browser_major_for};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,7 +22,7 @@ use std::time::Duration;
 
 #[derive(Debug, Args)]
 pub(crate) struct Run {
-    /// <tenant>/<profile>[@<chrome-major>]; without the major the browser is asked
+    /// <tenant>/<profile>[@<chrome-major>]; without the major a browser is asked
     subject: ProfileRef,
     /// The user data directory [default: one of its own under $XDG_STATE_HOME/stasis/profiles]
     #[arg(long)]
@@ -30,6 +30,10 @@ pub(crate) struct Run {
     /// Save in between too, while the browser runs, such as every 10m: needs `allow_hot` in the tenant's policy
     #[arg(long, value_name = "TIME", value_parser = duration::positive)]
     every: Option<Duration>,
+    /// The browser that is asked for its major [default: $STASIS_BROWSER, then COMMAND if it is a browser, then the one
+    /// that is installed]
+    #[arg(long, value_name = "PATH", conflicts_with = "chrome_major")]
+    browser: Option<PathBuf>,
     #[command(flatten)]
     loading: Loading,
     #[command(flatten)]
@@ -77,11 +81,7 @@ impl Run {
         keys: &Keys,
     ) -> anyhow::Result<ProfileRan> {
         let engine = keys.give(context.writable_engine().await?)?;
-        let browser = self.command.first().map(PathBuf::from);
-        let lineage = self
-            .loading
-            .lineage(&self.subject, browser.as_ref())
-            .await?;
+        let lineage = self.lineage(context).await?;
         let dir = match self.dir {
             Some(dir) => std::path::absolute(dir)?,
             None => own_dir(context, &lineage)?,
@@ -111,6 +111,20 @@ impl Run {
         let _ = talk.await;
         metrics.add(context, |file| file.ran(&ran)).await?;
         Ok(ran?)
+    }
+}
+
+impl Run {
+    /// The lineage of the browser that is going to run.
+    async fn lineage(&self, context: &Context) -> anyhow::Result<Lineage> {
+        let environment = &context.environment;
+        let browser = self.browser.as_ref().or(environment.browser.as_ref());
+        if self.loading.major(&self.subject).is_some() || browser.is_some() {
+            return self.loading.lineage(&self.subject, browser).await;
+        }
+        let major = browser_major_for(&self.command, &environment.search_path).await?;
+        let subject = self.subject.lineage(major).into();
+        self.loading.lineage(&subject, None).await
     }
 }
 

@@ -1,10 +1,12 @@
 //! `stasis profile force-unlock` and `reap`: what `stasis lease` does, for whoever thinks of profiles
 
+use super::metrics::Metrics;
 use crate::cli::lease::{self, named, operator};
 use crate::cli::{Context, duration};
 use crate::report::Exit;
 use clap::Args;
 use stasis_engine::lease as engine_lease;
+use stasis_engine::metrics::MetricsFile;
 use stasis_engine::model::id::{Label, ProfileRef};
 use stasis_engine::model::lease::Fence;
 use std::process::ExitCode;
@@ -26,7 +28,7 @@ pub(in crate::cli) struct ForceUnlock {
 }
 
 impl ForceUnlock {
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+    pub(super) async fn run(self, context: &Context, metrics: &Metrics) -> anyhow::Result<Exit> {
         let engine = context.engine().await?;
         let cmd = engine_lease::ForceUnlock {
             lineage: engine.one_lineage(&self.subject).await?,
@@ -35,6 +37,7 @@ impl ForceUnlock {
             actor: operator(),
         };
         lease::force_unlock(context, &engine, cmd, self.confirm).await?;
+        metrics.add(context, MetricsFile::forced).await?;
         Ok(Exit::Done)
     }
 }
@@ -49,12 +52,18 @@ pub(in crate::cli) struct Reap {
 }
 
 impl Reap {
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(
+        self,
+        context: &Context,
+        metrics: &Metrics,
+    ) -> anyhow::Result<ExitCode> {
         let engine = context.engine().await?;
         let lineage = match &self.subject {
             Some(subject) => Some(engine.one_lineage(subject).await?),
             None => None,
         };
-        lease::reap(context, &engine, lineage.as_ref(), self.grace).await
+        let reaped = engine.reap(lineage.as_ref(), self.grace).await?;
+        metrics.add(context, |file| file.reaped(&reaped)).await?;
+        lease::told_reaped(context, &reaped)
     }
 }
