@@ -73,6 +73,7 @@ impl Ghost {
             Kind::ForceUnlock => "acknowledged force-unlock",
             Kind::Delete => "acknowledged delete",
             Kind::Pin => "acknowledged pin",
+            Kind::Check => "acknowledged check",
             Kind::Forget => "acknowledged forget",
         });
         if unheard {
