@@ -98,6 +98,13 @@ impl EntryPath {
         above.is_root() || rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
     }
 
+    /// Whether this is what SQLite keeps beside the database `database`: without it, or with another one's, that is another
+    /// state, or none.
+    pub fn is_companion_of(&self, database: &Self) -> bool {
+        let end = self.0.strip_prefix(&*database.0);
+        end.is_some_and(|end| matches!(end, b"-wal" | b"-journal" | b"-shm"))
+    }
+
     /// The directory that holds this entry and its name in there; `None` for the root.
     pub fn split_last(&self) -> Option<(Self, &[u8])> {
         if self.is_root() {

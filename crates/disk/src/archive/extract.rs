@@ -159,10 +159,10 @@ impl Wanted {
     fn has(&self, entry: &Entry) -> bool {
         match self {
             Self::All => true,
-            Self::Below(path) => is_within(&entry.path, path),
+            Self::Below(path) => entry.path.is_within(path),
             Self::BelowAndAbove(path) => {
-                let is_above = || is_within(path, &entry.path);
-                is_within(&entry.path, path) || (entry.kind == EntryKind::Directory && is_above())
+                let is_above = || path.is_within(&entry.path);
+                entry.path.is_within(path) || (entry.kind == EntryKind::Directory && is_above())
             }
         }
     }
@@ -170,7 +170,7 @@ impl Wanted {
     fn is_it(&self, entry: &Entry) -> bool {
         match self {
             Self::All => true,
-            Self::Below(path) | Self::BelowAndAbove(path) => is_within(&entry.path, path),
+            Self::Below(path) | Self::BelowAndAbove(path) => entry.path.is_within(path),
         }
     }
 }
@@ -183,7 +183,7 @@ fn part(archive: &Framed, path: &EntryPath) -> (Range<usize>, usize) {
     };
     let is_past = |at: &usize| {
         let start = frames[*at].start.as_ref();
-        start.is_some_and(|(_, name)| name > path && !is_within(name, path))
+        start.is_some_and(|(_, name)| name > path && !name.is_within(path))
     };
     // What begins in the frame before may end in the one in which something else begins.
     let end = (first + 1..frames.len()).find(is_past);
@@ -193,12 +193,6 @@ fn part(archive: &Framed, path: &EntryPath) -> (Range<usize>, usize) {
         .as_ref()
         .map_or(0, |(at, _)| *at as usize);
     (first..end, skip)
-}
-
-/// Whether an entry is `directory` or lies in it.
-fn is_within(entry: &EntryPath, directory: &EntryPath) -> bool {
-    let rest = entry.as_bytes().strip_prefix(directory.as_bytes());
-    directory.is_root() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
 
 /// Puts together what comes in pieces.

@@ -112,17 +112,12 @@ pub fn excluded_in(
     for entry in entries {
         let whole = below(path, &entry.path);
         let is_directory = matches!(entry.kind, EntryKind::Directory);
-        let is_told = found.last().is_some_and(|last| starts_with(&whole, last));
+        let is_told = found.last().is_some_and(|last| whole.is_within(last));
         if !is_told && is_excluded(&whole, is_directory) {
             found.push(whole);
         }
     }
     Ok(found)
-}
-
-fn starts_with(path: &EntryPath, above: &EntryPath) -> bool {
-    let mut names = path.components();
-    above.components().all(|name| names.next() == Some(name))
 }
 
 fn below(path: &EntryPath, rest: &EntryPath) -> EntryPath {

@@ -359,7 +359,9 @@ fn spared(command: &RepoRestore, manifest: &SnapshotManifest) -> Result<Spared, 
     let is_left_out = walk::matcher(&manifest.excludes).map_err(SaveError::from)?;
     let (only, store) = (command.only.clone(), command.store.clone());
     Ok(Box::new(move |path, is_directory| {
-        let is_unwanted = !only.is_empty() && !only.iter().any(|one| path.is_within(one));
+        // The log of a database that is replaced would be replayed into the other one.
+        let is_named = |one: &EntryPath| path.is_within(one) || path.is_companion_of(one);
+        let is_unwanted = !only.is_empty() && !only.iter().any(is_named);
         let holds_store = store
             .as_ref()
             .is_some_and(|store| store.is_within(path) || path.is_within(store));

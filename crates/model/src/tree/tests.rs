@@ -32,6 +32,17 @@ fn within_is_asked_component_by_component() {
 }
 
 #[test]
+fn a_database_and_its_log_belong_together() {
+    let is_companion = |one: &str, database: &str| path(one).is_companion_of(&path(database));
+
+    assert!(is_companion("data/app.db-wal", "data/app.db"));
+    assert!(is_companion("data/app.db-journal", "data/app.db"));
+    assert!(!is_companion("data/app.db", "data/app.db"));
+    assert!(!is_companion("data/app.db-wal2", "data/app.db"));
+    assert!(!is_companion("data/app.db2-wal", "data/app.db"));
+}
+
+#[test]
 fn a_directory_comes_directly_before_what_it_holds() {
     let mut paths = ["a-b", "a/z", "a.txt", "a", "a/b/c", "a/b", ""].map(path);
 

@@ -135,6 +135,43 @@ fn a_database_that_cannot_be_saved_is_set_aside_and_the_restore_goes_on() {
     assert!(shop.left_over().is_empty());
 }
 
+/// The log of the database that is replaced must not be replayed into the one that comes back.
+#[test]
+fn a_database_that_is_restored_alone_has_no_log_of_another_one_beside_it() {
+    let shop = Shop::new("[volumes.main]\nconsistency = \"sqlite\"\n");
+    let path = shop.at("state/current/volumes/main/shop.db");
+    database(&path, "paid");
+    shop.write("volumes/main/readme", "old");
+    shop.save();
+    // Whoever is killed leaves a log with committed rows beside the database.
+    let script = "import os,sqlite3,sys; d=sqlite3.connect(sys.argv[1], isolation_level=None); d.execute('pragma journal_mode=wal'); \
+                  d.execute('pragma wal_autocheckpoint=0'); d.execute(\"update t set x='wrong'\"); os._exit(0)";
+    let done = Command::new("python3")
+        .args(["-c", script])
+        .arg(&path)
+        .status();
+    assert!(done.unwrap().success());
+    let log = shop.at("state/current/volumes/main/shop.db-wal");
+    assert!(fs::metadata(&log).unwrap().len() > 0);
+    shop.write("volumes/main/readme", "new");
+    let words = ["restore", "latest", "--path", "volumes/main/shop.db"];
+
+    let planned = shop.json(0, &[&words[..], &["--dry-run"]].concat());
+    shop.json(0, &words);
+
+    assert_eq!(row(&path), "paid");
+    assert_eq!(
+        shop.read("volumes/main/readme"),
+        "new",
+        "only the database was asked for"
+    );
+    assert_eq!(
+        planned["changes"].as_array().unwrap().len(),
+        1,
+        "{planned:#}"
+    );
+}
+
 #[test]
 fn what_is_gone_comes_back_and_nothing_else_is_needed() {
     let shop = Shop::new(

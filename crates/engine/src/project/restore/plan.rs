@@ -6,7 +6,7 @@ use crate::project::{Project, ProjectError, ProjectRestore};
 use crate::repo::{Fetching, Opened, no_entry};
 use stasis_disk::chunked::list::ListReader;
 use stasis_model::id::{SnapshotId, VolumeName};
-use stasis_model::manifest::{Consistency, Index, SnapshotManifest};
+use stasis_model::manifest::{Consistency, FileList, Index, SnapshotManifest};
 use stasis_model::tree::EntryPath;
 
 /// A restore whose every argument was found right.
@@ -40,7 +40,8 @@ impl RestorePlan {
 
     /// Whether an entry is among those that are restored.
     pub(super) fn is_wanted(&self, path: &EntryPath) -> bool {
-        self.is_whole() || self.only.iter().any(|one| path.is_within(one))
+        let is_named = |one: &EntryPath| path.is_within(one) || path.is_companion_of(one);
+        self.is_whole() || self.only.iter().any(is_named)
     }
 }
 
@@ -69,15 +70,8 @@ impl Project {
         let Opened { manifest, list } = opened;
         if !only.is_empty() {
             let (asked, source) = (only.clone(), Fetching::new(root));
-            let missing = bridge::blocking(move || {
-                let mut reader = ListReader::new(&source, &list)?;
-                let mut missing: Vec<usize> = (0..asked.len()).collect();
-                while let (false, Some(row)) = (missing.is_empty(), reader.next_row()?) {
-                    missing.retain(|at| !row.entry.path.is_within(&asked[*at]));
-                }
-                Ok::<_, Error>(missing.first().copied())
-            });
-            if let Some(at) = missing.await? {
+            let found = bridge::blocking(move || find(&asked, &source, &list)).await?;
+            if let Some(at) = found.missing {
                 return Err(match command.volumes.get(at) {
                     Some(volume) => ProjectError::NoVolume {
                         project: self.home.id.clone(),
@@ -88,6 +82,7 @@ impl Project {
                     None => no_entry("entry", &only[at], id),
                 });
             }
+            only.extend(found.companions);
         }
         let servers = self.servers_restored(&only, &manifest);
         let in_server =
@@ -120,4 +115,29 @@ impl Project {
             .cloned()
             .collect()
     }
+}
+
+/// What a list says of entries that were asked for.
+struct FoundEntries {
+    /// The first that the list does not have.
+    missing: Option<usize>,
+    /// What SQLite keeps beside those that are databases.
+    companions: Vec<EntryPath>,
+}
+
+fn find(asked: &[EntryPath], source: &Fetching, list: &FileList) -> Result<FoundEntries, Error> {
+    let mut reader = ListReader::new(source, list)?;
+    let mut missing: Vec<usize> = (0..asked.len()).collect();
+    let mut companions = Vec::new();
+    while let Some(row) = reader.next_row()? {
+        let path = row.entry.path;
+        missing.retain(|at| !path.is_within(&asked[*at]));
+        if asked.iter().any(|one| path.is_companion_of(one)) {
+            companions.push(path);
+        }
+    }
+    Ok(FoundEntries {
+        missing: missing.first().copied(),
+        companions,
+    })
 }
