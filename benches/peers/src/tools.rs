@@ -78,7 +78,7 @@ pub(crate) const SAVERS: [Tool; 12] = [
     Tool {
         name: CHECKPOINT,
         version: r#""$STASIS" --version"#,
-        prepare: r#""$STASIS" --json workspace init "$TREE" --budget 100GB --session-dir "$REPO/session""#,
+        prepare: r#""$STASIS" --json workspace init "$TREE" --no-checkpoint --budget 100GB --session-dir "$REPO/session""#,
         first: r#"exec "$STASIS" --json workspace create --workspace "$TREE""#,
         again: r#"exec "$STASIS" --json workspace create --workspace "$TREE""#,
         restore: r#"cp=$("$STASIS" --json workspace list --workspace "$TREE" | grep -m1 '"checkpoint"' | cut -d'"' -f4)
@@ -205,7 +205,7 @@ pub(crate) const COPIERS: [Tool; 5] = [
         name: CHECKPOINT,
         version: r#""$STASIS" --version"#,
         prepare: r#"export XDG_STATE_HOME="$TARGET.state" && rm -rf "$TARGET.state" "$TARGET.session"
-            "$STASIS" --json workspace init "$TREE" --budget 100GB --session-dir "$TARGET.session" > /dev/null
+            "$STASIS" --json workspace init "$TREE" --no-checkpoint --budget 100GB --session-dir "$TARGET.session" > /dev/null
             "$STASIS" --json workspace create one --workspace "$TREE" > /dev/null"#,
         first: r#"export XDG_STATE_HOME="$TARGET.state"
             "$STASIS" --json workspace create two --workspace "$TREE" &&

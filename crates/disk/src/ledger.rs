@@ -41,7 +41,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
 use schema::Aside;
 use stasis_model::time::Timestamp;
 use stasis_model::tree::EntryPath;
-use stasis_model::workspace::SlotMetadata;
+use stasis_model::workspace::{Slot, SlotMetadata};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -138,11 +138,18 @@ impl Ledger {
         })
     }
 
-    /// How many files were created, modified, deleted and restored before the checkpoint in each slot, by slot.
+    /// How many files were created, modified, deleted and restored before the checkpoint in each slot that is wanted, by slot.
     ///
     /// Of a slot that was used again the last checkpoint counts.
-    pub fn counts(&self) -> Result<Vec<Counts>, LedgerError> {
-        self.read("count the events in", checkpoints::counts)
+    pub fn counts(&self, is_wanted: &dyn Fn(Slot) -> bool) -> Result<Vec<Counts>, LedgerError> {
+        self.read("count the events in", |connection| {
+            checkpoints::counts(connection, is_wanted)
+        })
+    }
+
+    /// The highest slot that a checkpoint of an agent ever had.
+    pub fn last_agent_slot(&self) -> Result<Option<Slot>, LedgerError> {
+        self.read("read the checkpoints in", checkpoints::last_agent_slot)
     }
 
     /// Writes why no checkpoint was made when one was due.

@@ -47,14 +47,16 @@ pub use view::View;
 use crate::atomic_write::{self, atomic_write};
 use crate::beneath::{Beneath, Mounts};
 use crate::clone::{CloneSettings, Fallback, Survey};
+use crate::progress::Progress;
 use crate::walk::WalkSettings;
 use chunks::Chunks;
 use error::failed;
 use place::Place;
-use stasis_model::workspace::{Budget, Form, Occupant, Origin, Slot, SlotMetadata};
+use stasis_model::workspace::{AgentEvent, Budget, Form, Occupant, Origin, Slot, SlotMetadata};
 use std::collections::HashSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The directory of the slots in that of a session.
 pub const DIRECTORY: &str = "auto_snapshots";
@@ -74,7 +76,7 @@ const LOCK: &str = ".lock";
 /// What goes when there are too many bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Eviction {
-    /// The oldest automatic checkpoints.
+    /// Automatic checkpoints: of the timer and of agents' commands before those of prompts, the oldest first.
     #[default]
     Oldest,
     /// Nothing: there is no new one then.
@@ -92,6 +94,8 @@ pub struct PoolSettings {
     pub eviction: Eviction,
     /// How the workspace is walked.
     pub walk: WalkSettings,
+    /// Who is told how far a checkpoint in chunks has come.
+    pub progress: Arc<Progress>,
 }
 
 impl PoolSettings {
@@ -102,6 +106,7 @@ impl PoolSettings {
             fallback: Fallback::Refuse,
             eviction: Eviction::default(),
             walk: WalkSettings::default(),
+            progress: Arc::default(),
         }
     }
 
@@ -169,7 +174,7 @@ impl Pool {
     /// Where checkpoints of an origin are.
     fn place(&self, origin: Origin) -> &Place {
         match origin {
-            Origin::Auto | Origin::Manual => &self.slots,
+            Origin::Auto | Origin::Manual | Origin::Prompt | Origin::Command => &self.slots,
             Origin::Undo => &self.undo,
         }
     }
@@ -225,13 +230,50 @@ impl Pool {
     pub fn delete(&self, slot: Slot) -> Result<(), SlotError> {
         let _lock = self.lock()?;
         remove(&self.slots, slot)?;
+        self.chunks.collect();
         self.sweep(&HashSet::new())
+    }
+
+    /// Deletes several checkpoints; one that is gone already is passed over.
+    pub fn forget(&self, slots: &[Slot]) -> Result<(), SlotError> {
+        let _lock = self.lock()?;
+        for slot in slots {
+            match remove(&self.slots, *slot) {
+                Err(SlotError::Empty(_)) => {}
+                removed => removed?,
+            }
+        }
+        self.sweep(&HashSet::new())
+    }
+
+    /// Writes down with a checkpoint what an agent was about to do while the tree was what the checkpoint holds.
+    pub fn note(&self, of: &SlotMetadata, event: AgentEvent) -> Result<SlotMetadata, SlotError> {
+        self.amend(of, |metadata| {
+            metadata.note(event);
+        })
+    }
+
+    /// Changes what is written down of a checkpoint; its contents stay what they are.
+    pub fn amend(
+        &self,
+        of: &SlotMetadata,
+        change: impl FnOnce(&mut SlotMetadata),
+    ) -> Result<SlotMetadata, SlotError> {
+        let _lock = self.lock()?;
+        let before = self.still(of)?;
+        let mut metadata = before.clone();
+        change(&mut metadata);
+        if metadata != before {
+            atomic_write(&self.home_of(of).join(METADATA), &metadata.to_json())?;
+        }
+        Ok(metadata)
     }
 
     /// Deletes what takes a change back.
     pub fn delete_undo(&self, number: u32) -> Result<(), SlotError> {
         let _lock = self.lock()?;
         remove(&self.undo, Slot::new(number))?;
+        self.chunks.collect();
         self.sweep(&HashSet::new())
     }
 

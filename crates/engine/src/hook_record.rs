@@ -69,7 +69,7 @@ impl HookRun {
         match &self.outcome {
             HookOutcome::Failed { message } => Some(message),
             HookOutcome::Unfinished if now.since(self.at) > LONGEST_RUN => {
-                Some("it was killed before it ended")
+                Some("it was killed before it ended, or is still at work")
             }
             _ => None,
         }

@@ -14,25 +14,28 @@ mod create;
 mod diff;
 mod error;
 mod keep;
+mod paced;
 mod session;
 mod show;
 mod undo;
 mod watch;
 
 pub use answers::{
-    Changes, ChangesSummary, CheckpointRow, Checkpointed, Checkpoints, Compacted,
-    DeletedCheckpoint, EventCounts, Forked, History, PathChange, PathDiff, Plan, RestoredWorkspace,
-    RevertedPath, Side, UndoRow, Undone, UnreadableSlot, Version, Watched, WorkspaceMade,
-    WorkspaceStatus,
+    AgentEventRow, Changes, ChangesSummary, CheckpointRow, Checkpointed, Checkpoints, Compacted,
+    DeletedCheckpoint, EventCounts, Forked, History, PathChange, PathDiff, Plan, PromptRow,
+    RestoredWorkspace, RevertedPath, Side, UndoRow, Undone, UnreadableSlot, Version, Watched,
+    WorkspaceMade, WorkspaceStatus,
 };
 pub use commands::{Compact, Create, Fork, Maker, RestoreWorkspace, RevertPath, Run, Undo};
 pub use error::WorkspaceError;
+pub use paced::BeforeCall;
 
 use crate::bridge;
 use crate::error::Error;
 use session::Session;
 use stasis_disk::beneath::{Beneath, Mounts};
 use stasis_disk::exclusive::{Exclusive, ExclusiveError};
+use stasis_disk::progress::Progress;
 use stasis_disk::slots::{Eviction, Manifest, Pool, StatCache, fact, manifest};
 use stasis_disk::walk::WalkReport;
 use stasis_model::time::{Clock, Timestamp};
@@ -221,10 +224,42 @@ impl Workspace {
         self.blocking(move |own| own.create_now(&command)).await
     }
 
+    /// Makes a checkpoint whose maker watches how far it has come, and may cancel it; what it stored until then serves the next one.
+    pub async fn create_watched(
+        &self,
+        command: Create,
+        progress: Arc<Progress>,
+        cancel: Arc<AtomicBool>,
+    ) -> Result<Checkpointed, Error> {
+        self.blocking(move |own| {
+            let mut settings = own.pool.settings().clone();
+            settings.progress = progress;
+            settings.walk.cancel = cancel;
+            let pool = own.pool.again(settings).map_err(WorkspaceError::from)?;
+            let pool = Arc::new(pool);
+            let watched = Self {
+                pool,
+                ..own.clone()
+            };
+            watched.create_now(&command)
+        })
+        .await
+    }
+
     /// All checkpoints, with what each changed if that is asked for.
     pub async fn list(&self, include_changes: bool) -> Result<Checkpoints, Error> {
         self.blocking(move |own| own.list_now(include_changes))
             .await
+    }
+
+    /// The prompts of agents that can be gone back to, the last one first.
+    pub async fn prompts(&self) -> Result<Vec<PromptRow>, Error> {
+        self.blocking(Self::prompts_now).await
+    }
+
+    /// The prompt that is so many back; 1 is the last one.
+    pub async fn prompt_before(&self, back: u32) -> Result<PromptRow, Error> {
+        self.blocking(move |own| own.prompt_before_now(back)).await
     }
 
     /// What differs from the newest checkpoint, or from another one.

@@ -1,27 +1,34 @@
 //! The checkpoints of a workspace: how many there are, what they are called, and which one goes.
 //!
-//! Two pools share one row of slots. The automatic ones are a ring, numbered from 0: each new one takes the slot after the
-//! newest. The manual ones follow, and stay until somebody deletes them.
+//! Four pools share one row of slots. The automatic ones of the timer are a ring, numbered from 0: each new one takes the slot
+//! after the newest. The manual ones follow, and stay until somebody deletes them. The checkpoints of agents' prompts and
+//! commands have numbers from 100 on, none of which is ever given again; they are thinned by age.
 //!
-//! *Always true:* nothing here ever names a slot for overwriting that has a name, that is manual, or whose metadata cannot be
-//! read. What came later is known by its sequence, not by a clock that may jump.
+//! *Always true:* nothing here ever names a slot for overwriting that has a name, that is manual, that is an agent's, or whose
+//! metadata cannot be read. What came later is known by its sequence, not by a clock that may jump.
 
+mod agent;
 mod budget;
 mod metadata;
+pub mod pace;
 mod reference;
 mod ring;
 mod settings;
+pub mod thinning;
 
-pub use budget::{Budget, OverBudget};
+pub use agent::{
+    AgentCall, AgentEvent, EventKind, EventText, LONGEST_EVENT_TEXT, MOST_EVENTS, numbered, prompts,
+};
+pub use budget::{Budget, OverBudget, eviction_order};
 pub use metadata::{BadMetadata, Form, LARGEST_METADATA, Occupant, Origin, SlotMetadata, UndoNote};
 pub use reference::{BadReference, CheckpointName, CheckpointRef, LONGEST_CHECKPOINT_NAME};
-pub use ring::{NoSlot, find, named, next_auto, next_manual, next_sequence};
+pub use ring::{NoSlot, find, named, next_agent, next_auto, next_manual, next_sequence};
 pub use settings::{BadSettings, Settings};
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The place of a checkpoint, counted over both pools.
+/// The place of a checkpoint, counted over all pools.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Slot(u32);

@@ -48,7 +48,10 @@ pub(super) fn insert(
     let stop = events::last_id(within)?;
     let start = match made.origin {
         Origin::Manual | Origin::Undo => 0,
-        Origin::Auto => last_auto_stop(within)?,
+        Origin::Auto => last_stop(within, &[Origin::Auto])?,
+        Origin::Prompt | Origin::Command => {
+            last_stop(within, &[Origin::Auto, Origin::Prompt, Origin::Command])?
+        }
     };
     let sql = "INSERT INTO snapshot_events
         (timestamp, slot, origin, name, files_count, start_fs_event_id, stop_fs_event_id)
@@ -67,33 +70,58 @@ pub(super) fn insert(
     Ok(SnapshotRow { id, start, stop })
 }
 
-fn last_auto_stop(within: &Transaction<'_>) -> rusqlite::Result<i64> {
-    let sql = "SELECT stop_fs_event_id FROM snapshot_events WHERE origin = 'auto' ORDER BY id DESC LIMIT 1";
-    let stop = within.query_row(sql, [], |row| row.get(0)).optional()?;
-    Ok(stop.unwrap_or(0))
+/// Where the last checkpoint of some origins stopped. The contract's automatic ones are a chain of their own.
+fn last_stop(within: &Transaction<'_>, origins: &[Origin]) -> rusqlite::Result<i64> {
+    let sql =
+        "SELECT stop_fs_event_id FROM snapshot_events WHERE origin = ?1 ORDER BY id DESC LIMIT 1";
+    let mut last = 0;
+    for origin in origins {
+        let stop = within.query_row(sql, [origin.word()], |row| row.get(0));
+        last = last.max(stop.optional()?.unwrap_or(0));
+    }
+    Ok(last)
 }
 
-pub(super) fn counts(connection: &Connection) -> rusqlite::Result<Vec<Counts>> {
-    // The query of the contract, with the slot, in its order.
+/// The highest slot that a checkpoint of an agent ever had.
+pub(super) fn last_agent_slot(connection: &Connection) -> rusqlite::Result<Option<Slot>> {
+    let sql = "SELECT MAX(slot) FROM snapshot_events WHERE origin IN ('prompt', 'command')";
+    let last = connection.query_row(sql, [], |row| row.get::<_, Option<u32>>(0))?;
+    Ok(last.map(Slot::new))
+}
+
+/// Only of the slots that are asked for: numbers that are given once become many.
+pub(super) fn counts(
+    connection: &Connection,
+    is_wanted: &dyn Fn(Slot) -> bool,
+) -> rusqlite::Result<Vec<Counts>> {
+    let sql = "SELECT slot, MAX(id) FROM snapshot_events GROUP BY slot ORDER BY slot";
+    let mut rows = connection.prepare(sql)?;
+    let rows = rows.query_map([], |row| Ok((row.get::<_, u32>(0)?, row.get::<_, i64>(1)?)))?;
+    let rows: Vec<(u32, i64)> = rows.collect::<rusqlite::Result<_>>()?;
+    let wanted = rows
+        .into_iter()
+        .filter(|(slot, _)| is_wanted(Slot::new(*slot)));
+    // The query of the contract, with the slot, for one checkpoint.
     let sql = "SELECT s.slot,
         (SELECT COUNT(*) FROM fs_events WHERE id > s.start_fs_event_id AND id <= s.stop_fs_event_id AND action = 'created') as created,
         (SELECT COUNT(*) FROM fs_events WHERE id > s.start_fs_event_id AND id <= s.stop_fs_event_id AND action = 'modified') as modified,
         (SELECT COUNT(*) FROM fs_events WHERE id > s.start_fs_event_id AND id <= s.stop_fs_event_id AND action = 'deleted') as deleted,
         (SELECT COUNT(*) FROM fs_events WHERE id > s.start_fs_event_id AND id <= s.stop_fs_event_id AND action = 'restored') as restored
         FROM snapshot_events s
-        WHERE s.id IN (SELECT MAX(id) FROM snapshot_events GROUP BY slot)
-        ORDER BY s.slot";
+        WHERE s.id = ?1";
     let mut counts = connection.prepare(sql)?;
-    let counts = counts.query_map([], |row| {
-        let number = |column| row.get::<_, i64>(column).map(i64::cast_unsigned);
-        Ok(Counts {
-            slot: Slot::new(row.get(0)?),
-            created: number(1)?,
-            modified: number(2)?,
-            deleted: number(3)?,
-            restored: number(4)?,
+    let counts = wanted.map(|(_, id)| {
+        counts.query_row([id], |row| {
+            let number = |column| row.get::<_, i64>(column).map(i64::cast_unsigned);
+            Ok(Counts {
+                slot: Slot::new(row.get(0)?),
+                created: number(1)?,
+                modified: number(2)?,
+                deleted: number(3)?,
+                restored: number(4)?,
+            })
         })
-    })?;
+    });
     counts.collect()
 }
 

@@ -183,7 +183,7 @@ fn the_query_of_the_contract_counts_what_each_slot_covers() {
     home.ledger.checkpoint(&made(0, Origin::Auto)).unwrap();
 
     let theirs = home.ask::<i64>(FOUR_COUNTS);
-    let ours = home.ledger.counts().unwrap();
+    let ours = home.ledger.counts(&|_| true).unwrap();
 
     let mut theirs: Vec<[u64; 4]> = theirs
         .iter()

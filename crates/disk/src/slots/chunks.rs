@@ -3,6 +3,8 @@
 //! `chunks/<64 hex digits>`. To store some: write them into a temporary directory beside; `syncfs`; rename each into place; `fsync`
 //! the directory. To remove some: [`Chunks::sweep`] removes what no checkpoint names.
 //!
+//! What an interrupted checkpoint wrote is not lost: the next one takes each chunk over that it needs, when it is what its name says.
+//!
 //! *Always true:* a chunk that has its name was durable before it had it. Whoever stores or sweeps holds the pool's lock, so that
 //! nothing is swept that somebody is about to rely on. A sweep that cannot read what a checkpoint names removes nothing.
 
@@ -17,7 +19,7 @@ use stasis_model::sweep::{ChunkName, Names, SweepEpoch};
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, CString};
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -82,9 +84,13 @@ impl Chunks {
         Ok(costs)
     }
 
+    /// Removes what interrupted checkpoints left for the next one.
+    pub(super) fn collect(&self) {
+        staging::collect(&self.fd, INCOMING);
+    }
+
     /// Removes what is named nowhere.
     pub(super) fn sweep(&self, named: &HashSet<ChunkDigest>) -> Result<(), SlotError> {
-        staging::collect(&self.fd, INCOMING);
         for digest in self.costs()?.into_keys() {
             if !named.contains(&digest) {
                 let name = ChunkName::new(digest, SweepEpoch::FIRST);
@@ -99,14 +105,24 @@ impl Chunks {
 
     /// Begins to store some, no more than `allowance` bytes of the disk.
     pub(super) fn incoming(&self, allowance: u64) -> Result<Incoming<'_>, SlotError> {
+        let failed = || failed("make a temporary directory in", &self.path);
+        // Held while the new directory is made, so that nobody takes them for garbage.
+        let left = staging::leftovers(&self.fd, INCOMING).map_err(failed())?;
         let again = self.fd.try_clone().map_err(|_| Errno::MFILE);
         let staging = again.and_then(|parent| Staging::make(parent, INCOMING));
-        let staging = staging.map_err(failed("make a temporary directory in", &self.path))?;
+        let staging = staging.map_err(failed())?;
+        let mut adopted = HashMap::new();
+        for one in left {
+            adopt(&one.fd, &staging, &mut adopted);
+            // What stays of it is removed by the next one.
+            let _ = one.remove(&self.fd);
+        }
         Ok(Incoming {
             chunks: self,
             staging,
             allowance,
             wanted: AtomicU64::new(0),
+            adopted,
             placed: Mutex::default(),
             written: Mutex::default(),
         })
@@ -117,6 +133,31 @@ impl Chunks {
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
+        }
+    }
+}
+
+/// Takes over the chunks that an interrupted checkpoint wrote, with what each costs. Those that are torn, or not what their name says, stay
+/// where they are.
+fn adopt(from: &OwnedFd, into: &Staging, adopted: &mut HashMap<ChunkDigest, u64>) {
+    let is_any = |_: &[u8]| true;
+    for file in staging::named(from, b"", is_any).unwrap_or_default() {
+        let digest = file.to_str().ok().and_then(|name| name.parse().ok());
+        let Some(digest) = digest else {
+            continue;
+        };
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let Ok(opened) = fs::openat(from, &*file, flags, Mode::empty()) else {
+            continue;
+        };
+        let mut bytes = Vec::new();
+        let is_read = File::from(opened).read_to_end(&mut bytes).is_ok();
+        let name = ChunkName::new(digest, SweepEpoch::FIRST);
+        if is_read
+            && chunked::open(&name, &bytes).is_ok()
+            && fs::renameat(from, &*file, into.root(), &*file).is_ok()
+        {
+            adopted.insert(digest, cost(bytes.len() as u64));
         }
     }
 }
@@ -144,6 +185,8 @@ pub(super) struct Incoming<'a> {
     allowance: u64,
     /// What all of them would take; what is over the allowance is counted, and not written.
     wanted: AtomicU64,
+    /// What an interrupted checkpoint wrote, with what each costs; counts when it is needed.
+    adopted: HashMap<ChunkDigest, u64>,
     placed: Mutex<HashSet<ChunkDigest>>,
     written: Mutex<Vec<ChunkName>>,
 }
@@ -168,6 +211,11 @@ impl Incoming<'_> {
         let device = |fd: BorrowedFd<'_>| fs::fstat(fd).map(|seen| seen.st_dev);
         let (own, other) = (device(self.staging.root()), device(directory));
         own.is_ok() && own == other
+    }
+
+    /// Leaves what was written to the next checkpoint.
+    pub(super) fn leave(mut self) {
+        self.staging.let_go();
     }
 
     /// Makes them durable, and gives each its name.
@@ -201,6 +249,14 @@ impl ChunkSink for Incoming<'_> {
                 AtFlags::empty(),
             )
             .is_ok();
+        let adopted = self.adopted.get(&digest).filter(|_| !is_stored);
+        if let Some(cost) = adopted {
+            let all = self.wanted.fetch_add(*cost, Ordering::Relaxed) + cost;
+            if all <= self.allowance {
+                lock(&self.written).push(name);
+            }
+        }
+        let is_stored = is_stored || adopted.is_some();
         Ok(Placed { name, is_stored })
     }
 
@@ -209,7 +265,8 @@ impl ChunkSink for Incoming<'_> {
         digest: ChunkDigest,
         known: Option<ChunkName>,
     ) -> Result<Placed, ChunkError> {
-        let is_ours = lock(&self.placed).contains(&digest);
+        // What was adopted has been looked at.
+        let is_ours = lock(&self.placed).contains(&digest) || self.adopted.contains_key(&digest);
         let mut placed = self.place(digest, known)?;
         if placed.is_stored && !is_ours {
             let found = self

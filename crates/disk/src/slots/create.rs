@@ -12,7 +12,7 @@ use crate::beneath::{Beneath, Mounts};
 use crate::clone::{CloneReport, Fallback};
 use crate::walk::WalkSettings;
 use stasis_model::tree::EntryPath;
-use stasis_model::workspace::{Form, Occupant, Origin, Slot, SlotMetadata};
+use stasis_model::workspace::{Form, Occupant, Origin, Slot, SlotMetadata, eviction_order};
 use std::collections::HashSet;
 use std::path::Path;
 
@@ -26,7 +26,7 @@ pub struct Created {
     pub workspace: CloneReport,
     /// How the system was cloned, if it was a directory.
     pub system: Option<CloneReport>,
-    /// The automatic checkpoints that went because of the budget, the oldest first.
+    /// The automatic checkpoints that went because of the budget, in the order in which they did.
     pub evicted: Vec<Slot>,
     /// Whether it took the place of an older one.
     pub replaced: Option<SlotMetadata>,
@@ -148,16 +148,16 @@ impl Pool {
         })
     }
 
-    /// Lets the oldest automatic checkpoints go until a new one fits in, or says that it never does.
+    /// Lets automatic checkpoints go until a new one fits in, or says that it never does.
     fn make_room(
         &self,
         target: &SlotMetadata,
         new: measure::New<'_>,
     ) -> Result<Vec<Slot>, SlotError> {
         let (occupants, undos) = (self.list()?, self.undos()?);
-        let candidates: &[Occupant] = match self.settings.eviction {
-            Eviction::Oldest => &occupants,
-            Eviction::Nothing => &[],
+        let candidates = match self.settings.eviction {
+            Eviction::Oldest => eviction_order(&occupants, target),
+            Eviction::Nothing => Vec::new(),
         };
         // Something that takes a change back has a number of its own, in no pool.
         let target = match target.origin {
@@ -167,7 +167,7 @@ impl Pool {
         let pools = [(&self.slots, &*occupants), (&self.undo, &*undos)];
         let mut accounts = measure::Accounts::new(&self.chunks, pools, new)?;
         let budget = self.settings.budget;
-        let gone = budget.make_room(candidates, target, |gone| {
+        let gone = budget.make_room(&candidates, |gone| {
             accounts.held(&[gone, &[target]].concat(), budget.bytes())
         })?;
         for slot in &gone {

@@ -12,6 +12,7 @@ use crate::chunked::restore::{RestoreParts, restore};
 use crate::chunked::save::{Parent, SaveParts, SaveSettings, Saved, save};
 use crate::chunked::{ChunkError, ChunkSource};
 use crate::metadata;
+use crate::progress::Progress;
 use crate::restore::{Changes, Origin, Placed, Placement, Spared, Stage};
 use crate::tree_writer::{TreeWriter, WriteReport, WriteSettings};
 use crate::walk::WalkSettings;
@@ -61,6 +62,7 @@ pub(super) fn id_of(metadata: &SlotMetadata) -> SnapshotId {
 pub(super) struct Packing<'a> {
     pub(super) metadata: &'a SlotMetadata,
     pub(super) walk: &'a WalkSettings,
+    pub(super) progress: &'a Arc<Progress>,
     /// The newest checkpoint of the same tree, in chunks.
     pub(super) parent: Option<&'a SnapshotManifest>,
     /// The documents of all checkpoints that are there.
@@ -118,7 +120,7 @@ pub(super) fn pack(
             .memory
             .clone()
             .map(|file| CacheKey { file, repo: own() }),
-        progress: Arc::default(),
+        progress: packing.progress.clone(),
     };
     let contents = Mutex::new(Ok(Contents::default()));
     let witness = |row: &Row| {

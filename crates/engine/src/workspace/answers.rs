@@ -11,7 +11,7 @@ pub struct CheckpointRow {
     pub checkpoint: String,
     /// Its absolute slot.
     pub slot: u32,
-    /// `auto` or `manual`.
+    /// `auto`, `manual`, `prompt` or `command`: which pool it is in.
     pub origin: &'static str,
     /// What somebody called it.
     pub name: Option<String>,
@@ -33,6 +33,9 @@ pub struct CheckpointRow {
     pub complete: bool,
     /// Who asked for it: `cli`, `mcp`, `watch` or `hook`.
     pub made_by: Option<String>,
+    /// What agents were about to do while the tree was this one: first what it was made for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub agent_events: Vec<AgentEventRow>,
     /// The file events since the checkpoint before it, as far as anybody watched.
     pub events: EventCounts,
     /// What differs from the checkpoint before it, in numbers; only when changes were asked for.
@@ -41,6 +44,61 @@ pub struct CheckpointRow {
     /// What differs from the checkpoint before it; only when changes were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changes: Option<Vec<PathChange>>,
+}
+
+/// What an agent was about to do.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct AgentEventRow {
+    /// `prompt`, `command` or `edit`.
+    pub event: &'static str,
+    /// The agent: `claude-code`.
+    pub agent: String,
+    /// The agent's own id of the conversation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// The number of the prompt, counted in this workspace; of a command or an edit, that of the prompt it belongs to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<u64>,
+    /// The agent's own id of that prompt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turn_id: Option<String>,
+    /// The first line of the prompt or the command, or the path of an edit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// When.
+    pub timestamp: String,
+    /// How long after that the checkpoint was complete, if the agent did not wait for it: what it did meanwhile may be in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub late_ms: Option<u64>,
+}
+
+/// A prompt that can be gone back to.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct PromptRow {
+    /// Its number, counted in this workspace.
+    pub prompt: u64,
+    /// The checkpoint that holds the tree as it was before it: `cp-100`.
+    pub checkpoint: String,
+    /// The agent: `claude-code`.
+    pub agent: String,
+    /// The agent's own id of the conversation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// The agent's own id of the prompt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turn_id: Option<String>,
+    /// Its first line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// When.
+    pub timestamp: String,
+    /// The same, as people say it.
+    pub age: String,
+    /// How many commands and edits of it are known.
+    pub commands: u64,
+    /// How long after it its checkpoint was complete, if the agent did not wait for it: what it did meanwhile may be in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub late_ms: Option<u64>,
 }
 
 /// How many file events there were.
@@ -114,6 +172,9 @@ pub struct Checkpoints {
     pub manual_max: u32,
     /// How many more manual ones there can be.
     pub manual_available: u32,
+    /// What a user should know of checkpoints that take too long for hooks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hook_warning: Option<String>,
 }
 
 /// What differs from the checkpoints.
@@ -176,7 +237,7 @@ pub struct Checkpointed {
     pub checkpoint: String,
     /// Its absolute slot.
     pub slot: u32,
-    /// `auto` or `manual`.
+    /// `auto`, `manual`, `prompt` or `command`.
     pub origin: &'static str,
     /// What it is called.
     pub name: Option<String>,
@@ -195,6 +256,9 @@ pub struct Checkpointed {
     pub skipped: Option<String>,
     /// Automatic checkpoints that went because of the budget.
     pub evicted: Vec<String>,
+    /// Checkpoints of agents that were thinned out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub thinned: Vec<String>,
     /// Entries that vanished, changed, or could not be read; the first thousand.
     pub left_out: Vec<crate::clone::LeftOut>,
     /// How many those are.
@@ -284,7 +348,7 @@ pub struct History {
 pub struct Version {
     /// `cp-3`
     pub checkpoint: String,
-    /// `auto` or `manual`.
+    /// `auto`, `manual`, `prompt` or `command`.
     pub origin: &'static str,
     /// What somebody called it.
     pub name: Option<String>,
@@ -427,12 +491,20 @@ pub struct WorkspaceStatus {
     pub auto_count: u32,
     /// How many manual ones there are.
     pub manual_count: u32,
+    /// How many there are that agents' prompts began with.
+    pub prompt_count: u32,
+    /// How many others there are of agents.
+    pub command_count: u32,
     /// How many more manual ones there can be.
     pub manual_available: u32,
     /// What all checkpoints hold on the disk.
     pub held_bytes: u64,
     /// What they may hold.
     pub budget_bytes: u64,
+    /// The checkpoint that is being made for a hook right now: by which process, since when.
+    pub hook_at_work: Option<String>,
+    /// What a user should know of checkpoints that take too long for hooks.
+    pub hook_warning: Option<String>,
     /// Who watches it: process and since when; nothing when nobody does.
     pub watched_by: Option<String>,
     /// The newest checkpoint.

@@ -1,7 +1,7 @@
 //! What is asked of a workspace.
 
 use stasis_model::tree::EntryPath;
-use stasis_model::workspace::{CheckpointName, CheckpointRef, Origin};
+use stasis_model::workspace::{AgentCall, CheckpointName, CheckpointRef, EventKind, Origin};
 use std::path::PathBuf;
 
 /// Who asks for a checkpoint; it is kept with it.
@@ -44,12 +44,39 @@ pub enum Run {
 pub struct Create {
     /// What it will be called; only for a manual one.
     pub name: Option<CheckpointName>,
-    /// Which pool; an automatic one is not made when nothing changed since the last.
+    /// Which pool; in one of the automatic ones none is made when nothing changed since the last.
     pub pool: Origin,
     /// Who asks.
     pub maker: Maker,
+    /// What an agent is about to do.
+    pub call: Option<AgentCall>,
     /// Whether it is done.
     pub run: Run,
+}
+
+impl Create {
+    /// One by the timer.
+    pub fn automatic(maker: Maker) -> Self {
+        Self {
+            name: None,
+            pool: Origin::Auto,
+            maker,
+            call: None,
+            run: Run::Real,
+        }
+    }
+
+    /// One before an agent does something.
+    pub fn before(call: AgentCall) -> Self {
+        Self {
+            pool: match call.kind {
+                EventKind::Prompt => Origin::Prompt,
+                EventKind::Command | EventKind::Edit => Origin::Command,
+            },
+            call: Some(call),
+            ..Self::automatic(Maker::Hook)
+        }
+    }
 }
 
 /// A revert that is asked for.

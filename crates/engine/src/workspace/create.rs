@@ -1,8 +1,8 @@
 //! Making checkpoints.
 //!
-//! 1. lock the session   2. an automatic one: list the live tree; the same as in the last one means that none is needed
-//! 3. choose the slot   4. make the checkpoint, which is listed along the way unless it is a snapshot of a subvolume
-//! 5. list that one   6. write it down in the ledger
+//! 1. lock the session   2. an automatic one: list the live tree; the same as in the last one means that none is needed, and what an
+//!    agent is about to do is noted with that one   3. choose the slot   4. make the checkpoint, which is listed along the way unless it
+//!    is a snapshot of a subvolume   5. list that one   6. write it down in the ledger   7. forget what is thinned out by now
 //!
 //! A crash after 4 leaves a checkpoint without a row in the ledger, and a snapshot without a hash; it is as good as any other, and its
 //! hash is computed when it is asked for.
@@ -17,23 +17,38 @@ use stasis_disk::ledger::USUAL_MOST_EVENTS;
 use stasis_disk::slots::{Created, Source, manifest_of_clone};
 use stasis_disk::walk::WalkReport;
 use stasis_model::time::Timestamp;
-use stasis_model::workspace::{self, CheckpointName, Occupant, Origin, Slot, SlotMetadata};
+use stasis_model::workspace::thinning::{self, Verdict};
+use stasis_model::workspace::{
+    self, AgentCall, AgentEvent, CheckpointName, Occupant, Origin, Slot, SlotMetadata,
+};
 use std::time::Duration;
+
+/// No more than so many are forgotten at once: whoever asked for a checkpoint waits for it.
+const MOST_FORGOTTEN: usize = 32;
 
 impl Workspace {
     pub(super) fn create_now(&self, command: &Create) -> Result<Checkpointed, Error> {
         let started = self.clock().uptime();
         let _lock = self.lock("making a checkpoint")?;
-        if command.pool == Origin::Auto && command.name.is_some() {
+        if command.pool != Origin::Manual && command.name.is_some() {
             return Err(WorkspaceError::NamedAuto.into());
         }
         let occupants = self.pool().list().map_err(WorkspaceError::from)?;
-        if command.pool == Origin::Auto
-            && let Some(last) = self.unchanged_since(&occupants)?
-        {
-            return self.skip(&occupants, &last, (command, started));
-        }
         let now = self.clock().now();
+        let event = command.call.as_ref().map(|call| {
+            let is_kept = self.session().config.keep_event_text != Some(false);
+            let text = call.text.clone().filter(|_| is_kept);
+            let call = AgentCall {
+                text,
+                ..call.clone()
+            };
+            workspace::numbered(call, &occupants, now.millis())
+        });
+        if command.pool.is_automatic()
+            && let Some(last) = self.unchanged_since(&occupants, command.pool)?
+        {
+            return self.skip((&occupants, &last), event, (command, started));
+        }
         let name = match (&command.name, command.pool) {
             (Some(name), _) => Some(name.clone()),
             (None, Origin::Manual) => Some(default_name(&occupants, now)),
@@ -41,20 +56,57 @@ impl Workspace {
         };
         let slot = match command.pool {
             Origin::Auto => workspace::next_auto(self.settings(), &occupants),
+            Origin::Prompt | Origin::Command => Ok(self.next_agent(&occupants)?),
             _ => workspace::next_manual(self.settings(), &occupants, name.as_ref()),
         };
         let slot = slot.map_err(WorkspaceError::from)?;
         let mut metadata = SlotMetadata::new(slot, command.pool, now, self.next_sequence()?);
         metadata.name = name;
         metadata.made_by = Some(command.maker.word().to_owned());
+        metadata.agent_events.extend(event);
         if command.run == Run::Dry {
             return self.would_make((&occupants, &metadata), started);
         }
         let created = self.make(metadata)?;
         let occupants = self.pool().list().map_err(WorkspaceError::from)?;
+        let thinned = self.thin_out(&occupants, now);
         let told = self.told(&occupants, &created.metadata, started);
         tracing::info!(checkpoint = %created.metadata.slot, origin = created.metadata.origin.word(), "made a checkpoint");
-        Ok(with_report(told, &created))
+        Ok(Checkpointed {
+            thinned,
+            ..with_report(told, &created)
+        })
+    }
+
+    /// The slot of the next checkpoint of an agent.
+    fn next_agent(&self, occupants: &[Occupant]) -> Result<Slot, Error> {
+        let used = self.session().ledger.last_agent_slot();
+        let used = used.map_err(WorkspaceError::from)?;
+        Ok(workspace::next_agent(self.settings(), occupants, used))
+    }
+
+    /// Forgets checkpoints of agents that are thinned out by now, the oldest first; says which. That none could be forgotten
+    /// is no reason to refuse a new one.
+    fn thin_out(&self, occupants: &[Occupant], now: Timestamp) -> Vec<String> {
+        let judged = thinning::judge(occupants, now).into_iter();
+        let going = judged.filter_map(|(slot, verdict)| match verdict {
+            Verdict::Forget(why) => Some((slot, why)),
+            Verdict::Keep(_) => None,
+        });
+        let going: Vec<_> = going.take(MOST_FORGOTTEN).collect();
+        if going.is_empty() {
+            return Vec::new();
+        }
+        let slots: Vec<Slot> = going.iter().map(|(slot, _)| *slot).collect();
+        if let Err(error) = self.pool().forget(&slots) {
+            let error = crate::error::whole(&error);
+            tracing::warn!(error, "could not forget what is thinned out");
+            return Vec::new();
+        }
+        for (slot, why) in &going {
+            tracing::debug!(checkpoint = %slot, ?why, "thinned out");
+        }
+        slots.iter().map(Slot::to_string).collect()
     }
 
     /// What would be in a checkpoint.
@@ -121,21 +173,39 @@ impl Workspace {
             .map_err(WorkspaceError::from)?)
     }
 
-    /// The last automatic checkpoint, if nothing changed since.
-    fn unchanged_since(&self, occupants: &[Occupant]) -> Result<Option<SlotMetadata>, Error> {
+    /// The checkpoint that has the tree as it is now, so that no other one is needed in a pool.
+    ///
+    /// For the timer that is the last automatic one. For an agent any of its own will do as well; for a prompt nothing else does,
+    /// since what is in the ring of the timer or has a name may go before the prompt may.
+    fn unchanged_since(
+        &self,
+        occupants: &[Occupant],
+        pool: Origin,
+    ) -> Result<Option<SlotMetadata>, Error> {
         if self.session().system.is_some() {
             // Whether that changed nobody knows.
             return Ok(None);
         }
         let known = occupants.iter().filter_map(Occupant::known);
-        let autos = known.filter(|one| one.origin == Origin::Auto && one.complete);
-        let Some(last) = autos.max_by_key(|one| one.age_key()) else {
+        let automatic = known.filter(|one| one.origin.is_automatic() && one.complete);
+        let mut automatic: Vec<&SlotMetadata> = automatic.collect();
+        automatic.sort_by_key(|one| std::cmp::Reverse(one.age_key()));
+        let Some(newest) = automatic.first() else {
             return Ok(None);
         };
-        let last = self.with_hash(last)?;
+        let newest = self.with_hash(newest)?;
         let (live, report) = self.live()?;
-        let is_whole = report.gaps() == 0;
-        Ok((is_whole && last.hash == Some(live.hash())).then_some(last))
+        if report.gaps() > 0 {
+            return Ok(None);
+        }
+        let is_same = |one: &SlotMetadata| one.hash == Some(live.hash());
+        if is_same(&newest) && (pool != Origin::Prompt || newest.origin.is_agents()) {
+            return Ok(Some(newest));
+        }
+        let mut others = automatic
+            .into_iter()
+            .filter(|one| pool.is_agents() && one.origin.is_agents() && one.name.is_none());
+        Ok(others.find(|one| is_same(one)).cloned())
     }
 
     /// A checkpoint with its hash, which is computed if it never was.
@@ -152,12 +222,17 @@ impl Workspace {
 
     fn skip(
         &self,
-        occupants: &[Occupant],
-        last: &SlotMetadata,
+        (occupants, last): (&[Occupant], &SlotMetadata),
+        event: Option<AgentEvent>,
         (command, started): (&Create, Duration),
     ) -> Result<Checkpointed, Error> {
         let why = format!("nothing changed since {}", last.slot);
         if command.run == Run::Real {
+            if let Some(event) = event {
+                self.pool()
+                    .note(last, event)
+                    .map_err(WorkspaceError::from)?;
+            }
             let skipped = self.session().ledger.skipped(self.clock().now(), &why);
             skipped.map_err(WorkspaceError::from)?;
         }
@@ -183,6 +258,7 @@ impl Workspace {
             form: made.form.word(),
             skipped: None,
             evicted: Vec::new(),
+            thinned: Vec::new(),
             left_out: Vec::new(),
             left_out_count: 0,
             dry_run: false,
@@ -211,12 +287,7 @@ impl Workspace {
         ledger
             .prune(USUAL_MOST_EVENTS, last)
             .map_err(WorkspaceError::from)?;
-        self.create_now(&Create {
-            name: None,
-            pool: Origin::Auto,
-            maker,
-            run: Run::Real,
-        })
+        self.create_now(&Create::automatic(maker))
     }
 }
 

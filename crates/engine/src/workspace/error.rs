@@ -60,6 +60,17 @@ pub enum WorkspaceError {
     /// There are none at all.
     #[error("there are no checkpoints yet")]
     NoCheckpoints,
+    /// No agent's prompt is recorded.
+    #[error("no prompt of an agent is recorded in this workspace; {0}")]
+    NoPrompts(String),
+    /// There are not that many.
+    #[error("only {known} prompts are recorded in this workspace, not {wanted}")]
+    FewPrompts {
+        /// How many prompts to go back.
+        wanted: u32,
+        /// How many can be gone back to.
+        known: usize,
+    },
     /// There is no slot for it.
     #[error(transparent)]
     NoSlot(#[from] NoSlot),
@@ -166,6 +177,8 @@ impl WorkspaceError {
             Self::NotAWorkspace(_)
             | Self::NoCheckpoint(_)
             | Self::NoCheckpoints
+            | Self::NoPrompts(_)
+            | Self::FewPrompts { .. }
             | Self::NoSuchEntry(_)
             | Self::NothingDiffers(_)
             | Self::NothingToUndo

@@ -57,6 +57,9 @@ pub(super) struct Config {
     /// What is in no checkpoint.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) exclude: Vec<String>,
+    /// Whether the first lines of prompts and commands are kept with checkpoints; they are unless somebody says no.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) keep_event_text: Option<bool>,
     /// Who may hear of file events.
     #[serde(default)]
     pub(super) hearer: Hears,
@@ -383,6 +386,7 @@ fn configuration(budget: Option<u64>) -> String {
         "{budget}\n\
          # fallback = \"chunks\"  # where nothing can be shared; or \"copy\"\n\
          # exclude = []  # patterns of what is in no checkpoint, as in a .gitignore\n\
+         # keep_event_text = true  # the first line of each prompt and command, with its checkpoint\n\
          # hearer = \"auto\"  # fanotify where inotify has no more watches; or \"inotify\" alone\n\
          # ignore = [\".git\", \"node_modules\", \"target\", \"__pycache__\", \".venv\", \".cache\"]  # told in no file event\n\
          \n\

@@ -2,8 +2,8 @@
 
 use super::Workspace;
 use super::answers::{
-    Changes, ChangesSummary, CheckpointRow, Checkpoints, EventCounts, History, PathChange, UndoRow,
-    UnreadableSlot, Version, WorkspaceStatus,
+    AgentEventRow, Changes, ChangesSummary, CheckpointRow, Checkpoints, EventCounts, History,
+    PathChange, PromptRow, UndoRow, UnreadableSlot, Version, WorkspaceStatus,
 };
 use super::error::WorkspaceError;
 use crate::error::Error;
@@ -12,7 +12,9 @@ use stasis_disk::exclusive::{Exclusive, ExclusiveError};
 use stasis_disk::slots::{Listed, Manifest, What, portion};
 use stasis_model::time::Timestamp;
 use stasis_model::tree::EntryPath;
-use stasis_model::workspace::{CheckpointRef, Form, Occupant, Origin, SlotMetadata};
+use stasis_model::workspace::{
+    self, AgentEvent, CheckpointRef, Form, Occupant, Origin, SlotMetadata,
+};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
@@ -145,7 +147,7 @@ impl Workspace {
         let counts = self
             .session()
             .ledger
-            .counts()
+            .counts(&|slot| occupants.iter().any(|one| one.slot() == slot))
             .map_err(WorkspaceError::from)?;
         let counts: HashMap<_, _> = counts.into_iter().map(|one| (one.slot, one)).collect();
         let newest_first = self.newest_first()?;
@@ -172,6 +174,7 @@ impl Workspace {
                 form: one.form.word(),
                 complete: one.complete,
                 made_by: one.made_by.clone(),
+                agent_events: one.agent_events.iter().map(event_row).collect(),
                 events: events.unwrap_or_default(),
                 changes_summary: None,
                 changes: None,
@@ -186,7 +189,70 @@ impl Workspace {
             auto_max: self.settings().auto_max(),
             manual_max: self.settings().manual_max(),
             manual_available: self.available(&occupants),
+            hook_warning: self.hook_warning()?,
         })
+    }
+
+    /// The prompts that can be gone back to, the last one first.
+    pub(super) fn prompts_now(&self) -> Result<Vec<PromptRow>, Error> {
+        let occupants = self.pool().list().map_err(WorkspaceError::from)?;
+        let now = self.clock().now();
+        let known = || occupants.iter().filter_map(Occupant::known);
+        let mut commands: HashMap<u64, u64> = HashMap::new();
+        for event in known().flat_map(|one| &one.agent_events) {
+            if let Some(turn) = event.turn.filter(|_| event.prompt().is_none()) {
+                *commands.entry(turn).or_default() += 1;
+            }
+        }
+        let rows = workspace::prompts(&occupants)
+            .into_iter()
+            .map(|(event, one)| {
+                let row = event_row(event);
+                let prompt = row.prompt.unwrap_or_default();
+                PromptRow {
+                    prompt,
+                    checkpoint: one.slot.to_string(),
+                    agent: row.agent,
+                    session: row.session,
+                    turn_id: row.turn_id,
+                    text: row.text,
+                    timestamp: row.timestamp,
+                    age: age(event.at_ms, now),
+                    commands: commands.get(&prompt).copied().unwrap_or_default(),
+                    late_ms: row.late_ms,
+                }
+            });
+        Ok(rows.collect())
+    }
+
+    /// The prompt that is so many back; 1 is the last one.
+    pub(super) fn prompt_before_now(&self, back: u32) -> Result<PromptRow, Error> {
+        let mut all = self.prompts_now()?;
+        let (known, at) = (all.len(), back.saturating_sub(1) as usize);
+        if at < known {
+            return Ok(all.swap_remove(at));
+        }
+        if known > 0 {
+            let wanted = back;
+            return Err(WorkspaceError::FewPrompts { wanted, known }.into());
+        }
+        let checkpoints = self.newest_first()?;
+        let words = match checkpoints.first() {
+            None => "there are no checkpoints either".to_owned(),
+            Some(newest) => {
+                let (count, age) = (
+                    checkpoints.len(),
+                    age(newest.epoch_millis, self.clock().now()),
+                );
+                let name = newest.name.as_ref().map(|name| format!(" \"{name}\""));
+                let name = name.unwrap_or_default();
+                format!(
+                    "there are {count} checkpoints, the newest is {}{name}, {age}",
+                    newest.slot
+                )
+            }
+        };
+        Err(WorkspaceError::NoPrompts(words).into())
     }
 
     /// Says of each what differs from the one before it.
@@ -352,9 +418,13 @@ impl Workspace {
             auto_interval: self.settings().auto_interval(),
             auto_count: count(Origin::Auto),
             manual_count: count(Origin::Manual),
+            prompt_count: count(Origin::Prompt),
+            command_count: count(Origin::Command),
             manual_available: self.available(&occupants),
             held_bytes: self.pool().usage().map_err(WorkspaceError::from)?.held,
             budget_bytes: session.budget.bytes(),
+            hook_at_work: self.hook_at_work(),
+            hook_warning: self.hook_warning()?,
             watched_by: self.watched_by(),
             newest: newest.as_ref().map(|one| one.slot.to_string()),
             newest_at: newest.map(|one| one.timestamp),
@@ -408,6 +478,20 @@ impl Workspace {
     pub(super) fn elapsed(&self, started: Duration) -> u64 {
         let elapsed = self.clock().uptime().saturating_sub(started);
         u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+fn event_row(event: &AgentEvent) -> AgentEventRow {
+    let call = &event.call;
+    AgentEventRow {
+        event: call.kind.word(),
+        agent: call.agent.to_string(),
+        session: call.session.as_ref().map(ToString::to_string),
+        prompt: event.turn,
+        turn_id: call.turn_id.as_ref().map(ToString::to_string),
+        text: call.text.as_ref().map(ToString::to_string),
+        timestamp: Timestamp::from_millis(event.at_ms).to_string(),
+        late_ms: event.late_ms,
     }
 }
 

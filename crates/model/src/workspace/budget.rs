@@ -1,6 +1,7 @@
 //! Which checkpoints go when there are too many bytes.
 
-use super::{Occupant, Slot, SlotMetadata};
+use super::thinning::{holds, last_prompt};
+use super::{Occupant, Origin, Slot, SlotMetadata};
 
 /// The most bytes that all checkpoints of a workspace hold together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,22 +38,16 @@ impl Budget {
         self.0
     }
 
-    /// The automatic checkpoints that have to go before another one comes to `target`, the oldest first.
+    /// Those of the candidates that have to go before another checkpoint comes, the first ones first.
     ///
-    /// `held` says how many bytes all checkpoints hold, with the new one, when these have gone; what is in `target` now counts as
+    /// `held` says how many bytes all checkpoints hold, with the new one, when these have gone; what is in its slot now counts as
     /// gone there already. Checkpoints share bytes, so that what one frees depends on those that went before.
     pub fn make_room<E: From<OverBudget>>(
         self,
-        occupants: &[Occupant],
-        target: Slot,
+        candidates: &[Slot],
         mut held: impl FnMut(&[Slot]) -> Result<u64, E>,
     ) -> Result<Vec<Slot>, E> {
-        let known = occupants.iter().filter_map(Occupant::known);
-        let mut candidates: Vec<&SlotMetadata> = known
-            .filter(|one| one.may_go() && one.slot != target)
-            .collect();
-        candidates.sort_by_key(|one| one.age_key());
-        let mut candidates = candidates.into_iter();
+        let mut candidates = candidates.iter();
         let mut gone = Vec::new();
         loop {
             let needed = held(&gone)?;
@@ -60,7 +55,7 @@ impl Budget {
                 return Ok(gone);
             }
             match candidates.next() {
-                Some(oldest) => gone.push(oldest.slot),
+                Some(next) => gone.push(*next),
                 None => {
                     return Err(E::from(OverBudget {
                         needed,
@@ -70,4 +65,26 @@ impl Budget {
             }
         }
     }
+}
+
+/// The checkpoints that may go for a new one, in the order in which they do: those of the timer and of agents' commands, the oldest
+/// first; then those that prompts began with, the oldest first.
+///
+/// Never what has a name, is manual, or takes a change back; never what the last prompt began with, unless the new one is that of a
+/// later prompt; never what the new one is an undo of.
+pub fn eviction_order(occupants: &[Occupant], new: &SlotMetadata) -> Vec<Slot> {
+    let last_prompt = last_prompt(occupants).max(new.last_prompt().and_then(|one| one.prompt()));
+    let source = new.undo.as_ref().map(|note| note.from.as_str());
+    let may_go = |one: &&SlotMetadata| {
+        one.origin.is_automatic()
+            && one.name.is_none()
+            && !holds(one, last_prompt)
+            && source != Some(one.slot.to_string().as_str())
+            // What takes a change back has a number of its own, in no pool.
+            && (new.origin == Origin::Undo || one.slot != new.slot)
+    };
+    let known = occupants.iter().filter_map(Occupant::known);
+    let mut candidates: Vec<&SlotMetadata> = known.filter(may_go).collect();
+    candidates.sort_by_key(|one| (one.last_prompt().is_some(), one.age_key()));
+    candidates.iter().map(|one| one.slot).collect()
 }

@@ -1,6 +1,6 @@
 //! `metadata.json`: what is known of a checkpoint.
 
-use super::{CheckpointName, Slot};
+use super::{AgentEvent, CheckpointName, Slot};
 use crate::digest::WorkspaceDigest;
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -18,6 +18,10 @@ pub enum Origin {
     Manual,
     /// Whatever is about to change the live tree: it is in no pool, and takes that change back.
     Undo,
+    /// A coding agent, before it began to work on a prompt.
+    Prompt,
+    /// A coding agent, before it ran a command or changed files.
+    Command,
 }
 
 impl Origin {
@@ -27,7 +31,19 @@ impl Origin {
             Self::Auto => "auto",
             Self::Manual => "manual",
             Self::Undo => "undo",
+            Self::Prompt => "prompt",
+            Self::Command => "command",
         }
+    }
+
+    /// Whether nobody asks for each of them: none is made while nothing changes, and they go when room is needed.
+    pub fn is_automatic(self) -> bool {
+        matches!(self, Self::Auto | Self::Prompt | Self::Command)
+    }
+
+    /// Whether it is one of the pools of agents.
+    pub fn is_agents(self) -> bool {
+        matches!(self, Self::Prompt | Self::Command)
     }
 }
 
@@ -110,6 +126,9 @@ pub struct SlotMetadata {
     /// What it takes back, if it is an undo checkpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undo: Option<UndoNote>,
+    /// What agents were about to do while the tree was this one: first what it was made for, then what found it unchanged.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub agent_events: Vec<AgentEvent>,
 }
 
 fn yes() -> bool {
@@ -174,6 +193,7 @@ impl SlotMetadata {
             form: Form::default(),
             made_by: None,
             undo: None,
+            agent_events: Vec::new(),
         }
     }
 
@@ -207,7 +227,7 @@ impl SlotMetadata {
         (self.sequence, self.epoch_millis, self.slot)
     }
 
-    /// Whether a newer checkpoint may take its place.
+    /// Whether a newer one of the timer may take its place.
     pub fn may_go(&self) -> bool {
         self.origin == Origin::Auto && self.name.is_none()
     }

@@ -61,7 +61,19 @@ pub fn next_manual(
     slots.find(is_free).ok_or(NoSlot::ManualFull { max })
 }
 
-/// The number of the next checkpoint of either pool.
+/// The first number of agents' checkpoints, unless the other pools reach beyond it.
+const FIRST_AGENT: u32 = 100;
+
+/// The slot of the next checkpoint of an agent: after all that are there, and after `used`, the last one there ever was. What a user saw
+/// as `cp-104` never becomes another state.
+pub fn next_agent(settings: &Settings, occupants: &[Occupant], used: Option<Slot>) -> Slot {
+    let first = FIRST_AGENT.max(settings.auto_max() + settings.manual_max());
+    let taken = occupants.iter().map(Occupant::slot).chain(used);
+    let after = taken.map(|slot| slot.index().saturating_add(1)).max();
+    Slot::new(first.max(after.unwrap_or(first)))
+}
+
+/// The number of the next checkpoint of any pool.
 pub fn next_sequence(occupants: &[Occupant]) -> u64 {
     let known = occupants.iter().filter_map(Occupant::known);
     known

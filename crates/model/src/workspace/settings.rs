@@ -93,12 +93,12 @@ impl Settings {
         self.auto_interval
     }
 
-    /// The slots of one pool, in order.
+    /// The slots of a pool that has a fixed number of them, in order.
     pub fn slots(&self, origin: Origin) -> impl Iterator<Item = Slot> + use<> {
         let range = match origin {
             Origin::Auto => 0..self.auto_max,
             Origin::Manual => self.auto_max..self.auto_max + self.manual_max,
-            Origin::Undo => 0..0,
+            Origin::Undo | Origin::Prompt | Origin::Command => 0..0,
         };
         range.map(Slot::new)
     }

@@ -3,6 +3,8 @@ use crate::time::Timestamp;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
+mod agents;
+
 fn checkpoint(slot: u32, origin: Origin, sequence: u64) -> SlotMetadata {
     SlotMetadata::new(
         Slot::new(slot),
@@ -21,6 +23,16 @@ fn manual(slot: u32, name: &str) -> Occupant {
         name: Some(name.parse().unwrap()),
         ..checkpoint(slot, Origin::Manual, 1)
     })
+}
+
+fn call(kind: EventKind) -> AgentCall {
+    AgentCall {
+        kind,
+        agent: EventText::first_line("claude-code").unwrap(),
+        session: EventText::first_line("s-1"),
+        turn_id: None,
+        text: EventText::first_line("do it"),
+    }
 }
 
 fn unreadable(slot: u32) -> Occupant {
@@ -226,10 +238,10 @@ fn the_oldest_automatic_ones_go_first_and_nothing_else_goes() {
         auto(2, 3),
     ];
     let held = |gone: &[Slot]| Ok::<u64, OverBudget>(100 - 10 * gone.len() as u64);
-    let target = Slot::new(2);
+    let order = eviction_order(&occupants, &checkpoint(2, Origin::Auto, 5));
 
-    let gone = Budget::of_bytes(85).make_room(&occupants, target, held);
-    let refused = Budget::of_bytes(70).make_room(&occupants, target, held);
+    let gone = Budget::of_bytes(85).make_room(&order, held);
+    let refused = Budget::of_bytes(70).make_room(&order, held);
 
     assert_eq!(gone, Ok(vec![Slot::new(1), Slot::new(0)]));
     let (needed, budget) = (80, 70);
@@ -246,6 +258,13 @@ struct World {
 }
 
 impl World {
+    /// The last prompt whose tree can be gone back to.
+    fn last_prompt(&self) -> Option<u64> {
+        let occupants = self.occupants();
+        let prompts = prompts(&occupants);
+        prompts.first().and_then(|(event, _)| event.prompt())
+    }
+
     fn occupants(&self) -> Vec<Occupant> {
         let known = self.slots.values().map(|(known, _)| known.clone());
         known.map(Occupant::Known).collect()
@@ -266,12 +285,23 @@ impl World {
         let occupants = self.occupants();
         let slot = match origin {
             Origin::Auto => next_auto(settings, &occupants),
-            _ => next_manual(settings, &occupants, None),
+            Origin::Manual => next_manual(settings, &occupants, None),
+            _ => Ok(next_agent(settings, &occupants, None)),
         };
         let Ok(slot) = slot else {
             return false;
         };
-        let gone = budget.make_room(&occupants, slot, |gone| {
+        let mut metadata = checkpoint(slot.index(), origin, next_sequence(&occupants));
+        let kind = match origin {
+            Origin::Prompt => Some(EventKind::Prompt),
+            Origin::Command => Some(EventKind::Command),
+            _ => None,
+        };
+        if let Some(kind) = kind {
+            metadata.note(numbered(call(kind), &occupants, metadata.epoch_millis));
+        }
+        let order = eviction_order(&occupants, &metadata);
+        let gone = budget.make_room(&order, |gone| {
             let without = [gone, &[slot]].concat();
             Ok::<u64, OverBudget>(self.held(&without, &self.live))
         });
@@ -279,7 +309,6 @@ impl World {
             return false;
         };
         self.slots.retain(|slot, _| !gone.contains(slot));
-        let metadata = checkpoint(slot.index(), origin, next_sequence(&occupants));
         let before = self.slots.insert(slot, (metadata, self.live.clone()));
         assert!(before.is_none_or(|(before, _)| before.may_go()));
         true
@@ -290,11 +319,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
     fn ten_thousand_checkpoints_never_pass_the_budget(
-        steps in proptest::collection::vec((0_u8..10, 0_u16..300, 0_u32..9), 160),
+        steps in proptest::collection::vec((0_u8..12, 0_u16..300, 0_u32..9), 160),
         budget in 40_u64..200,
     ) {
         let settings = Settings::new(5, 4, 1).unwrap();
         let (mut world, budget) = (World::default(), Budget::of_bytes(budget));
+        let mut last = None;
         for (what, block, slot) in steps {
             let newest = world.slots.values().map(|(one, _)| one.sequence).max();
             match what {
@@ -302,8 +332,13 @@ proptest! {
                 5 => world.live.retain(|one| *one / 60 != block / 60),
                 6 => drop(world.slots.remove(&Slot::new(slot))),
                 7 => drop(world.create(&settings, budget, Origin::Manual)),
-                _ => drop(world.create(&settings, budget, Origin::Auto)),
+                8 => drop(world.create(&settings, budget, Origin::Auto)),
+                9 => drop(world.create(&settings, budget, Origin::Prompt)),
+                _ => drop(world.create(&settings, budget, Origin::Command)),
             }
+            let prompt = world.last_prompt();
+            prop_assert!(prompt == last || what == 9 && prompt > last, "the last prompt went");
+            last = prompt;
             prop_assert!(world.held(&[], &BTreeSet::new()) <= budget.bytes());
             let kept = world.slots.values().any(|(one, _)| Some(one.sequence) == newest);
             // Only what was asked for, or a budget, takes the newest one away.

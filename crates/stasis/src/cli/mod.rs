@@ -97,6 +97,8 @@ enum Command {
     Project(Box<project::Project>),
     /// Keep a working tree with checkpoints: see what changed, go back, undo, fork
     Workspace(Box<workspace::Workspace>),
+    /// Go back to before the last prompt of a coding agent: the whole workspace, with an undo
+    Rewind(Box<workspace::Rewind>),
     /// The same as `workspace`, as its contract spells it
     #[command(hide = true)]
     Snapshots(Box<workspace::Snapshots>),
@@ -288,6 +290,7 @@ async fn run(command: Command, context: Context) -> anyhow::Result<ExitCode> {
         Command::Diff(diff) => Box::pin(diff.run(&context)).await?,
         Command::Project(project) => Box::pin(project.run(&context)).await?,
         Command::Workspace(workspace) => Box::pin(workspace.run(&context)).await?,
+        Command::Rewind(rewind) => rewind.run(&context).await?,
         Command::Snapshots(snapshots) => Box::pin(snapshots.run(&context)).await?,
         Command::Store(store) => store.run(&context).await?,
         Command::Operation(operation) => operation.run(&context).await?,

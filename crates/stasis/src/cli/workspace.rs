@@ -4,6 +4,9 @@ mod back;
 mod checkpoint;
 mod keep;
 mod look;
+mod rewind;
+
+pub(super) use rewind::Rewind;
 
 use super::output::{OutputLost, printable};
 use super::{Cli, Context, system_clock};

@@ -58,6 +58,7 @@ impl Served {
             name: name(wire.name.as_deref())?,
             pool: Origin::Manual,
             maker: Maker::Mcp,
+            call: None,
             run: run(wire.dry_run),
         };
         Ok(self.plain(&self.workspace.create(command).await?))

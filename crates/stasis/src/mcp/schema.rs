@@ -147,7 +147,7 @@ pub(super) fn forks() -> Value {
 }
 
 pub(super) fn origin() -> Value {
-    one_of(&["auto", "manual"])
+    one_of(&["auto", "manual", "prompt", "command"])
 }
 
 /// What the numbers of a page are.
@@ -189,11 +189,29 @@ pub(super) fn row() -> Value {
             "bytes": number(),
             "complete": described_truth("Only if it is false"),
             "made_by": text(),
+            "agent_events": list(&agent_event()),
             "events": { "type": "object" },
             "changes_summary": summary(),
             "changes": list(&change()),
         },
         "required": ["checkpoint", "origin", "age", "files_count"],
+    })
+}
+
+fn agent_event() -> Value {
+    json!({
+        "type": "object",
+        "description": "What an agent was about to do while the tree was this one",
+        "properties": {
+            "event": one_of(&["prompt", "command", "edit"]),
+            "agent": text(),
+            "session": text(),
+            "prompt": number(),
+            "turn_id": text(),
+            "text": text(),
+            "timestamp": text(),
+        },
+        "required": ["event", "agent"],
     })
 }
 

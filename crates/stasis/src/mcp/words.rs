@@ -11,6 +11,8 @@ use stasis_engine::workspace::{
 
 /// How many changes are listed with one checkpoint.
 const CHANGES_PER_ROW: usize = 20;
+/// How many events of agents are told of one checkpoint.
+const EVENTS_PER_ROW: usize = 3;
 /// How long those may be.
 const ROW_LENGTH: usize = LONGEST / 4;
 /// How many paths are listed besides a list.
@@ -69,6 +71,9 @@ pub(super) fn checkpoints(all: &Checkpoints, digests: bool) -> Listing {
     );
     let item = |row: &CheckpointRow| {
         let mut value = json!(row);
+        if let Some(events) = value.get_mut("agent_events") {
+            shorten(events, EVENTS_PER_ROW, ROW_LENGTH);
+        }
         if let Some(changes) = value.get_mut("changes") {
             shorten(changes, CHANGES_PER_ROW, ROW_LENGTH);
         }
@@ -92,6 +97,10 @@ fn row_words(row: &CheckpointRow, shown: usize) -> String {
     more.push(format!("{} files", row.files_count));
     more.push(format!("{} bytes", row.bytes));
     more.extend(row.made_by.as_ref().map(|maker| format!("by {maker}")));
+    more.extend(row.agent_events.first().map(|event| {
+        let text = event.text.as_deref().unwrap_or_default();
+        format!("before {} {}: {text}", event.agent, event.event)
+    }));
     more.extend(row.changes_summary.as_ref().map(summary_words));
     if !row.complete {
         more.push("not complete".to_owned());

@@ -28,6 +28,10 @@ pub(super) fn hint(error: &WorkspaceError, kind: ErrorKind) -> Option<String> {
         WorkspaceError::NoCheckpoints => {
             "`stasis workspace create NAME` makes one, `stasis workspace watch` makes them by itself"
         }
+        WorkspaceError::NoPrompts(_) => {
+            "`stasis rewind --to CP` goes to a checkpoint; `stasis hook install AGENT` has prompts recorded from now on"
+        }
+        WorkspaceError::FewPrompts { .. } => "`stasis rewind --list` shows them",
         WorkspaceError::NoSlot(error) => return slot_hint(error),
         WorkspaceError::NamedAuto => "leave out the name, or --auto",
         WorkspaceError::Slots(_) => return kept_hint(kind),

@@ -30,7 +30,9 @@ impl Tree {
             tree.write(path, text);
         }
         let dir = tree.dir();
-        let init = [&["workspace", "init", dir.as_str()], more].concat();
+        // Every checkpoint of a test is one that it made itself.
+        let init = ["workspace", "init", dir.as_str(), "--no-checkpoint"];
+        let init = [&init, more].concat();
         tree.session.json(0, &init);
         tree
     }
@@ -194,6 +196,14 @@ fn a_directory_becomes_a_workspace_once_and_nothing_is_put_into_it() {
     );
     assert!(words.out.contains(&kept), "{}", words.out);
     assert_eq!(names(Path::new(dir)), ["a"]);
+    // Its first checkpoint was made where somebody could watch, and only once.
+    says(
+        &first["first"],
+        &json!({ "created": true, "checkpoint": "cp-0", "origin": "auto", "files_count": 1 }),
+    );
+    assert_eq!(again["first"], Value::Null);
+    let all = session.json(0, &["workspace", "list", "--workspace", dir]);
+    assert_eq!(all["snapshots"].as_array().unwrap().len(), 1);
 }
 
 #[test]

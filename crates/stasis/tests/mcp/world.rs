@@ -27,7 +27,14 @@ impl World {
     /// A workspace with nothing in it.
     pub(crate) fn new() -> Self {
         let world = Self::plain();
-        let made = world.stasis(&["workspace", "init", "w", "--session-dir", "s"]);
+        let made = world.stasis(&[
+            "workspace",
+            "init",
+            "w",
+            "--session-dir",
+            "s",
+            "--no-checkpoint",
+        ]);
         assert!(made.status.success(), "{made:?}");
         world
     }

@@ -17,6 +17,7 @@ use stasis_model::manifest::SnapshotManifest;
 use stasis_model::sweep::{ChunkName, Names};
 use stasis_model::workspace::{Form, Occupant, Origin, OverBudget, SlotMetadata};
 use std::collections::HashSet;
+use std::sync::atomic::Ordering;
 
 /// How often room is made for a checkpoint in chunks before it is given up.
 const ATTEMPTS: usize = 4;
@@ -103,7 +104,16 @@ impl Pool {
             .chain(&undos)
             .filter_map(Occupant::known)
             .collect();
-        let mut trees = self.pack(wanted, &incoming, &all)?;
+        let mut trees = match self.pack(wanted, &incoming, &all) {
+            Ok(trees) => trees,
+            Err(error) => {
+                // Whoever interrupted it may want it after all; what failed would only take room.
+                if self.settings.walk.cancel.load(Ordering::Relaxed) {
+                    incoming.leave();
+                }
+                return Err(error);
+            }
+        };
         let entries: u64 = trees
             .documents
             .iter()
@@ -177,6 +187,7 @@ impl Pool {
             let packing = Packing {
                 metadata: &wanted.metadata,
                 walk: &self.settings.walk,
+                progress: &self.settings.progress,
                 parent: parent.as_ref(),
                 known: &known,
                 memory: Some(self.session.join(memory)),

@@ -2,6 +2,7 @@
 
 use super::*;
 use stasis_model::workspace::{Settings, UndoNote};
+use std::collections::BTreeMap;
 
 /// A pool that keeps chunks where nothing can be shared; in these tests nothing ever can, because the workspace is not asked.
 fn chunking(world: &World, budget: u64) -> Pool {
@@ -328,4 +329,89 @@ fn ten_thousand_random_checkpoints_never_pass_the_budget() {
         };
         random_checkpoints(&pool, &world, (budget, 10_000));
     }
+}
+
+#[test]
+fn what_an_interrupted_checkpoint_stored_serves_the_next_one_if_it_is_whole() {
+    let world = World::new();
+    if shares(&world) {
+        return;
+    }
+    let mut dice = Dice(5);
+    let mut noise = || -> String {
+        let letter = |_| char::from(b'!' + u8::try_from(dice.below(90)).unwrap());
+        (0..3_000_000).map(letter).collect()
+    };
+    for name in ["a", "b", "c"] {
+        world.write(name, &noise());
+    }
+    let pool = chunking(&world, 1 << 30);
+    let chunks = world.home.path().join("chunks");
+    let inodes = |directory: &Path| -> BTreeMap<String, u64> {
+        let entries = std::fs::read_dir(directory).unwrap().map(Result::unwrap);
+        let files = entries.filter(|entry| entry.file_type().unwrap().is_file());
+        files
+            .map(|entry| {
+                let name = entry.file_name().into_string().unwrap();
+                (name, entry.metadata().unwrap().ino())
+            })
+            .collect()
+    };
+    // As a killed process leaves it: everything under temporary names, one torn, one that is not what it says.
+    let _ = auto(&pool, 0).unwrap();
+    let stored = inodes(&chunks);
+    pool.slots.remove(Slot::new(0)).unwrap();
+    let _ = std::fs::remove_file(world.home.path().join("remembered"));
+    let left = chunks.join(".incoming.stasis-tmp-1");
+    std::fs::create_dir(&left).unwrap();
+    for name in stored.keys() {
+        std::fs::rename(chunks.join(name), left.join(name)).unwrap();
+    }
+    let bad: Vec<&String> = stored.keys().take(2).collect();
+    let torn = std::fs::read(left.join(bad[0])).unwrap();
+    std::fs::write(left.join(bad[0]), &torn[..torn.len() / 2]).unwrap();
+    std::fs::copy(left.join(stored.keys().last().unwrap()), left.join(bad[1])).unwrap();
+
+    let made = auto(&pool, 0).unwrap();
+
+    let now = inodes(&chunks);
+    assert!(stored.len() > 5, "{stored:?}");
+    assert_eq!(
+        stored.keys().collect::<Vec<_>>(),
+        now.keys().collect::<Vec<_>>()
+    );
+    let reused = stored.iter().filter(|(name, inode)| now[*name] == **inode);
+    // The lists of files are small, and may be written again.
+    let expected = stored.len() - bad.len() - 1;
+    assert!(reused.count() >= expected, "{stored:?}\n{now:?}");
+    assert!(!left.exists());
+    std::fs::remove_file(world.at("b")).unwrap();
+    let live = world.manifest();
+    pool.put_back(&made.metadata, &world.live(), &live, &|| true)
+        .unwrap();
+    assert_eq!(made.metadata.hash, Some(world.manifest().hash()));
+}
+
+#[test]
+fn a_cancelled_checkpoint_leaves_what_it_wrote_and_a_deletion_clears_it_away() {
+    let world = World::new();
+    if shares(&world) {
+        return;
+    }
+    let pool = chunking(&world, 1 << 30);
+    world.write("a", "something");
+    let made = auto(&pool, 0).unwrap();
+    let chunks = world.home.path().join("chunks");
+    let left = || {
+        let all = names(&chunks).into_iter();
+        all.filter(|name| name.starts_with(".incoming")).count()
+    };
+
+    pool.chunks.incoming(u64::MAX).unwrap().leave();
+    assert_eq!(left(), 1);
+    drop(pool.chunks.incoming(u64::MAX).unwrap());
+    assert_eq!(left(), 0);
+    pool.chunks.incoming(u64::MAX).unwrap().leave();
+    pool.delete(made.metadata.slot).unwrap();
+    assert_eq!(left(), 0);
 }

@@ -1,33 +1,39 @@
 //! `stasis hook run`: what agents run.
 //!
 //! *Always true:* it prints nothing on standard output, which agents would read to their models; it ends with exit
-//! code 0, since others are a veto; it ends in time. What goes wrong goes into the log.
+//! code 0, since others are a veto; it ends in time, and what takes longer is finished by its [`worker`]. What goes wrong goes
+//! into the log, and is recorded.
+
+mod input;
+mod worker;
 
 use super::agent::Agent;
 use crate::cli::{Context, system_clock, workspace};
 use crate::env::Environment;
 use crate::report::Exit;
+use anyhow::Context as _;
 use clap::{Args, ValueEnum as _};
-use serde::Deserializer as _;
-use serde::de::{IgnoredAny, MapAccess, Visitor};
+use input::Input;
 use stasis_engine::bridge;
 use stasis_engine::error::Error;
 use stasis_engine::hook_record::{HookOutcome, HookRecorder};
-use stasis_engine::model::workspace::Origin;
-use stasis_engine::workspace::{Create, Maker, Workspace, WorkspaceError};
+use stasis_engine::model::workspace::AgentCall;
+use stasis_engine::model::workspace::pace::LONGEST_WAIT;
+use stasis_engine::workspace::{BeforeCall, Create, Workspace, WorkspaceError};
 use std::ffi::OsString;
 use std::io::{IsTerminal as _, Read as _, Write as _};
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
+use worker::Ended;
 
 /// How much of what an agent says is looked at.
 const MOST: u64 = 1 << 20;
 /// How long an agent may take to say it.
 const HEARING: Duration = Duration::from_secs(2);
-/// How long all of it may take.
-const LONGEST: Duration = Duration::from_secs(20);
+/// How long a checkpoint may take when nobody waits for it any more.
+const LONGEST: Duration = Duration::from_mins(30);
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Run {
@@ -36,38 +42,127 @@ pub(in crate::cli) struct Run {
     /// The workspace, or a directory in it [default: those of the agent's working directory and of its project]
     #[arg(long, value_name = "DIR")]
     workspace: Option<PathBuf>,
+    /// Do not keep the first line of the prompt or command with the checkpoint
+    #[arg(long)]
+    no_prompt_text: bool,
+    /// How many seconds the agent waits for the checkpoint at most; what takes longer is finished in the background
+    #[arg(long, value_name = "SECONDS", default_value_t = LONGEST_WAIT.as_secs())]
+    wait: u64,
+    /// Be the process that makes the checkpoint
+    #[arg(long, hide = true)]
+    worker: bool,
 }
 
 impl Run {
     pub(super) async fn run(self, context: &Context) -> Exit {
-        let agent = self.agent.name();
-        let directories = self.directories(&context.environment.agent_projects).await;
-        let recorder = recorder(&context.environment, agent, &directories);
-        let work = checkpoint_each(context, &directories, &recorder);
-        if tokio::time::timeout(LONGEST, work).await.is_err() {
-            let seconds = LONGEST.as_secs();
-            tracing::warn!(agent, seconds, "no checkpoint was made in time");
-            let message = format!("no checkpoint was made within {seconds} s");
-            recorder.end(None, HookOutcome::Failed { message });
+        let said = heard_in_time().await;
+        if self.worker {
+            worker::detach();
+            self.work(context, &said, LONGEST).await;
+            return Exit::Done;
+        }
+        let wait = Duration::from_secs(self.wait);
+        match worker::supervise(&said, wait).await {
+            Ok(Ended::Done) => {}
+            Ok(Ended::Later) => tracing::warn!("the checkpoint is finished in the background"),
+            Err(error) => {
+                tracing::warn!(%error, "could not start a process for the checkpoint");
+                self.work(context, &said, wait).await;
+            }
         }
         Exit::Done
     }
 
+    /// Makes the checkpoints, unless that takes longer than it may.
+    async fn work(&self, context: &Context, said: &[u8], longest: Duration) {
+        let agent = self.agent.name();
+        let input = Input::parse(said);
+        let directories = self.directories(&input, &context.environment.agent_projects);
+        let recorder = recorder(&context.environment, agent, &directories);
+        let work = async {
+            match self.call(&input) {
+                Ok(call) => self.each(context, &directories, &recorder, &call).await,
+                Err(error) => recorder.end(None, failure(&error)),
+            }
+        };
+        if tokio::time::timeout(longest, work).await.is_err() {
+            let seconds = longest.as_secs();
+            tracing::warn!(agent, seconds, "no checkpoint was made in time");
+            let message = format!("no checkpoint was made within {seconds} s");
+            recorder.end(None, HookOutcome::Failed { message });
+        }
+    }
+
     /// The directories whose workspaces get a checkpoint: the one that is named, else the agent's working directory and,
     /// because a command can change it from anywhere, the project.
-    async fn directories(&self, projects: &[PathBuf]) -> Vec<PathBuf> {
-        // Heard to the end even if it is not needed: some agents mind when nobody listens.
-        let heard = tokio::time::timeout(HEARING, bridge::blocking(heard)).await;
-        let said = heard.ok().and_then(|heard| working_directory(&heard));
+    fn directories(&self, input: &Input, projects: &[PathBuf]) -> Vec<PathBuf> {
         let here = std::env::current_dir().ok();
         if let Some(named) = &self.workspace {
             let here = here.unwrap_or_default();
             return vec![here.join(named)];
         }
-        let mut directories: Vec<PathBuf> = said.or(here).into_iter().collect();
+        let mut directories: Vec<PathBuf> = input.directory().or(here).into_iter().collect();
         directories.extend(projects.iter().cloned());
         directories.dedup();
         directories
+    }
+
+    /// What the agent is about to do, as far as it is kept.
+    fn call(&self, input: &Input) -> anyhow::Result<AgentCall> {
+        let call = input.call(self.agent.name());
+        let mut call = call.context("an agent has a name")?;
+        call.text = call.text.filter(|_| !self.no_prompt_text);
+        Ok(call)
+    }
+
+    /// Makes a checkpoint of every workspace that one of the directories lies in; what becomes of each is recorded.
+    async fn each(
+        &self,
+        context: &Context,
+        directories: &[PathBuf],
+        recorder: &HookRecorder,
+        call: &AgentCall,
+    ) {
+        let mut roots: Vec<PathBuf> = Vec::new();
+        let mut failed = false;
+        for directory in directories {
+            let found = match find(context, directory).await {
+                Ok(Some(found)) if !roots.iter().any(|root| root == found.directory()) => found,
+                Ok(_) => continue,
+                Err(error) => {
+                    failed = true;
+                    recorder.end(None, failure(&error));
+                    continue;
+                }
+            };
+            let outcome = match self.checkpoint(&found, call.clone()).await {
+                Ok(Some(checkpoint)) => HookOutcome::Made { checkpoint },
+                Ok(None) => HookOutcome::Unchanged,
+                Err(error) => failure(&error),
+            };
+            tracing::debug!(workspace = %found.directory().display(), ?outcome, "hook ran");
+            recorder.end(Some(found.directory()), outcome);
+            roots.push(found.directory().to_owned());
+        }
+        if roots.is_empty() && !failed {
+            recorder.end(None, HookOutcome::NoWorkspace);
+        }
+    }
+
+    /// Makes a checkpoint of a workspace, and says which; `None` where nothing changed.
+    async fn checkpoint(
+        &self,
+        workspace: &Workspace,
+        call: AgentCall,
+    ) -> anyhow::Result<Option<String>> {
+        let command = BeforeCall {
+            create: Create::before(call),
+            wait: Duration::from_secs(self.wait),
+        };
+        // What a worker prints is read by the process that waits for it; everybody else prints nothing.
+        let hurry = if self.worker { worker::hurry } else { || () };
+        let made = workspace.create_before(command, hurry).await?;
+        Ok(made.created.then_some(made.checkpoint))
     }
 }
 
@@ -75,34 +170,6 @@ fn recorder(environment: &Environment, agent: &str, directories: &[PathBuf]) -> 
     let state = environment.places.state.clone();
     let directory = directories.first().map_or(Path::new("."), PathBuf::as_path);
     HookRecorder::begin(state, agent, directory, system_clock())
-}
-
-/// Makes a checkpoint of every workspace that one of the directories lies in; what becomes of each is recorded.
-async fn checkpoint_each(context: &Context, directories: &[PathBuf], recorder: &HookRecorder) {
-    let mut roots: Vec<PathBuf> = Vec::new();
-    let mut failed = false;
-    for directory in directories {
-        let found = match find(context, directory).await {
-            Ok(Some(found)) if !roots.iter().any(|root| root == found.directory()) => found,
-            Ok(_) => continue,
-            Err(error) => {
-                failed = true;
-                recorder.end(None, failure(&error));
-                continue;
-            }
-        };
-        let outcome = match checkpoint(&found).await {
-            Ok(Some(checkpoint)) => HookOutcome::Made { checkpoint },
-            Ok(None) => HookOutcome::Unchanged,
-            Err(error) => failure(&error),
-        };
-        tracing::debug!(workspace = %found.directory().display(), ?outcome, "hook ran");
-        recorder.end(Some(found.directory()), outcome);
-        roots.push(found.directory().to_owned());
-    }
-    if roots.is_empty() && !failed {
-        recorder.end(None, HookOutcome::NoWorkspace);
-    }
 }
 
 fn failure(error: &anyhow::Error) -> HookOutcome {
@@ -122,16 +189,11 @@ async fn find(context: &Context, directory: &Path) -> anyhow::Result<Option<Work
     }
 }
 
-/// Makes a checkpoint of a workspace, and says which; `None` where nothing changed.
-async fn checkpoint(workspace: &Workspace) -> anyhow::Result<Option<String>> {
-    let made = workspace.create(Create {
-        name: None,
-        pool: Origin::Auto,
-        maker: Maker::Hook,
-        run: stasis_engine::workspace::Run::Real,
-    });
-    let made = made.await?;
-    Ok(made.created.then_some(made.checkpoint))
+/// What the agent says, if it says it in time.
+async fn heard_in_time() -> Vec<u8> {
+    // Heard to the end even if it is not needed: some agents mind when nobody listens.
+    let heard = tokio::time::timeout(HEARING, bridge::blocking(heard)).await;
+    heard.unwrap_or_default()
 }
 
 /// The beginning of what the agent says; the rest is heard and forgotten.
@@ -144,36 +206,6 @@ fn heard() -> Vec<u8> {
         let _ = std::io::copy(&mut stdin, &mut std::io::sink());
     }
     said
-}
-
-/// `cwd` at the top of what an agent said, even if its end is missing.
-fn working_directory(said: &[u8]) -> Option<PathBuf> {
-    let mut found = Found(None);
-    let mut reader = serde_json::Deserializer::from_slice(said);
-    // What comes after a `cwd` may be cut off.
-    let _ = reader.deserialize_map(&mut found);
-    found.0.map(PathBuf::from).filter(|path| path.is_absolute())
-}
-
-struct Found(Option<String>);
-
-impl<'de> Visitor<'de> for &mut Found {
-    type Value = ();
-
-    fn expecting(&self, out: &mut std::fmt::Formatter) -> std::fmt::Result {
-        out.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(key) = map.next_key::<String>()? {
-            if key == "cwd" {
-                self.0 = map.next_value()?;
-            } else {
-                map.next_value::<IgnoredAny>()?;
-            }
-        }
-        Ok(())
-    }
 }
 
 /// Whether the command line means `hook run`, as far as one can tell of one that is not understood.

@@ -109,7 +109,7 @@ enum Answer {
     No,
 }
 
-fn somebody_sits_there(context: &Context) -> bool {
+pub(super) fn somebody_sits_there(context: &Context) -> bool {
     !context.output.as_json && std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
@@ -132,7 +132,7 @@ fn agreed(context: &Context, plan: &Plan, words: &str) -> anyhow::Result<Answer>
     })
 }
 
-fn restored_words(told: &RestoredWorkspace) -> String {
+pub(super) fn restored_words(told: &RestoredWorkspace) -> String {
     let checkpoint = &told.checkpoint;
     if is_nothing(&told.plan) {
         return format!("nothing differs: the workspace is {checkpoint}");
@@ -222,7 +222,7 @@ fn undone_words(told: &Undone) -> String {
     with_undo(what, told.redo.as_deref())
 }
 
-fn is_nothing(plan: &Plan) -> bool {
+pub(super) fn is_nothing(plan: &Plan) -> bool {
     plan.creates + plan.replaces + plan.deletes == 0
 }
 

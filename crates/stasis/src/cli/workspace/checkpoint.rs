@@ -30,6 +30,7 @@ impl Create {
                 Origin::Manual
             },
             maker: Maker::Cli,
+            call: None,
             run: self.dry.how(),
         };
         let made = which.open(context).await?.create(command).await?;

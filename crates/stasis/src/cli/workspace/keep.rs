@@ -3,14 +3,17 @@
 use super::{Which, called, here, surroundings};
 use crate::cli::clone::size;
 use crate::cli::output::printable;
-use crate::cli::progress::cancel_on_signals;
+use crate::cli::progress::{cancel_on_signals, watched};
 use crate::cli::{Context, byte_size, hook};
+use anyhow::Context as _;
 use clap::Args;
 use serde::Serialize;
+use stasis_engine::progress::Progress;
 use stasis_engine::workspace::{
-    self, UndoRow, UnreadableSlot, Watched, WorkspaceMade, WorkspaceStatus,
+    self, Checkpointed, UndoRow, UnreadableSlot, Watched, WorkspaceMade, WorkspaceStatus,
 };
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 #[derive(Debug, Args)]
 pub(super) struct Init {
@@ -26,6 +29,9 @@ pub(super) struct Init {
     /// The most that all checkpoints hold together, as in 10GB [default: 10GB, or a tenth of the disk if that is less]
     #[arg(long, value_name = "SIZE", value_parser = byte_size::positive)]
     budget: Option<u64>,
+    /// Do not make the first checkpoint now; then the first prompt or the first watch has to wait for it
+    #[arg(long)]
+    no_checkpoint: bool,
 }
 
 impl Init {
@@ -38,11 +44,57 @@ impl Init {
             system: self.system.map(|path| here.join(path)),
             budget: self.budget,
         };
+        let directory = init.directory.clone();
         let made = workspace::Workspace::init(init, &surroundings(context)?).await?;
         for hint in &made.hints {
             context.output.say(&format!("hint: {}", printable(hint)));
         }
-        context.output.result(&made, made_words)
+        let first = match self.no_checkpoint {
+            true => None,
+            false => first_checkpoint(context, &directory).await?,
+        };
+        let made = Initiated { made, first };
+        context.output.result(&made, initiated_words)
+    }
+}
+
+/// A new workspace, and its first checkpoint if it was made now.
+#[derive(Serialize)]
+struct Initiated {
+    #[serde(flatten)]
+    made: WorkspaceMade,
+    first: Option<Checkpointed>,
+}
+
+/// Makes the first checkpoint of the workspace that holds `directory`, where somebody sees how far it has come: it reads everything, and so takes
+/// longer than any hook can wait. `None` when there are some already.
+async fn first_checkpoint(
+    context: &Context,
+    directory: &Path,
+) -> anyhow::Result<Option<Checkpointed>> {
+    let workspace = workspace::Workspace::find(directory, &surroundings(context)?).await?;
+    if !workspace.list(false).await?.snapshots.is_empty() {
+        return Ok(None);
+    }
+    let (progress, cancel) = (Arc::<Progress>::default(), cancel_on_signals()?);
+    let create = workspace::Create::automatic(workspace::Maker::Cli);
+    let work = workspace.create_watched(create, progress.clone(), cancel);
+    let made = watched(context.output, "first checkpoint", progress, work).await;
+    Ok(Some(made.context(
+        "the workspace is known, but its first checkpoint was not made",
+    )?))
+}
+
+fn initiated_words(initiated: &Initiated) -> String {
+    let words = made_words(&initiated.made);
+    match &initiated.first {
+        None => words,
+        Some(first) => format!(
+            "{words}\nfirst checkpoint: {}, {} files, {}",
+            first.checkpoint,
+            first.files_count,
+            size(first.bytes)
+        ),
     }
 }
 
@@ -139,6 +191,15 @@ fn warn_of(context: &Context, status: &WorkspaceStatus) {
             .say("warning: a restore that was interrupted was brought to its end just now");
     }
     warn_unreadable(context, &status.unreadable);
+    warn_of_hooks(context, status.hook_warning.as_deref());
+}
+
+pub(super) fn warn_of_hooks(context: &Context, warning: Option<&str>) {
+    if let Some(warning) = warning {
+        context
+            .output
+            .say(&format!("warning: {}", printable(warning)));
+    }
 }
 
 pub(super) fn warn_unreadable(context: &Context, unreadable: &[UnreadableSlot]) {
@@ -169,6 +230,10 @@ fn status_words(status: &WorkspaceStatus) -> String {
             status.manual_count, status.manual_max
         ),
         format!(
+            "agents      {} before prompts, {} before commands and edits",
+            status.prompt_count, status.command_count
+        ),
+        format!(
             "held        {} of {}",
             size(status.held_bytes),
             size(status.budget_bytes)
@@ -179,6 +244,9 @@ fn status_words(status: &WorkspaceStatus) -> String {
             printable(status.watched_by.as_deref().unwrap_or("nobody"))
         ),
     ];
+    if let Some(holder) = &status.hook_at_work {
+        lines.push(format!("hook        {}", printable(holder)));
+    }
     if let Some(skipped) = &status.last_skipped {
         lines.push(format!("not needed  {skipped}, nothing had changed"));
     }

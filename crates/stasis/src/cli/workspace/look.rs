@@ -7,7 +7,8 @@ use crate::cli::output::{printable, table};
 use clap::Args;
 use stasis_engine::model::workspace::CheckpointRef;
 use stasis_engine::workspace::{
-    self, CheckpointRow, Checkpoints, EventCounts, PathChange, PathDiff, Side, Version,
+    self, AgentEventRow, CheckpointRow, Checkpoints, EventCounts, PathChange, PathDiff, Side,
+    Version,
 };
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -27,6 +28,7 @@ impl List {
         let workspace = which.open(context).await?;
         let all = workspace.list(self.include_changes).await?;
         keep::warn_unreadable(context, &all.unreadable);
+        keep::warn_of_hooks(context, all.hook_warning.as_deref());
         if all.snapshots.is_empty() {
             context
                 .output
@@ -48,6 +50,7 @@ fn list_words(all: &Checkpoints) -> String {
             size(row.bytes),
             events(&row.events),
             whole.to_owned(),
+            reason(row),
         ]
     };
     let head = [
@@ -59,6 +62,7 @@ fn list_words(all: &Checkpoints) -> String {
         "SIZE",
         "EVENTS",
         "",
+        "BEFORE",
     ];
     let table = table(&head, all.snapshots.iter().map(row).collect());
     let changes = all.snapshots.iter().filter_map(changes_words);
@@ -76,6 +80,34 @@ fn events(counts: &EventCounts) -> String {
         (counts.deleted, "deleted"),
         (counts.restored, "restored"),
     ])
+}
+
+/// What an agent was about to do when a checkpoint was made, and how often else the tree was this one.
+fn reason(row: &CheckpointRow) -> String {
+    let Some(first) = row.agent_events.first() else {
+        return String::new();
+    };
+    let more = match row.agent_events.len() - 1 {
+        0 => String::new(),
+        more => format!(" (and {more} more)"),
+    };
+    format!("{}{more}", event_words(first))
+}
+
+/// `claude-code prompt 3: fix the tests`
+pub(super) fn event_words(event: &AgentEventRow) -> String {
+    let number = match (event.event, event.prompt) {
+        ("prompt", Some(number)) => format!(" {number}"),
+        (_, Some(number)) => format!(" of prompt {number}"),
+        (_, None) => String::new(),
+    };
+    let text = event.text.as_deref().map(|text| format!(": {text}"));
+    let text = text.unwrap_or_default();
+    let late = event
+        .late_ms
+        .map(|late| format!(" [{} s late]", late.div_ceil(1000)));
+    let late = late.unwrap_or_default();
+    format!("{} {}{number}{late}{text}", event.agent, event.event)
 }
 
 /// What a checkpoint changed; nothing when nobody asked.
@@ -317,6 +349,29 @@ mod tests {
     #[test]
     fn the_text_of_a_file_moves_no_cursor() {
         assert_eq!(still("+a\tb\n-\u{1b}[2Jé\r"), "+a\tb\n-\\u{1b}[2Jé\\r");
+    }
+
+    #[test]
+    fn a_reason_names_agent_event_prompt_and_text() {
+        let event = |event, prompt, text: Option<&str>| AgentEventRow {
+            event,
+            agent: "codex".to_owned(),
+            session: None,
+            prompt,
+            turn_id: None,
+            text: text.map(str::to_owned),
+            timestamp: String::new(),
+            late_ms: None,
+        };
+
+        let prompt = event("prompt", Some(3), Some("fix the tests"));
+        assert_eq!(event_words(&prompt), "codex prompt 3: fix the tests");
+        let command = event("command", Some(3), Some("rm -r src"));
+        assert_eq!(
+            event_words(&command),
+            "codex command of prompt 3: rm -r src"
+        );
+        assert_eq!(event_words(&event("edit", None, None)), "codex edit");
     }
 
     #[test]

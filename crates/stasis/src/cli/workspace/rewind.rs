@@ -1,0 +1,277 @@
+//! `stasis rewind`: back to before a prompt
+
+use super::back::{is_nothing, restored_words, somebody_sits_there};
+use super::{Dry, Which};
+use crate::cli::Context;
+use crate::cli::output::{printable, table};
+use crate::report::Exit;
+use anyhow::Context as _;
+use clap::Args;
+use serde::Serialize;
+use stasis_engine::model::workspace::CheckpointRef;
+use stasis_engine::workspace::{self, PromptRow, RestoreWorkspace, RestoredWorkspace, Run};
+use std::io::{BufRead as _, Write as _};
+
+/// How many prompts are offered to choose from.
+const OFFERED: usize = 20;
+
+/// Makes the whole workspace what it was before a prompt of an agent.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Rewind {
+    #[command(flatten)]
+    which: Which,
+    /// How many prompts to go back: 1 is to before the last one, however often it is said
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..), conflicts_with_all = ["to", "pick", "list"])]
+    prompts: u32,
+    /// Go to this checkpoint instead: cp-N, or its name
+    #[arg(long, value_name = "CP", conflicts_with_all = ["pick", "list"])]
+    to: Option<CheckpointRef>,
+    /// Show the last prompts, and ask which one to go back to
+    #[arg(long, conflicts_with = "list")]
+    pick: bool,
+    /// Only list the prompts that can be gone back to, the last one first
+    #[arg(long, conflicts_with_all = ["dry_run", "yes"])]
+    list: bool,
+    /// Do not ask
+    #[arg(long, short)]
+    yes: bool,
+    #[command(flatten)]
+    dry: Dry,
+}
+
+/// What became of it.
+#[derive(Serialize)]
+struct Rewound {
+    /// The prompt that the workspace is as before; nothing when a checkpoint was named.
+    prompt: Option<PromptRow>,
+    #[serde(flatten)]
+    restored: RestoredWorkspace,
+}
+
+impl Rewind {
+    pub(in crate::cli) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+        let workspace = self.which.open(context).await?;
+        if self.list {
+            let all = workspace.prompts().await?;
+            if all.is_empty() {
+                context
+                    .output
+                    .say("no prompt is recorded in this workspace yet");
+            }
+            context.output.result(&all, |all| prompts_table(all))?;
+            return Ok(Exit::Done);
+        }
+        let Some((checkpoint, prompt)) = self.target(context, &workspace).await? else {
+            context.output.say("nothing was changed");
+            return Ok(Exit::Cancelled);
+        };
+        let command = RestoreWorkspace {
+            checkpoint,
+            confirm: None,
+            run: self.dry.how(),
+        };
+        let Some(command) = self
+            .agreed(context, &workspace, command, prompt.as_ref())
+            .await?
+        else {
+            context.output.say("nothing was changed");
+            return Ok(Exit::Cancelled);
+        };
+        let restored = workspace.restore(command).await?;
+        let rewound = Rewound { prompt, restored };
+        context
+            .output
+            .result(&rewound, |rewound| rewound_words(rewound, self.prompts))?;
+        Ok(Exit::Done)
+    }
+
+    /// The checkpoint to go to; `None` when the user chose none.
+    async fn target(
+        &self,
+        context: &Context,
+        workspace: &workspace::Workspace,
+    ) -> anyhow::Result<Option<(CheckpointRef, Option<PromptRow>)>> {
+        if let Some(checkpoint) = &self.to {
+            return Ok(Some((checkpoint.clone(), None)));
+        }
+        let prompt = if self.pick {
+            pick(context, workspace).await?
+        } else {
+            Some(workspace.prompt_before(self.prompts).await?)
+        };
+        let Some(prompt) = prompt else {
+            return Ok(None);
+        };
+        let checkpoint = prompt.checkpoint.parse()?;
+        Ok(Some((checkpoint, Some(prompt))))
+    }
+
+    /// The command as the user agreed to it: where there is a terminal, the plan is shown, and what is done is what was shown.
+    async fn agreed(
+        &self,
+        context: &Context,
+        workspace: &workspace::Workspace,
+        command: RestoreWorkspace,
+        prompt: Option<&PromptRow>,
+    ) -> anyhow::Result<Option<RestoreWorkspace>> {
+        if self.yes || command.run == Run::Dry || !somebody_sits_there(context) {
+            return Ok(Some(command));
+        }
+        let look = RestoreWorkspace {
+            run: Run::Dry,
+            ..command.clone()
+        };
+        let shown = workspace.restore(look).await?;
+        if is_nothing(&shown.plan) {
+            return Ok(Some(command));
+        }
+        let confirm = Some(shown.plan.digest.clone());
+        let shown = Rewound {
+            prompt: prompt.cloned(),
+            restored: shown,
+        };
+        context.output.say(&rewound_words(&shown, self.prompts));
+        let answer = asked("Continue? [y/N] ")?;
+        let is_yes = ["y", "yes"].contains(&answer.to_lowercase().as_str());
+        Ok(is_yes.then_some(RestoreWorkspace { confirm, ..command }))
+    }
+}
+
+/// Shows the last prompts and asks for one.
+async fn pick(
+    context: &Context,
+    workspace: &workspace::Workspace,
+) -> anyhow::Result<Option<PromptRow>> {
+    anyhow::ensure!(
+        somebody_sits_there(context),
+        "there is no terminal to choose on: `stasis rewind --list` shows the prompts, `--prompts N` goes back to one"
+    );
+    workspace.prompt_before(1).await?;
+    let mut all = workspace.prompts().await?;
+    all.truncate(OFFERED);
+    context.output.say(&prompts_table(&all));
+    let answer = asked("Go back to before which prompt? [number, or nothing] ")?;
+    if answer.is_empty() {
+        return Ok(None);
+    }
+    let chosen = answer.parse::<u64>().ok();
+    let chosen = all.into_iter().find(|one| Some(one.prompt) == chosen);
+    let chosen = chosen.with_context(|| format!("`{}` is none of them", printable(&answer)))?;
+    Ok(Some(chosen))
+}
+
+fn asked(question: &str) -> anyhow::Result<String> {
+    let mut talk = std::io::stderr().lock();
+    write!(talk, "{question}")?;
+    talk.flush()?;
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer)?;
+    Ok(answer.trim().to_owned())
+}
+
+fn prompts_table(all: &[PromptRow]) -> String {
+    if all.is_empty() {
+        return String::new();
+    }
+    let row = |one: &PromptRow| {
+        vec![
+            one.prompt.to_string(),
+            one.age.clone(),
+            one.agent.clone(),
+            one.commands.to_string(),
+            one.checkpoint.clone(),
+            one.text.clone().unwrap_or_default(),
+        ]
+    };
+    let head = ["PROMPT", "AGE", "AGENT", "COMMANDS", "CHECKPOINT", "TEXT"];
+    table(&head, all.iter().map(row).collect())
+}
+
+/// `prompt 3 (claude-code, 5 min ago): fix the tests`
+fn prompt_words(prompt: &PromptRow) -> String {
+    let text = prompt.text.as_deref().map(printable);
+    let text = text.map_or_else(String::new, |text| format!(": {text}"));
+    format!(
+        "prompt {} ({}, {}){text}",
+        prompt.prompt, prompt.agent, prompt.age
+    )
+}
+
+fn rewound_words(rewound: &Rewound, back: u32) -> String {
+    let restored = &rewound.restored;
+    let Some(prompt) = &rewound.prompt else {
+        return restored_words(restored);
+    };
+    let before = format!("before {}", prompt_words(prompt));
+    if is_nothing(&restored.plan) {
+        return format!(
+            "Already there: the workspace is as it was {before} ({})\nfurther back: stasis rewind --prompts {}",
+            restored.checkpoint,
+            back.saturating_add(1)
+        );
+    }
+    let late = prompt.late_ms.map(|late| {
+        let seconds = late.div_ceil(1000);
+        format!("\nnote: its checkpoint was complete {seconds} s after the prompt; what the agent changed meanwhile may be in it")
+    });
+    let before = format!("{before}{}", late.unwrap_or_default());
+    let verb = if restored.dry_run {
+        "To go back to"
+    } else {
+        "Went back to"
+    };
+    format!("{verb} {before}\n{}", restored_words(restored))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stasis_engine::workspace::Plan;
+
+    fn rewound(deletes: u64, dry_run: bool) -> Rewound {
+        Rewound {
+            prompt: Some(PromptRow {
+                prompt: 3,
+                checkpoint: "cp-104".to_owned(),
+                agent: "codex".to_owned(),
+                session: None,
+                turn_id: None,
+                text: Some("fix it".to_owned()),
+                timestamp: String::new(),
+                age: "5 min ago".to_owned(),
+                commands: 2,
+                late_ms: None,
+            }),
+            restored: RestoredWorkspace {
+                restored: deletes > 0,
+                checkpoint: "cp-104".to_owned(),
+                undo: Some("u-4".to_owned()),
+                plan: Plan {
+                    creates: 0,
+                    replaces: 0,
+                    deletes,
+                    deletes_files: deletes,
+                    sample: Vec::new(),
+                    sample_is_cut: false,
+                    digest: String::new(),
+                },
+                untouched: 7,
+                dry_run,
+                elapsed_ms: 5,
+            },
+        }
+    }
+
+    #[test]
+    fn a_rewind_says_before_which_prompt_the_workspace_is_and_how_to_undo_it() {
+        let done = rewound_words(&rewound(2, false), 1);
+        let there = rewound_words(&rewound(0, false), 1);
+
+        let first = "Went back to before prompt 3 (codex, 5 min ago): fix it";
+        assert_eq!(done.lines().next(), Some(first));
+        assert!(done.contains("undo u-4"), "{done}");
+        assert!(there.starts_with("Already there"), "{there}");
+        assert!(there.contains("--prompts 2"), "{there}");
+    }
+}
