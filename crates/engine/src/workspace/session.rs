@@ -355,7 +355,8 @@ fn adopted(session: &Path) -> Result<Option<Identity>, Error> {
 /// Makes a directory a session; one that is one already keeps all but its workspace.
 fn furnish(session: &Path, own: &Identity, budget: Option<u64>) -> Result<(), Error> {
     if !session.join(CONFIG).exists() {
-        atomic_write(&session.join(CONFIG), configuration(budget).as_bytes())?;
+        let configuration = configuration(budget, &tool_directories(&own.workspace));
+        atomic_write(&session.join(CONFIG), configuration.as_bytes())?;
     }
     drop(Ledger::open(&session.join(DATABASE)).map_err(WorkspaceError::from)?);
     // Last: what says whose it is, is a session.
@@ -376,8 +377,22 @@ fn resolved(path: &Path) -> PathBuf {
     }
 }
 
+/// What tools install for themselves into the projects that use them: the directory by which one sees that, and the pattern.
+const TOOL_DIRECTORIES: [(&str, &str); 1] = [(".opencode", "/.opencode/node_modules/")];
+
+/// What of a new workspace is in no checkpoint: large, and installed again by its tool when it is gone.
+fn tool_directories(workspace: &Path) -> Vec<&'static str> {
+    let used = TOOL_DIRECTORIES.iter();
+    let used = used.filter(|(directory, _)| workspace.join(directory).is_dir());
+    used.map(|(_, pattern)| *pattern).collect()
+}
+
 /// What a new session is configured by: everything as it is anyway, for whoever wants to change it.
-fn configuration(budget: Option<u64>) -> String {
+fn configuration(budget: Option<u64>, excluded: &[&str]) -> String {
+    let exclude = match excluded {
+        [] => "# exclude = []".to_owned(),
+        excluded => format!("exclude = {excluded:?}"),
+    };
     let budget = match budget {
         Some(bytes) => format!("budget_bytes = {bytes}"),
         None => "# budget_bytes = 10000000000  # of all checkpoints; else 10 GB, or a tenth of the disk if that is less".to_owned(),
@@ -385,7 +400,7 @@ fn configuration(budget: Option<u64>) -> String {
     format!(
         "{budget}\n\
          # fallback = \"chunks\"  # where nothing can be shared; or \"copy\"\n\
-         # exclude = []  # patterns of what is in no checkpoint, as in a .gitignore\n\
+         {exclude}  # patterns of what is in no checkpoint, as in a .gitignore\n\
          # keep_event_text = true  # the first line of each prompt and command, with its checkpoint\n\
          # hearer = \"auto\"  # fanotify where inotify has no more watches; or \"inotify\" alone\n\
          # ignore = [\".git\", \"node_modules\", \"target\", \"__pycache__\", \".venv\", \".cache\"]  # told in no file event\n\
@@ -407,6 +422,17 @@ fn told(session: &Session, existed: bool) -> WorkspaceMade {
                 .to_owned(),
         );
     }
+    let excluded = session.config.exclude.iter().filter(|pattern| {
+        let mut known = TOOL_DIRECTORIES.iter();
+        !existed && known.any(|(_, known)| known == pattern)
+    });
+    hints.extend(excluded.map(|pattern| {
+        let (path, config) = (pattern.trim_matches('/'), session.path.join(CONFIG));
+        format!(
+            "{path} is in no checkpoint, because its tool installs it again by itself; `exclude` in {} says so",
+            config.display()
+        )
+    }));
     WorkspaceMade {
         workspace: session.directory.display().to_string(),
         session: session.path.display().to_string(),

@@ -230,3 +230,39 @@ fn the_server_is_installed_without_a_workspace() {
     let global = home.run(&["mcp", "install", "codex", "--scope", "project", "--yes"]);
     assert_eq!(global.code, 2, "{}", global.err);
 }
+
+/// `OpenCode` installs 50 MB into a project that has plugins for it.
+#[test]
+fn what_a_tool_installs_for_itself_is_in_no_checkpoint_and_stays_at_a_restore() {
+    let home = home();
+    home.put("project/.opencode/plugins/mine.js", "export default {}");
+    home.put("project/.opencode/node_modules/zod/index.js", "large");
+    home.put("project/file", "one");
+
+    let made = home.run(&["workspace", "init", "."]);
+
+    assert_eq!(made.code, 0, "{}", made.err);
+    assert!(
+        made.err
+            .contains(".opencode/node_modules is in no checkpoint"),
+        "{}",
+        made.err
+    );
+    let kept = home.run(&["--json", "workspace", "create", "x"]);
+    let kept: Value = serde_json::from_str(&kept.out).unwrap();
+    assert_eq!(kept["files_count"], 2, "{kept}");
+    home.put("project/file", "two");
+    fs::remove_file(home.at("project/.opencode/plugins/mine.js")).unwrap();
+    let restored = home.run(&["workspace", "restore", "x", "--yes"]);
+    assert_eq!(restored.code, 0, "{}", restored.err);
+    assert_eq!(fs::read_to_string(home.at("project/file")).unwrap(), "one");
+    assert!(home.at("project/.opencode/plugins/mine.js").exists());
+    assert!(
+        home.at("project/.opencode/node_modules/zod/index.js")
+            .exists()
+    );
+
+    let other = Home::new();
+    let made = other.run(&["workspace", "init", "."]);
+    assert!(!made.err.contains("opencode"), "{}", made.err);
+}

@@ -174,7 +174,13 @@ impl Agent {
                 remarks.extend(of_codex(&config).map(str::to_owned));
                 remarks
             }
-            Self::ClaudeCode | Self::Gemini | Self::OpenCode => Vec::new(),
+            Self::ClaudeCode | Self::Gemini => Vec::new(),
+            Self::OpenCode => {
+                let is_of_project = file.iter().any(|part| part == ".opencode");
+                let what = "OpenCode installs some 50 MB of node_modules into .opencode when it starts: leave them out of checkpoints \
+                            with exclude = [\"/.opencode/node_modules/\"] in the workspace's config.toml, if `init` did not";
+                is_of_project.then(|| what.to_owned()).into_iter().collect()
+            }
         };
         if let Means::Settings(form) = self.means()
             && let Some(switch) = form.switched_off(text)
