@@ -5,6 +5,7 @@
 //! decided here.
 
 pub mod cache;
+pub mod databases;
 pub mod list;
 pub mod restore;
 mod same;

@@ -32,6 +32,16 @@ pub fn left_by_the_dead(parent: &Path, stem: &str) {
     }
 }
 
+/// Removes every directory in `parent` that has nothing in it.
+pub fn empty_directories(parent: &Path) {
+    for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            // One that has something in it stays, and that is meant.
+            let _ = rustix::fs::rmdir(entry.path());
+        }
+    }
+}
+
 /// Removes the file at `path`; one that is not there is no error.
 pub fn file_at(path: &Path) -> Result<()> {
     match rustix::fs::unlink(path) {

@@ -172,6 +172,7 @@ impl Line {
             snapshot: &snapshot,
             damaged: &HashSet::new(),
             witness: None,
+            databases: None,
         };
         let mut saved = save(&parts, &settings).unwrap();
         saved.remember().unwrap();

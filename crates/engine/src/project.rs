@@ -10,6 +10,7 @@
 mod autosave;
 mod capture;
 mod compare;
+mod dotenv;
 mod error;
 mod find;
 mod home;
@@ -25,7 +26,7 @@ pub use compare::{ProjectDiff, TableDiff};
 pub use error::ProjectError;
 pub(crate) use home::plain_id;
 pub use home::{Declared, FILE, Home};
-pub use init::{ProjectMade, init};
+pub use init::{Finding, FindingKind, ProjectInit, ProjectMade, init};
 pub use restore::{KeptDatabase, ProjectRestore, ProjectRestored, SetAsideEntry};
 pub use save::{ProjectSave, ProjectSaved};
 pub use services::{HookRun, Moment, ServiceState};
@@ -78,6 +79,7 @@ impl Project {
         } else {
             ChunkRoot::project(tenant, &home.id)
         };
+        let home = home.hosted(engine.places.state.as_deref());
         Self {
             engine: engine.rooted(root),
             home,

@@ -16,7 +16,10 @@ pub use gc::{GcVerdict, RepoCollected, RepoForgotten, RepoGc};
 pub(crate) use port::Fetching;
 pub(crate) use restore::StagedSnapshot;
 pub use restore::{BeforeRestore, InPlaceChanges, Placement, RepoRestore, RepoRestored, Undone};
-pub use save::{Graft, RepoSave, RepoSaved, VolumeFacts};
+pub use save::{
+    Graft, IGNORE_FILE, LostDatabase, LostHow, NotConsistent, RepoSave, RepoSaved, VolumeFacts,
+    patterns_in,
+};
 pub(crate) use show::no_entry;
 pub use show::{Difference, ListedEntry, RepoStats, SnapshotRow};
 

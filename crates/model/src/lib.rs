@@ -26,6 +26,7 @@ pub mod project;
 pub mod promotion;
 pub mod protocol;
 pub mod retention;
+pub mod shrink;
 pub mod step;
 pub mod sweep;
 pub mod time;

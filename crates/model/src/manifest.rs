@@ -3,6 +3,7 @@
 //! Of a profile: a manifest beside its archive. Of a chunked root: `repo.json` says how bytes are cut and stored, once and for all; `index.json` leads to every snapshot, and is the only
 //! one that is rewritten, by conditional writes; each snapshot has a `metadata.json`, written once.
 
+mod database;
 mod index;
 mod inline;
 mod profile;
@@ -10,6 +11,7 @@ mod repo;
 mod snapshot;
 mod volume;
 
+pub use database::{DatabaseManifest, StoredAs};
 pub use index::{
     Index, IndexRefusal, Indexed, Publish, StepBack, Subject, SubjectFence, Tombstone, Unresolved,
 };

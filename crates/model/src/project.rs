@@ -4,6 +4,7 @@
 
 use crate::id::{Label, ProjectId, ServiceName, VolumeName};
 use crate::manifest::Consistency;
+use crate::tree::EntryPath;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,11 +16,15 @@ use std::time::Duration;
 pub struct ProjectConfig {
     /// What the project is called.
     pub id: ProjectId,
+    /// The name that its history has, if that is another one: what was saved before the project got its id stays its own.
+    pub subject: Option<ProjectId>,
     /// The version of the application, as it stands in every snapshot.
     pub app_version: Option<Label>,
-    /// Where the state lies, from the directory of this file.
-    #[serde(default = "usual_state")]
-    pub state: PathBuf,
+    /// Where the application's data lies. Without it: in the application's own tree if any volume says `path`, else in
+    /// the state directory.
+    layout: Option<Layout>,
+    /// The state directory, from the directory of this file; `./state` without it.
+    state: Option<PathBuf>,
     /// A store for the snapshots; without it they lie in the state directory.
     pub store: Option<String>,
     /// The parts of the state that are held still in their own way.
@@ -36,9 +41,18 @@ pub struct ProjectConfig {
     pub retention: RetentionConfig,
 }
 
-fn usual_state() -> PathBuf {
-    "./state".into()
+/// Where the application's data lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Layout {
+    /// Where the application has it: the whole directory of the file is saved, and volumes are paths in it.
+    InPlace,
+    /// In `current/` of a state directory, files in `files/` and each volume in `volumes/NAME`; snapshots lie beside it.
+    State,
 }
+
+/// Where dumps of servers lie in a tree whose layout has no place for them.
+const DUMPS: &str = ".stasis/volumes";
 
 /// One volume.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
@@ -46,6 +60,8 @@ fn usual_state() -> PathBuf {
 pub struct VolumeConfig {
     /// How it is held still.
     pub consistency: Consistency,
+    /// A file or a directory of the application, from the directory of this file.
+    pub path: Option<String>,
     /// The server's URL, for `postgres`.
     pub url: Option<String>,
     /// The variable that holds the URL, for those who keep passwords out of files.
@@ -223,6 +239,25 @@ pub enum BadProject {
     /// A server without an address.
     #[error("volume `{0}` is a Postgres database: say where with `url` or `url_env`")]
     NoUrl(VolumeName),
+    /// A volume of files that is nowhere.
+    #[error("volume `{0}` lies in the application's own tree: say where with `path`")]
+    NoPath(VolumeName),
+    /// A path for something that has none.
+    #[error(
+        "volume `{0}` says `path`: that is for files of the layout `in-place`, not for the state directory or a server"
+    )]
+    StrayPath(VolumeName),
+    /// A path that leads elsewhere.
+    #[error("volume `{volume}`: `{path}` is not a path within the directory, as in `data/app.db`")]
+    BadPath {
+        /// The volume.
+        volume: VolumeName,
+        /// The path.
+        path: String,
+    },
+    /// Two ways to lay data out.
+    #[error("`state` is for the layout `state`, and this file says `in-place`")]
+    StrayState,
     /// An address without a server.
     #[error("volume `{0}` has a `url`, and is not a Postgres database")]
     StrayUrl(VolumeName),
@@ -249,8 +284,38 @@ pub enum BadProject {
 }
 
 impl ProjectConfig {
+    /// Where the application's data lies.
+    pub fn layout(&self) -> Layout {
+        let has_path = || self.volumes.values().any(|volume| volume.path.is_some());
+        match self.layout {
+            Some(layout) => layout,
+            None if has_path() && self.state.is_none() => Layout::InPlace,
+            None => Layout::State,
+        }
+    }
+
+    /// The state directory, from the directory of the file.
+    pub fn state(&self) -> PathBuf {
+        self.state.clone().unwrap_or_else(|| "./state".into())
+    }
+
+    /// Where a volume lies in the saved tree.
+    pub fn place_of(&self, name: &VolumeName) -> EntryPath {
+        let path = self.volumes.get(name).and_then(|one| one.path.as_deref());
+        let path = match (self.layout(), path) {
+            (Layout::State, _) => format!("volumes/{name}"),
+            (Layout::InPlace, Some(path)) => path.to_owned(),
+            (Layout::InPlace, None) => format!("{DUMPS}/{name}"),
+        };
+        within(&path).expect("the file was checked: it is a path in the tree")
+    }
+
     /// Whether what it says fits together.
     pub fn check(&self) -> Result<(), BadProject> {
+        let layout = self.layout();
+        if layout == Layout::InPlace && self.state.is_some() {
+            return Err(BadProject::StrayState);
+        }
         for (name, volume) in &self.volumes {
             let mut services = volume.services.iter();
             if let Some(service) = services.find(|one| !self.services.contains_key(*one)) {
@@ -262,6 +327,19 @@ impl ProjectConfig {
                 Consistency::Postgres if !has_url => return Err(BadProject::NoUrl(name.clone())),
                 Consistency::Sqlite | Consistency::Generic if has_url => {
                     return Err(BadProject::StrayUrl(name.clone()));
+                }
+                _ => {}
+            }
+            let is_server = volume.consistency == Consistency::Postgres;
+            match (layout, &volume.path) {
+                (Layout::InPlace, None) if !is_server => {
+                    return Err(BadProject::NoPath(name.clone()));
+                }
+                (Layout::State, Some(_)) => return Err(BadProject::StrayPath(name.clone())),
+                (_, Some(_)) if is_server => return Err(BadProject::StrayPath(name.clone())),
+                (_, Some(path)) if within(path).is_none() => {
+                    let (volume, path) = (name.clone(), path.clone());
+                    return Err(BadProject::BadPath { volume, path });
                 }
                 _ => {}
             }
@@ -282,6 +360,14 @@ impl ProjectConfig {
             .filter(|volume| volume.consistency == Consistency::Postgres)
             .flat_map(|volume| &volume.services)
     }
+}
+
+/// A path within a tree, with or without a `./` before it.
+fn within(path: &str) -> Option<EntryPath> {
+    let path = path.strip_prefix("./").unwrap_or(path);
+    let path = path.strip_suffix('/').unwrap_or(path);
+    let parsed = EntryPath::parse(path.as_bytes()).ok()?;
+    (!parsed.is_root()).then_some(parsed)
 }
 
 impl ServiceConfig {

@@ -19,6 +19,9 @@
 //! cannot see: a migration of several transactions that happens to rest between two of them for as long as the copy
 //! takes. Where we may only read, the write lock cannot be taken and only 6 is left; the result says so.
 //!
+//! The backup API counts changes and schema versions anew. What the source's header says of them is written into the copy, so
+//! that the copy of a database at rest has the very bytes of its file.
+//!
 //! A writer of a database with a rollback journal cannot commit during 5, a few milliseconds for each 10 MiB; with a
 //! log nobody waits. POSIX locks belong to a process: whoever has a database open in this very process and opens or closes
 //! its file by other means loses them. So nothing here opens the file but SQLite.
@@ -33,6 +36,7 @@ mod still;
 
 pub use check::Integrity;
 pub use find::{find_databases, is_companion, is_database};
+pub use placed::LiveFile;
 pub use rows::row_counts;
 
 use patience::Patience;
@@ -52,6 +56,8 @@ pub struct SqliteSettings {
     pub patience: Duration,
     /// How often it is tried again when the schema changed meanwhile.
     pub attempts: u32,
+    /// Whether the copy must outlive a power cut when it is returned; it costs two waits for the disk.
+    pub durable: bool,
     /// Becomes true when the capture is not wanted any more; looked at between pages and while waiting.
     pub cancel: Arc<AtomicBool>,
 }
@@ -61,6 +67,7 @@ impl Default for SqliteSettings {
         Self {
             patience: Duration::from_secs(10),
             attempts: 3,
+            durable: true,
             cancel: Arc::default(),
         }
     }
@@ -119,6 +126,8 @@ pub struct SqliteCaptured {
     pub schema_version: u32,
     /// What the check of the copy found: never a failure, which is an error.
     pub integrity: Integrity,
+    /// The live file at the moment of the copied state: whoever writes to it later changes that.
+    pub live: LiveFile,
 }
 
 /// Why a database could not be copied.
@@ -258,7 +267,7 @@ fn attempt(
         stilled => stilled?,
     };
     let looks = Looks::of(source)?;
-    let placed = Placed::create(target)?;
+    let placed = Placed::create(target, patience.is_durable())?;
     still.copy(&placed, patience)?;
     if still.schema_moved(patience)? {
         return Ok(None);
@@ -270,6 +279,7 @@ fn attempt(
         stillness: still.stillness,
         schema_version: still.schema_version,
         integrity: Integrity::Ok,
+        live: looks.live(),
     };
     // Readers of a rollback journal stop writers: the check of the copy needs the source no more.
     drop(still);
@@ -298,7 +308,8 @@ fn finish(
 
 fn empty(source: &Path, target: &Path) -> Result<SqliteCaptured, SqliteError> {
     let looks = Looks::of(source)?;
-    let placed = Placed::create(target)?;
+    let live = looks.live();
+    let placed = Placed::create(target, true)?;
     Ok(SqliteCaptured {
         bytes: placed.keep(&looks)?,
         journal: Journal::Rollback,
@@ -306,6 +317,7 @@ fn empty(source: &Path, target: &Path) -> Result<SqliteCaptured, SqliteError> {
         stillness: Stillness::Empty,
         schema_version: 0,
         integrity: Integrity::Ok,
+        live,
     })
 }
 

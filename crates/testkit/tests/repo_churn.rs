@@ -140,6 +140,7 @@ async fn collect(engine: &Engine) {
 async fn restore(engine: &Engine, snapshot: &str, target: &Path) {
     let command = RepoRestore {
         store: None,
+        left_alone: Vec::new(),
         save_before: false,
         wanted: Wanted {
             snapshot: snapshot.to_owned(),

@@ -7,6 +7,7 @@
 //! *Always true:* a file counts as unchanged only if device, inode, size, mtime and ctime are those that were remembered,
 //! and only if mtime and ctime were more than two seconds old when it was remembered.
 
+use super::databases::DatabaseState;
 use super::scan::Stat;
 use rustix::fs::{self, Mode, OFlags};
 use stasis_model::file_list::{BadList, Row, SectionPlace, SectionWriter, read_section};
@@ -18,7 +19,7 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::PathBuf;
 
-const MAGIC: &[u8; 8] = b"STCACHE1";
+const MAGIC: &[u8; 8] = b"STCACHE2";
 /// A time this close to the save may still be given to another content.
 const FRESH_MS: u64 = 2_000;
 /// More than any block has.
@@ -43,10 +44,11 @@ pub(super) struct CacheWriter {
     section: SectionWriter,
     stats: Vec<u8>,
     fresh_after: FileTime,
+    id_length: usize,
     is_done: bool,
 }
 
-fn stat_bytes(stat: Option<&Stat>) -> [u8; STAT] {
+fn stat_bytes(stat: Option<&Stat>, database: Option<DatabaseState>) -> [u8; STAT] {
     let mut bytes = [0; STAT];
     if let Some(stat) = stat {
         bytes[..8].copy_from_slice(&stat.device.to_le_bytes());
@@ -54,6 +56,7 @@ fn stat_bytes(stat: Option<&Stat>) -> [u8; STAT] {
         bytes[16..24].copy_from_slice(&stat.changed.seconds.to_le_bytes());
         bytes[24..28].copy_from_slice(&stat.changed.nanos.to_le_bytes());
         bytes[28] = 1;
+        bytes[29] = DatabaseState::byte(database);
     }
     bytes
 }
@@ -87,19 +90,25 @@ impl CacheWriter {
             section: SectionWriter::default(),
             stats: Vec::new(),
             fresh_after: seconds_before(started),
+            id_length: snapshot.as_str().len(),
             is_done: false,
         };
         writer.out.write_all(&header(key.repo, snapshot))?;
         Ok(writer)
     }
 
-    /// Remembers an entry, and of a file what it was when it was read.
-    pub(super) fn push(&mut self, row: &Row, stat: Option<&Stat>) -> io::Result<()> {
+    /// Remembers an entry, and of a file what it was when it was read and whether it is a database.
+    pub(super) fn push(
+        &mut self,
+        row: &Row,
+        stat: Option<&Stat>,
+        database: Option<DatabaseState>,
+    ) -> io::Result<()> {
         let is_old =
             |stat: &&Stat| stat.modified < self.fresh_after && stat.changed < self.fresh_after;
         if let EntryKind::File { .. } = row.entry.kind {
             let stat = stat.filter(is_old);
-            self.stats.extend_from_slice(&stat_bytes(stat));
+            self.stats.extend_from_slice(&stat_bytes(stat, database));
         }
         if self.section.push(row) {
             self.block()?;
@@ -116,6 +125,11 @@ impl CacheWriter {
         self.out.write_all(&length.to_le_bytes())?;
         self.out.write_all(&SectionPlace::digest_of(&block))?;
         self.out.write_all(&block)
+    }
+
+    /// Whether it can be said afterwards that it is of another snapshot.
+    pub(super) fn can_belong_to(&self, snapshot: &SnapshotId) -> bool {
+        self.id_length == snapshot.as_str().len()
     }
 
     /// Puts the memory in its place.
@@ -168,11 +182,18 @@ fn seconds_before(started: Timestamp) -> FileTime {
     }
 }
 
+/// What this host knows of a file: while it looks like that, it has the content that was remembered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Cached {
+    pub(super) stat: Stat,
+    pub(super) database: Option<DatabaseState>,
+}
+
 /// Reads what was remembered, entry by entry.
 #[derive(Debug)]
 pub(super) struct CacheReader {
     input: BufReader<File>,
-    rows: VecDeque<(Row, Option<Stat>)>,
+    rows: VecDeque<(Row, Option<Cached>)>,
     pub(super) snapshot: SnapshotId,
 }
 
@@ -196,7 +217,7 @@ impl CacheReader {
     }
 
     /// The next entry; what is torn reads as the end.
-    pub(super) fn next_row(&mut self) -> Option<(Row, Option<Stat>)> {
+    pub(super) fn next_row(&mut self) -> Option<(Row, Option<Cached>)> {
         if self.rows.is_empty() {
             self.block()?;
         }
@@ -232,7 +253,7 @@ impl CacheReader {
     }
 }
 
-fn stat(bytes: &[u8; STAT], size: u64, row: &Row) -> Option<Stat> {
+fn stat(bytes: &[u8; STAT], size: u64, row: &Row) -> Option<Cached> {
     let eight = |from: usize| {
         bytes[from..from + 8]
             .try_into()
@@ -240,7 +261,7 @@ fn stat(bytes: &[u8; STAT], size: u64, row: &Row) -> Option<Stat> {
             .ok()
     };
     let nanos = u32::from_le_bytes([bytes[24], bytes[25], bytes[26], bytes[27]]);
-    (bytes[28] == 1).then_some(Stat {
+    let stat = Stat {
         device: eight(0)?,
         inode: eight(8)?,
         size,
@@ -249,5 +270,7 @@ fn stat(bytes: &[u8; STAT], size: u64, row: &Row) -> Option<Stat> {
             seconds: eight(16)?.cast_signed(),
             nanos,
         },
-    })
+    };
+    let database = DatabaseState::of_byte(bytes[29]);
+    (bytes[28] == 1).then_some(Cached { stat, database })
 }

@@ -11,6 +11,7 @@
 mod bundle;
 mod compare;
 mod cut;
+mod database;
 mod heal;
 mod large;
 mod plan;
@@ -19,6 +20,7 @@ mod small;
 mod stream;
 
 use super::cache::{self, CacheKey, CacheReader, CacheWriter};
+use super::databases::{DatabaseCapture, DatabaseState, Inconsistent, SavedDatabase};
 use super::list::{Bundler, ListReader, ListWriter, root_of};
 use super::scan::{Scan, What};
 use super::seal::Sealer;
@@ -92,6 +94,8 @@ pub struct SaveParts<'s> {
     pub damaged: &'s HashSet<ChunkName>,
     /// Whoever wants to see the entries as they are listed, in the order of paths; none are when nothing differs from the parent.
     pub witness: Option<&'s (dyn Fn(&Row) + Sync)>,
+    /// Who copies live databases; without, they are files like others.
+    pub databases: Option<&'s dyn DatabaseCapture>,
 }
 
 /// Why a tree was not saved.
@@ -129,6 +133,22 @@ pub struct SaveReport {
     pub attributes_left_out: u64,
     /// Bytes that were stored again because most of their bundle is not needed any more.
     pub bytes_moved: u64,
+    /// Databases that no consistent copy was made of.
+    pub inconsistent: Vec<Inconsistent>,
+}
+
+impl SaveReport {
+    fn merge(&mut self, other: Self) {
+        self.walk.merge(other.walk);
+        self.files_read += other.files_read;
+        self.bytes_read += other.bytes_read;
+        self.files_new += other.files_new;
+        self.chunks_new += other.chunks_new;
+        self.bytes_stored += other.bytes_stored;
+        self.attributes_left_out += other.attributes_left_out;
+        self.bytes_moved += other.bytes_moved;
+        self.inconsistent.extend(other.inconsistent);
+    }
 }
 
 /// A tree that was saved, but not published.
@@ -145,6 +165,8 @@ pub struct Saved {
     pub root_attributes: Vec<Attribute>,
     /// How much it is.
     pub totals: Totals,
+    /// The databases in it; those of the parent if nothing differs.
+    pub databases: Vec<SavedDatabase>,
     /// Every chunk that the list leads to.
     pub names: Names,
     /// What was read and stored.
@@ -160,7 +182,7 @@ enum Memory {
     /// Nothing.
     Nothing,
     /// All of it, anew.
-    New(Box<CacheWriter>),
+    New(Box<CacheWriter>, CacheKey),
     /// What it remembers already, as of this snapshot.
     Same(CacheKey, SnapshotId),
 }
@@ -170,16 +192,33 @@ impl Saved {
     pub fn remember(&mut self) -> io::Result<()> {
         match std::mem::replace(&mut self.memory, Memory::Nothing) {
             Memory::Nothing => Ok(()),
-            Memory::New(writer) => writer.finish(),
+            Memory::New(writer, _) => writer.finish(),
             Memory::Same(key, snapshot) => cache::belongs_to(&key, &snapshot),
+        }
+    }
+
+    /// Remembers the tree as that of a snapshot that is there already, because this one was not published.
+    pub fn remember_as(&mut self, snapshot: &SnapshotId) -> io::Result<()> {
+        match std::mem::replace(&mut self.memory, Memory::Nothing) {
+            Memory::Nothing => Ok(()),
+            Memory::New(writer, key) => {
+                let is_fit = writer.can_belong_to(snapshot);
+                writer.finish()?;
+                // Under an id that the index does not lead to, nothing of it would count.
+                if is_fit {
+                    cache::belongs_to(&key, snapshot)?;
+                }
+                Ok(())
+            }
+            Memory::Same(key, _) => cache::belongs_to(&key, snapshot),
         }
     }
 }
 
 /// Saves the tree beneath a root.
 pub fn save(parts: &SaveParts<'_>, settings: &SaveSettings) -> Result<Saved, SaveError> {
-    let (scan, walk) = Scan::of(parts.root, &settings.walk)?;
-    let mut plan = plan::join(&scan, previous(parts, settings)?)?;
+    let (mut scan, walk) = Scan::of(parts.root, &settings.walk)?;
+    let mut plan = plan::join(&scan, previous(parts, settings)?, parts.databases.is_some())?;
     if let Some(parent) = parts.parent
         && let Some(key) = &settings.cache
         && is_the_same(parts, parent, (&scan, &plan), &walk)
@@ -195,7 +234,19 @@ pub fn save(parts: &SaveParts<'_>, settings: &SaveSettings) -> Result<Saved, Sav
     if let Some(FileList::Stored(at)) = parts.parent.map(|parent| &parent.list) {
         plan.table_mut().know(at.slice().chunk);
     }
-    let mut report = pool::read(parts, settings, &scan, &plan)?;
+    let (mut report, aside) = pool::read(parts, settings, &scan, &plan)?;
+    let databases = database::second_round(&mut plan, aside);
+    if !plan.jobs.is_empty() {
+        let second = databases.clone();
+        report.merge(pool::read_databases(
+            parts,
+            settings,
+            (&scan, &plan),
+            second,
+        )?);
+        database::refresh(&mut scan, &plan, &databases, parts.root);
+    }
+    report.bytes_moved = plan.bytes_moved;
     report.walk.merge(walk);
     report.attributes_left_out += scan.attributes_left_out;
     write(parts, settings, (&scan, &mut plan), (&parent, report))
@@ -237,6 +288,7 @@ fn same(
         root: parent.root,
         root_attributes: parent.root_attributes.clone(),
         totals: parent.totals,
+        databases: Vec::new(),
         names,
         report: SaveReport {
             walk,
@@ -330,6 +382,7 @@ fn write(
         // A host that cannot remember saves all the same.
         memory: memory.and_then(Result::ok),
         dropped: HashSet::new(),
+        databases: Vec::new(),
         file: 0,
         witness: parts.witness,
     };
@@ -339,6 +392,7 @@ fn write(
         hasher,
         mut totals,
         memory,
+        databases,
         ..
     } = out;
     totals.left_out = report.walk.vanished_count + gaps(&report.walk);
@@ -351,10 +405,14 @@ fn write(
         root: scan.root,
         root_attributes: scan.root_attributes(),
         totals,
+        databases,
         names: written.names,
         report,
         is_same: false,
-        memory: memory.map_or(Memory::Nothing, |writer| Memory::New(Box::new(writer))),
+        memory: match (memory, &settings.cache) {
+            (Some(writer), Some(key)) => Memory::New(Box::new(writer), key.clone()),
+            _ => Memory::Nothing,
+        },
     })
 }
 
@@ -377,6 +435,7 @@ struct Output<'p, 's, 'k> {
     totals: Totals,
     memory: Option<CacheWriter>,
     dropped: HashSet<EntryPath>,
+    databases: Vec<SavedDatabase>,
     file: usize,
 }
 
@@ -418,7 +477,7 @@ impl Output<'_, '_, '_> {
                 entry.kind = EntryKind::Fifo;
             }
         }
-        self.row(entry, None, None)
+        self.row(entry, None, (None, None))
     }
 
     fn file(&mut self, mut entry: Entry, mut stat: super::scan::Stat) -> Result<(), SaveError> {
@@ -441,14 +500,23 @@ impl Output<'_, '_, '_> {
         self.totals.files += 1;
         self.totals.bytes = self.totals.bytes.saturating_add(size);
         let content = self.plan.table().unpack(&done.content, size);
-        self.row(entry, Some(content), Some(&stat))
+        let state = done.database();
+        if let Some(state) = state {
+            self.databases.push(SavedDatabase {
+                path: entry.path.clone(),
+                state,
+                size,
+                digest: content.digest,
+            });
+        }
+        self.row(entry, Some(content), (Some(&stat), state))
     }
 
     fn row(
         &mut self,
         entry: Entry,
         content: Option<FileContent>,
-        stat: Option<&super::scan::Stat>,
+        (stat, database): (Option<&super::scan::Stat>, Option<DatabaseState>),
     ) -> Result<(), SaveError> {
         let digest = content.as_ref().map(|content| &content.digest);
         self.hasher.entry(&entry, digest);
@@ -457,7 +525,7 @@ impl Output<'_, '_, '_> {
             witness(&row);
         }
         if let Some(memory) = &mut self.memory
-            && memory.push(&row, stat).is_err()
+            && memory.push(&row, stat, database).is_err()
         {
             self.memory = None;
         }

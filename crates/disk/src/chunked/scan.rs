@@ -1,5 +1,6 @@
 //! Everything in a tree but the content of files, in order and compact.
 
+use super::databases::owner_name;
 use crate::beneath::Beneath;
 use crate::metadata::{self, Seen};
 use crate::walk::{self, Found, Place, Reason, Visitor, WalkError, WalkReport, WalkSettings};
@@ -176,7 +177,7 @@ pub(super) struct Scan {
 }
 
 /// Where an entry is in a [`Scan`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Spot {
     pub(super) listing: u32,
     pub(super) entry: u32,
@@ -219,6 +220,53 @@ impl Scan {
             .first()
             .filter(|listing| listing.path.is_root());
         root.map(|root| root.attributes.clone()).unwrap_or_default()
+    }
+
+    /// The files that may belong to a database beside them, going by their names, each with that file.
+    pub(super) fn companions(&self) -> HashMap<Spot, Spot> {
+        let mut all = HashMap::new();
+        for (listing, here) in (0_u32..).zip(&self.listings) {
+            for (entry, spotted) in (0_u32..).zip(&here.entries) {
+                let Some(owner) = owner_name(here.name(spotted)) else {
+                    continue;
+                };
+                let found = here
+                    .entries
+                    .binary_search_by(|one| here.name(one).cmp(owner));
+                if let Ok(at) = found
+                    && spotted.what == What::File
+                    && here.entries[at].what == What::File
+                {
+                    let at = u32::try_from(at).expect("no directory has that many names");
+                    all.insert(Spot { listing, entry }, Spot { listing, entry: at });
+                }
+            }
+        }
+        all
+    }
+
+    /// Takes over what a directory looks like now: to copy a database in it may have made and removed a log there.
+    pub(super) fn refresh(&mut self, listing: u32, root: &Beneath) {
+        let path = self.listings[listing as usize].path.clone();
+        let seen = root
+            .directory(path.as_bytes())
+            .and_then(|fd| metadata::of(&fd));
+        let Ok(seen) = seen else { return };
+        let Some((above, name)) = path.split_last() else {
+            self.root = seen.metadata();
+            return;
+        };
+        let found = self.listings.binary_search_by(|one| one.path.cmp(&above));
+        let Ok(found) = found else { return };
+        let here = &self.listings[found];
+        let found_entry = here
+            .entries
+            .binary_search_by(|one| here.name(one).cmp(name));
+        if let Ok(entry) = found_entry {
+            let spotted = &mut self.listings[found].entries[entry];
+            (spotted.modified, spotted.modified_nanos) =
+                (seen.modified.seconds, seen.modified.nanos);
+        }
     }
 
     pub(super) fn get(&self, spot: Spot) -> (&Listing, &Spotted) {

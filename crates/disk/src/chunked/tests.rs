@@ -146,6 +146,7 @@ impl World {
             snapshot: &snapshot,
             damaged: &self.damaged,
             witness: None,
+            databases: None,
         };
         let mut saved = save(&parts, &settings).unwrap();
         saved.remember().unwrap();

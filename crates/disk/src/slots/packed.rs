@@ -140,6 +140,7 @@ pub(super) fn pack(
         snapshot: &snapshot,
         damaged: &HashSet::new(),
         witness: packing.is_listed.then_some(&witness),
+        databases: None,
     };
     let saved = save(&parts, &settings)?;
     let contents = contents

@@ -30,6 +30,8 @@ pub enum Reason {
     OtherFilesystem,
     /// It is what we are writing.
     OwnTarget,
+    /// It is a live database that no consistent copy could be made of.
+    Inconsistent,
 }
 
 impl Reason {
@@ -37,7 +39,7 @@ impl Reason {
     fn is_a_gap(self) -> bool {
         matches!(
             self,
-            Self::Vanished | Self::Replaced | Self::Changed | Self::Unreadable
+            Self::Vanished | Self::Replaced | Self::Changed | Self::Unreadable | Self::Inconsistent
         )
     }
 
@@ -53,6 +55,7 @@ impl Reason {
             Self::Device => "device",
             Self::OtherFilesystem => "other_filesystem",
             Self::OwnTarget => "own_target",
+            Self::Inconsistent => "inconsistent",
         }
     }
 }
@@ -69,6 +72,7 @@ impl fmt::Display for Reason {
             Self::Device => "is a device",
             Self::OtherFilesystem => "is on another filesystem",
             Self::OwnTarget => "is what is being written",
+            Self::Inconsistent => "is a live database that no consistent copy could be made of",
         })
     }
 }

@@ -22,8 +22,10 @@ use stasis_disk::walk::WalkSettings;
 use stasis_model::digest::TreeDigest;
 use stasis_model::id::VolumeName;
 use stasis_model::manifest::{Consistency, VolumeManifest};
-use stasis_model::tree::EntryPath;
+use stasis_model::project::{ProjectConfig, VolumeConfig};
+use stasis_model::tree::{EntryPath, FileTime, Metadata};
 use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -40,6 +42,8 @@ pub(super) struct Capture {
     pub(super) grafts: Vec<Graft>,
     /// What is known of the volumes.
     pub(super) volumes: BTreeMap<String, VolumeFacts>,
+    /// Where each lies in the tree.
+    places: BTreeMap<VolumeName, EntryPath>,
 }
 
 impl Capture {
@@ -48,12 +52,8 @@ impl Capture {
         let place = declared.state.join(".stasis");
         let elsewhere = project.engine.profile_spool().await?;
         let (root, id) = (declared.current(), project.home.id.clone());
-        let volumes: Vec<(VolumeName, Consistency)> = declared
-            .config
-            .volumes
-            .iter()
-            .map(|(name, volume)| (name.clone(), volume.consistency))
-            .collect();
+        let config = declared.config.clone();
+        let is_in_place = declared.is_in_place();
         bridge::blocking(move || {
             let Ok(seen) = skeleton::look_at(&root) else {
                 let (project, path) = (id, root);
@@ -70,7 +70,15 @@ impl Capture {
                 root,
                 grafts: Vec::new(),
                 volumes: BTreeMap::new(),
+                places: BTreeMap::new(),
             };
+            for name in config.volumes.keys() {
+                capture.places.insert(name.clone(), config.place_of(name));
+            }
+            if is_in_place {
+                capture.begin_in_place(&config, looks)?;
+                return Ok(capture);
+            }
             let all = capture.root.join("volumes");
             let inner = match skeleton::look_at(&all) {
                 Ok(seen) => seen.metadata(),
@@ -78,20 +86,62 @@ impl Capture {
             };
             let place = capture.skeleton.directory("volumes", inner)?;
             let is_there = all.symlink_metadata().is_ok();
-            if !is_there && !volumes.is_empty() {
+            if !is_there && !config.volumes.is_empty() {
                 capture.graft("volumes", place);
             }
-            for (name, consistency) in &volumes {
-                capture.check(name, *consistency)?;
+            for (name, volume) in &config.volumes {
+                capture.check(name, volume.consistency)?;
             }
             Ok(capture)
         })
         .await
     }
 
+    /// Volumes that lie in the application's own tree: dumps and clones get a directory each, everything else is read
+    /// where it is.
+    fn begin_in_place(&mut self, config: &ProjectConfig, looks: Metadata) -> Result<(), Error> {
+        let is_server = |one: &VolumeConfig| one.consistency == Consistency::Postgres;
+        if config.volumes.values().any(is_server) {
+            // A directory of ours has no time of its own: an unchanged tree must be the same tree again.
+            let quiet = Metadata {
+                mode: 0o700,
+                modified: FileTime::default(),
+                ..looks
+            };
+            let place = self.skeleton.directory(".stasis", quiet)?;
+            self.skeleton.directory(".stasis/volumes", quiet)?;
+            self.graft(".stasis", place);
+        }
+        self.skeleton.directory("clones", looks)?;
+        for (name, volume) in &config.volumes {
+            if volume.consistency == Consistency::Generic {
+                skeleton::look_at(&self.live(name))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a volume lies in the tree.
+    fn place(&self, name: &VolumeName) -> &EntryPath {
+        &self.places[name]
+    }
+
+    /// Where the files of a volume are.
+    pub(super) fn live(&self, name: &VolumeName) -> PathBuf {
+        let place = self.place(name).as_bytes();
+        self.root.join(std::ffi::OsStr::from_bytes(place))
+    }
+
+    /// A volume of databases that are copied when the tree is read.
+    pub(super) fn sqlite_in_place(&mut self, name: &VolumeName) {
+        let mut facts = self.facts(name, Consistency::Sqlite, "files", "ok");
+        facts.is_copy = false;
+        self.volumes.insert(name.to_string(), facts);
+    }
+
     /// A volume must be a directory; that of a server must have nothing in it, because nothing of it would be saved.
     fn check(&self, name: &VolumeName, consistency: Consistency) -> Result<(), Error> {
-        let directory = self.root.join("volumes").join(name.as_str());
+        let directory = self.live(name);
         if consistency == Consistency::Postgres {
             let is_empty = match std::fs::read_dir(&directory) {
                 Ok(mut entries) => entries.next().is_none(),
@@ -128,7 +178,7 @@ impl Capture {
             ..CloneSettings::default()
         };
         let report = clone::clone(source, &target, &settings)?;
-        let mut facts = facts(name, Consistency::Generic, "files", "unchecked");
+        let mut facts = self.facts(name, Consistency::Generic, "files", "unchecked");
         let details = &mut facts.manifest.details;
         details.insert("clonedBy".to_owned(), report.method.word().into());
         self.volumes.insert(name.to_string(), facts);
@@ -148,29 +198,36 @@ impl Capture {
 
     /// Where the copy of a volume goes, which is read instead of the volume.
     fn place_of(&mut self, name: &VolumeName) -> PathBuf {
-        let place = self.skeleton.root().join("volumes").join(name.as_str());
-        self.graft(&format!("volumes/{name}"), place.clone());
-        place
+        let at = self.place(name).clone();
+        let is_in_state = at.as_bytes().starts_with(b"volumes/");
+        let above = if is_in_state { "volumes" } else { "clones" };
+        let directory = self.skeleton.root().join(above).join(name.as_str());
+        self.grafts.push(Graft {
+            at,
+            directory: directory.clone(),
+        });
+        directory
     }
-}
 
-/// What is known of a volume before it is measured.
-fn facts(
-    name: &VolumeName,
-    consistency: Consistency,
-    format: &str,
-    integrity: &str,
-) -> VolumeFacts {
-    let at = format!("volumes/{name}");
-    VolumeFacts {
-        at: EntryPath::parse(at.as_bytes()).expect("it is made of names"),
-        manifest: VolumeManifest {
-            consistency,
-            format: format.to_owned(),
-            size: 0,
-            digest: TreeDigest::from_document([0; 32]),
-            integrity: integrity.to_owned(),
-            details: serde_json::Map::new(),
-        },
+    /// What is known of a volume before it is measured.
+    fn facts(
+        &self,
+        name: &VolumeName,
+        consistency: Consistency,
+        format: &str,
+        integrity: &str,
+    ) -> VolumeFacts {
+        VolumeFacts {
+            at: self.place(name).clone(),
+            is_copy: true,
+            manifest: VolumeManifest {
+                consistency,
+                format: format.to_owned(),
+                size: 0,
+                digest: TreeDigest::from_document([0; 32]),
+                integrity: integrity.to_owned(),
+                details: serde_json::Map::new(),
+            },
+        }
     }
 }

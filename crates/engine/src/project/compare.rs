@@ -8,16 +8,20 @@ use crate::error::Error;
 use crate::repo::{Difference, Fetching, RepoRestore, Wanted};
 use serde::Serialize;
 use stasis_disk::beneath::{Beneath, Mounts};
+use stasis_disk::chunked::databases::{holds_changes, owner_name};
 use stasis_disk::chunked::list::ListReader;
 use stasis_disk::chunked::save::SaveError;
 use stasis_disk::compare::{Change as TreeChange, Comparison};
+use stasis_disk::metadata;
 use stasis_disk::skeleton::{self, Skeleton};
-use stasis_disk::walk::WalkSettings;
+use stasis_disk::walk::{self, WalkSettings};
 use stasis_model::id::SnapshotId;
-use stasis_model::manifest::Reason;
+use stasis_model::manifest::{Reason, SnapshotManifest};
 use stasis_model::tree::EntryPath;
 use stasis_quiesce::sqlite;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::CString;
+use std::os::fd::AsFd;
 
 /// What differs, and between what.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -116,9 +120,10 @@ impl Project {
             Some(declared) => declared.current(),
             None => self.home.dir.clone(),
         };
+        let left_alone = self.engine.patterns_now(&index, &self.name(), &dir).await?;
         let settings = WalkSettings {
             // What the snapshot never had, a restore leaves alone.
-            excludes: opened.manifest.excludes.clone(),
+            excludes: opened.manifest.patterns(),
             ..WalkSettings::default()
         };
         bridge::blocking(move || {
@@ -150,7 +155,10 @@ impl Project {
                 let digest = row.content.as_ref().map(|content| content.digest);
                 comparison.listed(&row.entry, digest.as_ref());
             }
-            Ok(comparison.finish())
+            let is_shown = shown(&opened.manifest, &left_alone, &live)?;
+            let mut found = comparison.finish();
+            found.retain(|(path, change)| is_shown(path, *change));
+            Ok(found)
         })
         .await
     }
@@ -205,6 +213,33 @@ pub(super) fn difference(path: &EntryPath, change: TreeChange) -> Difference {
         path: path.to_string(),
         change: change.word(),
     }
+}
+
+/// Says of a difference whether it is one that a restore would undo.
+///
+/// What saves leave out by now is left alone by a restore. What SQLite keeps beside a database is no part of the tree, unless
+/// something in it has not reached the database: a restore takes that away.
+fn shown<'a>(
+    manifest: &'a SnapshotManifest,
+    left_alone: &[String],
+    live: &'a Beneath,
+) -> Result<impl Fn(&EntryPath, TreeChange) -> bool + use<'a>, Error> {
+    let is_left_alone = walk::matcher(left_alone).map_err(SaveError::from)?;
+    Ok(move |path: &EntryPath, change: TreeChange| {
+        if change != TreeChange::Added {
+            return true;
+        }
+        let is_of_database = || {
+            let (above, name) = path.split_last()?;
+            let owner = above.child(owner_name(name)?).ok()?;
+            let is_known = manifest.databases.contains_key(&owner.to_string());
+            let directory = live.directory(above.as_bytes()).ok()?;
+            let seen = metadata::look(directory.as_fd(), &CString::new(name).ok()?).ok()?;
+            Some(is_known && !holds_changes(name, seen.size))
+        };
+        let is_directory = live.directory(path.as_bytes()).is_ok();
+        !is_left_alone(path, is_directory) && !is_of_database().unwrap_or(false)
+    })
 }
 
 fn differing<'a>(

@@ -5,7 +5,7 @@ use crate::bridge;
 use crate::error::Error;
 use stasis_model::digest::StoreDigest;
 use stasis_model::id::ProjectId;
-use stasis_model::project::ProjectConfig;
+use stasis_model::project::{Layout, ProjectConfig};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -34,14 +34,29 @@ pub struct Home {
 pub struct Declared {
     /// The file.
     pub config: ProjectConfig,
-    /// The state directory.
+    /// The state directory; of the layout `in-place`, a directory of ours on this host.
     pub state: PathBuf,
+    /// The live data: what is saved and restored.
+    root: PathBuf,
 }
 
 impl Declared {
-    /// The live state.
+    /// The live data: what is saved and restored.
     pub fn current(&self) -> PathBuf {
-        self.state.join("current")
+        self.root.clone()
+    }
+
+    /// The directory that programs of the project are told of.
+    pub(super) fn state_for_programs(&self) -> PathBuf {
+        if self.is_in_place() {
+            return self.root.clone();
+        }
+        self.state.clone()
+    }
+
+    /// Whether the data lies where the application has it.
+    pub(crate) fn is_in_place(&self) -> bool {
+        self.config.layout() == Layout::InPlace
     }
 }
 
@@ -70,10 +85,24 @@ impl Home {
             return Ok(Self { id, dir, declared });
         };
         let config = parse(&dir.join(FILE), &text)?;
-        let state: PathBuf = dir.join(&config.state).components().collect();
+        let id = config.subject.clone().unwrap_or_else(|| config.id.clone());
+        let (state, root) = match config.layout() {
+            Layout::State => {
+                let state: PathBuf = dir.join(config.state()).components().collect();
+                (state.clone(), state.join("current"))
+            }
+            Layout::InPlace => {
+                let place = std::env::temp_dir().join("stasis-projects");
+                (place.join(id.as_str()), dir.clone())
+            }
+        };
         Ok(Self {
-            id: config.id.clone(),
-            declared: Some(Declared { config, state }),
+            id,
+            declared: Some(Declared {
+                config,
+                state,
+                root,
+            }),
             dir,
         })
     }
@@ -103,10 +132,20 @@ impl Home {
         found.map_or_else(|| dir.to_owned(), Path::to_owned)
     }
 
-    /// Where its snapshots lie unless somebody says otherwise; none for a plain directory, which keeps nothing in itself.
+    /// Where its snapshots lie unless somebody says otherwise; none for a directory that keeps nothing of ours in itself.
     pub fn own_store(&self) -> Option<PathBuf> {
         let declared = self.declared.as_ref()?;
-        Some(declared.state.clone())
+        (!declared.is_in_place()).then(|| declared.state.clone())
+    }
+
+    /// The same with a place on this host for what is not a snapshot, if it has none of its own.
+    pub(super) fn hosted(mut self, place: Option<&Path>) -> Self {
+        if let (Some(declared), Some(place)) = (&mut self.declared, place)
+            && declared.is_in_place()
+        {
+            declared.state = place.join("projects").join(self.id.as_str());
+        }
+        self
     }
 
     /// What its file says, or why nothing can be done without.

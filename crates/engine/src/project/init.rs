@@ -1,25 +1,42 @@
 //! Writes a project's file from what is found in its directory.
+//!
+//! The usual layout leaves every file where it is: the whole directory stays saved, under the name that its history has, and
+//! databases become volumes by their paths. The layout `state` has a directory for everything.
 
-use super::{FILE, ProjectError};
+mod found;
+
+use super::{FILE, ProjectError, plain_id};
 use crate::bridge;
 use crate::error::Error;
+use found::Found;
 use serde::Serialize;
 use stasis_disk::atomic_write;
 use stasis_model::id::ProjectId;
-use stasis_quiesce::sqlite;
-use std::collections::BTreeSet;
-use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use stasis_model::project::Layout;
+use std::path::Path;
 
-/// Names under which a compose file is known.
-const COMPOSE: [&str; 4] = [
-    "compose.yaml",
-    "compose.yml",
-    "docker-compose.yaml",
-    "docker-compose.yml",
-];
-/// Where variables are usually written down.
-const VARIABLES: [&str; 2] = [".env", ".env.local"];
+pub use found::{Finding, FindingKind};
+
+/// What is to be written.
+#[derive(Clone, Debug)]
+pub struct ProjectInit {
+    /// What the project is called; without it, in place, as its directory was called in the store before.
+    pub id: Option<ProjectId>,
+    /// Where its data lies.
+    pub layout: Layout,
+    /// Whether only to say what would be written.
+    pub dry_run: bool,
+}
+
+impl Default for ProjectInit {
+    fn default() -> Self {
+        Self {
+            id: None,
+            layout: Layout::InPlace,
+            dry_run: false,
+        }
+    }
+}
 
 /// A project's file.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -30,12 +47,12 @@ pub struct ProjectMade {
     pub file: String,
     /// What is in it.
     pub text: String,
-    /// Databases that were found, and are not in the state directory yet.
-    pub databases: Vec<String>,
+    /// What was found in the directory, and what becomes of it.
+    pub found: Vec<Finding>,
 }
 
-/// Writes the file, and makes the directories of the state; or only says what would be written.
-pub async fn init(dir: &Path, id: Option<ProjectId>, dry_run: bool) -> Result<ProjectMade, Error> {
+/// Writes the file; or only says what would be written.
+pub async fn init(dir: &Path, command: ProjectInit) -> Result<ProjectMade, Error> {
     let dir = dir.to_owned();
     bridge::blocking(move || {
         let no_directory = |source| Error::NoDirectory {
@@ -44,17 +61,30 @@ pub async fn init(dir: &Path, id: Option<ProjectId>, dry_run: bool) -> Result<Pr
         };
         let dir = dir.canonicalize().map_err(no_directory)?;
         let file = dir.join(FILE);
-        if file.exists() && !dry_run {
+        if file.exists() && !command.dry_run {
             return Err(ProjectError::Exists(file).into());
         }
         let found = Found::look(&dir);
-        let id = id.unwrap_or_else(|| usual_id(&dir));
-        let text = found.text(&id);
-        if !dry_run {
-            let current = dir.join("state/current");
-            atomic_write::make_directory(&current.join("files"))?;
-            for volume in found.volumes() {
-                atomic_write::make_directory(&current.join("volumes").join(volume))?;
+        let known = plain_id(&dir);
+        let (id, text) = match command.layout {
+            Layout::InPlace => {
+                let id = command.id.unwrap_or_else(|| known.clone());
+                let text = found.in_place(&id, &known);
+                (id, text)
+            }
+            Layout::State => {
+                let id = command.id.unwrap_or_else(|| usual_id(&dir));
+                let text = found.state(&id);
+                (id, text)
+            }
+        };
+        if !command.dry_run {
+            if command.layout == Layout::State {
+                let current = dir.join("state/current");
+                atomic_write::make_directory(&current.join("files"))?;
+                for volume in found.state_volumes() {
+                    atomic_write::make_directory(&current.join("volumes").join(volume))?;
+                }
             }
             atomic_write::replace_public(&file, text.as_bytes())?;
         }
@@ -62,11 +92,7 @@ pub async fn init(dir: &Path, id: Option<ProjectId>, dry_run: bool) -> Result<Pr
             project: id,
             file: file.display().to_string(),
             text,
-            databases: found
-                .databases
-                .iter()
-                .map(|path| path.display().to_string())
-                .collect(),
+            found: found.findings(command.layout),
         })
     })
     .await
@@ -88,151 +114,6 @@ fn usual_id(dir: &Path) -> ProjectId {
         .unwrap_or_else(|_| "project".parse().expect("it is a name"))
 }
 
-/// What is in a directory that a project may be made of.
-#[derive(Debug, Default)]
-struct Found {
-    databases: Vec<PathBuf>,
-    services: Vec<String>,
-    postgres: Option<String>,
-}
-
-impl Found {
-    fn look(dir: &Path) -> Self {
-        let databases = sqlite::find_databases(dir).unwrap_or_default();
-        let within = databases
-            .iter()
-            .filter_map(|path| path.strip_prefix(dir).ok());
-        let is_hidden = |path: &Path| {
-            let mut parts = path.components();
-            parts.any(|part| part.as_os_str().to_string_lossy().starts_with('.'))
-        };
-        let read = |names: &[&str]| {
-            let mut texts = names
-                .iter()
-                .map(|name| std::fs::read_to_string(dir.join(name)));
-            texts.find_map(Result::ok).unwrap_or_default()
-        };
-        Self {
-            databases: within
-                .filter(|path| !is_hidden(path) && !path.starts_with("state"))
-                .map(Path::to_owned)
-                .collect(),
-            services: compose_services(&read(&COMPOSE)),
-            postgres: postgres_variable(&read(&VARIABLES)),
-        }
-    }
-
-    fn volumes(&self) -> Vec<String> {
-        let mut names: Vec<String> = self.sqlite_volumes().into_iter().collect();
-        names.extend(self.postgres.as_ref().map(|_| "postgres".to_owned()));
-        if names.is_empty() {
-            names.push("data".to_owned());
-        }
-        names
-    }
-
-    /// One volume for each database, called as it is.
-    fn sqlite_volumes(&self) -> BTreeSet<String> {
-        let stem = |path: &PathBuf| {
-            let stem = path.file_stem()?.to_str()?;
-            let fits =
-                |letter: &char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_');
-            let name: String = stem.chars().filter(fits).take(40).collect();
-            let name = name.trim_start_matches(['-', '_']).to_owned();
-            (!name.is_empty()).then_some(name)
-        };
-        self.databases.iter().filter_map(stem).collect()
-    }
-
-    fn text(&self, id: &ProjectId) -> String {
-        let mut text = format!(
-            "# What Stasis keeps of this application. `stasis project save` saves it, `stasis project restore latest` brings it\n\
-             # back. Everything in state/current/ is saved: files/ as they are, volumes/NAME as the volume says.\n\
-             id = \"{id}\"\n# app_version = \"1.0.0\"\nstate = \"./state\"\n\
-             # store = \"s3://bucket/prefix\"   # snapshots in a bucket, instead of beside the state\n"
-        );
-        for name in self.sqlite_volumes() {
-            let _ = write!(
-                text,
-                "\n# SQLite databases: copied within one read transaction, while others write.\n[volumes.{name}]\nconsistency = \"sqlite\"\n"
-            );
-        }
-        for path in &self.databases {
-            let _ = writeln!(
-                text,
-                "# found {}: move it to state/current/volumes/, and tell your application",
-                path.display()
-            );
-        }
-        if let Some(variable) = &self.postgres {
-            let _ = write!(
-                text,
-                "\n# A Postgres server: asked for a dump.\n[volumes.postgres]\nconsistency = \"postgres\"\nurl_env = \"{variable}\"\n"
-            );
-        }
-        if self.databases.is_empty() && self.postgres.is_none() {
-            text.push_str(
-                "\n# Anything else: whoever writes it is paused while it is cloned.\n[volumes.data]\nconsistency = \"generic\"\n# services = [\"web\"]\n",
-            );
-        }
-        if self.services.is_empty() {
-            text.push_str(
-                "\n# The programs that belong to it: a command, a process id file, or a container.\n# [services.web]\n# start = [\"./run-web\"]\n",
-            );
-        }
-        for service in &self.services {
-            let _ = write!(
-                text,
-                "\n# from the compose file; `docker ps` shows what the container is called\n# [services.{service}]\n# container = \"{service}\"\n"
-            );
-        }
-        text.push_str(
-            "# health = { tcp = \"127.0.0.1:8080\", timeout_s = 30 }\n# [services.web.hooks]\n# pre_save = [\"./flush\"]\n\
-             \n[autosave]\ndebounce_s = 30\n\n[retention]\nmax_snapshots = 100\n",
-        );
-        text
-    }
-}
-
-/// The names beneath `services:` of a compose file, as far as they are written in the usual way.
-fn compose_services(text: &str) -> Vec<String> {
-    let lines = text
-        .lines()
-        .skip_while(|line| line.trim_end() != "services:");
-    let block = lines
-        .skip(1)
-        .take_while(|line| line.is_empty() || line.starts_with([' ', '#']));
-    let mut depth = None;
-    let mut names = Vec::new();
-    for line in block {
-        let name = line.trim();
-        let indent = line.len() - line.trim_start().len();
-        if name.is_empty() || name.starts_with('#') {
-            continue;
-        }
-        let depth = *depth.get_or_insert(indent);
-        let fits = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
-        if let Some(name) = name.strip_suffix(':').filter(|_| indent == depth)
-            && name.chars().all(fits)
-        {
-            names.push(name.to_owned());
-        }
-    }
-    names
-}
-
-/// The variable that holds the URL of a Postgres server; never the URL itself, which may hold a password.
-fn postgres_variable(text: &str) -> Option<String> {
-    let mut pairs = text.lines().filter_map(|line| line.trim().split_once('='));
-    let is_url = |value: &str| {
-        let value = value.trim_matches(['"', '\'']);
-        value.starts_with("postgres://") || value.starts_with("postgresql://")
-    };
-    let (key, _) = pairs.find(|(_, value)| is_url(value.trim()))?;
-    let key = key.trim().trim_start_matches("export ").trim();
-    Some(key.to_owned())
-}
-
 #[cfg(test)]
 #[expect(clippy::disallowed_methods, reason = "tests write files")]
 mod tests {
@@ -240,46 +121,78 @@ mod tests {
     use crate::project::Home;
     use stasis_model::id::VolumeName;
 
-    #[tokio::test]
-    async fn what_is_found_is_written_down_and_can_be_read_again() {
-        let place = tempfile::tempdir().unwrap();
-        let at = |name: &str| place.path().join(name);
-        std::fs::write(
-            at("shop.db"),
-            [&b"SQLite format 3\0"[..], &[0; 84]].concat(),
-        )
-        .unwrap();
-        std::fs::write(
-            at(".env"),
-            "SECRET=1\nDATABASE_URL=postgres://me:hush@localhost/shop\n",
-        )
-        .unwrap();
-        std::fs::write(
-            at("compose.yaml"),
-            "services:\n  web:\n    image: x\n  db:\n    image: y\n",
-        )
-        .unwrap();
+    fn application(place: &Path) {
+        let at = |name: &str| place.join(name);
+        std::fs::create_dir_all(at("data")).unwrap();
+        let database = [&b"SQLite format 3\0"[..], &[0; 84]].concat();
+        std::fs::write(at("data/shop.db"), database).unwrap();
+        let variables = "SECRET=1\nDATABASE_URL=postgres://me:hush@localhost/shop\n";
+        std::fs::write(at(".env"), variables).unwrap();
+        let compose = "services:\n  web:\n    image: x\n  db:\n    image: mysql:8\n";
+        std::fs::write(at("compose.yaml"), compose).unwrap();
+    }
 
-        let made = init(place.path(), Some("shop".parse().unwrap()), false)
-            .await
-            .unwrap();
+    #[tokio::test]
+    async fn what_is_found_is_declared_where_it_is_and_can_be_read_again() {
+        let place = tempfile::tempdir().unwrap();
+        application(place.path());
+
+        let was = Home::find(place.path()).await.unwrap();
+        let made = init(place.path(), ProjectInit::default()).await.unwrap();
         let home = Home::find(place.path()).await.unwrap();
-        let again = init(place.path(), None, false).await;
+        let again = init(place.path(), ProjectInit::default()).await;
 
         assert!(!made.text.contains("hush"), "{}", made.text);
-        assert!(made.text.contains("# [services.web]"), "{}", made.text);
-        let config = &home.declared.as_ref().unwrap().config;
+        assert_eq!(home.id, was.id, "the history keeps its name");
+        assert_eq!(home.own_store(), None);
+        let declared = home.declared.as_ref().unwrap();
+        assert_eq!(declared.current(), home.dir);
+        let config = &declared.config;
         let volumes: Vec<&str> = config.volumes.keys().map(VolumeName::as_str).collect();
         assert_eq!(volumes, ["postgres", "shop"]);
-        assert!(at("state/current/volumes/shop").is_dir());
+        let place_of = |name: &str| config.place_of(&name.parse().unwrap()).to_string();
+        assert_eq!(place_of("shop"), "data/shop.db");
+        assert!(!place.path().join("state").exists());
+        let words: Vec<&str> = made.found.iter().map(|one| one.words.as_str()).collect();
+        assert!(
+            words.contains(&"data/shop.db (SQLite): captured where it is"),
+            "{words:?}"
+        );
         assert!(again.is_err());
     }
 
-    #[test]
-    fn only_the_names_of_services_are_taken_from_a_compose_file() {
-        let text = "version: '3'\nservices:\n    # all of them\n    web:\n        ports:\n            - 80\n\n    db:\n        image: y\nvolumes:\n    data:\n";
+    #[tokio::test]
+    async fn an_id_of_the_users_does_not_hide_what_was_saved_before() {
+        let place = tempfile::tempdir().unwrap();
+        let was = Home::find(place.path()).await.unwrap();
+        let command = ProjectInit {
+            id: Some("shop".parse().unwrap()),
+            ..ProjectInit::default()
+        };
 
-        assert_eq!(compose_services(text), ["web", "db"]);
-        assert!(compose_services("").is_empty());
+        init(place.path(), command).await.unwrap();
+
+        let home = Home::find(place.path()).await.unwrap();
+        assert_eq!(home.id, was.id);
+        let config = &home.declared.as_ref().unwrap().config;
+        assert_eq!(config.id.as_str(), "shop");
+    }
+
+    #[tokio::test]
+    async fn the_layout_of_the_state_directory_is_a_choice() {
+        let place = tempfile::tempdir().unwrap();
+        application(place.path());
+        let command = ProjectInit {
+            id: Some("shop".parse().unwrap()),
+            layout: Layout::State,
+            ..ProjectInit::default()
+        };
+
+        init(place.path(), command).await.unwrap();
+
+        let home = Home::find(place.path()).await.unwrap();
+        assert_eq!(home.id.as_str(), "shop");
+        assert_eq!(home.own_store(), Some(home.dir.join("state")));
+        assert!(place.path().join("state/current/volumes/shop").is_dir());
     }
 }

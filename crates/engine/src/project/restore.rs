@@ -20,7 +20,7 @@ mod scope;
 pub use command::{KeptDatabase, ProjectRestore, ProjectRestored, SetAsideEntry};
 
 use databases::SwapFailed;
-use plan::{RestorePlan, volume_path};
+use plan::RestorePlan;
 use scope::CaptureScope;
 
 use super::compare::difference;
@@ -204,7 +204,7 @@ impl Project {
                 Ok(saved) => {
                     let failed = scope.failed.into_iter();
                     told.not_saved
-                        .extend(failed.map(|(name, why)| (volume_path(&name), why)));
+                        .extend(failed.map(|(name, why)| (declared.config.place_of(&name), why)));
                     return Ok(saved);
                 }
                 Err(error) => scope.without(error)?,
@@ -386,7 +386,7 @@ impl Project {
         let swapped = self.swap(declared, (staged, servers), plan, told).await?;
         self.choose(command, plan, told).await;
         let is_saved = |one: &databases::SwappedDatabase| {
-            let at = volume_path(&one.volume);
+            let at = declared.config.place_of(&one.volume);
             let mut failed = told.not_saved.iter();
             told.safety_snapshot_id.is_some() && !failed.any(|(path, _)| *path == at)
         };

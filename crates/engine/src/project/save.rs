@@ -37,10 +37,14 @@ pub struct ProjectSave {
     pub labels: BTreeMap<String, Label>,
     /// Whether a snapshot is made although nothing changed.
     pub allow_empty: bool,
+    /// Whether it becomes `latest` although databases are gone.
+    pub force: bool,
     /// Whether it may have become much smaller than it was.
     pub allow_shrink: bool,
-    /// Gitignore-style patterns of what is left out of a plain directory.
+    /// Gitignore-style patterns of what is left out, besides what earlier saves left out.
     pub excludes: Vec<String>,
+    /// Whether what earlier saves left out is left out no longer.
+    pub forget_excludes: bool,
     /// Set by anybody at any time to give up.
     pub cancel: Arc<AtomicBool>,
     /// How far it has come.
@@ -54,8 +58,10 @@ impl ProjectSave {
             reason,
             labels: BTreeMap::new(),
             allow_empty: false,
+            force: false,
             allow_shrink: false,
             excludes: Vec::new(),
+            forget_excludes: false,
             cancel: Arc::default(),
             progress: Arc::default(),
         }
@@ -211,9 +217,10 @@ impl Project {
         mut capture: Capture,
     ) -> Result<Capture, Error> {
         for (name, volume) in &declared.config.volumes {
-            let source = declared.current().join("volumes").join(name.as_str());
+            let source = capture.live(name);
             let (name, cancel) = (name.clone(), command.cancel.clone());
             match volume.consistency {
+                Consistency::Sqlite if declared.is_in_place() => capture.sqlite_in_place(&name),
                 Consistency::Sqlite => {
                     capture = bridge::blocking(move || {
                         capture.sqlite_volume(&name, &source, &cancel)?;
@@ -251,12 +258,13 @@ impl Project {
             .collect();
         let mut settings = PauseSettings::new(self.engine.freezes(), self.host.watchdog.clone());
         settings.max = LONGEST_PAUSE;
-        let (all, cancel) = (declared.current().join("volumes"), command.cancel.clone());
+        let cancel = command.cancel.clone();
         bridge::blocking(move || {
             let paused = held(&writers, &settings, &names)?;
-            let cloned = names
-                .iter()
-                .try_for_each(|name| capture.clone_volume(name, &all.join(name.as_str()), &cancel));
+            let cloned = names.iter().try_for_each(|name| {
+                let source = capture.live(name);
+                capture.clone_volume(name, &source, &cancel)
+            });
             let resumed = paused.map(|paused| resumed(paused, &names)).transpose()?;
             cloned?;
             if let Some(paused_for) = resumed {
@@ -272,7 +280,9 @@ impl Project {
         RepoSave {
             reason: command.reason,
             labels: command.labels.clone(),
+            force: command.force,
             allow_shrink: command.allow_shrink,
+            inherits_excludes: !command.forget_excludes,
             skip_unchanged: !command.allow_empty,
             cancel: command.cancel.clone(),
             progress: command.progress.clone(),

@@ -324,7 +324,10 @@ impl Project {
             };
             let variables = [
                 ("STASIS_PROJECT", self.home.id.as_str().into()),
-                ("STASIS_STATE", declared.state.clone().into_os_string()),
+                (
+                    "STASIS_STATE",
+                    declared.state_for_programs().into_os_string(),
+                ),
                 ("STASIS_HOOK", moment.word().into()),
                 ("STASIS_REASON", why.into()),
             ];

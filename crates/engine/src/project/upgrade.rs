@@ -135,19 +135,25 @@ impl Project {
             return Err(ProjectError::Exists(dir.to_owned()).into());
         }
         let text = duplicate_file(&self.home.dir.join(FILE), id).await?;
-        let (state, made) = (dir.join(&declared.config.state), dir.to_owned());
-        let (file, above) = (dir.join(FILE), state.clone());
-        bridge::blocking(move || {
-            atomic_write::make_directory(&made)?;
-            atomic_write::make_directory(&above)?;
-            atomic_write::replace_public(&file, text.as_bytes())
-        })
-        .await?;
+        let file = dir.join(FILE);
+        let target = if declared.is_in_place() {
+            dir.to_owned()
+        } else {
+            let (state, made) = (dir.join(declared.config.state()), dir.to_owned());
+            let target = state.join("current");
+            bridge::blocking(move || {
+                atomic_write::make_directory(&made)?;
+                atomic_write::make_directory(&state)
+            })
+            .await?;
+            target
+        };
         let restore = ProjectRestore {
-            to: Some(state.join("current")),
+            to: Some(target),
             ..ProjectRestore::new(snapshot.to_string())
         };
         let _: ProjectRestored = self.restore(restore).await?;
+        bridge::blocking(move || atomic_write::replace_public(&file, text.as_bytes())).await?;
         Ok(ProjectDuplicated {
             project: self.home.id.clone(),
             duplicate: id.clone(),
@@ -160,7 +166,8 @@ impl Project {
 /// What a copy of the project's file would share with the project.
 fn shared(declared: &Declared, id: &ProjectId) -> Option<String> {
     let config = &declared.config;
-    let mut parts = config.state.components();
+    let state = config.state();
+    let mut parts = state.components();
     if parts.any(|part| matches!(part, Component::ParentDir | Component::RootDir)) {
         return Some("its `state` lies outside its directory".to_owned());
     }
@@ -191,6 +198,13 @@ async fn duplicate_file(path: &Path, id: &ProjectId) -> Result<String, Error> {
         let is_id = line
             .split_once('=')
             .is_some_and(|(key, _)| key.trim() == "id");
+        // The history of the one is not that of the other.
+        let is_subject = line
+            .split_once('=')
+            .is_some_and(|(key, _)| key.trim() == "subject");
+        if is_subject {
+            return String::new();
+        }
         if is_id && !is_said {
             is_said = true;
             return format!("id = \"{id}\"");

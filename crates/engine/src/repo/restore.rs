@@ -5,12 +5,14 @@
 //! 4. compare the digest of the whole list with the snapshot's   5. swap
 
 use super::port::Fetching;
+use super::save::ignores;
 use super::{Opened, RepoSave, Wanted};
 use crate::bridge;
 use crate::error::{Error, PlaceError, SaveError};
 use crate::open::Engine;
 use serde::Serialize;
 use stasis_disk::beneath::Beneath;
+use stasis_disk::chunked::databases::owner_name;
 use stasis_disk::chunked::restore::{RestoreParts, WrittenTree, restore};
 use stasis_disk::metadata::Rights;
 use stasis_disk::progress::Progress;
@@ -20,7 +22,7 @@ use stasis_disk::tree_writer::{WriteReport, WriteSettings};
 use stasis_disk::walk;
 use stasis_model::digest::TreeDigest;
 use stasis_model::id::{SnapshotId, SubjectName};
-use stasis_model::manifest::{Reason, SnapshotManifest};
+use stasis_model::manifest::{Index, Reason, SnapshotManifest};
 use stasis_model::time::Clock;
 use stasis_model::tree::EntryPath;
 use stasis_store::location::StoreLocation;
@@ -50,6 +52,8 @@ pub struct RepoRestore {
     pub save_before: bool,
     /// Where the store lies in the target, if it does; found out by whoever restores.
     pub store: Option<EntryPath>,
+    /// Patterns of what is no part of the tree any more, besides those of the snapshot; found out by whoever restores.
+    pub left_alone: Vec<String>,
     /// Set by anybody at any time to give up.
     pub cancel: Arc<AtomicBool>,
     /// How far it has come.
@@ -67,6 +71,7 @@ impl RepoRestore {
             owner: false,
             save_before: false,
             store: None,
+            left_alone: Vec::new(),
             cancel: Arc::default(),
             progress: Arc::default(),
         }
@@ -169,6 +174,7 @@ impl Engine {
         let index = self.repo_index(&root).await?;
         let id = self.resolve(&index, &command.wanted)?;
         let opened = self.open_snapshot(&root, &index, &id).await?;
+        command.left_alone = self.left_alone(&index, &opened.manifest, &command).await?;
         let before = self.save_before(&command, &opened.manifest.name).await?;
         let totals = opened.manifest.totals;
         command.progress.expect(totals.files, totals.bytes);
@@ -200,12 +206,43 @@ impl Engine {
         let root = self.repo_root();
         let index = self.repo_index(&root).await?;
         let opened = self.open_snapshot(&root, &index, id).await?;
+        command.left_alone = self.left_alone(&index, &opened.manifest, &command).await?;
         let totals = opened.manifest.totals;
         command.progress.expect(totals.files, totals.bytes);
         let (workers, source) = (self.restore_workers(), Fetching::new(root));
         let manifest = opened.manifest.clone();
         let staged = bridge::blocking(move || stage(&command, &opened, &source, workers)).await?;
         Ok((manifest, staged))
+    }
+
+    /// What saves of the subject leave out by now: no snapshot since then has it, so that nothing else could bring it back.
+    async fn left_alone(
+        &self,
+        index: &Index,
+        manifest: &SnapshotManifest,
+        command: &RepoRestore,
+    ) -> Result<Vec<String>, Error> {
+        if command.placement != Placement::InPlace {
+            return Ok(Vec::new());
+        }
+        self.patterns_now(index, &manifest.name, &command.target)
+            .await
+    }
+
+    /// Patterns of what the next save of a subject would leave out.
+    pub(crate) async fn patterns_now(
+        &self,
+        index: &Index,
+        name: &SubjectName,
+        dir: &Path,
+    ) -> Result<Vec<String>, Error> {
+        let mut patterns = ignores(dir).await?;
+        if let Some(id) = index.subject(name).active
+            && let Ok(opened) = self.open_snapshot(&self.repo_root(), index, &id).await
+        {
+            patterns.extend(opened.manifest.excludes);
+        }
+        Ok(patterns)
     }
 
     /// Where this store lies in the target of a restore; refused where it would be moved away with it.
@@ -353,10 +390,18 @@ fn stage(
     })
 }
 
+/// The database that an entry would belong to, going by its name.
+fn owner_of(path: &EntryPath) -> Option<EntryPath> {
+    let (above, name) = path.split_last()?;
+    above.child(owner_name(name)?).ok()
+}
+
 /// What stays in a directory although the snapshot does not have it: the store, what was never part of the tree, and
 /// everything else when only a part is wanted.
 fn spared(command: &RepoRestore, manifest: &SnapshotManifest) -> Result<Spared, Error> {
-    let is_left_out = walk::matcher(&manifest.excludes).map_err(SaveError::from)?;
+    let is_left_out = walk::matcher(&manifest.patterns()).map_err(SaveError::from)?;
+    let is_left_alone = walk::matcher(&command.left_alone).map_err(SaveError::from)?;
+    let databases = manifest.databases.clone();
     let (only, store) = (command.only.clone(), command.store.clone());
     Ok(Box::new(move |path, is_directory| {
         // The log of a database that is replaced would be replayed into the other one.
@@ -365,7 +410,16 @@ fn spared(command: &RepoRestore, manifest: &SnapshotManifest) -> Result<Spared, 
         let holds_store = store
             .as_ref()
             .is_some_and(|store| store.is_within(path) || path.is_within(store));
-        is_unwanted || holds_store || is_left_out(path, is_directory)
+        // The log or journal of another state would be played into a database that is restored.
+        let is_companion = owner_of(path).is_some_and(|owner| {
+            databases.contains_key(&owner.to_string())
+                && (only.is_empty() || only.iter().any(|one| owner.is_within(one)))
+        });
+        !is_companion
+            && (is_unwanted
+                || holds_store
+                || is_left_out(path, is_directory)
+                || is_left_alone(path, is_directory))
     }))
 }
 

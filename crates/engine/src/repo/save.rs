@@ -9,25 +9,36 @@
 //! name that began alike, the index lets one publish and tells the other that it diverged.
 
 mod command;
+mod databases;
+mod lost;
 mod volumes;
 
-pub use command::{Graft, RepoSave, RepoSaved, VolumeFacts};
+pub use command::{Graft, NotConsistent, RepoSave, RepoSaved, VolumeFacts};
+pub use lost::{LostDatabase, LostHow};
 
 use super::port::{Fetching, Storing};
 use super::{Opened, references};
 use crate::bridge;
 use crate::error::Error;
 use crate::open::Engine;
+use databases::LiveDatabases;
 use stasis_disk::beneath::{Beneath, Mounts};
 use stasis_disk::chunked::cache::CacheKey;
+use stasis_disk::chunked::databases::{DatabaseState, SavedDatabase};
 use stasis_disk::chunked::list::relocate;
 use stasis_disk::chunked::save::{self, Parent, SaveParts, SaveSettings, Saved};
+use stasis_disk::remove;
 use stasis_disk::walk::WalkSettings;
 use stasis_model::digest::{StoreDigest, TreeDigest};
 use stasis_model::id::SnapshotId;
-use stasis_model::manifest::{Index, Indexed, Publish, Repo, SnapshotManifest};
+use stasis_model::manifest::{
+    Consistency, DatabaseManifest, Index, Indexed, Publish, Repo, SnapshotManifest, StoredAs,
+};
 use stasis_model::operation::Change;
+use stasis_model::shrink;
 use stasis_model::sweep::{GaveUp, GcState, Names, Replacement, SaveAnswer, SaveGuard, SaveStep};
+use stasis_model::time::Timestamp;
+use stasis_store::layout::ChunkRoot;
 use stasis_store::location::StoreLocation;
 use stasis_store::roots::Root;
 use std::collections::BTreeMap;
@@ -37,6 +48,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The file in a directory that says what of it is left out, as a `.gitignore` does.
+pub const IGNORE_FILE: &str = ".stasisignore";
+
+/// More than this is no list of patterns.
+const LARGEST_IGNORE_FILE: u64 = 1 << 20;
+
+/// How far ahead of the clock the last snapshot of a chain may be and still be followed: a week, after which the clock has
+/// caught up.
+const FOLLOWED: Duration = Duration::from_secs(7 * 24 * 3600);
+
 /// What a save found when it began.
 struct Began {
     root: Root,
@@ -45,6 +66,14 @@ struct Began {
     parent: Option<Parent>,
     /// Snapshots that make another one of the same tree needless, with their digests.
     equals: Vec<(SnapshotId, TreeDigest)>,
+    /// Patterns of what is left out: what was asked for, and what is remembered.
+    excludes: Vec<String>,
+    /// Those of the ignore file.
+    ignores: Vec<String>,
+    /// Whether the snapshot before says otherwise, so that later saves would not know them.
+    has_new_patterns: bool,
+    /// The databases of the parent.
+    parent_databases: BTreeMap<String, DatabaseManifest>,
     snapshot: SnapshotId,
 }
 
@@ -61,7 +90,7 @@ pub(crate) struct Gathered {
 impl Gathered {
     /// Whether a snapshot that would do is this very tree, and nobody wants another one of it.
     pub(crate) fn is_nothing_new(&self) -> bool {
-        self.command.skip_unchanged && self.equal().is_some()
+        self.command.skip_unchanged && !self.began.has_new_patterns && self.equal().is_some()
     }
 
     /// The snapshot that has this very tree.
@@ -85,6 +114,8 @@ impl Gathered {
 pub(crate) struct Ready {
     gathered: Gathered,
     settled: Settled,
+    /// Databases that should be in it and are not.
+    lost: Vec<LostDatabase>,
 }
 
 /// A manifest that may be published.
@@ -111,13 +142,17 @@ impl Engine {
         let started = self.clock.uptime();
         self.ensure_trusted().await?;
         let source = open_source(&command).await?;
+        let ignores = ignores(&command.source).await?;
         let root = self.repo_root();
         let repo = self.repo_settings(&root).await?;
         repo.check_writable()?;
         let mut guard = SaveGuard::new();
         let _ = guard.next(SaveAnswer::Begin);
         let _ = guard.next(SaveAnswer::Gc(gc_of(&root).await?));
-        let began = self.begin(root, repo, &command).await?;
+        let began = Began {
+            ignores,
+            ..self.begin(root, repo, &command).await?
+        };
         let storing = self.storing(&began, &guard).await?;
         let read = self.read_tree(&command, source, &began, &storing).await;
         let saved = match read {
@@ -152,14 +187,30 @@ impl Engine {
         let source = Fetching::new(began.root.clone());
         manifest.volume_manifests =
             volumes::measured(&command.volumes, &saved.list, source).await?;
+        volumes::settle(
+            &command.volumes,
+            &manifest.databases,
+            &mut manifest.volume_manifests,
+        );
+        let lost = lost::databases(command, (began, saved), &manifest)?;
         let guard = gathered.guard.clone();
         let settled = self.settle(guard, began, manifest, &saved.names).await?;
-        Ok(Ready { gathered, settled })
+        Ok(Ready {
+            gathered,
+            settled,
+            lost,
+        })
     }
 
     /// Makes the snapshot exist: steps 5 and 6.
     pub(crate) async fn save_publish(&self, ready: Ready) -> Result<RepoSaved, Error> {
-        let Ready { gathered, settled } = ready;
+        let Ready {
+            mut gathered,
+            settled,
+            lost,
+        } = ready;
+        gathered.command.activates &= lost.is_empty() || gathered.command.force;
+        let activates = gathered.command.activates && gathered.command.reason.is_explicit();
         self.publish(&gathered, &settled.manifest).await?;
         let chunks_healed = gathered.release_healed().await?;
         let Gathered {
@@ -172,10 +223,55 @@ impl Engine {
         let parent = began.equals.first().map(|(_, digest)| *digest);
         let mut told = RepoSaved::told(&settled.manifest, parent, &saved.report, elapsed_ms);
         told.chunks_healed = chunks_healed;
+        told.is_latest = activates;
+        told.lost_databases = lost;
+        self.collect_unpublished(&began.root, &settled.manifest)
+            .await;
         if !settled.has_moved {
-            remember(saved).await;
+            remember(saved, None).await;
         }
         Ok(told)
+    }
+
+    /// Removes what killed saves of this chain left in a store on this host: documents that the index does not lead to, and
+    /// never will, because the fence has passed them. What cannot be removed is left to gc.
+    async fn collect_unpublished(&self, root: &Root, published: &SnapshotManifest) {
+        // A listing costs a directory here, and a request elsewhere: there gc does it.
+        let is_here = matches!(self.location, StoreLocation::File(_));
+        if !is_here || !self.chunk_root.is_dated() {
+            return;
+        }
+        self.remove_empty().await;
+        let (Ok(ids), Ok(index)) = (root.manifest_ids().await, self.repo_index(root).await) else {
+            return;
+        };
+        for id in ids {
+            if index.find(&id).is_some() || index.tombstones.contains_key(&id) {
+                continue;
+            }
+            let is_dead = match root.manifest(&id).await {
+                Ok(Some((found, _))) => {
+                    found.name == published.name && found.lease_epoch <= published.lease_epoch
+                }
+                _ => false,
+            };
+            if is_dead && let Err(error) = root.remove_manifest(&id).await {
+                tracing::warn!(snapshot = %id, %error, "what a killed save left could not be removed");
+            }
+        }
+    }
+
+    /// Removes directories of snapshots in which a killed save had not even put a document. Only in a project's own state
+    /// directory: there its lock says that nobody else is about to put one.
+    async fn remove_empty(&self) {
+        let StoreLocation::File(store) = &self.location else {
+            return;
+        };
+        if self.chunk_root != ChunkRoot::state() {
+            return;
+        }
+        let place = store.join(self.chunk_root.manifests().to_string());
+        bridge::blocking(move || remove::empty_directories(&place)).await;
     }
 
     /// Says that the snapshot before is this very tree, and makes none.
@@ -185,19 +281,23 @@ impl Engine {
         let equal = equal.expect("it is the tree of a snapshot");
         let Gathered {
             command,
+            began,
             saved,
             started,
             ..
         } = gathered;
+        let databases = databases_of(&began, &saved);
         let (op_id, now) = (self.chance.op_id(), self.lineages.now());
         let mut manifest = SnapshotManifest::new(command.name, equal, op_id, now);
         manifest.state_digest = saved.digest;
         manifest.totals = saved.totals;
+        manifest.set_databases(databases, now);
         let elapsed_ms = self.elapsed_ms(started);
         let mut told = RepoSaved::told(&manifest, Some(saved.digest), &saved.report, elapsed_ms);
         told.published = false;
         told.chunks_healed = chunks_healed;
-        remember(saved).await;
+        let equal = told.snapshot_id.clone();
+        remember(saved, Some(equal)).await;
         Ok(told)
     }
 
@@ -210,12 +310,19 @@ impl Engine {
         let index = self.repo_index(&root).await?;
         let subject = index.subject(&command.name);
         let (mut parent, mut equals) = (None, Vec::new());
+        let mut parent_databases = BTreeMap::new();
+        let (mut excludes, mut patterns_before) = (Vec::new(), None);
         if let Some(id) = &subject.active {
             let opened = match self.open_snapshot(&root, &index, id).await {
                 Ok(opened) => opened,
                 Err(error) => return Err(Box::pin(self.blame(&root, Some(id), error)).await),
             };
             equals.push((id.clone(), opened.manifest.state_digest));
+            parent_databases.clone_from(&opened.manifest.databases);
+            patterns_before = Some(opened.manifest.excludes.clone());
+            if command.inherits_excludes {
+                excludes.clone_from(&opened.manifest.excludes);
+            }
             parent = Some(parent_of(opened));
         }
         // An explicit save must end with what `latest` means; an automatic one is content with any snapshot of the tree.
@@ -225,8 +332,12 @@ impl Engine {
             && let Ok(opened) = self.open_snapshot(&root, &index, &id).await
         {
             equals.push((id, opened.manifest.state_digest));
-            parent = parent.or_else(|| Some(parent_of(opened)));
+            if parent.is_none() {
+                parent_databases.clone_from(&opened.manifest.databases);
+                parent = Some(parent_of(opened));
+            }
         }
+        let excludes = joined(excludes, &command.excludes);
         let snapshot = self.new_snapshot_id(&root);
         Ok(Began {
             root,
@@ -234,6 +345,11 @@ impl Engine {
             index,
             parent,
             equals,
+            parent_databases,
+            has_new_patterns: command.reason.is_explicit()
+                && patterns_before.is_some_and(|before| before != excludes),
+            excludes,
+            ignores: Vec::new(),
             snapshot,
         })
     }
@@ -260,7 +376,7 @@ impl Engine {
         let settings = SaveSettings {
             walk: WalkSettings {
                 strict: command.strict,
-                excludes: command.excludes.clone(),
+                excludes: [&began.ignores[..], &began.excludes].concat(),
                 cancel: command.cancel.clone(),
                 avoid: self.store_identity().await,
                 ..WalkSettings::default()
@@ -277,6 +393,7 @@ impl Engine {
         let fetching = Fetching::new(began.root.clone());
         let (storing, parent) = (storing.clone(), began.parent.clone());
         let (index, snapshot) = (began.index.clone(), began.snapshot.clone());
+        let live = self.live_databases(command);
         let saved = bridge::blocking(move || {
             let parts = SaveParts {
                 root: &source,
@@ -287,10 +404,25 @@ impl Engine {
                 snapshot: &snapshot,
                 damaged: storing.damaged(),
                 witness: None,
+                databases: Some(&live),
             };
             save::save(&parts, &settings)
         });
         Ok(saved.await?)
+    }
+
+    /// Who copies the databases of the tree.
+    fn live_databases(&self, command: &RepoSave) -> LiveDatabases {
+        let cache = self.places.cache.clone();
+        let spool = cache.unwrap_or_else(std::env::temp_dir).join("captures");
+        let is_copied = |facts: &&VolumeFacts| {
+            facts.is_copy && facts.manifest.consistency == Consistency::Sqlite
+        };
+        let volumes = command.volumes.values().filter(is_copied);
+        let (source, cancel) = (command.source.clone(), command.cancel.clone());
+        let mut live = LiveDatabases::new(source, spool, cancel);
+        live.captured = volumes.map(|facts| facts.at.clone()).collect();
+        live
     }
 
     /// The directory of the store, which does not belong to any tree: device and inode.
@@ -329,21 +461,22 @@ impl Engine {
         let (op_id, mut now) = (self.chance.op_id(), self.lineages.now());
         let id = began.snapshot.clone();
         let subject = began.index.subject(&command.name);
-        // Clocks go back, and a store's is known to a second only: within a chain time goes on all the same.
         if let Some(last) = subject.snapshots.last() {
-            now = now.max(last.at_ms.plus(Duration::from_millis(1)));
+            now = after(last.at_ms, now);
         }
         let mut manifest = SnapshotManifest::new(command.name.clone(), id, op_id, now);
         manifest.parent_snapshot_id = subject.active;
         manifest.lease_epoch = subject.fence.epoch;
         manifest.reason = command.reason;
         manifest.labels = command.labels.clone();
-        manifest.excludes.clone_from(&command.excludes);
+        manifest.excludes.clone_from(&began.excludes);
+        manifest.ignores.clone_from(&began.ignores);
         manifest.app_version.clone_from(&command.app_version);
         manifest.state_digest = saved.digest;
         manifest.totals = saved.totals;
         manifest.set_root(&saved.root, &saved.root_attributes);
         manifest.set_list(&saved.list);
+        manifest.set_databases(databases_of(began, saved), now);
         manifest
     }
 
@@ -497,17 +630,87 @@ async fn open_source(command: &RepoSave) -> Result<Beneath, Error> {
     opened.await
 }
 
+/// Patterns of which none stands there twice.
+fn joined(mut before: Vec<String>, more: &[String]) -> Vec<String> {
+    for pattern in more {
+        // One that is said again counts from where it is said now.
+        before.retain(|one| one != pattern);
+        before.push(pattern.clone());
+    }
+    before
+}
+
+/// What the ignore file of a directory says.
+pub(crate) async fn ignores(dir: &Path) -> Result<Vec<String>, Error> {
+    let path = dir.join(IGNORE_FILE);
+    bridge::blocking(move || patterns_in(&path, true)).await
+}
+
+/// The patterns that a file has, one in each line, as in a `.gitignore`.
+pub fn patterns_in(path: &Path, may_be_absent: bool) -> Result<Vec<String>, Error> {
+    let unreadable = |source| Error::Unreadable {
+        path: path.to_owned(),
+        source,
+    };
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && may_be_absent => {
+            return Ok(Vec::new());
+        }
+        Ok(seen) if !seen.is_file() && may_be_absent => return Ok(Vec::new()),
+        Ok(seen) if seen.len() > LARGEST_IGNORE_FILE => {
+            return Err(unreadable(io::ErrorKind::FileTooLarge.into()));
+        }
+        Ok(_) => {}
+        Err(error) => return Err(unreadable(error)),
+    }
+    let text = std::fs::read_to_string(path).map_err(unreadable)?;
+    let says_something = |line: &&str| !line.trim().is_empty() && !line.starts_with('#');
+    let lines = text.lines().filter(says_something);
+    Ok(lines.map(str::to_owned).collect())
+}
+
 async fn gc_of(root: &Root) -> Result<GcState, Error> {
     let found = root.gc().await?;
     Ok(found.map_or_else(GcState::empty, |found| found.value))
 }
 
-/// A tree that lost nine of ten entries is not saved unless that was meant.
+/// When a snapshot was made that follows another one of its chain.
+///
+/// Clocks go back a little, and a store's is known to a second only: within a chain time goes on all the same. A last
+/// snapshot that lies far in the future was made by a clock that was wrong: it is not followed, or one such save would make
+/// every later one as wrong. The order of a chain is that of its index, not of its times.
+fn after(last: Timestamp, now: Timestamp) -> Timestamp {
+    if last > now.plus(FOLLOWED) {
+        return now;
+    }
+    now.max(last.plus(Duration::from_millis(1)))
+}
+
+/// The databases of a saved tree, by their paths.
+fn databases_of(began: &Began, saved: &Saved) -> BTreeMap<String, DatabaseManifest> {
+    if saved.is_same {
+        return began.parent_databases.clone();
+    }
+    let described = |one: &SavedDatabase| {
+        let described = DatabaseManifest {
+            state: match one.state {
+                DatabaseState::Consistent => StoredAs::Consistent,
+                DatabaseState::CrashConsistent => StoredAs::CrashConsistent,
+            },
+            size: one.size,
+            digest: one.digest,
+        };
+        (one.path.to_string(), described)
+    };
+    saved.databases.iter().map(described).collect()
+}
+
+/// A tree that has become suspiciously little is not saved unless that was meant.
 fn check_shrink(command: &RepoSave, began: &Began, saved: &Saved) -> Result<(), Error> {
     let active = began.index.subject(&command.name).active;
     let before = active.and_then(|id| began.index.find(&id).map(|(_, one)| one.entries));
     let (before, entries) = (before.unwrap_or_default(), saved.totals.entries());
-    if command.allow_shrink || before < 20 || entries * 10 >= before {
+    if command.allow_shrink || !shrink::is_suspicious(before, entries) {
         return Ok(());
     }
     Err(Error::Shrunk {
@@ -517,8 +720,13 @@ fn check_shrink(command: &RepoSave, began: &Began, saved: &Saved) -> Result<(), 
     })
 }
 
-async fn remember(mut saved: Saved) {
-    if let Err(error) = bridge::blocking(move || saved.remember()).await {
+/// Remembers the tree, as that of a snapshot that was there before if none was made.
+async fn remember(mut saved: Saved, equal: Option<SnapshotId>) {
+    let remembered = bridge::blocking(move || match equal {
+        Some(equal) => saved.remember_as(&equal),
+        None => saved.remember(),
+    });
+    if let Err(error) = remembered.await {
         tracing::warn!(%error, "this host could not remember the tree; the next save reads all of it");
     }
 }
@@ -527,5 +735,21 @@ fn words(why: GaveUp) -> &'static str {
     match why {
         GaveUp::Unreachable => "the store does not answer",
         GaveUp::Outrun => "sweeps were faster again and again; run it again when they are over",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_goes_on_within_a_chain_and_a_clock_that_was_far_ahead_is_not_followed() {
+        let at = |seconds: u64| Timestamp::from_millis(seconds * 1000);
+        let (now, year) = (at(1_800_000_000), 365 * 24 * 3600);
+
+        assert_eq!(after(at(1_700_000_000), now), now);
+        let back = after(at(1_800_000_060), now);
+        assert_eq!(back, Timestamp::from_millis(1_800_000_060_001));
+        assert_eq!(after(at(1_800_000_000 + 9 * year), now), now);
     }
 }

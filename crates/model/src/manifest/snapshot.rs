@@ -1,5 +1,6 @@
 //! `metadata.json`: one snapshot. Written once, under a name that was never used.
 
+use super::database::{DatabaseManifest, StoredAs};
 use super::inline::{InlineAttribute, InlineEntry};
 use super::volume::VolumeManifest;
 use crate::digest::TreeDigest;
@@ -12,6 +13,9 @@ use crate::tree::{Attribute, FileTime, Metadata};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
+
+/// A document names so many databases at most.
+const MOST_DATABASES: usize = 4096;
 
 /// Lists of up to this many entries stand in the document itself.
 pub const INLINE_LIMIT: usize = 1000;
@@ -42,12 +46,21 @@ pub struct SnapshotManifest {
     /// Patterns of what was left out: it is no part of the tree, and a restore leaves it alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub excludes: Vec<String>,
+    /// The same, as the ignore file in the tree said them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ignores: Vec<String>,
     /// The version of the application that wrote the state, where somebody said it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app_version: Option<Label>,
     /// The parts of the state that were held still in their own way, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub volume_manifests: BTreeMap<String, VolumeManifest>,
+    /// The SQLite databases in the tree, by their paths; the first [`MOST_DATABASES`].
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub databases: BTreeMap<String, DatabaseManifest>,
+    /// When every database in it was found whole. None for a tree without, or with one that could not be checked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checked_at_ms: Option<Timestamp>,
     /// What the tree is.
     pub state_digest: TreeDigest,
     /// The fence's epoch as the save found it.
@@ -179,8 +192,11 @@ impl SnapshotManifest {
             reason: Reason::default(),
             labels: BTreeMap::new(),
             excludes: Vec::new(),
+            ignores: Vec::new(),
             app_version: None,
             volume_manifests: BTreeMap::new(),
+            databases: BTreeMap::new(),
+            checked_at_ms: None,
             state_digest: TreeDigest::from_document([0; 32]),
             lease_epoch: Epoch::default(),
             op_id,
@@ -190,6 +206,25 @@ impl SnapshotManifest {
             file_list: None,
             extra: Map::new(),
         }
+    }
+
+    /// All patterns of what was left out, in the order in which they count.
+    pub fn patterns(&self) -> Vec<String> {
+        [&self.ignores[..], &self.excludes].concat()
+    }
+
+    /// Says which databases are in the tree, as a save at `now` found them.
+    pub fn set_databases(&mut self, databases: BTreeMap<String, DatabaseManifest>, now: Timestamp) {
+        let is_checked = |one: &DatabaseManifest| one.state == StoredAs::Consistent;
+        let is_all = !databases.is_empty() && databases.values().all(is_checked);
+        self.checked_at_ms = is_all.then_some(now);
+        self.databases = databases.into_iter().take(MOST_DATABASES).collect();
+    }
+
+    /// How many databases are stored as one committed state.
+    pub fn consistent_databases(&self) -> u64 {
+        let is_consistent = |one: &&DatabaseManifest| one.state == StoredAs::Consistent;
+        self.databases.values().filter(is_consistent).count() as u64
     }
 
     /// What is known of the root directory itself.

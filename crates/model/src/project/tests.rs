@@ -26,7 +26,8 @@ fn shop(change: impl FnOnce(&mut Value)) -> ProjectConfig {
 fn what_is_not_said_is_as_the_guide_says() {
     let config = read(json!({ "id": "shop" })).unwrap();
 
-    assert_eq!(config.state, PathBuf::from("./state"));
+    assert_eq!(config.state(), PathBuf::from("./state"));
+    assert_eq!(config.layout(), Layout::State);
     assert_eq!(config.retention.max_snapshots, 100);
     assert_eq!(config.autosave.debounce(), Duration::from_secs(30));
     assert_eq!(config.check(), Ok(()));
@@ -91,4 +92,38 @@ fn a_line_is_for_the_shell_and_words_are_not() {
 
     assert_eq!(line.words(), ["/bin/sh", "-c", "a && b"]);
     assert_eq!(words.words(), ["a", "&&"]);
+}
+
+#[test]
+fn a_volume_with_a_path_lies_in_the_applications_own_tree() {
+    let config = |value: Value| read(value).unwrap();
+    let volume = |path: &str| json!({ "consistency": "sqlite", "path": path });
+    let shop = config(json!({ "id": "shop", "volumes": {
+        "db": volume("./data/app.db"),
+        "server": { "consistency": "postgres", "url_env": "URL" },
+    } }));
+
+    assert_eq!(shop.check(), Ok(()));
+    assert_eq!(shop.layout(), Layout::InPlace);
+    let place = |name: &str| shop.place_of(&name.parse().unwrap()).to_string();
+    assert_eq!(place("db"), "data/app.db");
+    assert_eq!(place("server"), ".stasis/volumes/server");
+}
+
+#[test]
+fn paths_that_lead_out_and_layouts_that_contradict_are_refused() {
+    let check = |value: Value| read(value).unwrap().check().unwrap_err().to_string();
+    let sqlite = json!({ "consistency": "sqlite" });
+    let at = |path: &str| json!({ "consistency": "sqlite", "path": path });
+
+    for path in ["../x.db", "/etc/x.db", "", "a//b", "a/../b"] {
+        let words = check(json!({ "id": "shop", "volumes": { "db": at(path) } }));
+        assert!(words.contains("not a path within"), "{words}");
+    }
+    let words = check(json!({ "id": "shop", "layout": "in-place", "volumes": { "db": sqlite } }));
+    assert!(words.contains("say where with `path`"), "{words}");
+    let words = check(json!({ "id": "shop", "layout": "state", "volumes": { "db": at("a.db") } }));
+    assert!(words.contains("says `path`"), "{words}");
+    let words = check(json!({ "id": "shop", "layout": "in-place", "state": "./state" }));
+    assert!(words.contains("in-place"), "{words}");
 }

@@ -41,7 +41,9 @@ pub(super) fn capture(
     target: &Path,
     patience: &Patience,
 ) -> Result<SqliteCaptured, SqliteError> {
-    let copied = patience.until_some(source, || copy(source, target).transpose())?;
+    let copied = patience.until_some(source, || {
+        copy(source, target, patience.is_durable()).transpose()
+    })?;
     let (placed, looks) = copied.unwrap_or_else(|| {
         let path = source.to_owned();
         let waited = patience.waited();
@@ -58,12 +60,17 @@ pub(super) fn capture(
         stillness: Stillness::Unmoved,
         schema_version,
         integrity: Integrity::Ok,
+        live: looks.live(),
     };
     finish(source, placed, &looks, captured, patience)
 }
 
 /// Copies all files once; `None` when one moved meanwhile.
-fn copy(source: &Path, target: &Path) -> Result<Option<(Placed, Looks)>, SqliteError> {
+fn copy(
+    source: &Path,
+    target: &Path,
+    durable: bool,
+) -> Result<Option<(Placed, Looks)>, SqliteError> {
     let look = || {
         (
             Looks::of(source),
@@ -72,7 +79,7 @@ fn copy(source: &Path, target: &Path) -> Result<Option<(Placed, Looks)>, SqliteE
     };
     let before = look();
     std::thread::sleep(MOMENT);
-    let placed = Placed::create(target)?;
+    let placed = Placed::create(target, durable)?;
     pour(source, placed.file())?;
     for end in LOGS {
         let log = companion(source, end);

@@ -20,6 +20,7 @@ const STEPS: i32 = 10_000;
 pub(super) struct Patience {
     began: Instant,
     whole: Duration,
+    durable: bool,
     cancel: Arc<AtomicBool>,
 }
 
@@ -28,6 +29,7 @@ impl Patience {
         Self {
             began: Instant::now(),
             whole: settings.patience,
+            durable: settings.durable,
             cancel: Arc::clone(&settings.cancel),
         }
     }
@@ -37,8 +39,14 @@ impl Patience {
         Self {
             began: Instant::now(),
             whole: self.whole / 4,
+            durable: self.durable,
             cancel: Arc::clone(&self.cancel),
         }
+    }
+
+    /// Whether what is written must outlive a power cut.
+    pub(super) fn is_durable(&self) -> bool {
+        self.durable
     }
 
     /// How long it has been asked for.

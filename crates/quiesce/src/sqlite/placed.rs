@@ -13,6 +13,34 @@ use std::path::{Path, PathBuf};
 
 /// Where the header keeps the version of the schema.
 const SCHEMA_VERSION: u64 = 40;
+/// Where it keeps the count of changes, and of which count and library the rest of the header is valid: both are counted anew
+/// in a copy.
+const CHANGES: [(u64, usize); 2] = [(24, 4), (92, 8)];
+
+/// A file at one moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LiveFile {
+    /// The filesystem.
+    pub device: u64,
+    /// The number of the file in it.
+    pub inode: u64,
+    /// How many names it has.
+    pub links: u64,
+    /// Type and permissions.
+    pub mode: u32,
+    /// The owner.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+    /// How long it is.
+    pub size: u64,
+    /// 512-byte blocks in use.
+    pub blocks: u64,
+    /// When the content changed: seconds and nanoseconds.
+    pub modified: (i64, u32),
+    /// When anything changed.
+    pub changed: (i64, u32),
+}
 
 /// Owner, mode and time of a file, and which file and state of it that was.
 #[derive(Clone, Debug)]
@@ -43,6 +71,24 @@ impl Looks {
         state(&self.0) == state(&later.0)
     }
 
+    /// The same for others.
+    pub(super) fn live(&self) -> LiveFile {
+        let stat = &self.0;
+        let nanos = |nanos: u64| u32::try_from(nanos).unwrap_or_default();
+        LiveFile {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            links: stat.st_nlink,
+            mode: stat.st_mode,
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            size: u64::try_from(stat.st_size).unwrap_or_default(),
+            blocks: u64::try_from(stat.st_blocks).unwrap_or_default(),
+            modified: (stat.st_mtime, nanos(stat.st_mtime_nsec)),
+            changed: (stat.st_ctime, nanos(stat.st_ctime_nsec)),
+        }
+    }
+
     fn give(&self, file: &File) -> io::Result<()> {
         // Only root may give a file away; for everybody else it is the owner's own already, or cannot be.
         let owner = (Uid::from_raw(self.0.st_uid), Gid::from_raw(self.0.st_gid));
@@ -69,18 +115,20 @@ impl Looks {
 pub(super) struct Placed {
     path: PathBuf,
     file: File,
+    is_durable: bool,
     is_kept: bool,
 }
 
 impl Placed {
     /// Creates it, empty and for us alone; fails where anything is.
-    pub(super) fn create(path: &Path) -> Result<Self, SqliteError> {
+    pub(super) fn create(path: &Path, is_durable: bool) -> Result<Self, SqliteError> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let opened = openat(CWD, path, flags, Mode::RUSR | Mode::WUSR);
         let file = opened.map_err(|error| failed("create", path, error))?;
         Ok(Self {
             path: path.to_owned(),
             file: file.into(),
+            is_durable,
             is_kept: false,
         })
     }
@@ -93,19 +141,35 @@ impl Placed {
         &self.file
     }
 
-    /// The online copy counts the schema's version anew; this puts back what the source says.
-    pub(super) fn set_schema_version(&self, version: u32) -> Result<(), SqliteError> {
-        self.file
-            .write_all_at(&version.to_be_bytes(), SCHEMA_VERSION)
-            .map_err(|error| failed("write", &self.path, error))
+    /// The online copy counts the schema's version and its changes anew; this puts back what the source says.
+    pub(super) fn set_counters(&self, version: u32, source: &File) -> Result<(), SqliteError> {
+        let written = self
+            .file
+            .write_all_at(&version.to_be_bytes(), SCHEMA_VERSION);
+        written.map_err(|error| failed("write", &self.path, error))?;
+        for (at, length) in CHANGES {
+            let mut counter = [0; 8];
+            // A file that has no header yet keeps it all in its log; then any count will do.
+            if source.read_exact_at(&mut counter[..length], at).is_ok() {
+                let written = self.file.write_all_at(&counter[..length], at);
+                written.map_err(|error| failed("write", &self.path, error))?;
+            }
+        }
+        Ok(())
     }
 
     /// Makes it look like its source, makes it and its name durable, and keeps it. Returns its size.
     pub(super) fn keep(mut self, looks: &Looks) -> Result<u64, SqliteError> {
+        let sync = || match self.is_durable {
+            true => self
+                .file
+                .sync_all()
+                .and_then(|()| sync_directory(&self.path)),
+            false => Ok(()),
+        };
         let kept = looks
             .give(&self.file)
-            .and_then(|()| self.file.sync_all())
-            .and_then(|()| sync_directory(&self.path))
+            .and_then(|()| sync())
             .and_then(|()| self.file.metadata());
         let kept = kept.map_err(|error| failed("finish", &self.path, error))?;
         self.is_kept = true;

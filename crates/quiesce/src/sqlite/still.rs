@@ -6,6 +6,8 @@ use super::{Checkpoint, Journal, SqliteError, Stillness};
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -37,11 +39,25 @@ fn schema_version(connection: &Connection) -> rusqlite::Result<u32> {
     Ok(version.cast_unsigned())
 }
 
+/// Opens the file for its header, without following a link.
+fn raw(path: &Path) -> Result<File, SqliteError> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let opened = openat(CWD, path, flags, Mode::empty());
+    opened
+        .map(File::from)
+        .map_err(|error| SqliteError::NotAFile {
+            path: path.to_owned(),
+            source: error.into(),
+        })
+}
+
 /// A live database with its log written down, as far as that went.
 #[derive(Debug)]
 pub(super) struct Opened {
     path: PathBuf,
     connection: Connection,
+    /// The file itself. Declared after the connection, because to close it drops the connection's locks.
+    raw: File,
     journal: Journal,
     checkpoint: Checkpoint,
     is_read_only: bool,
@@ -50,6 +66,7 @@ pub(super) struct Opened {
 
 impl Opened {
     pub(super) fn open(path: &Path, patience: &Patience) -> Result<Self, SqliteError> {
+        let raw = raw(path)?;
         let connection = connect(path, patience)
             .map_err(|error| SqliteError::reading("open the database", path, error))?;
         // The first read recovers what a killed writer left, if anything.
@@ -72,6 +89,7 @@ impl Opened {
         Ok(Self {
             path: path.to_owned(),
             connection,
+            raw,
             journal,
             checkpoint,
             is_read_only,
@@ -113,6 +131,7 @@ impl Opened {
             before: self.schema_version,
             path: self.path,
             live: self.connection,
+            raw: self.raw,
         })
     }
 }
@@ -156,6 +175,8 @@ pub(super) struct Still {
     path: PathBuf,
     reader: Connection,
     live: Connection,
+    /// The file itself. Declared after the connections, because to close it drops their locks.
+    raw: File,
     before: u32,
     pub(super) journal: Journal,
     pub(super) checkpoint: Checkpoint,
@@ -188,7 +209,7 @@ impl Still {
         }
         drop(backup);
         copy.close().map_err(|(_, error)| unwritten(error))?;
-        placed.set_schema_version(self.schema_version)
+        placed.set_counters(self.schema_version, &self.raw)
     }
 
     /// Whether the schema changed since the beginning, in the live database.

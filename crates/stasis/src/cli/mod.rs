@@ -32,6 +32,7 @@ mod reference;
 mod repo;
 mod store;
 mod tenant;
+mod whole_machine;
 mod workspace;
 
 use crate::config::{self, Config};

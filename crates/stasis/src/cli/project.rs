@@ -7,6 +7,7 @@ mod show;
 mod upkeep;
 
 pub(super) use everyday::{Diff, Log, Restore, Save};
+pub(super) use save::{exit_of, name_not_consistent};
 
 use super::Context;
 use super::profile::spawn;
@@ -123,7 +124,7 @@ impl Project {
         let Self { which, command } = self;
         match command {
             Command::Init(init) => init.run(context, &which).await?,
-            Command::Save(save) => save.run(context, &which).await?,
+            Command::Save(save) => return save.run(context, &which).await,
             Command::Restore(restore) => return restore.run(context, &which).await,
             Command::Start => show::services(context, &which.open(context).await?.start().await?)?,
             Command::Stop => show::services(context, &which.open(context).await?.stop().await?)?,
@@ -172,6 +173,12 @@ impl Which {
             project: dir.to_owned(),
             tenant: "default".parse().expect("it is a name"),
         }
+    }
+
+    /// Whether nobody named a directory, and the one that we are in is no project and lies in none.
+    fn is_nowhere(&self) -> bool {
+        let here = Path::new(".");
+        self.project == here && !Home::above(here).join(project::FILE).is_file()
     }
 
     /// The project, with a store that is made if it is not there yet.

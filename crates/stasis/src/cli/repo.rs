@@ -142,7 +142,7 @@ impl Repo {
                     .output
                     .result(&made, |made| format!("made a repository in {}", made.repo))?;
             }
-            Command::Save(save) => save.run(context, repo).await?,
+            Command::Save(save) => return save.run(context, repo).await,
             Command::Restore(restore) => Box::pin(restore.run(context, repo)).await?,
             Command::Undo { target } => {
                 let undone = Engine::restore_undo(target, &system::SystemClock).await?;

@@ -56,7 +56,7 @@ pub(super) fn hint(error: &Error) -> Option<String> {
             "`stasis repo check` shows what is damaged; older snapshots may be whole"
         }
         Error::Shrunk { .. } => {
-            "look whether everything is there; if this is meant, save with --allow-shrink"
+            "look whether everything is there; if this is meant, save with --accept-shrink"
         }
         Error::UnfitRepo(_) => "use a newer build of stasis",
         _ => return None,

@@ -98,6 +98,16 @@ impl crash_points::Stage for Stage {
         become_state(&self.shop, "three");
         let next = self.shop.run(&["save"]);
         assert_eq!(next.code, 0, "{context}: {}", next.err);
+        if self.act == Act::Save {
+            let listed = self.shop.json(0, &["list"]);
+            let stored = crate::project::names(&self.shop.at("state/snapshots"));
+            let listed = listed.as_array().unwrap().len();
+            assert_eq!(
+                stored.len(),
+                listed,
+                "{context}: collected by the next save"
+            );
+        }
         let swept = self.shop.run(&["gc"]);
         assert_eq!(swept.code, 0, "{context}: {}", swept.err);
         assert!(

@@ -39,7 +39,7 @@ fn saver(world: &World, number: u64, until: Instant, acknowledged: &Acknowledged
         }
         write(&tree, "large", &noise(500 + turn % 4, 1_300_000));
         let shown = show(&tree);
-        let said = world.run(&["save", text(&tree), "--name", &name, "--allow-shrink"]);
+        let said = world.run(&["save", text(&tree), "--name", &name, "--accept-shrink"]);
         if said.code == 0 {
             let newest = id(&serde_json::from_str::<Value>(&said.out).unwrap());
             acknowledged.lock().unwrap().insert(newest.clone(), shown);
@@ -188,7 +188,7 @@ fn a_tree_that_changes_while_it_is_saved_is_reported_and_still_comes_back() {
         scope.spawn(|| restless(&tree, &over));
         let until = Instant::now() + Duration::from_secs(20);
         while Instant::now() < until && (reasons.len() < 2 || strict.is_empty()) {
-            let saved = world.save(&["--allow-shrink"]);
+            let saved = world.save(&["--accept-shrink"]);
             let left = saved["left_out_entries"].as_array().unwrap();
             reasons.extend(
                 left.iter()
@@ -199,7 +199,7 @@ fn a_tree_that_changes_while_it_is_saved_is_reported_and_still_comes_back() {
                     .all(|one| one["path"].as_str().unwrap().starts_with("busy")),
                 "{saved}"
             );
-            let said = world.run(&["save", text(&tree), "--strict", "--allow-shrink"]);
+            let said = world.run(&["save", text(&tree), "--strict", "--accept-shrink"]);
             strict.extend((said.code != 0).then_some(said.out));
         }
         over.store(true, Ordering::Relaxed);

@@ -39,6 +39,11 @@ impl ChunkRoot {
         }
     }
 
+    /// Whether each snapshot has a directory that its time is in the name of.
+    pub fn is_dated(&self) -> bool {
+        self.naming == Naming::Dated
+    }
+
     /// A project among others.
     pub fn project(tenant: &TenantId, project: &ProjectId) -> Self {
         Self {

@@ -9,6 +9,9 @@ use stasis_model::chunking::PIECES_CUT;
 use stasis_model::file_list::Extent;
 use std::sync::Arc;
 
+/// So many bytes of data must stand behind each byte of fingerprints.
+const WORTH: u64 = 64;
+
 /// A stretch of data that is being cut.
 struct Stretch {
     buffer: Vec<u8>,
@@ -22,7 +25,7 @@ impl<'a> Reading<'_, 'a> {
     pub(super) fn cut(&self, is_sqlite: bool, tools: &mut Tools<'a>) -> Result<Taken, SaveError> {
         let of = Arc::new(LargeFile::default());
         let (mut stream, mut parts) = (PieceStream::new(), Vec::new());
-        let (mut at, end) = (0, self.opened.seen.size);
+        let (mut at, end, mut data_bytes) = (0, self.opened.seen.size, 0);
         while at < end {
             let data = holes::next_data(&self.opened.file, at, end);
             let data = data.map_err(|error| self.failed(error))?;
@@ -50,15 +53,18 @@ impl<'a> Reading<'_, 'a> {
                 self.pool.offer(Offered { bytes, number, of }, tools)?;
             }
             at = data.end;
+            data_bytes += data.end - data.start;
             if stretch.at < stretch.end {
                 break; // the file ends before it should: it changed
             }
         }
         let (size, digest, fingerprints) = stream.finish();
+        // Those of a file that is nearly all holes would be larger than what is in it, and to read it again costs little.
+        let is_worth = |table: &Vec<u8>| table.len() as u64 * WORTH <= data_bytes;
         Ok(Taken {
             size,
             digest,
-            fingerprints,
+            fingerprints: fingerprints.filter(is_worth),
             parts,
             of,
         })

@@ -4,6 +4,7 @@ use super::SaveError;
 use super::compare::Compared;
 use super::plan::{Done, Job, Rare};
 use super::pool::{ATTEMPTS, Opened, Pool, Tools, lock};
+use crate::chunked::databases::HEADER;
 use crate::chunked::table::Content;
 use crate::chunked::{ChunkError, cut_out, fetch};
 use crate::metadata;
@@ -16,7 +17,6 @@ use std::sync::{Arc, Mutex};
 
 /// How much is read at once.
 pub(super) const WINDOW: usize = 4 << 20;
-const SQLITE: &[u8; 16] = b"SQLite format 3\0";
 
 /// The chunks of a large file, sealed by whoever has time.
 #[derive(Debug, Default)]
@@ -88,7 +88,12 @@ impl<'a> Pool<'a> {
                 job,
                 opened,
             };
-            let Some(taken) = reading.take(tools)? else {
+            let mut start = [0; 16];
+            let read = reading.read_at(&mut start, 0)?;
+            if self.is_database(&start[..read], tools) {
+                return self.put_aside(job, reading.opened);
+            }
+            let Some(taken) = reading.take(&start[..read], tools)? else {
                 continue;
             };
             let is_steady = reading.is_steady() && taken.size == reading.opened.seen.size;
@@ -110,10 +115,8 @@ impl<'a> Reading<'_, 'a> {
     }
 
     /// Reads the file; `None` when it changed between being compared and being read.
-    fn take(&self, tools: &mut Tools<'a>) -> Result<Option<Taken>, SaveError> {
-        let mut start = [0; 16];
-        let read = self.read_at(&mut start, 0)?;
-        let is_sqlite = read == 16 && start == *SQLITE;
+    fn take(&self, start: &[u8], tools: &mut Tools<'a>) -> Result<Option<Taken>, SaveError> {
+        let is_sqlite = start == HEADER;
         if let Some(before) = &self.job.previous
             && let Content::Many(content) = &before.content
             && let Some(fingerprints) = &content.pieces
@@ -140,8 +143,8 @@ impl<'a> Reading<'_, 'a> {
         let Self { pool, job, opened } = self;
         pool.wait_for(&taken.of, tools)?;
         pool.count(1, 0);
-        let attributes = pool.attributes(job, &opened.file)?;
-        let fresh = opened.fresh(taken.size);
+        let attributes = pool.attributes(job, &opened)?;
+        let (fresh, database) = (opened.fresh(taken.size), opened.database());
         let again = pool.again(job, &taken.digest, taken.size);
         let is_new = again.is_none();
         let fingerprints = taken.fingerprints.filter(|_| is_new);
@@ -156,6 +159,7 @@ impl<'a> Reading<'_, 'a> {
             attributes,
             fresh,
             fingerprints,
+            database,
         };
         let done = Done::new(content, rare);
         pool.done(job, done, is_new);

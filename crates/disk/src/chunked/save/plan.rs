@@ -2,9 +2,10 @@
 
 use super::SaveError;
 use crate::chunked::ChunkError;
-use crate::chunked::cache::CacheReader;
+use crate::chunked::cache::{CacheReader, Cached};
+use crate::chunked::databases::{DatabaseState, holds_changes};
 use crate::chunked::list::ListReader;
-use crate::chunked::scan::{Listing, Scan, Spot, Stat, What};
+use crate::chunked::scan::{Listing, Scan, Spot, What};
 use crate::chunked::table::{ChunkTable, Content};
 use crate::metadata::Seen;
 use crate::progress::Progress;
@@ -27,7 +28,7 @@ pub(super) enum Previous<'s> {
 }
 
 impl Previous<'_> {
-    fn next(&mut self) -> Result<Option<(Row, Option<Stat>)>, ChunkError> {
+    fn next(&mut self) -> Result<Option<(Row, Option<Cached>)>, ChunkError> {
         match self {
             Self::Nothing => Ok(None),
             Self::Memory(memory) => Ok(memory.next_row()),
@@ -55,12 +56,16 @@ pub(super) struct Rare {
     pub(super) fresh: Option<Seen>,
     /// Fingerprints that are not stored yet.
     pub(super) fingerprints: Option<Vec<u8>>,
+    /// How it is stored, if it is a database.
+    pub(super) database: Option<DatabaseState>,
 }
 
 impl Done {
     pub(super) fn new(content: Content, rare: Rare) -> Self {
-        let has_any =
-            !rare.attributes.is_empty() || rare.fresh.is_some() || rare.fingerprints.is_some();
+        let has_any = !rare.attributes.is_empty()
+            || rare.fresh.is_some()
+            || rare.fingerprints.is_some()
+            || rare.database.is_some();
         let rare = has_any.then(|| Box::new(rare));
         Self { content, rare }
     }
@@ -71,6 +76,10 @@ impl Done {
 
     pub(super) fn fresh(&self) -> Option<&Seen> {
         self.rare.as_ref()?.fresh.as_ref()
+    }
+
+    pub(super) fn database(&self) -> Option<DatabaseState> {
+        self.rare.as_ref()?.database
     }
 
     pub(super) fn fingerprints(&self) -> Option<&[u8]> {
@@ -105,6 +114,13 @@ pub(super) struct Job {
     pub(super) previous: Option<Box<Before>>,
 }
 
+/// A file that belongs to a database beside it, if that is one: its log, its journal or its shared memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Companion {
+    pub(super) file: u32,
+    pub(super) spot: Spot,
+}
+
 /// What was in a file before.
 #[derive(Debug)]
 pub(super) struct Before {
@@ -118,6 +134,9 @@ pub(super) struct Plan {
     /// Every file in the order of paths; set by whoever knows.
     pub(super) files: Vec<OnceLock<FileState>>,
     pub(super) jobs: Vec<Job>,
+    /// What lies beside files that may be databases, by the number of the file. Those of a job are no jobs yet: whether
+    /// they are read depends on what the file turns out to be.
+    pub(super) companions: HashMap<u32, Vec<Companion>>,
     table: RwLock<ChunkTable>,
     /// Contents whose paths are gone: found again where a file was renamed.
     pub(super) orphans: HashMap<FileDigest, Before>,
@@ -133,7 +152,18 @@ pub(super) struct Plan {
 }
 
 /// Joins what is there with what was there, both in the order of paths.
-pub(super) fn join(scan: &Scan, previous: Previous<'_>) -> Result<Plan, SaveError> {
+///
+/// With `captures`, databases are told from other files.
+pub(super) fn join(scan: &Scan, previous: Previous<'_>, captures: bool) -> Result<Plan, SaveError> {
+    let owners = if captures {
+        scan.companions()
+    } else {
+        HashMap::new()
+    };
+    let mut beside: HashMap<Spot, Vec<Spot>> = HashMap::new();
+    for (companion, owner) in &owners {
+        beside.entry(*owner).or_default().push(*companion);
+    }
     let mut joiner = Joiner {
         scan,
         previous,
@@ -142,6 +172,7 @@ pub(super) fn join(scan: &Scan, previous: Previous<'_>) -> Result<Plan, SaveErro
         plan: Plan {
             files: Vec::new(),
             jobs: Vec::new(),
+            companions: HashMap::new(),
             table: RwLock::default(),
             orphans: HashMap::new(),
             abandoned: HashSet::new(),
@@ -151,6 +182,9 @@ pub(super) fn join(scan: &Scan, previous: Previous<'_>) -> Result<Plan, SaveErro
             entries_known: 0,
         },
         is_same: true,
+        owners,
+        beside,
+        owner_files: HashMap::new(),
     };
     scan.for_each(|spot, path, below| joiner.entry(spot, path, below))?;
     joiner.rest()?;
@@ -167,11 +201,17 @@ pub(super) fn join(scan: &Scan, previous: Previous<'_>) -> Result<Plan, SaveErro
 struct Joiner<'a, 's> {
     scan: &'a Scan,
     previous: Previous<'s>,
-    waiting: Option<(Row, Option<Stat>)>,
+    waiting: Option<(Row, Option<Cached>)>,
     ended: bool,
     plan: Plan,
     /// Whether nothing differed so far.
     is_same: bool,
+    /// The file that each companion would belong to.
+    owners: HashMap<Spot, Spot>,
+    /// The other way round.
+    beside: HashMap<Spot, Vec<Spot>>,
+    /// The numbers of files that have companions.
+    owner_files: HashMap<Spot, u32>,
 }
 
 impl Joiner<'_, '_> {
@@ -183,15 +223,21 @@ impl Joiner<'_, '_> {
     ) -> Result<(), ChunkError> {
         let before = self.before(path)?;
         let (_, spotted) = self.scan.get(spot);
+        if spotted.what == What::File && self.companion(spot, before.is_some()) {
+            return Ok(());
+        }
         let row = before.as_ref().map(|(row, _)| &row.entry);
         self.is_same &= row.is_some_and(|entry| spotted.is_still(entry, below));
         if spotted.what != What::File {
             return Ok(());
         }
         let file = u32::try_from(self.plan.files.len()).expect("there are fewer files than that");
+        if self.beside.contains_key(&spot) {
+            self.owner_files.insert(spot, file);
+        }
         let state = OnceLock::new();
         let previous = match before {
-            Some((row, stat)) => self.judge(row, stat, &spotted.stat(), &state),
+            Some((row, cached)) => self.judge(row, cached, spot, &state),
             None => None,
         };
         if state.get().is_none() {
@@ -206,22 +252,60 @@ impl Joiner<'_, '_> {
         Ok(())
     }
 
+    /// Whether a file belongs to a database, or to a file that may turn out to be one. It is no job of its own then.
+    fn companion(&mut self, spot: Spot, was_saved: bool) -> bool {
+        let Some(owner) = self.owners.get(&spot) else {
+            return false;
+        };
+        // Its name is longer, so it comes after the file that it belongs to.
+        let Some(owner) = self.owner_files.get(owner).copied() else {
+            return false;
+        };
+        let left = match self.plan.files[owner as usize].get() {
+            Some(FileState::Kept(kept)) if kept.database().is_none() => return false,
+            Some(_) => OnceLock::from(FileState::Left),
+            None => OnceLock::new(),
+        };
+        self.is_same &= left.get().is_some() && !was_saved;
+        let file = u32::try_from(self.plan.files.len()).expect("there are fewer files than that");
+        let beside = self.plan.companions.entry(owner).or_default();
+        beside.push(Companion { file, spot });
+        self.plan.files.push(left);
+        true
+    }
+
+    /// Whether something waits beside a database that is not in it yet.
+    fn has_changes_beside(&self, spot: Spot) -> bool {
+        let beside = self.beside.get(&spot).map_or(&[][..], Vec::as_slice);
+        beside.iter().any(|companion| {
+            let (listing, spotted) = self.scan.get(*companion);
+            holds_changes(listing.name(spotted), spotted.size())
+        })
+    }
+
     /// Keeps the content of a file that looks the same; otherwise says what was in it.
     fn judge(
         &mut self,
         row: Row,
-        stat: Option<Stat>,
-        now: &Stat,
+        cached: Option<Cached>,
+        spot: Spot,
         state: &OnceLock<FileState>,
     ) -> Option<Box<Before>> {
         let (EntryKind::File { size }, Some(content)) = (row.entry.kind, row.content) else {
             return None;
         };
         let content = self.pack(content);
-        if stat == Some(*now) {
-            let attributes = row.entry.attributes;
+        let now = self.scan.get(spot).1.stat();
+        let is_kept = |cached: &Cached| match cached.database {
+            _ if cached.stat != now => false,
+            None => true,
+            Some(DatabaseState::Consistent) => !self.has_changes_beside(spot),
+            Some(DatabaseState::CrashConsistent) => false,
+        };
+        if let Some(cached) = cached.filter(is_kept) {
             let rare = Rare {
-                attributes,
+                attributes: row.entry.attributes,
+                database: cached.database,
                 ..Rare::default()
             };
             let kept = Done::new(content, rare);
@@ -239,7 +323,7 @@ impl Joiner<'_, '_> {
     }
 
     /// What was known under this path. Paths that were passed over are gone: their contents may turn up elsewhere.
-    fn before(&mut self, path: &EntryPath) -> Result<Option<(Row, Option<Stat>)>, ChunkError> {
+    fn before(&mut self, path: &EntryPath) -> Result<Option<(Row, Option<Cached>)>, ChunkError> {
         loop {
             if self.waiting.is_none() && !self.ended {
                 self.waiting = self.previous.next()?;

@@ -8,6 +8,7 @@ use super::plan::{Before, Done, FileState, Job, Plan};
 use super::{SaveError, SaveParts, SaveReport, SaveSettings};
 use crate::beneath::Beneath;
 use crate::chunked::ChunkError;
+use crate::chunked::databases::DatabaseState;
 use crate::chunked::scan::{Listing, Scan, Spotted, Stat};
 use crate::chunked::seal::Sealer;
 use crate::chunked::table::Content;
@@ -36,6 +37,50 @@ pub(super) const ATTEMPTS: usize = 3;
 enum Task {
     Small(Range<usize>),
     Large(usize),
+    Database(DatabaseTask),
+}
+
+impl Task {
+    /// Whether chunks may be offered to others while it is done.
+    fn may_offer(&self) -> bool {
+        !matches!(self, Self::Small(_))
+    }
+}
+
+/// A file that turned out to be a database.
+#[derive(Clone, Debug)]
+pub(super) struct Aside {
+    /// The file.
+    pub(super) file: u32,
+    pub(super) attributes: Vec<Attribute>,
+    pub(super) identity: (u64, u64),
+}
+
+/// A database, and what lies beside it.
+#[derive(Clone, Debug)]
+pub(super) struct DatabaseTask {
+    /// The job of the database, then those of what lies beside it.
+    pub(super) jobs: Range<usize>,
+    pub(super) aside: Aside,
+}
+
+/// What is read in the place of a live database.
+#[derive(Clone, Debug)]
+pub(super) enum Source {
+    /// A copy of one committed state.
+    Copy(Arc<Copied>),
+    /// The file itself, which is a copy of one committed state already.
+    Still,
+    /// The file itself, because there is no copy.
+    AsItIs,
+}
+
+/// A copy of a database, and what the live one is.
+#[derive(Debug)]
+pub(super) struct Copied {
+    pub(super) file: OwnedFd,
+    pub(super) live: Seen,
+    pub(super) attributes: Vec<Attribute>,
 }
 
 /// A chunk that waits for somebody to seal it.
@@ -63,7 +108,9 @@ pub(super) struct Pool<'a> {
     pub(super) cutter: Cutter,
     /// The first files with a content, by the beginning of its digest: the same content is stored once.
     twins: Mutex<HashMap<u64, u32>>,
-    report: Mutex<SaveReport>,
+    pub(super) report: Mutex<SaveReport>,
+    /// Files that turned out to be databases: they are read when the others have been.
+    pub(super) aside: Mutex<Vec<Aside>>,
     pile: Mutex<Pile>,
     news: Condvar,
 }
@@ -72,43 +119,32 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Reads every file that must be read.
+/// Reads every file that must be read; says which of them turned out to be databases, and were not read on.
 pub(super) fn read(
     parts: &SaveParts<'_>,
     settings: &SaveSettings,
     scan: &Scan,
     plan: &Plan,
+) -> Result<(SaveReport, Vec<Aside>), SaveError> {
+    let tasks = tasks(scan, &plan.jobs);
+    Pool::new(parts, settings, (scan, plan), tasks).run()
+}
+
+/// Captures and reads databases, and what was held back only because of the files beside it, which are none: the jobs
+/// before the first database.
+pub(super) fn read_databases(
+    parts: &SaveParts<'_>,
+    settings: &SaveSettings,
+    (scan, plan): (&Scan, &Plan),
+    databases: Vec<DatabaseTask>,
 ) -> Result<SaveReport, SaveError> {
-    let pool = Pool {
-        parts,
-        settings,
-        scan,
-        plan,
-        cutter: settings.chunker.cutter(),
-        twins: Mutex::default(),
-        report: Mutex::default(),
-        pile: Mutex::new(Pile {
-            tasks: tasks(scan, &plan.jobs),
-            ..Pile::default()
-        }),
-        news: Condvar::new(),
-    };
-    if !plan.jobs.is_empty() {
-        std::thread::scope(|scope| {
-            for _ in 1..settings.walk.workers.get() {
-                scope.spawn(|| pool.work());
-            }
-            pool.work();
-        });
-    }
-    let Pool { report, pile, .. } = pool;
-    let pile = pile.into_inner().unwrap_or_else(PoisonError::into_inner);
-    if let Some(failed) = pile.failed {
-        return Err(failed);
-    }
-    let mut report = report.into_inner().unwrap_or_else(PoisonError::into_inner);
-    report.bytes_moved = plan.bytes_moved;
-    Ok(report)
+    let first = databases
+        .first()
+        .map_or(plan.jobs.len(), |one| one.jobs.start);
+    let mut all: VecDeque<Task> = databases.into_iter().map(Task::Database).collect();
+    all.extend(tasks(scan, &plan.jobs[..first]));
+    let pool = Pool::new(parts, settings, (scan, plan), all);
+    pool.run().map(|(report, _)| report)
 }
 
 /// Large files first, because they take longest; then runs of small ones, which end where a name says so.
@@ -150,21 +186,72 @@ pub(super) struct Tools<'a> {
     pub(super) sealer: Sealer<'a>,
     /// The directory it read from last.
     directory: Option<(u32, OwnedFd)>,
+    /// What is read in the place of the file, when that is a database.
+    pub(super) source: Option<Source>,
 }
 
 impl<'a> Pool<'a> {
+    fn new(
+        parts: &'a SaveParts<'a>,
+        settings: &'a SaveSettings,
+        (scan, plan): (&'a Scan, &'a Plan),
+        tasks: VecDeque<Task>,
+    ) -> Self {
+        Self {
+            parts,
+            settings,
+            scan,
+            plan,
+            cutter: settings.chunker.cutter(),
+            twins: Mutex::default(),
+            report: Mutex::default(),
+            aside: Mutex::default(),
+            pile: Mutex::new(Pile {
+                tasks,
+                ..Pile::default()
+            }),
+            news: Condvar::new(),
+        }
+    }
+
+    /// Has everything done.
+    fn run(self) -> Result<(SaveReport, Vec<Aside>), SaveError> {
+        if !lock(&self.pile).tasks.is_empty() {
+            std::thread::scope(|scope| {
+                for _ in 1..self.settings.walk.workers.get() {
+                    scope.spawn(|| self.work());
+                }
+                self.work();
+            });
+        }
+        let Self {
+            report,
+            pile,
+            aside,
+            ..
+        } = self;
+        let pile = pile.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if let Some(failed) = pile.failed {
+            return Err(failed);
+        }
+        let report = report.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let aside = aside.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok((report, aside))
+    }
+
     fn work(&self) {
         let tools = Sealer::new(self.parts.sink, self.settings.level);
         let mut tools = match tools {
             Ok(sealer) => Tools {
                 sealer,
                 directory: None,
+                source: None,
             },
             Err(source) => return self.fail(SaveError::Tools(source)),
         };
         while let Some(work) = self.take() {
             // A worker that panics must not leave the others waiting for it.
-            let ended = matches!(work, Work::Task(Task::Large(_))).then(|| Ended(self));
+            let ended = matches!(&work, Work::Task(task) if task.may_offer()).then(|| Ended(self));
             if let Err(error) = self.perform(work, &mut tools) {
                 self.fail(error);
             }
@@ -194,7 +281,7 @@ impl<'a> Pool<'a> {
                 return Some(Work::Seal(offered));
             }
             if let Some(task) = pile.tasks.pop_front() {
-                pile.reading += usize::from(matches!(task, Task::Large(_)));
+                pile.reading += usize::from(task.may_offer());
                 return Some(Work::Task(task));
             }
             if pile.reading == 0 {
@@ -212,6 +299,7 @@ impl<'a> Pool<'a> {
             Work::Seal(offered) => self.seal(&offered, tools),
             Work::Task(Task::Small(range)) => self.small(range, tools),
             Work::Task(Task::Large(at)) => self.large(at, tools),
+            Work::Task(Task::Database(task)) => self.database(&task, tools),
         }
     }
 
@@ -291,6 +379,7 @@ impl<'a> Pool<'a> {
                 file,
                 seen,
                 path: (listing, spotted),
+                source: tools.source.clone(),
             })),
             Err(error) => {
                 tools.directory = None;
@@ -307,6 +396,11 @@ impl<'a> Pool<'a> {
         spotted: &Spotted,
         tools: &mut Tools<'a>,
     ) -> rustix::io::Result<(OwnedFd, Seen)> {
+        if let Some(Source::Copy(copied)) = &tools.source {
+            let file = rustix::io::dup(&copied.file)?;
+            let seen = metadata::of(&file)?;
+            return Ok((file, seen));
+        }
         let root: &Beneath = self.parts.root;
         let directory = match tools.directory.take() {
             Some((number, directory)) if number == job.spot.listing => directory,
@@ -343,7 +437,7 @@ impl<'a> Pool<'a> {
         self.leave(job, reason)
     }
 
-    fn path(&self, job: &Job) -> EntryPath {
+    pub(super) fn path(&self, job: &Job) -> EntryPath {
         let (listing, spotted) = self.scan.get(job.spot);
         listing.path_of(spotted)
     }
@@ -419,9 +513,12 @@ impl<'a> Pool<'a> {
     pub(super) fn attributes(
         &self,
         job: &Job,
-        file: &OwnedFd,
+        opened: &Opened<'_>,
     ) -> Result<Vec<Attribute>, SaveError> {
-        let read = metadata::attributes(file).map_err(|error| {
+        if let Some(Source::Copy(copied)) = &opened.source {
+            return Ok(copied.attributes.clone());
+        }
+        let read = metadata::attributes(&opened.file).map_err(|error| {
             SaveError::Walk(WalkError::Failed {
                 doing: "read the attributes of",
                 path: self.path(job),
@@ -449,15 +546,30 @@ pub(super) struct Opened<'a> {
     pub(super) file: OwnedFd,
     pub(super) seen: Seen,
     pub(super) path: (&'a Listing, &'a Spotted),
+    /// What is read, when the file is a database.
+    pub(super) source: Option<Source>,
 }
 
 impl Opened<'_> {
     /// What must be kept of the file's stat: nothing if the scan saw the same.
     pub(super) fn fresh(&self, size: u64) -> Option<Seen> {
-        let seen = Seen { size, ..self.seen };
+        let seen = match &self.source {
+            Some(Source::Copy(copied)) => copied.live,
+            _ => self.seen,
+        };
+        let seen = Seen { size, ..seen };
         let same =
             Stat::from(&seen) == self.path.1.stat() && seen.metadata() == self.path.1.metadata();
         (!same).then_some(seen)
+    }
+
+    /// How it is stored, if it is a database.
+    pub(super) fn database(&self) -> Option<DatabaseState> {
+        match &self.source {
+            None => None,
+            Some(Source::Copy(_) | Source::Still) => Some(DatabaseState::Consistent),
+            Some(Source::AsItIs) => Some(DatabaseState::CrashConsistent),
+        }
     }
 }
 

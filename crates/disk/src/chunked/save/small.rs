@@ -49,14 +49,18 @@ impl<'a> Pool<'a> {
         let Some(opened) = self.read_small(job, buffer, tools)? else {
             return Ok(());
         };
+        if self.is_database(buffer, tools) {
+            return self.put_aside(job, opened);
+        }
         let size = buffer.len() as u64;
         self.count(1, size);
         let digest = FileDigest::of(buffer);
-        let attributes = self.attributes(job, &opened.file)?;
+        let attributes = self.attributes(job, &opened)?;
         let rare = Rare {
             attributes,
             fresh: opened.fresh(size),
             fingerprints: None,
+            database: opened.database(),
         };
         let content = Content::One {
             digest,
@@ -127,7 +131,8 @@ impl<'a> Pool<'a> {
             };
             let is_steady =
                 after.is_unchanged_since(&opened.seen) && buffer.len() as u64 == after.size;
-            if is_steady {
+            // A database need not hold still: it is copied by other means.
+            if is_steady || self.is_database(buffer, tools) {
                 return Ok(Some(opened));
             }
             if attempt == ATTEMPTS {

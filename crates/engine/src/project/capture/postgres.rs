@@ -3,9 +3,9 @@
 //! The dump is written to a file of ours before anything of it is stored, because it must be proven first: its exit code,
 //! its size, and that `pg_restore` reads it.
 
-use super::{Capture, facts};
+use super::Capture;
 use crate::error::Error;
-use crate::project::{Project, ProjectError, or_cancelled};
+use crate::project::{Project, ProjectError, dotenv, or_cancelled};
 use stasis_disk::skeleton;
 use stasis_model::id::VolumeName;
 use stasis_model::manifest::Consistency;
@@ -28,9 +28,12 @@ impl Capture {
         let mut looks = skeleton::look_at(self.skeleton.root())?.metadata();
         // A dump has no time of its own: the snapshot has.
         (looks.mode, looks.modified) = (0o700, FileTime::default());
-        let way = format!("volumes/{name}");
+        let way = self.place(name).to_string();
         let directory = self.skeleton.directory(&way, looks)?;
-        self.graft(&way, directory.clone());
+        // In the application's own tree the directory above stands in for all of them.
+        if !way.starts_with(".stasis/") {
+            self.graft(&way, directory.clone());
+        }
         let target = dump_in(&directory, name);
         let settings = project.postgres();
         let dumped = postgres::dump(&connection, &target, &settings);
@@ -41,7 +44,7 @@ impl Capture {
         })?;
         looks.mode = 0o600;
         self.skeleton.shall_look(target, looks);
-        let mut facts = facts(name, Consistency::Postgres, "pg_dump-custom", "ok");
+        let mut facts = self.facts(name, Consistency::Postgres, "pg_dump-custom", "ok");
         let details = &mut facts.manifest.details;
         details.insert("serverVersion".to_owned(), dumped.server_version.into());
         details.insert("dumpVersion".to_owned(), dumped.dump_version.into());
@@ -67,8 +70,10 @@ impl Project {
         let url = match (&volume.url, variable) {
             (Some(url), _) => url,
             (None, Some(variable)) => {
-                let found = self.host.variables.get(variable);
-                found.ok_or_else(|| ProjectError::NoVariable {
+                let found = self.host.variables.get(variable).cloned();
+                // As the application's own tools do: what the environment says goes before what the file says.
+                let found = found.or_else(|| dotenv::value(&self.home.dir, variable));
+                &found.ok_or_else(|| ProjectError::NoVariable {
                     volume: name.clone(),
                     variable: variable.clone(),
                 })?

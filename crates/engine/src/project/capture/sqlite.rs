@@ -1,6 +1,6 @@
 //! A volume of SQLite databases: each is copied within one read transaction, everything beside them as it is.
 
-use super::{Capture, facts};
+use super::Capture;
 use crate::error::Error;
 use crate::project::ProjectError;
 use serde_json::json;
@@ -82,7 +82,7 @@ impl Capture {
         } else {
             "ok_except_unchecked"
         };
-        let mut facts = facts(name, Consistency::Sqlite, "files", integrity);
+        let mut facts = self.facts(name, Consistency::Sqlite, "files", integrity);
         facts
             .manifest
             .details

@@ -14,10 +14,12 @@ use stasis_disk::skeleton::{self, Skeleton};
 use stasis_disk::{atomic_write, remove};
 use stasis_model::id::{SnapshotId, VolumeName};
 use stasis_model::manifest::Consistency;
-use stasis_model::project::VolumeConfig;
+use stasis_model::project::{ProjectConfig, VolumeConfig};
 use stasis_model::time::Timestamp;
 use stasis_model::tree::EntryPath;
 use stasis_quiesce::postgres::{self, PostgresError, Restored, Staged, Tag};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -49,9 +51,10 @@ fn failed(volume: &VolumeName) -> impl FnOnce(PostgresError) -> Error {
 }
 
 /// Where the dump of a volume is in a tree.
-fn dump_path(name: &VolumeName) -> EntryPath {
-    let path = format!("volumes/{name}/{name}.dump");
-    EntryPath::parse(path.as_bytes()).expect("it is made of names")
+fn dump_path(config: &ProjectConfig, name: &VolumeName) -> EntryPath {
+    let dump = format!("{name}.dump");
+    let place = config.place_of(name);
+    place.child(dump.as_bytes()).expect("it is made of names")
 }
 
 impl Declared {
@@ -68,16 +71,22 @@ impl Declared {
 
     /// Where the dumps are in a tree.
     pub(super) fn dumps(&self) -> Vec<EntryPath> {
-        self.servers_of().map(dump_path).collect()
+        let dump = |name: &VolumeName| dump_path(&self.config, name);
+        self.servers_of().map(dump).collect()
     }
 
     /// The directory of a volume.
     pub(super) fn volume_directory(&self, name: &VolumeName) -> PathBuf {
-        self.current().join("volumes").join(name.as_str())
+        let place = self.config.place_of(name);
+        self.current().join(OsStr::from_bytes(place.as_bytes()))
     }
 
     /// The directories of volumes in servers, which have nothing in them.
     pub(super) fn server_directories(&self) -> Vec<(VolumeName, PathBuf)> {
+        // In the application's own tree nothing but dumps lies there.
+        if self.is_in_place() {
+            return Vec::new();
+        }
         self.servers_of()
             .map(|name| (name.clone(), self.volume_directory(name)))
             .collect()
@@ -94,7 +103,8 @@ impl Project {
         if plan.servers.is_empty() {
             return Ok(Vec::new());
         }
-        let dumps = plan.servers.iter().map(dump_path).collect();
+        let dump = |name: &VolumeName| dump_path(&declared.config, name);
+        let dumps = plan.servers.iter().map(dump).collect();
         let place = declared.state.join(".stasis");
         let scratch = bridge::blocking(move || {
             let looks = skeleton::look_at(place.parent().unwrap_or(&place))?.metadata();
@@ -124,7 +134,8 @@ impl Project {
         let mut all = Vec::new();
         for name in &plan.servers {
             let volume = &declared.config.volumes[name];
-            let dump = dump_in(&tree.join("volumes").join(name.as_str()), name);
+            let place = declared.config.place_of(name).to_string();
+            let dump = dump_in(&tree.join(place), name);
             let staged = self.stage_database((name, volume), &dump, cancel).await;
             match staged {
                 Ok(staged) => all.push(staged),

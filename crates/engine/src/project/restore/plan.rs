@@ -45,12 +45,6 @@ impl RestorePlan {
     }
 }
 
-/// Where a volume lies in a tree.
-pub(super) fn volume_path(name: &VolumeName) -> EntryPath {
-    let path = format!("volumes/{name}");
-    EntryPath::parse(path.as_bytes()).expect("it is made of names")
-}
-
 impl Project {
     /// Checks every argument of a restore against the snapshot, and says what it touches. Nothing is written.
     pub(super) async fn plan_restore(
@@ -59,13 +53,14 @@ impl Project {
         index: &Index,
         id: &SnapshotId,
     ) -> Result<RestorePlan, Error> {
+        let mut only: Vec<EntryPath> = Vec::new();
         if !command.volumes.is_empty() {
-            self.home.declared()?;
+            let config = &self.home.declared()?.config;
+            let volumes = command.volumes.iter();
+            only.extend(volumes.map(|name| config.place_of(name)));
         }
         let root = self.engine.repo_root();
         let opened = self.engine.open_snapshot(&root, index, id).await?;
-        let volumes = command.volumes.iter();
-        let mut only: Vec<EntryPath> = volumes.map(volume_path).collect();
         only.extend(command.paths.iter().cloned());
         let Opened { manifest, list } = opened;
         if !only.is_empty() {
@@ -85,8 +80,14 @@ impl Project {
             only.extend(found.companions);
         }
         let servers = self.servers_restored(&only, &manifest);
-        let in_server =
-            |path: &EntryPath| servers.iter().any(|one| path.is_within(&volume_path(one)));
+        let places: Vec<EntryPath> = match &self.home.declared {
+            Some(declared) => {
+                let servers = servers.iter();
+                servers.map(|one| declared.config.place_of(one)).collect()
+            }
+            None => Vec::new(),
+        };
+        let in_server = |path: &EntryPath| places.iter().any(|place| path.is_within(place));
         let files = only.iter().filter(|path| !in_server(path)).cloned();
         Ok(RestorePlan {
             snapshot: id.clone(),
@@ -106,7 +107,7 @@ impl Project {
             kept.is_some_and(|one| one.consistency == Consistency::Postgres)
         };
         let is_wanted = |name: &VolumeName| {
-            let at = volume_path(name);
+            let at = declared.config.place_of(name);
             let touches = |one: &EntryPath| one.is_within(&at) || at.is_within(one);
             only.is_empty() || only.iter().any(touches)
         };

@@ -3,7 +3,7 @@
 //! Volumes that are not restored are not captured. One that cannot be (a damaged database, a server that is down) is left
 //! out, and everything else is captured all the same.
 
-use super::plan::{RestorePlan, volume_path};
+use super::plan::RestorePlan;
 use crate::error::{Error, ErrorKind, whole};
 use crate::project::{Declared, ProjectError};
 use stasis_model::id::VolumeName;
@@ -30,7 +30,7 @@ impl CaptureScope {
         };
         for (name, volume) in &declared.config.volumes {
             let is_server = volume.consistency == Consistency::Postgres;
-            let at = volume_path(name);
+            let at = declared.config.place_of(name);
             let is_touched = plan.is_whole()
                 || plan.servers.contains(name)
                 || plan
@@ -39,7 +39,7 @@ impl CaptureScope {
                     .any(|one| one.is_within(&at) || at.is_within(one));
             if !is_touched {
                 scope.leave_out(name);
-            } else if !is_server && !declared.volume_directory(name).is_dir() {
+            } else if !is_server && !declared.volume_directory(name).exists() {
                 // Nothing is there to be captured.
                 scope.declared.config.volumes.remove(name);
             }
@@ -48,8 +48,9 @@ impl CaptureScope {
     }
 
     fn leave_out(&mut self, name: &VolumeName) {
+        let place = self.declared.config.place_of(name);
         self.declared.config.volumes.remove(name);
-        self.excludes.push(format!("/{}", volume_path(name)));
+        self.excludes.push(format!("/{place}"));
     }
 
     /// Goes on without what an error is about; the error comes back when that is nothing that can be left out.

@@ -1,5 +1,6 @@
 //! What is asked of a save, and what it answers.
 
+use super::lost::LostDatabase;
 use crate::clone::LeftOut;
 use serde::Serialize;
 use stasis_disk::chunked::save::SaveReport;
@@ -27,10 +28,14 @@ pub struct RepoSave {
     pub labels: BTreeMap<String, Label>,
     /// Gitignore-style patterns of what is left out.
     pub excludes: Vec<String>,
+    /// Whether what earlier saves of the name left out is left out too, and so on for later ones.
+    pub inherits_excludes: bool,
     /// Whether anything that cannot be read, or changes meanwhile, is an error.
     pub strict: bool,
     /// Whether other filesystems in the source belong to it.
     pub across_filesystems: bool,
+    /// Whether the snapshot becomes `latest` although databases are gone.
+    pub force: bool,
     /// Whether a tree may have become much smaller than it was.
     pub allow_shrink: bool,
     /// Whether a tree that is the one of the snapshot before makes no new one.
@@ -65,6 +70,8 @@ pub struct Graft {
 pub struct VolumeFacts {
     /// Where in the tree.
     pub at: EntryPath,
+    /// Whether what is read there is a copy already; databases in it are not copied again then.
+    pub is_copy: bool,
     /// Everything but its size and its digest.
     pub manifest: VolumeManifest,
 }
@@ -78,8 +85,10 @@ impl RepoSave {
             reason: Reason::Manual,
             labels: BTreeMap::new(),
             excludes: Vec::new(),
+            inherits_excludes: false,
             strict: false,
             across_filesystems: false,
+            force: false,
             allow_shrink: false,
             skip_unchanged: false,
             activates: true,
@@ -91,6 +100,17 @@ impl RepoSave {
             progress: Arc::default(),
         }
     }
+}
+
+/// A live database that no consistent copy was made of.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct NotConsistent {
+    /// Where in the tree.
+    pub path: String,
+    /// How it is stored all the same: always `crash_consistent`.
+    pub stored_as: &'static str,
+    /// Why there is no copy.
+    pub reason: String,
 }
 
 /// A snapshot that was made.
@@ -141,6 +161,14 @@ pub struct RepoSaved {
     pub excluded: u64,
     /// The first thousand entries that were left out, by name.
     pub left_out_entries: Vec<LeftOut>,
+    /// SQLite databases in the tree that are stored as one committed state, checked.
+    pub databases: u64,
+    /// Whether `latest` means it.
+    pub is_latest: bool,
+    /// Databases of the snapshot before, or of declared volumes, that are not in it.
+    pub lost_databases: Vec<LostDatabase>,
+    /// SQLite databases that are not.
+    pub not_consistent: Vec<NotConsistent>,
     /// How long it took.
     pub elapsed_ms: u64,
 }
@@ -177,6 +205,18 @@ impl RepoSaved {
             chunks_healed: 0,
             excluded: report.walk.excluded,
             left_out_entries: LeftOut::of(&report.walk),
+            is_latest: true,
+            lost_databases: Vec::new(),
+            databases: manifest.consistent_databases(),
+            not_consistent: report
+                .inconsistent
+                .iter()
+                .map(|one| NotConsistent {
+                    path: one.path.to_string(),
+                    stored_as: "crash_consistent",
+                    reason: one.why.clone(),
+                })
+                .collect(),
             elapsed_ms,
         }
     }

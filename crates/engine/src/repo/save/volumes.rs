@@ -5,7 +5,7 @@ use crate::bridge;
 use crate::error::Error;
 use crate::repo::port::Fetching;
 use stasis_disk::chunked::list::ListReader;
-use stasis_model::manifest::{FileList, VolumeManifest};
+use stasis_model::manifest::{Consistency, DatabaseManifest, FileList, StoredAs, VolumeManifest};
 use stasis_model::tree::canonical::TreeHasher;
 use stasis_model::tree::{EntryKind, EntryPath};
 use std::collections::BTreeMap;
@@ -31,6 +31,10 @@ pub(super) async fn measured(
                 let Some(path) = within(&row.entry.path, &facts.at) else {
                     continue;
                 };
+                // The directory of a volume is not in it; a volume that is one file is that file.
+                if row.entry.path == facts.at && row.content.is_none() {
+                    continue;
+                }
                 let mut entry = row.entry.clone();
                 entry.path = path;
                 if let EntryKind::File { size: length } = entry.kind {
@@ -50,8 +54,48 @@ pub(super) async fn measured(
     .await
 }
 
-/// The path as seen from `above`, if it is beneath it.
+/// What is known of volumes whose databases were copied while the tree was read.
+pub(super) fn settle(
+    volumes: &BTreeMap<String, VolumeFacts>,
+    databases: &BTreeMap<String, DatabaseManifest>,
+    manifests: &mut BTreeMap<String, VolumeManifest>,
+) {
+    let live = volumes
+        .iter()
+        .filter(|(_, facts)| !facts.is_copy && facts.manifest.consistency == Consistency::Sqlite);
+    for (name, facts) in live {
+        let Some(manifest) = manifests.get_mut(name) else {
+            continue;
+        };
+        let own: Vec<_> = databases
+            .iter()
+            .filter(|(path, _)| {
+                let path = path.parse::<EntryPath>();
+                path.is_ok_and(|path| within(&path, &facts.at).is_some())
+            })
+            .collect();
+        let is_whole = |(_, one): &(&String, &DatabaseManifest)| one.state == StoredAs::Consistent;
+        manifest.integrity = match own.len() {
+            0 => "no_database",
+            _ if own.iter().all(is_whole) => "ok",
+            _ => "crash_consistent",
+        }
+        .to_owned();
+        let told = own.iter().map(|(path, one)| {
+            let described = serde_json::json!({ "bytes": one.size });
+            ((*path).clone(), described)
+        });
+        let told: serde_json::Map<_, _> = told.collect();
+        manifest.details.insert("databases".to_owned(), told.into());
+    }
+}
+
+/// The path as seen from `above`, if it is beneath it; a volume that is one file is seen from its directory.
 fn within(path: &EntryPath, above: &EntryPath) -> Option<EntryPath> {
+    if path == above {
+        let (_, name) = path.split_last()?;
+        return EntryPath::parse(name).ok();
+    }
     let rest = path.as_bytes().strip_prefix(above.as_bytes())?;
     EntryPath::parse(rest.strip_prefix(b"/")?).ok()
 }

@@ -20,8 +20,7 @@ pub(in crate::cli) struct Save {
 impl Save {
     pub(in crate::cli) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
         let project = Which::of(&self.dir).open(context).await?;
-        self.how.save(context, &project, Reason::Manual).await?;
-        Ok(Exit::Done)
+        self.how.save(context, &project, Reason::Manual).await
     }
 }
 

@@ -1,12 +1,15 @@
 //! `stasis project save`
 
 use super::{Which, labels};
-use crate::cli::Context;
 use crate::cli::output::{printable, word};
 use crate::cli::progress::{cancel_on_signals, watched};
+use crate::cli::{Context, whole_machine};
+use crate::report::Exit;
 use clap::{Args, ValueEnum};
+use stasis_engine::clone::LeftOut;
 use stasis_engine::model::manifest::Reason;
 use stasis_engine::project::{Project, ProjectSave, ProjectSaved};
+use stasis_engine::repo::{RepoSaved, patterns_in};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -31,15 +34,26 @@ pub(in crate::cli) struct How {
     /// A label, KEY=VALUE; may be given more than once
     #[arg(long, value_name = "KEY=VALUE")]
     label: Vec<String>,
+    /// Save `/` or the home directory; make the snapshot `latest` although a database is gone, empty or overwritten since
+    /// the last one (without it, such a snapshot is stored, `latest` stays what it was, and the exit code is 1)
+    #[arg(long)]
+    force: bool,
     /// Make a snapshot although nothing changed
     #[arg(long)]
     allow_empty: bool,
-    /// Save even if nine of ten entries are gone since the last snapshot
-    #[arg(long)]
-    allow_shrink: bool,
-    /// Of a directory of plain files, leave out what matches, as in a .gitignore; may be given more than once
+    /// Save although suspiciously little is left: nothing, or less than a tenth of the last snapshot's entries
+    #[arg(long, alias = "allow-shrink")]
+    accept_shrink: bool,
+    /// Leave out what matches, as in a .gitignore, now and in later saves; may be given more than once. A file
+    /// .stasisignore in the directory says the same
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<String>,
+    /// Leave out what matches a pattern in FILE, one in each line
+    #[arg(long, value_name = "FILE")]
+    exclude_from: Vec<PathBuf>,
+    /// Leave out no longer what earlier saves were told to leave out
+    #[arg(long)]
+    forget_excludes: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -66,10 +80,15 @@ impl From<Why> for Reason {
 }
 
 impl Save {
-    pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<()> {
+    pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<Exit> {
         let mut which = which.clone();
-        if let Some(dir) = self.dir {
-            which.project = dir;
+        match self.dir {
+            Some(dir) => which.project = dir,
+            // Whatever one happens to stand in is not what one means to save.
+            None if which.is_nowhere() => anyhow::bail!(
+                "there is no stasis.toml here or above: name the directory, as in `stasis save DIR`, or write one with `stasis project init`"
+            ),
+            None => {}
         }
         let project = which.open(context).await?;
         self.how.save(context, &project, self.reason.into()).await
@@ -82,20 +101,68 @@ impl How {
         context: &Context,
         project: &Project,
         reason: Reason,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<Exit> {
+        whole_machine::refuse(context, &project.home().dir, self.force)?;
         let progress = Arc::default();
+        let mut excludes = Vec::new();
+        for file in &self.exclude_from {
+            excludes.extend(patterns_in(file, false)?);
+        }
+        excludes.extend(self.exclude);
         let command = ProjectSave {
             labels: labels(&self.label)?,
             allow_empty: self.allow_empty,
-            allow_shrink: self.allow_shrink,
-            excludes: self.exclude,
+            force: self.force,
+            allow_shrink: self.accept_shrink,
+            excludes,
+            forget_excludes: self.forget_excludes,
             cancel: cancel_on_signals()?,
             progress: Arc::clone(&progress),
             ..ProjectSave::new(reason)
         };
         let work = Box::pin(project.save(command));
         let saved = watched(context.output, "saving", progress, work).await?;
-        tell(context, &saved)
+        tell(context, &saved)?;
+        Ok(exit_of(&saved.saved))
+    }
+}
+
+/// A save that lacks what a user could expect says so to scripts too.
+pub(in crate::cli) fn exit_of(saved: &RepoSaved) -> Exit {
+    // A check said no: what was there before is still what `latest` means.
+    if !saved.lost_databases.is_empty() && !saved.is_latest {
+        return Exit::Failed;
+    }
+    let is_unreadable = |one: &LeftOut| one.reason == "unreadable";
+    if saved.not_consistent.is_empty() && !saved.left_out_entries.iter().any(is_unreadable) {
+        return Exit::Done;
+    }
+    Exit::Incomplete
+}
+
+/// Names the databases that should be in a snapshot.
+pub(in crate::cli) fn name_lost(context: &Context, saved: &RepoSaved) {
+    for one in &saved.lost_databases {
+        let (path, words) = (printable(&one.path), one.how.words());
+        context
+            .output
+            .say(&format!("warning: database {path}: {words}"));
+    }
+    if !saved.lost_databases.is_empty() && !saved.is_latest {
+        context.output.say(
+            "hint: this state was stored, but `latest` still means the snapshot before it. Bring the database back with: stasis restore DIR; if it is meant to be gone: stasis save DIR --force",
+        );
+    }
+}
+
+/// Names the databases that no consistent copy was made of.
+pub(in crate::cli) fn name_not_consistent(context: &Context, saved: &RepoSaved) {
+    for one in &saved.not_consistent {
+        context.output.say(&format!(
+            "warning: {}: this SQLite database could not be copied consistently ({}); its files were saved as they are",
+            printable(&one.path),
+            printable(&one.reason)
+        ));
     }
 }
 
@@ -110,6 +177,8 @@ pub(super) fn tell(context: &Context, saved: &ProjectSaved) -> anyhow::Result<()
         let words = format!("warning: {more} more entries were left out; --json lists a thousand");
         context.output.say(&words);
     }
+    name_not_consistent(context, &saved.saved);
+    name_lost(context, &saved.saved);
     context.output.result(saved, words)
 }
 

@@ -5,40 +5,63 @@ use crate::cli::Context;
 use crate::cli::output::{printable, table};
 use crate::cli::progress::cancel_on_signals;
 use crate::report::Exit;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use stasis_engine::model::id::ProjectId;
-use stasis_engine::project::{self, Project, ProjectUpgraded};
+use stasis_engine::model::project::Layout;
+use stasis_engine::project::{self, Project, ProjectInit, ProjectUpgraded};
 use stasis_engine::repo::GcVerdict;
 use std::ffi::OsString;
 use std::path::Path;
 
 #[derive(Debug, Args)]
 pub(super) struct Init {
-    /// What the project is called [default: the name of its directory]
+    /// What the project is called [default: the name that its history has in the store]
     #[arg(long)]
     id: Option<ProjectId>,
+    /// Where the application's data lies
+    #[arg(long, default_value = "in-place")]
+    layout: Where,
     /// Only print what would be written
     #[arg(long)]
     dry_run: bool,
 }
 
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Where {
+    /// Where it is: the whole directory is saved
+    InPlace,
+    /// In state/current/, with the snapshots beside it in state/
+    State,
+}
+
+impl From<Where> for Layout {
+    fn from(layout: Where) -> Self {
+        match layout {
+            Where::InPlace => Self::InPlace,
+            Where::State => Self::State,
+        }
+    }
+}
+
 impl Init {
     pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<()> {
-        let made = project::init(&which.project, self.id, self.dry_run).await?;
         let is_dry = self.dry_run;
+        let command = ProjectInit {
+            id: self.id,
+            layout: self.layout.into(),
+            dry_run: is_dry,
+        };
+        let made = project::init(&which.project, command).await?;
         context.output.result(&made, |made| {
             if is_dry {
                 return made.text.trim_end().to_owned();
             }
-            let moves = made.databases.iter().map(|path| {
-                format!(
-                    "\nfound {}: move it into its volume in state/current/volumes/, and tell your application",
-                    printable(path)
-                )
-            });
-            let moves: String = moves.collect();
+            let found = made.found.iter();
+            let found: String = found
+                .map(|one| format!("\nfound {}", printable(&one.words)))
+                .collect();
             let file = printable(&made.file);
-            format!("wrote {file}; read it, then `stasis project save`{moves}")
+            format!("wrote {file}; read it, then run: stasis project save{found}")
         })
     }
 }

@@ -1,9 +1,11 @@
 //! `stasis repo save`
 
 use super::told;
-use crate::cli::Context;
 use crate::cli::output::printable;
 use crate::cli::progress::{cancel_on_signals, watched};
+use crate::cli::project::{exit_of, name_not_consistent};
+use crate::cli::{Context, whole_machine};
+use crate::report::Exit;
 use anyhow::Context as _;
 use clap::Args;
 use stasis_engine::model::id::{Label, SubjectName};
@@ -31,16 +33,20 @@ pub(super) struct Save {
     /// Fail if anything vanishes, changes while it is read, or may not be read, instead of reporting it
     #[arg(long)]
     strict: bool,
-    /// Save even if nine of ten entries are gone since the last snapshot
+    /// Save although suspiciously little is left: nothing, or less than a tenth of the last snapshot's entries
+    #[arg(long, alias = "allow-shrink")]
+    accept_shrink: bool,
+    /// Save `/` or the home directory
     #[arg(long)]
-    allow_shrink: bool,
+    force: bool,
     /// Whether to stay on the filesystem of DIR; otherwise what is mounted in it is saved too
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     one_file_system: bool,
 }
 
 impl Save {
-    pub(super) async fn run(self, context: &Context, repo: Option<&str>) -> anyhow::Result<()> {
+    pub(super) async fn run(self, context: &Context, repo: Option<&str>) -> anyhow::Result<Exit> {
+        whole_machine::refuse(context, &self.source, self.force)?;
         let labels = self.label.iter().map(|label| {
             let (key, value) = label
                 .split_once('=')
@@ -53,7 +59,7 @@ impl Save {
             excludes: self.exclude,
             strict: self.strict,
             across_filesystems: !self.one_file_system,
-            allow_shrink: self.allow_shrink,
+            allow_shrink: self.accept_shrink,
             cancel: cancel_on_signals()?,
             progress: Arc::clone(&progress),
             ..RepoSave::new(self.source, self.name)
@@ -83,9 +89,12 @@ impl Save {
                 "warning: {more} more entries were left out; --json lists a thousand"
             ));
         }
+        name_not_consistent(context, &saved);
+        let exit = exit_of(&saved);
         context
             .output
-            .result(&told(saved), |told| saved_words(&told.result))
+            .result(&told(saved), |told| saved_words(&told.result))?;
+        Ok(exit)
     }
 }
 

@@ -1,0 +1,163 @@
+//! Files that turn out to be live databases.
+
+use super::SaveError;
+use super::plan::{FileState, Job, Plan};
+use super::pool::{Aside, Copied, DatabaseTask, Opened, Pool, Source, Tools, lock};
+use crate::chunked::databases::{DatabaseCopy, HEADER, Inconsistent, LiveDatabase};
+use crate::chunked::scan::Scan;
+use crate::walk::{Reason, WalkError};
+use rustix::io::Errno;
+use stasis_model::chunking::LARGE;
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+impl<'a> Pool<'a> {
+    /// Whether what a file begins with makes it a database that is to be captured.
+    pub(super) fn is_database(&self, start: &[u8], tools: &Tools<'a>) -> bool {
+        start.starts_with(HEADER) && tools.source.is_none() && self.parts.databases.is_some()
+    }
+
+    /// Leaves a database for later. Its descriptor is closed here: later that would drop the locks of its capture.
+    pub(super) fn put_aside(&self, job: &Job, opened: Opened<'_>) -> Result<(), SaveError> {
+        let attributes = self.attributes(job, &opened)?;
+        lock(&self.aside).push(Aside {
+            file: job.file,
+            attributes,
+            identity: opened.seen.identity(),
+        });
+        Ok(())
+    }
+
+    /// Captures a database and stores the copy; without one, stores it and what lies beside it as they are.
+    pub(super) fn database(
+        &self,
+        task: &DatabaseTask,
+        tools: &mut Tools<'a>,
+    ) -> Result<(), SaveError> {
+        let (at, beside) = (task.jobs.start, task.jobs.start + 1..task.jobs.end);
+        tools.source = Some(self.captured(&self.plan.jobs[at], &task.aside)?);
+        let is_copied = !matches!(tools.source, Some(Source::AsItIs));
+        let read = self.any(at, tools);
+        tools.source = None;
+        read?;
+        if is_copied {
+            return Ok(());
+        }
+        beside.into_iter().try_for_each(|at| self.any(at, tools))
+    }
+
+    fn any(&self, at: usize, tools: &mut Tools<'a>) -> Result<(), SaveError> {
+        let size = match &tools.source {
+            Some(Source::Copy(copied)) => crate::metadata::of(&copied.file).map(|seen| seen.size),
+            _ => Ok(self.scan.get(self.plan.jobs[at].spot).1.size()),
+        };
+        if size.unwrap_or_default() < LARGE {
+            return self.small(at..at + 1, tools);
+        }
+        self.large(at, tools)
+    }
+
+    fn captured(&self, job: &Job, aside: &Aside) -> Result<Source, SaveError> {
+        let (listing, spotted) = self.scan.get(job.spot);
+        let path = listing.path_of(spotted);
+        let Some(capture) = self.parts.databases else {
+            return Ok(Source::AsItIs);
+        };
+        let name = CString::new(listing.name(spotted)).map_err(|_| Errno::INVAL);
+        let opened = self.parts.root.directory(listing.path.as_bytes());
+        let copy = match (name, opened) {
+            (Ok(name), Ok(directory)) => capture.capture(&LiveDatabase {
+                path: &path,
+                directory: directory.as_fd(),
+                name: &name,
+                identity: aside.identity,
+            }),
+            (_, Err(error)) | (Err(error), _) => DatabaseCopy::Refused {
+                why: std::io::Error::from(error).to_string(),
+            },
+        };
+        match copy {
+            DatabaseCopy::Consistent { file, live } => Ok(Source::Copy(Arc::new(Copied {
+                file,
+                live,
+                attributes: aside.attributes.clone(),
+            }))),
+            DatabaseCopy::Still => Ok(Source::Still),
+            DatabaseCopy::Cancelled => Err(WalkError::Cancelled.into()),
+            DatabaseCopy::Refused { .. } if self.settings.walk.strict => {
+                let reason = Reason::Inconsistent;
+                Err(WalkError::Incomplete { path, reason }.into())
+            }
+            DatabaseCopy::Refused { why } => {
+                let mut report = lock(&self.report);
+                report.inconsistent.push(Inconsistent { path, why });
+                Ok(Source::AsItIs)
+            }
+        }
+    }
+}
+
+/// Makes jobs of the databases and of what was held back because of files that turned out to be none.
+pub(super) fn second_round(plan: &mut Plan, aside: Vec<Aside>) -> Vec<DatabaseTask> {
+    let by_file: HashMap<u32, Job> = plan.jobs.drain(..).map(|job| (job.file, job)).collect();
+    let mut by_file = by_file;
+    let databases: HashMap<u32, Aside> = aside.into_iter().map(|one| (one.file, one)).collect();
+    let job = |companion: &super::plan::Companion| Job {
+        file: companion.file,
+        spot: companion.spot,
+        previous: None,
+    };
+    let mut jobs: Vec<Job> = Vec::new();
+    for (owner, beside) in &plan.companions {
+        if !databases.contains_key(owner) {
+            let waiting = beside
+                .iter()
+                .filter(|one| plan.files[one.file as usize].get().is_none());
+            jobs.extend(waiting.map(job));
+        }
+    }
+    jobs.sort_unstable_by_key(|job| job.file);
+    let mut tasks = Vec::new();
+    let mut files: Vec<u32> = databases.keys().copied().collect();
+    files.sort_unstable();
+    for file in files {
+        let (Some(owner), Some(aside)) = (by_file.remove(&file), databases.get(&file)) else {
+            continue;
+        };
+        let start = jobs.len();
+        jobs.push(owner);
+        for companion in plan.companions.get(&file).into_iter().flatten() {
+            let state = &mut plan.files[companion.file as usize];
+            if matches!(state.get(), None | Some(FileState::Left)) {
+                state.take();
+                jobs.push(job(companion));
+            }
+        }
+        tasks.push(DatabaseTask {
+            jobs: start..jobs.len(),
+            aside: aside.clone(),
+        });
+    }
+    plan.jobs = jobs;
+    tasks
+}
+
+/// The directories of captured databases look as they do now.
+pub(super) fn refresh(
+    scan: &mut Scan,
+    plan: &Plan,
+    tasks: &[DatabaseTask],
+    root: &crate::beneath::Beneath,
+) {
+    let mut listings: Vec<u32> = tasks
+        .iter()
+        .map(|task| plan.jobs[task.jobs.start].spot.listing)
+        .collect();
+    listings.sort_unstable();
+    listings.dedup();
+    for listing in listings {
+        scan.refresh(listing, root);
+    }
+}

@@ -1,0 +1,128 @@
+//! Copies the live databases of a tree for a save of it.
+//!
+//! Each copy is made in a private directory of this host, opened, and unlinked: nothing is left of it whatever happens next.
+
+use crate::error::whole;
+use stasis_disk::chunked::databases::{DatabaseCapture, DatabaseCopy, LiveDatabase};
+use stasis_disk::metadata::Seen;
+use stasis_disk::skeleton::{self, Skeleton};
+use stasis_model::tree::{EntryPath, FileTime};
+use stasis_quiesce::sqlite::{self, LiveFile, SqliteError, SqliteSettings};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// Who copies the live databases of one tree.
+pub(super) struct LiveDatabases {
+    /// The tree.
+    pub(super) source: PathBuf,
+    /// Where copies are made.
+    pub(super) spool: PathBuf,
+    /// Parts of the tree in which databases are copies already.
+    pub(super) captured: Vec<EntryPath>,
+    /// Set by anybody at any time to give up.
+    pub(super) cancel: Arc<AtomicBool>,
+    place: OnceLock<Result<Skeleton, String>>,
+    count: AtomicU64,
+}
+
+impl LiveDatabases {
+    pub(super) fn new(source: PathBuf, spool: PathBuf, cancel: Arc<AtomicBool>) -> Self {
+        Self {
+            source,
+            spool,
+            captured: Vec::new(),
+            cancel,
+            place: OnceLock::new(),
+            count: AtomicU64::new(0),
+        }
+    }
+
+    /// A name for the next copy.
+    fn target(&self) -> Result<PathBuf, String> {
+        let place = self.place.get_or_init(|| {
+            let made = stasis_disk::atomic_write::make_directory(&self.spool)
+                .map_err(skeleton::SkeletonError::from);
+            let looks = made.and_then(|()| skeleton::look_at(&self.spool));
+            let place = looks.and_then(|looks| Skeleton::make(&self.spool, looks.metadata()));
+            place.map_err(|error| whole(&error))
+        });
+        let root = place.as_ref().map_err(Clone::clone)?.root();
+        let number = self.count.fetch_add(1, Ordering::Relaxed);
+        Ok(root.join(format!("{number}.db")))
+    }
+
+    /// The path of a database, which SQLite wants. It leads through the directory that was opened from the root of the tree.
+    fn path_of(&self, database: &LiveDatabase<'_>) -> PathBuf {
+        let link = format!("/proc/self/fd/{}", database.directory.as_raw_fd());
+        let name = OsStr::from_bytes(database.name.to_bytes());
+        match std::fs::read_link(link) {
+            Ok(directory) => directory.join(name),
+            Err(_) => {
+                let path = OsStr::from_bytes(database.path.as_bytes());
+                self.source.join(path)
+            }
+        }
+    }
+
+    fn copy(&self, database: &LiveDatabase<'_>) -> Result<DatabaseCopy, String> {
+        let target = self.target()?;
+        let settings = SqliteSettings {
+            durable: false,
+            cancel: self.cancel.clone(),
+            ..SqliteSettings::default()
+        };
+        let captured = match sqlite::capture(&self.path_of(database), &target, &settings) {
+            Err(SqliteError::Cancelled { .. }) => return Ok(DatabaseCopy::Cancelled),
+            captured => captured.map_err(|error| whole(&error))?,
+        };
+        let file = opened(&target).map_err(|error| error.to_string())?;
+        let live = seen(&captured.live);
+        if live.identity() != database.identity {
+            return Err("another file took its place while it was copied".to_owned());
+        }
+        Ok(DatabaseCopy::Consistent { file, live })
+    }
+}
+
+impl DatabaseCapture for LiveDatabases {
+    fn capture(&self, database: &LiveDatabase<'_>) -> DatabaseCopy {
+        let is_in = |above: &EntryPath| {
+            let rest = database.path.as_bytes().strip_prefix(above.as_bytes());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+        };
+        if self.captured.iter().any(is_in) {
+            return DatabaseCopy::Still;
+        }
+        let copy = self.copy(database);
+        copy.unwrap_or_else(|why| DatabaseCopy::Refused { why })
+    }
+}
+
+/// Opens a copy and takes its name away.
+fn opened(path: &Path) -> std::io::Result<OwnedFd> {
+    let file = File::open(path)?;
+    stasis_disk::remove::file_at(path)?;
+    Ok(file.into())
+}
+
+fn seen(live: &LiveFile) -> Seen {
+    let time = |(seconds, nanos): (i64, u32)| FileTime { seconds, nanos };
+    Seen {
+        device: live.device,
+        inode: live.inode,
+        links: live.links,
+        raw_mode: live.mode,
+        uid: live.uid,
+        gid: live.gid,
+        size: live.size,
+        blocks: live.blocks,
+        modified: time(live.modified),
+        changed: time(live.changed),
+        is_mount: false,
+    }
+}

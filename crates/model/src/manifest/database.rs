@@ -1,0 +1,26 @@
+//! What a snapshot says of a SQLite database in its tree.
+
+use crate::digest::FileDigest;
+use serde::{Deserialize, Serialize};
+
+/// How a database is stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StoredAs {
+    /// As one committed state that passed `integrity_check`.
+    Consistent,
+    /// As its files were while they were read, because it could not be copied.
+    CrashConsistent,
+}
+
+/// A database in the tree of a snapshot.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DatabaseManifest {
+    /// How it is stored.
+    pub state: StoredAs,
+    /// How long it is.
+    pub size: u64,
+    /// What it is.
+    pub digest: FileDigest,
+}
