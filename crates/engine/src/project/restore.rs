@@ -609,13 +609,11 @@ fn keep(
             }
         }
     }
-    match aside.sync() {
-        Ok(()) => Ok((aside, kept)),
-        Err(_) => {
-            let _ = aside.undo();
-            Err(EntryPath::root())
-        }
+    if aside.sync().is_err() {
+        let _ = aside.undo();
+        return Err(EntryPath::root());
     }
+    Ok((aside, kept))
 }
 
 /// Whether an entry that a save left out is there, and would be gone after a restore.

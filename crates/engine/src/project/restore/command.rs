@@ -13,6 +13,10 @@ use std::sync::atomic::AtomicBool;
 
 /// What a project becomes, and how.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a choice of its own that a user makes"
+)]
 pub struct ProjectRestore {
     /// `latest`, an id or the beginning of one, or a label.
     pub wanted: String,
