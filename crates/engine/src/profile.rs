@@ -23,6 +23,7 @@ mod subject;
 mod sweep;
 #[cfg(test)]
 mod tests;
+mod unsaved;
 mod upgrade;
 mod verify;
 
@@ -44,6 +45,7 @@ pub use show::{ShownLineage, ShownProfile};
 pub use standing::{LockWord, SnapshotRow, Standing};
 pub use subject::{BadSha, ShaPrefix};
 pub use sweep::{Collected, GcVerdict, LineageCollected, ProfileGc, Removed, Spared};
+pub use unsaved::{UnsavedCopy, discard_unsaved, unsaved_in};
 pub use upgrade::UpgradeReport;
 pub use verify::{ProfileVerified, ProfileVerify};
 

@@ -74,6 +74,26 @@ pub enum Warning {
         /// Why.
         reason: String,
     },
+    /// The command had ended, its browser went on, and was closed.
+    ClosedAfterLinger {
+        /// How long after the command.
+        after_s: u64,
+    },
+    /// The run took as long as it may, and the browser was closed.
+    ClosedAfterMaxTime {
+        /// How long that is.
+        after_s: u64,
+    },
+    /// The cache could not be written, and was not used.
+    CacheSkipped {
+        /// Why.
+        reason: String,
+    },
+    /// There were more unsaved copies of a directory than are kept; the oldest was removed.
+    UnsavedRemoved {
+        /// Which.
+        path: String,
+    },
     /// The browser was killed before it had written everything.
     BrowserKilled,
     /// Nobody can say whether a database is sound.
@@ -158,7 +178,8 @@ impl fmt::Display for Warning {
             ),
             Self::UnsavedStateKept { path } => write!(
                 out,
-                "the run before was not saved; what it left is kept in `{path}`"
+                "the run before was not saved; what it left is kept in `{path}`: save it with \
+                 `stasis profile save SUBJECT --dir` that path, or remove it with `stasis profile discard` and that path"
             ),
             Self::OlderMajorNotCarried {
                 subject,
@@ -183,6 +204,22 @@ impl fmt::Display for Warning {
             Self::CookiesNotFlushed { reason } => write!(
                 out,
                 "the browser did not write its newest cookies, those of the last 30 s may be missing: {reason}"
+            ),
+            Self::ClosedAfterLinger { after_s } => write!(
+                out,
+                "the command ended and its browser went on: it was closed {after_s} s later; --linger TIME gives it longer"
+            ),
+            Self::ClosedAfterMaxTime { after_s } => write!(
+                out,
+                "the browser was closed after {after_s} s; --max-time TIME gives it longer"
+            ),
+            Self::CacheSkipped { reason } => write!(
+                out,
+                "the cache could not be written and was not used: {reason}"
+            ),
+            Self::UnsavedRemoved { path } => write!(
+                out,
+                "there were too many unsaved copies; the oldest was removed: `{path}`"
             ),
             Self::BrowserKilled => out.write_str(
                 "the browser was killed: cookies of the last 30 s may be missing; close it, or send it SIGINT",

@@ -14,7 +14,7 @@ use making::{Made, Making, make};
 pub(super) use making::{look, open};
 
 use super::error::ProfileError;
-use super::fetch::opened;
+use super::fetch::{is_no_room, opened};
 use super::millis;
 use super::save::nobody_uses;
 use super::upgrade::UpgradeReport;
@@ -144,6 +144,8 @@ pub struct ProfileSaved {
     pub predecessor_sha256: Option<ArchiveDigest>,
     /// What is active instead, when it was not published.
     pub active_sha256: Option<ArchiveDigest>,
+    /// Whether the run that it is of began fresh for want of a snapshot that there is.
+    pub began_fresh: bool,
     /// The databases that are damaged.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub damaged_databases: Vec<String>,
@@ -195,15 +197,13 @@ impl Engine {
             .base
             .or(capture.upgraded_from.map(|from| from.sha256));
         let base = self.base_archive(lineage, near, key.clone()).await;
-        let (spool, job) = (self.profile_spool().await?, capture.clone());
         let making = Making {
             limit,
             major: lineage.major,
             key,
             base,
         };
-        let made = bridge::blocking(move || make(&job, making, &spool));
-        let mut made = made.await?;
+        let mut made = self.make_somewhere(capture, making).await?;
         if capture.browser.mode == Mode::Cold {
             nobody_uses(&capture.dir).await?;
         }
@@ -281,6 +281,27 @@ impl Engine {
             self.record_upgrade(capture, saved).await;
         }
         Ok(())
+    }
+
+    /// Archives a directory into the cache's place; where that cannot be written, elsewhere.
+    async fn make_somewhere(&self, capture: &Capture, making: Making) -> Result<Made, Error> {
+        let cache = self.profile_spool().await;
+        let tried = match cache {
+            Ok(spool) => {
+                let (job, making) = (capture.clone(), making.clone());
+                bridge::blocking(move || make(&job, making, &spool)).await
+            }
+            Err(error) => Err(error),
+        };
+        let (error, without) = match (tried, self.without_cache()) {
+            (Err(error), Some(without)) if is_no_room(&error) => (error, without),
+            (tried, _) => return tried,
+        };
+        let (job, spool) = (capture.clone(), without.profile_spool().await?);
+        let mut made = bridge::blocking(move || make(&job, making, &spool)).await?;
+        let reason = crate::error::whole(&error);
+        made.unchecked.push(Warning::CacheSkipped { reason });
+        Ok(made)
     }
 
     /// The archive that most frames can be taken from: in the cache, or in a store that is as near.
@@ -502,6 +523,7 @@ fn saved(capture: &Capture, lease: &Lease, report: &CreateReport, op_id: OpId) -
         sha256: report.archive_sha256,
         predecessor_sha256: capture.base,
         active_sha256: None,
+        began_fresh: capture.held_back,
         damaged_databases: Vec::new(),
         upgrade: None,
         op_id,

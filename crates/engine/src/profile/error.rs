@@ -96,6 +96,12 @@ pub enum ProfileError {
         "which Chrome will run is not known: the command is not a browser, and none is installed"
     )]
     NoBrowser,
+    /// The directory does not look like a browser's.
+    #[error("`{}` does not look like a browser profile", .0.display())]
+    NotAProfile(PathBuf),
+    /// It is not a copy that a run left.
+    #[error("`{}` is not an unsaved copy of a profile", .0.display())]
+    NotUnsaved(PathBuf),
     /// There is no command to run.
     #[error("there is no command to run")]
     NoCommand,
@@ -246,6 +252,8 @@ impl ProfileError {
             | Self::OtherMajor { .. }
             | Self::Version(_)
             | Self::NoBrowser
+            | Self::NotAProfile(_)
+            | Self::NotUnsaved(_)
             | Self::NoCommand => ErrorKind::Invalid,
             Self::Asked(_) | Self::Stop { .. } | Self::Users { .. } | Self::Freeze { .. } => {
                 ErrorKind::Retry

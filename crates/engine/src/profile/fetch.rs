@@ -79,6 +79,14 @@ impl Unproven {
 }
 
 impl Engine {
+    /// The same engine, which keeps no caches; `None` when it keeps none already.
+    pub(super) fn without_cache(&self) -> Option<Self> {
+        self.places.cache.as_ref()?;
+        let mut without = self.clone();
+        without.places.cache = None;
+        Some(without)
+    }
+
     /// Archives that this host has seen; `None` where it keeps no caches.
     pub(super) async fn archive_cache(&self) -> Option<ArchiveCache> {
         let root = self.places.cache.as_ref()?.join("archives");
@@ -154,6 +162,26 @@ impl Engine {
             None => Err(another(active, "that of another tree")),
         }
     }
+}
+
+/// Whether a place on this host could not be written: full, read-only, somebody else's, or no directory.
+pub(super) fn is_no_room(error: &Error) -> bool {
+    let first: &(dyn std::error::Error + 'static) = error;
+    let mut causes = std::iter::successors(Some(first), |cause| cause.source());
+    causes.any(|cause| {
+        let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+        matches!(
+            kind,
+            Some(
+                io::ErrorKind::StorageFull
+                    | io::ErrorKind::QuotaExceeded
+                    | io::ErrorKind::ReadOnlyFilesystem
+                    | io::ErrorKind::PermissionDenied
+                    | io::ErrorKind::NotADirectory
+                    | io::ErrorKind::AlreadyExists
+            )
+        )
+    })
 }
 
 /// What came from the store is not what was stored there.

@@ -29,9 +29,10 @@ use judge::{Failure, Fit, fetch_failure, fit, manifest_failure, pointer_failure}
 use placing::{Outcome, Placing};
 
 use super::checked::unchecked;
-use super::fetch::{Fetched, Proof, Supply, another};
+use super::fetch::{Fetched, Proof, Supply, another, is_no_room};
 use super::record::Record;
 use super::save::nobody_uses;
+use super::unsaved;
 use super::upgrade::Chosen;
 use crate::bridge;
 use crate::check::Spawn;
@@ -40,7 +41,7 @@ use crate::open::Engine;
 use crate::warning::Warning;
 use serde::Serialize;
 use stasis_disk::progress::Progress;
-use stasis_disk::restore::{self, Origin, Placed, Placement, Restored, Stage};
+use stasis_disk::restore::{Origin, Placed, Placement, Restored, Stage};
 use stasis_disk::tree_writer::WriteSettings;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::event::{EventKind, Severity};
@@ -255,21 +256,17 @@ impl Engine {
         active: Result<Option<Active>, Failure>,
     ) -> Result<ProfileLoaded, Error> {
         let before = Record::of(&load.dir).await;
-        let was_unsaved = before.is_some_and(|record| record.outcome == RUNNING);
+        let unsaved = before.filter(|record| record.outcome == RUNNING);
         let mut loaded = self.load_or_fresh(load, active).await?;
         if loaded.outcome == LoadOutcome::Success && loaded.upgraded_from.is_none() {
             let not_carried = self.not_carried(&load.lineage).await;
             loaded.warnings.extend(not_carried);
         }
-        if let Some(kept) = loaded.kept.clone().filter(|_| was_unsaved) {
-            // Under a name of its own, which no later load takes for its own: nobody has saved what is in it.
-            let at = self.clock.now().stamp();
-            let moved = format!("{}.unsaved-{at}", load.dir.display());
-            let (from, to) = (PathBuf::from(kept.clone()), PathBuf::from(moved.clone()));
-            let renamed = bridge::blocking(move || restore::rename(&from, &to)).await;
-            let path = renamed.map_or(kept, |()| moved);
-            loaded.kept = Some(path.clone());
-            loaded.warnings.push(Warning::UnsavedStateKept { path });
+        if let (Some(kept), Some(record)) = (loaded.kept.clone(), unsaved) {
+            let at = self.clock.now();
+            let kept = unsaved::keep(PathBuf::from(kept), &load.dir, record, at).await;
+            loaded.kept = Some(kept.path.display().to_string());
+            loaded.warnings.extend(kept.warnings);
         }
         Ok(loaded)
     }
@@ -329,7 +326,27 @@ impl Engine {
         Ok(loaded)
     }
 
+    /// Loads a snapshot; where the cache cannot be written, without it.
     async fn try_load(
+        &self,
+        load: &ProfileLoad,
+        chosen: &Chosen,
+    ) -> Result<ProfileLoaded, Failure> {
+        let failure = match self.try_once(load, chosen).await {
+            Err(failure) if is_no_room(&failure.error) => failure,
+            tried => return tried,
+        };
+        let Some(without) = self.without_cache() else {
+            return Err(failure);
+        };
+        let reason = whole(&*failure.error);
+        tracing::warn!(reason, "the cache is not used");
+        let mut loaded = without.try_once(load, chosen).await?;
+        loaded.warnings.push(Warning::CacheSkipped { reason });
+        Ok(loaded)
+    }
+
+    async fn try_once(
         &self,
         load: &ProfileLoad,
         chosen: &Chosen,
@@ -538,7 +555,7 @@ impl Engine {
     }
 
     /// Leaves an empty directory, and what was there beside it.
-    async fn fresh(
+    pub(super) async fn fresh(
         &self,
         load: &ProfileLoad,
         failure: Option<Failure>,
@@ -607,7 +624,11 @@ impl Engine {
             .await
     }
 
-    async fn note_load(&self, load: &ProfileLoad, loaded: &ProfileLoaded) -> Result<(), Error> {
+    pub(super) async fn note_load(
+        &self,
+        load: &ProfileLoad,
+        loaded: &ProfileLoaded,
+    ) -> Result<(), Error> {
         let outcome = loaded.outcome.word();
         self.load_record(load, loaded, outcome)
             .write(&load.dir)

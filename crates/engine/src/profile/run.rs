@@ -7,11 +7,12 @@
 //! us. When the lease is lost the browser is stopped and nothing is saved: another run may own the profile by then.
 //! A run that began fresh although there was a snapshot cannot supersede it.
 
+mod unowned;
 mod watch;
 
 use super::capture::{Capture, ProfileSaved, SaveOutcome};
 use super::error::ProfileError;
-use super::load::{ProfileLoad, ProfileLoaded};
+use super::load::{OnFailure, ProfileLoad, ProfileLoaded};
 use super::save::{lost_or, nobody_uses};
 use crate::error::{Error, ErrorKind, whole};
 use crate::hold::LeaseLost;
@@ -30,7 +31,7 @@ use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::mpsc;
-use watch::{Counts, Running};
+use watch::Running;
 
 /// What stands for the directory in a command.
 const DIR: &[u8] = b"{dir}";
@@ -46,6 +47,11 @@ pub struct ProfileRun {
     pub command: Vec<OsString>,
     /// How long closing the browser may take in all.
     pub patience: Duration,
+    /// How long the browser may go on after its command has ended; when nothing is said, a short while after a command
+    /// that failed, and for good after one that only started it.
+    pub linger: Option<Duration>,
+    /// How long the whole run may take before the browser is closed and saved.
+    pub max_time: Duration,
     /// How often a snapshot of the running browser is taken; never when not given.
     pub every: Option<Duration>,
     /// Signals: the first closes the browser, the second stops waiting for it.
@@ -93,6 +99,22 @@ pub struct ProfileRan {
     pub failure: Option<ErrorKind>,
 }
 
+impl ProfileRun {
+    fn acquire(&self) -> Acquire {
+        Acquire {
+            lineage: self.load.lineage.clone(),
+            holder: self.capture.holder.clone(),
+            ttl: None,
+        }
+    }
+
+    /// Whether the caller would rather have a fresh browser than none while the store cannot be reached.
+    fn starts_without_a_store(&self, error: &Error) -> bool {
+        let is_fresh = self.load.on_failure == Some(OnFailure::Fresh);
+        is_fresh && error.kind() == ErrorKind::Unreachable
+    }
+}
+
 /// Waits for a lease to be lost, through all that happens.
 type Keeper<'a> = Pin<&'a mut (dyn Future<Output = LeaseLost> + Send + 'a)>;
 
@@ -103,19 +125,26 @@ impl Engine {
         let lineage = run.load.lineage.clone();
         let dir = run.load.dir.clone();
         self.mend_what_was_left().await;
-        let policy = self.policy(&lineage.tenant).await?;
+        let (command, names_dir) = with_dir(&run.command, &dir)?;
+        let policy = match self.policy(&lineage.tenant).await {
+            Err(error) if run.starts_without_a_store(&error) => {
+                return self.run_unowned(run, &command, error).await;
+            }
+            policy => policy?,
+        };
         if run.every.is_some() && !policy.allow_hot {
             return Err(ProfileError::HotNotAllowed(lineage).into());
         }
         nobody_uses(&dir).await?;
-        let (command, names_dir) = with_dir(&run.command, &dir)?;
         let acquired = tokio::select! {
-            acquired = self.acquire(Acquire {
-                lineage: lineage.clone(),
-                holder: run.capture.holder.clone(),
-                ttl: None,
-            }) => acquired?,
+            acquired = self.acquire(run.acquire()) => acquired,
             Some(_) = run.signals.recv() => return Err(Error::Interrupted(lineage)),
+        };
+        let acquired = match acquired {
+            Err(error) if run.starts_without_a_store(&error) => {
+                return self.run_unowned(run, &command, error).await;
+            }
+            acquired => acquired?,
         };
         let lease = acquired.lease;
         let mut warnings = acquired.warnings;
@@ -149,8 +178,29 @@ impl Engine {
     ) -> Result<ProfileRan, Error> {
         let lineage = &lease.lineage;
         let loaded = self.load_kept(run, lease, keeper.as_mut()).await?;
+        let group = self.start_browser(run, &loaded, command).await?;
+        let mut running = Running::new(self, run, Some(lease), group);
+        let ended = running.watch(keeper.as_mut()).await?;
+        let ran = ran(lineage, loaded, ended.ending, &mut running);
+        if let Some(lost) = &ended.lost {
+            let detail = lost.detail().to_owned();
+            self.record_lost(lineage, lease.fence, &detail).await;
+            return Ok(without_save(ran, "lock_lost", &lost_error(lineage, lost)));
+        }
+        run.capture.browser = ended.browser;
+        let saved = self.capture_kept(&run.capture, lease, keeper).await;
+        Ok(self.told(ran, saved, &run.load.dir).await)
+    }
+
+    /// Starts the command on what was loaded; one that does not start has left nothing behind.
+    async fn start_browser(
+        &self,
+        run: &mut ProfileRun,
+        loaded: &ProfileLoaded,
+        command: &[OsString],
+    ) -> Result<Group, Error> {
         nobody_uses(&run.load.dir).await?;
-        self.note_running(&run.load, &loaded).await?;
+        self.note_running(&run.load, loaded).await?;
         run.capture.base = loaded.base_sha256;
         run.capture.upgraded_from = loaded.carried_from();
         run.capture.held_back = loaded.is_held_back();
@@ -159,32 +209,36 @@ impl Engine {
             let _ = listener.send(loaded.clone());
         }
         let variables = [
-            ("STASIS_PROFILE", lineage.to_string()),
+            ("STASIS_PROFILE", run.load.lineage.to_string()),
             ("STASIS_PROFILE_DIR", run.load.dir.display().to_string()),
             ("STASIS_PROFILE_LOAD", loaded.outcome.word().to_owned()),
         ];
-        let group = Group::start(command, &variables)?;
-        let mut running = Running::new(self, run, lease, group);
-        let ended = running.watch(keeper.as_mut()).await?;
-        let counts = running.counts;
-        let ran = ran(lease, loaded, ended.ending, counts);
-        if let Some(lost) = &ended.lost {
-            let detail = lost.detail().to_owned();
-            self.record_lost(lineage, lease.fence, &detail).await;
-            return Ok(without_save(ran, "lock_lost", &lost_error(lineage, lost)));
+        match Group::start(command, &variables) {
+            Ok(group) => Ok(group),
+            Err(error) => {
+                self.note_load(&run.load, loaded).await?;
+                Err(error.into())
+            }
         }
-        run.capture.browser = ended.browser;
-        let mut saving = std::pin::pin!(self.capture(&run.capture, lease));
-        let saved = tokio::select! {
+    }
+
+    /// Captures while the lease is kept alive.
+    async fn capture_kept(
+        &self,
+        capture: &Capture,
+        lease: &Lease,
+        mut keeper: Keeper<'_>,
+    ) -> Result<ProfileSaved, Error> {
+        let mut saving = std::pin::pin!(self.capture(capture, lease));
+        tokio::select! {
             biased;
             saved = &mut saving => saved,
             lost = &mut keeper => {
                 // What was sent may have been applied: the work itself says how it ended.
-                run.capture.cancel.store(true, Ordering::Relaxed);
-                saving.await.map_err(|error| lost_or(error, lineage, lost.detail()))
+                capture.cancel.store(true, Ordering::Relaxed);
+                saving.await.map_err(|error| lost_or(error, &lease.lineage, lost.detail()))
             }
-        };
-        Ok(self.told(ran, saved, &run.load.dir).await)
+        }
     }
 
     /// Loads while the lease is kept alive; nothing goes on working in the directory when that ends early.
@@ -237,9 +291,15 @@ impl Engine {
 }
 
 /// The report of a run of which nothing is saved yet.
-fn ran(lease: &Lease, load: ProfileLoaded, ending: Ending, counts: Counts) -> ProfileRan {
+fn ran(
+    lineage: &Lineage,
+    load: ProfileLoaded,
+    ending: Ending,
+    running: &mut Running<'_>,
+) -> ProfileRan {
+    let counts = running.counts;
     ProfileRan {
-        subject: lease.lineage.clone(),
+        subject: lineage.clone(),
         exit_code: ending.code(),
         load,
         save: None,
@@ -251,7 +311,7 @@ fn ran(lease: &Lease, load: ProfileLoaded, ending: Ending, counts: Counts) -> Pr
         saved_between: counts.saved,
         failed_between: counts.failed,
         released: false,
-        warnings: Vec::new(),
+        warnings: running.overdue.take().into_iter().collect(),
         failure: None,
     }
 }

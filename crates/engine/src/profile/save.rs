@@ -30,6 +30,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+/// What a browser makes in its user data directory, before anything else.
+const PROFILE_NAMES: [&str; 4] = ["Last Version", "Local State", "First Run", "Default"];
+
 /// What to do with a browser that runs on the directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OnBrowser {
@@ -58,6 +61,8 @@ pub struct ProfileSave {
     pub browser: OnBrowser,
     /// How long closing it may take in all.
     pub patience: Duration,
+    /// Whether a directory that does not look like a browser's is saved all the same.
+    pub force: bool,
     /// A lease that is ours already; otherwise one is acquired, and given back.
     pub token: Option<Fence>,
 }
@@ -111,6 +116,9 @@ impl Engine {
         let dir = save.capture.dir.clone();
         let asked = save.subject.major.or(save.chrome_major);
         let major = major_of(&dir, asked, &save.subject).await?;
+        if !save.force && !looks_like_a_profile(&dir).await {
+            return Err(ProfileError::NotAProfile(dir).into());
+        }
         let lineage = save.subject.lineage(major);
         if save.mode == Mode::Hot && !self.policy(&lineage.tenant).await?.allow_hot {
             return Err(ProfileError::HotNotAllowed(lineage).into());
@@ -295,6 +303,17 @@ pub async fn browser_major_for(
         Some(installed) => browser_major(&installed).await,
         None => Err(ProfileError::NoBrowser.into()),
     }
+}
+
+/// Whether a directory is a browser's, as far as its names tell, or is empty.
+async fn looks_like_a_profile(dir: &Path) -> bool {
+    let dir = dir.to_owned();
+    bridge::blocking(move || {
+        let has = |name: &&str| dir.join(name).symlink_metadata().is_ok();
+        let is_empty = std::fs::read_dir(&dir).is_ok_and(|mut entries| entries.next().is_none());
+        is_empty || PROFILE_NAMES.iter().any(|name| has(&name))
+    })
+    .await
 }
 
 /// The major that the profile says, if nobody contradicts it.

@@ -169,6 +169,7 @@ impl World {
             mode: Mode::Cold,
             browser: OnBrowser::Refuse,
             patience: Duration::from_secs(2),
+            force: false,
             token: None,
         }
     }

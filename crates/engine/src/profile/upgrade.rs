@@ -86,6 +86,12 @@ impl Engine {
         Ok(others)
     }
 
+    /// Whether no other Chrome has a snapshot of the profile, as far as can be told.
+    pub(super) async fn has_no_other_major(&self, lineage: &Lineage) -> bool {
+        let others = self.other_actives(lineage).await;
+        others.is_ok_and(|others| others.is_empty())
+    }
+
     /// Decides which snapshot a load takes; `None` when the profile has none at all.
     pub(super) async fn choose(
         &self,

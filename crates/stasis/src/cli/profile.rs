@@ -2,6 +2,7 @@
 
 mod delete;
 mod diff;
+mod discard;
 mod fork;
 mod gc;
 mod keys;
@@ -84,6 +85,8 @@ enum Verb {
     ///
     /// Files by size, time and content; cookies by site and name, never values; origins with localStorage and IndexedDB.
     Diff(diff::Diff),
+    /// Remove what a run on this host left unsaved
+    Discard(discard::Discard),
     /// Wrap the data key of an encrypted profile with another tenant key; no archive is touched
     Rekey(keys::Rekey),
     /// Throw the holder of a profile out, at once
@@ -118,6 +121,7 @@ impl Profile {
             Verb::Gc(gc) => gc.run(context).await?,
             Verb::Fork(fork) => fork.run(context).await?,
             Verb::Diff(diff) => diff.run(context, keys).await?,
+            Verb::Discard(discard) => discard.run(context).await?,
             Verb::ForceUnlock(unlock) => unlock.run(context, metrics).await?,
             Verb::Reap(reap) => return reap.run(context, metrics).await,
         };

@@ -1215,6 +1215,328 @@ fn a_browser_that_left_its_lock_was_killed() {
 }
 
 #[test]
+fn a_cache_that_cannot_be_written_is_skipped_with_a_warning() {
+    let session = Session::new();
+    let (dir, there) = (profile(&session, "p"), session.home().join("there"));
+    save(&session, 0, &dir, &[]);
+    let cache = session.home().join("cache/stasis/archives");
+    fs::remove_dir_all(&cache).unwrap();
+    fs::write(&cache, "no directory").unwrap();
+
+    let loaded = load(&session, 0, &there, &[]);
+    fs::write(dir.join("Default/more"), "more").unwrap();
+    let saved = save(&session, 0, &dir, &[]);
+
+    assert_eq!(loaded["outcome"], "success", "{loaded}");
+    assert!(
+        loaded["warnings"].to_string().contains("cache_skipped"),
+        "{loaded}"
+    );
+    assert_eq!(saved["outcome"], "captured", "{saved}");
+    assert!(
+        saved["warnings"].to_string().contains("cache_skipped"),
+        "{saved}"
+    );
+}
+
+#[test]
+fn a_full_cache_disk_costs_a_warning_and_not_the_profile() {
+    let session = Session::new();
+    let (dir, there) = (profile(&session, "p"), session.home().join("there"));
+    let noise: Vec<u8> = (0..300_000_u32)
+        .flat_map(|n| n.wrapping_mul(n).wrapping_mul(2_654_435_761).to_le_bytes())
+        .collect();
+    fs::write(dir.join("Default/noise"), noise).unwrap();
+    save(&session, 0, &dir, &[]);
+    let cache = session.home().join("cache");
+    fs::remove_dir_all(&cache).unwrap();
+    fs::create_dir(&cache).unwrap();
+    // A filesystem of its own in a namespace of our own: nobody else sees it, and it ends with the command.
+    let script = "mount -t tmpfs -o size=64k tmpfs \"$0\" && exec \"$@\"";
+    let plain = session.command(&[]);
+    let mut command = Command::new("unshare");
+    command
+        .args(["-rm", "sh", "-c", script])
+        .arg(&cache)
+        .arg(crate::session::STASIS);
+    command.args([
+        "--json",
+        "profile",
+        "load",
+        ALICE,
+        "--chrome-major",
+        "131",
+        "--dir",
+    ]);
+    command.arg(&there).env_clear();
+    command.envs(
+        plain
+            .get_envs()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
+    let possible = Command::new("unshare")
+        .args(["-rm", "mount", "-t", "tmpfs", "tmpfs", "/mnt"])
+        .output();
+    if !possible.is_ok_and(|tried| tried.status.success()) {
+        println!("skipped: no mount in a namespace of our own here");
+        return;
+    }
+
+    let said = crate::session::said(command.output().unwrap());
+
+    assert_eq!(said.code, 0, "{}{}", said.out, said.err);
+    let loaded: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(loaded["outcome"], "success", "{loaded}");
+    assert!(
+        loaded["warnings"].to_string().contains("cache_skipped"),
+        "{loaded}"
+    );
+}
+
+#[test]
+fn a_run_that_may_begin_fresh_starts_while_the_store_is_away() {
+    let nobody = "s3://stasis/x?endpoint=http://127.0.0.1:1&region=us-east-1";
+    let session = Session::on(nobody);
+    let dir = session.home().join("p");
+    let script = "mkdir -p {dir}/Default; printf 131.0.1.2 > '{dir}/Last Version'; exit 7";
+    let run = |more: &[&str]| {
+        let mut words = vec![
+            "--json",
+            "profile",
+            "run",
+            "acme/alice@131",
+            "--dir",
+            text(&dir),
+        ];
+        words.extend(more);
+        words.extend(["--", "sh", "-c", script]);
+        let mut command = session.command(&words);
+        command
+            .env("AWS_ACCESS_KEY_ID", "k")
+            .env("AWS_SECRET_ACCESS_KEY", "s");
+        crate::session::said(command.output().unwrap())
+    };
+
+    let refused = run(&[]);
+    assert_eq!(refused.code, 107, "{}", refused.err);
+    assert!(!dir.exists(), "nothing ran");
+
+    let ran = run(&["--on-failure", "fresh"]);
+    assert_eq!(ran.code, 107, "not saved: {}{}", ran.out, ran.err);
+    let ran: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(ran["load"]["reason"], "bucket_unreachable", "{ran}");
+    assert_eq!(ran["exit_code"], 7, "the browser ran");
+    assert_eq!(ran["snapshot_failed"], true);
+    assert!(dir.join("Last Version").exists(), "its work is still there");
+}
+
+#[test]
+fn what_a_run_left_is_kept_listed_saved_or_removed_and_an_untouched_copy_is_none() {
+    let session = Session::new();
+    let dir = profile(&session, "p");
+    let first = save(&session, 0, &dir, &[]);
+    let home = session.home();
+    let copies = || {
+        let listed = session.json(0, &["profile", "list", "--local", "--dir", text(&dir)]);
+        listed["unsaved"].as_array().unwrap().clone()
+    };
+    // A command that cannot be started leaves nothing.
+    for _ in 0..2 {
+        let words = [
+            "profile",
+            "run",
+            "acme/alice@131",
+            "--dir",
+            text(&dir),
+            "--",
+            "/no/such",
+            "{dir}",
+        ];
+        assert_ne!(session.run(&words).code, 0);
+    }
+    assert_eq!(copies().len(), 0);
+
+    let die = |number: usize| {
+        let script = "echo $0 > \"$1/Default/left\"; kill -9 $PPID; sleep 0.2";
+        let number = number.to_string();
+        let words = [
+            "profile",
+            "run",
+            "acme/alice@131",
+            "--dir",
+            text(&dir),
+            "--",
+            "sh",
+            "-c",
+            script,
+            &number,
+            "{dir}",
+        ];
+        session.run(&words);
+        std::thread::sleep(std::time::Duration::from_millis(400));
+        let unlock = [
+            "profile",
+            "force-unlock",
+            ALICE,
+            "--reason",
+            "died",
+            "--confirm",
+        ];
+        session.data(0, &unlock);
+    };
+    for number in 0..7 {
+        die(number);
+    }
+    let loaded = load(&session, 0, &dir, &[]);
+    assert!(
+        loaded["warnings"]
+            .to_string()
+            .contains("unsaved_state_kept"),
+        "{loaded}"
+    );
+    let left = copies();
+    assert_eq!(left.len(), 5, "bounded: {left:?}");
+    assert_eq!(left[0]["base_sha256"], first["sha256"]);
+    // The newest is saved as what it is: a successor of what it began with.
+    let newest = left[4]["path"].as_str().unwrap();
+    assert_eq!(
+        fs::read_to_string(Path::new(newest).join("Default/left"))
+            .unwrap()
+            .trim(),
+        "6"
+    );
+    let saved = save(&session, 0, Path::new(newest), &[]);
+    assert_eq!(saved["predecessor_sha256"], first["sha256"]);
+    session.json(0, &["profile", "discard", newest]);
+    assert_eq!(copies().len(), 4);
+    assert!(!home.join(format!("{newest}.stasis.json")).exists());
+    assert_eq!(
+        session.run(&["profile", "discard", text(&dir)]).code,
+        2,
+        "not a copy"
+    );
+    assert!(dir.exists());
+}
+
+#[test]
+fn hints_save_the_users_work() {
+    let session = Session::new();
+    let dir = profile(&session, "p");
+    save(&session, 0, &dir, &[]);
+    let archive = object(&session, ".tar.zst");
+    let mut bytes = fs::read(&archive).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&archive, bytes).unwrap();
+    fs::remove_dir_all(session.home().join("cache")).unwrap();
+    let script = "mkdir -p {dir}/Default; printf 131.0.1.2 > '{dir}/Last Version'";
+    let run = |script: &str| {
+        session.run(&[
+            "profile",
+            "run",
+            "acme/alice@131",
+            "--dir",
+            text(&dir),
+            "--",
+            "sh",
+            "-c",
+            script,
+        ])
+    };
+
+    let fresh = run(script);
+    assert_eq!(fresh.code, 106, "{}", fresh.err);
+    assert!(
+        fresh.err.contains("stasis profile verify acme/alice@131"),
+        "{}",
+        fresh.err
+    );
+    assert!(
+        !fresh.err.contains("adopts it"),
+        "nobody wants the empty one: {}",
+        fresh.err
+    );
+
+    session.data(
+        0,
+        &["tenant", "policy", "set", "acme", "max_profile_bytes=10"],
+    );
+    let large = run("mkdir -p {dir}/Default; echo 12345678901234567890 > {dir}/Default/x");
+    assert_eq!(large.code, 111, "{}", large.err);
+    let hint = format!("stasis profile save acme/alice --dir {}", text(&dir));
+    assert!(large.err.contains(&hint), "{}", large.err);
+}
+
+/// Works in a directory until it is interrupted, and writes down that it ended well.
+const BROWSER: &str = "import os, signal, sys, time\n\
+dir = sys.argv[1].split('=', 1)[1]\n\
+os.makedirs(dir + '/Default', exist_ok=True)\n\
+held = open(dir + '/open', 'w')\n\
+def end(*_):\n    open(dir + '/Last Version', 'w').write('131.0.1.2'); sys.exit(0)\n\
+signal.signal(signal.SIGINT, end)\n\
+while True: time.sleep(0.05)\n";
+
+#[test]
+fn a_browser_that_outlives_its_agent_is_closed_and_saved() {
+    let session = Session::new();
+    let browser = session.home().join("browser.py");
+    fs::write(&browser, BROWSER).unwrap();
+    let script = format!(
+        "setsid python3 {} --user-data-dir={{dir}} & while [ ! -e {{dir}}/open ]; do sleep 0.05; done; ",
+        text(&browser)
+    );
+    let run = |more: &[&str], end: &str, subject: &str| {
+        let dir = session.home().join(subject.replace('/', "-"));
+        let whole = format!("{script}{end}");
+        let mut words = vec!["--json", "profile", "run", subject, "--dir", text(&dir)];
+        words.extend(more);
+        words.extend(["--", "sh", "-c", &whole]);
+        let said = session.run(&words);
+        let report = serde_json::from_str::<Value>(&said.out);
+        report.unwrap_or_else(|_| panic!("{}", said.err))
+    };
+
+    let failed = run(&["--linger", "1s"], "exit 3", "acme/failed@131");
+    assert_eq!(failed["save_outcome"], "captured", "{failed}");
+    assert_eq!(failed["exit_code"], 3);
+    assert!(
+        failed["warnings"]
+            .to_string()
+            .contains("closed_after_linger"),
+        "{failed}"
+    );
+
+    let overdue = run(&["--max-time", "2s"], "sleep 60", "acme/overdue@131");
+    assert_eq!(overdue["save_outcome"], "captured", "{overdue}");
+    assert!(
+        overdue["warnings"]
+            .to_string()
+            .contains("closed_after_max_time"),
+        "{overdue}"
+    );
+}
+
+#[test]
+fn what_does_not_look_like_a_profile_is_not_saved_as_one() {
+    let session = Session::new();
+    let dir = session.home().join("etc");
+    fs::create_dir(&dir).unwrap();
+    fs::write(dir.join("passwd"), "root").unwrap();
+
+    let refused = save(&session, 2, &dir, &["--chrome-major", "131"]);
+    let forced = save(&session, 0, &dir, &["--chrome-major", "131", "--force"]);
+
+    assert!(
+        refused["error"]["hint"]
+            .as_str()
+            .unwrap()
+            .contains("--force"),
+        "{refused}"
+    );
+    assert_eq!(forced["outcome"], "captured");
+}
+
+#[test]
 fn metrics_add_up_over_processes() {
     let session = Session::new();
     let (dir, there) = (profile(&session, "p"), session.home().join("there"));

@@ -36,13 +36,14 @@ pub(super) struct Made {
     pub(super) ended_well: Option<bool>,
     /// The databases that are damaged: then it must not be published.
     pub(super) damaged: Vec<String>,
-    /// The databases that could not be checked.
+    /// What went less well than it should have, such as databases that could not be checked.
     pub(super) unchecked: Vec<Warning>,
     /// What the profile is known by, where it was carried to a newer Chrome.
     pub(super) counted: Option<Counted>,
 }
 
 /// What an archive is made with.
+#[derive(Clone)]
 pub(super) struct Making {
     pub(super) limit: u64,
     pub(super) major: ChromeMajor,

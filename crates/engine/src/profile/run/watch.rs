@@ -10,6 +10,8 @@ use crate::hold::LeaseLost;
 use crate::open::Engine;
 use crate::profile::capture::{BrowserState, ProfileSaved};
 use crate::profile::save::{close, users};
+use crate::warning::Warning;
+use stasis_model::id::Lineage;
 use stasis_model::manifest::EndingRecord;
 use stasis_quiesce::browser::{self, Role};
 use stasis_quiesce::group::{Ending, Group};
@@ -21,6 +23,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
+/// How long a browser whose command failed, or was killed, goes on when nobody says otherwise.
+const LINGER: Duration = Duration::from_secs(10);
 /// How often we look whether anything of a browser is left whose command has ended.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -42,7 +46,8 @@ pub(super) struct Ended {
 pub(super) struct Running<'a> {
     engine: &'a Engine,
     run: &'a mut ProfileRun,
-    lease: &'a Lease,
+    /// `None` for a run that began without the store.
+    lease: Option<&'a Lease>,
     group: Group,
     pub(super) counts: Counts,
     /// When the command ended, and how.
@@ -51,6 +56,8 @@ pub(super) struct Running<'a> {
     closed: Option<BrowserState>,
     /// When the browser was last seen after its command had ended.
     seen: Option<Instant>,
+    /// Why the browser was closed, if nobody asked for it.
+    pub(super) overdue: Option<Warning>,
 }
 
 type Saving<'a> = Pin<Box<dyn Future<Output = Result<ProfileSaved, Error>> + Send + 'a>>;
@@ -59,6 +66,7 @@ enum Happened {
     Lost(LeaseLost),
     Signalled,
     Ended(Ending),
+    Overdue,
     Look,
     Saved(Box<Result<ProfileSaved, Error>>),
     Due,
@@ -68,7 +76,7 @@ impl<'a> Running<'a> {
     pub(super) fn new(
         engine: &'a Engine,
         run: &'a mut ProfileRun,
-        lease: &'a Lease,
+        lease: Option<&'a Lease>,
         group: Group,
     ) -> Self {
         Self {
@@ -80,7 +88,12 @@ impl<'a> Running<'a> {
             ended: None,
             closed: None,
             seen: None,
+            overdue: None,
         }
+    }
+
+    pub(super) fn lineage(&self) -> &Lineage {
+        &self.run.load.lineage
     }
 
     /// Watches to the end. When that itself fails, nothing goes on running: the lease is about to be given back.
@@ -100,6 +113,7 @@ impl<'a> Running<'a> {
             tick.tick().await;
         }
         let mut saving: Option<Saving<'a>> = None;
+        let mut overdue = std::pin::pin!(tokio::time::sleep(self.run.max_time));
         loop {
             let (has_ended, is_saving) = (self.ended.is_some(), saving.is_some());
             let is_closed = self.closed.is_some();
@@ -109,6 +123,7 @@ impl<'a> Running<'a> {
                 Some(_) = self.run.signals.recv() => Happened::Signalled,
                 saved = finish(&mut saving), if is_saving => Happened::Saved(Box::new(saved)),
                 ending = self.group.wait(), if !has_ended => Happened::Ended(ending?),
+                () = &mut overdue, if !is_closed && self.overdue.is_none() => Happened::Overdue,
                 () = tokio::time::sleep(PAUSE), if has_ended => Happened::Look,
                 () = due(&mut tick), if !is_saving && !is_closed => Happened::Due,
             };
@@ -123,11 +138,15 @@ impl<'a> Running<'a> {
                 // It is still starting, or has just ended: there is nothing to be saved while it runs.
                 Happened::Due if users(&self.run.load.dir).await?.is_empty() => {}
                 Happened::Due => {
-                    let (engine, lease) = (self.engine, self.lease);
-                    let capture = self.run.capture.clone();
-                    saving = Some(Box::pin(async move {
-                        engine.capture_hot(&capture, lease).await
-                    }));
+                    let (engine, capture) = (self.engine, self.run.capture.clone());
+                    saving = self.lease.map(|lease| -> Saving<'a> {
+                        Box::pin(async move { engine.capture_hot(&capture, lease).await })
+                    });
+                }
+                Happened::Overdue => {
+                    let after_s = self.run.max_time.as_secs();
+                    self.overdue = Some(Warning::ClosedAfterMaxTime { after_s });
+                    self.signalled().await?;
                 }
                 Happened::Look => {}
             }
@@ -203,13 +222,23 @@ impl<'a> Running<'a> {
         let LineageError::Unknown(record) = &**error else {
             return;
         };
-        let pointer = self.engine.lineages.pointer(&self.lease.lineage).await;
+        let Some(lease) = self.lease else {
+            return;
+        };
+        let pointer = self.engine.lineages.pointer(&lease.lineage).await;
         if let Ok(Some(pointer)) = pointer
-            && pointer.value.fence == self.lease.fence
+            && pointer.value.fence == lease.fence
             && pointer.value.remembers(record.op_id)
         {
             self.run.capture.base = pointer.value.active_archive();
         }
+    }
+
+    /// How long the browser may go on without its command.
+    fn linger(&self) -> Duration {
+        let has_failed = self.ended.is_some_and(|(_, ending)| ending.code() != 0);
+        let usual = if has_failed { LINGER } else { Duration::MAX };
+        self.run.linger.unwrap_or(usual)
     }
 
     /// How the browser ended, once nothing of it is left.
@@ -222,6 +251,12 @@ impl<'a> Running<'a> {
         let is_given_up = self.run.capture.cancel.load(Ordering::Relaxed);
         if first == Some(Role::Browser) {
             self.seen = Some(Instant::now());
+            if self.closed.is_none() && since.elapsed() >= self.linger() {
+                let after_s = since.elapsed().as_secs();
+                self.overdue = Some(Warning::ClosedAfterLinger { after_s });
+                self.closed = Some(close(&dir, self.run.patience).await?);
+                let _ = self.group.stop(self.run.patience).await?;
+            }
             // Somebody said twice that they do not want to wait: nothing is saved then, and the browser is not ours.
             return Ok(self.closed.take_if(|_| is_given_up));
         }

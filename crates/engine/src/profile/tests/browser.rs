@@ -105,6 +105,8 @@ async fn a_run_whose_browser_always_comes_back_ends_with_the_second_signal_and_s
         capture: world.capture(),
         command: words.map(Into::into).to_vec(),
         patience: Duration::from_millis(1600),
+        linger: None,
+        max_time: Duration::from_mins(5),
         every: None,
         signals,
         loaded: None,

@@ -54,13 +54,6 @@ impl Diff {
 
 fn words(diff: &ProfileDiff) -> String {
     let mut lines = Vec::new();
-    let file = |one: &OneSided| format!("{} ({})", one.path, size(one.size_bytes));
-    section(&mut lines, "file", &diff.files, file);
-    let changed = diff.changed.iter().map(|one| {
-        let (before, after) = (size(one.before_bytes), size(one.after_bytes));
-        format!("~ file {} ({before} → {after})", printable(&one.path))
-    });
-    lines.extend(few(changed.collect(), "~ file"));
     let cookie = |one: &CookieName| format!("{} {}", one.site, one.name);
     section(&mut lines, "cookie", &diff.cookies, cookie);
     section(
@@ -70,6 +63,14 @@ fn words(diff: &ProfileDiff) -> String {
         String::clone,
     );
     section(&mut lines, "IndexedDB", &diff.indexed_db, String::clone);
+    // Who the profile is known to comes first: files change with every start.
+    let file = |one: &OneSided| format!("{} ({})", one.path, size(one.size_bytes));
+    section(&mut lines, "file", &diff.files, file);
+    let changed = diff.changed.iter().map(|one| {
+        let (before, after) = (size(one.before_bytes), size(one.after_bytes));
+        format!("~ file {} ({before} → {after})", printable(&one.path))
+    });
+    lines.extend(few(changed.collect(), "~ file"));
     if lines.is_empty() {
         lines.push("no differences".to_owned());
     }

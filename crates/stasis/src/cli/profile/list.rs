@@ -5,8 +5,12 @@ use crate::cli::clone::size;
 use crate::cli::output::{printable, table, word};
 use crate::report::Exit;
 use clap::Args;
+use serde::Serialize;
 use stasis_engine::model::id::{ProfileRef, TenantId};
-use stasis_engine::profile::{ProfileList, ProfileRow, SnapshotList, SnapshotRow, Standing};
+use stasis_engine::profile::{
+    ProfileList, ProfileRow, SnapshotList, SnapshotRow, Standing, UnsavedCopy, unsaved_in,
+};
+use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct List {
@@ -15,10 +19,19 @@ pub(in crate::cli) struct List {
     /// Only this tenant's profiles [default: all tenants]
     #[arg(long, conflicts_with = "subject")]
     tenant: Option<TenantId>,
+    /// List what runs on this host left unsaved instead; needs no store
+    #[arg(long, conflicts_with_all = ["subject", "tenant"])]
+    local: bool,
+    /// With --local: look beside this user data directory too
+    #[arg(long, requires = "local", value_name = "DIR")]
+    dir: Option<PathBuf>,
 }
 
 impl List {
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+        if self.local {
+            return self.list_local(context).await;
+        }
         let engine = context.engine().await?;
         if let Some(subject) = self.subject {
             let list = engine.profile_snapshots(&subject).await?;
@@ -32,6 +45,58 @@ impl List {
         let hurt = |row: &ProfileRow| !row.damage.is_empty();
         Ok(exit(list.profiles.iter().any(hurt)))
     }
+}
+
+impl List {
+    /// Lists the copies beside the directories that profiles have by default, and beside the one that was named.
+    async fn list_local(&self, context: &Context) -> anyhow::Result<Exit> {
+        let mut parents = Vec::new();
+        if let Some(state) = &context.environment.places.state {
+            let tenants = std::fs::read_dir(state.join("profiles"));
+            parents.extend(
+                tenants
+                    .into_iter()
+                    .flatten()
+                    .flatten()
+                    .map(|tenant| tenant.path()),
+            );
+        }
+        if let Some(dir) = &self.dir {
+            let dir = std::path::absolute(dir)?;
+            parents.extend(dir.parent().map(Path::to_owned));
+        }
+        let copies = LocalCopies {
+            unsaved: unsaved_in(parents).await,
+        };
+        context.output.result(&copies, local)?;
+        Ok(Exit::Done)
+    }
+}
+
+/// What runs on this host left.
+#[derive(Serialize)]
+struct LocalCopies {
+    unsaved: Vec<UnsavedCopy>,
+}
+
+fn local(copies: &LocalCopies) -> String {
+    if copies.unsaved.is_empty() {
+        return "nothing is left unsaved".to_owned();
+    }
+    let row = |copy: &UnsavedCopy| {
+        let told = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        vec![
+            printable(&copy.path),
+            told(copy.subject.as_ref().map(ToString::to_string)),
+            told(copy.base_sha256.map(|base| base.prefix())),
+            told(copy.began_at_ms.map(|at| at.to_string())),
+            size(copy.bytes),
+        ]
+    };
+    let head = ["UNSAVED", "PROFILE", "BASE", "BEGAN", "SIZE"];
+    let rows = copies.unsaved.iter().map(row).collect();
+    let hint = "save one with `stasis profile save PROFILE --dir PATH`, remove one with `stasis profile discard PATH`";
+    format!("{}\n{hint}", table(&head, rows))
 }
 
 fn exit(is_damaged: bool) -> Exit {

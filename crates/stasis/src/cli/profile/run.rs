@@ -34,6 +34,13 @@ pub(crate) struct Run {
     /// that is installed]
     #[arg(long, value_name = "PATH", conflicts_with = "chrome_major")]
     browser: Option<PathBuf>,
+    /// How long the browser may go on after COMMAND has ended, before it is closed and saved [default: 10s when COMMAND
+    /// failed or was killed; as long as it likes when it ended well]
+    #[arg(long, value_name = "TIME", value_parser = duration::positive)]
+    linger: Option<Duration>,
+    /// How long the whole run may take, before the browser is closed and saved
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = duration::positive)]
+    max_time: Duration,
     #[command(flatten)]
     loading: Loading,
     #[command(flatten)]
@@ -96,6 +103,8 @@ impl Run {
             capture,
             command: self.command,
             patience: self.capturing.patience,
+            linger: self.linger,
+            max_time: self.max_time,
             every: self.every,
             signals: signals()?,
             loaded: Some(said),
@@ -142,9 +151,13 @@ fn words(ran: &ProfileRan) -> String {
     let ended = match (&ran.save, &ran.save_error) {
         (Some(saved), _) => save::words(saved),
         (None, Some(why)) => format!(
-            "NOT SAVED ({}): the snapshot before stays\n  because: {}",
+            "NOT SAVED ({}): the snapshot before stays\n  because: {}\n  \
+             hint: what the browser left is still in `{dir}`; save it with: \
+             stasis profile save {} --dir {dir}",
             ran.save_outcome,
-            printable(why)
+            printable(why),
+            ran.subject.any_major(),
+            dir = printable(&ran.load.dir),
         ),
         (None, None) => "not saved".to_owned(),
     };

@@ -88,6 +88,9 @@ pub(crate) struct Save {
     /// The snapshot that the directory derives from, by its first digits [default: what was loaded into it]
     #[arg(long, value_name = "SHA")]
     base: Option<ShaPrefix>,
+    /// Save it although it does not look like a browser's directory
+    #[arg(long)]
+    force: bool,
     /// A lease that you hold; otherwise one is acquired for the save
     #[arg(long)]
     token: Option<Fence>,
@@ -126,6 +129,7 @@ impl Save {
                 (None, false) => OnBrowser::Refuse,
             },
             patience: self.capturing.patience,
+            force: self.force,
             token: self.token,
         };
         let work = Box::pin(engine.profile_save(save));
@@ -185,6 +189,16 @@ pub(super) fn words(saved: &ProfileSaved) -> String {
             active(saved),
             saved.subject,
             printable(&saved.damaged_databases.join(", ")),
+            saved.subject,
+        ),
+        SaveOutcome::Diverged if saved.began_fresh => format!(
+            "DIVERGED: {sha} is stored, but it began fresh: {} stays the snapshot of {}: {numbers}\n  \
+             hint: `stasis profile verify {}` says what is wrong with that one, `stasis profile list {}` shows older ones, \
+             and `stasis profile rollback {} --sha SHA --confirm` goes back to one of them",
+            active(saved),
+            saved.subject,
+            saved.subject,
+            saved.subject,
             saved.subject,
         ),
         SaveOutcome::Diverged => format!(

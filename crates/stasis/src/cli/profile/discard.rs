@@ -1,0 +1,33 @@
+//! `stasis profile discard`
+
+use crate::cli::Context;
+use crate::cli::output::printable;
+use crate::report::Exit;
+use clap::Args;
+use serde::Serialize;
+use stasis_engine::profile::discard_unsaved;
+use std::path::PathBuf;
+
+#[derive(Debug, Args)]
+pub(crate) struct Discard {
+    /// The copy, as `stasis profile list --local` names it
+    path: PathBuf,
+}
+
+#[derive(Serialize)]
+struct Discarded {
+    path: String,
+}
+
+impl Discard {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+        let path = std::path::absolute(self.path)?;
+        let discarded = Discarded {
+            path: path.display().to_string(),
+        };
+        discard_unsaved(path).await?;
+        let words = |one: &Discarded| format!("removed `{}`", printable(&one.path));
+        context.output.result(&discarded, words)?;
+        Ok(Exit::Done)
+    }
+}
