@@ -54,10 +54,12 @@ pub(super) async fn keep(kept: PathBuf, dir: &Path, record: Record, at: Timestam
             warnings: Vec::new(),
         };
     }
-    let moved = PathBuf::from(format!("{}{MARK}{}", dir.display(), at.stamp()));
-    let (from, to) = (kept.clone(), moved.clone());
-    let renamed = bridge::blocking(move || restore::rename(&from, &to)).await;
-    let path = if renamed.is_ok() { moved } else { kept };
+    let (from, stem) = (
+        kept.clone(),
+        format!("{}{MARK}{}", dir.display(), at.stamp()),
+    );
+    let moved = bridge::blocking(move || rename_aside(&from, &stem)).await;
+    let path = moved.unwrap_or(kept);
     let told = path.display().to_string();
     let mut warnings = vec![Warning::UnsavedStateKept { path: told }];
     if let Err(error) = record.write(&path).await {
@@ -70,6 +72,14 @@ pub(super) async fn keep(kept: PathBuf, dir: &Path, record: Record, at: Timestam
         path: path.display().to_string(),
     }));
     Kept { path, warnings }
+}
+
+/// Renames what was left; two runs may die within the second that a name tells.
+fn rename_aside(from: &Path, stem: &str) -> Option<PathBuf> {
+    let further = (2..100).map(|number| format!("{stem}-{number:02}"));
+    let names = std::iter::once(stem.to_owned()).chain(further);
+    let mut free = names.map(PathBuf::from).filter(|name| !name.exists());
+    free.find(|name| restore::rename(from, name).is_ok())
 }
 
 /// Whether anything beneath a directory changed after a moment. The directory itself was renamed, which changes it.

@@ -58,7 +58,8 @@ fn a_forced_lock_is_taken_at_once() {
     let mut lock = held("operator", fence(4, 1));
     lock.state = LockState::Forced;
 
-    let taken = new_lock(take(&documents(lock, None), NOW));
+    let pointer = pointing_at("s", fence(4, 1));
+    let taken = new_lock(take(&documents(lock, pointer), NOW));
 
     assert_eq!((taken.fence(), taken.state), (fence(5, 7), LockState::Held));
 }
