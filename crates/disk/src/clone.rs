@@ -298,21 +298,6 @@ fn build(
     Ok((staging, report))
 }
 
-/// Makes an empty directory of ours a clone of the root of `from`, which was chosen by its descriptor.
-pub(crate) fn grow(
-    from: &Beneath,
-    into: OwnedFd,
-    settings: &CloneSettings,
-) -> Result<CloneReport, CloneError> {
-    let top = EntryPath::root();
-    let root = Beneath::new(into, Mounts::Stay);
-    let root = root.map_err(CloneError::entry("look at the clone of", &top))?;
-    let builder = Builder::new(root, settings.fallback, &settings.walk.cancel);
-    let walk = walk::walk(from, &builder, &settings.walk)?;
-    let report = builder.finish();
-    Ok(CloneReport { walk, ..report })
-}
-
 /// The staging directory as a root, and what it is.
 fn own_root(staging: &Staging) -> rustix::io::Result<(Beneath, (u64, u64))> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;

@@ -12,13 +12,18 @@
 //! so a crash between any two of these leaves the old tree, and the tree kept before it, or the new one and the old one.
 //! [`undo`] exchanges back, in the same way.
 //!
-//! *In place*, where the root must stay the same directory: compare the staged tree with the live one; ask a last time whether to go on
-//! ([`Stage::swap_if`]); write a durable journal of what to move; move; `syncfs`; remove the journal. Every move can be done twice. A crash before the journal
-//! leaves the old tree; after it [`recover`], or the next restore, does the rest, which leads to the new one.
+//! *In place*, where the root must stay the same directory: compare the staged tree with the live one; write a durable journal of
+//! what to move; move; write down how that is taken back; `syncfs`; remove the journal. An entry that comes is exchanged for what is
+//! there, or goes where nothing is; whatever comes out is kept, as the inode that it is, in `.NAME.stasis-backup-N`. So whoever writes
+//! to the tree meanwhile finds his bytes in the live tree or in the backup. A step that was done is never done again. A crash
+//! before the journal leaves the old tree; after it [`recover`], or the next restore, does the rest, which leads to the new one.
+//! [`take_back`] exchanges the same inodes again, in the same way, and so can itself be taken back.
 //!
 //! *Always true:* nothing of the target is touched before 3. A [`Stage`] that is dropped before leaves nothing.
 
+mod backup;
 mod contents;
+mod databases;
 mod error;
 mod inplace;
 mod journal;
@@ -27,6 +32,8 @@ mod moves;
 mod plan;
 mod target;
 
+pub use backup::{Backup, Returned, backups, moved_backup, remove_backup, returned, take_back};
+pub use databases::open_databases;
 pub use error::RestoreError;
 pub use inplace::{Changes, recover};
 pub use kept::{Kept, forget, kept, undo};
@@ -35,8 +42,9 @@ use crate::beneath::{Beneath, Mounts};
 use crate::staging::Staging;
 use crate::tree_writer::{NewFile, TreeWriter, WriteReport, WriteSettings};
 use error::failed;
-pub use plan::Spared;
+use journal::Mark;
 use plan::Told;
+pub use plan::{Known, Limits, Spared, is_part_of};
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use stasis_model::time::Timestamp;
@@ -211,22 +219,17 @@ impl Stage {
     ///
     /// Asked for a directory, `true` keeps it with everything in it.
     pub fn spare(&mut self, spared: Spared) {
-        self.told.spare(spared);
+        self.told.limits.spared = Some(spared);
+    }
+
+    /// Says what is left alone; heard only in place.
+    pub fn limit(&mut self, limits: Limits) {
+        self.told.limits = limits;
     }
 
     /// Puts the new tree in its place. An error means that the old one is still there, but for
     /// [`RestoreError::HalfDone`].
     pub fn swap(self, written: WriteReport, origin: &Origin) -> Result<Restored, RestoreError> {
-        self.swap_if(written, origin, &|| true)
-    }
-
-    /// The same, in place only if `still` says so when everything is ready and nothing is touched yet.
-    pub fn swap_if(
-        self,
-        written: WriteReport,
-        origin: &Origin,
-        still: &dyn Fn() -> bool,
-    ) -> Result<Restored, RestoreError> {
         let durable = self.staging.sync();
         durable.map_err(failed("make durable", &self.target.path))?;
         if self.cancel.load(std::sync::atomic::Ordering::Relaxed) {
@@ -244,15 +247,22 @@ impl Stage {
         let placed = match (self.placement, old) {
             (Placement::Replace, Some(_)) => kept::replace(&target, staging, origin)?,
             (Placement::InPlace, Some(old)) => {
+                let mark = Mark {
+                    at: origin.at,
+                    from: origin.from.clone(),
+                    label: told.limits.label.clone(),
+                };
                 let work = inplace::Work {
                     target: &target,
                     old,
                     tree,
                     told,
                     cancel: &cancel,
-                    still,
+                    mark,
                 };
-                Placed::InPlace(work.merge(staging)?)
+                let changes = work.merge(staging)?;
+                backup::collect(&target, origin.at);
+                Placed::InPlace(changes)
             }
             (_, old) => {
                 publish(&target, staging, old.is_some())?;
@@ -307,6 +317,10 @@ fn take_over(target: &Target, staging: &Staging) -> Result<(), RestoreError> {
         Errno::NOTEMPTY | Errno::EXIST => RestoreError::NotEmpty(path.clone()),
         error => failed("make durable the name of", path)(error),
     })
+}
+
+fn shown(name: &std::ffi::CStr) -> &std::ffi::OsStr {
+    std::os::unix::ffi::OsStrExt::from_bytes(name.to_bytes())
 }
 
 fn open_again(directory: impl AsFd) -> rustix::io::Result<OwnedFd> {

@@ -30,8 +30,8 @@ mod packed;
 mod place;
 mod portion;
 mod put_back;
-mod revert;
 mod staged;
+mod undo;
 mod view;
 
 pub use cache::StatCache;
@@ -39,10 +39,11 @@ pub use create::{Created, Source};
 pub use error::SlotError;
 pub use manifest::{Listed, Manifest, What, manifest, manifest_of_clone};
 pub use measure::{SlotUsage, Usage};
-pub use portion::{excluded_in, fact, portion, read_file, remove_if_empty};
-pub use put_back::{Live, PutBack, PutBackError, WasPutBack, put_back};
-pub use revert::{RevertError, Reverted, clear_up, revert, revert_if};
-pub use view::View;
+pub use portion::{excluded_in, fact, portion, read_file};
+pub use put_back::{PutBack, PutBackError, Same, WasPutBack, put_back};
+pub use view::{Return, View};
+
+pub use crate::staging::OWN_PATTERNS;
 
 use crate::atomic_write::{self, atomic_write};
 use crate::beneath::{Beneath, Mounts};
@@ -269,14 +270,6 @@ impl Pool {
         Ok(metadata)
     }
 
-    /// Deletes what takes a change back.
-    pub fn delete_undo(&self, number: u32) -> Result<(), SlotError> {
-        let _lock = self.lock()?;
-        remove(&self.undo, Slot::new(number))?;
-        self.chunks.collect();
-        self.sweep(&HashSet::new())
-    }
-
     /// Removes chunks that no checkpoint needs, and that are not among `kept`; none at all while somebody's needs are unknown.
     fn sweep(&self, kept: &HashSet<stasis_model::digest::ChunkDigest>) -> Result<(), SlotError> {
         let mut needed = kept.clone();
@@ -358,7 +351,11 @@ impl Pool {
         }
         let view = self.view(of, &[])?;
         let mut nothing = StatCache::open(Path::new(""), stasis_model::time::Timestamp::default());
-        let (manifest, _) = manifest(view.tree(), &mut nothing, &WalkSettings::default())?;
+        let walk = WalkSettings {
+            excludes: OWN_PATTERNS.map(str::to_owned).to_vec(),
+            ..WalkSettings::default()
+        };
+        let (manifest, _) = manifest(view.tree(), &mut nothing, &walk)?;
         Ok(manifest)
     }
 }

@@ -6,6 +6,9 @@
 //! That of a restore in place is called `.NAME.stasis-tmp-in-PID`. If it has a journal it is not garbage: it must be
 //! brought to its end. The name says so because nothing in it can: any other is the tree itself, which may have a
 //! file `journal` of its own.
+//!
+//! What a restore in place replaced is kept in `.NAME.stasis-backup-N`, the same directory under another name: it is
+//! never garbage while it has a journal, or a file `undo` that says how to take the restore back.
 
 use crate::{beneath, metadata};
 use rustix::fs::{self, AtFlags, FileType, FlockOperation, Mode, OFlags, RawDir, RenameFlags};
@@ -15,6 +18,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// What is in a staging directory that must not be removed.
 pub(crate) const JOURNAL: &CStr = c"journal";
+/// How what a restore in place did is taken back; neither must it be removed.
+pub(crate) const UNDO: &CStr = c"undo";
 /// The longest part of the final name that the temporary one repeats.
 const REPEATED: usize = 200;
 /// How many trees somebody with our process id may hold.
@@ -24,6 +29,9 @@ const BUFFER: usize = 32 << 10;
 const IN_NAMES: &str = ".stasis-tmp-";
 /// What follows in the name of a directory that may have a journal.
 const IN_PLACE: &str = "in-";
+const BACKUP: &str = ".stasis-backup-";
+/// What matches the names of everything of ours that may lie in somebody's tree.
+pub const OWN_PATTERNS: [&str; 2] = [".*.stasis-tmp-*", ".*.stasis-backup-*"];
 
 /// What our own names beside `name` begin with: the same for no other name, and never too long.
 pub(crate) fn stem(name: &CStr) -> Vec<u8> {
@@ -247,9 +255,10 @@ pub(crate) struct Leftover {
 }
 
 impl Leftover {
-    /// Whether it is a restore in place that must be brought to its end.
+    /// Whether it is a restore in place that must be brought to its end, or what one replaced.
     pub(crate) fn is_journalled(&self) -> bool {
-        self.is_directory && self.is_for_moves && beneath::find(&self.fd, JOURNAL) != Ok(None)
+        let has = |name| beneath::find(&self.fd, name) != Ok(None);
+        self.is_directory && self.is_for_moves && (has(JOURNAL) || has(UNDO))
     }
 
     /// Removes it.
@@ -267,16 +276,90 @@ fn prefix(name: &CStr) -> Vec<u8> {
     prefix
 }
 
+fn is_number(part: &[u8]) -> bool {
+    !part.is_empty() && part.iter().all(u8::is_ascii_digit)
+}
+
 /// Whether a temporary name of ours goes on like that: maybe what it is for, a process id, and maybe an attempt.
 fn is_temporary(rest: &[u8]) -> bool {
     let rest = rest.strip_prefix(IN_PLACE.as_bytes()).unwrap_or(rest);
-    let is_number = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
     rest.splitn(2, |byte| *byte == b'-').all(is_number)
 }
 
 /// Whether `found` is a temporary name that somebody made for `name`.
 pub(crate) fn is_temporary_for(name: &CStr, found: &[u8]) -> bool {
     found.strip_prefix(&*prefix(name)).is_some_and(is_temporary)
+}
+
+/// Whether `found` is a name that we made for `name`: a temporary one, or that of a backup.
+pub(crate) fn is_own_for(name: &CStr, found: &[u8]) -> bool {
+    let number = found.strip_prefix(&*backup_prefix(name));
+    is_temporary_for(name, found) || number.is_some_and(is_number)
+}
+
+fn backup_prefix(name: &CStr) -> Vec<u8> {
+    let mut prefix = stem(name);
+    prefix.extend_from_slice(BACKUP.as_bytes());
+    prefix
+}
+
+/// The backups of `name` in `parent`, by their numbers.
+pub(crate) fn backups(parent: impl AsFd, name: &CStr) -> Result<Vec<(u64, CString)>> {
+    let prefix = backup_prefix(name);
+    let found = named(parent, &prefix, is_number)?.into_iter();
+    let numbered = found.filter_map(|name| {
+        let digits = std::str::from_utf8(&name.to_bytes()[prefix.len()..]).ok()?;
+        Some((digits.parse().ok()?, name))
+    });
+    let mut numbered: Vec<(u64, CString)> = numbered.collect();
+    numbered.sort_unstable();
+    Ok(numbered)
+}
+
+/// Gives a directory of ours the name of a new backup of `name` in `parent`.
+pub(crate) fn rename_to_backup(
+    (from, old): (BorrowedFd<'_>, &CStr),
+    (parent, name): (BorrowedFd<'_>, &CStr),
+) -> Result<CString> {
+    let last = backups(parent, name)?.last().map_or(0, |(last, _)| *last);
+    for number in last + 1.. {
+        let mut new = backup_prefix(name);
+        new.extend_from_slice(number.to_string().as_bytes());
+        let new = CString::new(new).map_err(|_| Errno::INVAL)?;
+        match rename_noreplace((from, old), (parent, &new)) {
+            Err(Errno::EXIST) => {}
+            renamed => return renamed.map(|()| new),
+        }
+    }
+    Err(Errno::EXIST)
+}
+
+/// Renames an entry to where nothing is; [`Errno::EXIST`] when something is there.
+///
+/// Where the filesystem does not know the flag, a link that is made fails just the same; only for a directory, which has no
+/// links, there is a moment between looking and renaming, in which nothing but an empty directory can be replaced.
+pub(crate) fn rename_noreplace(
+    (from, old): (BorrowedFd<'_>, &CStr),
+    (to, new): (BorrowedFd<'_>, &CStr),
+) -> Result<()> {
+    match fs::renameat_with(from, old, to, new, RenameFlags::NOREPLACE) {
+        Err(Errno::INVAL | Errno::NOSYS) => {}
+        renamed => return renamed,
+    }
+    let is_directory = beneath::find(from, old)?.is_some_and(|seen| seen.file_type().is_dir());
+    if !is_directory {
+        match fs::linkat(from, old, to, new, AtFlags::empty()) {
+            Err(Errno::PERM | Errno::OPNOTSUPP | Errno::MLINK) => {}
+            linked => {
+                linked?;
+                return fs::unlinkat(from, old, AtFlags::empty());
+            }
+        }
+    }
+    if beneath::find(to, new)?.is_some() {
+        return Err(Errno::EXIST);
+    }
+    fs::renameat(from, old, to, new)
 }
 
 /// Finds what dead processes left in `parent` for `name`.

@@ -54,6 +54,23 @@ const _: () = assert!(size_of::<Named>() == 4096);
 const _: () = assert!(size_of::<NamedWithFlags>() == 4096);
 const _: () = assert!(size_of::<RootRefs>() == 4096);
 
+/// Whether somebody holds a record lock on some bytes of a file, this process included.
+pub(crate) fn is_locked(file: BorrowedFd<'_>, start: i64, length: i64) -> Result<bool> {
+    let mut lock = libc::flock {
+        l_type: i16::try_from(libc::F_WRLCK).unwrap_or_default(),
+        l_whence: i16::try_from(libc::SEEK_SET).unwrap_or_default(),
+        l_start: start,
+        l_len: length,
+        l_pid: 0,
+    };
+    // SAFETY: the descriptor is open, and the kernel writes nothing but the structure it is given.
+    let asked = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
+    if asked != 0 {
+        return Err(Errno::INVAL);
+    }
+    Ok(i32::from(lock.l_type) != libc::F_UNLCK)
+}
+
 /// Whether `name` in an open directory is the root of a btrfs subvolume, as far as the system says.
 pub(crate) fn is_subvolume(parent: BorrowedFd<'_>, name: &CStr) -> bool {
     let seen = fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW);

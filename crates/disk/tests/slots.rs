@@ -10,7 +10,8 @@
 use stasis_disk::beneath::{Beneath, Mounts};
 use stasis_disk::clone::{Fallback, Method};
 use stasis_disk::slots::{
-    Created, Manifest, Pool, PoolSettings, Reverted, SlotError, Source, StatCache, manifest, revert,
+    Created, Manifest, OWN_PATTERNS, Pool, PoolSettings, PutBack, PutBackError, SlotError, Source,
+    StatCache, manifest, portion, put_back,
 };
 use stasis_disk::walk::WalkSettings;
 use stasis_model::time::Timestamp;
@@ -24,6 +25,22 @@ use std::time::Instant;
 use tempfile::TempDir;
 
 const LATER: Timestamp = Timestamp::from_millis(10_000_000_000_000);
+
+/// Makes one entry what it is in a tree, in place; `false` when it is already.
+fn revert(live: &Path, tree: &Beneath, path: &EntryPath) -> Result<bool, PutBackError> {
+    let root = Beneath::open(live, Mounts::Stay).unwrap();
+    let walk = WalkSettings::default();
+    if portion(tree, path, &walk)? == portion(&root, path, &walk)? {
+        return Ok(false);
+    }
+    let mut settings = PutBack::new(stasis_disk::restore::Origin {
+        at: LATER,
+        from: "a checkpoint".to_owned(),
+    });
+    settings.limits.only = Some(path.clone());
+    let _ = put_back(tree, live, &|_| false, settings)?;
+    Ok(true)
+}
 
 /// A filesystem of its own, unmounted when dropped.
 struct Mounted {
@@ -97,7 +114,11 @@ fn auto(pool: &Pool, slot: u32, sequence: u64) -> Result<Created, SlotError> {
 fn list(tree: &Path, stats: &Path) -> Manifest {
     let root = Beneath::open(tree, Mounts::Stay).unwrap();
     let mut cache = StatCache::open(stats, LATER);
-    let listed = manifest(&root, &mut cache, &WalkSettings::default()).unwrap();
+    let walk = WalkSettings {
+        excludes: OWN_PATTERNS.map(str::to_owned).to_vec(),
+        ..WalkSettings::default()
+    };
+    let listed = manifest(&root, &mut cache, &walk).unwrap();
     cache.save().unwrap();
     listed.0
 }
@@ -223,19 +244,15 @@ fn a_subvolume_is_checkpointed_at_once_replaced_and_deleted() {
     let second = auto(&sharing, 0, 2).unwrap();
     fs::write(workspace.join("deep/file"), "again!").unwrap();
     let tree = sharing.tree(Slot::new(0)).unwrap();
-    let root = Beneath::open(&workspace, Mounts::Stay).unwrap();
     let path = EntryPath::parse(b"deep/file").unwrap();
-    let reverted = revert(&root, &tree, &path).unwrap();
-    let directory = revert(&root, &tree, &EntryPath::parse(b"deep").unwrap()).unwrap();
+    let reverted = revert(&workspace, &tree, &path).unwrap();
+    let directory = revert(&workspace, &tree, &EntryPath::parse(b"deep").unwrap()).unwrap();
     drop(tree);
     sharing.delete(Slot::new(0)).unwrap();
 
     assert_eq!(first.workspace.method, Method::Subvolume);
     assert!(second.replaced.is_some());
-    assert_eq!(
-        (reverted, directory),
-        (Reverted::Restored, Reverted::Unchanged)
-    );
+    assert_eq!((reverted, directory), (true, false));
     assert_eq!(fs::read(workspace.join("deep/file")).unwrap(), b"edited");
     assert_eq!(names(sharing.path()), [".lock"]);
     let mut list = Command::new("btrfs");
@@ -310,9 +327,9 @@ fn child() {
         "create" => auto(&pool, 0, 2).is_ok(),
         "delete" => pool.delete(Slot::new(0)).is_ok(),
         path => {
-            let root = Beneath::open(&session.join("workspace"), Mounts::Stay).unwrap();
             let tree = pool.tree(Slot::new(0)).unwrap();
-            revert(&root, &tree, &EntryPath::parse(path.as_bytes()).unwrap()).is_ok()
+            let path = EntryPath::parse(path.as_bytes()).unwrap();
+            revert(&session.join("workspace"), &tree, &path).is_ok()
         }
     };
     std::process::exit(i32::from(!done));
@@ -457,6 +474,7 @@ fn a_revert_killed_at_any_call_leaves_what_was_or_what_is() {
     for verb in ["deep/file", "deep", "added", "link"] {
         at_every_call(verb, KILL, |home, inject, _| {
             let at = |name: &str| home.join("workspace").join(name);
+            stasis_disk::restore::recover(&home.join("workspace")).unwrap();
             let new = list(&at(""), &home.join("stats"));
             let old = list(
                 &home.join("auto_snapshots/0/workspace"),
@@ -476,10 +494,9 @@ fn a_revert_killed_at_any_call_leaves_what_was_or_what_is() {
             let link = fs::read_link(at("link")).unwrap();
             assert!(["old", "new"].contains(&link.to_str().unwrap()));
 
-            let root = Beneath::open(&at(""), Mounts::Stay).unwrap();
             let pool = pool(home, Fallback::Copy, 1 << 30);
             let tree = pool.tree(Slot::new(0)).unwrap();
-            let again = revert(&root, &tree, &path).unwrap();
+            let again = revert(&home.join("workspace"), &tree, &path).unwrap();
 
             let now = list(&at(""), &home.join("stats"));
             assert_eq!(now.find(&path), old.find(&path), "{inject} {again:?}");
@@ -538,11 +555,10 @@ fn how_long_it_takes_with_fifty_thousand_files() {
             drop(list(&workspace, &stats));
         });
         fs::write(workspace.join("d1/f100"), "edited").unwrap();
-        let root = Beneath::open(&workspace, Mounts::Stay).unwrap();
         let tree = sharing.tree(Slot::new(0)).unwrap();
         let path = EntryPath::parse(b"d1/f100").unwrap();
         time("revert of a file", &mut || {
-            assert_eq!(revert(&root, &tree, &path).unwrap(), Reverted::Restored);
+            assert!(revert(&workspace, &tree, &path).unwrap());
         });
         time("list", &mut || drop(sharing.list().unwrap()));
         time("delete", &mut || sharing.delete(Slot::new(1)).unwrap());

@@ -13,6 +13,7 @@ mod commands;
 mod create;
 mod diff;
 mod error;
+mod git;
 mod keep;
 mod paced;
 mod session;
@@ -22,9 +23,9 @@ mod watch;
 
 pub use answers::{
     AgentEventRow, Changes, ChangesSummary, CheckpointRow, Checkpointed, Checkpoints, Compacted,
-    DeletedCheckpoint, EventCounts, Forked, History, PathChange, PathDiff, Plan, PromptRow,
-    RestoredWorkspace, RevertedPath, Side, UndoRow, Undone, UnreadableSlot, Version, Watched,
-    WorkspaceMade, WorkspaceStatus,
+    DeletedCheckpoint, EventCounts, Forked, GitChange, GitCommit, GitPlan, History, PathChange,
+    PathDiff, Plan, PromptRow, RestoredWorkspace, RevertedPath, Side, UndoRow, Undone,
+    UnreadableSlot, Version, Watched, WorkspaceMade, WorkspaceStatus,
 };
 pub use commands::{Compact, Create, Fork, Maker, RestoreWorkspace, RevertPath, Run, Undo};
 pub use error::WorkspaceError;
@@ -135,6 +136,11 @@ impl Workspace {
             actor: Actor::Model,
             ..self.clone()
         }
+    }
+
+    /// The entry that is its Git repository, if it has one.
+    pub fn git_directory(&self) -> EntryPath {
+        EntryPath::root().child(b".git").expect("it is a name")
     }
 
     /// Where it is.
@@ -262,9 +268,9 @@ impl Workspace {
         self.blocking(move |own| own.prompt_before_now(back)).await
     }
 
-    /// What differs from the newest checkpoint, or from another one.
-    pub async fn changes(&self, since: Option<CheckpointRef>) -> Result<Changes, Error> {
-        self.blocking(move |own| own.changes_now(since.as_ref()))
+    /// What differs from the newest checkpoint, or from another one; what is in `.git` is one difference unless `git` asks for all.
+    pub async fn changes(&self, since: Option<CheckpointRef>, git: bool) -> Result<Changes, Error> {
+        self.blocking(move |own| own.changes_now(since.as_ref(), git))
             .await
     }
 

@@ -45,9 +45,19 @@ pub enum RestoreError {
         #[source]
         source: Box<RestoreError>,
     },
-    /// What is at the target is not what the restore was decided upon any more.
-    #[error("`{}` was changed by somebody else meanwhile", .0.display())]
-    Changed(PathBuf),
+    /// A program has a database open that would be exchanged under it.
+    #[error(
+        "the SQLite database `{path}` is open in {by}: stop that program, or leave the database as it is with --except"
+    )]
+    DatabaseOpen {
+        /// Which database.
+        path: EntryPath,
+        /// Who has it open, as far as that is known.
+        by: String,
+    },
+    /// Something above the entry that is restored is no directory any more.
+    #[error("`{0}` is in the way: it is not a directory any more; revert it first")]
+    InTheWay(EntryPath),
     /// The journal of an interrupted restore in place is not one.
     #[error("the journal in `{}` is damaged", .0.display())]
     BadJournal(PathBuf),

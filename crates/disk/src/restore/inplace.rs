@@ -1,31 +1,38 @@
 //! Into a directory that stays: what differs is moved in and out, by a journal.
 //!
-//! The staging directory holds `tree`, the new one; `trash`, where old entries go; and `journal`, from the moment when
-//! there is a way forward only. It lies beside the target, or in it where that is another filesystem.
+//! The staging directory holds `tree`, the new one; `aside`; and `journal`, from the moment when there is a way forward only. It
+//! lies beside the target, or in it where that is another filesystem. When all steps are done, `tree` has what came out of the
+//! live tree, and the directory becomes a backup:
+//!
+//! 1. write `undo`: how the steps are taken back   2. `syncfs`   3. remove `journal`   4. name it `.NAME.stasis-backup-N`
+//!
+//! A crash before 3 leaves a journal, whose steps are all done and not done again. A crash before 4 leaves a directory that is known
+//! by its `undo`, and gets its name from whoever comes next.
 
 use super::error::{RestoreError, failed};
-use super::journal::Journal;
-use super::moves::{Moves, open_in};
+use super::journal::{Journal, Mark};
+use super::moves::{Moves, Settled, open_in};
 use super::open_again;
 use super::plan::{Planner, Told};
 use super::target::{Target, is_empty};
+use super::{backup, databases};
 use crate::beneath::{Beneath, Mounts};
 use crate::metadata;
-use crate::staging::{self, JOURNAL, Leftover, Staging};
+use crate::staging::{self, JOURNAL, Leftover, Staging, UNDO};
 use rustix::fs::{self, AtFlags, FlockOperation, Mode};
 use rustix::io::Errno;
 use stasis_model::tree::EntryPath;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-const TREE: &CStr = c"tree";
-const TRASH: &CStr = c"trash";
+pub(super) const TREE: &CStr = c"tree";
+const ASIDE: &CStr = c"aside";
 
 /// What was done to a live tree. A directory that came or went whole counts once.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Changes {
     /// Entries that were put into the live tree, instead of others or not.
     pub placed: u64,
@@ -35,6 +42,10 @@ pub struct Changes {
     pub dressed: u64,
     /// Entries that were right, and are the same inodes as before.
     pub untouched: u64,
+    /// Entries that were not what the plan was made for when their turn came: they are in the backup as they were.
+    pub changed_meanwhile: Vec<EntryPath>,
+    /// Where everything is kept that came out of the live tree; nothing where nothing was changed.
+    pub backup: Option<PathBuf>,
 }
 
 /// Makes the staging directory beside the target, or in it.
@@ -52,7 +63,7 @@ pub(super) fn make_staging(target: &Target, old: &Beneath) -> rustix::io::Result
 
 /// Makes what is in a staging directory; returns where the new tree will grow.
 pub(super) fn furnish(staging: &Staging) -> rustix::io::Result<OwnedFd> {
-    for name in [TREE, TRASH] {
+    for name in [TREE, ASIDE] {
         fs::mkdirat(staging.root(), name, Mode::RWXU)?;
     }
     open_in(staging.root(), TREE)
@@ -65,8 +76,7 @@ pub(super) struct Work<'a> {
     pub(super) tree: Beneath,
     pub(super) told: Told,
     pub(super) cancel: &'a AtomicBool,
-    /// Asked when everything is ready, and nothing is touched yet.
-    pub(super) still: &'a dyn Fn() -> bool,
+    pub(super) mark: Mark,
 }
 
 impl Work<'_> {
@@ -81,19 +91,17 @@ impl Work<'_> {
             (&self.old, &self.tree),
             (&self.told, self.cancel),
             (&target.name, staging.is_inside()),
-            root.inode,
+            (root.inode, self.mark.clone()),
         );
         let (journal, changes) = planner.plan().map_err(|error| match error {
             RestoreError::MountInside(path) => RestoreError::MountInside(target.path.join(path)),
             error => error,
         })?;
-        if journal.steps().next().is_none() {
+        if journal.is_empty() {
             return Ok(changes);
         }
-        if !(self.still)() {
-            return Err(RestoreError::Changed(target.path.clone()));
-        }
-        if let Err(error) = journal.commit(staging.root()) {
+        databases::check(&self.old, &journal)?;
+        if let Err(error) = journal.commit(staging.root(), JOURNAL) {
             let _ = fs::unlinkat(staging.root(), JOURNAL, AtFlags::empty());
             return Err(failed("write the journal for", &target.path)(error));
         }
@@ -106,21 +114,26 @@ impl Work<'_> {
             name: staging.name(),
             is_inside: staging.is_inside(),
         };
-        forward.run(&journal)?;
-        Ok(changes)
+        let (changed_meanwhile, backup) = forward.run(&journal)?;
+        Ok(Changes {
+            changed_meanwhile,
+            backup: Some(backup),
+            ..changes
+        })
     }
 
     /// What is mounted in the target stays, if the new tree has an empty directory there.
     fn check_mounts(&self) -> Result<(), RestoreError> {
         for mount in self.target.mounts()? {
             let path = EntryPath::parse(mount.as_os_str().as_bytes()).ok();
+            let is_outside = path.as_ref().is_some_and(|path| self.told.is_outside(path));
             let above_and_name = path.as_ref().and_then(EntryPath::split_last);
             let stays = above_and_name.is_some_and(|(above, name)| {
                 let above = self.tree.directory(above.as_bytes());
-                let name = std::ffi::CString::new(name);
+                let name = CString::new(name);
                 above.is_ok_and(|above| name.is_ok_and(|name| is_empty(above, &name)))
             });
-            if !stays {
+            if !stays && !is_outside {
                 return Err(RestoreError::MountInside(self.target.path.join(mount)));
             }
         }
@@ -129,7 +142,7 @@ impl Work<'_> {
 }
 
 /// Keeps others from changing the live tree by a journal until it is dropped.
-fn lock_root(target: &Target, live: &Beneath) -> Result<OwnedFd, RestoreError> {
+pub(super) fn lock_root(target: &Target, live: &Beneath) -> Result<OwnedFd, RestoreError> {
     let root = live.directory(b"").map_err(failed("open", &target.path))?;
     let is_locked = fs::flock(&root, FlockOperation::NonBlockingLockExclusive);
     let is_there = staging::is_called(&target.parent, &target.name, &root);
@@ -140,52 +153,108 @@ fn lock_root(target: &Target, live: &Beneath) -> Result<OwnedFd, RestoreError> {
 }
 
 /// The way from a journal to its end.
-struct Forward<'a> {
-    target: &'a Target,
-    live: &'a Beneath,
-    staging: BorrowedFd<'a>,
-    parent: BorrowedFd<'a>,
-    name: &'a CStr,
-    is_inside: bool,
+pub(super) struct Forward<'a> {
+    pub(super) target: &'a Target,
+    pub(super) live: &'a Beneath,
+    pub(super) staging: BorrowedFd<'a>,
+    pub(super) parent: BorrowedFd<'a>,
+    pub(super) name: &'a CStr,
+    pub(super) is_inside: bool,
 }
 
 impl Forward<'_> {
-    fn run(&self, journal: &Journal) -> Result<(), RestoreError> {
+    /// Does the steps; says what was not as expected, and where what came out is kept.
+    pub(super) fn run(&self, journal: &Journal) -> Result<(Vec<EntryPath>, PathBuf), RestoreError> {
         // What failed once may have been somebody in our way: every step can be done twice.
         let done = self.steps(journal).or_else(|_| self.steps(journal));
-        done.and_then(|()| self.end())
-            .map_err(|error| RestoreError::HalfDone {
-                path: self.target.path.clone(),
-                source: Box::new(error),
-            })?;
-        // As long as the journal could come back, what it speaks of must be there too: the next restore clears up.
-        if fs::fsync(self.staging).is_ok() {
-            let remove = || crate::remove::tree(self.parent, self.name);
-            let _ = match open_again(self.parent) {
-                Ok(root) if self.is_inside => staging::keeping_time(&root, remove),
-                _ => remove(),
-            };
-        }
-        Ok(())
+        let done = done.or_else(|error| self.give_up(journal, error));
+        let half_done = |error| RestoreError::HalfDone {
+            path: self.target.path.clone(),
+            source: Box::new(error),
+        };
+        let settled = done?;
+        self.end(&settled).map_err(half_done)?;
+        // Without its name it is known by what is in it: whoever comes next gives it one.
+        let name = self.name_it().unwrap_or_else(|_| self.name.to_owned());
+        let path = if self.is_inside {
+            self.target.path.join(crate::restore::shown(&name))
+        } else {
+            self.target.beside(&name)
+        };
+        Ok((settled.changed, path))
     }
 
-    fn steps(&self, journal: &Journal) -> Result<(), RestoreError> {
-        let failed = || failed("open what is staged for", &self.target.path);
-        let tree = open_in(self.staging, TREE).and_then(|fd| Beneath::new(fd, Mounts::Stay));
+    fn steps(&self, journal: &Journal) -> Result<Settled, RestoreError> {
+        let (tree, aside) = self.parts()?;
         let moves = Moves {
             live: self.live,
-            staged: &tree.map_err(failed())?,
-            trash: &open_in(self.staging, TRASH).map_err(failed())?,
+            staged: &tree,
+            aside: &aside,
+            is_limited: journal.is_limited,
         };
         let damaged = || RestoreError::BadJournal(self.target.beside(self.name));
-        moves.run(journal)?.ok_or_else(damaged)
+        moves.run(journal)?.ok_or_else(damaged)?;
+        moves.settle(journal)?.ok_or_else(damaged)
+    }
+
+    fn parts(&self) -> Result<(Beneath, OwnedFd), RestoreError> {
+        let failed = || failed("open what is staged for", &self.target.path);
+        let tree = open_in(self.staging, TREE).and_then(|fd| Beneath::new(fd, Mounts::Stay));
+        let aside = open_in(self.staging, ASIDE).map_err(failed())?;
+        Ok((tree.map_err(failed())?, aside))
+    }
+
+    /// What failed before anything was moved was never begun: the journal goes. Everything else is half done.
+    fn give_up(&self, journal: &Journal, error: RestoreError) -> Result<Settled, RestoreError> {
+        let is_given_up = self.parts().is_ok_and(|(tree, aside)| {
+            let moves = Moves {
+                live: self.live,
+                staged: &tree,
+                aside: &aside,
+                is_limited: journal.is_limited,
+            };
+            moves.give_up(journal)
+        });
+        if is_given_up && fs::unlinkat(self.staging, JOURNAL, AtFlags::empty()).is_ok() {
+            if let Ok(None) = crate::beneath::find(self.staging, UNDO) {
+                let _ = crate::remove::tree(self.parent, self.name);
+            }
+            return Err(error);
+        }
+        Err(RestoreError::HalfDone {
+            path: self.target.path.clone(),
+            source: Box::new(error),
+        })
     }
 
     /// Makes everything durable, and only then forgets how to get there.
-    fn end(&self) -> Result<(), RestoreError> {
-        let synced = fs::syncfs(self.staging)
+    fn end(&self, settled: &Settled) -> Result<(), RestoreError> {
+        let ended = settled
+            .undo
+            .commit(self.staging, UNDO)
+            .and_then(|()| fs::syncfs(self.staging))
             .and_then(|()| fs::unlinkat(self.staging, JOURNAL, AtFlags::empty()));
-        synced.map_err(failed("make durable", &self.target.path))
+        ended.map_err(failed("make durable", &self.target.path))?;
+        // A journal that comes back after a power cut finds everything done.
+        let _ = fs::fsync(self.staging);
+        Ok(())
+    }
+
+    /// Makes it a backup, if it is none.
+    fn name_it(&self) -> Result<CString, RestoreError> {
+        let is_backup = !staging::is_temporary_for(&self.target.name, self.name.to_bytes());
+        if is_backup {
+            return Ok(self.name.to_owned());
+        }
+        let own = (self.parent, self.name);
+        let rename = || staging::rename_to_backup(own, (self.parent, &self.target.name));
+        let named = match open_again(self.parent) {
+            Ok(root) if self.is_inside => staging::keeping_time(&root, rename),
+            _ => rename(),
+        };
+        // One that loses its name by a power cut gets it again.
+        let _ = fs::fsync(self.parent);
+        named.map_err(failed("name what is kept of", &self.target.path))
     }
 }
 
@@ -201,7 +270,7 @@ pub(super) fn finish_what_was_begun(target: &Target) -> Result<bool, RestoreErro
     let root = live.directory(b"").map_err(failed("open", &target.path))?;
     let journalled = |parent: BorrowedFd<'_>| {
         let left = staging::leftovers(parent, &target.name).unwrap_or_default();
-        left.iter().any(Leftover::is_journalled)
+        left.iter().any(Leftover::is_journalled) || backup::has_journal(parent, &target.name)
     };
     if journalled(target.parent.as_fd()) || journalled(root.as_fd()) {
         let _lock = lock_root(target, &live)?;
@@ -220,35 +289,53 @@ pub(super) fn finish_what_was_begun(target: &Target) -> Result<bool, RestoreErro
 }
 
 /// The same, by somebody who has locked the root.
-fn finish_leftovers(target: &Target, live: &Beneath) -> Result<bool, RestoreError> {
+pub(super) fn finish_leftovers(target: &Target, live: &Beneath) -> Result<bool, RestoreError> {
     let root = live.directory(b"").map_err(failed("open", &target.path))?;
     let inode = metadata::of(&root).map_err(failed("look at", &target.path))?;
     let mut was_begun = false;
     for (parent, is_inside) in [(&target.parent, false), (&root, true)] {
-        for left in staging::leftovers(parent, &target.name).unwrap_or_default() {
-            if !left.is_journalled() {
-                continue;
-            }
-            let journal = Journal::read(&left.fd);
-            let journal = journal.map_err(failed("read the journal for", &target.path))?;
-            let damaged = || RestoreError::BadJournal(target.beside(&left.name));
-            let journal = journal.ok_or_else(damaged)?;
-            if journal.root() != inode.inode {
-                // It was for a directory that is no longer here: nobody waits for its end.
-                let _ = left.remove(parent);
-                continue;
-            }
+        let left = staging::leftovers(parent, &target.name).unwrap_or_default();
+        let left = left.into_iter().filter(Leftover::is_journalled);
+        let left = left.map(|left| (left.name, left.fd));
+        let backups = backup::journalled(parent.as_fd(), &target.name);
+        for (name, fd) in left.chain(backups) {
             let forward = Forward {
                 target,
                 live,
-                staging: left.fd.as_fd(),
+                staging: fd.as_fd(),
                 parent: parent.as_fd(),
-                name: &left.name,
+                name: &name,
                 is_inside,
             };
-            forward.run(&journal)?;
-            was_begun = true;
+            was_begun |= forward.finish(inode.inode)?;
         }
     }
     Ok(was_begun)
+}
+
+impl Forward<'_> {
+    /// Goes on where somebody stopped; `false` for what is only a backup, or that of another directory.
+    fn finish(&self, root: u64) -> Result<bool, RestoreError> {
+        let target = self.target;
+        let journal = match Journal::read(self.staging, JOURNAL) {
+            Err(Errno::NOENT) => {
+                self.name_it()?;
+                return Ok(false);
+            }
+            journal => journal.map_err(failed("read the journal for", &target.path))?,
+        };
+        let damaged = || RestoreError::BadJournal(target.beside(self.name));
+        let journal = journal.ok_or_else(damaged)?;
+        if journal.root != root {
+            // It was for a directory that is no longer here. Nobody waits for its end, but what it took may be needed.
+            let nothing = Journal::new(journal.root, journal.rights, journal.mark);
+            let was = nothing.commit(self.staging, UNDO);
+            was.and_then(|()| fs::unlinkat(self.staging, JOURNAL, AtFlags::empty()))
+                .map_err(failed("set aside the journal for", &target.path))?;
+            self.name_it()?;
+            return Ok(false);
+        }
+        let _ = self.run(&journal)?;
+        Ok(true)
+    }
 }

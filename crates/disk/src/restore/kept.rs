@@ -4,6 +4,7 @@
 //! only if it is the inode that the line says: during an exchange both are written down, and which of them is true is
 //! decided by the exchange itself.
 
+use super::backup::{self, Backup};
 use super::error::{RestoreError, failed};
 use super::target::{Target, exchange, inode_of};
 use super::{Origin, Placed};
@@ -106,20 +107,45 @@ fn swap_durably(target: &Target, name: &std::ffi::CStr) -> Result<(), RestoreErr
     Ok(())
 }
 
-/// The old tree that is kept of `target`, if one is.
+/// What was replaced last at `target`, and is kept: the old tree, or what came out of it in place.
 pub fn kept(target: &Path) -> Result<Option<Kept>, RestoreError> {
-    let target = Target::find(target)?;
-    Ok(find(&target)?.map(|line| Kept {
-        path: target.beside(&line.name(&target)),
-        at: line.at,
-        from: line.from,
-    }))
+    let found = Target::find(target)?;
+    let line = find(&found)?;
+    let backup = newest_backup(target)?;
+    Ok(match (line, backup) {
+        (Some(line), Some(backup)) if line.at >= backup.at => Some(kept_as(&found, line)),
+        (_, Some(backup)) => Some(Kept {
+            path: backup.path,
+            at: backup.at,
+            from: backup.from,
+        }),
+        (line, None) => line.map(|line| kept_as(&found, line)),
+    })
+}
+
+/// The newest backup that belongs to nobody in particular.
+fn newest_backup(target: &Path) -> Result<Option<Backup>, RestoreError> {
+    let mut all = backup::backups(target)?.into_iter();
+    Ok(all.rfind(|one| one.label.is_empty()))
 }
 
 /// Puts the kept tree back in the place of what is there, which is kept instead: undoing twice changes nothing.
 pub fn undo(target: &Path, origin: &Origin) -> Result<Kept, RestoreError> {
-    let target = Target::find(target)?;
+    let path = target;
+    let target = Target::find(path)?;
     super::inplace::finish_what_was_begun(&target)?;
+    let line = find(&target)?;
+    if let Some(backup) = newest_backup(path)?
+        && line.as_ref().is_none_or(|line| line.at < backup.at)
+        && target.seen.is_some()
+    {
+        let changes = backup::take_back(path, &backup.path, origin, "")?;
+        return Ok(Kept {
+            path: changes.backup.unwrap_or(backup.path),
+            at: backup.at,
+            from: backup.from,
+        });
+    }
     let lock = target.lock_parent()?;
     let none = || RestoreError::NothingKept(target.path.clone());
     let line = find(&target)?.ok_or_else(none)?;
@@ -150,10 +176,18 @@ fn kept_as(target: &Target, line: Line) -> Kept {
 
 /// Removes the kept tree; `false` when there was none.
 pub fn forget(target: &Path) -> Result<bool, RestoreError> {
-    let target = Target::find(target)?;
+    let path = target;
+    let target = Target::find(path)?;
     let _lock = target.lock_parent()?;
+    let mut was_there = false;
+    for backup in backup::backups(path)? {
+        if backup.label.is_empty() {
+            backup::remove_backup(&backup.path)?;
+            was_there = true;
+        }
+    }
     let Some(line) = find(&target)? else {
-        return Ok(false);
+        return Ok(was_there);
     };
     let failed = || failed("remove what is kept of", &target.path);
     crate::remove::tree(&target.parent, &line.name(&target)).map_err(failed())?;

@@ -1,13 +1,24 @@
 //! Does what the journal says, as often as it takes: every step finds out by itself whether it was done before.
+//!
+//! Nothing of the live tree is ever overwritten or unlinked. An entry that comes takes the place of what is there by one
+//! exchange, or moves to where nothing is; an entry that goes is moved. Whatever comes out, expected or not, lies in the staged
+//! tree afterwards, at its own path and as the inode that it is: the staged tree becomes the backup. What finds no room there,
+//! because more than one thing was in the way, is in `aside`.
+//!
+//! Where two entries cannot be exchanged (filesystems without the call, directories of a lower layer of overlayfs), the old one is
+//! moved aside first, then the new one comes, and then the old one gets its place in the staged tree. A directory that cannot even
+//! be renamed is moved entry by entry.
 
 use super::error::{RestoreError, entry};
-use super::journal::{Journal, Step};
-use super::plan::make_writable;
+use super::journal::{Dress, Journal, Step};
+use super::plan::{make_writable, set_mode};
 use crate::beneath::{self, Beneath};
-use crate::metadata;
-use rustix::fs::{self, Mode, RenameFlags};
+use crate::metadata::{self, Rights, Seen};
+use crate::staging::{self, rename_noreplace};
+use rustix::fs::{self, AtFlags, Mode, RenameFlags};
 use rustix::io::{Errno, Result};
-use stasis_model::tree::{EntryPath, Metadata};
+use stasis_model::tree::EntryPath;
+use std::collections::HashSet;
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -19,25 +30,44 @@ const PATIENCE: usize = 100;
 pub(super) struct Moves<'a> {
     pub(super) live: &'a Beneath,
     pub(super) staged: &'a Beneath,
-    /// Where old entries go.
-    pub(super) trash: &'a OwnedFd,
+    /// Where old entries go that have no place in the staged tree, or not yet.
+    pub(super) aside: &'a OwnedFd,
+    /// Whether nothing above the entries may be moved.
+    pub(super) is_limited: bool,
 }
+
+/// What was done, and how it is taken back.
+pub(super) struct Settled {
+    pub(super) undo: Journal,
+    /// What was not what the plan expected.
+    pub(super) changed: Vec<EntryPath>,
+}
+
+type Outcome<T> = std::result::Result<T, RestoreError>;
 
 impl Moves<'_> {
     /// Does all steps; `None` when the journal has bytes that are no step.
-    pub(super) fn run(&self, journal: &Journal) -> std::result::Result<Option<()>, RestoreError> {
-        for step in journal.steps() {
+    pub(super) fn run(&self, journal: &Journal) -> Outcome<Option<()>> {
+        for (number, step) in journal.steps().enumerate() {
             let Some(step) = step else {
                 return Ok(None);
             };
             match &step {
-                Step::Remove(path, number) => {
-                    let removed = self.remove(path, *number);
+                Step::Remove(path, _) => {
+                    let removed = self.remove(path, number);
                     removed.map_err(entry("move away", path))?;
                 }
-                Step::Place(path) => self.place(path).map_err(entry("move into place", path))?,
-                Step::Dress(path, metadata) => {
-                    let dressed = self.dress(path, metadata, journal);
+                Step::Place(path, inode, expected) => {
+                    let placed = self.place(path, *inode, (number, expected.is_some()));
+                    placed.map_err(entry("move into place", path))?;
+                }
+                Step::Make(path) => self
+                    .way(path, number)
+                    .map(drop)
+                    .map_err(entry("make", path))?,
+                Step::Unmake(path) => self.unmake(path).map_err(entry("remove", path))?,
+                Step::Dress(path, both) => {
+                    let dressed = self.dress(path, &both[0], journal.rights);
                     dressed.map_err(entry("set owner, mode and time of", path))?;
                 }
             }
@@ -45,61 +75,214 @@ impl Moves<'_> {
         Ok(Some(()))
     }
 
-    fn remove(&self, path: &EntryPath, number: u64) -> Result<()> {
-        let to = CString::new(number.to_string()).expect("digits");
-        if beneath::find(self.trash, &to)?.is_some() {
+    /// Whether no step has moved anything yet, so that there is still a way back: removes the directories that were made.
+    pub(super) fn give_up(&self, journal: &Journal) -> bool {
+        let steps: Option<Vec<Step>> = journal.steps().collect();
+        let (Some(steps), Ok(true)) = (steps, self.crowded().map(|all| all.is_empty())) else {
+            return false;
+        };
+        let is_untouched = |step: &Step| match step {
+            Step::Place(path, inode, _) => {
+                let staged = find(self.staged, path);
+                staged.is_ok_and(|staged| staged.is_some_and(|seen| seen.inode == *inode))
+            }
+            Step::Remove(path, _) => find(self.staged, path) == Ok(None),
+            Step::Make(_) | Step::Dress(..) => true,
+            Step::Unmake(_) => false,
+        };
+        let is_untouched = steps.iter().all(is_untouched);
+        for step in steps.iter().rev().filter(|_| is_untouched) {
+            if let Step::Make(path) = step {
+                let _ = self.unmake(path);
+            }
+        }
+        is_untouched
+    }
+
+    /// Looks at what came out, when everything is done; `None` when the journal has bytes that are no step.
+    pub(super) fn settle(&self, journal: &Journal) -> Outcome<Option<Settled>> {
+        let mut changed = Vec::new();
+        let crowded = self.crowded().map_err(entry("list", &EntryPath::root()))?;
+        let (mut back, mut dresses) = (Vec::new(), Vec::new());
+        for (number, step) in journal.steps().enumerate() {
+            match step {
+                None => return Ok(None),
+                Some(Step::Remove(path, expected) | Step::Place(path, _, expected)) => {
+                    let kept = find(self.staged, &path).map_err(entry("look at", &path))?;
+                    let is_expected = match (&kept, &expected) {
+                        (Some(kept), Some(expected)) => expected.is_like(kept),
+                        (kept, expected) => kept.is_none() && expected.is_none(),
+                    };
+                    if !is_expected || crowded.contains(&number) {
+                        changed.push(path.clone());
+                    }
+                    back.push(match kept {
+                        Some(kept) => Step::Place(path, kept.inode, None),
+                        None => Step::Remove(path, None),
+                    });
+                }
+                Some(Step::Make(path)) => back.push(Step::Unmake(path)),
+                Some(Step::Unmake(path)) => back.push(Step::Make(path)),
+                Some(Step::Dress(path, both)) => {
+                    let [wanted, was] = *both;
+                    dresses.push(Step::Dress(path, Box::new([was, wanted])));
+                }
+            }
+        }
+        let mut undo = Journal::new(journal.root, journal.rights, journal.mark.clone());
+        for step in back.iter().rev().chain(&dresses) {
+            undo.add(step);
+        }
+        Ok(Some(Settled { undo, changed }))
+    }
+
+    /// The numbers of the steps that found more in their way than has a place in the staged tree.
+    fn crowded(&self) -> Result<HashSet<usize>> {
+        let names = staging::named(self.aside, b"", |name| !matches!(name, b"." | b".."))?;
+        let numbers = names.iter().filter_map(|name| {
+            let (number, _) = name.to_str().ok()?.split_once('-')?;
+            number.parse().ok()
+        });
+        Ok(numbers.collect())
+    }
+
+    fn remove(&self, path: &EntryPath, number: usize) -> Result<()> {
+        let (above, name) = split(path)?;
+        let to = writable(self.staged, &above)?;
+        if beneath::find(&to, &name)?.is_some() {
             return Ok(());
         }
-        let (above, name) = split(path)?;
-        let above = match writable(self.live, &above) {
-            // Nothing is there to be moved away.
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
-            above => above?,
-        };
-        self.discard(path, &above, &name, &to)
-    }
-
-    /// Moves an entry of the live tree to the trash.
-    fn discard(&self, path: &EntryPath, above: &OwnedFd, name: &CStr, to: &CStr) -> Result<()> {
-        match beneath::find(above, name)? {
-            None => return Ok(()),
-            Some(seen) if seen.file_type().is_dir() && !is_root() => {
-                // A directory can be moved only by somebody who may write in it.
-                make_writable(self.live, path)?;
+        if let Ok(from) = writable(self.live, &above) {
+            match self.carry(path, (&from, &name), (&to, &name)) {
+                Err(Errno::XDEV) => self.set_aside(path, (&from, &name), number)?,
+                Err(Errno::NOENT) => {}
+                carried => carried?,
             }
-            Some(_) => {}
         }
-        match fs::renameat_with(above, name, self.trash, to, RenameFlags::NOREPLACE) {
-            Err(Errno::INVAL | Errno::NOSYS) => fs::renameat(above, name, self.trash, to),
-            Err(Errno::NOENT) => Ok(()),
-            moved => moved,
-        }
+        self.fetch_from_aside(number, (&to, &name))
     }
 
-    fn place(&self, path: &EntryPath) -> Result<()> {
+    fn place(
+        &self,
+        path: &EntryPath,
+        inode: u64,
+        (number, is_expected): (usize, bool),
+    ) -> Result<()> {
         let (above, name) = split(path)?;
         let from = writable(self.staged, &above)?;
-        let Some(seen) = beneath::find(&from, &name)? else {
-            return Ok(());
+        let Some(seen) = beneath::find(&from, &name)?.filter(|seen| seen.inode == inode) else {
+            // It was done before.
+            return self.fetch_from_aside(number, (&from, &name));
         };
-        if seen.file_type().is_dir() && !is_root() {
-            make_writable(self.staged, path)?;
+        let to = self.way(&above, number)?;
+        if is_half_linked(&to, &name, &seen)? {
+            return fs::unlinkat(&from, &*name, AtFlags::empty());
         }
-        let to = self.way(&above)?;
+        let opened = self.open_up(self.staged, path, &seen)?;
+        let mut may_exchange = is_expected;
         for _ in 0..PATIENCE {
-            match fs::renameat(&from, &*name, &to, &*name) {
-                // Something of another kind is there: it was not when the plan was made.
-                Err(Errno::ISDIR | Errno::NOTDIR | Errno::NOTEMPTY | Errno::EXIST) => {
-                    self.clear(path, &to, &name)?;
+            let placed = if may_exchange {
+                self.exchange(path, (&from, &name), (&to, &name))
+            } else {
+                rename_noreplace((from.as_fd(), &name), (to.as_fd(), &name))
+            };
+            match placed {
+                Ok(()) => {
+                    close_again(&to, &name, opened)?;
+                    return self.fetch_from_aside(number, (&from, &name));
                 }
-                placed => return placed,
+                // Whoever is in the way, or was, is asked again for.
+                Err(Errno::EXIST) if !may_exchange => may_exchange = true,
+                Err(Errno::NOENT) if may_exchange => may_exchange = false,
+                Err(Errno::INVAL | Errno::NOSYS | Errno::XDEV | Errno::OPNOTSUPP)
+                    if may_exchange =>
+                {
+                    self.set_aside(path, (&to, &name), number)?;
+                    may_exchange = false;
+                }
+                Err(error) => return Err(error),
             }
         }
         Err(Errno::EXIST)
     }
 
+    /// Exchanges a staged entry for a live one.
+    fn exchange(
+        &self,
+        path: &EntryPath,
+        (from, name): (&OwnedFd, &CStr),
+        (to, there): (&OwnedFd, &CStr),
+    ) -> Result<()> {
+        let live = beneath::find(to, there)?.ok_or(Errno::NOENT)?;
+        let staged = beneath::find(from, name)?.ok_or(Errno::NOENT)?;
+        let opened = self.open_up(self.live, path, &live)?;
+        fs::renameat_with(from, name, to, there, RenameFlags::EXCHANGE)?;
+        // xfs takes a directory that gets another parent for one that was changed.
+        for (parent, name, seen) in [(from, name, &live), (to, there, &staged)] {
+            if seen.file_type().is_dir() {
+                let times = metadata::times(seen.modified);
+                let _ = fs::utimensat(parent, name, &times, AtFlags::SYMLINK_NOFOLLOW);
+            }
+        }
+        close_again(from, name, opened)
+    }
+
+    /// Moves a live entry to where nothing is.
+    fn carry(
+        &self,
+        path: &EntryPath,
+        (from, name): (&OwnedFd, &CStr),
+        (to, there): (&OwnedFd, &CStr),
+    ) -> Result<()> {
+        let live = beneath::find(from, name)?.ok_or(Errno::NOENT)?;
+        let opened = self.open_up(self.live, path, &live)?;
+        rename_noreplace((from.as_fd(), name), (to.as_fd(), there))?;
+        close_again(to, there, opened)
+    }
+
+    /// A directory can be moved only by somebody who may write in it; says which permissions it had.
+    fn open_up(&self, tree: &Beneath, path: &EntryPath, seen: &Seen) -> Result<Option<u32>> {
+        let is_closed = seen.file_type().is_dir() && seen.raw_mode & 0o700 != 0o700;
+        if !is_closed || is_root() {
+            return Ok(None);
+        }
+        make_writable(tree, path)?;
+        Ok(Some(seen.raw_mode & 0o7777))
+    }
+
+    /// Moves what is in our way aside, entry by entry if it must be.
+    fn set_aside(
+        &self,
+        path: &EntryPath,
+        (from, name): (&OwnedFd, &CStr),
+        number: usize,
+    ) -> Result<()> {
+        for attempt in 0..PATIENCE {
+            let to = aside_name(number, attempt);
+            match self.carry(path, (from, name), (self.aside, &to)) {
+                Err(Errno::EXIST) => {}
+                Err(Errno::XDEV) => return move_parts((from, name), (self.aside, &to)),
+                Err(Errno::NOENT) => return Ok(()),
+                carried => return carried,
+            }
+        }
+        Err(Errno::EXIST)
+    }
+
+    /// Gives what was moved aside its place in the staged tree; what came after the first stays where it is.
+    fn fetch_from_aside(&self, number: usize, (to, name): (&OwnedFd, &CStr)) -> Result<()> {
+        let aside = aside_name(number, 0);
+        if beneath::find(self.aside, &aside)?.is_none() {
+            return Ok(());
+        }
+        match rename_noreplace((self.aside.as_fd(), &aside), (to.as_fd(), name)) {
+            Err(Errno::EXIST) => Ok(()),
+            fetched => fetched,
+        }
+    }
+
     /// Opens a directory of the live tree, making it if somebody took it away.
-    fn way(&self, path: &EntryPath) -> Result<OwnedFd> {
+    fn way(&self, path: &EntryPath, number: usize) -> Result<OwnedFd> {
         match writable(self.live, path) {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
             opened => return opened,
@@ -111,7 +294,19 @@ impl Moves<'_> {
             let name = CString::new(name).map_err(|_| Errno::INVAL)?;
             match beneath::find(&above, &name)? {
                 Some(seen) if seen.file_type().is_dir() => continue,
-                Some(_) => self.clear(&here, &above, &name)?,
+                Some(_) if self.is_limited => return Err(Errno::NOTDIR),
+                // Never the first name: that is for what belongs at the place of the step itself.
+                Some(_) => {
+                    let free = (1..PATIENCE).find_map(|attempt| {
+                        let to = aside_name(number, attempt);
+                        match self.carry(&here, (&above, &name), (self.aside, &to)) {
+                            Err(Errno::EXIST) => None,
+                            Err(Errno::NOENT) => Some(Ok(())),
+                            carried => Some(carried),
+                        }
+                    });
+                    free.unwrap_or(Err(Errno::EXIST))?;
+                }
                 None => {}
             }
             match fs::mkdirat(&above, &*name, Mode::RWXU) {
@@ -122,18 +317,18 @@ impl Moves<'_> {
         writable(self.live, path)
     }
 
-    /// Moves away what is in our way.
-    fn clear(&self, path: &EntryPath, above: &OwnedFd, name: &CStr) -> Result<()> {
-        for number in 0..u64::MAX {
-            let to = CString::new(format!("x{number}")).expect("digits");
-            if beneath::find(self.trash, &to)?.is_none() {
-                return self.discard(path, above, name, &to);
-            }
+    fn unmake(&self, path: &EntryPath) -> Result<()> {
+        let (above, name) = split(path)?;
+        let Ok(above) = writable(self.live, &above) else {
+            return Ok(());
+        };
+        match fs::unlinkat(&above, &*name, AtFlags::REMOVEDIR) {
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::NOTEMPTY | Errno::EXIST) => Ok(()),
+            removed => removed,
         }
-        Ok(())
     }
 
-    fn dress(&self, path: &EntryPath, wanted: &Metadata, journal: &Journal) -> Result<()> {
+    fn dress(&self, path: &EntryPath, wanted: &Dress, rights: Rights) -> Result<()> {
         let directory = match self.live.directory(path.as_bytes()) {
             Err(Errno::ACCESS) => {
                 make_writable(self.live, path)?;
@@ -146,19 +341,94 @@ impl Moves<'_> {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
             directory => directory?,
         };
-        match writable(self.staged, path) {
-            // It was moved here whole, and has its attributes.
-            Err(Errno::NOENT) => {}
-            staged => {
-                let user = metadata::attributes(staged?)?.user;
-                if metadata::attributes(&directory)?.user != user {
-                    make_writable(self.live, path)?;
-                    metadata::replace_attributes(&directory, &user)?;
-                }
+        if let Some(user) = &wanted.attributes
+            && metadata::attributes(&directory)?.user != *user
+        {
+            make_writable(self.live, path)?;
+            metadata::replace_attributes(&directory, user)?;
+        }
+        metadata::give(directory, &wanted.metadata, rights)?;
+        Ok(())
+    }
+}
+
+/// Whether a step without the call for it was interrupted between the new name and the removal of the old one.
+fn is_half_linked(to: &OwnedFd, name: &CStr, staged: &Seen) -> Result<bool> {
+    let live = beneath::find(to, name)?;
+    let is_file = !staged.file_type().is_dir();
+    Ok(is_file && live.is_some_and(|live| live.identity() == staged.identity()))
+}
+
+fn aside_name(number: usize, attempt: usize) -> CString {
+    CString::new(format!("{number}-{attempt}")).expect("digits")
+}
+
+fn close_again(parent: &OwnedFd, name: &CStr, mode: Option<u32>) -> Result<()> {
+    match mode {
+        Some(mode) => set_mode(parent, name, mode),
+        None => Ok(()),
+    }
+}
+
+/// Moves a directory that cannot be renamed: makes another one, and moves what is in it until it can be removed.
+fn move_parts((from, name): (&OwnedFd, &CStr), (to, there): (&OwnedFd, &CStr)) -> Result<()> {
+    let source = open_in(from, name)?;
+    match fs::mkdirat(to, there, Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(error) => return Err(error),
+    }
+    let target = open_in(to, there)?;
+    let (seen, user) = (metadata::of(&source)?, metadata::attributes(&source)?.user);
+    for _ in 0..PATIENCE {
+        let is_entry = |name: &[u8]| !matches!(name, b"." | b"..");
+        for part in staging::named(&source, b"", is_entry)? {
+            match rename_noreplace((source.as_fd(), &part), (target.as_fd(), &part)) {
+                Err(Errno::NOENT) => {}
+                Err(Errno::XDEV) => move_parts((&source, &part), (&target, &part))?,
+                Err(Errno::EXIST) => move_again((&source, &part), &target)?,
+                moved => moved?,
             }
         }
-        metadata::give(directory, wanted, journal.rights())?;
-        Ok(())
+        match fs::unlinkat(from, name, AtFlags::REMOVEDIR) {
+            // Somebody put something into it meanwhile.
+            Err(Errno::NOTEMPTY | Errno::EXIST) => {}
+            removed => {
+                removed?;
+                metadata::give_user_attributes(&target, &user)?;
+                metadata::give(&target, &seen.metadata(), Rights::of_this_process())?;
+                return Ok(());
+            }
+        }
+    }
+    Err(Errno::BUSY)
+}
+
+/// Moves something whose name was moved before: a directory that was moved in part, or what somebody made anew since.
+fn move_again((source, part): (&OwnedFd, &CStr), target: &OwnedFd) -> Result<()> {
+    let is_directory = |fd: &OwnedFd| {
+        let seen = beneath::find(fd, part);
+        seen.map(|seen| seen.is_some_and(|seen| seen.file_type().is_dir()))
+    };
+    if is_directory(source)? && is_directory(target)? {
+        return move_parts((source, part), (target, part));
+    }
+    for attempt in 1..PATIENCE {
+        let name = [part.to_bytes(), format!("~{attempt}").as_bytes()].concat();
+        let name = CString::new(name).map_err(|_| Errno::INVAL)?;
+        match rename_noreplace((source.as_fd(), part), (target.as_fd(), &name)) {
+            Err(Errno::EXIST) => {}
+            moved => return moved,
+        }
+    }
+    Err(Errno::EXIST)
+}
+
+/// What is at a path of a tree.
+fn find(tree: &Beneath, path: &EntryPath) -> Result<Option<Seen>> {
+    let (above, name) = split(path)?;
+    match writable(tree, &above) {
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+        above => beneath::find(above?, &name),
     }
 }
 
@@ -187,9 +457,9 @@ fn split(path: &EntryPath) -> Result<(EntryPath, CString)> {
     Ok((above, CString::new(name).map_err(|_| Errno::INVAL)?))
 }
 
-/// Opens the directory of old entries in a staging directory.
-pub(super) fn open_in(staging: impl AsFd, name: &CStr) -> Result<OwnedFd> {
+/// Opens a directory in an open one.
+pub(super) fn open_in(parent: impl AsFd, name: &CStr) -> Result<OwnedFd> {
     use rustix::fs::OFlags;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    fs::openat(staging, name, flags, Mode::empty())
+    fs::openat(parent, name, flags, Mode::empty())
 }

@@ -7,13 +7,13 @@
 use super::contents::{Side, are_same};
 use super::error::{RestoreError, entry};
 use super::inplace::Changes;
-use super::journal::{Journal, Step};
-use crate::beneath::Beneath;
+use super::journal::{Dress, Expected, Journal, Mark, Step};
+use crate::beneath::{self, Beneath};
 use crate::metadata::{self, Rights, Seen};
 use crate::staging;
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
-use stasis_model::tree::{EntryPath, Metadata};
+use stasis_model::tree::EntryPath;
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::{CStr, CString, OsStr};
@@ -27,9 +27,36 @@ use std::sync::{Mutex, PoisonError};
 pub(super) struct Told {
     /// Entries that are right as they are: 128 bits of a digest of each path.
     right: Mutex<HashSet<[u8; 16]>>,
-    /// Which entries stay although the new tree does not have them.
-    spared: Option<Spared>,
+    pub(super) limits: Limits,
 }
+
+/// What a restore in place leaves alone.
+#[derive(Default)]
+pub struct Limits {
+    /// Which entries stay although the new tree does not have them. Asked for a directory, `true` keeps it with everything in it.
+    pub spared: Option<Spared>,
+    /// Which entries of the live tree the plan knows of, if it knows them all: one that came since, and that the new tree does not
+    /// have, stays.
+    pub known: Option<Known>,
+    /// Entries that are left as they are, with everything in them; a database with its journals.
+    pub except: Vec<EntryPath>,
+    /// The one entry that is restored, with everything in it; all of them if none is named. The directories above it that are
+    /// missing are made as they are staged.
+    pub only: Option<EntryPath>,
+    /// Whose the backup is: whoever gives no label finds it by [`kept`](super::kept).
+    pub label: String,
+}
+
+impl std::fmt::Debug for Limits {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut out = out.debug_struct("Limits");
+        out.field("except", &self.except).field("only", &self.only);
+        out.field("label", &self.label).finish_non_exhaustive()
+    }
+}
+
+/// Whether the plan knows of an entry.
+pub type Known = Box<dyn Fn(&EntryPath) -> bool + Send + Sync>;
 
 /// Whether an entry stays although the new tree does not have it; also told whether it is a directory.
 pub type Spared = Box<dyn Fn(&EntryPath, bool) -> bool + Send + Sync>;
@@ -46,8 +73,28 @@ impl Told {
         told.insert(key(path));
     }
 
-    pub(super) fn spare(&mut self, spared: Spared) {
-        self.spared = Some(spared);
+    /// Whether a path is neither in the one entry that is restored nor above it.
+    pub(super) fn is_outside(&self, path: &EntryPath) -> bool {
+        let only = self.limits.only.as_ref();
+        only.is_some_and(|only| {
+            !path
+                .components()
+                .zip(only.components())
+                .all(|(a, b)| a == b)
+        })
+    }
+
+    /// What lies on the way from a directory to the one entry that is restored: its name, and whether it is that entry.
+    fn next_to(&self, path: &EntryPath) -> Option<(&[u8], bool)> {
+        let only = self.limits.only.as_ref()?;
+        let mut names = only.components();
+        for name in path.components() {
+            if names.next() != Some(name) {
+                return None;
+            }
+        }
+        let next = names.next()?;
+        Some((next, names.next().is_none()))
     }
 
     fn has(&self, path: &EntryPath) -> bool {
@@ -57,10 +104,43 @@ impl Told {
 
     fn spares(&self, path: &EntryPath, seen: &Seen) -> bool {
         let is_directory = seen.file_type().is_dir();
-        let spared = self.spared.as_ref();
+        let spared = self.limits.spared.as_ref();
         spared.is_some_and(|spared| spared(path, is_directory))
     }
+
+    /// Whether an entry came when the plan was made already.
+    fn is_unknown(&self, path: &EntryPath) -> bool {
+        let known = self.limits.known.as_ref();
+        known.is_some_and(|known| !known(path))
+    }
+
+    fn is_excepted(&self, path: &EntryPath) -> bool {
+        self.limits
+            .except
+            .iter()
+            .any(|except| is_part_of(path, except))
+    }
+
+    /// Whether something in a directory is left as it is.
+    fn holds_excepted(&self, path: &EntryPath) -> bool {
+        self.limits
+            .except
+            .iter()
+            .any(|except| is_part_of(except, path))
+    }
 }
+
+/// Whether a path is another one, lies in it, or is the journal of that database.
+pub fn is_part_of(path: &EntryPath, whole: &EntryPath) -> bool {
+    let rest = path.as_bytes().strip_prefix(whole.as_bytes());
+    let is_suffix = |rest: &[u8]| DATABASE_SUFFIXES.iter().any(|suffix| rest == *suffix);
+    rest.is_some_and(|rest| {
+        rest.is_empty() || whole.is_root() || rest[0] == b'/' || is_suffix(rest)
+    })
+}
+
+/// What the files are called that belong to an SQLite database, after its own name.
+pub(super) const DATABASE_SUFFIXES: [&[u8]; 3] = [b"-journal", b"-wal", b"-shm"];
 
 fn key(path: &EntryPath) -> [u8; 16] {
     let digest = blake3::hash(path.as_bytes());
@@ -70,7 +150,8 @@ fn key(path: &EntryPath) -> [u8; 16] {
 /// A directory that is on both sides.
 #[derive(Debug)]
 struct Pair {
-    wanted: Metadata,
+    /// What it should have, and what it has.
+    dress: Box<[Dress; 2]>,
     is_dressed: bool,
 }
 
@@ -80,7 +161,9 @@ struct Name {
     path: EntryPath,
     /// The file that has it on the live side, if that is the same file.
     live: Option<Seen>,
-    live_is_directory: bool,
+    /// What has it on the live side, whatever it is.
+    there: Option<Seen>,
+    staged: u64,
 }
 
 /// Makes the plan.
@@ -100,7 +183,6 @@ pub(super) struct Planner<'a> {
     pairs: HashMap<EntryPath, Pair>,
     linked: BTreeMap<u64, Vec<Name>>,
     pending: Vec<EntryPath>,
-    removed: u64,
 }
 
 impl<'a> Planner<'a> {
@@ -108,9 +190,11 @@ impl<'a> Planner<'a> {
         (live, staged): (&'a Beneath, &'a Beneath),
         (told, cancel): (&'a Told, &'a AtomicBool),
         (own, is_inside): (&'a CStr, bool),
-        root: u64,
+        (root, mark): (u64, Mark),
     ) -> Self {
         let rights = Rights::of_this_process();
+        let mut journal = Journal::new(root, rights, mark);
+        journal.is_limited = told.limits.only.is_some();
         Self {
             live,
             staged,
@@ -120,11 +204,10 @@ impl<'a> Planner<'a> {
             is_inside,
             rights,
             changes: Changes::default(),
-            journal: Journal::new(root, rights),
+            journal,
             pairs: HashMap::new(),
             linked: BTreeMap::new(),
             pending: vec![EntryPath::root()],
-            removed: 0,
         }
     }
 
@@ -134,7 +217,9 @@ impl<'a> Planner<'a> {
         let look = |tree: &Beneath| tree.directory(b"").and_then(|fd| metadata::of(&fd));
         let live = look(self.live).map_err(entry("look at", &root))?;
         let staged = look(self.staged).map_err(entry("look at", &root))?;
-        self.pair(&root, &live, &staged)?;
+        if self.told.limits.only.is_none() {
+            self.pair(&root, &live, &staged)?;
+        }
         while let Some(path) = self.pending.pop() {
             self.directory(&path)?;
         }
@@ -145,18 +230,22 @@ impl<'a> Planner<'a> {
 
     /// Notes a directory that both have. `live` and `staged` were seen before it was opened.
     fn pair(&mut self, path: &EntryPath, live: &Seen, staged: &Seen) -> Result<(), RestoreError> {
-        let wanted = staged.metadata();
-        let mut is_dressed = live.metadata() != wanted || (path.is_root() && self.is_inside);
-        if !is_dressed {
-            let user = |tree: &Beneath| {
-                let opened = open(tree, path)?;
-                Ok::<_, Errno>(metadata::attributes(opened)?.user)
-            };
-            let failed = || entry("read the attributes of", path);
-            is_dressed =
-                user(self.live).map_err(failed())? != user(self.staged).map_err(failed())?;
-        }
-        self.pairs.insert(path.clone(), Pair { wanted, is_dressed });
+        let user = |tree: &Beneath| {
+            let opened = open(tree, path).and_then(metadata::attributes);
+            let opened = opened.map_err(entry("read the attributes of", path))?;
+            Ok::<_, RestoreError>(opened.user)
+        };
+        let dress = |seen: &Seen, attributes| Dress {
+            metadata: seen.metadata(),
+            attributes: Some(attributes),
+        };
+        let dress = [
+            dress(staged, user(self.staged)?),
+            dress(live, user(self.live)?),
+        ];
+        let is_dressed = dress[0] != dress[1] || (path.is_root() && self.is_inside);
+        let dress = Box::new(dress);
+        self.pairs.insert(path.clone(), Pair { dress, is_dressed });
         Ok(())
     }
 
@@ -167,9 +256,13 @@ impl<'a> Planner<'a> {
         let failed = || entry("open", path);
         let live = open(self.live, path).map_err(failed())?;
         let staged = open(self.staged, path).map_err(failed())?;
+        if let Some((name, is_last)) = self.told.next_to(path) {
+            let name = CString::new(name).expect("no name of an entry has a NUL");
+            return self.on_the_way(path, (&name, is_last), (&live, &staged));
+        }
         let own = Some(self.own).filter(|_| path.is_root());
         let mut here = names(&live, own).map_err(entry("list", path))?.into_iter();
-        let mut there = names(&staged, None)
+        let mut there = names(&staged, own)
             .map_err(entry("list", path))?
             .into_iter();
         let (mut one, mut other) = (here.next(), there.next());
@@ -198,20 +291,81 @@ impl<'a> Planner<'a> {
         }
     }
 
+    /// One entry of a directory in which nothing else is restored.
+    fn on_the_way(
+        &mut self,
+        path: &EntryPath,
+        (name, is_last): (&CStr, bool),
+        (live, staged): (&OwnedFd, &OwnedFd),
+    ) -> Result<(), RestoreError> {
+        let child = path.child(name.to_bytes());
+        let child = child.map_err(|_| entry("name an entry of", path)(Errno::INVAL))?;
+        let look = |directory: &OwnedFd| {
+            let seen = beneath::find(directory, name);
+            seen.map_err(entry("look at", &child))
+        };
+        match (look(live)?, look(staged)?, is_last) {
+            (None, None, _) => {}
+            (Some(_), None, true) => self.only_live(child, name, live),
+            (None, Some(_), true) => self.only_staged(child, name, staged)?,
+            (Some(_), Some(_), true) => self.both(&child, name, (live, staged))?,
+            (Some(seen), _, false) if !seen.file_type().is_dir() => {
+                return Err(RestoreError::InTheWay(child));
+            }
+            (Some(_), None, false) => {
+                return Err(entry("find where it is staged:", &child)(Errno::NOENT));
+            }
+            (Some(_), Some(_), false) => self.pending.push(child),
+            (None, Some(_), false) => self.missing(child)?,
+        }
+        Ok(())
+    }
+
+    /// Makes the directories that lead to the one entry that is restored; they are what they are in the staged tree.
+    fn missing(&mut self, mut path: EntryPath) -> Result<(), RestoreError> {
+        while let Some((name, is_last)) = self
+            .told
+            .next_to(&path)
+            .map(|(name, is_last)| (CString::new(name).expect("no NUL"), is_last))
+        {
+            let staged = open(self.staged, &path).map_err(entry("open", &path))?;
+            let seen = metadata::of(&staged).map_err(entry("look at", &path))?;
+            let user = metadata::attributes(&staged).map_err(entry("look at", &path))?;
+            let dress = Dress {
+                metadata: seen.metadata(),
+                attributes: Some(user.user),
+            };
+            let dress = Box::new([dress.clone(), dress]);
+            let is_dressed = true;
+            self.pairs.insert(path.clone(), Pair { dress, is_dressed });
+            self.journal.add(&Step::Make(path.clone()));
+            let child = path.child(name.to_bytes());
+            path = child.map_err(|_| entry("name an entry of", &path)(Errno::INVAL))?;
+            if is_last {
+                return self.only_staged(path, &name, &staged);
+            }
+        }
+        Ok(())
+    }
+
     fn only_live(&mut self, path: EntryPath, name: &CStr, live: &OwnedFd) {
-        let seen = metadata::look(live.as_fd(), name);
-        let is_spared = seen.is_ok_and(|seen| {
+        let seen = metadata::look(live.as_fd(), name).ok();
+        let is_spared = seen.is_some_and(|seen| {
             let kind = seen.file_type();
             // No tree has these, so that none says that they should go.
             kind.is_socket()
                 || kind.is_block_device()
                 || kind.is_char_device()
                 || self.told.spares(&path, &seen)
+                || self.told.is_unknown(&path)
+                || self.told.is_excepted(&path)
+                || self.told.holds_excepted(&path)
         });
         if is_spared || self.told.has(&path) {
             self.changes.untouched += 1;
         } else {
-            self.remove(path);
+            self.note_closed(&path, seen.iter().collect());
+            self.step(&Step::Remove(path, seen.as_ref().map(Expected::from)));
             self.changes.removed += 1;
         }
     }
@@ -222,12 +376,15 @@ impl<'a> Planner<'a> {
         name: &CStr,
         staged: &OwnedFd,
     ) -> Result<(), RestoreError> {
-        let seen = metadata::look(staged.as_fd(), name).map_err(entry("look at", &path))?;
-        if seen.file_type().is_file() && seen.links > 1 {
-            self.name(path, &seen, None, false);
+        if self.told.is_excepted(&path) {
             return Ok(());
         }
-        self.place(path, &seen);
+        let seen = metadata::look(staged.as_fd(), name).map_err(entry("look at", &path))?;
+        if seen.file_type().is_file() && seen.links > 1 {
+            self.name(path, &seen, (None, None));
+            return Ok(());
+        }
+        self.place(path, &seen, None);
         Ok(())
     }
 
@@ -243,8 +400,13 @@ impl<'a> Planner<'a> {
             Err(Errno::NOENT) => return self.only_staged(path.clone(), name, staged),
             seen => seen.map_err(failed())?,
         };
+        if self.told.is_excepted(path) {
+            self.changes.untouched += 1;
+            return Ok(());
+        }
         let (was_directory, will_be) = (seen.file_type().is_dir(), wanted.file_type().is_dir());
-        if was_directory && !will_be && self.told.spares(path, &seen) {
+        let must_stay = self.told.spares(path, &seen) || self.told.holds_excepted(path);
+        if was_directory && !will_be && must_stay {
             // What must stay is in it, and the new tree has no room for it.
             return Err(entry("replace, because of what is in it,", path)(
                 Errno::NOTEMPTY,
@@ -283,26 +445,29 @@ impl<'a> Planner<'a> {
             })?;
         let has_names = wanted.links > 1 || (same && seen.links > 1);
         if wanted.file_type().is_file() && has_names {
-            self.name(path.clone(), &wanted, same.then_some(seen), was_directory);
+            self.name(path.clone(), &wanted, (same.then_some(seen), Some(seen)));
             return Ok(());
         }
         if same {
             self.changes.untouched += 1;
             return Ok(());
         }
-        if was_directory || will_be {
-            self.remove(path.clone());
-        }
-        self.place(path.clone(), &wanted);
+        self.place(path.clone(), &wanted, Some(&seen));
         Ok(())
     }
 
-    fn name(&mut self, path: EntryPath, staged: &Seen, live: Option<Seen>, is_directory: bool) {
+    fn name(
+        &mut self,
+        path: EntryPath,
+        staged: &Seen,
+        (live, there): (Option<Seen>, Option<Seen>),
+    ) {
         let names = self.linked.entry(staged.inode).or_default();
         names.push(Name {
             path,
             live,
-            live_is_directory: is_directory,
+            there,
+            staged: staged.inode,
         });
     }
 
@@ -321,33 +486,43 @@ impl<'a> Planner<'a> {
                 continue;
             }
             for name in names {
-                if name.live_is_directory {
-                    self.remove(name.path.clone());
-                }
-                self.step(&Step::Place(name.path));
+                let expected = name.there.as_ref().map(Expected::from);
+                self.step(&Step::Place(name.path, name.staged, expected));
                 self.changes.placed += 1;
             }
         }
     }
 
-    fn remove(&mut self, path: EntryPath) {
-        self.removed += 1;
-        self.step(&Step::Remove(path, self.removed));
-    }
-
-    fn place(&mut self, path: EntryPath, seen: &Seen) {
-        // A directory can be moved only by somebody who may write in it: it is dressed again where it arrives.
-        let is_closed = seen.file_type().is_dir() && seen.raw_mode & 0o700 != 0o700;
-        if is_closed && self.rights == Rights::Own {
-            let (wanted, is_dressed) = (seen.metadata(), true);
-            self.pairs.insert(path.clone(), Pair { wanted, is_dressed });
-        }
-        self.step(&Step::Place(path));
+    fn place(&mut self, path: EntryPath, staged: &Seen, live: Option<&Seen>) {
+        self.note_closed(&path, [Some(staged), live].into_iter().flatten().collect());
+        self.step(&Step::Place(path, staged.inode, live.map(Expected::from)));
         self.changes.placed += 1;
     }
 
+    /// A directory can be moved only by somebody who may write in it: one that its owner may not write in gets its permissions
+    /// again where it arrives, now or when this is taken back. One that is exchanged may get another time by that.
+    fn note_closed(&mut self, path: &EntryPath, seen: Vec<&Seen>) {
+        let is_directory = |seen: &&&Seen| seen.file_type().is_dir();
+        let mut directories = seen.iter().filter(is_directory);
+        let is_closed = directories
+            .clone()
+            .any(|seen| seen.raw_mode & 0o700 != 0o700);
+        let is_told = is_closed && self.rights == Rights::Own || seen.len() > 1;
+        if let (true, Some(first)) = (is_told, directories.next()) {
+            let last = directories.next().unwrap_or(first);
+            let dress = Box::new([*first, *last].map(|seen| Dress {
+                metadata: seen.metadata(),
+                attributes: None,
+            }));
+            let is_dressed = true;
+            self.pairs.insert(path.clone(), Pair { dress, is_dressed });
+        }
+    }
+
     fn step(&mut self, step: &Step) {
-        let (Step::Remove(path, _) | Step::Place(path) | Step::Dress(path, _)) = step;
+        let (Step::Remove(path, _) | Step::Place(path, ..)) = step else {
+            return self.journal.add(step);
+        };
         let above = path
             .split_last()
             .map(|(above, _)| above)
@@ -361,14 +536,14 @@ impl<'a> Planner<'a> {
     /// In the end directories get what they should have, each before the one it lies in.
     fn dress(&mut self) {
         let pairs = std::mem::take(&mut self.pairs).into_iter();
-        let mut dressed: Vec<(EntryPath, Metadata)> = pairs
+        let mut dressed: Vec<(EntryPath, Box<[Dress; 2]>)> = pairs
             .filter(|(_, pair)| pair.is_dressed)
-            .map(|(path, pair)| (path, pair.wanted))
+            .map(|(path, pair)| (path, pair.dress))
             .collect();
         dressed.sort_by_cached_key(|(path, _)| Reverse((path.components().count(), path.clone())));
         self.changes.dressed = dressed.len() as u64;
-        for (path, metadata) in dressed {
-            self.journal.add(&Step::Dress(path, metadata));
+        for (path, dress) in dressed {
+            self.journal.add(&Step::Dress(path, dress));
         }
     }
 }
@@ -390,29 +565,35 @@ fn unlock(tree: &Beneath, path: &EntryPath, seen: &Seen) -> rustix::io::Result<(
 pub(super) fn make_writable(tree: &Beneath, path: &EntryPath) -> rustix::io::Result<()> {
     let (above, name) = path.split_last().unwrap_or_default();
     let above = tree.directory(above.as_bytes())?;
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let name = if path.is_root() {
         b".".as_slice()
     } else {
         name
     };
-    let found = fs::openat(&above, name, flags, Mode::empty())?;
-    let mode = metadata::of(&found)?.raw_mode & 0o7777;
-    if mode & 0o700 == 0o700 {
+    let name = CString::new(name).map_err(|_| Errno::INVAL)?;
+    let seen = beneath::find(&above, &name)?.ok_or(Errno::NOENT)?;
+    if seen.raw_mode & 0o700 == 0o700 {
         return Ok(());
     }
+    set_mode(&above, &name, seen.raw_mode & 0o7777 | 0o700)
+}
+
+/// Gives a directory other permissions.
+pub(super) fn set_mode(parent: &OwnedFd, name: &CStr, mode: u32) -> rustix::io::Result<()> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let found = fs::openat(parent, name, flags, Mode::empty())?;
     // By the descriptor, which nobody can make lead elsewhere.
     let link = format!("/proc/self/fd/{}", found.as_raw_fd());
-    fs::chmod(link, Mode::from_raw_mode(mode | 0o700)).map_err(|error| match error {
+    fs::chmod(link, Mode::from_raw_mode(mode)).map_err(|error| match error {
         // Not the directory is absent, but `/proc`.
         Errno::NOENT => Errno::OPNOTSUPP,
         error => error,
     })
 }
 
-/// What is in a directory, in order, without what is staged there for a target of that name.
+/// What is in a directory, in order, without what is staged or kept there for a target of that name.
 fn names(directory: &OwnedFd, without: Option<&CStr>) -> rustix::io::Result<Vec<CString>> {
-    let is_staged = |name: &[u8]| without.is_some_and(|own| staging::is_temporary_for(own, name));
+    let is_staged = |name: &[u8]| without.is_some_and(|own| staging::is_own_for(own, name));
     let is_entry = |name: &[u8]| !matches!(name, b"." | b"..") && !is_staged(name);
     let mut names = staging::named(directory, b"", is_entry)?;
     names.sort_unstable();

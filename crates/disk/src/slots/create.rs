@@ -4,14 +4,11 @@ mod chunked;
 
 use super::error::{SlotError, failed};
 use super::packed::{NAMES, SYSTEM_DOCUMENT, WORKSPACE_DOCUMENT};
-use super::revert::{Reverted, revert};
 use super::staged::Staged;
 use super::{Eviction, MANIFEST, METADATA, Pool, PoolSettings, SYSTEM, WORKSPACE, measure};
 use crate::atomic_write::atomic_write;
-use crate::beneath::{Beneath, Mounts};
 use crate::clone::{CloneReport, Fallback};
 use crate::walk::WalkSettings;
-use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{Form, Occupant, Origin, Slot, SlotMetadata, eviction_order};
 use std::collections::HashSet;
 use std::path::Path;
@@ -176,35 +173,21 @@ impl Pool {
         Ok(gone)
     }
 
-    /// Keeps one entry of a workspace as it is, and nothing else, for whoever wants it back.
-    pub fn keep_entry(
-        &self,
-        workspace: &Beneath,
-        path: &EntryPath,
-        metadata: SlotMetadata,
-    ) -> Result<Created, SlotError> {
+    /// Makes what will take a change back, before that is made: what comes out of the live tree goes into it afterwards.
+    pub fn begin_undo(&self, metadata: SlotMetadata) -> Result<SlotMetadata, SlotError> {
         let _lock = self.lock()?;
-        let mut staged = Staged::empty(self.place(metadata.origin), metadata.slot)?;
+        let mut staged = Staged::empty(&self.undo, metadata.slot)?;
         let tree = staged.path().join(WORKSPACE);
         let made = rustix::fs::mkdir(&tree, rustix::fs::Mode::RWXU);
         made.map_err(failed("make", &tree))?;
-        let into = Beneath::open(&tree, Mounts::Stay).map_err(failed("open", &tree))?;
-        let expected = measure::entry(workspace, path, &WalkSettings::default())?;
-        // What cannot be shared is on the disk before it can be measured.
-        let evicted = self.make_room(&metadata, measure::New::Expected(expected))?;
-        let kept: Result<Reverted, _> = revert(&into, workspace, path);
-        let _ = kept.map_err(|source| SlotError::Keep {
-            path: path.clone(),
-            source: Box::new(source),
-        })?;
         let metadata = SlotMetadata {
             form: Form::Clone,
-            bytes_at_most: Some(expected),
             ..metadata
         };
         atomic_write(&staged.path().join(METADATA), &metadata.to_json())?;
-        staged.tell((metadata, CloneReport::default(), None));
-        self.publish(staged, (None, evicted))
+        staged.tell((metadata.clone(), CloneReport::default(), None));
+        staged.publish(false)?;
+        Ok(metadata)
     }
 
     /// Makes a checkpoint of what another one holds, in the place of `instead_of` if that is said.

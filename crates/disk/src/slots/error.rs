@@ -57,15 +57,6 @@ pub enum SlotError {
     /// Another checkpoint took the slot meanwhile.
     #[error("{0} is another checkpoint by now")]
     Replaced(Slot),
-    /// An entry could not be kept for an undo.
-    #[error("could not keep `{path}` as it is before it is changed")]
-    Keep {
-        /// Which.
-        path: EntryPath,
-        /// Why.
-        #[source]
-        source: Box<super::RevertError>,
-    },
     /// The tree could not be stored in chunks.
     #[error("could not store the tree in chunks")]
     Pack(#[from] SaveError),

@@ -17,7 +17,7 @@ use super::packed::{self, NAMES, SYSTEM_DOCUMENT, WORKSPACE_DOCUMENT};
 use super::place::Place;
 use super::staged::Staged;
 use super::{SYSTEM, WORKSPACE};
-use crate::beneath::{self, Beneath, Mounts};
+use crate::beneath::{Beneath, Mounts};
 use crate::clone::{CloneReport, Survey};
 use crate::facilities::{self, Support};
 use crate::metadata;
@@ -27,11 +27,8 @@ use crate::walk::WalkSettings;
 use rustix::fs;
 use rustix::io::Errno;
 use stasis_model::digest::ChunkDigest;
-use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{Occupant, Slot};
 use std::collections::{HashMap, HashSet};
-use std::ffi::{CString, OsStr};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// The last block of a file, of which it may use only one byte.
@@ -117,31 +114,6 @@ pub(super) fn expected(
         expected += whole(entries, survey.bytes);
     }
     Ok(expected)
-}
-
-/// What a copy of one entry, and of the directories above it, would hold at most.
-pub(super) fn entry(
-    root: &Beneath,
-    path: &EntryPath,
-    settings: &WalkSettings,
-) -> Result<u64, SlotError> {
-    let above = path.components().count() as u64;
-    let shown = Path::new(OsStr::from_bytes(path.as_bytes()));
-    if let Ok(directory) = root.directory(path.as_bytes()) {
-        let inside = Beneath::new(directory, Mounts::Stay).map_err(failed("open", shown))?;
-        let survey = survey::survey(&inside, settings, &Progress::default())?;
-        let walk = &survey.walk;
-        let entries = walk.files + walk.directories + walk.symlinks + walk.hard_links;
-        return Ok(whole(above + entries, survey.bytes));
-    }
-    let Some((above_it, name)) = path.split_last() else {
-        return Ok(whole(above, 0));
-    };
-    let name = CString::new(name).expect("no name of an entry has a NUL");
-    let directory = root.directory(above_it.as_bytes());
-    let seen = directory.and_then(|directory| beneath::find(directory, &name));
-    let size = seen.ok().flatten().map_or(0, |seen| seen.size);
-    Ok(whole(above, size))
 }
 
 /// Whether what is cloned from one place to the other shares its bytes.
@@ -295,8 +267,9 @@ fn measure(slot: &Path) -> Result<Extents, SlotError> {
         return Ok(kept);
     }
     let mut found = Extents::default();
-    for tree in [WORKSPACE, SYSTEM] {
-        let path = slot.join(tree);
+    let trees = [slot.join(WORKSPACE), slot.join(SYSTEM)];
+    // What takes a change back may lie beside the workspace.
+    for path in trees.into_iter().chain(super::undo::elsewhere(slot)) {
         match Beneath::open(&path, Mounts::Stay) {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
             opened => {

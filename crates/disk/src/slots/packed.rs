@@ -5,6 +5,7 @@
 use super::chunks::Incoming;
 use super::error::{SlotError, failed};
 use super::manifest::{Listed, Manifest, What};
+use super::put_back::stage_above;
 use crate::beneath::{Beneath, Mounts};
 use crate::chunked::cache::CacheKey;
 use crate::chunked::list::ListReader;
@@ -13,7 +14,7 @@ use crate::chunked::save::{Parent, SaveParts, SaveSettings, Saved, save};
 use crate::chunked::{ChunkError, ChunkSource};
 use crate::metadata;
 use crate::progress::Progress;
-use crate::restore::{Changes, Origin, Placed, Placement, Spared, Stage};
+use crate::restore::{Changes, Limits, Origin, Placed, Placement, Stage};
 use crate::tree_writer::{TreeWriter, WriteReport, WriteSettings};
 use crate::walk::WalkSettings;
 use rustix::fs;
@@ -261,24 +262,39 @@ pub(super) fn unpack(
     Ok(())
 }
 
-/// Makes a directory a checkpoint's tree: a new one, or in place.
+/// Where the tree of a checkpoint goes.
+pub(super) struct Placing<'a> {
+    pub(super) target: &'a Path,
+    pub(super) placement: Placement,
+    pub(super) limits: Limits,
+    pub(super) origin: Origin,
+    /// Whether the checkpoint has the one entry that is wanted, if one is.
+    pub(super) is_there: bool,
+}
+
+/// Makes a directory a checkpoint's tree, or one entry of it: a new one, or in place.
 pub(super) fn place(
     source: &dyn ChunkSource,
     document: &SnapshotManifest,
-    (target, placement): (&Path, Placement),
-    (spared, still): (Option<Spared>, &dyn Fn() -> bool),
+    placing: Placing<'_>,
 ) -> Result<Changes, SlotError> {
-    let mut stage = Stage::begin(target, placement, Arc::default())?;
-    if let Some(spared) = spared {
-        stage.spare(spared);
-    }
+    let mut stage = Stage::begin(placing.target, placing.placement, Arc::default())?;
+    let only = placing.limits.only.clone();
+    stage.limit(placing.limits);
     let writer = stage.writer(WriteSettings::default())?;
-    let written = write(source, document, writer, (&[], Some(&stage)))?;
-    let origin = Origin {
-        at: document.timestamp_ms,
-        from: document.snapshot_id.to_string(),
+    if let Some(only) = only.as_ref().filter(|_| !placing.is_there) {
+        stage_above(&stage, &writer, (None, only))?;
+    }
+    let written = if placing.is_there {
+        let only: Vec<EntryPath> = only.into_iter().collect();
+        write(source, document, writer, (&only, Some(&stage)))?
+    } else {
+        let head = Some(&document.root());
+        writer
+            .finish(head)
+            .map_err(crate::restore::RestoreError::from)?
     };
-    let restored = stage.swap_if(written, &origin, still)?;
+    let restored = stage.swap(written, &placing.origin)?;
     Ok(match restored.placed {
         Placed::InPlace(changes) => changes,
         _ => Changes::default(),

@@ -6,7 +6,7 @@ use crate::beneath::{self, Beneath, Mounts};
 use crate::ledger::Fact;
 use crate::metadata::Seen;
 use crate::walk::{self, WalkError, WalkSettings};
-use rustix::fs::{self, AtFlags, FileType};
+use rustix::fs::{self, FileType};
 use rustix::io::Errno;
 use stasis_model::time::Timestamp;
 use stasis_model::tree::{EntryKind, EntryPath};
@@ -147,12 +147,4 @@ pub fn read_file(root: &Beneath, path: &EntryPath, most: u64) -> io::Result<Opti
     let mut bytes = Vec::new();
     file.take(most).read_to_end(&mut bytes)?;
     Ok(Some(bytes))
-}
-
-/// Removes a directory if nothing is in it.
-pub fn remove_if_empty(root: &Beneath, path: &EntryPath) -> bool {
-    let found = find(root, path).ok().flatten();
-    found.is_some_and(|(directory, name, _)| {
-        fs::unlinkat(&directory, &*name, AtFlags::REMOVEDIR).is_ok()
-    })
 }

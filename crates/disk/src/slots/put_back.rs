@@ -11,13 +11,14 @@
 //! touched before the journal is durable: a crash before leaves it as it was, a crash after it is made good by
 //! [`recover`](crate::restore::recover), or the next restore. Nothing is opened through a symbolic link, on either side.
 //!
-//! Whoever changes the workspace meanwhile may find that a file he changed was left as he made it.
+//! Whoever changes the workspace meanwhile finds what he wrote in the live tree, or in the backup that the restore leaves.
 
-use crate::beneath::Beneath;
+use crate::beneath::{Beneath, Mounts};
 use crate::metadata::{self, Seen};
-use crate::restore::{Changes, Origin, Placed, Placement, RestoreError, Spared, Stage};
+use crate::restore::{Changes, Limits, Origin, Placed, Placement, RestoreError, Stage};
 use crate::tree_writer::{TreeWriter, WriteError, WriteReport, WriteSettings};
 use crate::walk::{self, Found, Place, Visitor, WalkError, WalkSettings};
+use rustix::fs::FileType;
 use rustix::io::Errno;
 use stasis_model::tree::{EntryKind, EntryPath, Metadata};
 use std::collections::{BTreeMap, HashMap};
@@ -31,8 +32,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct PutBack {
     /// Set by anybody at any time to end it soon; not any more when the journal is written.
     pub cancel: Arc<AtomicBool>,
-    /// What stays in the workspace although the checkpoint does not have it.
-    pub spared: Option<Spared>,
+    /// What is left alone.
+    pub limits: Limits,
     /// When this happens, and from what.
     pub origin: Origin,
 }
@@ -42,7 +43,7 @@ impl PutBack {
     pub fn new(origin: Origin) -> Self {
         Self {
             cancel: Arc::default(),
-            spared: None,
+            limits: Limits::default(),
             origin,
         }
     }
@@ -55,13 +56,8 @@ impl std::fmt::Debug for PutBack {
     }
 }
 
-/// What is known of the workspace.
-pub struct Live<'a> {
-    /// Whether both have the same content at a path; may be asked by several workers at once.
-    pub same: &'a (dyn Fn(&EntryPath) -> bool + Sync),
-    /// Whether the workspace is still what it was when it was decided to put it back; asked last of all.
-    pub still: &'a dyn Fn() -> bool,
-}
+/// Whether the workspace and the checkpoint have the same content at a path; may be asked by several workers at once.
+pub type Same<'a> = &'a (dyn Fn(&EntryPath) -> bool + Sync);
 
 /// What became of a workspace that was put back.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -108,22 +104,21 @@ impl From<WriteError> for PutBackError {
     }
 }
 
-/// Makes the workspace what `tree` is.
+/// Makes the workspace what `tree` is, or one entry of it.
 pub fn put_back(
     tree: &Beneath,
     workspace: &Path,
-    live: &Live<'_>,
+    same: Same<'_>,
     settings: PutBack,
 ) -> Result<WasPutBack, PutBackError> {
     let PutBack {
         cancel,
-        spared,
+        limits,
         origin,
     } = settings;
+    let only = limits.only.clone();
     let mut stage = Stage::begin(workspace, Placement::InPlace, cancel.clone())?;
-    if let Some(spared) = spared {
-        stage.spare(spared);
-    }
+    stage.limit(limits);
     let writer = stage.writer(WriteSettings {
         cancel: cancel.clone(),
         ..WriteSettings::default()
@@ -132,7 +127,8 @@ pub fn put_back(
         tree,
         stage: &stage,
         writer,
-        same: live.same,
+        same,
+        above: only.clone().unwrap_or_default(),
         linked: Mutex::default(),
         left: Mutex::default(),
     };
@@ -141,10 +137,13 @@ pub fn put_back(
         cancel,
         ..WalkSettings::default()
     };
-    // Strict: nothing was left out.
-    let _ = walk::walk(tree, &loader, &walking)?;
+    match &only {
+        Some(only) => loader.one(only, &walking)?,
+        // Strict: nothing was left out.
+        None => drop(walk::walk(tree, &loader, &walking)?),
+    }
     let (written, left) = loader.finish()?;
-    let restored = stage.swap_if(written, &origin, live.still);
+    let restored = stage.swap(written, &origin);
     let restored = restored.map_err(|error| match error {
         RestoreError::Cancelled => PutBackError::Cancelled,
         error => error.into(),
@@ -163,6 +162,31 @@ pub fn put_back(
     })
 }
 
+/// Stages the directories above an entry: what they are matters only where the workspace has none.
+pub(super) fn stage_above(
+    stage: &Stage,
+    writer: &TreeWriter,
+    (tree, path): (Option<&Beneath>, &EntryPath),
+) -> Result<(), PutBackError> {
+    let (above, _) = path.split_last().unwrap_or_default();
+    let mut here = EntryPath::root();
+    for name in above.components() {
+        here = here.child(name).expect("it is part of a good path");
+        let opened = tree.map(|tree| tree.directory(here.as_bytes()));
+        let opened = opened.and_then(Result::ok).or_else(|| {
+            let old = stage.old()?;
+            old.directory(here.as_bytes()).ok()
+        });
+        // Where neither has one, nothing of it is there, and nothing was.
+        let Some(opened) = opened else { break };
+        let seen = metadata::of(&opened).map_err(unreadable("look at", &here))?;
+        let attributes = metadata::attributes(&opened);
+        let attributes = attributes.map_err(unreadable("read the attributes of", &here))?;
+        writer.directory(&here, &seen.metadata(), &attributes.user)?;
+    }
+    Ok(())
+}
+
 /// A name of a file that has several, here or there.
 struct Name {
     path: EntryPath,
@@ -178,12 +202,55 @@ struct Loader<'a> {
     tree: &'a Beneath,
     stage: &'a Stage,
     writer: TreeWriter,
-    same: &'a (dyn Fn(&EntryPath) -> bool + Sync),
+    same: Same<'a>,
+    /// Where what is walked lies in the tree.
+    above: EntryPath,
     linked: Mutex<Vec<Name>>,
     left: Mutex<u64>,
 }
 
 impl Loader<'_> {
+    /// The whole path of something that the walker shows.
+    fn path(&self, shown: &EntryPath) -> EntryPath {
+        shown.components().fold(self.above.clone(), |at, name| {
+            at.child(name).expect("it is part of a good path")
+        })
+    }
+
+    /// Stages one entry, if the checkpoint has it, and the directories above it.
+    fn one(&self, path: &EntryPath, walking: &WalkSettings) -> Result<(), PutBackError> {
+        stage_above(self.stage, &self.writer, (Some(self.tree), path))?;
+        let (above, name) = path.split_last().unwrap_or_default();
+        let name = CString::new(name).expect("no name of an entry has a NUL");
+        let directory = match self.tree.directory(above.as_bytes()) {
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
+            directory => directory.map_err(unreadable("open", &above))?,
+        };
+        let seen = metadata::look(directory.as_fd(), &name);
+        let seen = match seen {
+            Err(Errno::NOENT) => return Ok(()),
+            seen => seen.map_err(unreadable("look at", path))?,
+        };
+        match seen.file_type() {
+            FileType::Directory => {
+                let inside = self.tree.directory(path.as_bytes());
+                let inside = inside.and_then(|fd| Beneath::new(fd, Mounts::Stay));
+                let inside = inside.map_err(unreadable("open", path))?;
+                let _ = walk::walk(&inside, self, walking)?;
+                Ok(())
+            }
+            FileType::RegularFile => self.stage_at(path),
+            FileType::Symlink => {
+                let target = rustix::fs::readlinkat(&directory, &*name, Vec::new());
+                let target = target.map_err(unreadable("read the link", path))?;
+                let (target, wanted) = (target.into_bytes(), seen.metadata());
+                Ok(self.writer.symlink(path, &target, &wanted)?)
+            }
+            FileType::Fifo => Ok(self.writer.fifo(path, &seen.metadata())?),
+            _ => Err(unreadable("put back", path)(Errno::INVAL).into()),
+        }
+    }
+
     /// Decides on files with several names, and completes the staged tree.
     fn finish(self) -> Result<(WriteReport, u64), PutBackError> {
         let mut linked = self.linked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -236,7 +303,7 @@ impl Loader<'_> {
 
     /// Leaves a file, stages it, or waits until all its names are known.
     fn file(&self, here: &Here<'_>, found: &Found<'_>) -> Result<(), PutBackError> {
-        let path = here.place.child(found.name)?;
+        let path = self.path(&here.place.child(found.name)?);
         let is = here.live(found.name);
         let is_right = is.is_some_and(|is| self.is_right(here, found, &is, &path));
         let has_names = found.seen.links > 1 || is.is_some_and(|is| is.links > 1);
@@ -322,11 +389,11 @@ impl Visitor for Loader<'_> {
         let wanted: Metadata = seen.metadata();
         Ok(self
             .writer
-            .directory(place.path, &wanted, &attributes.user)?)
+            .directory(&self.path(place.path), &wanted, &attributes.user)?)
     }
 
     fn visit(&self, place: &Place<'_>, entries: &[Found<'_>]) -> Result<(), PutBackError> {
-        let here = Here::new(place, self.stage.old());
+        let here = Here::new(place, (self.stage.old(), &self.path(place.path)));
         for found in entries {
             let wanted = found.seen.metadata();
             match &found.kind {
@@ -334,10 +401,13 @@ impl Visitor for Loader<'_> {
                 EntryKind::Directory => {}
                 EntryKind::File { .. } | EntryKind::HardLink { .. } => self.file(&here, found)?,
                 EntryKind::Symlink { target } => {
-                    let path = place.child(found.name)?;
+                    let path = self.path(&place.child(found.name)?);
                     self.writer.symlink(&path, target, &wanted)?;
                 }
-                EntryKind::Fifo => self.writer.fifo(&place.child(found.name)?, &wanted)?,
+                EntryKind::Fifo => {
+                    let path = self.path(&place.child(found.name)?);
+                    self.writer.fifo(&path, &wanted)?;
+                }
                 _ => place.skip(found.name, walk::Reason::Device)?,
             }
         }
@@ -353,9 +423,9 @@ struct Here<'a> {
 }
 
 impl<'a> Here<'a> {
-    fn new(place: &'a Place<'a>, old: Option<&'a Beneath>) -> Self {
+    fn new(place: &'a Place<'a>, (old, path): (Option<&'a Beneath>, &EntryPath)) -> Self {
         let live = old.and_then(|old| {
-            let directory = old.directory(place.path.as_bytes()).ok()?;
+            let directory = old.directory(path.as_bytes()).ok()?;
             Some((old, directory))
         });
         Self { place, live }

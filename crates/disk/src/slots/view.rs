@@ -1,17 +1,18 @@
 //! What checkpoints are good for: their trees, whole or in part, to look at and to put back.
 
 use super::error::{SlotError, failed};
-use super::put_back::{Live, PutBack, put_back};
+use super::put_back::{PutBack, put_back};
 use super::{Manifest, Pool, WORKSPACE, packed};
 use crate::beneath::{Beneath, Mounts};
 use crate::clone::{self, CloneReport, CloneSettings, Fallback};
-use crate::restore::{Changes, Origin, Placement, Spared};
+use crate::restore::{Changes, Limits, Origin, Placement, Spared};
 use crate::staging::Staging;
 use crate::walk::WalkSettings;
 use rustix::fs::{self, Mode, OFlags};
 use stasis_model::time::Timestamp;
 use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{Form, SlotMetadata};
+use std::collections::HashSet;
 use std::path::Path;
 
 /// The tree of a checkpoint, or some of it. What had to be made for it goes when it is dropped.
@@ -26,6 +27,23 @@ impl View {
     pub fn tree(&self) -> &Beneath {
         &self.tree
     }
+}
+
+/// How a checkpoint is put back.
+#[derive(Clone, Copy, Debug)]
+pub struct Return<'a> {
+    /// Where to.
+    pub workspace: &'a Path,
+    /// What is there, as the plan knows it.
+    pub live: &'a Manifest,
+    /// The one entry that is put back; everything if none is named.
+    pub only: Option<&'a EntryPath>,
+    /// What is left as it is.
+    pub except: &'a [EntryPath],
+    /// When.
+    pub at: Timestamp,
+    /// Whose the backup is.
+    pub label: &'a str,
 }
 
 impl Pool {
@@ -70,42 +88,49 @@ impl Pool {
         })
     }
 
-    /// Makes a live workspace what a checkpoint is, in place; files of which `live` says that they are right are left alone. Nothing is
-    /// touched unless `still` says, last of all, that the workspace is what `live` says.
-    pub fn put_back(
-        &self,
-        of: &SlotMetadata,
-        workspace: &Path,
-        live: &Manifest,
-        still: &dyn Fn() -> bool,
-    ) -> Result<Changes, SlotError> {
-        let spared = self.spared()?;
+    /// Makes a live workspace what a checkpoint is, in place, or one entry of it; files that are known to be right are left alone.
+    pub fn put_back(&self, of: &SlotMetadata, back: Return<'_>) -> Result<Changes, SlotError> {
+        let contents = self.contents(of)?;
+        let known: HashSet<EntryPath> = back
+            .live
+            .entries()
+            .iter()
+            .map(|one| one.path.clone())
+            .collect();
+        let limits = Limits {
+            spared: Some(self.spared()?),
+            known: Some(Box::new(move |path| known.contains(path))),
+            except: back.except.to_vec(),
+            only: back.only.cloned(),
+            label: back.label.to_owned(),
+        };
+        let origin = Origin {
+            at: back.at,
+            from: of.slot.to_string(),
+        };
         if of.form == Form::Chunked {
             let document = packed::document(&self.home_of(of))?;
             self.still(of)?;
-            let target = (workspace, Placement::InPlace);
-            return packed::place(&self.chunks, &document, target, (Some(spared), still));
+            let is_there = back.only.is_none_or(|only| contents.find(only).is_some());
+            let placing = packed::Placing {
+                target: back.workspace,
+                placement: Placement::InPlace,
+                limits,
+                origin,
+                is_there,
+            };
+            return packed::place(&self.chunks, &document, placing);
         }
         let view = self.view(of, &[])?;
-        let contents = self.contents(of)?;
         let same = |path: &EntryPath| {
-            live.find(path)
-                .is_some_and(|is| contents.find(path) == Some(is))
+            let is = back.live.find(path);
+            is.is_some_and(|is| contents.find(path) == Some(is))
         };
         let settings = PutBack {
-            spared: Some(spared),
-            ..PutBack::new(Origin {
-                at: Timestamp::from_millis(of.epoch_millis),
-                from: of.slot.to_string(),
-            })
+            limits,
+            ..PutBack::new(origin)
         };
-        Ok(put_back(
-            view.tree(),
-            workspace,
-            &Live { same: &same, still },
-            settings,
-        )?
-        .changes)
+        Ok(put_back(view.tree(), back.workspace, &same, settings)?.changes)
     }
 
     /// What stays in a workspace although no checkpoint has it: what is excluded from all of them.
@@ -119,12 +144,17 @@ impl Pool {
         self.still(of)?;
         if of.form == Form::Chunked {
             let document = packed::document(&self.home_of(of))?;
-            let _ = packed::place(
-                &self.chunks,
-                &document,
-                (target, Placement::New),
-                (None, &|| true),
-            )?;
+            let placing = packed::Placing {
+                target,
+                placement: Placement::New,
+                limits: Limits::default(),
+                origin: Origin {
+                    at: document.timestamp_ms,
+                    from: document.snapshot_id.to_string(),
+                },
+                is_there: true,
+            };
+            let _ = packed::place(&self.chunks, &document, placing)?;
             let totals = document.totals;
             return Ok(CloneReport {
                 files: totals.files,

@@ -188,8 +188,8 @@ fn a_restore_in_place_on_a_full_disk_leads_to_the_old_tree_or_the_new_one() {
 fn the_next_restore_brings_an_interrupted_one_to_its_end_first() {
     for next in [Placement::InPlace, Placement::Replace] {
         let (home, target) = place(Placement::InPlace);
-        let inject = "inject=renameat:signal=KILL:when=4";
-        let arguments = ["-e", "trace=renameat", "-e", inject];
+        let inject = "inject=renameat2:signal=KILL:when=4";
+        let arguments = ["-e", "trace=renameat2", "-e", inject];
         let Some(status) = run(&target, Placement::InPlace, &arguments) else {
             return;
         };

@@ -83,10 +83,14 @@ fn every_way_works(filesystem: &str) {
         let _ = restore(&target, &tree, placement).unwrap();
         is(&tree);
     }
-    let _ = restore::undo(&target, &origin()).unwrap();
-    is(&old());
     assert!(restore::forget(&target).unwrap());
-    assert_eq!(names(home.path()), ["target"]);
+    let _ = restore(&target, &new(), Placement::InPlace).unwrap();
+    for back in [old(), new()] {
+        let _ = restore::undo(&target, &origin()).unwrap();
+        is(&back);
+    }
+    assert!(restore::forget(&target).unwrap());
+    assert_eq!(all_names(home.path()), ["target"]);
     // The root of the filesystem itself: staged inside.
     let _ = restore(&mounted.root(), &new(), Placement::InPlace).unwrap();
     assert_eq!(show(&mounted.root()).len(), ideal(&new()).len());

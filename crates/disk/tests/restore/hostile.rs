@@ -39,7 +39,7 @@ fn a_directory_swapped_for_a_link_during_a_restore_in_place_changes_nothing_outs
     assert_eq!(show(&target), ideal(&new()));
     let left: Vec<_> = names(home.path())
         .into_iter()
-        .filter(|name| name.contains("stasis"))
+        .filter(|name| name.contains("stasis-tmp"))
         .collect();
     assert!(left.is_empty(), "{left:?}");
 }

@@ -16,3 +16,4 @@ mod placement;
 mod put_back;
 mod support;
 mod unprivileged;
+mod writers;

@@ -5,8 +5,8 @@ use crate::filesystems::Mounted;
 use crate::support::*;
 use stasis_disk::beneath::{Beneath, Mounts};
 use stasis_disk::clone::{CloneSettings, Method, clone};
-use stasis_disk::restore::{self, Placement, RestoreError};
-use stasis_disk::slots::{Live, PutBack, PutBackError, WasPutBack, put_back};
+use stasis_disk::restore::{self, Limits, Placement};
+use stasis_disk::slots::{PutBack, PutBackError, WasPutBack, put_back};
 use stasis_model::tree::EntryPath;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
@@ -58,51 +58,7 @@ fn from(checkpoint: &Path, live: &Path) -> Result<WasPutBack, PutBackError> {
         let was = read(checkpoint, path);
         was.is_some() && was == read(live, path)
     };
-    put_back(&tree, live, &unchanged(&same), PutBack::new(origin()))
-}
-
-/// Nobody else changes the workspace.
-fn unchanged(same: &(dyn Fn(&EntryPath) -> bool + Sync)) -> Live<'_> {
-    Live {
-        same,
-        still: &|| true,
-    }
-}
-
-#[test]
-fn a_workspace_that_somebody_changed_before_the_first_move_is_not_touched() {
-    let world = World::new(
-        &tree(
-            &[("kept", file("then")), ("back", file("again"))],
-            (0o755, 1),
-        ),
-        &tree(&[("kept", file("now")), ("new", file("added"))], (0o755, 1)),
-    );
-    let tree = Beneath::open(&world.checkpoint(), Mounts::Stay).unwrap();
-    let asked = std::cell::Cell::new(0);
-    let still = || {
-        asked.set(asked.get() + 1);
-        std::fs::write(world.at("kept"), "edited").unwrap();
-        false
-    };
-    let live = Live {
-        same: &|_| false,
-        still: &still,
-    };
-
-    let refused = put_back(&tree, &world.live(), &live, PutBack::new(origin()));
-
-    let refused = refused.unwrap_err();
-    assert!(
-        matches!(refused, PutBackError::Workspace(RestoreError::Changed(_))),
-        "{refused}"
-    );
-    assert_eq!(asked.get(), 1);
-    assert_eq!(std::fs::read(world.at("kept")).unwrap(), b"edited");
-    assert!(world.at("new").exists() && !world.at("back").exists());
-    let beside = std::fs::read_dir(world.home.path()).unwrap().count();
-    assert_eq!(beside, 2, "nothing is left beside the two trees");
-    assert!(!restore::recover(&world.live()).unwrap());
+    put_back(&tree, live, &same, PutBack::new(origin()))
 }
 
 /// What a process does that is going to be killed.
@@ -174,13 +130,7 @@ fn a_file_that_only_looks_the_same_or_only_is_called_so_is_put_back() {
     let (before, kept) = (world.inodes(wrong), world.inode("deep/er/same"));
 
     let same = |path: &EntryPath| path.as_bytes() != b"same";
-    let done = put_back(
-        &tree,
-        &world.live(),
-        &unchanged(&same),
-        PutBack::new(origin()),
-    )
-    .unwrap();
+    let done = put_back(&tree, &world.live(), &same, PutBack::new(origin())).unwrap();
 
     assert_eq!(show(&world.live()), ideal(&old()));
     let after = world.inodes(wrong);
@@ -239,20 +189,14 @@ fn nothing_is_reached_through_a_symbolic_link() {
     let before = show(&outside);
     let tree = Beneath::open(&world.checkpoint(), Mounts::Stay).unwrap();
 
-    let done = put_back(
-        &tree,
-        &world.live(),
-        &unchanged(&|_| true),
-        PutBack::new(origin()),
-    )
-    .unwrap();
+    let done = put_back(&tree, &world.live(), &|_| true, PutBack::new(origin())).unwrap();
 
     assert_eq!(show(&world.live()), ideal(&old()));
     assert_eq!(show(&outside), before);
     assert_eq!(done.written.files, 2, "those that lie in `deep`");
     let link = world.home.path().join("link");
     symlink(world.live(), &link).unwrap();
-    let refused = put_back(&tree, &link, &unchanged(&|_| true), PutBack::new(origin()));
+    let refused = put_back(&tree, &link, &|_| true, PutBack::new(origin()));
     assert!(matches!(refused, Err(PutBackError::Workspace(_))));
 }
 
@@ -264,7 +208,10 @@ fn what_is_spared_stays_a_missing_workspace_comes_back_and_a_cancelled_one_is_un
     let tree = Beneath::open(&world.checkpoint(), Mounts::Stay).unwrap();
     let same = |_: &EntryPath| true;
     let settings = || PutBack {
-        spared: Some(Box::new(|path, _| path.as_bytes() == b"deep/added")),
+        limits: Limits {
+            spared: Some(Box::new(|path, _| path.as_bytes() == b"deep/added")),
+            ..Limits::default()
+        },
         ..PutBack::new(origin())
     };
 
@@ -272,9 +219,9 @@ fn what_is_spared_stays_a_missing_workspace_comes_back_and_a_cancelled_one_is_un
     cancelled
         .cancel
         .store(true, std::sync::atomic::Ordering::Relaxed);
-    let cancelled = put_back(&tree, &world.live(), &unchanged(&same), cancelled);
+    let cancelled = put_back(&tree, &world.live(), &same, cancelled);
     let was_there = world.at("deep/dropped").exists();
-    let done = put_back(&tree, &world.live(), &unchanged(&same), settings()).unwrap();
+    let done = put_back(&tree, &world.live(), &same, settings()).unwrap();
 
     assert!(matches!(cancelled, Err(PutBackError::Cancelled)));
     assert!(was_there && !world.at("deep/dropped").exists());
@@ -282,7 +229,7 @@ fn what_is_spared_stays_a_missing_workspace_comes_back_and_a_cancelled_one_is_un
     assert_eq!(done.changes.removed, 1);
     let name = std::ffi::CString::new(world.live().to_str().unwrap()).unwrap();
     stasis_disk::remove::tree(rustix::fs::CWD, &name).unwrap();
-    let done = put_back(&tree, &world.live(), &unchanged(&same), settings()).unwrap();
+    let done = put_back(&tree, &world.live(), &same, settings()).unwrap();
     assert_eq!((done.changes.placed, done.left), (1, 0));
     assert_eq!(show(&world.live()), ideal(&old()));
     assert_eq!(names(world.home.path()), ["checkpoint", "live"]);

@@ -213,7 +213,11 @@ pub(crate) type Shown = (Entry, Vec<u8>);
 /// Everything in a directory, the root first.
 pub(crate) fn show(root: &Path) -> Vec<Shown> {
     let opened = Beneath::open(root, Mounts::Stay).unwrap();
-    let (entries, _) = walk::list(&opened, &WalkSettings::default()).unwrap();
+    let settings = WalkSettings {
+        excludes: stasis_disk::slots::OWN_PATTERNS.map(str::to_owned).to_vec(),
+        ..WalkSettings::default()
+    };
+    let (entries, _) = walk::list(&opened, &settings).unwrap();
     let top = std::fs::metadata(root).unwrap();
     let top = Entry {
         path: EntryPath::root(),
@@ -285,7 +289,14 @@ fn note() -> Attribute {
     }
 }
 
+/// What is in a directory, but for what restores in place have kept.
 pub(crate) fn names(directory: &Path) -> Vec<String> {
+    let mut names = all_names(directory);
+    names.retain(|name| !name.contains(".stasis-backup-"));
+    names
+}
+
+pub(crate) fn all_names(directory: &Path) -> Vec<String> {
     let names = std::fs::read_dir(directory).unwrap();
     let mut names: Vec<String> = names
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())

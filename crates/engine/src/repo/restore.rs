@@ -128,7 +128,7 @@ pub struct RepoRestored {
 }
 
 /// What became of the entries of a directory that stayed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct InPlaceChanges {
     /// Entries that were put in place.
     pub placed: u64,
@@ -138,6 +138,12 @@ pub struct InPlaceChanges {
     pub dressed: u64,
     /// Entries that were not touched.
     pub untouched: u64,
+    /// Entries that others changed meanwhile: what they wrote is in the backup.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub changed_meanwhile: Vec<String>,
+    /// Where what was replaced is kept, for seven days; undoing the restore brings it back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backup: Option<String>,
 }
 
 impl InPlaceChanges {
@@ -148,6 +154,15 @@ impl InPlaceChanges {
                 removed: changes.removed,
                 dressed: changes.dressed,
                 untouched: changes.untouched,
+                changed_meanwhile: changes
+                    .changed_meanwhile
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect(),
+                backup: changes
+                    .backup
+                    .as_ref()
+                    .map(|path| path.display().to_string()),
             }),
             _ => None,
         }

@@ -2,14 +2,15 @@
 //!
 //! 1. lock the session; bring an interrupted restore to its end
 //! 2. compare the live tree with what it will become: the plan
-//! 3. a model that would delete many files must have seen this very plan
-//! 4. keep what will change in an undo checkpoint
-//! 5. announce the change in the ledger   6. make everything ready; see that the tree is still what the plan was made for, and
-//!    change it   7. write down what was put back
+//! 3. an agent that would delete many files must have seen this very plan
+//! 4. make an undo checkpoint, which holds nothing yet
+//! 5. announce the change in the ledger   6. change the tree in place: what comes out is the backup (`disk::restore`)
+//! 7. give the backup to the undo checkpoint; write down what was put back
 //!
-//! A crash before 6 leaves the tree as it was, and an undo checkpoint that takes nothing back. A revert is one rename: a crash in 6
-//! leaves the old entry or the new one. A restore has a journal: the next one who locks the session brings it to its end.
-//! A crash before 7 leaves it to the watcher to tell what happened, as if somebody else had done it.
+//! A crash before the journal of 6 leaves the tree as it was, and an undo checkpoint without a backup, which goes. After it the next
+//! one who locks the session brings the restore to its end, and finds the backup by its label. A crash before the end of 7 leaves it
+//! to the watcher to tell what happened, as if somebody else had done it. Whatever others write to the tree meanwhile is afterwards in
+//! the tree or in the undo checkpoint; what was not what the plan says is named in the result.
 
 use super::answers::{Plan, RestoredWorkspace, RevertedPath};
 use super::commands::{RestoreWorkspace, RevertPath, Run};
@@ -19,11 +20,13 @@ use super::{Actor, Workspace};
 use crate::error::Error;
 use stasis_disk::compare::Change;
 use stasis_disk::ledger::{Restored, Source};
-use stasis_disk::slots::{self, Listed, Manifest, RevertError, Reverted, What, fact};
+use stasis_disk::restore::{self, Changes};
+use stasis_disk::slots::{self, Listed, Manifest, What, fact};
 use stasis_model::digest::StoreDigest;
-use stasis_model::tree::EntryPath;
+use stasis_model::tree::{EntryKind, EntryPath, FileTime};
 use stasis_model::workspace::{Origin, SlotMetadata};
-use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::time::SystemTime;
 
 /// A model deletes no more files than this without having seen which.
 const MOST_DELETED: u64 = 20;
@@ -39,6 +42,15 @@ pub(super) struct Act<'a> {
     pub(super) path: Option<&'a EntryPath>,
     pub(super) is: Manifest,
     pub(super) becomes: Manifest,
+    /// What is left as it is.
+    pub(super) except: Vec<EntryPath>,
+}
+
+/// A change that was made.
+pub(super) struct Done {
+    /// What takes it back: `u-4`.
+    pub(super) undo: Option<String>,
+    pub(super) changed_meanwhile: Vec<String>,
 }
 
 impl Workspace {
@@ -67,6 +79,7 @@ impl Workspace {
             path: Some(&command.path),
             is: Manifest::of(live),
             becomes: Manifest::of(then),
+            except: Vec::new(),
         };
         let plan = self.plan(&act);
         let is_same = act.is == act.becomes;
@@ -81,13 +94,17 @@ impl Workspace {
             action,
             checkpoint: from.slot.to_string(),
             undo: None,
+            changed_meanwhile: Vec::new(),
             plan,
             dry_run: command.run == Run::Dry,
             elapsed_ms: 0,
         };
         if !is_same && command.run == Run::Real {
-            self.confirm(&told.plan, command.confirm.as_deref())?;
-            told.undo = Some(self.carry_out(&act)?);
+            // Whoever reverts an entry of the repository has named it.
+            let is_agreed = self.actor() == Actor::Owner;
+            self.confirm(&told.plan, command.confirm.as_deref(), is_agreed)?;
+            let done = self.carry_out(&act)?;
+            (told.undo, told.changed_meanwhile) = (done.undo, done.changed_meanwhile);
             told.reverted = true;
         }
         told.elapsed_ms = self.elapsed(started);
@@ -123,21 +140,23 @@ impl Workspace {
         let started = self.clock().uptime();
         let _lock = self.lock("restoring")?;
         let from = self.resolve(&command.checkpoint)?;
-        let act = self.whole("restore", &from)?;
+        let act = self.whole("restore", &from)?.without(&command.except);
         let plan = self.plan(&act);
         let is_same = act.is == act.becomes;
         let mut told = RestoredWorkspace {
             restored: false,
             checkpoint: from.slot.to_string(),
             undo: None,
-            untouched: act.is.entries().len() as u64 - plan.replaces - plan.deletes,
+            untouched: act.untouched(),
+            changed_meanwhile: Vec::new(),
             plan,
             dry_run: command.run == Run::Dry,
             elapsed_ms: 0,
         };
         if !is_same && command.run == Run::Real {
-            self.confirm(&told.plan, command.confirm.as_deref())?;
-            told.undo = Some(self.carry_out(&act)?);
+            self.confirm(&told.plan, command.confirm.as_deref(), command.agreed)?;
+            let done = self.carry_out(&act)?;
+            (told.undo, told.changed_meanwhile) = (done.undo, done.changed_meanwhile);
             told.restored = true;
         }
         told.elapsed_ms = self.elapsed(started);
@@ -150,22 +169,30 @@ impl Workspace {
         word: &'static str,
         from: &'a SlotMetadata,
     ) -> Result<Act<'a>, Error> {
-        let (is, report) = self.live()?;
-        if let Some(path) = report.unreadable() {
-            return Err(WorkspaceError::Unreadable(path.clone()).into());
-        }
         Ok(Act {
             word,
             from,
             path: None,
-            is,
+            is: self.readable_tree()?,
             becomes: self.contents(from)?,
+            except: Vec::new(),
         })
+    }
+
+    /// What the live tree contains, if all of it could be read.
+    pub(super) fn readable_tree(&self) -> Result<Manifest, Error> {
+        let (is, report) = self.live()?;
+        match report.unreadable() {
+            Some(path) => Err(WorkspaceError::Unreadable(path.clone()).into()),
+            None => Ok(is),
+        }
     }
 
     /// What a change does, and a digest that stands for it.
     pub(super) fn plan(&self, act: &Act<'_>) -> Plan {
         let changes = act.is.diff(&act.becomes);
+        let git = self.git_plan(&changes, act.from);
+        let (changes, _) = super::git::collapsed(changes);
         let count = |wanted: fn(&Change) -> bool| {
             changes.iter().filter(|(_, change)| wanted(change)).count() as u64
         };
@@ -180,6 +207,7 @@ impl Workspace {
         let creates = count(|change| *change == Change::Added);
         let deletes = count(|change| *change == Change::Removed);
         let shown = super::show::differences(&act.is, &act.becomes);
+        let (shown, _) = super::git::collapsed(shown);
         let all = shown.len();
         let shown = shown.iter().take(SHOWN);
         let shown = shown
@@ -191,8 +219,12 @@ impl Workspace {
             act.from.sequence
         );
         let path = act.path.map(ToString::to_string).unwrap_or_default();
-        let (is, becomes) = (act.is.hash().to_string(), act.becomes.hash().to_string());
-        let digest = StoreDigest::of([identity, path, is, becomes].join("\n").as_bytes());
+        // What is in the live tree may change at any time, and is kept whatever it is: the digest stands for what the tree becomes,
+        // and for what is deleted for it.
+        let becomes = act.becomes.hash().to_string();
+        let mut digest = vec![identity, path, becomes];
+        digest.extend(going.clone().map(|(path, _)| path.to_string()));
+        let digest = StoreDigest::of(digest.join("\n").as_bytes());
         Plan {
             creates,
             replaces: changes.len() as u64 - creates - deletes,
@@ -200,12 +232,19 @@ impl Workspace {
             deletes_files: going.filter(|(path, _)| is_file(path)).count() as u64,
             sample_is_cut: all > SHOWN,
             sample: shown.collect(),
+            git,
             digest: digest.to_string(),
         }
     }
 
     /// Whether a plan may be carried out by whoever asks.
-    pub(super) fn confirm(&self, plan: &Plan, said: Option<&str>) -> Result<(), Error> {
+    pub(super) fn confirm(
+        &self,
+        plan: &Plan,
+        said: Option<&str>,
+        is_agreed: bool,
+    ) -> Result<(), Error> {
+        let git = plan.git.as_ref().filter(|git| !git.moves.is_empty());
         match said {
             Some(said) if said != plan.digest => Err(WorkspaceError::PlanChanged.into()),
             None if self.actor() == Actor::Model && plan.deletes_files > MOST_DELETED => {
@@ -215,25 +254,29 @@ impl Workspace {
                 }
                 .into())
             }
+            // Commits are the user's: nobody takes them away without having been told.
+            None if git.is_some_and(|git| self.actor() == Actor::Model || git.takes_commits())
+                && !is_agreed =>
+            {
+                let git = git.expect("it was just looked at");
+                Err(WorkspaceError::MovesGit {
+                    moves: git.moves.join(", "),
+                    commits: git.commits_leaving,
+                }
+                .into())
+            }
             _ => Ok(()),
         }
     }
 
-    /// Keeps what will change, changes it, and writes that down; says what takes it back.
-    pub(super) fn carry_out(&self, act: &Act<'_>) -> Result<String, Error> {
+    /// Makes what takes a change back, makes the change, and writes that down.
+    pub(super) fn carry_out(&self, act: &Act<'_>) -> Result<Done, Error> {
+        let began = self.locked_at();
         self.check_excluded(act)?;
         self.check_undos()?;
-        let undo = self.keep(act)?;
-        if !self.is_kept_whole(act, &undo)? {
-            let _ = self.pool().delete_undo(undo.slot.index());
-            return Err(WorkspaceError::PlanChanged.into());
-        }
-        let changed: Vec<EntryPath> = act
-            .is
-            .diff(&act.becomes)
-            .into_iter()
-            .map(|(path, _)| path)
-            .collect();
+        let undo = self.begin_undo(act)?;
+        let changed = act.is.diff(&act.becomes).into_iter();
+        let changed: Vec<EntryPath> = changed.map(|(path, _)| path).collect();
         let id = format!(
             "{}-{}-{}",
             undo.epoch_millis,
@@ -248,46 +291,73 @@ impl Workspace {
         let done = announced
             .map_err(WorkspaceError::from)
             .map_err(Error::from)
-            .and_then(|()| self.change_tree(act));
-        if let Err(error) = done {
-            let _ = ledger.abandon(&id);
-            // What was changed all the same must be undone, and so must a restore that is brought to its end later.
-            let is_untouched = was_refused(&error)
-                || !is_half_done(&error) && self.is_as_it_was(act).unwrap_or(false);
-            if is_untouched {
-                let _ = self.pool().delete_undo(undo.slot.index());
+            .and_then(|()| self.change_tree(act, &undo));
+        let done = match done {
+            Err(error) => {
+                let _ = ledger.abandon(&id);
+                // A restore that is brought to its end later must be undone.
+                if !is_half_done(&error) {
+                    let _ = self.pool().delete_undo(undo.slot.index());
+                }
+                return Err(error);
             }
-            return Err(error);
-        }
-        self.pool().was_done(&undo).map_err(WorkspaceError::from)?;
+            Ok(done) => done,
+        };
+        let Some(backup) = &done.backup else {
+            // Somebody else had made it what it was to become.
+            let _ = (
+                ledger.abandon(&id),
+                self.pool().delete_undo(undo.slot.index()),
+            );
+            return Ok(Done {
+                undo: None,
+                changed_meanwhile: Vec::new(),
+            });
+        };
+        let changed_meanwhile = self.changed_meanwhile(act, &done, began);
+        let adopted = self.pool().adopt(&undo, backup);
+        adopted.map_err(WorkspaceError::from)?;
         self.settle(&id, act, &changed);
         self.forget_old_undos()?;
         tracing::info!(act = act.word, from = %called(act.from), entries = changed.len(), "changed the workspace");
-        Ok(called(&undo))
-    }
-
-    /// Whether what will be changed is still what the plan was made for: what somebody changed since is in no undo checkpoint.
-    fn is_as_it_was(&self, act: &Act<'_>) -> Result<bool, Error> {
-        Ok(match act.path {
-            Some(path) => Manifest::of(self.now(path)?) == act.is,
-            None => self.live()?.0 == act.is,
+        Ok(Done {
+            undo: Some(called(&undo)),
+            changed_meanwhile,
         })
     }
 
-    /// Whether an undo checkpoint of the whole tree holds what the plan was made for, as far as that is known.
-    fn is_kept_whole(&self, act: &Act<'_>, undo: &SlotMetadata) -> Result<bool, Error> {
-        let Some(hash) = undo.hash.filter(|_| act.path.is_none()) else {
-            return Ok(true);
-        };
-        if hash == act.is.hash() {
-            return Ok(true);
+    /// When the session was locked, by the clock that files are stamped by.
+    fn locked_at(&self) -> Option<SystemTime> {
+        let seen = std::fs::metadata(self.lock_path());
+        seen.and_then(|seen| seen.modified()).ok()
+    }
+
+    /// What came out of the live tree and is not what the plan says, because somebody else was there first.
+    fn changed_meanwhile(
+        &self,
+        act: &Act<'_>,
+        done: &Changes,
+        began: Option<SystemTime>,
+    ) -> Vec<String> {
+        let mut changed: BTreeSet<EntryPath> = done.changed_meanwhile.iter().cloned().collect();
+        let began = began.and_then(|began| began.duration_since(SystemTime::UNIX_EPOCH).ok());
+        let kept = done.backup.as_deref().map(restore::returned);
+        if let (Some(Ok((_, tree))), Some(began)) = (kept, began)
+            && let Ok((entries, _)) = stasis_disk::walk::list(&tree, &self.session().walk())
+        {
+            for entry in entries {
+                let EntryKind::File { size } = entry.kind else {
+                    continue;
+                };
+                let known = act.is.find(&entry.path).and_then(super::show::size);
+                let FileTime { seconds, nanos } = entry.metadata.modified;
+                let began = (began.as_secs().cast_signed(), began.subsec_nanos());
+                if known != Some(size) || (seconds, nanos) > began {
+                    changed.insert(entry.path);
+                }
+            }
         }
-        // What reverts make for a moment is in it, and in no plan.
-        let is_excluded = stasis_disk::walk::matcher(&self.session().walk().excludes);
-        let is_excluded = is_excluded.map_err(WorkspaceError::from)?;
-        let mut kept = self.contents(undo)?.entries().to_vec();
-        kept.retain(|one| !is_excluded(&one.path, one.what == What::Directory));
-        Ok(Manifest::of(kept) == act.is)
+        changed.iter().map(ToString::to_string).collect()
     }
 
     /// Writes down what was put back. It has been done: that nobody could write it down is told in the log.
@@ -331,45 +401,32 @@ impl Workspace {
         Ok(())
     }
 
-    fn change_tree(&self, act: &Act<'_>) -> Result<(), Error> {
-        // What somebody changed since, and what is in no checkpoint, could not be brought back.
-        let trouble = RefCell::new(None);
-        let still = || {
-            let is_excluded = self.check_excluded(act);
-            let is_still = is_excluded.and_then(|()| self.is_as_it_was(act));
-            is_still.unwrap_or_else(|error| {
-                trouble.replace(Some(error));
-                false
-            })
+    fn change_tree(&self, act: &Act<'_>, undo: &SlotMetadata) -> Result<Changes, Error> {
+        let label = self.pool().label_of(undo);
+        let at = self.clock().now();
+        let done = if act.from.origin == Origin::Undo {
+            let backup = self.pool().backup_of(act.from);
+            let backup = backup.ok_or(WorkspaceError::NothingToUndo)?;
+            let origin = restore::Origin {
+                at,
+                from: called(act.from),
+            };
+            let taken = restore::take_back(self.directory(), &backup, &origin, &label);
+            taken.map_err(slots::SlotError::from)
+        } else {
+            self.pool().put_back(
+                act.from,
+                slots::Return {
+                    workspace: self.directory(),
+                    live: &act.is,
+                    only: act.path,
+                    except: &act.except,
+                    at,
+                    label: &label,
+                },
+            )
         };
-        let changed = || {
-            let trouble = trouble.take();
-            trouble.unwrap_or_else(|| WorkspaceError::PlanChanged.into())
-        };
-        let Some(path) = act.path else {
-            let done = self
-                .pool()
-                .put_back(act.from, self.directory(), &act.is, &still);
-            let _ = done.map_err(|error| match error {
-                error if changed_meanwhile(&error) => changed(),
-                error => WorkspaceError::from(error).into(),
-            })?;
-            return Ok(());
-        };
-        let view = self
-            .pool()
-            .view(act.from, std::slice::from_ref(path))
-            .map_err(WorkspaceError::from)?;
-        let reverted: Result<Reverted, _> =
-            slots::revert_if(&self.root()?, view.tree(), path, &still);
-        let _ = reverted.map_err(|source| match source {
-            RevertError::Changed(_) => changed(),
-            source => Error::from(WorkspaceError::Revert {
-                path: path.clone(),
-                source: Box::new(source),
-            }),
-        })?;
-        Ok(())
+        Ok(done.map_err(WorkspaceError::from)?)
     }
 
     /// The files that were put back, or taken away, as the ledger has them.
@@ -393,18 +450,37 @@ impl Workspace {
     }
 }
 
-/// Whether somebody else was faster, so that nothing was done.
-fn was_refused(error: &Error) -> bool {
-    matches!(error, Error::Workspace(error) if matches!(**error, WorkspaceError::PlanChanged))
-}
+impl Act<'_> {
+    /// How many entries stay what they are.
+    fn untouched(&self) -> u64 {
+        let changed = self.is.diff(&self.becomes).into_iter();
+        let changed = changed.filter(|(_, change)| *change != Change::Added);
+        (self.is.entries().len() - changed.count()) as u64
+    }
 
-fn changed_meanwhile(error: &slots::SlotError) -> bool {
-    use stasis_disk::restore::RestoreError::Changed;
-    matches!(
-        error,
-        slots::SlotError::Place(Changed(_))
-            | slots::SlotError::PutBack(slots::PutBackError::Workspace(Changed(_)))
-    )
+    /// The same change, but for some entries, which stay what they are.
+    fn without(mut self, except: &[EntryPath]) -> Self {
+        if except.is_empty() {
+            return self;
+        }
+        let is_excepted = |path: &EntryPath| {
+            except
+                .iter()
+                .any(|except| restore::is_part_of(path, except))
+        };
+        let stays = self
+            .is
+            .entries()
+            .iter()
+            .filter(|one| is_excepted(&one.path));
+        let comes = self.becomes.entries().iter();
+        let comes = comes.filter(|one| !is_excepted(&one.path));
+        let mut all: Vec<Listed> = stays.chain(comes).cloned().collect();
+        all.sort_by(|one, other| one.path.cmp(&other.path));
+        self.becomes = Manifest::of(all);
+        self.except = except.to_vec();
+        self
+    }
 }
 
 /// Whether a restore was begun and not ended.

@@ -177,6 +177,54 @@ pub struct Checkpoints {
     pub hook_warning: Option<String>,
 }
 
+/// A commit.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct GitCommit {
+    /// Its short id.
+    pub id: String,
+    /// The first line of its message.
+    pub subject: String,
+}
+
+/// What happened to the Git repository of a workspace since a checkpoint.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct GitChange {
+    /// `.git`
+    pub path: String,
+    /// The branch that is checked out.
+    pub branch: Option<String>,
+    /// How many commits it has that it did not have then; nothing where nobody can tell.
+    pub commits: Option<u64>,
+    /// How many entries differ in it.
+    pub entries: u64,
+}
+
+/// What a plan does to the Git repository of a workspace.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct GitPlan {
+    /// `.git`
+    pub path: String,
+    /// The branch that is checked out now.
+    pub branch: Option<String>,
+    /// The branch that will be.
+    pub branch_then: Option<String>,
+    /// What moves: `HEAD`, `refs`, `index`.
+    pub moves: Vec<&'static str>,
+    /// How many commits leave the branch that is checked out; nothing where nobody can tell.
+    pub commits_leaving: Option<u64>,
+    /// The newest of those, at most five.
+    pub commits: Vec<GitCommit>,
+    /// How many entries change in it.
+    pub entries: u64,
+}
+
+impl GitPlan {
+    /// Whether commits leave, as far as anybody can tell.
+    pub fn takes_commits(&self) -> bool {
+        self.commits_leaving != Some(0)
+    }
+}
+
 /// What differs from the checkpoints.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Changes {
@@ -184,6 +232,8 @@ pub struct Changes {
     pub changes: Vec<PathChange>,
     /// How many there are of each kind.
     pub summary: ChangesSummary,
+    /// What happened to the Git repository, which is one of the entries above unless its own were asked for.
+    pub git: Option<GitChange>,
     /// The checkpoints that were compared with, the newest first.
     pub compared_with: Vec<String>,
     /// Entries that could not be read, and so were not compared.
@@ -284,7 +334,10 @@ pub struct Plan {
     pub sample: Vec<PathChange>,
     /// Whether there are more than those.
     pub sample_is_cut: bool,
-    /// What a model must give back before more than 20 files are deleted: it stands for this very plan.
+    /// What is done to the Git repository, which counts as one entry.
+    pub git: Option<GitPlan>,
+    /// What an agent must give back before more than 20 files are deleted: it stands for what the tree becomes and what is deleted
+    /// for it, not for what others write meanwhile.
     pub digest: String,
 }
 
@@ -301,6 +354,8 @@ pub struct RevertedPath {
     pub checkpoint: String,
     /// What takes it back: `u-4`.
     pub undo: Option<String>,
+    /// Entries that others changed while this was done: what they wrote is in the undo checkpoint, or still in the workspace.
+    pub changed_meanwhile: Vec<String>,
     /// What was, or would be, done.
     pub plan: Plan,
     /// Whether it was only shown what would be done.
@@ -318,6 +373,8 @@ pub struct RestoredWorkspace {
     pub checkpoint: String,
     /// What takes it back: `u-4`.
     pub undo: Option<String>,
+    /// Entries that others changed while this was done: what they wrote is in the undo checkpoint, or still in the workspace.
+    pub changed_meanwhile: Vec<String>,
     /// What was, or would be, done.
     pub plan: Plan,
     /// Entries that are the same as before, with the same inodes.
@@ -430,6 +487,8 @@ pub struct Undone {
     pub path: Option<String>,
     /// What takes this back again: `u-5`.
     pub redo: Option<String>,
+    /// Entries that others changed while this was done: what they wrote is in the undo checkpoint, or still in the workspace.
+    pub changed_meanwhile: Vec<String>,
     /// What was, or would be, done.
     pub plan: Plan,
     /// Whether it was only shown what would be done.

@@ -6,7 +6,7 @@ use crate::error::{
 use stasis_disk::exclusive::ExclusiveError;
 use stasis_disk::ledger::LedgerError;
 use stasis_disk::monitor::MonitorError;
-use stasis_disk::slots::{PutBackError, RevertError, SlotError};
+use stasis_disk::slots::{PutBackError, SlotError};
 use stasis_disk::walk::WalkError;
 use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{BadReference, CheckpointRef, NoSlot, Slot};
@@ -80,15 +80,6 @@ pub enum WorkspaceError {
     /// Something with a slot.
     #[error(transparent)]
     Slots(Box<SlotError>),
-    /// An entry was not reverted.
-    #[error("could not revert `{path}`")]
-    Revert {
-        /// Which.
-        path: EntryPath,
-        /// Why.
-        #[source]
-        source: Box<RevertError>,
-    },
     /// The entry is nowhere.
     #[error("`{0}` is neither in the workspace nor in any checkpoint")]
     NoSuchEntry(EntryPath),
@@ -112,6 +103,17 @@ pub enum WorkspaceError {
         deletes: u64,
         /// How many may go without.
         most: u64,
+    },
+    /// Commits would leave a branch, or an agent would move it.
+    #[error(
+        "this would move {moves} of the Git repository{}",
+        .commits.map_or_else(String::new, |count| format!(", and {count} commits would leave their branch"))
+    )]
+    MovesGit {
+        /// What moves.
+        moves: String,
+        /// How many commits leave; nothing where nobody can tell.
+        commits: Option<u64>,
     },
     /// What would be done now is not what was shown.
     #[error(
@@ -185,12 +187,12 @@ impl WorkspaceError {
             | Self::NoUndo(_) => ErrorKind::NotFound,
             Self::NoSlot(_) | Self::UndosFull { .. } => ErrorKind::Limit,
             Self::Busy(_) | Self::Watched(_) => ErrorKind::Conflict,
-            Self::NeedsConfirmation { .. } | Self::NotYours(_) | Self::Unreadable(_) => {
-                ErrorKind::Denied
-            }
+            Self::NeedsConfirmation { .. }
+            | Self::MovesGit { .. }
+            | Self::NotYours(_)
+            | Self::Unreadable(_) => ErrorKind::Denied,
             Self::PlanChanged => ErrorKind::Retry,
             Self::Slots(error) => slots(error),
-            Self::Revert { source, .. } => revert(source),
             Self::Walk(error) => walk_kind(error),
             Self::Lock(ExclusiveError::Failed { source, .. }) => io_kind(source),
             Self::Ledger(error) => ledger(error),
@@ -210,7 +212,6 @@ fn slots(error: &SlotError) -> ErrorKind {
         SlotError::Empty(_) => ErrorKind::NotFound,
         SlotError::Replaced(_) => ErrorKind::Retry,
         SlotError::Unreadable { .. } | SlotError::Document(_) => ErrorKind::Corrupt,
-        SlotError::Keep { source, .. } => revert(source),
         SlotError::Pack(error) => save_kind(error),
         SlotError::Unpack(error) => restore_kind(error),
         SlotError::Place(error) | SlotError::PutBack(PutBackError::Workspace(error)) => {
@@ -218,15 +219,6 @@ fn slots(error: &SlotError) -> ErrorKind {
         }
         SlotError::PutBack(_) => ErrorKind::Cancelled,
         SlotError::Failed { source, .. } => io_kind(source),
-        _ => ErrorKind::Invalid,
-    }
-}
-
-fn revert(error: &RevertError) -> ErrorKind {
-    match error {
-        RevertError::Failed { source, .. } => io_kind(source),
-        RevertError::Compare { source, .. } => walk_kind(source),
-        RevertError::Build { source, .. } => clone_kind(source),
         _ => ErrorKind::Invalid,
     }
 }

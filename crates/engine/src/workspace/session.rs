@@ -14,7 +14,7 @@ use stasis_disk::clone::Fallback;
 use stasis_disk::facilities::{self, Support};
 use stasis_disk::ledger::Ledger;
 use stasis_disk::monitor::{Hearer, MonitorSettings};
-use stasis_disk::slots::{Eviction, Pool, PoolSettings};
+use stasis_disk::slots::{Eviction, OWN_PATTERNS, Pool, PoolSettings};
 use stasis_disk::walk::WalkSettings;
 use stasis_model::workspace::{Budget, Settings};
 use std::ffi::OsStr;
@@ -29,8 +29,6 @@ const ELSEWHERE: &str = "elsewhere";
 const DATABASE: &str = "session.db";
 /// More than this is no configuration.
 const LARGEST: u64 = 1 << 20;
-/// What reverts make in a tree for a moment.
-const OWN: &str = ".*.stasis-tmp-*";
 
 /// `session.json`
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -147,7 +145,7 @@ impl Session {
     /// How the tree is walked: without what is excluded, and without what a revert makes for a moment.
     pub(super) fn walk(&self) -> WalkSettings {
         let mut excludes = self.config.exclude.clone();
-        excludes.push(OWN.to_owned());
+        excludes.extend(OWN_PATTERNS.map(str::to_owned));
         WalkSettings {
             excludes,
             ..WalkSettings::default()
@@ -157,7 +155,7 @@ impl Session {
     pub(super) fn monitoring(&self) -> MonitorSettings {
         let usual = MonitorSettings::default();
         let mut ignore = self.config.ignore.clone().unwrap_or(usual.ignore);
-        ignore.push(OWN.to_owned());
+        ignore.extend(OWN_PATTERNS.map(str::to_owned));
         MonitorSettings {
             ignore,
             hearer: match self.config.hearer {

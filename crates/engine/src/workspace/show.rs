@@ -264,7 +264,7 @@ impl Workspace {
         let mut before = Manifest::default();
         for (one, row) in newest_first.iter().zip(rows).rev() {
             let contents = self.contents(one)?;
-            let found = differences(&before, &contents);
+            let (found, _) = super::git::collapsed(differences(&before, &contents));
             let changes = found
                 .iter()
                 .map(|(path, change)| self.change((path, *change), (&before, &contents), one));
@@ -276,7 +276,11 @@ impl Workspace {
         Ok(())
     }
 
-    pub(super) fn changes_now(&self, since: Option<&CheckpointRef>) -> Result<Changes, Error> {
+    pub(super) fn changes_now(
+        &self,
+        since: Option<&CheckpointRef>,
+        with_git: bool,
+    ) -> Result<Changes, Error> {
         let checkpoints = match since {
             Some(which) => vec![self.resolve(which)?],
             None => self.newest_first()?.into_iter().take(1).collect(),
@@ -286,13 +290,23 @@ impl Workspace {
         }
         let (live, report) = self.live()?;
         let mut changes = Vec::new();
+        let mut git = None;
         let (mut told, mut compared) = (HashSet::new(), HashSet::new());
         for one in &checkpoints {
             if one.hash.is_some_and(|hash| !compared.insert(hash)) {
                 continue;
             }
             let was = self.contents(one)?;
-            for (path, change) in differences(&was, &live) {
+            let mut found = differences(&was, &live);
+            let inside = found.iter().filter(|(path, _)| super::git::is_inside(path));
+            let inside = inside.count() as u64;
+            if inside > 0 {
+                git = git.or_else(|| self.git_change(inside, &self.head_of(one)));
+            }
+            if !with_git {
+                found = super::git::collapsed(found).0;
+            }
+            for (path, change) in found {
                 if told.insert(path.clone()) {
                     changes.push((
                         path.clone(),
@@ -307,6 +321,7 @@ impl Workspace {
         Ok(Changes {
             summary: summary(&changes),
             changes,
+            git,
             compared_with: checkpoints.iter().map(|one| one.slot.to_string()).collect(),
             not_compared: left_out
                 .map(|one| format!("{}: {}", one.path, one.words))

@@ -1,16 +1,21 @@
-//! What takes changes back: kept before an act, used by `undo`, cleared up after the dead.
+//! What takes changes back: made before an act, used by `undo`, cleared up after the dead.
+//!
+//! An undo checkpoint holds what came out of the live tree (`disk::restore`), and nothing else. Taking it back exchanges the same
+//! inodes again. To take back a change of the whole tree that is not the last one, those after it are taken back first, the newest
+//! before the others: the tree is then what it was before all of them, but for what others changed since.
 
-use super::act::Act;
+use super::act::{Act, Done};
 use super::answers::Undone;
 use super::commands::{Run, Undo};
 use super::error::WorkspaceError;
 use super::show::called;
 use super::{Actor, Workspace};
 use crate::error::Error;
-use stasis_disk::beneath::Beneath;
-use stasis_disk::slots::{self, Manifest, SlotError, fact, remove_if_empty};
+use stasis_disk::restore::{self, Returned};
+use stasis_disk::slots::{self, Listed, Manifest, SlotError, What};
 use stasis_model::tree::{BadPath, EntryPath};
 use stasis_model::workspace::{Origin, Slot, SlotMetadata, UndoNote};
+use std::collections::BTreeMap;
 
 /// How many undo checkpoints are kept of what people do.
 const UNDOS: usize = 10;
@@ -22,65 +27,130 @@ const LAST_UNDO: &str = "last_undo";
 impl Workspace {
     pub(super) fn undo_now(&self, command: &Undo) -> Result<Undone, Error> {
         let _lock = self.lock("undoing")?;
-        let undos = self.undos_newest_first()?;
-        let from = match command.which {
-            None => undos
-                .into_iter()
-                .next()
-                .ok_or(WorkspaceError::NothingToUndo)?,
-            Some(number) => {
-                let found = undos.into_iter().find(|one| one.slot.index() == number);
-                found.ok_or(WorkspaceError::NoUndo(number))?
-            }
-        };
+        let chosen = self.chosen_undos(command.which)?;
+        let from = chosen.last().ok_or(WorkspaceError::NothingToUndo)?;
         let note = from.undo.clone().ok_or(WorkspaceError::NothingToUndo)?;
         let path = note.path.as_deref().map(entry).transpose()?;
-        let act = match &path {
-            None => self.whole("undo", &from)?,
-            Some(path) => Act {
-                word: "undo",
-                from: &from,
-                path: Some(path),
-                is: Manifest::of(self.now(path)?),
-                becomes: Manifest::of(self.then(&from, path)?),
-            },
+        let is = match &path {
+            None => self.readable_tree()?,
+            Some(path) => Manifest::of(self.now(path)?),
+        };
+        let mut states = vec![is.clone()];
+        for (at, one) in chosen.iter().enumerate() {
+            let becomes = self.taken_back(one, &states[at])?;
+            states.push(becomes);
+        }
+        let act = Act {
+            word: "undo",
+            from,
+            path: path.as_ref(),
+            is,
+            becomes: states[chosen.len()].clone(),
+            except: Vec::new(),
         };
         let plan = self.plan(&act);
         let is_same = act.is == act.becomes;
         let mut told = Undone {
             undone: false,
-            undo: called(&from),
+            undo: called(from),
             act: note.act.clone(),
             path: note.path.clone(),
             redo: None,
+            changed_meanwhile: Vec::new(),
             plan,
             dry_run: command.run == Run::Dry,
         };
         if command.run == Run::Real {
             if !is_same {
-                self.confirm(&told.plan, command.confirm.as_deref())?;
-                told.redo = Some(self.carry_out(&act)?);
+                self.confirm(&told.plan, command.confirm.as_deref(), command.agreed)?;
                 told.undone = true;
-                self.unmake(&note)?;
             }
-            // What it kept is live again. As the oldest of all, it may have gone already.
-            match self.pool().delete_undo(from.slot.index()) {
-                Err(SlotError::Empty(_)) => {}
-                deleted => deleted.map_err(WorkspaceError::from)?,
+            for (one, state) in chosen.iter().zip(states.windows(2)) {
+                if !is_same {
+                    let done = self.take_back(one, &act, state)?;
+                    // Taking back the first of these takes back all of them.
+                    told.redo = told.redo.or(done.undo);
+                    told.changed_meanwhile.extend(done.changed_meanwhile);
+                }
+                // What it kept is live again. As the oldest of all, it may have gone already.
+                match self.pool().delete_undo(one.slot.index()) {
+                    Err(SlotError::Empty(_)) => {}
+                    deleted => deleted.map_err(WorkspaceError::from)?,
+                }
             }
         }
         Ok(told)
     }
 
-    /// Removes directories that were made for an entry that is gone again, as far as nothing else is in them.
-    fn unmake(&self, note: &UndoNote) -> Result<(), Error> {
-        let root = self.root()?;
-        for path in note.made.iter().rev() {
-            if !remove_if_empty(&root, &entry(path)?) {
-                break;
+    /// What is taken back, in this order, so that one change is; the last one if none is named.
+    fn chosen_undos(&self, which: Option<u32>) -> Result<Vec<SlotMetadata>, Error> {
+        let undos = self.undos_newest_first()?;
+        let Some(number) = which else {
+            return Ok(undos.into_iter().take(1).collect());
+        };
+        let at = undos.iter().position(|one| one.slot.index() == number);
+        let at = at.ok_or(WorkspaceError::NoUndo(number))?;
+        let is_whole = undos[at]
+            .undo
+            .as_ref()
+            .is_some_and(|note| note.path.is_none());
+        let first = if is_whole { 0 } else { at };
+        Ok(undos[first..=at].to_vec())
+    }
+
+    /// What a tree becomes when a change of it is taken back.
+    fn taken_back(&self, undo: &SlotMetadata, is: &Manifest) -> Result<Manifest, Error> {
+        let backup = self.pool().backup_of(undo);
+        let backup = backup.ok_or(WorkspaceError::NothingToUndo)?;
+        let (steps, tree) = restore::returned(&backup)?;
+        let walk = self.session().walk();
+        let mut all: BTreeMap<EntryPath, Listed> = is
+            .entries()
+            .iter()
+            .map(|one| (one.path.clone(), one.clone()))
+            .collect();
+        let take = |all: &mut BTreeMap<EntryPath, Listed>, path: &EntryPath| {
+            let gone = all.remove(path);
+            if gone.is_some_and(|gone| gone.what == What::Directory) {
+                all.retain(|one, _| !is_in(one, path));
+            }
+        };
+        for step in steps {
+            match step {
+                Returned::Back(path) => {
+                    take(&mut all, &path);
+                    let kept = slots::portion(&tree, &path, &walk);
+                    let kept = kept.map_err(WorkspaceError::from)?;
+                    all.extend(kept.into_iter().map(|one| (one.path.clone(), one)));
+                }
+                Returned::Away(path) => take(&mut all, &path),
+                Returned::Unmade(path) => {
+                    let is_empty = !all.keys().any(|one| *one != path && is_in(one, &path));
+                    if is_empty {
+                        all.remove(&path);
+                    }
+                }
             }
         }
-        Ok(())
+        Ok(Manifest::of(all.into_values().collect()))
+    }
+
+    /// Takes one change back, as part of one that may take back several.
+    fn take_back(
+        &self,
+        from: &SlotMetadata,
+        whole: &Act<'_>,
+        state: &[Manifest],
+    ) -> Result<Done, Error> {
+        let act = Act {
+            word: whole.word,
+            from,
+            path: whole.path,
+            is: state[0].clone(),
+            becomes: state[1].clone(),
+            except: Vec::new(),
+        };
+        self.carry_out(&act)
     }
 
     /// Whether there is room for another undo checkpoint: those of models go only when a person lets them.
@@ -116,68 +186,27 @@ impl Workspace {
         Ok(next)
     }
 
-    /// Keeps what will change in an undo checkpoint.
-    pub(super) fn keep(&self, act: &Act<'_>) -> Result<SlotMetadata, Error> {
+    /// Makes the undo checkpoint of a change that is about to be made.
+    pub(super) fn begin_undo(&self, act: &Act<'_>) -> Result<SlotMetadata, Error> {
         let (slot, now) = (Slot::new(self.next_undo()?), self.clock().now());
         let mut metadata = SlotMetadata::new(slot, Origin::Undo, now, self.next_sequence()?);
-        let root = self.root()?;
-        let made = act
-            .path
-            .map(|path| missing_above(&root, path))
-            .unwrap_or_default();
         metadata.made_by = Some(self.maker().word().to_owned());
         metadata.undo = Some(UndoNote {
             act: act.word.to_owned(),
             path: act.path.map(ToString::to_string),
-            made: made.iter().map(ToString::to_string).collect(),
+            made: Vec::new(),
             from: called(act.from),
             pending: true,
         });
-        let stats = self.stats();
-        let whole = slots::Source {
-            workspace: self.directory(),
-            system: None,
-            stats: Some(&stats),
-        };
-        let kept = match act.path {
-            Some(path) => self.pool().keep_entry(&root, path, metadata),
-            None => self.pool().create(&whole, metadata),
-        };
-        let kept = kept.map_err(WorkspaceError::from)?;
-        if let Some(path) = kept.workspace.walk.unreadable() {
-            let _ = self.pool().delete_undo(kept.metadata.slot.index());
-            return Err(WorkspaceError::Unreadable(path.clone()).into());
-        }
-        Ok(kept.metadata)
+        let made = self.pool().begin_undo(metadata);
+        Ok(made.map_err(WorkspaceError::from)?)
     }
 
-    /// Clears up after the last act, if its process was killed: what a revert left beside its entry, and what would take back a change
-    /// that was never made. While anything differs from what was kept, it is kept.
+    /// Clears up after an act whose process was killed: gives what came out of the tree to its undo checkpoint, and removes those of
+    /// changes that were never made.
     pub(super) fn clear_up(&self) -> Result<(), Error> {
-        let Some(last) = self.undos_newest_first()?.into_iter().next() else {
-            return Ok(());
-        };
-        let Some(note) = last.undo.as_ref().filter(|note| note.pending) else {
-            return Ok(());
-        };
-        let is_same = match &note.path {
-            Some(path) => {
-                let path = entry(path)?;
-                slots::clear_up(&self.root()?, &path);
-                // What is excluded by now is not known to be the same.
-                match self.now(&path) {
-                    Err(error) if is_bad_path(&error) => false,
-                    now => now? == self.then(&last, &path)?,
-                }
-            }
-            None => self.live()?.0 == self.contents(&last)?,
-        };
-        let cleared = if is_same {
-            self.pool().delete_undo(last.slot.index())
-        } else {
-            self.pool().was_done(&last)
-        };
-        Ok(cleared.map_err(WorkspaceError::from)?)
+        let settled = self.pool().settle_undos(self.directory());
+        Ok(settled.map_err(WorkspaceError::from)?)
     }
 
     pub(super) fn forget_old_undos(&self) -> Result<(), Error> {
@@ -197,8 +226,10 @@ impl Workspace {
     }
 }
 
-fn is_bad_path(error: &Error) -> bool {
-    matches!(error, Error::Workspace(error) if matches!(**error, WorkspaceError::BadPath { .. }))
+/// Whether an entry is another one, or lies in it.
+fn is_in(path: &EntryPath, whole: &EntryPath) -> bool {
+    let rest = path.as_bytes().strip_prefix(whole.as_bytes());
+    rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }
 
 /// A path that we wrote down as it is displayed.
@@ -209,19 +240,4 @@ fn entry(shown: &str) -> Result<EntryPath, WorkspaceError> {
             path: shown.to_owned(),
             why: error.to_string(),
         })
-}
-
-/// The directories above an entry that are not there, the topmost first.
-fn missing_above(root: &Beneath, path: &EntryPath) -> Vec<EntryPath> {
-    let mut missing = Vec::new();
-    let mut at = path.split_last().map(|(above, _)| above);
-    while let Some(above) = at.filter(|above| !above.is_root()) {
-        if fact(root, &above).is_some() {
-            break;
-        }
-        at = above.split_last().map(|(next, _)| next);
-        missing.push(above);
-    }
-    missing.reverse();
-    missing
 }

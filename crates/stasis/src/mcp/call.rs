@@ -75,7 +75,8 @@ impl Served {
     async fn changes(&self, wire: wire::Changes) -> Answer {
         let paging = paging(wire.format, wire.start_index, wire.max_length)?;
         let since = optional_checkpoint(wire.since.as_deref())?;
-        let all = self.workspace.changes(since).await?;
+        let git = wire.git.unwrap_or_default();
+        let all = self.workspace.changes(since, git).await?;
         Ok(self.paged(words::changes(&all), paging))
     }
 
@@ -99,8 +100,12 @@ impl Served {
     }
 
     async fn restore(&self, wire: wire::Restore) -> Answer {
+        let except = wire.except.unwrap_or_default();
+        let except: Result<Vec<_>, Failure> = except.iter().map(|path| self.entry(path)).collect();
         let command = RestoreWorkspace {
             checkpoint: checkpoint(&wire.checkpoint)?,
+            except: except?,
+            agreed: false,
             confirm: wire.confirm,
             run: run(wire.dry_run),
         };
@@ -135,6 +140,7 @@ impl Served {
     async fn undo(&self, wire: wire::Undo) -> Answer {
         let command = Undo {
             which: wire.which.as_deref().map(undo_number).transpose()?,
+            agreed: false,
             confirm: wire.confirm,
             run: run(wire.dry_run),
         };

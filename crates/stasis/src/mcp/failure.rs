@@ -148,6 +148,11 @@ fn advice(error: &WorkspaceError, kind: ErrorKind) -> (&'static str, Option<&'st
             let details = json!({ "deletes": deletes, "most_without_confirm": most });
             return ("needs_confirmation", Some(hint), details);
         }
+        WorkspaceError::MovesGit { moves, commits } => {
+            let hint = "call again with dry_run=true, show the user plan.git, then call with confirm set to plan.digest; or give except [\".git\"]";
+            let details = json!({ "moves": moves, "commits_leaving": commits });
+            return ("needs_confirmation", Some(hint), details);
+        }
         WorkspaceError::Unreadable(_) => (
             "unreadable",
             "nothing was changed; ask the user to make it readable or to move it away",

@@ -241,6 +241,10 @@ pub(super) fn plan() -> Value {
             "deletes_files": number(),
             "sample": list(&change()),
             "sample_is_cut": { "type": "boolean" },
+            "git": {
+                "type": ["object", "null"],
+                "description": "What moves in .git, and the commits that would leave the branch",
+            },
             "digest": described("Give it back as `confirm`"),
         },
         "required": ["creates", "replaces", "deletes", "deletes_files", "sample", "digest"],

@@ -165,11 +165,25 @@ fn changes() -> Tool {
                 "since",
                 schema::checkpoint("Compare with this checkpoint only"),
             ),
+            (
+                "git",
+                serde_json::json!({
+                    "type": "boolean",
+                    "description": "List what differs inside .git, too; else it is one entry",
+                }),
+            ),
         ],
     );
     let output = answer([
         ("changes", list(&schema::change())),
         ("summary", schema::summary()),
+        (
+            "git",
+            serde_json::json!({
+                "type": ["object", "null"],
+                "description": "Commits since, branch, and how many entries differ in .git",
+            }),
+        ),
         ("compared_with", list(&text())),
         ("not_compared", list(&text())),
         ("not_compared_count", number()),
@@ -242,6 +256,7 @@ fn revert() -> Tool {
         ("action", text()),
         ("checkpoint", text()),
         ("undo", nullable("string")),
+        ("changed_meanwhile", list(&text())),
         ("plan", schema::plan()),
         ("dry_run", truth()),
         ("elapsed_ms", number()),
@@ -262,6 +277,14 @@ fn restore() -> Tool {
         &["checkpoint"],
         [
             ("checkpoint", schema::checkpoint("What to go back to")),
+            (
+                "except",
+                serde_json::json!({
+                    "type": "array",
+                    "items": { "type": "string" },
+                    "description": "Paths that are left as they are, with everything in them",
+                }),
+            ),
             ("dry_run", schema::dry_run()),
             ("confirm", schema::confirm()),
         ],
@@ -270,6 +293,7 @@ fn restore() -> Tool {
         ("restored", truth()),
         ("checkpoint", text()),
         ("undo", nullable("string")),
+        ("changed_meanwhile", list(&text())),
         ("plan", schema::plan()),
         ("untouched", number()),
         ("dry_run", truth()),
@@ -387,6 +411,7 @@ fn undo() -> Tool {
         ("act", text()),
         ("path", nullable("string")),
         ("redo", nullable("string")),
+        ("changed_meanwhile", list(&text())),
         ("plan", schema::plan()),
         ("dry_run", truth()),
     ]);

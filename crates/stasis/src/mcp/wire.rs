@@ -81,6 +81,7 @@ pub(super) struct Changes {
     pub(super) start_index: Option<usize>,
     pub(super) max_length: Option<usize>,
     pub(super) since: Option<String>,
+    pub(super) git: Option<bool>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -107,6 +108,7 @@ pub(super) struct Revert {
 #[serde(deny_unknown_fields)]
 pub(super) struct Restore {
     pub(super) checkpoint: String,
+    pub(super) except: Option<Vec<String>>,
     pub(super) dry_run: Option<bool>,
     pub(super) confirm: Option<String>,
 }

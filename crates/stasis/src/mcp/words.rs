@@ -144,6 +144,13 @@ pub(super) fn changes(all: &Changes) -> Listing {
         }
     };
     let mut lead = vec![with, format!("{}.", summary_words(&all.summary))];
+    if let Some(git) = &all.git {
+        let commits = git
+            .commits
+            .map_or("?".to_owned(), |count| count.to_string());
+        let branch = git.branch.as_deref().unwrap_or("none");
+        lead.push(format!(".git: {commits} commits, branch {branch}."));
+    }
     if not_compared > 0 {
         lead.push(format!(
             "{not_compared} entries could not be read, and so were not compared."

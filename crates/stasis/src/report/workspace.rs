@@ -35,9 +35,6 @@ pub(super) fn hint(error: &WorkspaceError, kind: ErrorKind) -> Option<String> {
         WorkspaceError::NoSlot(error) => return slot_hint(error),
         WorkspaceError::NamedAuto => "leave out the name, or --auto",
         WorkspaceError::Slots(_) => return kept_hint(kind),
-        WorkspaceError::Revert { .. } => {
-            "`stasis workspace status` shows what can be undone, if anything was changed"
-        }
         WorkspaceError::NoSuchEntry(_) => {
             "check the spelling: a path is taken from where you are; an absolute one is good from everywhere"
         }
@@ -57,6 +54,9 @@ fn act_hint(error: &WorkspaceError, kind: ErrorKind) -> Option<String> {
         }
         WorkspaceError::NeedsConfirmation { .. } => {
             "do a dry run first, look at its plan, and give its digest back"
+        }
+        WorkspaceError::MovesGit { .. } => {
+            "nothing was changed; --dry-run names the commits, --yes agrees, --keep-git leaves .git as it is"
         }
         WorkspaceError::Unreadable(_) => {
             "nothing was changed; make it readable, or move it out of the workspace first"
@@ -147,9 +147,12 @@ pub(super) fn fields(error: &anyhow::Error) -> Vec<(&'static str, Value)> {
         WorkspaceError::Busy(holder) | WorkspaceError::Watched(holder) => {
             vec![("holder", json!(holder))]
         }
-        WorkspaceError::NoSuchEntry(path)
-        | WorkspaceError::NothingDiffers(path)
-        | WorkspaceError::Revert { path, .. } => vec![("path", json!(path.to_string()))],
+        WorkspaceError::MovesGit { moves, commits } => {
+            vec![("moves", json!(moves)), ("commits_leaving", json!(commits))]
+        }
+        WorkspaceError::NoSuchEntry(path) | WorkspaceError::NothingDiffers(path) => {
+            vec![("path", json!(path.to_string()))]
+        }
         _ => Vec::new(),
     }
 }

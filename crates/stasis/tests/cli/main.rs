@@ -48,6 +48,8 @@ mod workspace;
 mod workspace_back;
 mod workspace_crash;
 mod workspace_edges;
+mod workspace_git;
 mod workspace_undo;
 mod workspace_unreadable;
 mod workspace_watch;
+mod workspace_writers;

@@ -4,7 +4,7 @@ use crate::project::names;
 use crate::repo_world::noise;
 use crate::session::said;
 use crate::workspace::{Tree, text};
-use crate::workspace_watch::{LARGE, large, until_busy};
+use crate::workspace_watch::{LARGE, large};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -43,36 +43,25 @@ pub(crate) fn reverted() -> Tree {
     tree
 }
 
+/// Takes away what came out of the tree, as if the change had never been made.
+fn without_backup(tree: &Tree, number: u32) {
+    forget_that_it_was_done(&note_of(tree, number));
+    let backup = tree.kept().join(format!("undo/{number}/workspace/backup"));
+    fs::remove_dir_all(backup).unwrap();
+}
+
 #[test]
-fn a_revert_that_never_happened_leaves_no_undo() {
+fn a_change_that_never_happened_leaves_no_undo() {
     let tree = reverted();
-    forget_that_it_was_done(&note_of(&tree, 1));
-    tree.write("a", "two");
+    without_backup(&tree, 1);
 
     let found = undos(&tree);
     let undone = tree.run(&["undo"]);
 
     assert!(found.is_empty(), "{found:?}");
+    assert!(!tree.kept().join("undo/1").exists());
     assert_eq!(undone.code, 3, "{}{}", undone.out, undone.err);
     assert!(undone.err.contains("nothing to undo"), "{}", undone.err);
-    assert_eq!(tree.read("a"), "two");
-}
-
-#[test]
-fn a_restore_that_never_happened_leaves_no_undo() {
-    let tree = Tree::new(&[("a", "one"), ("gone/b", "x")]);
-    tree.checkpoint("good");
-    tree.write("a", "two");
-    fs::remove_dir_all(tree.at("gone")).unwrap();
-    tree.json(0, &["restore", "good"]);
-    forget_that_it_was_done(&note_of(&tree, 1));
-    tree.write("a", "two");
-    fs::remove_dir_all(tree.at("gone")).unwrap();
-
-    let found = undos(&tree);
-
-    assert!(found.is_empty(), "{found:?}");
-    assert!(!tree.kept().join("undo/1").exists());
 }
 
 #[test]
@@ -201,35 +190,36 @@ fn directories_that_a_revert_made_go_with_its_undo_unless_something_else_is_in_t
     assert_eq!(names(&tree.at("two")), ["mine"]);
 }
 
-#[test]
-fn what_somebody_writes_while_an_act_begins_is_not_lost() {
-    let tree = large();
-    tree.checkpoint("good");
-    for number in 0..LARGE {
-        let bytes = noise(100 + number, 1 << 20);
-        fs::write(tree.at(&format!("f{number}")), bytes).unwrap();
+/// Waits until a restore has begun to stage what will come.
+fn until_staged(tree: &Tree) {
+    let beside = tree.at("").parent().unwrap().to_owned();
+    for _ in 0..5_000 {
+        if names(&beside)
+            .iter()
+            .any(|name| name.contains("stasis-tmp-in-"))
+        {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(2));
     }
-    let kept = tree.kept();
-    let restoring = tree.command(&["restore", "good"]);
-    let (restored, contents) = std::thread::scope(|scope| {
-        let mut restoring = restoring;
-        let restored = scope.spawn(move || said(restoring.output().unwrap()));
-        until_busy(&kept);
-        tree.write("late", "precious");
-        let contents = tree.contents();
-        (restored.join().unwrap(), contents)
+    panic!("no restore began");
+}
+
+/// Where a file is that somebody wrote during an act: in the workspace, or in what takes the act back.
+fn is_somewhere(tree: &Tree, path: &str, content: &str) -> bool {
+    let is_it = |file: PathBuf| fs::read_to_string(file).is_ok_and(|text| text == content);
+    let undos = fs::read_dir(tree.kept().join("undo")).unwrap();
+    let kept = undos.map(|undo| {
+        undo.unwrap()
+            .path()
+            .join("workspace/backup/tree")
+            .join(path)
     });
-
-    let found = undos(&tree);
-
-    assert_ne!(restored.code, 0, "{}", restored.out);
-    assert!(restored.err.contains("meanwhile"), "{}", restored.err);
-    assert!(tree.contents() == contents, "nothing was changed");
-    assert!(found.is_empty(), "{found:?}");
+    is_it(tree.at(path)) || kept.into_iter().any(is_it)
 }
 
 #[test]
-fn what_is_in_no_checkpoint_and_comes_while_an_act_begins_is_not_lost() {
+fn what_somebody_writes_while_an_act_begins_is_not_lost() {
     let tree = large();
     fs::write(tree.kept().join("config.toml"), "exclude = [\"*.log\"]\n").unwrap();
     tree.checkpoint("good");
@@ -238,23 +228,110 @@ fn what_is_in_no_checkpoint_and_comes_while_an_act_begins_is_not_lost() {
         fs::write(tree.at(&format!("f{number}")), bytes).unwrap();
     }
     tree.write("added/since", "goes");
-    let (kept, mut restoring) = (tree.kept(), tree.command(&["restore", "good"]));
+    let mut restoring = tree.command(&["restore", "good"]);
     let restored = std::thread::scope(|scope| {
         let restored = scope.spawn(move || said(restoring.output().unwrap()));
-        until_busy(&kept);
-        tree.write("added/run.log", "precious");
+        until_staged(&tree);
+        tree.write("late", "precious");
+        tree.write("f0", "precious too");
+        tree.write("added/run.log", "excluded");
         restored.join().unwrap()
     });
 
-    assert_ne!(restored.code, 0, "{}", restored.out);
-    assert!(restored.err.contains("added/run.log"), "{}", restored.err);
-    assert_eq!(tree.read("added/run.log"), "precious");
-    assert_eq!(tree.read("added/since"), "goes", "nothing was changed");
-    assert!(undos(&tree).is_empty());
+    // What is in no checkpoint refuses a restore that would take it away, if it is there in time.
+    let is_refused = restored.code == 2 && restored.err.contains("added/run.log");
+    assert!(
+        restored.code == 0 || is_refused,
+        "{}{}",
+        restored.out,
+        restored.err
+    );
+    for (path, content) in [
+        ("late", "precious"),
+        ("f0", "precious too"),
+        ("added/run.log", "excluded"),
+    ] {
+        assert!(
+            is_somewhere(&tree, path, content),
+            "{path}: {}",
+            restored.out
+        );
+    }
 }
 
 #[test]
-fn an_act_that_cannot_be_undone_within_the_budget_is_not_done() {
+fn a_file_that_is_written_all_the_time_hinders_no_restore_and_is_named() {
+    let tree = Tree::new(&[("a", "one"), ("busy", "0")]);
+    tree.checkpoint("good");
+    tree.write("a", "two");
+    let is_done = std::sync::atomic::AtomicBool::new(false);
+    let (restored, dry) = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0.. {
+                if is_done.load(std::sync::atomic::Ordering::Relaxed) {
+                    break;
+                }
+                fs::write(tree.at("busy"), format!("{number}")).unwrap();
+                std::thread::sleep(std::time::Duration::from_millis(2));
+            }
+        });
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        let restored: Vec<Value> = (0..5)
+            .map(|_| {
+                let told = tree.json(0, &["restore", "good"]);
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                told
+            })
+            .collect();
+        let dry = tree.json(0, &["restore", "good", "--except", "busy", "--dry-run"]);
+        is_done.store(true, std::sync::atomic::Ordering::Relaxed);
+        (restored, dry)
+    });
+
+    assert!(
+        restored.iter().all(|told| told["restored"] == true),
+        "{restored:#?}"
+    );
+    let is_named = |told: &&Value| told["changed_meanwhile"] == json!(["busy"]);
+    assert!(
+        restored.iter().filter(is_named).count() >= 4,
+        "{restored:#?}"
+    );
+    assert_eq!(dry["plan"]["replaces"], 0, "{dry:#}");
+    assert_eq!(tree.read("a"), "one");
+}
+
+#[test]
+fn what_is_excepted_is_left_as_it_is() {
+    let tree = Tree::new(&[("a", "one"), ("data/app.db", "one"), ("data/x", "one")]);
+    tree.checkpoint("good");
+    for path in ["a", "data/app.db", "data/x", "data/app.db-wal", "new/file"] {
+        tree.write(path, "two");
+    }
+
+    let told = tree.json(
+        0,
+        &[
+            "restore",
+            "good",
+            "--except",
+            "data/app.db",
+            "--except",
+            "new",
+        ],
+    );
+
+    assert_eq!(told["plan"]["deletes"], 0, "{told:#}");
+    assert_eq!(told["plan"]["replaces"], 2, "{told:#}");
+    let read = |path: &str| tree.read(path);
+    assert_eq!([read("a"), read("data/x")], ["one", "one"]);
+    for path in ["data/app.db", "data/app.db-wal", "new/file"] {
+        assert_eq!(read(path), "two", "{path}");
+    }
+}
+
+#[test]
+fn an_undo_needs_no_room_in_the_budget() {
     let tree = Tree::with(&[("a", "one"), ("d/b", "one")], &["--budget", "1MB"]);
     tree.checkpoint("good");
     for path in ["a", "d/b"] {
@@ -262,16 +339,37 @@ fn an_act_that_cannot_be_undone_within_the_budget_is_not_done() {
     }
     let before = tree.contents();
 
-    let file = tree.run(&["revert", "a", "good"]);
-    let directory = tree.run(&["revert", "d", "good"]);
-    let whole = tree.run(&["restore", "good"]);
-
-    for refused in [&file, &directory, &whole] {
-        assert_eq!(refused.code, 11, "{}{}", refused.out, refused.err);
-        assert!(refused.err.contains("1000000"), "{}", refused.err);
+    let file = tree.json(0, &["revert", "a", "good"]);
+    let whole = tree.json(0, &["restore", "good"]);
+    let restored = tree.read("d/b");
+    for undo in [&whole, &file] {
+        tree.json(0, &["undo", &text(&undo["undo"])]);
     }
+
+    assert_eq!(restored, "one");
     assert!(tree.contents() == before);
-    assert!(undos(&tree).is_empty());
+}
+
+#[test]
+fn an_older_restore_is_undone_with_those_after_it() {
+    let tree = Tree::new(&[("a", "one"), ("b", "one")]);
+    tree.checkpoint("good");
+    tree.write("a", "two");
+    tree.json(0, &["restore", "good"]);
+    tree.write("b", "two");
+    tree.write("mine", "since");
+    tree.json(0, &["restore", "good", "--except", "mine"]);
+
+    let undone = tree.json(0, &["undo", "u-1"]);
+    let before = (tree.read("a"), tree.read("b"), tree.read("mine"));
+    tree.json(0, &["undo", &text(&undone["redo"])]);
+
+    let words = |[a, b, c]: [&str; 3]| (a.to_owned(), b.to_owned(), c.to_owned());
+    assert_eq!(before, words(["two", "two", "since"]));
+    assert_eq!(
+        (tree.read("a"), tree.read("b"), tree.read("mine")),
+        words(["one", "one", "since"])
+    );
 }
 
 #[test]

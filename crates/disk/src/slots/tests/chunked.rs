@@ -25,6 +25,23 @@ fn size_of(directory: &Path) -> u64 {
         .sum()
 }
 
+fn put_back(
+    world: &World,
+    pool: &Pool,
+    of: &SlotMetadata,
+    live: &Manifest,
+) -> Result<crate::restore::Changes, SlotError> {
+    let back = Return {
+        workspace: &world.live(),
+        live,
+        only: None,
+        except: &[],
+        at: Timestamp::default(),
+        label: "",
+    };
+    pool.put_back(of, back)
+}
+
 #[test]
 fn a_checkpoint_in_chunks_holds_the_whole_tree_and_comes_back_in_place() {
     let world = World::new();
@@ -45,8 +62,7 @@ fn a_checkpoint_in_chunks_holds_the_whole_tree_and_comes_back_in_place() {
     std::fs::remove_file(world.at("link")).unwrap();
     let live = world.manifest();
     let inode = std::fs::metadata(world.live()).unwrap().ino();
-    pool.put_back(&made.metadata, &world.live(), &live, &|| true)
-        .unwrap();
+    let _ = put_back(&world, &pool, &made.metadata, &live).unwrap();
 
     assert_eq!(made.metadata.form, Form::Chunked);
     assert_eq!(made.metadata.hash, Some(before.hash()));
@@ -134,17 +150,20 @@ fn a_chunk_that_is_damaged_is_an_error_and_nothing_is_put_back() {
     }
 
     let live = world.manifest();
-    let refused = pool.put_back(&made.metadata, &world.live(), &live, &|| true);
+    let refused = put_back(&world, &pool, &made.metadata, &live);
 
     assert!(refused.is_err());
     assert_eq!(world.read("file"), "edited!");
 }
 
 #[test]
-fn an_entry_is_kept_for_whoever_wants_it_back_and_counts() {
+fn what_came_out_is_kept_for_whoever_wants_it_back_and_counts() {
     let world = World::new();
-    world.write("deep/file", "before");
+    world.write("deep/file", "then");
     let pool = world.pool(1 << 30);
+    let made = auto(&pool, 0).unwrap().metadata;
+    let before = pool.usage().unwrap().held;
+    world.write("deep/file", &"now ".repeat(10_000));
     let note = UndoNote {
         act: "revert".to_owned(),
         path: Some("deep/file".to_owned()),
@@ -156,20 +175,48 @@ fn an_entry_is_kept_for_whoever_wants_it_back_and_counts() {
     let mut metadata = SlotMetadata::new(Slot::new(1), Origin::Undo, at, 1);
     metadata.undo = Some(note.clone());
 
-    let kept = pool
-        .keep_entry(&world.root(), &path("deep/file"), metadata)
-        .unwrap();
-    world.write("deep/file", "after");
-    let view = pool.view(&kept.metadata, &[]).unwrap();
-    let reverted = revert(&world.root(), view.tree(), &path("deep/file")).unwrap();
+    let undo = pool.begin_undo(metadata).unwrap();
+    let back = Return {
+        workspace: &world.live(),
+        live: &world.manifest(),
+        only: Some(&path("deep/file")),
+        except: &[],
+        at,
+        label: &pool.label_of(&undo),
+    };
+    let changes = pool.put_back(&made, back).unwrap();
+    let nothing_yet = pool.backup_of(&undo);
+    // As if the process had been killed here.
+    pool.settle_undos(&world.live()).unwrap();
 
-    assert_eq!(reverted, Restored);
-    assert_eq!(world.read("deep/file"), "before");
-    assert_eq!(pool.undo(1).unwrap().undo, Some(note));
-    assert!(pool.list().unwrap().is_empty(), "it is in no pool");
-    assert!(pool.usage().unwrap().held > 0);
+    assert_eq!(world.read("deep/file"), "then");
+    assert_eq!(nothing_yet, None);
+    assert!(!changes.backup.unwrap().exists(), "it is in the session");
+    let kept = pool.backup_of(&undo).unwrap().join("tree/deep/file");
+    assert!(
+        std::fs::read_to_string(kept)
+            .unwrap()
+            .starts_with("now now")
+    );
+    let known = pool.undo(1).unwrap().undo.unwrap();
+    assert_eq!((known.pending, known.act), (false, note.act));
+    assert_eq!(pool.list().unwrap().len(), 1, "it is in no pool");
+    assert!(pool.usage().unwrap().held > before + 40_000);
     pool.delete_undo(1).unwrap();
-    assert_eq!(pool.usage().unwrap().held, 0);
+    assert_eq!(pool.usage().unwrap().held, before);
+}
+
+#[test]
+fn an_undo_checkpoint_of_a_change_that_was_never_made_goes() {
+    let world = World::new();
+    let pool = world.pool(1 << 30);
+    let at = Timestamp::from_millis(1000);
+    let metadata = SlotMetadata::new(Slot::new(1), Origin::Undo, at, 1);
+    let _ = pool.begin_undo(metadata).unwrap();
+
+    pool.settle_undos(&world.live()).unwrap();
+
+    assert!(pool.undos().unwrap().is_empty());
 }
 
 #[test]

@@ -7,8 +7,8 @@ use crate::report::Exit;
 use clap::Args;
 use stasis_engine::model::workspace::CheckpointRef;
 use stasis_engine::workspace::{
-    self, PathChange, Plan, RestoreWorkspace, RestoredWorkspace, RevertPath, RevertedPath, Run,
-    Undone,
+    self, GitPlan, PathChange, Plan, RestoreWorkspace, RestoredWorkspace, RevertPath, RevertedPath,
+    Run, Undone,
 };
 use std::ffi::OsString;
 use std::io::{BufRead, IsTerminal, Write};
@@ -52,10 +52,9 @@ fn reverted_words(told: &RevertedPath) -> String {
     if told.dry_run {
         return with_paths(&what, &told.plan);
     }
-    with_undo(
-        format!("{what}; {} ms", told.elapsed_ms),
-        told.undo.as_deref(),
-    )
+    let what = format!("{what}; {} ms", told.elapsed_ms);
+    let what = with_meanwhile(what, &told.changed_meanwhile);
+    with_undo(what, told.undo.as_deref())
 }
 
 #[derive(Debug, Args)]
@@ -63,6 +62,12 @@ pub(super) struct Restore {
     /// cp-N, or its name
     #[arg(value_name = "CP")]
     checkpoint: CheckpointRef,
+    /// Leave this entry as it is, with everything in it; may be given several times
+    #[arg(long, value_name = "PATH")]
+    except: Vec<OsString>,
+    /// Leave .git as it is: branch, commits and index
+    #[arg(long)]
+    keep_git: bool,
     /// Do not ask before anything is deleted
     #[arg(long, short)]
     yes: bool,
@@ -73,7 +78,14 @@ pub(super) struct Restore {
 impl Restore {
     pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<Exit> {
         let workspace = which.open(context).await?;
+        let except = self.except.iter().map(|path| entry(&workspace, path));
+        let mut except: Vec<_> = except.collect::<Result<_, _>>()?;
+        if self.keep_git {
+            except.push(workspace.git_directory());
+        }
         let command = RestoreWorkspace {
+            except,
+            agreed: self.yes,
             checkpoint: self.checkpoint,
             confirm: None,
             run: self.dry.how(),
@@ -115,7 +127,7 @@ pub(super) fn somebody_sits_there(context: &Context) -> bool {
 
 /// Shows what would be done and asks; where nothing is deleted nobody is asked.
 fn agreed(context: &Context, plan: &Plan, words: &str) -> anyhow::Result<Answer> {
-    if plan.deletes == 0 {
+    if plan.deletes == 0 && plan.git.is_none() {
         return Ok(Answer::Yes(None));
     }
     context.output.say(words);
@@ -147,6 +159,7 @@ pub(super) fn restored_words(told: &RestoredWorkspace) -> String {
         told.untouched,
         told.elapsed_ms
     );
+    let what = with_meanwhile(what, &told.changed_meanwhile);
     with_undo(what, told.undo.as_deref())
 }
 
@@ -184,6 +197,7 @@ impl Undo {
         }
         let mut command = workspace::Undo {
             which: self.which,
+            agreed: self.yes,
             confirm: None,
             run: self.dry.how(),
         };
@@ -219,6 +233,7 @@ fn undone_words(told: &Undone) -> String {
         return with_paths(&what, &told.plan);
     }
     let what = format!("took back the {act} of {of} ({undo}): {plan}");
+    let what = with_meanwhile(what, &told.changed_meanwhile);
     with_undo(what, told.redo.as_deref())
 }
 
@@ -232,6 +247,21 @@ fn plan_words(plan: &Plan) -> String {
         (plan.replaces, "made what they were"),
         (plan.deletes, "deleted"),
     ])
+}
+
+/// A result with what other processes wrote while it came about.
+fn with_meanwhile(words: String, changed: &[String]) -> String {
+    if changed.is_empty() {
+        return words;
+    }
+    let shown = changed.iter().take(SHOWN).map(|path| printable(path));
+    let mut shown: Vec<String> = shown.map(|path| format!("  {path}")).collect();
+    let more = changed.len().saturating_sub(SHOWN);
+    if more > 0 {
+        shown.push(format!("  and {more} more"));
+    }
+    let shown = shown.join("\n");
+    format!("{words}\nchanged by another process meanwhile, kept in the undo:\n{shown}")
 }
 
 /// A result with the line that says how to take it back.
@@ -248,13 +278,56 @@ fn with_paths(what: &str, plan: &Plan) -> String {
     sample.sort_by_key(|change| change.op != "deleted");
     let shown = sample.iter().take(SHOWN);
     let mut lines = vec![what.to_owned()];
-    lines.extend(shown.map(|change| format!("  {:<10} {}", act(change), printable(&change.path))));
+    lines.extend(
+        shown
+            .filter(|change| change.path != ".git")
+            .map(|change| format!("  {:<10} {}", act(change), printable(&change.path))),
+    );
     let all = plan.creates + plan.replaces + plan.deletes;
-    let more = all.saturating_sub(lines.len() as u64 - 1);
+    let told = lines.len() as u64 - 1 + u64::from(plan.git.is_some());
+    let more = all.saturating_sub(told);
     if more > 0 {
         lines.push(format!("  and {more} more"));
     }
+    if let Some(git) = &plan.git {
+        lines.extend(git_lines(git));
+    }
     lines.join("\n")
+}
+
+/// What a plan does to a repository: one line, and the commits that leave.
+fn git_lines(git: &GitPlan) -> Vec<String> {
+    let branch = git.branch.as_deref().unwrap_or("(no branch)");
+    let moves = if git.moves.is_empty() {
+        format!("{} entries", git.entries)
+    } else {
+        format!("moves {}", git.moves.join(", "))
+    };
+    let leaving = match git.commits_leaving {
+        Some(0) => String::new(),
+        Some(1) => format!("; 1 commit leaves {}", printable(branch)),
+        Some(count) => format!("; {count} commits leave {}", printable(branch)),
+        None => "; which commits leave is not known".to_owned(),
+    };
+    let then = git
+        .branch_then
+        .as_ref()
+        .filter(|then| git.branch.as_ref() != Some(*then));
+    let then = then.map_or(String::new(), |then| {
+        format!("; branch {} then", printable(then))
+    });
+    let mut lines = vec![format!(
+        "  .git: {moves}, branch {}{leaving}{then} (--keep-git leaves it as it is)",
+        printable(branch)
+    )];
+    let named = git.commits.iter();
+    lines.extend(named.map(|one| format!("    {} {}", one.id, printable(&one.subject))));
+    let more = git.commits_leaving.unwrap_or_default();
+    let more = more.saturating_sub(git.commits.len() as u64);
+    if more > 0 && !git.commits.is_empty() {
+        lines.push(format!("    and {more} more"));
+    }
+    lines
 }
 
 /// What a plan does to an entry.
@@ -290,6 +363,7 @@ mod tests {
             restored: true,
             checkpoint: "cp-3".to_owned(),
             undo: Some("u-4".to_owned()),
+            changed_meanwhile: Vec::new(),
             plan: Plan {
                 creates: count("created"),
                 replaces: count("modified"),
@@ -297,6 +371,7 @@ mod tests {
                 deletes_files: count("deleted"),
                 sample,
                 sample_is_cut: false,
+                git: None,
                 digest: String::new(),
             },
             untouched: 7,
@@ -313,6 +388,16 @@ mod tests {
             restored_words(&told),
             "the workspace is cp-3 again: 1 made what they were, 1 deleted; 7 untouched; 5 ms\n\
              `stasis workspace undo u-4` takes it back"
+        );
+        let busy = RestoredWorkspace {
+            changed_meanwhile: vec!["log".to_owned()],
+            ..told
+        };
+        assert!(
+            restored_words(&busy)
+                .contains("\nchanged by another process meanwhile, kept in the undo:\n  log\n"),
+            "{}",
+            restored_words(&busy)
         );
         assert_eq!(
             restored_words(&restored(Vec::new())),

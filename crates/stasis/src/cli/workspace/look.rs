@@ -140,11 +140,15 @@ pub(super) struct Changes {
     /// Compare with this checkpoint only: cp-N, or its name
     #[arg(long, value_name = "CP")]
     since: Option<CheckpointRef>,
+    /// List what differs inside .git, too
+    #[arg(long)]
+    git: bool,
 }
 
 impl Changes {
     pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<()> {
-        let changes = which.open(context).await?.changes(self.since).await?;
+        let workspace = which.open(context).await?;
+        let changes = workspace.changes(self.since, self.git).await?;
         for path in &changes.not_compared {
             let path = printable(path);
             context.output.say(&format!(
@@ -157,10 +161,25 @@ impl Changes {
         }
         let words = |changes: &workspace::Changes| match changes.changes.as_slice() {
             [] => String::new(),
-            changes => changes_table(changes),
+            all => match &changes.git {
+                Some(git) => format!("{}\n{}", changes_table(all), git_line(git)),
+                None => changes_table(all),
+            },
         };
         context.output.result(&changes, words)
     }
+}
+
+/// What happened to a repository, in one line.
+fn git_line(git: &workspace::GitChange) -> String {
+    let commits = match git.commits {
+        Some(1) => "1 commit".to_owned(),
+        Some(count) => format!("{count} commits"),
+        None => format!("{} entries", git.entries),
+    };
+    let branch = git.branch.as_deref().map(printable);
+    let branch = branch.map_or("no branch".to_owned(), |name| format!("branch {name}"));
+    format!(".git: {commits}, {branch}")
 }
 
 fn changes_table(changes: &[PathChange]) -> String {

@@ -1,0 +1,294 @@
+//! What a restore in place replaced, as the very inodes that came out.
+//!
+//! `.NAME.stasis-backup-N` beside the target, or in it, holds `tree`, in which every entry that came out is at its own path;
+//! `aside`, for what found no room there; and `undo`, how the restore is taken back. Whoever has a better place on the same
+//! filesystem may move the directory ([`moved_backup`]). A backup with a label belongs to whoever gave it; one without goes after a week.
+//!
+//! To take a restore back: bring the backup near the target, if it is elsewhere; make a journal of `undo`; and go on as every restore in
+//! place does. The same directory is the backup of that. A crash before the journal leaves the backup near the target.
+
+use super::error::{RestoreError, failed};
+use super::inplace::{self, Changes, Forward, TREE};
+use super::journal::{Dress, Expected, Journal, Mark, Step};
+use super::moves::open_in;
+use super::target::Target;
+use super::{Origin, open_again, shown};
+use crate::beneath::{self, Beneath, Mounts};
+use crate::metadata::{self, Rights};
+use crate::staging::{self, JOURNAL, UNDO};
+use rustix::fs;
+use rustix::io::Errno;
+use stasis_model::time::Timestamp;
+use stasis_model::tree::EntryPath;
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long a backup is kept that nobody has labelled.
+const KEPT: Duration = Duration::from_hours(7 * 24);
+
+/// What a restore in place replaced.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Backup {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What whoever restored called it.
+    pub label: String,
+    /// When.
+    pub at: Timestamp,
+    /// From what the target was restored.
+    pub from: String,
+}
+
+/// One thing that taking a restore back does.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Returned {
+    /// The entry of the backup comes back, instead of what is there.
+    Back(EntryPath),
+    /// What is there goes: nothing was there before.
+    Away(EntryPath),
+    /// A directory that was made goes, if nothing is in it.
+    Unmade(EntryPath),
+}
+
+/// The backups of a target beside it and in it, the oldest first.
+pub fn backups(target: &Path) -> Result<Vec<Backup>, RestoreError> {
+    let target = Target::find(target)?;
+    let mut all = Vec::new();
+    let inside = target.open().ok();
+    let parents = [(Some(&target.parent), false), (inside.as_ref(), true)];
+    for (parent, is_inside) in parents {
+        let Some(parent) = parent else { continue };
+        for (_, name) in staging::backups(parent, &target.name).unwrap_or_default() {
+            let undo = open_in(parent, &name).and_then(|fd| Journal::read(fd, UNDO));
+            if let Ok(Some(undo)) = undo {
+                let path = if is_inside {
+                    target.path.join(shown(&name))
+                } else {
+                    target.beside(&name)
+                };
+                all.push(backup(path, undo.mark));
+            }
+        }
+    }
+    all.sort_by_key(|one| one.at);
+    Ok(all)
+}
+
+fn backup(path: PathBuf, mark: Mark) -> Backup {
+    Backup {
+        path,
+        label: mark.label,
+        at: mark.at,
+        from: mark.from,
+    }
+}
+
+/// What taking back would do, in no order; and the tree that it comes from.
+pub fn returned(backup: &Path) -> Result<(Vec<Returned>, Beneath), RestoreError> {
+    let failed = || failed("read the backup", backup);
+    let flags = fs::OFlags::RDONLY | fs::OFlags::DIRECTORY | fs::OFlags::CLOEXEC;
+    let fd = fs::open(backup, flags, fs::Mode::empty()).map_err(failed())?;
+    let damaged = || RestoreError::BadJournal(backup.to_owned());
+    let undo = Journal::read(&fd, UNDO).map_err(failed())?;
+    let undo = undo.ok_or_else(damaged)?;
+    let mut all = Vec::new();
+    for step in undo.steps() {
+        match step.ok_or_else(damaged)? {
+            Step::Remove(path, _) => all.push(Returned::Away(path)),
+            Step::Place(path, ..) => all.push(Returned::Back(path)),
+            Step::Unmake(path) => all.push(Returned::Unmade(path)),
+            Step::Make(_) | Step::Dress(..) => {}
+        }
+    }
+    let tree = open_in(&fd, TREE).and_then(|fd| Beneath::new(fd, Mounts::Stay));
+    Ok((all, tree.map_err(failed())?))
+}
+
+/// Moves a backup to where nothing, or an empty directory, is on the same filesystem; `false` where that cannot be.
+pub fn moved_backup(from: &Path, to: &Path) -> Result<bool, RestoreError> {
+    match fs::rename(from, to) {
+        Err(Errno::XDEV | Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::DQUOT) => Ok(false),
+        moved => moved
+            .map(|()| true)
+            .map_err(failed("move the backup", from)),
+    }
+}
+
+/// Removes a backup.
+pub fn remove_backup(path: &Path) -> Result<(), RestoreError> {
+    crate::remove::tree_at(path).map_err(failed("remove the backup", path))
+}
+
+/// Removes backups that nobody has labelled, a week later.
+pub(super) fn collect(target: &Target, now: Timestamp) {
+    let old = backups(&target.path).unwrap_or_default().into_iter();
+    let is_old = |one: &Backup| one.label.is_empty() && one.at.plus(KEPT) < now;
+    for one in old.filter(is_old) {
+        let _ = remove_backup(&one.path);
+    }
+}
+
+/// Whether taking back was begun and not ended.
+pub(super) fn has_journal(parent: BorrowedFd<'_>, name: &CStr) -> bool {
+    let names = staging::backups(parent, name).unwrap_or_default();
+    names.iter().any(|(_, name)| {
+        let opened = open_in(parent, name);
+        opened.is_ok_and(|fd| beneath::find(fd, JOURNAL) != Ok(None))
+    })
+}
+
+/// The backups with which that was begun.
+pub(super) fn journalled(parent: BorrowedFd<'_>, name: &CStr) -> Vec<(CString, OwnedFd)> {
+    let names = staging::backups(parent, name).unwrap_or_default();
+    let opened = names.into_iter().filter_map(|(_, name)| {
+        let fd = open_in(parent, &name).ok()?;
+        (beneath::find(&fd, JOURNAL) != Ok(None)).then_some((name, fd))
+    });
+    opened.collect()
+}
+
+/// Takes a restore in place back: what came out comes back, by exchange, and what is there now is kept instead.
+///
+/// An error means that nothing was changed, but for [`RestoreError::HalfDone`].
+pub fn take_back(
+    target: &Path,
+    backup: &Path,
+    origin: &Origin,
+    label: &str,
+) -> Result<Changes, RestoreError> {
+    let target = Target::find(target)?;
+    let none = || RestoreError::NothingKept(target.path.clone());
+    let live = target.open_tree()?.ok_or_else(none)?;
+    let lock = inplace::lock_root(&target, &live)?;
+    inplace::finish_leftovers(&target, &live)?;
+    let near = Near::bring(&target, &lock, backup)?;
+    let failed = || failed("read the backup", backup);
+    let fd = open_in(&near.parent, &near.name).map_err(failed())?;
+    if metadata::of(&fd).map_err(failed())?.device != live.device() {
+        return Err(failed()(Errno::XDEV));
+    }
+    let damaged = || RestoreError::BadJournal(backup.to_owned());
+    let undo = Journal::read(&fd, UNDO).map_err(failed())?;
+    let undo = undo.ok_or_else(damaged)?;
+    let mark = Mark {
+        at: origin.at,
+        from: origin.from.clone(),
+        label: label.to_owned(),
+    };
+    let root = metadata::of(&lock).map_err(failed())?.inode;
+    let mut journal = Journal::new(root, Rights::of_this_process(), mark);
+    let mut changes = Changes::default();
+    for step in undo.steps() {
+        let step = expecting(step.ok_or_else(damaged)?, &live);
+        match &step {
+            Step::Place(..) => changes.placed += 1,
+            Step::Remove(..) | Step::Unmake(_) => changes.removed += 1,
+            Step::Dress(..) | Step::Make(_) => changes.dressed += 1,
+        }
+        journal.add(&step);
+    }
+    super::databases::check(&live, &journal)?;
+    let committed = journal.commit(&fd, JOURNAL);
+    committed.map_err(super::error::failed("write the journal for", &target.path))?;
+    let forward = Forward {
+        target: &target,
+        live: &live,
+        staging: fd.as_fd(),
+        parent: near.parent.as_fd(),
+        name: &near.name,
+        is_inside: near.is_inside,
+    };
+    let (changed_meanwhile, kept) = forward.run(&journal)?;
+    Ok(Changes {
+        changed_meanwhile,
+        backup: Some(kept),
+        ..changes
+    })
+}
+
+/// Says what is there now, where a step will find it.
+fn expecting(step: Step, live: &Beneath) -> Step {
+    let look = |path: &EntryPath| {
+        let (above, name) = path.split_last()?;
+        let above = live.directory(above.as_bytes()).ok()?;
+        let seen = beneath::find(above, &CString::new(name).ok()?).ok()??;
+        Some(Expected::from(&seen))
+    };
+    match step {
+        Step::Remove(path, _) => {
+            let expected = look(&path);
+            Step::Remove(path, expected)
+        }
+        Step::Place(path, inode, _) => {
+            let expected = look(&path);
+            Step::Place(path, inode, expected)
+        }
+        Step::Dress(path, mut both) => {
+            if let Ok(directory) = live.directory(path.as_bytes())
+                && let (Ok(seen), Ok(user)) =
+                    (metadata::of(&directory), metadata::attributes(&directory))
+            {
+                both[1] = Dress {
+                    metadata: seen.metadata(),
+                    attributes: Some(user.user),
+                };
+            }
+            Step::Dress(path, both)
+        }
+        step => step,
+    }
+}
+
+/// Where a backup is that can be exchanged with its target.
+struct Near {
+    parent: OwnedFd,
+    name: CString,
+    is_inside: bool,
+}
+
+impl Near {
+    /// Brings a backup beside the target, or into it, where journals are looked for.
+    fn bring(target: &Target, root: &OwnedFd, backup: &Path) -> Result<Self, RestoreError> {
+        let failed = || failed("open the backup", backup);
+        let (above, name) = (backup.parent(), backup.file_name());
+        let name = name.and_then(|name| CString::new(name.as_bytes()).ok());
+        let (Some(above), Some(name)) = (above, name) else {
+            return Err(failed()(Errno::INVAL));
+        };
+        let flags = fs::OFlags::RDONLY | fs::OFlags::DIRECTORY | fs::OFlags::CLOEXEC;
+        let from = fs::open(above, flags, fs::Mode::empty()).map_err(failed())?;
+        let identity = |fd: &OwnedFd| metadata::of(fd).map(|seen| seen.identity());
+        let here = identity(&from).map_err(failed())?;
+        let places = [(&target.parent, false), (root, true)];
+        let is_own = staging::is_own_for(&target.name, name.to_bytes());
+        for (parent, is_inside) in places {
+            let parent = open_again(parent).map_err(failed())?;
+            if is_own && identity(&parent) == Ok(here) {
+                return Ok(Self {
+                    parent,
+                    name,
+                    is_inside,
+                });
+            }
+        }
+        let is_mount = target.seen.is_some_and(|seen| seen.is_mount);
+        for (parent, is_inside) in places.into_iter().skip(usize::from(is_mount)) {
+            let parent = open_again(parent).map_err(failed())?;
+            let old = (from.as_fd(), &*name);
+            match staging::rename_to_backup(old, (parent.as_fd(), &target.name)) {
+                Err(Errno::XDEV | Errno::ACCESS | Errno::PERM | Errno::ROFS) => {}
+                named => {
+                    return Ok(Self {
+                        name: named.map_err(failed())?,
+                        parent,
+                        is_inside,
+                    });
+                }
+            }
+        }
+        Err(failed()(Errno::XDEV))
+    }
+}

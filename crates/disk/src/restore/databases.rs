@@ -1,0 +1,147 @@
+//! SQLite databases that a program has open.
+//!
+//! A database, its journal and its WAL are one thing: a program that has opened some of them would go on with files of two states if
+//! they were exchanged under it. So nothing is exchanged of a database that is open: its locks are looked at, which every
+//! connection in WAL mode has and every other one while it works, and the descriptors of all processes that may be looked at.
+
+use super::error::RestoreError;
+use super::journal::{Journal, Step};
+use super::plan::DATABASE_SUFFIXES;
+use crate::beneath::{self, Beneath};
+use crate::metadata::Seen;
+use crate::sys;
+use rustix::io;
+use stasis_model::tree::EntryPath;
+use std::collections::BTreeSet;
+use std::ffi::CString;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+
+/// What every database begins with.
+const MAGIC: &[u8] = b"SQLite format 3\0";
+/// Where the locks of a database are, and how many bytes they take.
+const LOCKS: (i64, i64) = (0x4000_0000, 512);
+/// Where those of the index of a WAL are.
+const INDEX_LOCKS: (i64, i64) = (120, 9);
+
+/// The databases among these entries, or whose journals are, that a program has open, and which program if that is known.
+pub fn open_databases<'a>(
+    live: &Beneath,
+    paths: impl Iterator<Item = &'a EntryPath>,
+) -> Vec<(EntryPath, Option<u32>)> {
+    let mut bases = BTreeSet::new();
+    for path in paths {
+        let stripped = DATABASE_SUFFIXES
+            .iter()
+            .find_map(|suffix| path.as_bytes().strip_suffix(*suffix));
+        let base = stripped.and_then(|base| EntryPath::parse(base).ok());
+        bases.insert(base.unwrap_or_else(|| path.clone()));
+    }
+    let databases: Vec<Database> = bases
+        .into_iter()
+        .filter_map(|path| Database::find(live, path))
+        .collect();
+    if databases.is_empty() {
+        return Vec::new();
+    }
+    let holders = holders(&databases);
+    let all = databases.into_iter().zip(holders);
+    all.filter(|(one, holder)| holder.is_some() || one.is_locked())
+        .map(|(one, holder)| (one.path, holder))
+        .collect()
+}
+
+/// Refuses to exchange what a program has open.
+pub(super) fn check(live: &Beneath, journal: &Journal) -> Result<(), RestoreError> {
+    let touched = journal.steps().flatten().filter_map(|step| match step {
+        Step::Remove(path, Some(_)) | Step::Place(path, _, Some(_)) => Some(path),
+        _ => None,
+    });
+    let touched: Vec<EntryPath> = touched.collect();
+    match open_databases(live, touched.iter()).into_iter().next() {
+        Some((path, holder)) => Err(RestoreError::DatabaseOpen {
+            path,
+            by: holder.map_or("another process".to_owned(), |pid| format!("process {pid}")),
+        }),
+        None => Ok(()),
+    }
+}
+
+struct Database {
+    path: EntryPath,
+    file: OwnedFd,
+    index: Option<OwnedFd>,
+    /// Device and inode of it, and of what belongs to it.
+    identities: Vec<(u64, u64)>,
+}
+
+impl Database {
+    fn find(live: &Beneath, path: EntryPath) -> Option<Self> {
+        let (above, name) = path.split_last()?;
+        let directory = live.directory(above.as_bytes()).ok()?;
+        let named = |suffix: &[u8]| CString::new([name, suffix].concat()).ok();
+        let seen = |suffix: &[u8]| -> Option<Seen> {
+            let seen = beneath::find(&directory, &named(suffix)?).ok()??;
+            seen.file_type().is_file().then_some(seen)
+        };
+        let own = seen(b"")?;
+        let file = live.file(directory.as_fd(), &named(b"")?).ok()?;
+        let mut magic = [0; MAGIC.len()];
+        let read = io::retry_on_intr(|| io::pread(&file, &mut magic, 0)).ok()?;
+        if magic[..read] != *MAGIC {
+            return None;
+        }
+        let others = DATABASE_SUFFIXES.iter().filter_map(|suffix| seen(suffix));
+        let identities = std::iter::once(own)
+            .chain(others)
+            .map(|seen| seen.identity());
+        let identities = identities.collect();
+        let index = seen(b"-shm").and_then(|_| live.file(directory.as_fd(), &named(b"-shm")?).ok());
+        Some(Self {
+            path,
+            file,
+            index,
+            identities,
+        })
+    }
+
+    fn is_locked(&self) -> bool {
+        let is_locked = |file: &OwnedFd, (start, length)| {
+            sys::is_locked(file.as_fd(), start, length).unwrap_or(false)
+        };
+        let index = self.index.as_ref();
+        is_locked(&self.file, LOCKS) || index.is_some_and(|index| is_locked(index, INDEX_LOCKS))
+    }
+}
+
+/// For each database a process that has it open, among those that may be looked at.
+fn holders(databases: &[Database]) -> Vec<Option<u32>> {
+    let mut holders = vec![None; databases.len()];
+    let Ok(processes) = std::fs::read_dir("/proc") else {
+        return holders;
+    };
+    for process in processes.flatten() {
+        let pid = process
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok());
+        let Some(pid) = pid.filter(|pid| *pid != std::process::id()) else {
+            continue;
+        };
+        let Ok(descriptors) = std::fs::read_dir(process.path().join("fd")) else {
+            continue;
+        };
+        for descriptor in descriptors.flatten() {
+            let Ok(seen) = std::fs::metadata(descriptor.path()) else {
+                continue;
+            };
+            let identity = (seen.dev(), seen.ino());
+            for (database, holder) in databases.iter().zip(&mut holders) {
+                if database.identities.contains(&identity) {
+                    *holder = Some(pid);
+                }
+            }
+        }
+    }
+    holders
+}
