@@ -181,8 +181,10 @@ pub fn take_back(
     let root = metadata::of(&lock).map_err(failed())?.inode;
     let mut journal = Journal::new(root, Rights::of_this_process(), mark);
     let mut changes = Changes::default();
+    let tree = open_in(&fd, TREE).and_then(|fd| Beneath::new(fd, Mounts::Stay));
+    let tree = tree.map_err(failed())?;
     for step in undo.steps() {
-        let step = expecting(step.ok_or_else(damaged)?, &live);
+        let step = expecting(step.ok_or_else(damaged)?, (&live, &tree));
         match &step {
             Step::Place(..) => changes.placed += 1,
             Step::Remove(..) | Step::Unmake(_) => changes.removed += 1,
@@ -209,14 +211,15 @@ pub fn take_back(
     })
 }
 
-/// Says what is there now, where a step will find it.
-fn expecting(step: Step, live: &Beneath) -> Step {
-    let look = |path: &EntryPath| {
+/// Says what is there now, where a step will find it. What is to come back may be other inodes than it was, if whoever keeps
+/// backups has copied this one.
+fn expecting(step: Step, (live, tree): (&Beneath, &Beneath)) -> Step {
+    let find = |root: &Beneath, path: &EntryPath| {
         let (above, name) = path.split_last()?;
-        let above = live.directory(above.as_bytes()).ok()?;
-        let seen = beneath::find(above, &CString::new(name).ok()?).ok()??;
-        Some(Expected::from(&seen))
+        let above = root.directory(above.as_bytes()).ok()?;
+        beneath::find(above, &CString::new(name).ok()?).ok()?
     };
+    let look = |path: &EntryPath| find(live, path).as_ref().map(Expected::from);
     match step {
         Step::Remove(path, _) => {
             let expected = look(&path);
@@ -224,6 +227,7 @@ fn expecting(step: Step, live: &Beneath) -> Step {
         }
         Step::Place(path, inode, _) => {
             let expected = look(&path);
+            let inode = find(tree, &path).map_or(inode, |kept| kept.inode);
             Step::Place(path, inode, expected)
         }
         Step::Dress(path, mut both) => {

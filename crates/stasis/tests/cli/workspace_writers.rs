@@ -15,7 +15,7 @@ impl Program {
     fn start(tree: &Tree, name: &str, script: &str) -> Self {
         let acknowledged = tree.session.home().join(format!("{name}.ack"));
         let script = format!(
-            "exec 9>>'{}'; n=0; while [ $n -lt 100000 ]; do n=$((n+1)); {script} && echo $n >&9; done",
+            "exec 9>>'{}'; n=0; while [ $n -lt 100000 ]; do n=$((n+1)); {script} && echo $n >&9; sleep 0.01; done",
             acknowledged.display()
         );
         let mut command = Command::new("sh");
@@ -55,11 +55,11 @@ fn words(directory: &Path, all: &mut BTreeSet<String>) {
 #[test]
 fn no_acknowledged_write_of_a_program_is_lost_by_restores_and_undos() {
     let tree = Tree::new(&[("log", "then\n"), ("kept/a", "then")]);
-    for number in 0..200 {
+    for number in 0..60 {
         tree.write(&format!("saved/{number}"), "then");
     }
     tree.checkpoint("good");
-    for number in 0..200 {
+    for number in 0..60 {
         tree.write(&format!("saved/{number}"), "now");
     }
     tree.write("log", "now\n");
@@ -108,7 +108,7 @@ fn no_acknowledged_write_of_a_program_is_lost_by_restores_and_undos() {
             all.len(),
             &lost[..lost.len().min(9)]
         );
-        assert!(all.len() > 20, "{name}: {}", all.len());
+        assert!(all.len() > 5, "{name}: {}", all.len());
     }
 }
 

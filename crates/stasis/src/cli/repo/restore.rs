@@ -77,7 +77,7 @@ fn words(restored: &RepoRestored) -> String {
         .kept
         .as_ref()
         .map(|kept| format!("; the old tree is kept in {}", printable(kept)));
-    let changes = restored.changes.map(|changes| {
+    let changes = restored.changes.as_ref().map(|changes| {
         format!(
             "; {} entries put in place, {} removed, {} untouched",
             changes.placed, changes.removed, changes.untouched
