@@ -434,8 +434,7 @@ fn what_an_interrupted_checkpoint_stored_serves_the_next_one_if_it_is_whole() {
     assert!(!left.exists());
     std::fs::remove_file(world.at("b")).unwrap();
     let live = world.manifest();
-    pool.put_back(&made.metadata, &world.live(), &live, &|| true)
-        .unwrap();
+    let _ = put_back(&world, &pool, &made.metadata, &live).unwrap();
     assert_eq!(made.metadata.hash, Some(world.manifest().hash()));
 }
 

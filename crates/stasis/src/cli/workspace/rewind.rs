@@ -33,6 +33,9 @@ pub(in crate::cli) struct Rewind {
     /// Only list the prompts that can be gone back to, the last one first
     #[arg(long, conflicts_with_all = ["dry_run", "yes"])]
     list: bool,
+    /// Leave .git as it is: branch, commits and index
+    #[arg(long)]
+    keep_git: bool,
     /// Do not ask
     #[arg(long, short)]
     yes: bool,
@@ -66,8 +69,11 @@ impl Rewind {
             context.output.say("nothing was changed");
             return Ok(Exit::Cancelled);
         };
+        let kept = self.keep_git.then(|| workspace.git_directory());
         let command = RestoreWorkspace {
             checkpoint,
+            except: kept.into_iter().collect(),
+            agreed: self.yes,
             confirm: None,
             run: self.dry.how(),
         };
@@ -247,6 +253,7 @@ mod tests {
                 restored: deletes > 0,
                 checkpoint: "cp-104".to_owned(),
                 undo: Some("u-4".to_owned()),
+                changed_meanwhile: Vec::new(),
                 plan: Plan {
                     creates: 0,
                     replaces: 0,
@@ -254,6 +261,7 @@ mod tests {
                     deletes_files: deletes,
                     sample: Vec::new(),
                     sample_is_cut: false,
+                    git: None,
                     digest: String::new(),
                 },
                 untouched: 7,
