@@ -1,9 +1,10 @@
 //! Live SQLite databases in a tree that is saved.
 //!
-//! 1. a file that is read anyway is recognised by its header, whatever it is called   2. it is not read on but captured: a
-//! [`DatabaseCapture`] gives a copy of one committed state   3. the copy is stored in the place of the file, and what SQLite
-//! keeps beside the file (log, journal, shared memory) is left out, because the copy needs none of it   4. where no copy can
-//! be had, the file and what lies beside it are stored as they are, and named as not consistent
+//! 1. a file that is read anyway is recognised by its header, whatever it is called
+//! 2. it is not read on but captured: a [`DatabaseCapture`] gives a copy of one committed state
+//! 3. the copy is stored in the place of the file, and what SQLite keeps beside the file (log, journal, shared memory) is
+//!    left out, because the copy needs none of it
+//! 4. where no copy can be had, the file and what lies beside it are stored as they are, and named as not consistent
 //!
 //! *Always true:* a snapshot never holds a copy together with a log or a journal that belongs to another state of it. A
 //! database counts as unchanged only if its file looks the same and nothing waits in a log or a journal beside it; one that

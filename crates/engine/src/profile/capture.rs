@@ -211,15 +211,7 @@ impl Engine {
         let op_id = self.lineages.op_id();
         let mut saved = saved(capture, lease, &made.report, op_id);
         saved.capture_ms = capture_ms;
-        saved.clean_exit = clean_exit(&capture.browser, &made);
-        if saved.clean_exit == Some(false) && capture.browser.mode == Mode::Cold {
-            saved.warnings.push(Warning::BrowserKilled);
-        }
-        if made.cookie_store == CookieStore::Keyring {
-            saved.warnings.push(Warning::CookiesInKeyring);
-        }
-        saved.warnings.extend(made.unchecked.iter().cloned());
-        saved.damaged_databases.clone_from(&made.damaged);
+        note_findings(&mut saved, capture, &made);
         let before = self.active_base(lease, capture.base).await?;
         let is_same = |base: &ProfileManifest| base.tree_digest == made.report.tree_digest;
         if before.as_ref().is_some_and(is_same) {
@@ -492,6 +484,19 @@ impl Engine {
         let recorded = self.record(&lease.lineage.tenant, event).await;
         saved.warnings.extend(recorded);
     }
+}
+
+/// Takes over what the capture found out about the browser and its databases.
+fn note_findings(saved: &mut ProfileSaved, capture: &Capture, made: &Made) {
+    saved.clean_exit = clean_exit(&capture.browser, made);
+    if saved.clean_exit == Some(false) && capture.browser.mode == Mode::Cold {
+        saved.warnings.push(Warning::BrowserKilled);
+    }
+    if made.cookie_store == CookieStore::Keyring {
+        saved.warnings.push(Warning::CookiesInKeyring);
+    }
+    saved.warnings.extend(made.unchecked.iter().cloned());
+    saved.damaged_databases.clone_from(&made.damaged);
 }
 
 /// Whether the browser ended by itself: as we saw it, else as it wrote down when it did.

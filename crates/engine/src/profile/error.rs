@@ -246,9 +246,9 @@ impl ProfileError {
             Self::KeyNeeded(_) | Self::PlainLineage(_) | Self::Seal(SealError::WrongKey { .. }) => {
                 ErrorKind::Denied
             }
-            Self::Seal(SealError::NoKey | SealError::Unread(_)) => ErrorKind::Invalid,
             Self::InUse { .. } => ErrorKind::Conflict,
-            Self::NoMajor(_)
+            Self::Seal(SealError::NoKey | SealError::Unread(_))
+            | Self::NoMajor(_)
             | Self::OtherMajor { .. }
             | Self::Version(_)
             | Self::NoBrowser

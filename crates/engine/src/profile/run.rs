@@ -128,7 +128,7 @@ impl Engine {
         let (command, names_dir) = with_dir(&run.command, &dir)?;
         let policy = match self.policy(&lineage.tenant).await {
             Err(error) if run.starts_without_a_store(&error) => {
-                return self.run_unowned(run, &command, error).await;
+                return Box::pin(self.run_unowned(run, &command, error)).await;
             }
             policy => policy?,
         };
@@ -142,7 +142,7 @@ impl Engine {
         };
         let acquired = match acquired {
             Err(error) if run.starts_without_a_store(&error) => {
-                return self.run_unowned(run, &command, error).await;
+                return Box::pin(self.run_unowned(run, &command, error)).await;
             }
             acquired => acquired?,
         };

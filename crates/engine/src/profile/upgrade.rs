@@ -44,6 +44,10 @@ pub(super) struct Chosen {
     /// The snapshot.
     pub(super) active: Active,
     /// Whether it is of an older major, and what was active under the major that was asked for.
+    #[expect(
+        clippy::option_option,
+        reason = "carried in the place of nothing is not the same as not carried"
+    )]
     pub(super) carried: Option<Option<ArchiveDigest>>,
 }
 

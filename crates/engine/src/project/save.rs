@@ -30,6 +30,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Why and how a project is saved.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a choice of its own")]
 pub struct ProjectSave {
     /// What made somebody save.
     pub reason: Reason,

@@ -56,7 +56,7 @@ const LARGEST_IGNORE_FILE: u64 = 1 << 20;
 
 /// How far ahead of the clock the last snapshot of a chain may be and still be followed: a week, after which the clock has
 /// caught up.
-const FOLLOWED: Duration = Duration::from_secs(7 * 24 * 3600);
+const FOLLOWED: Duration = Duration::from_hours(7 * 24);
 
 /// What a save found when it began.
 struct Began {

@@ -73,7 +73,8 @@ impl Budget {
 /// Never what has a name, is manual, or takes a change back; never what the last prompt began with, unless the new one is that of a
 /// later prompt; never what the new one is an undo of.
 pub fn eviction_order(occupants: &[Occupant], new: &SlotMetadata) -> Vec<Slot> {
-    let last_prompt = last_prompt(occupants).max(new.last_prompt().and_then(|one| one.prompt()));
+    let last_prompt =
+        last_prompt(occupants).max(new.last_prompt().and_then(super::agent::AgentEvent::prompt));
     let source = new.undo.as_ref().map(|note| note.from.as_str());
     let may_go = |one: &&SlotMetadata| {
         one.origin.is_automatic()

@@ -96,7 +96,7 @@ pub(super) fn last_prompt(occupants: &[Occupant]) -> Option<u64> {
 
 /// Whether the last prompt of all began with it.
 pub(super) fn holds(one: &SlotMetadata, last_prompt: Option<u64>) -> bool {
-    let own = one.last_prompt().and_then(|event| event.prompt());
+    let own = one.last_prompt().and_then(super::agent::AgentEvent::prompt);
     own.is_some() && own == last_prompt
 }
 
@@ -172,7 +172,10 @@ fn keep_prompts_in_use(
         .filter_map(|event| event.turn)
         .collect();
     for (one, verdict) in judged.iter().zip(verdicts) {
-        let mut turns = one.agent_events.iter().filter_map(|event| event.prompt());
+        let mut turns = one
+            .agent_events
+            .iter()
+            .filter_map(super::agent::AgentEvent::prompt);
         if !verdict.is_keep() && turns.any(|turn| in_use.contains(&turn)) {
             *verdict = Verdict::Keep(KeptBecause::PromptInUse);
         }

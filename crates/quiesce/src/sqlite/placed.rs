@@ -160,12 +160,12 @@ impl Placed {
 
     /// Makes it look like its source, makes it and its name durable, and keeps it. Returns its size.
     pub(super) fn keep(mut self, looks: &Looks) -> Result<u64, SqliteError> {
-        let sync = || match self.is_durable {
-            true => self
-                .file
-                .sync_all()
-                .and_then(|()| sync_directory(&self.path)),
-            false => Ok(()),
+        let sync = || {
+            if !self.is_durable {
+                return Ok(());
+            }
+            let synced = self.file.sync_all();
+            synced.and_then(|()| sync_directory(&self.path))
         };
         let kept = looks
             .give(&self.file)

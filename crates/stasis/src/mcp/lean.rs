@@ -93,8 +93,8 @@ mod tests {
         let mut asked = row;
         lean(&mut asked, true);
         assert_eq!(asked["hash"], "ab");
-        let plan = json!({ "plan": { "digest": "cd", "sample": [] } });
-        assert_eq!(leaned(plan.clone()), plan);
+        let planned = json!({ "plan": { "digest": "cd", "sample": [] } });
+        assert_eq!(leaned(planned.clone()), planned);
         let made = json!({ "created": true, "checkpoint": "cp-1", "hash": "ab" });
         assert_eq!(leaned(made.clone()), made);
     }

@@ -135,13 +135,12 @@ pub(super) fn changes(all: &Changes) -> Listing {
     let not_compared = all.not_compared.len();
     head.insert("not_compared_count".to_owned(), json!(not_compared));
     shorten_beside(head.get_mut("not_compared"));
-    let with = match all.compared_with.len() {
-        0 => "No checkpoints available yet.".to_owned(),
-        _ => {
-            let age = all.changes.first().map(|change| &change.checkpoint_age);
-            let age = age.map_or_else(String::new, |age| format!(" ({age})"));
-            format!("Compared with {}{age}.", all.compared_with.join(", "))
-        }
+    let with = if all.compared_with.is_empty() {
+        "No checkpoints available yet.".to_owned()
+    } else {
+        let age = all.changes.first().map(|change| &change.checkpoint_age);
+        let age = age.map_or_else(String::new, |age| format!(" ({age})"));
+        format!("Compared with {}{age}.", all.compared_with.join(", "))
     };
     let mut lead = vec![with, format!("{}.", summary_words(&all.summary))];
     if let Some(git) = &all.git {

@@ -3,6 +3,7 @@
 use stasis_engine::project::ProjectError;
 
 /// What to do now.
+#[expect(clippy::too_many_lines, reason = "one hint for each error")]
 pub(super) fn hint(error: &ProjectError) -> Option<String> {
     let text = match error {
         ProjectError::NotToml { .. } | ProjectError::Config { .. } => {

@@ -429,7 +429,7 @@ fn the_plugin_asks_before_prompts_commands_and_edits_and_survives_everything() {
         calls.display()
     );
 
-    let took = drive(&home, DRIVER, &script, &text(&home.at(PLUGIN)));
+    let outcome = drive(&home, DRIVER, &script, &text(&home.at(PLUGIN)));
 
     let calls = text(&calls);
     let calls: Vec<Value> = calls
@@ -451,7 +451,7 @@ fn the_plugin_asks_before_prompts_commands_and_edits_and_survives_everything() {
     assert_eq!(calls[1]["tool_input"]["command"], "rm -r src");
     assert_eq!(calls[2]["tool_name"], "edit");
     // Nothing of it is left that would keep the agent from ending.
-    assert!(took.as_secs() < 20, "{took:?}");
+    assert!(outcome.as_secs() < 20, "{outcome:?}");
 }
 
 #[test]

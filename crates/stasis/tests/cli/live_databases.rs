@@ -1,7 +1,5 @@
 //! SQLite databases that nobody declared, in plain directories, while programs write to them.
 
-#![expect(clippy::too_many_lines, reason = "a story is told in one piece")]
-
 use crate::project::{eventually, id};
 use crate::session::Session;
 use serde_json::Value;
@@ -120,7 +118,7 @@ fn every_save_beside_writers_holds_whole_transactions_of_every_database() {
     };
     let writers = Writers(databases.iter().map(writer).collect());
     let acknowledged = || databases.map(|(name, _)| number_in(&done(name)));
-    eventually(Duration::from_secs(60), "all of them write", || {
+    eventually(Duration::from_mins(1), "all of them write", || {
         acknowledged().iter().all(|n| *n > 5)
     });
 

@@ -1331,6 +1331,10 @@ fn a_run_that_may_begin_fresh_starts_while_the_store_is_away() {
 }
 
 #[test]
+#[expect(
+    clippy::too_many_lines,
+    reason = "one life of a profile, told in order"
+)]
 fn what_a_run_left_is_kept_listed_saved_or_removed_and_an_untouched_copy_is_none() {
     let session = Session::new();
     let dir = profile(&session, "p");

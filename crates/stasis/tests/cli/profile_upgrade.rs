@@ -378,13 +378,12 @@ fn a_run_that_dies_before_it_is_saved_is_carried_again_and_loses_nothing() {
 fn an_older_snapshot_that_cannot_be_loaded_is_not_replaced_by_a_fresh_profile() {
     let session = left_by_156();
     let lineage = session.object("snapshots/acme/alice/156");
-    let archive = fs::read_dir(lineage)
+    let mut archive = fs::read_dir(lineage)
         .unwrap()
         .flatten()
         .map(|entry| entry.path());
     let archive = archive
-        .filter(|path| text(path).ends_with(".tar.zst"))
-        .next()
+        .find(|path| text(path).ends_with(".tar.zst"))
         .unwrap();
     let mut bytes = fs::read(&archive).unwrap();
     let middle = bytes.len() / 2;

@@ -73,12 +73,12 @@ fn heard(said: &str) -> Cookies {
 fn three(line: &str) -> Option<(&str, &str, CookieLife)> {
     let (site, rest) = line.split_once('\t')?;
     let (name, end) = rest.split_once('\t')?;
-    let life = match end {
+    let expiry = match end {
         SESSION => CookieLife::Session,
         UNKNOWN => CookieLife::Unknown,
         millis => CookieLife::Until(Timestamp::from_millis(millis.parse().ok()?)),
     };
-    Some((site, name, life))
+    Some((site, name, expiry))
 }
 
 /// Inside the other process: all names, one a line.
@@ -149,9 +149,9 @@ mod tests {
 
         let cookies = heard(said).unwrap();
 
-        let sid = (".example.com".to_owned(), "sid".to_owned());
+        let cookie = (".example.com".to_owned(), "sid".to_owned());
         let until = CookieLife::Until(Timestamp::from_millis(5));
-        assert_eq!(cookies.get(&sid), Some(&until));
+        assert_eq!(cookies.get(&cookie), Some(&until));
         assert_eq!(cookies.len(), 2);
         for bad in [
             "",

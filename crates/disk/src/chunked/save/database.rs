@@ -20,6 +20,10 @@ impl<'a> Pool<'a> {
     }
 
     /// Leaves a database for later. Its descriptor is closed here: later that would drop the locks of its capture.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "its descriptor must be closed here"
+    )]
     pub(super) fn put_aside(&self, job: &Job, opened: Opened<'_>) -> Result<(), SaveError> {
         let attributes = self.attributes(job, &opened)?;
         lock(&self.aside).push(Aside {

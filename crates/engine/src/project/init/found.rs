@@ -44,7 +44,7 @@ pub enum FindingKind {
     Sqlite,
     /// A PostgreSQL server.
     Postgres,
-    /// A MySQL or `MariaDB` server.
+    /// A `MySQL` or `MariaDB` server.
     Mysql,
     /// A Redis server.
     Redis,
@@ -141,9 +141,9 @@ impl Found {
             let name: String = joined.chars().filter(fits).take(50).collect();
             name.trim_start_matches(['-', '_']).to_owned()
         };
-        let mut names = (0..parts.len()).rev().map(named);
+        let mut candidates = (0..parts.len()).rev().map(named);
         let is_free = |name: &String| !name.is_empty() && !self.databases.contains_key(name);
-        let free = names.find(is_free);
+        let free = candidates.find(is_free);
         free.unwrap_or_else(|| format!("database-{}", self.databases.len() + 1))
     }
 
@@ -613,11 +613,7 @@ mod tests {
         for block in blocks {
             let lines = block.lines().take_while(|line| !line.is_empty());
             let used: Vec<&str> = lines.map(|line| line.trim_start_matches("# ")).collect();
-            let whole = format!(
-                "{}\n\n{}\n",
-                text.replace("[autosave]", "[autosave]"),
-                used.join("\n")
-            );
+            let whole = format!("{text}\n\n{}\n", used.join("\n"));
             assert_eq!(read(&whole).check(), Ok(()), "{whole}");
         }
         assert!(text.contains("PRISMA_URL"), "{text}");

@@ -60,13 +60,12 @@ impl LiveDatabases {
     fn path_of(&self, database: &LiveDatabase<'_>) -> PathBuf {
         let link = format!("/proc/self/fd/{}", database.directory.as_raw_fd());
         let name = OsStr::from_bytes(database.name.to_bytes());
-        match std::fs::read_link(link) {
-            Ok(directory) => directory.join(name),
-            Err(_) => {
-                let path = OsStr::from_bytes(database.path.as_bytes());
-                self.source.join(path)
-            }
-        }
+        let from_root = || {
+            self.source
+                .join(OsStr::from_bytes(database.path.as_bytes()))
+        };
+        let directory = std::fs::read_link(link).ok();
+        directory.map_or_else(from_root, |directory| directory.join(name))
     }
 
     fn copy(&self, database: &LiveDatabase<'_>) -> Result<DatabaseCopy, String> {

@@ -98,9 +98,11 @@ pub(super) fn databases(
 fn how(command: &RepoSave, path: &EntryPath) -> LostHow {
     let grafts = command.grafts.iter();
     let within = |above: &EntryPath| path.as_bytes().strip_prefix(above.as_bytes());
-    let graft =
+    let mut graft =
         grafts.filter_map(|one| Some((&one.directory, within(&one.at)?.strip_prefix(b"/")?)));
-    let (root, rest) = graft.last().unwrap_or((&command.source, path.as_bytes()));
+    let (root, rest) = graft
+        .next_back()
+        .unwrap_or((&command.source, path.as_bytes()));
     match root.join(OsStr::from_bytes(rest)).symlink_metadata() {
         Err(_) => LostHow::Deleted,
         Ok(seen) if seen.is_file() && seen.len() == 0 => LostHow::Emptied,

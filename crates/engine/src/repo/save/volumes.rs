@@ -75,12 +75,12 @@ pub(super) fn settle(
             })
             .collect();
         let is_whole = |(_, one): &(&String, &DatabaseManifest)| one.state == StoredAs::Consistent;
-        manifest.integrity = match own.len() {
+        let integrity = match own.len() {
             0 => "no_database",
             _ if own.iter().all(is_whole) => "ok",
             _ => "crash_consistent",
-        }
-        .to_owned();
+        };
+        integrity.clone_into(&mut manifest.integrity);
         let told = own.iter().map(|(path, one)| {
             let described = serde_json::json!({ "bytes": one.size });
             ((*path).clone(), described)

@@ -369,9 +369,10 @@ fn any_checkpoints() -> impl Strategy<Value = Vec<SlotMetadata>> {
         let made = all.into_iter().map(|(ago, is_prompt)| {
             turn += u64::from(is_prompt);
             slot += 1;
-            match is_prompt {
-                true => prompt(slot, turn, ago),
-                false => command(slot, turn, ago),
+            if is_prompt {
+                prompt(slot, turn, ago)
+            } else {
+                command(slot, turn, ago)
             }
         });
         made.collect()

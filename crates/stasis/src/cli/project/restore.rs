@@ -115,11 +115,9 @@ fn words(restored: &ProjectRestored) -> String {
         words += "; restore that to go back";
     }
     for one in &restored.set_aside {
-        words += &format!(
-            "\nset aside, because it could not be saved: {} (now {})",
-            printable(&one.path),
-            printable(&one.kept_at)
-        );
+        let (path, kept_at) = (printable(&one.path), printable(&one.kept_at));
+        words += "\nset aside, because it could not be saved: ";
+        words += &[&path, " (now ", &kept_at, ")"].concat();
     }
     words + &databases_kept(&restored.databases_kept)
 }

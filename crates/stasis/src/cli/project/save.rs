@@ -30,6 +30,7 @@ pub(super) struct Save {
 
 /// How a directory is saved, whatever it is.
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a choice of its own")]
 pub(in crate::cli) struct How {
     /// A label, KEY=VALUE; may be given more than once
     #[arg(long, value_name = "KEY=VALUE")]

@@ -57,9 +57,10 @@ impl Init {
                 return made.text.trim_end().to_owned();
             }
             let found = made.found.iter();
-            let found: String = found
+            let found: Vec<String> = found
                 .map(|one| format!("\nfound {}", printable(&one.words)))
                 .collect();
+            let found = found.concat();
             let file = printable(&made.file);
             format!("wrote {file}; read it, then run: stasis project save{found}")
         })

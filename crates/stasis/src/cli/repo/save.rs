@@ -17,6 +17,7 @@ use std::sync::Arc;
 const SHOWN: usize = 10;
 
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a choice of its own")]
 pub(super) struct Save {
     /// The directory to save
     #[arg(value_name = "DIR")]

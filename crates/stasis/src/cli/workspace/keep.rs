@@ -49,9 +49,10 @@ impl Init {
         for hint in &made.hints {
             context.output.say(&format!("hint: {}", printable(hint)));
         }
-        let first = match self.no_checkpoint {
-            true => None,
-            false => first_checkpoint(context, &directory).await?,
+        let first = if self.no_checkpoint {
+            None
+        } else {
+            first_checkpoint(context, &directory).await?
         };
         let made = Initiated { made, first };
         context.output.result(&made, initiated_words)
