@@ -31,6 +31,15 @@ pub struct Placed {
     pub is_stored: bool,
 }
 
+/// How closely a chunk that is to be used again is looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Look {
+    /// Whether it is there.
+    Exists,
+    /// Whether its bytes are what its name says, where they can be read cheaply; elsewhere whether it is there.
+    Whole,
+}
+
 /// A chunk, ready to be stored.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SealedChunk {
@@ -53,6 +62,12 @@ pub trait ChunkSink: Sync {
         known: Option<ChunkName>,
     ) -> Result<Placed, ChunkError> {
         self.place(digest, known)
+    }
+
+    /// Whether a chunk that an earlier snapshot refers to can be referred to again. Asked by whoever has just read the bytes
+    /// that lie in it, and could store them anew. A sink that does not look trusts what was stored.
+    fn holds(&self, _name: &ChunkName, _look: Look) -> Result<bool, ChunkError> {
+        Ok(true)
     }
 
     /// Takes a chunk. It is durable only when the sink is finished with, which is not our affair.

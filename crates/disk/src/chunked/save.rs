@@ -135,6 +135,8 @@ pub struct SaveReport {
     pub bytes_moved: u64,
     /// Databases that no consistent copy was made of.
     pub inconsistent: Vec<Inconsistent>,
+    /// Chunks that turned out damaged or missing, and are not rebuilt yet.
+    damaged: HashSet<ChunkName>,
 }
 
 impl SaveReport {
@@ -148,6 +150,7 @@ impl SaveReport {
         self.attributes_left_out += other.attributes_left_out;
         self.bytes_moved += other.bytes_moved;
         self.inconsistent.extend(other.inconsistent);
+        self.damaged.extend(other.damaged);
     }
 }
 
@@ -225,7 +228,7 @@ pub fn save(parts: &SaveParts<'_>, settings: &SaveSettings) -> Result<Saved, Sav
     {
         return Ok(same(parts, parent, &plan, (key, walk))?);
     }
-    heal::heal(parts, settings.level, &scan, &mut plan)?;
+    heal::heal(parts, settings.level, (&scan, &mut plan), parts.damaged)?;
     plan.announce(&scan, &settings.progress);
     let parent = parent_root(parts)?;
     for section in &parent.sections {
@@ -234,22 +237,57 @@ pub fn save(parts: &SaveParts<'_>, settings: &SaveSettings) -> Result<Saved, Sav
     if let Some(FileList::Stored(at)) = parts.parent.map(|parent| &parent.list) {
         plan.table_mut().know(at.slice().chunk);
     }
-    let (mut report, aside) = pool::read(parts, settings, &scan, &plan)?;
-    let databases = database::second_round(&mut plan, aside);
+    let mut report = read(parts, settings, (&mut scan, &mut plan))?;
+    report.bytes_moved = plan.bytes_moved;
+    report.walk.merge(walk);
+    report.attributes_left_out += scan.attributes_left_out;
+    write(parts, settings, (&scan, &mut plan), (&parent, report))
+}
+
+/// Reads every file that must be read. A chunk that turns out damaged or missing meanwhile is rebuilt, or what lies in it is
+/// read too: nothing that is published refers to it.
+fn read(
+    parts: &SaveParts<'_>,
+    settings: &SaveSettings,
+    (scan, plan): (&mut Scan, &mut Plan),
+) -> Result<SaveReport, SaveError> {
+    let mut report = round(parts, settings, (scan, plan))?;
+    let mut known = HashSet::new();
+    loop {
+        let mut damaged = std::mem::take(&mut report.damaged);
+        damaged.retain(|name| known.insert(*name));
+        if damaged.is_empty() {
+            return Ok(report);
+        }
+        heal::heal(parts, settings.level, (scan, plan), &damaged)?;
+        if !plan.jobs.is_empty() {
+            report.merge(round(parts, settings, (scan, plan))?);
+        }
+    }
+}
+
+/// Reads files, then those of them that turned out to be databases.
+fn round(
+    parts: &SaveParts<'_>,
+    settings: &SaveSettings,
+    (scan, plan): (&mut Scan, &mut Plan),
+) -> Result<SaveReport, SaveError> {
+    let (mut report, aside) = pool::read(parts, settings, scan, plan)?;
+    // Now, while it is known what was in each file before.
+    let rebuilt = heal::rebuild(parts, settings.level, (scan, plan), &report.damaged)?;
+    report.damaged.retain(|name| !rebuilt.contains(name));
+    let databases = database::second_round(plan, aside);
     if !plan.jobs.is_empty() {
         let second = databases.clone();
         report.merge(pool::read_databases(
             parts,
             settings,
-            (&scan, &plan),
+            (scan, plan),
             second,
         )?);
-        database::refresh(&mut scan, &plan, &databases, parts.root);
+        database::refresh(scan, plan, &databases, parts.root);
     }
-    report.bytes_moved = plan.bytes_moved;
-    report.walk.merge(walk);
-    report.attributes_left_out += scan.attributes_left_out;
-    write(parts, settings, (&scan, &mut plan), (&parent, report))
+    Ok(report)
 }
 
 /// Whether nothing at all differs from the parent, so that its list is the list.

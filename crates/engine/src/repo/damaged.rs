@@ -245,6 +245,26 @@ impl Engine {
         Ok(())
     }
 
+    /// Enters chunks in the quarantine, if this store can be written. What came of it must not hide what it was about.
+    pub(super) async fn mark_damaged(&self, root: &Root, names: &BTreeSet<ChunkName>) -> bool {
+        match self.quarantine(root, names).await {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::warn!(error = whole(&error), "damaged chunks could not be marked");
+                false
+            }
+        }
+    }
+
+    /// Enters the chunk that made something fail in the quarantine, if it was one: the next save that has its bytes stores
+    /// it anew.
+    pub(super) async fn mark_cause(&self, root: &Root, error: Error) -> Error {
+        if let Some(name) = damaged_chunk(&error) {
+            self.mark_damaged(root, &BTreeSet::from([name])).await;
+        }
+        error
+    }
+
     /// Says which snapshot it was that could not be read, if that is what went wrong.
     pub(super) async fn blame(&self, root: &Root, id: Option<&SnapshotId>, error: Error) -> Error {
         let Some(id) = id.filter(|_| is_damage(&error)) else {
@@ -354,6 +374,18 @@ fn whole_list(manifest: &SnapshotManifest) -> Result<Found, Error> {
         source,
     })?;
     Ok(Found::Whole(list))
+}
+
+/// The chunk that is missing or damaged, if that is what went wrong.
+fn damaged_chunk(error: &Error) -> Option<ChunkName> {
+    let mut cause: Option<&dyn std::error::Error> = Some(error);
+    while let Some(error) = cause {
+        match error.downcast_ref::<ChunkError>() {
+            Some(ChunkError::Absent(name) | ChunkError::Damaged { name, .. }) => return Some(*name),
+            _ => cause = error.source(),
+        }
+    }
+    None
 }
 
 /// The chunks of a list that are missing or are not what they are named for, each with what is wrong with it.

@@ -1,13 +1,13 @@
 //! Chunks on their way between the workers that make them and the store that keeps them.
 
 use crate::bridge::Crossing;
-use stasis_disk::chunked::{ChunkError, ChunkSink, ChunkSource, Placed, SealedChunk, open};
+use stasis_disk::chunked::{ChunkError, ChunkSink, ChunkSource, Look, Placed, SealedChunk, open};
 use stasis_model::digest::ChunkDigest;
 use stasis_model::id::OpId;
 use stasis_model::sweep::{ChunkName, SaveGuard, SweepEpoch};
 use stasis_store::bucket::BucketError;
 use stasis_store::roots::Root;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Semaphore;
@@ -15,6 +15,8 @@ use tokio::task::JoinHandle;
 
 /// How many chunks are on their way at once; each is about a mebibyte.
 const IN_FLIGHT: usize = 16;
+/// After so many questions about single chunks of a distant store all of them are listed once.
+const ASKED_SINGLY: usize = 64;
 
 /// Reads chunks of a root.
 #[derive(Clone, Debug)]
@@ -63,6 +65,12 @@ pub(crate) struct Storing {
     damaged: HashSet<ChunkName>,
     /// Nothing was ever saved here, so that nothing need be looked for.
     is_empty: bool,
+    /// Whether reading a chunk costs little, so that whoever relies on one reads it first.
+    is_near: bool,
+    /// What was found of chunks that earlier snapshots have: whether each is whole.
+    looked: Mutex<HashMap<ChunkName, bool>>,
+    /// All chunks of a distant store, once there was reason to list them.
+    listed: Mutex<Option<HashSet<ChunkName>>>,
     /// Whether a chunk was found that another save may not have made durable yet.
     has_found: AtomicBool,
     permits: Arc<Semaphore>,
@@ -84,6 +92,9 @@ impl Storing {
             placed: Mutex::default(),
             damaged: HashSet::new(),
             is_empty: false,
+            is_near: false,
+            looked: Mutex::default(),
+            listed: Mutex::default(),
             has_found: AtomicBool::new(false),
             permits: Arc::new(Semaphore::new(IN_FLIGHT)),
             flights: Mutex::default(),
@@ -101,6 +112,12 @@ impl Storing {
         self
     }
 
+    /// Says that reading chunks costs little.
+    pub(crate) fn near(mut self, is_near: bool) -> Self {
+        self.is_near = is_near;
+        self
+    }
+
     /// Chunks that are known to be damaged.
     pub(crate) fn damaged(&self) -> &HashSet<ChunkName> {
         &self.damaged
@@ -108,12 +125,59 @@ impl Storing {
 
     /// The chunks that were damaged and have been stored again.
     pub(crate) fn healed(&self) -> Vec<ChunkName> {
+        let (placed, found) = (lock(&self.placed), self.found_damaged());
+        let all: HashSet<&ChunkName> = self.damaged.iter().chain(&found).collect();
+        let healed = all.into_iter().filter(|name| placed.contains(*name));
+        healed.copied().collect()
+    }
+
+    /// The chunks that were found damaged or missing meanwhile, and could not be stored again.
+    pub(crate) fn unhealed(&self) -> BTreeSet<ChunkName> {
         let placed = lock(&self.placed);
-        self.damaged
-            .iter()
-            .filter(|name| placed.contains(*name))
-            .copied()
-            .collect()
+        let found = self.found_damaged().into_iter();
+        found.filter(|name| !placed.contains(name)).collect()
+    }
+
+    fn found_damaged(&self) -> Vec<ChunkName> {
+        let looked = lock(&self.looked);
+        let damaged = looked.iter().filter(|(_, is_whole)| !**is_whole);
+        damaged.map(|(name, _)| *name).collect()
+    }
+
+    /// Looks at a chunk that somebody stored before; what was found is remembered.
+    fn look_at(&self, name: &ChunkName, look: Look) -> Result<bool, ChunkError> {
+        if let Some(known) = lock(&self.looked).get(name) {
+            return Ok(*known);
+        }
+        let is_held = match look {
+            Look::Whole if self.is_near => {
+                let found = self.crossing.wait(self.root.chunk(name));
+                let found = found.map_err(|source| moving(*name, source))?;
+                found.is_some_and(|bytes| open(name, &bytes).is_ok())
+            }
+            _ => self.is_there(name)?,
+        };
+        if look == Look::Whole || !is_held {
+            lock(&self.looked).insert(*name, is_held);
+        }
+        Ok(is_held)
+    }
+
+    fn is_there(&self, name: &ChunkName) -> Result<bool, ChunkError> {
+        if !self.is_near && lock(&self.looked).len() >= ASKED_SINGLY {
+            let mut listed = lock(&self.listed);
+            if listed.is_none() {
+                let found = self.crossing.wait(self.root.chunks());
+                let found = found.map_err(|source| moving(*name, source))?;
+                *listed = Some(found.into_iter().map(|(name, _)| name).collect());
+            }
+            // What another save stored since is not in the list, so that its absence proves nothing.
+            if listed.as_ref().is_some_and(|listed| listed.contains(name)) {
+                return Ok(true);
+            }
+        }
+        let found = self.crossing.wait(self.root.has_chunk(name));
+        found.map_err(|source| moving(*name, source))
     }
 
     /// Waits until everything that was put is durable.
@@ -176,16 +240,14 @@ impl ChunkSink for Storing {
         let is_first = lock(&self.placed).insert(name);
         let is_stored = if !is_first {
             true
-        } else if is_damaged {
-            false
-        } else if known == Some(name) {
-            true
-        } else if self.is_empty {
+        } else if is_damaged || self.is_empty {
             false
         } else {
-            let found = self.crossing.wait(self.root.has_chunk(&name));
-            let found = found.map_err(|source| moving(name, source))?;
-            self.has_found.fetch_or(found, Ordering::Relaxed);
+            // We have its bytes: what is missing or damaged is stored again. A chunk that no snapshot of ours has may be
+            // absent without being missed; if it lies there, it may not be durable yet.
+            let is_ours = known == Some(name);
+            let found = (is_ours || self.is_there(&name)?) && self.look_at(&name, Look::Whole)?;
+            self.has_found.fetch_or(found && !is_ours, Ordering::Relaxed);
             found
         };
         Ok(Placed { name, is_stored })
@@ -204,6 +266,16 @@ impl ChunkSink for Storing {
             placed.is_stored = found.is_some_and(|bytes| open(&placed.name, &bytes).is_ok());
         }
         Ok(placed)
+    }
+
+    fn holds(&self, name: &ChunkName, look: Look) -> Result<bool, ChunkError> {
+        if lock(&self.placed).contains(name) {
+            return Ok(true);
+        }
+        if self.damaged.contains(name) {
+            return Ok(false);
+        }
+        self.look_at(name, look)
     }
 
     fn put(&self, chunk: SealedChunk) -> Result<(), ChunkError> {

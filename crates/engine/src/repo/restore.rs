@@ -194,15 +194,19 @@ impl Engine {
         let totals = opened.manifest.totals;
         command.progress.expect(totals.files, totals.bytes);
         let workers = self.restore_workers();
-        let (source, at) = (Fetching::new(root), self.clock.now());
+        let (source, at) = (Fetching::new(root.clone()), self.clock.now());
         let target = command.target.display().to_string();
         let manifest = opened.manifest.clone();
         let origin = Origin {
             at,
             from: format!("snapshot {id} of {}", manifest.name),
         };
-        let (tree, restored) =
-            bridge::blocking(move || put(&command, &opened, &source, (workers, &origin))).await?;
+        let put =
+            bridge::blocking(move || put(&command, &opened, &source, (workers, &origin))).await;
+        let (tree, restored) = match put {
+            Ok(put) => put,
+            Err(error) => return Err(self.mark_cause(&root, error).await),
+        };
         let elapsed = self.clock.uptime().saturating_sub(started);
         let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
         let head = (manifest.snapshot_id, manifest.name, manifest.state_digest);
@@ -224,10 +228,13 @@ impl Engine {
         command.left_alone = self.left_alone(&index, &opened.manifest, &command).await?;
         let totals = opened.manifest.totals;
         command.progress.expect(totals.files, totals.bytes);
-        let (workers, source) = (self.restore_workers(), Fetching::new(root));
+        let (workers, source) = (self.restore_workers(), Fetching::new(root.clone()));
         let manifest = opened.manifest.clone();
-        let staged = bridge::blocking(move || stage(&command, &opened, &source, workers)).await?;
-        Ok((manifest, staged))
+        let staged = bridge::blocking(move || stage(&command, &opened, &source, workers)).await;
+        match staged {
+            Ok(staged) => Ok((manifest, staged)),
+            Err(error) => Err(self.mark_cause(&root, error).await),
+        }
     }
 
     /// What saves of the subject leave out by now: no snapshot since then has it, so that nothing else could bring it back.

@@ -164,6 +164,7 @@ impl Engine {
             }
         };
         storing.finish().await?;
+        self.mark_damaged(&began.root, &storing.unhealed()).await;
         Ok(Gathered {
             command,
             began,
@@ -213,6 +214,7 @@ impl Engine {
         let activates = gathered.command.activates && gathered.command.reason.is_explicit();
         self.publish(&gathered, &settled.manifest).await?;
         let chunks_healed = gathered.release_healed().await?;
+        let chunks_damaged = gathered.storing.unhealed().len() as u64;
         let Gathered {
             began,
             saved,
@@ -227,6 +229,7 @@ impl Engine {
         told.lost_databases = lost;
         self.collect_unpublished(&began.root, &settled.manifest)
             .await;
+        told.chunks_damaged = chunks_damaged;
         if !settled.has_moved {
             remember(saved, None).await;
         }
@@ -279,6 +282,7 @@ impl Engine {
         let chunks_healed = gathered.release_healed().await?;
         let equal = gathered.equal().cloned();
         let equal = equal.expect("it is the tree of a snapshot");
+        let chunks_damaged = gathered.storing.unhealed().len() as u64;
         let Gathered {
             command,
             began,
@@ -296,6 +300,7 @@ impl Engine {
         let mut told = RepoSaved::told(&manifest, Some(saved.digest), &saved.report, elapsed_ms);
         told.published = false;
         told.chunks_healed = chunks_healed;
+        told.chunks_damaged = chunks_damaged;
         let equal = told.snapshot_id.clone();
         remember(saved, Some(equal)).await;
         Ok(told)
@@ -363,7 +368,8 @@ impl Engine {
         };
         let batch = self.chance.op_id();
         let storing = Storing::new(began.root.clone(), batch, guard.clone());
-        Ok(Arc::new(storing.knowing(damaged, is_empty)))
+        let is_near = !matches!(self.location, StoreLocation::S3(_));
+        Ok(Arc::new(storing.knowing(damaged, is_empty).near(is_near)))
     }
 
     async fn read_tree(

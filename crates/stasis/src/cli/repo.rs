@@ -2,7 +2,7 @@
 
 mod let_go;
 mod restore;
-mod save;
+pub(super) mod save;
 mod show;
 mod upkeep;
 

@@ -43,6 +43,8 @@ mod repo_world;
 mod rewind;
 mod s3;
 mod session;
+mod store_kinds;
+mod store_repair;
 mod unknown;
 mod workspace;
 mod workspace_back;

@@ -5,9 +5,12 @@ use super::large::{LargeFile, Part, Reading, Taken, WINDOW};
 use super::plan::Before;
 use super::pool::{Offered, Tools};
 use super::stream::PieceStream;
+use crate::chunked::Look;
 use stasis_model::chunking::{PIECE, PIECES_CUT};
 use stasis_model::file_list::{Extent, FileContent};
 use stasis_model::pieces;
+use stasis_model::sweep::ChunkName;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// What a comparison came to.
@@ -53,7 +56,19 @@ impl<'a> Reading<'_, 'a> {
             return Ok(Compared::TooDifferent);
         };
         let count = pieces::count(size);
-        let is_kept = |number: &u64| self.is_kept((content, before), (old, &new), (*number, size));
+        let gone = self.gone(content)?;
+        let stays = |extent: &Extent| match extent {
+            Extent::Stored(slice) => !gone.contains(&slice.chunk.name),
+            Extent::Hole(_) => true,
+        };
+        let is_kept = |number: &u64| {
+            self.is_kept((content, before), (old, &new), (*number, size))
+                && (gone.is_empty()
+                    || content
+                        .stretch(number * PIECE as u64, PIECE as u64)
+                        .iter()
+                        .all(stays))
+        };
         let changed: Vec<u64> = (0..count).filter(|number| !is_kept(number)).collect();
         if changed.len() as u64 * 2 > count {
             return Ok(Compared::TooDifferent);
@@ -66,6 +81,18 @@ impl<'a> Reading<'_, 'a> {
             of: Arc::new(LargeFile::default()),
         };
         self.take_pieces(content, &changed, taken, tools)
+    }
+
+    /// The chunks of a file that are not there any more: pieces in them cannot stay.
+    fn gone(&self, content: &FileContent) -> Result<HashSet<ChunkName>, SaveError> {
+        let names: HashSet<ChunkName> = content.slices().map(|slice| slice.chunk.name).collect();
+        let mut gone = HashSet::new();
+        for name in names {
+            if !self.pool.holds(&name, Look::Exists)? {
+                gone.insert(name);
+            }
+        }
+        Ok(gone)
     }
 
     /// Whether a piece is what it was, and may stay where it is.

@@ -1,4 +1,4 @@
-//! Puts damaged chunks together again from the files that lie in them.
+//! Rewrites damaged or missing chunks from the files that lie in them.
 //!
 //! A chunk that can be rebuilt is stored under its old name, so that every snapshot that needs it is whole again. What
 //! lies in one that cannot is read and stored like new, so that at least the snapshot being made is whole.
@@ -12,6 +12,8 @@ use crate::chunked::table::Content;
 use rustix::io::{Errno, pread};
 use stasis_model::digest::ChunkDigest;
 use stasis_model::file_list::{Extent, StoredChunk};
+use stasis_model::sweep::ChunkName;
+use std::collections::HashSet;
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -23,33 +25,51 @@ struct Shard {
     length: u32,
 }
 
-/// Rebuilds what can be rebuilt; everything else is read again.
+/// Rebuilds what can be rebuilt of `damaged`; everything else is read again.
 pub(super) fn heal(
     parts: &SaveParts<'_>,
     level: i32,
-    scan: &Scan,
-    plan: &mut Plan,
+    (scan, plan): (&Scan, &mut Plan),
+    damaged: &HashSet<ChunkName>,
 ) -> Result<(), SaveError> {
-    if parts.damaged.is_empty() {
+    if damaged.is_empty() {
         return Ok(());
     }
-    let mut sealer = Sealer::new(parts.sink, level).map_err(SaveError::Tools)?;
-    let damaged = plan.table().named(parts.damaged);
-    for (number, chunk) in damaged {
-        let whole = rebuilt(parts, scan, &shards(scan, plan, &chunk, number), &chunk);
-        match whole {
-            Some(bytes) => {
-                sealer.seal(&bytes, |_| Some(chunk.name))?;
-            }
-            None => {
-                plan.lost.insert(number);
-            }
-        }
-    }
+    let rebuilt = rebuild(parts, level, (scan, plan), damaged)?;
+    let named = plan.table().named(damaged);
+    let lost = named.into_iter().filter(|(_, chunk)| !rebuilt.contains(&chunk.name));
+    plan.lost.extend(lost.map(|(number, _)| number));
     if !plan.lost.is_empty() {
         plan.read_abandoned(scan);
     }
+    plan.forget_finished_jobs();
     Ok(())
+}
+
+/// Stores chunks again under their own names, if the files that lie in them are still what they were; says which.
+pub(super) fn rebuild(
+    parts: &SaveParts<'_>,
+    level: i32,
+    (scan, plan): (&Scan, &Plan),
+    damaged: &HashSet<ChunkName>,
+) -> Result<HashSet<ChunkName>, SaveError> {
+    let mut rewritten = HashSet::new();
+    if damaged.is_empty() {
+        return Ok(rewritten);
+    }
+    let mut sealer = Sealer::new(parts.sink, level).map_err(SaveError::Tools)?;
+    let named = plan.table().named(damaged);
+    for (number, chunk) in named {
+        let whole = rebuilt(parts, scan, &shards(scan, plan, &chunk, number), &chunk);
+        if let Some(bytes) = whole {
+            let sealed = sealer.seal(&bytes, |_| Some(chunk.name))?;
+            // A sweep may have taken the old name out of use: then nothing must refer to it.
+            if sealed.chunk.name == chunk.name {
+                rewritten.insert(chunk.name);
+            }
+        }
+    }
+    Ok(rewritten)
 }
 
 /// Where the bytes of a chunk may be found.
@@ -83,8 +103,8 @@ fn shards(scan: &Scan, plan: &Plan, chunk: &StoredChunk, number: u32) -> Vec<Sha
     let _ = scan.for_each(|spot, _, _| {
         let (_, spotted) = scan.get(spot);
         if spotted.what == What::File {
-            if let Some(FileState::Kept(kept)) = plan.files[file].get() {
-                add(spot, &kept.content, spotted.size());
+            if let Some(FileState::Kept(known) | FileState::Done(known)) = plan.files[file].get() {
+                add(spot, &known.content, spotted.size());
             }
             file += 1;
         }

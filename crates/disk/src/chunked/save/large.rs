@@ -145,7 +145,7 @@ impl<'a> Reading<'_, 'a> {
         pool.count(1, 0);
         let attributes = pool.attributes(job, &opened)?;
         let (fresh, database) = (opened.fresh(taken.size), opened.database());
-        let again = pool.again(job, &taken.digest, taken.size);
+        let again = pool.again(job, &taken.digest, taken.size)?;
         let is_new = again.is_none();
         let fingerprints = taken.fingerprints.filter(|_| is_new);
         let content = match again {

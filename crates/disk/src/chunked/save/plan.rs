@@ -12,6 +12,7 @@ use crate::progress::Progress;
 use stasis_model::digest::FileDigest;
 use stasis_model::file_list::{Extent, FileContent, Row, Slice};
 use stasis_model::id::SnapshotId;
+use stasis_model::sweep::ChunkName;
 use stasis_model::tree::{Attribute, EntryKind, EntryPath};
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
@@ -416,6 +417,31 @@ impl Plan {
         self.abandoned.is_empty() && self.lost.is_empty()
     }
 
+    /// Whether a content lies, even partly, in a damaged chunk that could not be rebuilt.
+    fn is_in_lost(&self, content: &Content) -> bool {
+        match content {
+            _ if self.lost.is_empty() => false,
+            Content::One { chunk, .. } => self.lost.contains(chunk),
+            Content::Many(content) => content.slices().any(|slice| self.is_lost(slice)),
+        }
+    }
+
+    /// Drops jobs whose file is settled, so that only what is left to read stays.
+    pub(super) fn forget_finished_jobs(&mut self) {
+        let files = &self.files;
+        self.jobs
+            .retain(|job| files[job.file as usize].get().is_none());
+    }
+
+    /// The names of the chunks that a content of a file of `size` bytes lies in.
+    pub(super) fn names_of(&self, content: &Content, size: u64) -> Vec<ChunkName> {
+        match content {
+            Content::One { .. } if size == 0 => Vec::new(),
+            Content::One { chunk, .. } => vec![self.table().get(*chunk).name],
+            Content::Many(content) => content.slices().map(|slice| slice.chunk.name).collect(),
+        }
+    }
+
     fn is_left(&self, chunk: u32) -> bool {
         self.abandoned.contains(&chunk) || self.lost.contains(&chunk)
     }
@@ -491,9 +517,12 @@ impl Plan {
             let (_, spotted) = scan.get(spot);
             if spotted.what == What::File {
                 let state = &self.files[file as usize];
-                if let Some(FileState::Kept(kept)) = state.get()
-                    && self.is_abandoned(&kept.content)
-                {
+                let is_left = match state.get() {
+                    Some(FileState::Kept(kept)) => self.is_abandoned(&kept.content),
+                    Some(FileState::Done(done)) => self.is_in_lost(&done.content),
+                    Some(FileState::Left) | None => false,
+                };
+                if is_left {
                     moved.push((file, spot, spotted.size()));
                 }
                 file += 1;
@@ -502,8 +531,8 @@ impl Plan {
         });
         for (file, spot, size) in moved {
             let state = &mut self.files[file as usize];
-            if let Some(FileState::Kept(kept)) = state.take() {
-                let content = kept.content;
+            if let Some(FileState::Kept(known) | FileState::Done(known)) = state.take() {
+                let content = known.content;
                 let previous = Some(Box::new(Before { content, size }));
                 self.jobs.push(Job {
                     file,

@@ -7,8 +7,8 @@ use super::large::LargeFile;
 use super::plan::{Before, Done, FileState, Job, Plan};
 use super::{SaveError, SaveParts, SaveReport, SaveSettings};
 use crate::beneath::Beneath;
-use crate::chunked::ChunkError;
 use crate::chunked::databases::DatabaseState;
+use crate::chunked::{ChunkError, Look};
 use crate::chunked::scan::{Listing, Scan, Spotted, Stat};
 use crate::chunked::seal::Sealer;
 use crate::chunked::table::Content;
@@ -19,7 +19,8 @@ use stasis_model::chunking::{Cutter, LARGE};
 use stasis_model::digest::FileDigest;
 use stasis_model::file_list::StoredChunk;
 use stasis_model::tree::{Attribute, EntryPath};
-use std::collections::{HashMap, VecDeque};
+use stasis_model::sweep::ChunkName;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::CString;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
@@ -111,6 +112,8 @@ pub(super) struct Pool<'a> {
     pub(super) report: Mutex<SaveReport>,
     /// Files that turned out to be databases: they are read when the others have been.
     pub(super) aside: Mutex<Vec<Aside>>,
+    /// Chunks that were to be used again and turned out damaged or missing.
+    damaged: Mutex<HashSet<ChunkName>>,
     pile: Mutex<Pile>,
     news: Condvar,
 }
@@ -206,6 +209,7 @@ impl<'a> Pool<'a> {
             twins: Mutex::default(),
             report: Mutex::default(),
             aside: Mutex::default(),
+            damaged: Mutex::default(),
             pile: Mutex::new(Pile {
                 tasks,
                 ..Pile::default()
@@ -228,13 +232,15 @@ impl<'a> Pool<'a> {
             report,
             pile,
             aside,
+            damaged,
             ..
         } = self;
         let pile = pile.into_inner().unwrap_or_else(PoisonError::into_inner);
         if let Some(failed) = pile.failed {
             return Err(failed);
         }
-        let report = report.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut report = report.into_inner().unwrap_or_else(PoisonError::into_inner);
+        report.damaged = damaged.into_inner().unwrap_or_else(PoisonError::into_inner);
         let aside = aside.into_inner().unwrap_or_else(PoisonError::into_inner);
         Ok((report, aside))
     }
@@ -466,18 +472,23 @@ impl<'a> Pool<'a> {
             && !self.plan.is_abandoned(&before.content)
     }
 
-    /// A content that was stored before, or by another worker just now.
-    pub(super) fn again(&self, job: &Job, digest: &FileDigest, size: u64) -> Option<Content> {
-        if let Some(before) = &job.previous
-            && self.is_again(before, digest, size)
-        {
-            return Some(before.content.clone());
+    /// A content that was stored before and is still whole, or one that another worker stored just now.
+    pub(super) fn again(
+        &self,
+        job: &Job,
+        digest: &FileDigest,
+        size: u64,
+    ) -> Result<Option<Content>, ChunkError> {
+        let before = job.previous.as_deref();
+        for before in before.into_iter().chain(self.plan.orphans.get(digest)) {
+            if self.is_again(before, digest, size) && self.is_held(&before.content, size)? {
+                return Ok(Some(before.content.clone()));
+            }
         }
-        if let Some(before) = self.plan.orphans.get(digest)
-            && self.is_again(before, digest, size)
-        {
-            return Some(before.content.clone());
-        }
+        Ok(self.twin(digest))
+    }
+
+    fn twin(&self, digest: &FileDigest) -> Option<Content> {
         let twin = *lock(&self.twins).get(&beginning(digest))?;
         match self.plan.files[twin as usize].get()? {
             FileState::Done(done)
@@ -487,6 +498,24 @@ impl<'a> Pool<'a> {
             }
             _ => None,
         }
+    }
+
+    /// Whether every chunk that a content lies in is whole.
+    fn is_held(&self, content: &Content, size: u64) -> Result<bool, ChunkError> {
+        let mut is_held = true;
+        for name in self.plan.names_of(content, size) {
+            is_held &= self.holds(&name, Look::Whole)?;
+        }
+        Ok(is_held)
+    }
+
+    /// Whether a chunk can be referred to again; one that cannot is noted.
+    pub(super) fn holds(&self, name: &ChunkName, look: Look) -> Result<bool, ChunkError> {
+        let is_held = self.parts.sink.holds(name, look)?;
+        if !is_held {
+            lock(&self.damaged).insert(*name);
+        }
+        Ok(is_held)
     }
 
     /// Settles a file that was read.

@@ -72,7 +72,7 @@ impl<'a> Pool<'a> {
             self.done(job, done, false);
             return Ok(());
         }
-        if let Some(content) = self.again(job, &digest, size) {
+        if let Some(content) = self.again(job, &digest, size)? {
             done.content = content;
             self.done(job, done, false);
             return Ok(());

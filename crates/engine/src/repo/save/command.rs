@@ -155,8 +155,11 @@ pub struct RepoSaved {
     pub chunks_new: u64,
     /// Bytes of those, as they are stored.
     pub bytes_stored: u64,
-    /// Damaged chunks that were stored again.
+    /// Chunks that were damaged or missing and were stored again, so that earlier snapshots are whole too.
     pub chunks_healed: u64,
+    /// Chunks of earlier snapshots that were found damaged or missing and could not be stored again. This snapshot does not
+    /// refer to them; they are entered in the quarantine.
+    pub chunks_damaged: u64,
     /// Entries that a pattern excluded.
     pub excluded: u64,
     /// The first thousand entries that were left out, by name.
@@ -203,6 +206,7 @@ impl RepoSaved {
             chunks_new: report.chunks_new,
             bytes_stored: report.bytes_stored,
             chunks_healed: 0,
+            chunks_damaged: 0,
             excluded: report.walk.excluded,
             left_out_entries: LeftOut::of(&report.walk),
             is_latest: true,

@@ -3,6 +3,7 @@
 use super::{Which, labels};
 use crate::cli::output::{printable, word};
 use crate::cli::progress::{cancel_on_signals, watched};
+use crate::cli::repo::save::repair_words;
 use crate::cli::{Context, whole_machine};
 use crate::report::Exit;
 use clap::{Args, ValueEnum};
@@ -187,8 +188,11 @@ fn words(told: &ProjectSaved) -> String {
     let saved = &told.saved;
     if !saved.published {
         return format!(
-            "nothing changed since {}: no new snapshot ({} files, {} ms)",
-            saved.snapshot_id, saved.files, saved.elapsed_ms
+            "nothing changed since {}: no new snapshot ({} files{}, {} ms)",
+            saved.snapshot_id,
+            saved.files,
+            repair_words(saved),
+            saved.elapsed_ms
         );
     }
     let volumes = told.volumes.iter().map(|(name, volume)| {
@@ -198,12 +202,13 @@ fn words(told: &ProjectSaved) -> String {
         )
     });
     format!(
-        "saved {} as {} ({}): {} files, {} bytes; stored {} chunks of {} bytes; {} ms{}",
+        "saved {} as {} ({}): {} files, {} bytes{}; stored {} chunks of {} bytes; {} ms{}",
         told.project,
         saved.snapshot_id,
         word(&told.reason),
         saved.files,
         saved.bytes,
+        repair_words(saved),
         saved.chunks_new,
         saved.bytes_stored,
         saved.elapsed_ms,

@@ -99,6 +99,23 @@ impl Save {
     }
 }
 
+/// What a save did about damaged chunks; nothing where there were none.
+pub(in crate::cli) fn repair_words(saved: &RepoSaved) -> String {
+    let chunks = |count: u64| if count == 1 { "chunk" } else { "chunks" };
+    let repaired = match saved.chunks_healed {
+        0 => String::new(),
+        count => format!(", repaired {count} damaged {}", chunks(count)),
+    };
+    let left = match saved.chunks_damaged {
+        0 => String::new(),
+        count => format!(
+            ", found {count} damaged {} of earlier snapshots that could not be repaired",
+            chunks(count)
+        ),
+    };
+    repaired + &left
+}
+
 fn saved_words(saved: &RepoSaved) -> String {
     format!(
         "{} {}: {} files, {} bytes{}{}; read {} files, stored {} chunks of {} bytes; {} ms",
@@ -107,10 +124,7 @@ fn saved_words(saved: &RepoSaved) -> String {
         saved.files,
         saved.bytes,
         if saved.unchanged { ", unchanged" } else { "" },
-        match saved.chunks_healed {
-            0 => String::new(),
-            healed => format!(", {healed} damaged chunks made whole"),
-        },
+        repair_words(saved),
         saved.files_read,
         saved.chunks_new,
         saved.bytes_stored,
