@@ -132,6 +132,9 @@ impl Project {
         if root.repo().await?.is_some() {
             return Ok(());
         }
+        if let lost @ Error::LostRepo(_) = self.engine.no_repo(&root).await? {
+            return Err(lost);
+        }
         self.engine.ensure_trusted().await?;
         let settings = stasis_model::manifest::Repo::new(
             self.engine.lineages.now(),

@@ -9,7 +9,7 @@ mod restore;
 mod save;
 mod show;
 
-pub use check::{Damage, RepoChecked};
+pub use check::{CheckedRoot, Damage, RepoChecked};
 pub(crate) use damaged::log;
 pub use damaged::{DamagedSnapshot, RepoLetGo};
 pub use gc::{GcVerdict, RepoCollected, RepoForgotten, RepoGc};
@@ -23,12 +23,17 @@ pub use save::{
 pub(crate) use show::no_entry;
 pub use show::{Difference, ListedEntry, RepoStats, SnapshotRow};
 
-use crate::error::Error;
+use crate::error::{Error, SaveError};
 use crate::open::Engine;
 use serde::Serialize;
+use stasis_disk::restore::Spared;
+use stasis_disk::walk;
+use stasis_model::digest::TreeDigest;
 use stasis_model::id::{SnapshotId, SubjectName};
 use stasis_model::manifest::{FileList, Index, Repo, SnapshotManifest, Unresolved};
+use stasis_model::tree::Attribute;
 use stasis_store::bucket::Swap;
+use stasis_store::layout::ChunkRoot;
 use stasis_store::roots::Root;
 
 /// A repository that was made.
@@ -56,6 +61,38 @@ pub(crate) struct Opened {
     pub(crate) list: FileList,
 }
 
+/// What metadata says besides the list, in a form that a restore can use.
+pub(crate) struct Readable {
+    /// The attributes of the root directory.
+    pub(crate) root_attributes: Vec<Attribute>,
+    /// What was left out on purpose.
+    pub(crate) is_left_out: Spared,
+}
+
+impl Opened {
+    /// Everything that a restore needs of the metadata, or why it could not be used.
+    pub(crate) fn readable(&self) -> Result<Readable, Error> {
+        let attributes = self.manifest.root_attributes();
+        let root_attributes = attributes.map_err(|source| Error::UnfitSnapshot {
+            snapshot: self.manifest.snapshot_id.clone(),
+            source,
+        })?;
+        let is_left_out = walk::matcher(&self.manifest.patterns()).map_err(SaveError::from)?;
+        Ok(Readable {
+            root_attributes,
+            is_left_out: Box::new(is_left_out),
+        })
+    }
+
+    /// Whether this is the tree that was saved.
+    pub(crate) fn ensure_tree(&self, digest: TreeDigest) -> Result<(), Error> {
+        if digest == self.manifest.state_digest {
+            return Ok(());
+        }
+        Err(Error::WrongTree(self.manifest.snapshot_id.clone()))
+    }
+}
+
 impl Engine {
     /// The repository at the root of the store, or wherever this engine is rooted.
     pub(crate) fn repo_root(&self) -> Root {
@@ -69,6 +106,9 @@ impl Engine {
         let repo = self.location.to_string();
         if root.repo().await?.is_some() {
             return Err(Error::RepoExists(repo));
+        }
+        if let lost @ Error::LostRepo(_) = self.no_repo(&root).await? {
+            return Err(lost);
         }
         let settings = Repo::new(self.lineages.now(), self.chance.op_id());
         let swap = root.init(&settings).await?;
@@ -84,16 +124,71 @@ impl Engine {
 
     /// What the repository says of itself, if this build may read it.
     pub(crate) async fn repo_settings(&self, root: &Root) -> Result<Repo, Error> {
-        let found = root.repo().await?;
-        let repo = found.ok_or_else(|| Error::NoRepo(self.location.to_string()))?;
+        let Some(repo) = root.repo().await? else {
+            return Err(self.no_repo(root).await?);
+        };
         repo.check_readable()?;
         Ok(repo)
     }
 
-    /// The index; empty before the first save.
+    /// Why there is no `repo.json`: because nobody made a root here, or because it was lost.
+    pub(crate) async fn no_repo(&self, root: &Root) -> Result<Error, Error> {
+        let was_used = |index: &Index| *index != Index::empty();
+        let index = root.index().await?;
+        Ok(match index.filter(|index| was_used(&index.value)) {
+            Some(_) => Error::LostRepo(self.root_name(root)),
+            None => Error::NoRepo(self.location.to_string()),
+        })
+    }
+
+    /// The index. A root has one from its first moment, so that one that is missing was lost; where no root is, nothing was
+    /// saved.
     pub(crate) async fn repo_index(&self, root: &Root) -> Result<Index, Error> {
-        let found = root.index().await?;
-        Ok(found.map_or_else(Index::empty, |found| found.value))
+        if let Some(found) = root.index().await? {
+            return Ok(found.value);
+        }
+        let has_root = root.repo().await?.is_some();
+        // Whoever makes the root right now writes the index first.
+        match root.index().await? {
+            Some(found) => Ok(found.value),
+            None if has_root || !root.manifest_ids().await?.is_empty() => {
+                Err(Error::LostIndex(self.root_name(root)))
+            }
+            None => Ok(Index::empty()),
+        }
+    }
+
+    /// What people call a root: where it lies in which store.
+    pub(crate) fn root_name(&self, root: &Root) -> String {
+        match root.layout().name() {
+            "" => self.location.to_string(),
+            name => format!("{}, {}", self.location, name.trim_end_matches('/')),
+        }
+    }
+
+    /// The roots that this engine is about: its own, or all of a store that it was opened on as a whole.
+    pub(crate) async fn repo_roots(&self) -> Result<Vec<ChunkRoot>, Error> {
+        if self.chunk_root != ChunkRoot::repo() {
+            return Ok(vec![self.chunk_root.clone()]);
+        }
+        let roots = stasis_store::roots::all(&self.bucket).await?;
+        if roots.is_empty() {
+            return Err(Error::NoRepo(self.location.to_string()));
+        }
+        Ok(roots)
+    }
+
+    /// The engine of the root whose index leads to one of these snapshots; this one, if none does.
+    pub(crate) async fn holding(&self, ids: &[SnapshotId]) -> Result<Self, Error> {
+        for layout in self.repo_roots().await? {
+            let engine = self.rooted(layout);
+            let found = engine.repo_root().index().await;
+            let index = found.ok().flatten().map(|found| found.value);
+            if index.is_some_and(|index| ids.iter().any(|id| index.find(id).is_some())) {
+                return Ok(engine);
+            }
+        }
+        Ok(self.clone())
     }
 
     /// Finds the snapshot that is meant.

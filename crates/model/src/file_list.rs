@@ -52,6 +52,9 @@ impl Slice {
     }
 }
 
+/// No file is larger: what every filesystem that trees are restored to can hold (ext4 with blocks of 4 KiB).
+pub const FILE_MAX: u64 = (1 << 44) - (1 << 12);
+
 /// A stretch of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Extent {

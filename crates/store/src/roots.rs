@@ -75,7 +75,13 @@ impl Root {
     }
 
     /// Makes the root; `Lost` when it is there already.
+    ///
+    /// The index comes first: a root that has its `repo.json` and no index has lost it.
     pub async fn init(&self, repo: &Repo) -> Result<Swap, BucketError> {
+        let _ = self.swap_index(None, &Index::empty()).await?;
+        if !self.bucket.exists(&self.root.index()).await? {
+            return Ok(Swap::Unknown);
+        }
         let body = document::render(repo).into();
         self.bucket.create(&self.root.repo_json(), body).await
     }
@@ -330,6 +336,22 @@ impl Root {
     pub async fn release(&self, name: &ChunkName) -> Result<(), BucketError> {
         self.bucket.delete(&self.root.quarantined(name)).await
     }
+}
+
+/// Every root of a store: the one at its root, if there is one, and those of projects.
+pub async fn all(bucket: &Arc<dyn Bucket>) -> Result<Vec<ChunkRoot>, BucketError> {
+    let mut roots = Vec::new();
+    let own = ChunkRoot::repo();
+    if bucket.exists(&own.repo_json()).await? || bucket.exists(&own.index()).await? {
+        roots.push(own);
+    }
+    for row in bucket.list(&ChunkRoot::projects(), None, usize::MAX).await? {
+        match ChunkRoot::project_of(&row.key) {
+            Some(root) if roots.last() != Some(&root) => roots.push(root),
+            _ => {}
+        }
+    }
+    Ok(roots)
 }
 
 /// Waits a little longer at each attempt, and not as long as others do.

@@ -8,7 +8,10 @@
 //! the caller before anything is put in place.
 
 mod fill;
+mod reading;
 mod rows;
+
+pub use reading::{BadTree, ListedTree, fetch_stored, read_list};
 
 use super::list::ListReader;
 use super::{ChunkError, ChunkSource};
@@ -19,7 +22,6 @@ use rows::Rows;
 use stasis_model::digest::TreeDigest;
 use stasis_model::file_list::{FileContent, Row};
 use stasis_model::manifest::FileList;
-use stasis_model::tree::canonical::TreeHasher;
 use stasis_model::tree::{EntryKind, EntryPath};
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -52,6 +54,15 @@ pub enum RestoreError {
     /// The tree could not be written.
     #[error(transparent)]
     Write(#[from] WriteError),
+    /// The entries of the snapshot are not a tree.
+    #[error("the snapshot's entry `{path}` cannot be written")]
+    Unfit {
+        /// Which entry.
+        path: EntryPath,
+        /// Why not.
+        #[source]
+        source: BadTree,
+    },
     /// Nothing of that name is in the snapshot.
     #[error("there is no `{0}` in the snapshot")]
     NoSuchEntry(EntryPath),
@@ -78,22 +89,20 @@ pub struct WrittenTree {
 /// Writes a tree; finishing the writer is left to the caller.
 pub fn restore(parts: &RestoreParts<'_>) -> Result<WrittenTree, RestoreError> {
     let borrowed = borrowed(parts)?;
-    let mut reader = ListReader::new(parts.source, parts.list)?;
-    let (mut hasher, mut rows) = (TreeHasher::new(), Rows::default());
+    let mut rows = Rows::default();
     let mut found: Vec<bool> = vec![false; parts.only.len()];
-    while let Some(row) = reader.next_row()? {
-        let content = row.content.as_ref().map(|content| &content.digest);
-        hasher.entry(&row.entry, content);
+    let digest = reading::each_row(parts.source, parts.list, |row| {
         if is_wanted(parts.only, &row.entry.path, &mut found) {
             announce(parts, &borrowed, row, &mut rows)?;
         }
-    }
+        Ok(())
+    })?;
     if let Some(at) = found.iter().position(|found| !found) {
         return Err(RestoreError::NoSuchEntry(parts.only[at].clone()));
     }
     let filled = Filling::new(parts, rows).run()?;
     Ok(WrittenTree {
-        digest: hasher.finish(),
+        digest,
         ..filled
     })
 }

@@ -4,6 +4,7 @@ use super::databases::owner_name;
 use crate::beneath::Beneath;
 use crate::metadata::{self, Seen};
 use crate::walk::{self, Found, Place, Reason, Visitor, WalkError, WalkReport, WalkSettings};
+use stasis_model::file_list::FILE_MAX;
 use stasis_model::tree::{Attribute, Entry, EntryKind, EntryPath, FileTime, Metadata};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -335,14 +336,25 @@ impl Visitor for Collector {
     }
 
     fn visit(&self, place: &Place<'_>, entries: &[Found<'_>]) -> Result<(), WalkError> {
-        for found in entries.iter().filter(|found| found.kind == EntryKind::Fifo) {
-            place.skip(found.name, Reason::Fifo)?;
+        let is_too_large = |found: &Found<'_>| {
+            let is_file = matches!(
+                found.kind,
+                EntryKind::File { .. } | EntryKind::HardLink { .. }
+            );
+            is_file && found.seen.size > FILE_MAX
+        };
+        for found in entries {
+            if found.kind == EntryKind::Fifo {
+                place.skip(found.name, Reason::Fifo)?;
+            } else if is_too_large(found) {
+                place.skip(found.name, Reason::TooLarge)?;
+            }
         }
         let mut listings = self.listings.lock().unwrap_or_else(PoisonError::into_inner);
         let listing = listings
             .get_mut(place.path)
             .expect("a directory is entered before it is shown");
-        for found in entries {
+        for found in entries.iter().filter(|found| !is_too_large(found)) {
             let what = match &found.kind {
                 EntryKind::File { .. } => What::File,
                 EntryKind::Directory => What::Directory,

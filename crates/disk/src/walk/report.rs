@@ -32,6 +32,8 @@ pub enum Reason {
     OwnTarget,
     /// It is a live database that no consistent copy could be made of.
     Inconsistent,
+    /// It is larger than any file that can be restored everywhere.
+    TooLarge,
 }
 
 impl Reason {
@@ -39,7 +41,12 @@ impl Reason {
     fn is_a_gap(self) -> bool {
         matches!(
             self,
-            Self::Vanished | Self::Replaced | Self::Changed | Self::Unreadable | Self::Inconsistent
+            Self::Vanished
+                | Self::Replaced
+                | Self::Changed
+                | Self::Unreadable
+                | Self::TooLarge
+                | Self::Inconsistent
         )
     }
 
@@ -56,6 +63,7 @@ impl Reason {
             Self::OtherFilesystem => "other_filesystem",
             Self::OwnTarget => "own_target",
             Self::Inconsistent => "inconsistent",
+            Self::TooLarge => "too_large",
         }
     }
 }
@@ -73,6 +81,7 @@ impl fmt::Display for Reason {
             Self::OtherFilesystem => "is on another filesystem",
             Self::OwnTarget => "is what is being written",
             Self::Inconsistent => "is a live database that no consistent copy could be made of",
+            Self::TooLarge => "is larger than 16 TiB",
         })
     }
 }

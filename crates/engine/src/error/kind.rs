@@ -96,6 +96,8 @@ impl Error {
             Self::Copy(error) => copy(error),
             Self::UnfitSnapshot { .. }
             | Self::LostManifest(_)
+            | Self::LostIndex(_)
+            | Self::LostRepo(_)
             | Self::WrongTree(_)
             | Self::Damaged { .. } => ErrorKind::Corrupt,
             Self::UnknownChange(_) => ErrorKind::Unknown,
@@ -232,6 +234,7 @@ pub(crate) fn restore(error: &RestoreError) -> ErrorKind {
         RestoreError::Chunk(error) => chunk(error),
         RestoreError::Write(error) => tree_write(error),
         RestoreError::NoSuchEntry(_) => ErrorKind::NotFound,
+        RestoreError::Unfit { .. } => ErrorKind::Corrupt,
         _ => ErrorKind::Bug,
     }
 }

@@ -1,19 +1,25 @@
-//! Whether everything that the index leads to is there, and is what it was.
+//! Whether everything that was saved can be restored, and saved to again.
 //!
-//! Every snapshot's metadata is compared with the index, every list read, every chunk looked for; with `read_data` every chunk
-//! is read and compared with its name. A damaged chunk is copied to quarantine and stays where it is: the next save that
-//! has its bytes stores them again, so that old snapshots heal.
+//! 1. every root of the store: `repo.json`, `gc.json`, `index.json`   2. every snapshot's metadata and list, read by the code
+//! that restores them   3. every chunk looked for; with `read_data` every chunk read and compared with its name
+//! 4. what is damaged or missing is entered in the quarantine, so that the next save that has its bytes stores them again
+//!
+//! *Always true:* what restore refuses is reported. A store that does not answer is an error and never damage. A damaged
+//! chunk stays where it is; a store that cannot be written is checked all the same, and says that nothing was marked.
 
 use super::damaged::spoiled;
 use super::port::Fetching;
+use super::Opened;
 use crate::bridge;
 use crate::error::{Error, ErrorKind, whole};
 use crate::open::Engine;
 use serde::Serialize;
 use stasis_disk::chunked::list::{ListReader, root_of};
-use stasis_disk::chunked::{ChunkError, ChunkSource, open};
+use stasis_disk::chunked::restore::{fetch_stored, read_list};
+use stasis_disk::chunked::{ChunkError, ChunkSource};
 use stasis_disk::progress::Progress;
-use stasis_model::file_list::FileContent;
+use stasis_model::chunk::HEADER;
+use stasis_model::file_list::{FileContent, StoredChunk};
 use stasis_model::id::SnapshotId;
 use stasis_model::manifest::{FileList, Index};
 use stasis_model::sweep::ChunkName;
@@ -25,10 +31,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// How many hurt files are named for one damaged thing.
 const NAMED: usize = 100;
 
-/// What is wrong with a chunk or a snapshot.
+/// Something that is damaged or missing.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Damage {
-    /// The chunk, or the snapshot's metadata.
+    /// The root it belongs to, as `projects/TENANT/PROJECT`; empty for a repository and for a project's own store.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub root: String,
+    /// A document, a chunk, a snapshot's metadata or its list.
     pub what: String,
     /// What is wrong with it.
     pub why: String,
@@ -36,12 +45,50 @@ pub struct Damage {
     pub snapshots: Vec<SnapshotId>,
     /// Files that are hurt, a hundred at most.
     pub files: Vec<String>,
+    /// Whether it is proven that these snapshots cannot be read, so that `repo forget --damaged` takes them.
+    pub forgettable: bool,
+}
+
+impl Damage {
+    fn new(what: impl Into<String>, why: impl Into<String>) -> Self {
+        Self {
+            root: String::new(),
+            what: what.into(),
+            why: why.into(),
+            snapshots: Vec::new(),
+            files: Vec::new(),
+            forgettable: false,
+        }
+    }
+
+    fn of_snapshot(what: &str, id: &SnapshotId, error: &Error) -> Self {
+        Self {
+            snapshots: vec![id.clone()],
+            ..Self::new(format!("{what} of {id}"), whole(error))
+        }
+    }
+}
+
+/// One root that was checked.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct CheckedRoot {
+    /// Where it lies in the store: `projects/TENANT/PROJECT`, or nothing for the store's own root.
+    pub root: String,
+    /// Its snapshots.
+    pub snapshots: u64,
+    /// How many things are damaged.
+    pub damage: u64,
+    /// Why this build cannot save here, though it can read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_only: Option<String>,
 }
 
 /// What a check found.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 #[must_use = "what is damaged is said only here"]
 pub struct RepoChecked {
+    /// Every root of the store.
+    pub roots: Vec<CheckedRoot>,
     /// Snapshots that were looked at.
     pub snapshots: u64,
     /// Chunks that they need.
@@ -52,6 +99,8 @@ pub struct RepoChecked {
     pub bytes_read: u64,
     /// What is wrong. Nothing, if all is well.
     pub damage: Vec<Damage>,
+    /// Whether damaged chunks were entered in the quarantine, so that the next save repairs what it can.
+    pub marked: bool,
     /// How long it took.
     pub elapsed_ms: u64,
 }
@@ -59,7 +108,7 @@ pub struct RepoChecked {
 /// Who needs which chunk.
 #[derive(Debug, Default)]
 struct Needs {
-    by_chunk: HashMap<ChunkName, BTreeSet<usize>>,
+    by_chunk: HashMap<StoredChunk, BTreeSet<usize>>,
     lists: Vec<(SnapshotId, FileList)>,
     damage: Vec<Damage>,
     /// Damaged chunks of lists, with a snapshot that is hurt.
@@ -67,58 +116,112 @@ struct Needs {
 }
 
 impl Engine {
-    /// Checks the repository.
+    /// Checks every root of the store, or the one that this engine is rooted in.
     pub async fn repo_check(
         &self,
         read_data: bool,
         progress: Arc<Progress>,
     ) -> Result<RepoChecked, Error> {
         let started = self.clock.uptime();
-        let root = self.repo_root();
-        self.repo_settings(&root).await?;
-        let index = self.repo_index(&root).await?;
-        let needs = self.needs(&root, &index).await?;
-        let mut bad: BTreeMap<ChunkName, String> = BTreeMap::new();
-        let stored: HashMap<ChunkName, u64> = root.chunks().await?.into_iter().collect();
-        for name in needs
-            .by_chunk
-            .keys()
-            .filter(|name| !stored.contains_key(*name))
-        {
-            bad.insert(*name, "is missing".to_owned());
-        }
-        for name in root.quarantined().await? {
-            if needs.by_chunk.contains_key(&name) && !read_data {
-                let why = "was found damaged, and nobody who has its bytes has saved since";
-                bad.entry(name).or_insert_with(|| why.to_owned());
+        let mut checked = RepoChecked::default();
+        checked.marked = true;
+        for layout in self.repo_roots().await? {
+            let name = layout.name().trim_end_matches('/').to_owned();
+            let engine = self.rooted(layout);
+            let (snapshots, damaged) = (checked.snapshots, checked.damage.len());
+            let read_only = engine
+                .check_root(read_data, &progress, &mut checked)
+                .await?;
+            for one in &mut checked.damage[damaged..] {
+                one.root.clone_from(&name);
             }
+            checked.roots.push(CheckedRoot {
+                root: name,
+                snapshots: checked.snapshots - snapshots,
+                damage: (checked.damage.len() - damaged) as u64,
+                read_only,
+            });
         }
-        let (mut chunks_read, mut bytes_read) = (0, 0);
-        if read_data {
-            let there: Vec<(ChunkName, u64)> = needs
-                .by_chunk
-                .keys()
-                .filter_map(|name| stored.get(name).map(|size| (*name, *size)))
-                .collect();
-            chunks_read = there.len() as u64;
-            bytes_read = there.iter().map(|(_, size)| size).sum();
-            progress.expect(chunks_read, bytes_read);
-            bad.extend(self.read_chunks(&root, there, progress).await?);
-        }
-        let chunks = needs.by_chunk.len() as u64;
-        let damage = self.tell_damage(&root, needs, bad).await?;
-        let elapsed = self.clock.uptime().saturating_sub(started);
-        Ok(RepoChecked {
-            snapshots: index.snapshots().count() as u64,
-            chunks,
-            chunks_read,
-            bytes_read,
-            damage,
-            elapsed_ms: u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
-        })
+        checked.marked &= !checked.damage.is_empty();
+        checked.elapsed_ms = self.elapsed_ms(started);
+        Ok(checked)
     }
 
-    /// Reads every snapshot's metadata and list.
+    /// Checks one root; says why it cannot be saved to, if only that is so.
+    async fn check_root(
+        &self,
+        read_data: bool,
+        progress: &Arc<Progress>,
+        checked: &mut RepoChecked,
+    ) -> Result<Option<String>, Error> {
+        let root = self.repo_root();
+        let mut read_only = None;
+        match self.repo_settings(&root).await {
+            Ok(repo) => read_only = repo.check_writable().err().map(|error| whole(&error)),
+            Err(error) => document("repo.json", error, checked)?,
+        }
+        if let Err(error) = root.gc().await {
+            document("gc.json", error.into(), checked)?;
+        }
+        let index = match self.repo_index(&root).await {
+            Ok(index) => index,
+            Err(error) => {
+                document("index.json", error, checked)?;
+                return Ok(read_only);
+            }
+        };
+        checked.damage.extend(lost_heads(&index));
+        let needs = self.needs(&root, &index).await?;
+        let bad = self
+            .bad_chunks(&root, &needs, read_data.then_some(progress), checked)
+            .await?;
+        checked.snapshots += index.snapshots().count() as u64;
+        checked.chunks += needs.by_chunk.len() as u64;
+        self.tell_damage(&root, needs, bad, checked).await?;
+        Ok(read_only)
+    }
+
+    /// The chunks that are missing, and those that turn out damaged if they are to be read.
+    async fn bad_chunks(
+        &self,
+        root: &Root,
+        needs: &Needs,
+        read_data: Option<&Arc<Progress>>,
+        checked: &mut RepoChecked,
+    ) -> Result<BTreeMap<ChunkName, String>, Error> {
+        let mut bad: BTreeMap<ChunkName, String> = BTreeMap::new();
+        let stored: HashMap<ChunkName, u64> = root.chunks().await?.into_iter().collect();
+        let needed: BTreeSet<ChunkName> = needs.by_chunk.keys().map(|chunk| chunk.name).collect();
+        for name in &needed {
+            match stored.get(name) {
+                None => bad.insert(*name, "is missing".to_owned()),
+                Some(size) if *size <= HEADER as u64 => bad.insert(*name, "is empty".to_owned()),
+                Some(_) => None,
+            };
+        }
+        let Some(progress) = read_data else {
+            for name in root.quarantined().await? {
+                if needed.contains(&name) {
+                    let why = "was found damaged, and no save that has its bytes was made since";
+                    bad.entry(name).or_insert_with(|| why.to_owned());
+                }
+            }
+            return Ok(bad);
+        };
+        let there: Vec<(StoredChunk, u64)> = needs
+            .by_chunk
+            .keys()
+            .filter_map(|chunk| stored.get(&chunk.name).map(|size| (*chunk, *size)))
+            .collect();
+        let bytes = there.iter().map(|(_, size)| size).sum();
+        checked.chunks_read += there.len() as u64;
+        checked.bytes_read += bytes;
+        progress.expect(there.len() as u64, bytes);
+        bad.extend(self.read_chunks(root, there, progress.clone()).await?);
+        Ok(bad)
+    }
+
+    /// Reads every snapshot's metadata and list, as a restore does.
     async fn needs(&self, root: &Root, index: &Index) -> Result<Needs, Error> {
         let mut needs = Needs::default();
         let ids: Vec<SnapshotId> = index.snapshots().map(|(_, one)| one.id.clone()).collect();
@@ -127,48 +230,66 @@ impl Engine {
                 Ok(opened) => opened,
                 Err(error) if !is_damage(&error) => return Err(error),
                 Err(error) => {
-                    needs.damage.push(Damage {
-                        what: format!("metadata of {id}"),
-                        why: whole(&error),
-                        snapshots: vec![id],
-                        files: Vec::new(),
-                    });
+                    let mut damage = Damage::of_snapshot("metadata", &id, &error);
+                    damage.forgettable = self.is_proven(root, index, &id).await;
+                    needs.damage.push(damage);
                     continue;
                 }
             };
-            let (source, list) = (Fetching::new(root.clone()), opened.list.clone());
-            let number = needs.lists.len();
-            let read = bridge::blocking(move || chunks_of(&source, &list)).await;
-            match read.map_err(Error::from) {
-                Ok(names) => {
-                    for name in names {
-                        needs.by_chunk.entry(name).or_default().insert(number);
+            let list = opened.list.clone();
+            match self.read_as_restore(root, opened).await {
+                Ok(chunks) => {
+                    let number = needs.lists.len();
+                    for chunk in chunks {
+                        needs.by_chunk.entry(chunk).or_default().insert(number);
                     }
-                    needs.lists.push((id, opened.list));
+                    needs.lists.push((id, list));
                 }
                 Err(error) if !is_damage(&error) => return Err(error),
                 Err(error) => {
+                    let mut damage = Damage::of_snapshot("list", &id, &error);
+                    damage.forgettable = self.is_proven(root, index, &id).await;
+                    needs.damage.push(damage);
                     let source = Fetching::new(root.clone());
-                    let names = bridge::blocking(move || spoiled(&source, &opened.list)).await;
+                    let names = bridge::blocking(move || spoiled(&source, &list)).await;
                     let names = names.unwrap_or_default().into_keys();
                     needs.spoiled.extend(names.map(|name| (name, id.clone())));
-                    needs.damage.push(Damage {
-                        what: format!("list of {id}"),
-                        why: whole(&error),
-                        snapshots: vec![id],
-                        files: Vec::new(),
-                    });
                 }
             }
         }
         Ok(needs)
     }
 
+    /// Reads everything of a snapshot that a restore reads but the chunks of its files; says which those are.
+    pub(super) async fn read_as_restore(
+        &self,
+        root: &Root,
+        opened: Opened,
+    ) -> Result<BTreeSet<StoredChunk>, Error> {
+        let source = Fetching::new(root.clone());
+        bridge::blocking(move || {
+            // Whatever is wrong with metadata is wrong with the snapshot, not with who asks.
+            let readable = opened.readable().map(drop);
+            readable.map_err(|error| Error::damaged(&opened.manifest.snapshot_id, error))?;
+            let mut chunks = list_chunks(&source, &opened.list)?;
+            let tree = read_list(&source, &opened.list)?;
+            opened.ensure_tree(tree.digest)?;
+            chunks.extend(tree.chunks);
+            Ok(chunks)
+        })
+        .await
+    }
+
+    /// Whether it is proven that a snapshot cannot be read, so that it may be forgotten.
+    async fn is_proven(&self, root: &Root, index: &Index, id: &SnapshotId) -> bool {
+        matches!(self.proof(root, index, id).await, Ok(Some(_)))
+    }
+
     /// Reads chunks in parallel; says what is wrong with those that are not what they should be.
     async fn read_chunks(
         &self,
         root: &Root,
-        chunks: Vec<(ChunkName, u64)>,
+        chunks: Vec<(StoredChunk, u64)>,
         progress: Arc<Progress>,
     ) -> Result<BTreeMap<ChunkName, String>, Error> {
         let (source, workers) = (Fetching::new(root.clone()), self.restore_workers());
@@ -176,12 +297,9 @@ impl Engine {
             let (next, bad) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
             let failed: Mutex<Option<ChunkError>> = Mutex::default();
             let work = || {
-                while let Some((name, size)) = chunks.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let read = source
-                        .fetch(name)
-                        .and_then(|stored| open(name, &stored).map(|_| ()));
-                    match read {
-                        Ok(()) => {}
+                while let Some((chunk, size)) = chunks.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    match fetch_stored(&source, chunk) {
+                        Ok(_) => {}
                         Err(error @ ChunkError::Moving { .. }) => {
                             failed
                                 .lock()
@@ -191,7 +309,7 @@ impl Engine {
                         }
                         Err(error) => {
                             let mut bad = bad.lock().unwrap_or_else(PoisonError::into_inner);
-                            bad.insert(*name, whole(&error));
+                            bad.insert(chunk.name, whole(&error));
                         }
                     }
                     progress.advance(1, *size);
@@ -211,50 +329,75 @@ impl Engine {
         .await
     }
 
-    /// Puts damaged chunks into quarantine, and names what they hurt.
+    /// Enters damaged chunks in the quarantine, and names what they hurt.
     async fn tell_damage(
         &self,
         root: &Root,
         needs: Needs,
         bad: BTreeMap<ChunkName, String>,
-    ) -> Result<Vec<Damage>, Error> {
-        let mut damage = needs.damage;
-        if damage.is_empty() && bad.is_empty() {
-            return Ok(damage);
+        checked: &mut RepoChecked,
+    ) -> Result<(), Error> {
+        if needs.damage.is_empty() && bad.is_empty() {
+            return Ok(());
         }
         // What was forgotten and swept while we looked is not damaged.
         let index = self.repo_index(root).await?;
         let is_there = |id: &SnapshotId| index.find(id).is_some();
-        damage.retain(|one| one.snapshots.iter().any(is_there));
+        let damage = needs.damage.into_iter();
+        checked
+            .damage
+            .extend(damage.filter(|one| one.snapshots.iter().any(is_there)));
         let spoiled = needs.spoiled.iter().filter(|(_, id)| is_there(id));
-        self.quarantine(root, &spoiled.map(|(name, _)| *name).collect())
-            .await?;
-        let known = root.quarantined().await?;
+        let mut marks: BTreeSet<ChunkName> = spoiled.map(|(name, _)| *name).collect();
         for (name, why) in bad {
-            let hurt = needs.by_chunk.get(&name).into_iter().flatten();
-            let hurt: Vec<(SnapshotId, FileList)> = hurt
-                .map(|number| needs.lists[*number].clone())
+            let users = needs.by_chunk.iter();
+            let users = users.filter(|(chunk, _)| chunk.name == name);
+            let numbers: BTreeSet<usize> = users.flat_map(|(_, all)| all).copied().collect();
+            let hurt: Vec<(SnapshotId, FileList)> = numbers
+                .into_iter()
+                .map(|number| needs.lists[number].clone())
                 .filter(|(id, _)| is_there(id))
                 .collect();
             if hurt.is_empty() {
                 continue;
             }
-            if !known.contains(&name) {
-                let bytes = root.chunk(&name).await?.unwrap_or_default();
-                root.quarantine(&name, bytes).await?;
-            }
+            marks.insert(name);
             let snapshots = hurt.iter().map(|(id, _)| id.clone()).collect();
             let source = Fetching::new(root.clone());
             let files = bridge::blocking(move || files_in(&source, &hurt, &name)).await;
-            damage.push(Damage {
-                what: format!("chunk {name}"),
-                why,
+            checked.damage.push(Damage {
                 snapshots,
                 files: files.into_iter().collect(),
+                ..Damage::new(format!("chunk {name}"), why)
             });
         }
-        Ok(damage)
+        checked.marked &= self.mark_damaged(root, &marks).await;
+        Ok(())
     }
+}
+
+/// Notes a document that cannot be used; a store that does not answer is no damage.
+fn document(name: &str, error: Error, checked: &mut RepoChecked) -> Result<(), Error> {
+    if !is_damage(&error) || matches!(error, Error::UnfitRepo(_)) {
+        return Err(error);
+    }
+    checked.damage.push(Damage::new(name, whole(&error)));
+    Ok(())
+}
+
+/// Chains whose newest snapshot is not among their snapshots: the next save would not find its parent.
+fn lost_heads(index: &Index) -> Vec<Damage> {
+    let is_lost = |id: &SnapshotId| index.find(id).is_none();
+    let heads = index.subjects.iter();
+    let lost = heads.filter_map(|(name, subject)| {
+        let active = subject.active.as_ref().filter(|id| is_lost(id))?;
+        Some((name, active))
+    });
+    lost.map(|(name, id)| {
+        let why = format!("says that the newest snapshot of `{name}` is `{id}`, and does not list it");
+        Damage::new("index.json", why)
+    })
+    .collect()
 }
 
 /// Whether what could not be read is wrong in itself: a store that does not answer says nothing about it.
@@ -262,27 +405,18 @@ pub(super) fn is_damage(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Limit)
 }
 
-/// Every chunk that a list leads to; all of the list is read.
-pub(super) fn chunks_of(
+/// The chunks that a list itself lies in.
+fn list_chunks(
     source: &dyn ChunkSource,
     list: &FileList,
-) -> Result<BTreeSet<ChunkName>, ChunkError> {
-    let mut names = BTreeSet::new();
+) -> Result<BTreeSet<StoredChunk>, ChunkError> {
+    let mut chunks = BTreeSet::new();
     if let FileList::Stored(at) = list {
-        names.insert(at.root);
-        names.extend(
-            root_of(source, list)?
-                .sections
-                .iter()
-                .map(|place| place.slice.chunk.name),
-        );
+        chunks.insert(at.slice().chunk);
+        let sections = root_of(source, list)?.sections;
+        chunks.extend(sections.iter().map(|place| place.slice.chunk));
     }
-    let mut reader = ListReader::new(source, list)?;
-    while let Some(row) = reader.next_row()? {
-        let slices = row.content.iter().flat_map(FileContent::slices);
-        names.extend(slices.map(|slice| slice.chunk.name));
-    }
-    Ok(names)
+    Ok(chunks)
 }
 
 /// The files of some snapshots that lie in a chunk.

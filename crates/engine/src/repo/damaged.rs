@@ -12,8 +12,7 @@
 //! 4 leaves entries in the quarantine, after it a chain that goes on from its newest readable snapshot. The sweep removes
 //! metadata and chunks.
 
-use super::Opened;
-use super::check::{chunks_of, is_damage};
+use super::check::is_damage;
 use super::port::Fetching;
 use crate::bridge;
 use crate::error::{Error, whole};
@@ -82,7 +81,13 @@ pub(crate) fn log() -> TenantId {
 
 impl Engine {
     /// Proves that snapshots cannot be read, and says what letting go of them means. Nothing is changed.
+    ///
+    /// They may belong to any root of the store: whoever checks a store is told of all of them.
     pub async fn repo_damaged(&self, ids: &[SnapshotId]) -> Result<RepoLetGo, Error> {
+        self.holding(ids).await?.damaged_here(ids).await
+    }
+
+    async fn damaged_here(&self, ids: &[SnapshotId]) -> Result<RepoLetGo, Error> {
         let root = self.repo_root();
         self.repo_settings(&root).await?;
         let index = self.repo_index(&root).await?;
@@ -115,12 +120,14 @@ impl Engine {
         actor: &Label,
     ) -> Result<RepoLetGo, Error> {
         self.ensure_trusted().await?;
-        let root = self.repo_root();
-        self.repo_settings(&root).await?.check_writable()?;
-        let plan = self.repo_damaged(ids).await?;
-        self.quarantine(&root, &plan.chunks).await?;
-        let event = self.event(EventKind::ForgetDamaged, Severity::Warning, actor);
-        self.let_go(&root, plan, (Change::ForgetDamaged, event))
+        let engine = self.holding(ids).await?;
+        let root = engine.repo_root();
+        engine.repo_settings(&root).await?.check_writable()?;
+        let plan = engine.damaged_here(ids).await?;
+        engine.quarantine(&root, &plan.chunks).await?;
+        let event = engine.event(EventKind::ForgetDamaged, Severity::Warning, actor);
+        engine
+            .let_go(&root, plan, (Change::ForgetDamaged, event))
             .await
     }
 
@@ -196,10 +203,8 @@ impl Engine {
                 why: proof.why,
             });
         }
-        let Opened { list, .. } = self.open_snapshot(root, index, id).await?;
-        let source = Fetching::new(root.clone());
-        bridge::blocking(move || chunks_of(&source, &list)).await?;
-        Ok(())
+        let opened = self.open_snapshot(root, index, id).await?;
+        self.read_as_restore(root, opened).await.map(drop)
     }
 
     /// What is wrong with a snapshot; `None` when its bytes are what they were.
@@ -220,12 +225,33 @@ impl Engine {
         let source = Fetching::new(root.clone());
         let spoiled = bridge::blocking(move || spoiled(&source, &list)).await?;
         let Some(why) = spoiled.values().next().cloned() else {
-            return Ok(None);
+            return self.wrong_tree(root, index, id).await;
         };
         Ok(Some(Proof {
             why: format!("its list: {why}"),
             chunks: spoiled.into_keys().collect(),
         }))
+    }
+
+    /// Proves that the tree of a list that can be read is not the one that was saved: no build can restore that.
+    async fn wrong_tree(
+        &self,
+        root: &Root,
+        index: &Index,
+        id: &SnapshotId,
+    ) -> Result<Option<Proof>, Error> {
+        if index.find(id).is_none() {
+            return Ok(None);
+        }
+        let opened = self.open_snapshot(root, index, id).await?;
+        match self.read_as_restore(root, opened).await {
+            Err(error @ Error::WrongTree(_)) => Ok(Some(Proof {
+                why: whole(&error),
+                chunks: BTreeSet::new(),
+            })),
+            // What else is wrong with it a later build may understand.
+            _ => Ok(None),
+        }
     }
 
     /// Enters chunks in the quarantine.

@@ -6,7 +6,7 @@
 
 use super::port::Fetching;
 use super::save::ignores;
-use super::{Opened, RepoSave, Wanted};
+use super::{Opened, Readable, RepoSave, Wanted};
 use crate::bridge;
 use crate::error::{Error, PlaceError, SaveError};
 use crate::open::Engine;
@@ -366,8 +366,12 @@ fn stage(
     source: &Fetching,
     workers: NonZeroUsize,
 ) -> Result<StagedSnapshot, Error> {
+    let Readable {
+        root_attributes,
+        is_left_out,
+    } = opened.readable()?;
     let mut stage = Stage::begin(&command.target, command.placement, command.cancel.clone())?;
-    stage.spare(spared(command, &opened.manifest)?);
+    stage.spare(spared(command, &opened.manifest, is_left_out)?);
     let settings = WriteSettings {
         rights: if command.owner {
             Rights::of_this_process()
@@ -391,19 +395,12 @@ fn stage(
         workers,
     };
     let head = opened.manifest.root();
-    let attributes = opened.manifest.root_attributes();
-    let attributes = attributes.map_err(|source| Error::UnfitSnapshot {
-        snapshot: opened.manifest.snapshot_id.clone(),
-        source,
-    })?;
     let root = EntryPath::root();
     writer
-        .directory(&root, &head, &attributes)
+        .directory(&root, &head, &root_attributes)
         .map_err(PlaceError::from)?;
     let tree = restore(&parts)?;
-    if tree.digest != opened.manifest.state_digest {
-        return Err(Error::WrongTree(opened.manifest.snapshot_id.clone()));
-    }
+    opened.ensure_tree(tree.digest)?;
     let written = writer.finish(Some(&head)).map_err(PlaceError::from)?;
     Ok(StagedSnapshot {
         stage,
@@ -420,8 +417,11 @@ fn owner_of(path: &EntryPath) -> Option<EntryPath> {
 
 /// What stays in a directory although the snapshot does not have it: the store, what was never part of the tree, and
 /// everything else when only a part is wanted.
-fn spared(command: &RepoRestore, manifest: &SnapshotManifest) -> Result<Spared, Error> {
-    let is_left_out = walk::matcher(&manifest.patterns()).map_err(SaveError::from)?;
+fn spared(
+    command: &RepoRestore,
+    manifest: &SnapshotManifest,
+    is_left_out: Spared,
+) -> Result<Spared, Error> {
     let is_left_alone = walk::matcher(&command.left_alone).map_err(SaveError::from)?;
     let databases = manifest.databases.clone();
     let (only, store) = (command.only.clone(), command.store.clone());

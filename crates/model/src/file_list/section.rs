@@ -1,7 +1,7 @@
 //! Some entries of a list.
 
 use super::wire::{BadList, Reader, put_bytes, put_chunk, put_number, put_signed};
-use super::{Extent, FileContent, Row, Slice, StoredChunk};
+use super::{Extent, FILE_MAX, FileContent, Row, Slice, StoredChunk};
 use crate::digest::FileDigest;
 use crate::tree::{Attribute, Entry, EntryKind, EntryPath, FileTime, Metadata};
 use std::collections::HashMap;
@@ -324,6 +324,9 @@ impl Rows<'_> {
                 return Err(BadList::Number("an extent without bytes"));
             }
             extents.push(extent);
+        }
+        if size > FILE_MAX {
+            return Err(BadList::Number("a file larger than any that can be written"));
         }
         if total != size {
             return Err(BadList::Number("a size that its extents do not have"));

@@ -52,6 +52,10 @@ pub(super) fn hint(error: &Error) -> Option<String> {
                 record.store, record.op_id
             ));
         }
+        Error::LostIndex(_) => {
+            "bring `index.json` back from a copy of the store: an empty store has one too, so it was lost or removed"
+        }
+        Error::LostRepo(_) => "bring `repo.json` back from a copy of the store",
         Error::LostManifest(_) | Error::WrongTree(_) => {
             "`stasis repo check` shows what is damaged; older snapshots may be whole"
         }

@@ -44,6 +44,7 @@ mod rewind;
 mod s3;
 mod session;
 mod store_kinds;
+mod store_matrix;
 mod store_repair;
 mod unknown;
 mod workspace;

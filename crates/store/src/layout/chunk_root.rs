@@ -13,12 +13,12 @@ pub struct ChunkRoot {
     naming: Naming,
 }
 
-/// How the documents of snapshots are called.
+/// How new snapshots are called.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Naming {
-    /// `snapshots/<id>.json`
+    /// By chance: `snapshots/<id>.json`
     Plain,
-    /// `snapshots/<timestamp>-<id>/metadata.json`
+    /// By an id that tells when they were made: `snapshots/<timestamp>-<id>/metadata.json`
     Dated,
 }
 
@@ -50,6 +50,18 @@ impl ChunkRoot {
             prefix: format!("projects/{tenant}/{project}/"),
             naming: Naming::Dated,
         }
+    }
+
+    /// Everything that projects keep.
+    pub fn projects() -> Prefix {
+        Prefix("projects/".to_owned())
+    }
+
+    /// The root of the project that a key belongs to.
+    pub fn project_of(key: &Key) -> Option<Self> {
+        let mut parts = key.as_str().strip_prefix("projects/")?.splitn(3, '/');
+        let (tenant, project, _) = (parts.next()?, parts.next()?, parts.next()?);
+        Some(Self::project(&tenant.parse().ok()?, &project.parse().ok()?))
     }
 
     /// What it is called in records: where it lies in its store.
@@ -98,15 +110,12 @@ impl ChunkRoot {
         Key(format!("{}index.json", self.prefix))
     }
 
-    /// A snapshot's metadata.
+    /// A snapshot's metadata. Its id alone says how that is called, so that whoever opens a root finds what others saved there.
     pub fn manifest(&self, id: &SnapshotId) -> Key {
         let prefix = &self.prefix;
-        Key(match (self.naming, id.moment()) {
-            (Naming::Plain, _) => format!("{prefix}snapshots/{id}.json"),
-            (Naming::Dated, Some(at)) => {
-                format!("{prefix}snapshots/{}-{id}/metadata.json", at.stamp())
-            }
-            (Naming::Dated, None) => format!("{prefix}snapshots/{id}/metadata.json"),
+        Key(match id.moment() {
+            Some(at) => format!("{prefix}snapshots/{}-{id}/metadata.json", at.stamp()),
+            None => format!("{prefix}snapshots/{id}.json"),
         })
     }
 
@@ -118,16 +127,9 @@ impl ChunkRoot {
     /// The snapshot whose metadata this is, if it is one.
     pub fn manifest_id(&self, key: &Key) -> Option<SnapshotId> {
         let inner = key.as_str().strip_prefix(self.manifests().as_str())?;
-        let id: SnapshotId = match self.naming {
-            Naming::Plain => inner.strip_suffix(".json")?.parse().ok()?,
-            Naming::Dated => {
-                let directory = inner.strip_suffix("/metadata.json")?;
-                let dated = directory
-                    .split_once('-')
-                    .and_then(|(_, id)| id.parse().ok())
-                    .filter(|id: &SnapshotId| id.moment().is_some());
-                dated.or_else(|| directory.parse().ok())?
-            }
+        let id: SnapshotId = match inner.strip_suffix("/metadata.json") {
+            Some(directory) => directory.split_once('-')?.1.parse().ok()?,
+            None => inner.strip_suffix(".json")?.parse().ok()?,
         };
         (self.manifest(&id) == *key).then_some(id)
     }

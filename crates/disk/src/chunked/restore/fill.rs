@@ -1,10 +1,10 @@
 //! The workers that fill files.
 
+use super::reading::fetch_stored;
 use super::rows::{FileRow, Rows, Use};
 use super::{RestoreError, RestoreParts, WrittenTree};
-use crate::chunked::{ChunkError, fetch, same};
+use crate::chunked::same;
 use crate::tree_writer::NewFile;
-use stasis_model::chunk::BadChunk;
 use stasis_model::digest::TreeDigest;
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -211,14 +211,8 @@ impl<'s> Filling<'s> {
             return Ok(());
         }
         let chunk = self.rows.chunks[number];
-        let plain = fetch(self.parts.source, &chunk.name)?;
+        let plain = fetch_stored(self.parts.source, &chunk)?;
         self.chunks_fetched.fetch_add(1, Ordering::Relaxed);
-        if plain.len() != chunk.plain_len as usize {
-            return Err(RestoreError::Chunk(ChunkError::Damaged {
-                name: chunk.name,
-                source: BadChunk::Payload,
-            }));
-        }
         for one in uses.iter().filter(|one| !self.is_reused(one.file)) {
             let from = one.offset as usize;
             self.write(one, &plain[from..from + one.length as usize])?;

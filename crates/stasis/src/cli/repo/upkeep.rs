@@ -9,6 +9,7 @@ use clap::Args;
 use stasis_engine::model::id::SubjectName;
 use stasis_engine::model::retention::{OnDoubt, Policy, Repository};
 use stasis_engine::repo::{Damage, RepoChecked, RepoCollected, RepoGc};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,30 +43,76 @@ impl Check {
 
 fn checked_words(checked: &RepoChecked) -> String {
     let mut lines: Vec<String> = checked.damage.iter().map(damage_words).collect();
+    for root in &checked.roots {
+        if let Some(why) = &root.read_only {
+            lines.push(format!("{}can be read, but not saved to: {why}", at(&root.root)));
+        }
+    }
+    let counted = format!(
+        "{}, {}",
+        plural(checked.snapshots, "snapshot"),
+        plural(checked.chunks, "chunk")
+    );
     let read = match checked.chunks_read {
-        0 => String::new(),
-        read => format!(", read {read} of them"),
+        0 => "all present",
+        _ => "all data verified",
     };
-    let verdict = match checked.damage.len() {
-        0 => "all is well".to_owned(),
-        count => format!("{count} things are damaged; {}", advice(&checked.damage)),
-    };
-    lines.push(format!(
-        "{} snapshots, {} chunks{read}: {verdict}",
-        checked.snapshots, checked.chunks
-    ));
+    lines.push(match checked.damage.len() as u64 {
+        0 if checked.roots.iter().any(|root| root.read_only.is_some()) => {
+            format!("OK to read: {counted}, {read}")
+        }
+        0 => format!("OK: {counted}, {read}"),
+        count => format!("DAMAGED: {}; {counted}", plural(count, "problem")),
+    });
+    lines.extend(advice(checked).map(|advice| format!("hint: {advice}")));
     lines.join("\n")
 }
 
-/// What to do now: no save brings metadata back.
-fn advice(damage: &[Damage]) -> &'static str {
-    let is_chunk = |one: &Damage| one.what.starts_with("chunk ");
-    if damage.iter().all(is_chunk) {
-        "save again from where their bytes still are, then check again"
+fn plural(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+/// Where something lies, before what is said of it.
+fn at(root: &str) -> String {
+    if root.is_empty() {
+        String::new()
     } else {
-        "bring metadata and lists back from a copy of the repository, or let go of those snapshots with `repo forget ID --damaged`; \
-         save again from where other bytes still are, then check again"
+        format!("{}: ", printable(root))
     }
+}
+
+/// What to do now. Forgetting is offered only for snapshots that are proven to be lost: no save brings metadata back.
+fn advice(checked: &RepoChecked) -> impl Iterator<Item = String> {
+    let is_chunk = |one: &Damage| one.what.starts_with("chunk ");
+    let chunks = checked.damage.iter().any(is_chunk);
+    let marked = if checked.marked {
+        "damaged chunks are marked: "
+    } else {
+        ""
+    };
+    let save = format!(
+        "{marked}save again from where their bytes still are, which repairs them; then check again"
+    );
+    let proven = checked.damage.iter().filter(|one| one.forgettable);
+    let proven: BTreeSet<String> = proven
+        .flat_map(|one| one.snapshots.iter().map(ToString::to_string))
+        .collect();
+    let forget = format!(
+        "bring metadata and lists back from a copy of the store; what is lost for good can be forgotten with `stasis repo forget {} --damaged`",
+        proven.iter().cloned().collect::<Vec<_>>().join(" ")
+    );
+    let others = checked
+        .damage
+        .iter()
+        .any(|one| !one.forgettable && !is_chunk(one));
+    let copy = "bring damaged documents back from a copy of the store; nothing was changed".to_owned();
+    [
+        chunks.then_some(save),
+        (!proven.is_empty()).then_some(forget),
+        others.then_some(copy),
+    ]
+    .into_iter()
+    .flatten()
 }
 
 fn damage_words(damage: &Damage) -> String {
@@ -81,11 +128,15 @@ fn damage_words(damage: &Damage) -> String {
         String::new()
     };
     let snapshots: Vec<String> = damage.snapshots.iter().map(ToString::to_string).collect();
+    let hurt = match snapshots.len() {
+        0 => String::new(),
+        _ => format!("\n  needed by {}", snapshots.join(", ")),
+    };
     format!(
-        "{}: {}\n  hurts {}{}{more}",
+        "{}{}: {}{hurt}{}{more}",
+        at(&damage.root),
         damage.what,
         printable(&damage.why),
-        snapshots.join(", "),
         files.collect::<String>()
     )
 }
