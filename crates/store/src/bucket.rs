@@ -73,6 +73,11 @@ pub trait Bucket: fmt::Debug + Send + Sync {
     /// Asks for an object's size and version.
     async fn head(&self, key: &Key) -> Result<Option<Head>, BucketError>;
 
+    /// How many bytes an object has, without reading it.
+    async fn size(&self, key: &Key) -> Result<Option<u64>, BucketError> {
+        Ok(self.head(key).await?.map(|head| head.size))
+    }
+
     /// Writes an object that must not exist yet.
     async fn create(&self, key: &Key, body: Bytes) -> Result<Swap, BucketError>;
 
@@ -145,6 +150,10 @@ impl<B: Bucket + ?Sized> Bucket for Arc<B> {
 
     async fn head(&self, key: &Key) -> Result<Option<Head>, BucketError> {
         (**self).head(key).await
+    }
+
+    async fn size(&self, key: &Key) -> Result<Option<u64>, BucketError> {
+        (**self).size(key).await
     }
 
     async fn create(&self, key: &Key, body: Bytes) -> Result<Swap, BucketError> {

@@ -11,11 +11,12 @@
 //!
 //! *Always true:* a name holds all of its old bytes or all of its new ones, and an acknowledged write survives a power
 //! cut. A crash before 5 leaves a temporary file, which the next `open` removes once no process holds it; after 5 the
-//! write may have been applied, so a failure in 6 is `Unknown`. A failed fsync is never tried again: the kernel may
-//! have dropped the bytes and would then report success. Readers take no lock. Symbolic links are never followed.
+//! write may have been applied, so a failure in 6 is `Unknown`, and the object is marked until somebody has written it anew.
+//! A failed fsync is never tried again: the kernel may have dropped the bytes and would then report success. Readers take no lock. Symbolic links are never followed.
 
 mod batch;
 mod disk;
+mod doubt;
 mod listing;
 mod temp;
 mod tree;
@@ -156,6 +157,10 @@ impl Bucket for FileBucket {
             disk.read_range(key, range)
         })
         .await
+    }
+
+    async fn size(&self, key: &Key) -> Result<Option<u64>, BucketError> {
+        self.at("look at", key, Disk::size).await
     }
 
     /// Reads the whole object, for its version is a digest of all its bytes.

@@ -125,7 +125,7 @@ pub async fn read<D: Document>(
     let object = match bucket.get(key, D::LIMIT as u64).await {
         Ok(object) => object,
         Err(error) if error.kind == BucketErrorKind::TooLarge => {
-            let found = bucket.head(key).await?.map_or(0, |head| head.size);
+            let found = bucket.size(key).await?.unwrap_or_default();
             return Err(bad(BadDocument::TooLarge {
                 name: D::NAME,
                 found,

@@ -105,6 +105,10 @@ impl<B: Bucket> Bucket for Retrying<B> {
         self.again(|| self.inner.head(key)).await
     }
 
+    async fn size(&self, key: &Key) -> Result<Option<u64>, BucketError> {
+        self.again(|| self.inner.size(key)).await
+    }
+
     async fn create(&self, key: &Key, body: Bytes) -> Result<Swap, BucketError> {
         self.again(|| self.inner.create(key, body.clone())).await
     }

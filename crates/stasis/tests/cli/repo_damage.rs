@@ -1,9 +1,10 @@
 //! Snapshots whose metadata or list is damaged for good, and the ways out: none of them hurts what can be read.
 
-use crate::repo_crash::{has_strace, saved_without};
+use crate::repo_crash::{has_strace, run_without, saved_without};
 use crate::repo_world::{World, id, names, show};
 use serde_json::{Value, json};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Three snapshots of a small tree, and what the tree was.
@@ -323,9 +324,18 @@ fn what_became_of_a_save_in_doubt_can_be_asked() {
     let doubtful = saved_without(&world, "fsync,syncfs");
     let told: Value = serde_json::from_str(&doubtful.out).unwrap();
     let op_id = told["error"]["op_id"].as_str().unwrap();
+    let before = fs::metadata(world.object("index.json")).unwrap().ino();
+    let words = ["--json", "operation", "show", op_id];
+    let while_broken = ["fsync,syncfs", "fsync"].map(|calls| run_without(&world, &words, calls));
     let shown = world.session.json(0, &["operation", "show", op_id]);
 
     assert_eq!(doubtful.code, 10, "{told}");
+    for one in while_broken {
+        assert!(!one.out.contains("\"applied\""), "{}", one.out);
+        assert_ne!(one.code, 0, "{}", one.out);
+    }
+    let after = fs::metadata(world.object("index.json")).unwrap().ino();
+    assert_ne!(before, after, "only what was written anew is called durable");
     assert!(hint(&doubtful).contains(&format!("operation show {op_id}")));
     assert_eq!(
         (&shown["change"], &shown["fate"]),

@@ -3,7 +3,8 @@
 //! 1. write each beneath `tmp/N.batch/`   2. `syncfs`: all bytes are durable   3. give each its name
 //! 4. `fsync` the directories they are in, or `syncfs` again when they are many
 //!
-//! *Always true:* a name exists only once its bytes are durable. A crash before 3 leaves a directory that the next `open`
+//! *Always true:* a batch whose bytes could not be made durable gets no names: it is discarded. A name exists only once its
+//! bytes are durable. Names that could not be made durable are marked ([`super::doubt`]): whoever finds one writes it anew. A crash before 3 leaves a directory that the next `open`
 //! removes, because the lock beside it is free; between 3 and 4 some names may be lost, and nobody was told that they exist.
 
 use super::disk::Disk;
@@ -94,6 +95,17 @@ impl Disk {
 
     fn publish_batch(&self, batch: &Batch) -> Result<(), Trouble> {
         rustix::fs::syncfs(&batch.directory)?;
+        let named = self.name_batch(batch);
+        if named.is_err() {
+            for key in &batch.staged {
+                self.doubt(key);
+            }
+        }
+        named
+    }
+
+    /// Gives every object its name, and makes the names durable.
+    fn name_batch(&self, batch: &Batch) -> Result<(), Trouble> {
         let mut parents: HashMap<String, OwnedFd> = HashMap::new();
         for (number, key) in batch.staged.iter().enumerate() {
             let parent = key

@@ -1,6 +1,7 @@
 //! The blocking half of a bucket in a directory.
 
 use super::batch::Batches;
+use super::doubt::Doubts;
 use super::listing::Walk;
 use super::temp::{Temp, Workshop};
 use super::tree::{OWN, PATIENCE, Tree, is_there};
@@ -22,6 +23,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::UNIX_EPOCH;
 use tokio::sync::mpsc;
+
+/// No document that is replaced on condition is larger.
+const SWAPPED_MAX: u64 = 64 << 20;
 
 /// What must be true of an object for a write to be applied.
 pub(super) enum Condition {
@@ -55,8 +59,8 @@ pub(super) struct Disk {
     /// Whether it is known that this directory may be written to.
     is_prepared: AtomicBool,
     pub(super) batches: Batches,
-    /// Whether something was renamed that may not be durable.
-    in_doubt: AtomicBool,
+    /// What was renamed and may not be durable.
+    pub(super) doubts: Doubts,
 }
 
 impl Disk {
@@ -79,7 +83,7 @@ impl Disk {
             workshop,
             is_prepared: AtomicBool::new(false),
             batches: Batches::default(),
-            in_doubt: AtomicBool::new(false),
+            doubts: Doubts::default(),
         }
     }
 
@@ -102,8 +106,11 @@ impl Disk {
     pub(super) fn workshop(&self) -> Result<&Workshop, Trouble> {
         if !self.is_prepared.load(Ordering::Acquire) {
             self.workshop.tells_case()?;
-            self.workshop.sweep()?;
+            let has_doubts = self.workshop.sweep()?;
             self.is_prepared.store(true, Ordering::Release);
+            if has_doubts {
+                self.settle_doubts();
+            }
         }
         Ok(&self.workshop)
     }
@@ -112,19 +119,9 @@ impl Disk {
         self.tree.path()
     }
 
-    /// What was renamed is read from memory, durable or not: reading must not settle a doubt that only syncing can.
-    fn settle_doubt(&self) -> Result<(), Trouble> {
-        if self.in_doubt.swap(false, Ordering::Relaxed)
-            && let Err(errno) = rustix::fs::syncfs(&self.workshop.tmp)
-        {
-            self.in_doubt.store(true, Ordering::Relaxed);
-            return Err(errno.into());
-        }
-        Ok(())
-    }
-
+    /// What was renamed is read from memory, durable or not: what may not be is written anew first.
     pub(super) fn read(&self, key: &Key, limit: u64) -> Result<Option<Object>, Trouble> {
-        self.settle_doubt()?;
+        self.settle_doubt(key)?;
         let Some(file) = self.tree.object(key)? else {
             return Ok(None);
         };
@@ -167,6 +164,11 @@ impl Disk {
         Ok(Some(Head { size, version }))
     }
 
+    pub(super) fn size(&self, key: &Key) -> Result<Option<u64>, Trouble> {
+        let found = self.tree.object(key)?;
+        Ok(found.map(|file| file.metadata()).transpose()?.map(|seen| seen.len()))
+    }
+
     pub(super) fn written_at(&self, key: &Key) -> Result<Option<Timestamp>, Trouble> {
         let Some(file) = self.tree.object(key)? else {
             return Ok(None);
@@ -177,10 +179,14 @@ impl Disk {
     }
 
     pub(super) fn exists(&self, key: &Key) -> Result<bool, Trouble> {
-        match self.tree.parent(key)? {
-            Some(parent) => is_there(&parent, key.file_name()),
-            None => Ok(false),
+        let is_there = match self.tree.parent(key)? {
+            Some(parent) => is_there(&parent, key.file_name())?,
+            None => false,
+        };
+        if is_there {
+            self.settle_doubt(key)?;
         }
+        Ok(is_there)
     }
 
     pub(super) fn write(
@@ -240,9 +246,12 @@ impl Disk {
             match temp.rename_to(&parent, key.file_name()) {
                 Ok(()) => {
                     return Ok(match rustix::fs::fsync(&parent) {
-                        Ok(()) => Outcome::Applied(version),
+                        Ok(()) => {
+                            self.undoubt(key);
+                            Outcome::Applied(version)
+                        }
                         Err(errno) => {
-                            self.in_doubt.store(true, Ordering::Relaxed);
+                            self.doubt(key);
                             Outcome::Doubtful(errno.into())
                         }
                     });
@@ -262,6 +271,8 @@ impl Disk {
             Condition::Is(expected) => expected,
         };
         match self.tree.object(key)? {
+            // Nobody expects a version of what is too large to be read.
+            Some(file) if file.metadata()?.len() > SWAPPED_MAX => Ok(false),
             Some(mut file) => Ok(measured(&mut file)?.1 == *expected),
             None => Ok(false),
         }
@@ -304,7 +315,7 @@ fn make_root(root: &Path) -> Result<(), Trouble> {
     Ok(())
 }
 
-fn lock_name(key: &Key) -> String {
+pub(super) fn lock_name(key: &Key) -> String {
     let digest = Sha256::digest(key.as_str());
     format!("{:02x}", digest[0])
 }

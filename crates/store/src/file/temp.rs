@@ -84,19 +84,22 @@ impl Workshop {
         }
     }
 
-    /// Removes the temporary files whose writers are dead. Does nothing while someone is making one.
-    pub(super) fn sweep(&self) -> Result<(), Trouble> {
+    /// Removes the temporary files whose writers are dead. Does nothing while someone is making one. Says whether objects are
+    /// marked as perhaps not durable.
+    pub(super) fn sweep(&self) -> Result<bool, Trouble> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let alone = made(&self.locks, SWEEP, flags)?;
         if rustix::fs::flock(&alone, FlockOperation::NonBlockingLockExclusive).is_err() {
-            return Ok(());
+            return Ok(false);
         }
+        let mut has_doubts = false;
         for entry in rustix::fs::Dir::read_from(&self.tmp)? {
             let entry = entry?;
             let name = entry.file_name();
             if name.to_bytes().ends_with(BATCH.as_bytes()) {
                 self.sweep_batch(name)?;
             }
+            has_doubts |= name.to_bytes().ends_with(super::doubt::MARK.as_bytes());
             if !name.to_bytes().ends_with(b".tmp") {
                 continue;
             }
@@ -108,7 +111,7 @@ impl Workshop {
                 unless_gone(rustix::fs::unlinkat(&self.tmp, name, AtFlags::empty()))?;
             }
         }
-        Ok(())
+        Ok(has_doubts)
     }
 
     /// Removes the directory of a batch whose process is dead: the lock beside it is gone, or nobody holds it.

@@ -297,3 +297,50 @@ fn what_the_system_says_tells_the_caller_what_to_do() {
         assert_eq!(error.kind, kind, "{errno}");
     }
 }
+
+#[tokio::test]
+async fn what_may_not_be_durable_is_written_anew_by_whoever_needs_it_next() {
+    use std::os::unix::fs::MetadataExt;
+    let (directory, bucket) = store().await;
+    let (document, chunk) = (key("a/document"), key("chunks/ab/chunk"));
+    let inode = |key: &Key| {
+        let path = directory.path().join("store").join(key.as_str());
+        fs::metadata(path).unwrap().ino()
+    };
+    for key in [&document, &chunk] {
+        bucket.put(key, "bytes".into()).await.unwrap();
+        bucket.disk.doubt(key);
+    }
+    let before = [inode(&document), inode(&chunk)];
+    let other = FileBucket {
+        disk: Arc::new(Disk::open_existing(directory.path().join("store")).unwrap()),
+    };
+    let read = other.get(&document, 99).await.unwrap().unwrap();
+    let exists = other.exists(&chunk).await.unwrap();
+
+    assert_eq!((&read.body[..], exists), (&b"bytes"[..], true));
+    let after = [inode(&document), inode(&chunk)];
+    assert!(before.iter().zip(after).all(|(one, two)| *one != two));
+    assert!(in_tmp(&directory.path().join("store")).is_empty());
+}
+
+#[tokio::test]
+async fn a_large_object_is_measured_without_being_read() {
+    let (directory, bucket) = store().await;
+    let document = key("repo.json");
+    bucket.put(&document, "{}".into()).await.unwrap();
+    let file = fs::File::options()
+        .write(true)
+        .open(directory.path().join("store/repo.json"))
+        .unwrap();
+    file.set_len(1 << 40).unwrap();
+
+    let size = bucket.size(&document).await.unwrap();
+    let read = kind_of_get(&bucket, "repo.json").await;
+    let old = Version::new("0".repeat(64));
+    let swapped = bucket.swap(&document, &old, "{}".into()).await.unwrap();
+
+    assert_eq!(size, Some(1 << 40));
+    assert_eq!(read, BucketErrorKind::TooLarge);
+    assert_eq!(swapped, Swap::Lost);
+}

@@ -119,7 +119,13 @@ impl Tree {
                 continue;
             }
             match rustix::fs::mkdirat(&here, name, Mode::RWXU) {
-                Ok(()) => sync(&here)?,
+                Ok(()) => {
+                    if let Err(errno) = sync(&here) {
+                        // Whoever comes next must not take it for durable; it is empty, unless somebody was quick.
+                        let _ = rustix::fs::unlinkat(&here, name, AtFlags::REMOVEDIR);
+                        return Err(errno.into());
+                    }
+                }
                 Err(Errno::EXIST) => {}
                 Err(Errno::NOENT) => return Ok(None),
                 Err(errno) => return Err(errno.into()),

@@ -30,6 +30,12 @@ pub(super) enum Trouble {
     CaseInsensitive,
     #[error("the writer went away before the last byte")]
     Abandoned,
+    #[error("`{key}` was written, could not be made durable, and could not be written anew")]
+    NotDurable {
+        key: String,
+        #[source]
+        cause: Box<Trouble>,
+    },
 }
 
 impl Trouble {
@@ -40,6 +46,7 @@ impl Trouble {
             Self::RootGone | Self::NoStore(_) => BucketErrorKind::Absent,
             Self::TooLarge(_) => BucketErrorKind::TooLarge,
             Self::Reserved | Self::CaseInsensitive => BucketErrorKind::Unsupported,
+            Self::NotDurable { cause, .. } => cause.kind(),
             Self::LockHeld(_) | Self::Abandoned => BucketErrorKind::Unreachable,
         }
     }
