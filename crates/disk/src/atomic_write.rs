@@ -8,7 +8,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -63,6 +63,19 @@ pub fn replace_unsynced(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
         let _ = fs::remove_file(&temp);
     }
     written
+}
+
+/// Reads a small file; one that is longer than `limit` is [`io::ErrorKind::FileTooLarge`], unread.
+pub fn read_bounded(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    let file = File::open(path)?;
+    let mut bytes = Vec::new();
+    if file.metadata()?.len() <= limit {
+        file.take(limit + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 <= limit {
+            return Ok(bytes);
+        }
+    }
+    Err(io::ErrorKind::FileTooLarge.into())
 }
 
 /// Waits until nobody else holds the lock in the file at `path`, and holds it until the file is dropped.

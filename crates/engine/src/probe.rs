@@ -7,7 +7,7 @@ use crate::bridge;
 use crate::error::Error;
 use crate::open::Engine;
 use bytes::Bytes;
-use stasis_disk::atomic_write::atomic_write;
+use stasis_disk::atomic_write::{atomic_write, read_bounded};
 use stasis_model::digest::StoreDigest;
 use stasis_model::document;
 use stasis_store::lineages::ReadError;
@@ -30,14 +30,14 @@ impl Engine {
     /// Asks the store, now, and keeps a good answer.
     pub async fn probe(&self) -> Result<ProbeReport, Error> {
         // A store that cannot even be asked is an error of its own, not a bad report.
-        self.bucket.head(&layout::probe_result()).await?;
+        self.bucket.exists(&layout::probe_result()).await?;
         let report = probe::probe(
             &*self.bucket,
             &self.location.to_string(),
             &*self.chance,
             self.lineages.now(),
         )
-        .await;
+        .await?;
         if trustworthy(&report) {
             self.keep_report(&report).await;
         }
@@ -110,7 +110,9 @@ impl Engine {
     /// What this host remembers; anything unreadable is simply not remembered.
     async fn local_report(&self) -> Option<ProbeReport> {
         let path = self.report_path()?;
-        let bytes = bridge::blocking(move || std::fs::read(path)).await.ok()?;
+        let limit = document::SIZE_LIMIT as u64;
+        let read = bridge::blocking(move || read_bounded(&path, limit)).await;
+        let bytes = read.ok()?;
         document::parse(&bytes).ok()
     }
 

@@ -2,7 +2,10 @@
 //!
 //! Some stores accept conditional writes and ignore the condition; two writers then both believe that they won. No
 //! header tells, so the probe tries: in a scratch space of its own, which it removes afterwards, it does what writers
-//! do and looks at what became of it. A check that could not be finished counts as not honoured.
+//! do and looks at what became of it.
+//!
+//! *Always true:* only an answer condemns. A store that breaks a promise is refused; one that does not answer, answers that it
+//! cannot now, or takes too long is an error, and nothing is known of it: whoever asked may ask again.
 
 mod checks;
 
@@ -136,13 +139,13 @@ pub enum CheckVerdict {
     Unknown,
 }
 
-/// Asks a store whether it keeps its word. Never fails: a store that cannot be asked is a refused one.
+/// Asks a store whether it keeps its word. Fails when it cannot be asked, unless it has broken a promise before that.
 pub async fn probe(
     bucket: &dyn Bucket,
     store: &str,
     chance: &dyn Chance,
     now: Timestamp,
-) -> ProbeReport {
+) -> Result<ProbeReport, BucketError> {
     let id = chance.op_id();
     let scratch = Scratch { bucket, chance, id };
     let mut checks = Vec::new();
@@ -150,10 +153,21 @@ pub async fn probe(
     if timeout(CLEANING, clean(bucket, &Prefix::probe_scratch(id))).await != Ok(true) {
         tracing::warn!(probe = %id, "the probe's scratch objects could not all be removed");
     }
-    let reason = match in_time {
-        Ok(()) => "not asked, because an earlier check could not be finished".to_owned(),
-        Err(_) => format!("not finished within {} seconds", DEADLINE.as_secs()),
+    let (ended, reason) = match in_time {
+        Ok(ended) => (
+            ended,
+            "not asked, because the store could not be asked any more".to_owned(),
+        ),
+        Err(_) => {
+            let reason = format!("not finished within {} seconds", DEADLINE.as_secs());
+            let slow = BucketError::new(BucketErrorKind::Unreachable, "probe", store);
+            (Err(slow.because(reason.clone())), reason)
+        }
     };
+    let is_broken = |check: &Check| check.required && check.verdict != CheckVerdict::Honoured;
+    if !checks.iter().any(is_broken) {
+        ended?;
+    }
     for name in CheckName::ALL.into_iter().skip(checks.len()) {
         checks.push(Check {
             name,
@@ -162,37 +176,34 @@ pub async fn probe(
             detail: reason.clone(),
         });
     }
-    let broken = |check: &Check| check.required && check.verdict != CheckVerdict::Honoured;
-    ProbeReport {
+    Ok(ProbeReport {
         version: ProbeReport::VERSION,
         store: store.to_owned(),
         checked_at_ms: now,
-        verdict: if checks.iter().any(broken) {
+        verdict: if checks.iter().any(is_broken) {
             ProbeVerdict::Refused
         } else {
             ProbeVerdict::MultiWriter
         },
         checks,
-    }
+    })
 }
 
-/// Makes the checks one after another. When the store cannot be asked at all, the rest would only take longer.
-async fn ask_everything(scratch: &Scratch<'_>, checks: &mut Vec<Check>) {
+/// Makes the checks one after another, until all are made or the store cannot be asked any more.
+async fn ask_everything(scratch: &Scratch<'_>, checks: &mut Vec<Check>) -> Result<(), BucketError> {
     for name in CheckName::ALL {
-        let asked = scratch.ask(name).await;
-        let hopeless = asked.as_ref().is_err_and(is_hopeless);
-        let (verdict, detail) =
-            asked.unwrap_or_else(|error| (CheckVerdict::Failed, with_causes(&error)));
+        let (verdict, detail) = match scratch.ask(name).await {
+            Err(error) if is_hopeless(&error) => return Err(error),
+            asked => asked.unwrap_or_else(|error| (CheckVerdict::Failed, with_causes(&error))),
+        };
         checks.push(Check {
             name,
             required: name.is_required(),
             verdict,
             detail,
         });
-        if hopeless {
-            return;
-        }
     }
+    Ok(())
 }
 
 /// Whether an error is about the store and not about what was asked of it.

@@ -345,6 +345,7 @@ impl Bucket for S3Bucket {
         let spelled = self.spelled(prefix);
         let own = self.spelled(&Prefix::everything()).len();
         let (mut rows, mut token) = (Vec::new(), None);
+        let mut tokens = std::collections::HashSet::new();
         loop {
             let options = PaginatedListOptions {
                 page_token: token.clone(),
@@ -362,10 +363,18 @@ impl Bucket for S3Bucket {
                     rows.push(Listed { key, size });
                 }
             }
-            if page.page_token.is_none() || page.page_token == token {
-                break;
+            match page.page_token {
+                None => break,
+                // The rest of the listing is not known: what is not in it must not be taken for absent.
+                Some(again) if tokens.contains(&again) => {
+                    let stuck = BucketError::new(BucketErrorKind::Unreachable, "list", prefix);
+                    return Err(stuck.because("the store answers with the same page again"));
+                }
+                Some(next) => {
+                    tokens.insert(next.clone());
+                    token = Some(next);
+                }
             }
-            token = page.page_token;
         }
         rows.sort_unstable();
         rows.dedup();

@@ -58,6 +58,9 @@ const LARGEST_IGNORE_FILE: u64 = 1 << 20;
 /// caught up.
 const FOLLOWED: Duration = Duration::from_hours(7 * 24);
 
+/// How often a save begins again when a sweep takes what it was about to use.
+const ATTEMPTS: usize = 5;
+
 /// What a save found when it began.
 struct Began {
     root: Root,
@@ -128,7 +131,19 @@ struct Settled {
 impl Engine {
     /// Saves a directory.
     #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %command.name))]
+    ///
+    /// A sweep that takes what it was about to use makes it begin again, a few times.
     pub async fn repo_save(&self, command: RepoSave) -> Result<RepoSaved, Error> {
+        for _ in 1..ATTEMPTS {
+            match Box::pin(self.try_save(command.clone())).await {
+                Err(Error::SaveGaveUp(why)) => tracing::info!(why, "once more"),
+                saved => return saved,
+            }
+        }
+        self.try_save(command).await
+    }
+
+    async fn try_save(&self, command: RepoSave) -> Result<RepoSaved, Error> {
         let gathered = self.save_gather(command).await?;
         if gathered.is_nothing_new() {
             return self.save_nothing(gathered).await;

@@ -1,7 +1,7 @@
 //! The checks of a probe. Each returns what it found, or the error with which the store answered.
 
 use super::{CheckName, CheckVerdict};
-use crate::bucket::{Bucket, BucketError, Swap};
+use crate::bucket::{Bucket, BucketError, BucketErrorKind, Swap};
 use crate::layout::{self, Key, Prefix};
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -28,6 +28,15 @@ fn ignored(detail: impl Into<String>) -> Finding {
 
 fn failed(detail: impl Into<String>) -> Finding {
     (CheckVerdict::Failed, detail.into())
+}
+
+/// How often a write whose answer was lost is sent again.
+const ASKED_AGAIN: u32 = 4;
+
+/// No answer: nothing is known of the store.
+fn no_answer(key: &Key) -> BucketError {
+    BucketError::new(BucketErrorKind::Unreachable, "probe", key)
+        .because("the store gave no answer to a conditional write")
 }
 
 /// Where a probe works.
@@ -68,12 +77,46 @@ impl Scratch<'_> {
 
     /// Creates an object whose name is ours alone and returns its version, even when the answer was lost.
     async fn made(&self, key: &Key, body: &Bytes) -> Result<Option<Version>, BucketError> {
-        if let Swap::Won(version) = self.bucket.create(key, body.clone()).await? {
-            return Ok(Some(version));
+        for attempt in 0..=ASKED_AGAIN {
+            let swap = self.bucket.create(key, body.clone()).await?;
+            if let Swap::Won(version) = swap {
+                return Ok(Some(version));
+            }
+            let found = self.bucket.get(key, SMALL).await?;
+            let ours = found.filter(|object| object.body == *body);
+            if ours.is_some() || swap == Swap::Lost {
+                return Ok(ours.map(|object| object.version));
+            }
+            pause(attempt).await;
         }
-        let found = self.bucket.get(key, SMALL).await?;
-        let ours = found.filter(|object| object.body == *body);
-        Ok(ours.map(|object| object.version))
+        Err(no_answer(key))
+    }
+
+    /// A create that must be refused, sent until it is answered.
+    async fn create_again(&self, key: &Key, body: &Bytes) -> Result<Swap, BucketError> {
+        for attempt in 0..=ASKED_AGAIN {
+            match self.bucket.create(key, body.clone()).await? {
+                Swap::Unknown => pause(attempt).await,
+                swap => return Ok(swap),
+            }
+        }
+        Err(no_answer(key))
+    }
+
+    /// A swap that must be refused, sent until it is answered.
+    async fn swap_again(
+        &self,
+        key: &Key,
+        expected: &Version,
+        body: &Bytes,
+    ) -> Result<Swap, BucketError> {
+        for attempt in 0..=ASKED_AGAIN {
+            match self.bucket.swap(key, expected, body.clone()).await? {
+                Swap::Unknown => pause(attempt).await,
+                swap => return Ok(swap),
+            }
+        }
+        Err(no_answer(key))
     }
 
     async fn create_twice(&self) -> Result<Finding, BucketError> {
@@ -82,14 +125,14 @@ impl Scratch<'_> {
         if self.made(&key, &first).await?.is_none() {
             return Ok(failed("an object that did not exist could not be created"));
         }
-        let again = self.bucket.create(&key, second).await?;
+        let again = self.create_again(&key, &second).await?;
         let kept = self.body(&key).await? == Some(first);
         Ok(match (again, kept) {
-            (Swap::Lost | Swap::Unknown, true) => {
+            (Swap::Lost, true) => {
                 honoured("the second create was refused and the first one's bytes stayed")
             }
             (Swap::Won(_), _) => ignored("the second create of one object was accepted"),
-            (_, false) => ignored("the second create replaced the bytes of the first"),
+            _ => ignored("the second create replaced the bytes of the first"),
         })
     }
 
@@ -101,10 +144,12 @@ impl Scratch<'_> {
             tokio::task::yield_now().await;
             self.bucket.create(&key, body.clone()).await
         });
-        let mut winners = Vec::new();
+        let (mut winners, mut silence) = (Vec::new(), false);
         for (racer, swap) in join_all(racers).await.into_iter().enumerate() {
-            if let Swap::Won(_) = swap? {
-                winners.push(racer);
+            match swap? {
+                Swap::Won(_) => winners.push(racer),
+                Swap::Unknown => silence = true,
+                Swap::Lost => {}
             }
         }
         let stored = self.body(&key).await?;
@@ -117,6 +162,7 @@ impl Scratch<'_> {
                 "one of {RACERS} creates at once won, and its bytes stayed"
             )),
             ([_], Some(_)) => ignored("one create won, and another one's bytes were stored"),
+            ([], None) if silence => return Err(no_answer(&key)),
             (_, None) => failed("what was created is not there"),
             (winners, _) => ignored(format!("{} of {RACERS} creates at once won", winners.len())),
         })
@@ -130,16 +176,17 @@ impl Scratch<'_> {
         };
         let swap = self.bucket.swap(&key, &old, second.clone()).await?;
         if self.body(&key).await?.as_ref() != Some(&second) {
+            if swap == Swap::Unknown {
+                return Err(no_answer(&key));
+            }
             return Ok(failed(format!(
                 "a swap of the current version was answered {swap:?} and not applied"
             )));
         }
-        let stale = self.bucket.swap(&key, &old, self.fresh()).await?;
+        let stale = self.swap_again(&key, &old, &self.fresh()).await?;
         let kept = self.body(&key).await? == Some(second);
         Ok(match (stale, kept) {
-            (Swap::Lost | Swap::Unknown, true) => {
-                honoured("a swap that named an older version was refused")
-            }
+            (Swap::Lost, true) => honoured("a swap that named an older version was refused"),
             _ => ignored("a swap that named an older version replaced a newer one"),
         })
     }
@@ -149,10 +196,10 @@ impl Scratch<'_> {
         let Some(version) = self.made(&there, &self.fresh()).await? else {
             return Ok(failed("an object that did not exist could not be created"));
         };
-        let swap = self.bucket.swap(&missing, &version, self.fresh()).await?;
+        let swap = self.swap_again(&missing, &version, &self.fresh()).await?;
         let created = self.body(&missing).await?.is_some();
         Ok(match (swap, created) {
-            (Swap::Lost | Swap::Unknown, false) => {
+            (Swap::Lost, false) => {
                 honoured("a swap of a missing object was refused and created nothing")
             }
             _ => ignored("a swap of a missing object created it"),
@@ -172,6 +219,7 @@ impl Scratch<'_> {
             body = self.fresh();
             match self.bucket.swap(&key, &version, body.clone()).await? {
                 Swap::Won(new) => version = new,
+                Swap::Unknown => return Err(no_answer(&key)),
                 swap => {
                     return Ok(failed(format!(
                         "a swap without rivals was answered {swap:?}"
@@ -304,6 +352,11 @@ impl Scratch<'_> {
         }
         Ok(None)
     }
+}
+
+/// Waits a little longer each time.
+async fn pause(attempt: u32) {
+    tokio::time::sleep(Duration::from_millis(50 << attempt.min(6))).await;
 }
 
 /// How far each writer came. It only grows, so its bytes never repeat.

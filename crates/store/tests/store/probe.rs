@@ -11,6 +11,7 @@ use stasis_store::layout::{Key, Prefix};
 use stasis_store::memory::MemoryBucket;
 use stasis_store::probe::{CheckName, CheckVerdict, ProbeReport, ProbeVerdict, probe, summary};
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// In which way a store is not what it seems.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -25,20 +26,46 @@ enum Flaw {
     Silent,
     /// Refuses our keys.
     Denies,
+    /// Applies conditional writes and loses every answer to them.
+    LosesAnswers,
+    /// Applies no conditional write and answers none.
+    Drops,
+    /// Answers so many requests, and then that it cannot now.
+    FailsAfter(usize),
+    /// Ignores the condition that nothing is there, and fails after some requests.
+    IgnoresThenFails,
 }
 
 #[derive(Debug)]
-struct Flawed(MemoryBucket, Flaw);
+struct Flawed(MemoryBucket, Flaw, AtomicUsize);
 
 impl Flawed {
     fn with(flaw: Flaw) -> Self {
-        Self(MemoryBucket::new(), flaw)
+        Self(MemoryBucket::new(), flaw, AtomicUsize::new(0))
+    }
+
+    fn answered(&self, swap: Swap) -> Swap {
+        match self.1 {
+            Flaw::LosesAnswers | Flaw::Drops => Swap::Unknown,
+            _ => swap,
+        }
     }
 
     async fn pass(&self, key: &Key) -> Result<(), BucketError> {
         match self.1 {
             Flaw::Silent => std::future::pending().await,
             Flaw::Denies => Err(BucketError::new(BucketErrorKind::Denied, "ask for", key)),
+            Flaw::FailsAfter(_) | Flaw::IgnoresThenFails => {
+                let limit = match self.1 {
+                    Flaw::FailsAfter(limit) => limit,
+                    _ => 12,
+                };
+                if self.2.fetch_add(1, Ordering::Relaxed) < limit {
+                    return Ok(());
+                }
+                let kind = BucketErrorKind::Unreachable;
+                Err(BucketError::new(kind, "ask for", key))
+            }
             _ => Ok(()),
         }
     }
@@ -70,8 +97,11 @@ impl Bucket for Flawed {
     async fn create(&self, key: &Key, body: Bytes) -> Result<Swap, BucketError> {
         self.pass(key).await?;
         match self.1 {
-            Flaw::IgnoresConditions | Flaw::IgnoresIfMissing => self.overwrite(key, body).await,
-            _ => self.0.create(key, body).await,
+            Flaw::IgnoresConditions | Flaw::IgnoresIfMissing | Flaw::IgnoresThenFails => {
+                self.overwrite(key, body).await
+            }
+            Flaw::Drops => Ok(Swap::Unknown),
+            _ => Ok(self.answered(self.0.create(key, body).await?)),
         }
     }
 
@@ -79,7 +109,8 @@ impl Bucket for Flawed {
         self.pass(key).await?;
         match self.1 {
             Flaw::IgnoresConditions => self.overwrite(key, body).await,
-            _ => self.0.swap(key, expected, body).await,
+            Flaw::Drops => Ok(Swap::Unknown),
+            _ => Ok(self.answered(self.0.swap(key, expected, body).await?)),
         }
     }
 
@@ -122,6 +153,15 @@ async fn probed(bucket: &dyn Bucket) -> ProbeReport {
         Timestamp::from_millis(5),
     )
     .await
+    .unwrap()
+}
+
+/// Why a store could not be asked.
+async fn not_probed(flaw: Flaw) -> BucketError {
+    let bucket = Flawed::with(flaw);
+    let chance = SeededChance::fresh();
+    let now = Timestamp::from_millis(5);
+    probe(&bucket, "memory:", &chance, now).await.unwrap_err()
 }
 
 fn verdict_of(report: &ProbeReport, name: CheckName) -> CheckVerdict {
@@ -194,25 +234,61 @@ async fn a_store_whose_listings_lag_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_never_answers_is_refused_in_bounded_time() {
+async fn a_store_that_never_answers_is_unreachable_in_bounded_time() {
     let start = tokio::time::Instant::now();
 
-    let report = probed(&Flawed::with(Flaw::Silent)).await;
+    let error = not_probed(Flaw::Silent).await;
 
     assert!(start.elapsed().as_secs() <= 90);
-    assert_eq!(report.verdict, ProbeVerdict::Refused);
-    let unknown = |verdict| verdict == CheckVerdict::Unknown;
-    assert!(report.checks.iter().all(|check| unknown(check.verdict)));
+    assert_eq!(error.kind, BucketErrorKind::Unreachable);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_at_any_moment_is_not_taken_for_a_broken_promise() {
+    for flaw in [Flaw::LosesAnswers, Flaw::Drops] {
+        let error = not_probed(flaw).await;
+
+        assert_eq!(error.kind, BucketErrorKind::Unreachable, "{flaw:?}");
+    }
+    let asked = (0..).map(Flaw::FailsAfter);
+    let mut whole = 0;
+    for flaw in asked.step_by(7).take(60) {
+        let bucket = Flawed::with(flaw);
+        let (chance, now) = (SeededChance::fresh(), Timestamp::from_millis(5));
+        match probe(&bucket, "memory:", &chance, now).await {
+            Ok(report) => {
+                assert_eq!(report.verdict, ProbeVerdict::MultiWriter, "{flaw:?}");
+                whole += 1;
+            }
+            Err(error) => assert_eq!(error.kind, BucketErrorKind::Unreachable, "{flaw:?}"),
+        }
+    }
+    assert!(whole < 60);
 }
 
 #[tokio::test]
-async fn a_store_that_denies_is_refused_and_says_why() {
-    let report = probed(&Flawed::with(Flaw::Denies)).await;
+async fn what_a_store_did_before_an_outage_still_counts() {
+    let bucket = Flawed::with(Flaw::IgnoresThenFails);
+    let (chance, now) = (SeededChance::fresh(), Timestamp::from_millis(5));
+
+    let report = probe(&bucket, "memory:", &chance, now).await.unwrap();
 
     assert_eq!(report.verdict, ProbeVerdict::Refused);
-    assert_eq!(report.checks[0].verdict, CheckVerdict::Failed);
-    assert!(report.checks[0].detail.contains("denies access"));
-    assert_eq!(report.checks[1].verdict, CheckVerdict::Unknown);
+    assert_eq!(
+        verdict_of(&report, CheckName::CreateTwice),
+        CheckVerdict::Ignored
+    );
+    assert_eq!(
+        verdict_of(&report, CheckName::Ranges),
+        CheckVerdict::Unknown
+    );
+}
+
+#[tokio::test]
+async fn a_store_that_denies_says_so() {
+    let error = not_probed(Flaw::Denies).await;
+
+    assert_eq!(error.kind, BucketErrorKind::Denied);
 }
 
 #[tokio::test]
@@ -250,6 +326,7 @@ async fn an_s3_store_passes_the_probe() {
     let start = tokio::time::Instant::now();
 
     let report = probe(&bucket, "s3://store", &SeededChance::fresh(), now()).await;
+    let report = report.unwrap();
 
     println!("the probe took {:?}", start.elapsed());
     assert_eq!(report.verdict, ProbeVerdict::MultiWriter, "{report:#?}");
@@ -273,7 +350,8 @@ async fn a_real_store_that_ignores_conditions_is_refused() {
         &SeededChance::fresh(),
         now(),
     )
-    .await;
+    .await
+    .unwrap();
 
     println!("{}", summary(&report));
     assert_eq!(report.verdict, ProbeVerdict::Refused, "{report:#?}");

@@ -419,6 +419,24 @@ async fn the_stores_clock_is_compared_with_ours() {
 }
 
 #[tokio::test]
+async fn a_listing_that_goes_in_circles_is_an_error_and_no_end() {
+    let page = |next: &str| {
+        let token = format!("<NextContinuationToken>{next}</NextContinuationToken>");
+        success("", &format!("<ListBucketResult>{token}</ListBucketResult>"))
+    };
+    for script in [
+        vec![page("a"), page("a")],
+        vec![page("a"), page("b"), page("a"), page("b")],
+    ] {
+        let (_server, bucket) = server(script).await;
+
+        let listed = soon(bucket.list(&Prefix::everything(), None, 9)).await;
+
+        assert_eq!(listed.unwrap_err().kind, BucketErrorKind::Unreachable);
+    }
+}
+
+#[tokio::test]
 async fn a_listing_is_put_in_order_and_cut_to_our_own_keys() {
     let row = |key: &str| {
         format!(
