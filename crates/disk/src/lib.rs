@@ -28,6 +28,7 @@ pub mod set_aside;
 pub mod skeleton;
 pub mod slots;
 mod staging;
+mod stale;
 pub mod survey;
 #[expect(
     unsafe_code,

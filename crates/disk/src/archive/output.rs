@@ -1,6 +1,7 @@
 //! A large file that gets its name only when it is whole, or never gets one.
 
 use super::ArchiveError;
+use crate::stale;
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::CString;
@@ -11,6 +12,8 @@ use std::path::{Path, PathBuf};
 
 /// The longest part of the final name that the temporary one repeats.
 const REPEATED: usize = 200;
+/// What every temporary name has.
+const MARK: &[u8] = b".stasis-tmp-";
 /// How many files somebody with our process id may have left behind.
 const LEFT_BEHIND: usize = 1000;
 
@@ -23,7 +26,8 @@ pub(super) struct Output {
     name: Option<Name>,
 }
 
-/// `.NAME.stasis-tmp-PID` beside the target. Dropped before it is published, it is removed.
+/// `.NAME.stasis-tmp-PID-N` beside the target, locked. Dropped before it is published, it is removed; what a killed process
+/// leaves, the next one that writes an archive beside it removes.
 #[derive(Debug)]
 struct Name {
     parent: OwnedFd,
@@ -47,6 +51,7 @@ impl Output {
         if there.is_some_and(|there| there.file_type().is_dir()) {
             return Err(failed(Errno::ISDIR));
         }
+        stale::collect(&parent, is_temporary);
         let (temp, file) = new_file(&parent, name.to_bytes()).map_err(failed)?;
         let name = Name {
             parent,
@@ -125,15 +130,39 @@ fn new_file(parent: &OwnedFd, name: &[u8]) -> Result<(CString, File), Errno> {
     for attempt in 0..LEFT_BEHIND {
         let mut temp = vec![b'.'];
         temp.extend_from_slice(&name[..name.len().min(REPEATED)]);
-        temp.extend_from_slice(format!(".stasis-tmp-{pid}-{attempt}").as_bytes());
+        temp.extend_from_slice(MARK);
+        temp.extend_from_slice(format!("{pid}-{attempt}").as_bytes());
         let temp = CString::new(temp).map_err(|_| Errno::INVAL)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         match fs::openat(parent, &*temp, flags, Mode::RUSR | Mode::WUSR) {
             Err(Errno::EXIST) => {}
-            file => return Ok((temp, File::from(file?))),
+            file => {
+                let file = file?;
+                if stale::hold(&file)? {
+                    return Ok((temp, File::from(file)));
+                }
+            }
         }
     }
     Err(Errno::EXIST)
+}
+
+/// Whether a name is one that [`new_file`] gives.
+fn is_temporary(name: &[u8]) -> bool {
+    let Some(at) = find(name, MARK).filter(|at| *at > 1 && name[0] == b'.') else {
+        return false;
+    };
+    let mut numbers = name[at + MARK.len()..].split(|byte| *byte == b'-');
+    let mut is_number = || {
+        let number = numbers.next().unwrap_or_default();
+        !number.is_empty() && number.iter().all(u8::is_ascii_digit)
+    };
+    is_number() && is_number() && numbers.next().is_none()
+}
+
+/// Where the last of some bytes begins in others.
+fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
+    bytes.windows(wanted.len()).rposition(|some| some == wanted)
 }
 
 impl Drop for Name {

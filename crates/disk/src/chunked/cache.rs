@@ -9,6 +9,7 @@
 
 use super::databases::DatabaseState;
 use super::scan::Stat;
+use crate::stale;
 use rustix::fs::{self, Mode, OFlags};
 use stasis_model::file_list::{BadList, Row, SectionPlace, SectionWriter, read_section};
 use stasis_model::id::{OpId, SnapshotId};
@@ -17,7 +18,7 @@ use stasis_model::tree::{EntryKind, FileTime};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8; 8] = b"STCACHE2";
 /// A time this close to the save may still be given to another content.
@@ -80,9 +81,13 @@ impl CacheWriter {
         let mut temp = key.file.clone().into_os_string();
         temp.push(format!(".{}", rustix::process::getpid().as_raw_nonzero()));
         let temp = PathBuf::from(temp);
-        let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        collect(&key.file);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = fs::open(&temp, flags, Mode::RUSR | Mode::WUSR)?;
+        if !stale::hold(&file)? {
+            return Err(io::ErrorKind::ResourceBusy.into());
+        }
+        fs::ftruncate(&file, 0)?;
         let mut writer = Self {
             out: BufWriter::with_capacity(256 << 10, file.into()),
             temp,
@@ -144,10 +149,25 @@ impl CacheWriter {
     }
 }
 
+/// Removes what saves that were killed left beside a memory: `DIGEST.PID`.
+fn collect(file: &Path) {
+    let Some(above) = file.parent() else {
+        return;
+    };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(directory) = fs::open(above, flags, Mode::empty()) else {
+        return;
+    };
+    stale::collect(&directory, |name| {
+        let end = name.rsplit(|byte| *byte == b'.').next().unwrap_or_default();
+        end.len() < name.len() && !end.is_empty() && end.iter().all(u8::is_ascii_digit)
+    });
+}
+
 impl Drop for CacheWriter {
     fn drop(&mut self) {
         if !self.is_done {
-            // A file that stays is only untidy: the next save of this process overwrites it.
+            // A file that stays is only untidy: the next save removes it.
             let _ = fs::unlink(&self.temp);
         }
     }

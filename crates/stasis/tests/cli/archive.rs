@@ -357,3 +357,48 @@ fn forged_archives_are_refused_to_nobody_too() {
     assert!(names(&home.join("outside")).is_empty());
     assert!(!names(home).iter().any(|name| name.contains("back")));
 }
+
+/// A file that a process which is gone left: nobody holds it.
+#[test]
+fn what_killed_archives_and_saves_left_is_removed_by_the_next_one_and_what_lives_is_not() {
+    let session = Session::new();
+    let tree = session.home().join("tree");
+    crate::repo_world::write(&tree, "file", b"content");
+    let place = session.home().join("place");
+    fs::create_dir(&place).unwrap();
+    let left = place.join(".old.tar.zst.stasis-tmp-4000000-0");
+    let living = place.join(".new.tar.zst.stasis-tmp-4000001-0");
+    let precious = place.join(".notes.stasis-tmp-of-mine");
+    for path in [&left, &living, &precious] {
+        fs::write(path, "half an archive").unwrap();
+    }
+    let held = fs::File::open(&living).unwrap();
+    held.lock().unwrap();
+    session.data(0, &["repo", "init"]);
+    session.json(0, &["repo", "save", text(&tree)]);
+    let trees = session.home().join("cache/stasis/trees");
+    let memory = fs::read_dir(&trees)
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
+    let torn = memory.with_extension("4000000");
+    fs::write(&torn, "half a memory").unwrap();
+    crate::repo_world::write(&tree, "file", b"changed");
+
+    session.json(
+        0,
+        &[
+            "archive",
+            "create",
+            text(&tree),
+            text(&place.join("new.tar.zst")),
+        ],
+    );
+    session.json(0, &["repo", "save", text(&tree)]);
+
+    assert!(!left.exists() && living.exists() && precious.exists());
+    assert!(!torn.exists() && memory.exists());
+    assert_eq!(fs::read_dir(&trees).unwrap().count(), 1);
+}
