@@ -112,7 +112,7 @@ impl Engine {
     async fn asked(&self) -> Result<(), Error> {
         self.ensure_trusted().await?;
         self.bucket
-            .head(&stasis_store::layout::probe_result())
+            .exists(&stasis_store::layout::probe_result())
             .await?;
         Ok(())
     }

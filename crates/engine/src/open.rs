@@ -3,6 +3,7 @@
 use crate::bridge;
 use crate::error::Error;
 use crate::warning::{self, Warning};
+use stasis_disk::atomic_write::read_bounded;
 use stasis_disk::seal::TenantKey;
 use stasis_model::chance::Chance;
 use stasis_model::time::Clock;
@@ -21,6 +22,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::sync::OnceCell;
+
+/// No file with credentials is longer.
+const LONGEST: u64 = 1 << 20;
 
 /// Where this host keeps what it can lose.
 #[derive(Clone, Debug)]
@@ -221,7 +225,11 @@ async fn text_of(path: Option<&Path>) -> Result<String, Error> {
         return Ok(String::new());
     };
     let asked = path.clone();
-    match bridge::blocking(move || std::fs::read_to_string(asked)).await {
+    let read = bridge::blocking(move || {
+        let bytes = read_bounded(&asked, LONGEST)?;
+        String::from_utf8(bytes).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))
+    });
+    match read.await {
         Ok(text) => Ok(text),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
         Err(source) => Err(Error::Unreadable { path, source }),

@@ -4,7 +4,7 @@ use crate::bridge;
 use crate::error::Error;
 use crate::open::Engine;
 use serde::Serialize;
-use stasis_disk::atomic_write::atomic_write;
+use stasis_disk::atomic_write::{atomic_write, read_bounded};
 use stasis_model::document;
 use stasis_model::event::{Event, EventKind, Severity};
 use stasis_model::id::{Label, OpId, TenantId};
@@ -144,7 +144,8 @@ impl Engine {
             return Ok(None);
         };
         let asked = path.clone();
-        let bytes = match bridge::blocking(move || std::fs::read(asked)).await {
+        let limit = document::SIZE_LIMIT as u64;
+        let bytes = match bridge::blocking(move || read_bounded(&asked, limit)).await {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(Error::Unreadable { path, source }),

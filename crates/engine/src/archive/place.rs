@@ -89,9 +89,9 @@ impl ArchivePlace {
                 Ok(bridge::blocking(move || Archive::open(&path)).await?)
             }
             Self::Object { engine, key } => {
-                let head = engine.bucket.head(key).await?;
-                let head = head.ok_or_else(|| Error::NoArchive(self.to_string()))?;
-                let remote = Remote::new(engine.bucket.clone(), key.clone(), head.size);
+                let size = engine.bucket.size(key).await?;
+                let size = size.ok_or_else(|| Error::NoArchive(self.to_string()))?;
+                let remote = Remote::new(engine.bucket.clone(), key.clone(), size);
                 let name = PathBuf::from(self.to_string());
                 Ok(bridge::blocking(move || Archive::over(Arc::new(remote), &name)).await?)
             }
