@@ -28,6 +28,7 @@ mod frames;
 pub mod fuzz;
 mod header;
 mod index;
+mod names;
 mod output;
 mod parser;
 mod pax;

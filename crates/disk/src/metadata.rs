@@ -5,6 +5,7 @@ use rustix::fs::{
     UTIME_OMIT, Uid, XattrFlags,
 };
 use rustix::io::{Errno, Result};
+use stasis_model::tree::acl::{self, Acl};
 use stasis_model::tree::{Attribute, FileTime, Metadata};
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -129,9 +130,9 @@ pub fn look(directory: BorrowedFd<'_>, name: &CStr) -> Result<Seen> {
 /// The attributes of one thing.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Attributes {
-    /// The user's, sorted by name.
+    /// The user's, access lists and capabilities, sorted by name: what is part of a tree.
     pub user: Vec<Attribute>,
-    /// How many others there are: access lists, capabilities, security labels.
+    /// How many others there are, such as security labels.
     pub others: u64,
 }
 
@@ -147,7 +148,7 @@ pub fn attributes(fd: impl AsFd) -> Result<Attributes> {
         .split(|byte| *byte == 0)
         .filter(|name| !name.is_empty())
     {
-        if !name.starts_with(b"user.") {
+        if !acl::is_kept(name) {
             attributes.others += 1;
             continue;
         }
@@ -178,9 +179,9 @@ fn grown(mut read: impl FnMut(&mut [u8]) -> Result<usize>) -> Result<Vec<u8>> {
     Ok(buffer)
 }
 
-/// Gives attributes to an open file or directory.
+/// Gives attributes of the user to an open file or directory; access lists and capabilities come last ([`give_access`]).
 pub fn give_attributes(fd: impl AsFd, attributes: &[Attribute]) -> Result<()> {
-    for Attribute { name, value } in attributes {
+    for Attribute { name, value } in attributes.iter().filter(|one| !acl::is_access(&one.name)) {
         fs::fsetxattr(&fd, &**name, value, XattrFlags::empty())?;
     }
     Ok(())
@@ -271,16 +272,67 @@ pub(crate) fn replace_attributes(fd: impl AsFd, wanted: &[Attribute]) -> Result<
     }
     let missing = wanted.iter().filter(|one| !has.contains(one));
     for Attribute { name, value } in missing {
-        fs::fsetxattr(&fd, &**name, value, XattrFlags::empty())?;
+        match fs::fsetxattr(&fd, &**name, value, XattrFlags::empty()) {
+            // Capabilities are root's to give, and not every filesystem keeps lists.
+            Err(error) if acl::is_access(name) && is_refusal(error) => {}
+            given => given?,
+        }
     }
     Ok(())
 }
 
-/// Gives attributes of the user; returns how many the filesystem did not take, or were not the user's.
+/// Whether the system says that it cannot or may not keep an attribute, and not that something is broken.
+fn is_refusal(error: Errno) -> bool {
+    let filesystem = [
+        Errno::OPNOTSUPP,
+        Errno::NOSYS,
+        Errno::TOOBIG,
+        Errno::RANGE,
+        Errno::NOSPC,
+    ];
+    filesystem.contains(&error) || [Errno::PERM, Errno::ACCESS, Errno::INVAL].contains(&error)
+}
+
+/// What an entry gets before its access list: where a list is, the group bits of a mode are the list's mask, and the owning
+/// group may only what its own entry says. Were the list not kept, nobody would get more than that.
+pub(crate) fn before_access(metadata: &Metadata, attributes: &[Attribute]) -> Metadata {
+    let list = attributes.iter().find(|one| *one.name == *acl::ACCESS);
+    let mode = match list {
+        None => return *metadata,
+        Some(list) => match Acl::from_bytes(&list.value) {
+            Some(list) => metadata.mode & !0o070 | list.group_permissions() << 3,
+            None => metadata.mode & !0o070,
+        },
+    };
+    Metadata { mode, ..*metadata }
+}
+
+/// Gives access lists and capabilities, when owner and permissions are given; returns how many were not kept. Capabilities are
+/// given away like ownership: only by root, and only with all other rights.
+pub(crate) fn give_access(fd: impl AsFd, attributes: &[Attribute], rights: Rights) -> Result<u64> {
+    let mut refused = 0;
+    for Attribute { name, value } in attributes.iter().filter(|one| acl::is_access(&one.name)) {
+        if **name == *acl::CAPABILITY && rights == Rights::Own {
+            refused += 1;
+            continue;
+        }
+        match fs::fsetxattr(&fd, &**name, value, XattrFlags::empty()) {
+            Err(error) if is_refusal(error) => refused += 1,
+            given => given?,
+        }
+    }
+    Ok(refused)
+}
+
+/// Gives attributes of the user; returns how many the filesystem did not take, or are no part of a tree. Access lists and
+/// capabilities come last ([`give_access`]).
 pub(crate) fn give_user_attributes(fd: impl AsFd, attributes: &[Attribute]) -> Result<u64> {
     let mut refused = 0;
     for Attribute { name, value } in attributes {
-        if !name.starts_with(b"user.") {
+        if acl::is_access(name) {
+            continue;
+        }
+        if !acl::is_kept(name) {
             refused += 1;
             continue;
         }
@@ -339,5 +391,33 @@ pub(crate) fn times(modified: FileTime) -> Timestamps {
             tv_sec: modified.seconds,
             tv_nsec: modified.nanos.into(),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_a_list_is_not_kept_the_group_gets_what_its_own_entry_says() {
+        let list = "user::rw-,user:7:rw-,group::r--,mask::rw-,other::---";
+        let list = Attribute {
+            name: acl::ACCESS.into(),
+            value: Acl::from_text(list, |_| None).unwrap().to_bytes().into(),
+        };
+        let bad = Attribute {
+            value: Box::default(),
+            ..list.clone()
+        };
+        let masked = Metadata {
+            mode: 0o4660,
+            ..Metadata::default()
+        };
+
+        let mode = |attributes: &[Attribute]| before_access(&masked, attributes).mode;
+
+        assert_eq!(mode(&[]), 0o4660);
+        assert_eq!(mode(&[list]), 0o4640);
+        assert_eq!(mode(&[bad]), 0o4600);
     }
 }

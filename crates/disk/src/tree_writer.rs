@@ -29,7 +29,8 @@ use places::Place;
 use report::Counts;
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
-use stasis_model::tree::{Attribute, EntryPath, Metadata};
+use stasis_model::tree::{Attribute, EntryPath, Metadata, acl};
+use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -96,6 +97,8 @@ pub struct TreeWriter {
     hard_links: Mutex<Later>,
     fifos: Mutex<Later>,
     symlinks: Mutex<Later>,
+    /// Access lists of directories, which few have.
+    access: Mutex<HashMap<EntryPath, Vec<Attribute>>>,
     /// The directory that each worker wrote in last.
     places: [Mutex<Option<Place>>; WORKERS],
     counts: Counts,
@@ -150,6 +153,7 @@ impl TreeWriter {
             hard_links: Mutex::default(),
             fifos: Mutex::default(),
             symlinks: Mutex::default(),
+            access: Mutex::default(),
             places: std::array::from_fn(|_| Mutex::default()),
             counts: Counts::default(),
         })
@@ -206,6 +210,12 @@ impl TreeWriter {
         let refused = metadata::give_user_attributes(&opened, attributes);
         let refused = refused.map_err(WriteError::failed("set the attributes of", path))?;
         self.counts.attributes_not_kept.add(refused);
+        let access = attributes.iter().filter(|one| acl::is_access(&one.name));
+        let access: Vec<Attribute> = access.cloned().collect();
+        if !access.is_empty() {
+            // Not yet: what is made in it would inherit, and owner and permissions come last.
+            lock(&self.access).insert(path.clone(), access);
+        }
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 //!
 //! A tree is a set of entries, one per path; sorted by path, every directory comes directly before what it holds.
 
+pub mod acl;
 pub mod canonical;
 
 use std::cmp::Ordering;
@@ -270,10 +271,10 @@ pub struct Metadata {
     pub modified: FileTime,
 }
 
-/// One extended attribute of a user: `user.…` and its value.
+/// One extended attribute that is part of a tree ([`acl::is_kept`]): `user.…`, an access list or capabilities, and its value.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Attribute {
-    /// The whole name, with `user.`.
+    /// The whole name.
     pub name: Box<[u8]>,
     /// Any bytes.
     pub value: Box<[u8]>,

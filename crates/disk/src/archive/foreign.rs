@@ -2,7 +2,9 @@
 
 use super::Problem;
 use super::header::Header;
+use super::names;
 use super::pax;
+use stasis_model::tree::acl::{self, Acl};
 use stasis_model::tree::{Attribute, Entry, EntryKind, EntryPath, FileTime, Metadata};
 
 /// Headers that speak of the next entry, and those that speak of all.
@@ -116,6 +118,10 @@ impl Facts {
             return Err(Problem::PaxTwice(told(twice[0])));
         }
         facts.attributes.sort();
+        // A list in words and the same one in bytes.
+        facts
+            .attributes
+            .dedup_by(|one, other| one.name == other.name);
         Ok(facts)
     }
 
@@ -151,6 +157,9 @@ impl Facts {
                 let name = pax::read_attribute(&key[pax::ATTRIBUTE.len()..]);
                 self.note_attribute(name, value);
             }
+            pax::ACCESS_LIST => self.note_list(acl::ACCESS, key, value),
+            pax::DEFAULT_LIST => self.note_list(acl::DEFAULT, key, value),
+            _ if key.starts_with(b"SCHILY.acl.") => self.note_unkept(key, value),
             // What vendors add begins with a capital letter; what we know of it changes nothing that we keep.
             _ if key.first().is_some_and(u8::is_ascii_uppercase) && !key.starts_with(b"GNU.") => {}
             _ => return Err(Problem::PaxKey(told(key))),
@@ -159,12 +168,37 @@ impl Facts {
     }
 
     fn note_attribute(&mut self, name: Vec<u8>, value: &[u8]) {
-        if name.starts_with(b"user.") && !name.contains(&0) {
-            self.attributes.push(Attribute {
-                name: name.into(),
-                value: value.into(),
-            });
+        let is_list = [acl::ACCESS, acl::DEFAULT].contains(&&*name);
+        let is_bad = is_list && Acl::from_bytes(value).is_none();
+        if is_bad || name.contains(&0) {
+            let key = [pax::ATTRIBUTE, &name].concat();
+            return self.note_unkept(&key, value);
         }
+        // Attributes that are no part of a tree stay too: whoever writes it counts what it does not keep.
+        self.attributes.push(Attribute {
+            name: name.into(),
+            value: value.into(),
+        });
+    }
+
+    /// Notes a list in words, whose names are those of this host.
+    fn note_list(&mut self, name: &[u8], key: &[u8], value: &[u8]) {
+        let text = std::str::from_utf8(value).ok();
+        match text.and_then(|text| Acl::from_text(text, names::find)) {
+            Some(list) => self.attributes.push(Attribute {
+                name: name.into(),
+                value: list.to_bytes().into(),
+            }),
+            None => self.note_unkept(key, value),
+        }
+    }
+
+    /// Notes what cannot be kept under a name that no writer knows, so that it is counted.
+    fn note_unkept(&mut self, key: &[u8], value: &[u8]) {
+        self.attributes.push(Attribute {
+            name: key.escape_ascii().to_string().into_bytes().into(),
+            value: value.into(),
+        });
     }
 }
 
@@ -188,12 +222,10 @@ pub(super) fn entry(header: Header, pending: &mut Pending) -> Result<Extra, Prob
         return Err(Problem::Sparse);
     }
     let (sparse_name, sparse) = sparse.unzip();
-    let name = facts.path.or(pending.name.take());
+    let name = agreed(facts.path, pending.name.take(), "name")?;
     let name = sparse_name.or(name).unwrap_or(header.name);
-    let target = facts.target.or(pending.target.take());
+    let target = agreed(facts.target, pending.target.take(), "target")?;
     let target = target.unwrap_or(header.target);
-    pending.name = None;
-    pending.target = None;
     // A label that GNU tar gives to a whole archive.
     if header.kind == b'V' {
         return match size {
@@ -224,6 +256,18 @@ pub(super) fn entry(header: Header, pending: &mut Pending) -> Result<Extra, Prob
         size,
         sparse,
     })
+}
+
+/// What a pax header and a header of GNU tar say; two tars that believe another one of them would unpack different trees.
+fn agreed(
+    pax: Option<Vec<u8>>,
+    gnu: Option<Vec<u8>>,
+    what: &'static str,
+) -> Result<Option<Vec<u8>>, Problem> {
+    match (pax, gnu) {
+        (Some(pax), Some(gnu)) if pax != gnu => Err(Problem::Disagree(what)),
+        (pax, gnu) => Ok(pax.or(gnu)),
+    }
 }
 
 fn metadata(header: &Header, facts: &Facts, all: &Facts) -> Result<Metadata, Problem> {

@@ -13,7 +13,7 @@ use super::pax;
 use super::rules::Rules;
 use super::sparse::SparseFile;
 use super::spelling;
-use stasis_model::tree::{Entry, EntryKind};
+use stasis_model::tree::{Entry, EntryKind, acl};
 use std::ops::Range;
 
 /// Whose archive is read.
@@ -317,8 +317,9 @@ impl Parser {
     fn check(&mut self, entry: &Entry) -> Result<(), Problem> {
         if self.dialect == Dialect::Ours {
             let is_ours = spelling::headers(entry).is_some_and(|ours| ours == self.spelled);
+            let is_kept = entry.attributes.iter().all(|one| acl::is_kept(&one.name));
             let is_spelled =
-                is_ours && (!entry.path.is_root() || entry.kind == EntryKind::Directory);
+                is_ours && is_kept && (!entry.path.is_root() || entry.kind == EntryKind::Directory);
             if !is_spelled {
                 return Err(Problem::Spelling);
             }

@@ -1,12 +1,17 @@
 //! The records of a pax header: `length key=value` and a newline each, where the length counts the whole record.
 
 use super::Problem;
-use stasis_model::tree::FileTime;
+use stasis_model::tree::{FileTime, acl};
 
 /// No header of ours, and none we read, is longer than this.
 pub(super) const LONGEST: usize = 8 << 20;
 /// Before the name of an attribute.
 pub(super) const ATTRIBUTE: &[u8] = b"SCHILY.xattr.";
+
+/// The access list of an entry, in words.
+pub(super) const ACCESS_LIST: &[u8] = b"SCHILY.acl.access";
+/// The list that what is made in a directory gets, in words.
+pub(super) const DEFAULT_LIST: &[u8] = b"SCHILY.acl.default";
 
 /// Appends one record.
 pub(super) fn put(records: &mut Vec<u8>, key: &[u8], value: &[u8]) {
@@ -108,6 +113,15 @@ pub(super) fn read_time(text: &[u8]) -> Option<FileTime> {
             nanos: 1_000_000_000 - nanos,
         },
     })
+}
+
+/// The key under which an access list is spelled in words.
+pub(super) fn list_key(name: &[u8]) -> Option<&'static [u8]> {
+    match name {
+        acl::ACCESS => Some(ACCESS_LIST),
+        acl::DEFAULT => Some(DEFAULT_LIST),
+        _ => None,
+    }
 }
 
 /// The name of an attribute as part of a key: an equals sign would end the key.

@@ -33,6 +33,9 @@ pub enum Problem {
     /// Two headers speak of different sizes.
     #[error("the headers of an entry disagree about its size")]
     SizeDisagrees,
+    /// Two headers call one entry by different names, or lead it to different places.
+    #[error("the headers of an entry disagree about its {0}")]
+    Disagree(&'static str),
     /// A directory, a link or a pipe with content.
     #[error("an entry that has no content comes with some")]
     Content,

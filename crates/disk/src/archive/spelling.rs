@@ -2,11 +2,13 @@
 //!
 //! ustar where it fits. What does not fit is said in a pax header before it, and stands in the ustar block as 0 or cut
 //! off: `hdrcharset` (`BINARY`, before names that are no UTF-8, which bsdtar doubts otherwise), `path` (names that cannot be divided), `linkpath` (over 100 bytes), `size` (8 GiB and more), `uid`, `gid` (over
-//! seven octal digits), `mtime` (with nanoseconds, before 1970, after 2242), then `SCHILY.xattr.…` sorted by name. No
+//! seven octal digits), `mtime` (with nanoseconds, before 1970, after 2242), then attributes sorted by name: access lists as `SCHILY.acl.access` and `SCHILY.acl.default` in words with numbers for ids,
+//! others as `SCHILY.xattr.…`. No
 //! names of owners are written. The root is `./`, other directories end with a slash, nothing else begins with `./`.
 
 use super::header::{BLOCK, Header, OCTAL_ID, OCTAL_SIZE, padding, split_name};
 use super::pax;
+use stasis_model::tree::acl::Acl;
 use stasis_model::tree::{Entry, EntryKind, EntryPath};
 
 /// The name of the root.
@@ -97,7 +99,12 @@ fn records(entry: &Entry, name: &[u8], target: &[u8], size: u64) -> Vec<u8> {
         put(b"mtime", pax::spell_time(modified).as_bytes());
     }
     for attribute in &entry.attributes {
-        put(&pax::spell_attribute(&attribute.name), &attribute.value);
+        let list = pax::list_key(&attribute.name);
+        let text = list.and_then(|_| Acl::from_bytes(&attribute.value));
+        match (list, text) {
+            (Some(key), Some(list)) => put(key, list.to_text().as_bytes()),
+            _ => put(&pax::spell_attribute(&attribute.name), &attribute.value),
+        }
     }
     records
 }

@@ -7,9 +7,9 @@ use crate::metadata::{self, Has, Rights, Seen, Withheld};
 use crate::walk::{Found, Place, Reason, Visitor, WalkError};
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
-use stasis_model::tree::{EntryKind, EntryPath, Metadata};
+use stasis_model::tree::{Attribute, EntryKind, EntryPath, Metadata, acl};
 use std::cell::Cell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicBool;
@@ -30,6 +30,8 @@ pub(super) struct Builder<'a> {
     last: Mutex<Option<(EntryPath, OwnedFd)>>,
     /// First names of files with several that are not, in the clone, the file we were shown: nothing links to them.
     strangers: Mutex<BTreeSet<EntryPath>>,
+    /// Access lists of directories that were not left yet; few have one.
+    access: Mutex<HashMap<EntryPath, Vec<Attribute>>>,
 }
 
 impl<'a> Builder<'a> {
@@ -43,6 +45,7 @@ impl<'a> Builder<'a> {
             report: Mutex::default(),
             last: Mutex::default(),
             strangers: Mutex::default(),
+            access: Mutex::default(),
         }
     }
 
@@ -260,11 +263,14 @@ impl<'a> Builder<'a> {
         counts.attributes_left_out += attributes.others;
         let given = metadata::give_attributes(target, &attributes.user);
         given.map_err(at.failed("set the attributes of", name))?;
+        let plain = metadata::before_access(&seen.metadata(), &attributes.user);
         let given = at
             .has(file)
-            .and_then(|has| metadata::give_to(target, has, &seen.metadata(), self.rights));
+            .and_then(|has| metadata::give_to(target, has, &plain, self.rights));
         let withheld = given.map_err(at.failed("set owner, mode and time of", name))?;
         counts.withhold(withheld);
+        let refused = metadata::give_access(target, &attributes.user, self.rights);
+        counts.attributes_left_out += refused.map_err(at.failed("set the access list of", name))?;
         Ok(withheld)
     }
 
@@ -328,6 +334,13 @@ impl Visitor for Builder<'_> {
             let target = self.open(place.path)?;
             let given = metadata::give_attributes(&target, &attributes.user);
             given.map_err(CloneError::entry("set the attributes of", place.path))?;
+            // What is made in it would inherit: its list comes when it is left.
+            let mut access = attributes.user;
+            access.retain(|one| acl::is_access(&one.name));
+            if !access.is_empty() {
+                let mut all = self.access.lock().unwrap_or_else(PoisonError::into_inner);
+                all.insert(place.path.clone(), access);
+            }
         }
         if attributes.others > 0 {
             let attributes_left_out = attributes.others;
@@ -370,13 +383,21 @@ impl Visitor for Builder<'_> {
             Some((last, target)) if last == *path => target,
             _ => self.open(path)?,
         };
-        let given = metadata::give(&target, &seen.metadata(), self.rights);
+        let access = {
+            let mut all = self.access.lock().unwrap_or_else(PoisonError::into_inner);
+            all.remove(path).unwrap_or_default()
+        };
+        let plain = metadata::before_access(&seen.metadata(), &access);
+        let given = metadata::give(&target, &plain, self.rights);
         let withheld: Withheld =
             given.map_err(CloneError::entry("set owner, mode and time of", path))?;
+        let refused = metadata::give_access(&target, &access, self.rights);
+        let refused = refused.map_err(CloneError::entry("set the access list of", path))?;
         self.show_directory(path, seen, (&target, withheld))?;
-        if withheld != Withheld::default() {
+        if withheld != Withheld::default() || refused > 0 {
             let mut counts = CloneReport::default();
             counts.withhold(withheld);
+            counts.attributes_left_out += refused;
             self.add(&counts);
         }
         Ok(())

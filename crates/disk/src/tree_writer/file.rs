@@ -165,9 +165,14 @@ impl NewFile<'_> {
             mode: writer.made.mode(super::FILE_MODE),
             ..writer.made.owner
         };
-        let given = metadata::give_to(&self.fd, has, metadata, writer.settings.rights);
+        let rights = writer.settings.rights;
+        let plain = metadata::before_access(metadata, attributes);
+        let given = metadata::give_to(&self.fd, has, &plain, rights);
         let given = given.map_err(self.failed("set owner, mode and time of"))?;
         writer.counts.withhold(given);
+        let refused = metadata::give_access(&self.fd, attributes, rights);
+        let refused = refused.map_err(self.failed("set the access list of"))?;
+        writer.counts.attributes_not_kept.add(refused);
         writer.counts.files.add(1);
         writer.counts.bytes.add(self.size);
         let untold = self.size.saturating_sub(self.told.load(Ordering::Relaxed));

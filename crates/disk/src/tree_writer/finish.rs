@@ -138,6 +138,8 @@ impl TreeWriter {
         let opened = self.target.directory(path.as_bytes());
         let opened = opened.map_err(WriteError::failed("open", path))?;
         let rights = self.settings.rights;
+        let access = lock(&self.access).get(path).cloned().unwrap_or_default();
+        let wanted = metadata::before_access(&wanted, &access);
         let given = if index == ROOT {
             metadata::give(&opened, &wanted, rights)
         } else {
@@ -149,6 +151,9 @@ impl TreeWriter {
         };
         let given = given.map_err(WriteError::failed("set owner, mode and time of", path))?;
         self.counts.withhold(given);
+        let refused = metadata::give_access(&opened, &access, rights);
+        let refused = refused.map_err(WriteError::failed("set the access list of", path))?;
+        self.counts.attributes_not_kept.add(refused);
         Ok(())
     }
 

@@ -330,6 +330,20 @@ fn strays() -> Vec<(String, Raw)> {
         ),
         ("a long name, then the end", honest().gnu_long(b'L', b"x")),
         (
+            "a name by pax and another one by GNU",
+            honest()
+                .pax(&[(b"path", b"one")])
+                .gnu_long(b'L', b"other")
+                .file("y", b""),
+        ),
+        (
+            "a target by GNU and another one by pax",
+            honest()
+                .gnu_long(b'K', b"honest")
+                .pax(&[(b"linkpath", b"elsewhere")])
+                .block(&entry(b'2', b"link")),
+        ),
+        (
             "a long name twice",
             honest()
                 .gnu_long(b'L', b"x")

@@ -3,7 +3,7 @@
 use super::wire::{BadList, Reader, put_bytes, put_chunk, put_number, put_signed};
 use super::{Extent, FILE_MAX, FileContent, Row, Slice, StoredChunk};
 use crate::digest::FileDigest;
-use crate::tree::{Attribute, Entry, EntryKind, EntryPath, FileTime, Metadata};
+use crate::tree::{Attribute, Entry, EntryKind, EntryPath, FileTime, Metadata, acl};
 use std::collections::HashMap;
 
 const FILE: u8 = 0;
@@ -275,7 +275,7 @@ impl Rows<'_> {
         let ascend = attributes
             .windows(2)
             .all(|pair| pair[0].name < pair[1].name);
-        let ours = attributes.iter().all(|one| one.name.starts_with(b"user."));
+        let ours = attributes.iter().all(|one| acl::is_kept(&one.name));
         if count == 0 || !ascend || !ours {
             return Err(BadList::Number("attributes"));
         }
@@ -326,7 +326,9 @@ impl Rows<'_> {
             extents.push(extent);
         }
         if size > FILE_MAX {
-            return Err(BadList::Number("a file larger than any that can be written"));
+            return Err(BadList::Number(
+                "a file larger than any that can be written",
+            ));
         }
         if total != size {
             return Err(BadList::Number("a size that its extents do not have"));

@@ -9,7 +9,7 @@ use crate::file_list::{
     BadList, Extent, FileContent, Row, SectionWriter, Slice, StoredChunk, read_section,
 };
 use crate::sweep::ChunkName;
-use crate::tree::{Attribute, BadPath, Entry, EntryKind, EntryPath, FileTime, Metadata};
+use crate::tree::{Attribute, BadPath, Entry, EntryKind, EntryPath, FileTime, Metadata, acl};
 use serde::{Deserialize, Serialize};
 
 /// Why the entries in a document cannot be used.
@@ -31,6 +31,9 @@ pub enum BadInline {
     /// A file without content, or content without a file.
     #[error("an entry says of what kind it is in two ways")]
     Kind,
+    /// A pattern of what was left out that is none.
+    #[error("the snapshot was saved without what matches a pattern that is none: {0}")]
+    Pattern(String),
     /// The rules of lists are broken.
     #[error("the entries of the snapshot are not a list")]
     List(#[from] BadList),
@@ -94,7 +97,7 @@ impl InlineAttribute {
     pub(super) fn attribute(&self) -> Result<Attribute, BadInline> {
         let decoded = |text: &str| base64::decode(text).ok_or(BadInline::Base64);
         let name: Box<[u8]> = decoded(&self.name_b64)?.into();
-        if !name.starts_with(b"user.") {
+        if !acl::is_kept(&name) {
             return Err(BadInline::Kind);
         }
         let value = decoded(&self.value_b64)?.into();

@@ -7,6 +7,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![expect(clippy::print_stdout, reason = "a test that is skipped says so")]
 
+mod access;
 mod agents;
 mod archive;
 mod bad_input;
