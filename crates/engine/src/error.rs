@@ -127,7 +127,9 @@ pub enum Error {
     #[error("the metadata of snapshot `{0}` is missing or not what the index says")]
     LostManifest(SnapshotId),
     /// Snapshots were saved, and what leads to them is not there.
-    #[error("the index of `{0}` is missing: what it led to cannot be listed, and nothing may be saved or deleted")]
+    #[error(
+        "the index of `{0}` is missing: what it led to cannot be listed, and nothing may be saved or deleted"
+    )]
     LostIndex(String),
     /// Snapshots were saved, and what says how is not there.
     #[error("`repo.json` of `{0}` is missing, though there is an index")]

@@ -23,14 +23,14 @@ pub use save::{
 pub(crate) use show::no_entry;
 pub use show::{Difference, ListedEntry, RepoStats, SnapshotRow};
 
-use crate::error::{Error, SaveError};
+use crate::error::{Error, whole};
 use crate::open::Engine;
 use serde::Serialize;
 use stasis_disk::restore::Spared;
 use stasis_disk::walk;
 use stasis_model::digest::TreeDigest;
 use stasis_model::id::{SnapshotId, SubjectName};
-use stasis_model::manifest::{FileList, Index, Repo, SnapshotManifest, Unresolved};
+use stasis_model::manifest::{BadInline, FileList, Index, Repo, SnapshotManifest, Unresolved};
 use stasis_model::tree::Attribute;
 use stasis_store::bucket::Swap;
 use stasis_store::layout::ChunkRoot;
@@ -72,12 +72,13 @@ pub(crate) struct Readable {
 impl Opened {
     /// Everything that a restore needs of the metadata, or why it could not be used.
     pub(crate) fn readable(&self) -> Result<Readable, Error> {
-        let attributes = self.manifest.root_attributes();
-        let root_attributes = attributes.map_err(|source| Error::UnfitSnapshot {
+        let unfit = |source| Error::UnfitSnapshot {
             snapshot: self.manifest.snapshot_id.clone(),
             source,
-        })?;
-        let is_left_out = walk::matcher(&self.manifest.patterns()).map_err(SaveError::from)?;
+        };
+        let root_attributes = self.manifest.root_attributes().map_err(unfit)?;
+        let is_left_out = walk::matcher(&self.manifest.patterns());
+        let is_left_out = is_left_out.map_err(|error| unfit(BadInline::Pattern(whole(&error))))?;
         Ok(Readable {
             root_attributes,
             is_left_out: Box::new(is_left_out),

@@ -345,7 +345,10 @@ pub async fn all(bucket: &Arc<dyn Bucket>) -> Result<Vec<ChunkRoot>, BucketError
     if bucket.exists(&own.repo_json()).await? || bucket.exists(&own.index()).await? {
         roots.push(own);
     }
-    for row in bucket.list(&ChunkRoot::projects(), None, usize::MAX).await? {
+    for row in bucket
+        .list(&ChunkRoot::projects(), None, usize::MAX)
+        .await?
+    {
         match ChunkRoot::project_of(&row.key) {
             Some(root) if roots.last() != Some(&root) => roots.push(root),
             _ => {}

@@ -101,10 +101,7 @@ pub fn restore(parts: &RestoreParts<'_>) -> Result<WrittenTree, RestoreError> {
         return Err(RestoreError::NoSuchEntry(parts.only[at].clone()));
     }
     let filled = Filling::new(parts, rows).run()?;
-    Ok(WrittenTree {
-        digest,
-        ..filled
-    })
+    Ok(WrittenTree { digest, ..filled })
 }
 
 /// Whether an entry is one of those named, in one of them, or on the way to one.

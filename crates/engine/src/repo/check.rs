@@ -7,9 +7,9 @@
 //! *Always true:* what restore refuses is reported. A store that does not answer is an error and never damage. A damaged
 //! chunk stays where it is; a store that cannot be written is checked all the same, and says that nothing was marked.
 
+use super::Opened;
 use super::damaged::spoiled;
 use super::port::Fetching;
-use super::Opened;
 use crate::bridge;
 use crate::error::{Error, ErrorKind, whole};
 use crate::open::Engine;
@@ -268,9 +268,7 @@ impl Engine {
     ) -> Result<BTreeSet<StoredChunk>, Error> {
         let source = Fetching::new(root.clone());
         bridge::blocking(move || {
-            // Whatever is wrong with metadata is wrong with the snapshot, not with who asks.
-            let readable = opened.readable().map(drop);
-            readable.map_err(|error| Error::damaged(&opened.manifest.snapshot_id, error))?;
+            drop(opened.readable()?);
             let mut chunks = list_chunks(&source, &opened.list)?;
             let tree = read_list(&source, &opened.list)?;
             opened.ensure_tree(tree.digest)?;
@@ -394,7 +392,8 @@ fn lost_heads(index: &Index) -> Vec<Damage> {
         Some((name, active))
     });
     lost.map(|(name, id)| {
-        let why = format!("says that the newest snapshot of `{name}` is `{id}`, and does not list it");
+        let why =
+            format!("says that the newest snapshot of `{name}` is `{id}`, and does not list it");
         Damage::new("index.json", why)
     })
     .collect()

@@ -407,7 +407,9 @@ fn damaged_chunk(error: &Error) -> Option<ChunkName> {
     let mut cause: Option<&dyn std::error::Error> = Some(error);
     while let Some(error) = cause {
         match error.downcast_ref::<ChunkError>() {
-            Some(ChunkError::Absent(name) | ChunkError::Damaged { name, .. }) => return Some(*name),
+            Some(ChunkError::Absent(name) | ChunkError::Damaged { name, .. }) => {
+                return Some(*name);
+            }
             _ => cause = error.source(),
         }
     }

@@ -247,7 +247,8 @@ impl ChunkSink for Storing {
             // absent without being missed; if it lies there, it may not be durable yet.
             let is_ours = known == Some(name);
             let found = (is_ours || self.is_there(&name)?) && self.look_at(&name, Look::Whole)?;
-            self.has_found.fetch_or(found && !is_ours, Ordering::Relaxed);
+            self.has_found
+                .fetch_or(found && !is_ours, Ordering::Relaxed);
             found
         };
         Ok(Placed { name, is_stored })

@@ -470,11 +470,7 @@ fn a_save_whose_index_may_not_be_durable_is_not_acknowledged() {
         "the kernel tells of a failure once: a syncfs that succeeds afterwards proves nothing"
     );
     world.check();
-    assert_eq!(
-        world.temps(),
-        [""; 0],
-        "what was in doubt was written anew"
-    );
+    assert_eq!(world.temps(), [""; 0], "what was in doubt was written anew");
 }
 
 /// Runs a command under strace, and kills it in the pause after the n-th call that changes something; says how many of them

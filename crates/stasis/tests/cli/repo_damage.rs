@@ -335,7 +335,10 @@ fn what_became_of_a_save_in_doubt_can_be_asked() {
         assert_ne!(one.code, 0, "{}", one.out);
     }
     let after = fs::metadata(world.object("index.json")).unwrap().ino();
-    assert_ne!(before, after, "only what was written anew is called durable");
+    assert_ne!(
+        before, after,
+        "only what was written anew is called durable"
+    );
     assert!(hint(&doubtful).contains(&format!("operation show {op_id}")));
     assert_eq!(
         (&shown["change"], &shown["fate"]),

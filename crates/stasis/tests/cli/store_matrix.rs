@@ -99,9 +99,17 @@ const CASES: &[Case] = &[
     ("metadata flipped", |v| flip(&v.manifest()), true),
     ("metadata removed", |v| remove(&v.manifest()), true),
     ("metadata cut", |v| cut(&v.manifest()), true),
-    ("index removed", |v| remove(&v.root.join("index.json")), true),
+    (
+        "index removed",
+        |v| remove(&v.root.join("index.json")),
+        true,
+    ),
     ("index cut", |v| cut(&v.root.join("index.json")), true),
-    ("repo.json removed", |v| remove(&v.root.join("repo.json")), true),
+    (
+        "repo.json removed",
+        |v| remove(&v.root.join("repo.json")),
+        true,
+    ),
     ("repo.json cut", |v| cut(&v.root.join("repo.json")), true),
     (
         "garbage in gc.json",
@@ -110,40 +118,48 @@ const CASES: &[Case] = &[
     ),
     (
         "another stateDigest",
-        |v| v.rewrite(|manifest| {
-            let digest = manifest["stateDigest"].as_str().unwrap();
-            let (last, other) = (digest.len() - 1, digest.ends_with('0'));
-            let end = if other { "1" } else { "0" };
-            manifest["stateDigest"] = json!(format!("{}{end}", &digest[..last]));
-        }),
+        |v| {
+            v.rewrite(|manifest| {
+                let digest = manifest["stateDigest"].as_str().unwrap();
+                let (last, other) = (digest.len() - 1, digest.ends_with('0'));
+                let end = if other { "1" } else { "0" };
+                manifest["stateDigest"] = json!(format!("{}{end}", &digest[..last]));
+            })
+        },
         true,
     ),
     (
         "a hole of 2^62",
-        |v| v.rewrite_entry("sparse", |entry| {
-            entry["size"] = json!(1_u64 << 62);
-            entry["chunks"] = json!([{ "length": 1_u64 << 62 }]);
-        }),
+        |v| {
+            v.rewrite_entry("sparse", |entry| {
+                entry["size"] = json!(1_u64 << 62);
+                entry["chunks"] = json!([{ "length": 1_u64 << 62 }]);
+            })
+        },
         true,
     ),
     (
         "a directory that is a file",
-        |v| v.rewrite_entry("er", |entry| {
-            entry["kind"] = json!("symlink");
-            entry["target"] = json!("elsewhere");
-        }),
+        |v| {
+            v.rewrite_entry("er", |entry| {
+                entry["kind"] = json!("symlink");
+                entry["target"] = json!("elsewhere");
+            })
+        },
         true,
     ),
     (
         "a link to nothing",
-        |v| v.rewrite_entry("two", |entry| {
-            let object = entry.as_object_mut().unwrap();
-            for key in ["size", "blake3", "chunks"] {
-                object.remove(key);
-            }
-            object.insert("kind".to_owned(), json!("hard-link"));
-            object.insert("target".to_owned(), json!("nowhere"));
-        }),
+        |v| {
+            v.rewrite_entry("two", |entry| {
+                let object = entry.as_object_mut().unwrap();
+                for key in ["size", "blake3", "chunks"] {
+                    object.remove(key);
+                }
+                object.insert("kind".to_owned(), json!("hard-link"));
+                object.insert("target".to_owned(), json!("nowhere"));
+            })
+        },
         true,
     ),
     (
@@ -173,7 +189,10 @@ fn check_and_restore_and_save_agree() {
             damage(&victim);
 
             let checked = victim.stored.check();
-            let restored = victim.ids.each_ref().map(|id| victim.stored.try_restore(id).0);
+            let restored = victim
+                .ids
+                .each_ref()
+                .map(|id| victim.stored.try_restore(id).0);
             victim.stored.write("three", b"three");
             let saved = victim.stored.try_save(&[]);
 
@@ -192,7 +211,14 @@ fn a_healthy_snapshot_of_a_project_is_not_taken_for_damaged() {
     for kind in [Kind::Everyday, Kind::Project] {
         let victim = Victim::new(kind);
         let root = victim.root.display().to_string();
-        let mut words = vec!["--json", "repo", "forget", &victim.ids[1], "--damaged", "--confirm"];
+        let mut words = vec![
+            "--json",
+            "repo",
+            "forget",
+            &victim.ids[1],
+            "--damaged",
+            "--confirm",
+        ];
         if kind == Kind::Project {
             words.extend(["--repo", &root]);
         }

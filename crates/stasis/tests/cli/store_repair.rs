@@ -33,7 +33,10 @@ fn contents(shown: &Shown) -> Vec<String> {
 
 #[test]
 fn a_save_that_reads_the_files_again_stores_what_is_damaged_or_missing() {
-    for (kind, damage) in KINDS.iter().flat_map(|kind| DAMAGES.map(|one| (*kind, one))) {
+    for (kind, damage) in KINDS
+        .iter()
+        .flat_map(|kind| DAMAGES.map(|one| (*kind, one)))
+    {
         let (stored, first, shown) = stored(kind);
         damage(&stored.chunks()[0]);
         stored.touch();
@@ -50,7 +53,10 @@ fn a_save_that_reads_the_files_again_stores_what_is_damaged_or_missing() {
 
 #[test]
 fn what_a_failed_restore_met_is_repaired_by_the_next_save_though_nothing_changed() {
-    for (kind, damage) in KINDS.iter().flat_map(|kind| DAMAGES.map(|one| (*kind, one))) {
+    for (kind, damage) in KINDS
+        .iter()
+        .flat_map(|kind| DAMAGES.map(|one| (*kind, one)))
+    {
         let (stored, first, shown) = stored(kind);
         damage(&stored.chunks().remove(0));
 
@@ -58,11 +64,35 @@ fn what_a_failed_restore_met_is_repaired_by_the_next_save_though_nothing_changed
         let second = stored.save();
 
         assert_eq!(failed.code, 9, "{kind:?} {}", failed.out);
-        assert_eq!(second["files_read"], 0, "{kind:?} {second}");
         assert_eq!(second["chunks_healed"], 1, "{kind:?} {second}");
         assert!(stored.restored(&first) == shown, "{kind:?}");
         assert_eq!(stored.save()["chunks_healed"], 0, "{kind:?}");
     }
+}
+
+#[test]
+fn a_marked_chunk_is_repaired_though_no_file_need_be_read() {
+    let stored = Stored::new(Kind::Everyday);
+    stored.write("file", &noise(1, 30_000));
+    // A file this young would be read again anyway.
+    std::thread::sleep(std::time::Duration::from_millis(2200));
+    let first = stored.saved();
+    let shown = show(&stored.tree());
+    remove(&stored.chunks()[0]);
+
+    let unseen = stored.save();
+    let checked = stored.check();
+    let healed = stored.save();
+
+    assert_eq!(unseen["files_read"], 0, "{unseen}");
+    assert_eq!(checked.code, 9, "{}", checked.out);
+    assert_eq!(
+        (&healed["files_read"], &healed["chunks_healed"]),
+        (&0.into(), &1.into())
+    );
+    assert_eq!(healed["published"], false, "{healed}");
+    assert!(stored.restored(&first) == shown);
+    assert_eq!(stored.check().code, 0);
 }
 
 #[test]
@@ -73,7 +103,9 @@ fn what_cannot_be_rebuilt_is_not_referred_to_and_said() {
         // Two of three files are what they were: the chunk cannot be rebuilt, and one of them is not even looked at.
         stored.write("0", &noise(7, 30_000));
         let touched = fs::File::open(stored.tree().join("1")).unwrap();
-        touched.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+        touched
+            .set_modified(std::time::SystemTime::UNIX_EPOCH)
+            .unwrap();
 
         let second = stored.save();
         let checked = stored.check();
@@ -83,7 +115,11 @@ fn what_cannot_be_rebuilt_is_not_referred_to_and_said() {
         let snapshot = second["snapshot_id"].as_str().unwrap();
         assert!(stored.restored(snapshot) == show(&stored.tree()));
         assert_eq!(checked.code, 9, "{}", checked.out);
-        assert!(checked.out.contains(&first) && !checked.out.contains(snapshot), "{}", checked.out);
+        assert!(
+            checked.out.contains(&first) && !checked.out.contains(snapshot),
+            "{}",
+            checked.out
+        );
     }
 }
 

@@ -166,7 +166,10 @@ impl Disk {
 
     pub(super) fn size(&self, key: &Key) -> Result<Option<u64>, Trouble> {
         let found = self.tree.object(key)?;
-        Ok(found.map(|file| file.metadata()).transpose()?.map(|seen| seen.len()))
+        Ok(found
+            .map(|file| file.metadata())
+            .transpose()?
+            .map(|seen| seen.len()))
     }
 
     pub(super) fn written_at(&self, key: &Key) -> Result<Option<Timestamp>, Trouble> {

@@ -75,8 +75,11 @@ impl Disk {
 
     /// Writes everything anew that is marked, as far as that succeeds; the others stay marked.
     pub(super) fn settle_doubts(&self) {
-        let marks = rustix::fs::Dir::read_from(&self.workshop.tmp).into_iter().flatten();
-        let names = marks.filter_map(|entry| entry.ok()?.file_name().to_str().ok().map(str::to_owned));
+        let marks = rustix::fs::Dir::read_from(&self.workshop.tmp)
+            .into_iter()
+            .flatten();
+        let names =
+            marks.filter_map(|entry| entry.ok()?.file_name().to_str().ok().map(str::to_owned));
         for name in names.filter(|name| name.ends_with(MARK)) {
             if let Some(key) = self.marked(&name)
                 && let Err(cause) = self.settle_doubt(&key)
@@ -90,7 +93,10 @@ impl Disk {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let mark = rustix::fs::openat(&self.workshop.tmp, name, flags, Mode::empty()).ok()?;
         let mut text = String::new();
-        File::from(mark).take(LONGEST).read_to_string(&mut text).ok()?;
+        File::from(mark)
+            .take(LONGEST)
+            .read_to_string(&mut text)
+            .ok()?;
         Key::from_listing(&text).filter(|key| mark_name(key) == name)
     }
 

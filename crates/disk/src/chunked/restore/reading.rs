@@ -55,10 +55,7 @@ pub fn read_list(source: &dyn ChunkSource, list: &FileList) -> Result<ListedTree
 }
 
 /// The plaintext of a chunk, which must be what its name says, and as long as the list says.
-pub fn fetch_stored(
-    source: &dyn ChunkSource,
-    chunk: &StoredChunk,
-) -> Result<Vec<u8>, ChunkError> {
+pub fn fetch_stored(source: &dyn ChunkSource, chunk: &StoredChunk) -> Result<Vec<u8>, ChunkError> {
     let plain = fetch(source, &chunk.name)?;
     if plain.len() == chunk.plain_len as usize {
         return Ok(plain);

@@ -45,7 +45,10 @@ fn checked_words(checked: &RepoChecked) -> String {
     let mut lines: Vec<String> = checked.damage.iter().map(damage_words).collect();
     for root in &checked.roots {
         if let Some(why) = &root.read_only {
-            lines.push(format!("{}can be read, but not saved to: {why}", at(&root.root)));
+            lines.push(format!(
+                "{}can be read, but not saved to: {why}",
+                at(&root.root)
+            ));
         }
     }
     let counted = format!(
@@ -105,7 +108,8 @@ fn advice(checked: &RepoChecked) -> impl Iterator<Item = String> {
         .damage
         .iter()
         .any(|one| !one.forgettable && !is_chunk(one));
-    let copy = "bring damaged documents back from a copy of the store; nothing was changed".to_owned();
+    let copy =
+        "bring damaged documents back from a copy of the store; nothing was changed".to_owned();
     [
         chunks.then_some(save),
         (!proven.is_empty()).then_some(forget),
