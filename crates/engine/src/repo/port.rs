@@ -261,7 +261,8 @@ impl ChunkSink for Storing {
     ) -> Result<Placed, ChunkError> {
         let is_ours = lock(&self.placed).contains(&self.guard.place(digest, known));
         let mut placed = self.place(digest, known)?;
-        if placed.is_stored && !is_ours {
+        // What is near was read when it was placed.
+        if placed.is_stored && !is_ours && !self.is_near {
             let found = self.crossing.wait(self.root.chunk(&placed.name));
             let found = found.map_err(|source| moving(placed.name, source))?;
             placed.is_stored = found.is_some_and(|bytes| open(&placed.name, &bytes).is_ok());

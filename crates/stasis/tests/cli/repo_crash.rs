@@ -462,9 +462,14 @@ fn a_save_whose_index_may_not_be_durable_is_not_acknowledged() {
 
     // Nothing is new, so that the index is all that is synced in these places.
     let doubtful = saved_without(&world, "fsync,syncfs").code;
-    let with_syncfs = saved_without(&world, "fsync").code;
+    let meanwhile = saved_without(&world, "fsync").code;
+    let other = World::new();
+    other.write("file", b"content");
+    other.saved();
+    let with_syncfs = saved_without(&other, "fsync").code;
 
     assert_eq!(doubtful, 10, "nobody knows whether it was applied");
+    assert_eq!(meanwhile, 7, "what is in doubt cannot be built upon");
     assert_eq!(
         with_syncfs, 10,
         "the kernel tells of a failure once: a syncfs that succeeds afterwards proves nothing"
