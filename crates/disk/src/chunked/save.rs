@@ -279,12 +279,7 @@ fn round(
     let databases = database::second_round(plan, aside);
     if !plan.jobs.is_empty() {
         let second = databases.clone();
-        report.merge(pool::read_databases(
-            parts,
-            settings,
-            (scan, plan),
-            second,
-        )?);
+        report.merge(pool::read_databases(parts, settings, (scan, plan), second)?);
         database::refresh(scan, plan, &databases, parts.root);
     }
     Ok(report)

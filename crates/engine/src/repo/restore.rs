@@ -19,6 +19,7 @@ use stasis_disk::progress::Progress;
 pub use stasis_disk::restore::Placement;
 use stasis_disk::restore::{Origin, Placed, Restored, Spared, Stage};
 use stasis_disk::tree_writer::{WriteReport, WriteSettings};
+use stasis_disk::walk;
 use stasis_model::digest::TreeDigest;
 use stasis_model::id::{SnapshotId, SubjectName};
 use stasis_model::manifest::{Index, Reason, SnapshotManifest};

@@ -37,7 +37,9 @@ pub(super) fn heal(
     }
     let rebuilt = rebuild(parts, level, (scan, plan), damaged)?;
     let named = plan.table().named(damaged);
-    let lost = named.into_iter().filter(|(_, chunk)| !rebuilt.contains(&chunk.name));
+    let lost = named
+        .into_iter()
+        .filter(|(_, chunk)| !rebuilt.contains(&chunk.name));
     plan.lost.extend(lost.map(|(number, _)| number));
     if !plan.lost.is_empty() {
         plan.read_abandoned(scan);
