@@ -178,7 +178,7 @@ impl Moves<'_> {
         if is_half_linked(&to, &name, &seen)? {
             return fs::unlinkat(&from, &*name, AtFlags::empty());
         }
-        let opened = self.open_up(self.staged, path, &seen)?;
+        let opened = Self::open_up(self.staged, path, &seen)?;
         let mut may_exchange = is_expected;
         for _ in 0..PATIENCE {
             let placed = if may_exchange {
@@ -215,7 +215,7 @@ impl Moves<'_> {
     ) -> Result<()> {
         let live = beneath::find(to, there)?.ok_or(Errno::NOENT)?;
         let staged = beneath::find(from, name)?.ok_or(Errno::NOENT)?;
-        let opened = self.open_up(self.live, path, &live)?;
+        let opened = Self::open_up(self.live, path, &live)?;
         fs::renameat_with(from, name, to, there, RenameFlags::EXCHANGE)?;
         // xfs takes a directory that gets another parent for one that was changed.
         for (parent, name, seen) in [(from, name, &live), (to, there, &staged)] {
@@ -235,13 +235,13 @@ impl Moves<'_> {
         (to, there): (&OwnedFd, &CStr),
     ) -> Result<()> {
         let live = beneath::find(from, name)?.ok_or(Errno::NOENT)?;
-        let opened = self.open_up(self.live, path, &live)?;
+        let opened = Self::open_up(self.live, path, &live)?;
         rename_noreplace((from.as_fd(), name), (to.as_fd(), there))?;
         close_again(to, there, opened)
     }
 
     /// A directory can be moved only by somebody who may write in it; says which permissions it had.
-    fn open_up(&self, tree: &Beneath, path: &EntryPath, seen: &Seen) -> Result<Option<u32>> {
+    fn open_up(tree: &Beneath, path: &EntryPath, seen: &Seen) -> Result<Option<u32>> {
         let is_closed = seen.file_type().is_dir() && seen.raw_mode & 0o700 != 0o700;
         if !is_closed || is_root() {
             return Ok(None);

@@ -133,7 +133,7 @@ impl Told {
 /// Whether a path is another one, lies in it, or is the journal of that database.
 pub fn is_part_of(path: &EntryPath, whole: &EntryPath) -> bool {
     let rest = path.as_bytes().strip_prefix(whole.as_bytes());
-    let is_suffix = |rest: &[u8]| DATABASE_SUFFIXES.iter().any(|suffix| rest == *suffix);
+    let is_suffix = |rest: &[u8]| DATABASE_SUFFIXES.contains(&rest);
     rest.is_some_and(|rest| {
         rest.is_empty() || whole.is_root() || rest[0] == b'/' || is_suffix(rest)
     })
@@ -364,7 +364,8 @@ impl<'a> Planner<'a> {
         if is_spared || self.told.has(&path) {
             self.changes.untouched += 1;
         } else {
-            self.note_closed(&path, seen.iter().collect());
+            let closed: Vec<&Seen> = seen.iter().collect();
+            self.note_closed(&path, &closed);
             self.step(&Step::Remove(path, seen.as_ref().map(Expected::from)));
             self.changes.removed += 1;
         }
@@ -494,14 +495,15 @@ impl<'a> Planner<'a> {
     }
 
     fn place(&mut self, path: EntryPath, staged: &Seen, live: Option<&Seen>) {
-        self.note_closed(&path, [Some(staged), live].into_iter().flatten().collect());
+        let both: Vec<&Seen> = [Some(staged), live].into_iter().flatten().collect();
+        self.note_closed(&path, &both);
         self.step(&Step::Place(path, staged.inode, live.map(Expected::from)));
         self.changes.placed += 1;
     }
 
     /// A directory can be moved only by somebody who may write in it: one that its owner may not write in gets its permissions
     /// again where it arrives, now or when this is taken back. One that is exchanged may get another time by that.
-    fn note_closed(&mut self, path: &EntryPath, seen: Vec<&Seen>) {
+    fn note_closed(&mut self, path: &EntryPath, seen: &[&Seen]) {
         let is_directory = |seen: &&&Seen| seen.file_type().is_dir();
         let mut directories = seen.iter().filter(is_directory);
         let is_closed = directories

@@ -311,7 +311,7 @@ async fn looks_like_a_profile(dir: &Path) -> bool {
     bridge::blocking(move || {
         let has = |name: &&str| dir.join(name).symlink_metadata().is_ok();
         let is_empty = std::fs::read_dir(&dir).is_ok_and(|mut entries| entries.next().is_none());
-        is_empty || PROFILE_NAMES.iter().any(|name| has(name))
+        is_empty || PROFILE_NAMES.iter().any(has)
     })
     .await
 }

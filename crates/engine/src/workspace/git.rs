@@ -73,11 +73,10 @@ impl Head {
         };
         let packed = || {
             let packed = file("packed-refs")?;
-            let line = packed.lines().find_map(|line| {
+            packed.lines().find_map(|line| {
                 let (commit, of) = line.split_once(' ')?;
                 (of == name).then(|| commit.to_owned())
-            });
-            line
+            })
         };
         let found = file(name)
             .map(|text| text.trim().to_owned())

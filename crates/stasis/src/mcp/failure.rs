@@ -121,6 +121,7 @@ fn is_about_parameters(error: &WorkspaceError) -> bool {
 }
 
 /// One word for it, what a model can do about it, and its numbers.
+#[expect(clippy::too_many_lines, reason = "one line of advice for each error")]
 fn advice(error: &WorkspaceError, kind: ErrorKind) -> (&'static str, Option<&'static str>, Value) {
     let (reason, hint) = match error {
         WorkspaceError::NoCheckpoint(_) => (
