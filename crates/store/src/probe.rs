@@ -153,16 +153,13 @@ pub async fn probe(
     if timeout(CLEANING, clean(bucket, &Prefix::probe_scratch(id))).await != Ok(true) {
         tracing::warn!(probe = %id, "the probe's scratch objects could not all be removed");
     }
-    let (ended, reason) = match in_time {
-        Ok(ended) => (
-            ended,
-            "not asked, because the store could not be asked any more".to_owned(),
-        ),
-        Err(_) => {
-            let reason = format!("not finished within {} seconds", DEADLINE.as_secs());
-            let slow = BucketError::new(BucketErrorKind::Unreachable, "probe", store);
-            (Err(slow.because(reason.clone())), reason)
-        }
+    let (ended, reason) = if let Ok(ended) = in_time {
+        let reason = "not asked, because the store could not be asked any more";
+        (ended, reason.to_owned())
+    } else {
+        let reason = format!("not finished within {} seconds", DEADLINE.as_secs());
+        let slow = BucketError::new(BucketErrorKind::Unreachable, "probe", store);
+        (Err(slow.because(reason.clone())), reason)
     };
     let is_broken = |check: &Check| check.required && check.verdict != CheckVerdict::Honoured;
     if !checks.iter().any(is_broken) {

@@ -206,6 +206,11 @@ impl Bucket for FaultyBucket {
             .await
     }
 
+    async fn size(&self, key: &Key) -> Result<Option<u64>, BucketError> {
+        self.read(key, |store| at_once(store.memory.size(key)))
+            .await
+    }
+
     async fn create(&self, key: &Key, body: Bytes) -> Result<Swap, BucketError> {
         let (key, condition, body) = (key.clone(), Condition::Absent, Some(body));
         self.write(Request {

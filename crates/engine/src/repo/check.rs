@@ -1,7 +1,8 @@
 //! Whether everything that was saved can be restored, and saved to again.
 //!
-//! 1. every root of the store: `repo.json`, `gc.json`, `index.json`   2. every snapshot's metadata and list, read by the code
-//! that restores them   3. every chunk looked for; with `read_data` every chunk read and compared with its name
+//! 1. every root of the store: `repo.json`, `gc.json`, `index.json`
+//! 2. every snapshot's metadata and list, read by the code that restores them
+//! 3. every chunk looked for; with `read_data` every chunk read and compared with its name
 //! 4. what is damaged or missing is entered in the quarantine, so that the next save that has its bytes stores them again
 //!
 //! *Always true:* what restore refuses is reported. A store that does not answer is an error and never damage. A damaged
@@ -123,8 +124,10 @@ impl Engine {
         progress: Arc<Progress>,
     ) -> Result<RepoChecked, Error> {
         let started = self.clock.uptime();
-        let mut checked = RepoChecked::default();
-        checked.marked = true;
+        let mut checked = RepoChecked {
+            marked: true,
+            ..RepoChecked::default()
+        };
         for layout in self.repo_roots().await? {
             let name = layout.name().trim_end_matches('/').to_owned();
             let engine = self.rooted(layout);

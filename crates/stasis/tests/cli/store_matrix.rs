@@ -124,7 +124,7 @@ const CASES: &[Case] = &[
                 let (last, other) = (digest.len() - 1, digest.ends_with('0'));
                 let end = if other { "1" } else { "0" };
                 manifest["stateDigest"] = json!(format!("{}{end}", &digest[..last]));
-            })
+            });
         },
         true,
     ),
@@ -134,7 +134,7 @@ const CASES: &[Case] = &[
             v.rewrite_entry("sparse", |entry| {
                 entry["size"] = json!(1_u64 << 62);
                 entry["chunks"] = json!([{ "length": 1_u64 << 62 }]);
-            })
+            });
         },
         true,
     ),
@@ -144,7 +144,7 @@ const CASES: &[Case] = &[
             v.rewrite_entry("er", |entry| {
                 entry["kind"] = json!("symlink");
                 entry["target"] = json!("elsewhere");
-            })
+            });
         },
         true,
     ),
@@ -158,7 +158,7 @@ const CASES: &[Case] = &[
                 }
                 object.insert("kind".to_owned(), json!("hard-link"));
                 object.insert("target".to_owned(), json!("nowhere"));
-            })
+            });
         },
         true,
     ),

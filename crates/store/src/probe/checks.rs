@@ -220,10 +220,8 @@ impl Scratch<'_> {
             match self.bucket.swap(&key, &version, body.clone()).await? {
                 Swap::Won(new) => version = new,
                 Swap::Unknown => return Err(no_answer(&key)),
-                swap => {
-                    return Ok(failed(format!(
-                        "a swap without rivals was answered {swap:?}"
-                    )));
+                Swap::Lost => {
+                    return Ok(failed("a swap without rivals was lost".to_owned()));
                 }
             }
             let head = self.bucket.head(&key).await?;

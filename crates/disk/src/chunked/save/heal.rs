@@ -64,9 +64,9 @@ pub(super) fn rebuild(
     for (number, chunk) in named {
         let whole = rebuilt(parts, scan, &shards(scan, plan, &chunk, number), &chunk);
         if let Some(bytes) = whole {
-            let sealed = sealer.seal(&bytes, |_| Some(chunk.name))?;
+            let stored = sealer.seal(&bytes, |_| Some(chunk.name))?;
             // A sweep may have taken the old name out of use: then nothing must refer to it.
-            if sealed.chunk.name == chunk.name {
+            if stored.chunk.name == chunk.name {
                 rewritten.insert(chunk.name);
             }
         }

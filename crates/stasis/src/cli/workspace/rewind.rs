@@ -17,10 +17,7 @@ const OFFERED: usize = 20;
 
 /// Makes the whole workspace what it was before a prompt of an agent.
 #[derive(Debug, Args)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a choice of its own"
-)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a choice of its own")]
 pub(in crate::cli) struct Rewind {
     #[command(flatten)]
     which: Which,
