@@ -341,6 +341,7 @@ impl Engine {
             parent_databases.clone_from(&opened.manifest.databases);
             patterns_before = Some(opened.manifest.excludes.clone());
             if command.inherits_excludes {
+                drop(opened.readable()?);
                 excludes.clone_from(&opened.manifest.excludes);
             }
             parent = Some(parent_of(opened));
