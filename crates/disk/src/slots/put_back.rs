@@ -16,6 +16,7 @@
 use crate::beneath::{Beneath, Mounts};
 use crate::metadata::{self, Seen};
 use crate::restore::{Changes, Limits, Origin, Placed, Placement, RestoreError, Stage};
+use crate::staging::OWN_PATTERNS;
 use crate::tree_writer::{TreeWriter, WriteError, WriteReport, WriteSettings};
 use crate::walk::{self, Found, Place, Visitor, WalkError, WalkSettings};
 use rustix::fs::FileType;
@@ -135,6 +136,8 @@ pub fn put_back(
     let walking = WalkSettings {
         strict: true,
         cancel,
+        // The snapshot of a subvolume has what is kept in it of earlier restores.
+        excludes: OWN_PATTERNS.map(str::to_owned).to_vec(),
         ..WalkSettings::default()
     };
     match &only {

@@ -21,8 +21,12 @@ use std::time::Duration;
 const KINDS: [&str; 8] = [
     "rename", "truncate", "append", "mmap", "kept", "removed", "link", "chmod",
 ];
+/// How many numbers a writer has that needs no file for each.
+const NUMBERS: usize = 900;
 /// How much of a file is mapped.
 const MAPPED: usize = 4096;
+/// Between two writes of one writer.
+const BRIEF: Duration = Duration::from_micros(500);
 /// What a writer gives a file to say that it was there.
 const MARKED: u32 = 0o640;
 
@@ -174,7 +178,11 @@ impl Drop for Mapping {
 type Acknowledged = BTreeMap<&'static str, BTreeSet<usize>>;
 
 /// Lets all writers write, until `work` is done and each has written something more, or has no number left.
-fn while_writing(live: &Path, files: usize, work: impl FnOnce()) -> Acknowledged {
+fn while_writing(
+    live: &Path,
+    (files, pause): (usize, Duration),
+    work: impl FnOnce(),
+) -> Acknowledged {
     let is_done = AtomicBool::new(false);
     let started = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -185,7 +193,9 @@ fn while_writing(live: &Path, files: usize, work: impl FnOnce()) -> Acknowledged
                 scope.spawn(move || {
                     let mut writer = Writer::new(kind, live);
                     let mut acknowledged = BTreeSet::new();
-                    for number in 0..files {
+                    let has_files = ["rename", "truncate", "chmod"].contains(kind);
+                    let numbers = if has_files { files } else { NUMBERS };
+                    for number in 0..numbers {
                         if writer.write(number).is_ok() {
                             acknowledged.insert(number);
                         }
@@ -195,7 +205,7 @@ fn while_writing(live: &Path, files: usize, work: impl FnOnce()) -> Acknowledged
                         if is_done.load(Ordering::SeqCst) && number > 4 {
                             break;
                         }
-                        std::thread::sleep(Duration::from_micros(300));
+                        std::thread::sleep(pause);
                     }
                     (*kind, acknowledged)
                 })
@@ -292,7 +302,7 @@ fn nothing_is_lost_on(home: &Path) {
     const FILES: usize = 200;
     furnish(home, FILES);
     let live = home.join("live");
-    let acknowledged = while_writing(&live, FILES, || {
+    let acknowledged = while_writing(&live, (FILES, BRIEF), || {
         put_back_live(home).unwrap();
         let _ = restore::undo(&live, &origin()).unwrap();
         put_back_live(home).unwrap();
@@ -312,7 +322,7 @@ fn no_write_is_lost_during_restores_and_undos() {
 fn nothing_is_lost_on_a(filesystem: &str) {
     if let Some(mounted) = Mounted::new(filesystem) {
         nothing_is_lost_on(&mounted.root());
-        killed_at_each_step(&mounted.root().join("killed"), &["renameat2"], 3);
+        killed_at_each_step(&mounted.root().join("killed"), &["renameat2"], 9);
     }
 }
 
@@ -360,7 +370,7 @@ fn no_write_is_lost_on_overlayfs() {
     let home = at("merged");
     let live = home.join("live");
     let done = std::panic::catch_unwind(|| {
-        let acknowledged = while_writing(&live, 200, || {
+        let acknowledged = while_writing(&live, (200, BRIEF), || {
             put_back_live(&home).unwrap();
             let _ = restore::undo(&live, &origin()).unwrap();
         });
@@ -371,24 +381,18 @@ fn no_write_is_lost_on_overlayfs() {
     done.unwrap();
 }
 
-/// Kills a restore, and then an undo, at each of these calls; `every` so many when they are many.
+/// Kills a restore, and then an undo, at each of these calls; only `every` so many of those that are many.
 fn killed_at_each_step(home: &Path, calls: &[&str], every: usize) {
-    const FILES: usize = 8;
+    const FILES: usize = 10;
+    const PAUSE: Duration = Duration::from_millis(15);
     let mut killed = 0;
     for verb in [child::PUT_BACK, child::UNDO] {
         for call in calls {
+            let every = if *call == "renameat2" { every } else { 1 };
             for when in (1..).step_by(every) {
                 let _ = fs::remove_dir_all(home);
                 fs::create_dir_all(home).unwrap();
-                furnish(home, 400);
-                for number in FILES..400 {
-                    for kind in ["rename", "truncate", "chmod"] {
-                        let same = home.join(format!("checkpoint/{kind}/{number}"));
-                        let live = home.join(format!("live/{kind}/{number}"));
-                        fs::remove_file(&live).unwrap();
-                        fs::hard_link(same, live).unwrap();
-                    }
-                }
+                furnish(home, FILES);
                 let live = home.join("live");
                 if verb == child::UNDO {
                     put_back_live(home).unwrap();
@@ -397,7 +401,7 @@ fn killed_at_each_step(home: &Path, calls: &[&str], every: usize) {
                 }
                 let inject = format!("inject={call}:signal=KILL:when={when}");
                 let mut status = None;
-                let acknowledged = while_writing(&live, 400, || {
+                let acknowledged = while_writing(&live, (FILES, PAUSE), || {
                     status = run(
                         &live,
                         verb,
@@ -417,7 +421,7 @@ fn killed_at_each_step(home: &Path, calls: &[&str], every: usize) {
             }
         }
     }
-    assert!(killed > 5, "{killed}");
+    assert!(killed >= calls.len(), "{killed}");
     println!("killed {killed} times, 0 lost");
 }
 
@@ -455,5 +459,5 @@ fn run(live: &Path, verb: &str, arguments: &[&str]) -> Option<bool> {
 fn no_write_is_lost_when_a_restore_or_an_undo_is_killed_at_any_step() {
     let home = Home::new();
     let calls = ["renameat2", "renameat", "unlinkat", "fsync", "syncfs"];
-    killed_at_each_step(&home.path().join("world"), &calls, 2);
+    killed_at_each_step(&home.path().join("world"), &calls, 5);
 }
