@@ -22,7 +22,6 @@ use stasis_disk::compare::Change;
 use stasis_disk::ledger::{Restored, Source};
 use stasis_disk::restore::{self, Changes};
 use stasis_disk::slots::{self, Listed, Manifest, What, fact};
-use stasis_disk::walk::Reason;
 use stasis_model::digest::StoreDigest;
 use stasis_model::tree::{EntryKind, EntryPath, FileTime};
 use stasis_model::workspace::{Origin, SlotMetadata};
@@ -82,7 +81,6 @@ impl Workspace {
             becomes: Manifest::of(then),
             except: Vec::new(),
         };
-        self.refuse_unreadable(&command.path)?;
         let plan = self.plan(&act);
         let is_same = act.is == act.becomes;
         let action = match (is_same, act.becomes.entries().is_empty()) {
@@ -187,19 +185,6 @@ impl Workspace {
         match report.unreadable() {
             Some(path) => Err(WorkspaceError::Unreadable(path.clone()).into()),
             None => Ok(is),
-        }
-    }
-
-    /// What may not be read is not known to be the same: no revert of the directory around it takes it away.
-    fn refuse_unreadable(&self, path: &EntryPath) -> Result<(), Error> {
-        if self.root()?.directory(path.as_bytes()).is_err() {
-            return Ok(());
-        }
-        let (_, report) = self.live()?;
-        let mut unreadable = report.skipped.iter();
-        match unreadable.find(|one| one.reason == Reason::Unreadable && one.path.is_within(path)) {
-            Some(one) => Err(WorkspaceError::Unreadable(one.path.clone()).into()),
-            None => Ok(()),
         }
     }
 
