@@ -303,6 +303,17 @@ fn backup_prefix(name: &CStr) -> Vec<u8> {
     prefix
 }
 
+/// Whether a name is that of a backup, of whatever.
+pub(crate) fn is_backup(name: &[u8]) -> bool {
+    let parts = name.strip_prefix(b".").and_then(|rest| {
+        let at = rest
+            .windows(BACKUP.len())
+            .rposition(|part| part == BACKUP.as_bytes())?;
+        Some(&rest[at + BACKUP.len()..])
+    });
+    parts.is_some_and(is_number)
+}
+
 /// The backups of `name` in `parent`, by their numbers.
 pub(crate) fn backups(parent: impl AsFd, name: &CStr) -> Result<Vec<(u64, CString)>> {
     let prefix = backup_prefix(name);
@@ -441,5 +452,19 @@ mod tests {
         assert_ne!(stems[0], stems[1]);
         assert!(stems[0].len() < 200);
         assert_eq!(stem(c"short"), b".short");
+    }
+
+    #[test]
+    fn a_backup_is_known_by_its_name() {
+        for name in [".a.stasis-backup-1", ".a.stasis-backup-2.stasis-backup-12"] {
+            assert!(is_backup(name.as_bytes()), "{name}");
+        }
+        for name in [
+            "a.stasis-backup-1",
+            ".a.stasis-backup-",
+            ".a.stasis-backup-1x",
+        ] {
+            assert!(!is_backup(name.as_bytes()), "{name}");
+        }
     }
 }

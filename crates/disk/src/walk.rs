@@ -288,6 +288,10 @@ impl Excludes {
     }
 
     fn has(&self, place: &Place<'_>, name: &CStr, seen: &Seen) -> Result<bool, WalkError> {
+        // What a restore in place kept in somebody's tree, or beside a directory in it, is no part of that.
+        if seen.file_type().is_dir() && crate::staging::is_backup(name.to_bytes()) {
+            return Ok(true);
+        }
         if self.0.is_none() {
             return Ok(false);
         }

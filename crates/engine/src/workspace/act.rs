@@ -18,14 +18,18 @@ use super::error::WorkspaceError;
 use super::show::called;
 use super::{Actor, Workspace};
 use crate::error::Error;
+use stasis_disk::beneath::{Beneath, Mounts};
 use stasis_disk::compare::Change;
 use stasis_disk::ledger::{Restored, Source};
 use stasis_disk::restore::{self, Changes};
-use stasis_disk::slots::{self, Listed, Manifest, What, fact};
+use stasis_disk::slots::{self, Listed, Manifest, StatCache, What, fact};
+use stasis_disk::walk::WalkSettings;
 use stasis_model::digest::StoreDigest;
+use stasis_model::time::Timestamp;
 use stasis_model::tree::{EntryKind, EntryPath, FileTime};
 use stasis_model::workspace::{Origin, SlotMetadata};
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::SystemTime;
 
 /// A model deletes no more files than this without having seen which.
@@ -73,6 +77,7 @@ impl Workspace {
         if live.is_empty() && then.is_empty() {
             return Err(WorkspaceError::NoSuchEntry(command.path.clone()).into());
         }
+        self.check_readable(&command.path)?;
         let act = Act {
             word: "revert",
             from: &from,
@@ -109,6 +114,36 @@ impl Workspace {
         }
         told.elapsed_ms = self.elapsed(started);
         Ok(told)
+    }
+
+    /// Refuses to take away what may not be read: nobody could say what an undo brings back.
+    fn check_readable(&self, path: &EntryPath) -> Result<(), Error> {
+        let root = self.root()?;
+        let refused = |path: EntryPath| Err(WorkspaceError::Unreadable(path).into());
+        let Ok(directory) = root.directory(path.as_bytes()) else {
+            return match slots::read_file(&root, path, 1) {
+                Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                    refused(path.clone())
+                }
+                // What is no file has nothing to be read.
+                _ => Ok(()),
+            };
+        };
+        let Ok(inside) = Beneath::new(directory, Mounts::Stay) else {
+            return refused(path.clone());
+        };
+        let mut cache = StatCache::open(Path::new(""), Timestamp::default());
+        let walk = WalkSettings::default();
+        let listed = slots::manifest(&inside, &mut cache, &walk).map_err(WorkspaceError::from)?;
+        match listed.1.unreadable() {
+            Some(found) => {
+                let whole = found.components().fold(path.clone(), |at, name| {
+                    at.child(name).expect("it is part of a good path")
+                });
+                refused(whole)
+            }
+            None => Ok(()),
+        }
     }
 
     /// The newest checkpoint that holds an entry, and in which it differs from what it is now.

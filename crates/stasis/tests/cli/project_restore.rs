@@ -241,6 +241,8 @@ fn only_what_differs_is_written_and_the_rest_keeps_its_inodes() {
     assert_eq!(
         names(&shop.at("state")),
         [
+            // What was replaced, for a week.
+            ".current.stasis-backup-1",
             ".stasis",
             "chunks",
             "current",
@@ -249,6 +251,9 @@ fn only_what_differs_is_written_and_the_rest_keeps_its_inodes() {
             "snapshots"
         ]
     );
+    let kept = shop.at("state/.current.stasis-backup-1/tree/volumes/media/1");
+    assert_eq!(fs::read_to_string(kept.join("11")).unwrap(), "edited");
+    assert_eq!(fs::read_to_string(kept.join("new")).unwrap(), "new");
 }
 
 #[test]
