@@ -198,15 +198,17 @@ async fn an_undo_does_not_overwrite_what_came_after_without_keeping_it() {
 /// How many undo checkpoints there may be before a model changes nothing more.
 const MOST: u32 = 200;
 
-/// Copies an undo checkpoint of one file, under other numbers.
+/// Copies an undo checkpoint, with the backup in it, under other numbers.
 fn multiply(session: &Path, from: u32, to: std::ops::RangeInclusive<u32>) {
     let undo = session.join("undo");
     let text = std::fs::read(undo.join(format!("{from}/metadata.json"))).unwrap();
     let mut metadata: Value = serde_json::from_slice(&text).unwrap();
     for number in to {
-        let tree = undo.join(format!("{number}/workspace"));
-        std::fs::create_dir_all(&tree).unwrap();
-        std::fs::copy(undo.join(format!("{from}/workspace/a")), tree.join("a")).unwrap();
+        let copied = std::process::Command::new("cp")
+            .arg("-a")
+            .args([undo.join(from.to_string()), undo.join(number.to_string())])
+            .status();
+        assert!(copied.unwrap().success());
         metadata["slot"] = json!(number);
         metadata["sequence"] = json!(1000 + number);
         std::fs::write(
@@ -282,7 +284,9 @@ async fn people_are_not_held_up_by_what_a_model_replaced_and_push_none_of_it_out
 
     assert_eq!(count(&world), 200 + 10, "of their own acts the last ten");
     for number in [1, 2, 199, 200] {
-        let kept = world.home().join(format!("s/undo/{number}/workspace/a"));
+        let kept = world
+            .home()
+            .join(format!("s/undo/{number}/workspace/backup"));
         assert!(kept.exists(), "u-{number}");
     }
 }
