@@ -89,7 +89,13 @@ struct Told {
 impl Hook {
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
         match self {
-            Self::Install(change) => change.install(context),
+            Self::Install(change) => {
+                let exit = change.install(context)?;
+                if exit == Exit::Done && !change.asked.dry_run {
+                    super::workspace::first_checkpoint_here(context).await;
+                }
+                Ok(exit)
+            }
             Self::Uninstall(change) => change.uninstall(context),
             Self::Show => show::show(context).await,
             Self::Test(test) => test.run(context).await,

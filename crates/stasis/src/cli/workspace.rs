@@ -6,6 +6,7 @@ mod keep;
 mod look;
 mod rewind;
 
+pub(super) use keep::first_checkpoint_here;
 pub(super) use rewind::Rewind;
 
 use super::output::{OutputLost, printable};

@@ -159,3 +159,27 @@ fn whatever_is_broken_an_agent_learns_nothing_of_it() {
         }
     }
 }
+
+#[test]
+fn installing_hooks_in_a_workspace_without_checkpoints_makes_the_first_one() {
+    let tree = Tree::new(&[("a", "one")]);
+    let install = |more: &[&str]| {
+        let words = [&["hook", "install", "claude-code"], more].concat();
+        let mut command = tree.session.command(&words);
+        command
+            .env("HOME", tree.session.home())
+            .current_dir(tree.at(""));
+        let said = command.output().unwrap();
+        assert!(said.status.success(), "{said:?}");
+        String::from_utf8(said.stderr).unwrap()
+    };
+
+    install(&["--dry-run"]);
+    assert_eq!(tree.listed(), []);
+    let told = install(&["--yes"]);
+    let again = install(&["--yes"]);
+
+    assert!(told.contains("first checkpoint"), "{told}");
+    assert!(!again.contains("first checkpoint"), "{again}");
+    assert_eq!(tree.listed().len(), 1);
+}

@@ -8,9 +8,11 @@ use crate::cli::{Context, byte_size, hook};
 use anyhow::Context as _;
 use clap::Args;
 use serde::Serialize;
+use stasis_engine::error::Error;
 use stasis_engine::progress::Progress;
 use stasis_engine::workspace::{
-    self, Checkpointed, UndoRow, UnreadableSlot, Watched, WorkspaceMade, WorkspaceStatus,
+    self, Checkpointed, UndoRow, UnreadableSlot, Watched, WorkspaceError, WorkspaceMade,
+    WorkspaceStatus,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -84,6 +86,35 @@ async fn first_checkpoint(
     Ok(Some(made.context(
         "the workspace is known, but its first checkpoint was not made",
     )?))
+}
+
+/// Makes the first checkpoint of the workspace that the current directory lies in, if it is one without: an agent's first prompt should not wait
+/// for it. That it was not made is told, and no failure of what was asked for.
+pub(in crate::cli) async fn first_checkpoint_here(context: &Context) {
+    let Ok(here) = here() else {
+        return;
+    };
+    match first_checkpoint(context, &here).await {
+        Ok(Some(first)) => {
+            let checkpoint = &first.checkpoint;
+            let line = format!("first checkpoint of this workspace: {checkpoint}");
+            context.output.say(&line);
+        }
+        Ok(None) => {}
+        Err(error) if is_no_workspace(&error) => {}
+        Err(error) => {
+            let error = printable(&format!("{error:#}"));
+            context.output.say(&format!("warning: {error}"));
+        }
+    }
+}
+
+fn is_no_workspace(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<Error>();
+    let Some(Error::Workspace(error)) = error else {
+        return false;
+    };
+    matches!(**error, WorkspaceError::NotAWorkspace(_))
 }
 
 fn initiated_words(initiated: &Initiated) -> String {
