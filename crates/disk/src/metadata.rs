@@ -179,7 +179,7 @@ fn grown(mut read: impl FnMut(&mut [u8]) -> Result<usize>) -> Result<Vec<u8>> {
     Ok(buffer)
 }
 
-/// Gives attributes of the user to an open file or directory; access lists and capabilities come last ([`give_access`]).
+/// Gives attributes of the user to an open file or directory; access lists and capabilities come last (`give_access`).
 pub fn give_attributes(fd: impl AsFd, attributes: &[Attribute]) -> Result<()> {
     for Attribute { name, value } in attributes.iter().filter(|one| !acl::is_access(&one.name)) {
         fs::fsetxattr(&fd, &**name, value, XattrFlags::empty())?;

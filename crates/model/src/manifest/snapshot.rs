@@ -55,7 +55,7 @@ pub struct SnapshotManifest {
     /// The parts of the state that were held still in their own way, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub volume_manifests: BTreeMap<String, VolumeManifest>,
-    /// The SQLite databases in the tree, by their paths; the first [`MOST_DATABASES`].
+    /// The SQLite databases in the tree, by their paths; the first `MOST_DATABASES`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub databases: BTreeMap<String, DatabaseManifest>,
     /// When every database in it was found whole. None for a tree without, or with one that could not be checked.
