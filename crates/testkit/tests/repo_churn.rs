@@ -18,13 +18,15 @@ use stasis_store::location::StoreLocation;
 use stasis_testkit::real_time::{RealChance, RealClock};
 use std::collections::VecDeque;
 use std::fs;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
 const KEPT: usize = 10;
 const FILES: u64 = 600;
+/// The rows of a database of about 4 MB, each on a page of its own.
+const ROWS: u32 = 1000;
+const ROW: u64 = 3000;
 
 /// Numbers that look random, the same for the same seed.
 struct Draw(u64);
@@ -62,9 +64,16 @@ fn furnish(tree: &Path, draw: &mut Draw) {
         fs::write(path, draw.bytes(length)).unwrap();
     }
     fs::write(tree.join("large"), draw.bytes(4 << 20)).unwrap();
-    let mut database = draw.bytes(4 << 20);
-    database[..16].copy_from_slice(b"SQLite format 3\0");
-    fs::write(tree.join("app.db"), database).unwrap();
+    let mut database = rusqlite::Connection::open(tree.join("app.db")).unwrap();
+    let all = database.transaction().unwrap();
+    let make = "create table t(id integer primary key, row blob)";
+    all.execute(make, ()).unwrap();
+    for id in 0..ROWS {
+        let row = draw.bytes(ROW);
+        all.execute("insert into t values(?, ?)", (id, row))
+            .unwrap();
+    }
+    all.commit().unwrap();
 }
 
 /// Changes about one byte in a hundred.
@@ -74,16 +83,15 @@ fn churn(tree: &Path, draw: &mut Draw, turn: u64) {
         let length = 500 + draw.below(20_000);
         fs::write(small(tree, number), draw.bytes(length)).unwrap();
     }
-    let database = fs::OpenOptions::new()
-        .write(true)
-        .open(tree.join("app.db"))
-        .unwrap();
+    let database = rusqlite::Connection::open(tree.join("app.db")).unwrap();
+    database.execute_batch("pragma synchronous = off").unwrap();
     for _ in 0..3 {
-        let page = draw.below((4 << 20) / 4096 - 1) + 1;
-        database
-            .write_all_at(&draw.bytes(4096), page * 4096)
-            .unwrap();
+        let id = u32::try_from(draw.below(ROWS.into())).unwrap();
+        let row = draw.bytes(ROW);
+        let change = "update t set row = ? where id = ?";
+        database.execute(change, (row, id)).unwrap();
     }
+    drop(database);
     if turn.is_multiple_of(5) {
         let mut large = fs::read(tree.join("large")).unwrap();
         let at = usize::try_from(draw.below(3 << 20)).unwrap();
