@@ -180,7 +180,12 @@ fn installed(agent: &str) -> Option<PathBuf> {
     if program.is_file() {
         return Some(program);
     }
-    let needed = std::env::var_os("STASIS_REQUIRE_PARTS").is_some() && agent == "claude-code";
+    // Agents come from npm: where there is none, `scripts/parts` says that they are left out.
+    let has_npm = std::env::var_os("PATH").is_some_and(|path| {
+        std::env::split_paths(&path).any(|directory| directory.join("npm").exists())
+    });
+    let is_asked = std::env::var_os("STASIS_REQUIRE_PARTS").is_some();
+    let needed = is_asked && has_npm && agent == "claude-code";
     assert!(!needed, "{agent} is not installed: run scripts/agents");
     println!("skipped: {agent} is not installed; scripts/agents does");
     None

@@ -183,6 +183,16 @@ pub(crate) fn store(home: &Path, name: &str) -> String {
 }
 
 fn start(session: &Session, dir: &Path, url: &str, before: &[&str]) -> Child {
+    start_browser(session, "chromium", dir, url, before)
+}
+
+fn start_browser(
+    session: &Session,
+    browser: &str,
+    dir: &Path,
+    url: &str,
+    before: &[&str],
+) -> Child {
     let plain = session.command(&[]);
     let mut command = match before.split_first() {
         Some((program, rest)) => {
@@ -202,7 +212,7 @@ fn start(session: &Session, dir: &Path, url: &str, before: &[&str]) -> Child {
     command
         .arg(dir)
         .arg("--")
-        .arg("chromium")
+        .args(browser.split_whitespace())
         .args(FLAGS.split_whitespace());
     command.args(["--user-data-dir={dir}", url]);
     command.env("HOME", session.home());
@@ -313,6 +323,68 @@ fn integration_full_round_trip_between_two_hosts_paths_names_and_users() {
         second["save"]["predecessor_sha256"],
         first["save"]["sha256"]
     );
+}
+
+/// An older Chromium, and what it needs to run without a display, if `scripts/parts` could install it.
+fn older_chromium() -> Option<String> {
+    let parts = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/parts");
+    let browser = Path::new(parts).join("older-chromium/chromium");
+    if !browser.exists() {
+        println!("skipped: there is no older Chromium; scripts/parts installs it");
+        return None;
+    }
+    Some(format!(
+        "{} --no-zygote --use-gl=angle --use-angle=swiftshader --enable-unsafe-swiftshader",
+        browser.display()
+    ))
+}
+
+/// The upgrade that every image of a browser gets every four weeks, with two real majors.
+#[test]
+fn a_real_older_chromium_leaves_a_profile_that_the_next_major_takes_over() {
+    let Some(older) = older_chromium().filter(|_| chromium()) else {
+        return;
+    };
+    let (site, session) = (Site::open(), Session::new());
+    let dir = |name: &str| session.home().join(name);
+
+    let run = start_browser(&session, &older, &dir("older"), &site.url("set"), &[]);
+    let (_, set) = site.report();
+    assert_eq!(set["set"], true, "{set}");
+    let (code, first) = interrupt(run);
+    assert_eq!(
+        (code, &first["save_outcome"]),
+        (0, &"captured".into()),
+        "{first}"
+    );
+    let run = start(&session, &dir("newer"), &site.url("get"), &[]);
+    let (cookies, got) = site.report();
+    let (code, second) = interrupt(run);
+    let run = start(&session, &dir("again"), &site.url("get"), &[]);
+    let (still, _) = site.report();
+    let (_, third) = interrupt(run);
+
+    assert_eq!(
+        (code, &second["load"]["outcome"]),
+        (0, &"upgraded".into()),
+        "{second}"
+    );
+    assert_ne!(first["subject"], second["subject"]);
+    assert_eq!(
+        second["load"]["upgraded_from"]["sha256"],
+        first["save"]["sha256"]
+    );
+    for cookie in ["page=kept", "only=kept", "secure=kept", "strict=kept"] {
+        assert!(cookies.contains(cookie), "{cookie} in {cookies}");
+        assert!(still.contains(cookie), "{cookie} in {still}");
+    }
+    for (what, value) in [("ls", "kept"), ("idb", "kept"), ("cached", "kept")] {
+        assert_eq!(got[what], value, "{what}: {got}");
+    }
+    assert_eq!(got["workers"], 1, "{got}");
+    assert_eq!(second["save_outcome"], "captured", "{second}");
+    assert_eq!(second["save"]["upgrade"]["has_lost"], false, "{second}");
+    assert_eq!(third["load"]["outcome"], "success", "{third}");
 }
 
 /// The directory above a test's home is private to whoever runs the tests.
@@ -644,4 +716,19 @@ fn a_diff_of_two_snapshots_of_a_real_browser_names_the_origins_that_came() {
     let cookies = diff["cookies"]["added"].as_array().unwrap();
     assert!(cookies.contains(&cookie), "{cookies:?}");
     assert!(!diff.to_string().contains("kept"), "never a value");
+    // For people: who the profile is known to, before all the files that change with every start.
+    let words = session.data(0, &["profile", "diff", &subject, &before, &after]);
+    let kinds: Vec<&str> = words
+        .lines()
+        .filter_map(|line| line.split(' ').nth(1))
+        .filter(|kind| ["cookie", "localStorage", "IndexedDB", "file"].contains(kind))
+        .collect();
+    let mut sorted = kinds.clone();
+    sorted.sort_by_key(|kind| *kind == "file");
+    assert_eq!(kinds, sorted, "{words}");
+    assert_eq!(
+        (kinds[0], *kinds.last().unwrap()),
+        ("cookie", "file"),
+        "{words}"
+    );
 }
