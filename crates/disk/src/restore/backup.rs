@@ -19,7 +19,7 @@ use crate::staging::{self, JOURNAL, UNDO};
 use rustix::fs;
 use rustix::io::Errno;
 use stasis_model::time::Timestamp;
-use stasis_model::tree::EntryPath;
+use stasis_model::tree::{EntryPath, Metadata};
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -51,6 +51,8 @@ pub enum Returned {
     Away(EntryPath),
     /// A directory that was made goes, if nothing is in it.
     Unmade(EntryPath),
+    /// A directory that stays gets back what it had of its own.
+    Dressed(EntryPath, Metadata),
 }
 
 /// The backups of a target beside it and in it, the oldest first.
@@ -100,7 +102,8 @@ pub fn returned(backup: &Path) -> Result<(Vec<Returned>, Beneath), RestoreError>
             Step::Remove(path, _) => all.push(Returned::Away(path)),
             Step::Place(path, ..) => all.push(Returned::Back(path)),
             Step::Unmake(path) => all.push(Returned::Unmade(path)),
-            Step::Make(_) | Step::Dress(..) => {}
+            Step::Dress(path, both) => all.push(Returned::Dressed(path, both[0].metadata)),
+            Step::Make(_) => {}
         }
     }
     let tree = open_in(&fd, TREE).and_then(|fd| Beneath::new(fd, Mounts::Stay));

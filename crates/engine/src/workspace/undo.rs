@@ -124,6 +124,12 @@ impl Workspace {
                     all.extend(kept.into_iter().map(|one| (one.path.clone(), one)));
                 }
                 Returned::Away(path) => take(&mut all, &path),
+                Returned::Dressed(path, before) => {
+                    let one = all.get_mut(&path);
+                    if let Some(one) = one.filter(|one| one.what == What::Directory) {
+                        one.mode = before.mode;
+                    }
+                }
                 Returned::Unmade(path) => {
                     let is_empty = !all.keys().any(|one| *one != path && is_in(one, &path));
                     if is_empty {

@@ -112,6 +112,44 @@ fn lists_and_capabilities_come_back_from_chunks_archives_and_clones() {
 }
 
 #[test]
+fn a_workspace_gets_its_lists_back_by_restore_revert_and_undo() {
+    let session = Session::new();
+    let Some((tree, _)) = tree(&session) else {
+        return;
+    };
+    let path = tree.display().to_string();
+    let workspace = |words: &[&str]| {
+        let said =
+            crate::session::said(session.command(words).current_dir(&tree).output().unwrap());
+        assert_eq!(said.code, 0, "{words:?}\n{}", said.err);
+    };
+    // Without its lists, and with another content and mode: lists alone are not looked at.
+    let strip = |text: &str| {
+        for (name, attribute) in [("secret", ACCESS), ("shared", DEFAULT)] {
+            let attribute = std::ffi::OsStr::from_bytes(attribute);
+            rustix::fs::removexattr(tree.join(name), attribute).unwrap();
+        }
+        fs::write(tree.join("secret"), text).unwrap();
+        for (name, mode) in [("secret", 0o600), ("shared", 0o700)] {
+            fs::set_permissions(tree.join(name), fs::Permissions::from_mode(mode)).unwrap();
+        }
+    };
+    workspace(&["workspace", "init", &path]);
+    workspace(&["workspace", "create", "a"]);
+
+    strip("another");
+    workspace(&["workspace", "revert", "secret", "a"]);
+    assert_eq!(get(&tree.join("secret"), ACCESS), Some(bytes(LIST)));
+    workspace(&["workspace", "restore", "a", "--yes"]);
+    assert_same(&tree);
+    workspace(&["workspace", "undo", "--yes"]);
+    assert_eq!(get(&tree.join("shared"), DEFAULT), None);
+    // Taking that back again is one more.
+    workspace(&["workspace", "undo", "--yes"]);
+    assert_same(&tree);
+}
+
+#[test]
 fn what_another_tar_says_of_access_is_kept_or_counted() {
     let session = Session::new();
     if tree(&session).is_none() {

@@ -65,6 +65,24 @@ fn a_change_that_never_happened_leaves_no_undo() {
 }
 
 #[test]
+fn the_permissions_of_a_directory_that_a_restore_changed_come_back() {
+    use std::os::unix::fs::PermissionsExt;
+    let tree = Tree::new(&[("d/a", "one")]);
+    let set = |mode| fs::set_permissions(tree.at("d"), fs::Permissions::from_mode(mode)).unwrap();
+    let mode = || fs::metadata(tree.at("d")).unwrap().permissions().mode() & 0o777;
+    set(0o755);
+    tree.checkpoint("good");
+    set(0o700);
+    tree.json(0, &["restore", "good", "--yes"]);
+    assert_eq!(mode(), 0o755);
+
+    let undone = tree.json(0, &["undo", "--yes"]);
+
+    assert_eq!(undone["undone"], true, "{undone}");
+    assert_eq!(mode(), 0o700);
+}
+
+#[test]
 fn an_act_that_happened_is_undone_though_nobody_wrote_down_that_it_was_done() {
     let tree = reverted();
     let note = note_of(&tree, 1);
