@@ -99,6 +99,9 @@ pub enum ProfileError {
     /// The directory does not look like a browser's.
     #[error("`{}` does not look like a browser profile", .0.display())]
     NotAProfile(PathBuf),
+    /// Something else is where a profile is to be.
+    #[error("`{}` has files in it and does not look like a browser profile: it is not replaced by one", .0.display())]
+    NotReplaced(PathBuf),
     /// It is not a copy that a run left.
     #[error("`{}` is not an unsaved copy of a profile", .0.display())]
     NotUnsaved(PathBuf),
@@ -253,6 +256,7 @@ impl ProfileError {
             | Self::Version(_)
             | Self::NoBrowser
             | Self::NotAProfile(_)
+            | Self::NotReplaced(_)
             | Self::NotUnsaved(_)
             | Self::NoCommand => ErrorKind::Invalid,
             Self::Asked(_) | Self::Stop { .. } | Self::Users { .. } | Self::Freeze { .. } => {

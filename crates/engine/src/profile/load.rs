@@ -29,9 +29,10 @@ use judge::{Failure, Fit, fetch_failure, fit, manifest_failure, pointer_failure}
 use placing::{Outcome, Placing};
 
 use super::checked::unchecked;
+use super::error::ProfileError;
 use super::fetch::{Fetched, Proof, Supply, another, is_no_room};
 use super::record::Record;
-use super::save::nobody_uses;
+use super::save::{looks_like_a_profile, nobody_uses};
 use super::unsaved;
 use super::upgrade::Chosen;
 use crate::bridge;
@@ -256,6 +257,9 @@ impl Engine {
         active: Result<Option<Active>, Failure>,
     ) -> Result<ProfileLoaded, Error> {
         let before = Record::of(&load.dir).await;
+        if before.is_none() && load.dir.exists() && !looks_like_a_profile(&load.dir).await {
+            return Err(ProfileError::NotReplaced(load.dir.clone()).into());
+        }
         let unsaved = before.filter(|record| record.outcome == RUNNING);
         let mut loaded = self.load_or_fresh(load, active).await?;
         if loaded.outcome == LoadOutcome::Success && loaded.upgraded_from.is_none() {

@@ -306,7 +306,7 @@ pub async fn browser_major_for(
 }
 
 /// Whether a directory is a browser's, as far as its names tell, or is empty.
-async fn looks_like_a_profile(dir: &Path) -> bool {
+pub(super) async fn looks_like_a_profile(dir: &Path) -> bool {
     let dir = dir.to_owned();
     bridge::blocking(move || {
         let has = |name: &&str| dir.join(name).symlink_metadata().is_ok();

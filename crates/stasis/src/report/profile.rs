@@ -54,6 +54,7 @@ pub(super) fn hint(error: &ProfileError) -> Option<String> {
         ProfileError::NoSuchBase { .. } => "`stasis profile list SUBJECT` shows the snapshots",
         ProfileError::Version(_) => "say the major yourself: @MAJOR or --chrome-major MAJOR",
         ProfileError::NotAProfile(_) => "check --dir; --force saves it all the same",
+        ProfileError::NotReplaced(_) => "give a new directory to --dir, or an empty one",
         ProfileError::NotUnsaved(_) => "`stasis profile list --local` shows what there is",
         ProfileError::NoBrowser => {
             "name the browser with --browser PATH or $STASIS_BROWSER, or say its major: SUBJECT@MAJOR"

@@ -1541,6 +1541,33 @@ fn what_does_not_look_like_a_profile_is_not_saved_as_one() {
 }
 
 #[test]
+fn what_does_not_look_like_a_profile_is_not_replaced_by_one() {
+    let session = Session::new();
+    save(&session, 0, &profile(&session, "p"), &[]);
+    let dir = session.home().join("etc");
+    fs::create_dir(&dir).unwrap();
+    fs::write(dir.join("passwd"), "root").unwrap();
+    let beside = || fs::read_dir(session.home()).unwrap().count();
+    let before = beside();
+
+    let refused = load(&session, 2, &dir, &[]);
+    let mut words = vec!["--json", "profile", "run", "acme/alice@131", "--dir"];
+    words.extend([text(&dir), "--", "true"]);
+    let ran = session.run(&words);
+
+    let hint = refused["error"]["hint"].as_str().unwrap();
+    assert!(hint.contains("a new directory"), "{refused}");
+    assert_eq!(ran.code, 102, "{}", ran.out);
+    assert_eq!(fs::read_to_string(dir.join("passwd")).unwrap(), "root");
+    assert_eq!(beside(), before, "nothing was moved aside");
+    // The lease is free again.
+    fs::remove_dir_all(&dir).unwrap();
+    load(&session, 0, &dir, &[]);
+    let again = session.run(&words);
+    assert_eq!(again.code, 0, "{}", again.out);
+}
+
+#[test]
 fn metrics_add_up_over_processes() {
     let session = Session::new();
     let (dir, there) = (profile(&session, "p"), session.home().join("there"));
