@@ -213,7 +213,8 @@ impl ServerHandler for Server {
                 Err(Failure::Internal)
             }
         };
-        let result = answer.or_else(Failure::into_result)?;
+        let root = self.served.root();
+        let result = answer.or_else(|failure| failure.into_result(&root))?;
         Ok(CallToolResponse::Complete(result))
     }
 

@@ -171,7 +171,7 @@ impl Served {
     }
 
     /// The workspace that every answer is about: an agent may have started this server elsewhere than its user thinks.
-    fn root(&self) -> String {
+    pub(super) fn root(&self) -> String {
         self.workspace.directory().display().to_string()
     }
 

@@ -37,36 +37,45 @@ pub(super) struct Refused {
 }
 
 impl Failure {
-    /// As the protocol has it.
-    pub(super) fn into_result(self) -> Result<CallToolResult, ErrorData> {
+    /// As the protocol has it; it names the workspace, as every answer does.
+    pub(super) fn into_result(self, workspace: &str) -> Result<CallToolResult, ErrorData> {
+        let mut data = json!({ "workspace": workspace });
+        escape::scrub(&mut data);
         match self {
-            Self::Params(message) => Err(ErrorData::invalid_params(escape::line(&message), None)),
-            Self::Refused(refused) => Ok(refused.into_result()),
+            Self::Params(message) => Err(ErrorData::invalid_params(
+                escape::line(&message),
+                Some(data),
+            )),
+            Self::Refused(refused) => Ok(refused.into_result(workspace)),
             Self::Internal => Err(ErrorData::internal_error(
                 "something is wrong inside the server; its log says more",
-                None,
+                Some(data),
             )),
         }
     }
 }
 
 impl Refused {
-    fn into_result(self) -> CallToolResult {
+    fn into_result(self, workspace: &str) -> CallToolResult {
         let mut words = vec![format!("error: {}", self.message)];
         words.extend(self.causes.iter().map(|cause| format!("because: {cause}")));
         words.extend(self.hint.iter().map(|hint| format!("hint: {hint}")));
+        words.push(format!("workspace: {workspace}"));
         let words: Vec<String> = words.iter().map(|line| escape::line(line)).collect();
-        let mut error = json!({
-            "kind": self.kind,
-            "reason": self.reason,
-            "message": self.message,
-            "causes": self.causes,
-            "hint": self.hint,
-            "details": self.details,
+        let mut answer = json!({
+            "workspace": workspace,
+            "error": {
+                "kind": self.kind,
+                "reason": self.reason,
+                "message": self.message,
+                "causes": self.causes,
+                "hint": self.hint,
+                "details": self.details,
+            },
         });
-        escape::scrub(&mut error);
+        escape::scrub(&mut answer);
         let mut result = CallToolResult::error(vec![ContentBlock::text(words.join("\n"))]);
-        result.structured_content = Some(json!({ "error": error }));
+        result.structured_content = Some(answer);
         result
     }
 }

@@ -2,7 +2,7 @@ use super::*;
 use stasis_engine::model::workspace::Slot;
 
 fn told(error: WorkspaceError) -> Result<CallToolResult, ErrorData> {
-    Failure::from(Error::from(error)).into_result()
+    Failure::from(Error::from(error)).into_result("/w")
 }
 
 #[test]
@@ -21,6 +21,7 @@ fn what_could_never_work_is_an_error_of_the_protocol() {
     for error in bad {
         let refused = told(error).unwrap_err();
         assert_eq!(refused.code.0, -32602);
+        assert_eq!(refused.data, Some(json!({ "workspace": "/w" })));
         assert!(!refused.message.contains(['\u{202e}', '\n']));
     }
 }
@@ -67,7 +68,9 @@ fn what_the_workspace_stands_against_is_an_answer_that_can_be_acted_on() {
     for (error, kind, reason, details) in cases {
         let result = told(error).unwrap();
         assert_eq!(result.is_error, Some(true));
-        let error = &result.structured_content.unwrap()["error"];
+        let answer = result.structured_content.unwrap();
+        assert_eq!(answer["workspace"], "/w");
+        let error = &answer["error"];
         assert_eq!(error["kind"], kind);
         assert_eq!(error["reason"], reason);
         assert_eq!(error["details"], details);
@@ -75,5 +78,6 @@ fn what_the_workspace_stands_against_is_an_answer_that_can_be_acted_on() {
         let words = &result.content[0].as_text().unwrap().text;
         assert!(words.contains(error["message"].as_str().unwrap()));
         assert!(words.contains("\nhint: "));
+        assert!(words.ends_with("\nworkspace: /w"), "{words}");
     }
 }
