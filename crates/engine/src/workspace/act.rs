@@ -411,16 +411,20 @@ impl Workspace {
 
     /// Refuses what would take away, or write over, something that is in no checkpoint and so in no undo.
     fn check_excluded(&self, act: &Act<'_>) -> Result<(), Error> {
-        let patterns = &self.session().config.exclude;
+        let patterns = self.session().excludes();
         if patterns.is_empty() {
             return Ok(());
         }
-        let is_excluded = stasis_disk::walk::matcher(patterns).map_err(WorkspaceError::from)?;
+        let is_excluded = stasis_disk::walk::matcher(&patterns).map_err(WorkspaceError::from)?;
         let is_directory = |one: &Listed| one.what == What::Directory;
         let mut written = act.becomes.entries().iter();
         if let Some(one) = written.find(|one| is_excluded(&one.path, is_directory(one))) {
             return Err(WorkspaceError::Excluded(one.path.clone()).into());
         }
+        // What a tool installs for itself goes with the directory that it is in, and is kept with it until the undo is forgotten.
+        let Some(patterns) = &self.session().config.exclude else {
+            return Ok(());
+        };
         let root = EntryPath::root();
         let at = act.path.unwrap_or(&root);
         let found =

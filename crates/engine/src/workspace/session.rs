@@ -52,9 +52,9 @@ pub(super) struct Config {
     /// What is told in no file event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) ignore: Option<Vec<String>>,
-    /// What is in no checkpoint.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) exclude: Vec<String>,
+    /// What is in no checkpoint; else what tools install for themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) exclude: Option<Vec<String>>,
     /// Whether the first lines of prompts and commands are kept with checkpoints; they are unless somebody says no.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) keep_event_text: Option<bool>,
@@ -142,9 +142,18 @@ impl Session {
         &self.config.vm.snapshots
     }
 
+    /// What is in no checkpoint. A tool may come long after `init`, and a pattern of one that is not there would cost the snapshot of
+    /// a whole subvolume: it counts as soon as the tool's directory is there.
+    pub(super) fn excludes(&self) -> Vec<String> {
+        match &self.config.exclude {
+            Some(patterns) => patterns.clone(),
+            None => tools_in(&self.directory).map(str::to_owned).collect(),
+        }
+    }
+
     /// How the tree is walked: without what is excluded, and without what a revert makes for a moment.
     pub(super) fn walk(&self) -> WalkSettings {
-        let mut excludes = self.config.exclude.clone();
+        let mut excludes = self.excludes();
         excludes.extend(OWN_PATTERNS.map(str::to_owned));
         WalkSettings {
             excludes,
@@ -176,7 +185,7 @@ impl Session {
             eviction,
             // Not without what reverts make for a moment: a whole subvolume is snapshotted only if nothing is left out.
             walk: WalkSettings {
-                excludes: self.config.exclude.clone(),
+                excludes: self.excludes(),
                 ..WalkSettings::default()
             },
             ..PoolSettings::new(self.budget)
@@ -270,11 +279,11 @@ fn read(path: &Path) -> Result<Config, Error> {
             detail: format!("line {line}: {}", error.message()),
         }
     })?;
-    let _good =
-        stasis_disk::walk::matcher(&config.exclude).map_err(|error| WorkspaceError::Config {
-            path: path.to_owned(),
-            detail: crate::error::whole(&error),
-        })?;
+    let patterns = config.exclude.as_deref().unwrap_or_default();
+    let _good = stasis_disk::walk::matcher(patterns).map_err(|error| WorkspaceError::Config {
+        path: path.to_owned(),
+        detail: crate::error::whole(&error),
+    })?;
     Ok(config)
 }
 
@@ -353,8 +362,7 @@ fn adopted(session: &Path) -> Result<Option<Identity>, Error> {
 /// Makes a directory a session; one that is one already keeps all but its workspace.
 fn furnish(session: &Path, own: &Identity, budget: Option<u64>) -> Result<(), Error> {
     if !session.join(CONFIG).exists() {
-        let configuration = configuration(budget, &tool_directories(&own.workspace));
-        atomic_write(&session.join(CONFIG), configuration.as_bytes())?;
+        atomic_write(&session.join(CONFIG), configuration(budget).as_bytes())?;
     }
     drop(Ledger::open(&session.join(DATABASE)).map_err(WorkspaceError::from)?);
     // Last: what says whose it is, is a session.
@@ -375,22 +383,20 @@ fn resolved(path: &Path) -> PathBuf {
     }
 }
 
-/// What tools install for themselves into the projects that use them: the directory by which one sees that, and the pattern.
+/// What tools install for themselves into the projects that use them, also long after `init`: the directory by which one sees that,
+/// and the pattern of what is large and comes back by itself.
 const TOOL_DIRECTORIES: [(&str, &str); 1] = [(".opencode", "/.opencode/node_modules/")];
 
-/// What of a new workspace is in no checkpoint: large, and installed again by its tool when it is gone.
-fn tool_directories(workspace: &Path) -> Vec<&'static str> {
+/// The patterns of the tools that a workspace has to do with.
+fn tools_in(workspace: &Path) -> impl Iterator<Item = &'static str> {
     let used = TOOL_DIRECTORIES.iter();
     let used = used.filter(|(directory, _)| workspace.join(directory).is_dir());
-    used.map(|(_, pattern)| *pattern).collect()
+    used.map(|(_, pattern)| *pattern)
 }
 
 /// What a new session is configured by: everything as it is anyway, for whoever wants to change it.
-fn configuration(budget: Option<u64>, excluded: &[&str]) -> String {
-    let exclude = match excluded {
-        [] => "# exclude = []".to_owned(),
-        excluded => format!("exclude = {excluded:?}"),
-    };
+fn configuration(budget: Option<u64>) -> String {
+    let excluded = TOOL_DIRECTORIES.map(|(_, pattern)| pattern);
     let budget = match budget {
         Some(bytes) => format!("budget_bytes = {bytes}"),
         None => "# budget_bytes = 10000000000  # of all checkpoints; else 10 GB, or a tenth of the disk if that is less".to_owned(),
@@ -398,7 +404,7 @@ fn configuration(budget: Option<u64>, excluded: &[&str]) -> String {
     format!(
         "{budget}\n\
          # fallback = \"chunks\"  # where nothing can be shared; or \"copy\"\n\
-         {exclude}  # patterns of what is in no checkpoint, as in a .gitignore\n\
+         # exclude = {excluded:?}  # patterns of what is in no checkpoint, as in a .gitignore\n\
          # keep_event_text = true  # the first line of each prompt and command, with its checkpoint\n\
          # hearer = \"auto\"  # fanotify where inotify has no more watches; or \"inotify\" alone\n\
          # ignore = [\".git\", \"node_modules\", \"target\", \"__pycache__\", \".venv\", \".cache\"]  # told in no file event\n\
@@ -420,14 +426,12 @@ fn told(session: &Session, existed: bool) -> WorkspaceMade {
                 .to_owned(),
         );
     }
-    let excluded = session.config.exclude.iter().filter(|pattern| {
-        let mut known = TOOL_DIRECTORIES.iter();
-        !existed && known.any(|(_, known)| known == pattern)
-    });
+    let has_own = existed || session.config.exclude.is_some();
+    let excluded = tools_in(&session.directory).filter(|_| !has_own);
     hints.extend(excluded.map(|pattern| {
         let (path, config) = (pattern.trim_matches('/'), session.path.join(CONFIG));
         format!(
-            "{path} is in no checkpoint, because its tool installs it again by itself; `exclude` in {} says so",
+            "{path} is in no checkpoint, because its tool installs it again by itself; `exclude` in {} changes that",
             config.display()
         )
     }));

@@ -262,7 +262,27 @@ fn what_a_tool_installs_for_itself_is_in_no_checkpoint_and_stays_at_a_restore() 
             .exists()
     );
 
-    let other = Home::new();
+    // OpenCode may come to the project later than `init`.
+    let other = self::home();
+    other.put("project/file", "one");
     let made = other.run(&["workspace", "init", "."]);
     assert!(!made.err.contains("opencode"), "{}", made.err);
+    assert_eq!(other.run(&["workspace", "create", "before"]).code, 0);
+    other.put("project/.opencode/node_modules/zod/index.js", "large");
+    other.put("project/.opencode/plugins/mine.js", "export default {}");
+    let kept = other.run(&["--json", "workspace", "create", "x"]);
+    let kept: Value = serde_json::from_str(&kept.out).unwrap();
+    assert_eq!(kept["files_count"], 2, "{kept}");
+    // It goes with its directory, and comes back with it.
+    let restored = other.run(&["workspace", "restore", "before", "--yes"]);
+    assert_eq!(restored.code, 0, "{}", restored.err);
+    assert!(!other.at("project/.opencode/plugins/mine.js").exists());
+    let undone = other.run(&["workspace", "undo", "--yes"]);
+    assert_eq!(undone.code, 0, "{}", undone.err);
+    for file in ["plugins/mine.js", "node_modules/zod/index.js"] {
+        assert!(
+            other.at(&format!("project/.opencode/{file}")).exists(),
+            "{file}"
+        );
+    }
 }

@@ -177,8 +177,9 @@ impl Agent {
             Self::ClaudeCode | Self::Gemini => Vec::new(),
             Self::OpenCode => {
                 let is_of_project = file.iter().any(|part| part == ".opencode");
-                let what = "OpenCode installs some 50 MB of node_modules into .opencode when it starts: leave them out of checkpoints \
-                            with exclude = [\"/.opencode/node_modules/\"] in the workspace's config.toml, if `init` did not";
+                let what = "OpenCode installs some 50 MB of node_modules into .opencode when it starts; they are in no checkpoint unless \
+                            you changed exclude = [\"/.opencode/node_modules/\"] in the workspace's config.toml, or made it with an \
+                            older stasis";
                 is_of_project.then(|| what.to_owned()).into_iter().collect()
             }
         };
