@@ -290,6 +290,56 @@ fn a_server_is_saved_under_load_and_comes_back_after_everything_was_dropped() {
     assert!(shop.left_over().is_empty());
 }
 
+/// An application as it lies there: its code, and a `.env` that names its server, which no shell has read.
+#[test]
+fn a_server_that_only_a_dotenv_file_names_is_proposed_saved_and_restored_in_place() {
+    let server = Server::start();
+    server.ask("postgres", "create database shop");
+    server.ask(
+        "shop",
+        "create table t(n int); insert into t values(1), (2)",
+    );
+    let session = crate::session::Session::new();
+    let app = session.home().join("app");
+    std::fs::create_dir(&app).unwrap();
+    std::fs::write(app.join("main.py"), "one").unwrap();
+    let url = server.url("shop");
+    std::fs::write(
+        app.join(".env"),
+        format!("SECRET=1\nDATABASE_URL='{url}'\n"),
+    )
+    .unwrap();
+    let path = std::env::var("PATH").unwrap_or_default();
+    let path = format!("{}:{path}", server.programs().display());
+    let run = |words: &[&str]| {
+        let mut command = session.command(words);
+        let output = command.current_dir(&app).env("PATH", &path).output();
+        let said = crate::session::said(output.unwrap());
+        assert_eq!(said.code, 0, "{words:?}\n{}\n{}", said.out, said.err);
+        let told = format!("{}{}", said.out, said.err);
+        assert!(!told.contains(server.password()), "a password was told");
+        said.out
+    };
+
+    run(&["project", "init"]);
+    let toml = std::fs::read_to_string(app.join("stasis.toml")).unwrap();
+    assert!(toml.contains("url_env = \"DATABASE_URL\""), "{toml}");
+    assert!(!toml.contains(server.password()), "{toml}");
+    run(&["project", "save"]);
+    server.ask("shop", "drop table t");
+    std::fs::write(app.join("main.py"), "two").unwrap();
+    let restored = run(&["project", "restore", "latest", "--json"]);
+
+    assert_eq!(server.ask("shop", "select count(*), sum(n) from t"), "2|3");
+    assert_eq!(std::fs::read_to_string(app.join("main.py")).unwrap(), "one");
+    // What was there before the restore is a way back too.
+    let restored: Value = serde_json::from_str(&restored).unwrap();
+    let before = restored["safety_snapshot_id"].as_str().unwrap();
+    run(&["project", "restore", before]);
+    assert_eq!(std::fs::read_to_string(app.join("main.py")).unwrap(), "two");
+    assert_eq!(server.ask("shop", "select to_regclass('t') is null"), "t");
+}
+
 #[test]
 fn a_server_that_is_gone_fails_the_save_and_leaves_nothing() {
     let mut server = Server::start();

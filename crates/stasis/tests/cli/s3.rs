@@ -1,6 +1,8 @@
 //! The same program against a real S3 server, and against a store that lies.
 
 use crate::session::{Session, real_store};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 
 const ALICE: &str = "acme/alice@131";
 
@@ -173,4 +175,88 @@ fn an_archive_lives_in_a_bucket_and_one_file_of_it_is_read_alone() {
     assert!(absent.to_string().contains("no archive"), "{absent}");
     let nobody = "s3://stasis/x.tar.zst?endpoint=http://127.0.0.1:1&region=us-east-1";
     assert_eq!(session.run(&["archive", "list", nobody]).code, 7);
+}
+
+/// A server in whose bucket nothing is, and which has no time: it answers 503 to each request, or to those that write.
+fn overloaded(only_writes: bool) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().take(1000).flatten() {
+            std::thread::spawn(move || refuse(stream, only_writes));
+        }
+    });
+    format!("s3://bucket/test?endpoint=http://127.0.0.1:{port}&region=us-east-1")
+}
+
+fn refuse(mut stream: TcpStream, only_writes: bool) -> Option<()> {
+    let mut reader = BufReader::new(stream.try_clone().ok()?);
+    let mut first = String::new();
+    reader.read_line(&mut first).ok()?;
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).ok()?;
+        let line = line.trim_end().to_lowercase();
+        if line.is_empty() {
+            break;
+        }
+        if let Some(number) = line.strip_prefix("content-length:") {
+            length = number.trim().parse().ok()?;
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    let (status, code) = match first.split(' ').next()? {
+        "GET" | "HEAD" if only_writes && first.contains("list-type") => ("200 OK", ""),
+        "GET" | "HEAD" if only_writes => ("404 Not Found", "NoSuchKey"),
+        _ => ("503 Service Unavailable", "SlowDown"),
+    };
+    let text = match (first.starts_with("HEAD"), code) {
+        (true, _) => String::new(),
+        (_, "") => "<ListBucketResult><Name>bucket</Name><IsTruncated>false</IsTruncated></ListBucketResult>".to_owned(),
+        _ => format!("<Error><Code>{code}</Code><Message>no</Message></Error>"),
+    };
+    let length = text.len();
+    let head =
+        format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
+    stream.write_all((head + &text).as_bytes()).ok()
+}
+
+/// The first use of a store asks whether it keeps conditions; an outage is no answer to that.
+#[test]
+fn the_first_use_of_a_store_during_an_outage_says_that_it_cannot_be_reached() {
+    let commands = [
+        &["lease", "acquire", ALICE][..],
+        &["repo", "save", "tree"],
+        &["store", "probe"],
+    ];
+    std::thread::scope(|scope| {
+        for (command, only_writes) in commands.iter().flat_map(|one| [(one, true), (one, false)]) {
+            scope.spawn(move || {
+                let session = Session::on(&overloaded(only_writes));
+                std::fs::create_dir(session.home().join("tree")).unwrap();
+                std::fs::write(session.home().join("tree/file"), "one").unwrap();
+                let mut told = session.command(command);
+                told.env("AWS_ACCESS_KEY_ID", "id")
+                    .env("AWS_SECRET_ACCESS_KEY", "none");
+                let said = crate::session::said(told.current_dir(session.home()).output().unwrap());
+
+                assert_eq!(
+                    said.code, 7,
+                    "{command:?} {only_writes}\n{}\n{}",
+                    said.out, said.err
+                );
+                let told = said.out + &said.err;
+                assert!(
+                    told.contains("cannot be reached"),
+                    "{command:?} {only_writes}\n{told}"
+                );
+                assert!(
+                    !told.contains("conditions"),
+                    "{command:?} {only_writes}\n{told}"
+                );
+            });
+        }
+    });
 }
