@@ -1,6 +1,6 @@
 //! Nobody's write is lost: programs write to a tree in every way while it is restored, taken back, and killed at each step.
 //!
-//! Each of eight writers numbers what it writes, and acknowledges a number once the system said that it was written. Afterwards
+//! Each of nine writers numbers what it writes, and acknowledges a number once the system said that it was written. Afterwards
 //! the live tree and the backups together have every acknowledged number.
 
 use crate::child;
@@ -18,9 +18,11 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-const KINDS: [&str; 8] = [
-    "rename", "truncate", "append", "mmap", "kept", "removed", "link", "chmod",
+const KINDS: [&str; 9] = [
+    "rename", "truncate", "append", "mmap", "kept", "removed", "link", "chmod", "added",
 ];
+/// Those that have a file for each number.
+const WITH_FILES: [&str; 4] = ["rename", "truncate", "chmod", "added"];
 /// How many numbers a writer has that needs no file for each.
 const NUMBERS: usize = 900;
 /// How much of a file is mapped.
@@ -35,7 +37,7 @@ fn furnish(home: &Path, files: usize) {
     for (root, word) in [("checkpoint", "then"), ("live", "now")] {
         let at = |name: &str| home.join(root).join(name);
         for kind in [
-            "rename", "truncate", "append", "mmap", "kept", "link", "chmod",
+            "rename", "truncate", "append", "mmap", "kept", "link", "chmod", "added",
         ] {
             fs::create_dir_all(at(kind)).unwrap();
         }
@@ -54,6 +56,10 @@ fn furnish(home: &Path, files: usize) {
     fs::create_dir(live.join("removed")).unwrap();
     fs::write(live.join("removed/old"), "now").unwrap();
     fs::hard_link(live.join("link/one"), live.join("link/two")).unwrap();
+    // What a restore adds, somebody may make meanwhile.
+    for number in 0..files {
+        fs::write(home.join(format!("checkpoint/added/{number}")), "then").unwrap();
+    }
     // The plan finds the same file, and so has nothing to do with it but for its second name.
     fs::write(home.join("checkpoint/link/other"), "then").unwrap();
 }
@@ -108,8 +114,9 @@ impl Writer {
                 self.mapping.as_ref().expect("it is mapped").write(number);
                 Ok(())
             }
-            "kept" => {
-                let file = at(&format!("kept/new-{number}"));
+            "kept" | "added" => {
+                let new = if kind == "kept" { "new-" } else { "" };
+                let file = at(&format!("{kind}/{new}{number}"));
                 let options = OpenOptions::new().write(true).create_new(true).open(file);
                 options?.write_all(token.as_bytes())
             }
@@ -193,7 +200,7 @@ fn while_writing(
                 scope.spawn(move || {
                     let mut writer = Writer::new(kind, live);
                     let mut acknowledged = BTreeSet::new();
-                    let has_files = ["rename", "truncate", "chmod"].contains(kind);
+                    let has_files = WITH_FILES.contains(kind);
                     let numbers = if has_files { files } else { NUMBERS };
                     for number in 0..numbers {
                         if writer.write(number).is_ok() {
@@ -319,6 +326,28 @@ fn no_write_is_lost_during_restores_and_undos() {
     nothing_is_lost_on(Home::new().path());
 }
 
+/// Each call that moves is late, so that there is time between the plan and each of them.
+#[test]
+fn an_addition_never_replaces_what_somebody_made_since_the_plan() {
+    const FILES: usize = 30;
+    let home = Home::new();
+    furnish(home.path(), FILES);
+    let live = home.path().join("live");
+    let mut done = None;
+    let acknowledged = while_writing(&live, (FILES, Duration::from_millis(30)), || {
+        let late = "inject=renameat2:delay_enter=15000";
+        done = run(
+            &live,
+            child::PUT_BACK,
+            &["-e", "trace=renameat2", "-e", late],
+        );
+    });
+    let Some(success) = done else { return };
+
+    assert!(success);
+    assert_none_lost(home.path(), &acknowledged, "late");
+}
+
 fn nothing_is_lost_on_a(filesystem: &str) {
     if let Some(mounted) = Mounted::new(filesystem) {
         nothing_is_lost_on(&mounted.root());
@@ -375,7 +404,8 @@ fn no_write_is_lost_on_overlayfs() {
             let _ = restore::undo(&live, &origin()).unwrap();
         });
         assert!(!live.join("removed").exists() || live.join("removed/old").exists());
-        assert_none_lost(&home, &acknowledged, "overlayfs");
+        let count = assert_none_lost(&home, &acknowledged, "overlayfs");
+        println!("{count} acknowledged writes, 0 lost");
     });
     let _ = Command::new("umount").arg(at("merged")).output();
     done.unwrap();
@@ -398,6 +428,9 @@ fn killed_at_each_step(home: &Path, calls: &[&str], every: usize) {
                     put_back_live(home).unwrap();
                     fs::create_dir_all(live.join("removed")).unwrap();
                     fs::write(live.join("link/two"), "").unwrap();
+                    for number in 0..FILES / 2 {
+                        fs::remove_file(live.join(format!("added/{number}"))).unwrap();
+                    }
                 }
                 let inject = format!("inject={call}:signal=KILL:when={when}");
                 let mut status = None;
