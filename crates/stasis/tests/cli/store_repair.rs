@@ -83,8 +83,10 @@ fn a_marked_chunk_is_repaired_though_no_file_need_be_read() {
     let unseen = stored.save();
     let checked = stored.check();
     let healed = stored.save();
+    let again = stored.save();
 
     assert_eq!(unseen["files_read"], 0, "{unseen}");
+    assert_eq!(again["chunks_healed"], 0, "it is no longer marked: {again}");
     assert_eq!(checked.code, 9, "{}", checked.out);
     assert_eq!(
         (&healed["files_read"], &healed["chunks_healed"]),
