@@ -24,6 +24,7 @@ use builder::Builder;
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use stasis_model::tree::EntryPath;
+use stasis_model::workspace::SlotDatabase;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -77,6 +78,16 @@ pub enum Survey {
     Skip,
 }
 
+/// What is done with SQLite databases that are cloned file by file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Databases {
+    /// They are files like others.
+    #[default]
+    AreFiles,
+    /// Each is cloned together with its journal and its WAL, while nobody writes to them.
+    AreSets,
+}
+
 /// How a tree is cloned.
 #[derive(Clone, Debug, Default)]
 pub struct CloneSettings {
@@ -86,6 +97,8 @@ pub struct CloneSettings {
     pub mounts: Mounts,
     /// Whether everything is counted where that costs more than the clone.
     pub survey: Survey,
+    /// What is done with databases.
+    pub databases: Databases,
     /// How the source is walked.
     pub walk: WalkSettings,
 }
@@ -118,6 +131,8 @@ pub struct CloneReport {
     pub privileges_not_kept: u64,
     /// Attributes that are not the user's: access lists, capabilities, labels.
     pub attributes_left_out: u64,
+    /// The databases, where they are cloned as sets.
+    pub databases: Vec<SlotDatabase>,
     /// What was met in the source, and left out.
     pub walk: WalkReport,
 }
@@ -134,6 +149,7 @@ impl CloneReport {
         self.owners_not_kept += more.owners_not_kept;
         self.privileges_not_kept += more.privileges_not_kept;
         self.attributes_left_out += more.attributes_left_out;
+        self.databases.extend_from_slice(&more.databases);
     }
 
     fn withhold(&mut self, withheld: Withheld) {
@@ -290,6 +306,7 @@ fn build(
     };
     let mut builder = Builder::new(root, settings.fallback, &walk_settings.cancel);
     builder.witness = witness;
+    builder.takes_sets = settings.databases == Databases::AreSets;
     let walk = walk::walk(from, &builder, &walk_settings)?;
     let report = CloneReport {
         walk,

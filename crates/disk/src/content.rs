@@ -6,6 +6,7 @@ use rustix::fs;
 use rustix::io::{self, Errno};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 /// How much is copied before we look whether somebody wants us to stop.
 const STRETCH: usize = 8 << 20;
@@ -21,6 +22,29 @@ pub(crate) enum Trouble {
     Failed(Errno),
     /// Somebody wants us to stop.
     Cancelled,
+    /// It would have taken longer than it may.
+    Late,
+}
+
+/// When a content is given up on its way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stop<'a> {
+    /// Set by anybody at any time.
+    pub(crate) cancel: &'a AtomicBool,
+    /// What is shared takes no time worth mentioning; what is copied must have been by then.
+    pub(crate) deadline: Option<Instant>,
+}
+
+impl Stop<'_> {
+    fn check(&self) -> Result<(), Trouble> {
+        if self.cancel.load(Ordering::Relaxed) {
+            return Err(Trouble::Cancelled);
+        }
+        match self.deadline {
+            Some(deadline) if Instant::now() >= deadline => Err(Trouble::Late),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl From<Errno> for Trouble {
@@ -46,6 +70,21 @@ pub(crate) fn carry(
     fallback: Fallback,
     cancel: &AtomicBool,
 ) -> Result<Filled, Trouble> {
+    let stop = Stop {
+        cancel,
+        deadline: None,
+    };
+    carry_until(source, target, size, fallback, stop)
+}
+
+/// The same, as long as it may take.
+pub(crate) fn carry_until(
+    source: BorrowedFd<'_>,
+    target: BorrowedFd<'_>,
+    size: u64,
+    fallback: Fallback,
+    stop: Stop<'_>,
+) -> Result<Filled, Trouble> {
     if size == 0 {
         return Ok(Filled::Shared(0));
     }
@@ -61,7 +100,7 @@ pub(crate) fn carry(
             | Errno::TXTBSY),
         ) => match fallback {
             Fallback::Refuse => Err(Trouble::CannotShare(error)),
-            Fallback::Copy => copy(source, target, size, cancel).map(Filled::Copied),
+            Fallback::Copy => copy(source, target, size, stop).map(Filled::Copied),
         },
         Err(error) => Err(error.into()),
     }
@@ -71,7 +110,7 @@ fn copy(
     source: BorrowedFd<'_>,
     target: BorrowedFd<'_>,
     size: u64,
-    cancel: &AtomicBool,
+    stop: Stop<'_>,
 ) -> Result<u64, Trouble> {
     fs::ftruncate(target, size)?;
     let (mut copied, mut at) = (0, 0);
@@ -79,9 +118,7 @@ fn copy(
     while let Some(data) = holes::next_data(source, at, size)? {
         at = data.start;
         while at < data.end {
-            if cancel.load(Ordering::Relaxed) {
-                return Err(Trouble::Cancelled);
-            }
+            stop.check()?;
             let most = usize::try_from(data.end - at).map_or(STRETCH, |left| left.min(STRETCH));
             let done = if by_kernel {
                 let (mut from, mut to) = (at, at);
@@ -157,7 +194,10 @@ mod tests {
             source.as_fd(),
             target.as_fd(),
             1 << 30,
-            &AtomicBool::new(false),
+            Stop {
+                cancel: &AtomicBool::new(false),
+                deadline: None,
+            },
         )
         .unwrap();
 

@@ -14,6 +14,7 @@ pub mod chunked;
 pub mod clone;
 pub mod compare;
 mod content;
+mod database_set;
 pub mod exclusive;
 pub mod facilities;
 pub mod holes;

@@ -37,7 +37,7 @@ mod view;
 pub use cache::StatCache;
 pub use create::{Created, Source};
 pub use error::SlotError;
-pub use manifest::{Listed, Manifest, What, manifest, manifest_of_clone};
+pub use manifest::{Listed, Manifest, What, databases_in_snapshot, manifest, manifest_of_clone};
 pub use measure::{SlotUsage, Usage};
 pub use portion::{excluded_in, fact, portion, read_file};
 pub use put_back::{PutBack, PutBackError, Same, WasPutBack, put_back};
@@ -47,7 +47,7 @@ pub use crate::staging::OWN_PATTERNS;
 
 use crate::atomic_write::{self, atomic_write};
 use crate::beneath::{Beneath, Mounts};
-use crate::clone::{CloneSettings, Fallback, Survey};
+use crate::clone::{CloneSettings, Databases, Fallback, Survey};
 use crate::progress::Progress;
 use crate::walk::WalkSettings;
 use chunks::Chunks;
@@ -116,6 +116,7 @@ impl PoolSettings {
             fallback: self.fallback,
             mounts: Mounts::Stay,
             survey,
+            databases: Databases::AreSets,
             walk: self.walk.clone(),
         }
     }

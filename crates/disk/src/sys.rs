@@ -71,6 +71,37 @@ pub(crate) fn is_locked(file: BorrowedFd<'_>, start: i64, length: i64) -> Result
     Ok(i32::from(lock.l_type) != libc::F_UNLCK)
 }
 
+/// Takes a shared record lock on some bytes of a file, without waiting; says whether it is held now. It belongs to the open file and not to
+/// the process: closing another descriptor does not let it go.
+pub(crate) fn try_share(file: BorrowedFd<'_>, start: i64, length: i64) -> Result<bool> {
+    match set_lock(file, libc::F_RDLCK, (start, length)) {
+        Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
+        taken => taken.map(|()| true),
+    }
+}
+
+/// Lets a record lock go.
+pub(crate) fn unlock(file: BorrowedFd<'_>, start: i64, length: i64) -> Result<()> {
+    set_lock(file, libc::F_UNLCK, (start, length))
+}
+
+fn set_lock(file: BorrowedFd<'_>, kind: i32, (start, length): (i64, i64)) -> Result<()> {
+    let mut lock = libc::flock {
+        l_type: i16::try_from(kind).unwrap_or_default(),
+        l_whence: i16::try_from(libc::SEEK_SET).unwrap_or_default(),
+        l_start: start,
+        l_len: length,
+        l_pid: 0,
+    };
+    // SAFETY: the descriptor is open, and the kernel reads nothing but the structure it is given.
+    let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw mut lock) };
+    if done == 0 {
+        return Ok(());
+    }
+    let error = std::io::Error::last_os_error();
+    Err(Errno::from_io_error(&error).unwrap_or(Errno::IO))
+}
+
 /// Whether `name` in an open directory is the root of a btrfs subvolume, as far as the system says.
 pub(crate) fn is_subvolume(parent: BorrowedFd<'_>, name: &CStr) -> bool {
     let seen = fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW);

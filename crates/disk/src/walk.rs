@@ -150,6 +150,16 @@ impl Place<'_> {
         }
     }
 
+    /// What the walk is beneath.
+    pub(crate) fn root(&self) -> &Beneath {
+        self.root
+    }
+
+    /// Whether everything must be right.
+    pub(crate) fn is_strict(&self) -> bool {
+        self.strict
+    }
+
     /// Reports an entry that is left out.
     pub fn skip(&self, name: &CStr, reason: Reason) -> Result<(), WalkError> {
         let path = self.child(name)?;
@@ -226,6 +236,16 @@ pub trait Visitor: Sync {
 
     /// Sees some entries of a directory, sorted by name. Further ones, even earlier names, may come in other calls.
     fn visit(&self, place: &Place<'_>, entries: &[Found<'_>]) -> Result<(), Self::Error>;
+
+    /// Whether a directory is wanted once more, now that everything in it has been shown.
+    fn wants_again(&self, _path: &EntryPath) -> bool {
+        false
+    }
+
+    /// Sees a directory that was wanted once more, right before it is left.
+    fn again(&self, _place: &Place<'_>) -> Result<(), Self::Error> {
+        Ok(())
+    }
 
     /// Hears that everything in a directory, at any depth, has been shown. The root is the last.
     fn leave(&self, _path: &EntryPath, _seen: &Seen) -> Result<(), Self::Error> {

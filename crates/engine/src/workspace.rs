@@ -23,8 +23,8 @@ mod watch;
 
 pub use answers::{
     AgentEventRow, Changes, ChangesSummary, CheckpointRow, Checkpointed, Checkpoints, Compacted,
-    DeletedCheckpoint, EventCounts, Forked, GitChange, GitCommit, GitPlan, History, PathChange,
-    PathDiff, Plan, PromptRow, RestoredWorkspace, RevertedPath, Side, UndoRow, Undone,
+    DatabaseRow, DeletedCheckpoint, EventCounts, Forked, GitChange, GitCommit, GitPlan, History,
+    PathChange, PathDiff, Plan, PromptRow, RestoredWorkspace, RevertedPath, Side, UndoRow, Undone,
     UnreadableSlot, Version, Watched, WorkspaceMade, WorkspaceStatus,
 };
 pub use commands::{Compact, Create, Fork, Maker, RestoreWorkspace, RevertPath, Run, Undo};

@@ -20,7 +20,10 @@ pub use agent::{
     AgentCall, AgentEvent, EventKind, EventText, LONGEST_EVENT_TEXT, MOST_EVENTS, numbered, prompts,
 };
 pub use budget::{Budget, OverBudget, eviction_order};
-pub use metadata::{BadMetadata, Form, LARGEST_METADATA, Occupant, Origin, SlotMetadata, UndoNote};
+pub use metadata::{
+    BadMetadata, Form, LARGEST_METADATA, MOST_DATABASES, OF_SYSTEM, Occupant, Origin, SlotDatabase,
+    SlotMetadata, UndoNote,
+};
 pub use reference::{BadReference, CheckpointName, CheckpointRef, LONGEST_CHECKPOINT_NAME};
 pub use ring::{NoSlot, find, named, next_agent, next_auto, next_manual, next_sequence};
 pub use settings::{BadSettings, Settings};

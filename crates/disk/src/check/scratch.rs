@@ -100,6 +100,7 @@ impl Scratch {
             Err(Trouble::Failed(error) | Trouble::CannotShare(error)) => {
                 return Err(self.failed("copy a file")(error).into());
             }
+            Err(Trouble::Late) => return Err(self.failed("copy a file")(Errno::TIMEDOUT).into()),
         }
         let after = metadata::of(source).map_err(self.failed("look at a file"))?;
         let copied = if after.is_unchanged_since(&before) {

@@ -10,11 +10,14 @@
 //! database counts as unchanged only if its file looks the same and nothing waits in a log or a journal beside it; one that
 //! could not be captured is tried again by every save.
 //!
+//! A checkpoint stores the files themselves instead, taken together as [`database_set`](crate::database_set) says.
+//!
 //! A descriptor of the file is closed before it is captured, because closing it drops SQLite's locks in this process.
 
 use crate::metadata::Seen;
 use stasis_model::digest::FileDigest;
-use stasis_model::tree::EntryPath;
+use stasis_model::manifest::StoredAs;
+use stasis_model::tree::{Attribute, EntryPath};
 use std::ffi::CStr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -28,6 +31,11 @@ pub const COMPANIONS: [&[u8]; 3] = [b"-wal", b"-journal", b"-shm"];
 pub fn owner_name(name: &[u8]) -> Option<&[u8]> {
     let owner = COMPANIONS.iter().find_map(|end| name.strip_suffix(*end));
     owner.filter(|owner| !owner.is_empty())
+}
+
+/// The same, of what a database is taken together with: its shared memory is made anew whenever it is opened.
+pub fn set_owner_name(name: &[u8]) -> Option<&[u8]> {
+    owner_name(name).filter(|_| !name.ends_with(b"-shm"))
 }
 
 /// Whether a file of this name and size may hold something that its database does not.
@@ -60,6 +68,15 @@ pub enum DatabaseCopy {
     },
     /// The file in the tree is such a copy already.
     Still,
+    /// The files that it consists of, which are all stored.
+    Set {
+        /// Each of them.
+        files: Vec<SetFile>,
+        /// How they fit together.
+        state: DatabaseState,
+        /// Why they do not, for people.
+        why: Option<String>,
+    },
     /// There is no copy.
     Refused {
         /// Why, for people.
@@ -69,10 +86,28 @@ pub enum DatabaseCopy {
     Cancelled,
 }
 
+/// One file of a database that is stored with its journal and its WAL.
+#[derive(Debug)]
+pub struct SetFile {
+    /// What its name has after that of the database.
+    pub suffix: &'static [u8],
+    /// A copy; nobody else knows of it.
+    pub file: OwnedFd,
+    /// The live file when it was copied.
+    pub live: Seen,
+    /// Its attributes.
+    pub attributes: Vec<Attribute>,
+}
+
 /// Who copies live databases. Called by several workers at once.
 pub trait DatabaseCapture: Sync {
     /// Copies one committed state of a database.
     fn capture(&self, database: &LiveDatabase<'_>) -> DatabaseCopy;
+
+    /// Whether databases are stored as the files they consist of.
+    fn takes_sets(&self) -> bool {
+        false
+    }
 }
 
 /// How a database is stored.
@@ -80,16 +115,28 @@ pub trait DatabaseCapture: Sync {
 pub enum DatabaseState {
     /// As one committed state.
     Consistent,
-    /// As its files were while they were read: SQLite may or may not be able to recover it.
+    /// As its files were while they were read: SQLite may or may not be able to recover it. Of a set: as they were at one moment.
     CrashConsistent,
+    /// As its files were at different moments. Only sets are called that.
+    Torn,
 }
 
 impl DatabaseState {
+    /// What documents say of it.
+    pub fn stored_as(self) -> StoredAs {
+        match self {
+            Self::Consistent => StoredAs::Consistent,
+            Self::CrashConsistent => StoredAs::CrashConsistent,
+            Self::Torn => StoredAs::Torn,
+        }
+    }
+
     pub(super) fn byte(state: Option<Self>) -> u8 {
         match state {
             None => 0,
             Some(Self::Consistent) => 1,
             Some(Self::CrashConsistent) => 2,
+            Some(Self::Torn) => 3,
         }
     }
 
@@ -97,6 +144,7 @@ impl DatabaseState {
         match byte {
             1 => Some(Self::Consistent),
             2 => Some(Self::CrashConsistent),
+            3 => Some(Self::Torn),
             _ => None,
         }
     }
@@ -114,6 +162,9 @@ pub struct SavedDatabase {
     /// What it is.
     pub digest: FileDigest,
 }
+
+/// Why a database is not consistent whose WAL or journal was not there yet when the tree was looked at: another look helps.
+pub const OPENED_MEANWHILE: &str = "it was opened while the tree was read";
 
 /// A database that no consistent copy was made of.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -28,7 +28,7 @@ use super::{ChunkError, ChunkSink, ChunkSource};
 use crate::beneath::Beneath;
 use crate::progress::Progress;
 use crate::walk::{Reason, WalkError, WalkReport, WalkSettings};
-use plan::{FileState, Plan};
+use plan::{Databases, FileState, Plan};
 use stasis_model::chunking::Chunker;
 use stasis_model::digest::TreeDigest;
 use stasis_model::file_list::{FileContent, ListRoot, Row};
@@ -221,7 +221,12 @@ impl Saved {
 /// Saves the tree beneath a root.
 pub fn save(parts: &SaveParts<'_>, settings: &SaveSettings) -> Result<Saved, SaveError> {
     let (mut scan, walk) = Scan::of(parts.root, &settings.walk)?;
-    let mut plan = plan::join(&scan, previous(parts, settings)?, parts.databases.is_some())?;
+    let databases = match parts.databases {
+        None => Databases::AreFiles,
+        Some(capture) if capture.takes_sets() => Databases::AreSets,
+        Some(_) => Databases::AreCopied,
+    };
+    let mut plan = plan::join(&scan, previous(parts, settings)?, databases)?;
     if let Some(parent) = parts.parent
         && let Some(key) = &settings.cache
         && is_the_same(parts, parent, (&scan, &plan), &walk)

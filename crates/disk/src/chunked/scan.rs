@@ -1,6 +1,5 @@
 //! Everything in a tree but the content of files, in order and compact.
 
-use super::databases::owner_name;
 use crate::beneath::Beneath;
 use crate::metadata::{self, Seen};
 use crate::walk::{self, Found, Place, Reason, Visitor, WalkError, WalkReport, WalkSettings};
@@ -224,11 +223,14 @@ impl Scan {
     }
 
     /// The files that may belong to a database beside them, going by their names, each with that file.
-    pub(super) fn companions(&self) -> HashMap<Spot, Spot> {
+    pub(super) fn companions(
+        &self,
+        owner_of: impl Fn(&[u8]) -> Option<&[u8]>,
+    ) -> HashMap<Spot, Spot> {
         let mut all = HashMap::new();
         for (listing, here) in (0_u32..).zip(&self.listings) {
             for (entry, spotted) in (0_u32..).zip(&here.entries) {
-                let Some(owner) = owner_name(here.name(spotted)) else {
+                let Some(owner) = owner_of(here.name(spotted)) else {
                     continue;
                 };
                 let found = here

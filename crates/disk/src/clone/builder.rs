@@ -1,10 +1,14 @@
 //! Builds the clone, entry by entry, as the walker shows them.
 
+mod databases;
+
 use super::{CloneError, CloneReport, ClonedFile, Fallback, Method, Witness};
 use crate::beneath::Beneath;
 use crate::content::{self, Filled, Trouble};
+use crate::database_set::Patience;
 use crate::metadata::{self, Has, Rights, Seen, Withheld};
 use crate::walk::{Found, Place, Reason, Visitor, WalkError};
+use databases::Aside;
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use stasis_model::tree::{Attribute, EntryKind, EntryPath, Metadata, acl};
@@ -32,6 +36,11 @@ pub(super) struct Builder<'a> {
     strangers: Mutex<BTreeSet<EntryPath>>,
     /// Access lists of directories that were not left yet; few have one.
     access: Mutex<HashMap<EntryPath, Vec<Attribute>>>,
+    /// Whether a database is cloned together with what belongs to it.
+    pub(super) takes_sets: bool,
+    /// Files that wait for the others of their directory.
+    aside: Mutex<HashMap<EntryPath, Vec<Aside>>>,
+    patience: Patience,
 }
 
 impl<'a> Builder<'a> {
@@ -46,6 +55,9 @@ impl<'a> Builder<'a> {
             last: Mutex::default(),
             strangers: Mutex::default(),
             access: Mutex::default(),
+            takes_sets: false,
+            aside: Mutex::default(),
+            patience: Patience::default(),
         }
     }
 
@@ -94,6 +106,7 @@ impl<'a> Builder<'a> {
                     witness.symlink(at.place.child(found.name)?, target);
                 }
             }
+            EntryKind::File { .. } if self.waits(found) => self.put_aside(at, found, false),
             EntryKind::File { .. } => self.file(at, found, counts)?,
             EntryKind::HardLink { to } => self.link(at, found, to, counts)?,
             EntryKind::Fifo => at.place.skip(found.name, Reason::Fifo)?,
@@ -111,11 +124,23 @@ impl<'a> Builder<'a> {
         let Some((source, seen)) = self.source(at, found)? else {
             return Ok(());
         };
-        let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let (name, mode) = (found.name, seen.raw_mode & 0o777);
-        let target = fs::openat(at.target, name, flags, Mode::from_raw_mode(mode));
-        let target = target.map_err(at.failed("create", name))?;
+        if self.is_set(found, &source) {
+            self.put_aside(at, found, true);
+            return Ok(());
+        }
+        self.whole_file(at, found.name, (source, seen), counts)
+    }
+
+    /// Clones an open file, whatever it is.
+    fn whole_file(
+        &self,
+        at: &At<'_>,
+        name: &CStr,
+        (source, seen): (OwnedFd, Seen),
+        counts: &mut CloneReport,
+    ) -> Result<(), CloneError> {
+        let mode = seen.raw_mode & 0o777;
+        let target = at.create(name, mode)?;
         let file = File {
             name,
             source,
@@ -373,6 +398,28 @@ impl Visitor for Builder<'_> {
         Ok(())
     }
 
+    fn wants_again(&self, path: &EntryPath) -> bool {
+        self.takes_sets
+            && self
+                .aside
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .contains_key(path)
+    }
+
+    fn again(&self, place: &Place<'_>) -> Result<(), CloneError> {
+        let target = self.open(place.path)?;
+        let at = At {
+            place,
+            target: target.as_fd(),
+            made: Cell::default(),
+        };
+        let mut counts = CloneReport::default();
+        self.waiting(&at, &mut counts)?;
+        self.add(&counts);
+        Ok(())
+    }
+
     fn leave(&self, path: &EntryPath, seen: &Seen) -> Result<(), CloneError> {
         let last = self
             .last
@@ -422,6 +469,14 @@ struct At<'a> {
 }
 
 impl At<'_> {
+    /// Makes an empty file in the clone.
+    fn create(&self, name: &CStr, mode: u32) -> Result<OwnedFd, CloneError> {
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let made = fs::openat(self.target, name, flags, Mode::from_raw_mode(mode));
+        made.map_err(self.failed("create", name))
+    }
+
     /// What a file that was just made has: the same as the last one, if the same was asked for.
     fn has(&self, file: &File<'_>) -> rustix::io::Result<Has> {
         if let Some((mode, has)) = self.made.get()
@@ -450,6 +505,7 @@ impl At<'_> {
         match (trouble, self.place.child(name)) {
             (Trouble::Cancelled, _) => WalkError::Cancelled.into(),
             (Trouble::Failed(error), _) => self.failed("carry over the content of", name)(error),
+            (Trouble::Late, _) => self.failed("carry over the content of", name)(Errno::TIMEDOUT),
             (Trouble::CannotShare(error), Ok(path)) => CloneError::CannotShare {
                 path,
                 source: error.into(),

@@ -43,6 +43,8 @@ pub struct Limits {
     /// The one entry that is restored, with everything in it; all of them if none is named. The directories above it that are
     /// missing are made as they are staged.
     pub only: Option<EntryPath>,
+    /// What is restored with that one, in the same directory: the WAL and the journals of a database.
+    pub beside: Vec<EntryPath>,
     /// Whose the backup is: whoever gives no label finds it by [`kept`](super::kept).
     pub label: String,
 }
@@ -76,12 +78,14 @@ impl Told {
     /// Whether a path is neither in the one entry that is restored nor above it.
     pub(super) fn is_outside(&self, path: &EntryPath) -> bool {
         let only = self.limits.only.as_ref();
-        only.is_some_and(|only| {
-            !path
-                .components()
-                .zip(only.components())
-                .all(|(a, b)| a == b)
-        })
+        let is_beside = || self.limits.beside.iter().any(|one| is_part_of(path, one));
+        !is_beside()
+            && only.is_some_and(|only| {
+                !path
+                    .components()
+                    .zip(only.components())
+                    .all(|(a, b)| a == b)
+            })
     }
 
     /// What lies on the way from a directory to the one entry that is restored: its name, and whether it is that entry.
@@ -258,7 +262,10 @@ impl<'a> Planner<'a> {
         let staged = open(self.staged, path).map_err(failed())?;
         if let Some((name, is_last)) = self.told.next_to(path) {
             let name = CString::new(name).expect("no name of an entry has a NUL");
-            return self.on_the_way(path, (&name, is_last), (&live, &staged));
+            self.on_the_way(path, (&name, is_last), (&live, &staged))?;
+            return self.beside(is_last, |own, name| {
+                own.on_the_way(path, (name, true), (&live, &staged))
+            });
         }
         let own = Some(self.own).filter(|_| path.is_root());
         let mut here = names(&live, own).map_err(entry("list", path))?.into_iter();
@@ -289,6 +296,21 @@ impl<'a> Planner<'a> {
                 other = there.next();
             }
         }
+    }
+
+    /// What is restored with the one entry, if that is the one.
+    fn beside(
+        &mut self,
+        is_last: bool,
+        mut each: impl FnMut(&mut Self, &CStr) -> Result<(), RestoreError>,
+    ) -> Result<(), RestoreError> {
+        let told = self.told;
+        let beside = told.limits.beside.iter().filter(|_| is_last);
+        for (_, name) in beside.filter_map(EntryPath::split_last) {
+            let name = CString::new(name).expect("no name of an entry has a NUL");
+            each(self, &name)?;
+        }
+        Ok(())
     }
 
     /// One entry of a directory in which nothing else is restored.
@@ -339,11 +361,21 @@ impl<'a> Planner<'a> {
             let is_dressed = true;
             self.pairs.insert(path.clone(), Pair { dress, is_dressed });
             self.journal.add(&Step::Make(path.clone()));
+            let unnameable = |path: &EntryPath| entry("name an entry of", path)(Errno::INVAL);
             let child = path.child(name.to_bytes());
-            path = child.map_err(|_| entry("name an entry of", &path)(Errno::INVAL))?;
+            let child = child.map_err(|_| unnameable(&path))?;
             if is_last {
-                return self.only_staged(path, &name, &staged);
+                self.only_staged(child, &name, &staged)?;
+                return self.beside(true, |own, name| {
+                    let child = path.child(name.to_bytes());
+                    let child = child.map_err(|_| unnameable(&path))?;
+                    match beneath::find(&staged, name) {
+                        Ok(None) => Ok(()),
+                        _ => own.only_staged(child, name, &staged),
+                    }
+                });
             }
+            path = child;
         }
         Ok(())
     }

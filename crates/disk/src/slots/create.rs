@@ -199,6 +199,11 @@ impl Pool {
     ) -> Result<Created, SlotError> {
         let home = self.home_of(from);
         self.still(from)?;
+        // How its databases fit together was decided when they were taken from the live tree.
+        let metadata = SlotMetadata {
+            databases: from.databases.clone(),
+            ..metadata
+        };
         // All of it: what is left out of new checkpoints by now is in this one. Nothing goes for it, least of all what it is made from.
         let whole = self.again(PoolSettings {
             eviction: Eviction::Nothing,

@@ -9,10 +9,13 @@ pub(super) use witnessed::Gatherer;
 use super::cache::{Remembered, StatCache};
 use crate::beneath::Beneath;
 use crate::compare::Change;
+use crate::database_set;
 use crate::metadata::{self, Seen};
 use crate::walk::{self, Found, Place, Reason, Visitor, WalkError, WalkReport, WalkSettings};
 use stasis_model::digest::{FileDigest, FileHasher, WorkspaceDigest};
+use stasis_model::manifest::StoredAs;
 use stasis_model::tree::{EntryKind, EntryPath};
+use stasis_model::workspace::SlotDatabase;
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::fs::File;
@@ -259,6 +262,32 @@ pub fn manifest(
     entries.sort_unstable_by(|one, other| one.path.cmp(&other.path));
     cache.replace(known);
     Ok((Manifest { entries }, report))
+}
+
+/// The databases in a snapshot of a whole subvolume, which is of one moment: one beside which nothing waits to be written is
+/// consistent, any other is what a power cut would have left.
+pub fn databases_in_snapshot(snapshot: &Beneath, contents: &Manifest) -> Vec<SlotDatabase> {
+    let waits = |path: &EntryPath| {
+        let beside = [&b"-wal"[..], b"-journal"].into_iter();
+        let beside = beside.map(|suffix| EntryPath::parse(&[path.as_bytes(), suffix].concat()));
+        let mut beside = beside.filter_map(|path| contents.find(&path.ok()?));
+        beside.any(|one| matches!(one.what, What::File { size: 1.., .. }))
+    };
+    let is_database = |one: &&Listed| {
+        matches!(one.what, What::File { size, .. } if database_set::may_be(size))
+            && witnessed::open_at(snapshot, &one.path).is_ok_and(database_set::is_database)
+    };
+    let databases = contents.entries.iter().filter(is_database);
+    let databases = databases.map(|one| SlotDatabase {
+        path: one.path.to_string(),
+        state: if waits(&one.path) {
+            StoredAs::CrashConsistent
+        } else {
+            StoredAs::Consistent
+        },
+        why: None,
+    });
+    databases.collect()
 }
 
 /// What was found of a tree, and of its files for the next time.

@@ -2,6 +2,8 @@
 //!
 //! The document is that of a snapshot in a repository, and so are the lists and chunks it leads to.
 
+mod sets;
+
 use super::chunks::Incoming;
 use super::error::{SlotError, failed};
 use super::manifest::{Listed, Manifest, What};
@@ -18,6 +20,7 @@ use crate::restore::{Changes, Limits, Origin, Placed, Placement, Stage};
 use crate::tree_writer::{TreeWriter, WriteReport, WriteSettings};
 use crate::walk::WalkSettings;
 use rustix::fs;
+use sets::Sets;
 use stasis_model::chunking::Chunker;
 use stasis_model::digest::FileDigest;
 use stasis_model::document;
@@ -70,6 +73,8 @@ pub(super) struct Packing<'a> {
     pub(super) known: &'a HashSet<SnapshotId>,
     /// Where the tree is remembered; without, everything is read.
     pub(super) memory: Option<PathBuf>,
+    /// Where databases are copied to, out of everybody's sight.
+    pub(super) spool: &'a Path,
     /// Whether it is wanted what is in it.
     pub(super) is_listed: bool,
 }
@@ -132,6 +137,7 @@ pub(super) fn pack(
             *contents = Err(error);
         }
     };
+    let sets = Sets::new(&root, packing.spool, &walk.cancel)?;
     let parts = SaveParts {
         root: &root,
         sink: incoming,
@@ -141,7 +147,7 @@ pub(super) fn pack(
         snapshot: &snapshot,
         damaged: &HashSet::new(),
         witness: packing.is_listed.then_some(&witness),
-        databases: None,
+        databases: Some(&sets),
     };
     let saved = save(&parts, &settings)?;
     let contents = contents
@@ -270,6 +276,8 @@ pub(super) struct Placing<'a> {
     pub(super) origin: Origin,
     /// Whether the checkpoint has the one entry that is wanted, if one is.
     pub(super) is_there: bool,
+    /// What it has of what is restored with that.
+    pub(super) beside: Vec<EntryPath>,
 }
 
 /// Makes a directory a checkpoint's tree, or one entry of it: a new one, or in place.
@@ -279,14 +287,14 @@ pub(super) fn place(
     placing: Placing<'_>,
 ) -> Result<Changes, SlotError> {
     let mut stage = Stage::begin(placing.target, placing.placement, Arc::default())?;
-    let only = placing.limits.only.clone();
+    let (only, beside) = (placing.limits.only.clone(), placing.beside);
     stage.limit(placing.limits);
     let writer = stage.writer(WriteSettings::default())?;
     if let Some(only) = only.as_ref().filter(|_| !placing.is_there) {
         stage_above(&stage, &writer, (None, only))?;
     }
     let written = if placing.is_there {
-        let only: Vec<EntryPath> = only.into_iter().collect();
+        let only: Vec<EntryPath> = only.into_iter().chain(beside).collect();
         write(source, document, writer, (&only, Some(&stage)))?
     } else {
         let head = Some(&document.root());

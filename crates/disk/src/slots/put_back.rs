@@ -117,7 +117,7 @@ pub fn put_back(
         limits,
         origin,
     } = settings;
-    let only = limits.only.clone();
+    let (only, beside) = (limits.only.clone(), limits.beside.clone());
     let mut stage = Stage::begin(workspace, Placement::InPlace, cancel.clone())?;
     stage.limit(limits);
     let writer = stage.writer(WriteSettings {
@@ -141,7 +141,11 @@ pub fn put_back(
         ..WalkSettings::default()
     };
     match &only {
-        Some(only) => loader.one(only, &walking)?,
+        Some(only) => {
+            stage_above(&stage, &loader.writer, (Some(tree), only))?;
+            let mut all = std::iter::once(only).chain(&beside);
+            all.try_for_each(|one| loader.one(one, &walking))?;
+        }
         // Strict: nothing was left out.
         None => drop(walk::walk(tree, &loader, &walking)?),
     }
@@ -220,9 +224,8 @@ impl Loader<'_> {
         })
     }
 
-    /// Stages one entry, if the checkpoint has it, and the directories above it.
+    /// Stages one entry, if the checkpoint has it; the directories above it are staged.
     fn one(&self, path: &EntryPath, walking: &WalkSettings) -> Result<(), PutBackError> {
-        stage_above(self.stage, &self.writer, (Some(self.tree), path))?;
         let (above, name) = path.split_last().unwrap_or_default();
         let name = CString::new(name).expect("no name of an entry has a NUL");
         let directory = match self.tree.directory(above.as_bytes()) {

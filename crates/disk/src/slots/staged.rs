@@ -12,12 +12,15 @@ use crate::clone::{CloneReport, CloneSettings, clone, clone_before};
 use crate::content::{self, Trouble};
 use crate::metadata::{self, Rights};
 use crate::staging::Staging;
+use crate::walk::WalkReport;
 use rustix::fs::{self, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use stasis_model::digest::WorkspaceDigest;
+use stasis_model::manifest::StoredAs;
 use stasis_model::time::Timestamp;
 use stasis_model::tree::EntryPath;
-use stasis_model::workspace::{Form, Slot, SlotMetadata};
+use stasis_model::workspace::{Form, Slot, SlotDatabase, SlotMetadata};
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Write;
@@ -81,7 +84,8 @@ impl<'a> Staged<'a> {
     ) -> Result<Self, SlotError> {
         let path = self.path();
         let at = Timestamp::from_millis(metadata.epoch_millis);
-        let (report, contents) = self.workspace(source, settings, at)?;
+        let (mut report, contents) = self.workspace(source, settings, at)?;
+        forget_journals(&mut report.walk, &report.databases);
         let mut at_most = measure::at_most(&report, &path);
         let sum = |one: Option<u64>, other: Option<u64>| Some(one?.saturating_add(other?));
         let system = match source
@@ -99,10 +103,16 @@ impl<'a> Staged<'a> {
             }
             None => None,
         };
+        let databases = match &*metadata.databases {
+            [] => databases_of(&report, system.as_ref()),
+            known => known.to_vec(),
+        };
         let is_whole = |report: &CloneReport| report.walk.gaps() == 0;
+        let is_torn = databases.iter().any(|one| one.state == StoredAs::Torn);
         let metadata = SlotMetadata {
             hash: contents,
-            complete: is_whole(&report) && system.as_ref().is_none_or(is_whole),
+            complete: is_whole(&report) && system.as_ref().is_none_or(is_whole) && !is_torn,
+            databases,
             files_count: report.files + report.hard_links,
             bytes: report.bytes,
             bytes_at_most: at_most,
@@ -268,6 +278,34 @@ impl Drop for Staged<'_> {
     }
 }
 
+/// A journal comes and goes with every transaction: without it a database that was taken lacks nothing.
+pub(super) fn forget_journals(walk: &mut WalkReport, databases: &[SlotDatabase]) {
+    if walk.vanished.is_empty() || databases.is_empty() {
+        return;
+    }
+    let names: HashSet<&str> = databases.iter().map(|one| &*one.path).collect();
+    let before = walk.vanished.len();
+    walk.vanished.retain(|path| {
+        let path = path.to_string();
+        let owner = path
+            .strip_suffix("-journal")
+            .or_else(|| path.strip_suffix("-wal"))
+            .or_else(|| path.strip_suffix("-shm"));
+        owner.is_none_or(|owner| !names.contains(owner))
+    });
+    walk.vanished_count -= (before - walk.vanished.len()) as u64;
+}
+
+/// The databases of a workspace and of its system.
+fn databases_of(workspace: &CloneReport, system: Option<&CloneReport>) -> Vec<SlotDatabase> {
+    let mut all = workspace.databases.clone();
+    all.extend(system.into_iter().flat_map(|system| {
+        let databases = system.databases.iter().cloned();
+        databases.map(SlotDatabase::of_system)
+    }));
+    SlotDatabase::listed(all)
+}
+
 fn image_trouble(trouble: Trouble, system: &Path) -> SlotError {
     match trouble {
         Trouble::CannotShare(error) => SlotError::Unsupported {
@@ -278,6 +316,7 @@ fn image_trouble(trouble: Trouble, system: &Path) -> SlotError {
             source: error.into(),
         },
         Trouble::Failed(error) => failed("clone", system)(error),
+        Trouble::Late => failed("clone", system)(Errno::TIMEDOUT),
         Trouble::Cancelled => crate::walk::WalkError::Cancelled.into(),
     }
 }

@@ -38,6 +38,8 @@ pub struct Return<'a> {
     pub live: &'a Manifest,
     /// The one entry that is put back; everything if none is named.
     pub only: Option<&'a EntryPath>,
+    /// What is put back with that one, in the same directory.
+    pub beside: &'a [EntryPath],
     /// What is left as it is.
     pub except: &'a [EntryPath],
     /// When.
@@ -102,6 +104,7 @@ impl Pool {
             known: Some(Box::new(move |path| known.contains(path))),
             except: back.except.to_vec(),
             only: back.only.cloned(),
+            beside: back.beside.to_vec(),
             label: back.label.to_owned(),
         };
         let origin = Origin {
@@ -112,7 +115,10 @@ impl Pool {
             let document = packed::document(&self.home_of(of))?;
             self.still(of)?;
             let is_there = back.only.is_none_or(|only| contents.find(only).is_some());
+            let beside = back.beside.iter();
+            let beside = beside.filter(|path| contents.find(path).is_some());
             let placing = packed::Placing {
+                beside: beside.cloned().collect(),
                 target: back.workspace,
                 placement: Placement::InPlace,
                 limits,
@@ -145,6 +151,7 @@ impl Pool {
         if of.form == Form::Chunked {
             let document = packed::document(&self.home_of(of))?;
             let placing = packed::Placing {
+                beside: Vec::new(),
                 target,
                 placement: Placement::New,
                 limits: Limits::default(),

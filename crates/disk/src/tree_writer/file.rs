@@ -202,6 +202,7 @@ impl NewFile<'_> {
         match trouble {
             Trouble::Cancelled => WriteError::Cancelled,
             Trouble::CannotShare(error) | Trouble::Failed(error) => self.failed("fill")(error),
+            Trouble::Late => self.failed("fill")(Errno::TIMEDOUT),
         }
     }
 }

@@ -330,7 +330,13 @@ impl<'a, V: Visitor> Crew<'a, V> {
             if here.open.fetch_sub(1, Ordering::AcqRel) > 1 {
                 break;
             }
-            self.visitor.leave(&here.path(), &here.seen)?;
+            let path = here.path();
+            if self.visitor.wants_again(&path)
+                && let Some(fd) = self.open(&path)?
+            {
+                self.visitor.again(&self.place(&path, &fd))?;
+            }
+            self.visitor.leave(&path, &here.seen)?;
             node = here.above.as_ref();
         }
         Ok(())

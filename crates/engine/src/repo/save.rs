@@ -24,7 +24,7 @@ use crate::open::Engine;
 use databases::LiveDatabases;
 use stasis_disk::beneath::{Beneath, Mounts};
 use stasis_disk::chunked::cache::CacheKey;
-use stasis_disk::chunked::databases::{DatabaseState, SavedDatabase};
+use stasis_disk::chunked::databases::SavedDatabase;
 use stasis_disk::chunked::list::relocate;
 use stasis_disk::chunked::save::{self, Parent, SaveParts, SaveSettings, Saved};
 use stasis_disk::remove;
@@ -32,7 +32,7 @@ use stasis_disk::walk::WalkSettings;
 use stasis_model::digest::{StoreDigest, TreeDigest};
 use stasis_model::id::SnapshotId;
 use stasis_model::manifest::{
-    Consistency, DatabaseManifest, Index, Indexed, Publish, Repo, SnapshotManifest, StoredAs,
+    Consistency, DatabaseManifest, Index, Indexed, Publish, Repo, SnapshotManifest,
 };
 use stasis_model::operation::Change;
 use stasis_model::shrink;
@@ -715,10 +715,7 @@ fn databases_of(began: &Began, saved: &Saved) -> BTreeMap<String, DatabaseManife
     }
     let described = |one: &SavedDatabase| {
         let described = DatabaseManifest {
-            state: match one.state {
-                DatabaseState::Consistent => StoredAs::Consistent,
-                DatabaseState::CrashConsistent => StoredAs::CrashConsistent,
-            },
+            state: one.state.stored_as(),
             size: one.size,
             digest: one.digest,
         };

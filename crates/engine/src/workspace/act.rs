@@ -19,6 +19,7 @@ use super::show::called;
 use super::{Actor, Workspace};
 use crate::error::Error;
 use stasis_disk::beneath::{Beneath, Mounts};
+use stasis_disk::chunked::databases::{COMPANIONS, HEADER, holds_changes};
 use stasis_disk::compare::Change;
 use stasis_disk::ledger::{Restored, Source};
 use stasis_disk::restore::{self, Changes};
@@ -44,6 +45,8 @@ pub(super) struct Act<'a> {
     pub(super) from: &'a SlotMetadata,
     /// The entry; else the whole tree.
     pub(super) path: Option<&'a EntryPath>,
+    /// What belongs to the entry, if that is a database: its WAL and its journals.
+    pub(super) beside: Vec<EntryPath>,
     pub(super) is: Manifest,
     pub(super) becomes: Manifest,
     /// What is left as it is.
@@ -68,20 +71,27 @@ impl Workspace {
             }
             .into());
         }
-        let live = self.now(&command.path)?;
+        let mut live = self.now(&command.path)?;
         let from = match &command.checkpoint {
             Some(which) => self.resolve(which)?,
             None => self.usual_source(&command.path, &live)?,
         };
-        let then = self.then(&from, &command.path)?;
+        let mut then = self.then(&from, &command.path)?;
         if live.is_empty() && then.is_empty() {
             return Err(WorkspaceError::NoSuchEntry(command.path.clone()).into());
         }
         self.check_readable(&command.path)?;
+        let beside = self.beside_database(&command.path, &from)?;
+        for one in &beside {
+            self.check_readable(one)?;
+            live.extend(self.now(one)?);
+            then.extend(self.then(&from, one)?);
+        }
         let act = Act {
             word: "revert",
             from: &from,
             path: Some(&command.path),
+            beside,
             is: Manifest::of(live),
             becomes: Manifest::of(then),
             except: Vec::new(),
@@ -114,6 +124,31 @@ impl Workspace {
         }
         told.elapsed_ms = self.elapsed(started);
         Ok(told)
+    }
+
+    /// What SQLite keeps beside an entry, now or in a checkpoint, if that is a database: a WAL of another state would be played into it.
+    fn beside_database(
+        &self,
+        path: &EntryPath,
+        from: &SlotMetadata,
+    ) -> Result<Vec<EntryPath>, Error> {
+        let (root, shown) = (self.root()?, path.to_string());
+        let start = slots::read_file(&root, path, HEADER.len() as u64);
+        let is_database = start.is_ok_and(|start| start.is_some_and(|start| start == HEADER))
+            || from.databases.iter().any(|one| one.path == shown);
+        if !is_database {
+            return Ok(Vec::new());
+        }
+        let mut beside = Vec::new();
+        for suffix in COMPANIONS {
+            let Ok(one) = EntryPath::parse(&[path.as_bytes(), suffix].concat()) else {
+                continue;
+            };
+            if !self.now(&one)?.is_empty() || !self.then(from, &one)?.is_empty() {
+                beside.push(one);
+            }
+        }
+        Ok(beside)
     }
 
     /// Refuses to take away what may not be read: nobody could say what an undo brings back.
@@ -156,7 +191,7 @@ impl Workspace {
         for one in checkpoints {
             let then = self.then(&one, path)?;
             is_anywhere |= !then.is_empty();
-            if !then.is_empty() && then != live {
+            if !then.is_empty() && (then != live || self.differs_beside(path, &one)?) {
                 return Ok(one);
             }
         }
@@ -166,6 +201,16 @@ impl Workspace {
             WorkspaceError::NoSuchEntry(path.clone())
         }
         .into())
+    }
+
+    /// Whether a database differs by what waits beside it.
+    fn differs_beside(&self, path: &EntryPath, from: &SlotMetadata) -> Result<bool, Error> {
+        for one in self.beside_database(path, from)? {
+            if holds_changes(one.as_bytes(), 1) && self.now(&one)? != self.then(from, &one)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     pub(super) fn restore_now(
@@ -208,6 +253,7 @@ impl Workspace {
             word,
             from,
             path: None,
+            beside: Vec::new(),
             is: self.readable_tree()?,
             becomes: self.contents(from)?,
             except: Vec::new(),
@@ -320,7 +366,7 @@ impl Workspace {
         );
         let ledger = &self.session().ledger;
         let announced = match act.path {
-            Some(path) => ledger.announce(&id, std::slice::from_ref(path)),
+            Some(path) => ledger.announce(&id, &[&[path.clone()], &*act.beside].concat()),
             None => ledger.announce(&id, &changed),
         };
         let done = announced
@@ -459,6 +505,7 @@ impl Workspace {
                     workspace: self.directory(),
                     live: &act.is,
                     only: act.path,
+                    beside: &act.beside,
                     except: &act.except,
                     at,
                     label: &label,

@@ -3,6 +3,7 @@
 //! Paths are written as [`EntryPath`](stasis_model::tree::EntryPath) displays them: lossless and safe to print.
 
 use serde::Serialize;
+use stasis_model::workspace::SlotMetadata;
 
 /// A checkpoint, as it is listed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -36,6 +37,9 @@ pub struct CheckpointRow {
     /// What agents were about to do while the tree was this one: first what it was made for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub agent_events: Vec<AgentEventRow>,
+    /// The SQLite databases in it; as many as are listed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub databases: Vec<DatabaseRow>,
     /// The file events since the checkpoint before it, as far as anybody watched.
     pub events: EventCounts,
     /// What differs from the checkpoint before it, in numbers; only when changes were asked for.
@@ -44,6 +48,34 @@ pub struct CheckpointRow {
     /// What differs from the checkpoint before it; only when changes were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changes: Option<Vec<PathChange>>,
+}
+
+/// A SQLite database in a checkpoint.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct DatabaseRow {
+    /// Where it is; in the system of a workspace, after `system:`.
+    pub path: String,
+    /// `consistent`, `crash_consistent` or `torn`.
+    pub stored_as: &'static str,
+    /// Why it could not be made consistent; nothing where nothing went wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}
+
+impl DatabaseRow {
+    pub(super) fn of(made: &SlotMetadata) -> Vec<Self> {
+        let databases = made.databases.iter().map(|one| Self {
+            path: one.path.clone(),
+            stored_as: one.state.word(),
+            why: one.why.clone(),
+        });
+        databases.collect()
+    }
+
+    /// Whether a user could expect more of it.
+    pub fn is_wanting(&self) -> bool {
+        self.why.is_some()
+    }
 }
 
 /// What an agent was about to do.
@@ -313,6 +345,9 @@ pub struct Checkpointed {
     pub left_out: Vec<crate::clone::LeftOut>,
     /// How many those are.
     pub left_out_count: u64,
+    /// The SQLite databases in it; as many as are listed, first those that could not be made consistent.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub databases: Vec<DatabaseRow>,
     /// Whether it was only shown what would be done.
     pub dry_run: bool,
     /// How long it took.

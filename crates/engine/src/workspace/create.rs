@@ -8,18 +8,19 @@
 //! hash is computed when it is asked for.
 
 use super::Workspace;
-use super::answers::Checkpointed;
+use super::answers::{Checkpointed, DatabaseRow};
 use super::commands::{Create, Maker, Run};
 use super::error::WorkspaceError;
 use crate::clone::LeftOut;
 use crate::error::Error;
+use stasis_disk::clone::Method;
 use stasis_disk::ledger::USUAL_MOST_EVENTS;
-use stasis_disk::slots::{Created, Source, manifest_of_clone};
+use stasis_disk::slots::{Created, Source, databases_in_snapshot, manifest_of_clone};
 use stasis_disk::walk::WalkReport;
 use stasis_model::time::Timestamp;
 use stasis_model::workspace::thinning::{self, Verdict};
 use stasis_model::workspace::{
-    self, AgentCall, AgentEvent, CheckpointName, Occupant, Origin, Slot, SlotMetadata,
+    self, AgentCall, AgentEvent, CheckpointName, Occupant, Origin, Slot, SlotDatabase, SlotMetadata,
 };
 use std::time::Duration;
 
@@ -124,6 +125,7 @@ impl Workspace {
             form: self.session().form().0,
             left_out: LeftOut::of(&report),
             left_out_count: report.vanished_count + report.skipped_count,
+            databases: Vec::new(),
             dry_run: true,
             ..self.told(occupants, metadata, started)
         })
@@ -167,10 +169,16 @@ impl Workspace {
             .map_err(WorkspaceError::from)?;
         // What is not remembered is read again.
         let _ = cache.save();
-        Ok(self
-            .pool()
-            .record(&created.metadata, &manifest)
-            .map_err(WorkspaceError::from)?)
+        let recorded = self.pool().record(&created.metadata, &manifest);
+        let recorded = recorded.map_err(WorkspaceError::from)?;
+        if created.workspace.method != Method::Subvolume {
+            return Ok(recorded);
+        }
+        let databases = databases_in_snapshot(view.tree(), &manifest);
+        let amended = self.pool().amend(&recorded, |slot| {
+            slot.databases = SlotDatabase::listed(databases);
+        });
+        Ok(amended.map_err(WorkspaceError::from)?)
     }
 
     /// The checkpoint that has the tree as it is now, so that no other one is needed in a pool.
@@ -261,6 +269,7 @@ impl Workspace {
             thinned: Vec::new(),
             left_out: Vec::new(),
             left_out_count: 0,
+            databases: DatabaseRow::of(made),
             dry_run: false,
             elapsed_ms: self.elapsed(started),
         }

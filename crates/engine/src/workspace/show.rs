@@ -2,8 +2,8 @@
 
 use super::Workspace;
 use super::answers::{
-    AgentEventRow, Changes, ChangesSummary, CheckpointRow, Checkpoints, EventCounts, History,
-    PathChange, PromptRow, UndoRow, UnreadableSlot, Version, WorkspaceStatus,
+    AgentEventRow, Changes, ChangesSummary, CheckpointRow, Checkpoints, DatabaseRow, EventCounts,
+    History, PathChange, PromptRow, UndoRow, UnreadableSlot, Version, WorkspaceStatus,
 };
 use super::error::WorkspaceError;
 use crate::error::Error;
@@ -175,6 +175,7 @@ impl Workspace {
                 complete: one.complete,
                 made_by: one.made_by.clone(),
                 agent_events: one.agent_events.iter().map(event_row).collect(),
+                databases: DatabaseRow::of(one),
                 events: events.unwrap_or_default(),
                 changes_summary: None,
                 changes: None,

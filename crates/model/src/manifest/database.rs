@@ -9,8 +9,21 @@ use serde::{Deserialize, Serialize};
 pub enum StoredAs {
     /// As one committed state that passed `integrity_check`.
     Consistent,
-    /// As its files were while they were read, because it could not be copied.
+    /// As its files were while they were read, because it could not be copied; in a checkpoint, as they were at one moment.
     CrashConsistent,
+    /// As its files were at different moments: SQLite may find it damaged. Only checkpoints say that.
+    Torn,
+}
+
+impl StoredAs {
+    /// The word for it in results.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Consistent => "consistent",
+            Self::CrashConsistent => "crash_consistent",
+            Self::Torn => "torn",
+        }
+    }
 }
 
 /// A database in the tree of a snapshot.

@@ -2,6 +2,7 @@
 
 use super::{AgentEvent, CheckpointName, Slot};
 use crate::digest::WorkspaceDigest;
+use crate::manifest::StoredAs;
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -85,6 +86,54 @@ pub struct UndoNote {
     pub pending: bool,
 }
 
+/// What the path of a database begins with that is in the system of a workspace.
+pub const OF_SYSTEM: &str = "system:";
+
+/// No more databases than this are listed in the metadata of a checkpoint.
+pub const MOST_DATABASES: usize = 64;
+
+/// And no more bytes of their paths: everything must be read again.
+const MOST_DATABASE_BYTES: usize = LARGEST_METADATA / 4;
+
+/// A SQLite database in a checkpoint, which holds its files as they were.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SlotDatabase {
+    /// Where it is, as paths are displayed; in the system that belongs to a workspace, after `system:`.
+    pub path: String,
+    /// How its files fit together.
+    pub state: StoredAs,
+    /// Why they could not be made to fit, for people; nothing where nothing went wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}
+
+impl SlotDatabase {
+    /// The same database, in the system that belongs to a workspace.
+    #[must_use]
+    pub fn of_system(self) -> Self {
+        let path = format!("{OF_SYSTEM}{}", self.path);
+        Self { path, ..self }
+    }
+
+    /// As many as are listed: first those that somebody must be told of.
+    pub fn listed(mut all: Vec<Self>) -> Vec<Self> {
+        let order = |one: &Self| (one.why.is_none(), one.state == StoredAs::Consistent);
+        all.sort_by(|one, other| {
+            let by_path = || one.path.cmp(&other.path);
+            order(one).cmp(&order(other)).then_with(by_path)
+        });
+        all.truncate(MOST_DATABASES);
+        let mut room = MOST_DATABASE_BYTES;
+        all.retain(|one| {
+            let bytes = one.path.len() + one.why.as_ref().map_or(0, String::len);
+            let is_fit = bytes <= room;
+            room = room.saturating_sub(bytes);
+            is_fit
+        });
+        all
+    }
+}
+
 /// The seven fields of the contract, and ours after them.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SlotMetadata {
@@ -129,6 +178,9 @@ pub struct SlotMetadata {
     /// What agents were about to do while the tree was this one: first what it was made for, then what found it unchanged.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub agent_events: Vec<AgentEvent>,
+    /// The SQLite databases in it, as far as they are listed; what was made before they were looked for has none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub databases: Vec<SlotDatabase>,
 }
 
 fn yes() -> bool {
@@ -194,6 +246,7 @@ impl SlotMetadata {
             made_by: None,
             undo: None,
             agent_events: Vec::new(),
+            databases: Vec::new(),
         }
     }
 

@@ -83,7 +83,7 @@ impl Workspace {
         match command {
             Command::Init(init) => init.run(context, &which).await?,
             Command::Watch(watch) => watch.run(context, &which).await?,
-            Command::Create(create) => create.run(context, &which).await?,
+            Command::Create(create) => return create.run(context, &which).await,
             Command::List(list) => list.run(context, &which).await?,
             Command::Changes(changes) => changes.run(context, &which).await?,
             Command::Diff(diff) => diff.run(context, &which).await?,

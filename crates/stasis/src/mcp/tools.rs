@@ -103,6 +103,10 @@ fn create() -> Tool {
             schema::list(&serde_json::json!({ "type": "object" })),
         ),
         ("left_out_count", number()),
+        (
+            "databases",
+            schema::list(&serde_json::json!({ "type": "object" })),
+        ),
         ("dry_run", truth()),
         ("elapsed_ms", number()),
     ]);

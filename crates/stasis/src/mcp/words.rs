@@ -74,6 +74,7 @@ pub(super) fn checkpoints(all: &Checkpoints, digests: bool) -> Listing {
         if let Some(events) = value.get_mut("agent_events") {
             shorten(events, EVENTS_PER_ROW, ROW_LENGTH);
         }
+        name_databases(&mut value);
         if let Some(changes) = value.get_mut("changes") {
             shorten(changes, CHANGES_PER_ROW, ROW_LENGTH);
         }
@@ -86,6 +87,19 @@ pub(super) fn checkpoints(all: &Checkpoints, digests: bool) -> Listing {
         digests,
         field: "snapshots",
         items: Items::Things(all.snapshots.iter().map(item).collect()),
+    }
+}
+
+/// Of the databases of a checkpoint, only those are told that could not be made consistent.
+pub(super) fn name_databases(value: &mut Value) {
+    let Some(fields) = value.as_object_mut() else {
+        return;
+    };
+    if let Some(Value::Array(databases)) = fields.get_mut("databases") {
+        databases.retain(|one| one.get("why").is_some());
+        if databases.is_empty() {
+            fields.remove("databases");
+        }
     }
 }
 
@@ -105,6 +119,8 @@ fn row_words(row: &CheckpointRow, shown: usize) -> String {
     if !row.complete {
         more.push("not complete".to_owned());
     }
+    let wanting = row.databases.iter().filter(|one| one.is_wanting());
+    more.extend(wanting.map(|one| format!("database {} is {}", one.path, one.stored_as)));
     for part in more {
         words = format!("{words}  {part}");
     }

@@ -11,10 +11,10 @@ use std::time::Duration;
 /// Writes numbered transactions of several pages each, and says after each commit how far it is.
 const WRITER: &str = "
 import os, sqlite3, sys, time
-path, mode, done = sys.argv[1:]
+path, mode, synchronous, pause, done = sys.argv[1:]
 db = sqlite3.connect(path, timeout=60, isolation_level=None)
 db.execute('pragma journal_mode = ' + mode)
-db.execute('pragma synchronous = off')
+db.execute('pragma synchronous = ' + synchronous)
 db.execute('create table if not exists entries (n integer primary key, bytes blob)')
 db.execute('create table if not exists tally (n integer)')
 db.execute('create index if not exists by_bytes on entries (substr(bytes, 1, 16))')
@@ -31,7 +31,7 @@ while True:
     with open(done + '.new', 'w') as out:
         out.write(str(n))
     os.replace(done + '.new', done)
-    time.sleep(0.002)
+    time.sleep(float(pause))
 ";
 
 /// Says how many transactions each database holds; fails at damage, at a gap and at half a transaction.
@@ -46,7 +46,7 @@ for path in sys.argv[1:]:
     print(last)
 ";
 
-struct Writers(Vec<Child>);
+pub(crate) struct Writers(pub(crate) Vec<Child>);
 
 impl Drop for Writers {
     fn drop(&mut self) {
@@ -57,7 +57,7 @@ impl Drop for Writers {
     }
 }
 
-fn python(script: &str, arguments: &[&str]) -> String {
+pub(crate) fn python(script: &str, arguments: &[&str]) -> String {
     let said = Command::new("python3")
         .args(["-c", script])
         .args(arguments)
@@ -68,7 +68,7 @@ fn python(script: &str, arguments: &[&str]) -> String {
     String::from_utf8(said.stdout).unwrap()
 }
 
-fn counts(paths: &[PathBuf]) -> Vec<u64> {
+pub(crate) fn counts(paths: &[PathBuf]) -> Vec<u64> {
     let paths: Vec<&str> = paths.iter().map(|path| path.to_str().unwrap()).collect();
     let said = python(READER, &paths);
     said.lines().map(|line| line.parse().unwrap()).collect()
@@ -77,6 +77,22 @@ fn counts(paths: &[PathBuf]) -> Vec<u64> {
 fn number_in(path: &Path) -> u64 {
     let text = fs::read_to_string(path).unwrap_or_default();
     text.parse().unwrap_or_default()
+}
+
+/// Begins to write to a database, and says after each commit in `done` how far it is.
+pub(crate) fn writer(
+    path: &Path,
+    mode: &str,
+    (synchronous, pause): (&str, &str),
+    done: &Path,
+) -> Child {
+    let writer = Command::new("python3")
+        .args(["-c", WRITER, path.to_str().unwrap(), mode])
+        .args([synchronous, pause])
+        .arg(done)
+        .stdout(Stdio::null())
+        .spawn();
+    writer.unwrap()
 }
 
 /// A directory with files that are no databases beside those that are.
@@ -108,15 +124,9 @@ fn every_save_beside_writers_holds_whole_transactions_of_every_database() {
         ("cache.bin", "wal"),
     ];
     let done = |name: &str| session.home().join(name.replace('/', "_"));
-    let writer = |(name, mode): &(&str, &str)| {
-        Command::new("python3")
-            .args(["-c", WRITER, dir.join(name).to_str().unwrap(), mode])
-            .arg(done(name))
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap()
-    };
-    let writers = Writers(databases.iter().map(writer).collect());
+    let start =
+        |(name, mode): &(&str, &str)| writer(&dir.join(name), mode, ("off", "0.002"), &done(name));
+    let writers = Writers(databases.iter().map(start).collect());
     let acknowledged = || databases.map(|(name, _)| number_in(&done(name)));
     eventually(Duration::from_mins(1), "all of them write", || {
         acknowledged().iter().all(|n| *n > 5)

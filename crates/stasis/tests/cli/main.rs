@@ -51,6 +51,7 @@ mod unknown;
 mod workspace;
 mod workspace_back;
 mod workspace_crash;
+mod workspace_databases;
 mod workspace_edges;
 mod workspace_git;
 mod workspace_undo;

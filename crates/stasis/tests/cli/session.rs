@@ -28,6 +28,14 @@ impl Session {
         }
     }
 
+    /// The same, somewhere in a directory.
+    pub(crate) fn beneath(directory: &Path) -> Self {
+        Self {
+            home: tempfile::tempdir_in(directory).unwrap(),
+            store: None,
+        }
+    }
+
     /// The same, against another store than the default directory.
     pub(crate) fn on(store: &str) -> Self {
         Self {

@@ -3,12 +3,15 @@
 use super::SaveError;
 use super::plan::{FileState, Job, Plan};
 use super::pool::{Aside, Copied, DatabaseTask, Opened, Pool, Source, Tools, lock};
-use crate::chunked::databases::{DatabaseCopy, HEADER, Inconsistent, LiveDatabase};
+use crate::chunked::databases::{
+    DatabaseCopy, DatabaseState, HEADER, Inconsistent, LiveDatabase, OPENED_MEANWHILE, SetFile,
+};
 use crate::chunked::scan::Scan;
 use crate::walk::{Reason, WalkError};
 use rustix::io::Errno;
 use stasis_model::chunking::LARGE;
-use std::collections::HashMap;
+use stasis_model::tree::EntryPath;
+use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -41,8 +44,12 @@ impl<'a> Pool<'a> {
         tools: &mut Tools<'a>,
     ) -> Result<(), SaveError> {
         let (at, beside) = (task.jobs.start, task.jobs.start + 1..task.jobs.end);
-        tools.source = Some(self.captured(&self.plan.jobs[at], &task.aside)?);
-        let is_copied = !matches!(tools.source, Some(Source::AsItIs));
+        let source = match self.captured(task)? {
+            Captured::One(source) => source,
+            Captured::Set(files) => return self.set(task, files, tools),
+        };
+        let is_copied = !matches!(source, Source::AsItIs(_));
+        tools.source = Some(source);
         let read = self.any(at, tools);
         tools.source = None;
         read?;
@@ -50,6 +57,28 @@ impl<'a> Pool<'a> {
             return Ok(());
         }
         beside.into_iter().try_for_each(|at| self.any(at, tools))
+    }
+
+    /// Stores the files of a database; what was beside it and is not among them any more is left out.
+    fn set(
+        &self,
+        task: &DatabaseTask,
+        mut files: HashMap<Vec<u8>, Copied>,
+        tools: &mut Tools<'a>,
+    ) -> Result<(), SaveError> {
+        for at in task.jobs.clone() {
+            let job = &self.plan.jobs[at];
+            let (listing, spotted) = self.scan.get(job.spot);
+            let Some(copied) = files.remove(listing.name(spotted)) else {
+                let _ = self.plan.files[job.file as usize].set(FileState::Left);
+                continue;
+            };
+            tools.source = Some(Source::Copy(Arc::new(copied)));
+            let read = self.any(at, tools);
+            tools.source = None;
+            read?;
+        }
+        Ok(())
     }
 
     fn any(&self, at: usize, tools: &mut Tools<'a>) -> Result<(), SaveError> {
@@ -63,11 +92,12 @@ impl<'a> Pool<'a> {
         self.large(at, tools)
     }
 
-    fn captured(&self, job: &Job, aside: &Aside) -> Result<Source, SaveError> {
+    fn captured(&self, task: &DatabaseTask) -> Result<Captured, SaveError> {
+        let (job, aside) = (&self.plan.jobs[task.jobs.start], &task.aside);
         let (listing, spotted) = self.scan.get(job.spot);
         let path = listing.path_of(spotted);
         let Some(capture) = self.parts.databases else {
-            return Ok(Source::AsItIs);
+            return Ok(Captured::One(Source::AsItIs(None)));
         };
         let name = CString::new(listing.name(spotted)).map_err(|_| Errno::INVAL);
         let opened = self.parts.root.directory(listing.path.as_bytes());
@@ -82,25 +112,89 @@ impl<'a> Pool<'a> {
                 why: std::io::Error::from(error).to_string(),
             },
         };
-        match copy {
-            DatabaseCopy::Consistent { file, live } => Ok(Source::Copy(Arc::new(Copied {
-                file,
-                live,
-                attributes: aside.attributes.clone(),
-            }))),
-            DatabaseCopy::Still => Ok(Source::Still),
-            DatabaseCopy::Cancelled => Err(WalkError::Cancelled.into()),
-            DatabaseCopy::Refused { .. } if self.settings.walk.strict => {
-                let reason = Reason::Inconsistent;
-                Err(WalkError::Incomplete { path, reason }.into())
+        Ok(match copy {
+            DatabaseCopy::Consistent { file, live } => {
+                Captured::One(Source::Copy(Arc::new(Copied {
+                    file,
+                    live,
+                    attributes: aside.attributes.clone(),
+                    database: Some(DatabaseState::Consistent),
+                })))
             }
+            DatabaseCopy::Still => Captured::One(Source::Still),
+            DatabaseCopy::Set { files, state, why } => {
+                Captured::Set(self.set_of(task, files, (state, why))?)
+            }
+            DatabaseCopy::Cancelled => return Err(WalkError::Cancelled.into()),
             DatabaseCopy::Refused { why } => {
-                let mut report = lock(&self.report);
-                report.inconsistent.push(Inconsistent { path, why });
-                Ok(Source::AsItIs)
+                self.name_inconsistent(path, why)?;
+                let state = if capture.takes_sets() {
+                    DatabaseState::Torn
+                } else {
+                    DatabaseState::CrashConsistent
+                };
+                Captured::One(Source::AsItIs(Some(state)))
             }
-        }
+        })
     }
+
+    /// The files of a database, by their names.
+    fn set_of(
+        &self,
+        task: &DatabaseTask,
+        files: Vec<SetFile>,
+        (mut state, mut why): (DatabaseState, Option<String>),
+    ) -> Result<HashMap<Vec<u8>, Copied>, SaveError> {
+        let own = self.scan.get(self.plan.jobs[task.jobs.start].spot);
+        let own_name = own.0.name(own.1);
+        let names: HashSet<&[u8]> = task
+            .jobs
+            .clone()
+            .map(|at| self.scan.get(self.plan.jobs[at].spot))
+            .map(|(listing, spotted)| listing.name(spotted))
+            .collect();
+        let files: Vec<(Vec<u8>, SetFile)> = files
+            .into_iter()
+            .map(|file| ([own_name, file.suffix].concat(), file))
+            .collect();
+        let has_come =
+            |(name, file): &(Vec<u8>, SetFile)| file.live.size > 0 && !names.contains(&**name);
+        if files.iter().any(has_come) {
+            state = DatabaseState::Torn;
+            why = Some(OPENED_MEANWHILE.to_owned());
+        }
+        if let Some(why) = why {
+            self.name_inconsistent(own.0.path_of(own.1), why)?;
+        }
+        let copied = |(name, file): (Vec<u8>, SetFile)| {
+            let copied = Copied {
+                database: file.suffix.is_empty().then_some(state),
+                file: file.file,
+                live: file.live,
+                attributes: file.attributes,
+            };
+            (name, copied)
+        };
+        Ok(files.into_iter().map(copied).collect())
+    }
+
+    /// Reports a database that is not stored as one committed state; an error where everything must be right.
+    fn name_inconsistent(&self, path: EntryPath, why: String) -> Result<(), SaveError> {
+        if self.settings.walk.strict {
+            let reason = Reason::Inconsistent;
+            return Err(WalkError::Incomplete { path, reason }.into());
+        }
+        let mut report = lock(&self.report);
+        report.inconsistent.push(Inconsistent { path, why });
+        Ok(())
+    }
+}
+
+/// What is stored in the place of a live database.
+enum Captured {
+    One(Source),
+    /// Its files, by their names.
+    Set(HashMap<Vec<u8>, Copied>),
 }
 
 /// Makes jobs of the databases and of what was held back because of files that turned out to be none.

@@ -3,7 +3,7 @@
 use super::SaveError;
 use crate::chunked::ChunkError;
 use crate::chunked::cache::{CacheReader, Cached};
-use crate::chunked::databases::{DatabaseState, holds_changes};
+use crate::chunked::databases::{DatabaseState, holds_changes, owner_name, set_owner_name};
 use crate::chunked::list::ListReader;
 use crate::chunked::scan::{Listing, Scan, Spot, What};
 use crate::chunked::table::{ChunkTable, Content};
@@ -138,6 +138,8 @@ pub(super) struct Plan {
     /// What lies beside files that may be databases, by the number of the file. Those of a job are no jobs yet: whether
     /// they are read depends on what the file turns out to be.
     pub(super) companions: HashMap<u32, Vec<Companion>>,
+    /// The files that are stored together with what lies beside them, if they are databases.
+    set_owners: HashMap<u32, Spot>,
     table: RwLock<ChunkTable>,
     /// Contents whose paths are gone: found again where a file was renamed.
     pub(super) orphans: HashMap<FileDigest, Before>,
@@ -152,14 +154,27 @@ pub(super) struct Plan {
     pub(super) entries_known: u64,
 }
 
+/// What is done with databases.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Databases {
+    /// They are files like others.
+    AreFiles,
+    /// A copy is stored, and nothing of what lies beside them.
+    AreCopied,
+    /// Their files are stored together.
+    AreSets,
+}
+
 /// Joins what is there with what was there, both in the order of paths.
-///
-/// With `captures`, databases are told from other files.
-pub(super) fn join(scan: &Scan, previous: Previous<'_>, captures: bool) -> Result<Plan, SaveError> {
-    let owners = if captures {
-        scan.companions()
-    } else {
-        HashMap::new()
+pub(super) fn join(
+    scan: &Scan,
+    previous: Previous<'_>,
+    databases: Databases,
+) -> Result<Plan, SaveError> {
+    let owners = match databases {
+        Databases::AreFiles => HashMap::new(),
+        Databases::AreCopied => scan.companions(owner_name),
+        Databases::AreSets => scan.companions(set_owner_name),
     };
     let mut beside: HashMap<Spot, Vec<Spot>> = HashMap::new();
     for (companion, owner) in &owners {
@@ -174,6 +189,7 @@ pub(super) fn join(scan: &Scan, previous: Previous<'_>, captures: bool) -> Resul
             files: Vec::new(),
             jobs: Vec::new(),
             companions: HashMap::new(),
+            set_owners: HashMap::new(),
             table: RwLock::default(),
             orphans: HashMap::new(),
             abandoned: HashSet::new(),
@@ -183,6 +199,7 @@ pub(super) fn join(scan: &Scan, previous: Previous<'_>, captures: bool) -> Resul
             entries_known: 0,
         },
         is_same: true,
+        databases,
         owners,
         beside,
         owner_files: HashMap::new(),
@@ -195,7 +212,12 @@ pub(super) fn join(scan: &Scan, previous: Previous<'_>, captures: bool) -> Resul
     };
     let mut plan = joiner.plan;
     plan.same_as = same_as;
+    if databases == Databases::AreSets {
+        let owners = joiner.owner_files.into_iter();
+        plan.set_owners = owners.map(|(spot, file)| (file, spot)).collect();
+    }
     plan.abandon(scan);
+    plan.keep_sets_together(scan);
     Ok(plan)
 }
 
@@ -207,6 +229,7 @@ struct Joiner<'a, 's> {
     plan: Plan,
     /// Whether nothing differed so far.
     is_same: bool,
+    databases: Databases,
     /// The file that each companion would belong to.
     owners: HashMap<Spot, Spot>,
     /// The other way round.
@@ -262,6 +285,13 @@ impl Joiner<'_, '_> {
         let Some(owner) = self.owner_files.get(owner).copied() else {
             return false;
         };
+        if self.databases == Databases::AreSets {
+            let file = u32::try_from(self.plan.files.len());
+            let file = file.expect("there are fewer files than that");
+            let beside = self.plan.companions.entry(owner).or_default();
+            beside.push(Companion { file, spot });
+            return false;
+        }
         let left = match self.plan.files[owner as usize].get() {
             Some(FileState::Kept(kept)) if kept.database().is_none() => return false,
             Some(_) => OnceLock::from(FileState::Left),
@@ -300,8 +330,10 @@ impl Joiner<'_, '_> {
         let is_kept = |cached: &Cached| match cached.database {
             _ if cached.stat != now => false,
             None => true,
-            Some(DatabaseState::Consistent) => !self.has_changes_beside(spot),
-            Some(DatabaseState::CrashConsistent) => false,
+            Some(DatabaseState::Consistent) => {
+                self.databases == Databases::AreSets || !self.has_changes_beside(spot)
+            }
+            Some(DatabaseState::CrashConsistent | DatabaseState::Torn) => false,
         };
         if let Some(cached) = cached.filter(is_kept) {
             let rare = Rare {
@@ -542,5 +574,49 @@ impl Plan {
             }
         }
         self.jobs.sort_unstable_by_key(|job| job.file);
+        self.keep_sets_together(scan);
+    }
+
+    /// Has a database taken again with all that lies beside it as soon as one of its files is to be read, and nothing of it otherwise.
+    fn keep_sets_together(&mut self, scan: &Scan) {
+        let Self {
+            files,
+            jobs,
+            companions,
+            set_owners,
+            ..
+        } = self;
+        let mut held: HashSet<u32> = HashSet::new();
+        for (owner, spot) in set_owners {
+            let beside = companions.get(owner).map_or(&[][..], Vec::as_slice);
+            let is_read = |file: u32| files[file as usize].get().is_none();
+            let is_database = match files[*owner as usize].get() {
+                None => true,
+                Some(FileState::Kept(known) | FileState::Done(known)) => known.database().is_some(),
+                Some(FileState::Left) => false,
+            };
+            let is_any_read = is_read(*owner) || beside.iter().any(|one| is_read(one.file));
+            if !is_database || !is_any_read {
+                continue;
+            }
+            if let Some(FileState::Kept(known) | FileState::Done(known)) =
+                files[*owner as usize].take()
+            {
+                let (content, size) = (known.content, scan.get(*spot).1.size());
+                let previous = Some(Box::new(Before { content, size }));
+                let (file, spot) = (*owner, *spot);
+                jobs.push(Job {
+                    file,
+                    spot,
+                    previous,
+                });
+            }
+            for one in beside {
+                files[one.file as usize].take();
+                held.insert(one.file);
+            }
+        }
+        jobs.retain(|job| !held.contains(&job.file));
+        jobs.sort_unstable_by_key(|job| job.file);
     }
 }

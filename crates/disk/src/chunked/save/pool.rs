@@ -72,8 +72,8 @@ pub(super) enum Source {
     Copy(Arc<Copied>),
     /// The file itself, which is a copy of one committed state already.
     Still,
-    /// The file itself, because there is no copy.
-    AsItIs,
+    /// The file itself, because there is no copy; what it is called then, if it is the database.
+    AsItIs(Option<DatabaseState>),
 }
 
 /// A copy of a database, and what the live one is.
@@ -82,6 +82,8 @@ pub(super) struct Copied {
     pub(super) file: OwnedFd,
     pub(super) live: Seen,
     pub(super) attributes: Vec<Attribute>,
+    /// What it is called; nothing for what lies beside a database.
+    pub(super) database: Option<DatabaseState>,
 }
 
 /// A chunk that waits for somebody to seal it.
@@ -596,8 +598,9 @@ impl Opened<'_> {
     pub(super) fn database(&self) -> Option<DatabaseState> {
         match &self.source {
             None => None,
-            Some(Source::Copy(_) | Source::Still) => Some(DatabaseState::Consistent),
-            Some(Source::AsItIs) => Some(DatabaseState::CrashConsistent),
+            Some(Source::Copy(copied)) => copied.database,
+            Some(Source::Still) => Some(DatabaseState::Consistent),
+            Some(Source::AsItIs(state)) => *state,
         }
     }
 }

@@ -4,18 +4,22 @@ use super::super::chunks::{Incoming, names_to_bytes};
 use super::super::error::SlotError;
 use super::super::manifest::SealedManifest;
 use super::super::packed::{self, NAMES, Packed, Packing, SYSTEM_DOCUMENT, WORKSPACE_DOCUMENT};
-use super::super::staged::{Staged, Told};
+use super::super::staged::{Staged, Told, forget_journals};
 use super::super::{MANIFEST, METADATA, Manifest, Pool, measure};
 use super::{Created, Wanted};
+use crate::chunked::databases::OPENED_MEANWHILE;
 use crate::chunked::save::Saved;
 use crate::clone::CloneReport;
 use crate::walk::WalkReport;
 use stasis_model::digest::ChunkDigest;
 use stasis_model::document;
 use stasis_model::id::SnapshotId;
-use stasis_model::manifest::SnapshotManifest;
+use stasis_model::manifest::{SnapshotManifest, StoredAs};
 use stasis_model::sweep::{ChunkName, Names};
-use stasis_model::workspace::{Form, Occupant, Origin, OverBudget, SlotMetadata};
+use stasis_model::tree::EntryPath;
+use stasis_model::workspace::{
+    Form, OF_SYSTEM, Occupant, Origin, OverBudget, SlotDatabase, SlotMetadata,
+};
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
@@ -43,6 +47,7 @@ struct Trees {
     names: Names,
     walk: WalkReport,
     memories: Vec<Saved>,
+    databases: Vec<SlotDatabase>,
 }
 
 impl Pool {
@@ -172,6 +177,7 @@ impl Pool {
             names: Names::new(),
             walk: WalkReport::default(),
             memories: Vec::new(),
+            databases: Vec::new(),
         };
         let sources = [
             (WORKSPACE_DOCUMENT, Some(wanted.source.workspace)),
@@ -191,19 +197,28 @@ impl Pool {
                 parent: parent.as_ref(),
                 known: &known,
                 memory: Some(self.session.join(memory)),
+                spool: &self.session,
                 is_listed: document == WORKSPACE_DOCUMENT,
             };
-            let packed = packed::pack(path, incoming, &packing)?;
+            let mut packed = packed::pack(path, incoming, &packing)?;
+            if was_opened_meanwhile(&packed.saved) {
+                packed = packed::pack(path, incoming, &packing)?;
+            }
             if document == WORKSPACE_DOCUMENT {
                 trees.contents = self.contents_of(&packed, newest)?;
             }
+            let of_newest = newest.map_or(&[][..], |newest| &newest.databases);
+            let databases = databases_of(&packed.saved, (document, of_newest));
+            let mut walk = packed.saved.report.walk.clone();
+            forget_journals(&mut walk, &databases);
+            trees.walk.merge(walk);
+            trees.databases.extend(databases);
             let Packed {
                 document: made,
                 saved,
                 ..
             } = packed;
             trees.names.extend(saved.names.iter().copied());
-            trees.walk.merge(saved.report.walk.clone());
             trees.documents.push((document, made));
             trees.memories.push(saved);
         }
@@ -244,9 +259,12 @@ impl Pool {
         staged.write(NAMES, &names_to_bytes(&trees.names))?;
         staged.write(MANIFEST, &trees.contents.bytes)?;
         let totals = trees.documents[0].1.totals;
+        let databases = SlotDatabase::listed(trees.databases.clone());
+        let is_torn = databases.iter().any(|one| one.state == StoredAs::Torn);
         let metadata = SlotMetadata {
             hash: Some(trees.contents.hash),
-            complete: trees.walk.gaps() == 0,
+            complete: trees.walk.gaps() == 0 && !is_torn,
+            databases,
             files_count: totals.files + totals.hard_links,
             bytes: totals.bytes,
             bytes_at_most: Some(own),
@@ -266,4 +284,33 @@ impl Pool {
         staged.tell((metadata, report, None));
         Ok(staged)
     }
+}
+
+/// Whether a database was opened between the look at the tree and its turn.
+fn was_opened_meanwhile(saved: &Saved) -> bool {
+    let mut named = saved.report.inconsistent.iter();
+    named.any(|one| one.why == OPENED_MEANWHILE)
+}
+
+/// The databases of a tree that was stored; those of the newest checkpoint if nothing differs from that.
+fn databases_of(saved: &Saved, (document, newest): (&str, &[SlotDatabase])) -> Vec<SlotDatabase> {
+    let is_system = document == SYSTEM_DOCUMENT;
+    if saved.is_same {
+        let is_own = |one: &&SlotDatabase| one.path.starts_with(OF_SYSTEM) == is_system;
+        return newest.iter().filter(is_own).cloned().collect();
+    }
+    let why = |path: &EntryPath| {
+        let mut named = saved.report.inconsistent.iter();
+        let named = named.find(|one| one.path == *path);
+        named.map(|one| one.why.clone())
+    };
+    let databases = saved.databases.iter().map(|one| SlotDatabase {
+        path: one.path.to_string(),
+        state: one.state.stored_as(),
+        why: why(&one.path),
+    });
+    if is_system {
+        return databases.map(SlotDatabase::of_system).collect();
+    }
+    databases.collect()
 }

@@ -12,7 +12,7 @@ use stasis_model::digest::FileDigest;
 use stasis_model::tree::EntryPath;
 use std::ffi::CString;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -160,10 +160,15 @@ fn listed(path: EntryPath, file: &ClonedFile, digest: FileDigest) -> Listed {
 
 /// What a file of the clone holds.
 fn content_at(clone: &Beneath, path: &EntryPath) -> io::Result<FileDigest> {
+    content_of(open_at(clone, path)?)
+}
+
+/// Opens a file of the clone.
+pub(super) fn open_at(clone: &Beneath, path: &EntryPath) -> io::Result<OwnedFd> {
     let (above, name) = path.split_last().ok_or(io::ErrorKind::IsADirectory)?;
     let name = CString::new(name).expect("no name of an entry has a NUL");
     let directory = clone.directory(above.as_bytes())?;
-    content_of(clone.file(directory.as_fd(), &name)?)
+    Ok(clone.file(directory.as_fd(), &name)?)
 }
 
 impl Witness for Gatherer<'_> {

@@ -32,6 +32,7 @@ fn put_back(
     live: &Manifest,
 ) -> Result<crate::restore::Changes, SlotError> {
     let back = Return {
+        beside: &[],
         workspace: &world.live(),
         live,
         only: None,
@@ -177,6 +178,7 @@ fn what_came_out_is_kept_for_whoever_wants_it_back_and_counts() {
 
     let undo = pool.begin_undo(metadata).unwrap();
     let back = Return {
+        beside: &[],
         workspace: &world.live(),
         live: &world.manifest(),
         only: Some(&path("deep/file")),

@@ -4,9 +4,12 @@ use super::{Dry, Which, called};
 use crate::cli::Context;
 use crate::cli::clone::{SHOWN, size};
 use crate::cli::output::printable;
+use crate::report::Exit;
 use clap::Args;
 use stasis_engine::model::workspace::{CheckpointName, CheckpointRef, Origin};
-use stasis_engine::workspace::{self, Checkpointed, Compacted, DeletedCheckpoint, Forked, Maker};
+use stasis_engine::workspace::{
+    self, Checkpointed, Compacted, DatabaseRow, DeletedCheckpoint, Forked, Maker,
+};
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
@@ -21,7 +24,7 @@ pub(super) struct Create {
 }
 
 impl Create {
-    pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<()> {
+    pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<Exit> {
         let command = workspace::Create {
             name: self.name,
             pool: if self.auto {
@@ -37,8 +40,31 @@ impl Create {
         for line in warnings(&made) {
             context.output.say(&format!("warning: {line}"));
         }
-        context.output.result(&made, created_words)
+        context.output.result(&made, created_words)?;
+        Ok(exit_of(&made))
     }
+}
+
+/// A checkpoint that lacks what a user could expect says so to scripts too.
+fn exit_of(made: &Checkpointed) -> Exit {
+    if made.databases.iter().any(DatabaseRow::is_wanting) {
+        Exit::Incomplete
+    } else {
+        Exit::Done
+    }
+}
+
+/// Names a database that could not be made consistent.
+pub(super) fn database_words(one: &DatabaseRow) -> Option<String> {
+    let why = printable(one.why.as_deref()?);
+    let path = printable(&one.path);
+    let how = match one.stored_as {
+        "crash_consistent" => {
+            "is in it as a power cut would have left it (crash_consistent), which SQLite recovers from"
+        }
+        _ => "is in it as it was at different moments (torn), and may be damaged",
+    };
+    Some(format!("database {path} {how}: {why}"))
 }
 
 fn warnings(made: &Checkpointed) -> Vec<String> {
@@ -52,6 +78,7 @@ fn warnings(made: &Checkpointed) -> Vec<String> {
             "{more} more entries were left out; --json lists a thousand"
         ));
     }
+    lines.extend(made.databases.iter().filter_map(database_words));
     if !made.evicted.is_empty() {
         let goes = if made.dry_run { "would go" } else { "went" };
         let evicted = made.evicted.join(", ");

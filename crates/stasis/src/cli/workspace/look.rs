@@ -1,5 +1,6 @@
 //! What only looks: `stasis workspace list`, `changes`, `diff` and `history`
 
+use super::checkpoint::database_words;
 use super::{Which, called, counted, entry, keep};
 use crate::cli::Context;
 use crate::cli::clone::size;
@@ -68,6 +69,7 @@ fn list_words(all: &Checkpoints) -> String {
     let changes = all.snapshots.iter().filter_map(changes_words);
     [table]
         .into_iter()
+        .chain(all.snapshots.iter().flat_map(databases_words))
         .chain(changes)
         .collect::<Vec<_>>()
         .join("\n")
@@ -108,6 +110,12 @@ pub(super) fn event_words(event: &AgentEventRow) -> String {
         .map(|late| format!(" [{} s late]", late.div_ceil(1000)));
     let late = late.unwrap_or_default();
     format!("{} {}{number}{late}{text}", event.agent, event.event)
+}
+
+/// The databases of a checkpoint that could not be made consistent.
+fn databases_words(row: &CheckpointRow) -> impl Iterator<Item = String> {
+    let words = row.databases.iter().filter_map(database_words);
+    words.map(|words| format!("{}: {words}", called(&row.checkpoint, row.name.as_deref())))
 }
 
 /// What a checkpoint changed; nothing when nobody asked.
