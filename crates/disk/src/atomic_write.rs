@@ -9,7 +9,7 @@
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -63,6 +63,24 @@ pub fn replace_unsynced(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
         let _ = fs::remove_file(&temp);
     }
     written
+}
+
+/// Writes over a file that is there, within the room that it has already: for a note on a full disk, where none can be made beside it.
+///
+/// A crash, or somebody who reads meanwhile, may find half of it. What does not fit is refused, and the file stays what it was.
+pub fn write_over(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
+    let opened = OpenOptions::new().write(true).open(path);
+    let mut file = opened.map_err(failed("open", path))?;
+    let seen = file.metadata().map_err(failed("look at", path))?;
+    let room = seen.len().max(seen.blocks().saturating_mul(512));
+    if !seen.is_file() || bytes.len() as u64 > room {
+        let full = io::Error::from(io::ErrorKind::StorageFull);
+        return Err(failed("write", path)(full));
+    }
+    let written = file
+        .write_all(bytes)
+        .and_then(|()| file.set_len(bytes.len() as u64));
+    written.map_err(failed("write", path))
 }
 
 /// Reads a small file; one that is longer than `limit` is [`io::ErrorKind::FileTooLarge`], unread.
@@ -195,6 +213,19 @@ mod tests {
 
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_note_is_written_over_only_within_the_room_that_it_has() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("note.json");
+
+        assert!(write_over(&path, b"new").is_err(), "none is made");
+        atomic_write(&path, b"a longer one").unwrap();
+        write_over(&path, b"new").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert!(write_over(&path, &[b'x'; 1 << 20]).is_err());
+        assert_eq!(fs::read(&path).unwrap(), b"new");
     }
 
     #[test]

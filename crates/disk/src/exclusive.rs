@@ -3,10 +3,12 @@
 //! The lock is the kernel's, on a small file that stays where it is; the words in the file are for whoever is refused.
 //!
 //! *Always true:* two holders never live at once. A holder that was killed holds nothing any more. What is read of another
-//! holder may be a moment old, or nothing: it is told to people and decides nothing.
+//! holder may be a moment old, or nothing: it is told to people and decides nothing. A full disk hinders nobody from holding a lock
+//! whose file is there, and nobody who only looks makes one.
 
 use crate::atomic_write::make_directory;
-use rustix::fs::{Mode, OFlags};
+use crate::room;
+use rustix::fs::{self, Mode, OFlags};
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -44,10 +46,12 @@ pub enum ExclusiveError {
 #[must_use = "dropped, it is anybody's"]
 pub struct Exclusive {
     file: File,
+    has_words: bool,
 }
 
 impl Exclusive {
-    /// Takes what the file at `path` stands for, or says at once who holds it; `words` are for those who come meanwhile.
+    /// Takes what the file at `path` stands for, or says at once who holds it; `words` are for those who come meanwhile, and where there
+    /// is no room for them there are none.
     pub fn take(path: &Path, words: &str) -> Result<Self, ExclusiveError> {
         let failed = |doing| {
             let path = path.to_owned();
@@ -69,16 +73,42 @@ impl Exclusive {
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                let mut holder = String::new();
-                let _ = (&file).take(LONGEST).read_to_string(&mut holder);
-                let path = path.to_owned();
+                let (path, holder) = (path.to_owned(), words_in(&file));
                 return Err(ExclusiveError::Held { path, holder });
             }
             Err(TryLockError::Error(error)) => return Err(failed("take")(error)),
         }
-        let mut exclusive = Self { file };
-        exclusive.says(words).map_err(failed("write"))?;
+        let has_words = !words.is_empty();
+        let mut exclusive = Self { file, has_words };
+        if !has_words {
+            return Ok(exclusive);
+        }
+        match exclusive.says(words) {
+            Err(error) if room::is_full(&error) => {
+                // At least the time is right: who holds it asks since when.
+                let now = fs::Timespec {
+                    tv_sec: 0,
+                    tv_nsec: fs::UTIME_NOW,
+                };
+                let times = fs::Timestamps {
+                    last_access: now,
+                    last_modification: now,
+                };
+                let _ = fs::futimens(&exclusive.file, &times);
+            }
+            said => said.map_err(failed("write"))?,
+        }
         Ok(exclusive)
+    }
+
+    /// What whoever holds it wrote; `None` when nobody does, or it cannot be told. Nothing is made, and nothing is written.
+    pub fn holder(path: &Path) -> Option<String> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = File::from(fs::open(path, flags, Mode::empty()).ok()?);
+        match file.try_lock_shared() {
+            Err(TryLockError::WouldBlock) => Some(words_in(&file)),
+            _ => None,
+        }
     }
 
     fn says(&mut self, words: &str) -> io::Result<()> {
@@ -91,8 +121,18 @@ impl Exclusive {
 impl Drop for Exclusive {
     fn drop(&mut self) {
         // The words would be wrong from now on; the lock itself goes with the file.
-        let _ = self.file.set_len(0);
+        if self.has_words {
+            let _ = self.file.set_len(0);
+        }
     }
+}
+
+fn words_in(mut file: &File) -> String {
+    let mut words = String::new();
+    let _ = Read::by_ref(&mut file)
+        .take(LONGEST)
+        .read_to_string(&mut words);
+    words
 }
 
 #[cfg(test)]
@@ -127,5 +167,22 @@ mod tests {
             "{refused:?}"
         );
         assert!(third.is_ok());
+    }
+
+    #[test]
+    fn whoever_looks_makes_and_writes_nothing() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("lock");
+
+        assert_eq!(Exclusive::holder(&path), None);
+        assert!(!path.exists(), "nobody made it");
+        let held = Exclusive::take(&path, "save by 12").unwrap();
+        assert_eq!(Exclusive::holder(&path).as_deref(), Some("save by 12"));
+        drop(held);
+        let quiet = Exclusive::take(&path, "").unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 0);
+        assert_eq!(Exclusive::holder(&path).as_deref(), Some(""));
+        drop(quiet);
+        assert_eq!(Exclusive::holder(&path), None);
     }
 }

@@ -13,7 +13,7 @@ pub enum Support {
     Yes,
     /// It was tried, and does not.
     No,
-    /// It could not be tried.
+    /// It could not be tried, as on a disk that is full.
     Unknown,
 }
 
@@ -40,6 +40,12 @@ pub fn examine(directory: &Path) -> io::Result<Facilities> {
         free_bytes: space.f_bavail.saturating_mul(space.f_frsize),
         total_bytes: space.f_blocks.saturating_mul(space.f_frsize),
     })
+}
+
+/// How many bytes the filesystem of `directory` has in all; tries nothing.
+pub fn total_bytes(directory: &Path) -> io::Result<u64> {
+    let space = fs::statvfs(directory)?;
+    Ok(space.f_blocks.saturating_mul(space.f_frsize))
 }
 
 fn filesystem_name(magic: i64) -> &'static str {

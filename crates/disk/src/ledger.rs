@@ -17,6 +17,11 @@
 //! *Always true:* an event that [`Ledger::record`] was given is in `fs_events`, or is held back, or the path was at that moment exactly as
 //! one of our acts had left it. Events, what is held back, and the watcher's beliefs are written together. A crash between 1 and 3
 //! ends the process that announced; the next [`Ledger::record`] sees that it ended, forgets its announcement, and writes what was held back.
+//!
+//! On a full disk SQLite cannot even read a database with a log: it wants a file beside it, which it maps, and where the filesystem has no
+//! block for a page of that, as btrfs for every page that was written out, the process is killed (`SIGBUS`). So there is no connection
+//! while there is no room: whoever reads gets a look at what is there without that file, whoever writes is told that there is no
+//! room ([`LedgerError::Full`]), until there is some.
 
 mod checkpoints;
 mod error;
@@ -54,7 +59,8 @@ pub const BELIEFS: &str = "beliefs";
 #[derive(Debug)]
 pub struct Ledger {
     path: PathBuf,
-    connection: Mutex<Connection>,
+    /// Nothing while there is no room for what SQLite needs beside the database.
+    connection: Mutex<Option<Connection>>,
 }
 
 impl Ledger {
@@ -63,7 +69,13 @@ impl Ledger {
     /// What is not ours, or of a later version, is refused and not touched.
     pub fn open(path: &Path) -> Result<Self, LedgerError> {
         let path = std::path::absolute(path).map_err(file("find", path))?;
-        let connection = Mutex::new(schema::open(&path)?);
+        let connection = match schema::has_room(&path).and_then(|()| schema::open(&path)) {
+            Ok(opened) => Some(opened),
+            // Made when there is room; what is there can be read.
+            Err(LedgerError::Full { .. }) if path.is_file() => None,
+            Err(error) => return Err(error),
+        };
+        let connection = Mutex::new(connection);
         Ok(Self { path, connection })
     }
 
@@ -216,15 +228,30 @@ impl Ledger {
         let aside = Aside::new(path)?;
         let failed = |error| sqlite("copy the session database to", path)(error);
         let mut copy = schema::connect(&aside.path).map_err(failed)?;
-        copy_all(&self.connection(), &mut copy).map_err(failed)?;
+        copy_all(self.opened(&mut self.connection())?, &mut copy).map_err(failed)?;
         copy.close().map_err(|(_, error)| failed(error))?;
         aside.place(path)
     }
 
-    fn connection(&self) -> MutexGuard<'_, Connection> {
+    fn connection(&self) -> MutexGuard<'_, Option<Connection>> {
         // A transaction that panicked was rolled back when it was dropped.
         let locked = self.connection.lock();
         locked.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connection; made now if there was no room for it before, and given up if there is none any more.
+    fn opened<'a>(
+        &self,
+        connection: &'a mut Option<Connection>,
+    ) -> Result<&'a mut Connection, LedgerError> {
+        if let Err(full) = schema::has_room(&self.path) {
+            drop(connection.take().map(schema::at_rest));
+            return Err(full);
+        }
+        match connection {
+            Some(opened) => Ok(opened),
+            none => Ok(none.insert(schema::open(&self.path)?)),
+        }
     }
 
     fn read<T>(
@@ -232,7 +259,15 @@ impl Ledger {
         doing: &'static str,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Result<T, LedgerError> {
-        work(&self.connection()).map_err(sqlite(doing, &self.path))
+        let mut connection = self.connection();
+        match self.opened(&mut connection) {
+            Ok(opened) => work(opened).map_err(sqlite(doing, &self.path)),
+            Err(LedgerError::Full { .. }) => {
+                let look = schema::look(&self.path)?;
+                work(&look).map_err(sqlite(doing, &self.path))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// One transaction, which has the lock from its beginning: one that reads first can find it taken later, and fail.
@@ -242,6 +277,7 @@ impl Ledger {
         work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
     ) -> Result<T, LedgerError> {
         let mut connection = self.connection();
+        let connection = self.opened(&mut connection)?;
         let all = || {
             let within = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let done = work(&within)?;
@@ -249,6 +285,16 @@ impl Ledger {
             Ok(done)
         };
         all().map_err(sqlite(doing, &self.path))
+    }
+}
+
+impl Drop for Ledger {
+    fn drop(&mut self) {
+        let connection = self.connection.get_mut();
+        let connection = connection.unwrap_or_else(PoisonError::into_inner);
+        if schema::has_room(&self.path).is_err() {
+            drop(connection.take().map(schema::at_rest));
+        }
     }
 }
 

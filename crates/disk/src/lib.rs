@@ -24,6 +24,7 @@ pub mod monitor;
 pub mod progress;
 pub mod remove;
 pub mod restore;
+pub mod room;
 pub mod seal;
 pub mod set_aside;
 pub mod skeleton;

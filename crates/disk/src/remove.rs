@@ -2,8 +2,10 @@
 //!
 //! Whatever lies deeper than one level is first moved up to the top of the tree: no way is ever longer than one name,
 //! so neither depth nor breadth costs descriptors, and no symbolic link is ever followed. What is mounted in the tree is
-//! not part of it: it is left alone, and so are the directories above it.
+//! not part of it: it is left alone, and so are the directories above it. On a disk so full that nothing can be moved, everything is
+//! removed where it is.
 
+use crate::room;
 use crate::sys;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir, RenameFlags, ResolveFlags};
 use rustix::io::{Errno, Result, retry_on_intr};
@@ -82,10 +84,23 @@ pub fn tree(parent: impl AsFd, name: &CStr) -> Result<()> {
             for deeper in unlink_files(&inside)? {
                 // A directory can be moved only by somebody who may write in it.
                 drop(open(inside.as_fd(), &deeper)?);
-                move_up(&inside, &deeper, &top, &mut moved)?;
+                match move_up(&inside, &deeper, &top, &mut moved) {
+                    // Where a btrfs is full nothing can be moved, and what is unlinked makes room.
+                    Err(error) if room::is_errno(error) => in_place(inside.as_fd(), &deeper)?,
+                    moved => moved?,
+                }
             }
             fs::unlinkat(&top, &**directory, AtFlags::REMOVEDIR)?;
         }
+    }
+    fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
+}
+
+/// Removes a directory with everything in it where it is, by unlinking alone; each level costs a descriptor.
+fn in_place(parent: BorrowedFd<'_>, name: &CStr) -> Result<()> {
+    let inside = open(parent, name)?;
+    for deeper in unlink_files(&inside)? {
+        in_place(inside.as_fd(), &deeper)?;
     }
     fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
 }

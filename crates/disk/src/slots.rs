@@ -12,7 +12,9 @@
 //! 5. rename it to its slot, or exchange it with the automatic checkpoint that is there; `fsync` the directory
 //! 6. remove what it was exchanged for
 //!
-//! To delete one: rename it to a temporary name; `fsync` the directory; remove it.
+//! To delete one: rename it to a temporary name; `fsync` the directory; remove it. Where a full btrfs renames nothing: remove its
+//! `metadata.json`, `fsync`, and the rest; a crash meanwhile leaves what is listed as unreadable, and can be deleted again. Nothing is
+//! written for it. What must be written to end something, or to free room, may use up the [`Reserve`] of the session.
 //!
 //! *Always true:* a directory that is called like a slot is a whole checkpoint, and was durable before it was called so. A crash before 5
 //! leaves the old one, after 5 the new one, and a temporary directory that [`Pool::open`] removes. Everything that can fail for want
@@ -49,10 +51,12 @@ use crate::atomic_write::{self, atomic_write};
 use crate::beneath::{Beneath, Mounts};
 use crate::clone::{CloneSettings, Databases, Fallback, Survey};
 use crate::progress::Progress;
+use crate::room::{self, Reserve};
 use crate::walk::WalkSettings;
 use chunks::Chunks;
 use error::failed;
 use place::Place;
+use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{AgentEvent, Budget, Form, Occupant, Origin, Slot, SlotMetadata};
 use std::collections::HashSet;
 use std::fs::File;
@@ -129,6 +133,7 @@ pub struct Pool {
     slots: Place,
     undo: Place,
     chunks: Chunks,
+    reserve: Reserve,
     settings: PoolSettings,
 }
 
@@ -144,14 +149,25 @@ impl Pool {
             slots: Place::open(slots)?,
             undo: Place::open(undo)?,
             chunks: Chunks::open(session)?,
+            reserve: Reserve::of(session),
             settings,
         };
         // Whoever changes something now clears up as well.
-        if let Some(_lock) = atomic_write::try_lock_file(&pool.path().join(LOCK))? {
-            pool.slots.collect();
-            pool.undo.collect();
+        match atomic_write::try_lock_file(&pool.path().join(LOCK)) {
+            Ok(Some(_lock)) => {
+                pool.slots.collect();
+                pool.undo.collect();
+            }
+            // Whoever only reads needs no lock, and there may be no room to make one.
+            Err(error) if !room::is_full(&error.source) => return Err(error.into()),
+            _ => {}
         }
         Ok(pool)
+    }
+
+    /// What is there to be let go when something must be written and there is no room.
+    pub fn reserve(&self) -> &Reserve {
+        &self.reserve
     }
 
     /// The same pool under other rules.
@@ -289,7 +305,17 @@ impl Pool {
     pub fn usage(&self) -> Result<Usage, SlotError> {
         let _lock = self.lock()?;
         let (slots, undos) = (self.list()?, self.undos()?);
-        measure::usage(&self.chunks, [(&self.slots, &slots), (&self.undo, &undos)])
+        let pools = [(&self.slots, &*slots), (&self.undo, &*undos)];
+        measure::usage(&self.chunks, pools, None)
+    }
+
+    /// The same, but what a live tree refers to as well counts for no checkpoint: what each of them would free if it were deleted.
+    pub fn freed(&self, workspace: &Path) -> Result<Usage, SlotError> {
+        let _lock = self.lock()?;
+        let (slots, undos) = (self.list()?, self.undos()?);
+        let pools = [(&self.slots, &*slots), (&self.undo, &*undos)];
+        let live = measure::live(workspace, &WalkSettings::default())?;
+        measure::usage(&self.chunks, pools, Some(&live))
     }
 
     /// Writes down that what an undo checkpoint takes back was done.
@@ -299,10 +325,11 @@ impl Pool {
         if let Some(note) = &mut metadata.undo {
             note.pending = false;
         }
-        Ok(atomic_write(
-            &self.home_of(undo).join(METADATA),
-            &metadata.to_json(),
-        )?)
+        let path = self.home_of(undo).join(METADATA);
+        let written = self
+            .reserve
+            .lend(|| atomic_write(&path, &metadata.to_json()));
+        Ok(written?)
     }
 
     /// Gives a checkpoint the name and the maker that `to` has.
@@ -313,7 +340,9 @@ impl Pool {
             made_by: to.made_by.clone(),
             ..self.still(of)?
         };
-        atomic_write(&self.home_of(of).join(METADATA), &metadata.to_json())?;
+        let path = self.home_of(of).join(METADATA);
+        self.reserve
+            .lend(|| atomic_write(&path, &metadata.to_json()))?;
         Ok(metadata)
     }
 
@@ -339,6 +368,26 @@ impl Pool {
         let bytes = std::fs::read(self.home_of(of).join(MANIFEST)).ok()?;
         let manifest = Manifest::from_bytes(&bytes)?;
         (Some(manifest.hash()) == of.hash).then_some(manifest)
+    }
+
+    /// The first bytes of a regular file of a checkpoint, and no more than `most` of them; `None` when it is none. Nothing is written,
+    /// whatever the form of the checkpoint.
+    pub fn file(
+        &self,
+        of: &SlotMetadata,
+        path: &EntryPath,
+        most: u64,
+    ) -> Result<Option<Vec<u8>>, SlotError> {
+        if of.form == Form::Chunked {
+            let document = packed::document(&self.home_of(of))?;
+            return packed::file(&self.chunks, &document, path, most);
+        }
+        let view = self.view(of, &[])?;
+        read_file(view.tree(), path, most).map_err(|source| SlotError::Failed {
+            doing: "read a file of",
+            path: self.home_of(of),
+            source,
+        })
     }
 
     /// What a checkpoint contains: as it was recorded, or as it is found by reading it.

@@ -35,7 +35,18 @@ pub enum LedgerError {
         #[source]
         source: rusqlite::Error,
     },
-    /// SQLite refused something: no room, no right, or somebody wrote for longer than we wait.
+    /// There is no room for it; what is there can be read.
+    #[error("could not {doing} `{}`: there is no room for it", path.display())]
+    Full {
+        /// What we were doing.
+        doing: &'static str,
+        /// To which database.
+        path: PathBuf,
+        /// What the system said when room was asked for.
+        #[source]
+        source: io::Error,
+    },
+    /// SQLite refused something: no right, or somebody wrote for longer than we wait.
     #[error("could not {doing} `{}`", path.display())]
     Failed {
         /// What we were doing.
@@ -89,12 +100,33 @@ pub(super) fn sqlite(
                 source,
             }
         } else {
-            LedgerError::Failed {
-                doing,
-                path,
-                source,
+            match no_room(&path, &source) {
+                Some(source) => LedgerError::Full {
+                    doing,
+                    path,
+                    source,
+                },
+                None => LedgerError::Failed {
+                    doing,
+                    path,
+                    source,
+                },
             }
         }
+    }
+}
+
+/// What the system says, if SQLite refused something for want of room. It says so itself only when it writes; when it cannot make what
+/// it needs beside a database, it says that it cannot open it.
+fn no_room(path: &Path, refused: &rusqlite::Error) -> Option<io::Error> {
+    let says_so = match refused.sqlite_error_code()? {
+        ErrorCode::DiskFull => true,
+        ErrorCode::CannotOpen | ErrorCode::SystemIoFailure => false,
+        _ => return None,
+    };
+    match super::schema::has_room(path) {
+        Err(LedgerError::Full { source, .. }) => Some(source),
+        _ => says_so.then(|| rustix::io::Errno::NOSPC.into()),
     }
 }
 

@@ -12,6 +12,7 @@
 //! The file is never opened but by SQLite: closing any other descriptor would end all locks that this process has on it.
 
 use super::error::{LedgerError, file, sqlite};
+use crate::room;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 use rustix::fs::{self, AtFlags, CWD, FileType, Mode, RenameFlags};
@@ -33,6 +34,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How often, and after which rest, a database is looked at again that another process may be writing down its log into.
 const LOOKS: u32 = 50;
 const REST: Duration = Duration::from_millis(20);
+/// How long somebody waits who only wants a look.
+const SHORT: Duration = Duration::from_secs(1);
+/// What SQLite needs beside a database before anything can be read or written: its index of the log, and some pages of that.
+const NEEDED: u64 = 128 << 10;
 /// What stays of the log once it has been written down.
 const LOG_BYTES: u32 = 4 << 20;
 
@@ -169,6 +174,59 @@ fn peek(path: &Path) -> Result<Whose, LedgerError> {
             _ => return Err(sqlite("open", path)(error)),
         }
     }
+}
+
+/// Whether there is room for what SQLite needs beside a database.
+pub(super) fn has_room(path: &Path) -> Result<(), LedgerError> {
+    let above = path.parent().filter(|at| !at.as_os_str().is_empty());
+    match room::has(above.unwrap_or_else(|| Path::new(".")), NEEDED) {
+        Err(source) if room::is_full(&source) => Err(LedgerError::Full {
+            doing: "open",
+            path: path.to_owned(),
+            source,
+        }),
+        // Whatever else is wrong is found by whoever opens it.
+        _ => Ok(()),
+    }
+}
+
+/// A connection that is closed without writing anything down, and without a look into what is mapped.
+pub(super) fn at_rest(connection: Connection) -> Connection {
+    // One that does write something down has room for it after all.
+    let _ = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+    connection
+}
+
+/// A look at what is there, for somebody who reads while there is no room for what SQLite makes beside a database.
+///
+/// What has no log is read as it is. A log that was left by somebody who was killed is read into memory under a lock that shuts out all
+/// others, for which no file is needed; nothing of it is written down. Where that is refused, because somebody still has the database open,
+/// what he wrote last is not seen.
+pub(super) fn look(path: &Path) -> Result<Connection, LedgerError> {
+    let failed = |error| sqlite("read", path)(error);
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    let has_log = fs::stat(&log).is_ok_and(|seen| seen.st_size > 0);
+    if has_log && let Ok(copied) = read_log(path) {
+        return Ok(copied);
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_URI;
+    Connection::open_with_flags(address(path), flags).map_err(failed)
+}
+
+/// A copy in memory of a database with what is in its log.
+fn read_log(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let from = at_rest(Connection::open_with_flags(path, flags)?);
+    from.busy_timeout(SHORT)?;
+    from.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+    // Before anything is read, also by another pragma: who shuts out all others keeps the index of the log to himself.
+    from.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
+    let mut into = Connection::open_in_memory()?;
+    super::copy_all(&from, &mut into)?;
+    Ok(into)
 }
 
 fn address(path: &Path) -> String {

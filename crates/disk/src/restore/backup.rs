@@ -196,8 +196,15 @@ pub fn take_back(
         journal.add(&step);
     }
     super::databases::check(&live, &journal)?;
-    let committed = journal.commit(&fd, JOURNAL);
-    committed.map_err(super::error::failed("write the journal for", &target.path))?;
+    let committed = journal
+        .set_room_apart(&fd, UNDO)
+        .and_then(|()| journal.commit(&fd, JOURNAL));
+    if let Err(error) = committed {
+        let _ = fs::unlinkat(&fd, c"undo.new", fs::AtFlags::empty());
+        return Err(super::error::failed("write the journal for", &target.path)(
+            error,
+        ));
+    }
     let forward = Forward {
         target: &target,
         live: &live,

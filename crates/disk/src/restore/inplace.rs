@@ -101,7 +101,11 @@ impl Work<'_> {
             return Ok(changes);
         }
         databases::check(&self.old, &journal)?;
-        if let Err(error) = journal.commit(staging.root(), JOURNAL) {
+        // There is a way forward only once it is committed: what is needed at its end is taken before.
+        let committed = journal
+            .set_room_apart(staging.root(), UNDO)
+            .and_then(|()| journal.commit(staging.root(), JOURNAL));
+        if let Err(error) = committed {
             let _ = fs::unlinkat(staging.root(), JOURNAL, AtFlags::empty());
             return Err(failed("write the journal for", &target.path)(error));
         }

@@ -18,6 +18,13 @@ use std::os::fd::{AsFd, OwnedFd};
 
 const HEADER: &[u8] = b"stasis-journal 1\n";
 const DIGEST: usize = 32;
+/// What a journal that takes another back may be longer than that one, besides half of its length.
+const SLACK: u64 = 4096;
+
+/// What a journal is called until it is whole.
+fn temporary(name: &CStr) -> Result<CString> {
+    CString::new([name.to_bytes(), b".new"].concat()).map_err(|_| Errno::INVAL)
+}
 
 /// What was seen at a path when the plan was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -192,15 +199,23 @@ impl Journal {
 
     /// Writes it into a directory so that it is there, whole and durable, when this returns.
     pub(super) fn commit(&self, directory: impl AsFd, name: &CStr) -> Result<()> {
-        let temp = CString::new([name.to_bytes(), b".new"].concat()).map_err(|_| Errno::INVAL)?;
-        // What somebody who was killed left of one is written over.
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW;
+        let temp = temporary(name)?;
+        // What somebody who was killed left of one, or room that was set apart for it, is written over.
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW;
         let mode = Mode::RUSR | Mode::WUSR;
         let file = fs::openat(&directory, &*temp, flags | OFlags::CLOEXEC, mode)?;
-        write_all(&file, &self.to_bytes())?;
+        let bytes = self.to_bytes();
+        write_all(&file, &bytes)?;
+        fs::ftruncate(&file, bytes.len() as u64)?;
         fs::fsync(&file)?;
         fs::renameat(&directory, &*temp, &directory, name)?;
         fs::fsync(&directory)
+    }
+
+    /// Sets room apart for one that will be as long as this one, or a little longer, so that it can be written when the disk is full.
+    pub(super) fn set_room_apart(&self, directory: impl AsFd, name: &CStr) -> Result<()> {
+        let length = self.to_bytes().len() as u64;
+        crate::room::set_apart(directory, &temporary(name)?, length + length / 2 + SLACK)
     }
 
     /// Reads the journal of a directory; `None` for one that is damaged.

@@ -85,7 +85,7 @@ impl Pool {
             replaced,
         };
         let may_share = self.settings.fallback == Fallback::Copy
-            || measure::is_shared(source.workspace, self.path());
+            || measure::is_shared(source.workspace, self.path())?;
         if !may_share {
             return self.create_chunked(wanted);
         }
@@ -103,7 +103,7 @@ impl Pool {
         } = wanted;
         let mut evicted = Vec::new();
         let may_copy = self.settings.fallback == Fallback::Copy;
-        if may_copy && !measure::is_shared(source.workspace, self.path()) {
+        if may_copy && !measure::is_shared(source.workspace, self.path())? {
             // What is copied is on the disk before it can be measured.
             let expected = measure::expected(source.workspace, source.system, &self.settings.walk)?;
             evicted = self.make_room(metadata, measure::New::Expected(expected))?;

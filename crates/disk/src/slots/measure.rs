@@ -22,6 +22,7 @@ use crate::clone::{CloneReport, Survey};
 use crate::facilities::{self, Support};
 use crate::metadata;
 use crate::progress::Progress;
+use crate::room;
 use crate::survey;
 use crate::walk::WalkSettings;
 use rustix::fs;
@@ -41,6 +42,8 @@ pub struct Usage {
     pub held: u64,
     /// Each of them, in the order of slots.
     pub slots: Vec<SlotUsage>,
+    /// What nothing but the undo checkpoints refers to.
+    pub undos: u64,
 }
 
 /// What one checkpoint holds.
@@ -116,15 +119,23 @@ pub(super) fn expected(
     Ok(expected)
 }
 
-/// Whether what is cloned from one place to the other shares its bytes.
-pub(super) fn is_shared(workspace: &Path, pool: &Path) -> bool {
+/// Whether what is cloned from one place to the other shares its bytes. On a disk so full that this cannot be tried there is no room
+/// for a checkpoint of any form.
+pub(super) fn is_shared(workspace: &Path, pool: &Path) -> Result<bool, SlotError> {
     let device = |path: &Path| fs::stat(path).map(|seen| seen.st_dev);
     let Ok(here) = facilities::examine(pool) else {
-        return false;
+        return Ok(false);
     };
+    if here.reflinks == Support::Unknown {
+        room::check(pool, BLOCK).map_err(|source| SlotError::Failed {
+            doing: "make a checkpoint in",
+            path: pool.to_owned(),
+            source,
+        })?;
+    }
     // The subvolumes of one btrfs are different devices, and share.
     let is_same = device(workspace) == device(pool) || here.filesystem == "btrfs";
-    is_same && here.reflinks == Support::Yes
+    Ok(is_same && here.reflinks == Support::Yes)
 }
 
 /// The checkpoint that is to come.
@@ -291,15 +302,25 @@ fn measure(slot: &Path) -> Result<Extents, SlotError> {
     Ok(found)
 }
 
-/// What all of them hold now; those of the pools also each.
+/// What a live tree holds.
+pub(super) fn live(workspace: &Path, settings: &WalkSettings) -> Result<Extents, SlotError> {
+    let root = Beneath::open(workspace, Mounts::Stay).map_err(failed("open", workspace))?;
+    Ok(Extents::find(&root, settings)?)
+}
+
+/// What all of them hold now; those of the pools also each. What `beside` refers to as well is nobody's alone.
 pub(super) fn usage(
     chunks: &Chunks,
     pools: [(&Place, &[Occupant]); 2],
+    beside: Option<&Extents>,
 ) -> Result<Usage, SlotError> {
     let accounts = Accounts::new(chunks, pools, New::Expected(0))?;
     let (all, _) = accounts.measure()?;
-    let refs: Vec<&Extents> = all.iter().collect();
+    let refs: Vec<&Extents> = all.iter().chain(beside).collect();
     let (held, alone) = extents::held(&refs);
+    let undos = accounts.all.iter().zip(&alone);
+    let undos = undos.filter(|(one, _)| one.slot.is_none());
+    let undos = undos.map(|(_, alone)| *alone).sum();
     let mut needs: HashMap<&ChunkDigest, u32> = HashMap::new();
     for digest in accounts.all.iter().flat_map(|one| &one.chunks) {
         *needs.entry(digest).or_default() += 1;
@@ -317,5 +338,6 @@ pub(super) fn usage(
     Ok(Usage {
         held: held + accounts.in_chunks(&[]),
         slots: slots.collect(),
+        undos,
     })
 }

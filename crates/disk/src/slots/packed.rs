@@ -11,7 +11,7 @@ use super::put_back::stage_above;
 use crate::beneath::{Beneath, Mounts};
 use crate::chunked::cache::CacheKey;
 use crate::chunked::list::ListReader;
-use crate::chunked::restore::{RestoreParts, restore};
+use crate::chunked::restore::{RestoreParts, fetch_stored, restore};
 use crate::chunked::save::{Parent, SaveParts, SaveSettings, Saved, save};
 use crate::chunked::{ChunkError, ChunkSource};
 use crate::metadata;
@@ -24,7 +24,7 @@ use sets::Sets;
 use stasis_model::chunking::Chunker;
 use stasis_model::digest::FileDigest;
 use stasis_model::document;
-use stasis_model::file_list::Row;
+use stasis_model::file_list::{Extent, FileContent, Row};
 use stasis_model::id::{OpId, SnapshotId};
 use stasis_model::manifest::SnapshotManifest;
 use stasis_model::time::Timestamp;
@@ -212,6 +212,69 @@ pub(super) fn contents(
         contents.add(&row)?;
     }
     Ok(Manifest::of(contents.entries))
+}
+
+/// The first bytes of a file of a tree, read from its chunks alone; `None` when it is no file of it.
+pub(super) fn file(
+    source: &dyn ChunkSource,
+    document: &SnapshotManifest,
+    path: &EntryPath,
+    most: u64,
+) -> Result<Option<Vec<u8>>, SlotError> {
+    let list = document
+        .list()
+        .map_err(|error| SlotError::Document(error.to_string()))?;
+    let mut wanted = path.clone();
+    // Another name of a file leads to its first one, which came before.
+    for _ in 0..2 {
+        let mut reader = ListReader::new(source, &list)?;
+        let mut first_name = None;
+        while let Some(row) = reader.next_row()? {
+            if row.entry.path != wanted {
+                continue;
+            }
+            match (row.entry.kind, row.content) {
+                (EntryKind::HardLink { to }, _) => first_name = Some(to),
+                (EntryKind::File { .. }, Some(content)) => {
+                    return stretch(source, &content, most).map(Some);
+                }
+                (EntryKind::File { .. }, None) => return Ok(Some(Vec::new())),
+                _ => {}
+            }
+            break;
+        }
+        match first_name {
+            Some(first) => wanted = first,
+            None => break,
+        }
+    }
+    Ok(None)
+}
+
+fn stretch(
+    source: &dyn ChunkSource,
+    content: &FileContent,
+    most: u64,
+) -> Result<Vec<u8>, SlotError> {
+    let mut bytes = Vec::new();
+    for extent in content.stretch(0, most) {
+        match extent {
+            Extent::Hole(length) => {
+                let length = usize::try_from(length).unwrap_or(usize::MAX);
+                bytes.resize(bytes.len().saturating_add(length), 0);
+            }
+            Extent::Stored(slice) => {
+                let chunk = fetch_stored(source, &slice.chunk)?;
+                let (from, length) = (slice.offset as usize, slice.length as usize);
+                let part = chunk.get(from..from.saturating_add(length));
+                let part = part.ok_or_else(|| {
+                    SlotError::Document("a file lies beyond the end of its chunk".to_owned())
+                })?;
+                bytes.extend_from_slice(part);
+            }
+        }
+    }
+    Ok(bytes)
 }
 
 /// The entries of a list, which come in the order of paths.

@@ -4,7 +4,7 @@ use super::error::{SlotError, failed};
 use super::{METADATA, SYSTEM, WORKSPACE};
 use crate::beneath;
 use crate::metadata;
-use crate::{remove, staging};
+use crate::{remove, room, staging};
 use rustix::fs::{self, FileType, Mode, OFlags, RawDir, RenameFlags};
 use rustix::io::Errno;
 use stasis_model::workspace::{Form, LARGEST_METADATA, Occupant, Slot, SlotMetadata};
@@ -101,6 +101,11 @@ impl Place {
             Ok(bytes) => bytes,
             // Deleted or exchanged while we looked: its inside goes after its name.
             Err(_) if !self.is_still(slot, &opened) => return self.occupant(slot),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Ok(unreadable(
+                    "it has no metadata: it was deleted in part, or is damaged".to_owned(),
+                ));
+            }
             Err(error) => return Ok(unreadable(format!("its metadata cannot be read: {error}"))),
         };
         Ok(match SlotMetadata::parse(slot, &bytes) {
@@ -121,14 +126,51 @@ impl Place {
         for aside in staging::fresh_names(&name) {
             match fs::renameat_with(&self.fd, &*name, &self.fd, &*aside, RenameFlags::NOREPLACE) {
                 Err(Errno::EXIST) => continue,
+                Err(error) if room::is_errno(error) => return self.remove_in_place(slot),
                 renamed => renamed.map_err(failed("move aside", &path))?,
             }
-            self.sync()?;
+            match fs::fsync(&self.fd) {
+                // Whatever becomes of the new name, nothing that is half of a checkpoint may look like a whole one.
+                Err(error) if room::is_errno(error) => {
+                    self.disown(&aside).map_err(failed("remove", &path))?;
+                }
+                synced => synced.map_err(failed("make durable", &self.path))?,
+            }
             // It is deleted; what stays of it is removed when the pool is opened the next time.
             let _ = self.discard(&aside);
             return Ok(());
         }
         Err(failed("move aside", &path)(Errno::EXIST))
+    }
+
+    /// Removes a slot under its own name, on a disk so full that nothing can be renamed: a btrfs without room for metadata. A crash
+    /// meanwhile leaves something without metadata, which is no checkpoint and can be deleted again.
+    fn remove_in_place(&self, slot: Slot) -> Result<(), SlotError> {
+        let (path, name) = (self.slot(slot), name_of(slot));
+        let removed = self.disown(&name).and_then(|()| self.discard(&name));
+        removed.map_err(failed("remove", &path))?;
+        // What was unlinked is gone, and made room.
+        match fs::fsync(&self.fd) {
+            Err(error) if room::is_errno(error) => Ok(()),
+            synced => synced.map_err(failed("make durable", &self.path)),
+        }
+    }
+
+    /// Takes away from what was a slot what says that it is a checkpoint, durably as far as there is room for that.
+    fn disown(&self, name: &CStr) -> rustix::io::Result<()> {
+        let inside = match fs::openat(&self.fd, name, directory(), Mode::empty()) {
+            // Nothing that could be taken for a checkpoint.
+            Err(Errno::LOOP | Errno::NOTDIR) => return Ok(()),
+            opened => opened?,
+        };
+        match fs::unlinkat(&inside, METADATA, fs::AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT | Errno::ISDIR) => {}
+            Err(error) => return Err(error),
+        }
+        match fs::fsync(&inside) {
+            Err(error) if !room::is_errno(error) => Err(error),
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn sync(&self) -> Result<(), SlotError> {

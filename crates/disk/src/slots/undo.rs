@@ -54,16 +54,26 @@ impl Pool {
             let _lock = self.lock()?;
             let slot = self.undo.slot(undo.slot);
             let own = slot.join(WORKSPACE);
-            if restore::moved_backup(backup, &own.join(BACKUP))? {
+            let own_backup = own.join(BACKUP);
+            let moved = || restore::moved_backup(backup, &own_backup);
+            if self.reserve.lend(moved)? {
                 let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY;
                 let opened = rustix::fs::open(&own, flags, rustix::fs::Mode::empty());
                 let synced = opened.and_then(rustix::fs::fsync);
                 synced.map_err(failed("make durable", &own))?;
             } else {
-                atomic_write(&slot.join(ELSEWHERE), backup.as_os_str().as_bytes())?;
+                let bytes = backup.as_os_str().as_bytes();
+                let path = slot.join(ELSEWHERE);
+                self.reserve.lend(|| atomic_write(&path, bytes))?;
             }
         }
         self.was_done(undo)
+    }
+
+    /// Whether a change of the tree by the backup of an undo checkpoint was begun and not ended, or nobody can tell.
+    pub fn is_needed(&self, undo: &SlotMetadata) -> bool {
+        let backup = self.backup_of(undo);
+        backup.is_none_or(|backup| backup.join("journal").exists())
     }
 
     /// Deletes what takes a change back, with its backup.

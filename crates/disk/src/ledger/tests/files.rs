@@ -36,6 +36,7 @@ fn a_new_database_is_its_owners_has_a_log_and_says_whose_it_is() {
     assert_eq!(number("PRAGMA user_version"), [1]);
     assert_eq!(home.ask::<String>("PRAGMA journal_mode").concat(), ["wal"]);
     let connection = home.ledger.connection();
+    let connection = connection.as_ref().unwrap();
     let asked = |pragma: &str| {
         connection
             .query_row(pragma, [], |row| row.get::<_, i64>(0))
@@ -85,6 +86,8 @@ fn what_a_crash_left_while_it_was_made_is_no_hindrance() {
     assert_eq!(ledger.last_event_id().unwrap(), 1);
     let mode: String = ledger
         .connection()
+        .as_ref()
+        .unwrap()
         .query_row("PRAGMA journal_mode", [], |row| row.get(0))
         .unwrap();
     assert_eq!(mode, "wal");
@@ -227,6 +230,8 @@ fn a_copy_of_a_database_that_is_being_written_is_one_state_of_it() {
             assert_eq!(events.len() % 2, 0, "whole transactions only");
             let checked: String = copy
                 .connection()
+                .as_ref()
+                .unwrap()
                 .query_row("PRAGMA integrity_check", [], |row| row.get(0))
                 .unwrap();
             assert_eq!(checked, "ok");
@@ -245,7 +250,12 @@ fn it_can_be_opened_while_others_write_and_their_log_is_written_down() {
                 let events = [(Created, "some/rather/long/path/of/a/file"); 50];
                 tell(&writer, &events, &mut |_| None);
                 let log = "PRAGMA wal_checkpoint(PASSIVE)";
-                writer.connection().query_row(log, [], |_| Ok(())).unwrap();
+                writer
+                    .connection()
+                    .as_ref()
+                    .unwrap()
+                    .query_row(log, [], |_| Ok(()))
+                    .unwrap();
             }
         });
         while !writing.is_finished() {
@@ -263,7 +273,12 @@ fn whoever_waited_in_vain_can_tell_and_reads_all_the_same() {
     let other = Connection::open(home.path()).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let patience = std::time::Duration::from_millis(1);
-    home.ledger.connection().busy_timeout(patience).unwrap();
+    home.ledger
+        .connection()
+        .as_ref()
+        .unwrap()
+        .busy_timeout(patience)
+        .unwrap();
 
     let refused = home.ledger.keep("key", b"value").unwrap_err();
     let nothing_to_write = home.tell(&[]);
@@ -273,6 +288,34 @@ fn whoever_waited_in_vain_can_tell_and_reads_all_the_same() {
     assert_eq!(home.ledger.last_event_id().unwrap(), 1);
     other.execute_batch("ROLLBACK").unwrap();
     home.ledger.keep("key", b"value").unwrap();
+}
+
+#[test]
+fn a_look_sees_what_is_only_in_the_log_and_writes_nothing() {
+    let home = Home::new();
+    let now = Timestamp::from_millis(1_000);
+    home.ledger.skipped(now, "in the log").unwrap();
+    let (whole, left) = (home.directory.path(), tempfile::tempdir().unwrap());
+    // As whoever was killed leaves it.
+    for end in ["", "-wal"] {
+        let name = format!("{DATABASE}{end}");
+        fs::copy(whole.join(&name), left.path().join(&name)).unwrap();
+    }
+    let before = all(left.path());
+    let path = left.path().join(DATABASE);
+    let sql = "SELECT because FROM stasis_skipped";
+
+    let look = schema::look(&path).unwrap();
+    let seen: String = look.query_row(sql, [], |row| row.get(0)).unwrap();
+    drop(look);
+
+    assert_eq!(seen, "in the log");
+    assert_eq!(all(left.path()), before);
+    drop(Ledger::open(&path).unwrap());
+    let look = schema::look(&path).unwrap();
+    let seen: String = look.query_row(sql, [], |row| row.get(0)).unwrap();
+    assert_eq!(seen, "in the log", "also when there is no log");
+    assert_eq!(all(left.path()).len(), 1);
 }
 
 #[test]

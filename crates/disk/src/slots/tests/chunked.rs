@@ -15,7 +15,7 @@ fn chunking(world: &World, budget: u64) -> Pool {
 
 /// Whether this filesystem shares; then these tests are about clones, and `tests/slots.rs` has the others.
 fn shares(world: &World) -> bool {
-    measure::is_shared(&world.live(), world.home.path())
+    measure::is_shared(&world.live(), world.home.path()).unwrap()
 }
 
 fn size_of(directory: &Path) -> u64 {
