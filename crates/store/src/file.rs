@@ -1,7 +1,8 @@
 //! A bucket in a directory: the embedded default.
 //!
 //! A key is a relative path beneath the root. Everything that is not an object lies beneath `.stasis/`: `locks/` (256
-//! lock files, one per first byte of a key's SHA-256, never removed) and `tmp/` (what is being written).
+//! lock files, one per first byte of a key's SHA-256, never removed), `tmp/` (what is being written) and `reserve` (room for what
+//! must be written when the disk is full).
 //!
 //! A write: 1. write a temporary file   2. fsync it   3. lock the key   4. check the condition   5. rename over the
 //! object   6. fsync its directory   7. unlock. A version is the SHA-256 of the object's bytes.
@@ -18,6 +19,7 @@ mod batch;
 mod disk;
 mod doubt;
 mod listing;
+mod reserve;
 mod temp;
 mod tree;
 mod trouble;

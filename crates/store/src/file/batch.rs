@@ -21,6 +21,7 @@ use std::ffi::CString;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Up to so many directories are synced one by one.
@@ -90,6 +91,9 @@ impl Disk {
         };
         let committed = self.publish_batch(&batch);
         self.end(&batch);
+        if committed.is_ok() && !self.has_reserve.swap(true, Ordering::Relaxed) {
+            super::reserve::make(self.path());
+        }
         committed
     }
 

@@ -3,6 +3,7 @@
 use super::batch::Batches;
 use super::doubt::Doubts;
 use super::listing::Walk;
+use super::reserve;
 use super::temp::{Temp, Workshop};
 use super::tree::{OWN, PATIENCE, Tree, is_there};
 use super::trouble::Trouble;
@@ -58,6 +59,8 @@ pub(super) struct Disk {
     pub(super) workshop: Workshop,
     /// Whether it is known that this directory may be written to.
     is_prepared: AtomicBool,
+    /// Whether it was seen to since this was opened that there is a reserve.
+    pub(super) has_reserve: AtomicBool,
     pub(super) batches: Batches,
     /// What was renamed and may not be durable.
     pub(super) doubts: Doubts,
@@ -82,6 +85,7 @@ impl Disk {
             tree,
             workshop,
             is_prepared: AtomicBool::new(false),
+            has_reserve: AtomicBool::new(false),
             batches: Batches::default(),
             doubts: Doubts::default(),
         }
@@ -198,6 +202,21 @@ impl Disk {
         condition: &Condition,
         body: &[u8],
     ) -> Result<Outcome, Trouble> {
+        match condition {
+            // What is replaced on condition leads to the rest: without it nothing could be let go.
+            Condition::Missing | Condition::Is(_) => {
+                reserve::lend(self.path(), || self.write_once(key, condition, body))
+            }
+            Condition::None => self.write_once(key, condition, body),
+        }
+    }
+
+    fn write_once(
+        &self,
+        key: &Key,
+        condition: &Condition,
+        body: &[u8],
+    ) -> Result<Outcome, Trouble> {
         // Cheaper than writing a file for nothing; what counts is asked again under the lock.
         if !self.holds(key, condition)? {
             return Ok(Outcome::Refused);
@@ -282,6 +301,14 @@ impl Disk {
     }
 
     pub(super) fn delete(&self, key: &Key) -> Result<(), Trouble> {
+        reserve::lend(self.path(), || self.delete_once(key))?;
+        if !self.has_reserve.swap(true, Ordering::Relaxed) {
+            reserve::make(self.path());
+        }
+        Ok(())
+    }
+
+    fn delete_once(&self, key: &Key) -> Result<(), Trouble> {
         let _lock = self.workshop()?.lock(&lock_name(key))?;
         let Some(parent) = self.tree.parent(key)? else {
             return Ok(());

@@ -51,6 +51,11 @@ impl Trouble {
         }
     }
 
+    /// Whether there is no room.
+    pub(super) fn is_full(&self) -> bool {
+        self.kind() == BucketErrorKind::Full
+    }
+
     /// The error a caller sees: what we were doing, to what, and this as the reason.
     pub(super) fn while_(self, doing: &'static str, what: impl Display) -> BucketError {
         BucketError::new(self.kind(), doing, what).because(self)
