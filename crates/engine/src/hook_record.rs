@@ -8,10 +8,11 @@
 //!
 //! A run that was killed between 1 and 2 is known by an `unfinished` that is older than any run takes. Files are replaced
 //! whole and without a sync: a hook runs before every command, and a lost note costs nothing but the note. Two runs that
-//! end at once leave one of the two notes.
+//! end at once leave one of the two notes. On a full disk the note is written over the one before it, where it fits.
 
 use serde::{Deserialize, Serialize};
-use stasis_disk::atomic_write::replace_unsynced;
+use stasis_disk::atomic_write::{replace_unsynced, write_over};
+use stasis_disk::room;
 use stasis_model::digest::ChunkDigest;
 use stasis_model::time::{Clock, Timestamp};
 use std::os::unix::ffi::OsStrExt as _;
@@ -186,7 +187,14 @@ impl HookRecorder {
         let path = file(state, &self.agent, workspace);
         let bytes =
             serde_json::to_vec(&record).expect("plain structs of text and numbers are always JSON");
-        if let Err(error) = replace_unsynced(&path, &bytes) {
+        let written = replace_unsynced(&path, &bytes).or_else(|error| {
+            // On a full disk hooks fail, and that is just when somebody asks why.
+            if room::is_full(&error.source) {
+                return write_over(&path, &bytes);
+            }
+            Err(error)
+        });
+        if let Err(error) = written {
             let error = crate::error::whole(&error);
             tracing::debug!(error, "the run of the hook was not recorded");
         }

@@ -16,6 +16,7 @@ mod error;
 mod git;
 mod keep;
 mod paced;
+mod room_for;
 mod session;
 mod show;
 mod undo;
@@ -28,7 +29,7 @@ pub use answers::{
     UnreadableSlot, Version, Watched, WorkspaceMade, WorkspaceStatus,
 };
 pub use commands::{Compact, Create, Fork, Maker, RestoreWorkspace, RevertPath, Run, Undo};
-pub use error::WorkspaceError;
+pub use error::{Freeable, NoRoom, WorkspaceError};
 pub use paced::BeforeCall;
 
 use crate::bridge;
@@ -37,6 +38,7 @@ use session::Session;
 use stasis_disk::beneath::{Beneath, Mounts};
 use stasis_disk::exclusive::{Exclusive, ExclusiveError};
 use stasis_disk::progress::Progress;
+use stasis_disk::room;
 use stasis_disk::slots::{Eviction, Manifest, Pool, StatCache, fact, manifest};
 use stasis_disk::walk::WalkReport;
 use stasis_model::time::{Clock, Timestamp};
@@ -432,8 +434,26 @@ impl Workspace {
                 taken => break taken.map_err(WorkspaceError::Lock)?,
             }
         };
-        self.recover()?;
+        self.pool.reserve().lend(|| self.recover())?;
         Ok(taken)
+    }
+
+    /// The same for somebody who frees room: what cannot be brought to its end for want of it waits until there is some. Says whether
+    /// something waits.
+    fn lock_to_free(&self, doing: &'static str) -> Result<(Exclusive, bool), Error> {
+        match self.lock(doing) {
+            Err(error) if room::is_want_of_room(&error) => {
+                let take = || Exclusive::take(&self.lock_path(), "");
+                let taken = self.pool.reserve().lend(take);
+                Ok((taken.map_err(WorkspaceError::Lock)?, true))
+            }
+            taken => Ok((taken?, false)),
+        }
+    }
+
+    /// Makes the reserve again, if it was used up and there is room for it.
+    fn keep_reserve(&self) {
+        self.pool.reserve().make();
     }
 
     /// Brings an interrupted restore to its end, and removes what an interrupted revert left; `false` when no restore was begun.
@@ -448,7 +468,8 @@ impl Workspace {
 
     /// The same if nobody is at the workspace.
     fn recover_if_free(&self) -> Result<bool, Error> {
-        match Exclusive::take(&self.lock_path(), "looking") {
+        // Without words: whoever looks writes nothing.
+        match Exclusive::take(&self.lock_path(), "") {
             Ok(_taken) => self.recover(),
             Err(ExclusiveError::Held { .. }) => Ok(false),
             Err(error) => Err(WorkspaceError::Lock(error).into()),

@@ -243,7 +243,9 @@ fn chunk(error: &ChunkError) -> ErrorKind {
     match error {
         ChunkError::Moving { source, .. } => match source.downcast_ref::<BucketError>() {
             Some(error) => bucket(error),
-            None => ErrorKind::Bug,
+            None => source
+                .downcast_ref::<io::Error>()
+                .map_or(ErrorKind::Bug, io_kind),
         },
         _ => ErrorKind::Corrupt,
     }

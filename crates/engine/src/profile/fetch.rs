@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::open::Engine;
 use stasis_disk::archive::{self, Archive, ArchiveError, Assembled, ReadAt, Sealed};
 use stasis_disk::archive_cache::{ArchiveCache, USUAL_LIMIT};
+use stasis_disk::room;
 use stasis_disk::seal::DataKey;
 use stasis_model::digest::{ArchiveDigest, TreeDigest};
 use stasis_model::manifest::ProfileManifest;
@@ -21,6 +22,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+
+/// Less than this beside the cache is no room.
+const LITTLE: u64 = 1 << 20;
 
 /// An archive that is here, and as far as is known the one that was wanted.
 pub(super) struct Fetched {
@@ -102,8 +106,16 @@ impl Engine {
             Some(cache) => {
                 let spool = cache.join("archives");
                 let made = spool.clone();
-                bridge::blocking(move || stasis_disk::atomic_write::make_directory(&made)).await?;
-                Ok(spool)
+                let made = bridge::blocking(move || {
+                    let made_directory = stasis_disk::atomic_write::make_directory(&made);
+                    made_directory.map(|()| room::has(&made, LITTLE).is_ok())
+                });
+                match made.await {
+                    Ok(true) => Ok(spool),
+                    Err(error) if !room::is_full(&error.source) => Err(error.into()),
+                    // What is only read needs room elsewhere, if there is none beside the cache.
+                    _ => Ok(std::env::temp_dir()),
+                }
             }
             None => Ok(std::env::temp_dir()),
         }

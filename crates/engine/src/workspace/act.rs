@@ -15,6 +15,7 @@
 use super::answers::{Plan, RestoredWorkspace, RevertedPath};
 use super::commands::{RestoreWorkspace, RevertPath, Run};
 use super::error::WorkspaceError;
+use super::room_for::Wanted;
 use super::show::called;
 use super::{Actor, Workspace};
 use crate::error::Error;
@@ -355,7 +356,9 @@ impl Workspace {
         let began = self.locked_at();
         self.check_excluded(act)?;
         self.check_undos()?;
-        let undo = self.begin_undo(act)?;
+        self.check_room(act)?;
+        let no_room = |error| self.no_room(error, Wanted::Change(act));
+        let undo = self.begin_undo(act).map_err(no_room)?;
         let changed = act.is.diff(&act.becomes).into_iter();
         let changed: Vec<EntryPath> = changed.map(|(path, _)| path).collect();
         let id = format!(
@@ -377,10 +380,11 @@ impl Workspace {
             Err(error) => {
                 let _ = ledger.abandon(&id);
                 // A restore that is brought to its end later must be undone.
-                if !is_half_done(&error) {
-                    let _ = self.pool().delete_undo(undo.slot.index());
+                if is_half_done(&error) {
+                    return Err(error);
                 }
-                return Err(error);
+                let _ = self.pool().delete_undo(undo.slot.index());
+                return Err(no_room(error));
             }
             Ok(done) => done,
         };
@@ -400,6 +404,7 @@ impl Workspace {
         adopted.map_err(WorkspaceError::from)?;
         self.settle(&id, act, &changed);
         self.forget_old_undos()?;
+        self.keep_reserve();
         tracing::info!(act = act.word, from = %called(act.from), entries = changed.len(), "changed the workspace");
         Ok(Done {
             undo: Some(called(&undo)),

@@ -11,10 +11,12 @@ use super::Workspace;
 use super::answers::{Checkpointed, DatabaseRow};
 use super::commands::{Create, Maker, Run};
 use super::error::WorkspaceError;
+use super::room_for::Wanted;
 use crate::clone::LeftOut;
 use crate::error::Error;
 use stasis_disk::clone::Method;
 use stasis_disk::ledger::USUAL_MOST_EVENTS;
+use stasis_disk::room;
 use stasis_disk::slots::{Created, Source, databases_in_snapshot, manifest_of_clone};
 use stasis_disk::walk::WalkReport;
 use stasis_model::time::Timestamp;
@@ -68,10 +70,12 @@ impl Workspace {
         if command.run == Run::Dry {
             return self.would_make((&occupants, &metadata), started);
         }
-        let created = self.make(metadata)?;
+        let made = self.make(metadata);
+        let created = made.map_err(|error| self.no_room(error, Wanted::Checkpoint))?;
         let occupants = self.pool().list().map_err(WorkspaceError::from)?;
         let thinned = self.thin_out(&occupants, now);
         let told = self.told(&occupants, &created.metadata, started);
+        self.keep_reserve();
         tracing::info!(checkpoint = %created.metadata.slot, origin = created.metadata.origin.word(), "made a checkpoint");
         Ok(Checkpointed {
             thinned,
@@ -150,10 +154,16 @@ impl Workspace {
                 }
             }
         }
-        self.session()
-            .ledger
-            .checkpoint(&created.metadata)
-            .map_err(WorkspaceError::from)?;
+        let written = || self.session().ledger.checkpoint(&created.metadata);
+        match self.pool().reserve().lend(written) {
+            // It is there, and as good as any other without a row.
+            Err(error) if room::is_want_of_room(&error) => {
+                tracing::warn!(%error, checkpoint = %created.metadata.slot, "could not write down that a checkpoint was made");
+            }
+            written => {
+                written.map_err(WorkspaceError::from)?;
+            }
+        }
         Ok(created)
     }
 
@@ -201,7 +211,11 @@ impl Workspace {
         let Some(newest) = automatic.first() else {
             return Ok(None);
         };
-        let newest = self.with_hash(newest)?;
+        let newest = match self.with_hash(newest) {
+            // What cannot be written down is found out again the next time.
+            Err(error) if room::is_want_of_room(&error) => return Ok(None),
+            newest => newest?,
+        };
         let (live, report) = self.live()?;
         if report.gaps() > 0 {
             return Ok(None);
@@ -241,8 +255,13 @@ impl Workspace {
                     .note(last, event)
                     .map_err(WorkspaceError::from)?;
             }
-            let skipped = self.session().ledger.skipped(self.clock().now(), &why);
-            skipped.map_err(WorkspaceError::from)?;
+            match self.session().ledger.skipped(self.clock().now(), &why) {
+                // The tree is what the checkpoint holds, whether that is written down or not.
+                Err(error) if room::is_want_of_room(&error) => {
+                    tracing::debug!(%error, "could not write down that nothing changed");
+                }
+                skipped => skipped.map_err(WorkspaceError::from)?,
+            }
         }
         Ok(Checkpointed {
             created: false,
@@ -293,9 +312,14 @@ impl Workspace {
     pub(super) fn automatic(&self, maker: Maker) -> Result<Checkpointed, Error> {
         let ledger = &self.session().ledger;
         let last = ledger.last_event_id().map_err(WorkspaceError::from)?;
-        ledger
-            .prune(USUAL_MOST_EVENTS, last)
-            .map_err(WorkspaceError::from)?;
+        match ledger.prune(USUAL_MOST_EVENTS, last) {
+            Err(error) if room::is_want_of_room(&error) => {
+                tracing::warn!(%error, "could not forget the oldest events");
+            }
+            pruned => {
+                pruned.map_err(WorkspaceError::from)?;
+            }
+        }
         self.create_now(&Create::automatic(maker))
     }
 }

@@ -6,7 +6,6 @@ use super::error::WorkspaceError;
 use super::show::{differences, kind, size};
 use crate::error::Error;
 use similar::TextDiff;
-use stasis_disk::beneath::Beneath;
 use stasis_disk::slots::{Listed, Manifest, What, read_file};
 use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{CheckpointRef, SlotMetadata};
@@ -97,21 +96,14 @@ impl Workspace {
         path: &EntryPath,
         of: &SlotMetadata,
     ) -> Result<(), Error> {
-        let view = self
-            .pool()
-            .view(of, std::slice::from_ref(path))
-            .map_err(WorkspaceError::from)?;
-        let read = |root: &Beneath| {
-            let bytes = read_file(root, path, LARGEST_TEXT + 1);
-            bytes.map_err(|source| Error::Unreadable {
-                path: self.directory().join(path.to_string()),
-                source,
-            })
-        };
-        let (was, is) = (
-            read(view.tree())?.unwrap_or_default(),
-            read(&self.root()?)?.unwrap_or_default(),
-        );
+        let was = self.pool().file(of, path, LARGEST_TEXT + 1);
+        let was = was.map_err(WorkspaceError::from)?.unwrap_or_default();
+        let is = read_file(&self.root()?, path, LARGEST_TEXT + 1);
+        let is = is.map_err(|source| Error::Unreadable {
+            path: self.directory().join(path.to_string()),
+            source,
+        })?;
+        let is = is.unwrap_or_default();
         let (Some(was), Some(is)) = (text(&was), text(&is)) else {
             diff.kind = "binary";
             return Ok(());

@@ -156,6 +156,9 @@ pub enum WorkspaceError {
     /// The live tree could not be read.
     #[error("could not read the workspace")]
     Walk(#[from] WalkError),
+    /// The disk is full, or as good as full. Nothing was changed.
+    #[error(transparent)]
+    NoRoom(Box<NoRoom>),
     /// A fork cannot be there.
     #[error("`{}` cannot be made: {why}", .directory.display())]
     BadFork {
@@ -164,6 +167,42 @@ pub enum WorkspaceError {
         /// Why.
         why: String,
     },
+}
+
+/// What something needs that there is no room for, and what could be let go.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "there is no room for {what}: it needs up to {need_bytes} bytes where `{}` is, and {free_bytes} are free",
+    .path.display()
+)]
+pub struct NoRoom {
+    /// What was to be made.
+    pub what: &'static str,
+    /// Where it needs room.
+    pub path: PathBuf,
+    /// How much, at most.
+    pub need_bytes: u64,
+    /// How much there is.
+    pub free_bytes: u64,
+    /// What each checkpoint would free, the most first.
+    pub checkpoints: Vec<Freeable>,
+    /// What `undo --forget` would free.
+    pub undo_bytes: u64,
+    /// What the system said; nothing where it was not asked.
+    #[source]
+    pub source: Option<Box<crate::error::Error>>,
+}
+
+/// A checkpoint that could be let go.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct Freeable {
+    /// `cp-3`
+    pub checkpoint: String,
+    /// What it is called, if it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// What it would free.
+    pub bytes: u64,
 }
 
 impl From<SlotError> for WorkspaceError {
@@ -185,7 +224,7 @@ impl WorkspaceError {
             | Self::NothingDiffers(_)
             | Self::NothingToUndo
             | Self::NoUndo(_) => ErrorKind::NotFound,
-            Self::NoSlot(_) | Self::UndosFull { .. } => ErrorKind::Limit,
+            Self::NoSlot(_) | Self::UndosFull { .. } | Self::NoRoom(_) => ErrorKind::Limit,
             Self::Busy(_) | Self::Watched(_) => ErrorKind::Conflict,
             Self::NeedsConfirmation { .. }
             | Self::MovesGit { .. }
@@ -225,7 +264,7 @@ fn slots(error: &SlotError) -> ErrorKind {
 
 fn ledger(error: &LedgerError) -> ErrorKind {
     match error {
-        LedgerError::File { source, .. } => io_kind(source),
+        LedgerError::File { source, .. } | LedgerError::Full { source, .. } => io_kind(source),
         LedgerError::Failed { .. } => ErrorKind::Unreachable,
         LedgerError::Newer { .. } => ErrorKind::Limit,
         _ => ErrorKind::Corrupt,

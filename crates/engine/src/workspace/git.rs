@@ -55,12 +55,19 @@ pub(super) struct Head {
 impl Head {
     /// Reads it from the first of some trees that has each file.
     pub(super) fn read(trees: &[&Beneath]) -> Self {
+        Self::read_by(|path| {
+            trees.iter().find_map(|tree| {
+                let bytes = slots::read_file(tree, path, LARGEST);
+                bytes.ok().flatten()
+            })
+        })
+    }
+
+    /// The same, with somebody who reads files.
+    fn read_by(read: impl Fn(&EntryPath) -> Option<Vec<u8>>) -> Self {
         let file = |path: &str| -> Option<String> {
             let path = EntryPath::parse(format!(".git/{path}").as_bytes()).ok()?;
-            trees.iter().find_map(|tree| {
-                let bytes = slots::read_file(tree, &path, LARGEST).ok()??;
-                String::from_utf8(bytes).ok()
-            })
+            String::from_utf8(read(&path)?).ok()
         };
         let Some(head) = file("HEAD") else {
             return Self::default();
@@ -122,11 +129,8 @@ impl Workspace {
                 _ => Head::default(),
             };
         }
-        let paths = [".git/HEAD", ".git/packed-refs", ".git/refs"];
-        let paths = paths.map(|text| EntryPath::parse(text.as_bytes()).expect("it is a path"));
-        let view = self.pool().view(of, &paths);
-        view.map(|view| Head::read(&[view.tree()]))
-            .unwrap_or_default()
+        // Read file by file: nothing is written for it, not even where checkpoints are chunks.
+        Head::read_by(|path| self.pool().file(of, path, LARGEST).ok().flatten())
     }
 
     /// What a plan does to the repository, if it does anything.

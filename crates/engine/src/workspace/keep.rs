@@ -3,8 +3,10 @@
 use super::answers::{Compacted, DeletedCheckpoint, Forked};
 use super::commands::{Compact, Fork, Run};
 use super::error::WorkspaceError;
+use super::room_for::Wanted;
 use super::{Actor, Workspace};
 use crate::error::Error;
+use stasis_disk::room;
 use stasis_disk::slots::SlotError;
 use stasis_model::workspace::{
     self, CheckpointName, CheckpointRef, Form, NoSlot, Occupant, Origin, SlotMetadata,
@@ -29,7 +31,7 @@ impl Workspace {
         which: &CheckpointRef,
         run: Run,
     ) -> Result<DeletedCheckpoint, Error> {
-        let _lock = self.lock("deleting a checkpoint")?;
+        let _lock = self.lock_to_free("deleting a checkpoint")?;
         let (slot, name) = match (self.resolve(which), which) {
             (Ok(one), _) => {
                 self.may_delete(&one)?;
@@ -45,7 +47,9 @@ impl Workspace {
             (Err(error), _) => return Err(error),
         };
         if run == Run::Real {
+            // Nothing is written before it is gone, nor has to be afterwards.
             self.pool().delete(slot).map_err(WorkspaceError::from)?;
+            self.keep_reserve();
         }
         Ok(DeletedCheckpoint {
             deleted: run == Run::Real,
@@ -80,7 +84,8 @@ impl Workspace {
             if is_held {
                 result.name = Some(self.free_name(&occupants));
             }
-            result = self.merge(newest, result, instead_of.as_ref())?;
+            let merged = self.merge(newest, result, instead_of.as_ref());
+            result = merged.map_err(|error| self.no_room(error, Wanted::Checkpoint))?;
             for one in &gone {
                 self.pool().delete(one.slot).map_err(WorkspaceError::from)?;
             }
@@ -92,8 +97,16 @@ impl Workspace {
                 let renamed = self.pool().rename(&result, &named);
                 result = renamed.map_err(WorkspaceError::from)?;
             }
-            let written = self.session().ledger.checkpoint(&result);
-            written.map_err(WorkspaceError::from)?;
+            let written = || self.session().ledger.checkpoint(&result);
+            match self.pool().reserve().lend(written) {
+                Err(error) if room::is_want_of_room(&error) => {
+                    tracing::warn!(%error, checkpoint = %result.slot, "could not write down a compacted checkpoint");
+                }
+                written => {
+                    written.map_err(WorkspaceError::from)?;
+                }
+            }
+            self.keep_reserve();
         }
         let deleted = gone.into_iter().chain(&instead_of);
         Ok(Compacted {

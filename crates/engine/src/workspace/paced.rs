@@ -70,7 +70,9 @@ impl Workspace {
                     missed: pace.missed.saturating_add(1),
                     ..pace
                 });
-                self.keep_pace(missed.as_ref())?;
+                if let Some(missed) = &missed {
+                    self.note_pace(missed);
+                }
                 return Err(WorkspaceError::Busy(holder).into());
             }
         };
@@ -93,8 +95,15 @@ impl Workspace {
         if took > command.wait {
             return self.finished_late(made, began, took);
         }
-        if took >= long || pace.is_some() {
-            self.keep_pace(None)?;
+        if (took >= long || pace.is_some())
+            && let Err(error) = self.keep_pace(None)
+        {
+            // The checkpoint is made all the same.
+            let error = crate::error::whole(&error);
+            tracing::warn!(
+                error,
+                "could not write down that a checkpoint was made in time"
+            );
         }
         Ok(made)
     }
@@ -108,11 +117,11 @@ impl Workspace {
     ) -> Result<Checkpointed, Error> {
         let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         let missed = self.hook_pace()?.map_or(0, |pace| pace.missed);
-        self.keep_pace(Some(&HookPace {
+        self.note_pace(&HookPace {
             began_ms,
             took_ms: Some(took_ms),
             missed,
-        }))?;
+        });
         if made.created {
             let slot = stasis_model::workspace::Slot::new(made.slot);
             let metadata = self.pool().metadata(slot).map_err(WorkspaceError::from)?;
@@ -151,10 +160,7 @@ impl Workspace {
 
     /// What is being made for a hook right now, if anything is.
     pub(super) fn hook_at_work(&self) -> Option<String> {
-        match Exclusive::take(&self.hook_lock(), "looking") {
-            Err(ExclusiveError::Held { holder, .. }) => Some(holder),
-            _ => None,
-        }
+        Exclusive::holder(&self.hook_lock())
     }
 
     /// The last checkpoint of a hook that took long, if hooks still heed it.

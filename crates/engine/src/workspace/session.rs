@@ -14,7 +14,7 @@ use stasis_disk::clone::Fallback;
 use stasis_disk::facilities::{self, Support};
 use stasis_disk::ledger::Ledger;
 use stasis_disk::monitor::{Hearer, MonitorSettings};
-use stasis_disk::slots::{Eviction, OWN_PATTERNS, Pool, PoolSettings};
+use stasis_disk::slots::{self, Eviction, OWN_PATTERNS, Pool, PoolSettings};
 use stasis_disk::walk::WalkSettings;
 use stasis_model::workspace::{Budget, Settings};
 use std::ffi::OsStr;
@@ -108,9 +108,9 @@ impl Session {
             path: path.clone(),
             source,
         };
-        let facilities = facilities::examine(&path).map_err(unreadable)?;
+        let total = facilities::total_bytes(&path).map_err(unreadable)?;
         let budget = config.budget_bytes.map(Budget::of_bytes);
-        let budget = budget.unwrap_or_else(|| Budget::for_disk(facilities.total_bytes));
+        let budget = budget.unwrap_or_else(|| Budget::for_disk(total));
         let ledger = Ledger::open(&path.join(DATABASE)).map_err(WorkspaceError::from)?;
         Ok(Self {
             directory: identity.workspace,
@@ -204,15 +204,26 @@ impl Session {
                 .ok()
         };
         let is_near = device(&self.path) == device(&self.directory) || here.filesystem == "btrfs";
-        let form = match (
-            here.reflinks == Support::Yes && is_near,
-            self.config.fallback,
-        ) {
+        let shares = match here.reflinks {
+            // Nothing can be tried on a full disk; what checkpoints are there tells as much.
+            Support::Unknown => self.has_clones(),
+            tried => tried == Support::Yes,
+        };
+        let form = match (shares && is_near, self.config.fallback) {
             (true, _) => "clone",
             (false, Fall::Chunks) => "chunked",
             (false, Fall::Copy) => "copy",
         };
         (form, here.filesystem)
+    }
+}
+
+impl Session {
+    /// Whether some checkpoint is a directory.
+    fn has_clones(&self) -> bool {
+        let slots = std::fs::read_dir(self.path.join(slots::DIRECTORY));
+        let mut slots = slots.into_iter().flatten().flatten();
+        slots.any(|slot| slot.path().join(slots::WORKSPACE).is_dir())
     }
 }
 
@@ -341,7 +352,10 @@ pub(super) fn init(init: &Init, surroundings: &Surroundings) -> Result<Workspace
     if session != usual.canonicalize().unwrap_or_else(|_| usual.clone()) {
         atomic_write(&usual.join(ELSEWHERE), session.as_os_str().as_bytes())?;
     }
-    Ok(told(&Session::open(session)?, false))
+    let opened = Session::open(session)?;
+    // Everything that has to be there before anything can be read, and what is let go when the disk is full.
+    let _ = opened.pool(Eviction::Nothing)?.reserve().make();
+    Ok(told(&opened, false))
 }
 
 /// What a session directory was before; refused if the workspace it belongs to is still there.

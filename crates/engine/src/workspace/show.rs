@@ -1,4 +1,4 @@
-//! Looking at checkpoints and at what changed; nothing is locked, and nothing is written but caches.
+//! Looking at checkpoints and at what changed; nothing is locked, and nothing is written but caches, and those only where there is room.
 
 use super::Workspace;
 use super::answers::{
@@ -8,7 +8,8 @@ use super::answers::{
 use super::error::WorkspaceError;
 use crate::error::Error;
 use stasis_disk::compare::Change;
-use stasis_disk::exclusive::{Exclusive, ExclusiveError};
+use stasis_disk::exclusive::Exclusive;
+use stasis_disk::room;
 use stasis_disk::slots::{Listed, Manifest, What, portion};
 use stasis_model::time::Timestamp;
 use stasis_model::tree::EntryPath;
@@ -413,7 +414,11 @@ impl Workspace {
     }
 
     pub(super) fn status_now(&self) -> Result<WorkspaceStatus, Error> {
-        let finished_restore = self.recover_if_free()?;
+        let finished_restore = match self.recover_if_free() {
+            // Whoever looks may look; what waits for room is finished by whoever changes something when there is some.
+            Err(error) if room::is_want_of_room(&error) => false,
+            recovered => recovered?,
+        };
         let session = self.session();
         let occupants = self.pool().list().map_err(WorkspaceError::from)?;
         let count = |origin: Origin| {
@@ -458,10 +463,7 @@ impl Workspace {
 
     /// Who watches, if anybody does.
     fn watched_by(&self) -> Option<String> {
-        match Exclusive::take(&self.watch_lock(), "looking") {
-            Err(ExclusiveError::Held { holder, .. }) => Some(holder),
-            _ => None,
-        }
+        Exclusive::holder(&self.watch_lock())
     }
 
     /// What takes changes back, the newest first.

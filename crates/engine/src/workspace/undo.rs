@@ -171,12 +171,18 @@ impl Workspace {
 
     /// Lets go of everything that could be undone; says how many.
     pub(super) fn forget_undos_now(&self) -> Result<u64, Error> {
-        let _lock = self.lock("forgetting what could be undone")?;
-        let undos = self.pool().undos().map_err(WorkspaceError::from)?;
+        let (_lock, something_waits) = self.lock_to_free("forgetting what could be undone")?;
+        let mut undos = self.pool().undos().map_err(WorkspaceError::from)?;
+        // What a change needs that waits for room is not let go.
+        undos.retain(|one| {
+            let needed = one.known().is_none_or(|one| self.pool().is_needed(one));
+            !(something_waits && needed)
+        });
         for one in &undos {
             let deleted = self.pool().delete_undo(one.slot().index());
             deleted.map_err(WorkspaceError::from)?;
         }
+        self.keep_reserve();
         Ok(undos.len() as u64)
     }
 

@@ -94,7 +94,7 @@ fn words(cloned: &Cloned) -> String {
     )
 }
 
-pub(super) fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     let units = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let (mut whole, mut rest, mut unit) = (bytes, 0, 0);
     while whole >= 1024 && unit + 1 < units.len() {

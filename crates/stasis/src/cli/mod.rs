@@ -13,7 +13,7 @@
 
 mod archive;
 mod byte_size;
-mod clone;
+pub(crate) mod clone;
 mod demo;
 mod doctor;
 mod duration;

@@ -1,9 +1,10 @@
 //! Hints for what goes wrong with workspaces, and what a program needs to know of it.
 
+use crate::cli::clone::size;
 use serde_json::{Value, json};
 use stasis_engine::error::{Error, ErrorKind};
 use stasis_engine::model::workspace::NoSlot;
-use stasis_engine::workspace::WorkspaceError;
+use stasis_engine::workspace::{NoRoom, WorkspaceError};
 
 /// What to do now.
 pub(super) fn hint(error: &WorkspaceError, kind: ErrorKind) -> Option<String> {
@@ -35,6 +36,7 @@ pub(super) fn hint(error: &WorkspaceError, kind: ErrorKind) -> Option<String> {
         WorkspaceError::NoSlot(error) => return slot_hint(error),
         WorkspaceError::NamedAuto => "leave out the name, or --auto",
         WorkspaceError::Slots(_) => return kept_hint(kind),
+        WorkspaceError::NoRoom(error) => return Some(room_hint(error)),
         WorkspaceError::NoSuchEntry(_) => {
             "check the spelling: a path is taken from where you are; an absolute one is good from everywhere"
         }
@@ -107,6 +109,37 @@ fn slot_hint(error: &NoSlot) -> Option<String> {
     })
 }
 
+/// What could be let go so that there is room.
+fn room_hint(error: &NoRoom) -> String {
+    let freeing = error.checkpoints.iter().filter(|one| one.bytes > 0);
+    let mut words: Vec<String> = freeing
+        .take(3)
+        .map(|one| {
+            let name = one.name.as_ref().map(|name| format!(" \"{name}\""));
+            format!(
+                "`stasis workspace delete {}` frees {}{}",
+                one.checkpoint,
+                size(one.bytes),
+                name.unwrap_or_default()
+            )
+        })
+        .collect();
+    if error.undo_bytes > 0 {
+        let frees = size(error.undo_bytes);
+        words.push(format!("`stasis workspace undo --forget` frees {frees}"));
+    }
+    let less = match error.need_bytes.saturating_sub(error.free_bytes) {
+        // What is free cannot be had: inodes, a quota, or room for metadata is what is missing.
+        0 => "make room".to_owned(),
+        less => format!("make room for {} more", size(less)),
+    };
+    if words.is_empty() {
+        return format!("nothing was changed; {less}, and try again");
+    }
+    let words = words.join(", ");
+    format!("nothing was changed; {less}: {words}")
+}
+
 /// A checkpoint could not be made, read or removed.
 fn kept_hint(kind: ErrorKind) -> Option<String> {
     let text = match kind {
@@ -133,6 +166,12 @@ pub(super) fn fields(error: &anyhow::Error) -> Vec<(&'static str, Value)> {
         }
         WorkspaceError::NoCheckpoint(which) => vec![("checkpoint", json!(which.to_string()))],
         WorkspaceError::NotYours(slot) => vec![("checkpoint", json!(slot.to_string()))],
+        WorkspaceError::NoRoom(error) => vec![
+            ("need_bytes", json!(error.need_bytes)),
+            ("free_bytes", json!(error.free_bytes)),
+            ("frees", json!(error.checkpoints)),
+            ("undo_frees", json!(error.undo_bytes)),
+        ],
         WorkspaceError::NoSlot(NoSlot::ManualFull { max } | NoSlot::AutoBlocked { max }) => {
             vec![("max", json!(max))]
         }
