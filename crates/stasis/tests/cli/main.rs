@@ -53,6 +53,7 @@ mod workspace_back;
 mod workspace_crash;
 mod workspace_databases;
 mod workspace_edges;
+mod workspace_full;
 mod workspace_git;
 mod workspace_undo;
 mod workspace_unreadable;

@@ -44,6 +44,14 @@ impl Session {
         }
     }
 
+    /// The same in a directory that is there.
+    pub(crate) fn within(directory: &Path) -> Self {
+        Self {
+            home: tempfile::tempdir_in(directory).unwrap(),
+            store: None,
+        }
+    }
+
     pub(crate) fn home(&self) -> &Path {
         self.home.path()
     }

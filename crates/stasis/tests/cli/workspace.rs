@@ -23,7 +23,11 @@ impl Tree {
 
     /// The same, made known with more words.
     pub(crate) fn with(files: &[(&str, &str)], more: &[&str]) -> Self {
-        let session = Session::new();
+        Self::of(Session::new(), files, more)
+    }
+
+    /// The same, in a session that is there.
+    pub(crate) fn of(session: Session, files: &[(&str, &str)], more: &[&str]) -> Self {
         let tree = Self { session };
         fs::create_dir(tree.at("")).unwrap();
         for (path, text) in files {
