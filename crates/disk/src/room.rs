@@ -148,7 +148,7 @@ impl Reserve {
             return false;
         }
         // Blocks are free when the filesystem has written down that they are.
-        let _ = self.above().and_then(|above| fs::syncfs(above));
+        let _ = self.above().and_then(fs::syncfs);
         true
     }
 

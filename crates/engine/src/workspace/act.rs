@@ -357,7 +357,7 @@ impl Workspace {
         self.check_excluded(act)?;
         self.check_undos()?;
         self.check_room(act)?;
-        let no_room = |error| self.no_room(error, Wanted::Change(act));
+        let no_room = |error| self.no_room(error, &Wanted::Change(act));
         let undo = self.begin_undo(act).map_err(no_room)?;
         let changed = act.is.diff(&act.becomes).into_iter();
         let changed: Vec<EntryPath> = changed.map(|(path, _)| path).collect();

@@ -71,7 +71,7 @@ impl Workspace {
             return self.would_make((&occupants, &metadata), started);
         }
         let made = self.make(metadata);
-        let created = made.map_err(|error| self.no_room(error, Wanted::Checkpoint))?;
+        let created = made.map_err(|error| self.no_room(error, &Wanted::Checkpoint))?;
         let occupants = self.pool().list().map_err(WorkspaceError::from)?;
         let thinned = self.thin_out(&occupants, now);
         let told = self.told(&occupants, &created.metadata, started);

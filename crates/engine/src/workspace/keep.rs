@@ -85,7 +85,7 @@ impl Workspace {
                 result.name = Some(self.free_name(&occupants));
             }
             let merged = self.merge(newest, result, instead_of.as_ref());
-            result = merged.map_err(|error| self.no_room(error, Wanted::Checkpoint))?;
+            result = merged.map_err(|error| self.no_room(error, &Wanted::Checkpoint))?;
             for one in &gone {
                 self.pool().delete(one.slot).map_err(WorkspaceError::from)?;
             }

@@ -90,18 +90,18 @@ impl Workspace {
     }
 
     /// The same error; if it is that there is no room, with what is needed and what could be let go.
-    pub(super) fn no_room(&self, error: Error, wanted: Wanted<'_>) -> Error {
+    pub(super) fn no_room(&self, error: Error, wanted: &Wanted<'_>) -> Error {
         let is_told = matches!(&error, Error::Workspace(error) if matches!(**error, WorkspaceError::NoRoom(_)));
         if is_told || !room::is_want_of_room(&error) {
             return error;
         }
-        let (path, need) = match &wanted {
+        let (path, need) = match wanted {
             Wanted::Checkpoint => (self.session().path.as_path(), self.need_of_checkpoint()),
             Wanted::Change(act) => (self.directory(), self.need_of(act)),
         };
         let refused = NoRoom {
             source: Some(Box::new(error)),
-            ..self.refusal(&wanted, path, need)
+            ..self.refusal(wanted, path, need)
         };
         WorkspaceError::NoRoom(Box::new(refused)).into()
     }

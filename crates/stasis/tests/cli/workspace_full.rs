@@ -212,8 +212,11 @@ fn prompt(tree: &Tree) -> Said {
     said(child.wait_with_output().unwrap())
 }
 
+/// Lengths and times of files.
+type Seen = BTreeMap<PathBuf, (u64, i64, i64)>;
+
 /// Every file beneath a place but locks, with its length and time.
-fn seen(place: &Path) -> BTreeMap<PathBuf, (u64, i64, i64)> {
+fn seen(place: &Path) -> Seen {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(place).unwrap() {
         let path = entry.unwrap().path();
@@ -229,13 +232,8 @@ fn seen(place: &Path) -> BTreeMap<PathBuf, (u64, i64, i64)> {
     found
 }
 
-/// Everything in the tree, by content, permissions and time.
-fn state(
-    tree: &Tree,
-) -> (
-    BTreeMap<PathBuf, String>,
-    BTreeMap<PathBuf, (u64, i64, i64)>,
-) {
+/// Everything in the tree, by content, length and time.
+fn state(tree: &Tree) -> (BTreeMap<PathBuf, String>, Seen) {
     (tree.contents(), seen(&tree.at("")))
 }
 
