@@ -21,7 +21,7 @@
 
 use crate::beneath::Beneath;
 use crate::chunked::databases::{DatabaseState, HEADER};
-use crate::content::Trouble;
+use crate::content::{self, Trouble};
 use crate::metadata::{self, Seen};
 use crate::sys;
 use rustix::io::{self, Errno};
@@ -255,10 +255,10 @@ impl Set<'_> {
 
     /// Whether the files that were carried over still have their names.
     fn is_same_database(&self, members: &[Member], hold: &Hold) -> Result<bool, Trouble> {
-        let held = metadata::of(&hold.database)?.identity();
+        let locked = metadata::of(&hold.database)?.identity();
         let is_held = members
             .first()
-            .is_some_and(|first| first.seen.identity() == held);
+            .is_some_and(|first| first.seen.identity() == locked);
         for member in members {
             let now = self.open(member.suffix)?;
             if now.is_none_or(|now| now.seen.identity() != member.seen.identity()) {
@@ -329,12 +329,12 @@ fn is_same(before: &[Member], now: &[Member]) -> bool {
 
 /// Waits until whatever is written from now on gives a file another time than it has; says whether it does.
 fn settle(members: &[Member]) -> bool {
-    let until = Instant::now() + TICK;
+    let until = content::now() + TICK;
     loop {
         if members.iter().all(|member| is_settled(&member.seen)) {
             return true;
         }
-        if Instant::now() >= until {
+        if content::now() >= until {
             return false;
         }
         std::thread::sleep(LOOK);
@@ -362,7 +362,7 @@ struct Hold {
 impl Hold {
     /// Takes the locks; says for people why not.
     fn take(set: &Set<'_>, database: OwnedFd) -> Result<Result<Self, String>, Trouble> {
-        let began = Instant::now();
+        let began = content::now();
         let deadline = began + set.patience.left();
         let taken = Self::until(set, database, deadline);
         set.patience.spend(began.elapsed());
@@ -385,7 +385,7 @@ impl Hold {
             Err(error) => return unable(error),
         }
         let mut hold = Self {
-            since: Instant::now(),
+            since: content::now(),
             is_in_wal: is_in_wal(database.as_fd()),
             database,
             index: None,
@@ -416,7 +416,7 @@ fn within(deadline: Instant, attempt: impl Fn() -> io::Result<bool>) -> io::Resu
         if attempt()? {
             return Ok(true);
         }
-        if Instant::now() >= deadline {
+        if content::now() >= deadline {
             return Ok(false);
         }
         std::thread::sleep(LOOK);

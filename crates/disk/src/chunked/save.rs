@@ -222,9 +222,9 @@ impl Saved {
 pub fn save(parts: &SaveParts<'_>, settings: &SaveSettings) -> Result<Saved, SaveError> {
     let (mut scan, walk) = Scan::of(parts.root, &settings.walk)?;
     let databases = match parts.databases {
-        None => Databases::AreFiles,
-        Some(capture) if capture.takes_sets() => Databases::AreSets,
-        Some(_) => Databases::AreCopied,
+        None => Databases::Files,
+        Some(capture) if capture.takes_sets() => Databases::Sets,
+        Some(_) => Databases::Copies,
     };
     let mut plan = plan::join(&scan, previous(parts, settings)?, databases)?;
     if let Some(parent) = parts.parent

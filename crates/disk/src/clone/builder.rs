@@ -473,8 +473,8 @@ impl At<'_> {
     fn create(&self, name: &CStr, mode: u32) -> Result<OwnedFd, CloneError> {
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let made = fs::openat(self.target, name, flags, Mode::from_raw_mode(mode));
-        made.map_err(self.failed("create", name))
+        let target = fs::openat(self.target, name, flags, Mode::from_raw_mode(mode));
+        target.map_err(self.failed("create", name))
     }
 
     /// What a file that was just made has: the same as the last one, if the same was asked for.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::beneath::Mounts;
 use crate::clone::Fallback;
-use crate::content::{self, Stop};
+use crate::content::Stop;
 use rusqlite::Connection;
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -318,7 +318,7 @@ fn a_database_that_somebody_keeps_for_himself_is_of_one_moment_or_torn() {
     let (path, live) = database(home.path(), "delete");
     drop(live);
     let mut owner = Owner::of(&path);
-    let began = Instant::now();
+    let began = content::now();
 
     let (copy, idle) = taken(&path, false, |_, _| {});
 

@@ -82,12 +82,7 @@ impl Workspace {
             return Err(WorkspaceError::NoSuchEntry(command.path.clone()).into());
         }
         self.check_readable(&command.path)?;
-        let beside = self.beside_database(&command.path, &from)?;
-        for one in &beside {
-            self.check_readable(one)?;
-            live.extend(self.now(one)?);
-            then.extend(self.then(&from, one)?);
-        }
+        let beside = self.add_beside((&command.path, &from), &mut live, &mut then)?;
         let act = Act {
             word: "revert",
             from: &from,
@@ -125,6 +120,22 @@ impl Workspace {
         }
         told.elapsed_ms = self.elapsed(started);
         Ok(told)
+    }
+
+    /// Adds what belongs to a database to what it is and becomes; says what that is.
+    fn add_beside(
+        &self,
+        (path, from): (&EntryPath, &SlotMetadata),
+        live: &mut Vec<Listed>,
+        then: &mut Vec<Listed>,
+    ) -> Result<Vec<EntryPath>, Error> {
+        let beside = self.beside_database(path, from)?;
+        for one in &beside {
+            self.check_readable(one)?;
+            live.extend(self.now(one)?);
+            then.extend(self.then(from, one)?);
+        }
+        Ok(beside)
     }
 
     /// What SQLite keeps beside an entry, now or in a checkpoint, if that is a database: a WAL of another state would be played into it.
@@ -369,7 +380,7 @@ impl Workspace {
         );
         let ledger = &self.session().ledger;
         let announced = match act.path {
-            Some(path) => ledger.announce(&id, &[&[path.clone()], &*act.beside].concat()),
+            Some(path) => ledger.announce(&id, &[std::slice::from_ref(path), &act.beside].concat()),
             None => ledger.announce(&id, &changed),
         };
         let done = announced

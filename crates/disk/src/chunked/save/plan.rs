@@ -158,11 +158,11 @@ pub(super) struct Plan {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Databases {
     /// They are files like others.
-    AreFiles,
+    Files,
     /// A copy is stored, and nothing of what lies beside them.
-    AreCopied,
+    Copies,
     /// Their files are stored together.
-    AreSets,
+    Sets,
 }
 
 /// Joins what is there with what was there, both in the order of paths.
@@ -172,9 +172,9 @@ pub(super) fn join(
     databases: Databases,
 ) -> Result<Plan, SaveError> {
     let owners = match databases {
-        Databases::AreFiles => HashMap::new(),
-        Databases::AreCopied => scan.companions(owner_name),
-        Databases::AreSets => scan.companions(set_owner_name),
+        Databases::Files => HashMap::new(),
+        Databases::Copies => scan.companions(owner_name),
+        Databases::Sets => scan.companions(set_owner_name),
     };
     let mut beside: HashMap<Spot, Vec<Spot>> = HashMap::new();
     for (companion, owner) in &owners {
@@ -212,7 +212,7 @@ pub(super) fn join(
     };
     let mut plan = joiner.plan;
     plan.same_as = same_as;
-    if databases == Databases::AreSets {
+    if databases == Databases::Sets {
         let owners = joiner.owner_files.into_iter();
         plan.set_owners = owners.map(|(spot, file)| (file, spot)).collect();
     }
@@ -285,7 +285,7 @@ impl Joiner<'_, '_> {
         let Some(owner) = self.owner_files.get(owner).copied() else {
             return false;
         };
-        if self.databases == Databases::AreSets {
+        if self.databases == Databases::Sets {
             let file = u32::try_from(self.plan.files.len());
             let file = file.expect("there are fewer files than that");
             let beside = self.plan.companions.entry(owner).or_default();
@@ -331,7 +331,7 @@ impl Joiner<'_, '_> {
             _ if cached.stat != now => false,
             None => true,
             Some(DatabaseState::Consistent) => {
-                self.databases == Databases::AreSets || !self.has_changes_beside(spot)
+                self.databases == Databases::Sets || !self.has_changes_beside(spot)
             }
             Some(DatabaseState::CrashConsistent | DatabaseState::Torn) => false,
         };

@@ -87,9 +87,9 @@ impl Builder<'_> {
         };
         let taken = database_set::take(&set, &mut |member, deadline| {
             if !made.contains_key(member.suffix) {
-                let mode = member.seen.raw_mode & 0o777;
-                match at.create(&named(name, member.suffix), mode) {
-                    Ok(target) => made.insert(member.suffix, (target, mode, None)),
+                let permissions = member.seen.raw_mode & 0o777;
+                match at.create(&named(name, member.suffix), permissions) {
+                    Ok(target) => made.insert(member.suffix, (target, permissions, None)),
                     Err(error) => {
                         failed = Some(error);
                         return Err(Trouble::Failed(Errno::IO));
@@ -201,8 +201,8 @@ impl Builder<'_> {
             source,
             seen,
         };
-        let made = (target, mode, Some(carried));
-        self.settle_member(at, name, (member, made), counts)
+        let cloned = (target, mode, Some(carried));
+        self.settle_member(at, name, (member, cloned), counts)
     }
 }
 

@@ -21,6 +21,7 @@ use stasis_model::workspace::{
     Form, OF_SYSTEM, Occupant, Origin, OverBudget, SlotDatabase, SlotMetadata,
 };
 use std::collections::HashSet;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 
 /// How often room is made for a checkpoint in chunks before it is given up.
@@ -200,10 +201,7 @@ impl Pool {
                 spool: &self.session,
                 is_listed: document == WORKSPACE_DOCUMENT,
             };
-            let mut packed = packed::pack(path, incoming, &packing)?;
-            if was_opened_meanwhile(&packed.saved) {
-                packed = packed::pack(path, incoming, &packing)?;
-            }
+            let packed = pack_again_if_opened(path, incoming, &packing)?;
             if document == WORKSPACE_DOCUMENT {
                 trees.contents = self.contents_of(&packed, newest)?;
             }
@@ -284,6 +282,19 @@ impl Pool {
         staged.tell((metadata, report, None));
         Ok(staged)
     }
+}
+
+/// Stores what is new of a tree, from another look at it if the first missed the WAL of a database that was opened meanwhile.
+fn pack_again_if_opened(
+    path: &Path,
+    incoming: &Incoming<'_>,
+    packing: &Packing<'_>,
+) -> Result<Packed, SlotError> {
+    let packed = packed::pack(path, incoming, packing)?;
+    if was_opened_meanwhile(&packed.saved) {
+        return packed::pack(path, incoming, packing);
+    }
+    Ok(packed)
 }
 
 /// Whether a database was opened between the look at the tree and its turn.
