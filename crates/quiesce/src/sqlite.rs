@@ -9,8 +9,9 @@
 //! 7. owner, mode and time are set; the copy is checked; file and directory are made durable
 //!
 //! *Always true:* a copy that is returned holds exactly the transactions that were committed at 3, has passed
-//! `integrity_check`, and needs no `-wal` or `-journal` beside it. The source is never written, but for what every program
-//! does that opens it: its log is checkpointed, and what a killed writer left half done is rolled back.
+//! `integrity_check`, and needs no `-wal` or `-journal` beside it. The source is never written, but for the log of a database that
+//! somebody has open, which is checkpointed. What a killed writer left is replayed or rolled back in the copy, and stays where it lies:
+//! it may be a stranger's, and the database the only one.
 //!
 //! A crash or an error at any step leaves the source whole. An error removes the copy; a crash leaves a part of it
 //! under its name, for the caller to remove.
@@ -259,6 +260,11 @@ fn attempt(
     target: &Path,
     patience: &Patience,
 ) -> Result<Option<SqliteCaptured>, SqliteError> {
+    if find::is_left(source)
+        && let Some(captured) = aside::capture_once(source, target, patience)?
+    {
+        return Ok(Some(captured));
+    }
     let stilled = Opened::open(source, patience).and_then(|opened| opened.still(patience));
     let still = match stilled {
         Err(error) if aside::is_needed(&error) => {

@@ -1,4 +1,5 @@
-//! Copying a database in a place where not even a lock can be taken, say a directory that is read-only.
+//! Copying a database that SQLite could not read without writing: in a place where not even a lock can be taken, say a directory that
+//! is read-only, or with a log or a journal that a killed program left.
 //!
 //! SQLite needs to write beside a database that has a log, or a journal to be rolled back, before it can read it. So
 //!
@@ -44,11 +45,31 @@ pub(super) fn capture(
     let copied = patience.until_some(source, || {
         copy(source, target, patience.is_durable()).transpose()
     })?;
-    let (placed, looks) = copied.unwrap_or_else(|| {
+    let copied = copied.unwrap_or_else(|| {
         let path = source.to_owned();
         let waited = patience.waited();
         Err(SqliteError::Busy { path, waited })
     })?;
+    recovered(source, copied, patience)
+}
+
+/// The same, tried once; `None` when somebody writes.
+pub(super) fn capture_once(
+    source: &Path,
+    target: &Path,
+    patience: &Patience,
+) -> Result<Option<SqliteCaptured>, SqliteError> {
+    let copied = copy(source, target, patience.is_durable())?;
+    copied
+        .map(|copied| recovered(source, copied, patience))
+        .transpose()
+}
+
+fn recovered(
+    source: &Path,
+    (placed, looks): (Placed, Looks),
+    patience: &Patience,
+) -> Result<SqliteCaptured, SqliteError> {
     let (journal, schema_version) = recover(source, &placed, patience)?;
     let captured = SqliteCaptured {
         bytes: 0,

@@ -5,6 +5,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, openat};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 const HEADER: &[u8; 16] = b"SQLite format 3\0";
@@ -102,6 +103,27 @@ pub(super) fn has_companion(path: &Path) -> bool {
         there.is_ok_and(|metadata| metadata.len() > 0)
     };
     COMPANIONS.iter().take(2).any(end_has)
+}
+
+/// Whether a log or a journal is what somebody left who is gone: whoever opens the database now would replay it or roll back with it,
+/// and change what lies there. Locks that we are not shown are those of another container; what is copied then must not move.
+pub(super) fn is_left(path: &Path) -> bool {
+    let shared = companion(path, "-shm");
+    has_companion(path) && !is_locked(path) && !is_locked(&shared)
+}
+
+/// Whether anybody has a lock on this file, as far as the kernel tells us.
+fn is_locked(path: &Path) -> bool {
+    let Ok(seen) = path.symlink_metadata() else {
+        return false;
+    };
+    let (device, inode) = (seen.dev(), seen.ino());
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let wanted = format!("{major:02x}:{minor:02x}:{inode}");
+    let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
+    locks
+        .lines()
+        .any(|line| line.split_whitespace().any(|word| word == wanted))
 }
 
 /// The same file by a path whose directories are no links, if it is a regular file itself.

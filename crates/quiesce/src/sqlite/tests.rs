@@ -326,11 +326,36 @@ fn what_a_killed_writer_left_half_done_is_not_in_the_copy() {
     let path = left_by_a_killed_writer(&directory);
     let copy = copies.path().join("copy");
 
+    let lies_there = || {
+        let read = |name: &String| std::fs::read(directory.path().join(name)).unwrap();
+        let names = names(directory.path());
+        names.iter().map(read).collect::<Vec<_>>()
+    };
+    let before = lies_there();
+
     let captured = capture(&path, &copy, &SqliteSettings::default()).unwrap();
 
-    assert_eq!(captured.stillness, Stillness::Locked);
+    assert_eq!(captured.stillness, Stillness::Unmoved);
     assert_eq!(prefixes(&open(&copy))[0], 1000);
     assert_eq!(names(copies.path()), ["copy"]);
+    assert!(lies_there() == before, "the only copy of it was changed");
+}
+
+#[test]
+fn the_log_that_a_killed_writer_left_stays_and_is_in_the_copy() {
+    let (directory, copies) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let path = database(&directory, "wal");
+    let insert = "INSERT INTO pairs VALUES (0, 1, 0, ''), (0, 1, 1, '')";
+    drop(Other::start(HOLD, &path, &[insert]));
+    let log = directory.path().join("app.db-wal");
+    let before = (std::fs::read(&path).unwrap(), std::fs::read(&log).unwrap());
+    assert!(!before.1.is_empty());
+    let copy = copies.path().join("copy");
+
+    capture(&path, &copy, &SqliteSettings::default()).unwrap();
+
+    assert_eq!(prefixes(&open(&copy))[0], 1, "what is only in the log");
+    assert!((std::fs::read(&path).unwrap(), std::fs::read(&log).unwrap()) == before);
 }
 
 /// Runs as somebody who may not write where the modes say so, which root may.
