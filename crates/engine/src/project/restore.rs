@@ -118,7 +118,7 @@ impl Project {
             snapshot_id: plan.snapshot.clone(),
             target: target.display().to_string(),
             dry_run: command.dry_run,
-            is_part: !plan.is_whole(),
+            is_part: !plan.is_whole() || plan.is_of_part,
             seen: None,
             in_place: None,
             changes: Vec::new(),
@@ -198,6 +198,7 @@ impl Project {
         loop {
             let save = ProjectSave {
                 excludes: scope.excludes.clone(),
+                is_part: !scope.excludes.is_empty(),
                 ..save.clone()
             };
             match self.save_as(Some(&scope.declared), save).await {
@@ -524,7 +525,7 @@ impl Project {
         plan: &RestorePlan,
         told: &mut ProjectRestored,
     ) {
-        if plan.is_whole() && command.becomes_latest {
+        if plan.is_whole() && !plan.is_of_part && command.becomes_latest {
             let seen = told.seen.clone();
             self.adopt(Some(&plan.snapshot), seen.as_ref(), told).await;
         }

@@ -44,6 +44,8 @@ pub struct ProjectSave {
     pub allow_shrink: bool,
     /// Gitignore-style patterns of what is left out, besides what earlier saves left out.
     pub excludes: Vec<String>,
+    /// Whether the patterns leave out, for this once, what belongs to the state.
+    pub is_part: bool,
     /// Whether what earlier saves left out is left out no longer.
     pub forget_excludes: bool,
     /// Set by anybody at any time to give up.
@@ -62,6 +64,7 @@ impl ProjectSave {
             force: false,
             allow_shrink: false,
             excludes: Vec::new(),
+            is_part: false,
             forget_excludes: false,
             cancel: Arc::default(),
             progress: Arc::default(),
@@ -283,6 +286,7 @@ impl Project {
             labels: command.labels.clone(),
             force: command.force,
             allow_shrink: command.allow_shrink,
+            is_part: command.is_part,
             inherits_excludes: !command.forget_excludes,
             skip_unchanged: !command.allow_empty,
             cancel: command.cancel.clone(),

@@ -21,7 +21,7 @@ use super::{Opened, references};
 use crate::bridge;
 use crate::error::Error;
 use crate::open::Engine;
-use databases::LiveDatabases;
+use databases::{DamagedDatabases, LiveDatabases};
 use stasis_disk::beneath::{Beneath, Mounts};
 use stasis_disk::chunked::cache::CacheKey;
 use stasis_disk::chunked::databases::SavedDatabase;
@@ -87,6 +87,7 @@ pub(crate) struct Gathered {
     guard: SaveGuard,
     storing: Arc<Storing>,
     saved: Saved,
+    damaged: DamagedDatabases,
     started: Duration,
 }
 
@@ -169,7 +170,10 @@ impl Engine {
             ..self.begin(root, repo, &command).await?
         };
         let storing = self.storing(&began, &guard).await?;
-        let read = self.read_tree(&command, source, &began, &storing).await;
+        let live = self.live_databases(&command);
+        let damaged = live.damaged.clone();
+        let parts = (&began, &storing, live);
+        let read = self.read_tree(&command, source, parts).await;
         let saved = match read {
             Ok(saved) => saved,
             Err(error) => {
@@ -186,6 +190,7 @@ impl Engine {
             guard,
             storing,
             saved,
+            damaged,
             started,
         })
     }
@@ -208,7 +213,12 @@ impl Engine {
             &manifest.databases,
             &mut manifest.volume_manifests,
         );
-        let lost = lost::databases(command, (began, saved), &manifest)?;
+        let lost = lost::databases(
+            command,
+            (began, saved),
+            &manifest,
+            &gathered.damaged.paths(),
+        )?;
         let guard = gathered.guard.clone();
         let settled = self.settle(guard, began, manifest, &saved.names).await?;
         Ok(Ready {
@@ -392,8 +402,7 @@ impl Engine {
         &self,
         command: &RepoSave,
         source: Beneath,
-        began: &Began,
-        storing: &Arc<Storing>,
+        (began, storing, live): (&Began, &Arc<Storing>, LiveDatabases),
     ) -> Result<Saved, Error> {
         let settings = SaveSettings {
             walk: WalkSettings {
@@ -415,7 +424,6 @@ impl Engine {
         let fetching = Fetching::new(began.root.clone());
         let (storing, parent) = (storing.clone(), began.parent.clone());
         let (index, snapshot) = (began.index.clone(), began.snapshot.clone());
-        let live = self.live_databases(command);
         let saved = bridge::blocking(move || {
             let parts = SaveParts {
                 root: &source,
@@ -493,6 +501,7 @@ impl Engine {
         manifest.labels = command.labels.clone();
         manifest.excludes.clone_from(&began.excludes);
         manifest.ignores.clone_from(&began.ignores);
+        manifest.is_part = command.is_part;
         manifest.app_version.clone_from(&command.app_version);
         manifest.state_digest = saved.digest;
         manifest.totals = saved.totals;

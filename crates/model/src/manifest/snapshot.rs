@@ -49,6 +49,10 @@ pub struct SnapshotManifest {
     /// The same, as the ignore file in the tree said them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ignores: Vec<String>,
+    /// Whether it lacks on purpose what a save would have taken: volumes that a restore of a part did not touch, or that could not be
+    /// captured before a restore. It is something to go back to, and never what `latest` means.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_part: bool,
     /// The version of the application that wrote the state, where somebody said it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app_version: Option<Label>,
@@ -193,6 +197,7 @@ impl SnapshotManifest {
             labels: BTreeMap::new(),
             excludes: Vec::new(),
             ignores: Vec::new(),
+            is_part: false,
             app_version: None,
             volume_manifests: BTreeMap::new(),
             databases: BTreeMap::new(),

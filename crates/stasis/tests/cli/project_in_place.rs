@@ -330,12 +330,8 @@ fn a_django_project_is_saved_where_it_lies_and_its_rows_come_back() {
 }
 
 #[test]
-fn a_database_that_is_gone_empty_or_overwritten_is_named_and_does_not_become_latest() {
-    for (broken, how) in [
-        (None, "deleted"),
-        (Some(""), "emptied"),
-        (Some("oops"), "overwritten"),
-    ] {
+fn a_database_that_is_gone_empty_overwritten_or_damaged_is_named_and_does_not_become_latest() {
+    for how in ["deleted", "emptied", "overwritten", "damaged"] {
         let session = Session::new();
         let dir = application(&session);
         let text = dir.to_str().unwrap();
@@ -345,9 +341,15 @@ fn a_database_that_is_gone_empty_or_overwritten_is_named_and_does_not_become_lat
         assert_eq!(good["is_latest"], true, "{good:#}");
         let shown = session.json(0, &["project", "show", "latest", "--project", text]);
         assert!(shown.to_string().contains("checkedAtMs"), "{shown:#}");
-        match broken {
-            None => fs::remove_file(&database).unwrap(),
-            Some(words) => fs::write(&database, words).unwrap(),
+        match how {
+            "deleted" => fs::remove_file(&database).unwrap(),
+            "emptied" => fs::write(&database, "").unwrap(),
+            "overwritten" => fs::write(&database, "oops").unwrap(),
+            _ => {
+                let mut bytes = fs::read(&database).unwrap();
+                bytes[4096..].fill(0xff);
+                fs::write(&database, bytes).unwrap();
+            }
         }
         fs::rename(dir.join("moved.db"), dir.join("data/moved.db")).unwrap();
 
@@ -372,6 +374,40 @@ fn a_database_that_is_gone_empty_or_overwritten_is_named_and_does_not_become_lat
         let after = session.json(0, &["save", text, "--allow-empty"]);
         assert_eq!(after["lost_databases"], Value::Array(Vec::new()));
     }
+}
+
+/// What a restore of a part saves first lacks the volumes that it does not touch: it is a way back, and nothing else.
+#[test]
+fn going_back_from_a_restore_of_a_part_leaves_the_rest_in_every_later_save() {
+    let session = Session::new();
+    let dir = application(&session);
+    let text = dir.to_str().unwrap();
+    session.data(0, &["project", "init", "--project", text]);
+    let whole = id(&session.json(0, &["project", "save", text]));
+    fs::write(dir.join("main.py"), "edited").unwrap();
+    let words = [
+        "project",
+        "restore",
+        "latest",
+        "--path",
+        "main.py",
+        "--project",
+        text,
+    ];
+    let part = session.json(0, &words);
+    let safety = part["safety_snapshot_id"].as_str().unwrap();
+
+    let back = session.json(0, &["project", "restore", safety, "--project", text]);
+    insert(&dir.join("data/app.db"), 2);
+    let saved = session.json(0, &["project", "save", text]);
+    fs::remove_file(dir.join("data/app.db")).unwrap();
+    let restored = session.json(0, &["project", "restore", "latest", "--project", text]);
+
+    assert_eq!(back["is_part"], true, "{back:#}");
+    assert_eq!(fs::read_to_string(dir.join("main.py")).unwrap(), "edited");
+    assert_eq!(saved["parent_snapshot_id"], whole.as_str(), "{saved:#}");
+    assert_eq!(restored["snapshot_id"], id(&saved).as_str());
+    assert_eq!(rows(&dir.join("data/app.db")), "5");
 }
 
 #[test]

@@ -14,6 +14,8 @@ use stasis_model::tree::EntryPath;
 pub(in crate::project) struct RestorePlan {
     /// What the project becomes.
     pub(super) snapshot: SnapshotId,
+    /// Whether that is only a part of the project's state.
+    pub(super) is_of_part: bool,
     /// The entries that are wanted; everything if none is named.
     pub(super) only: Vec<EntryPath>,
     /// Those of them that are files of the tree: everything if the plan is whole.
@@ -90,6 +92,7 @@ impl Project {
         let in_server = |path: &EntryPath| places.iter().any(|place| path.is_within(place));
         let files = only.iter().filter(|path| !in_server(path)).cloned();
         Ok(RestorePlan {
+            is_of_part: manifest.is_part,
             snapshot: id.clone(),
             files: files.collect(),
             only,

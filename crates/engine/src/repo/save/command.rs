@@ -42,6 +42,8 @@ pub struct RepoSave {
     pub skip_unchanged: bool,
     /// Whether an explicit save becomes what `latest` means. A snapshot for another reason never does.
     pub activates: bool,
+    /// Whether the patterns leave out, for this once, what belongs to the state.
+    pub is_part: bool,
     /// Directories that stand in for some of the source.
     pub grafts: Vec<Graft>,
     /// The directory under whose name this host remembers the tree, if it is not the source.
@@ -92,6 +94,7 @@ impl RepoSave {
             allow_shrink: false,
             skip_unchanged: false,
             activates: true,
+            is_part: false,
             grafts: Vec::new(),
             remembered_as: None,
             app_version: None,

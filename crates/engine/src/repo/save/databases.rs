@@ -8,13 +8,32 @@ use stasis_disk::metadata::Seen;
 use stasis_disk::skeleton::{self, Skeleton};
 use stasis_model::tree::{EntryPath, FileTime};
 use stasis_quiesce::sqlite::{self, LiveFile, SqliteError, SqliteSettings};
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// The databases that SQLite found damaged, by their paths in the tree.
+#[derive(Clone, Debug, Default)]
+pub(super) struct DamagedDatabases(Arc<Mutex<BTreeSet<String>>>);
+
+impl DamagedDatabases {
+    fn add(&self, path: &EntryPath) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert(path.to_string());
+    }
+
+    pub(super) fn paths(&self) -> BTreeSet<String> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
 
 /// Who copies the live databases of one tree.
 pub(super) struct LiveDatabases {
@@ -26,6 +45,8 @@ pub(super) struct LiveDatabases {
     pub(super) captured: Vec<EntryPath>,
     /// Set by anybody at any time to give up.
     pub(super) cancel: Arc<AtomicBool>,
+    /// Those that cannot be copied because they are damaged.
+    pub(super) damaged: DamagedDatabases,
     place: OnceLock<Result<Skeleton, String>>,
     count: AtomicU64,
 }
@@ -37,6 +58,7 @@ impl LiveDatabases {
             spool,
             captured: Vec::new(),
             cancel,
+            damaged: DamagedDatabases::default(),
             place: OnceLock::new(),
             count: AtomicU64::new(0),
         }
@@ -77,7 +99,20 @@ impl LiveDatabases {
         };
         let captured = match sqlite::capture(&self.path_of(database), &target, &settings) {
             Err(SqliteError::Cancelled { .. }) => return Ok(DatabaseCopy::Cancelled),
-            captured => captured.map_err(|error| whole(&error))?,
+            Err(error) => {
+                // Its header was read: it is a database, or was one.
+                let is_damage = |error: &SqliteError| {
+                    matches!(
+                        error,
+                        SqliteError::Damaged { .. } | SqliteError::NotADatabase { .. }
+                    )
+                };
+                if is_damage(&error) {
+                    self.damaged.add(database.path);
+                }
+                return Err(whole(&error));
+            }
+            Ok(captured) => captured,
         };
         let file = opened(&target).map_err(|error| error.to_string())?;
         let live = seen(&captured.live);

@@ -1,6 +1,6 @@
 //! Databases that were in the last snapshot and are not in this one.
 //!
-//! *Always true:* a snapshot in which a database is missing that `latest` has never becomes `latest` without a word. It is stored:
+//! *Always true:* a snapshot in which a database is missing or damaged that `latest` has whole never becomes `latest` without a word. It is stored:
 //! what is there now may be needed too.
 
 use super::{Began, RepoSave, VolumeFacts};
@@ -10,6 +10,7 @@ use stasis_disk::chunked::save::{SaveError, Saved};
 use stasis_disk::walk;
 use stasis_model::manifest::{Consistency, DatabaseManifest, SnapshotManifest, StoredAs};
 use stasis_model::tree::EntryPath;
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
@@ -23,6 +24,8 @@ pub enum LostHow {
     Emptied,
     /// The file is something else.
     Overwritten,
+    /// SQLite finds damage in it.
+    Damaged,
 }
 
 impl LostHow {
@@ -32,6 +35,7 @@ impl LostHow {
             Self::Deleted => "it is gone",
             Self::Emptied => "it is empty",
             Self::Overwritten => "it is no SQLite database any more",
+            Self::Damaged => "it is damaged, and was not",
         }
     }
 }
@@ -50,6 +54,7 @@ pub(super) fn databases(
     command: &RepoSave,
     (began, saved): (&Began, &Saved),
     manifest: &SnapshotManifest,
+    damaged: &BTreeSet<String>,
 ) -> Result<Vec<LostDatabase>, Error> {
     if saved.is_same {
         return Ok(Vec::new());
@@ -79,7 +84,7 @@ pub(super) fn databases(
         .map(|facts| facts.at.to_string());
     let mut lost: Vec<String> = known
         .chain(named)
-        .filter(|path| !now.contains_key(path))
+        .filter(|path| !now.contains_key(path) || damaged.contains(path))
         .collect();
     lost.sort();
     lost.dedup();
@@ -88,7 +93,10 @@ pub(super) fn databases(
         .iter()
         .filter_map(|path| path.parse::<EntryPath>().ok());
     let told = paths.filter(is_expected).map(|path| LostDatabase {
-        how: how(command, &path),
+        how: match damaged.contains(&path.to_string()) {
+            true => LostHow::Damaged,
+            false => how(command, &path),
+        },
         path: path.to_string(),
     });
     Ok(told.collect())
