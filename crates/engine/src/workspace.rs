@@ -265,7 +265,12 @@ impl Workspace {
         self.blocking(Self::prompts_now).await
     }
 
-    /// The prompt that is so many back; 1 is the last one.
+    /// The last prompt; an error if that has no checkpoint.
+    pub async fn last_prompt(&self) -> Result<PromptRow, Error> {
+        self.blocking(Self::last_prompt_now).await
+    }
+
+    /// The prompt that is so many back; 1 is the last one that has a checkpoint.
     pub async fn prompt_before(&self, back: u32) -> Result<PromptRow, Error> {
         self.blocking(move |own| own.prompt_before_now(back)).await
     }

@@ -63,6 +63,16 @@ pub enum WorkspaceError {
     /// No agent's prompt is recorded.
     #[error("no prompt of an agent is recorded in this workspace; {0}")]
     NoPrompts(String),
+    /// The last one has no checkpoint.
+    #[error(
+        "the last prompt, {when}, has no checkpoint ({why}): nothing can go back to just before it"
+    )]
+    PromptMissed {
+        /// How long ago it was.
+        when: String,
+        /// Why there is none.
+        why: String,
+    },
     /// There are not that many.
     #[error("only {known} prompts are recorded in this workspace, not {wanted}")]
     FewPrompts {
@@ -219,6 +229,7 @@ impl WorkspaceError {
             | Self::NoCheckpoint(_)
             | Self::NoCheckpoints
             | Self::NoPrompts(_)
+            | Self::PromptMissed { .. }
             | Self::FewPrompts { .. }
             | Self::NoSuchEntry(_)
             | Self::NothingDiffers(_)

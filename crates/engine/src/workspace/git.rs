@@ -9,6 +9,7 @@ use super::answers::{GitChange, GitCommit, GitPlan};
 use stasis_disk::beneath::Beneath;
 use stasis_disk::compare::Change;
 use stasis_disk::slots;
+use stasis_disk::walk::WalkSettings;
 use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{Origin, SlotMetadata};
 use std::io::Read;
@@ -20,6 +21,8 @@ use std::time::Duration;
 const GIT: &[u8] = b".git";
 /// How many commits are named.
 const NAMED: usize = 5;
+/// How many branches and tags are asked about: each is a word of a command.
+const MOST_TIPS: usize = 2000;
 /// A longer file says nothing about a branch.
 const LARGEST: u64 = 4 << 20;
 /// How long the program may take, in pauses.
@@ -160,7 +163,15 @@ impl Workspace {
         }
         let then = self.head_of(source);
         plan.branch_then = then.branch;
-        if is.commit != then.commit
+        if source.origin != Origin::Undo {
+            // Commits of any branch may go, not only those of the one that is checked out.
+            let tips = self.tips_of(source);
+            let mut range = vec!["--branches", "--tags", "--glob=refs/stash"];
+            range.extend(is.commit.is_some().then_some("HEAD"));
+            range.push("--not");
+            range.extend(tips.iter().map(String::as_str));
+            (plan.commits_leaving, plan.commits) = self.listed_commits(&range, None);
+        } else if is.commit != then.commit
             && let Some(from) = &is.commit
         {
             // What an undo brings back is not in the repository yet.
@@ -192,6 +203,32 @@ impl Workspace {
         })
     }
 
+    /// What every branch and tag, and `HEAD`, were at a checkpoint.
+    fn tips_of(&self, of: &SlotMetadata) -> Vec<String> {
+        let paths = [".git/HEAD", ".git/packed-refs", ".git/refs"];
+        let paths = paths.map(|text| EntryPath::parse(text.as_bytes()).expect("it is a path"));
+        let Ok(view) = self.pool().view(of, &paths) else {
+            return Vec::new();
+        };
+        let loose = slots::portion(view.tree(), &paths[2], &WalkSettings::default());
+        let loose = loose.unwrap_or_default();
+        let loose = loose.iter().map(|one| &one.path);
+        let mut tips: Vec<String> = loose
+            .chain(&paths[..2])
+            .filter_map(|path| slots::read_file(view.tree(), path, LARGEST).ok()?)
+            .filter_map(|bytes| String::from_utf8(bytes).ok())
+            .flat_map(|text| {
+                let words = text.lines().filter_map(|line| line.split(' ').next());
+                let words = words.map(|word| word.trim_start_matches('^'));
+                words.filter_map(commit).collect::<Vec<_>>()
+            })
+            .collect();
+        tips.sort();
+        tips.dedup();
+        tips.truncate(MOST_TIPS);
+        tips
+    }
+
     /// How many commits lead to one and not to another, and the newest of them.
     fn commits(
         &self,
@@ -202,13 +239,21 @@ impl Workspace {
         if let Some(from) = from {
             range.extend(["--not", from]);
         }
-        let count = self.git(&[&["rev-list", "--count"], &*range].concat(), more);
+        self.listed_commits(&range, more)
+    }
+
+    fn listed_commits(&self, range: &[&str], more: Option<&Path>) -> (Option<u64>, Vec<GitCommit>) {
+        let count = ["rev-list", "--ignore-missing", "--count"];
+        let count = self.git(&[&count, range].concat(), more);
         let count = count.and_then(|text| text.trim().parse().ok());
         let most = format!("--max-count={NAMED}");
-        let list = ["rev-list", &most, "--pretty=tformat:%h%x09%s"];
-        let named = self
-            .git(&[&list, &*range].concat(), more)
-            .unwrap_or_default();
+        let list = [
+            "rev-list",
+            "--ignore-missing",
+            &most,
+            "--pretty=tformat:%h%x09%s",
+        ];
+        let named = self.git(&[&list, range].concat(), more).unwrap_or_default();
         let named = named.lines().filter_map(|line| {
             let (id, subject) = line.split_once('\t')?;
             Some(GitCommit {

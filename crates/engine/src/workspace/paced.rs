@@ -10,7 +10,9 @@ use super::commands::Create;
 use super::error::WorkspaceError;
 use super::show::age;
 use crate::error::Error;
+use serde::{Deserialize, Serialize};
 use stasis_disk::exclusive::{Exclusive, ExclusiveError};
+use stasis_model::workspace::Origin;
 use stasis_model::workspace::pace::{HookPace, Wait};
 use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -18,10 +20,20 @@ use std::time::Duration;
 
 /// Under which key the pace of hooks is kept.
 const PACE: &str = "hook-pace";
+/// Under which key it is kept that a prompt has no checkpoint.
+const MISSED: &str = "missed-prompt";
 /// A checkpoint that takes longer than this says that it is being made.
 const LONG: Duration = Duration::from_secs(5);
 /// How often somebody looks whether another hook is done.
 const AGAIN: Duration = Duration::from_millis(20);
+
+/// A prompt without a checkpoint: nobody can go back to just before it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct MissedPrompt {
+    pub(super) at_ms: u64,
+    /// Why there is none.
+    pub(super) why: String,
+}
 
 /// A checkpoint before an agent does something.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -45,6 +57,33 @@ impl Workspace {
     }
 
     fn create_before_now(
+        &self,
+        command: &BeforeCall,
+        hurry: impl FnOnce(),
+    ) -> Result<Checkpointed, Error> {
+        let at_ms = self.clock().now().millis();
+        let made = self.create_in_time(command, hurry);
+        if let Err(error) = &made
+            && command.create.pool == Origin::Prompt
+        {
+            let why = crate::error::whole(error);
+            let missed = serde_json::to_vec(&MissedPrompt { at_ms, why });
+            let missed = missed.expect("plain fields are always JSON");
+            if let Err(error) = self.session().ledger.keep(MISSED, &missed) {
+                tracing::warn!(%error, "could not write down that a prompt has no checkpoint");
+            }
+        }
+        made
+    }
+
+    /// The last prompt before which no checkpoint could be made.
+    pub(super) fn missed_prompt(&self) -> Result<Option<MissedPrompt>, Error> {
+        let kept = self.session().ledger.kept(MISSED);
+        let kept = kept.map_err(WorkspaceError::from)?;
+        Ok(kept.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
+    }
+
+    fn create_in_time(
         &self,
         command: &BeforeCall,
         hurry: impl FnOnce(),

@@ -227,7 +227,24 @@ impl Workspace {
         Ok(rows.collect())
     }
 
-    /// The prompt that is so many back; 1 is the last one.
+    /// The last prompt. If that has no checkpoint, nothing else is taken for it.
+    pub(super) fn last_prompt_now(&self) -> Result<PromptRow, Error> {
+        let occupants = self.pool().list().map_err(WorkspaceError::from)?;
+        let newest = workspace::prompts(&occupants);
+        let newest = newest.first().map(|(event, _)| event.at_ms);
+        match self.missed_prompt()? {
+            Some(missed) if newest.is_none_or(|at_ms| at_ms < missed.at_ms) => {
+                Err(WorkspaceError::PromptMissed {
+                    when: age(missed.at_ms, self.clock().now()),
+                    why: missed.why,
+                }
+                .into())
+            }
+            _ => self.prompt_before_now(1),
+        }
+    }
+
+    /// The prompt that is so many back; 1 is the last one that has a checkpoint.
     pub(super) fn prompt_before_now(&self, back: u32) -> Result<PromptRow, Error> {
         let mut all = self.prompts_now()?;
         let (known, at) = (all.len(), back.saturating_sub(1) as usize);

@@ -159,7 +159,7 @@ fn advice(error: &WorkspaceError, kind: ErrorKind) -> (&'static str, Option<&'st
             return ("needs_confirmation", Some(hint), details);
         }
         WorkspaceError::MovesGit { moves, commits } => {
-            let hint = "call again with dry_run=true, show the user plan.git, then call with confirm set to plan.digest; or give except [\".git\"]";
+            let hint = "call again with dry_run=true, show the user plan.git, then call with confirm set to plan.digest; or let snapshots_restore leave it with except [\".git\"]";
             let details = json!({ "moves": moves, "commits_leaving": commits });
             return ("needs_confirmation", Some(hint), details);
         }

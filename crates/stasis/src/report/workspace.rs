@@ -32,6 +32,9 @@ pub(super) fn hint(error: &WorkspaceError, kind: ErrorKind) -> Option<String> {
         WorkspaceError::NoPrompts(_) => {
             "`stasis rewind --to CP` goes to a checkpoint; `stasis hook install AGENT` has prompts recorded from now on"
         }
+        WorkspaceError::PromptMissed { .. } => {
+            "`stasis rewind --list` shows the prompts that have a checkpoint: say --prompts N, or --to CP"
+        }
         WorkspaceError::FewPrompts { .. } => "`stasis rewind --list` shows them",
         WorkspaceError::NoSlot(error) => return slot_hint(error),
         WorkspaceError::NamedAuto => "leave out the name, or --auto",
@@ -58,7 +61,7 @@ fn act_hint(error: &WorkspaceError, kind: ErrorKind) -> Option<String> {
             "do a dry run first, look at its plan, and give its digest back"
         }
         WorkspaceError::MovesGit { .. } => {
-            "nothing was changed; --dry-run names the commits, --yes agrees, --keep-git leaves .git as it is"
+            "nothing was changed; --dry-run names the commits, --yes agrees; a restore or rewind leaves .git alone with --keep-git"
         }
         WorkspaceError::Unreadable(_) => {
             "nothing was changed; make it readable, or move it out of the workspace first"

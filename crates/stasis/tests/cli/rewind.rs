@@ -365,6 +365,35 @@ fn under_the_pressure_of_a_small_budget_commands_go_and_the_last_prompt_stays() 
 }
 
 #[test]
+fn a_last_prompt_without_a_checkpoint_is_said_and_no_other_is_taken_for_it() {
+    let tree = project();
+    prompt(&tree, "first");
+    tree.write("mine", "between the prompts");
+    let config = tree.kept().join("config.toml");
+    let good = fs::read_to_string(&config).unwrap();
+    fs::write(&config, "budget_bytes = 1\n").unwrap();
+    prompt(&tree, "second");
+    fs::write(&config, &good).unwrap();
+    let before = state(&tree);
+
+    let refused = rewind(&tree, &["--yes"]);
+    let unchanged = state(&tree);
+    let chosen = rewind(&tree, &["--prompts", "1", "--yes"]);
+
+    assert_eq!(refused.code, 3, "{}", refused.err);
+    assert!(refused.err.contains("has no checkpoint"), "{}", refused.err);
+    assert!(refused.err.contains("--prompts N"), "{}", refused.err);
+    assert_eq!(unchanged, before);
+    assert_eq!(chosen.code, 0, "{}", chosen.err);
+    assert!(!tree.at("mine").exists());
+    tree.write("mine", "again");
+    prompt(&tree, "third");
+    fs::remove_file(tree.at("mine")).unwrap();
+    assert_eq!(rewind(&tree, &["--yes"]).code, 0);
+    assert!(tree.at("mine").exists());
+}
+
+#[test]
 fn the_number_of_a_checkpoint_that_went_is_not_given_again() {
     let tree = Tree::new(&[("a", "zero")]);
     for round in 0..3 {

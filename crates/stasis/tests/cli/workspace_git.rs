@@ -82,7 +82,11 @@ fn a_restore_that_takes_commits_away_names_them_and_is_refused_until_somebody_ag
         "{}",
         refused.err
     );
-    assert!(words.out.contains("3 commits leave main"), "{}", words.out);
+    assert!(
+        words.out.contains("3 commits leave their branches"),
+        "{}",
+        words.out
+    );
     assert!(words.out.contains("fix the parser"), "{}", words.out);
     assert!(!words.out.contains("objects"), "{}", words.out);
     assert_eq!(
@@ -94,6 +98,30 @@ fn a_restore_that_takes_commits_away_names_them_and_is_refused_until_somebody_ag
         before,
         "the commits are back, and nobody had to agree to that"
     );
+}
+
+#[test]
+fn commits_of_a_branch_that_is_not_checked_out_are_named_too() {
+    let tree = Tree::new(&[("a", "one")]);
+    if !git(&tree, &["init", "-q"]) {
+        return;
+    }
+    commit(&tree, "the first");
+    tree.checkpoint("good");
+    git(&tree, &["checkout", "-q", "-b", "feature"]);
+    commit(&tree, "a feature");
+    git(&tree, &["checkout", "-q", "main"]);
+    let before = tree.contents();
+
+    let refused = tree.run(&["restore", "good"]);
+    let unchanged = tree.contents();
+    let told = tree.run(&["restore", "good", "--yes"]);
+
+    assert_eq!((refused.code, unchanged), (8, before), "{}", refused.err);
+    assert!(refused.err.contains("1 commits"), "{}", refused.err);
+    assert_eq!(told.code, 0, "{}", told.err);
+    assert!(told.out.contains(".git: moves"), "{}", told.out);
+    assert!(told.out.contains("a feature"), "{}", told.out);
 }
 
 #[test]

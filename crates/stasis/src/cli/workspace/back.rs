@@ -160,7 +160,11 @@ pub(super) fn restored_words(told: &RestoredWorkspace) -> String {
         told.elapsed_ms
     );
     let what = with_meanwhile(what, &told.changed_meanwhile);
-    with_undo(what, told.undo.as_deref())
+    let moved = told.plan.git.iter().filter(|git| !git.moves.is_empty());
+    let moved = moved
+        .flat_map(git_lines)
+        .fold(what, |what, line| what + "\n" + &line);
+    with_undo(moved, told.undo.as_deref())
 }
 
 #[derive(Debug, Args)]
@@ -305,8 +309,8 @@ fn git_lines(git: &GitPlan) -> Vec<String> {
     };
     let leaving = match git.commits_leaving {
         Some(0) => String::new(),
-        Some(1) => format!("; 1 commit leaves {}", printable(branch)),
-        Some(count) => format!("; {count} commits leave {}", printable(branch)),
+        Some(1) => "; 1 commit leaves its branch".to_owned(),
+        Some(count) => format!("; {count} commits leave their branches"),
         None => "; which commits leave is not known".to_owned(),
     };
     let then = git

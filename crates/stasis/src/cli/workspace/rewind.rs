@@ -1,7 +1,7 @@
 //! `stasis rewind`: back to before a prompt
 
 use super::back::{is_nothing, restored_words, somebody_sits_there};
-use super::{Dry, Which};
+use super::{Dry, Which, entry};
 use crate::cli::Context;
 use crate::cli::output::{printable, table};
 use crate::report::Exit;
@@ -10,6 +10,7 @@ use clap::Args;
 use serde::Serialize;
 use stasis_engine::model::workspace::CheckpointRef;
 use stasis_engine::workspace::{self, PromptRow, RestoreWorkspace, RestoredWorkspace, Run};
+use std::ffi::OsString;
 use std::io::{BufRead as _, Write as _};
 
 /// How many prompts are offered to choose from.
@@ -21,10 +22,10 @@ const OFFERED: usize = 20;
 pub(in crate::cli) struct Rewind {
     #[command(flatten)]
     which: Which,
-    /// How many prompts to go back: 1 is to before the last one, however often it is said
-    #[arg(long, short = 'n', value_name = "N", default_value_t = 1,
+    /// How many prompts to go back, of those that `--list` shows: 1 is to before the last one, however often it is said [default: 1]
+    #[arg(long, short = 'n', value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..), conflicts_with_all = ["to", "pick", "list"])]
-    prompts: u32,
+    prompts: Option<u32>,
     /// Go to this checkpoint instead: cp-N, or its name
     #[arg(long, value_name = "CP", conflicts_with_all = ["pick", "list"])]
     to: Option<CheckpointRef>,
@@ -34,6 +35,9 @@ pub(in crate::cli) struct Rewind {
     /// Only list the prompts that can be gone back to, the last one first
     #[arg(long, conflicts_with_all = ["dry_run", "yes"])]
     list: bool,
+    /// Leave this entry as it is, with everything in it; may be given several times
+    #[arg(long, value_name = "PATH", conflicts_with = "list")]
+    except: Vec<OsString>,
     /// Leave .git as it is: branch, commits and index
     #[arg(long)]
     keep_git: bool,
@@ -70,10 +74,12 @@ impl Rewind {
             context.output.say("nothing was changed");
             return Ok(Exit::Cancelled);
         };
-        let kept = self.keep_git.then(|| workspace.git_directory());
+        let except = self.except.iter().map(|path| entry(&workspace, path));
+        let mut except: Vec<_> = except.collect::<Result<_, _>>()?;
+        except.extend(self.keep_git.then(|| workspace.git_directory()));
         let command = RestoreWorkspace {
             checkpoint,
-            except: kept.into_iter().collect(),
+            except,
             agreed: self.yes,
             confirm: None,
             run: self.dry.how(),
@@ -89,8 +95,12 @@ impl Rewind {
         let rewound = Rewound { prompt, restored };
         context
             .output
-            .result(&rewound, |rewound| rewound_words(rewound, self.prompts))?;
+            .result(&rewound, |rewound| rewound_words(rewound, self.back()))?;
         Ok(Exit::Done)
+    }
+
+    fn back(&self) -> u32 {
+        self.prompts.unwrap_or(1)
     }
 
     /// The checkpoint to go to; `None` when the user chose none.
@@ -102,10 +112,10 @@ impl Rewind {
         if let Some(checkpoint) = &self.to {
             return Ok(Some((checkpoint.clone(), None)));
         }
-        let prompt = if self.pick {
-            pick(context, workspace).await?
-        } else {
-            Some(workspace.prompt_before(self.prompts).await?)
+        let prompt = match self.prompts {
+            _ if self.pick => pick(context, workspace).await?,
+            Some(back) => Some(workspace.prompt_before(back).await?),
+            None => Some(workspace.last_prompt().await?),
         };
         let Some(prompt) = prompt else {
             return Ok(None);
@@ -138,7 +148,7 @@ impl Rewind {
             prompt: prompt.cloned(),
             restored: shown,
         };
-        context.output.say(&rewound_words(&shown, self.prompts));
+        context.output.say(&rewound_words(&shown, self.back()));
         let answer = asked("Continue? [y/N] ")?;
         let is_yes = ["y", "yes"].contains(&answer.to_lowercase().as_str());
         Ok(is_yes.then_some(RestoreWorkspace { confirm, ..command }))
