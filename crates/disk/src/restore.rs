@@ -35,7 +35,7 @@ mod target;
 pub use backup::{Backup, Returned, backups, moved_backup, remove_backup, returned, take_back};
 pub use databases::open_databases;
 pub use error::RestoreError;
-pub use inplace::{Changes, recover};
+pub use inplace::{Changes, Finished, recover, recovered};
 pub use kept::{Kept, forget, kept, undo};
 
 use crate::beneath::{Beneath, Mounts};

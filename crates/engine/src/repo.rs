@@ -14,8 +14,8 @@ pub(crate) use damaged::log;
 pub use damaged::{DamagedSnapshot, RepoLetGo};
 pub use gc::{GcVerdict, RepoCollected, RepoForgotten, RepoGc};
 pub(crate) use port::Fetching;
-pub(crate) use restore::StagedSnapshot;
 pub use restore::{BeforeRestore, InPlaceChanges, Placement, RepoRestore, RepoRestored, Undone};
+pub(crate) use restore::{StagedSnapshot, tell_finished};
 pub use save::{
     Graft, IGNORE_FILE, LostDatabase, LostHow, NotConsistent, RepoSave, RepoSaved, VolumeFacts,
     patterns_in,

@@ -463,12 +463,10 @@ impl Workspace {
 
     /// Brings an interrupted restore to its end, and removes what an interrupted revert left; `false` when no restore was begun.
     fn recover(&self) -> Result<bool, Error> {
-        let was_begun = stasis_disk::restore::recover(self.directory())?;
+        let finished = stasis_disk::restore::recovered(self.directory())?;
         self.clear_up()?;
-        if was_begun {
-            tracing::warn!("an interrupted restore was brought to its end");
-        }
-        Ok(was_begun)
+        finished.iter().for_each(crate::repo::tell_finished);
+        Ok(!finished.is_empty())
     }
 
     /// The same if nobody is at the workspace.

@@ -264,12 +264,26 @@ impl Forward<'_> {
 
 /// Brings to its end what an interrupted restore in place of `target` began; `false` when nothing was.
 pub fn recover(target: &Path) -> Result<bool, RestoreError> {
+    Ok(!recovered(target)?.is_empty())
+}
+
+/// The same; says what became of each restore that was begun.
+pub fn recovered(target: &Path) -> Result<Vec<Finished>, RestoreError> {
     finish_what_was_begun(&Target::find(target)?)
 }
 
-pub(super) fn finish_what_was_begun(target: &Target) -> Result<bool, RestoreError> {
+/// A restore, or an undo of one, that somebody began and this process brought to its end.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Finished {
+    /// Entries that were changed since its plan was made.
+    pub changed: Vec<EntryPath>,
+    /// Where they, and what it replaced, are kept.
+    pub kept: PathBuf,
+}
+
+pub(super) fn finish_what_was_begun(target: &Target) -> Result<Vec<Finished>, RestoreError> {
     let Some(live) = target.open_tree()? else {
-        return Ok(false);
+        return Ok(Vec::new());
     };
     let root = live.directory(b"").map_err(failed("open", &target.path))?;
     let journalled = |parent: BorrowedFd<'_>| {
@@ -289,14 +303,17 @@ pub(super) fn finish_what_was_begun(target: &Target) -> Result<bool, RestoreErro
             Ok(())
         });
     }
-    Ok(false)
+    Ok(Vec::new())
 }
 
 /// The same, by somebody who has locked the root.
-pub(super) fn finish_leftovers(target: &Target, live: &Beneath) -> Result<bool, RestoreError> {
+pub(super) fn finish_leftovers(
+    target: &Target,
+    live: &Beneath,
+) -> Result<Vec<Finished>, RestoreError> {
     let root = live.directory(b"").map_err(failed("open", &target.path))?;
     let inode = metadata::of(&root).map_err(failed("look at", &target.path))?;
-    let mut was_begun = false;
+    let mut finished = Vec::new();
     for (parent, is_inside) in [(&target.parent, false), (&root, true)] {
         let left = staging::leftovers(parent, &target.name).unwrap_or_default();
         let left = left.into_iter().filter(Leftover::is_journalled);
@@ -311,20 +328,20 @@ pub(super) fn finish_leftovers(target: &Target, live: &Beneath) -> Result<bool, 
                 name: &name,
                 is_inside,
             };
-            was_begun |= forward.finish(inode.inode)?;
+            finished.extend(forward.finish(inode.inode)?);
         }
     }
-    Ok(was_begun)
+    Ok(finished)
 }
 
 impl Forward<'_> {
-    /// Goes on where somebody stopped; `false` for what is only a backup, or that of another directory.
-    fn finish(&self, root: u64) -> Result<bool, RestoreError> {
+    /// Goes on where somebody stopped; `None` for what is only a backup, or that of another directory.
+    fn finish(&self, root: u64) -> Result<Option<Finished>, RestoreError> {
         let target = self.target;
         let journal = match Journal::read(self.staging, JOURNAL) {
             Err(Errno::NOENT) => {
                 self.name_it()?;
-                return Ok(false);
+                return Ok(None);
             }
             journal => journal.map_err(failed("read the journal for", &target.path))?,
         };
@@ -337,9 +354,9 @@ impl Forward<'_> {
             was.and_then(|()| fs::unlinkat(self.staging, JOURNAL, AtFlags::empty()))
                 .map_err(failed("set aside the journal for", &target.path))?;
             self.name_it()?;
-            return Ok(false);
+            return Ok(None);
         }
-        let _ = self.run(&journal)?;
-        Ok(true)
+        let (changed, kept) = self.run(&journal)?;
+        Ok(Some(Finished { changed, kept }))
     }
 }

@@ -222,13 +222,15 @@ impl Project {
     /// Brings to its end what a restore that died had begun to put in its place.
     pub(super) async fn recover_restore(&self) -> Result<(), Error> {
         let live = self.live();
-        let was_begun = bridge::blocking(move || {
+        let finished = bridge::blocking(move || {
             if !live.is_dir() {
-                return Ok(false);
+                return Ok(Vec::new());
             }
-            restore::recover(&live)
+            restore::recovered(&live)
         });
-        if was_begun.await?
+        let finished = finished.await?;
+        finished.iter().for_each(crate::repo::tell_finished);
+        if !finished.is_empty()
             && let Some(declared) = &self.home.declared
         {
             // The databases had been swapped before: now the files are those of the same snapshot.

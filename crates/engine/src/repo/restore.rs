@@ -17,7 +17,7 @@ use stasis_disk::chunked::restore::{RestoreParts, WrittenTree, restore};
 use stasis_disk::metadata::Rights;
 use stasis_disk::progress::Progress;
 pub use stasis_disk::restore::Placement;
-use stasis_disk::restore::{Origin, Placed, Restored, Spared, Stage};
+use stasis_disk::restore::{Finished, Origin, Placed, Restored, Spared, Stage};
 use stasis_disk::tree_writer::{WriteReport, WriteSettings};
 use stasis_disk::walk;
 use stasis_model::digest::TreeDigest;
@@ -144,6 +144,13 @@ pub struct InPlaceChanges {
     /// Where what was replaced is kept, for seven days; undoing the restore brings it back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backup: Option<String>,
+}
+
+/// Tells whoever comes next that a restore was interrupted, and where that which it replaced is.
+pub(crate) fn tell_finished(finished: &Finished) {
+    let changed: Vec<String> = finished.changed.iter().map(ToString::to_string).collect();
+    let (kept, changed) = (finished.kept.display(), changed.join(", "));
+    tracing::warn!(%kept, changed, "an interrupted restore was brought to its end; what it replaced, and what was changed since, is kept");
 }
 
 impl InPlaceChanges {

@@ -114,6 +114,18 @@ fn words(restored: &ProjectRestored) -> String {
         words += safety.as_str();
         words += "; restore that to go back";
     }
+    if let Some(changes) = &restored.in_place {
+        if !changes.changed_meanwhile.is_empty() {
+            let all = changes.changed_meanwhile.iter().map(|path| printable(path));
+            let all: Vec<_> = all.take(SHOWN).map(|path| path.to_string()).collect();
+            words += "\nchanged by others meanwhile, and kept as they left it: ";
+            words += &all.join(", ");
+        }
+        if let Some(backup) = &changes.backup {
+            words += "\nwhat was replaced is kept for 7 days in ";
+            words += &printable(backup);
+        }
+    }
     for one in &restored.set_aside {
         let (path, kept_at) = (printable(&one.path), printable(&one.kept_at));
         words += "\nset aside, because it could not be saved: ";
