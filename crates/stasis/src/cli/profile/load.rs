@@ -71,7 +71,19 @@ impl Loading {
             );
         }
         let major = match (said, browser) {
-            (Some(major), _) => major,
+            (Some(major), Some(browser)) => {
+                // What cannot be asked cannot contradict either.
+                if let Ok(found) = browser_major(browser).await
+                    && found != major
+                {
+                    anyhow::bail!(
+                        "`{}` is Chrome {found}, and the profile is for Chrome {major}: leave out the major, or name another browser",
+                        browser.display()
+                    );
+                }
+                major
+            }
+            (Some(major), None) => major,
             (None, Some(browser)) => browser_major(browser).await?,
             (None, None) => anyhow::bail!(
                 "which Chrome is `{subject}` for? write {subject}@MAJOR, --chrome-major MAJOR or --browser PATH"

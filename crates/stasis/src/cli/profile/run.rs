@@ -71,6 +71,9 @@ impl Run {
             }
         };
         context.output.warn(&ran.warnings);
+        if let Some(saved) = &ran.save {
+            context.output.warn(&saved.warnings);
+        }
         if context.output.as_json {
             // One line, because the browser's own output stands before it.
             let line = serde_json::to_string(&ran)?;
