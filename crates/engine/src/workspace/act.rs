@@ -79,7 +79,11 @@ impl Workspace {
         };
         let mut then = self.then(&from, &command.path)?;
         if live.is_empty() && then.is_empty() {
-            return Err(WorkspaceError::NoSuchEntry(command.path.clone()).into());
+            return Err(WorkspaceError::NotInCheckpoint {
+                path: command.path.clone(),
+                checkpoint: called(&from),
+            }
+            .into());
         }
         self.check_readable(&command.path)?;
         let beside = self.add_beside((&command.path, &from), &mut live, &mut then)?;

@@ -32,7 +32,13 @@ impl Workspace {
         let then = self.then(&of, path)?;
         let (was, is) = (then.first(), live.first());
         let status = match (was, is) {
-            (None, None) => return Err(WorkspaceError::NoSuchEntry(path.clone()).into()),
+            (None, None) => {
+                return Err(WorkspaceError::NotInCheckpoint {
+                    path: path.clone(),
+                    checkpoint: super::show::called(&of),
+                }
+                .into());
+            }
             (None, Some(_)) => "created",
             (Some(_), None) => "deleted",
             (Some(_), Some(_)) if then == live => "unchanged",

@@ -93,6 +93,14 @@ pub enum WorkspaceError {
     /// The entry is nowhere.
     #[error("`{0}` is neither in the workspace nor in any checkpoint")]
     NoSuchEntry(EntryPath),
+    /// The entry is not in the checkpoint that was named.
+    #[error("`{path}` is neither in the workspace nor in {checkpoint}")]
+    NotInCheckpoint {
+        /// Which entry.
+        path: EntryPath,
+        /// Which checkpoint.
+        checkpoint: String,
+    },
     /// It may not be read, so that no undo could bring it back.
     #[error("`{0}` may not be read, and would be lost: no undo could bring it back")]
     Unreadable(EntryPath),
@@ -232,6 +240,7 @@ impl WorkspaceError {
             | Self::PromptMissed { .. }
             | Self::FewPrompts { .. }
             | Self::NoSuchEntry(_)
+            | Self::NotInCheckpoint { .. }
             | Self::NothingDiffers(_)
             | Self::NothingToUndo
             | Self::NoUndo(_) => ErrorKind::NotFound,

@@ -326,6 +326,12 @@ pub(super) fn init(init: &Init, surroundings: &Surroundings) -> Result<Workspace
         return refused("its path is not text");
     }
     if let Some(session) = session_of(&directory, surroundings)? {
+        let wanted = init.session.as_ref().map(|wanted| resolved(wanted));
+        if wanted.is_some_and(|wanted| wanted != resolved(&session)) {
+            return refused(
+                "it is a workspace already, with its checkpoints elsewhere: `stasis workspace status` says where",
+            );
+        }
         return Ok(told(&Session::open(session)?, true));
     }
     let usual = usual(&directory, surroundings);

@@ -145,6 +145,10 @@ fn advice(error: &WorkspaceError, kind: ErrorKind) -> (&'static str, Option<&'st
         WorkspaceError::NoSlot(NoSlot::NameTaken { .. }) => {
             ("name_taken", "give another name, or none")
         }
+        WorkspaceError::NotInCheckpoint { .. } => (
+            "not_in_checkpoint",
+            "snapshots_history shows which checkpoints have it",
+        ),
         WorkspaceError::NoSuchEntry(_) => (
             "no_such_entry",
             "check the spelling; snapshots_changes lists paths as they must be written",

@@ -43,7 +43,7 @@ pub(super) fn hint(error: &WorkspaceError, kind: ErrorKind) -> Option<String> {
         WorkspaceError::NoSuchEntry(_) => {
             "check the spelling: a path is taken from where you are; an absolute one is good from everywhere"
         }
-        WorkspaceError::NothingDiffers(_) => {
+        WorkspaceError::NothingDiffers(_) | WorkspaceError::NotInCheckpoint { .. } => {
             "`stasis workspace history PATH` shows it in every checkpoint"
         }
         _ => return act_hint(error, kind),

@@ -101,7 +101,9 @@ pub(in crate::cli) async fn first_checkpoint_here(context: &Context) {
             context.output.say(&line);
         }
         Ok(None) => {}
-        Err(error) if is_no_workspace(&error) => {}
+        Err(error) if is_no_workspace(&error) => context.output.say(
+            "note: this directory is in no workspace, so that hooks make no checkpoints here; `stasis workspace init .` makes it one",
+        ),
         Err(error) => {
             let error = printable(&format!("{error:#}"));
             context.output.say(&format!("warning: {error}"));

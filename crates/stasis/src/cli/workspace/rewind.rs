@@ -191,8 +191,9 @@ fn prompts_table(all: &[PromptRow]) -> String {
     if all.is_empty() {
         return String::new();
     }
-    let row = |one: &PromptRow| {
+    let row = |(at, one): (usize, &PromptRow)| {
         vec![
+            (at + 1).to_string(),
             one.prompt.to_string(),
             one.age.clone(),
             one.agent.clone(),
@@ -201,8 +202,17 @@ fn prompts_table(all: &[PromptRow]) -> String {
             one.text.clone().unwrap_or_default(),
         ]
     };
-    let head = ["PROMPT", "AGE", "AGENT", "COMMANDS", "CHECKPOINT", "TEXT"];
-    table(&head, all.iter().map(row).collect())
+    // What `--prompts` takes comes first: it counts back from the last one.
+    let head = [
+        "BACK",
+        "PROMPT",
+        "AGE",
+        "AGENT",
+        "COMMANDS",
+        "CHECKPOINT",
+        "TEXT",
+    ];
+    table(&head, all.iter().enumerate().map(row).collect())
 }
 
 /// `prompt 3 (claude-code, 5 min ago): fix the tests`
