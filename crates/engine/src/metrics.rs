@@ -72,7 +72,9 @@ impl MetricsFile {
                 SaveOutcome::Deduplicated => "skipped",
                 // Stored, and somebody has to choose; nothing of ours failed.
                 SaveOutcome::Diverged => "diverged",
-                SaveOutcome::Damaged | SaveOutcome::UpgradeIncomplete => "failed",
+                SaveOutcome::Damaged | SaveOutcome::UpgradeIncomplete | SaveOutcome::Shrunk => {
+                    "failed"
+                }
             }),
             Sample::of(
                 metrics::SNAPSHOT_CAPTURE,

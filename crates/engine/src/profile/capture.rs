@@ -38,6 +38,7 @@ use stasis_model::manifest::{
     NewProfileManifest, ProfileManifest,
 };
 use stasis_model::pointer::Active;
+use stasis_model::shrink;
 use stasis_model::step::Refusal;
 use stasis_model::upgrade::Ancestor;
 use stasis_store::layout::{Form, Key};
@@ -65,6 +66,8 @@ pub struct Capture {
     pub held_back: bool,
     /// Whether caches are left out.
     pub exclude_caches: bool,
+    /// Whether it may have become much smaller than the snapshot before.
+    pub accept_shrink: bool,
     /// Who captures.
     pub holder: Holder,
     /// Where.
@@ -110,6 +113,8 @@ pub enum SaveOutcome {
     Damaged,
     /// It is stored, but has fewer cookies or origins than before the browser migrated it: it is not published.
     UpgradeIncomplete,
+    /// It is stored, but has suspiciously little of what the active snapshot has, which stays.
+    Shrunk,
 }
 
 impl SaveOutcome {
@@ -121,6 +126,7 @@ impl SaveOutcome {
             Self::Diverged => "diverged",
             Self::Damaged => "damaged",
             Self::UpgradeIncomplete => "upgrade_incomplete",
+            Self::Shrunk => "shrunk",
         }
     }
 
@@ -149,6 +155,9 @@ pub struct ProfileSaved {
     /// The databases that are damaged.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub damaged_databases: Vec<String>,
+    /// How many files the snapshot before has, when these are suspiciously few.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shrunk_from: Option<u64>,
     /// How it came through the migration to a newer Chrome, when it did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upgrade: Option<UpgradeReport>,
@@ -224,6 +233,12 @@ impl Engine {
             saved.sha256 = capture.base.unwrap_or(saved.sha256);
             return Ok(saved);
         }
+        let files = before.as_ref().filter(|base| {
+            let is_like = base.caches_left_out == capture.exclude_caches;
+            is_like && shrink::is_suspicious(base.file_count, saved.files)
+        });
+        let files = files.filter(|_| !capture.accept_shrink);
+        saved.shrunk_from = files.map(|base| base.file_count);
         let mut manifest = self.manifest_of(capture, lease, &made, op_id);
         let inherited = before.and_then(|base| base.upgraded_from);
         manifest.upgraded_from = capture.upgraded_from.or(inherited);
@@ -257,6 +272,8 @@ impl Engine {
             Some(SaveOutcome::Damaged)
         } else if has_lost {
             Some(SaveOutcome::UpgradeIncomplete)
+        } else if saved.shrunk_from.is_some() {
+            Some(SaveOutcome::Shrunk)
         } else if capture.held_back {
             Some(SaveOutcome::Diverged)
         } else {
@@ -529,6 +546,7 @@ fn saved(capture: &Capture, lease: &Lease, report: &CreateReport, op_id: OpId) -
         predecessor_sha256: capture.base,
         active_sha256: None,
         began_fresh: capture.held_back,
+        shrunk_from: None,
         damaged_databases: Vec::new(),
         upgrade: None,
         op_id,

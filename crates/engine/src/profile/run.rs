@@ -75,7 +75,7 @@ pub struct ProfileRan {
     pub load: ProfileLoaded,
     /// What was saved of it.
     pub save: Option<ProfileSaved>,
-    /// One word: `captured`, `deduplicated`, `diverged`, `damaged`, `upgrade_incomplete`, `too_large`, `upload_failed`, `pointer_race`, `lock_lost`,
+    /// One word: `captured`, `deduplicated`, `diverged`, `damaged`, `upgrade_incomplete`, `shrunk`, `too_large`, `upload_failed`, `pointer_race`, `lock_lost`,
     /// `skipped`, `unknown`, `failed`.
     pub save_outcome: &'static str,
     /// Why nothing was saved.
@@ -279,7 +279,11 @@ impl Engine {
             Ok(mut saved) => {
                 self.note_save(dir, &mut saved).await;
                 ran.diverged = saved.outcome == SaveOutcome::Diverged;
-                let held_back = [SaveOutcome::Damaged, SaveOutcome::UpgradeIncomplete];
+                let held_back = [
+                    SaveOutcome::Damaged,
+                    SaveOutcome::UpgradeIncomplete,
+                    SaveOutcome::Shrunk,
+                ];
                 ran.snapshot_failed = held_back.contains(&saved.outcome);
                 ran.save_outcome = saved.outcome.word();
                 ran.save = Some(saved);

@@ -146,6 +146,7 @@ impl World {
             upgraded_from: None,
             held_back: false,
             exclude_caches: false,
+            accept_shrink: false,
             holder: Holder {
                 run_id: "run".parse().unwrap(),
                 host: "host".parse().unwrap(),

@@ -1568,6 +1568,29 @@ fn what_does_not_look_like_a_profile_is_not_replaced_by_one() {
 }
 
 #[test]
+fn a_profile_that_lost_almost_everything_is_stored_and_not_published() {
+    let session = Session::new();
+    let dir = profile(&session, "p");
+    let good = save(&session, 0, &dir, &[]);
+    load(&session, 0, &dir, &[]);
+    fs::remove_dir_all(&dir).unwrap();
+    fs::create_dir(&dir).unwrap();
+
+    let base = good["sha256"].as_str().unwrap();
+    let from = ["--chrome-major", "131", "--base", base];
+    let told = save(&session, 11, &dir, &from);
+    let there = session.home().join("there");
+    let loaded = load(&session, 0, &there, &[]);
+    let meant = [&from[..], &["--accept-shrink", "--notes", "meant"]].concat();
+    let meant = save(&session, 0, &dir, &meant);
+
+    assert_eq!(told["outcome"], "shrunk", "{told}");
+    assert_eq!(told["active_sha256"], good["sha256"]);
+    assert_eq!(loaded["sha256"], good["sha256"]);
+    assert_eq!(meant["outcome"], "captured", "{meant}");
+}
+
+#[test]
 fn metrics_add_up_over_processes() {
     let session = Session::new();
     let (dir, there) = (profile(&session, "p"), session.home().join("there"));

@@ -34,6 +34,9 @@ pub(super) struct Capturing {
     /// Leave out what the browser makes again by itself
     #[arg(long)]
     exclude_caches: bool,
+    /// Publish it although it has suspiciously little of what the snapshot before has
+    #[arg(long)]
+    accept_shrink: bool,
     /// Words for whoever looks at the snapshot later
     #[arg(long, default_value = "", hide_default_value = true)]
     notes: String,
@@ -55,6 +58,7 @@ impl Capturing {
             upgraded_from: None,
             held_back: false,
             exclude_caches: self.exclude_caches,
+            accept_shrink: self.accept_shrink,
             holder,
             captured_in: who.place(),
             notes: self.notes.clone(),
@@ -148,6 +152,7 @@ pub(super) fn exit(saved: &ProfileSaved) -> Exit {
         SaveOutcome::Diverged => Exit::Diverged,
         SaveOutcome::Damaged => Exit::Corrupt,
         SaveOutcome::UpgradeIncomplete => Exit::Incomplete,
+        SaveOutcome::Shrunk => Exit::Limit,
         SaveOutcome::Captured | SaveOutcome::Deduplicated => Exit::Done,
     }
 }
@@ -179,6 +184,17 @@ pub(super) fn words(saved: &ProfileSaved) -> String {
              hint: the next run carries the older snapshot again; if nothing is missing that you need, \
              `stasis profile rollback {} --sha {sha} --confirm` publishes this one",
             upgraded(saved),
+            saved.subject,
+        ),
+        SaveOutcome::Shrunk => format!(
+            "SUSPICIOUSLY LITTLE: {sha} is stored and not published, {} stays the snapshot of {}: {numbers}\n  \
+             because: it has {} files, and the snapshot before has {}\n  \
+             hint: the next run starts from the active snapshot; if this is meant, save with --accept-shrink, or \
+             `stasis profile rollback {} --sha {sha} --confirm` publishes it",
+            active(saved),
+            saved.subject,
+            saved.files,
+            saved.shrunk_from.unwrap_or_default(),
             saved.subject,
         ),
         SaveOutcome::Damaged => format!(
