@@ -224,7 +224,7 @@ mod tests {
         atomic_write(&path, b"a longer one").unwrap();
         write_over(&path, b"new").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
-        assert!(write_over(&path, &[b'x'; 1 << 20]).is_err());
+        assert!(write_over(&path, &vec![b'x'; 1 << 20]).is_err());
         assert_eq!(fs::read(&path).unwrap(), b"new");
     }
 

@@ -1,5 +1,10 @@
 //! What a set is while somebody works with the database, step by step: nothing here depends on who is quicker.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests make and remove files of their own"
+)]
+
 use super::*;
 use crate::beneath::Mounts;
 use crate::clone::Fallback;

@@ -233,12 +233,7 @@ impl Engine {
             saved.sha256 = capture.base.unwrap_or(saved.sha256);
             return Ok(saved);
         }
-        let files = before.as_ref().filter(|base| {
-            let is_like = base.caches_left_out == capture.exclude_caches;
-            is_like && shrink::is_suspicious(base.file_count, saved.files)
-        });
-        let files = files.filter(|_| !capture.accept_shrink);
-        saved.shrunk_from = files.map(|base| base.file_count);
+        saved.shrunk_from = shrunk_from(before.as_ref(), capture, saved.files);
         let mut manifest = self.manifest_of(capture, lease, &made, op_id);
         let inherited = before.and_then(|base| base.upgraded_from);
         manifest.upgraded_from = capture.upgraded_from.or(inherited);
@@ -501,6 +496,14 @@ impl Engine {
         let recorded = self.record(&lease.lineage.tenant, event).await;
         saved.warnings.extend(recorded);
     }
+}
+
+/// How many files the snapshot before has, if these are suspiciously few and nobody said that this is meant.
+fn shrunk_from(before: Option<&ProfileManifest>, capture: &Capture, files: u64) -> Option<u64> {
+    let before = before.filter(|_| !capture.accept_shrink)?;
+    let is_like = before.caches_left_out == capture.exclude_caches;
+    let is_suspicious = is_like && shrink::is_suspicious(before.file_count, files);
+    is_suspicious.then_some(before.file_count)
 }
 
 /// Takes over what the capture found out about the browser and its databases.

@@ -100,22 +100,31 @@ impl Engine {
         Some(ArchiveCache::new(root, USUAL_LIMIT))
     }
 
+    /// A place for what is only looked at: elsewhere, if there is no room beside the cache.
+    pub(crate) async fn looking_place(&self) -> Result<PathBuf, Error> {
+        match self.profile_spool().await {
+            Ok(spool) => {
+                let place = spool.clone();
+                let has_room = bridge::blocking(move || room::has(&place, LITTLE).is_ok()).await;
+                Ok(if has_room {
+                    spool
+                } else {
+                    std::env::temp_dir()
+                })
+            }
+            Err(error) if is_no_room(&error) => Ok(std::env::temp_dir()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Where large files without a name lie; beside the cache, so that they can be kept there.
     pub(crate) async fn profile_spool(&self) -> Result<PathBuf, Error> {
         match &self.places.cache {
             Some(cache) => {
                 let spool = cache.join("archives");
                 let made = spool.clone();
-                let made = bridge::blocking(move || {
-                    let made_directory = stasis_disk::atomic_write::make_directory(&made);
-                    made_directory.map(|()| room::has(&made, LITTLE).is_ok())
-                });
-                match made.await {
-                    Ok(true) => Ok(spool),
-                    Err(error) if !room::is_full(&error.source) => Err(error.into()),
-                    // What is only read needs room elsewhere, if there is none beside the cache.
-                    _ => Ok(std::env::temp_dir()),
-                }
+                bridge::blocking(move || stasis_disk::atomic_write::make_directory(&made)).await?;
+                Ok(spool)
             }
             None => Ok(std::env::temp_dir()),
         }

@@ -177,7 +177,7 @@ impl Project {
         if paths.is_empty() {
             return Ok(Vec::new());
         }
-        let place = self.engine.profile_spool().await?;
+        let place = self.engine.looking_place().await?;
         let scratch = bridge::blocking(move || {
             let looks = skeleton::look_at(&place)?.metadata();
             Skeleton::make(&place, looks)

@@ -175,7 +175,7 @@ impl Project {
     pub async fn verify(&self, wanted: &str) -> Result<ProjectVerified, Error> {
         let index = self.index().await?;
         let id = self.resolve(&index, wanted)?;
-        let place = self.engine.profile_spool().await?;
+        let place = self.engine.looking_place().await?;
         let made = place.clone();
         let scratch = bridge::blocking(move || {
             let looks = skeleton::look_at(&made)?.metadata();

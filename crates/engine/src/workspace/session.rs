@@ -298,6 +298,11 @@ fn read(path: &Path) -> Result<Config, Error> {
     Ok(config)
 }
 
+fn is_home(directory: &Path, surroundings: &Surroundings) -> bool {
+    let home = surroundings.home.as_ref();
+    home.is_some_and(|home| home.canonicalize().is_ok_and(|home| home == directory))
+}
+
 /// Makes a directory known as a workspace.
 pub(super) fn init(init: &Init, surroundings: &Surroundings) -> Result<WorkspaceMade, Error> {
     let no_directory = |source| Error::NoDirectory {
@@ -315,19 +320,15 @@ pub(super) fn init(init: &Init, surroundings: &Surroundings) -> Result<Workspace
     if directory.parent().is_none() {
         return refused("it is the root of everything");
     }
-    let home = surroundings
-        .home
-        .as_ref()
-        .and_then(|home| home.canonicalize().ok());
-    if home.is_some_and(|home| home == directory) {
+    if is_home(&directory, surroundings) {
         return refused("it is the home directory; name a directory in it");
     }
     if directory.to_str().is_none() {
         return refused("its path is not text");
     }
     if let Some(session) = session_of(&directory, surroundings)? {
-        let wanted = init.session.as_ref().map(|wanted| resolved(wanted));
-        if wanted.is_some_and(|wanted| wanted != resolved(&session)) {
+        let is_other = |wanted: &PathBuf| resolved(wanted) != resolved(&session);
+        if init.session.as_ref().is_some_and(is_other) {
             return refused(
                 "it is a workspace already, with its checkpoints elsewhere: `stasis workspace status` says where",
             );

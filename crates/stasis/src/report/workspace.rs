@@ -192,7 +192,9 @@ pub(super) fn fields(error: &anyhow::Error) -> Vec<(&'static str, Value)> {
         WorkspaceError::MovesGit { moves, commits } => {
             vec![("moves", json!(moves)), ("commits_leaving", json!(commits))]
         }
-        WorkspaceError::NoSuchEntry(path) | WorkspaceError::NothingDiffers(path) => {
+        WorkspaceError::NoSuchEntry(path)
+        | WorkspaceError::NothingDiffers(path)
+        | WorkspaceError::NotInCheckpoint { path, .. } => {
             vec![("path", json!(path.to_string()))]
         }
         _ => Vec::new(),

@@ -396,6 +396,7 @@ fn chrome_major_version_mismatch_refuses_load() {
     save(&session, 0, &dir, &[]);
     fs::create_dir(&there).unwrap();
     fs::write(there.join("mine"), "mine").unwrap();
+    fs::write(there.join("First Run"), "").unwrap();
 
     let fresh = load(&session, 12, &there, &["--chrome-major", "130"]);
     let refused = load(

@@ -356,14 +356,14 @@ fn a_database_comes_back_with_its_own_wal_and_without_another_one() {
     // It is in the undo, with the database that it belongs to.
     tree.json(0, &["undo"]);
     assert!(fs::metadata(&wal).unwrap().len() > 0);
-    assert_eq!(counts(&[db.clone()]), [80]);
+    assert_eq!(counts(std::slice::from_ref(&db)), [80]);
 
     // By now it was played and removed: the checkpoint has it still.
     make(&db, "wal", 7, "closed");
     assert!(!wal.exists());
     tree.json(0, &["restore", "killed"]);
     assert!(fs::metadata(&wal).unwrap().len() > 0);
-    assert_eq!(counts(&[db.clone()]), [80]);
+    assert_eq!(counts(std::slice::from_ref(&db)), [80]);
 
     // One file alone means the database with what belongs to it.
     make(&db, "wal", 9, "killed");

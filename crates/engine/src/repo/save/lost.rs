@@ -93,9 +93,10 @@ pub(super) fn databases(
         .iter()
         .filter_map(|path| path.parse::<EntryPath>().ok());
     let told = paths.filter(is_expected).map(|path| LostDatabase {
-        how: match damaged.contains(&path.to_string()) {
-            true => LostHow::Damaged,
-            false => how(command, &path),
+        how: if damaged.contains(&path.to_string()) {
+            LostHow::Damaged
+        } else {
+            how(command, &path)
         },
         path: path.to_string(),
     });

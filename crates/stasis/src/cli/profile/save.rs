@@ -186,17 +186,7 @@ pub(super) fn words(saved: &ProfileSaved) -> String {
             upgraded(saved),
             saved.subject,
         ),
-        SaveOutcome::Shrunk => format!(
-            "SUSPICIOUSLY LITTLE: {sha} is stored and not published, {} stays the snapshot of {}: {numbers}\n  \
-             because: it has {} files, and the snapshot before has {}\n  \
-             hint: the next run starts from the active snapshot; if this is meant, save with --accept-shrink, or \
-             `stasis profile rollback {} --sha {sha} --confirm` publishes it",
-            active(saved),
-            saved.subject,
-            saved.files,
-            saved.shrunk_from.unwrap_or_default(),
-            saved.subject,
-        ),
+        SaveOutcome::Shrunk => shrunk(saved, &sha, &numbers),
         SaveOutcome::Damaged => format!(
             "DAMAGED: {sha} is stored and not published, {} stays the snapshot of {}: {numbers}\n  \
              because: these databases are damaged: {}\n  \
@@ -225,6 +215,20 @@ pub(super) fn words(saved: &ProfileSaved) -> String {
             saved.subject,
         ),
     }
+}
+
+fn shrunk(saved: &ProfileSaved, sha: &str, numbers: &str) -> String {
+    format!(
+        "SUSPICIOUSLY LITTLE: {sha} is stored and not published, {} stays the snapshot of {}: {numbers}\n  \
+             because: it has {} files, and the snapshot before has {}\n  \
+             hint: the next run starts from the active snapshot; if this is meant, save with --accept-shrink, or \
+             `stasis profile rollback {} --sha {sha} --confirm` publishes it",
+        active(saved),
+        saved.subject,
+        saved.files,
+        saved.shrunk_from.unwrap_or_default(),
+        saved.subject,
+    )
 }
 
 /// What stays the active snapshot.

@@ -116,8 +116,8 @@ fn words(restored: &ProjectRestored) -> String {
     }
     if let Some(changes) = &restored.in_place {
         if !changes.changed_meanwhile.is_empty() {
-            let all = changes.changed_meanwhile.iter().map(|path| printable(path));
-            let all: Vec<_> = all.take(SHOWN).map(|path| path.to_string()).collect();
+            let all = changes.changed_meanwhile.iter().take(SHOWN);
+            let all: Vec<_> = all.map(|path| printable(path)).collect();
             words += "\nchanged by others meanwhile, and kept as they left it: ";
             words += &all.join(", ");
         }
