@@ -346,7 +346,6 @@ pub struct Checkpointed {
     /// How many those are.
     pub left_out_count: u64,
     /// The SQLite databases in it; as many as are listed, first those that could not be made consistent.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub databases: Vec<DatabaseRow>,
     /// Whether it was only shown what would be done.
     pub dry_run: bool,
