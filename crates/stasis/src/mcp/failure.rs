@@ -146,7 +146,7 @@ fn advice(error: &WorkspaceError, kind: ErrorKind) -> (&'static str, Option<&'st
             ("name_taken", "give another name, or none")
         }
         WorkspaceError::NotInCheckpoint { .. } => (
-            "not_in_checkpoint",
+            "no_such_entry",
             "snapshots_history shows which checkpoints have it",
         ),
         WorkspaceError::NoSuchEntry(_) => (

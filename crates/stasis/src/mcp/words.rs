@@ -75,6 +75,11 @@ pub(super) fn checkpoints(all: &Checkpoints, digests: bool) -> Listing {
             shorten(events, EVENTS_PER_ROW, ROW_LENGTH);
         }
         name_databases(&mut value);
+        if value["databases"].as_array().is_some_and(Vec::is_empty)
+            && let Some(fields) = value.as_object_mut()
+        {
+            fields.remove("databases");
+        }
         if let Some(changes) = value.get_mut("changes") {
             shorten(changes, CHANGES_PER_ROW, ROW_LENGTH);
         }
@@ -97,9 +102,6 @@ pub(super) fn name_databases(value: &mut Value) {
     };
     if let Some(Value::Array(databases)) = fields.get_mut("databases") {
         databases.retain(|one| one.get("why").is_some());
-        if databases.is_empty() {
-            fields.remove("databases");
-        }
     }
 }
 
