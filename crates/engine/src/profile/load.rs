@@ -55,6 +55,7 @@ use stasis_store::profiles::Snapshots;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 /// What to do when a profile cannot be loaded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -219,6 +220,9 @@ impl ProfileLoaded {
 const OLDER_TRIED: usize = 3;
 /// What a record says of a directory that a browser works in.
 const RUNNING: &str = "running";
+
+/// More than a filesystem's clock lags behind.
+const TICK: Duration = Duration::from_millis(20);
 
 impl Engine {
     /// Loads what the lineage points to now.
@@ -623,9 +627,11 @@ impl Engine {
         load: &ProfileLoad,
         loaded: &ProfileLoaded,
     ) -> Result<(), Error> {
-        self.load_record(load, loaded, RUNNING)
-            .write(&load.dir)
-            .await
+        let record = self.load_record(load, loaded, RUNNING);
+        record.write(&load.dir).await?;
+        // Times of files come from a clock that lags by a tick: what is written from now on is later than the record.
+        tokio::time::sleep(TICK).await;
+        Ok(())
     }
 
     pub(super) async fn note_load(
