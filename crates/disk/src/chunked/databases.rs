@@ -10,7 +10,7 @@
 //! database counts as unchanged only if its file looks the same and nothing waits in a log or a journal beside it; one that
 //! could not be captured is tried again by every save.
 //!
-//! A checkpoint stores the files themselves instead, taken together as [`database_set`](crate::database_set) says.
+//! A checkpoint stores the files themselves instead, taken together as `database_set` says.
 //!
 //! A descriptor of the file is closed before it is captured, because closing it drops SQLite's locks in this process.
 
