@@ -1206,6 +1206,14 @@ fn a_browser_that_left_its_lock_was_killed() {
             .to_string()
             .contains("browser_killed")
     );
+    // People are told too.
+    let again = session.home().join("again");
+    let script = format!(
+        "mkdir -p {{dir}}/Default; printf 131.0.1.2 > '{{dir}}/Last Version'; {settings}; {lock}"
+    );
+    let words = ["profile", "run", "acme/carol@131", "--dir", text(&again)];
+    let said = session.run(&[&words[..], &["--", "sh", "-c", &script]].concat());
+    assert!(said.err.contains("killed"), "{}", said.err);
     // A directory that somebody else's browser left is told the same way.
     let dir = profile(&session, "p");
     fs::remove_file(dir.join("SingletonLock")).unwrap();

@@ -233,6 +233,26 @@ fn without_an_upgrade_a_profile_is_fresh_and_every_later_load_says_what_it_lacks
 }
 
 #[test]
+fn a_browser_of_another_major_is_refused_before_anything_runs() {
+    let session = Session::new();
+    let other = browser(&session, 156);
+    let words = [
+        "profile",
+        "run",
+        "acme/alice@157",
+        "--browser",
+        text(&other),
+    ];
+    let dir = session.home().join("state/stasis/profiles/acme/alice@157");
+
+    let refused = session.run(&[&words[..], &["--", "sh", "-c", "touch {dir}/ran"]].concat());
+
+    assert_eq!(refused.code, 102, "{}", refused.err);
+    assert!(refused.err.contains("is Chrome 156"), "{}", refused.err);
+    assert!(!dir.exists(), "nothing ran");
+}
+
+#[test]
 fn a_policy_keeps_profiles_where_they_are() {
     let session = left_by_156();
     session.data(

@@ -285,3 +285,56 @@ fn what_is_taken_back_derives_from_what_it_derived_from_before() {
     let saved = shop.json(0, &["save"]);
     assert_eq!(saved["parent_snapshot_id"], good.as_str());
 }
+
+/// What somebody wrote after the kill is in no snapshot: it is said where it is.
+#[test]
+fn a_save_that_finishes_a_killed_restore_says_what_it_replaced() {
+    if !crate::repo_crash::has_strace() {
+        return;
+    }
+    let session = crate::session::Session::new();
+    let dir = session.home().join("d");
+    std::fs::create_dir(&dir).unwrap();
+    let write = |text: &str| {
+        for number in 0..40 {
+            std::fs::write(dir.join(number.to_string()), text).unwrap();
+        }
+    };
+    let text = dir.to_str().unwrap();
+    write("old");
+    session.data(0, &["save", text]);
+    write("new");
+    let plain = session.command(&["restore", text]);
+    let mut killed = std::process::Command::new("strace");
+    killed.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=renameat2"]);
+    killed.args(["-e", "inject=renameat2:signal=KILL:when=20"]);
+    killed
+        .arg(plain.get_program())
+        .args(plain.get_args())
+        .env_clear();
+    let variables = plain
+        .get_envs()
+        .filter_map(|(name, value)| Some((name, value?)));
+    assert!(!killed.envs(variables).status().unwrap().success());
+    let half =
+        (0..40).filter(|number| std::fs::read(dir.join(number.to_string())).unwrap() == b"old");
+    assert!(
+        (1..40).contains(&half.count()),
+        "it was killed in the middle"
+    );
+    for number in 0..40 {
+        std::fs::write(dir.join(number.to_string()), "precious").unwrap();
+    }
+
+    let said = session.run(&["save", text]);
+
+    assert_eq!(said.code, 0, "{}", said.err);
+    let kept = said.err.split("kept=").nth(1).expect("it says where");
+    let kept = kept.split_whitespace().next().unwrap().trim_matches('"');
+    assert!(said.err.contains("changed="), "{}", said.err);
+    let all: Vec<Vec<u8>> = std::fs::read_dir(std::path::Path::new(kept).join("tree"))
+        .unwrap()
+        .map(|entry| std::fs::read(entry.unwrap().path()).unwrap())
+        .collect();
+    assert!(all.iter().any(|bytes| bytes == b"precious"), "{kept}");
+}

@@ -394,6 +394,37 @@ fn a_last_prompt_without_a_checkpoint_is_said_and_no_other_is_taken_for_it() {
 }
 
 #[test]
+fn a_rewind_leaves_what_it_is_told_to_and_the_list_counts_as_it_does() {
+    let tree = project();
+    prompt(&tree, "first");
+    tree.write("docs/guide.md", "changed");
+    prompt(&tree, "second");
+    tree.write("docs/guide.md", "changed again");
+    tree.write("src/main.rs", "broken");
+
+    let list = rewind(&tree, &["--list"]);
+    let told = rewind(
+        &tree,
+        &["--prompts", "2", "--except", "docs/guide.md", "--yes"],
+    );
+
+    let rows: Vec<Vec<&str>> = list
+        .out
+        .lines()
+        .map(|line| line.split_whitespace().take(2).collect())
+        .collect();
+    assert_eq!(
+        rows,
+        [["BACK", "PROMPT"], ["1", "2"], ["2", "1"]],
+        "{}",
+        list.out
+    );
+    assert_eq!(told.code, 0, "{}", told.err);
+    assert_eq!(tree.read("docs/guide.md"), "changed again");
+    assert_eq!(tree.read("src/main.rs"), "fn main() {}\n");
+}
+
+#[test]
 fn the_number_of_a_checkpoint_that_went_is_not_given_again() {
     let tree = Tree::new(&[("a", "zero")]);
     for round in 0..3 {

@@ -65,6 +65,30 @@ fn a_change_that_never_happened_leaves_no_undo() {
 }
 
 #[test]
+fn a_workspace_is_not_given_another_session_directory_without_a_word() {
+    let tree = Tree::new(&[("a", "one")]);
+    let (dir, other) = (tree.dir(), tree.session.home().join("other"));
+    let other = other.to_str().unwrap();
+
+    let refused = tree
+        .session
+        .run(&["workspace", "init", &dir, "--session-dir", other]);
+    let own = tree.kept();
+    let same = [
+        "workspace",
+        "init",
+        &dir,
+        "--session-dir",
+        own.to_str().unwrap(),
+    ];
+
+    assert_eq!(refused.code, 2, "{}", refused.err);
+    assert!(refused.err.contains("already"), "{}", refused.err);
+    assert!(!Path::new(other).exists());
+    assert_eq!(tree.session.run(&same).code, 0);
+}
+
+#[test]
 fn the_permissions_of_a_directory_that_a_restore_changed_come_back() {
     use std::os::unix::fs::PermissionsExt;
     let tree = Tree::new(&[("d/a", "one")]);
