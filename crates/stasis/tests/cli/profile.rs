@@ -1213,7 +1213,11 @@ fn a_browser_that_left_its_lock_was_killed() {
     );
     let words = ["profile", "run", "acme/carol@131", "--dir", text(&again)];
     let said = session.run(&[&words[..], &["--", "sh", "-c", &script]].concat());
-    assert!(said.err.contains("killed"), "{}", said.err);
+    assert!(
+        said.err.contains("warning: the browser was killed"),
+        "{}",
+        said.err
+    );
     // A directory that somebody else's browser left is told the same way.
     let dir = profile(&session, "p");
     fs::remove_file(dir.join("SingletonLock")).unwrap();
