@@ -21,6 +21,7 @@ mod pool;
 mod scratch;
 pub mod sqlite;
 
+pub(crate) use find::is_sqlite;
 pub use identity::{Identity, IdentityError, identity};
 pub use message::Messages;
 pub use scratch::ScratchError;

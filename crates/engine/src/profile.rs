@@ -52,11 +52,20 @@ pub use verify::{ProfileVerified, ProfileVerify};
 use crate::error::Error;
 use stasis_disk::beneath::Beneath;
 use stasis_disk::chrome::{self, ProfileFacts};
+use stasis_model::chrome::DatabaseFiles;
 use std::path::Path;
 use std::time::Duration;
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Which files of a profile are databases.
+fn database_files(root: &Beneath, dir: &Path) -> Result<DatabaseFiles, Error> {
+    chrome::database_files(root).map_err(|source| Error::NoDirectory {
+        path: dir.to_owned(),
+        source: source.into(),
+    })
 }
 
 /// What a profile says of itself.

@@ -4,6 +4,7 @@ use crate::id::{ChromeMajor, Label};
 use crate::manifest::CookieStore;
 use crate::time::Timestamp;
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 /// Never part of a snapshot, as gitignore-style patterns: who runs where, which is true of one host only.
 pub const LEFT_OUT: [&str; 4] = [
@@ -41,6 +42,74 @@ pub const LAST_VERSION: &str = "Last Version";
 pub const PREFERENCES: &str = "Default/Preferences";
 /// Where cookies are, below the user data directory: the newer place first.
 pub const COOKIES: [&str; 2] = ["Default/Cookies", "Default/Network/Cookies"];
+
+/// What Chrome keeps in SQLite databases, in the directory of a profile (`Default`) or in `Network` there.
+const SQLITE_NAMES: [&str; 13] = [
+    "Account Web Data",
+    "Affiliation Database",
+    "Cookies",
+    "Extension Cookies",
+    "Favicons",
+    "History",
+    "Login Data",
+    "Login Data For Account",
+    "Reporting and NEL",
+    "Safe Browsing Cookies",
+    "Top Sites",
+    "Trust Tokens",
+    "Web Data",
+];
+/// Those of them without which a user is signed out: cookies, passwords, and the tokens of accounts. Chrome empties them, but
+/// never deletes them.
+const LOGIN_NAMES: [&str; 3] = ["Cookies", "Login Data", "Web Data"];
+/// The profile that every user data directory has; others may be removed by their user, with everything in them.
+const FIRST_PROFILE: &str = "Default";
+
+/// The files of a user data directory that lie where no path names a site: at its top, in each directory there, and in
+/// `Network` of each of these.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct DatabaseFiles {
+    /// Those that begin like a SQLite database.
+    pub sqlite: BTreeSet<String>,
+    /// Those that hold something else. Empty files are in neither set.
+    pub other: BTreeSet<String>,
+}
+
+impl DatabaseFiles {
+    /// The files that should be SQLite databases and are none: by their names, or because they were, `before`.
+    pub fn unrecognised(&self, before: &[String]) -> Vec<String> {
+        let is_expected = |path: &&String| {
+            let name = parts(path).map(|(_, name)| name);
+            name.is_some_and(|name| SQLITE_NAMES.contains(&name)) || before.contains(path)
+        };
+        self.other.iter().filter(is_expected).cloned().collect()
+    }
+
+    /// The databases of logins that there were `before`, and of which nothing is left: the file is gone or empty.
+    ///
+    /// A profile other than the first one may go as a whole: its user removed it.
+    pub fn lost_logins(&self, before: &[String]) -> Vec<String> {
+        let found = || self.sqlite.iter().chain(&self.other);
+        let is_lost = |path: &&String| {
+            let Some((profile, name)) = parts(path).filter(|(_, name)| LOGIN_NAMES.contains(name))
+            else {
+                return false;
+            };
+            let is_there = found().any(|one| parts(one) == Some((profile, name)));
+            let is_removed = profile != FIRST_PROFILE
+                && !found().any(|one| parts(one).is_some_and(|(other, _)| other == profile));
+            !is_there && !is_removed
+        };
+        before.iter().filter(is_lost).cloned().collect()
+    }
+}
+
+/// The profile that a file belongs to, and its name: the same for `Default/Cookies` and `Default/Network/Cookies`.
+fn parts(path: &str) -> Option<(&str, &str)> {
+    let (profile, rest) = path.split_once('/')?;
+    let name = rest.strip_prefix("Network/").unwrap_or(rest);
+    (!name.contains('/')).then_some((profile, name))
+}
 
 /// The version in `Last Version`, such as `131.0.6778.85`.
 pub fn last_version(content: &[u8]) -> Option<(ChromeMajor, Label)> {
@@ -170,6 +239,60 @@ mod tests {
         ] {
             assert!(!preferences(sound).has_crashed);
         }
+    }
+
+    fn files(sqlite: &[&str], other: &[&str]) -> DatabaseFiles {
+        let owned = |paths: &[&str]| paths.iter().map(ToString::to_string).collect();
+        DatabaseFiles {
+            sqlite: owned(sqlite),
+            other: owned(other),
+        }
+    }
+
+    #[test]
+    fn a_file_that_should_be_a_database_is_known_by_its_name_or_by_what_it_was() {
+        let found = files(
+            &["Default/History"],
+            &[
+                "Default/Network/Cookies",
+                "Default/Preferences",
+                "Default/x.db",
+                "History",
+            ],
+        );
+        assert_eq!(found.unrecognised(&[]), ["Default/Network/Cookies"]);
+        let before = ["Default/x.db".to_owned(), "Default/History".to_owned()];
+        let both = ["Default/Network/Cookies", "Default/x.db"];
+        assert_eq!(found.unrecognised(&before), both);
+    }
+
+    #[test]
+    fn logins_are_lost_when_their_database_is_nowhere() {
+        let before = [
+            "Default/Cookies",
+            "Default/History",
+            "Default/Login Data",
+            "Profile 1/Cookies",
+        ];
+        let before = before.map(ToOwned::to_owned);
+
+        let moved = files(&["Default/Network/Cookies", "Default/Login Data"], &[]);
+        assert_eq!(
+            moved.lost_logins(&before),
+            [""; 0],
+            "Chrome moves them, users remove profiles"
+        );
+        let damaged = files(&["Default/Login Data"], &["Default/Cookies"]);
+        assert_eq!(
+            damaged.lost_logins(&before),
+            [""; 0],
+            "it is there, and damaged"
+        );
+        let lost = files(&["Default/History"], &["Profile 1/Preferences"]);
+        let all = ["Default/Cookies", "Default/Login Data", "Profile 1/Cookies"];
+        assert_eq!(lost.lost_logins(&before), all);
+        let nothing = files(&[], &[]).lost_logins(&before);
+        assert_eq!(nothing, ["Default/Cookies", "Default/Login Data"]);
     }
 
     #[test]

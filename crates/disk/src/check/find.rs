@@ -33,6 +33,12 @@ pub(super) fn header(file: &OwnedFd) -> io::Result<Vec<u8>> {
     Ok(header)
 }
 
+/// Whether a file begins like a SQLite database; `None` for an empty one, which is a database without anything in it.
+pub(crate) fn is_sqlite(file: &OwnedFd) -> io::Result<Option<bool>> {
+    let header = header(file)?;
+    Ok((!header.is_empty()).then(|| header.starts_with(SQLITE)))
+}
+
 /// A database that was found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Database {

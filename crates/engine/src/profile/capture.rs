@@ -3,7 +3,7 @@
 //! 1. look: which Chrome wrote it, how large it is; refuse before anything is read
 //! 2. check its databases as a load would; archive it into a file without a name, copying the frames that the base has
 //! 3. archive, manifest, a listing that shows both
-//! 4. flip the pointer, if no database is damaged, the fence is ours and the active snapshot is the base
+//! 4. flip the pointer, if no database is damaged or missing, the fence is ours and the active snapshot is the base
 //!
 //! *Always true:* the live directory is only read. A crash before 4 leaves objects that nothing points to; the
 //! snapshot before stays the one. What diverged or is damaged stays in the store, unpublished and visible.
@@ -29,6 +29,7 @@ use serde::Serialize;
 use stasis_disk::archive::{Archive, CreateReport};
 use stasis_disk::progress::Progress;
 use stasis_disk::seal::DataKey;
+use stasis_model::chrome::DatabaseFiles;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::event::{EventKind, Severity};
 use stasis_model::id::{Lineage, OpId};
@@ -52,6 +53,8 @@ use std::sync::atomic::AtomicBool;
 
 /// How many damaged databases a manifest names.
 const NAMED: usize = 20;
+/// How many sound ones, for its successor to be compared with.
+const LISTED: usize = 500;
 
 /// What is captured, and what is said of it.
 #[derive(Clone, Debug)]
@@ -113,7 +116,7 @@ pub enum SaveOutcome {
     Damaged,
     /// It is stored, but has fewer cookies or origins than before the browser migrated it: it is not published.
     UpgradeIncomplete,
-    /// It is stored, but has suspiciously little of what the active snapshot has, which stays.
+    /// It is stored, but has suspiciously little of what the active snapshot has, which stays: few files, or no logins.
     Shrunk,
 }
 
@@ -158,6 +161,9 @@ pub struct ProfileSaved {
     /// How many files the snapshot before has, when these are suspiciously few.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shrunk_from: Option<u64>,
+    /// The databases of logins that the snapshot before has, and that are gone or empty now.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub missing_databases: Vec<String>,
     /// How it came through the migration to a newer Chrome, when it did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upgrade: Option<UpgradeReport>,
@@ -220,8 +226,11 @@ impl Engine {
         let op_id = self.lineages.op_id();
         let mut saved = saved(capture, lease, &made.report, op_id);
         saved.capture_ms = capture_ms;
-        note_findings(&mut saved, capture, &made);
         let before = self.active_base(lease, capture.base).await?;
+        if let Some(before) = &before {
+            made.compare_with(before);
+        }
+        note_findings(&mut saved, capture, &made);
         let is_same = |base: &ProfileManifest| base.tree_digest == made.report.tree_digest;
         if before.as_ref().is_some_and(is_same) {
             saved.outcome = if made.damaged.is_empty() {
@@ -233,7 +242,7 @@ impl Engine {
             saved.sha256 = capture.base.unwrap_or(saved.sha256);
             return Ok(saved);
         }
-        saved.shrunk_from = shrunk_from(before.as_ref(), capture, saved.files);
+        note_shrinking(&mut saved, before.as_ref(), capture, &made.files);
         let mut manifest = self.manifest_of(capture, lease, &made, op_id);
         let inherited = before.and_then(|base| base.upgraded_from);
         manifest.upgraded_from = capture.upgraded_from.or(inherited);
@@ -267,7 +276,7 @@ impl Engine {
             Some(SaveOutcome::Damaged)
         } else if has_lost {
             Some(SaveOutcome::UpgradeIncomplete)
-        } else if saved.shrunk_from.is_some() {
+        } else if saved.shrunk_from.is_some() || !saved.missing_databases.is_empty() {
             Some(SaveOutcome::Shrunk)
         } else if capture.held_back {
             Some(SaveOutcome::Diverged)
@@ -398,6 +407,7 @@ impl Engine {
         manifest.caches_left_out = capture.exclude_caches;
         manifest.checked_at_ms = made.damaged.is_empty().then(|| self.lineages.now());
         manifest.damaged_databases = made.damaged.iter().take(NAMED).cloned().collect();
+        manifest.sqlite_databases = made.files.sqlite.iter().take(LISTED).cloned().collect();
         manifest.predecessor_sha256 = capture.base;
         manifest.lease_epoch = lease.fence.epoch;
         if made.is_encrypted {
@@ -498,12 +508,21 @@ impl Engine {
     }
 }
 
-/// How many files the snapshot before has, if these are suspiciously few and nobody said that this is meant.
-fn shrunk_from(before: Option<&ProfileManifest>, capture: &Capture, files: u64) -> Option<u64> {
-    let before = before.filter(|_| !capture.accept_shrink)?;
+/// Notes what is suspiciously little compared with the snapshot before, unless the user said that this is meant: the number
+/// of files, and the databases of logins.
+fn note_shrinking(
+    saved: &mut ProfileSaved,
+    before: Option<&ProfileManifest>,
+    capture: &Capture,
+    files: &DatabaseFiles,
+) {
+    let Some(before) = before.filter(|_| !capture.accept_shrink) else {
+        return;
+    };
     let is_like = before.caches_left_out == capture.exclude_caches;
-    let is_suspicious = is_like && shrink::is_suspicious(before.file_count, files);
-    is_suspicious.then_some(before.file_count)
+    let is_suspicious = is_like && shrink::is_suspicious(before.file_count, saved.files);
+    saved.shrunk_from = is_suspicious.then_some(before.file_count);
+    saved.missing_databases = files.lost_logins(&before.sqlite_databases);
 }
 
 /// Takes over what the capture found out about the browser and its databases.
@@ -550,6 +569,7 @@ fn saved(capture: &Capture, lease: &Lease, report: &CreateReport, op_id: OpId) -
         active_sha256: None,
         began_fresh: capture.held_back,
         shrunk_from: None,
+        missing_databases: Vec::new(),
         damaged_databases: Vec::new(),
         upgrade: None,
         op_id,

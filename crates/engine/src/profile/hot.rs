@@ -176,9 +176,11 @@ impl Engine {
                 cancel,
                 ..CheckSettings::new(scratch)
             };
-            Ok::<_, Error>(check::tree(&root, &settings, &spawn)?)
+            let files = super::database_files(&root, &dir)?;
+            let report = check::tree(&root, &settings, &spawn)?;
+            Ok::<_, Error>(damaged(&report, &files))
         });
-        Ok(damaged(&checked.await?))
+        checked.await
     }
 }
 

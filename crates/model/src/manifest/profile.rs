@@ -83,6 +83,9 @@ pub struct ProfileManifest {
     /// The databases that its save found damaged, the first few: it was stored, and not published.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub damaged_databases: Vec<String>,
+    /// The SQLite databases in it whose paths name no site, so that its successor can be missed one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sqlite_databases: Vec<String>,
     /// The snapshot of an older major that the profile was carried from, here or in a predecessor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upgraded_from: Option<Ancestor>,
@@ -225,6 +228,7 @@ impl ProfileManifest {
             caches_left_out: false,
             checked_at_ms: None,
             damaged_databases: Vec::new(),
+            sqlite_databases: Vec::new(),
             upgraded_from: None,
             predecessor_sha256: None,
             lease_epoch: Epoch::default(),

@@ -1604,6 +1604,103 @@ fn a_profile_that_lost_almost_everything_is_stored_and_not_published() {
 }
 
 #[test]
+fn a_database_whose_header_was_overwritten_is_damaged_and_not_published() {
+    let session = Session::new();
+    let (dir, there) = (profile(&session, "p"), session.home().join("there"));
+    let sound = fs::read(dir.join("Default/Cookies")).unwrap();
+    fs::create_dir(dir.join("Default/Network")).unwrap();
+    // Known by its name, and known only because it was a database before.
+    for path in ["Default/Network/Cookies", "Default/unheard-of.db"] {
+        fs::write(dir.join(path), &sound).unwrap();
+    }
+    let good = save(&session, 0, &dir, &[]);
+
+    for path in [
+        "Default/Cookies",
+        "Default/Network/Cookies",
+        "Default/unheard-of.db",
+    ] {
+        let mut bytes = sound.clone();
+        bytes[..64].fill(0);
+        fs::write(dir.join(path), bytes).unwrap();
+
+        let damaged = save(&session, 9, &dir, &[]);
+
+        assert_eq!(damaged["outcome"], "damaged", "{path}: {damaged}");
+        assert_eq!(damaged["damaged_databases"], serde_json::json!([path]));
+        assert_eq!(damaged["active_sha256"], good["sha256"]);
+        fs::write(dir.join(path), &sound).unwrap();
+    }
+    assert_eq!(load(&session, 0, &there, &[])["sha256"], good["sha256"]);
+    let again = save(&session, 0, &dir, &[]);
+    assert_eq!(again["outcome"], "captured", "{again}");
+}
+
+#[test]
+fn a_load_refuses_cookies_that_are_no_database() {
+    let session = Session::new();
+    let (dir, there) = (profile(&session, "p"), session.home().join("there"));
+    fs::write(dir.join("Default/Cookies"), "no database at all").unwrap();
+    publish_damaged(&session, &dir);
+
+    let fresh = load(&session, 12, &there, &[]);
+
+    assert_eq!(fresh["reason"], "integrity_failed", "{fresh}");
+    assert!(
+        fresh["detail"]
+            .as_str()
+            .unwrap()
+            .contains("Default/Cookies")
+    );
+}
+
+#[test]
+fn a_profile_without_its_login_databases_is_stored_and_not_published() {
+    let session = Session::new();
+    let (dir, there) = (profile(&session, "p"), session.home().join("there"));
+    let logins = dir.join("Default/Login Data");
+    fs::copy(dir.join("Default/Cookies"), &logins).unwrap();
+    let good = save(&session, 0, &dir, &[]);
+    let cookies_file = dir.join("Default/Cookies");
+    let whole = fs::read(&cookies_file).unwrap();
+
+    fs::remove_file(&cookies_file).unwrap();
+    let gone = save(&session, 11, &dir, &[]);
+    let told = session.run(&["profile", "save", ALICE, "--dir", text(&dir)]);
+    fs::write(&cookies_file, &whole).unwrap();
+    fs::write(&logins, "").unwrap();
+    let empty = save(&session, 11, &dir, &[]);
+    let loaded = load(&session, 0, &there, &[]);
+
+    assert_eq!(gone["outcome"], "shrunk", "{gone}");
+    assert_eq!(gone["missing_databases"][0], "Default/Cookies");
+    assert_eq!(gone["active_sha256"], good["sha256"]);
+    assert!(told.out.contains("Default/Cookies is gone"), "{}", told.out);
+    assert!(told.out.contains("--accept-shrink"), "{}", told.out);
+    assert_eq!(empty["missing_databases"][0], "Default/Login Data");
+    assert_eq!(loaded["sha256"], good["sha256"], "the good one stays");
+    let meant = save(&session, 0, &dir, &["--accept-shrink"]);
+    assert_eq!(meant["outcome"], "captured", "{meant}");
+}
+
+#[test]
+fn cookies_that_were_cleared_or_moved_by_the_browser_are_published() {
+    let session = Session::new();
+    let dir = profile(&session, "p");
+    save(&session, 0, &dir, &[]);
+
+    sqlite(&dir, "delete from cookies;");
+    let cleared = save(&session, 0, &dir, &[]);
+    fs::create_dir(dir.join("Default/Network")).unwrap();
+    let newer = dir.join("Default/Network/Cookies");
+    fs::rename(dir.join("Default/Cookies"), newer).unwrap();
+    let moved = save(&session, 0, &dir, &[]);
+
+    assert_eq!(cleared["outcome"], "captured", "{cleared}");
+    assert_eq!(moved["outcome"], "captured", "{moved}");
+}
+
+#[test]
 fn metrics_add_up_over_processes() {
     let session = Session::new();
     let (dir, there) = (profile(&session, "p"), session.home().join("there"));

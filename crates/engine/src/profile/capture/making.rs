@@ -4,8 +4,8 @@ use super::Capture;
 use crate::error::Error;
 use crate::profile::checked;
 use crate::profile::error::ProfileError;
-use crate::profile::facts;
 use crate::profile::upgrade::{self, Counted};
+use crate::profile::{database_files, facts};
 use crate::warning::Warning;
 use stasis_disk::archive::{
     Archive, CreateReport, CreateSettings, SealSettings, create_nameless, seal_nameless,
@@ -15,9 +15,9 @@ use stasis_disk::check::{self, CheckSettings};
 use stasis_disk::seal::DataKey;
 use stasis_disk::survey::{Survey, survey};
 use stasis_disk::walk::WalkSettings;
-use stasis_model::chrome::{CACHES, LEFT_OUT};
+use stasis_model::chrome::{CACHES, DatabaseFiles, LEFT_OUT};
 use stasis_model::id::{ChromeMajor, Label};
-use stasis_model::manifest::{CookieStore, Mode};
+use stasis_model::manifest::{CookieStore, Mode, ProfileManifest};
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
@@ -36,10 +36,25 @@ pub(super) struct Made {
     pub(super) ended_well: Option<bool>,
     /// The databases that are damaged: then it must not be published.
     pub(super) damaged: Vec<String>,
+    /// Which of its files are databases.
+    pub(super) files: DatabaseFiles,
     /// What went less well than it should have, such as databases that could not be checked.
     pub(super) unchecked: Vec<Warning>,
     /// What the profile is known by, where it was carried to a newer Chrome.
     pub(super) counted: Option<Counted>,
+}
+
+impl Made {
+    /// Adds the files that were databases in the snapshot before, and are none any more.
+    pub(super) fn compare_with(&mut self, before: &ProfileManifest) {
+        // Those that are known by their names were judged by the check already.
+        let judged = self.files.unrecognised(&[]);
+        let all = self.files.unrecognised(&before.sqlite_databases);
+        let new = all.into_iter().filter(|path| !judged.contains(path));
+        self.damaged.extend(new);
+        self.damaged.sort();
+        self.damaged.dedup();
+    }
 }
 
 /// What an archive is made with.
@@ -54,7 +69,8 @@ pub(super) struct Making {
 /// Looks, archives, encrypts.
 pub(super) fn make(capture: &Capture, making: Making, spool: &Path) -> Result<Made, Error> {
     let facts = look(capture, making.limit, making.major)?;
-    let (damaged, unchecked) = checked(capture, spool)?;
+    let files = database_files(&open(&capture.dir)?, &capture.dir)?;
+    let (damaged, unchecked) = checked(capture, &files, spool)?;
     let cookie_store = cookie_store(capture, spool);
     let settings = settings(capture, making.base);
     let (mut report, mut file) = create_nameless(&capture.dir, spool, &settings)?;
@@ -74,13 +90,18 @@ pub(super) fn make(capture: &Capture, making: Making, spool: &Path) -> Result<Ma
         has_crashed: facts.has_crashed,
         ended_well: facts.ended_well,
         damaged,
+        files,
         unchecked,
         counted,
     })
 }
 
 /// The checks that a load makes. Of a running browser there is a clone, which was checked when it was made.
-fn checked(capture: &Capture, scratch: &Path) -> Result<(Vec<String>, Vec<Warning>), Error> {
+fn checked(
+    capture: &Capture,
+    files: &DatabaseFiles,
+    scratch: &Path,
+) -> Result<(Vec<String>, Vec<Warning>), Error> {
     if capture.browser.mode == Mode::Hot {
         return Ok((Vec::new(), Vec::new()));
     }
@@ -90,7 +111,8 @@ fn checked(capture: &Capture, scratch: &Path) -> Result<(Vec<String>, Vec<Warnin
         ..CheckSettings::new(scratch)
     };
     let report = check::tree(&open(&capture.dir)?, &settings, &capture.spawn)?;
-    Ok((checked::damaged(&report), checked::unchecked(&report)))
+    let damaged = checked::damaged(&report, files);
+    Ok((damaged, checked::unchecked(&report)))
 }
 
 /// What the profile in an archive that was just made is known by.

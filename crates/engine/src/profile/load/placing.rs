@@ -4,6 +4,7 @@ use super::judge::Failure;
 use super::{FallbackReason, ProfileLoad};
 use crate::error::Error;
 use crate::profile::checked::damaged;
+use crate::profile::database_files;
 use crate::profile::error::ProfileError;
 use crate::profile::fetch::{Proof, Unproven};
 use stasis_disk::archive::{
@@ -79,7 +80,8 @@ impl Placing {
         };
         let report = check::tree(unpacked.tree(), &checking, &load.spawn);
         let report = report.map_err(extract_failed)?;
-        let databases = damaged(&report);
+        let files = database_files(unpacked.tree(), &load.dir).map_err(extract_failed)?;
+        let databases = damaged(&report, &files);
         if databases.is_empty() {
             return Ok((unpacked, report));
         }

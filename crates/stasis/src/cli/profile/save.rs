@@ -189,7 +189,7 @@ pub(super) fn words(saved: &ProfileSaved) -> String {
         SaveOutcome::Shrunk => shrunk(saved, &sha, &numbers),
         SaveOutcome::Damaged => format!(
             "DAMAGED: {sha} is stored and not published, {} stays the snapshot of {}: {numbers}\n  \
-             because: these databases are damaged: {}\n  \
+             because: these databases are damaged, or no databases any more: {}\n  \
              hint: the next run starts from the active snapshot; \
              `stasis profile rollback {} --sha {sha} --confirm` publishes this one all the same",
             active(saved),
@@ -218,15 +218,27 @@ pub(super) fn words(saved: &ProfileSaved) -> String {
 }
 
 fn shrunk(saved: &ProfileSaved, sha: &str, numbers: &str) -> String {
+    let mut because = Vec::new();
+    if let Some(before) = saved.shrunk_from {
+        because.push(format!(
+            "it has {} files, and the snapshot before has {before}",
+            saved.files
+        ));
+    }
+    if !saved.missing_databases.is_empty() {
+        because.push(format!(
+            "{} is gone or empty, and the snapshot before has it: logins are missing",
+            printable(&saved.missing_databases.join(", "))
+        ));
+    }
     format!(
         "SUSPICIOUSLY LITTLE: {sha} is stored and not published, {} stays the snapshot of {}: {numbers}\n  \
-             because: it has {} files, and the snapshot before has {}\n  \
+             because: {}\n  \
              hint: the next run starts from the active snapshot; if this is meant, save with --accept-shrink, or \
              `stasis profile rollback {} --sha {sha} --confirm` publishes it",
         active(saved),
         saved.subject,
-        saved.files,
-        saved.shrunk_from.unwrap_or_default(),
+        because.join("; "),
         saved.subject,
     )
 }
