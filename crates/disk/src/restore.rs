@@ -29,6 +29,7 @@ mod inplace;
 mod journal;
 mod kept;
 mod moves;
+mod permissions;
 mod plan;
 mod target;
 
@@ -37,6 +38,7 @@ pub use databases::open_databases;
 pub use error::RestoreError;
 pub use inplace::{Changes, Finished, recover, recovered};
 pub use kept::{Kept, forget, kept, undo};
+pub use permissions::Permissions;
 
 use crate::beneath::{Beneath, Mounts};
 use crate::staging::Staging;

@@ -45,6 +45,11 @@ pub struct LeftOut {
 }
 
 impl LeftOut {
+    /// Whether a user could expect it: it is there, and is missing.
+    pub fn is_missing(&self) -> bool {
+        ["unreadable", "replaced", "too_large"].contains(&self.reason)
+    }
+
     /// What a walk left out, as far as it is listed by name.
     pub(crate) fn of(report: &WalkReport) -> Vec<Self> {
         let left_out = |path: &EntryPath, reason: Reason| Self {

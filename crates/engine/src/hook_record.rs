@@ -33,6 +33,9 @@ pub enum HookOutcome {
     Made {
         /// Its name, `cp-N`.
         checkpoint: String,
+        /// What was there and is not in it, because it could not be read: the first few, and how many more.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        left_out: Option<String>,
     },
     /// Nothing had changed since the last checkpoint.
     Unchanged,
@@ -299,8 +302,13 @@ mod tests {
 
         host.begin("/w").end(workspace, failed("no room"));
         host.clock.advance(1);
-        host.begin("/w")
-            .end(workspace, HookOutcome::Made { checkpoint });
+        host.begin("/w").end(
+            workspace,
+            HookOutcome::Made {
+                checkpoint,
+                left_out: None,
+            },
+        );
         host.clock.advance(1);
         host.begin("/w").end(workspace, HookOutcome::Unchanged);
 

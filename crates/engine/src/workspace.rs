@@ -15,6 +15,7 @@ mod diff;
 mod error;
 mod git;
 mod keep;
+mod left_alone;
 mod paced;
 mod room_for;
 mod session;
@@ -24,9 +25,10 @@ mod watch;
 
 pub use answers::{
     AgentEventRow, Changes, ChangesSummary, CheckpointRow, Checkpointed, Checkpoints, Compacted,
-    DatabaseRow, DeletedCheckpoint, EventCounts, Forked, GitChange, GitCommit, GitPlan, History,
-    PathChange, PathDiff, Plan, PromptRow, RestoredWorkspace, RevertedPath, Side, UndoRow, Undone,
-    UnreadableSlot, Version, Watched, WorkspaceMade, WorkspaceStatus,
+    DatabaseRow, DeletedCheckpoint, EventCounts, ExcludedNow, Forked, GitChange, GitCommit,
+    GitPlan, History, LeftAlone, PathChange, PathDiff, Plan, PromptRow, RestoredWorkspace,
+    RevertedPath, Side, UndoRow, Undone, UnreadableSlot, Version, Watched, WorkspaceMade,
+    WorkspaceStatus,
 };
 pub use commands::{Compact, Create, Fork, Maker, RestoreWorkspace, RevertPath, Run, Undo};
 pub use error::{Freeable, NoRoom, WorkspaceError};

@@ -196,6 +196,7 @@ pub fn take_back(
         journal.add(&step);
     }
     super::databases::check(&live, &journal)?;
+    super::permissions::check(&live, &journal)?;
     let committed = journal
         .set_room_apart(&fd, UNDO)
         .and_then(|()| journal.commit(&fd, JOURNAL));

@@ -55,6 +55,12 @@ pub enum RestoreError {
         /// Who has it open, as far as that is known.
         by: String,
     },
+    /// These are somebody else's, or lie in directories that are: nothing is begun that could not be brought to its end.
+    #[error(
+        "`{}` cannot be moved: it, or the directory that it is in, belongs to another user and may not be written",
+        .0.first().unwrap_or(&EntryPath::root())
+    )]
+    NotOurs(Vec<EntryPath>),
     /// Something above the entry that is restored is no directory any more.
     #[error("`{0}` is in the way: it is not a directory any more; revert it first")]
     InTheWay(EntryPath),

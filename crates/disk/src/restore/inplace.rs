@@ -15,7 +15,7 @@ use super::moves::{Moves, Settled, open_in};
 use super::open_again;
 use super::plan::{Planner, Told};
 use super::target::{Target, is_empty};
-use super::{backup, databases};
+use super::{backup, databases, permissions};
 use crate::beneath::{Beneath, Mounts};
 use crate::metadata;
 use crate::staging::{self, JOURNAL, Leftover, Staging, UNDO};
@@ -101,6 +101,7 @@ impl Work<'_> {
             return Ok(changes);
         }
         databases::check(&self.old, &journal)?;
+        permissions::check(&self.old, &journal)?;
         // There is a way forward only once it is committed: what is needed at its end is taken before.
         let committed = journal
             .set_room_apart(staging.root(), UNDO)

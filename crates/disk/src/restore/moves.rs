@@ -330,10 +330,13 @@ impl Moves<'_> {
 
     fn dress(&self, path: &EntryPath, wanted: &Dress, rights: Rights) -> Result<()> {
         let directory = match self.live.directory(path.as_bytes()) {
-            Err(Errno::ACCESS) => {
-                make_writable(self.live, path)?;
-                self.live.directory(path.as_bytes())
-            }
+            Err(Errno::ACCESS) => match make_writable(self.live, path) {
+                Err(Errno::PERM | Errno::ACCESS) => return Ok(()),
+                made => {
+                    made?;
+                    self.live.directory(path.as_bytes())
+                }
+            },
             directory => directory,
         };
         let directory = match directory {
@@ -341,6 +344,11 @@ impl Moves<'_> {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
             directory => directory?,
         };
+        // Only its owner changes these, and a directory of somebody else must not keep everything else from coming to its end.
+        let owner = metadata::of(&directory)?.uid;
+        if !is_root() && owner != rustix::process::geteuid().as_raw() {
+            return Ok(());
+        }
         if let Some(user) = &wanted.attributes
             && metadata::attributes(&directory)?.user != *user
         {

@@ -109,15 +109,19 @@ impl<'a> Staged<'a> {
         };
         let is_whole = |report: &CloneReport| report.walk.gaps() == 0;
         let is_torn = databases.iter().any(|one| one.state == StoredAs::Torn);
+        let is_copy_whole = metadata.left_out_count == 0;
         let metadata = SlotMetadata {
             hash: contents,
-            complete: is_whole(&report) && system.as_ref().is_none_or(is_whole) && !is_torn,
+            complete: is_whole(&report)
+                && system.as_ref().is_none_or(is_whole)
+                && !is_torn
+                && is_copy_whole,
             databases,
             files_count: report.files + report.hard_links,
             bytes: report.bytes,
             bytes_at_most: at_most,
             form: Form::Clone,
-            ..metadata
+            ..with_gaps(metadata, &report.walk)
         };
         atomic_write(&path.join(METADATA), &metadata.to_json())?;
         self.told = Some((metadata, report, system));
@@ -276,6 +280,15 @@ impl Drop for Staged<'_> {
             let _ = self.place.discard(name);
         }
     }
+}
+
+/// What is known of a checkpoint, with what a walk could not put into it; a copy of another one lacks what that lacks.
+pub(super) fn with_gaps(metadata: SlotMetadata, walk: &WalkReport) -> SlotMetadata {
+    if metadata.left_out_count > 0 {
+        return metadata;
+    }
+    let count = walk.missing().count() as u64 + walk.unlisted();
+    metadata.without(walk.missing().map(ToString::to_string), count)
 }
 
 /// A journal comes and goes with every transaction: without it a database that was taken lacks nothing.

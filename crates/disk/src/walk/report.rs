@@ -50,6 +50,11 @@ impl Reason {
         )
     }
 
+    /// Whether it means that something is missing which is there, and belongs to the tree.
+    pub fn is_missing(self) -> bool {
+        matches!(self, Self::Replaced | Self::Unreadable | Self::TooLarge)
+    }
+
     /// The word for it in results.
     pub fn word(self) -> &'static str {
         match self {
@@ -145,17 +150,25 @@ impl WalkReport {
             .iter()
             .filter(|one| one.reason.is_a_gap())
             .count() as u64;
-        let unlisted = self.skipped_count.saturating_sub(self.skipped.len() as u64);
-        self.vanished_count + listed + unlisted
+        self.vanished_count + listed + self.unlisted()
     }
 
-    /// The first entry that we may not read.
-    pub fn unreadable(&self) -> Option<&EntryPath> {
-        let mut unreadable = self
-            .skipped
-            .iter()
-            .filter(|one| one.reason == Reason::Unreadable);
-        unreadable.next().map(|one| &one.path)
+    /// The entries that we may not read, as far as they are listed.
+    pub fn unreadable(&self) -> impl Iterator<Item = &EntryPath> {
+        let unreadable = self.skipped.iter();
+        let unreadable = unreadable.filter(|one| one.reason == Reason::Unreadable);
+        unreadable.map(|one| &one.path)
+    }
+
+    /// The entries that are there and missing in what was made of the tree, as far as they are listed.
+    pub fn missing(&self) -> impl Iterator<Item = &EntryPath> {
+        let missing = self.skipped.iter().filter(|one| one.reason.is_missing());
+        missing.map(|one| &one.path)
+    }
+
+    /// How many entries were left out and are not listed.
+    pub fn unlisted(&self) -> u64 {
+        self.skipped_count.saturating_sub(self.skipped.len() as u64)
     }
 
     /// Adds what another part of the same walk met.

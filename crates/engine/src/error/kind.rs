@@ -282,6 +282,7 @@ pub(crate) fn place(error: &PlaceError) -> ErrorKind {
         PlaceError::HalfDone { .. } => ErrorKind::Retry,
         PlaceError::BadJournal(_) => ErrorKind::Corrupt,
         PlaceError::NothingKept(_) => ErrorKind::NotFound,
+        PlaceError::NotOurs(_) => ErrorKind::Denied,
         PlaceError::Busy(_) | PlaceError::DatabaseOpen { .. } => ErrorKind::Conflict,
         PlaceError::Cancelled => ErrorKind::Cancelled,
         _ => ErrorKind::Invalid,

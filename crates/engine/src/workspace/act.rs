@@ -12,7 +12,7 @@
 //! to the watcher to tell what happened, as if somebody else had done it. Whatever others write to the tree meanwhile is afterwards in
 //! the tree or in the undo checkpoint; what was not what the plan says is named in the result.
 
-use super::answers::{Plan, RestoredWorkspace, RevertedPath};
+use super::answers::{ExcludedNow, LeftAlone, Plan, RestoredWorkspace, RevertedPath};
 use super::commands::{RestoreWorkspace, RevertPath, Run};
 use super::error::WorkspaceError;
 use super::room_for::Wanted;
@@ -52,6 +52,10 @@ pub(super) struct Act<'a> {
     pub(super) becomes: Manifest,
     /// What is left as it is.
     pub(super) except: Vec<EntryPath>,
+    /// What of that nobody asked for.
+    pub(super) left_alone: Vec<LeftAlone>,
+    /// What is excluded from checkpoints by now, and left as it is for that.
+    pub(super) excluded_now: Option<ExcludedNow>,
 }
 
 /// A change that was made.
@@ -88,13 +92,9 @@ impl Workspace {
         self.check_readable(&command.path)?;
         let beside = self.add_beside((&command.path, &from), &mut live, &mut then)?;
         let act = Act {
-            word: "revert",
-            from: &from,
             path: Some(&command.path),
             beside,
-            is: Manifest::of(live),
-            becomes: Manifest::of(then),
-            except: Vec::new(),
+            ..Act::new("revert", &from, (Manifest::of(live), Manifest::of(then)))
         };
         let plan = self.plan(&act);
         let is_same = act.is == act.becomes;
@@ -186,7 +186,7 @@ impl Workspace {
         let mut cache = StatCache::open(Path::new(""), Timestamp::default());
         let walk = WalkSettings::default();
         let listed = slots::manifest(&inside, &mut cache, &walk).map_err(WorkspaceError::from)?;
-        match listed.1.unreadable() {
+        match listed.1.unreadable().next() {
             Some(found) => {
                 let whole = found.components().fold(path.clone(), |at, name| {
                     at.child(name).expect("it is part of a good path")
@@ -236,7 +236,7 @@ impl Workspace {
         let started = self.clock().uptime();
         let _lock = self.lock("restoring")?;
         let from = self.resolve(&command.checkpoint)?;
-        let act = self.whole("restore", &from)?.without(&command.except);
+        let act = self.whole_less(&from, &command.except)?;
         let plan = self.plan(&act);
         let is_same = act.is == act.becomes;
         let mut told = RestoredWorkspace {
@@ -245,6 +245,8 @@ impl Workspace {
             undo: None,
             untouched: act.untouched(),
             changed_meanwhile: Vec::new(),
+            left_alone: act.left_alone.clone(),
+            excluded_now: act.excluded_now.clone(),
             plan,
             dry_run: command.run == Run::Dry,
             elapsed_ms: 0,
@@ -257,32 +259,6 @@ impl Workspace {
         }
         told.elapsed_ms = self.elapsed(started);
         Ok(told)
-    }
-
-    /// A change of the whole tree. What could not be read is not known to be the same, and no restore goes over it.
-    pub(super) fn whole<'a>(
-        &self,
-        word: &'static str,
-        from: &'a SlotMetadata,
-    ) -> Result<Act<'a>, Error> {
-        Ok(Act {
-            word,
-            from,
-            path: None,
-            beside: Vec::new(),
-            is: self.readable_tree()?,
-            becomes: self.contents(from)?,
-            except: Vec::new(),
-        })
-    }
-
-    /// What the live tree contains, if all of it could be read.
-    pub(super) fn readable_tree(&self) -> Result<Manifest, Error> {
-        let (is, report) = self.live()?;
-        match report.unreadable() {
-            Some(path) => Err(WorkspaceError::Unreadable(path.clone()).into()),
-            None => Ok(is),
-        }
     }
 
     /// What a change does, and a digest that stands for it.
@@ -519,18 +495,26 @@ impl Workspace {
             let taken = restore::take_back(self.directory(), &backup, &origin, &label);
             taken.map_err(slots::SlotError::from)
         } else {
-            self.pool().put_back(
-                act.from,
-                slots::Return {
+            let put_back = |except: &[EntryPath]| {
+                let back = slots::Return {
                     workspace: self.directory(),
                     live: &act.is,
                     only: act.path,
                     beside: &act.beside,
-                    except: &act.except,
+                    except,
                     at,
                     label: &label,
-                },
-            )
+                };
+                self.pool().put_back(act.from, back)
+            };
+            match put_back(&act.except) {
+                // What the plan knows of and belongs to others is left alone already. These hold what they held, and have only another
+                // time or owner, which nobody but their owners can change.
+                Err(error) if act.path.is_none() && !not_ours(&error).is_empty() => {
+                    put_back(&[&act.except, not_ours(&error)].concat())
+                }
+                done => done,
+            }
         };
         Ok(done.map_err(WorkspaceError::from)?)
     }
@@ -556,7 +540,26 @@ impl Workspace {
     }
 }
 
-impl Act<'_> {
+impl<'a> Act<'a> {
+    /// A change of the whole tree.
+    pub(super) fn new(
+        word: &'static str,
+        from: &'a SlotMetadata,
+        (is, becomes): (Manifest, Manifest),
+    ) -> Self {
+        Self {
+            word,
+            from,
+            path: None,
+            beside: Vec::new(),
+            is,
+            becomes,
+            except: Vec::new(),
+            left_alone: Vec::new(),
+            excluded_now: None,
+        }
+    }
+
     /// How many entries stay what they are.
     fn untouched(&self) -> u64 {
         let changed = self.is.diff(&self.becomes).into_iter();
@@ -565,7 +568,7 @@ impl Act<'_> {
     }
 
     /// The same change, but for some entries, which stay what they are.
-    fn without(mut self, except: &[EntryPath]) -> Self {
+    pub(super) fn without(mut self, except: &[EntryPath]) -> Self {
         if except.is_empty() {
             return self;
         }
@@ -584,8 +587,18 @@ impl Act<'_> {
         let mut all: Vec<Listed> = stays.chain(comes).cloned().collect();
         all.sort_by(|one, other| one.path.cmp(&other.path));
         self.becomes = Manifest::of(all);
-        self.except = except.to_vec();
+        self.except.extend_from_slice(except);
         self
+    }
+}
+
+/// What could not be moved, so that nothing was begun.
+fn not_ours(error: &slots::SlotError) -> &[EntryPath] {
+    use stasis_disk::restore::RestoreError::NotOurs;
+    match error {
+        slots::SlotError::Place(NotOurs(paths))
+        | slots::SlotError::PutBack(slots::PutBackError::Workspace(NotOurs(paths))) => paths,
+        _ => &[],
     }
 }
 

@@ -40,6 +40,12 @@ pub struct CheckpointRow {
     /// The SQLite databases in it; as many as are listed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub databases: Vec<DatabaseRow>,
+    /// What was there and is not in it, because it could not be read; as many as are listed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
+    /// How many those are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left_out_count: Option<u64>,
     /// The file events since the checkpoint before it, as far as anybody watched.
     pub events: EventCounts,
     /// What differs from the checkpoint before it, in numbers; only when changes were asked for.
@@ -398,6 +404,27 @@ pub struct RevertedPath {
     pub elapsed_ms: u64,
 }
 
+/// An entry that a restore left as it is, though nobody asked for that.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct LeftAlone {
+    /// Which.
+    pub path: String,
+    /// `unreadable`, `not_in_checkpoint`, `not_ours` or `holds_excluded`.
+    pub why: &'static str,
+    /// What stays with it, and everything in that; nothing where it stays alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub within: Option<String>,
+}
+
+/// What a checkpoint holds that is excluded from checkpoints by now.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct ExcludedNow {
+    /// How many entries.
+    pub entries: u64,
+    /// The outermost of them, at most ten.
+    pub paths: Vec<String>,
+}
+
 /// A workspace that was restored, or not.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct RestoredWorkspace {
@@ -409,6 +436,12 @@ pub struct RestoredWorkspace {
     pub undo: Option<String>,
     /// Entries that others changed while this was done: what they wrote is in the undo checkpoint, or still in the workspace.
     pub changed_meanwhile: Vec<String>,
+    /// Entries that were left as they are though nobody asked for that.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left_alone: Vec<LeftAlone>,
+    /// What was left as it is because it is excluded from checkpoints by now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub excluded_now: Option<ExcludedNow>,
     /// What was, or would be, done.
     pub plan: Plan,
     /// Entries that are the same as before, with the same inodes.

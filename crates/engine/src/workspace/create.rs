@@ -148,7 +148,13 @@ impl Workspace {
         let mut created = created.map_err(WorkspaceError::from)?;
         if created.metadata.hash.is_none() {
             match self.list_clone(&created, began) {
-                Ok(metadata) => created.metadata = metadata,
+                Ok((metadata, walk)) => {
+                    created.metadata = metadata;
+                    if created.workspace.method == Method::Subvolume {
+                        // What is in a snapshot and may not be read is as good as left out.
+                        created.workspace.walk = walk;
+                    }
+                }
                 Err(error) => {
                     tracing::warn!(%error, checkpoint = %created.metadata.slot, "could not list a checkpoint");
                 }
@@ -167,7 +173,11 @@ impl Workspace {
         Ok(created)
     }
 
-    fn list_clone(&self, created: &Created, began: Timestamp) -> Result<SlotMetadata, Error> {
+    fn list_clone(
+        &self,
+        created: &Created,
+        began: Timestamp,
+    ) -> Result<(SlotMetadata, WalkReport), Error> {
         let mut cache = self.stat_cache(began);
         let view = self
             .pool()
@@ -175,20 +185,24 @@ impl Workspace {
             .map_err(WorkspaceError::from)?;
         let root = self.root()?;
         let walk = stasis_disk::walk::WalkSettings::default();
-        let (manifest, _) = manifest_of_clone(view.tree(), &root, &mut cache, began, &walk)
+        let (manifest, report) = manifest_of_clone(view.tree(), &root, &mut cache, began, &walk)
             .map_err(WorkspaceError::from)?;
         // What is not remembered is read again.
         let _ = cache.save();
         let recorded = self.pool().record(&created.metadata, &manifest);
         let recorded = recorded.map_err(WorkspaceError::from)?;
         if created.workspace.method != Method::Subvolume {
-            return Ok(recorded);
+            return Ok((recorded, report));
         }
         let databases = databases_in_snapshot(view.tree(), &manifest);
         let amended = self.pool().amend(&recorded, |slot| {
             slot.databases = SlotDatabase::listed(databases);
+            slot.complete &= report.gaps() == 0;
+            let count = report.missing().count() as u64 + report.unlisted();
+            let missing = report.missing().map(ToString::to_string);
+            *slot = slot.clone().without(missing, count);
         });
-        Ok(amended.map_err(WorkspaceError::from)?)
+        Ok((amended.map_err(WorkspaceError::from)?, report))
     }
 
     /// The checkpoint that has the tree as it is now, so that no other one is needed in a pool.

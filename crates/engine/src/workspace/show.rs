@@ -177,6 +177,8 @@ impl Workspace {
                 made_by: one.made_by.clone(),
                 agent_events: one.agent_events.iter().map(event_row).collect(),
                 databases: DatabaseRow::of(one),
+                left_out: one.left_out.clone(),
+                left_out_count: Some(one.left_out_count).filter(|count| *count > 0),
                 events: events.unwrap_or_default(),
                 changes_summary: None,
                 changes: None,
@@ -315,7 +317,7 @@ impl Workspace {
             if one.hash.is_some_and(|hash| !compared.insert(hash)) {
                 continue;
             }
-            let was = self.contents(one)?;
+            let was = self.included(self.contents(one)?)?;
             let mut found = differences(&was, &live);
             let inside = found.iter().filter(|(path, _)| super::git::is_inside(path));
             let inside = inside.count() as u64;
@@ -346,6 +348,18 @@ impl Workspace {
                 .map(|one| format!("{}: {}", one.path, one.words))
                 .collect(),
         })
+    }
+
+    /// What is in a checkpoint and would be in one that is made now: what is excluded by now differs from nothing.
+    fn included(&self, contents: Manifest) -> Result<Manifest, Error> {
+        let patterns = self.session().excludes();
+        if patterns.is_empty() {
+            return Ok(contents);
+        }
+        let is_excluded = stasis_disk::walk::matcher(&patterns).map_err(WorkspaceError::from)?;
+        let mut entries = contents.entries().to_vec();
+        entries.retain(|one| !is_excluded(&one.path, one.what == What::Directory));
+        Ok(Manifest::of(entries))
     }
 
     pub(super) fn history_now(&self, path: &EntryPath) -> Result<History, Error> {

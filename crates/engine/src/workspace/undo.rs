@@ -32,7 +32,7 @@ impl Workspace {
         let note = from.undo.clone().ok_or(WorkspaceError::NothingToUndo)?;
         let path = note.path.as_deref().map(entry).transpose()?;
         let is = match &path {
-            None => self.readable_tree()?,
+            None => self.live_but(&chosen)?,
             Some(path) => Manifest::of(self.now(path)?),
         };
         let mut states = vec![is.clone()];
@@ -41,13 +41,8 @@ impl Workspace {
             states.push(becomes);
         }
         let act = Act {
-            word: "undo",
-            from,
             path: path.as_ref(),
-            beside: Vec::new(),
-            is,
-            becomes: states[chosen.len()].clone(),
-            except: Vec::new(),
+            ..Act::new("undo", from, (is, states[chosen.len()].clone()))
         };
         let plan = self.plan(&act);
         let is_same = act.is == act.becomes;
@@ -81,6 +76,30 @@ impl Workspace {
             }
         }
         Ok(told)
+    }
+
+    /// What the live tree contains. What may not be read, and would be moved by taking these back, is not: no undo could say what
+    /// it brings back.
+    fn live_but(&self, chosen: &[SlotMetadata]) -> Result<Manifest, Error> {
+        let (is, report) = self.live()?;
+        let unreadable: Vec<&EntryPath> = report.unreadable().collect();
+        if unreadable.is_empty() {
+            return Ok(is);
+        }
+        for one in chosen {
+            let backup = self.pool().backup_of(one);
+            let backup = backup.ok_or(WorkspaceError::NothingToUndo)?;
+            for step in restore::returned(&backup)?.0 {
+                let (Returned::Back(path) | Returned::Away(path)) = step else {
+                    continue;
+                };
+                let is_moved = |one: &&&EntryPath| is_in(one, &path) || is_in(&path, one);
+                if let Some(found) = unreadable.iter().find(is_moved) {
+                    return Err(WorkspaceError::Unreadable((*found).clone()).into());
+                }
+            }
+        }
+        Ok(is)
     }
 
     /// What is taken back, in this order, so that one change is; the last one if none is named.
@@ -150,13 +169,8 @@ impl Workspace {
         state: &[Manifest],
     ) -> Result<Done, Error> {
         let act = Act {
-            word: whole.word,
-            from,
             path: whole.path,
-            beside: Vec::new(),
-            is: state[0].clone(),
-            becomes: state[1].clone(),
-            except: Vec::new(),
+            ..Act::new(whole.word, from, (state[0].clone(), state[1].clone()))
         };
         self.carry_out(&act)
     }

@@ -95,6 +95,9 @@ pub const MOST_DATABASES: usize = 64;
 /// And no more bytes of their paths: everything must be read again.
 const MOST_DATABASE_BYTES: usize = LARGEST_METADATA / 4;
 
+/// And no more bytes of the paths that are not in it.
+const MOST_LEFT_OUT_BYTES: usize = LARGEST_METADATA / 8;
+
 /// A SQLite database in a checkpoint, which holds its files as they were.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SlotDatabase {
@@ -181,10 +184,21 @@ pub struct SlotMetadata {
     /// The SQLite databases in it, as far as they are listed; what was made before they were looked for has none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub databases: Vec<SlotDatabase>,
+    /// What was there and is not in it, because it could not be read, as paths are displayed; as many as are listed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
+    /// How many those are.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub left_out_count: u64,
 }
 
 fn yes() -> bool {
     true
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Why bytes are not the metadata of a slot.
@@ -247,7 +261,23 @@ impl SlotMetadata {
             undo: None,
             agent_events: Vec::new(),
             databases: Vec::new(),
+            left_out: Vec::new(),
+            left_out_count: 0,
         }
+    }
+
+    /// The same, with what is not in it: `count` entries, of which these are known by name.
+    #[must_use]
+    pub fn without(mut self, known: impl Iterator<Item = String>, count: u64) -> Self {
+        let mut room = MOST_LEFT_OUT_BYTES;
+        let is_fit = |path: &String| {
+            let is_fit = path.len() <= room;
+            room = room.saturating_sub(path.len());
+            is_fit
+        };
+        self.left_out = known.take_while(is_fit).collect();
+        self.left_out_count = count;
+        self
     }
 
     /// Reads the document that was found in the directory of `slot`.

@@ -179,6 +179,7 @@ impl Served {
     fn plain(&self, answer: &impl Serialize) -> CallToolResult {
         let mut answer = Value::Object(words::object(answer));
         words::shorten_beside(answer.get_mut("left_out"));
+        words::shorten_beside(answer.get_mut("left_alone"));
         words::name_databases(&mut answer);
         words::shorten_beside(answer.pointer_mut("/plan/sample"));
         lean(&mut answer, false);

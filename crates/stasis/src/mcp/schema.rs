@@ -45,7 +45,7 @@ pub(super) fn answer<const N: usize>(properties: [(&str, Value); N]) -> Value {
 }
 
 /// Fields that some answers have and some have not.
-const MAY_BE_ABSENT: [&str; 2] = ["skipped", "inside"];
+const MAY_BE_ABSENT: [&str; 4] = ["skipped", "inside", "left_alone", "excluded_now"];
 
 fn error() -> Value {
     json!({
@@ -60,6 +60,31 @@ fn error() -> Value {
             "details": { "type": ["object", "null"] },
         },
         "required": ["kind", "reason", "message"],
+    })
+}
+
+/// What a restore left alone though nobody asked for that.
+pub(super) fn left_alone() -> Value {
+    json!({
+        "type": "array",
+        "description": "Entries left as they are though nobody asked for that",
+        "items": {
+            "type": "object",
+            "properties": {
+                "path": text(),
+                "why": one_of(&["unreadable", "not_in_checkpoint", "not_ours", "holds_excluded"]),
+                "within": described("What stays with it, and everything in that"),
+            },
+        },
+    })
+}
+
+/// What a checkpoint holds that is excluded by now.
+pub(super) fn excluded_now() -> Value {
+    json!({
+        "type": "object",
+        "description": "What the checkpoint holds and is excluded from checkpoints by now: left as it is",
+        "properties": { "entries": number(), "paths": list(&text()) },
     })
 }
 
@@ -190,6 +215,8 @@ pub(super) fn row() -> Value {
             "complete": described_truth("Only if it is false"),
             "made_by": text(),
             "agent_events": list(&agent_event()),
+            "left_out": list(&described("What could not be read, and is not in it")),
+            "left_out_count": number(),
             "events": { "type": "object" },
             "changes_summary": summary(),
             "changes": list(&change()),

@@ -298,6 +298,8 @@ fn restore() -> Tool {
         ("checkpoint", text()),
         ("undo", nullable("string")),
         ("changed_meanwhile", list(&text())),
+        ("left_alone", schema::left_alone()),
+        ("excluded_now", schema::excluded_now()),
         ("plan", schema::plan()),
         ("untouched", number()),
         ("dry_run", truth()),

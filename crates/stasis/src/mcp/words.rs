@@ -71,6 +71,7 @@ pub(super) fn checkpoints(all: &Checkpoints, digests: bool) -> Listing {
     );
     let item = |row: &CheckpointRow| {
         let mut value = json!(row);
+        shorten_beside(value.get_mut("left_out"));
         if let Some(events) = value.get_mut("agent_events") {
             shorten(events, EVENTS_PER_ROW, ROW_LENGTH);
         }

@@ -151,7 +151,7 @@ fn kept_hint(kind: ErrorKind) -> Option<String> {
         }
         ErrorKind::NotFound => "`stasis workspace list` shows what there is",
         ErrorKind::Denied => {
-            "see that the workspace is readable, and its session directory writable"
+            "nothing was changed; see that the workspace is readable, and its session directory writable"
         }
         _ => return None,
     };

@@ -356,27 +356,52 @@ fn exclude(tree: &Tree, pattern: &str) {
 
 #[test]
 fn what_is_excluded_is_never_taken_away_or_written_over() {
-    let tree = Tree::new(&[("a", "one"), ("data/old.db", "kept before it was excluded")]);
+    let files = [
+        ("a", "one"),
+        ("data/old.db", "kept before it was excluded"),
+        ("gone.db", "kept before it was excluded"),
+    ];
+    let tree = Tree::new(&files);
     tree.checkpoint("first");
     exclude(&tree, "*.db");
     tree.write("a", "two");
     tree.write("new/prod.db", "live");
     tree.write("data/old.db", "live");
+    tree.write("data/added", "text");
+    fs::remove_file(tree.at("gone.db")).unwrap();
 
+    let changes = tree.json(0, &["changes"]);
+    let dry = tree.json(13, &["restore", "first", "--dry-run"]);
     let over = tree.run(&["restore", "first"]);
+    let rest = (tree.read("a"), tree.at("data/added").exists());
     tree.checkpoint("second");
     tree.write("later/prod.db", "live");
     tree.write("later/file", "text");
-    let away = tree.run(&["restore", "second"]);
+    tree.write("a", "three");
+    let away = tree.json(13, &["restore", "second"]);
     let named = tree.run(&["revert", "data/old.db", "first"]);
     let around = tree.run(&["revert", "later", "second"]);
-    let beside = tree.json(0, &["revert", "a", "first"]);
 
-    for refused in [&over, &away, &named, &around] {
+    let told = changes["changes"].as_array().unwrap().iter();
+    let told: Vec<&str> = told.map(|one| one["path"].as_str().unwrap()).collect();
+    assert_eq!(told, ["a", "data/added", "new"]);
+    let left = json!({ "entries": 2, "paths": ["data/old.db", "gone.db"] });
+    assert_eq!(dry["excluded_now"], left);
+    assert_eq!(over.code, 13, "{}{}", over.out, over.err);
+    for words in [
+        "2 entries of cp-10 are excluded",
+        "take the pattern out of `exclude`",
+    ] {
+        assert!(over.err.contains(words), "{}", over.err);
+    }
+    assert_eq!(rest, ("one".to_owned(), false));
+    // A directory that came since is not taken away with what is in it.
+    let later = json!([{ "path": "later/prod.db", "why": "holds_excluded", "within": "later" }]);
+    assert_eq!(away["left_alone"], later);
+    for refused in [&named, &around] {
         assert_eq!(refused.code, 2, "{}{}", refused.out, refused.err);
         assert!(refused.err.contains("excluded"), "{}", refused.err);
     }
-    assert_eq!(beside["reverted"], true);
     assert_eq!(
         (tree.read("a"), tree.read("later/file")),
         ("one".to_owned(), "text".to_owned())
@@ -384,6 +409,29 @@ fn what_is_excluded_is_never_taken_away_or_written_over() {
     for live in ["new/prod.db", "data/old.db", "later/prod.db"] {
         assert_eq!(tree.read(live), "live");
     }
+}
+
+#[test]
+fn what_was_excluded_comes_back_when_the_pattern_goes() {
+    let tree = Tree::new(&[("a", "one"), ("logs/x.log", "then")]);
+    tree.checkpoint("first");
+    exclude(&tree, "logs");
+    tree.write("a", "two");
+    tree.write("logs/x.log", "now");
+
+    let left = tree.json(0, &["restore", "first"]);
+    let (a, log) = (tree.read("a"), tree.read("logs/x.log"));
+    fs::write(tree.kept().join("config.toml"), "").unwrap();
+    let back = tree.json(0, &["restore", "first"]);
+    let then = tree.read("logs/x.log");
+    tree.json(0, &["undo"]);
+
+    let counted = json!({ "entries": 2, "paths": ["logs"] });
+    says(&left, &json!({ "restored": true, "excluded_now": counted }));
+    assert_eq!((a.as_str(), log.as_str()), ("one", "now"));
+    assert_eq!(back["excluded_now"], Value::Null);
+    assert_eq!(then, "then");
+    assert_eq!(tree.read("logs/x.log"), "now");
 }
 
 #[test]

@@ -1,12 +1,14 @@
-//! Files that somebody may not read: no revert and no restore takes them away, and a checkpoint without them is no whole one.
+//! What somebody may not read, or may not move: no revert and no restore takes it away, everything else is restored, and a checkpoint
+//! without it is no whole one.
 
 use crate::session::{Said, said};
-use crate::workspace::{Tree, says};
+use crate::workspace::{Tree, says, text};
 use serde_json::{Value, json};
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// Somebody with no privileges.
 const NOBODY: u32 = 65_534;
@@ -55,7 +57,22 @@ impl Theirs {
 
     /// Runs a command without privileges.
     fn run(&self, words: &[&str]) -> Said {
-        let plain = self.tree.command(words);
+        said(
+            self.unprivileged(&self.tree.command(words))
+                .output()
+                .unwrap(),
+        )
+    }
+
+    /// What a command says that ends with this code.
+    fn json(&self, code: i32, words: &[&str]) -> Value {
+        let said = self.run(&[words, &["--json"]].concat());
+        assert_eq!(said.code, code, "{words:?}\n{}{}", said.out, said.err);
+        serde_json::from_str(&said.out).unwrap()
+    }
+
+    /// The same command, without privileges.
+    fn unprivileged(&self, plain: &Command) -> Command {
         let mut command = Command::new(plain.get_program());
         if self.is_root {
             let id = NOBODY.to_string();
@@ -66,7 +83,7 @@ impl Theirs {
         command.args(plain.get_args()).env_clear();
         let set = plain.get_envs();
         command.envs(set.filter_map(|(name, value)| Some((name, value?))));
-        said(command.output().unwrap())
+        command
     }
 
     /// Everything in the workspace, whoever may read it.
@@ -90,28 +107,110 @@ fn assert_unreadable(refused: &Said) {
     assert!(says_so, "{}", refused.err);
 }
 
+/// What an answer names as left alone, and why.
+fn left_alone(told: &Value) -> Vec<(String, String)> {
+    let rows = told["left_alone"].as_array();
+    let row = |row: &Value| (text(&row["path"]), text(&row["why"]));
+    rows.map_or_else(Vec::new, |rows| rows.iter().map(row).collect())
+}
+
+fn named(path: &str, why: &str) -> Vec<(String, String)> {
+    vec![(path.to_owned(), why.to_owned())]
+}
+
 #[test]
-fn a_restore_does_not_take_away_what_may_not_be_read() {
-    let Some(theirs) = Theirs::new(&[("a", "one")]) else {
+fn a_restore_leaves_alone_what_may_not_be_read_and_does_the_rest() {
+    let Some(theirs) = Theirs::new(&[("a", "one"), ("b", "one")]) else {
         return;
     };
     theirs.write("a", "two", 0o644);
+    theirs.write("b", "precious", 0o000);
     theirs.write("private/key", "secret", 0o000);
 
-    let dry = theirs.run(&["restore", "good", "--dry-run"]);
-    let refused = theirs.run(&["restore", "good"]);
     let around = theirs.run(&["revert", "private", "good"]);
     let itself = theirs.run(&["revert", "private/key", "good"]);
-    let beside = theirs.run(&["revert", "a", "good"]);
+    let dry = theirs.json(13, &["restore", "good", "--dry-run"]);
+    let before = theirs.tree.read("a");
+    let restored = theirs.run(&["restore", "good"]);
+    let again = theirs.json(13, &["restore", "good"]);
+    theirs.write("a", "three", 0o644);
+    let silent = theirs.run(&["restore", "good", "--except", "private", "--except", "b"]);
 
-    for told in [&dry, &refused, &around, &itself] {
+    for told in [&around, &itself] {
         assert_unreadable(told);
     }
-    assert!(refused.err.contains("may not be read"), "{}", refused.err);
-    assert_eq!(beside.code, 0, "{}", beside.err);
+    let both = [named("b", "unreadable"), named("private/key", "unreadable")].concat();
+    assert_eq!((left_alone(&dry), before), (both.clone(), "two".to_owned()));
+    assert_eq!(restored.code, 13, "{}{}", restored.out, restored.err);
+    for path in ["`b` may not be read", "`private/key` may not be read"] {
+        assert!(restored.err.contains(path), "{}", restored.err);
+    }
+    says(&again, &json!({ "restored": false }));
+    assert_eq!(left_alone(&again), both);
+    assert_eq!(
+        (silent.code, silent.err.as_str()),
+        (0, ""),
+        "{}",
+        silent.out
+    );
     let found = theirs.contents();
-    assert!(found.contains(&("private/key".into(), "secret".to_owned())));
-    assert!(found.contains(&("a".into(), "one".to_owned())));
+    for (path, content) in [("private/key", "secret"), ("b", "precious"), ("a", "one")] {
+        assert!(found.contains(&(path.into(), content.to_owned())), "{path}");
+    }
+}
+
+#[test]
+fn what_a_checkpoint_left_out_is_named_and_a_restore_of_it_leaves_that_alone() {
+    let Some(theirs) = Theirs::new(&[("a", "one"), ("d/b", "one")]) else {
+        return;
+    };
+    theirs.write("d/key", "secret", 0o000);
+
+    let made = theirs.run(&["create", "gap"]);
+    let listed = theirs.run(&["list"]);
+    theirs.write("a", "two", 0o644);
+    theirs.write("d/key", "new secret", 0o644);
+    let there = theirs.json(13, &["restore", "gap"]);
+    fs::remove_file(theirs.tree.at("d/key")).unwrap();
+    let gone = theirs.json(13, &["restore", "gap"]);
+    let silent = theirs.json(0, &["restore", "gap", "--except", "d/key"]);
+
+    assert_eq!(made.code, 13, "{}{}", made.out, made.err);
+    assert!(made.err.contains("`d/key` may not be read"), "{}", made.err);
+    let line = "cp-11 (gap): not in it, because it could not be read: d/key";
+    assert!(listed.out.contains(line), "{}", listed.out);
+    says(&there, &json!({ "restored": true }));
+    for told in [&there, &gone] {
+        assert_eq!(left_alone(told), named("d/key", "not_in_checkpoint"));
+    }
+    assert_eq!(left_alone(&silent), []);
+    assert_eq!(theirs.tree.read("a"), "one");
+}
+
+#[test]
+fn a_hook_makes_its_checkpoint_without_what_may_not_be_read_and_says_so_afterwards() {
+    let Some(theirs) = Theirs::new(&[("a", "one")]) else {
+        return;
+    };
+    theirs.write("key", "secret", 0o000);
+    let dir = theirs.tree.dir();
+
+    let run = ["hook", "run", "claude-code", "--workspace", dir.as_str()];
+    let mut hook = theirs.unprivileged(&theirs.tree.session.command(&run));
+    let mut child = hook.stdin(Stdio::piped()).spawn().unwrap();
+    let call = json!({ "hook_event_name": "UserPromptSubmit", "prompt": "go", "cwd": dir });
+    let said = child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(call.to_string().as_bytes());
+    said.unwrap();
+    let ended = child.wait().unwrap();
+    let status = theirs.run(&["status"]);
+
+    assert!(ended.success());
+    let shown = "without: key may not be read";
+    assert!(status.out.contains(shown), "{}{}", status.out, status.err);
 }
 
 #[test]
@@ -135,42 +234,106 @@ fn a_revert_does_not_write_over_what_may_not_be_read() {
         return;
     };
     theirs.write("d/a", "precious", 0o000);
+    theirs.write("d/b", "two", 0o644);
 
     let itself = theirs.run(&["revert", "d/a", "good"]);
     let around = theirs.run(&["revert", "d", "good"]);
-    let whole = theirs.run(&["restore", "good"]);
 
-    for told in [&itself, &around, &whole] {
+    for told in [&itself, &around] {
         assert_unreadable(told);
     }
     let found = theirs.contents();
-    assert!(found.contains(&("d/a".into(), "precious".to_owned())));
+    for (path, content) in [("d/a", "precious"), ("d/b", "two")] {
+        assert!(found.contains(&(path.into(), content.to_owned())), "{path}");
+    }
 }
 
 #[test]
 fn a_directory_that_may_not_be_read_is_not_taken_away() {
-    let Some(theirs) = Theirs::new(&[("a", "one")]) else {
+    let Some(theirs) = Theirs::new(&[("a", "one"), ("kind", "a file")]) else {
         return;
     };
     theirs.write("a", "two", 0o644);
-    theirs.write("d/closed/file", "precious", 0o644);
-    let closed = theirs.tree.at("d/closed");
-    if theirs.is_root {
-        chown(&closed, Some(0), Some(0)).unwrap();
+    fs::remove_file(theirs.tree.at("kind")).unwrap();
+    for inside in ["d/closed", "kind/closed"] {
+        theirs.write(&format!("{inside}/file"), "precious", 0o644);
+        theirs.write(&format!("{inside}-not"), "beside", 0o644);
+        let closed = theirs.tree.at(inside);
+        if theirs.is_root {
+            chown(&closed, Some(0), Some(0)).unwrap();
+        }
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).unwrap();
     }
-    fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).unwrap();
 
     let made = theirs.run(&["create", "with a gap"]);
-    let restored = theirs.run(&["restore", "good"]);
+    let restored = theirs.json(13, &["restore", "good"]);
+    let undone = theirs.run(&["undo"]);
     let reverted = theirs.run(&["revert", "d", "good"]);
 
-    assert_eq!(made.code, 0, "{}", made.err);
-    for told in [&restored, &reverted] {
-        assert_unreadable(told);
-    }
+    assert_eq!(made.code, 13, "{}", made.err);
+    assert!(made.err.contains("`d/closed`"), "{}", made.err);
+    let all = [
+        named("d/closed", "unreadable"),
+        named("kind/closed", "unreadable"),
+    ];
+    assert_eq!(left_alone(&restored), all.concat());
+    assert_eq!(restored["left_alone"][1]["within"], "kind");
+    says(
+        &restored["plan"],
+        &json!({ "creates": 0, "replaces": 1, "deletes": 0 }),
+    );
+    assert_eq!(undone.code, 0, "{}{}", undone.out, undone.err);
+    assert_unreadable(&reverted);
     let found = theirs.contents();
-    assert!(found.contains(&("d/closed/file".into(), "precious".to_owned())));
-    assert!(found.contains(&("a".into(), "two".to_owned())));
+    for (path, content) in [
+        ("d/closed/file", "precious"),
+        ("kind/closed/file", "precious"),
+        ("d/closed-not", "beside"),
+        ("a", "two"),
+    ] {
+        assert!(found.contains(&(path.into(), content.to_owned())), "{path}");
+    }
+}
+
+/// Root gives a directory to nobody else than root; an ordinary user cannot make one that is not his.
+#[test]
+fn directories_of_another_user_stay_and_nothing_is_left_half_done() {
+    let Some(theirs) = Theirs::new(&[("a", "one"), ("theirs/f", "one")]) else {
+        return;
+    };
+    if !theirs.is_root {
+        println!("skipped: only root gives a directory away");
+        return;
+    }
+    let others = |path: &str, content: &str| {
+        theirs.write(path, content, 0o644);
+        let above = theirs.tree.at(path.split('/').next().unwrap());
+        for one in [above, theirs.tree.at(path)] {
+            chown(one, Some(0), Some(0)).unwrap();
+        }
+    };
+    others("theirs/f", "one");
+    theirs.write("a", "two", 0o644);
+    let untouched = theirs.run(&["restore", "good"]);
+    others("theirs/f", "two");
+    others("came/f", "new");
+    theirs.write("a", "two", 0o644);
+    let dry = theirs.json(13, &["restore", "good", "--dry-run"]);
+    let left = theirs.json(13, &["restore", "good"]);
+    let status = theirs.run(&["status"]);
+    let undone = theirs.run(&["undo"]);
+
+    // What need not be changed hinders nobody.
+    assert_eq!(untouched.code, 0, "{}{}", untouched.out, untouched.err);
+    let both = [named("came", "not_ours"), named("theirs/f", "not_ours")].concat();
+    assert_eq!(left_alone(&dry), both);
+    assert_eq!(left_alone(&left), both);
+    says(&left, &json!({ "restored": true }));
+    assert_eq!(status.code, 0, "{}{}", status.out, status.err);
+    assert_eq!(undone.code, 0, "{}{}", undone.out, undone.err);
+    assert_eq!(theirs.tree.read("a"), "two");
+    assert_eq!(theirs.tree.read("theirs/f"), "two");
+    assert_eq!(theirs.tree.read("came/f"), "new");
 }
 
 #[test]
@@ -178,19 +341,15 @@ fn an_automatic_checkpoint_with_a_gap_is_no_reason_not_to_make_the_next() {
     let Some(theirs) = Theirs::new(&[("a", "one")]) else {
         return;
     };
-    let auto = || {
-        let said = theirs.run(&["create", "--auto", "--json"]);
-        assert_eq!(said.code, 0, "{}", said.err);
-        serde_json::from_str::<Value>(&said.out).unwrap()
-    };
-    let whole = auto();
+    let auto = |code| theirs.json(code, &["create", "--auto"]);
+    let whole = auto(0);
     theirs.write("key", "secret", 0o000);
 
-    let gap = auto();
-    let again = auto();
+    let gap = auto(13);
+    let again = auto(13);
     let rows = theirs.tree.json(0, &["list"]);
     fs::remove_file(theirs.tree.at("key")).unwrap();
-    let same = auto();
+    let same = auto(0);
 
     says(&whole, &json!({ "created": true, "left_out_count": 0 }));
     for made in [&gap, &again] {

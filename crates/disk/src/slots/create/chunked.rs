@@ -4,7 +4,7 @@ use super::super::chunks::{Incoming, names_to_bytes};
 use super::super::error::SlotError;
 use super::super::manifest::SealedManifest;
 use super::super::packed::{self, NAMES, Packed, Packing, SYSTEM_DOCUMENT, WORKSPACE_DOCUMENT};
-use super::super::staged::{Staged, Told, forget_journals};
+use super::super::staged::{Staged, Told, forget_journals, with_gaps};
 use super::super::{MANIFEST, METADATA, Manifest, Pool, measure};
 use super::{Created, Wanted};
 use crate::chunked::databases::OPENED_MEANWHILE;
@@ -47,6 +47,8 @@ struct Trees {
     contents: SealedManifest,
     names: Names,
     walk: WalkReport,
+    /// That of the workspace alone.
+    own_walk: WalkReport,
     memories: Vec<Saved>,
     databases: Vec<SlotDatabase>,
 }
@@ -177,6 +179,7 @@ impl Pool {
             contents: Manifest::default().sealed(),
             names: Names::new(),
             walk: WalkReport::default(),
+            own_walk: WalkReport::default(),
             memories: Vec::new(),
             databases: Vec::new(),
         };
@@ -209,6 +212,9 @@ impl Pool {
             let databases = databases_of(&packed.saved, (document, of_newest));
             let mut walk = packed.saved.report.walk.clone();
             forget_journals(&mut walk, &databases);
+            if document == WORKSPACE_DOCUMENT {
+                trees.own_walk = walk.clone();
+            }
             trees.walk.merge(walk);
             trees.databases.extend(databases);
             let Packed {
@@ -261,13 +267,13 @@ impl Pool {
         let is_torn = databases.iter().any(|one| one.state == StoredAs::Torn);
         let metadata = SlotMetadata {
             hash: Some(trees.contents.hash),
-            complete: trees.walk.gaps() == 0 && !is_torn,
+            complete: trees.walk.gaps() == 0 && !is_torn && wanted.metadata.left_out_count == 0,
             databases,
             files_count: totals.files + totals.hard_links,
             bytes: totals.bytes,
             bytes_at_most: Some(own),
             form: Form::Chunked,
-            ..wanted.metadata.clone()
+            ..with_gaps(wanted.metadata.clone(), &trees.own_walk)
         };
         let report = CloneReport {
             files: totals.files,

@@ -19,7 +19,7 @@ use stasis_engine::error::Error;
 use stasis_engine::hook_record::{HookOutcome, HookRecorder};
 use stasis_engine::model::workspace::AgentCall;
 use stasis_engine::model::workspace::pace::LONGEST_WAIT;
-use stasis_engine::workspace::{BeforeCall, Create, Workspace, WorkspaceError};
+use stasis_engine::workspace::{BeforeCall, Checkpointed, Create, Workspace, WorkspaceError};
 use std::ffi::OsString;
 use std::io::{IsTerminal as _, Read as _, Write as _};
 use std::panic::AssertUnwindSafe;
@@ -34,6 +34,8 @@ const MOST: u64 = 1 << 20;
 const HEARING: Duration = Duration::from_secs(2);
 /// How long a checkpoint may take when nobody waits for it any more.
 const LONGEST: Duration = Duration::from_mins(30);
+/// How many entries that are not in a checkpoint are named.
+const NAMED: usize = 3;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Run {
@@ -136,8 +138,11 @@ impl Run {
                 }
             };
             let outcome = match self.checkpoint(&found, call.clone()).await {
-                Ok(Some(checkpoint)) => HookOutcome::Made { checkpoint },
-                Ok(None) => HookOutcome::Unchanged,
+                Ok(made) if made.created => HookOutcome::Made {
+                    left_out: left_out(&made),
+                    checkpoint: made.checkpoint,
+                },
+                Ok(_) => HookOutcome::Unchanged,
                 Err(error) => failure(&error),
             };
             tracing::debug!(workspace = %found.directory().display(), ?outcome, "hook ran");
@@ -149,21 +154,44 @@ impl Run {
         }
     }
 
-    /// Makes a checkpoint of a workspace, and says which; `None` where nothing changed.
+    /// Makes a checkpoint of a workspace, unless nothing changed.
     async fn checkpoint(
         &self,
         workspace: &Workspace,
         call: AgentCall,
-    ) -> anyhow::Result<Option<String>> {
+    ) -> anyhow::Result<Checkpointed> {
         let command = BeforeCall {
             create: Create::before(call),
             wait: Duration::from_secs(self.wait),
         };
         // What a worker prints is read by the process that waits for it; everybody else prints nothing.
         let hurry = if self.worker { worker::hurry } else { || () };
-        let made = workspace.create_before(command, hurry).await?;
-        Ok(made.created.then_some(made.checkpoint))
+        Ok(workspace.create_before(command, hurry).await?)
     }
+}
+
+/// What is not in a checkpoint though it is there.
+fn left_out(made: &Checkpointed) -> Option<String> {
+    let missing = made.left_out.iter().filter(|one| one.is_missing());
+    let named: Vec<String> = missing
+        .clone()
+        .take(NAMED)
+        .map(|one| format!("{} {}", one.path, one.words))
+        .collect();
+    if named.is_empty() {
+        return None;
+    }
+    let more = match missing.count() - named.len() {
+        0 => String::new(),
+        more => format!("; and {more} more"),
+    };
+    let words = format!("{}{more}", named.join("; "));
+    tracing::warn!(
+        checkpoint = made.checkpoint,
+        left_out = words,
+        "a checkpoint lacks what could not be read"
+    );
+    Some(words)
 }
 
 fn recorder(environment: &Environment, agent: &str, directories: &[PathBuf]) -> HookRecorder {

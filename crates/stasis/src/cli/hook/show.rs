@@ -137,7 +137,16 @@ fn warnings(rows: &[HookRow], now: Timestamp) -> Vec<String> {
 pub(super) fn summary(run: &HookRun, now: Timestamp) -> String {
     let what = match (&run.outcome, run.failure(now)) {
         (_, Some(why)) => format!("failed: {why}"),
-        (HookOutcome::Made { checkpoint }, _) => format!("checkpoint {checkpoint}"),
+        (
+            HookOutcome::Made {
+                checkpoint,
+                left_out,
+            },
+            _,
+        ) => match left_out {
+            None => format!("checkpoint {checkpoint}"),
+            Some(left_out) => format!("checkpoint {checkpoint}, without: {left_out}"),
+        },
         (HookOutcome::Unchanged, _) => "nothing had changed".to_owned(),
         (HookOutcome::NoWorkspace, _) => format!("no workspace at {}", run.directory),
         _ => "running".to_owned(),

@@ -7,8 +7,8 @@ use crate::report::Exit;
 use clap::Args;
 use stasis_engine::model::workspace::CheckpointRef;
 use stasis_engine::workspace::{
-    self, GitPlan, PathChange, Plan, RestoreWorkspace, RestoredWorkspace, RevertPath, RevertedPath,
-    Run, Undone,
+    self, ExcludedNow, GitPlan, LeftAlone, PathChange, Plan, RestoreWorkspace, RestoredWorkspace,
+    RevertPath, RevertedPath, Run, Undone,
 };
 use std::ffi::OsString;
 use std::io::{BufRead, IsTerminal, Write};
@@ -97,6 +97,7 @@ impl Restore {
                 ..command.clone()
             };
             let shown = workspace.restore(look).await?;
+            warn(context, &shown);
             match agreed(context, &shown.plan, &restored_words(&shown))? {
                 Answer::Yes(digest) => digest,
                 Answer::No => {
@@ -109,9 +110,76 @@ impl Restore {
         };
         let command = RestoreWorkspace { confirm, ..command };
         let restored = workspace.restore(command).await?;
+        if !is_asked {
+            warn(context, &restored);
+        }
         context.output.result(&restored, restored_words)?;
-        Ok(Exit::Done)
+        Ok(exit_of(&restored))
     }
+}
+
+/// A restore that left something alone which nobody told it to says so to scripts too.
+pub(super) fn exit_of(told: &RestoredWorkspace) -> Exit {
+    if told.left_alone.is_empty() {
+        Exit::Done
+    } else {
+        Exit::Incomplete
+    }
+}
+
+/// Names what was left alone.
+pub(super) fn warn(context: &Context, told: &RestoredWorkspace) {
+    let shown = told.left_alone.iter().take(SHOWN);
+    for one in shown {
+        let words = left_alone_words(one, &told.checkpoint);
+        context.output.say(&format!("warning: {words}"));
+    }
+    let more = told.left_alone.len().saturating_sub(SHOWN);
+    if more > 0 {
+        context.output.say(&format!(
+            "warning: {more} more entries were left alone; --json lists them"
+        ));
+    }
+    if !told.left_alone.is_empty() {
+        context
+            .output
+            .say("hint: everything else is restored; --except PATH leaves an entry alone without a warning");
+    }
+    if let Some(excluded) = &told.excluded_now {
+        context
+            .output
+            .say(&excluded_words(excluded, &told.checkpoint));
+    }
+}
+
+fn left_alone_words(one: &LeftAlone, checkpoint: &str) -> String {
+    let path = printable(&one.path);
+    let why = match one.why {
+        "unreadable" => "may not be read, so that no undo could bring it back".to_owned(),
+        "not_in_checkpoint" => format!("is not in {checkpoint}, because it could not be read then"),
+        "holds_excluded" => "is excluded from checkpoints".to_owned(),
+        _ => "belongs to another user, or lies in a directory that does, and may not be moved"
+            .to_owned(),
+    };
+    let whole = one.within.as_deref().map(printable);
+    match whole {
+        Some(whole) => format!("`{path}` {why}; `{whole}` was left alone with everything in it"),
+        None => format!("`{path}` {why}; it was left alone"),
+    }
+}
+
+fn excluded_words(excluded: &ExcludedNow, checkpoint: &str) -> String {
+    let paths: Vec<String> = excluded.paths.iter().map(|path| printable(path)).collect();
+    let (paths, entries) = (paths.join(", "), excluded.entries);
+    let (noun, verb) = if entries == 1 {
+        ("entry", "is")
+    } else {
+        ("entries", "are")
+    };
+    format!(
+        "note: {entries} {noun} of {checkpoint} {verb} excluded from checkpoints by now, and left alone: {paths}\n\
+         to get them back, take the pattern out of `exclude` in config.toml of the session, and restore again"
+    )
 }
 
 /// What somebody said to a plan.
@@ -368,6 +436,8 @@ mod tests {
             checkpoint: "cp-3".to_owned(),
             undo: Some("u-4".to_owned()),
             changed_meanwhile: Vec::new(),
+            left_alone: Vec::new(),
+            excluded_now: None,
             plan: Plan {
                 creates: count("created"),
                 replaces: count("modified"),

@@ -6,6 +6,7 @@ use crate::cli::clone::{SHOWN, size};
 use crate::cli::output::printable;
 use crate::report::Exit;
 use clap::Args;
+use stasis_engine::clone::LeftOut;
 use stasis_engine::model::workspace::{CheckpointName, CheckpointRef, Origin};
 use stasis_engine::workspace::{
     self, Checkpointed, Compacted, DatabaseRow, DeletedCheckpoint, Forked, Maker,
@@ -47,7 +48,8 @@ impl Create {
 
 /// A checkpoint that lacks what a user could expect says so to scripts too.
 fn exit_of(made: &Checkpointed) -> Exit {
-    if made.databases.iter().any(DatabaseRow::is_wanting) {
+    let lacks_entry = made.left_out.iter().any(LeftOut::is_missing);
+    if lacks_entry || made.databases.iter().any(DatabaseRow::is_wanting) {
         Exit::Incomplete
     } else {
         Exit::Done

@@ -69,6 +69,7 @@ fn list_words(all: &Checkpoints) -> String {
     let changes = all.snapshots.iter().filter_map(changes_words);
     [table]
         .into_iter()
+        .chain(all.snapshots.iter().filter_map(left_out_words))
         .chain(all.snapshots.iter().flat_map(databases_words))
         .chain(changes)
         .collect::<Vec<_>>()
@@ -110,6 +111,23 @@ pub(super) fn event_words(event: &AgentEventRow) -> String {
         .map(|late| format!(" [{} s late]", late.div_ceil(1000)));
     let late = late.unwrap_or_default();
     format!("{} {}{number}{late}{text}", event.agent, event.event)
+}
+
+/// What could not be read when a checkpoint was made.
+fn left_out_words(row: &CheckpointRow) -> Option<String> {
+    let count = row.left_out_count?;
+    let shown = row.left_out.iter().take(3).map(|path| printable(path));
+    let shown: Vec<String> = shown.collect();
+    let more = count.saturating_sub(shown.len() as u64);
+    let more = match more {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let checkpoint = called(&row.checkpoint, row.name.as_deref());
+    let shown = shown.join(", ");
+    Some(format!(
+        "{checkpoint}: not in it, because it could not be read: {shown}{more}"
+    ))
 }
 
 /// The databases of a checkpoint that could not be made consistent.

@@ -1,6 +1,6 @@
 //! `stasis rewind`: back to before a prompt
 
-use super::back::{is_nothing, restored_words, somebody_sits_there};
+use super::back::{exit_of, is_nothing, restored_words, somebody_sits_there, warn};
 use super::{Dry, Which, entry};
 use crate::cli::Context;
 use crate::cli::output::{printable, table};
@@ -92,11 +92,13 @@ impl Rewind {
             return Ok(Exit::Cancelled);
         };
         let restored = workspace.restore(command).await?;
+        warn(context, &restored);
+        let exit = exit_of(&restored);
         let rewound = Rewound { prompt, restored };
         context
             .output
             .result(&rewound, |rewound| rewound_words(rewound, self.back()))?;
-        Ok(Exit::Done)
+        Ok(exit)
     }
 
     fn back(&self) -> u32 {
@@ -275,6 +277,8 @@ mod tests {
                 checkpoint: "cp-104".to_owned(),
                 undo: Some("u-4".to_owned()),
                 changed_meanwhile: Vec::new(),
+                left_alone: Vec::new(),
+                excluded_now: None,
                 plan: Plan {
                     creates: 0,
                     replaces: 0,
