@@ -105,6 +105,16 @@ pub enum PostgresError {
         /// The end of what it said.
         said: String,
     },
+    /// The server does not answer, or went away meanwhile.
+    #[error("could not {doing} `{database}`: the server cannot be reached: {said}")]
+    Unreachable {
+        /// What it was for.
+        doing: &'static str,
+        /// To which database.
+        database: String,
+        /// The end of what the program said.
+        said: String,
+    },
     /// A program took too long and was killed with everything it had started.
     #[error("could not {doing} `{database}` within {} s", .limit.as_secs())]
     Slow {

@@ -300,6 +300,7 @@ fn postgres(error: &PostgresError) -> ErrorKind {
     match error {
         PostgresError::Program { .. } => ErrorKind::NotFound,
         PostgresError::Slow { .. } => ErrorKind::Retry,
+        PostgresError::Unreachable { .. } => ErrorKind::Unreachable,
         PostgresError::Write { source, .. } => crate::error::io_kind(source),
         PostgresError::SwapUnknown { .. } => ErrorKind::Unknown,
         PostgresError::ServerNewer { .. } => ErrorKind::Invalid,

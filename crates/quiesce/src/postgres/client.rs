@@ -114,15 +114,7 @@ impl<'a> Client<'a> {
             }
         };
         if !status.success() {
-            return Err(PostgresError::Failed {
-                doing: task.doing,
-                database: task.database.to_owned(),
-                program: task.program,
-                code: status
-                    .code()
-                    .unwrap_or_else(|| 128 + status.signal().unwrap_or_default()),
-                said: self.readable(&complaint),
-            });
+            return Err(task.failed(status, self.readable(&complaint)));
         }
         let wanted = "text";
         String::from_utf8(answer).map_err(|_| PostgresError::Answer {
@@ -138,6 +130,48 @@ impl<'a> Client<'a> {
         let plain = text.chars().map(|c| if c.is_control() { ' ' } else { c });
         plain.collect()
     }
+}
+
+impl Task<'_> {
+    fn failed(&self, status: ExitStatus, said: String) -> PostgresError {
+        let (doing, database) = (self.doing, self.database.to_owned());
+        if is_unreachable(&said) {
+            return PostgresError::Unreachable {
+                doing,
+                database,
+                said,
+            };
+        }
+        let code = status.code();
+        PostgresError::Failed {
+            doing,
+            database,
+            program: self.program,
+            code: code.unwrap_or_else(|| 128 + status.signal().unwrap_or_default()),
+            said,
+        }
+    }
+}
+
+/// Whether a program complains that there is no server, in the words of libpq without translation. A server that says no
+/// (`FATAL`) was reached, unless it only begins or ends its work.
+fn is_unreachable(said: &str) -> bool {
+    const BETWEEN: [&str; 4] = [
+        "the database system is starting up",
+        "the database system is shutting down",
+        "the database system is not yet accepting connections",
+        "terminating connection due to administrator command",
+    ];
+    const LOST: [&str; 5] = [
+        "could not connect to server",
+        "could not translate host name",
+        "server closed the connection unexpectedly",
+        "connection to server was lost",
+        "SSL connection has been closed unexpectedly",
+    ];
+    let has = |words: &[&str]| words.iter().any(|words| said.contains(words));
+    let is_refused = said.contains("connection to server") && said.contains(" failed: ");
+    has(&BETWEEN) || !said.contains("FATAL: ") && (is_refused || has(&LOST))
 }
 
 /// A program in a process group of its own, which is killed unless it has ended.
@@ -200,6 +234,35 @@ async fn read_end(from: Option<impl AsyncRead + Unpin>, most: usize) -> std::io:
         kept.extend(bytes.iter().take(count));
         if kept.len() > most {
             kept.drain(..kept.len() - most);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_is_not_there_is_told_from_one_that_says_no() {
+        let unreachable = [
+            "psql: error: connection to server on socket \"/tmp/.s.PGSQL.1\" failed: No such file or directory \tIs the server running locally and accepting connections on that socket?",
+            "psql: error: connection to server at \"127.0.0.1\", port 1 failed: Connection refused",
+            "psql: error: could not translate host name \"nowhere\" to address: Name or service not known",
+            "psql: error: connection to server at \"10.0.0.1\", port 5432 failed: timeout expired",
+            "pg_dump: error: query failed: server closed the connection unexpectedly",
+            "connection to server on socket \"x\" failed: FATAL:  the database system is starting up",
+        ];
+        for said in unreachable {
+            assert!(is_unreachable(said), "{said}");
+        }
+        let reached = [
+            "psql: error: connection to server at \"::1\", port 1 failed: FATAL:  password authentication failed for user \"u\"",
+            "psql: error: connection to server on socket \"x\" failed: FATAL:  database \"shop\" does not exist",
+            "ERROR:  permission denied for table t",
+            "",
+        ];
+        for said in reached {
+            assert!(!is_unreachable(said), "{said}");
         }
     }
 }

@@ -354,8 +354,9 @@ fn a_server_that_is_gone_fails_the_save_and_leaves_nothing() {
         .env("SHOP_DATABASE", url);
     let failed = crate::session::said(command.output().unwrap());
 
-    assert_eq!(failed.code, 1, "{}", failed.err);
+    assert_eq!(failed.code, 7, "{}", failed.err);
     assert!(failed.err.contains("volume `db`"), "{}", failed.err);
+    assert!(failed.err.contains("cannot be reached"), "{}", failed.err);
     assert!(shop.json(0, &["list"]).as_array().unwrap().is_empty());
     assert!(shop.left_over().is_empty());
 }

@@ -373,7 +373,7 @@ fn a_server_that_is_down_hinders_only_what_is_restored_through_it() {
     assert!(volume["safety_snapshot_id"].is_string() && path["safety_snapshot_id"].is_string());
     assert_eq!(planned["changes"], Value::Null);
     assert_eq!(
-        whole.code, 1,
+        whole.code, 7,
         "a database is restored through its server: {}",
         whole.err
     );
