@@ -167,11 +167,11 @@ pub enum SqliteError {
         attempts: u32,
     },
     /// It, and so its copy, is damaged.
-    #[error("`{}` is damaged: {}", .path.display(), .messages.first().map_or("", |first| first))]
+    #[error("`{}` is damaged: {}", .path.display(), check::summary(.messages))]
     Damaged {
         /// Which.
         path: PathBuf,
-        /// The first things that were found.
+        /// The first things that were found, each on a line.
         messages: Vec<String>,
     },
     /// The caller does not want it any more.

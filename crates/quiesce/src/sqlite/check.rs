@@ -43,7 +43,7 @@ pub(super) fn check(
     let connection = open(copy, patience).map_err(failed)?;
     match findings(&connection, &format!("PRAGMA integrity_check({MOST})")) {
         Err(error) if needs_application(&error) => one_by_one(&connection).map_err(failed),
-        found => Ok(verdict(found.map_err(failed)?, Integrity::Ok)),
+        found => Ok(verdict(&found.map_err(failed)?, Integrity::Ok)),
     }
 }
 
@@ -66,17 +66,17 @@ fn one_by_one(connection: &Connection) -> rusqlite::Result<Integrity> {
             findings => found.extend(findings?.into_iter().filter(|finding| finding != "ok")),
         }
     }
-    found.truncate(MOST);
+    let found = lines(&found);
     if found.is_empty() {
         return Ok(Integrity::OkExcept { unchecked });
     }
     Ok(Integrity::Failed(found))
 }
 
-fn verdict(findings: Vec<String>, good: Integrity) -> Integrity {
+fn verdict(findings: &[String], good: Integrity) -> Integrity {
     match findings.first().map(String::as_str) {
         Some("ok") => good,
-        _ => Integrity::Failed(findings),
+        _ => Integrity::Failed(lines(findings)),
     }
 }
 
@@ -111,4 +111,44 @@ fn findings(connection: &Connection, sql: &str) -> rusqlite::Result<Vec<String>>
     let mut statement = connection.prepare(sql)?;
     let rows = statement.query_map([], |row| row.get::<_, String>(0))?;
     rows.collect()
+}
+
+/// One finding a line: SQLite may put all findings about pages into one, under a heading.
+fn lines(findings: &[String]) -> Vec<String> {
+    let lines = findings.iter().flat_map(|finding| finding.lines());
+    let lines = lines.filter(|line| !line.is_empty() && !line.starts_with("*** in database"));
+    lines.take(MOST).map(str::to_owned).collect()
+}
+
+/// The first finding, and how many more there are.
+pub(super) fn summary(messages: &[String]) -> String {
+    match messages {
+        [] => String::new(),
+        [only] => only.clone(),
+        [first, more @ ..] => format!("{first} (and {} more findings)", more.len()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn however_much_is_found_it_is_told_on_one_line() {
+        let pages = "*** in database main ***\nOn tree page 26 cell 7: Extends off end of page\nOn tree page 26 cell 6: Extends off end of page";
+        let found = [pages.to_owned(), "row 3 missing from index i".to_owned()];
+
+        let Integrity::Failed(messages) = verdict(&found, Integrity::Ok) else {
+            panic!("it is damaged");
+        };
+
+        assert_eq!(messages.len(), 3, "{messages:?}");
+        let error = SqliteError::Damaged {
+            path: "/a.db".into(),
+            messages,
+        };
+        let told = "`/a.db` is damaged: On tree page 26 cell 7: Extends off end of page (and 2 more findings)";
+        assert_eq!(error.to_string(), told);
+        assert_eq!(summary(&["one".to_owned()]), "one");
+    }
 }
