@@ -99,12 +99,13 @@ fn show(output: Output, verb: &str, bar: Option<&ProgressBar>, reached: Reached,
 fn words(reached: Reached) -> (String, String) {
     let files = match reached.files_expected {
         0 => reached.files.to_string(),
-        expected => format!("{} of {expected}", reached.files),
+        // More came meanwhile, or something had to be read twice.
+        expected => format!("{} of {}", reached.files, expected.max(reached.files)),
     };
     let done = HumanBytes(reached.bytes);
     let bytes = match reached.bytes_expected {
         0 => done.to_string(),
-        expected => format!("{done} of {}", HumanBytes(expected)),
+        expected => format!("{done} of {}", HumanBytes(expected.max(reached.bytes))),
     };
     (files, bytes)
 }
@@ -126,5 +127,9 @@ mod tests {
             known,
             ("3 of 7".to_owned(), "2.00 KiB of 4.00 KiB".to_owned())
         );
+        progress.advance(5, 4096);
+        let beyond = words(progress.reached());
+        let expected = ("8 of 8".to_owned(), "6.00 KiB of 6.00 KiB".to_owned());
+        assert_eq!(beyond, expected, "never more than there is");
     }
 }
