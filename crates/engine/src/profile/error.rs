@@ -91,6 +91,9 @@ pub enum ProfileError {
     /// The browser did not answer.
     #[error("the browser could not be asked for its cookies")]
     Asked(#[source] CdpError),
+    /// The browser did not stay.
+    #[error("the browser ended with exit code {0} before it could be asked for its cookies")]
+    BrowserEnded(i32),
     /// Nobody knows which browser will run.
     #[error(
         "which Chrome will run is not known: the command is not a browser, and none is installed"
@@ -262,6 +265,7 @@ impl ProfileError {
             Self::Asked(_) | Self::Stop { .. } | Self::Users { .. } | Self::Freeze { .. } => {
                 ErrorKind::Retry
             }
+            Self::BrowserEnded(_) => ErrorKind::Failed,
             Self::Manifest(error) => manifest(error),
             Self::NotListed(_) => ErrorKind::Unreachable,
             Self::Sha { .. }

@@ -152,12 +152,28 @@ async fn count_cookies(command: &[OsString], dir: &Path) -> Result<BTreeMap<Stri
             tokio::time::sleep(PAUSE).await;
         }
     };
-    // A browser that never gets ready answers nothing below, and says why.
-    let _ = tokio::time::timeout(PATIENCE, ready).await;
+    let is_ready = tokio::select! {
+        () = ready => Ok(()),
+        // A browser that never gets ready answers nothing below, and says why.
+        () = tokio::time::sleep(PATIENCE) => Ok(()),
+        failed = failure(&mut group) => Err(failed),
+    };
+    if let Err(code) = is_ready {
+        let _ = group.stop(Duration::from_secs(1)).await;
+        return Err(super::error::ProfileError::BrowserEnded(code).into());
+    }
     let counted = browser::count_cookies(dir).await;
     let closed = close(dir, PATIENCE).await;
     let _ = group.stop(Duration::from_secs(1)).await;
     let counted = counted.map_err(super::error::ProfileError::Asked)?;
     closed?;
     Ok(counted)
+}
+
+/// The exit code of a browser that fails; one that ends well has left its work to another process.
+async fn failure(group: &mut Group) -> i32 {
+    match group.wait().await {
+        Ok(ending) if ending.code() != 0 => ending.code(),
+        _ => std::future::pending().await,
+    }
 }

@@ -53,6 +53,9 @@ pub(super) fn hint(error: &ProfileError) -> Option<String> {
         }
         ProfileError::NoSuchBase { .. } => "`stasis profile list SUBJECT` shows the snapshots",
         ProfileError::Version(_) => "say the major yourself: @MAJOR or --chrome-major MAJOR",
+        ProfileError::Asked(_) | ProfileError::BrowserEnded(_) => {
+            "flags go to the browser one by one, as in --browser chromium --browser=--no-sandbox, which Chromium needs as root"
+        }
         ProfileError::NotAProfile(_) => "check --dir; --force saves it all the same",
         ProfileError::NotReplaced(_) => "give a new directory to --dir, or an empty one",
         ProfileError::NotUnsaved(_) => "`stasis profile list --local` shows what there is",

@@ -1701,6 +1701,27 @@ fn cookies_that_were_cleared_or_moved_by_the_browser_are_published() {
 }
 
 #[test]
+fn a_browser_that_does_not_start_is_said_at_once_with_how_flags_are_passed() {
+    let session = Session::new();
+    let dir = profile(&session, "p");
+    save(&session, 0, &dir, &[]);
+    let began = std::time::Instant::now();
+
+    let words = ["profile", "verify", ALICE, "--browser", "false"];
+    let failed = session.run(&words);
+
+    assert_eq!(failed.code, 1, "{}", failed.err);
+    assert!(
+        failed.err.contains("ended with exit code 1"),
+        "{}",
+        failed.err
+    );
+    let hint = "--browser chromium --browser=--no-sandbox";
+    assert!(failed.err.contains(hint), "{}", failed.err);
+    assert!(began.elapsed() < std::time::Duration::from_secs(15));
+}
+
+#[test]
 fn metrics_add_up_over_processes() {
     let session = Session::new();
     let (dir, there) = (profile(&session, "p"), session.home().join("there"));
