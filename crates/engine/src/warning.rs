@@ -59,6 +59,8 @@ pub enum Warning {
         older_major: u32,
         /// The first digits of its active snapshot.
         sha256: String,
+        /// Sites and origins that it has and this one lacks, the first few.
+        missing: Vec<String>,
     },
     /// A profile was carried to a newer Chrome, and not all of it could be compared with what it was before.
     UpgradeNotCompared {
@@ -186,10 +188,12 @@ impl fmt::Display for Warning {
                 older,
                 older_major,
                 sha256,
+                missing,
             } => write!(
                 out,
-                "`{subject}` began without the snapshot {sha256} of `{older}`; \
-                 carry that one with: stasis profile run {subject} --from-major {older_major} -- BROWSER"
+                "the snapshot {sha256} of `{older}` has what `{subject}` lacks ({}); begin with that one instead with: \
+                 stasis profile run {subject} --from-major {older_major} -- BROWSER",
+                missing.join(", ")
             ),
             Self::UpgradeNotCompared { reason } => write!(
                 out,

@@ -266,8 +266,8 @@ impl Engine {
         }
         let unsaved = before.filter(|record| record.outcome == RUNNING);
         let mut loaded = self.load_or_fresh(load, active).await?;
-        if loaded.outcome == LoadOutcome::Success && loaded.upgraded_from.is_none() {
-            let not_carried = self.not_carried(&load.lineage).await;
+        if loaded.outcome == LoadOutcome::Success {
+            let not_carried = self.not_carried(load, &loaded).await;
             loaded.warnings.extend(not_carried);
         }
         if let (Some(kept), Some(record)) = (loaded.kept.clone(), unsaved) {

@@ -12,7 +12,7 @@
 
 use super::capture::{Capture, ProfileSaved};
 use super::error::ProfileError;
-use super::load::{FallbackReason, ProfileLoad};
+use super::load::{FallbackReason, ProfileLoad, ProfileLoaded};
 use super::refusal::OperatorError;
 use crate::bridge;
 use crate::check::Spawn;
@@ -25,11 +25,13 @@ use stasis_disk::check::{self, CheckSettings, IdentityError};
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::event::{EventKind, Severity};
 use stasis_model::id::{ChromeMajor, Lineage};
+use stasis_model::manifest::ProfileManifest;
 use stasis_model::pointer::Active;
 use stasis_model::tree::EntryKind;
 use stasis_model::upgrade::{self, Ancestor, Counts, Known, Source, UpgradeWish};
 use stasis_store::leases::Lease;
-use stasis_store::profiles::{self, Snapshots};
+use stasis_store::profiles::{self, Snapshots, StoredSnapshot};
+use std::collections::BTreeSet;
 
 use super::load::judge::{Failure, pointer_failure};
 
@@ -49,6 +51,13 @@ pub(super) struct Chosen {
         reason = "carried in the place of nothing is not the same as not carried"
     )]
     pub(super) carried: Option<Option<ArchiveDigest>>,
+}
+
+/// The active snapshot of an older major.
+struct Older {
+    lineage: Lineage,
+    active: Active,
+    manifest: ProfileManifest,
 }
 
 /// What a profile is known by, and what of it could not be read.
@@ -141,19 +150,100 @@ impl Engine {
         }
     }
 
-    /// A word at every load, when an older major has a snapshot that this lineage does not derive from.
-    pub(super) async fn not_carried(&self, asked: &Lineage) -> Option<Warning> {
-        let others = self.other_actives(asked).await.ok()?;
-        let older = others
-            .into_iter()
-            .filter(|(one, _)| one.major < asked.major);
-        let (older, active) = older.max_by_key(|(one, _)| one.major)?;
+    /// A word about the snapshot of an older major that has something which this one lacks. `None` where a user would miss
+    /// nothing: it is what this lineage was carried from, or older than that, or keeps no site signed in that this one does not.
+    pub(super) async fn not_carried(
+        &self,
+        load: &ProfileLoad,
+        loaded: &ProfileLoaded,
+    ) -> Option<Warning> {
+        let older = self
+            .newest_older(&load.lineage, loaded.upgraded_from)
+            .await?;
+        let missing = match self.missing_from(load, loaded, &older).await {
+            Ok(missing) => missing,
+            Err(error) => {
+                let (error, older) = (whole(&error), &older.lineage);
+                tracing::info!(error, %older, "an older major was not compared");
+                return None;
+            }
+        };
+        if missing.is_empty() {
+            return None;
+        }
         Some(Warning::OlderMajorNotCarried {
-            subject: asked.to_string(),
-            older: older.to_string(),
-            older_major: older.major.into(),
-            sha256: active.archive.prefix(),
+            subject: load.lineage.to_string(),
+            older: older.lineage.to_string(),
+            older_major: older.lineage.major.into(),
+            sha256: older.active.archive.prefix(),
+            missing: missing.into_iter().take(NAMED).collect(),
         })
+    }
+
+    /// The active snapshot of an older major that was captured last, if that was after the one this lineage was carried from.
+    async fn newest_older(&self, asked: &Lineage, carried: Option<Ancestor>) -> Option<Older> {
+        let others = self.other_actives(asked).await.ok()?.into_iter();
+        let is_new = |active: &Active| carried.is_none_or(|from| from.sha256 != active.archive);
+        let others = others.filter(|(one, active)| one.major < asked.major && is_new(active));
+        let mut newest: Option<Older> = None;
+        for (lineage, active) in others {
+            let snapshots = Snapshots::of(&*self.bucket, &lineage);
+            let Ok(manifest) = snapshots.manifest(&active).await else {
+                continue;
+            };
+            let at = manifest.captured_at_ms;
+            if newest
+                .as_ref()
+                .is_none_or(|newest| newest.manifest.captured_at_ms < at)
+            {
+                newest = Some(Older {
+                    lineage,
+                    active,
+                    manifest,
+                });
+            }
+        }
+        let newest = newest?;
+        let Some(from) = carried else {
+            return Some(newest);
+        };
+        // An ancestor that gc has removed is older than everything that there is.
+        let ancestor = self.ancestor(asked, from).await.ok();
+        let carried_at = ancestor.map(|found| found.manifest.captured_at_ms);
+        let is_later = carried_at.is_none_or(|at| at < newest.manifest.captured_at_ms);
+        is_later.then_some(newest)
+    }
+
+    /// The sites and origins that an older snapshot has, and the one that was loaded lacks.
+    async fn missing_from(
+        &self,
+        load: &ProfileLoad,
+        loaded: &ProfileLoaded,
+        older: &Older,
+    ) -> Result<BTreeSet<String>, Error> {
+        let mut holdings = Snapshots::of(&*self.bucket, &load.lineage).all().await?;
+        holdings
+            .snapshots
+            .retain(|one| Some(one.active.archive) == loaded.sha256);
+        let Some(own) = holdings.snapshots.pop() else {
+            return Ok(BTreeSet::new());
+        };
+        let spool = self.profile_spool().await?;
+        let mut known = Vec::new();
+        for (manifest, active) in [
+            (&older.manifest, &older.active),
+            (&own.manifest, &own.active),
+        ] {
+            let archive = self.fetch_archive(manifest, active, &load.cancel).await?;
+            let settings = CheckSettings {
+                cancel: load.cancel.clone(),
+                ..CheckSettings::new(&spool)
+            };
+            let spawn = load.spawn.clone();
+            let counted = bridge::blocking(move || count(&archive, &settings, &spawn)).await?;
+            known.push(counted.known);
+        }
+        Ok(known[0].missing_in(&known[1], self.lineages.now()))
     }
 
     /// Compares a profile after its migration with the snapshot it was carried from.
@@ -201,17 +291,7 @@ impl Engine {
         lineage: &Lineage,
         from: Ancestor,
     ) -> Result<Counted, Error> {
-        let older = Lineage {
-            major: from.chrome_major,
-            ..lineage.clone()
-        };
-        let all = Snapshots::of(&*self.bucket, &older).all().await?;
-        let mut all = all.snapshots.into_iter();
-        let found = all.find(|one| one.active.archive == from.sha256);
-        let found = found.ok_or_else(|| OperatorError::NoSnapshot {
-            wanted: from.sha256.prefix(),
-            subject: older.clone().into(),
-        })?;
+        let found = self.ancestor(lineage, from).await?;
         let archive = self.fetch_archive(&found.manifest, &found.active, &capture.cancel);
         let archive = archive.await?;
         let settings = CheckSettings {
@@ -220,6 +300,22 @@ impl Engine {
         };
         let spawn = capture.spawn.clone();
         bridge::blocking(move || count(&archive, &settings, &spawn)).await
+    }
+
+    /// The snapshot that a lineage was carried from.
+    async fn ancestor(&self, lineage: &Lineage, from: Ancestor) -> Result<StoredSnapshot, Error> {
+        let older = Lineage {
+            major: from.chrome_major,
+            ..lineage.clone()
+        };
+        let all = Snapshots::of(&*self.bucket, &older).all().await?;
+        let mut all = all.snapshots.into_iter();
+        let found = all.find(|one| one.active.archive == from.sha256);
+        let missing = || OperatorError::NoSnapshot {
+            wanted: from.sha256.prefix(),
+            subject: older.clone().into(),
+        };
+        Ok(found.ok_or_else(missing)?)
     }
 
     /// Says where an operator looks that a profile was carried.

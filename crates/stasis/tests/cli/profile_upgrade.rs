@@ -233,6 +233,55 @@ fn without_an_upgrade_a_profile_is_fresh_and_every_later_load_says_what_it_lacks
 }
 
 #[test]
+fn what_is_saved_later_under_an_older_major_is_advised_only_if_a_user_would_miss_it() {
+    let session = left_by_156();
+    let (code, carried) = run(&session, 157, &[], &["--lose=tab", "--set=new"]);
+    assert_eq!(code, 0, "{carried}");
+    let ancestor = pointer(&session, 156)["active_sha256"].clone();
+
+    // Nothing that lasts, or nothing that the newer one has not.
+    for flag in ["--set-session=junk", "--lose=cart", "--lose=sid"] {
+        let (_, junk) = run(&session, 156, &[], &[flag]);
+        assert_eq!(junk["save_outcome"], "captured", "{junk}");
+        let (_, ran) = run(&session, 157, &[], &[]);
+        assert!(!warns(&ran["load"]), "{flag}: {ran}");
+    }
+    // A site that is known to the older one only.
+    run(&session, 156, &[], &["--set=elsewhere", "--keep=b.example"]);
+    let (_, ran) = run(&session, 157, &[], &[]);
+    assert!(warns(&ran["load"]), "{ran}");
+    let warning = ran["load"]["warnings"].to_string();
+    assert!(warning.contains("b.example"), "{warning}");
+    assert!(warning.contains(".a.example"), "{warning}");
+    // An older state of the older one is what this one was carried from, or came before that.
+    let sha = ancestor.as_str().unwrap();
+    let words = [
+        "profile",
+        "rollback",
+        "acme/alice@156",
+        "--sha",
+        sha,
+        "--confirm",
+    ];
+    session.json(0, &words);
+    let (_, ran) = run(&session, 157, &[], &[]);
+    assert!(!warns(&ran["load"]), "{ran}");
+}
+
+#[test]
+fn a_profile_that_began_with_its_own_chrome_is_not_told_of_junk_in_an_older_one() {
+    let session = Session::new();
+    run(&session, 157, &[], &["--set=sid"]);
+
+    run(&session, 156, &[], &[]);
+    let (code, ran) = run(&session, 157, &[], &[]);
+
+    assert_eq!(code, 0, "{ran}");
+    assert_eq!(ran["load"]["outcome"], "success");
+    assert!(!warns(&ran["load"]), "{ran}");
+}
+
+#[test]
 fn a_browser_of_another_major_is_refused_before_anything_runs() {
     let session = Session::new();
     let other = browser(&session, 156);
