@@ -18,7 +18,7 @@ mod trial;
 mod trust;
 
 pub(super) use run::{is_asked_to_run, undisturbed};
-pub(super) use server::McpInstall;
+pub(super) use server::{McpInstall, McpUninstall};
 pub(super) use show::{AgentRecord, findings, records};
 
 use super::Context;

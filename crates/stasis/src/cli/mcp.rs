@@ -1,7 +1,7 @@
 //! `stasis mcp`
 
 use super::Context;
-use super::hook::McpInstall;
+use super::hook::{McpInstall, McpUninstall};
 use super::workspace::surroundings;
 use crate::mcp::{Address, Server, Socket, Stop, Watching};
 use crate::report::Exit;
@@ -23,6 +23,8 @@ pub(super) struct Mcp {
 enum McpCommand {
     /// Add the server to the settings of a coding agent; shows the change first, and asks
     Install(McpInstall),
+    /// Take exactly our server out of the settings of a coding agent again
+    Uninstall(McpUninstall),
 }
 
 #[derive(Debug, Args)]
@@ -45,6 +47,7 @@ impl Mcp {
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
         match self.command {
             Some(McpCommand::Install(install)) => install.run(context),
+            Some(McpCommand::Uninstall(uninstall)) => uninstall.run(context),
             None => self.serve.run(context).await,
         }
     }
