@@ -6,7 +6,8 @@
 //! 1. a run begins: the agent's file says `unfinished`
 //! 2. a run ends: the agent's file and the workspace's file say how
 //!
-//! A run that was killed between 1 and 2 is known by an `unfinished` that is older than any run takes. Files are replaced
+//! A run that was killed between 1 and 2 is known by an `unfinished` whose process is gone, or that is older than any run takes.
+//! What fails before its workspace is known stands in the agent's file only; who asks about a workspace is told of it by its directory. Files are replaced
 //! whole and without a sync: a hook runs before every command, and a lost note costs nothing but the note. Two runs that
 //! end at once leave one of the two notes. On a full disk the note is written over the one before it, where it fits.
 
@@ -15,6 +16,7 @@ use stasis_disk::atomic_write::{replace_unsynced, write_over};
 use stasis_disk::room;
 use stasis_model::digest::ChunkDigest;
 use stasis_model::time::{Clock, Timestamp};
+use stasis_quiesce::process::{Identity, Process};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -50,6 +52,41 @@ pub enum HookOutcome {
     Unfinished,
 }
 
+/// Who runs a hook.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Trigger {
+    /// The agent, before it does something.
+    #[default]
+    Agent,
+    /// A user, with `stasis hook test`.
+    Test,
+}
+
+/// The process that a run is, while it lasts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct HookProcess {
+    pid: u32,
+    /// In clock ticks after boot.
+    started: u64,
+}
+
+impl HookProcess {
+    fn this() -> Option<Self> {
+        let process = Process::open(std::process::id()).ok()??;
+        let identity = process.identity();
+        Some(Self {
+            pid: identity.pid(),
+            started: identity.started(),
+        })
+    }
+
+    /// Whether it has ended, as far as can be told.
+    fn is_gone(self) -> bool {
+        let identity = Identity::new(self.pid, self.started);
+        matches!(Process::reopen(identity), Ok(None))
+    }
+}
+
 /// One run of a hook.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct HookRun {
@@ -65,6 +102,12 @@ pub struct HookRun {
     pub outcome: HookOutcome,
     /// How long it took, in milliseconds.
     pub took_ms: u64,
+    /// Whether `stasis hook test` ran it, and no agent.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub test: bool,
+    /// The process, of a run that has not ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<HookProcess>,
 }
 
 impl HookRun {
@@ -72,6 +115,9 @@ impl HookRun {
     pub fn failure(&self, now: Timestamp) -> Option<&str> {
         match &self.outcome {
             HookOutcome::Failed { message } => Some(message),
+            HookOutcome::Unfinished if self.process.is_some_and(HookProcess::is_gone) => {
+                Some("it was killed before it ended")
+            }
             HookOutcome::Unfinished if now.since(self.at) > LONGEST_RUN => {
                 Some("it was killed before it ended, or is still at work")
             }
@@ -100,6 +146,27 @@ impl HookRecord {
         serde_json::from_slice(&bytes).ok()
     }
 
+    /// Reads what an agent's hook did last in the workspace at `root`: also a run there that failed, or was killed, before
+    /// it knew in which workspace it was.
+    pub fn read_in(state: &Path, agent: &str, root: &Path, now: Timestamp) -> Option<Self> {
+        let mut found = Self::read(state, agent, Some(root));
+        let anywhere = Self::read(state, agent, None)?;
+        let is_here = |run: &HookRun| {
+            let directory = Path::new(&run.directory);
+            let real = directory.canonicalize();
+            run.workspace.is_none()
+                && run.failure(now).is_some()
+                && (directory.starts_with(root) || real.is_ok_and(|real| real.starts_with(root)))
+        };
+        let strays = anywhere.last_failure.into_iter().chain([anywhere.last]);
+        for run in strays.filter(is_here) {
+            if found.as_ref().is_none_or(|found| found.last.at < run.at) {
+                found = Some(Self::followed_by(found, run, now));
+            }
+        }
+        found
+    }
+
     /// Whether the newest run failed.
     pub fn is_failing(&self, now: Timestamp) -> bool {
         self.last.failure(now).is_some()
@@ -117,7 +184,7 @@ impl HookRecord {
             }
         }
         match run.outcome {
-            HookOutcome::Failed { .. } => last_failure = Some(run.clone()),
+            _ if run.failure(now).is_some() => last_failure = Some(run.clone()),
             HookOutcome::Made { .. } => last_checkpoint = Some(run.clone()),
             _ => {}
         }
@@ -136,6 +203,7 @@ pub struct HookRecorder {
     state: Option<PathBuf>,
     agent: String,
     directory: PathBuf,
+    trigger: Trigger,
     began: Timestamp,
     began_uptime: Duration,
     clock: Arc<dyn Clock>,
@@ -147,12 +215,14 @@ impl HookRecorder {
         state: Option<PathBuf>,
         agent: &str,
         directory: &Path,
+        trigger: Trigger,
         clock: Arc<dyn Clock>,
     ) -> Self {
         let recorder = Self {
             state,
             agent: agent.to_owned(),
             directory: directory.to_owned(),
+            trigger,
             began: clock.now(),
             began_uptime: clock.uptime(),
             clock,
@@ -176,8 +246,13 @@ impl HookRecorder {
             at: self.began,
             directory: self.directory.display().to_string(),
             workspace: workspace.map(|workspace| workspace.display().to_string()),
+            process: match outcome {
+                HookOutcome::Unfinished => HookProcess::this(),
+                _ => None,
+            },
             outcome,
             took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+            test: self.trigger == Trigger::Test,
         }
     }
 
@@ -264,7 +339,14 @@ mod tests {
 
         fn begin(&self, directory: &str) -> HookRecorder {
             let state = Some(self.state.path().to_owned());
-            HookRecorder::begin(state, "codex", Path::new(directory), self.clock.clone())
+            let directory = Path::new(directory);
+            HookRecorder::begin(
+                state,
+                "codex",
+                directory,
+                Trigger::Agent,
+                self.clock.clone(),
+            )
         }
 
         fn read(&self, workspace: Option<&str>) -> Option<HookRecord> {
@@ -338,11 +420,59 @@ mod tests {
     }
 
     #[test]
+    fn a_failure_before_the_workspace_is_known_is_seen_from_the_workspace_and_from_no_other() {
+        let host = Host::new();
+        let now = || host.clock.now();
+        let read =
+            |root: &str| HookRecord::read_in(host.state.path(), "codex", Path::new(root), now());
+        host.begin("/w")
+            .end(Some(Path::new("/w")), HookOutcome::Unchanged);
+        host.clock.advance(1);
+        host.begin("/w/src").end(None, failed("no configuration"));
+
+        let record = read("/w").unwrap();
+        assert!(record.is_failing(now()), "{record:?}");
+        assert_eq!(
+            record.last_failure.unwrap().outcome,
+            failed("no configuration")
+        );
+        assert_eq!(read("/other"), None);
+        assert_eq!(read("/w/src/deeper"), None);
+        // The agent works elsewhere, which hides nothing.
+        host.clock.advance(1);
+        host.begin("/other")
+            .end(Some(Path::new("/other")), HookOutcome::Unchanged);
+        assert!(read("/w").unwrap().is_failing(now()));
+        host.clock.advance(1);
+        host.begin("/w")
+            .end(Some(Path::new("/w")), HookOutcome::Unchanged);
+        let record = read("/w").unwrap();
+        assert!(!record.is_failing(now()), "{record:?}");
+    }
+
+    #[test]
+    fn a_run_whose_process_is_gone_was_killed_whatever_its_age() {
+        let host = Host::new();
+        let _running = host.begin("/w");
+        let mut run = host.read(None).unwrap().last;
+        assert_eq!(run.failure(host.clock.now()), None, "this process runs");
+
+        let started = run.process.unwrap().started + 1;
+        run.process = run
+            .process
+            .map(|process| HookProcess { started, ..process });
+
+        let why = run.failure(host.clock.now());
+        assert_eq!(why, Some("it was killed before it ended"));
+    }
+
+    #[test]
     fn a_host_that_cannot_keep_records_runs_hooks_all_the_same() {
         let clock = Arc::new(HandClock::default());
         let nowhere = Some(PathBuf::from("/proc/no/place"));
         for state in [None, nowhere] {
-            let recorder = HookRecorder::begin(state, "codex", Path::new("/w"), clock.clone());
+            let (directory, trigger) = (Path::new("/w"), Trigger::Agent);
+            let recorder = HookRecorder::begin(state, "codex", directory, trigger, clock.clone());
             recorder.end(None, failed(&"ü".repeat(5_000)));
         }
     }

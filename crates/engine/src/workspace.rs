@@ -17,6 +17,7 @@ mod git;
 mod keep;
 mod left_alone;
 mod paced;
+mod prompt_mark;
 mod room_for;
 mod session;
 mod show;

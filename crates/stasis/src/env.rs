@@ -13,6 +13,7 @@
 //! | `DOCKER_HOST` | which daemon has a project's containers |
 //! | `CLAUDE_CONFIG_DIR`, `CODEX_HOME`, `GEMINI_CLI_HOME` | where coding agents keep their settings |
 //! | `CLAUDE_PROJECT_DIR`, `GEMINI_PROJECT_DIR` | the project of the agent that runs a hook |
+//! | `STASIS_HOOK_TEST` | set by `stasis hook test` for the hooks that it runs |
 //! | whatever `url_env` of a project's file names | where its database is |
 
 use stasis_engine::open::{AwsSettings, Places, Secret};
@@ -20,6 +21,9 @@ use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsString;
 use std::path::PathBuf;
+
+/// What `hook test` says to the hooks that it runs, so that their record says so.
+pub(crate) const HOOK_TEST: &str = "STASIS_HOOK_TEST";
 
 /// What the environment says.
 #[derive(Debug)]
@@ -36,6 +40,8 @@ pub(crate) struct Environment {
     pub(crate) agents: AgentDirectories,
     /// The directories that agents say their project is, to the hooks they run; it stays when their shell is elsewhere.
     pub(crate) agent_projects: Vec<PathBuf>,
+    /// Whether a hook is run by `hook test`.
+    pub(crate) is_hook_test: bool,
     /// All that are text, for projects whose files name some.
     pub(crate) variables: BTreeMap<String, String>,
 }
@@ -75,6 +81,7 @@ impl Environment {
                 .into_iter()
                 .filter_map(directory)
                 .collect(),
+            is_hook_test: text(HOOK_TEST).is_some(),
             variables: env::vars_os()
                 .filter_map(|(key, value)| {
                     Some((key.into_string().ok()?, value.into_string().ok()?))

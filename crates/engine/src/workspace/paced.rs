@@ -8,12 +8,13 @@ use super::Workspace;
 use super::answers::Checkpointed;
 use super::commands::Create;
 use super::error::WorkspaceError;
+use super::prompt_mark::{AbandonedMark, PromptMark};
 use super::show::age;
 use crate::error::Error;
 use serde::{Deserialize, Serialize};
 use stasis_disk::exclusive::{Exclusive, ExclusiveError};
-use stasis_model::workspace::Origin;
 use stasis_model::workspace::pace::{HookPace, Wait};
+use stasis_model::workspace::{self, Origin};
 use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
@@ -22,6 +23,8 @@ use std::time::Duration;
 const PACE: &str = "hook-pace";
 /// Under which key it is kept that a prompt has no checkpoint.
 const MISSED: &str = "missed-prompt";
+/// Why a prompt has no checkpoint whose hook left its mark.
+const KILLED: &str = "its hook was killed, or failed on a disk without room to say why";
 /// A checkpoint that takes longer than this says that it is being made.
 const LONG: Duration = Duration::from_secs(5);
 /// How often somebody looks whether another hook is done.
@@ -61,26 +64,82 @@ impl Workspace {
         command: &BeforeCall,
         hurry: impl FnOnce(),
     ) -> Result<Checkpointed, Error> {
+        if command.create.pool != Origin::Prompt {
+            return self.create_in_time(command, hurry);
+        }
         let at_ms = self.clock().now().millis();
+        self.settle_abandoned();
+        let mark = PromptMark::begin(&self.session().path, at_ms);
         let made = self.create_in_time(command, hurry);
-        if let Err(error) = &made
-            && command.create.pool == Origin::Prompt
-        {
-            let why = crate::error::whole(error);
-            let missed = serde_json::to_vec(&MissedPrompt { at_ms, why });
-            let missed = missed.expect("plain fields are always JSON");
-            if let Err(error) = self.session().ledger.keep(MISSED, &missed) {
-                tracing::warn!(%error, "could not write down that a prompt has no checkpoint");
-            }
+        let is_known = match &made {
+            Ok(_) => true,
+            Err(error) => self.note_missed(&MissedPrompt {
+                at_ms,
+                why: crate::error::whole(error),
+            }),
+        };
+        // A mark that stays says as much as the note that could not be written.
+        if let Some(mark) = mark.filter(|_| is_known) {
+            mark.end();
         }
         made
     }
 
-    /// The last prompt before which no checkpoint could be made.
-    pub(super) fn missed_prompt(&self) -> Result<Option<MissedPrompt>, Error> {
+    /// Writes down that a prompt has no checkpoint, for a hook that failed before it could make one.
+    pub async fn miss_prompt(&self, why: String) {
+        let at_ms = self.clock().now().millis();
+        let noted = self.blocking(move |own| Ok(own.note_missed(&MissedPrompt { at_ms, why })));
+        // What went wrong is in the log.
+        let _ = noted.await;
+    }
+
+    /// Writes down what became of prompts whose hooks were killed.
+    fn settle_abandoned(&self) {
+        for mark in AbandonedMark::all(&self.session().path) {
+            let (at_ms, why) = (mark.at_ms, KILLED.to_owned());
+            if self.note_missed(&MissedPrompt { at_ms, why }) {
+                mark.end();
+            }
+        }
+    }
+
+    /// Writes down that a prompt has no checkpoint, unless a later one has none; says whether it is written down.
+    fn note_missed(&self, missed: &MissedPrompt) -> bool {
+        let later = |kept: MissedPrompt| kept.at_ms > missed.at_ms;
+        if self.kept_missed().ok().flatten().is_some_and(later) {
+            return true;
+        }
+        let bytes = serde_json::to_vec(missed).expect("plain fields are always JSON");
+        let kept = self.session().ledger.keep(MISSED, &bytes);
+        if let Err(error) = &kept {
+            tracing::warn!(%error, "could not write down that a prompt has no checkpoint");
+        }
+        kept.is_ok()
+    }
+
+    fn kept_missed(&self) -> Result<Option<MissedPrompt>, Error> {
         let kept = self.session().ledger.kept(MISSED);
         let kept = kept.map_err(WorkspaceError::from)?;
         Ok(kept.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
+    }
+
+    /// The last prompt, if no checkpoint was made before it: it failed, or its hook was killed.
+    pub(super) fn missed_last_prompt(&self) -> Result<Option<MissedPrompt>, Error> {
+        let killed = AbandonedMark::all(&self.session().path).into_iter();
+        let killed = killed.map(|mark| MissedPrompt {
+            at_ms: mark.at_ms,
+            why: KILLED.to_owned(),
+        });
+        let all = self.kept_missed()?.into_iter().chain(killed);
+        let Some(missed) = all.max_by_key(|missed| missed.at_ms) else {
+            return Ok(None);
+        };
+        let occupants = self.pool().list().map_err(WorkspaceError::from)?;
+        let newest = workspace::prompts(&occupants);
+        let newest = newest.first().map(|(event, _)| event.at_ms);
+        Ok(newest
+            .is_none_or(|at_ms| at_ms < missed.at_ms)
+            .then_some(missed))
     }
 
     fn create_in_time(
@@ -209,8 +268,17 @@ impl Workspace {
         Ok(kept.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
     }
 
-    /// What a user should know while checkpoints take too long for hooks.
+    /// What a user should know of hooks: that the last prompt has no checkpoint, or that checkpoints take too long.
     pub(super) fn hook_warning(&self) -> Result<Option<String>, Error> {
+        let missed = self.missed_last_prompt()?.map(|missed| {
+            let when = age(missed.at_ms, self.clock().now());
+            format!("the last prompt, {when}, has no checkpoint: {}", missed.why)
+        });
+        let words: Vec<String> = missed.into_iter().chain(self.pace_warning()?).collect();
+        Ok((!words.is_empty()).then(|| words.join("; ")))
+    }
+
+    fn pace_warning(&self) -> Result<Option<String>, Error> {
         let Some(pace) = self.hook_pace()? else {
             return Ok(None);
         };

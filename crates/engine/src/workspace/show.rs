@@ -231,18 +231,13 @@ impl Workspace {
 
     /// The last prompt. If that has no checkpoint, nothing else is taken for it.
     pub(super) fn last_prompt_now(&self) -> Result<PromptRow, Error> {
-        let occupants = self.pool().list().map_err(WorkspaceError::from)?;
-        let newest = workspace::prompts(&occupants);
-        let newest = newest.first().map(|(event, _)| event.at_ms);
-        match self.missed_prompt()? {
-            Some(missed) if newest.is_none_or(|at_ms| at_ms < missed.at_ms) => {
-                Err(WorkspaceError::PromptMissed {
-                    when: age(missed.at_ms, self.clock().now()),
-                    why: missed.why,
-                }
-                .into())
+        match self.missed_last_prompt()? {
+            Some(missed) => Err(WorkspaceError::PromptMissed {
+                when: age(missed.at_ms, self.clock().now()),
+                why: missed.why,
             }
-            _ => self.prompt_before_now(1),
+            .into()),
+            None => self.prompt_before_now(1),
         }
     }
 

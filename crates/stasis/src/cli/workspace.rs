@@ -11,6 +11,7 @@ pub(super) use rewind::Rewind;
 
 use super::output::{OutputLost, printable};
 use super::{Cli, Context, system_clock};
+use crate::env::Environment;
 use crate::report::Exit;
 use anyhow::Context as _;
 use clap::{Args, CommandFactory, Subcommand};
@@ -192,7 +193,11 @@ fn here() -> anyhow::Result<PathBuf> {
 
 /// What a workspace needs to know of this host.
 pub(super) fn surroundings(context: &Context) -> anyhow::Result<Surroundings> {
-    let environment = &context.environment;
+    surroundings_in(&context.environment)
+}
+
+/// The same without a configuration, which says nothing of workspaces.
+pub(super) fn surroundings_in(environment: &Environment) -> anyhow::Result<Surroundings> {
     let state = environment.places.state.clone().context(
         "neither HOME nor XDG_STATE_HOME is set, so nobody knows which directories are workspaces; set one of them",
     )?;

@@ -488,7 +488,7 @@ fn codex_users_are_told_what_is_left_to_do() {
 }
 
 /// Runs `hook run` with `input` on its standard input.
-fn hooked(home: &Home, arguments: &[&str], input: &[u8]) -> Said {
+pub(crate) fn hooked(home: &Home, arguments: &[&str], input: &[u8]) -> Said {
     let mut command = home.command(arguments);
     command
         .stdin(Stdio::piped())

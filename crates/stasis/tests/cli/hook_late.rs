@@ -113,12 +113,28 @@ fn a_worker_that_is_killed_harms_nobody_and_is_told() {
     until("it is still at work", || {
         status(&tree)["hook_at_work"].is_null()
     });
+    let told = warning(&tree);
+    assert!(told.contains("was interrupted"), "{told}");
     assert!(
-        warning(&tree).contains("was interrupted"),
-        "{}",
-        warning(&tree)
+        told.contains("has no checkpoint: its hook was killed"),
+        "{told}"
     );
     drop(lock);
+    // No other state is taken for that before the prompt; also not after a command, which has a checkpoint.
+    command(&tree, "rm -r everything");
+    until("the command has no checkpoint", || {
+        tree.listed().len() == 1 && status(&tree)["hook_at_work"].is_null()
+    });
+    let dir = tree.dir();
+    let refused = tree
+        .session
+        .run(&["rewind", "--workspace", dir.as_str(), "--yes"]);
+    assert_eq!(refused.code, 3, "{}", refused.err);
+    assert!(
+        refused.err.contains("its hook was killed"),
+        "{}",
+        refused.err
+    );
     prompt(&tree, "the second");
     assert_eq!(warning(&tree), "");
     assert_eq!(tree.listed().len(), 1);

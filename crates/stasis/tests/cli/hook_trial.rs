@@ -1,8 +1,8 @@
 //! Whether a hook works is seen: by `hook test`, `hook show`, `status` and `doctor`.
 
-use crate::hook::Home;
+use crate::hook::{Home, hooked};
 use crate::session::Said;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs;
 
 /// A home whose project is a workspace; the tools that hooks need are on the PATH.
@@ -70,6 +70,14 @@ fn a_hook_that_works_is_seen_to_make_checkpoints() {
     assert_eq!(report["trials"][2]["ran"]["outcome"], "unchanged");
     let row = shown(&home, "claude-code");
     assert_eq!(row["last"]["outcome"], "unchanged", "{row:#}");
+    // Nobody takes the test for a run of the agent.
+    assert_eq!(row["last"]["test"], true, "{row:#}");
+    let words = home.run(&["hook", "show"]);
+    assert!(
+        words.out.contains("ago (test): nothing had changed"),
+        "{}",
+        words.out
+    );
     let status = home.run(&["workspace", "status"]);
     let line = status.out.lines().find(|line| line.contains("claude-code"));
     assert!(
@@ -77,6 +85,63 @@ fn a_hook_that_works_is_seen_to_make_checkpoints() {
         "{}",
         status.out
     );
+    prompted(&home, "for real");
+    assert_eq!(shown(&home, "claude-code")["last"]["test"], Value::Null);
+    let words = home.run(&["hook", "show"]);
+    let line = words.out.lines().find(|line| line.contains("claude-code"));
+    assert!(
+        line.is_some_and(|line| !line.contains("(test)")),
+        "{}",
+        words.out
+    );
+}
+
+/// Runs the hook as Claude Code does before a prompt.
+fn prompted(home: &Home, words: &str) {
+    let about = json!({ "cwd": home.at("project"), "hook_event_name": "UserPromptSubmit", "prompt": words });
+    let said = hooked(
+        home,
+        &["hook", "run", "claude-code"],
+        about.to_string().as_bytes(),
+    );
+    assert_eq!((said.code, said.out.as_str()), (0, ""), "{}", said.err);
+}
+
+#[test]
+fn a_failure_behind_a_broken_configuration_is_shown_in_its_workspace_and_its_prompt_is_missed() {
+    let home = home();
+    init(&home);
+    home.install("claude-code");
+    home.put("project/file", "one");
+    prompted(&home, "the first");
+    home.put("project/file", "two");
+    let config = home.put(".config/stasis/config.toml", "not toml");
+    prompted(&home, "the second");
+    fs::remove_file(config).unwrap();
+
+    let row = shown(&home, "claude-code");
+    let words = home.run(&["hook", "show"]);
+    let status = home.run(&["workspace", "status"]);
+    let rewound = home.run(&["rewind", "--yes"]);
+
+    assert_eq!(row["last"]["outcome"], "failed", "{row:#}");
+    assert!(words.out.contains("failed: "), "{}", words.out);
+    assert!(
+        words.err.contains("no checkpoint was made"),
+        "{}",
+        words.err
+    );
+    assert!(status.err.contains("made no checkpoint"), "{}", status.err);
+    assert!(status.err.contains("has no checkpoint"), "{}", status.err);
+    assert_eq!(rewound.code, 3, "{}{}", rewound.out, rewound.err);
+    assert!(rewound.err.contains("config.toml"), "{}", rewound.err);
+    assert_eq!(fs::read_to_string(home.at("project/file")).unwrap(), "two");
+    // The next prompt is protected again, and the failure is no longer the last word.
+    prompted(&home, "the third");
+    home.put("project/file", "three");
+    assert_eq!(shown(&home, "claude-code")["last"]["outcome"], "made");
+    assert_eq!(home.run(&["rewind", "--yes"]).code, 0);
+    assert_eq!(fs::read_to_string(home.at("project/file")).unwrap(), "two");
 }
 
 #[test]
@@ -224,6 +289,16 @@ fn the_server_is_installed_without_a_workspace() {
             "{text}"
         );
         let again = home.run(&["--json", "mcp", "install", agent, "--yes"]);
+        let again: Value = serde_json::from_str(&again.out).unwrap();
+        assert_eq!(again["changed"], false);
+        let without = home.run(&["mcp", "uninstall", agent, "--dry-run"]);
+        assert!(without.err.contains("--watch"), "{}", without.err);
+        assert!(home.at(file).exists(), "a dry run changes nothing");
+        let gone = home.run(&["--json", "mcp", "uninstall", agent, "--yes"]);
+        let gone: Value = serde_json::from_str(&gone.out).unwrap();
+        assert_eq!(gone["written"], true, "{gone}");
+        assert!(!home.at(file).exists(), "nothing else was in {file}");
+        let again = home.run(&["--json", "mcp", "uninstall", agent, "--yes"]);
         let again: Value = serde_json::from_str(&again.out).unwrap();
         assert_eq!(again["changed"], false);
     }

@@ -278,7 +278,10 @@ fn reads(tree: &Tree) {
         assert!(is_told, "{words:?}: {}", done.err);
     }
     let dir = tree.dir();
-    for words in [&["rewind", "--list"][..], &["rewind", "--dry-run"]] {
+    for words in [
+        &["rewind", "--list"][..],
+        &["rewind", "--prompts", "1", "--dry-run"],
+    ] {
         let words = [words, &["--workspace", &dir]].concat();
         let done = tree.session.run(&words);
         assert_eq!(done.code, 0, "{words:?}: {}{}", done.out, done.err);

@@ -16,9 +16,9 @@ use clap::{Args, ValueEnum as _};
 use input::Input;
 use stasis_engine::bridge;
 use stasis_engine::error::Error;
-use stasis_engine::hook_record::{HookOutcome, HookRecorder};
-use stasis_engine::model::workspace::AgentCall;
+use stasis_engine::hook_record::{HookOutcome, HookRecorder, Trigger};
 use stasis_engine::model::workspace::pace::LONGEST_WAIT;
+use stasis_engine::model::workspace::{AgentCall, EventKind};
 use stasis_engine::workspace::{BeforeCall, Checkpointed, Create, Workspace, WorkspaceError};
 use std::ffi::OsString;
 use std::io::{IsTerminal as _, Read as _, Write as _};
@@ -32,6 +32,8 @@ use worker::Ended;
 const MOST: u64 = 1 << 20;
 /// How long an agent may take to say it.
 const HEARING: Duration = Duration::from_secs(2);
+/// How long it may take to write down that none could be made.
+const NOTING: Duration = Duration::from_secs(5);
 /// How long a checkpoint may take when nobody waits for it any more.
 const LONGEST: Duration = Duration::from_mins(30);
 /// How many entries that are not in a checkpoint are named.
@@ -98,15 +100,10 @@ impl Run {
     /// The directories whose workspaces get a checkpoint: the one that is named, else the agent's working directory and,
     /// because a command can change it from anywhere, the project.
     fn directories(&self, input: &Input, projects: &[PathBuf]) -> Vec<PathBuf> {
-        let here = std::env::current_dir().ok();
-        if let Some(named) = &self.workspace {
-            let here = here.unwrap_or_default();
-            return vec![here.join(named)];
+        match &self.workspace {
+            Some(named) => vec![std::env::current_dir().unwrap_or_default().join(named)],
+            None => directories_of(input, projects),
         }
-        let mut directories: Vec<PathBuf> = input.directory().or(here).into_iter().collect();
-        directories.extend(projects.iter().cloned());
-        directories.dedup();
-        directories
     }
 
     /// What the agent is about to do, as far as it is kept.
@@ -194,10 +191,24 @@ fn left_out(made: &Checkpointed) -> Option<String> {
     Some(words)
 }
 
+/// The agent's working directory and its project.
+fn directories_of(input: &Input, projects: &[PathBuf]) -> Vec<PathBuf> {
+    let directory = input.directory().or_else(|| std::env::current_dir().ok());
+    let mut directories: Vec<PathBuf> = directory.into_iter().collect();
+    directories.extend(projects.iter().cloned());
+    directories.dedup();
+    directories
+}
+
 fn recorder(environment: &Environment, agent: &str, directories: &[PathBuf]) -> HookRecorder {
     let state = environment.places.state.clone();
     let directory = directories.first().map_or(Path::new("."), PathBuf::as_path);
-    HookRecorder::begin(state, agent, directory, system_clock())
+    let trigger = if environment.is_hook_test {
+        Trigger::Test
+    } else {
+        Trigger::Agent
+    };
+    HookRecorder::begin(state, agent, directory, trigger, system_clock())
 }
 
 fn failure(error: &anyhow::Error) -> HookOutcome {
@@ -266,9 +277,37 @@ fn record_failure(arguments: impl Iterator<Item = String>, message: String) {
         .find(|three| three[..2] == ["hook", "run"]);
     let agent = named.and_then(|three| Agent::from_str(&three[2], false).ok());
     if let Some(agent) = agent {
-        let here = std::env::current_dir().into_iter().collect::<Vec<_>>();
-        let recorder = recorder(&Environment::read(), agent.name(), &here);
-        recorder.end(None, HookOutcome::Failed { message });
+        // What cannot be written down has nobody to tell.
+        let _ = bridge::run(async {
+            let environment = Environment::read();
+            let noted = note_failure(agent, &environment, message);
+            tokio::time::timeout(NOTING, noted).await
+        });
+    }
+}
+
+/// Records that a hook failed, in every workspace that it was for; and that a prompt has no checkpoint, if it was one's.
+async fn note_failure(agent: Agent, environment: &Environment, message: String) {
+    let input = Input::parse(&heard_in_time().await);
+    let call = input.call(agent.name());
+    let is_prompt = call.is_some_and(|call| call.kind == EventKind::Prompt);
+    let directories = directories_of(&input, &environment.agent_projects);
+    let recorder = recorder(environment, agent.name(), &directories);
+    let failed = || HookOutcome::Failed {
+        message: message.clone(),
+    };
+    recorder.end(None, failed());
+    let Ok(surroundings) = workspace::surroundings_in(environment) else {
+        return;
+    };
+    for directory in directories {
+        let Ok(found) = Workspace::find(&directory, &surroundings).await else {
+            continue;
+        };
+        recorder.end(Some(found.directory()), failed());
+        if is_prompt {
+            found.miss_prompt(message.clone()).await;
+        }
     }
 }
 

@@ -151,7 +151,8 @@ pub(super) fn summary(run: &HookRun, now: Timestamp) -> String {
         (HookOutcome::NoWorkspace, _) => format!("no workspace at {}", run.directory),
         _ => "running".to_owned(),
     };
-    format!("{}: {what}", age(run.at, now))
+    let by = if run.test { " (test)" } else { "" };
+    format!("{}{by}: {what}", age(run.at, now))
 }
 
 fn age(then: Timestamp, now: Timestamp) -> String {
@@ -178,7 +179,10 @@ pub(super) fn record(
     workspace: Option<&Path>,
 ) -> Option<HookRecord> {
     let state = context.environment.places.state.as_ref()?;
-    HookRecord::read(state, agent.name(), workspace)
+    match workspace {
+        None => HookRecord::read(state, agent.name(), None),
+        Some(root) => HookRecord::read_in(state, agent.name(), root, system_clock().now()),
+    }
 }
 
 /// What the hooks of all agents did last in a workspace.

@@ -15,6 +15,7 @@ use super::trust::Trust;
 use super::{plugin, settings};
 use crate::cli::output::{printable, table, word};
 use crate::cli::{Context, system_chance, system_clock, workspace};
+use crate::env::HOOK_TEST;
 use crate::report::Exit;
 use anyhow::Context as _;
 use clap::Args;
@@ -260,6 +261,7 @@ impl Test {
             .current_dir(place.directory)
             .env_remove("CLAUDE_PROJECT_DIR")
             .env_remove("GEMINI_PROJECT_DIR")
+            .env(HOOK_TEST, "1")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
