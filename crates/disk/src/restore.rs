@@ -33,7 +33,9 @@ mod permissions;
 mod plan;
 mod target;
 
-pub use backup::{Backup, Returned, backups, moved_backup, remove_backup, returned, take_back};
+pub use backup::{
+    Backup, Returned, backups, is_left, moved_backup, remove_backup, returned, take_back,
+};
 pub use databases::open_databases;
 pub use error::RestoreError;
 pub use inplace::{Changes, Finished, recover, recovered};

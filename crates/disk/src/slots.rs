@@ -39,7 +39,9 @@ mod view;
 pub use cache::StatCache;
 pub use create::{Created, Source};
 pub use error::SlotError;
-pub use manifest::{Listed, Manifest, What, databases_in_snapshot, manifest, manifest_of_clone};
+pub use manifest::{
+    AttributesDigest, Listed, Manifest, What, databases_in_snapshot, manifest, manifest_of_clone,
+};
 pub use measure::{SlotUsage, Usage};
 pub use portion::{excluded_in, fact, portion, read_file};
 pub use put_back::{PutBack, PutBackError, Same, WasPutBack, put_back};

@@ -26,10 +26,10 @@ mod watch;
 
 pub use answers::{
     AgentEventRow, Changes, ChangesSummary, CheckpointRow, Checkpointed, Checkpoints, Compacted,
-    DatabaseRow, DeletedCheckpoint, EventCounts, ExcludedNow, Forked, GitChange, GitCommit,
-    GitPlan, History, LeftAlone, PathChange, PathDiff, Plan, PromptRow, RestoredWorkspace,
-    RevertedPath, Side, UndoRow, Undone, UnreadableSlot, Version, Watched, WorkspaceMade,
-    WorkspaceStatus,
+    DatabaseRow, DeletedCheckpoint, EventCounts, ExcludedNow, ForgottenUndo, Forked, GitChange,
+    GitCommit, GitPlan, History, LeftAlone, PathChange, PathDiff, Plan, PromptRow,
+    RestoredWorkspace, RevertedPath, Side, UndoRow, Undone, UnreadableSlot, Version, Watched,
+    WorkspaceMade, WorkspaceStatus,
 };
 pub use commands::{Compact, Create, Fork, Maker, RestoreWorkspace, RevertPath, Run, Undo};
 pub use error::{Freeable, NoRoom, WorkspaceError};

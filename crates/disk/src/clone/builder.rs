@@ -313,7 +313,9 @@ impl<'a> Builder<'a> {
             let given = metadata::of(target).map_err(CloneError::entry("look at", path))?;
             mode = given.metadata().mode;
         }
-        witness.directory(path, mode);
+        let given = metadata::attributes(target);
+        let given = given.map_err(CloneError::entry("read the attributes of", path))?;
+        witness.directory(path, mode, &given.user);
         Ok(())
     }
 

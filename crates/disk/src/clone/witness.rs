@@ -2,7 +2,7 @@
 
 use crate::beneath::Beneath;
 use crate::metadata::Seen;
-use stasis_model::tree::EntryPath;
+use stasis_model::tree::{Attribute, EntryPath};
 
 /// Is shown every entry of a tree that is cloned file by file, by several workers at once; nothing of one that is snapshotted.
 ///
@@ -17,8 +17,8 @@ pub trait Witness: Sync {
     /// A symbolic link is in the clone.
     fn symlink(&self, path: EntryPath, target: &[u8]);
 
-    /// A directory is in the clone, with everything in it and these permissions; the root is not shown.
-    fn directory(&self, path: &EntryPath, mode: u32);
+    /// A directory is in the clone, with everything in it, these permissions and attributes; the root is not shown.
+    fn directory(&self, path: &EntryPath, mode: u32, attributes: &[Attribute]);
 
     /// Everything has been shown, and is here; said while the clone is made durable, which may still fail.
     fn finish(&self, clone: &Beneath);

@@ -11,6 +11,7 @@ use super::error::{RestoreError, failed};
 use super::inplace::{self, Changes, Forward, TREE};
 use super::journal::{Dress, Expected, Journal, Mark, Step};
 use super::moves::open_in;
+use super::plan::is_part_of;
 use super::target::Target;
 use super::{Origin, open_again, shown};
 use crate::beneath::{self, Beneath, Mounts};
@@ -19,7 +20,7 @@ use crate::staging::{self, JOURNAL, UNDO};
 use rustix::fs;
 use rustix::io::Errno;
 use stasis_model::time::Timestamp;
-use stasis_model::tree::{EntryPath, Metadata};
+use stasis_model::tree::{Attribute, EntryPath, Metadata};
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -52,7 +53,17 @@ pub enum Returned {
     /// A directory that was made goes, if nothing is in it.
     Unmade(EntryPath),
     /// A directory that stays gets back what it had of its own.
-    Dressed(EntryPath, Metadata),
+    Dressed(EntryPath, Metadata, Option<Vec<Attribute>>),
+}
+
+impl Returned {
+    /// Whether it is not done where these are excepted.
+    pub fn is_left(&self, except: &[EntryPath]) -> bool {
+        match self {
+            Self::Back(path) | Self::Away(path) => is_left(path, true, except),
+            Self::Unmade(path) | Self::Dressed(path, ..) => is_left(path, false, except),
+        }
+    }
 }
 
 /// The backups of a target beside it and in it, the oldest first.
@@ -102,8 +113,11 @@ pub fn returned(backup: &Path) -> Result<(Vec<Returned>, Beneath), RestoreError>
             Step::Remove(path, _) => all.push(Returned::Away(path)),
             Step::Place(path, ..) => all.push(Returned::Back(path)),
             Step::Unmake(path) => all.push(Returned::Unmade(path)),
-            Step::Dress(path, both) => all.push(Returned::Dressed(path, both[0].metadata)),
-            Step::Make(_) => {}
+            Step::Dress(path, both) => {
+                let [back, _] = *both;
+                all.push(Returned::Dressed(path, back.metadata, back.attributes));
+            }
+            Step::Make(_) | Step::Kept(_) | Step::Again(_) => {}
         }
     }
     let tree = open_in(&fd, TREE).and_then(|fd| Beneath::new(fd, Mounts::Stay));
@@ -153,14 +167,34 @@ pub(super) fn journalled(parent: BorrowedFd<'_>, name: &CStr) -> Vec<(CString, O
     opened.collect()
 }
 
+/// Whether taking something back leaves an entry alone, because of what is excepted: that, what is in it, and a directory that would be
+/// moved with it.
+pub fn is_left(path: &EntryPath, is_moved: bool, except: &[EntryPath]) -> bool {
+    let is_left = |one: &EntryPath| is_part_of(path, one) || (is_moved && is_part_of(one, path));
+    except.iter().any(is_left)
+}
+
+/// The same, of a step.
+fn leaves(step: &Step, except: &[EntryPath]) -> bool {
+    match step {
+        Step::Remove(path, _) | Step::Place(path, ..) => is_left(path, true, except),
+        Step::Make(path) | Step::Unmake(path) | Step::Dress(path, _) => {
+            is_left(path, false, except)
+        }
+        Step::Kept(_) | Step::Again(_) => false,
+    }
+}
+
 /// Takes a restore in place back: what came out comes back, by exchange, and what is there now is kept instead.
+///
+/// What is excepted stays as it is. What would have come back there is still kept: when this is taken back in turn, the undo of that has it.
 ///
 /// An error means that nothing was changed, but for [`RestoreError::HalfDone`].
 pub fn take_back(
     target: &Path,
     backup: &Path,
-    origin: &Origin,
-    label: &str,
+    (origin, label): (&Origin, &str),
+    except: &[EntryPath],
 ) -> Result<Changes, RestoreError> {
     let target = Target::find(target)?;
     let none = || RestoreError::NothingKept(target.path.clone());
@@ -187,11 +221,20 @@ pub fn take_back(
     let tree = open_in(&fd, TREE).and_then(|fd| Beneath::new(fd, Mounts::Stay));
     let tree = tree.map_err(failed())?;
     for step in undo.steps() {
-        let step = expecting(step.ok_or_else(damaged)?, (&live, &tree));
+        let step = match step.ok_or_else(damaged)? {
+            Step::Kept(step) => Step::Again(step),
+            step if leaves(&step, except) => Step::Kept(Box::new(step)),
+            step => expecting(step, (&live, &tree)),
+        };
         match &step {
             Step::Place(..) => changes.placed += 1,
             Step::Remove(..) | Step::Unmake(_) => changes.removed += 1,
             Step::Dress(..) | Step::Make(_) => changes.dressed += 1,
+            Step::Kept(step) | Step::Again(step) => {
+                if let Step::Place(path, ..) = &**step {
+                    changes.waiting.push(path.clone());
+                }
+            }
         }
         journal.add(&step);
     }

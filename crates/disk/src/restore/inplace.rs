@@ -44,6 +44,8 @@ pub struct Changes {
     pub untouched: u64,
     /// Entries that were not what the plan was made for when their turn came: they are in the backup as they were.
     pub changed_meanwhile: Vec<EntryPath>,
+    /// Entries that are in the backup since earlier, because an undo left them out.
+    pub waiting: Vec<EntryPath>,
     /// Where everything is kept that came out of the live tree; nothing where nothing was changed.
     pub backup: Option<PathBuf>,
 }

@@ -85,6 +85,10 @@ pub(super) enum Step {
     Unmake(EntryPath),
     /// Give a directory what it should have, instead of what it had.
     Dress(EntryPath, Box<[Dress; 2]>),
+    /// Nothing: a step of an undo that was taken back without it. What it needs is still in the backup.
+    Kept(Box<Step>),
+    /// Nothing: one that was kept before, and belongs to the undo again once this is taken back.
+    Again(Box<Step>),
 }
 
 /// Who asked for a restore, when, and from what.
@@ -122,26 +126,7 @@ impl Journal {
     }
 
     pub(super) fn add(&mut self, step: &Step) {
-        let out = &mut self.steps;
-        match step {
-            Step::Remove(path, expected) => {
-                put_path(out, 1, path);
-                put_expected(out, expected.as_ref());
-            }
-            Step::Place(path, inode, expected) => {
-                put_path(out, 2, path);
-                out.extend_from_slice(&inode.to_le_bytes());
-                put_expected(out, expected.as_ref());
-            }
-            Step::Make(path) => put_path(out, 3, path),
-            Step::Unmake(path) => put_path(out, 4, path),
-            Step::Dress(path, both) => {
-                put_path(out, 5, path);
-                for dress in both.iter() {
-                    put_dress(out, dress);
-                }
-            }
-        }
+        put_step(&mut self.steps, step);
     }
 
     /// The steps in their order; `None` for bytes that are no step.
@@ -226,6 +211,36 @@ impl Journal {
     }
 }
 
+fn put_step(out: &mut Vec<u8>, step: &Step) {
+    match step {
+        Step::Remove(path, expected) => {
+            put_path(out, 1, path);
+            put_expected(out, expected.as_ref());
+        }
+        Step::Place(path, inode, expected) => {
+            put_path(out, 2, path);
+            out.extend_from_slice(&inode.to_le_bytes());
+            put_expected(out, expected.as_ref());
+        }
+        Step::Make(path) => put_path(out, 3, path),
+        Step::Unmake(path) => put_path(out, 4, path),
+        Step::Dress(path, both) => {
+            put_path(out, 5, path);
+            for dress in both.iter() {
+                put_dress(out, dress);
+            }
+        }
+        Step::Kept(step) => {
+            out.push(6);
+            put_step(out, step);
+        }
+        Step::Again(step) => {
+            out.push(7);
+            put_step(out, step);
+        }
+    }
+}
+
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     let length = u32::try_from(bytes.len()).expect("the kernel's paths and attributes are shorter");
     out.extend_from_slice(&length.to_le_bytes());
@@ -290,6 +305,15 @@ fn read_all(file: &OwnedFd) -> Result<Vec<u8>> {
 fn step(rest: &mut &[u8]) -> Option<Step> {
     let (kind, after) = rest.split_first()?;
     *rest = after;
+    if let 6 | 7 = kind {
+        // No step that waits is in another one that does.
+        let waiting = step(rest).filter(|one| !matches!(one, Step::Kept(_) | Step::Again(_)))?;
+        let waiting = Box::new(waiting);
+        return Some(match kind {
+            6 => Step::Kept(waiting),
+            _ => Step::Again(waiting),
+        });
+    }
     let path = EntryPath::parse(bytes_of(rest)?).ok()?;
     Some(match kind {
         1 => Step::Remove(path, expected(rest)?),

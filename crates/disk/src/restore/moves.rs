@@ -70,6 +70,7 @@ impl Moves<'_> {
                     let dressed = self.dress(path, &both[0], journal.rights);
                     dressed.map_err(entry("set owner, mode and time of", path))?;
                 }
+                Step::Kept(_) | Step::Again(_) => {}
             }
         }
         Ok(Some(()))
@@ -87,7 +88,7 @@ impl Moves<'_> {
                 staged.is_ok_and(|staged| staged.is_some_and(|seen| seen.inode == *inode))
             }
             Step::Remove(path, _) => find(self.staged, path) == Ok(None),
-            Step::Make(_) | Step::Dress(..) => true,
+            Step::Make(_) | Step::Dress(..) | Step::Kept(_) | Step::Again(_) => true,
             Step::Unmake(_) => false,
         };
         let is_untouched = steps.iter().all(is_untouched);
@@ -103,7 +104,7 @@ impl Moves<'_> {
     pub(super) fn settle(&self, journal: &Journal) -> Outcome<Option<Settled>> {
         let mut changed = Vec::new();
         let crowded = self.crowded().map_err(entry("list", &EntryPath::root()))?;
-        let (mut back, mut dresses) = (Vec::new(), Vec::new());
+        let (mut back, mut dresses, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
         for (number, step) in journal.steps().enumerate() {
             match step {
                 None => return Ok(None),
@@ -127,10 +128,12 @@ impl Moves<'_> {
                     let [wanted, was] = *both;
                     dresses.push(Step::Dress(path, Box::new([was, wanted])));
                 }
+                Some(Step::Kept(step)) => waiting.push(Step::Kept(step)),
+                Some(Step::Again(step)) => waiting.push(*step),
             }
         }
         let mut undo = Journal::new(journal.root, journal.rights, journal.mark.clone());
-        for step in back.iter().rev().chain(&dresses) {
+        for step in back.iter().rev().chain(&dresses).chain(&waiting) {
             undo.add(step);
         }
         Ok(Some(Settled { undo, changed }))

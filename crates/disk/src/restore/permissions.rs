@@ -138,7 +138,7 @@ pub(super) fn check(live: &Beneath, journal: &Journal) -> Result<(), RestoreErro
     let mut permissions = Permissions::new(live);
     let moved = journal.steps().flatten().filter_map(|step| match step {
         Step::Remove(path, _) | Step::Place(path, ..) | Step::Make(path) => Some(path),
-        Step::Unmake(_) | Step::Dress(..) => None,
+        Step::Unmake(_) | Step::Dress(..) | Step::Kept(_) | Step::Again(_) => None,
     });
     let others: Vec<EntryPath> = moved.filter(|path| !permissions.may_move(path)).collect();
     if others.is_empty() {

@@ -10,6 +10,7 @@
 //! What is not seen: a program that keeps a file mapped may store into a page again after that was read, and the file looks different only
 //! when the kernel has written the page out and the program stores once more. A clone makes the kernel do that; a look at the live tree does not.
 
+use super::manifest::{ATTRIBUTES, AttributesDigest, Held};
 use crate::atomic_write::{WriteError, atomic_write};
 use crate::metadata::Seen;
 use stasis_model::digest::FileDigest;
@@ -18,10 +19,10 @@ use stasis_model::tree::{EntryPath, FileTime};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-const MAGIC: &[u8; 8] = b"STSTATS2";
+const MAGIC: &[u8; 8] = b"STSTATS3";
 /// A time this close to now may still be given to another content.
 const FRESH_MS: u64 = 2_000;
-const RECORD: usize = 96;
+const RECORD: usize = 96 + ATTRIBUTES;
 /// What is kept of a path: the beginning of its digest.
 type Where = [u8; 16];
 
@@ -40,7 +41,7 @@ pub(super) struct Remembered {
     modified: FileTime,
     changed: FileTime,
     path: Where,
-    digest: FileDigest,
+    held: Held,
 }
 
 /// A time that something must be older than, not to change any more without looking different at `now`.
@@ -54,13 +55,13 @@ pub(super) fn settled_before(now: Timestamp) -> FileTime {
 
 impl Remembered {
     /// What will be remembered of a file.
-    pub(super) fn new(path: &EntryPath, seen: &Seen, digest: FileDigest) -> Self {
+    pub(super) fn new(path: &EntryPath, seen: &Seen, held: Held) -> Self {
         Self {
             size: seen.size,
             modified: seen.modified,
             changed: seen.changed,
             path: place_of(path),
-            digest,
+            held,
         }
     }
 
@@ -69,8 +70,8 @@ impl Remembered {
         self.path == place_of(path)
     }
 
-    pub(super) fn digest(&self) -> FileDigest {
-        self.digest
+    pub(super) fn held(&self) -> Held {
+        self.held
     }
 }
 
@@ -115,10 +116,14 @@ impl StatCache {
     /// What is remembered, with another content.
     #[cfg(test)]
     pub(super) fn with_digest(&self, digest: FileDigest) -> HashMap<(u64, u64), Remembered> {
-        let known = self.known.iter();
-        known
-            .map(|(file, known)| (*file, Remembered { digest, ..*known }))
-            .collect()
+        let known = self.known.iter().map(|(file, known)| {
+            let held = Held {
+                digest,
+                ..known.held
+            };
+            (*file, Remembered { held, ..*known })
+        });
+        known.collect()
     }
 
     /// How many files are remembered.
@@ -146,8 +151,9 @@ impl StatCache {
                 bytes.extend_from_slice(&time.seconds.to_le_bytes());
                 bytes.extend_from_slice(&time.nanos.to_le_bytes());
             }
-            bytes.extend_from_slice(known.digest.as_bytes());
+            bytes.extend_from_slice(known.held.digest.as_bytes());
             bytes.extend_from_slice(&known.path);
+            bytes.extend_from_slice(&AttributesDigest::to_bytes(known.held.attributes));
         }
         let digest = blake3::hash(&bytes);
         bytes.extend_from_slice(digest.as_bytes());
@@ -174,12 +180,13 @@ fn record(bytes: &[u8; RECORD]) -> Option<((u64, u64), Remembered)> {
         Some(FileTime { seconds, nanos })
     };
     let digest = FileDigest::from_document(bytes[48..80].try_into().ok()?);
+    let attributes = AttributesDigest::from_bytes(bytes[96..].try_into().ok()?);
     let remembered = Remembered {
         size: eight(16)?,
         modified: time(24)?,
         changed: time(36)?,
-        path: bytes[80..].try_into().ok()?,
-        digest,
+        path: bytes[80..96].try_into().ok()?,
+        held: Held { digest, attributes },
     };
     Some(((eight(0)?, eight(8)?), remembered))
 }

@@ -14,19 +14,22 @@ use crate::metadata::{self, Seen};
 use crate::walk::{self, Found, Place, Reason, Visitor, WalkError, WalkReport, WalkSettings};
 use stasis_model::digest::{FileDigest, FileHasher, WorkspaceDigest};
 use stasis_model::manifest::StoredAs;
-use stasis_model::tree::{EntryKind, EntryPath};
+use stasis_model::tree::{Attribute, EntryKind, EntryPath};
 use stasis_model::workspace::SlotDatabase;
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
 use std::iter::Peekable;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
 const MAGIC: &[u8; 8] = b"STMANIF1";
 /// What separates this digest from all others.
 const DOMAIN: &str = "stasis workspace manifest v1";
+const ATTRIBUTES_DOMAIN: &str = "stasis workspace attributes v1";
+/// How long the digest of attributes is.
+pub(super) const ATTRIBUTES: usize = 16;
 /// How often a file that changes while it is read is read again.
 const PATIENCE: usize = 3;
 /// About what an entry takes.
@@ -54,6 +57,55 @@ pub enum What {
     },
 }
 
+/// What stands for the extended attributes that a user gave an entry: those whose names begin with `user.`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AttributesDigest([u8; ATTRIBUTES]);
+
+impl AttributesDigest {
+    /// That of these attributes, which are sorted; nothing where none is a user's.
+    pub fn of(all: &[Attribute]) -> Option<Self> {
+        let mut own = all.iter().filter(|one| one.name.starts_with(b"user."));
+        let first = own.next()?;
+        let mut bytes = Vec::new();
+        for one in std::iter::once(first).chain(own) {
+            put(&mut bytes, &one.name);
+            put(&mut bytes, &one.value);
+        }
+        let mut hasher = blake3::Hasher::new_derive_key(ATTRIBUTES_DOMAIN);
+        hasher.update(&bytes);
+        let digest = hasher.finalize();
+        let digest = digest.as_bytes().first_chunk();
+        digest.copied().map(Self)
+    }
+
+    /// That of an open file or directory; what says nothing of them has none.
+    pub(super) fn read(file: impl AsFd) -> Option<Self> {
+        Self::of(&metadata::attributes(file).ok()?.user)
+    }
+
+    /// As it is remembered; nothing is all zeros.
+    pub(super) fn to_bytes(this: Option<Self>) -> [u8; ATTRIBUTES] {
+        this.map_or([0; ATTRIBUTES], |this| this.0)
+    }
+
+    pub(super) fn from_bytes(bytes: [u8; ATTRIBUTES]) -> Option<Self> {
+        (bytes != [0; ATTRIBUTES]).then_some(Self(bytes))
+    }
+}
+
+impl std::fmt::Display for AttributesDigest {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(out, "{byte:02x}"))
+    }
+}
+
+/// What a file holds: its content, and what its user wrote beside it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Held {
+    pub(super) digest: FileDigest,
+    pub(super) attributes: Option<AttributesDigest>,
+}
+
 /// One entry of a manifest.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Listed {
@@ -63,6 +115,8 @@ pub struct Listed {
     pub mode: u32,
     /// What it is.
     pub what: What,
+    /// What stands for its extended attributes; nothing where it has none.
+    pub attributes: Option<AttributesDigest>,
 }
 
 /// Everything in a tree, sorted by path. Pipes, sockets and devices are in no checkpoint, and not here either.
@@ -101,7 +155,7 @@ impl Manifest {
         &self.entries[first..first + inside.count()]
     }
 
-    /// Equal for two trees with the same names, permissions, contents and links.
+    /// Equal for two trees with the same names, permissions, attributes, contents and links.
     pub fn hash(&self) -> WorkspaceDigest {
         hash_of(&self.to_bytes())
     }
@@ -126,14 +180,19 @@ impl Manifest {
         changes
     }
 
-    /// As it is kept in a slot: for each entry the length of its path, the path, permissions, one letter, and what it holds.
+    /// As it is kept in a slot: for each entry the length of its path, the path, permissions, `x` and a digest if it has attributes,
+    /// one letter, and what it holds.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(MAGIC.len() + self.entries.len() * USUAL_ENTRY);
         bytes.extend_from_slice(MAGIC);
-        for Listed { path, mode, what } in &self.entries {
-            put(&mut bytes, path.as_bytes());
-            bytes.extend_from_slice(&mode.to_le_bytes());
-            match what {
+        for one in &self.entries {
+            put(&mut bytes, one.path.as_bytes());
+            bytes.extend_from_slice(&one.mode.to_le_bytes());
+            if let Some(attributes) = one.attributes {
+                bytes.push(b'x');
+                bytes.extend_from_slice(&attributes.0);
+            }
+            match &one.what {
                 What::File { size, digest } => {
                     bytes.push(b'f');
                     bytes.extend_from_slice(&size.to_le_bytes());
@@ -156,7 +215,13 @@ impl Manifest {
         while !rest.is_empty() {
             let path = EntryPath::parse(text(&mut rest)?).ok()?;
             let mode = u32::from_le_bytes(*take(&mut rest)?);
-            let what = match take::<1>(&mut rest)? {
+            let mut letter = take::<1>(&mut rest)?;
+            let mut attributes = None;
+            if letter == b"x" {
+                attributes = Some(AttributesDigest(*take(&mut rest)?));
+                letter = take(&mut rest)?;
+            }
+            let what = match letter {
                 b"f" => What::File {
                     size: u64::from_le_bytes(*take(&mut rest)?),
                     digest: FileDigest::from_document(*take(&mut rest)?),
@@ -170,7 +235,12 @@ impl Manifest {
             if entries.last().is_some_and(|last| last.path >= path) {
                 return None;
             }
-            entries.push(Listed { path, mode, what });
+            entries.push(Listed {
+                path,
+                mode,
+                what,
+                attributes,
+            });
         }
         Some(Self { entries })
     }
@@ -242,7 +312,8 @@ fn change(was: &Listed, is: &Listed) -> Option<Change> {
     } else if was.what != is.what {
         Some(Change::Content)
     } else {
-        (was.mode != is.mode).then_some(Change::Metadata)
+        let is_same = was.mode == is.mode && was.attributes == is.attributes;
+        (!is_same).then_some(Change::Metadata)
     }
 }
 
@@ -258,10 +329,10 @@ pub fn manifest(
     };
     let report = walk::walk(root, &reader, settings)?;
     let found = reader.found.into_inner();
-    let (mut entries, known) = found.unwrap_or_else(PoisonError::into_inner);
-    entries.sort_unstable_by(|one, other| one.path.cmp(&other.path));
+    let found = found.unwrap_or_else(PoisonError::into_inner);
+    let (manifest, known) = found.finish();
     cache.replace(known);
-    Ok((Manifest { entries }, report))
+    Ok((manifest, report))
 }
 
 /// The databases in a snapshot of a whole subvolume, which is of one moment: one beside which nothing waits to be written is
@@ -290,8 +361,35 @@ pub fn databases_in_snapshot(snapshot: &Beneath, contents: &Manifest) -> Vec<Slo
     databases.collect()
 }
 
-/// What was found of a tree, and of its files for the next time.
-type Gathered = (Vec<Listed>, KnownFiles);
+/// What was found of a tree.
+#[derive(Default)]
+struct Gathered {
+    entries: Vec<Listed>,
+    /// Of its files, for the next time.
+    known: KnownFiles,
+    /// The directories that have attributes.
+    directories: HashMap<EntryPath, AttributesDigest>,
+}
+
+impl Gathered {
+    /// The attributes of a directory are seen when it is entered, which is after it was listed.
+    fn enter(&mut self, place: &Place<'_>) {
+        let found = AttributesDigest::read(place.fd);
+        self.directories
+            .extend(found.map(|found| (place.path.clone(), found)));
+    }
+
+    fn finish(self) -> (Manifest, KnownFiles) {
+        let mut entries = self.entries;
+        for one in &mut entries {
+            if one.what == What::Directory {
+                one.attributes = self.directories.get(&one.path).copied();
+            }
+        }
+        (Manifest::of(entries), self.known)
+    }
+}
+
 /// By device and inode.
 type KnownFiles = HashMap<(u64, u64), Remembered>;
 
@@ -303,7 +401,7 @@ struct Reader<'a> {
 /// What a file held when it was read.
 struct Content {
     seen: Seen,
-    digest: FileDigest,
+    held: Held,
     /// Whether it held still meanwhile.
     is_still: bool,
 }
@@ -326,6 +424,10 @@ fn read(place: &Place<'_>, found: &Found<'_>) -> Result<Option<Content>, WalkErr
                 });
             }
         };
+        let held = Held {
+            digest,
+            attributes: AttributesDigest::read(&file),
+        };
         let now = match metadata::of(&file) {
             Ok(now) => now,
             Err(error) => {
@@ -341,7 +443,7 @@ fn read(place: &Place<'_>, found: &Found<'_>) -> Result<Option<Content>, WalkErr
             let seen = now;
             return Ok(Some(Content {
                 seen,
-                digest,
+                held,
                 is_still,
             }));
         }
@@ -365,19 +467,22 @@ fn digest(file: &mut File) -> std::io::Result<FileDigest> {
 }
 
 /// What an open file holds.
-pub(super) fn content_of(file: OwnedFd) -> std::io::Result<FileDigest> {
-    digest(&mut File::from(file))
+pub(super) fn content_of(file: OwnedFd) -> std::io::Result<Held> {
+    let attributes = AttributesDigest::read(&file);
+    let digest = digest(&mut File::from(file))?;
+    Ok(Held { digest, attributes })
 }
 
 /// Lists some entries of a directory, asking `file` for the content of files.
 fn list<'f>(
     place: &Place<'_>,
     entries: &'f [Found<'f>],
-    mut file: impl FnMut(&'f Found<'f>, &EntryPath) -> Result<Option<(Seen, FileDigest)>, WalkError>,
+    mut file: impl FnMut(&'f Found<'f>, &EntryPath) -> Result<Option<(Seen, Held)>, WalkError>,
 ) -> Result<Vec<Listed>, WalkError> {
     let mut listed = Vec::with_capacity(entries.len());
     for found in entries {
         let path = place.child(found.name)?;
+        let mut attributes = None;
         let (mode, what) = match &found.kind {
             EntryKind::Directory => (found.seen.metadata().mode, What::Directory),
             EntryKind::Symlink { target } => {
@@ -385,15 +490,21 @@ fn list<'f>(
                 (0, What::Symlink { target })
             }
             EntryKind::File { .. } | EntryKind::HardLink { .. } => {
-                let Some((seen, digest)) = file(found, &path)? else {
+                let Some((seen, held)) = file(found, &path)? else {
                     continue;
                 };
-                let size = seen.size;
+                let (size, digest) = (seen.size, held.digest);
+                attributes = held.attributes;
                 (seen.metadata().mode, What::File { size, digest })
             }
             _ => continue,
         };
-        listed.push(Listed { path, mode, what });
+        listed.push(Listed {
+            path,
+            mode,
+            what,
+            attributes,
+        });
     }
     Ok(listed)
 }
@@ -401,13 +512,19 @@ fn list<'f>(
 impl Visitor for Reader<'_> {
     type Error = WalkError;
 
+    fn enter(&self, place: &Place<'_>) -> Result<(), WalkError> {
+        let mut gathered = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        gathered.enter(place);
+        Ok(())
+    }
+
     fn visit(&self, place: &Place<'_>, entries: &[Found<'_>]) -> Result<(), WalkError> {
         let mut known = Vec::new();
         let mut listed = list(place, entries, |found, path| {
             let content = match self.cache.find(&found.seen) {
                 Some(known) => Content {
                     seen: found.seen,
-                    digest: known.digest(),
+                    held: known.held(),
                     is_still: true,
                 },
                 None => match read(place, found)? {
@@ -415,15 +532,15 @@ impl Visitor for Reader<'_> {
                     None => return Ok(None),
                 },
             };
-            let Content { seen, digest, .. } = content;
+            let Content { seen, held, .. } = content;
             if content.is_still && self.cache.is_settled(&seen) {
-                known.push((seen.identity(), Remembered::new(path, &seen, digest)));
+                known.push((seen.identity(), Remembered::new(path, &seen, held)));
             }
-            Ok(Some((seen, digest)))
+            Ok(Some((seen, held)))
         })?;
         let mut gathered = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        gathered.0.append(&mut listed);
-        gathered.1.extend(known);
+        gathered.entries.append(&mut listed);
+        gathered.known.extend(known);
         Ok(())
     }
 }

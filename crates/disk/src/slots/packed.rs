@@ -6,7 +6,7 @@ mod sets;
 
 use super::chunks::Incoming;
 use super::error::{SlotError, failed};
-use super::manifest::{Listed, Manifest, What};
+use super::manifest::{AttributesDigest, Listed, Manifest, What};
 use super::put_back::stage_above;
 use crate::beneath::{Beneath, Mounts};
 use crate::chunked::cache::CacheKey;
@@ -286,6 +286,7 @@ struct Contents {
 impl Contents {
     fn add(&mut self, row: &Row) -> Result<(), SlotError> {
         let digest = row.content.as_ref().map(|content| content.digest);
+        let mut attributes = AttributesDigest::of(&row.entry.attributes);
         let (mode, what) = match &row.entry.kind {
             EntryKind::Directory => (row.entry.metadata.mode, What::Directory),
             EntryKind::Symlink { target } => {
@@ -296,24 +297,28 @@ impl Contents {
                 let (size, digest) = (*size, digest.unwrap_or_else(|| FileDigest::of(b"")));
                 (row.entry.metadata.mode, What::File { size, digest })
             }
-            EntryKind::HardLink { to } => self.first_name(to)?,
+            EntryKind::HardLink { to } => {
+                let first = self.first_name(to)?;
+                attributes = first.attributes;
+                (first.mode, first.what.clone())
+            }
             _ => return Ok(()),
         };
         self.entries.push(Listed {
             path: row.entry.path.clone(),
             mode,
             what,
+            attributes,
         });
         Ok(())
     }
 
     /// What the file is whose first name is this.
-    fn first_name(&self, path: &EntryPath) -> Result<(u32, What), SlotError> {
+    fn first_name(&self, path: &EntryPath) -> Result<&Listed, SlotError> {
         let found = self.entries.binary_search_by(|one| one.path.cmp(path));
         let first = found.ok().map(|at| &self.entries[at]);
         let first = first.filter(|one| matches!(one.what, What::File { .. }));
-        let first = first.ok_or_else(|| SlotError::Document(format!("`{path}` has no content")))?;
-        Ok((first.mode, first.what.clone()))
+        first.ok_or_else(|| SlotError::Document(format!("`{path}` has no content")))
     }
 }
 

@@ -1,7 +1,7 @@
 //! One entry of a tree, with everything in it; the rest of the tree is not looked at.
 
 use super::cache::StatCache;
-use super::manifest::{Listed, What, content_of, manifest};
+use super::manifest::{AttributesDigest, Listed, What, content_of, manifest};
 use crate::beneath::{self, Beneath, Mounts};
 use crate::ledger::Fact;
 use crate::metadata::Seen;
@@ -53,6 +53,7 @@ pub fn portion(
         path: path.clone(),
         mode,
         what,
+        attributes: None,
     };
     let mode = seen.metadata().mode;
     match seen.file_type() {
@@ -64,12 +65,19 @@ pub fn portion(
         }
         FileType::RegularFile => {
             let opened = root.file(directory.as_fd(), &name).map_err(io::Error::from);
-            let digest = opened.and_then(content_of).map_err(failed("read", path))?;
-            let size = seen.size;
-            Ok(vec![listed(mode, What::File { size, digest })])
+            let held = opened.and_then(content_of).map_err(failed("read", path))?;
+            let (size, digest) = (seen.size, held.digest);
+            Ok(vec![Listed {
+                attributes: held.attributes,
+                ..listed(mode, What::File { size, digest })
+            }])
         }
         FileType::Directory => {
-            let mut all = vec![listed(mode, What::Directory)];
+            let opened = root.directory(path.as_bytes()).ok();
+            let mut all = vec![Listed {
+                attributes: opened.and_then(AttributesDigest::read),
+                ..listed(mode, What::Directory)
+            }];
             all.extend(inside(root, path, settings)?);
             Ok(all)
         }

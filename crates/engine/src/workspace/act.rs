@@ -12,7 +12,9 @@
 //! to the watcher to tell what happened, as if somebody else had done it. Whatever others write to the tree meanwhile is afterwards in
 //! the tree or in the undo checkpoint; what was not what the plan says is named in the result.
 
-use super::answers::{ExcludedNow, LeftAlone, Plan, RestoredWorkspace, RevertedPath};
+use super::answers::{
+    ExcludedNow, ForgottenUndo, LeftAlone, Plan, RestoredWorkspace, RevertedPath,
+};
 use super::commands::{RestoreWorkspace, RevertPath, Run};
 use super::error::WorkspaceError;
 use super::room_for::Wanted;
@@ -63,6 +65,8 @@ pub(super) struct Done {
     /// What takes it back: `u-4`.
     pub(super) undo: Option<String>,
     pub(super) changed_meanwhile: Vec<String>,
+    /// What can be undone no longer.
+    pub(super) forgotten: Vec<ForgottenUndo>,
 }
 
 impl Workspace {
@@ -110,6 +114,7 @@ impl Workspace {
             checkpoint: from.slot.to_string(),
             undo: None,
             changed_meanwhile: Vec::new(),
+            undo_forgotten: Vec::new(),
             plan,
             dry_run: command.run == Run::Dry,
             elapsed_ms: 0,
@@ -120,6 +125,7 @@ impl Workspace {
             self.confirm(&told.plan, command.confirm.as_deref(), is_agreed)?;
             let done = self.carry_out(&act)?;
             (told.undo, told.changed_meanwhile) = (done.undo, done.changed_meanwhile);
+            told.undo_forgotten = done.forgotten;
             told.reverted = true;
         }
         told.elapsed_ms = self.elapsed(started);
@@ -245,6 +251,7 @@ impl Workspace {
             undo: None,
             untouched: act.untouched(),
             changed_meanwhile: Vec::new(),
+            undo_forgotten: Vec::new(),
             left_alone: act.left_alone.clone(),
             excluded_now: act.excluded_now.clone(),
             plan,
@@ -255,6 +262,7 @@ impl Workspace {
             self.confirm(&told.plan, command.confirm.as_deref(), command.agreed)?;
             let done = self.carry_out(&act)?;
             (told.undo, told.changed_meanwhile) = (done.undo, done.changed_meanwhile);
+            told.undo_forgotten = done.forgotten;
             told.restored = true;
         }
         told.elapsed_ms = self.elapsed(started);
@@ -388,18 +396,20 @@ impl Workspace {
             return Ok(Done {
                 undo: None,
                 changed_meanwhile: Vec::new(),
+                forgotten: Vec::new(),
             });
         };
         let changed_meanwhile = self.changed_meanwhile(act, &done, began);
         let adopted = self.pool().adopt(&undo, backup);
         adopted.map_err(WorkspaceError::from)?;
         self.settle(&id, act, &changed);
-        self.forget_old_undos()?;
+        let forgotten = self.forget_old_undos();
         self.keep_reserve();
         tracing::info!(act = act.word, from = %called(act.from), entries = changed.len(), "changed the workspace");
         Ok(Done {
             undo: Some(called(&undo)),
             changed_meanwhile,
+            forgotten,
         })
     }
 
@@ -417,6 +427,13 @@ impl Workspace {
         began: Option<SystemTime>,
     ) -> Vec<String> {
         let mut changed: BTreeSet<EntryPath> = done.changed_meanwhile.iter().cloned().collect();
+        // Not what came out of the live tree: it was to come, and did not, or waits for a later undo.
+        let is_other = |path: &EntryPath| {
+            let mut excepted = act.except.iter();
+            let mut waiting = done.waiting.iter();
+            excepted.any(|one| restore::is_part_of(path, one))
+                || waiting.any(|one| path.is_within(one))
+        };
         let began = began.and_then(|began| began.duration_since(SystemTime::UNIX_EPOCH).ok());
         let kept = done.backup.as_deref().map(restore::returned);
         if let (Some(Ok((_, tree))), Some(began)) = (kept, began)
@@ -426,6 +443,9 @@ impl Workspace {
                 let EntryKind::File { size } = entry.kind else {
                     continue;
                 };
+                if is_other(&entry.path) {
+                    continue;
+                }
                 let known = act.is.find(&entry.path).and_then(super::show::size);
                 let FileTime { seconds, nanos } = entry.metadata.modified;
                 let began = (began.as_secs().cast_signed(), began.subsec_nanos());
@@ -492,7 +512,8 @@ impl Workspace {
                 at,
                 from: called(act.from),
             };
-            let taken = restore::take_back(self.directory(), &backup, &origin, &label);
+            let taken =
+                restore::take_back(self.directory(), &backup, (&origin, &label), &act.except);
             taken.map_err(slots::SlotError::from)
         } else {
             let put_back = |except: &[EntryPath]| {

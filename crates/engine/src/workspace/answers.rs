@@ -313,6 +313,9 @@ pub struct Side {
     pub mode: Option<String>,
     /// BLAKE3 of the content of a file.
     pub digest: Option<String>,
+    /// What stands for the extended attributes of its user; nothing where there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attributes: Option<String>,
 }
 
 /// A checkpoint that was made, or not.
@@ -396,12 +399,24 @@ pub struct RevertedPath {
     pub undo: Option<String>,
     /// Entries that others changed while this was done: what they wrote is in the undo checkpoint, or still in the workspace.
     pub changed_meanwhile: Vec<String>,
+    /// What can be undone no longer, because it is too old or over the budget.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub undo_forgotten: Vec<ForgottenUndo>,
     /// What was, or would be, done.
     pub plan: Plan,
     /// Whether it was only shown what would be done.
     pub dry_run: bool,
     /// How long it took.
     pub elapsed_ms: u64,
+}
+
+/// An undo checkpoint that is gone.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct ForgottenUndo {
+    /// `u-4`
+    pub undo: String,
+    /// `old` or `budget`.
+    pub why: &'static str,
 }
 
 /// An entry that a restore left as it is, though nobody asked for that.
@@ -436,6 +451,9 @@ pub struct RestoredWorkspace {
     pub undo: Option<String>,
     /// Entries that others changed while this was done: what they wrote is in the undo checkpoint, or still in the workspace.
     pub changed_meanwhile: Vec<String>,
+    /// What can be undone no longer, because it is too old or over the budget.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub undo_forgotten: Vec<ForgottenUndo>,
     /// Entries that were left as they are though nobody asked for that.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub left_alone: Vec<LeftAlone>,
@@ -556,6 +574,12 @@ pub struct Undone {
     pub redo: Option<String>,
     /// Entries that others changed while this was done: what they wrote is in the undo checkpoint, or still in the workspace.
     pub changed_meanwhile: Vec<String>,
+    /// What can be undone no longer, because it is too old or over the budget.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub undo_forgotten: Vec<ForgottenUndo>,
+    /// Entries that were left as they are though nobody asked for that; what would have come back there is still kept.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left_alone: Vec<LeftAlone>,
     /// What was, or would be, done.
     pub plan: Plan,
     /// Whether it was only shown what would be done.

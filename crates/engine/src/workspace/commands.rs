@@ -136,6 +136,8 @@ pub struct Fork {
 pub struct Undo {
     /// `u-4`; else the last one.
     pub which: Option<u32>,
+    /// Entries that are left as they are, with everything in them.
+    pub except: Vec<EntryPath>,
     /// Whether whoever asks has agreed that commits leave the branch of a Git repository.
     pub agreed: bool,
     /// The digest of the plan that was shown.

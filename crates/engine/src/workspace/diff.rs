@@ -146,6 +146,7 @@ fn side(listed: &Listed) -> Side {
         size: size(listed),
         mode: (!is_link).then(|| format!("{:04o}", listed.mode)),
         digest,
+        attributes: listed.attributes.map(|digest| digest.to_string()),
     }
 }
 

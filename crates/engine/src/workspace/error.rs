@@ -124,8 +124,8 @@ pub enum WorkspaceError {
     },
     /// Commits would leave a branch, or an agent would move it.
     #[error(
-        "this would move {moves} of the Git repository{}",
-        .commits.map_or_else(String::new, |count| format!(", and {count} commits would leave their branch"))
+        "this would move {moves} of the Git repository, and {}",
+        leaving(*.commits)
     )]
     MovesGit {
         /// What moves.
@@ -185,6 +185,16 @@ pub enum WorkspaceError {
         /// Why.
         why: String,
     },
+}
+
+/// How many commits would leave.
+fn leaving(commits: Option<u64>) -> String {
+    match commits {
+        Some(0) => "no commit would leave its branch".to_owned(),
+        Some(1) => "1 commit would leave its branch".to_owned(),
+        Some(count) => format!("{count} commits would leave their branches"),
+        None => "it is not known which commits would leave their branches".to_owned(),
+    }
 }
 
 /// What something needs that there is no room for, and what could be let go.

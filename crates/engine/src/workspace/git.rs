@@ -8,7 +8,7 @@ use super::Workspace;
 use super::answers::{GitChange, GitCommit, GitPlan};
 use stasis_disk::beneath::Beneath;
 use stasis_disk::compare::Change;
-use stasis_disk::slots;
+use stasis_disk::slots::{self, What};
 use stasis_disk::walk::WalkSettings;
 use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{Origin, SlotMetadata};
@@ -165,7 +165,10 @@ impl Workspace {
         plan.branch_then = then.branch;
         if source.origin != Origin::Undo {
             // Commits of any branch may go, not only those of the one that is checked out.
-            let tips = self.tips_of(source);
+            let Some(tips) = self.tips_of(source) else {
+                plan.commits_leaving = None;
+                return Some(plan);
+            };
             let mut range = vec!["--branches", "--tags", "--glob=refs/stash"];
             range.extend(is.commit.is_some().then_some("HEAD"));
             range.push("--not");
@@ -203,30 +206,38 @@ impl Workspace {
         })
     }
 
-    /// What every branch and tag, and `HEAD`, were at a checkpoint.
-    fn tips_of(&self, of: &SlotMetadata) -> Vec<String> {
+    /// What every branch and tag, and `HEAD`, were at a checkpoint; nothing where not all of them can be told: what is not known to be
+    /// reachable then would count as leaving.
+    fn tips_of(&self, of: &SlotMetadata) -> Option<Vec<String>> {
         let paths = [".git/HEAD", ".git/packed-refs", ".git/refs"];
         let paths = paths.map(|text| EntryPath::parse(text.as_bytes()).expect("it is a path"));
-        let Ok(view) = self.pool().view(of, &paths) else {
-            return Vec::new();
+        let left_out = of.left_out.iter();
+        let left_out = left_out.filter_map(|shown| shown.parse::<EntryPath>().ok());
+        let is_ref = |one: &EntryPath| {
+            paths
+                .iter()
+                .any(|path| one.is_within(path) || path.is_within(one))
         };
-        let loose = slots::portion(view.tree(), &paths[2], &WalkSettings::default());
-        let loose = loose.unwrap_or_default();
-        let loose = loose.iter().map(|one| &one.path);
-        let mut tips: Vec<String> = loose
-            .chain(&paths[..2])
-            .filter_map(|path| slots::read_file(view.tree(), path, LARGEST).ok()?)
-            .filter_map(|bytes| String::from_utf8(bytes).ok())
-            .flat_map(|text| {
-                let words = text.lines().filter_map(|line| line.split(' ').next());
-                let words = words.map(|word| word.trim_start_matches('^'));
-                words.filter_map(commit).collect::<Vec<_>>()
-            })
-            .collect();
+        let is_unknown = of.left_out_count > of.left_out.len() as u64;
+        if is_unknown || left_out.into_iter().any(|one| is_ref(&one)) {
+            return None;
+        }
+        let view = self.pool().view(of, &paths).ok()?;
+        let loose = slots::portion(view.tree(), &paths[2], &WalkSettings::default()).ok()?;
+        let loose = loose.iter().filter(|one| one.what != What::Directory);
+        let mut tips = Vec::new();
+        for path in loose.map(|one| &one.path).chain(&paths[..2]) {
+            let Some(bytes) = slots::read_file(view.tree(), path, LARGEST).ok()? else {
+                continue;
+            };
+            let text = String::from_utf8_lossy(&bytes);
+            let words = text.lines().filter_map(|line| line.split(' ').next());
+            let words = words.map(|word| word.trim_start_matches('^'));
+            tips.extend(words.filter_map(commit));
+        }
         tips.sort();
         tips.dedup();
-        tips.truncate(MOST_TIPS);
-        tips
+        (tips.len() <= MOST_TIPS).then_some(tips)
     }
 
     /// How many commits lead to one and not to another, and the newest of them.

@@ -16,7 +16,7 @@ use super::act::Act;
 use super::answers::{ExcludedNow, LeftAlone};
 use super::error::WorkspaceError;
 use crate::error::Error;
-use stasis_disk::chunked::databases::COMPANIONS;
+use stasis_disk::chunked::databases::{COMPANIONS, HEADER};
 use stasis_disk::compare::Change;
 use stasis_disk::restore::{Permissions, is_part_of};
 use stasis_disk::slots::{self, Listed, Manifest, What};
@@ -60,9 +60,42 @@ impl Workspace {
             })
         });
         let whole: Vec<EntryPath> = whole.chain(asked.iter().cloned()).collect();
-        let act = self.without_excluded(act.without(&whole))?;
+        let act = self.without_excluded(self.without_idle(act.without(&whole))?)?;
         let stays = self.stays(&act, &report)?;
         self.without_others(act.staying(&stays, &whole))
+    }
+
+    /// The same change without what a program has beside a database that it only opened: while that is what it was, and nothing waits to be
+    /// written into it, there is no reason to take its WAL and the index of that away under the program.
+    fn without_idle<'a>(&self, act: Act<'a>) -> Result<Act<'a>, Error> {
+        let root = self.root()?;
+        let beside = |base: &EntryPath, end: &[u8]| {
+            EntryPath::parse(&[base.as_bytes(), end].concat()).unwrap_or_default()
+        };
+        let waits = |tree: &Manifest, base: &EntryPath| {
+            let found = tree.find(&beside(base, b"-wal"));
+            found.and_then(super::show::size).unwrap_or_default() > 0
+        };
+        let is_idle = |one: &&Listed| {
+            let bytes = one.path.as_bytes();
+            let base = [&b"-wal"[..], b"-shm"]
+                .into_iter()
+                .find_map(|end| bytes.strip_suffix(end));
+            let base = base.and_then(|base| EntryPath::parse(base).ok());
+            base.is_some_and(|base| {
+                let is = act.is.find(&base);
+                act.becomes.find(&one.path).is_none()
+                    && is.is_some()
+                    && is == act.becomes.find(&base)
+                    && !waits(&act.is, &base)
+                    && !waits(&act.becomes, &base)
+                    && slots::read_file(&root, &base, HEADER.len() as u64)
+                        .is_ok_and(|start| start.is_some_and(|start| start == HEADER))
+            })
+        };
+        let idle = act.is.entries().iter().filter(is_idle);
+        let idle: Vec<EntryPath> = idle.map(|one| one.path.clone()).collect();
+        Ok(act.without(&idle))
     }
 
     /// The same change without what is excluded from checkpoints by now.
@@ -135,7 +168,7 @@ impl Workspace {
     fn without_others<'a>(&self, mut act: Act<'a>) -> Result<Act<'a>, Error> {
         let root = self.root()?;
         let mut permissions = Permissions::new(&root);
-        let (mut stay, mut dressed): (Vec<EntryPath>, BTreeMap<EntryPath, u32>) =
+        let (mut stay, mut dressed): (Vec<EntryPath>, BTreeMap<EntryPath, Listed>) =
             Default::default();
         for (path, change) in act.is.diff(&act.becomes) {
             if stay.last().is_some_and(|last| path.is_within(last)) {
@@ -147,7 +180,7 @@ impl Workspace {
             if !stays_directory && !permissions.may_move(&path) {
                 stay.push(path);
             } else if stays_directory && change == Change::Metadata && !permissions.is_own(&path) {
-                dressed.insert(path, is.map_or(0, |one| one.mode));
+                dressed.extend(is.map(|one| (path, one.clone())));
             }
         }
         if stay.is_empty() && dressed.is_empty() {
@@ -161,7 +194,9 @@ impl Workspace {
         }));
         let mut becomes = act.becomes.entries().to_vec();
         for one in &mut becomes {
-            one.mode = dressed.get(&one.path).copied().unwrap_or(one.mode);
+            if let Some(is) = dressed.get(&one.path) {
+                one.clone_from(is);
+            }
         }
         act.becomes = Manifest::of(becomes);
         Ok(act.without(&stay))

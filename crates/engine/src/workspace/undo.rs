@@ -5,19 +5,23 @@
 //! before the others: the tree is then what it was before all of them, but for what others changed since.
 
 use super::act::{Act, Done};
-use super::answers::Undone;
+use super::answers::{ForgottenUndo, LeftAlone, Undone};
 use super::commands::{Run, Undo};
 use super::error::WorkspaceError;
 use super::show::called;
 use super::{Actor, Workspace};
 use crate::error::Error;
 use stasis_disk::restore::{self, Returned};
-use stasis_disk::slots::{self, Listed, Manifest, SlotError, What};
+use stasis_disk::slots::{self, AttributesDigest, Listed, Manifest, SlotError, What};
+use stasis_model::time::Timestamp;
 use stasis_model::tree::{BadPath, EntryPath};
 use stasis_model::workspace::{Origin, Slot, SlotMetadata, UndoNote};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-/// How many undo checkpoints are kept of what people do.
+/// How long undo checkpoints are kept of what people do.
+const KEPT: Duration = Duration::from_hours(7 * 24);
+/// How many of those stay also when everything together is over the budget.
 const UNDOS: usize = 10;
 /// How many there are at most before a model changes nothing more.
 const MOST_UNDOS: usize = 200;
@@ -31,17 +35,20 @@ impl Workspace {
         let from = chosen.last().ok_or(WorkspaceError::NothingToUndo)?;
         let note = from.undo.clone().ok_or(WorkspaceError::NothingToUndo)?;
         let path = note.path.as_deref().map(entry).transpose()?;
-        let is = match &path {
-            None => self.live_but(&chosen)?,
-            Some(path) => Manifest::of(self.now(path)?),
+        let (is, left_alone) = match &path {
+            None => self.live_but(&chosen, &command.except)?,
+            Some(path) => (Manifest::of(self.now(path)?), Vec::new()),
         };
+        let mut except = command.except.clone();
+        except.extend(left_alone.iter().filter_map(|one| entry(&one.path).ok()));
         let mut states = vec![is.clone()];
         for (at, one) in chosen.iter().enumerate() {
-            let becomes = self.taken_back(one, &states[at])?;
+            let becomes = self.taken_back(one, &states[at], &except)?;
             states.push(becomes);
         }
         let act = Act {
             path: path.as_ref(),
+            except,
             ..Act::new("undo", from, (is, states[chosen.len()].clone()))
         };
         let plan = self.plan(&act);
@@ -53,6 +60,8 @@ impl Workspace {
             path: note.path.clone(),
             redo: None,
             changed_meanwhile: Vec::new(),
+            undo_forgotten: Vec::new(),
+            left_alone,
             plan,
             dry_run: command.run == Run::Dry,
         };
@@ -67,6 +76,7 @@ impl Workspace {
                     // Taking back the first of these takes back all of them.
                     told.redo = told.redo.or(done.undo);
                     told.changed_meanwhile.extend(done.changed_meanwhile);
+                    told.undo_forgotten.extend(done.forgotten);
                 }
                 // What it kept is live again. As the oldest of all, it may have gone already.
                 match self.pool().delete_undo(one.slot.index()) {
@@ -78,14 +88,17 @@ impl Workspace {
         Ok(told)
     }
 
-    /// What the live tree contains. What may not be read, and would be moved by taking these back, is not: no undo could say what
-    /// it brings back.
-    fn live_but(&self, chosen: &[SlotMetadata]) -> Result<Manifest, Error> {
+    /// What the live tree contains, and what is left alone of what taking these back would move: what may not be read, so that nobody could
+    /// say what a redo brings back, and what belongs to others.
+    fn live_but(
+        &self,
+        chosen: &[SlotMetadata],
+        asked: &[EntryPath],
+    ) -> Result<(Manifest, Vec<LeftAlone>), Error> {
         let (is, report) = self.live()?;
-        let unreadable: Vec<&EntryPath> = report.unreadable().collect();
-        if unreadable.is_empty() {
-            return Ok(is);
-        }
+        let root = self.root()?;
+        let mut permissions = restore::Permissions::new(&root);
+        let mut left_alone: BTreeMap<EntryPath, LeftAlone> = BTreeMap::new();
         for one in chosen {
             let backup = self.pool().backup_of(one);
             let backup = backup.ok_or(WorkspaceError::NothingToUndo)?;
@@ -93,13 +106,24 @@ impl Workspace {
                 let (Returned::Back(path) | Returned::Away(path)) = step else {
                     continue;
                 };
-                let is_moved = |one: &&&EntryPath| is_in(one, &path) || is_in(&path, one);
-                if let Some(found) = unreadable.iter().find(is_moved) {
-                    return Err(WorkspaceError::Unreadable((*found).clone()).into());
+                if restore::is_left(&path, true, asked) {
+                    continue;
                 }
+                let mut unreadable = report.unreadable();
+                let found = unreadable.find(|one| one.is_within(&path) || path.is_within(one));
+                let (found, why) = match found {
+                    Some(found) => (found.clone(), "unreadable"),
+                    None if !permissions.may_move(&path) => (path.clone(), "not_ours"),
+                    None => continue,
+                };
+                left_alone.entry(found.clone()).or_insert(LeftAlone {
+                    path: found.to_string(),
+                    why,
+                    within: (path != found).then(|| path.to_string()),
+                });
             }
         }
-        Ok(is)
+        Ok((is, left_alone.into_values().collect()))
     }
 
     /// What is taken back, in this order, so that one change is; the last one if none is named.
@@ -119,7 +143,12 @@ impl Workspace {
     }
 
     /// What a tree becomes when a change of it is taken back.
-    fn taken_back(&self, undo: &SlotMetadata, is: &Manifest) -> Result<Manifest, Error> {
+    fn taken_back(
+        &self,
+        undo: &SlotMetadata,
+        is: &Manifest,
+        except: &[EntryPath],
+    ) -> Result<Manifest, Error> {
         let backup = self.pool().backup_of(undo);
         let backup = backup.ok_or(WorkspaceError::NothingToUndo)?;
         let (steps, tree) = restore::returned(&backup)?;
@@ -135,7 +164,7 @@ impl Workspace {
                 all.retain(|one, _| !is_in(one, path));
             }
         };
-        for step in steps {
+        for step in steps.into_iter().filter(|step| !step.is_left(except)) {
             match step {
                 Returned::Back(path) => {
                     take(&mut all, &path);
@@ -144,10 +173,13 @@ impl Workspace {
                     all.extend(kept.into_iter().map(|one| (one.path.clone(), one)));
                 }
                 Returned::Away(path) => take(&mut all, &path),
-                Returned::Dressed(path, before) => {
+                Returned::Dressed(path, before, attributes) => {
                     let one = all.get_mut(&path);
                     if let Some(one) = one.filter(|one| one.what == What::Directory) {
                         one.mode = before.mode;
+                        if let Some(attributes) = attributes {
+                            one.attributes = AttributesDigest::of(&attributes);
+                        }
                     }
                 }
                 Returned::Unmade(path) => {
@@ -170,6 +202,7 @@ impl Workspace {
     ) -> Result<Done, Error> {
         let act = Act {
             path: whole.path,
+            except: whole.except.clone(),
             ..Act::new(whole.word, from, (state[0].clone(), state[1].clone()))
         };
         self.carry_out(&act)
@@ -177,7 +210,13 @@ impl Workspace {
 
     /// Whether there is room for another undo checkpoint: those of models go only when a person lets them.
     pub(super) fn check_undos(&self) -> Result<(), Error> {
-        if self.actor() == Actor::Model && self.undos_newest_first()?.len() >= MOST_UNDOS {
+        if self.actor() != Actor::Model {
+            return Ok(());
+        }
+        let own = Some(self.maker().word());
+        let undos = self.undos_newest_first()?;
+        let own = undos.iter().filter(|one| one.made_by.as_deref() == own);
+        if own.count() >= MOST_UNDOS {
             return Err(WorkspaceError::UndosFull { max: MOST_UNDOS }.into());
         }
         Ok(())
@@ -237,20 +276,49 @@ impl Workspace {
         Ok(settled.map_err(WorkspaceError::from)?)
     }
 
-    pub(super) fn forget_old_undos(&self) -> Result<(), Error> {
+    /// Lets go of undo checkpoints that are too old, and of the oldest when everything together is over the budget; says which.
+    pub(super) fn forget_old_undos(&self) -> Vec<ForgottenUndo> {
         if self.actor() == Actor::Model {
             // What a model replaced may be all that is left of somebody's work.
-            return Ok(());
+            return Vec::new();
         }
+        self.forget_by(self.clock().now()).unwrap_or_else(|error| {
+            // What was to be done is done.
+            let error = crate::error::whole(&error);
+            tracing::warn!(error, "could not let go of old undo checkpoints");
+            Vec::new()
+        })
+    }
+
+    fn forget_by(&self, now: Timestamp) -> Result<Vec<ForgottenUndo>, Error> {
         // Nobody pushes out what takes back the act of another.
         let own = Some(self.maker().word());
-        let undos = self.undos_newest_first()?;
-        let own = undos.iter().filter(|one| one.made_by.as_deref() == own);
-        for old in own.skip(UNDOS) {
+        let mut undos = self.undos_newest_first()?;
+        undos.retain(|one| one.made_by.as_deref() == own);
+        let mut gone = Vec::new();
+        // The oldest first; the newest takes back what was just done.
+        while undos.len() > 1 {
+            let Some(old) = undos.pop() else { break };
+            let made = Timestamp::from_millis(old.epoch_millis);
+            let is_old = made.plus(KEPT) < now;
+            let why = if is_old {
+                "old"
+            } else if undos.len() >= UNDOS && self.is_over_budget()? {
+                "budget"
+            } else {
+                break;
+            };
             let deleted = self.pool().delete_undo(old.slot.index());
             deleted.map_err(WorkspaceError::from)?;
+            let undo = called(&old);
+            gone.push(ForgottenUndo { undo, why });
         }
-        Ok(())
+        Ok(gone)
+    }
+
+    fn is_over_budget(&self) -> Result<bool, Error> {
+        let held = self.pool().usage().map_err(WorkspaceError::from)?.held;
+        Ok(held > self.session().budget.bytes())
     }
 }
 

@@ -138,8 +138,11 @@ impl Served {
     }
 
     async fn undo(&self, wire: wire::Undo) -> Answer {
+        let except = wire.except.unwrap_or_default();
+        let except: Result<Vec<_>, Failure> = except.iter().map(|path| self.entry(path)).collect();
         let command = Undo {
             which: wire.which.as_deref().map(undo_number).transpose()?,
+            except: except?,
             agreed: false,
             confirm: wire.confirm,
             run: run(wire.dry_run),

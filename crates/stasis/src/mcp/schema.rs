@@ -45,7 +45,13 @@ pub(super) fn answer<const N: usize>(properties: [(&str, Value); N]) -> Value {
 }
 
 /// Fields that some answers have and some have not.
-const MAY_BE_ABSENT: [&str; 4] = ["skipped", "inside", "left_alone", "excluded_now"];
+const MAY_BE_ABSENT: [&str; 5] = [
+    "skipped",
+    "inside",
+    "left_alone",
+    "excluded_now",
+    "undo_forgotten",
+];
 
 fn error() -> Value {
     json!({
@@ -60,6 +66,27 @@ fn error() -> Value {
             "details": { "type": ["object", "null"] },
         },
         "required": ["kind", "reason", "message"],
+    })
+}
+
+/// What is left as it is.
+pub(super) fn except() -> Value {
+    json!({
+        "type": "array",
+        "items": { "type": "string" },
+        "description": "Paths that are left as they are, with everything in them",
+    })
+}
+
+/// Undo checkpoints that went.
+pub(super) fn undo_forgotten() -> Value {
+    json!({
+        "type": "array",
+        "description": "What can be undone no longer",
+        "items": {
+            "type": "object",
+            "properties": { "undo": text(), "why": one_of(&["old", "budget"]) },
+        },
     })
 }
 

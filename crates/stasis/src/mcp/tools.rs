@@ -261,6 +261,7 @@ fn revert() -> Tool {
         ("checkpoint", text()),
         ("undo", nullable("string")),
         ("changed_meanwhile", list(&text())),
+        ("undo_forgotten", schema::undo_forgotten()),
         ("plan", schema::plan()),
         ("dry_run", truth()),
         ("elapsed_ms", number()),
@@ -281,14 +282,7 @@ fn restore() -> Tool {
         &["checkpoint"],
         [
             ("checkpoint", schema::checkpoint("What to go back to")),
-            (
-                "except",
-                serde_json::json!({
-                    "type": "array",
-                    "items": { "type": "string" },
-                    "description": "Paths that are left as they are, with everything in them",
-                }),
-            ),
+            ("except", schema::except()),
             ("dry_run", schema::dry_run()),
             ("confirm", schema::confirm()),
         ],
@@ -298,6 +292,7 @@ fn restore() -> Tool {
         ("checkpoint", text()),
         ("undo", nullable("string")),
         ("changed_meanwhile", list(&text())),
+        ("undo_forgotten", schema::undo_forgotten()),
         ("left_alone", schema::left_alone()),
         ("excluded_now", schema::excluded_now()),
         ("plan", schema::plan()),
@@ -407,6 +402,7 @@ fn undo() -> Tool {
                 "undo",
                 schema::described("`u-N`, as a revert or restore answered it; else the last"),
             ),
+            ("except", schema::except()),
             ("dry_run", schema::dry_run()),
             ("confirm", schema::confirm()),
         ],
@@ -418,6 +414,8 @@ fn undo() -> Tool {
         ("path", nullable("string")),
         ("redo", nullable("string")),
         ("changed_meanwhile", list(&text())),
+        ("undo_forgotten", schema::undo_forgotten()),
+        ("left_alone", schema::left_alone()),
         ("plan", schema::plan()),
         ("dry_run", truth()),
     ]);

@@ -142,6 +142,7 @@ pub(super) struct Compact {
 pub(super) struct Undo {
     #[serde(rename = "undo")]
     pub(super) which: Option<String>,
+    pub(super) except: Option<Vec<String>>,
     pub(super) dry_run: Option<bool>,
     pub(super) confirm: Option<String>,
 }

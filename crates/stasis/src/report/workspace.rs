@@ -61,13 +61,13 @@ fn act_hint(error: &WorkspaceError, kind: ErrorKind) -> Option<String> {
             "do a dry run first, look at its plan, and give its digest back"
         }
         WorkspaceError::MovesGit { .. } => {
-            "nothing was changed; --dry-run names the commits, --yes agrees; a restore or rewind leaves .git alone with --keep-git"
+            "nothing was changed; --dry-run names the commits, --yes agrees, --keep-git leaves .git as it is"
         }
         WorkspaceError::Unreadable(_) => {
             "nothing was changed; make it readable, or move it out of the workspace first"
         }
         WorkspaceError::Excluded(_) => {
-            "nothing was changed; move it away first, or revert smaller parts that it is not in"
+            "nothing was changed; move it away first, revert smaller parts that it is not in, or leave it alone with --except where that is taken"
         }
         WorkspaceError::PlanChanged => {
             "nothing was changed; look again with --dry-run, then decide anew"

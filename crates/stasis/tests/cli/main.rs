@@ -49,6 +49,7 @@ mod store_matrix;
 mod store_repair;
 mod unknown;
 mod workspace;
+mod workspace_attributes;
 mod workspace_back;
 mod workspace_crash;
 mod workspace_databases;

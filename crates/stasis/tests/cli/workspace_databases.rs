@@ -56,6 +56,55 @@ impl Drop for Mounted {
     }
 }
 
+/// Says that it has the database open, and waits.
+const HOLD: &str = "import sqlite3, sys
+c = sqlite3.connect(sys.argv[1])
+c.execute('select * from t').fetchall()
+print('open', flush=True)
+sys.stdin.read()";
+
+#[test]
+fn a_database_that_is_open_and_what_it_was_keeps_nobody_from_restoring() {
+    let tree = Tree::new(&[("a", "one")]);
+    let database = tree.at("app.db");
+    let make = "import sqlite3, sys
+c = sqlite3.connect(sys.argv[1])
+c.execute('pragma journal_mode=wal')
+c.execute('create table t(x)')
+c.commit()";
+    let mut python = Command::new("python3");
+    let made = python.args(["-c", make]).arg(&database).status();
+    assert!(made.unwrap().success());
+    tree.checkpoint("good");
+    let mut holder = Command::new("python3");
+    holder.args(["-c", HOLD]).arg(&database);
+    let mut holder = holder
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let told = BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line);
+    told.unwrap();
+    tree.write("a", "two");
+
+    let there = tree.at("app.db-shm").exists();
+    let restored = tree.run(&["restore", "good"]);
+    let stayed = tree.at("app.db-shm").exists();
+    drop(holder.stdin.take());
+    holder.wait().unwrap();
+
+    assert!(there, "the program has it open in WAL mode");
+    assert_eq!(restored.code, 0, "{}{}", restored.out, restored.err);
+    assert!(
+        restored.out.contains("1 made what they were; "),
+        "{}",
+        restored.out
+    );
+    assert!(stayed);
+    assert_eq!(tree.read("a"), "one");
+}
+
 fn init(session: Session) -> Tree {
     let tree = Tree { session };
     if !tree.at("").exists() {

@@ -118,7 +118,11 @@ fn commits_of_a_branch_that_is_not_checked_out_are_named_too() {
     let told = tree.run(&["restore", "good", "--yes"]);
 
     assert_eq!((refused.code, unchanged), (8, before), "{}", refused.err);
-    assert!(refused.err.contains("1 commits"), "{}", refused.err);
+    assert!(
+        refused.err.contains("1 commit would leave its branch"),
+        "{}",
+        refused.err
+    );
     assert_eq!(told.code, 0, "{}", told.err);
     assert!(told.out.contains(".git: moves"), "{}", told.out);
     assert!(told.out.contains("a feature"), "{}", told.out);
@@ -139,6 +143,49 @@ fn a_restore_with_keep_git_leaves_branch_commits_and_index() {
     assert_eq!(told["plan"]["git"], json!(null), "{told:#}");
     assert_eq!(repository(&tree), before);
     assert!(!tree.at("add-a-parser.txt").exists());
+}
+
+#[test]
+fn an_undo_with_keep_git_leaves_the_branch_and_a_later_one_brings_the_commits_back() {
+    let Some(tree) = repository() else { return };
+    let head = |tree: &Tree| tree.read(".git/refs/heads/main");
+    let (before, later) = (tree.contents(), head(&tree));
+    tree.json(0, &["restore", "good", "--yes"]);
+    let then = head(&tree);
+
+    let undone = tree.json(0, &["undo", "--keep-git"]);
+    let kept = (head(&tree), tree.at("add-a-parser.txt").exists());
+    tree.json(0, &["undo"]);
+    let all = tree.json(0, &["undo"]);
+
+    assert_eq!(undone["plan"]["git"], json!(null), "{undone:#}");
+    assert_ne!(later, then);
+    assert_eq!(kept, (then, true));
+    assert_eq!(all["undone"], true);
+    assert_eq!(tree.contents(), before);
+}
+
+#[test]
+fn commits_that_nobody_can_count_are_not_counted() {
+    let Some(tree) = repository() else { return };
+    let file = tree.kept().join("auto_snapshots/10/metadata.json");
+    let mut metadata: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    metadata["left_out"] = json!([".git/packed-refs"]);
+    metadata["left_out_count"] = json!(1);
+    std::fs::write(file, metadata.to_string()).unwrap();
+
+    let dry = tree.json(13, &["restore", "good", "--dry-run"]);
+    let refused = tree.run(&["restore", "good"]);
+
+    assert_eq!(
+        dry["plan"]["git"]["commits_leaving"],
+        json!(null),
+        "{dry:#}"
+    );
+    assert_eq!(refused.code, 8, "{}{}", refused.out, refused.err);
+    let words = "it is not known which commits would leave";
+    assert!(refused.err.contains(words), "{}", refused.err);
 }
 
 #[test]

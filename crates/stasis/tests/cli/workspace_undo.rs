@@ -3,7 +3,7 @@
 use crate::project::names;
 use crate::repo_world::noise;
 use crate::session::said;
-use crate::workspace::{Tree, text};
+use crate::workspace::{Tree, says, text};
 use crate::workspace_watch::{LARGE, large};
 use serde_json::{Value, json};
 use std::fs;
@@ -186,7 +186,7 @@ fn what_could_be_undone_is_let_go_at_once_and_nothing_else_is() {
 }
 
 #[test]
-fn ten_undos_are_kept_of_what_people_do_and_the_oldest_go() {
+fn undos_are_kept_for_seven_days_and_one_that_goes_is_named() {
     let tree = Tree::new(&[("a", "one")]);
     tree.checkpoint("good");
     for number in 1..=12 {
@@ -195,11 +195,106 @@ fn ten_undos_are_kept_of_what_people_do_and_the_oldest_go() {
     }
 
     let found = undos(&tree);
-    tree.json(0, &["undo", "u-4"]);
+    tree.json(0, &["undo", "u-2"]);
+    let (undone, redo) = (tree.read("a"), undos(&tree));
+    for number in [1, 3] {
+        age(&tree, number);
+    }
+    tree.write("a", "version 14");
+    let told = tree.json(0, &["revert", "a", "good"]);
+    age(&tree, 4);
+    tree.write("a", "version 15");
+    let words = tree.run(&["restore", "good"]);
+
+    let expected: Vec<String> = (1..=12).rev().map(|number| format!("u-{number}")).collect();
+    assert_eq!(found, expected);
+    assert_eq!((undone.as_str(), redo[0].as_str()), ("version 2", "u-13"));
+    let gone = json!([{ "undo": "u-1", "why": "old" }, { "undo": "u-3", "why": "old" }]);
+    assert_eq!(told["undo_forgotten"], gone, "{told:#}");
+    let line = "u-4 can be undone no longer: it was kept for 7 days";
+    assert!(words.out.contains(line), "{}", words.out);
+    assert_eq!(undos(&tree).last().unwrap(), "u-5");
+}
+
+/// Makes an undo checkpoint eight days old.
+fn age(tree: &Tree, number: u32) {
+    let file = tree.kept().join(format!("undo/{number}/metadata.json"));
+    let mut metadata: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let millis = metadata["epoch_millis"].as_u64().unwrap() - 8 * 24 * 3_600_000;
+    metadata["epoch_millis"] = json!(millis);
+    metadata["epoch_secs"] = json!(millis / 1000);
+    fs::write(file, metadata.to_string()).unwrap();
+}
+
+#[test]
+fn over_the_budget_the_oldest_undos_go_and_ten_stay() {
+    let tree = Tree::with(&[("a", "one")], &["--budget", "2MB"]);
+    tree.checkpoint("good");
+    let mut gone = Vec::new();
+    for number in 1..=12_u8 {
+        tree.write("a", &char::from(b'a' + number).to_string().repeat(300_000));
+        let told = tree.json(0, &["revert", "a", "good"]);
+        gone.extend(told["undo_forgotten"].as_array().cloned());
+    }
 
     let expected: Vec<String> = (3..=12).rev().map(|number| format!("u-{number}")).collect();
-    assert_eq!(found, expected);
-    assert_eq!(tree.read("a"), "version 4");
+    assert_eq!(undos(&tree), expected);
+    let row = |number: u32| json!({ "undo": format!("u-{number}"), "why": "budget" });
+    assert_eq!(gone.concat(), [row(1), row(2)]);
+}
+
+#[test]
+fn an_undo_that_leaves_something_alone_keeps_what_would_have_come_back() {
+    let files = [("a", "one"), ("b/c", "one"), ("b/keep/d", "one")];
+    let tree = Tree::new(&files);
+    tree.checkpoint("good");
+    for (path, _) in files {
+        tree.write(path, "two, and longer");
+    }
+    tree.write("b/keep/new", "new");
+    let two = tree.contents();
+
+    let restored = tree.json(0, &["restore", "good"]);
+    let dry = tree.json(0, &["undo", "--except", "b/keep", "--dry-run"]);
+    let part = tree.json(0, &["undo", "--except", "b/keep"]);
+    let left = (tree.read("a"), tree.read("b/c"), tree.read("b/keep/d"));
+    let is_new = tree.at("b/keep/new").exists();
+    let redone = tree.json(0, &["undo"]);
+    let one = tree.contents();
+    let whole = tree.json(0, &["undo"]);
+
+    says(
+        &restored,
+        &json!({ "restored": true, "changed_meanwhile": [] }),
+    );
+    says(
+        &dry["plan"],
+        &json!({ "creates": 0, "replaces": 2, "deletes": 0 }),
+    );
+    says(&part, &json!({ "undone": true, "changed_meanwhile": [] }));
+    let expected = ["two, and longer", "two, and longer", "one"].map(str::to_owned);
+    assert_eq!((left.0, left.1, left.2), expected.into());
+    assert!(!is_new);
+    says(&redone, &json!({ "undone": true, "changed_meanwhile": [] }));
+    let then: Vec<(std::path::PathBuf, String)> = one.into_iter().collect();
+    for (path, content) in files {
+        assert!(then.contains(&(path.into(), content.to_owned())), "{path}");
+    }
+    assert_eq!(whole["undone"], true);
+    assert_eq!(tree.contents(), two, "what was left alone came back too");
+}
+
+#[test]
+fn what_an_exception_left_alone_was_not_changed_by_others() {
+    let tree = Tree::new(&[("a", "one"), ("b", "one")]);
+    tree.checkpoint("good");
+    tree.write("a", "two");
+    tree.write("b", "two, and longer");
+
+    let told = tree.json(0, &["restore", "good", "--except", "b"]);
+
+    says(&told, &json!({ "restored": true, "changed_meanwhile": [] }));
+    assert_eq!(tree.read("b"), "two, and longer");
 }
 
 #[test]

@@ -295,6 +295,27 @@ fn a_directory_that_may_not_be_read_is_not_taken_away() {
     }
 }
 
+#[test]
+fn an_undo_leaves_alone_what_may_not_be_read_by_now() {
+    let Some(theirs) = Theirs::new(&[("a", "one"), ("d/b", "one")]) else {
+        return;
+    };
+    theirs.write("a", "two", 0o644);
+    theirs.write("d/b", "two", 0o644);
+    theirs.json(0, &["restore", "good"]);
+    theirs.write("d/b", "precious", 0o000);
+    theirs.write("elsewhere", "of no concern", 0o000);
+
+    let undone = theirs.json(13, &["undo"]);
+
+    says(&undone, &json!({ "undone": true }));
+    assert_eq!(left_alone(&undone), named("d/b", "unreadable"));
+    let found = theirs.contents();
+    for (path, content) in [("a", "two"), ("d/b", "precious")] {
+        assert!(found.contains(&(path.into(), content.to_owned())), "{path}");
+    }
+}
+
 /// Root gives a directory to nobody else than root; an ordinary user cannot make one that is not his.
 #[test]
 fn directories_of_another_user_stay_and_nothing_is_left_half_done() {

@@ -14,13 +14,12 @@
 //! and back while the tree was cloned, and another one to its place meanwhile, in which a file has the same name, size and time.
 
 use super::super::cache::{Remembered, StatCache, settled_before};
-use super::{Gathered, Manifest, list, read};
+use super::{Gathered, Held, Manifest, list, read};
 use crate::beneath::Beneath;
 use crate::metadata::{self, Seen};
 use crate::sys;
 use crate::walk::{self, Found, Place, Visitor, WalkError, WalkReport, WalkSettings};
 use rustix::fs::{self, Mode, OFlags};
-use stasis_model::digest::FileDigest;
 use stasis_model::time::Timestamp;
 use stasis_model::tree::{EntryPath, FileTime};
 use std::cell::OnceCell;
@@ -57,10 +56,10 @@ pub fn manifest_of_clone(
     };
     let report = walk::walk(tree, &reader, settings)?;
     let found = reader.found.into_inner();
-    let (mut entries, known) = found.unwrap_or_else(PoisonError::into_inner);
-    entries.sort_unstable_by(|one, other| one.path.cmp(&other.path));
+    let found = found.unwrap_or_else(PoisonError::into_inner);
+    let (manifest, known) = found.finish();
     cache.replace(known);
-    Ok((Manifest { entries }, report))
+    Ok((manifest, report))
 }
 
 struct CloneReader<'a> {
@@ -84,29 +83,25 @@ impl CloneReader<'_> {
     ) -> Result<Option<File>, WalkError> {
         let live = here.live(found);
         let known = live.and_then(|live| self.cache.find(&live));
-        let memory = live.zip(known.map(Remembered::digest));
+        let memory = live.zip(known.map(Remembered::held));
         if let (Some(live), Some(known)) = (&live, known)
             && self.is_cloned(here, live, (found, || known.was_at(path)))
         {
-            let (seen, digest) = (found.seen, known.digest());
-            return Ok(Some(File {
-                seen,
-                digest,
-                memory,
-            }));
+            let (seen, held) = (found.seen, known.held());
+            return Ok(Some(File { seen, held, memory }));
         }
         let Some(content) = read(here.place, found)? else {
             return Ok(None);
         };
-        let digest = content.digest;
+        let held = content.held;
         let learned = || {
             let live = live.filter(|_| content.is_still)?;
             let is_cloned = self.is_cloned(here, &live, (found, || false));
-            is_cloned.then_some((live, digest))
+            is_cloned.then_some((live, held))
         };
         Ok(Some(File {
             seen: content.seen,
-            digest,
+            held,
             // Whatever was cloned, what is known of the live file stays true.
             memory: memory.or_else(learned),
         }))
@@ -165,6 +160,12 @@ impl CloneReader<'_> {
 impl Visitor for CloneReader<'_> {
     type Error = WalkError;
 
+    fn enter(&self, place: &Place<'_>) -> Result<(), WalkError> {
+        let mut gathered = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        gathered.enter(place);
+        Ok(())
+    }
+
     fn visit(&self, place: &Place<'_>, entries: &[Found<'_>]) -> Result<(), WalkError> {
         let here = Here {
             place,
@@ -176,15 +177,15 @@ impl Visitor for CloneReader<'_> {
             let Some(file) = self.file(&here, found, path)? else {
                 return Ok(None);
             };
-            known.extend(file.memory.map(|(live, digest)| {
-                let remembered = Remembered::new(path, &live, digest);
+            known.extend(file.memory.map(|(live, held)| {
+                let remembered = Remembered::new(path, &live, held);
                 (live.identity(), remembered)
             }));
-            Ok(Some((file.seen, file.digest)))
+            Ok(Some((file.seen, file.held)))
         })?;
         let mut gathered = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        gathered.0.append(&mut listed);
-        gathered.1.extend(known);
+        gathered.entries.append(&mut listed);
+        gathered.known.extend(known);
         Ok(())
     }
 }
@@ -192,8 +193,8 @@ impl Visitor for CloneReader<'_> {
 /// A file of the clone, and what is known of the live one.
 struct File {
     seen: Seen,
-    digest: FileDigest,
-    memory: Option<(Seen, FileDigest)>,
+    held: Held,
+    memory: Option<(Seen, Held)>,
 }
 
 /// A directory of the clone, and the live one at the same place.

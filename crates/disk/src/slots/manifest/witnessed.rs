@@ -5,11 +5,12 @@
 //! when everything is cloned: the live tree does not wait. What cannot be read means that there is no list, not that there is no clone.
 
 use super::super::cache::{Remembered, StatCache};
-use super::{KnownFiles, Listed, Manifest, SealedManifest, What, content_of};
+use super::{
+    AttributesDigest, Held, KnownFiles, Listed, Manifest, SealedManifest, What, content_of,
+};
 use crate::beneath::Beneath;
 use crate::clone::{ClonedFile, Witness};
-use stasis_model::digest::FileDigest;
-use stasis_model::tree::EntryPath;
+use stasis_model::tree::{Attribute, EntryPath};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -73,9 +74,9 @@ impl<'a> Gatherer<'a> {
             unread,
             links,
         } = shown;
-        for ((path, file), digest) in unread.iter().zip(self.read(clone, &unread)?) {
-            known.extend(self.memory(path, file, digest));
-            entries.push(listed(path.clone(), file, digest));
+        for ((path, file), held) in unread.iter().zip(self.read(clone, &unread)?) {
+            known.extend(self.memory(path, file, held));
+            entries.push(listed(path.clone(), file, held));
         }
         if entries.is_empty() {
             return Ok(None);
@@ -83,10 +84,10 @@ impl<'a> Gatherer<'a> {
         let manifest = Manifest::of(entries);
         let mut names = Vec::with_capacity(links.len());
         for (path, first) in links {
-            let Some(Listed { mode, what, .. }) = manifest.find(&first).cloned() else {
+            let Some(first) = manifest.find(&first).cloned() else {
                 return Ok(None);
             };
-            names.push(Listed { path, mode, what });
+            names.push(Listed { path, ..first });
         }
         let mut entries = manifest.entries;
         entries.append(&mut names);
@@ -95,11 +96,7 @@ impl<'a> Gatherer<'a> {
     }
 
     /// The contents of files, in their order, read by all processors.
-    fn read(
-        &self,
-        clone: &Beneath,
-        files: &[(EntryPath, ClonedFile)],
-    ) -> io::Result<Vec<FileDigest>> {
+    fn read(&self, clone: &Beneath, files: &[(EntryPath, ClonedFile)]) -> io::Result<Vec<Held>> {
         let next = AtomicUsize::new(0);
         let work = || {
             let mut read = Vec::new();
@@ -129,7 +126,7 @@ impl<'a> Gatherer<'a> {
             read
         })?;
         read.sort_unstable_by_key(|(at, _)| *at);
-        Ok(read.into_iter().map(|(_, digest)| digest).collect())
+        Ok(read.into_iter().map(|(_, held)| held).collect())
     }
 
     /// What will be remembered of a live file, if it held still and is old enough.
@@ -137,29 +134,35 @@ impl<'a> Gatherer<'a> {
         &self,
         path: &EntryPath,
         file: &ClonedFile,
-        digest: FileDigest,
+        held: Held,
     ) -> Option<((u64, u64), Remembered)> {
         let settled = file.source.filter(|seen| self.cache.is_settled(seen))?;
-        Some((settled.identity(), Remembered::new(path, &settled, digest)))
+        Some((settled.identity(), Remembered::new(path, &settled, held)))
     }
 
     fn add(&self, path: EntryPath, mode: u32, what: What) {
-        let listed = Listed { path, mode, what };
+        let listed = Listed {
+            path,
+            mode,
+            what,
+            attributes: None,
+        };
         lock(&self.shown).entries.push(listed);
     }
 }
 
-fn listed(path: EntryPath, file: &ClonedFile, digest: FileDigest) -> Listed {
-    let size = file.size;
+fn listed(path: EntryPath, file: &ClonedFile, held: Held) -> Listed {
+    let (size, digest) = (file.size, held.digest);
     Listed {
         path,
         mode: file.mode,
         what: What::File { size, digest },
+        attributes: held.attributes,
     }
 }
 
 /// What a file of the clone holds.
-fn content_at(clone: &Beneath, path: &EntryPath) -> io::Result<FileDigest> {
+fn content_at(clone: &Beneath, path: &EntryPath) -> io::Result<Held> {
     content_of(open_at(clone, path)?)
 }
 
@@ -174,14 +177,14 @@ pub(super) fn open_at(clone: &Beneath, path: &EntryPath) -> io::Result<OwnedFd> 
 impl Witness for Gatherer<'_> {
     fn file(&self, path: EntryPath, file: &ClonedFile) {
         let known = file.source.as_ref().and_then(|seen| self.cache.find(seen));
-        let Some(digest) = known.map(Remembered::digest) else {
+        let Some(held) = known.map(Remembered::held) else {
             lock(&self.shown).unread.push((path, *file));
             return;
         };
-        let memory = self.memory(&path, file, digest);
+        let memory = self.memory(&path, file, held);
         let mut shown = lock(&self.shown);
         shown.known.extend(memory);
-        shown.entries.push(listed(path, file, digest));
+        shown.entries.push(listed(path, file, held));
     }
 
     fn link(&self, path: EntryPath, first: &EntryPath) {
@@ -193,8 +196,13 @@ impl Witness for Gatherer<'_> {
         self.add(path, 0, What::Symlink { target });
     }
 
-    fn directory(&self, path: &EntryPath, mode: u32) {
-        self.add(path.clone(), mode, What::Directory);
+    fn directory(&self, path: &EntryPath, mode: u32, attributes: &[Attribute]) {
+        lock(&self.shown).entries.push(Listed {
+            path: path.clone(),
+            mode,
+            what: What::Directory,
+            attributes: AttributesDigest::of(attributes),
+        });
     }
 
     fn finish(&self, clone: &Beneath) {

@@ -7,8 +7,8 @@ use crate::report::Exit;
 use clap::Args;
 use stasis_engine::model::workspace::CheckpointRef;
 use stasis_engine::workspace::{
-    self, ExcludedNow, GitPlan, LeftAlone, PathChange, Plan, RestoreWorkspace, RestoredWorkspace,
-    RevertPath, RevertedPath, Run, Undone,
+    self, ExcludedNow, ForgottenUndo, GitPlan, LeftAlone, PathChange, Plan, RestoreWorkspace,
+    RestoredWorkspace, RevertPath, RevertedPath, Run, Undone,
 };
 use std::ffi::OsString;
 use std::io::{BufRead, IsTerminal, Write};
@@ -54,7 +54,10 @@ fn reverted_words(told: &RevertedPath) -> String {
     }
     let what = format!("{what}; {} ms", told.elapsed_ms);
     let what = with_meanwhile(what, &told.changed_meanwhile);
-    with_undo(what, told.undo.as_deref())
+    with_undo(
+        with_forgotten(what, &told.undo_forgotten),
+        told.undo.as_deref(),
+    )
 }
 
 #[derive(Debug, Args)]
@@ -114,13 +117,13 @@ impl Restore {
             warn(context, &restored);
         }
         context.output.result(&restored, restored_words)?;
-        Ok(exit_of(&restored))
+        Ok(exit_of(&restored.left_alone))
     }
 }
 
-/// A restore that left something alone which nobody told it to says so to scripts too.
-pub(super) fn exit_of(told: &RestoredWorkspace) -> Exit {
-    if told.left_alone.is_empty() {
+/// What left something alone which nobody told it to says so to scripts too.
+pub(super) fn exit_of(left_alone: &[LeftAlone]) -> Exit {
+    if left_alone.is_empty() {
         Exit::Done
     } else {
         Exit::Incomplete
@@ -129,27 +132,42 @@ pub(super) fn exit_of(told: &RestoredWorkspace) -> Exit {
 
 /// Names what was left alone.
 pub(super) fn warn(context: &Context, told: &RestoredWorkspace) {
-    let shown = told.left_alone.iter().take(SHOWN);
-    for one in shown {
-        let words = left_alone_words(one, &told.checkpoint);
-        context.output.say(&format!("warning: {words}"));
-    }
-    let more = told.left_alone.len().saturating_sub(SHOWN);
-    if more > 0 {
-        context.output.say(&format!(
-            "warning: {more} more entries were left alone; --json lists them"
-        ));
-    }
-    if !told.left_alone.is_empty() {
-        context
-            .output
-            .say("hint: everything else is restored; --except PATH leaves an entry alone without a warning");
-    }
+    warn_left_alone(context, &told.left_alone, &told.checkpoint);
     if let Some(excluded) = &told.excluded_now {
         context
             .output
             .say(&excluded_words(excluded, &told.checkpoint));
     }
+}
+
+fn warn_left_alone(context: &Context, all: &[LeftAlone], from: &str) {
+    for one in all.iter().take(SHOWN) {
+        let words = left_alone_words(one, from);
+        context.output.say(&format!("warning: {words}"));
+    }
+    let more = all.len().saturating_sub(SHOWN);
+    if more > 0 {
+        context.output.say(&format!(
+            "warning: {more} more entries were left alone; --json lists them"
+        ));
+    }
+    if !all.is_empty() {
+        context
+            .output
+            .say("hint: nothing else was left out; --except PATH leaves an entry alone without a warning");
+    }
+}
+
+/// A result with what can be undone no longer.
+fn with_forgotten(words: String, gone: &[ForgottenUndo]) -> String {
+    let line = |words: String, one: &ForgottenUndo| {
+        let why = match one.why {
+            "old" => "it was kept for 7 days",
+            _ => "all checkpoints together are over the budget",
+        };
+        format!("{words}\n{} can be undone no longer: {why}", one.undo)
+    };
+    gone.iter().fold(words, line)
 }
 
 fn left_alone_words(one: &LeftAlone, checkpoint: &str) -> String {
@@ -232,7 +250,10 @@ pub(super) fn restored_words(told: &RestoredWorkspace) -> String {
     let moved = moved
         .flat_map(git_lines)
         .fold(what, |what, line| what + "\n" + &line);
-    with_undo(moved, told.undo.as_deref())
+    with_undo(
+        with_forgotten(moved, &told.undo_forgotten),
+        told.undo.as_deref(),
+    )
 }
 
 #[derive(Debug, Args)]
@@ -240,6 +261,12 @@ pub(super) struct Undo {
     /// Which one, as `stasis workspace status` lists them [default: the last]
     #[arg(value_name = "u-N", value_parser = undo_number)]
     which: Option<u32>,
+    /// Leave this entry as it is, with everything in it; may be given several times
+    #[arg(long, value_name = "PATH", conflicts_with = "forget")]
+    except: Vec<OsString>,
+    /// Leave .git as it is: branch, commits and index
+    #[arg(long, conflicts_with = "forget")]
+    keep_git: bool,
     /// Do not ask before anything is deleted
     #[arg(long, short)]
     yes: bool,
@@ -267,8 +294,12 @@ impl Undo {
             context.output.result(&told, words)?;
             return Ok(Exit::Done);
         }
+        let except = self.except.iter().map(|path| entry(&workspace, path));
+        let mut except: Vec<_> = except.collect::<Result<_, _>>()?;
+        except.extend(self.keep_git.then(|| workspace.git_directory()));
         let mut command = workspace::Undo {
             which: self.which,
+            except,
             agreed: self.yes,
             confirm: None,
             run: self.dry.how(),
@@ -288,8 +319,9 @@ impl Undo {
             }
         }
         let undone = workspace.undo(command).await?;
+        warn_left_alone(context, &undone.left_alone, &undone.undo);
         context.output.result(&undone, undone_words)?;
-        Ok(Exit::Done)
+        Ok(exit_of(&undone.left_alone))
     }
 }
 
@@ -306,7 +338,10 @@ fn undone_words(told: &Undone) -> String {
     }
     let what = format!("took back the {act} of {of} ({undo}): {plan}");
     let what = with_meanwhile(what, &told.changed_meanwhile);
-    with_undo(what, told.redo.as_deref())
+    with_undo(
+        with_forgotten(what, &told.undo_forgotten),
+        told.redo.as_deref(),
+    )
 }
 
 pub(super) fn is_nothing(plan: &Plan) -> bool {
@@ -436,6 +471,7 @@ mod tests {
             checkpoint: "cp-3".to_owned(),
             undo: Some("u-4".to_owned()),
             changed_meanwhile: Vec::new(),
+            undo_forgotten: Vec::new(),
             left_alone: Vec::new(),
             excluded_now: None,
             plan: Plan {

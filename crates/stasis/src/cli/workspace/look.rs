@@ -248,7 +248,7 @@ impl Diff {
                 .output
                 .say(&format!("{path} is what it was in {checkpoint}"));
         }
-        if let Some(words) = mode_words(&diff) {
+        for words in mode_words(&diff).into_iter().chain(attribute_words(&diff)) {
             context.output.say(&words);
         }
         context.output.result(&diff, diff_words)
@@ -288,6 +288,18 @@ fn mode_words(diff: &PathDiff) -> Option<String> {
     let mode = |side: &Option<Side>| side.as_ref().and_then(|side| side.mode.clone());
     let (before, after) = (mode(&diff.before)?, mode(&diff.after)?);
     (before != after).then(|| format!("{}: mode {before} -> {after}", printable(&diff.path)))
+}
+
+/// Neither that extended attributes are.
+fn attribute_words(diff: &PathDiff) -> Option<String> {
+    let (before, after) = (diff.before.as_ref()?, diff.after.as_ref()?);
+    let what = match (&before.attributes, &after.attributes) {
+        (before, after) if before == after => return None,
+        (None, _) => "extended attributes were added",
+        (_, None) => "its extended attributes are gone",
+        _ => "other extended attributes",
+    };
+    Some(format!("{}: {what}", printable(&diff.path)))
 }
 
 /// Text of a file as a terminal may show it: nothing moves the cursor but tabs and ends of lines.
@@ -361,6 +373,7 @@ mod tests {
             size: Some(size),
             mode: Some(mode.to_owned()),
             digest: None,
+            attributes: None,
         }
     }
 

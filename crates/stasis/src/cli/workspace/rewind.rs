@@ -93,7 +93,7 @@ impl Rewind {
         };
         let restored = workspace.restore(command).await?;
         warn(context, &restored);
-        let exit = exit_of(&restored);
+        let exit = exit_of(&restored.left_alone);
         let rewound = Rewound { prompt, restored };
         context
             .output
@@ -277,6 +277,7 @@ mod tests {
                 checkpoint: "cp-104".to_owned(),
                 undo: Some("u-4".to_owned()),
                 changed_meanwhile: Vec::new(),
+                undo_forgotten: Vec::new(),
                 left_alone: Vec::new(),
                 excluded_now: None,
                 plan: Plan {

@@ -164,7 +164,7 @@ impl Witness for Recorder {
     fn symlink(&self, path: EntryPath, _: &[u8]) {
         lock(&self.shown).push(path.to_string());
     }
-    fn directory(&self, path: &EntryPath, _: u32) {
+    fn directory(&self, path: &EntryPath, _: u32, _: &[stasis_model::tree::Attribute]) {
         lock(&self.shown).push(path.to_string());
     }
     fn finish(&self, clone: &Beneath) {
