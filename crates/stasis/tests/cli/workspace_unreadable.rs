@@ -50,6 +50,8 @@ impl Theirs {
     }
 
     fn write(&self, path: &str, content: &str, mode: u32) {
+        // What is there may be closed to everybody but root.
+        let _ = fs::remove_file(self.tree.at(path));
         self.tree.write(path, content);
         self.give(&self.tree.at(path.split('/').next().unwrap()));
         fs::set_permissions(self.tree.at(path), fs::Permissions::from_mode(mode)).unwrap();
