@@ -356,7 +356,7 @@ async fn a_server_that_is_killed_during_a_dump_fails_it_and_leaves_no_file() {
     let failed = dumped.await.unwrap();
 
     assert!(
-        matches!(failed, Err(PostgresError::Failed { .. })),
+        matches!(failed, Err(PostgresError::Unreachable { .. })),
         "{failed:?}"
     );
     assert_eq!(world.files(), 0);
