@@ -26,7 +26,6 @@ pub mod remove;
 pub mod restore;
 pub mod room;
 pub mod seal;
-pub mod set_aside;
 pub mod skeleton;
 pub mod slots;
 mod staging;

@@ -34,15 +34,16 @@ mod plan;
 mod target;
 
 pub use backup::{
-    Backup, Returned, backups, is_left, moved_backup, remove_backup, returned, take_back,
+    Backup, Returned, backups, is_left, moved_backup, place_in, remove_backup, returned, take_back,
 };
-pub use databases::open_databases;
+pub use databases::{ensure_none_open, open_databases, open_databases_in};
 pub use error::RestoreError;
 pub use inplace::{Changes, Finished, recover, recovered};
 pub use kept::{Kept, forget, kept, undo};
 pub use permissions::Permissions;
 
 use crate::beneath::{Beneath, Mounts};
+use crate::metadata::Seen;
 use crate::staging::Staging;
 use crate::tree_writer::{NewFile, TreeWriter, WriteReport, WriteSettings};
 use error::failed;
@@ -89,6 +90,13 @@ pub struct Restored {
     pub written: WriteReport,
     /// How it took its place.
     pub placed: Placed,
+}
+
+impl Restored {
+    /// Whether it went into the directory that was there.
+    pub fn is_in_place(&self) -> bool {
+        matches!(self.placed, Placed::InPlace(_))
+    }
 }
 
 /// How a tree took its place.
@@ -216,14 +224,13 @@ impl Stage {
     ///
     /// Directories are always staged. So are all names of a file that has several, unless all of them are right.
     pub fn leave(&self, path: &EntryPath) {
-        self.told.leave(path);
+        self.told.leave(path, None);
     }
 
-    /// Says which entries of the old tree stay although the new one does not have them; heard only in place.
-    ///
-    /// Asked for a directory, `true` keeps it with everything in it.
-    pub fn spare(&mut self, spared: Spared) {
-        self.told.limits.spared = Some(spared);
+    /// The same of one that was seen before it was read: if somebody changes it before the swap, it stays as they left it, and is
+    /// among what was [changed meanwhile](Changes::changed_meanwhile).
+    pub fn leave_as_seen(&self, path: &EntryPath, seen: &Seen) {
+        self.told.leave(path, Some(seen));
     }
 
     /// Says what is left alone; heard only in place.
@@ -251,22 +258,19 @@ impl Stage {
         let placed = match (self.placement, old) {
             (Placement::Replace, Some(_)) => kept::replace(&target, staging, origin)?,
             (Placement::InPlace, Some(old)) => {
-                let mark = Mark {
-                    at: origin.at,
-                    from: origin.from.clone(),
-                    label: told.limits.label.clone(),
-                };
                 let work = inplace::Work {
                     target: &target,
-                    old,
-                    tree,
-                    told,
+                    old: &old,
+                    tree: &tree,
+                    told: &told,
                     cancel: &cancel,
-                    mark,
+                    mark: Mark {
+                        at: origin.at,
+                        from: origin.from.clone(),
+                        label: told.limits.label.clone(),
+                    },
                 };
-                let changes = work.merge(staging)?;
-                backup::collect(&target, origin.at);
-                Placed::InPlace(changes)
+                Placed::InPlace(work.merge(staging)?)
             }
             (_, old) => {
                 publish(&target, staging, old.is_some())?;

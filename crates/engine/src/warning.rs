@@ -120,6 +120,11 @@ pub enum Warning {
         /// Which.
         snapshot: String,
     },
+    /// A restore that is only shown would not be done.
+    WouldBeRefused {
+        /// Why.
+        reason: String,
+    },
     /// The state is what it should be, but the next save derives from something else.
     NotAdopted {
         /// Why.
@@ -241,6 +246,7 @@ impl fmt::Display for Warning {
             Self::SafetyUnchanged { snapshot } => {
                 write!(out, "nothing changed since snapshot `{snapshot}`: it is the safety snapshot")
             }
+            Self::WouldBeRefused { reason } => write!(out, "the restore would be refused: {reason}"),
             Self::NotAdopted { reason } => write!(
                 out,
                 "the restored state is in place, but its snapshots do not say that it derives from it: {reason}"

@@ -12,7 +12,7 @@
 
 use stasis_engine::bridge;
 use stasis_engine::open::{AwsSettings, Engine, Open, Places};
-use stasis_engine::repo::{Placement, RepoGc, RepoRestore, RepoSave, RepoSaved, Wanted};
+use stasis_engine::repo::{RepoGc, RepoRestore, RepoSave, RepoSaved, Wanted};
 use stasis_model::retention::{OnDoubt, Policy, Repository};
 use stasis_store::location::StoreLocation;
 use stasis_testkit::real_time::{RealChance, RealClock};
@@ -146,21 +146,11 @@ async fn collect(engine: &Engine) {
 }
 
 async fn restore(engine: &Engine, snapshot: &str, target: &Path) {
-    let command = RepoRestore {
-        store: None,
-        left_alone: Vec::new(),
-        save_before: false,
-        wanted: Wanted {
-            snapshot: snapshot.to_owned(),
-            name: None,
-        },
-        target: target.to_owned(),
-        placement: Placement::New,
-        only: Vec::new(),
-        owner: false,
-        cancel: Arc::default(),
-        progress: Arc::default(),
+    let wanted = Wanted {
+        snapshot: snapshot.to_owned(),
+        name: None,
     };
+    let command = RepoRestore::new(wanted, target);
     let _ = engine.repo_restore(command).await.unwrap();
 }
 

@@ -16,6 +16,7 @@ pub use reading::{BadTree, ListedTree, fetch_stored, read_list};
 use super::list::ListReader;
 use super::{ChunkError, ChunkSource};
 use crate::beneath::Beneath;
+use crate::metadata::Seen;
 use crate::tree_writer::{TreeWriter, WriteError};
 use fill::Filling;
 use rows::Rows;
@@ -25,6 +26,9 @@ use stasis_model::manifest::FileList;
 use stasis_model::tree::{EntryKind, EntryPath};
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
+
+/// Hears of entries of the old tree that are right as they are, and of what was seen of each before it was read.
+pub type Leave<'s> = dyn Fn(&EntryPath, &Seen) + Sync + 's;
 
 /// What a restore works with.
 pub struct RestoreParts<'s> {
@@ -39,7 +43,7 @@ pub struct RestoreParts<'s> {
     /// What is there already: files in it that are right need not be fetched.
     pub old: Option<&'s Beneath>,
     /// Hears of files that are right where they are, and are not written again; without, everything is written.
-    pub leave: Option<&'s (dyn Fn(&EntryPath) + Sync)>,
+    pub leave: Option<&'s Leave<'s>>,
     /// How many chunks are fetched at once.
     pub workers: NonZeroUsize,
 }

@@ -124,6 +124,12 @@ pub fn returned(backup: &Path) -> Result<(Vec<Returned>, Beneath), RestoreError>
     Ok((all, tree.map_err(failed())?))
 }
 
+/// Where an entry is that came out of a target, in the backup of it.
+pub fn place_in(backup: &Path, path: &EntryPath) -> PathBuf {
+    let tree = backup.join(super::shown(TREE));
+    tree.join(std::ffi::OsStr::from_bytes(path.as_bytes()))
+}
+
 /// Moves a backup to where nothing, or an empty directory, is on the same filesystem; `false` where that cannot be.
 pub fn moved_backup(from: &Path, to: &Path) -> Result<bool, RestoreError> {
     match fs::rename(from, to) {
@@ -217,27 +223,9 @@ pub fn take_back(
     };
     let root = metadata::of(&lock).map_err(failed())?.inode;
     let mut journal = Journal::new(root, Rights::of_this_process(), mark);
-    let mut changes = Changes::default();
     let tree = open_in(&fd, TREE).and_then(|fd| Beneath::new(fd, Mounts::Stay));
-    let tree = tree.map_err(failed())?;
-    for step in undo.steps() {
-        let step = match step.ok_or_else(damaged)? {
-            Step::Kept(step) => Step::Again(step),
-            step if leaves(&step, except) => Step::Kept(Box::new(step)),
-            step => expecting(step, (&live, &tree)),
-        };
-        match &step {
-            Step::Place(..) => changes.placed += 1,
-            Step::Remove(..) | Step::Unmake(_) => changes.removed += 1,
-            Step::Dress(..) | Step::Make(_) => changes.dressed += 1,
-            Step::Kept(step) | Step::Again(step) => {
-                if let Step::Place(path, ..) = &**step {
-                    changes.waiting.push(path.clone());
-                }
-            }
-        }
-        journal.add(&step);
-    }
+    let trees = (&live, &tree.map_err(failed())?);
+    let changes = add_back(&mut journal, &undo, trees, except).ok_or_else(damaged)?;
     super::databases::check(&live, &journal)?;
     super::permissions::check(&live, &journal)?;
     let committed = journal
@@ -257,12 +245,42 @@ pub fn take_back(
         name: &near.name,
         is_inside: near.is_inside,
     };
-    let (changed_meanwhile, kept) = forward.run(&journal)?;
+    let ran = forward.run(&journal)?;
     Ok(Changes {
-        changed_meanwhile,
-        backup: Some(kept),
+        changed_meanwhile: ran.changed,
+        not_permitted: ran.not_permitted,
+        backup: Some(ran.kept),
         ..changes
     })
+}
+
+/// Adds the steps of an undo to a journal; `None` when it has bytes that are no step.
+fn add_back(
+    journal: &mut Journal,
+    undo: &Journal,
+    trees: (&Beneath, &Beneath),
+    except: &[EntryPath],
+) -> Option<Changes> {
+    let mut changes = Changes::default();
+    for step in undo.steps() {
+        let step = match step? {
+            Step::Kept(step) => Step::Again(step),
+            step if leaves(&step, except) => Step::Kept(Box::new(step)),
+            step => expecting(step, trees),
+        };
+        match &step {
+            Step::Place(..) => changes.placed += 1,
+            Step::Remove(..) | Step::Unmake(_) => changes.removed += 1,
+            Step::Dress(..) | Step::Make(_) => changes.dressed += 1,
+            Step::Kept(step) | Step::Again(step) => {
+                if let Step::Place(path, ..) = &**step {
+                    changes.waiting.push(path.clone());
+                }
+            }
+        }
+        journal.add(&step);
+    }
+    Some(changes)
 }
 
 /// Says what is there now, where a step will find it. What is to come back may be other inodes than it was, if whoever keeps

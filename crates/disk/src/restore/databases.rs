@@ -4,18 +4,21 @@
 //! they were exchanged under it. So nothing is exchanged of a database that is open: its locks are looked at, which every
 //! connection in WAL mode has and every other one while it works, and the descriptors of all processes that may be looked at.
 
-use super::error::RestoreError;
+use super::error::{RestoreError, failed};
 use super::journal::{Journal, Step};
 use super::plan::DATABASE_SUFFIXES;
-use crate::beneath::{self, Beneath};
+use crate::beneath::{self, Beneath, Mounts};
 use crate::metadata::Seen;
 use crate::sys;
 use rustix::io;
 use stasis_model::tree::EntryPath;
 use std::collections::BTreeSet;
 use std::ffi::CString;
+use std::fs::DirEntry;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 /// What every database begins with.
 const MAGIC: &[u8] = b"SQLite format 3\0";
@@ -51,6 +54,35 @@ pub fn open_databases<'a>(
         .collect()
 }
 
+/// The databases in a directory that a program of which that can be seen has open.
+pub fn open_databases_in(directory: &Path) -> Vec<EntryPath> {
+    let Ok(root) = directory.canonicalize() else {
+        return Vec::new();
+    };
+    let mut open = BTreeSet::new();
+    for (_, descriptor) in descriptors() {
+        let link = std::fs::read_link(descriptor).unwrap_or_default();
+        let Ok(path) = link.strip_prefix(&root) else {
+            continue;
+        };
+        open.extend(EntryPath::parse(path.as_os_str().as_bytes()).ok());
+    }
+    let Ok(live) = Beneath::open(&root, Mounts::Stay) else {
+        return Vec::new();
+    };
+    let open = open_databases(&live, open.iter());
+    open.into_iter().map(|(path, _)| path).collect()
+}
+
+/// Refuses to exchange entries of a directory if they are databases that a program has open.
+pub fn ensure_none_open<'a>(
+    directory: &Path,
+    paths: impl Iterator<Item = &'a EntryPath>,
+) -> Result<(), RestoreError> {
+    let live = Beneath::open(directory, Mounts::Stay).map_err(failed("open", directory))?;
+    refuse(open_databases(&live, paths))
+}
+
 /// Refuses to exchange what a program has open.
 pub(super) fn check(live: &Beneath, journal: &Journal) -> Result<(), RestoreError> {
     let touched = journal.steps().flatten().filter_map(|step| match step {
@@ -58,7 +90,11 @@ pub(super) fn check(live: &Beneath, journal: &Journal) -> Result<(), RestoreErro
         _ => None,
     });
     let touched: Vec<EntryPath> = touched.collect();
-    match open_databases(live, touched.iter()).into_iter().next() {
+    refuse(open_databases(live, touched.iter()))
+}
+
+fn refuse(open: Vec<(EntryPath, Option<u32>)>) -> Result<(), RestoreError> {
+    match open.into_iter().next() {
         Some((path, holder)) => Err(RestoreError::DatabaseOpen {
             path,
             by: holder.map_or("another process".to_owned(), |pid| format!("process {pid}")),
@@ -117,31 +153,28 @@ impl Database {
 /// For each database a process that has it open, among those that may be looked at.
 fn holders(databases: &[Database]) -> Vec<Option<u32>> {
     let mut holders = vec![None; databases.len()];
-    let Ok(processes) = std::fs::read_dir("/proc") else {
-        return holders;
-    };
-    for process in processes.flatten() {
-        let pid = process
-            .file_name()
-            .to_str()
-            .and_then(|name| name.parse().ok());
-        let Some(pid) = pid.filter(|pid| *pid != std::process::id()) else {
+    for (pid, descriptor) in descriptors() {
+        let Ok(seen) = std::fs::metadata(descriptor) else {
             continue;
         };
-        let Ok(descriptors) = std::fs::read_dir(process.path().join("fd")) else {
-            continue;
-        };
-        for descriptor in descriptors.flatten() {
-            let Ok(seen) = std::fs::metadata(descriptor.path()) else {
-                continue;
-            };
-            let identity = (seen.dev(), seen.ino());
-            for (database, holder) in databases.iter().zip(&mut holders) {
-                if database.identities.contains(&identity) {
-                    *holder = Some(pid);
-                }
+        let identity = (seen.dev(), seen.ino());
+        for (database, holder) in databases.iter().zip(&mut holders) {
+            if database.identities.contains(&identity) {
+                *holder = Some(pid);
             }
         }
     }
     holders
+}
+
+/// The descriptors of all other processes that may be looked at.
+fn descriptors() -> impl Iterator<Item = (u32, PathBuf)> {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pid = |process: &DirEntry| process.file_name().to_str()?.parse::<u32>().ok();
+    let processes = processes.filter_map(move |process| Some((pid(&process)?, process.path())));
+    let others = processes.filter(|(pid, _)| *pid != std::process::id());
+    others.flat_map(|(pid, process)| {
+        let all = std::fs::read_dir(process.join("fd")).into_iter().flatten();
+        all.flatten().map(move |one| (pid, one.path()))
+    })
 }

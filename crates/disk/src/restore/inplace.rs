@@ -11,7 +11,7 @@
 
 use super::error::{RestoreError, failed};
 use super::journal::{Journal, Mark};
-use super::moves::{Moves, Settled, open_in};
+use super::moves::{Moves, Refused, Settled, open_in};
 use super::open_again;
 use super::plan::{Planner, Told};
 use super::target::{Target, is_empty};
@@ -42,10 +42,16 @@ pub struct Changes {
     pub dressed: u64,
     /// Entries that were right, and are the same inodes as before.
     pub untouched: u64,
-    /// Entries that were not what the plan was made for when their turn came: they are in the backup as they were.
+    /// Entries that were not what the plan was made for when their turn came: they are in the backup as they were. Entries that
+    /// were right when they were looked at, and were changed since: they are in the live tree as they are.
     pub changed_meanwhile: Vec<EntryPath>,
     /// Entries that are in the backup since earlier, because an undo left them out.
     pub waiting: Vec<EntryPath>,
+    /// Entries that stayed as they are because somebody said so, and are not what the new tree has.
+    pub left_alone: Vec<EntryPath>,
+    /// Entries that stayed as they are because this user may not read or change them; of directories, perhaps only their
+    /// permissions and times.
+    pub not_permitted: Vec<EntryPath>,
     /// Where everything is kept that came out of the live tree; nothing where nothing was changed.
     pub backup: Option<PathBuf>,
 }
@@ -74,36 +80,24 @@ pub(super) fn furnish(staging: &Staging) -> rustix::io::Result<OwnedFd> {
 /// All that is needed to make a live tree the staged one.
 pub(super) struct Work<'a> {
     pub(super) target: &'a Target,
-    pub(super) old: Beneath,
-    pub(super) tree: Beneath,
-    pub(super) told: Told,
+    pub(super) old: &'a Beneath,
+    pub(super) tree: &'a Beneath,
+    pub(super) told: &'a Told,
     pub(super) cancel: &'a AtomicBool,
     pub(super) mark: Mark,
 }
 
 impl Work<'_> {
     /// Compares, writes the journal, moves.
-    pub(super) fn merge(self, mut staging: Staging) -> Result<Changes, RestoreError> {
+    pub(super) fn merge(&self, mut staging: Staging) -> Result<Changes, RestoreError> {
         let target = self.target;
-        let lock = lock_root(target, &self.old)?;
-        finish_leftovers(target, &self.old)?;
-        self.check_mounts()?;
-        let root = metadata::of(&lock).map_err(failed("look at", &target.path))?;
-        let planner = Planner::new(
-            (&self.old, &self.tree),
-            (&self.told, self.cancel),
-            (&target.name, staging.is_inside()),
-            (root.inode, self.mark.clone()),
-        );
-        let (journal, changes) = planner.plan().map_err(|error| match error {
-            RestoreError::MountInside(path) => RestoreError::MountInside(target.path.join(path)),
-            error => error,
-        })?;
+        let _lock = lock_root(target, self.old)?;
+        finish_leftovers(target, self.old)?;
+        let (journal, changes) = self.plan(&staging)?;
+        backup::collect(target, self.mark.at);
         if journal.is_empty() {
             return Ok(changes);
         }
-        databases::check(&self.old, &journal)?;
-        permissions::check(&self.old, &journal)?;
         // There is a way forward only once it is committed: what is needed at its end is taken before.
         let committed = journal
             .set_room_apart(staging.root(), UNDO)
@@ -115,18 +109,40 @@ impl Work<'_> {
         staging.let_go();
         let forward = Forward {
             target,
-            live: &self.old,
+            live: self.old,
             staging: staging.root(),
             parent: staging.parent(),
             name: staging.name(),
             is_inside: staging.is_inside(),
         };
-        let (changed_meanwhile, backup) = forward.run(&journal)?;
+        let ran = forward.run(&journal)?;
         Ok(Changes {
-            changed_meanwhile,
-            backup: Some(backup),
+            changed_meanwhile: [changes.changed_meanwhile, ran.changed].concat(),
+            not_permitted: [changes.not_permitted, ran.not_permitted].concat(),
+            backup: Some(ran.kept),
             ..changes
         })
+    }
+
+    /// What has to be done; refused where that is not possible, before anything is.
+    pub(super) fn plan(&self, staging: &Staging) -> Result<(Journal, Changes), RestoreError> {
+        let target = self.target;
+        self.check_mounts()?;
+        let root = self.old.directory(b"").and_then(|root| metadata::of(&root));
+        let root = root.map_err(failed("look at", &target.path))?;
+        let planner = Planner::new(
+            (self.old, self.tree),
+            (self.told, self.cancel),
+            (&target.name, staging.is_inside()),
+            (root.inode, self.mark.clone()),
+        );
+        let (journal, changes) = planner.plan().map_err(|error| match error {
+            RestoreError::MountInside(path) => RestoreError::MountInside(target.path.join(path)),
+            error => error,
+        })?;
+        databases::check(self.old, &journal)?;
+        permissions::check(self.old, &journal)?;
+        Ok((journal, changes))
     }
 
     /// What is mounted in the target stays, if the new tree has an empty directory there.
@@ -159,6 +175,16 @@ pub(super) fn lock_root(target: &Target, live: &Beneath) -> Result<OwnedFd, Rest
     Ok(root)
 }
 
+/// What became of the steps of a journal.
+pub(super) struct Ran {
+    /// What was not as expected.
+    pub(super) changed: Vec<EntryPath>,
+    /// What this user may not change.
+    pub(super) not_permitted: Vec<EntryPath>,
+    /// Where what came out is kept.
+    pub(super) kept: PathBuf,
+}
+
 /// The way from a journal to its end.
 pub(super) struct Forward<'a> {
     pub(super) target: &'a Target,
@@ -171,10 +197,18 @@ pub(super) struct Forward<'a> {
 
 impl Forward<'_> {
     /// Does the steps; says what was not as expected, and where what came out is kept.
-    pub(super) fn run(&self, journal: &Journal) -> Result<(Vec<EntryPath>, PathBuf), RestoreError> {
+    pub(super) fn run(&self, journal: &Journal) -> Result<Ran, RestoreError> {
         // What failed once may have been somebody in our way: every step can be done twice.
-        let done = self.steps(journal).or_else(|_| self.steps(journal));
+        let done = self.steps(journal, Refused::Ends);
+        let done = done.or_else(|_| self.steps(journal, Refused::Ends));
         let done = done.or_else(|error| self.give_up(journal, error));
+        // There is a way forward only: what this user may not move stays, and everything else does not wait for it.
+        let done = done.or_else(|error| match error {
+            error @ RestoreError::HalfDone { .. } => {
+                self.steps(journal, Refused::Stays).map_err(|_| error)
+            }
+            error => Err(error),
+        });
         let half_done = |error| RestoreError::HalfDone {
             path: self.target.path.clone(),
             source: Box::new(error),
@@ -183,25 +217,30 @@ impl Forward<'_> {
         self.end(&settled).map_err(half_done)?;
         // Without its name it is known by what is in it: whoever comes next gives it one.
         let name = self.name_it().unwrap_or_else(|_| self.name.to_owned());
-        let path = if self.is_inside {
+        let kept = if self.is_inside {
             self.target.path.join(crate::restore::shown(&name))
         } else {
             self.target.beside(&name)
         };
-        Ok((settled.changed, path))
+        Ok(Ran {
+            changed: settled.changed,
+            not_permitted: settled.not_permitted,
+            kept,
+        })
     }
 
-    fn steps(&self, journal: &Journal) -> Result<Settled, RestoreError> {
+    fn steps(&self, journal: &Journal, refused: Refused) -> Result<Settled, RestoreError> {
         let (tree, aside) = self.parts()?;
         let moves = Moves {
             live: self.live,
             staged: &tree,
             aside: &aside,
             is_limited: journal.is_limited,
+            refused,
         };
         let damaged = || RestoreError::BadJournal(self.target.beside(self.name));
-        moves.run(journal)?.ok_or_else(damaged)?;
-        moves.settle(journal)?.ok_or_else(damaged)
+        let stayed = moves.run(journal)?.ok_or_else(damaged)?;
+        moves.settle(journal, &stayed)?.ok_or_else(damaged)
     }
 
     fn parts(&self) -> Result<(Beneath, OwnedFd), RestoreError> {
@@ -219,6 +258,7 @@ impl Forward<'_> {
                 staged: &tree,
                 aside: &aside,
                 is_limited: journal.is_limited,
+                refused: Refused::Ends,
             };
             moves.give_up(journal)
         });
@@ -280,6 +320,8 @@ pub fn recovered(target: &Path) -> Result<Vec<Finished>, RestoreError> {
 pub struct Finished {
     /// Entries that were changed since its plan was made.
     pub changed: Vec<EntryPath>,
+    /// Entries that stayed as they were because this user may not change them.
+    pub not_permitted: Vec<EntryPath>,
     /// Where they, and what it replaced, are kept.
     pub kept: PathBuf,
 }
@@ -359,7 +401,11 @@ impl Forward<'_> {
             self.name_it()?;
             return Ok(None);
         }
-        let (changed, kept) = self.run(&journal)?;
-        Ok(Some(Finished { changed, kept }))
+        let ran = self.run(&journal)?;
+        Ok(Some(Finished {
+            changed: ran.changed,
+            not_permitted: ran.not_permitted,
+            kept: ran.kept,
+        }))
     }
 }

@@ -91,6 +91,19 @@ pub(super) enum Step {
     Again(Box<Step>),
 }
 
+impl Step {
+    pub(super) fn path(&self) -> &EntryPath {
+        match self {
+            Self::Remove(path, _)
+            | Self::Place(path, ..)
+            | Self::Make(path)
+            | Self::Unmake(path)
+            | Self::Dress(path, _) => path,
+            Self::Kept(step) | Self::Again(step) => step.path(),
+        }
+    }
+}
+
 /// Who asked for a restore, when, and from what.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Mark {

@@ -34,6 +34,16 @@ pub(super) struct Moves<'a> {
     pub(super) aside: &'a OwnedFd,
     /// Whether nothing above the entries may be moved.
     pub(super) is_limited: bool,
+    pub(super) refused: Refused,
+}
+
+/// What becomes of an entry that this user may not move.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Refused {
+    /// It ends everything.
+    Ends,
+    /// It stays where it is.
+    Stays,
 }
 
 /// What was done, and how it is taken back.
@@ -41,39 +51,42 @@ pub(super) struct Settled {
     pub(super) undo: Journal,
     /// What was not what the plan expected.
     pub(super) changed: Vec<EntryPath>,
+    /// What stayed because this user may not move it.
+    pub(super) not_permitted: Vec<EntryPath>,
 }
 
 type Outcome<T> = std::result::Result<T, RestoreError>;
 
 impl Moves<'_> {
-    /// Does all steps; `None` when the journal has bytes that are no step.
-    pub(super) fn run(&self, journal: &Journal) -> Outcome<Option<()>> {
+    /// Does all steps, and says which could not be done; `None` when the journal has bytes that are no step.
+    pub(super) fn run(&self, journal: &Journal) -> Outcome<Option<HashSet<usize>>> {
+        let mut stayed = HashSet::new();
         for (number, step) in journal.steps().enumerate() {
             let Some(step) = step else {
                 return Ok(None);
             };
-            match &step {
-                Step::Remove(path, _) => {
-                    let removed = self.remove(path, number);
-                    removed.map_err(entry("move away", path))?;
-                }
+            let (done, doing) = match &step {
+                Step::Remove(path, _) => (self.remove(path, number), "move away"),
                 Step::Place(path, inode, expected) => {
                     let placed = self.place(path, *inode, (number, expected.is_some()));
-                    placed.map_err(entry("move into place", path))?;
+                    (placed, "move into place")
                 }
-                Step::Make(path) => self
-                    .way(path, number)
-                    .map(drop)
-                    .map_err(entry("make", path))?,
-                Step::Unmake(path) => self.unmake(path).map_err(entry("remove", path))?,
+                Step::Make(path) => (self.way(path, number).map(drop), "make"),
+                Step::Unmake(path) => (self.unmake(path), "remove"),
                 Step::Dress(path, both) => {
                     let dressed = self.dress(path, &both[0], journal.rights);
-                    dressed.map_err(entry("set owner, mode and time of", path))?;
+                    (dressed, "set owner, mode and time of")
                 }
-                Step::Kept(_) | Step::Again(_) => {}
+                Step::Kept(_) | Step::Again(_) => (Ok(()), "leave"),
+            };
+            match done {
+                Err(Errno::ACCESS | Errno::PERM) if self.refused == Refused::Stays => {
+                    stayed.insert(number);
+                }
+                done => done.map_err(entry(doing, step.path()))?,
             }
         }
-        Ok(Some(()))
+        Ok(Some(stayed))
     }
 
     /// Whether no step has moved anything yet, so that there is still a way back: removes the directories that were made.
@@ -100,14 +113,19 @@ impl Moves<'_> {
         is_untouched
     }
 
-    /// Looks at what came out, when everything is done; `None` when the journal has bytes that are no step.
-    pub(super) fn settle(&self, journal: &Journal) -> Outcome<Option<Settled>> {
-        let mut changed = Vec::new();
+    /// Looks at what came out, when everything is done but for some steps; `None` when the journal has bytes that are no step.
+    pub(super) fn settle(
+        &self,
+        journal: &Journal,
+        stayed: &HashSet<usize>,
+    ) -> Outcome<Option<Settled>> {
+        let (mut changed, mut not_permitted) = (Vec::new(), Vec::new());
         let crowded = self.crowded().map_err(entry("list", &EntryPath::root()))?;
         let (mut back, mut dresses, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
         for (number, step) in journal.steps().enumerate() {
             match step {
                 None => return Ok(None),
+                Some(step) if stayed.contains(&number) => not_permitted.push(step.path().clone()),
                 Some(Step::Remove(path, expected) | Step::Place(path, _, expected)) => {
                     let kept = find(self.staged, &path).map_err(entry("look at", &path))?;
                     let is_expected = match (&kept, &expected) {
@@ -136,7 +154,11 @@ impl Moves<'_> {
         for step in back.iter().rev().chain(&dresses).chain(&waiting) {
             undo.add(step);
         }
-        Ok(Some(Settled { undo, changed }))
+        Ok(Some(Settled {
+            undo,
+            changed,
+            not_permitted,
+        }))
     }
 
     /// The numbers of the steps that found more in their way than has a place in the staged tree.

@@ -8,12 +8,13 @@ use super::contents::{Side, are_same};
 use super::error::{RestoreError, entry};
 use super::inplace::Changes;
 use super::journal::{Dress, Expected, Journal, Mark, Step};
+use super::permissions::Permissions;
 use crate::beneath::{self, Beneath};
 use crate::metadata::{self, Rights, Seen};
 use crate::staging;
-use rustix::fs::{self, Mode, OFlags};
+use rustix::fs::{self, Access, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
-use stasis_model::tree::EntryPath;
+use stasis_model::tree::{EntryPath, FileTime, Metadata};
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::{CStr, CString, OsStr};
@@ -25,8 +26,8 @@ use std::sync::{Mutex, PoisonError};
 /// What is left alone, as somebody told us.
 #[derive(Default)]
 pub(super) struct Told {
-    /// Entries that are right as they are: 128 bits of a digest of each path.
-    right: Mutex<HashSet<[u8; 16]>>,
+    /// Entries that are right as they are: 128 bits of a digest of each path, and what was seen of it, if that is known.
+    right: Mutex<HashMap<[u8; 16], Option<Witness>>>,
     pub(super) limits: Limits,
 }
 
@@ -40,6 +41,9 @@ pub struct Limits {
     pub known: Option<Known>,
     /// Entries that are left as they are, with everything in them; a database with its journals.
     pub except: Vec<EntryPath>,
+    /// Which entries stay as they are although the new tree has them otherwise: nothing else has what they are now. One that is
+    /// missing comes back.
+    pub left_alone: Option<Spared>,
     /// The one entry that is restored, with everything in it; all of them if none is named. The directories above it that are
     /// missing are made as they are staged.
     pub only: Option<EntryPath>,
@@ -70,9 +74,9 @@ impl std::fmt::Debug for Told {
 }
 
 impl Told {
-    pub(super) fn leave(&self, path: &EntryPath) {
+    pub(super) fn leave(&self, path: &EntryPath, seen: Option<&Seen>) {
         let mut told = self.right.lock().unwrap_or_else(PoisonError::into_inner);
-        told.insert(key(path));
+        told.insert(key(path), seen.map(Witness::from));
     }
 
     /// Whether a path is neither in the one entry that is restored nor above it.
@@ -101,15 +105,26 @@ impl Told {
         Some((next, names.next().is_none()))
     }
 
-    fn has(&self, path: &EntryPath) -> bool {
+    /// Whether an entry was right, and if so, whether it may have been changed since.
+    fn has(&self, path: &EntryPath, seen: Option<&Seen>) -> Option<Since> {
         let told = self.right.lock().unwrap_or_else(PoisonError::into_inner);
-        told.contains(&key(path))
+        let witness = told.get(&key(path))?;
+        let is_same = match (witness, seen) {
+            (Some(witness), Some(seen)) => *witness == Witness::from(seen),
+            (witness, _) => witness.is_none(),
+        };
+        Some(if is_same { Since::Same } else { Since::Changed })
     }
 
     fn spares(&self, path: &EntryPath, seen: &Seen) -> bool {
         let is_directory = seen.file_type().is_dir();
         let spared = self.limits.spared.as_ref();
         spared.is_some_and(|spared| spared(path, is_directory))
+    }
+
+    fn is_left_alone(&self, path: &EntryPath, seen: &Seen) -> bool {
+        let is_left_alone = self.limits.left_alone.as_ref();
+        is_left_alone.is_some_and(|is_left_alone| is_left_alone(path, seen.file_type().is_dir()))
     }
 
     /// Whether an entry came when the plan was made already.
@@ -131,6 +146,31 @@ impl Told {
             .except
             .iter()
             .any(|except| is_part_of(except, path))
+    }
+}
+
+/// What became of an entry since it was found right.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Since {
+    Same,
+    Changed,
+}
+
+/// What of an entry changes with it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Witness {
+    inode: u64,
+    size: u64,
+    changed: FileTime,
+}
+
+impl From<&Seen> for Witness {
+    fn from(seen: &Seen) -> Self {
+        Self {
+            inode: seen.inode,
+            size: seen.size,
+            changed: seen.changed,
+        }
     }
 }
 
@@ -187,6 +227,9 @@ pub(super) struct Planner<'a> {
     pairs: HashMap<EntryPath, Pair>,
     linked: BTreeMap<u64, Vec<Name>>,
     pending: Vec<EntryPath>,
+    /// Which entries of the directory that is looked at come or go.
+    touched: HashSet<EntryPath>,
+    permissions: Permissions<'a>,
 }
 
 impl<'a> Planner<'a> {
@@ -212,6 +255,8 @@ impl<'a> Planner<'a> {
             pairs: HashMap::new(),
             linked: BTreeMap::new(),
             pending: vec![EntryPath::root()],
+            touched: HashSet::new(),
+            permissions: Permissions::new(live),
         }
     }
 
@@ -248,6 +293,19 @@ impl<'a> Planner<'a> {
             dress(live, user(self.live)?),
         ];
         let is_dressed = dress[0] != dress[1] || (path.is_root() && self.is_inside);
+        if !self.permissions.is_own(path) {
+            // Only its owner gives a directory permissions and times; nobody gives it away.
+            let [wanted, has] = &dress;
+            let same_owner = Metadata {
+                uid: has.metadata.uid,
+                gid: has.metadata.gid,
+                ..wanted.metadata
+            };
+            if same_owner != has.metadata || wanted.attributes != has.attributes {
+                self.changes.not_permitted.push(path.clone());
+            }
+            return Ok(());
+        }
         let dress = Box::new(dress);
         self.pairs.insert(path.clone(), Pair { dress, is_dressed });
         Ok(())
@@ -260,6 +318,7 @@ impl<'a> Planner<'a> {
         let failed = || entry("open", path);
         let live = open(self.live, path).map_err(failed())?;
         let staged = open(self.staged, path).map_err(failed())?;
+        self.touched.clear();
         if let Some((name, is_last)) = self.told.next_to(path) {
             let name = CString::new(name).expect("no name of an entry has a NUL");
             self.on_the_way(path, (&name, is_last), (&live, &staged))?;
@@ -392,15 +451,42 @@ impl<'a> Planner<'a> {
                 || self.told.is_unknown(&path)
                 || self.told.is_excepted(&path)
                 || self.told.holds_excepted(&path)
+                || self.is_at_rest(&path, name, live)
         });
-        if is_spared || self.told.has(&path) {
+        let since = self.told.has(&path, seen.as_ref());
+        if since == Some(Since::Changed) {
+            self.changes.changed_meanwhile.push(path.clone());
+        }
+        if is_spared || since.is_some() {
             self.changes.untouched += 1;
+        } else if is_unreadable(seen.as_ref(), (live, name)) || !self.permissions.may_move(&path) {
+            // No save could read it, or it cannot be moved: it is no more known than what a save leaves out.
+            self.changes.not_permitted.push(path);
         } else {
             let closed: Vec<&Seen> = seen.iter().collect();
             self.note_closed(&path, &closed);
             self.step(&Step::Remove(path, seen.as_ref().map(Expected::from)));
             self.changes.removed += 1;
         }
+    }
+
+    /// Whether it is what an open connection keeps beside a database that stays, with nothing in it that has not reached that.
+    fn is_at_rest(&self, path: &EntryPath, name: &CStr, live: &OwnedFd) -> bool {
+        let name = name.to_bytes();
+        let is_of = |suffix: &[u8]| name.strip_suffix(suffix).filter(|base| !base.is_empty());
+        let Some(base) = is_of(b"-wal").or_else(|| is_of(b"-shm")) else {
+            return false;
+        };
+        let length = |suffix: &[u8]| {
+            let name = CString::new([base, suffix].concat()).ok()?;
+            let seen = beneath::find(live, &name).ok()??;
+            seen.file_type().is_file().then_some(seen.size)
+        };
+        let above = path.split_last().map(|(above, _)| above);
+        let stays = above
+            .and_then(|above| above.child(base).ok())
+            .is_some_and(|base| !self.touched.contains(&base));
+        stays && length(b"").is_some() && length(b"-wal").unwrap_or(0) == 0
     }
 
     fn only_staged(
@@ -462,20 +548,12 @@ impl<'a> Planner<'a> {
                 return Ok(());
             }
         }
-        let sides = |tree, directory, seen| Side {
-            tree,
-            directory,
-            seen,
-        };
-        let (mine, theirs) = (
-            sides(self.live, live, seen),
-            sides(self.staged, staged, wanted),
-        );
-        let same = !was_directory
-            && are_same(name, &mine, &theirs, self.cancel).map_err(|error| match error {
-                Errno::CANCELED => RestoreError::Cancelled,
-                error => entry("compare", path)(error),
-            })?;
+        let sides = [(self.live, live, seen), (self.staged, staged, wanted)];
+        let same = !was_directory && self.is_same(path, name, sides)?;
+        if !same && self.told.is_left_alone(path, &seen) {
+            self.changes.left_alone.push(path.clone());
+            return Ok(());
+        }
         let has_names = wanted.links > 1 || (same && seen.links > 1);
         if wanted.file_type().is_file() && has_names {
             self.name(path.clone(), &wanted, (same.then_some(seen), Some(seen)));
@@ -489,12 +567,30 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
+    fn is_same(
+        &self,
+        path: &EntryPath,
+        name: &CStr,
+        sides: [(&Beneath, &OwnedFd, Seen); 2],
+    ) -> Result<bool, RestoreError> {
+        let [mine, theirs] = sides.map(|(tree, directory, seen)| Side {
+            tree,
+            directory,
+            seen,
+        });
+        are_same(name, &mine, &theirs, self.cancel).map_err(|error| match error {
+            Errno::CANCELED => RestoreError::Cancelled,
+            error => entry("compare", path)(error),
+        })
+    }
+
     fn name(
         &mut self,
         path: EntryPath,
         staged: &Seen,
         (live, there): (Option<Seen>, Option<Seen>),
     ) {
+        self.touched.insert(path.clone());
         let names = self.linked.entry(staged.inode).or_default();
         names.push(Name {
             path,
@@ -564,6 +660,7 @@ impl<'a> Planner<'a> {
         if let Some(pair) = self.pairs.get_mut(&above) {
             pair.is_dressed = true;
         }
+        self.touched.insert(path.clone());
         self.journal.add(step);
     }
 
@@ -580,6 +677,16 @@ impl<'a> Planner<'a> {
             self.journal.add(&Step::Dress(path, dress));
         }
     }
+}
+
+/// Whether nobody but its owner, or not even that one, may read an entry.
+fn is_unreadable(seen: Option<&Seen>, (live, name): (&OwnedFd, &CStr)) -> bool {
+    let what = match seen.map(Seen::file_type) {
+        Some(FileType::RegularFile) => Access::READ_OK,
+        Some(FileType::Directory) => Access::READ_OK | Access::EXEC_OK,
+        _ => return false,
+    };
+    fs::accessat(live, name, what, AtFlags::empty()) == Err(Errno::ACCESS)
 }
 
 /// Opens a directory for reading.

@@ -14,7 +14,7 @@ use crate::chunked::list::ListReader;
 use crate::chunked::restore::{RestoreParts, fetch_stored, restore};
 use crate::chunked::save::{Parent, SaveParts, SaveSettings, Saved, save};
 use crate::chunked::{ChunkError, ChunkSource};
-use crate::metadata;
+use crate::metadata::{self, Seen};
 use crate::progress::Progress;
 use crate::restore::{Changes, Limits, Origin, Placed, Placement, Stage};
 use crate::tree_writer::{TreeWriter, WriteReport, WriteSettings};
@@ -389,9 +389,9 @@ fn write(
     let attributes = document.root_attributes();
     let attributes = attributes.map_err(|error| SlotError::Document(error.to_string()))?;
     let head = document.root();
-    let leave = |path: &EntryPath| {
+    let leave = |path: &EntryPath, seen: &Seen| {
         if let Some(stage) = stage {
-            stage.leave(path);
+            stage.leave_as_seen(path, seen);
         }
     };
     let is_in_place = stage.is_some_and(|stage| stage.placement() == Placement::InPlace);

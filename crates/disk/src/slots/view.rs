@@ -102,6 +102,7 @@ impl Pool {
         let limits = Limits {
             spared: Some(self.spared()?),
             known: Some(Box::new(move |path| known.contains(path))),
+            left_alone: None,
             except: back.except.to_vec(),
             only: back.only.cloned(),
             beside: back.beside.to_vec(),

@@ -226,6 +226,11 @@ fn shown<'a>(
 ) -> Result<impl Fn(&EntryPath, TreeChange) -> bool + use<'a>, Error> {
     let is_left_alone = walk::matcher(left_alone).map_err(SaveError::from)?;
     Ok(move |path: &EntryPath, change: TreeChange| {
+        let is_directory = live.directory(path.as_bytes()).is_ok();
+        // What saves leave out by now comes back if it is gone, and stays as it is otherwise.
+        if change != TreeChange::Removed && is_left_alone(path, is_directory) {
+            return false;
+        }
         if change != TreeChange::Added {
             return true;
         }
@@ -237,8 +242,7 @@ fn shown<'a>(
             let seen = metadata::look(directory.as_fd(), &CString::new(name).ok()?).ok()?;
             Some(is_known && !holds_changes(name, seen.size))
         };
-        let is_directory = live.directory(path.as_bytes()).is_ok();
-        !is_left_alone(path, is_directory) && !is_of_database().unwrap_or(false)
+        !is_of_database().unwrap_or(false)
     })
 }
 

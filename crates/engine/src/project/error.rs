@@ -82,17 +82,29 @@ pub enum ProjectError {
     /// Something is mounted where a restore moves things.
     #[error("something is mounted in `{}`: a restore would move it away", .0.display())]
     Mounted(PathBuf),
-    /// What is there could not be saved whole.
+    /// The state directory is empty, and the application lies beside it.
     #[error(
-        "{entries} entries of `{project}` could not be saved before the restore, the first is `{first}`"
+        "nothing is in `{}`, and {beside} entries of `{}` lie outside it: the layout `state` does not save those",
+        .state.display(), .dir.display()
     )]
-    SafetyIncomplete {
-        /// Which project.
-        project: ProjectId,
+    NothingInState {
+        /// What would be saved.
+        state: PathBuf,
+        /// The directory of the project.
+        dir: PathBuf,
+        /// How many entries it has besides.
+        beside: usize,
+    },
+    /// The directory was saved as it lies, and another layout would hide that.
+    #[error(
+        "`{}` was saved as it lies (snapshots: {snapshots}); the layout `state` begins a history of its own, and nothing would show that one any more",
+        .dir.display()
+    )]
+    HidesHistory {
+        /// The directory.
+        dir: PathBuf,
         /// How many.
-        entries: usize,
-        /// One of them.
-        first: String,
+        snapshots: usize,
     },
     /// There is none.
     #[error("project `{project}` has no snapshot `{wanted}`")]
@@ -222,7 +234,7 @@ impl ProjectError {
             | Self::NoSnapshot { .. }
             | Self::NoLatest { .. }
             | Self::NoVolume { .. } => ErrorKind::NotFound,
-            Self::SafetyIncomplete { .. } => ErrorKind::Limit,
+            Self::NothingInState { .. } | Self::HidesHistory { .. } => ErrorKind::Limit,
             Self::Cancelled => ErrorKind::Cancelled,
             Self::Lock(ExclusiveError::Failed { source, .. }) => crate::error::io_kind(source),
             Self::InProgress { .. } | Self::Lock(_) => ErrorKind::Conflict,

@@ -4,13 +4,13 @@
 //! 2. stop the programs, but not the servers through which databases are restored
 //! 3. save what is there now: the way back. What cannot be saved is only noted
 //! 4. stage what differs; compare the digest of the whole; check every database in it
-//! 5. swap the databases that live in servers; give what 3 could not save a second name; put what differs in its place, by a
-//!    journal; make `latest` mean that snapshot if all of it was restored
+//! 5. swap the databases that live in servers; put what differs in its place, by a journal, keeping what comes out; make
+//!    `latest` mean that snapshot if all of it was restored
 //! 6. start the programs again; see that they are well; if not, go back when that was asked for
 //!
 //! *Always true:* an error before 5 leaves everything as it was, and starts again what was stopped. A crash leaves the old
 //! tree, or a journal by which the next command makes it the new one, whole ([`Project::recover_restore`]). Nothing that was
-//! there is lost: it is in the safety snapshot, or set aside.
+//! there is lost: it is in the safety snapshot, and for a week as it was beside the directory.
 
 mod command;
 mod databases;
@@ -29,11 +29,11 @@ use super::services::Moment;
 use super::{Declared, Project, ProjectError, or_cancelled};
 use crate::bridge;
 use crate::error::{Error, PlaceError, whole};
-use crate::repo::{Difference, InPlaceChanges, Placement, RepoRestore, StagedSnapshot};
+use crate::repo::{InPlaceChanges, Placement, RepoRestore, StagedSnapshot};
 use crate::warning::Warning;
 use stasis_disk::check::{self, CheckSettings};
-use stasis_disk::restore::{self, Origin};
-use stasis_disk::set_aside::SetAside;
+use stasis_disk::compare::Change as TreeChange;
+use stasis_disk::restore::{self, Changes, Origin, Placed, Returned};
 use stasis_model::id::{ServiceName, SnapshotId};
 use stasis_model::manifest::Reason;
 use stasis_model::operation::Change;
@@ -67,7 +67,16 @@ impl Project {
         let mut told = self.about(&command, &plan);
         told.seen = index.subject(&self.name()).active;
         if command.dry_run {
-            told.changes = self.would_change(&plan).await?;
+            let changes = self.would_change(&plan).await?;
+            if let Err(error) = self.ensure_none_open(&plan, &changes).await {
+                told.warnings.push(Warning::WouldBeRefused {
+                    reason: whole(&error),
+                });
+            }
+            told.changes = changes
+                .into_iter()
+                .map(|(path, change)| difference(&path, change))
+                .collect();
         } else if let Some(to) = &command.to {
             let restore = RepoRestore {
                 only: plan.only.clone(),
@@ -82,12 +91,19 @@ impl Project {
                 }
             }
         }
+        if told.is_unchanged() {
+            let is_beside = |one: &Warning| matches!(one, Warning::SafetyUnchanged { .. });
+            told.warnings.retain(|one| !is_beside(one));
+        }
         told.elapsed_ms = self.engine.elapsed_ms(started);
         Ok(told)
     }
 
     /// What a restore would change, in the order of paths.
-    async fn would_change(&self, plan: &RestorePlan) -> Result<Vec<Difference>, Error> {
+    async fn would_change(
+        &self,
+        plan: &RestorePlan,
+    ) -> Result<Vec<(EntryPath, TreeChange)>, Error> {
         let mut scope = self.home.declared.as_ref();
         let mut scope = scope
             .take()
@@ -104,9 +120,36 @@ impl Project {
         let wanted = compared
             .into_iter()
             .filter(|(path, _)| plan.is_wanted(path));
-        Ok(wanted
-            .map(|(path, change)| difference(&path, change))
-            .collect())
+        Ok(wanted.collect())
+    }
+
+    /// Whether programs have databases of a plain directory open, as far as that can be seen; programs of a project are stopped
+    /// first.
+    async fn has_open_databases(&self, plan: &RestorePlan) -> bool {
+        let (dir, plan) = (self.home.dir.clone(), plan.clone());
+        bridge::blocking(move || {
+            let open = restore::open_databases_in(&dir);
+            open.iter().any(|path| plan.is_wanted(path))
+        })
+        .await
+    }
+
+    /// Refuses to exchange a database of a plain directory under a program.
+    async fn ensure_none_open(
+        &self,
+        plan: &RestorePlan,
+        differing: &[(EntryPath, TreeChange)],
+    ) -> Result<(), Error> {
+        if self.home.declared.is_some() || !self.home.dir.is_dir() {
+            return Ok(());
+        }
+        let (dir, plan) = (self.home.dir.clone(), plan.clone());
+        let differing: Vec<EntryPath> = differing.iter().map(|(path, _)| path.clone()).collect();
+        bridge::blocking(move || {
+            let wanted = differing.iter().filter(|path| plan.is_wanted(path));
+            Ok(restore::ensure_none_open(&dir, wanted)?)
+        })
+        .await
     }
 
     fn about(&self, command: &ProjectRestore, plan: &RestorePlan) -> ProjectRestored {
@@ -119,6 +162,8 @@ impl Project {
             target: target.display().to_string(),
             dry_run: command.dry_run,
             is_part: !plan.is_whole() || plan.is_of_part,
+            except: plan.except.iter().map(ToString::to_string).collect(),
+            has_servers: !plan.servers.is_empty(),
             seen: None,
             in_place: None,
             changes: Vec::new(),
@@ -246,10 +291,16 @@ impl Project {
         plan: &RestorePlan,
         told: &mut ProjectRestored,
     ) -> Result<(), Error> {
+        if self.has_open_databases(plan).await {
+            // Refused before anything is saved.
+            let differing = self.would_change(plan).await?;
+            self.ensure_none_open(plan, &differing).await?;
+        }
         self.safety(command, plan, told).await?;
         let restore = RepoRestore {
             placement: Placement::InPlace,
             only: plan.only.clone(),
+            except: plan.except.clone(),
             ..self.repo_restore_of(command, &plan.snapshot, &self.home.dir)
         };
         let (_, staged) = self.engine.repo_stage(restore, &plan.snapshot).await?;
@@ -258,55 +309,28 @@ impl Project {
         Ok(())
     }
 
-    /// Puts what was staged into the live directory; what is in no snapshot is set aside first.
+    /// Puts what was staged into the live directory, and says where that is now which no snapshot has.
     async fn place(
         &self,
         staged: StagedSnapshot,
         plan: &RestorePlan,
         told: &mut ProjectRestored,
     ) -> Result<(), Error> {
-        let now = self.engine.clock.now();
         let origin = Origin {
-            at: now,
+            at: self.engine.clock.now(),
             from: format!("snapshot {} of {}", plan.snapshot, self.home.id),
         };
-        let (live, second) = (self.live(), now.millis() / 1000);
-        let wanted = told.not_saved.iter();
-        let wanted: Vec<_> = wanted
-            .filter(|(path, _)| plan.touches(path))
-            .cloned()
-            .collect();
-        let project = self.home.id.clone();
+        let not_saved = told.not_saved.clone();
         let placed = bridge::blocking(move || {
-            let incomplete = |path: &EntryPath| ProjectError::SafetyIncomplete {
-                project: project.clone(),
-                entries: wanted.len(),
-                first: path.to_string(),
+            let (_, restored) = staged.swap(&origin)?;
+            let kept = match &restored.placed {
+                Placed::InPlace(Changes {
+                    backup: Some(backup),
+                    ..
+                }) => came_out(backup, &not_saved),
+                _ => Vec::new(),
             };
-            let (aside, kept) = match wanted.first() {
-                None => (None, Vec::new()),
-                Some((first, _)) => {
-                    let aside = SetAside::begin(&live, second).map_err(|_| incomplete(first))?;
-                    let (aside, kept) = keep(aside, &wanted).map_err(|path| incomplete(&path))?;
-                    (Some(aside), kept)
-                }
-            };
-            match staged.swap(&origin) {
-                Ok((_, restored)) => {
-                    let backup = aside.map(SetAside::settle).transpose().ok().flatten();
-                    let is_empty = backup.flatten().is_none();
-                    let kept = if is_empty { Vec::new() } else { kept };
-                    Ok((InPlaceChanges::of(&restored.placed), kept))
-                }
-                // The way is forward only: what was set aside is needed.
-                Err(error @ Error::Restore(PlaceError::HalfDone { .. })) => Err(error),
-                Err(error) => {
-                    if let Some(aside) = aside {
-                        let _ = aside.undo();
-                    }
-                    Err(error)
-                }
-            }
+            Ok::<_, Error>((InPlaceChanges::of(&restored.placed), kept))
         });
         (told.in_place, told.set_aside) = placed.await?;
         Ok(())
@@ -374,6 +398,7 @@ impl Project {
             let restore = RepoRestore {
                 placement: Placement::InPlace,
                 only: plan.files.clone(),
+                except: plan.except.clone(),
                 ..self.repo_restore_of(command, id, &current)
             };
             match self.staged(restore, (declared, id), told).await {
@@ -527,7 +552,8 @@ impl Project {
         plan: &RestorePlan,
         told: &mut ProjectRestored,
     ) {
-        if plan.is_whole() && !plan.is_of_part && command.becomes_latest {
+        let is_all = plan.is_whole() && plan.except.is_empty() && !plan.is_of_part;
+        if is_all && command.becomes_latest {
             let seen = told.seen.clone();
             self.adopt(Some(&plan.snapshot), seen.as_ref(), told).await;
         }
@@ -582,7 +608,7 @@ impl Project {
             .await?;
         told.undone = true;
         told.warnings.extend(again.warnings);
-        if !told.is_part {
+        if !told.is_part && told.except.is_empty() {
             // What was chosen is taken back, too: the state derives from what it derived from before.
             let (restored, before) = (told.snapshot_id.clone(), told.seen.clone());
             self.adopt(before.as_ref(), Some(&restored), told).await;
@@ -591,32 +617,29 @@ impl Project {
     }
 }
 
-/// Keeps what no snapshot has; says where each is, or what could not be kept.
-fn keep(
-    mut aside: SetAside,
-    wanted: &[(EntryPath, String)],
-) -> Result<(SetAside, Vec<SetAsideEntry>), EntryPath> {
-    let mut kept = Vec::new();
-    for (path, reason) in wanted {
-        match aside.keep(path) {
-            Ok(false) => {}
-            Ok(true) => kept.push(SetAsideEntry {
-                path: path.to_string(),
-                kept_at: aside.place_of(path).display().to_string(),
-                reason: reason.clone(),
-            }),
-            Err(error) => {
-                tracing::warn!(%path, %error, "it could not be set aside");
-                let _ = aside.undo();
-                return Err(path.clone());
-            }
-        }
+/// Those of the entries that no snapshot has which a restore replaced, and where they are kept.
+fn came_out(backup: &Path, not_saved: &[(EntryPath, String)]) -> Vec<SetAsideEntry> {
+    if not_saved.is_empty() {
+        return Vec::new();
     }
-    if aside.sync().is_err() {
-        let _ = aside.undo();
-        return Err(EntryPath::root());
-    }
-    Ok((aside, kept))
+    let returned = restore::returned(backup).map(|(all, _)| all);
+    let returned = returned.unwrap_or_else(|error| {
+        tracing::warn!(%error, backup = %backup.display(), "what was replaced is kept, but could not be listed");
+        Vec::new()
+    });
+    let is_out = |path: &EntryPath| {
+        returned.iter().any(|one| match one {
+            Returned::Back(out) => out.is_within(path) || path.is_within(out),
+            _ => false,
+        })
+    };
+    let out = not_saved.iter().filter(|(path, _)| is_out(path));
+    out.map(|(path, reason)| SetAsideEntry {
+        path: path.to_string(),
+        kept_at: restore::place_in(backup, path).display().to_string(),
+        reason: reason.clone(),
+    })
+    .collect()
 }
 
 /// Whether an entry that a save left out is there, and would be gone after a restore.

@@ -8,24 +8,26 @@ use super::port::Fetching;
 use super::save::ignores;
 use super::{Opened, Readable, RepoSave, Wanted};
 use crate::bridge;
-use crate::error::{Error, PlaceError, SaveError};
+use crate::error::{Error, PlaceError, SaveError, whole};
 use crate::open::Engine;
 use serde::Serialize;
 use stasis_disk::beneath::Beneath;
 use stasis_disk::chunked::databases::owner_name;
 use stasis_disk::chunked::restore::{RestoreParts, WrittenTree, restore};
-use stasis_disk::metadata::Rights;
+use stasis_disk::metadata::{Rights, Seen};
 use stasis_disk::progress::Progress;
 pub use stasis_disk::restore::Placement;
-use stasis_disk::restore::{Finished, Origin, Placed, Restored, Spared, Stage};
+use stasis_disk::restore::{Finished, Limits, Origin, Placed, Restored, Spared, Stage};
 use stasis_disk::tree_writer::{WriteReport, WriteSettings};
 use stasis_disk::walk;
 use stasis_model::digest::TreeDigest;
 use stasis_model::id::{SnapshotId, SubjectName};
 use stasis_model::manifest::{Index, Reason, SnapshotManifest};
+use stasis_model::operation::Change;
 use stasis_model::time::Clock;
 use stasis_model::tree::EntryPath;
 use stasis_store::location::StoreLocation;
+use stasis_store::roots::Root;
 use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -46,6 +48,8 @@ pub struct RepoRestore {
     pub placement: Placement,
     /// Only these entries and what is in them; everything if none is named.
     pub only: Vec<EntryPath>,
+    /// Entries that a restore in place leaves as they are, with everything in them; a database with its journals.
+    pub except: Vec<EntryPath>,
     /// Whether owners, setuid and setgid are given.
     pub owner: bool,
     /// Whether what a restore in place changes is saved first.
@@ -68,6 +72,7 @@ impl RepoRestore {
             target: target.into(),
             placement: Placement::New,
             only: Vec::new(),
+            except: Vec::new(),
             owner: false,
             save_before: false,
             store: None,
@@ -141,6 +146,12 @@ pub struct InPlaceChanges {
     /// Entries that others changed meanwhile: what they wrote is in the backup.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changed_meanwhile: Vec<String>,
+    /// Entries that saves leave out by now: they stay as they are, because no snapshot has what they are.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left_alone: Vec<String>,
+    /// Entries that are not what the snapshot has because this user may not read or change them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_permitted: Vec<String>,
     /// Where what was replaced is kept, for seven days; undoing the restore brings it back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backup: Option<String>,
@@ -150,22 +161,29 @@ pub struct InPlaceChanges {
 pub(crate) fn tell_finished(finished: &Finished) {
     let changed: Vec<String> = finished.changed.iter().map(ToString::to_string).collect();
     let (kept, changed) = (finished.kept.display(), changed.join(", "));
+    for path in &finished.not_permitted {
+        tracing::warn!(%path, "this user may not change it: it is as it was before the restore that was interrupted");
+    }
     tracing::warn!(%kept, changed, "an interrupted restore was brought to its end; what it replaced, and what was changed since, is kept");
 }
 
 impl InPlaceChanges {
+    /// Whether everything was as it should be already, or was left as it is.
+    pub fn is_nothing(&self) -> bool {
+        self.placed + self.removed + self.dressed == 0
+    }
+
     pub(crate) fn of(placed: &Placed) -> Option<Self> {
+        let names = |paths: &[EntryPath]| paths.iter().map(ToString::to_string).collect();
         match placed {
             Placed::InPlace(changes) => Some(Self {
                 placed: changes.placed,
                 removed: changes.removed,
                 dressed: changes.dressed,
                 untouched: changes.untouched,
-                changed_meanwhile: changes
-                    .changed_meanwhile
-                    .iter()
-                    .map(ToString::to_string)
-                    .collect(),
+                changed_meanwhile: names(&changes.changed_meanwhile),
+                left_alone: names(&changes.left_alone),
+                not_permitted: names(&changes.not_permitted),
                 backup: changes
                     .backup
                     .as_ref()
@@ -197,29 +215,47 @@ impl Engine {
         let id = self.resolve(&index, &command.wanted)?;
         let opened = self.open_snapshot(&root, &index, &id).await?;
         command.left_alone = self.left_alone(&index, &opened.manifest, &command).await?;
-        let before = self.save_before(&command, &opened.manifest.name).await?;
-        let totals = opened.manifest.totals;
-        command.progress.expect(totals.files, totals.bytes);
-        let workers = self.restore_workers();
-        let (source, at) = (Fetching::new(root.clone()), self.clock.now());
         let target = command.target.display().to_string();
         let manifest = opened.manifest.clone();
+        let before = self.save_before(&command, &manifest.name).await?;
+        let is_whole = command.only.is_empty() && command.except.is_empty();
+        let staged = self.staged(&root, command, opened).await?;
         let origin = Origin {
-            at,
+            at: self.clock.now(),
             from: format!("snapshot {id} of {}", manifest.name),
         };
-        let put =
-            bridge::blocking(move || put(&command, &opened, &source, (workers, &origin))).await;
-        let (tree, restored) = match put {
-            Ok(put) => put,
+        let swapped = bridge::blocking(move || staged.swap(&origin)).await;
+        let (tree, restored) = match swapped {
+            Ok(swapped) => swapped,
             Err(error) => return Err(self.mark_cause(&root, error).await),
         };
+        if is_whole && !manifest.is_part && restored.is_in_place() {
+            self.adopt_restored(&index, &manifest).await;
+        }
         let elapsed = self.clock.uptime().saturating_sub(started);
         let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
         let head = (manifest.snapshot_id, manifest.name, manifest.state_digest);
         let mut told = told(head, target, (&tree, &restored), elapsed_ms);
         told.before = before;
         Ok(told)
+    }
+
+    /// Makes `latest` mean what a whole restore in place chose. The tree is what it should be, whatever becomes of that.
+    async fn adopt_restored(&self, index: &Index, manifest: &SnapshotManifest) {
+        let seen = index.subject(&manifest.name).active;
+        let (root, op_id) = (self.repo_root(), self.chance.op_id());
+        let (name, chosen) = (&manifest.name, Some(&manifest.snapshot_id));
+        let changed = root
+            .change(op_id, |index| {
+                index.adopt(name, chosen, seen.as_ref(), op_id)
+            })
+            .await;
+        if let Err(error) = self.known(Change::Restore, changed).await {
+            tracing::warn!(
+                error = whole(&error),
+                "the restored tree is in place, but `latest` does not mean it"
+            );
+        }
     }
 
     /// Writes a snapshot beside its target, and verifies it; nothing of the target is touched.
@@ -233,14 +269,23 @@ impl Engine {
         let index = self.repo_index(&root).await?;
         let opened = self.open_snapshot(&root, &index, id).await?;
         command.left_alone = self.left_alone(&index, &opened.manifest, &command).await?;
+        let manifest = opened.manifest.clone();
+        Ok((manifest, self.staged(&root, command, opened).await?))
+    }
+
+    async fn staged(
+        &self,
+        root: &Root,
+        command: RepoRestore,
+        opened: Opened,
+    ) -> Result<StagedSnapshot, Error> {
         let totals = opened.manifest.totals;
         command.progress.expect(totals.files, totals.bytes);
         let (workers, source) = (self.restore_workers(), Fetching::new(root.clone()));
-        let manifest = opened.manifest.clone();
-        let staged = bridge::blocking(move || stage(&command, &opened, &source, workers)).await;
-        match staged {
-            Ok(staged) => Ok((manifest, staged)),
-            Err(error) => Err(self.mark_cause(&root, error).await),
+        let staged = bridge::blocking(move || stage(&command, &opened, &source, workers));
+        match staged.await {
+            Ok(staged) => Ok(staged),
+            Err(error) => Err(self.mark_cause(root, error).await),
         }
     }
 
@@ -328,16 +373,6 @@ impl Engine {
     }
 }
 
-/// Stages, writes, verifies and swaps.
-fn put(
-    command: &RepoRestore,
-    opened: &Opened,
-    source: &Fetching,
-    (workers, origin): (NonZeroUsize, &Origin),
-) -> Result<(WrittenTree, Restored), Error> {
-    stage(command, opened, source, workers)?.swap(origin)
-}
-
 /// A snapshot that was written beside its target, and is the tree that it should be.
 #[derive(Debug)]
 #[must_use = "a tree that is not swapped in is removed"]
@@ -378,7 +413,13 @@ fn stage(
         is_left_out,
     } = opened.readable()?;
     let mut stage = Stage::begin(&command.target, command.placement, command.cancel.clone())?;
-    stage.spare(spared(command, &opened.manifest, is_left_out)?);
+    let is_left_alone = walk::matcher(&command.left_alone).map_err(SaveError::from)?;
+    stage.limit(Limits {
+        spared: Some(spared(command, &opened.manifest, is_left_out)?),
+        except: command.except.clone(),
+        left_alone: Some(unless_named(&command.only, is_left_alone)),
+        ..Limits::default()
+    });
     let settings = WriteSettings {
         rights: if command.owner {
             Rights::of_this_process()
@@ -390,7 +431,7 @@ fn stage(
         ..WriteSettings::default()
     };
     let writer = stage.writer(settings)?;
-    let leave = |path: &EntryPath| stage.leave(path);
+    let leave = |path: &EntryPath, seen: &Seen| stage.leave_as_seen(path, seen);
     let is_in_place = stage.placement() == Placement::InPlace;
     let parts = RestoreParts {
         source,
@@ -420,6 +461,17 @@ fn stage(
 fn owner_of(path: &EntryPath) -> Option<EntryPath> {
     let (above, name) = path.split_last()?;
     above.child(owner_name(name)?).ok()
+}
+
+/// What saves leave out by now, but for what somebody wants by its name.
+fn unless_named(
+    only: &[EntryPath],
+    is_left_alone: impl Fn(&EntryPath, bool) -> bool + Send + Sync + 'static,
+) -> Spared {
+    let only = only.to_vec();
+    Box::new(move |path, is_directory| {
+        !only.iter().any(|one| path.is_within(one)) && is_left_alone(path, is_directory)
+    })
 }
 
 /// What stays in a directory although the snapshot does not have it: the store, what was never part of the tree, and

@@ -9,6 +9,8 @@ mod upkeep;
 pub(super) use everyday::{Diff, Log, Restore, Save};
 pub(super) use save::{exit_of, name_not_consistent};
 
+pub(super) use restore::stayed;
+
 use super::Context;
 use super::profile::spawn;
 use crate::config;

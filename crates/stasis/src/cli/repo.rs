@@ -143,7 +143,7 @@ impl Repo {
                     .result(&made, |made| format!("made a repository in {}", made.repo))?;
             }
             Command::Save(save) => return save.run(context, repo).await,
-            Command::Restore(restore) => Box::pin(restore.run(context, repo)).await?,
+            Command::Restore(restore) => return Box::pin(restore.run(context, repo)).await,
             Command::Undo { target } => {
                 let undone = Engine::restore_undo(target, &system::SystemClock).await?;
                 context.output.result(&undone, |undone| {

@@ -60,8 +60,11 @@ pub(super) fn hint(error: &ProjectError) -> Option<String> {
             "let the server keep its data elsewhere: the directory of its volume is only where its dump has its place"
         }
         ProjectError::Mounted(_) => "unmount it, or restore elsewhere with --to DIR",
-        ProjectError::SafetyIncomplete { .. } => {
-            "nothing was changed; make it readable, or say --no-safety if it may be lost"
+        ProjectError::NothingInState { .. } => {
+            "put its data in there, or take `layout = \"state\"` and `state` out of stasis.toml: then everything is saved where it lies; --accept-shrink saves it empty"
+        }
+        ProjectError::HidesHistory { .. } => {
+            "nothing was written; `stasis project init` without --layout state keeps that history and saves everything where it lies"
         }
         ProjectError::NotDuplicable { .. } => {
             "restore a snapshot elsewhere with `stasis project restore SNAPSHOT --to DIR`, and write a stasis.toml for it"

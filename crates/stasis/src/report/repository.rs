@@ -18,7 +18,7 @@ pub(super) fn hint(error: &Error) -> Option<String> {
         }
         Error::Restore(error) => return place(error),
         Error::RestoreTree(RestoreError::NoSuchEntry(_)) | Error::NoSuchEntry { .. } => {
-            "look for it with `stasis repo ls SNAPSHOT`"
+            "an entry is named from the top of what was saved, as in `src/main.rs`; `stasis restore DIR SNAPSHOT --to ELSEWHERE` shows what there is, and `stasis repo ls SNAPSHOT` for a repository"
         }
         Error::Copy(error) => match error.bucket_kind() {
             Some(kind) => return bucket_hint(kind),
@@ -100,10 +100,13 @@ fn chunk(error: &ChunkError) -> Option<String> {
     }
 }
 
+/// How many entries are named in a hint.
+const NAMED: usize = 5;
+
 fn place(error: &PlaceError) -> Option<String> {
     let text = match error {
         PlaceError::NotEmpty(_) => {
-            "choose another place, or say --replace (the old tree is kept) or --in-place (the directory stays)"
+            "choose a place where nothing is; `stasis repo restore` can also replace a directory (--replace; the old one is kept) or change it (--in-place)"
         }
         PlaceError::TargetIsMount(_) | PlaceError::CannotExchange { .. } => {
             "restore with --in-place"
@@ -113,6 +116,17 @@ fn place(error: &PlaceError) -> Option<String> {
             "run the same restore again: it brings this one to its end first"
         }
         PlaceError::Busy(_) => "wait for it to end",
+        PlaceError::NotOurs(all) => {
+            let all: Vec<String> = all
+                .iter()
+                .take(NAMED)
+                .map(|one| format!("--except {one}"))
+                .collect();
+            return Some(format!(
+                "nothing was changed; do it as that user or as root, or restore everything else with {}",
+                all.join(" ")
+            ));
+        }
         _ => return None,
     };
     Some(text.to_owned())

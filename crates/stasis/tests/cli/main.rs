@@ -14,6 +14,8 @@ mod bad_input;
 mod check;
 mod clone;
 mod crash_points;
+mod directory_restore;
+mod directory_unreadable;
 mod guide;
 mod hold;
 mod hook;

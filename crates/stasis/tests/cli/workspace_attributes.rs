@@ -68,15 +68,15 @@ fn extended_attributes_alone_are_seen_checkpointed_and_restored() {
             &restored["plan"],
             &json!({ "creates": 0, "replaces": 3, "deletes": 0 }),
         );
-        let note = |text: &str| Some(text.to_owned());
+        let said = |text: &str| Some(text.to_owned());
         assert_eq!(
             first,
-            [note("first"), note("first"), None, None],
+            [said("first"), said("first"), None, None],
             "{config}"
         );
         assert_eq!(paths(&left), [""; 0], "{config}");
-        assert_eq!(second, [note("second"), None, note("second")], "{config}");
+        assert_eq!(second, [said("second"), None, said("second")], "{config}");
         says(&reverted, &json!({ "reverted": true }));
-        assert_eq!(get(&tree, "a"), note("first"), "{config}");
+        assert_eq!(get(&tree, "a"), said("first"), "{config}");
     }
 }

@@ -73,8 +73,8 @@ c.execute('pragma journal_mode=wal')
 c.execute('create table t(x)')
 c.commit()";
     let mut python = Command::new("python3");
-    let made = python.args(["-c", make]).arg(&database).status();
-    assert!(made.unwrap().success());
+    let status = python.args(["-c", make]).arg(&database).status();
+    assert!(status.unwrap().success());
     tree.checkpoint("good");
     let mut holder = Command::new("python3");
     holder.args(["-c", HOLD]).arg(&database);

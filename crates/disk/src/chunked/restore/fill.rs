@@ -182,7 +182,7 @@ impl<'s> Filling<'s> {
             && seen.metadata() == file.metadata
             && same::has_attributes(&opened, file.attributes())
         {
-            leave(&path);
+            leave(&path, &seen);
             self.files_left.fetch_add(1, Ordering::Relaxed);
             self.bytes_left.fetch_add(file.size, Ordering::Relaxed);
             return Ok(true);

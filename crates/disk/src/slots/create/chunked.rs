@@ -53,6 +53,20 @@ struct Trees {
     databases: Vec<SlotDatabase>,
 }
 
+impl Trees {
+    fn new() -> Self {
+        Self {
+            documents: Vec::new(),
+            contents: Manifest::default().sealed(),
+            names: Names::new(),
+            walk: WalkReport::default(),
+            own_walk: WalkReport::default(),
+            memories: Vec::new(),
+            databases: Vec::new(),
+        }
+    }
+}
+
 impl Pool {
     pub(super) fn create_chunked(&self, wanted: Wanted<'_>) -> Result<Created, SlotError> {
         self.sweep(&HashSet::new())?;
@@ -174,15 +188,7 @@ impl Pool {
             .collect();
         whole.sort_by_key(|one| (one.epoch_millis, one.sequence));
         let known: HashSet<SnapshotId> = whole.iter().map(|one| packed::id_of(one)).collect();
-        let mut trees = Trees {
-            documents: Vec::new(),
-            contents: Manifest::default().sealed(),
-            names: Names::new(),
-            walk: WalkReport::default(),
-            own_walk: WalkReport::default(),
-            memories: Vec::new(),
-            databases: Vec::new(),
-        };
+        let mut trees = Trees::new();
         let sources = [
             (WORKSPACE_DOCUMENT, Some(wanted.source.workspace)),
             (SYSTEM_DOCUMENT, wanted.source.system),

@@ -26,6 +26,8 @@ pub struct ProjectRestore {
     pub volumes: Vec<VolumeName>,
     /// Only these entries, as they are called in the snapshot.
     pub paths: Vec<EntryPath>,
+    /// Entries that are left as they are, with everything in them; a database with its journals.
+    pub except: Vec<EntryPath>,
     /// To another directory, which must not be there; nothing else is touched.
     pub to: Option<PathBuf>,
     /// Only say what would change.
@@ -49,6 +51,7 @@ impl ProjectRestore {
             safety: true,
             volumes: Vec::new(),
             paths: Vec::new(),
+            except: Vec::new(),
             to: None,
             dry_run: false,
             auto_undo: false,
@@ -61,6 +64,15 @@ impl ProjectRestore {
     /// Whether nothing of the project is touched: it is written elsewhere, or only shown.
     pub(super) fn is_elsewhere(&self) -> bool {
         self.dry_run || self.to.is_some()
+    }
+}
+
+impl ProjectRestored {
+    /// Whether everything was as it should be already.
+    pub fn is_unchanged(&self) -> bool {
+        let in_place = self.in_place.as_ref();
+        let is_still = in_place.is_some_and(InPlaceChanges::is_nothing);
+        is_still && !self.has_servers && !self.undone
     }
 }
 
@@ -90,6 +102,10 @@ pub struct KeptDatabase {
 
 /// A project that was restored, or would be.
 #[derive(Clone, Debug, Serialize)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is an answer of its own"
+)]
 #[must_use = "whether it is well is said only here"]
 pub struct ProjectRestored {
     /// Which project.
@@ -102,6 +118,12 @@ pub struct ProjectRestored {
     pub dry_run: bool,
     /// Whether only some entries were wanted.
     pub is_part: bool,
+    /// Entries that were left as they are because that was asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub except: Vec<String>,
+    /// Whether databases in servers were exchanged.
+    #[serde(skip)]
+    pub(super) has_servers: bool,
     /// What `latest` meant when the restore began.
     #[serde(skip)]
     pub(super) seen: Option<SnapshotId>,

@@ -5,9 +5,12 @@ use crate::error::Error;
 use crate::project::{Project, ProjectError, ProjectRestore};
 use crate::repo::{Fetching, Opened, no_entry};
 use stasis_disk::chunked::list::ListReader;
+use stasis_disk::restore;
 use stasis_model::id::{SnapshotId, VolumeName};
 use stasis_model::manifest::{Consistency, FileList, Index, SnapshotManifest};
 use stasis_model::tree::EntryPath;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 
 /// A restore whose every argument was found right.
 #[derive(Clone, Debug)]
@@ -20,6 +23,8 @@ pub(in crate::project) struct RestorePlan {
     pub(super) only: Vec<EntryPath>,
     /// Those of them that are files of the tree: everything if the plan is whole.
     pub(super) files: Vec<EntryPath>,
+    /// Entries that are left as they are.
+    pub(super) except: Vec<EntryPath>,
     /// The volumes in servers whose databases are replaced.
     pub(super) servers: Vec<VolumeName>,
 }
@@ -35,15 +40,16 @@ impl RestorePlan {
         self.is_whole() || !self.files.is_empty()
     }
 
-    /// Whether an entry is restored, or lies above one that is.
-    pub(super) fn touches(&self, path: &EntryPath) -> bool {
-        self.is_wanted(path) || self.only.iter().any(|one| one.is_within(path))
-    }
-
     /// Whether an entry is among those that are restored.
     pub(super) fn is_wanted(&self, path: &EntryPath) -> bool {
         let is_named = |one: &EntryPath| path.is_within(one) || path.is_companion_of(one);
-        self.is_whole() || self.only.iter().any(is_named)
+        let is_excepted = self.except.iter().any(|one| restore::is_part_of(path, one));
+        !is_excepted && (self.is_whole() || self.only.iter().any(is_named))
+    }
+
+    /// Whether all of an entry stays as it is because that was asked for.
+    pub(super) fn leaves(&self, path: &EntryPath) -> bool {
+        self.except.iter().any(|one| path.is_within(one))
     }
 }
 
@@ -65,6 +71,7 @@ impl Project {
         let opened = self.engine.open_snapshot(&root, index, id).await?;
         only.extend(command.paths.iter().cloned());
         let Opened { manifest, list } = opened;
+        self.ensure_known(&command.except, (id, &list)).await?;
         if !only.is_empty() {
             let (asked, source) = (only.clone(), Fetching::new(root));
             let found = bridge::blocking(move || find(&asked, &source, &list)).await?;
@@ -81,7 +88,14 @@ impl Project {
             }
             only.extend(found.companions);
         }
-        let servers = self.servers_restored(&only, &manifest);
+        let mut servers = self.servers_restored(&only, &manifest);
+        if let Some(declared) = &self.home.declared {
+            let is_left = |one: &VolumeName| {
+                let at = declared.config.place_of(one);
+                command.except.iter().any(|except| at.is_within(except))
+            };
+            servers.retain(|one| !is_left(one));
+        }
         let places: Vec<EntryPath> = match &self.home.declared {
             Some(declared) => {
                 let servers = servers.iter();
@@ -95,9 +109,40 @@ impl Project {
             is_of_part: manifest.is_part,
             snapshot: id.clone(),
             files: files.collect(),
+            except: command.except.clone(),
             only,
             servers,
         })
+    }
+
+    /// Refuses to leave something alone that is neither there nor in the snapshot: somebody meant something else.
+    async fn ensure_known(
+        &self,
+        except: &[EntryPath],
+        (id, list): (&SnapshotId, &FileList),
+    ) -> Result<(), Error> {
+        if except.is_empty() {
+            return Ok(());
+        }
+        let (live, list) = (self.live(), list.clone());
+        let source = Fetching::new(self.engine.repo_root());
+        let absent: Vec<EntryPath> = except.to_vec();
+        let unknown = bridge::blocking(move || {
+            let is_there = |path: &EntryPath| {
+                let path = live.join(OsStr::from_bytes(path.as_bytes()));
+                path.symlink_metadata().is_ok()
+            };
+            let absent: Vec<EntryPath> = absent.into_iter().filter(|one| !is_there(one)).collect();
+            if absent.is_empty() {
+                return Ok(None);
+            }
+            let found = find(&absent, &source, &list)?;
+            Ok::<_, Error>(found.missing.map(|at| absent[at].clone()))
+        });
+        match unknown.await? {
+            Some(path) => Err(no_entry("entry", &path, id)),
+            None => Ok(()),
+        }
     }
 
     /// The volumes in servers that a snapshot has a dump of, and that are wanted.

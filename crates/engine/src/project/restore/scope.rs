@@ -37,7 +37,7 @@ impl CaptureScope {
                     .files
                     .iter()
                     .any(|one| one.is_within(&at) || at.is_within(one));
-            if !is_touched {
+            if !is_touched || plan.leaves(&at) {
                 scope.leave_out(name);
             } else if !is_server && !declared.volume_directory(name).exists() {
                 // Nothing is there to be captured.

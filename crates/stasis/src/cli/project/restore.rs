@@ -9,6 +9,7 @@ use crate::report::Exit;
 use clap::Args;
 use stasis_engine::model::id::VolumeName;
 use stasis_engine::project::{KeptDatabase, Project, ProjectRestore, ProjectRestored};
+use stasis_engine::repo::InPlaceChanges;
 use stasis_engine::warning::Warning;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -40,6 +41,9 @@ pub(in crate::cli) struct How {
     /// Only this entry, as it is called in the snapshot; may be given more than once
     #[arg(long, value_name = "PATH")]
     path: Vec<OsString>,
+    /// Leave this entry as it is, with everything in it; may be given more than once
+    #[arg(long, value_name = "PATH", conflicts_with = "to")]
+    except: Vec<OsString>,
     /// To this directory, which must not be there; nothing else is touched
     #[arg(long, value_name = "DIR")]
     to: Option<PathBuf>,
@@ -68,10 +72,14 @@ impl How {
         command: ProjectRestore,
     ) -> anyhow::Result<Exit> {
         let progress = Arc::default();
-        let paths = self.path.iter().map(|path| entry_path(Some(path)));
+        let paths = |all: &[OsString]| {
+            let all = all.iter().map(|path| entry_path(Some(path)));
+            all.collect::<anyhow::Result<_>>()
+        };
         let command = ProjectRestore {
             safety: !self.no_safety,
-            paths: paths.collect::<anyhow::Result<_>>()?,
+            paths: paths(&self.path)?,
+            except: paths(&self.except)?,
             to: self.to,
             dry_run: self.dry_run,
             cancel: cancel_on_signals()?,
@@ -83,8 +91,11 @@ impl How {
         context.output.warn(&restored.warnings);
         context.output.result(&restored, words)?;
         let is_ill = |warning: &Warning| matches!(warning, Warning::NotWell { .. });
+        let in_place = restored.in_place.as_ref();
         Ok(if restored.warnings.iter().any(is_ill) {
             Exit::Failed
+        } else if in_place.is_some_and(|changes| !changes.not_permitted.is_empty()) {
+            Exit::Incomplete
         } else {
             Exit::Done
         })
@@ -105,9 +116,13 @@ fn words(restored: &ProjectRestored) -> String {
     } else {
         format!("{target} is {id} again")
     };
+    let what = what + &but_for(restored);
     let mut words = format!("{what}{checked}; {} ms", restored.elapsed_ms);
     if restored.undone {
         words = format!("{} is what it was before the restore", restored.project);
+    }
+    if restored.is_unchanged() {
+        return words + "; nothing had to be changed";
     }
     if let Some(safety) = &restored.safety_snapshot_id {
         words += "\nwhat was there before is snapshot ";
@@ -115,12 +130,7 @@ fn words(restored: &ProjectRestored) -> String {
         words += "; restore that to go back";
     }
     if let Some(changes) = &restored.in_place {
-        if !changes.changed_meanwhile.is_empty() {
-            let all = changes.changed_meanwhile.iter().take(SHOWN);
-            let all: Vec<_> = all.map(|path| printable(path)).collect();
-            words += "\nchanged by others meanwhile, and kept as they left it: ";
-            words += &all.join(", ");
-        }
+        words += &stayed(changes);
         if let Some(backup) = &changes.backup {
             words += "\nwhat was replaced is kept for 7 days in ";
             words += &printable(backup);
@@ -132,6 +142,49 @@ fn words(restored: &ProjectRestored) -> String {
         words += &[&path, " (now ", &kept_at, ")"].concat();
     }
     words + &databases_kept(&restored.databases_kept)
+}
+
+/// What was left as it is because somebody asked for that.
+fn but_for(restored: &ProjectRestored) -> String {
+    let mut all: Vec<_> = restored.except.iter().map(|path| printable(path)).collect();
+    let has_others = restored.in_place.as_ref().is_some_and(|changes| {
+        !(changes.left_alone.is_empty() && changes.not_permitted.is_empty())
+    });
+    all.extend(has_others.then(|| "what is named below".to_owned()));
+    match &*all {
+        [] => String::new(),
+        all => format!(", but for {}", all.join(" and ")),
+    }
+}
+
+/// Lines about what is not as it is in the snapshot.
+pub(in crate::cli) fn stayed(changes: &InPlaceChanges) -> String {
+    let meanwhile = "changed by others meanwhile, and kept as they left it";
+    let left = "left as they are, because saves leave them out by now (--path brings one back)";
+    let barred = "left as they are, because this user may not read or change them";
+    [
+        named(meanwhile, &changes.changed_meanwhile),
+        named(left, &changes.left_alone),
+        named(barred, &changes.not_permitted),
+    ]
+    .concat()
+}
+
+/// A line about some entries, if there are any.
+fn named(what: &str, paths: &[String]) -> String {
+    if paths.is_empty() {
+        return String::new();
+    }
+    let shown: Vec<_> = paths
+        .iter()
+        .take(SHOWN)
+        .map(|path| printable(path))
+        .collect();
+    let more = match paths.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("\n{what}: {}{more}", shown.join(", "))
 }
 
 /// Databases on servers that restores left, a line for each.

@@ -97,7 +97,7 @@ pub(super) async fn status(context: &Context, project: &Project) -> anyhow::Resu
         ];
         if let Some(active) = &status.active {
             lines.push(format!(
-                "state of   {} ({})",
+                "latest     {} ({})",
                 active.snapshot_id, active.timestamp
             ));
         }

@@ -4,6 +4,8 @@ use super::{Which, entry_path, told};
 use crate::cli::Context;
 use crate::cli::output::printable;
 use crate::cli::progress::{cancel_on_signals, watched};
+use crate::cli::project::stayed;
+use crate::report::Exit;
 use clap::Args;
 use stasis_engine::repo::{Placement, RepoRestore, RepoRestored};
 use std::ffi::OsString;
@@ -33,22 +35,29 @@ pub(super) struct Restore {
     /// Only this entry and what is in it; may be given more than once
     #[arg(long, value_name = "PATH", conflicts_with_all = ["in_place", "replace"])]
     path: Vec<OsString>,
+    /// Leave this entry of the directory as it is, with everything in it; may be given more than once
+    #[arg(long, value_name = "PATH", requires = "in_place")]
+    except: Vec<OsString>,
     /// Give owners, setuid and setgid too; only root can
     #[arg(long)]
     owner: bool,
 }
 
 impl Restore {
-    pub(super) async fn run(self, context: &Context, repo: Option<&str>) -> anyhow::Result<()> {
+    pub(super) async fn run(self, context: &Context, repo: Option<&str>) -> anyhow::Result<Exit> {
         let progress = Arc::default();
-        let only = self.path.iter().map(|path| entry_path(Some(path)));
+        let paths = |all: &[OsString]| {
+            let all = all.iter().map(|path| entry_path(Some(path)));
+            all.collect::<anyhow::Result<_>>()
+        };
         let command = RepoRestore {
             placement: match (self.replace, self.in_place) {
                 (true, _) => Placement::Replace,
                 (_, true) => Placement::InPlace,
                 _ => Placement::New,
             },
-            only: only.collect::<anyhow::Result<_>>()?,
+            only: paths(&self.path)?,
+            except: paths(&self.except)?,
             owner: self.owner,
             save_before: !self.no_save_before,
             cancel: cancel_on_signals()?,
@@ -66,9 +75,16 @@ impl Restore {
         for line in warnings(&restored) {
             context.output.say(&format!("warning: {line}"));
         }
+        let changes = restored.changes.as_ref();
+        let is_whole = changes.is_none_or(|changes| changes.not_permitted.is_empty());
         context
             .output
-            .result(&told(restored), |told| words(&told.result))
+            .result(&told(restored), |told| words(&told.result))?;
+        Ok(if is_whole {
+            Exit::Done
+        } else {
+            Exit::Incomplete
+        })
     }
 }
 
@@ -83,6 +99,10 @@ fn words(restored: &RepoRestored) -> String {
             changes.placed, changes.removed, changes.untouched
         )
     });
+    let mut lines = String::new();
+    if let Some(changes) = &restored.changes {
+        lines += &stayed(changes);
+    }
     let before = restored.before.as_ref();
     let before = before.map(|before| {
         format!(
@@ -91,7 +111,7 @@ fn words(restored: &RepoRestored) -> String {
         )
     });
     format!(
-        "restored {} to {}: {} files, {} bytes, {} of them reused{}{}{}; {} ms",
+        "restored {} to {}: {} files, {} bytes, {} of them reused{}{}{}; {} ms{lines}",
         restored.snapshot_id,
         printable(&restored.target),
         restored.files,

@@ -1,0 +1,247 @@
+//! Restores of a directory beside programs that have its databases open, and of what saves leave out by now.
+
+use crate::live_databases::python;
+use crate::project::id;
+use crate::session::Session;
+use serde_json::Value;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// A program that has a database in WAL mode open, with nothing in its log, and does what it is told.
+struct Program {
+    child: Child,
+    says: BufReader<std::process::ChildStdout>,
+}
+
+impl Program {
+    fn on(database: &Path) -> Self {
+        let script = "
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+db.execute('pragma journal_mode=wal')
+db.execute('create table if not exists rows (n integer)')
+db.execute('insert into rows values (1)')
+db.execute('pragma wal_checkpoint(truncate)').fetchall()
+print('ready', flush=True)
+for line in sys.stdin:
+    db.execute('insert into rows values (2)')
+    if line.strip() == 'settle':
+        db.execute('pragma wal_checkpoint(truncate)').fetchall()
+    print(db.execute('select count(*) from rows').fetchone()[0], flush=True)
+";
+        let mut child = Command::new("python3")
+            .args(["-c", script])
+            .arg(database)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let says = BufReader::new(child.stdout.take().unwrap());
+        let mut program = Self { child, says };
+        assert_eq!(program.line(), "ready");
+        program
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.says.read_line(&mut line).unwrap();
+        line.trim().to_owned()
+    }
+
+    /// Inserts a row; says how many there are.
+    fn insert(&mut self, how: &str) -> String {
+        writeln!(self.child.stdin.as_ref().unwrap(), "{how}").unwrap();
+        self.line()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+fn directory(session: &Session) -> (PathBuf, String) {
+    let dir = session.home().join("app");
+    fs::create_dir_all(&dir).unwrap();
+    let text = dir.to_str().unwrap().to_owned();
+    (dir, text)
+}
+
+fn listed(session: &Session, dir: &str) -> usize {
+    let all = session.json(0, &["log", dir]);
+    all.as_array().map_or_else(|| panic!("{all:#}"), Vec::len)
+}
+
+fn rows(database: &Path) -> String {
+    let script = "
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1])
+assert db.execute('pragma integrity_check').fetchall() == [('ok',)]
+print(db.execute('select count(*) from rows').fetchone()[0])
+";
+    python(script, &[database.to_str().unwrap()])
+        .trim()
+        .to_owned()
+}
+
+#[test]
+fn a_database_that_is_open_and_as_it_was_does_not_hinder_a_restore() {
+    let session = Session::new();
+    let (dir, text) = directory(&session);
+    let database = dir.join("app.db");
+    let mut program = Program::on(&database);
+    fs::write(dir.join("notes"), "one").unwrap();
+    session.json(0, &["save", &text]);
+    fs::write(dir.join("notes"), "two").unwrap();
+    let inodes = || {
+        ["app.db", "app.db-wal", "app.db-shm"]
+            .map(|name| fs::metadata(dir.join(name)).unwrap().ino())
+    };
+    let before = inodes();
+
+    let dry = session.json(0, &["restore", &text, "--dry-run"]);
+    let restored = session.json(0, &["restore", &text]);
+
+    assert_eq!(dry["changes"].as_array().unwrap().len(), 1, "{dry:#}");
+    assert_eq!(dry["warnings"], serde_json::json!([]), "{dry:#}");
+    assert_eq!(fs::read_to_string(dir.join("notes")).unwrap(), "one");
+    assert_eq!(inodes(), before, "{restored:#}");
+    let again = session.data(0, &["restore", &text]);
+    assert!(again.contains("nothing had to be changed"), "{again}");
+    assert!(!again.contains("safety"), "{again}");
+    assert_eq!(program.insert("settle"), "2");
+    drop(program);
+    assert_eq!(rows(&database), "2");
+}
+
+#[test]
+fn a_restore_that_would_exchange_an_open_database_is_refused_before_anything_is_saved() {
+    let session = Session::new();
+    let (dir, text) = directory(&session);
+    let database = dir.join("app.db");
+    let mut program = Program::on(&database);
+    fs::write(dir.join("notes"), "one").unwrap();
+    let first = id(&session.json(0, &["save", &text]));
+    fs::write(dir.join("notes"), "two").unwrap();
+    let second = id(&session.json(0, &["save", &text]));
+    assert_eq!(program.insert("leave it in the log"), "2");
+    let before = listed(&session, &text);
+
+    let dry = session.json(0, &["restore", &text, &first, "--dry-run"]);
+    let refused = session.run(&["restore", &text, &first]);
+    let mistyped = session.run(&["restore", &text, &first, "--except", "ap.db"]);
+
+    let warned = dry["warnings"][0].to_string();
+    assert!(
+        warned.contains("app.db") && warned.contains("refused"),
+        "{dry:#}"
+    );
+    assert_eq!(refused.code, 4, "{}", refused.err);
+    assert!(
+        refused.err.contains("`app.db` is open in process"),
+        "{}",
+        refused.err
+    );
+    assert!(refused.err.contains("--except app.db"), "{}", refused.err);
+    assert_eq!(mistyped.code, 3, "{}", mistyped.err);
+    assert!(mistyped.err.contains("ap.db"), "{}", mistyped.err);
+    assert_eq!(listed(&session, &text), before, "nothing was saved");
+    assert_eq!(fs::read_to_string(dir.join("notes")).unwrap(), "two");
+
+    // The way that the hint names.
+    let around = session.json(0, &["restore", &text, &first, "--except", "app.db"]);
+    assert_eq!(fs::read_to_string(dir.join("notes")).unwrap(), "one");
+    assert_eq!(
+        around["except"],
+        serde_json::json!(["app.db"]),
+        "{around:#}"
+    );
+    assert_eq!(program.insert("settle"), "3");
+    drop(program);
+    assert_eq!(rows(&database), "3");
+    // A restore that is not whole does not choose what `latest` means.
+    let latest = session.json(0, &["project", "show", "latest", "--project", &text]);
+    assert_eq!(id(&latest), second, "{latest:#}");
+    let said = session.data(0, &["restore", &text, &first, "--except", "app.db"]);
+    assert!(said.contains("again, but for app.db"), "{said}");
+    let whole = session.json(0, &["restore", &text, &first]);
+    assert_eq!(
+        (rows(&database), whole.get("except")),
+        ("1".to_owned(), None)
+    );
+}
+
+#[test]
+fn what_saves_leave_out_by_now_stays_as_it_is_and_is_named() {
+    let session = Session::new();
+    let (dir, text) = directory(&session);
+    fs::create_dir(dir.join("logs")).unwrap();
+    for name in ["code", "logs/a", "logs/b"] {
+        fs::write(dir.join(name), "one").unwrap();
+    }
+    let first = id(&session.json(0, &["save", &text]));
+    fs::write(dir.join(".stasisignore"), "logs/\n").unwrap();
+    for name in ["code", "logs/a", "logs/new"] {
+        fs::write(dir.join(name), "two").unwrap();
+    }
+    fs::remove_file(dir.join("logs/b")).unwrap();
+    let read = |name: &str| fs::read_to_string(dir.join(name)).unwrap_or_default();
+    let state = || ["code", "logs/a", "logs/b", "logs/new"].map(read);
+
+    let dry = session.json(0, &["restore", &text, &first, "--dry-run"]);
+    let restored = session.json(0, &["restore", &text, &first]);
+
+    let changes = dry["changes"].as_array().unwrap();
+    let planned: Vec<&str> = changes
+        .iter()
+        .filter_map(|one| one["path"].as_str())
+        .collect();
+    assert_eq!(planned, [".stasisignore", "code", "logs/b"], "{dry:#}");
+    assert_eq!(state(), ["one", "two", "one", "two"], "{restored:#}");
+    assert_eq!(
+        restored["in_place"]["left_alone"],
+        serde_json::json!(["logs/a"]),
+        "{restored:#}"
+    );
+    assert!(!dir.join(".stasisignore").exists());
+
+    // Named, it comes back.
+    fs::write(dir.join(".stasisignore"), "logs/\n").unwrap();
+    let named = session.json(0, &["restore", &text, &first, "--path", "logs/a"]);
+    assert_eq!(state(), ["one", "one", "one", "two"], "{named:#}");
+    assert_eq!(
+        named["in_place"].get("left_alone"),
+        None::<&Value>,
+        "{named:#}"
+    );
+}
+
+#[test]
+fn the_latest_of_a_repository_is_what_a_whole_restore_in_place_chose() {
+    let session = Session::new();
+    let (dir, text) = directory(&session);
+    session.data(0, &["repo", "init"]);
+    fs::write(dir.join("a"), "one").unwrap();
+    let first = id(&session.json(0, &["repo", "save", &text, "--name", "app"]));
+    fs::write(dir.join("a"), "two").unwrap();
+    session.json(0, &["repo", "save", &text, "--name", "app"]);
+    let latest = || session.data(0, &["repo", "cat", "latest", "a", "--name", "app"]);
+    let live = || fs::read_to_string(dir.join("a")).unwrap();
+    assert_eq!(latest(), "two");
+
+    let in_place = ["repo", "restore", &first, &text, "--in-place"];
+    let except = [&in_place[..], &["--except", "a"]].concat();
+    session.json(0, &except);
+    assert_eq!((latest().as_str(), live().as_str()), ("two", "two"));
+    let other = session.home().join("other");
+    let other = other.to_str().unwrap();
+    session.json(0, &["repo", "restore", &first, other]);
+    assert_eq!(latest(), "two");
+    session.json(0, &in_place);
+    assert_eq!((latest().as_str(), live().as_str()), ("one", "one"));
+}
