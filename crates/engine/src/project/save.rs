@@ -6,7 +6,7 @@
 use super::capture::Capture;
 use super::services::{HookRun, Moment};
 use super::steps::{Step, StepTaken, Steps};
-use super::{Declared, Project, ProjectError, or_cancelled};
+use super::{Declared, FILE, Project, ProjectError, or_cancelled};
 use crate::bridge;
 use crate::error::{Error, whole};
 use crate::repo::{RepoSave, RepoSaved};
@@ -18,6 +18,8 @@ use stasis_model::manifest::{Consistency, Reason, VolumeManifest};
 use stasis_quiesce::pause::{PauseSettings, Paused};
 use stasis_quiesce::service::Service;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::DirEntry;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -139,6 +141,39 @@ impl Project {
         Ok(self.told(&command, saved, BTreeMap::new(), steps))
     }
 
+    /// Refuses to save an empty state directory of an application that lies beside it.
+    async fn ensure_something(&self, declared: &Declared) -> Result<(), Error> {
+        if declared.is_in_place() || declared.servers_of().next().is_some() {
+            return Ok(());
+        }
+        let (dir, state, root) = (
+            self.home.dir.clone(),
+            declared.state.clone(),
+            declared.current(),
+        );
+        bridge::blocking(move || {
+            if holds_a_file(&root) {
+                return Ok(());
+            }
+            let is_beside = |entry: &DirEntry| {
+                let path = entry.path();
+                entry.file_name() != FILE && !state.starts_with(&path)
+            };
+            let beside = std::fs::read_dir(&dir).into_iter().flatten().flatten();
+            let beside = beside.filter(is_beside).count();
+            if beside == 0 {
+                return Ok(());
+            }
+            Err(ProjectError::NothingInState {
+                state: root,
+                dir,
+                beside,
+            }
+            .into())
+        })
+        .await
+    }
+
     async fn save_declared(
         &self,
         declared: &Declared,
@@ -148,6 +183,9 @@ impl Project {
         if let Some(snapshot) = self.half_restored().await {
             let project = self.home.id.clone();
             return Err(ProjectError::HalfRestored { project, snapshot }.into());
+        }
+        if !command.allow_shrink {
+            self.ensure_something(declared).await?;
         }
         let why = reason_word(command.reason);
         steps.begin(Step::PreSaveHooks);
@@ -394,4 +432,15 @@ pub(super) fn reason_word(reason: Reason) -> &'static str {
         Reason::BeforeUpgrade => "before-upgrade",
         Reason::BeforeRestore => "before-restore",
     }
+}
+
+/// Whether anything but directories is in a directory; what cannot be looked into counts as something.
+fn holds_a_file(directory: &Path) -> bool {
+    let Ok(entries) = std::fs::read_dir(directory) else {
+        return directory.exists();
+    };
+    entries.flatten().any(|entry| match entry.file_type() {
+        Ok(kind) if kind.is_dir() => holds_a_file(&entry.path()),
+        _ => true,
+    })
 }

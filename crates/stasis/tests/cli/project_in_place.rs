@@ -106,7 +106,9 @@ fn an_id_of_ones_own_keeps_the_history_and_the_state_layout_is_a_choice() {
     let _ = session.data(0, &["project", "init", "--project", text, "--id", "mine"]);
     assert_eq!(log(&session, text), [first]);
 
-    fs::remove_file(dir.join("stasis.toml")).unwrap();
+    let session = Session::new();
+    let dir = application(&session);
+    let text = dir.to_str().unwrap();
     let said = session.data(
         0,
         &["project", "init", "--project", text, "--layout", "state"],
@@ -452,4 +454,43 @@ os._exit(0)
 
     assert!(!dir.join("data/app.db-wal").exists());
     assert_eq!(rows(&database), "3");
+}
+
+#[test]
+fn the_layout_of_a_state_directory_neither_hides_a_history_nor_saves_nothing_of_something() {
+    let session = Session::new();
+    let dir = application(&session);
+    let text = dir.to_str().unwrap();
+    let first = id(&session.json(0, &["save", text]));
+    let init = ["project", "init", "--layout", "state", "--project", text];
+
+    let hidden = session.run(&init);
+
+    assert_eq!(hidden.code, 11, "{}", hidden.err);
+    assert!(
+        hidden.err.contains("was saved as it lies"),
+        "{}",
+        hidden.err
+    );
+    assert!(!dir.join("stasis.toml").exists() && !dir.join("state").exists());
+    assert_eq!(log(&session, text), [first]);
+
+    // One that nobody has saved yet.
+    let other = Session::new();
+    let dir = application(&other);
+    let text = dir.to_str().unwrap();
+    let save = ["project", "save", "--project", text];
+    other.data(
+        0,
+        &["project", "init", "--layout", "state", "--project", text],
+    );
+    let nothing = other.run(&save);
+    assert_eq!(nothing.code, 11, "{}{}", nothing.out, nothing.err);
+    assert!(nothing.err.contains("lie outside it"), "{}", nothing.err);
+    assert!(log(&other, text).is_empty());
+    let meant = other.json(0, &[&save[..], &["--accept-shrink"]].concat());
+    assert_eq!(meant["files"], 0, "{meant:#}");
+    fs::write(dir.join("state/current/files/main.py"), "print('shop')").unwrap();
+    let saved = other.json(0, &save);
+    assert_eq!(saved["files"], 1, "{saved:#}");
 }

@@ -6,9 +6,10 @@ use crate::cli::output::{printable, table};
 use crate::cli::progress::cancel_on_signals;
 use crate::report::Exit;
 use clap::{Args, ValueEnum};
+use stasis_engine::error::Error;
 use stasis_engine::model::id::ProjectId;
 use stasis_engine::model::project::Layout;
-use stasis_engine::project::{self, Project, ProjectInit, ProjectUpgraded};
+use stasis_engine::project::{self, Project, ProjectError, ProjectInit, ProjectUpgraded};
 use stasis_engine::repo::GcVerdict;
 use std::ffi::OsString;
 use std::path::Path;
@@ -46,6 +47,9 @@ impl From<Where> for Layout {
 impl Init {
     pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<()> {
         let is_dry = self.dry_run;
+        if matches!(self.layout, Where::State) && !is_dry {
+            ensure_no_history(context, which).await?;
+        }
         let command = ProjectInit {
             id: self.id,
             layout: self.layout.into(),
@@ -65,6 +69,20 @@ impl Init {
             format!("wrote {file}; read it, then run: stasis project save{found}")
         })
     }
+}
+
+/// Refuses to hide what was saved of a directory as it lies.
+async fn ensure_no_history(context: &Context, which: &Which) -> anyhow::Result<()> {
+    // A store that is not there, or cannot be read, has no history that anybody could see.
+    let Ok(project) = which.look(context).await else {
+        return Ok(());
+    };
+    let snapshots = project.list().await.unwrap_or_default().len();
+    if snapshots == 0 || project.home().declared.is_some() {
+        return Ok(());
+    }
+    let dir = project.home().dir.clone();
+    Err(Error::from(ProjectError::HidesHistory { dir, snapshots }).into())
 }
 
 #[derive(Debug, Args)]
