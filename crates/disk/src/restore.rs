@@ -34,7 +34,8 @@ mod plan;
 mod target;
 
 pub use backup::{
-    Backup, Returned, backups, is_left, moved_backup, place_in, remove_backup, returned, take_back,
+    Backup, Returned, backups, is_left, keeps_back, moved_backup, place_in, remove_backup,
+    returned, take_back,
 };
 pub use databases::{ensure_none_open, open_databases, open_databases_in};
 pub use error::RestoreError;
@@ -93,9 +94,9 @@ pub struct Restored {
 }
 
 impl Restored {
-    /// Whether it went into the directory that was there.
-    pub fn is_in_place(&self) -> bool {
-        matches!(self.placed, Placed::InPlace(_))
+    /// Whether it went into the directory that was there, and all of it did.
+    pub fn is_whole_in_place(&self) -> bool {
+        matches!(&self.placed, Placed::InPlace(changes) if changes.refused.is_empty())
     }
 }
 

@@ -124,6 +124,25 @@ pub fn returned(backup: &Path) -> Result<(Vec<Returned>, Beneath), RestoreError>
     Ok((all, tree.map_err(failed())?))
 }
 
+/// Whether taking a restore back would leave something out that the backup keeps, and whether it keeps something that was left out
+/// before.
+pub fn keeps_back(backup: &Path, except: &[EntryPath]) -> Result<(bool, bool), RestoreError> {
+    let failed = || failed("read the backup", backup);
+    let flags = fs::OFlags::RDONLY | fs::OFlags::DIRECTORY | fs::OFlags::CLOEXEC;
+    let fd = fs::open(backup, flags, fs::Mode::empty()).map_err(failed())?;
+    let damaged = || RestoreError::BadJournal(backup.to_owned());
+    let undo = Journal::read(&fd, UNDO).map_err(failed())?;
+    let undo = undo.ok_or_else(damaged)?;
+    let (mut is_left, mut is_kept) = (false, false);
+    for step in undo.steps() {
+        match step.ok_or_else(damaged)? {
+            Step::Kept(_) => is_kept = true,
+            step => is_left |= leaves(&step, except),
+        }
+    }
+    Ok((is_left, is_kept))
+}
+
 /// Where an entry is that came out of a target, in the backup of it.
 pub fn place_in(backup: &Path, path: &EntryPath) -> PathBuf {
     let tree = backup.join(super::shown(TREE));
@@ -248,6 +267,8 @@ pub fn take_back(
     let ran = forward.run(&journal)?;
     Ok(Changes {
         changed_meanwhile: ran.changed,
+        refused: ran.not_permitted.clone(),
+        waiting: [changes.waiting, ran.not_permitted.clone()].concat(),
         not_permitted: ran.not_permitted,
         backup: Some(ran.kept),
         ..changes

@@ -14,8 +14,8 @@ use rustix::io;
 use stasis_model::tree::EntryPath;
 use std::collections::BTreeSet;
 use std::ffi::CString;
-use std::fs::DirEntry;
-use std::os::fd::{AsFd, OwnedFd};
+use std::fs::{DirEntry, read_link};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -59,19 +59,22 @@ pub fn open_databases_in(directory: &Path) -> Vec<EntryPath> {
     let Ok(root) = directory.canonicalize() else {
         return Vec::new();
     };
-    let mut open = BTreeSet::new();
-    for (_, descriptor) in descriptors() {
-        let link = std::fs::read_link(descriptor).unwrap_or_default();
-        let Ok(path) = link.strip_prefix(&root) else {
-            continue;
-        };
-        open.extend(EntryPath::parse(path.as_os_str().as_bytes()).ok());
-    }
+    let open = open_beneath(&root);
     let Ok(live) = Beneath::open(&root, Mounts::Stay) else {
         return Vec::new();
     };
     let open = open_databases(&live, open.iter());
     open.into_iter().map(|(path, _)| path).collect()
+}
+
+/// The entries of a directory that other processes have open, as far as that can be seen.
+fn open_beneath(root: &Path) -> BTreeSet<EntryPath> {
+    let links = descriptors().filter_map(|(_, descriptor)| read_link(descriptor).ok());
+    let paths = links.filter_map(|link| {
+        let path = link.strip_prefix(root).ok()?;
+        EntryPath::parse(path.as_os_str().as_bytes()).ok()
+    });
+    paths.collect()
 }
 
 /// Refuses to exchange entries of a directory if they are databases that a program has open.
@@ -89,7 +92,20 @@ pub(super) fn check(live: &Beneath, journal: &Journal) -> Result<(), RestoreErro
         Step::Remove(path, Some(_)) | Step::Place(path, _, Some(_)) => Some(path),
         _ => None,
     });
-    let touched: Vec<EntryPath> = touched.collect();
+    let mut touched: Vec<EntryPath> = touched.collect();
+    // What is in a directory that is moved is moved with it.
+    let is_directory = |path: &&EntryPath| live.directory(path.as_bytes()).is_ok();
+    let directories: Vec<EntryPath> = touched.iter().filter(is_directory).cloned().collect();
+    if !directories.is_empty() {
+        let root = live.directory(b"").ok();
+        let root =
+            root.and_then(|root| read_link(format!("/proc/self/fd/{}", root.as_raw_fd())).ok());
+        let open = root
+            .map(|root| open_beneath(&root))
+            .unwrap_or_default()
+            .into_iter();
+        touched.extend(open.filter(|path| directories.iter().any(|one| path.is_within(one))));
+    }
     refuse(open_databases(live, touched.iter()))
 }
 

@@ -47,7 +47,7 @@ pub enum RestoreError {
     },
     /// A program has a database open that would be exchanged under it.
     #[error(
-        "the SQLite database `{path}` is open in {by}: stop that program first, or restore everything else with --except {path}"
+        "the SQLite database `{path}` is open in {by}: stop that program first; a restore or rewind of everything else leaves it as it is with --except {path}"
     )]
     DatabaseOpen {
         /// Which database.

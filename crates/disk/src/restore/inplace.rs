@@ -52,6 +52,8 @@ pub struct Changes {
     /// Entries that stayed as they are because this user may not read or change them; of directories, perhaps only their
     /// permissions and times.
     pub not_permitted: Vec<EntryPath>,
+    /// Those of them that the system refused to move, though nobody could know that when the plan was made.
+    pub refused: Vec<EntryPath>,
     /// Where everything is kept that came out of the live tree; nothing where nothing was changed.
     pub backup: Option<PathBuf>,
 }
@@ -118,6 +120,8 @@ impl Work<'_> {
         let ran = forward.run(&journal)?;
         Ok(Changes {
             changed_meanwhile: [changes.changed_meanwhile, ran.changed].concat(),
+            refused: ran.not_permitted.clone(),
+            waiting: [changes.waiting, ran.not_permitted.clone()].concat(),
             not_permitted: [changes.not_permitted, ran.not_permitted].concat(),
             backup: Some(ran.kept),
             ..changes

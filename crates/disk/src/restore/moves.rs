@@ -125,7 +125,13 @@ impl Moves<'_> {
         for (number, step) in journal.steps().enumerate() {
             match step {
                 None => return Ok(None),
-                Some(step) if stayed.contains(&number) => not_permitted.push(step.path().clone()),
+                Some(step) if stayed.contains(&number) => {
+                    not_permitted.push(step.path().clone());
+                    // What it needs is still there, for when this is taken back in turn.
+                    if let Step::Place(..) | Step::Remove(..) = &step {
+                        waiting.push(Step::Kept(Box::new(step)));
+                    }
+                }
                 Some(Step::Remove(path, expected) | Step::Place(path, _, expected)) => {
                     let kept = find(self.staged, &path).map_err(entry("look at", &path))?;
                     let is_expected = match (&kept, &expected) {
@@ -177,7 +183,12 @@ impl Moves<'_> {
         if beneath::find(&to, &name)?.is_some() {
             return Ok(());
         }
-        if let Ok(from) = writable(self.live, &above) {
+        let from = match writable(self.live, &above) {
+            // It went with the directory that it was in.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => None,
+            from => Some(from?),
+        };
+        if let Some(from) = from {
             match self.carry(path, (&from, &name), (&to, &name)) {
                 Err(Errno::XDEV) => self.set_aside(path, (&from, &name), number)?,
                 Err(Errno::NOENT) => {}

@@ -81,7 +81,13 @@ impl<'a> Permissions<'a> {
 
     /// Whether permissions, time and attributes of an entry may be changed.
     pub fn is_own(&self, path: &EntryPath) -> bool {
-        let (above, name) = path.split_last().unwrap_or_default();
+        let Some((above, name)) = path.split_last() else {
+            let root = self
+                .live
+                .directory(b"")
+                .and_then(|root| metadata::of(&root));
+            return self.own == 0 || root.is_ok_and(|seen| seen.uid == self.own);
+        };
         let found = self.find(&above, name);
         self.own == 0 || found.is_none_or(|(_, seen)| seen.uid == self.own)
     }

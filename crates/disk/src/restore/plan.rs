@@ -28,6 +28,8 @@ use std::sync::{Mutex, PoisonError};
 pub(super) struct Told {
     /// Entries that are right as they are: 128 bits of a digest of each path, and what was seen of it, if that is known.
     right: Mutex<HashMap<[u8; 16], Option<Witness>>>,
+    /// How many of those that were seen lie in a directory.
+    right_in: Mutex<HashMap<[u8; 16], usize>>,
     pub(super) limits: Limits,
 }
 
@@ -44,6 +46,8 @@ pub struct Limits {
     /// Which entries stay as they are although the new tree has them otherwise: nothing else has what they are now. One that is
     /// missing comes back.
     pub left_alone: Option<Spared>,
+    /// Whether a directory that would go is looked into: with something in it that stays, only the rest of it goes.
+    pub looks_into: bool,
     /// The one entry that is restored, with everything in it; all of them if none is named. The directories above it that are
     /// missing are made as they are staged.
     pub only: Option<EntryPath>,
@@ -77,6 +81,18 @@ impl Told {
     pub(super) fn leave(&self, path: &EntryPath, seen: Option<&Seen>) {
         let mut told = self.right.lock().unwrap_or_else(PoisonError::into_inner);
         told.insert(key(path), seen.map(Witness::from));
+        if let (Some((above, _)), Some(_), false) =
+            (path.split_last(), seen, self.is_excepted(path))
+        {
+            let mut right_in = self.right_in.lock().unwrap_or_else(PoisonError::into_inner);
+            *right_in.entry(key(&above)).or_default() += 1;
+        }
+    }
+
+    /// How many entries of a directory were right when they were seen.
+    fn right_in(&self, directory: &EntryPath) -> usize {
+        let right_in = self.right_in.lock().unwrap_or_else(PoisonError::into_inner);
+        right_in.get(&key(directory)).copied().unwrap_or_default()
     }
 
     /// Whether a path is neither in the one entry that is restored nor above it.
@@ -109,11 +125,11 @@ impl Told {
     fn has(&self, path: &EntryPath, seen: Option<&Seen>) -> Option<Since> {
         let told = self.right.lock().unwrap_or_else(PoisonError::into_inner);
         let witness = told.get(&key(path))?;
-        let is_same = match (witness, seen) {
-            (Some(witness), Some(seen)) => *witness == Witness::from(seen),
-            (witness, _) => witness.is_none(),
-        };
-        Some(if is_same { Since::Same } else { Since::Changed })
+        Some(match (witness, seen) {
+            (None, _) => Since::Unknown,
+            (Some(witness), Some(seen)) if *witness == Witness::from(seen) => Since::Same,
+            _ => Since::Changed,
+        })
     }
 
     fn spares(&self, path: &EntryPath, seen: &Seen) -> bool {
@@ -154,6 +170,8 @@ impl Told {
 enum Since {
     Same,
     Changed,
+    /// Nobody said what it was.
+    Unknown,
 }
 
 /// What of an entry changes with it.
@@ -230,6 +248,10 @@ pub(super) struct Planner<'a> {
     /// Which entries of the directory that is looked at come or go.
     touched: HashSet<EntryPath>,
     permissions: Permissions<'a>,
+    /// What must not be replaced.
+    barred: Vec<EntryPath>,
+    /// How many entries of the directory that is looked at were right when they were seen.
+    found_right: usize,
 }
 
 impl<'a> Planner<'a> {
@@ -257,6 +279,8 @@ impl<'a> Planner<'a> {
             pending: vec![EntryPath::root()],
             touched: HashSet::new(),
             permissions: Permissions::new(live),
+            barred: Vec::new(),
+            found_right: 0,
         }
     }
 
@@ -271,6 +295,9 @@ impl<'a> Planner<'a> {
         }
         while let Some(path) = self.pending.pop() {
             self.directory(&path)?;
+        }
+        if !self.barred.is_empty() {
+            return Err(RestoreError::NotOurs(self.barred));
         }
         self.settle_links();
         self.dress();
@@ -319,6 +346,7 @@ impl<'a> Planner<'a> {
         let live = open(self.live, path).map_err(failed())?;
         let staged = open(self.staged, path).map_err(failed())?;
         self.touched.clear();
+        self.found_right = 0;
         if let Some((name, is_last)) = self.told.next_to(path) {
             let name = CString::new(name).expect("no name of an entry has a NUL");
             self.on_the_way(path, (&name, is_last), (&live, &staged))?;
@@ -334,7 +362,13 @@ impl<'a> Planner<'a> {
         let (mut one, mut other) = (here.next(), there.next());
         loop {
             let order = match (&one, &other) {
-                (None, None) => return Ok(()),
+                (None, None) => {
+                    if self.found_right < self.told.right_in(path) {
+                        // Something that was right is gone since, and was not staged.
+                        self.changes.changed_meanwhile.push(path.clone());
+                    }
+                    return Ok(());
+                }
                 (Some(_), None) => Ordering::Less,
                 (None, Some(_)) => Ordering::Greater,
                 (Some(one), Some(other)) => one.cmp(other),
@@ -344,7 +378,7 @@ impl<'a> Planner<'a> {
             let child = path.child(name.to_bytes());
             let child = child.map_err(|_| entry("name an entry of", path)(Errno::INVAL))?;
             match order {
-                Ordering::Less => self.only_live(child, &name, &live),
+                Ordering::Less => self.only_live(child, &name, &live)?,
                 Ordering::Greater => self.only_staged(child, &name, &staged)?,
                 Ordering::Equal => self.both(&child, &name, (&live, &staged))?,
             }
@@ -387,7 +421,7 @@ impl<'a> Planner<'a> {
         };
         match (look(live)?, look(staged)?, is_last) {
             (None, None, _) => {}
-            (Some(_), None, true) => self.only_live(child, name, live),
+            (Some(_), None, true) => self.only_live(child, name, live)?,
             (None, Some(_), true) => self.only_staged(child, name, staged)?,
             (Some(_), Some(_), true) => self.both(&child, name, (live, staged))?,
             (Some(seen), _, false) if !seen.file_type().is_dir() => {
@@ -439,7 +473,12 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    fn only_live(&mut self, path: EntryPath, name: &CStr, live: &OwnedFd) {
+    fn only_live(
+        &mut self,
+        path: EntryPath,
+        name: &CStr,
+        live: &OwnedFd,
+    ) -> Result<(), RestoreError> {
         let seen = metadata::look(live.as_fd(), name).ok();
         let is_spared = seen.is_some_and(|seen| {
             let kind = seen.file_type();
@@ -450,24 +489,63 @@ impl<'a> Planner<'a> {
                 || self.told.spares(&path, &seen)
                 || self.told.is_unknown(&path)
                 || self.told.is_excepted(&path)
-                || self.told.holds_excepted(&path)
+                || (self.told.holds_excepted(&path) && !self.told.limits.looks_into)
                 || self.is_at_rest(&path, name, live)
         });
+        let is_directory = seen.is_some_and(|seen| seen.file_type().is_dir());
         let since = self.told.has(&path, seen.as_ref());
         if since == Some(Since::Changed) {
             self.changes.changed_meanwhile.push(path.clone());
         }
+        self.found_right += usize::from(matches!(since, Some(Since::Same | Since::Changed)));
         if is_spared || since.is_some() {
             self.changes.untouched += 1;
         } else if is_unreadable(seen.as_ref(), (live, name)) || !self.permissions.may_move(&path) {
             // No save could read it, or it cannot be moved: it is no more known than what a save leaves out.
             self.changes.not_permitted.push(path);
+        } else if is_directory && self.told.limits.looks_into && self.holds_what_stays(&path) {
+            self.enter(path)?;
         } else {
             let closed: Vec<&Seen> = seen.iter().collect();
             self.note_closed(&path, &closed);
             self.step(&Step::Remove(path, seen.as_ref().map(Expected::from)));
             self.changes.removed += 1;
         }
+        Ok(())
+    }
+
+    /// Whether something stays of a directory that the new tree does not have.
+    fn holds_what_stays(&self, path: &EntryPath) -> bool {
+        let Ok(directory) = open(self.live, path) else {
+            return false;
+        };
+        let found = names(&directory, None).unwrap_or_default();
+        found.iter().any(|name| {
+            let seen = metadata::look(directory.as_fd(), name);
+            let (Ok(child), Ok(seen)) = (path.child(name.to_bytes()), seen) else {
+                return false;
+            };
+            self.told.is_excepted(&child)
+                || self.told.spares(&child, &seen)
+                || is_unreadable(Some(&seen), (&directory, name))
+                || (seen.file_type().is_dir() && self.holds_what_stays(&child))
+        })
+    }
+
+    /// Looks at each entry of such a directory, which stays; what goes needs a place in the staged tree.
+    fn enter(&mut self, path: EntryPath) -> Result<(), RestoreError> {
+        let (above, name) = path.split_last().unwrap_or_default();
+        let made = open(self.staged, &above).and_then(|above| {
+            let name = CString::new(name).map_err(|_| Errno::INVAL)?;
+            fs::mkdirat(above, &*name, Mode::RWXU)
+        });
+        match made {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(entry("stage", &path)(error)),
+        }
+        self.changes.untouched += 1;
+        self.pending.push(path);
+        Ok(())
     }
 
     /// Whether it is what an open connection keeps beside a database that stays, with nothing in it that has not reached that.
@@ -503,7 +581,50 @@ impl<'a> Planner<'a> {
             self.name(path, &seen, (None, None));
             return Ok(());
         }
+        if seen.file_type().is_dir() {
+            self.take_excepted_away(&path)
+                .map_err(entry("leave out", &path))?;
+            self.note_gone(&path);
+        }
         self.place(path, &seen, None);
+        Ok(())
+    }
+
+    /// Notes directories that are gone with entries that were right, and were not staged.
+    fn note_gone(&mut self, directory: &EntryPath) {
+        if self.told.right_in(directory) > 0 {
+            self.changes.changed_meanwhile.push(directory.clone());
+        }
+        let Ok(opened) = open(self.staged, directory) else {
+            return;
+        };
+        for name in names(&opened, None).unwrap_or_default() {
+            let seen = metadata::look(opened.as_fd(), &name);
+            let is_directory = seen.is_ok_and(|seen| seen.file_type().is_dir());
+            if let (true, Ok(child)) = (is_directory, directory.child(name.to_bytes())) {
+                self.note_gone(&child);
+            }
+        }
+    }
+
+    /// What is left as it is does not come with a directory that is missing.
+    fn take_excepted_away(&self, directory: &EntryPath) -> rustix::io::Result<()> {
+        let except = self.told.limits.except.iter();
+        for path in except.filter(|path| path.is_within(directory)) {
+            let (above, name) = path.split_last().unwrap_or_default();
+            let above = match open(self.staged, &above) {
+                Err(Errno::NOENT | Errno::NOTDIR) => continue,
+                above => above?,
+            };
+            for suffix in [&b""[..]].iter().chain(&DATABASE_SUFFIXES) {
+                let name = CString::new([name, suffix].concat()).map_err(|_| Errno::INVAL)?;
+                match beneath::find(&above, &name)? {
+                    None => {}
+                    Some(seen) if seen.file_type().is_dir() => crate::remove::tree(&above, &name)?,
+                    Some(_) => fs::unlinkat(&above, &*name, AtFlags::empty())?,
+                }
+            }
+        }
         Ok(())
     }
 
@@ -554,6 +675,9 @@ impl<'a> Planner<'a> {
             self.changes.left_alone.push(path.clone());
             return Ok(());
         }
+        if !same && self.told.limits.looks_into && Self::is_anothers_secret(&seen, (live, name)) {
+            self.barred.push(path.clone());
+        }
         let has_names = wanted.links > 1 || (same && seen.links > 1);
         if wanted.file_type().is_file() && has_names {
             self.name(path.clone(), &wanted, (same.then_some(seen), Some(seen)));
@@ -565,6 +689,12 @@ impl<'a> Planner<'a> {
         }
         self.place(path.clone(), &wanted, Some(&seen));
         Ok(())
+    }
+
+    /// Whether a file belongs to another user and may not be read, so that nothing but the backup would have it.
+    fn is_anothers_secret(seen: &Seen, (live, name): (&OwnedFd, &CStr)) -> bool {
+        let own = rustix::process::geteuid().as_raw();
+        seen.file_type().is_file() && seen.uid != own && is_unreadable(Some(seen), (live, name))
     }
 
     fn is_same(

@@ -103,6 +103,7 @@ impl Pool {
             spared: Some(self.spared()?),
             known: Some(Box::new(move |path| known.contains(path))),
             left_alone: None,
+            looks_into: false,
             except: back.except.to_vec(),
             only: back.only.cloned(),
             beside: back.beside.to_vec(),

@@ -89,7 +89,7 @@ impl Project {
         &self,
         id: &SnapshotId,
     ) -> Result<Vec<(EntryPath, TreeChange)>, Error> {
-        self.compared_as(self.home.declared.as_ref(), id).await
+        self.compared_as(self.home.declared.as_ref(), id, &[]).await
     }
 
     /// The same, with only some of the volumes captured in their own way.
@@ -97,21 +97,23 @@ impl Project {
         &self,
         declared: Option<&Declared>,
         id: &SnapshotId,
+        named: &[EntryPath],
     ) -> Result<Vec<(EntryPath, TreeChange)>, Error> {
         let Some(declared) = declared.filter(|declared| declared.current().is_dir()) else {
-            return self.compared(id, None).await;
+            return self.compared(id, None, named).await;
         };
         let command = ProjectSave::new(Reason::Manual);
         let capture = Capture::begin(self, declared).await?;
         let capture = self.databases(declared, &command, capture).await?;
         let capture = self.clones(declared, &command, capture).await?;
-        self.compared(id, Some(capture)).await
+        self.compared(id, Some(capture), named).await
     }
 
     async fn compared(
         &self,
         id: &SnapshotId,
         capture: Option<Capture>,
+        named: &[EntryPath],
     ) -> Result<Vec<(EntryPath, TreeChange)>, Error> {
         let index = self.index().await?;
         let root = self.engine.repo_root();
@@ -120,7 +122,12 @@ impl Project {
             Some(declared) => declared.current(),
             None => self.home.dir.clone(),
         };
-        let left_alone = self.engine.patterns_now(&index, &self.name(), &dir).await?;
+        let left_alone = if named.is_empty() {
+            self.engine.patterns_now(&index, &self.name(), &dir).await?
+        } else {
+            // Whoever names an entry wants it, whatever saves do.
+            Vec::new()
+        };
         let settings = WalkSettings {
             // What the snapshot never had, a restore leaves alone.
             excludes: opened.manifest.patterns(),
@@ -225,10 +232,19 @@ fn shown<'a>(
     live: &'a Beneath,
 ) -> Result<impl Fn(&EntryPath, TreeChange) -> bool + use<'a>, Error> {
     let is_left_alone = walk::matcher(left_alone).map_err(SaveError::from)?;
+    let is_owner_left = walk::matcher(left_alone).map_err(SaveError::from)?;
+    let is_left_with_owner = move |path: &EntryPath| {
+        let owner = path
+            .split_last()
+            .and_then(|(above, name)| above.child(owner_name(name)?).ok());
+        owner.is_some_and(|owner| is_owner_left(&owner, false))
+    };
     Ok(move |path: &EntryPath, change: TreeChange| {
         let is_directory = live.directory(path.as_bytes()).is_ok();
         // What saves leave out by now comes back if it is gone, and stays as it is otherwise.
-        if change != TreeChange::Removed && is_left_alone(path, is_directory) {
+        if change != TreeChange::Removed
+            && (is_left_alone(path, is_directory) || is_left_with_owner(path))
+        {
             return false;
         }
         if change != TreeChange::Added {

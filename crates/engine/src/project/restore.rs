@@ -31,9 +31,11 @@ use crate::bridge;
 use crate::error::{Error, PlaceError, whole};
 use crate::repo::{InPlaceChanges, Placement, RepoRestore, StagedSnapshot};
 use crate::warning::Warning;
+use stasis_disk::beneath::{Beneath, Mounts};
 use stasis_disk::check::{self, CheckSettings};
 use stasis_disk::compare::Change as TreeChange;
 use stasis_disk::restore::{self, Changes, Origin, Placed, Returned};
+use stasis_disk::walk;
 use stasis_model::id::{ServiceName, SnapshotId};
 use stasis_model::manifest::Reason;
 use stasis_model::operation::Change;
@@ -68,7 +70,10 @@ impl Project {
         told.seen = index.subject(&self.name()).active;
         if command.dry_run {
             let changes = self.would_change(&plan).await?;
-            if let Err(error) = self.ensure_none_open(&plan, &changes).await {
+            let changes = self.may_change(changes).await;
+            let is_open = self.ensure_none_open(&plan, &changes.0).await;
+            let (changes, is_ours) = changes;
+            if let Err(error) = is_open.and(is_ours) {
                 told.warnings.push(Warning::WouldBeRefused {
                     reason: whole(&error),
                 });
@@ -110,7 +115,10 @@ impl Project {
             .map(|declared| CaptureScope::of(declared, plan));
         let compared = loop {
             let declared = scope.as_ref().map(|scope| &scope.declared);
-            match (self.compared_as(declared, &plan.snapshot).await, &mut scope) {
+            match (
+                self.compared_as(declared, &plan.snapshot, &plan.only).await,
+                &mut scope,
+            ) {
                 (Ok(compared), _) => break compared,
                 // What cannot be captured is compared as it lies there.
                 (Err(error), Some(scope)) => scope.without(error)?,
@@ -121,6 +129,36 @@ impl Project {
             .into_iter()
             .filter(|(path, _)| plan.is_wanted(path));
         Ok(wanted.collect())
+    }
+
+    /// What of that this user may change: what is only live and may not be moved is left alone, anything else refuses the restore.
+    async fn may_change(
+        &self,
+        differing: Vec<(EntryPath, TreeChange)>,
+    ) -> (Vec<(EntryPath, TreeChange)>, Result<(), Error>) {
+        let live = self.live();
+        bridge::blocking(move || {
+            let Ok(live) = Beneath::open(&live, Mounts::Stay) else {
+                return (differing, Ok(()));
+            };
+            let mut permissions = restore::Permissions::new(&live);
+            let may_move = |one: &(EntryPath, TreeChange)| match one.1 {
+                TreeChange::Metadata => permissions.is_own(&one.0),
+                _ => permissions.may_move(&one.0),
+            };
+            let (ours, others): (Vec<_>, Vec<_>) = differing.into_iter().partition(may_move);
+            let others = others.into_iter();
+            let others = others
+                .filter(|(_, change)| !matches!(change, TreeChange::Added | TreeChange::Metadata));
+            let others: Vec<EntryPath> = others.map(|(path, _)| path).collect();
+            let is_ours = if others.is_empty() {
+                Ok(())
+            } else {
+                Err(PlaceError::NotOurs(others).into())
+            };
+            (ours, is_ours)
+        })
+        .await
     }
 
     /// Whether programs have databases of a plain directory open, as far as that can be seen; programs of a project are stopped
@@ -321,13 +359,18 @@ impl Project {
             from: format!("snapshot {} of {}", plan.snapshot, self.home.id),
         };
         let not_saved = told.not_saved.clone();
+        let index = self.index().await?;
+        let engine = &self.engine;
+        let patterns = engine
+            .patterns_now(&index, &self.name(), &self.live())
+            .await?;
         let placed = bridge::blocking(move || {
             let (_, restored) = staged.swap(&origin)?;
             let kept = match &restored.placed {
                 Placed::InPlace(Changes {
                     backup: Some(backup),
                     ..
-                }) => came_out(backup, &not_saved),
+                }) => came_out(backup, &not_saved, &patterns),
                 _ => Vec::new(),
             };
             Ok::<_, Error>((InPlaceChanges::of(&restored.placed), kept))
@@ -552,7 +595,8 @@ impl Project {
         plan: &RestorePlan,
         told: &mut ProjectRestored,
     ) {
-        let is_all = plan.is_whole() && plan.except.is_empty() && !plan.is_of_part;
+        let is_partial = told.in_place.as_ref().is_some_and(|all| all.is_partial);
+        let is_all = plan.is_whole() && plan.except.is_empty() && !plan.is_of_part && !is_partial;
         if is_all && command.becomes_latest {
             let seen = told.seen.clone();
             self.adopt(Some(&plan.snapshot), seen.as_ref(), told).await;
@@ -599,6 +643,7 @@ impl Project {
             safety: false,
             auto_undo: false,
             becomes_latest: false,
+            except: command.except.clone(),
             ..ProjectRestore::new(safety.to_string())
         };
         let index = self.index().await?;
@@ -618,8 +663,12 @@ impl Project {
 }
 
 /// Those of the entries that no snapshot has which a restore replaced, and where they are kept.
-fn came_out(backup: &Path, not_saved: &[(EntryPath, String)]) -> Vec<SetAsideEntry> {
-    if not_saved.is_empty() {
+fn came_out(
+    backup: &Path,
+    not_saved: &[(EntryPath, String)],
+    patterns: &[String],
+) -> Vec<SetAsideEntry> {
+    if not_saved.is_empty() && patterns.is_empty() {
         return Vec::new();
     }
     let returned = restore::returned(backup).map(|(all, _)| all);
@@ -633,13 +682,22 @@ fn came_out(backup: &Path, not_saved: &[(EntryPath, String)]) -> Vec<SetAsideEnt
             _ => false,
         })
     };
+    let is_ignored = walk::matcher(patterns).ok();
+    let ignored = returned.iter().filter_map(|one| match one {
+        Returned::Back(path) if is_ignored.as_ref().is_some_and(|is| is(path, false)) => {
+            Some((path, "saves leave it out"))
+        }
+        _ => None,
+    });
     let out = not_saved.iter().filter(|(path, _)| is_out(path));
-    out.map(|(path, reason)| SetAsideEntry {
-        path: path.to_string(),
-        kept_at: restore::place_in(backup, path).display().to_string(),
-        reason: reason.clone(),
-    })
-    .collect()
+    let out = out.map(|(path, reason)| (path, reason.as_str()));
+    out.chain(ignored)
+        .map(|(path, reason)| SetAsideEntry {
+            path: path.to_string(),
+            kept_at: restore::place_in(backup, path).display().to_string(),
+            reason: reason.to_owned(),
+        })
+        .collect()
 }
 
 /// Whether an entry that a save left out is there, and would be gone after a restore.

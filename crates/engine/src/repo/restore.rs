@@ -6,13 +6,14 @@
 
 use super::port::Fetching;
 use super::save::ignores;
-use super::{Opened, Readable, RepoSave, Wanted};
+use super::{Opened, Readable, RepoSave, Wanted, no_entry};
 use crate::bridge;
 use crate::error::{Error, PlaceError, SaveError, whole};
 use crate::open::Engine;
 use serde::Serialize;
 use stasis_disk::beneath::Beneath;
 use stasis_disk::chunked::databases::owner_name;
+use stasis_disk::chunked::list::ListReader;
 use stasis_disk::chunked::restore::{RestoreParts, WrittenTree, restore};
 use stasis_disk::metadata::{Rights, Seen};
 use stasis_disk::progress::Progress;
@@ -22,12 +23,13 @@ use stasis_disk::tree_writer::{WriteReport, WriteSettings};
 use stasis_disk::walk;
 use stasis_model::digest::TreeDigest;
 use stasis_model::id::{SnapshotId, SubjectName};
-use stasis_model::manifest::{Index, Reason, SnapshotManifest};
+use stasis_model::manifest::{FileList, Index, Reason, SnapshotManifest};
 use stasis_model::operation::Change;
 use stasis_model::time::Clock;
 use stasis_model::tree::EntryPath;
 use stasis_store::location::StoreLocation;
 use stasis_store::roots::Root;
+use std::ffi::OsStr;
 use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -152,6 +154,9 @@ pub struct InPlaceChanges {
     /// Entries that are not what the snapshot has because this user may not read or change them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_permitted: Vec<String>,
+    /// Whether some of these are not what the snapshot has, though nobody could know that beforehand.
+    #[serde(skip)]
+    pub is_partial: bool,
     /// Where what was replaced is kept, for seven days; undoing the restore brings it back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backup: Option<String>,
@@ -184,6 +189,7 @@ impl InPlaceChanges {
                 changed_meanwhile: names(&changes.changed_meanwhile),
                 left_alone: names(&changes.left_alone),
                 not_permitted: names(&changes.not_permitted),
+                is_partial: !changes.refused.is_empty(),
                 backup: changes
                     .backup
                     .as_ref()
@@ -217,6 +223,8 @@ impl Engine {
         command.left_alone = self.left_alone(&index, &opened.manifest, &command).await?;
         let target = command.target.display().to_string();
         let manifest = opened.manifest.clone();
+        self.ensure_known(&command.target, &command.except, (&id, &opened.list))
+            .await?;
         let before = self.save_before(&command, &manifest.name).await?;
         let is_whole = command.only.is_empty() && command.except.is_empty();
         let staged = self.staged(&root, command, opened).await?;
@@ -229,7 +237,7 @@ impl Engine {
             Ok(swapped) => swapped,
             Err(error) => return Err(self.mark_cause(&root, error).await),
         };
-        if is_whole && !manifest.is_part && restored.is_in_place() {
+        if is_whole && !manifest.is_part && restored.is_whole_in_place() {
             self.adopt_restored(&index, &manifest).await;
         }
         let elapsed = self.clock.uptime().saturating_sub(started);
@@ -271,6 +279,39 @@ impl Engine {
         command.left_alone = self.left_alone(&index, &opened.manifest, &command).await?;
         let manifest = opened.manifest.clone();
         Ok((manifest, self.staged(&root, command, opened).await?))
+    }
+
+    /// Refuses to leave something alone that is neither there nor in the snapshot: somebody meant something else.
+    pub(crate) async fn ensure_known(
+        &self,
+        live: &Path,
+        except: &[EntryPath],
+        (id, list): (&SnapshotId, &FileList),
+    ) -> Result<(), Error> {
+        if except.is_empty() {
+            return Ok(());
+        }
+        let (live, list, asked) = (live.to_owned(), list.clone(), except.to_vec());
+        let source = Fetching::new(self.repo_root());
+        let unknown = bridge::blocking(move || {
+            let is_absent = |path: &EntryPath| {
+                let path = live.join(OsStr::from_bytes(path.as_bytes()));
+                path.symlink_metadata().is_err()
+            };
+            let mut absent: Vec<EntryPath> = asked.into_iter().filter(is_absent).collect();
+            if absent.is_empty() {
+                return Ok(None);
+            }
+            let mut reader = ListReader::new(&source, &list)?;
+            while let Some(row) = reader.next_row()? {
+                absent.retain(|one| !row.entry.path.is_within(one));
+            }
+            Ok::<_, Error>(absent.into_iter().next())
+        });
+        match unknown.await? {
+            Some(path) => Err(no_entry("entry", &path, id)),
+            None => Ok(()),
+        }
     }
 
     async fn staged(
@@ -418,6 +459,7 @@ fn stage(
         spared: Some(spared(command, &opened.manifest, is_left_out)?),
         except: command.except.clone(),
         left_alone: Some(unless_named(&command.only, is_left_alone)),
+        looks_into: true,
         ..Limits::default()
     });
     let settings = WriteSettings {
@@ -482,9 +524,19 @@ fn spared(
     is_left_out: Spared,
 ) -> Result<Spared, Error> {
     let is_left_alone = walk::matcher(&command.left_alone).map_err(SaveError::from)?;
+    let is_owner_left = walk::matcher(&command.left_alone).map_err(SaveError::from)?;
+    let is_owner_left = unless_named(&command.only, is_owner_left);
     let databases = manifest.databases.clone();
     let (only, store) = (command.only.clone(), command.store.clone());
     Ok(Box::new(move |path, is_directory| {
+        let owner = owner_of(path);
+        // With a database that stays as it is stays what waits beside it.
+        if owner
+            .as_ref()
+            .is_some_and(|owner| is_owner_left(owner, false))
+        {
+            return true;
+        }
         // The log of a database that is replaced would be replayed into the other one.
         let is_named = |one: &EntryPath| path.is_within(one) || path.is_companion_of(one);
         let is_unwanted = !only.is_empty() && !only.iter().any(is_named);
@@ -492,7 +544,7 @@ fn spared(
             .as_ref()
             .is_some_and(|store| store.is_within(path) || path.is_within(store));
         // The log or journal of another state would be played into a database that is restored.
-        let is_companion = owner_of(path).is_some_and(|owner| {
+        let is_companion = owner.is_some_and(|owner| {
             databases.contains_key(&owner.to_string())
                 && (only.is_empty() || only.iter().any(|one| owner.is_within(one)))
         });
@@ -567,6 +619,7 @@ impl Engine {
             at: clock.now(),
             from: "an undone restore".to_owned(),
         };
+        let target = std::path::absolute(&target).unwrap_or(target);
         let shown = target.display().to_string();
         let kept = bridge::blocking(move || stasis_disk::restore::undo(&target, &origin)).await?;
         Ok(Undone {

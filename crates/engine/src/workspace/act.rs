@@ -67,6 +67,28 @@ pub(super) struct Done {
     pub(super) changed_meanwhile: Vec<String>,
     /// What can be undone no longer.
     pub(super) forgotten: Vec<ForgottenUndo>,
+    /// What the system refused to move.
+    pub(super) not_permitted: Vec<EntryPath>,
+}
+
+impl Done {
+    /// Refuses what was done in part: everything else can be undone.
+    fn whole(self) -> Result<Self, Error> {
+        if self.not_permitted.is_empty() {
+            return Ok(self);
+        }
+        let error = restore::RestoreError::NotOurs(self.not_permitted);
+        Err(WorkspaceError::from(slots::SlotError::Place(error)).into())
+    }
+
+    /// What the system refused to move, as it is told.
+    pub(super) fn refused(&self) -> impl Iterator<Item = LeftAlone> {
+        self.not_permitted.iter().map(|path| LeftAlone {
+            path: path.to_string(),
+            why: "not_ours",
+            within: None,
+        })
+    }
 }
 
 impl Workspace {
@@ -123,7 +145,7 @@ impl Workspace {
             // Whoever reverts an entry of the repository has named it.
             let is_agreed = self.actor() == Actor::Owner;
             self.confirm(&told.plan, command.confirm.as_deref(), is_agreed)?;
-            let done = self.carry_out(&act)?;
+            let done = self.carry_out(&act)?.whole()?;
             (told.undo, told.changed_meanwhile) = (done.undo, done.changed_meanwhile);
             told.undo_forgotten = done.forgotten;
             told.reverted = true;
@@ -261,6 +283,7 @@ impl Workspace {
         if !is_same && command.run == Run::Real {
             self.confirm(&told.plan, command.confirm.as_deref(), command.agreed)?;
             let done = self.carry_out(&act)?;
+            told.left_alone.extend(done.refused());
             (told.undo, told.changed_meanwhile) = (done.undo, done.changed_meanwhile);
             told.undo_forgotten = done.forgotten;
             told.restored = true;
@@ -397,6 +420,7 @@ impl Workspace {
                 undo: None,
                 changed_meanwhile: Vec::new(),
                 forgotten: Vec::new(),
+                not_permitted: Vec::new(),
             });
         };
         let changed_meanwhile = self.changed_meanwhile(act, &done, began);
@@ -410,6 +434,7 @@ impl Workspace {
             undo: Some(called(&undo)),
             changed_meanwhile,
             forgotten,
+            not_permitted: done.refused,
         })
     }
 

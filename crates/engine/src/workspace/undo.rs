@@ -71,8 +71,14 @@ impl Workspace {
                 told.undone = true;
             }
             for (one, state) in chosen.iter().zip(states.windows(2)) {
-                if !is_same {
+                let (is_left, is_kept) = self.keeps_back(one, &act.except)?;
+                if is_same && is_left {
+                    // Nothing came back of what it keeps.
+                    continue;
+                }
+                if !is_same || is_kept {
                     let done = self.take_back(one, &act, state)?;
+                    told.left_alone.extend(done.refused());
                     // Taking back the first of these takes back all of them.
                     told.redo = told.redo.or(done.undo);
                     told.changed_meanwhile.extend(done.changed_meanwhile);
@@ -191,6 +197,13 @@ impl Workspace {
             }
         }
         Ok(Manifest::of(all.into_values().collect()))
+    }
+
+    /// Whether an undo keeps what this one would leave out, and what one before left out.
+    fn keeps_back(&self, undo: &SlotMetadata, except: &[EntryPath]) -> Result<(bool, bool), Error> {
+        let backup = self.pool().backup_of(undo);
+        let backup = backup.ok_or(WorkspaceError::NothingToUndo)?;
+        Ok(restore::keeps_back(&backup, except)?)
     }
 
     /// Takes one change back, as part of one that may take back several.

@@ -157,7 +157,8 @@ impl Project {
             Command::Gc(gc) => gc.run(context, &which).await?,
             Command::Duplicate { dir, id, snapshot } => {
                 let project = which.look(context).await?;
-                upkeep::duplicate(context, &project, (&snapshot, &dir, &id)).await?;
+                let duplicate = upkeep::duplicate(context, &project, (&snapshot, &dir, &id));
+                Box::pin(duplicate).await?;
             }
             Command::Upgrade { command } => {
                 let project = which.open(context).await?;

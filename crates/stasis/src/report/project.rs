@@ -61,7 +61,7 @@ pub(super) fn hint(error: &ProjectError) -> Option<String> {
         }
         ProjectError::Mounted(_) => "unmount it, or restore elsewhere with --to DIR",
         ProjectError::NothingInState { .. } => {
-            "put its data in there, or take `layout = \"state\"` and `state` out of stasis.toml: then everything is saved where it lies; --accept-shrink saves it empty"
+            "put its data in there; or remove stasis.toml and run `stasis project init`, which has everything saved where it lies; --accept-shrink saves it empty"
         }
         ProjectError::HidesHistory { .. } => {
             "nothing was written; `stasis project init` without --layout state keeps that history and saves everything where it lies"

@@ -212,7 +212,12 @@ fn what_saves_leave_out_by_now_stays_as_it_is_and_is_named() {
 
     // Named, it comes back.
     fs::write(dir.join(".stasisignore"), "logs/\n").unwrap();
-    let named = session.json(0, &["restore", &text, &first, "--path", "logs/a"]);
+    let path = ["restore", &text, &first, "--path", "logs/a"];
+    let dry = session.json(0, &[&path[..], &["--dry-run"]].concat());
+    assert_eq!(dry["changes"][0]["path"], "logs/a", "{dry:#}");
+    let named = session.json(0, &path);
+    let kept = named["set_aside"][0]["kept_at"].as_str().unwrap();
+    assert_eq!(fs::read_to_string(kept).unwrap(), "two", "{named:#}");
     assert_eq!(state(), ["one", "one", "one", "two"], "{named:#}");
     assert_eq!(
         named["in_place"].get("left_alone"),
@@ -244,4 +249,127 @@ fn the_latest_of_a_repository_is_what_a_whole_restore_in_place_chose() {
     assert_eq!(latest(), "two");
     session.json(0, &in_place);
     assert_eq!((latest().as_str(), live().as_str()), ("one", "one"));
+}
+
+#[test]
+fn a_database_that_saves_leave_out_keeps_what_waits_in_its_log() {
+    let session = Session::new();
+    let (dir, text) = directory(&session);
+    let database = dir.join("app.db");
+    let mut program = Program::on(&database);
+    let first = id(&session.json(0, &["save", &text]));
+    assert_eq!(program.insert("leave it in the log"), "2");
+    program.child.kill().unwrap();
+    drop(program);
+    assert!(fs::metadata(dir.join("app.db-wal")).unwrap().len() > 0);
+    // Two more rows reach the file itself, so that it differs from the snapshot's.
+    let script = "
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1])
+db.execute('insert into rows values (3)')
+db.commit()
+db.execute('pragma wal_checkpoint(passive)').fetchall()
+db.execute('insert into rows values (4)')
+db.commit()
+import os
+os._exit(0)
+";
+    python(script, &[database.to_str().unwrap()]);
+    fs::write(dir.join(".stasisignore"), "*.db\n").unwrap();
+
+    let dry = session.json(0, &["restore", &text, &first, "--dry-run"]);
+    let restored = session.json(0, &["restore", &text, &first]);
+
+    let planned = dry["changes"].as_array().unwrap();
+    assert_eq!(planned.len(), 1, "{dry:#}");
+    assert_eq!(
+        restored["in_place"]["left_alone"],
+        serde_json::json!(["app.db"]),
+        "{restored:#}"
+    );
+    assert_eq!(rows(&database), "4");
+}
+
+#[test]
+fn of_a_directory_that_came_since_only_that_goes_which_a_save_would_have() {
+    let session = Session::new();
+    let (dir, text) = directory(&session);
+    fs::write(dir.join(".stasisignore"), "node_modules/\n").unwrap();
+    session.json(0, &["save", &text]);
+    for path in [
+        "new/node_modules/lib",
+        "new/code",
+        "new/deep/keep",
+        "gone/code",
+    ] {
+        fs::create_dir_all(dir.join(path).parent().unwrap()).unwrap();
+        fs::write(dir.join(path), "x").unwrap();
+    }
+
+    session.json(0, &["restore", &text, "--except", "new/deep/keep"]);
+
+    let is_there = |path: &str| dir.join(path).exists();
+    assert!(is_there("new/node_modules/lib") && is_there("new/deep/keep"));
+    assert!(!is_there("new/code") && !is_there("gone"));
+    session.json(0, &["restore", &text]);
+    assert!(is_there("new/node_modules/lib") && !is_there("new/deep"));
+}
+
+#[test]
+fn an_exception_in_a_directory_that_is_missing_does_not_come_back_with_it() {
+    let session = Session::new();
+    let (dir, text) = directory(&session);
+    fs::create_dir(dir.join("d")).unwrap();
+    for path in ["d/a", "d/b"] {
+        fs::write(dir.join(path), "one").unwrap();
+    }
+    session.json(0, &["save", &text]);
+    fs::remove_dir_all(dir.join("d")).unwrap();
+
+    session.json(0, &["restore", &text, "--except", "d/b"]);
+
+    assert!(dir.join("d/a").exists() && !dir.join("d/b").exists());
+}
+
+#[test]
+fn a_database_in_a_directory_that_goes_is_not_moved_under_its_program() {
+    let session = Session::new();
+    let (dir, text) = directory(&session);
+    fs::write(dir.join("a"), "one").unwrap();
+    session.data(0, &["repo", "init"]);
+    let first = id(&session.json(0, &["repo", "save", &text]));
+    session.json(0, &["save", &text]);
+    fs::create_dir(dir.join("new")).unwrap();
+    let program = Program::on(&dir.join("new/app.db"));
+
+    let refused = session.run(&["restore", &text]);
+    let in_place = ["repo", "restore", &first, &text, "--in-place"];
+    let too = session.run(&in_place);
+    let mistyped = session.run(&[&in_place[..], &["--except", "nwe"]].concat());
+
+    for said in [&refused, &too] {
+        assert_eq!(said.code, 4, "{}{}", said.out, said.err);
+        assert!(said.err.contains("`new/app.db` is open"), "{}", said.err);
+    }
+    assert_eq!(mistyped.code, 3, "{}", mistyped.err);
+    assert!(dir.join("new/app.db").exists());
+    drop(program);
+    session.json(0, &["restore", &text]);
+    assert!(!dir.join("new").exists());
+}
+
+#[test]
+fn a_restore_is_taken_back_by_the_name_that_people_type() {
+    let session = Session::new();
+    let (dir, text) = directory(&session);
+    fs::write(dir.join("a"), "one").unwrap();
+    session.json(0, &["save", &text]);
+    fs::write(dir.join("a"), "two").unwrap();
+    session.json(0, &["restore", &text]);
+
+    let mut undo = session.command(&["repo", "undo", "app"]);
+    let said = crate::session::said(undo.current_dir(session.home()).output().unwrap());
+
+    assert_eq!(said.code, 0, "{}{}", said.out, said.err);
+    assert_eq!(fs::read_to_string(dir.join("a")).unwrap(), "two");
 }

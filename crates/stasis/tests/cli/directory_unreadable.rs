@@ -223,3 +223,57 @@ fn what_the_system_refuses_to_move_when_others_have_been_moved_stays_and_is_name
     assert_eq!(last.code, 0, "{}{}", last.out, last.err);
     assert_eq!(theirs.read("b"), "two", "that is what was saved last");
 }
+
+#[test]
+fn what_may_not_be_read_stays_also_deep_in_a_directory_that_goes() {
+    let Some(theirs) = Theirs::new(&[("code", "one")]) else {
+        return;
+    };
+    let deep = theirs.dir.join("new/deep");
+    fs::create_dir_all(&deep).unwrap();
+    theirs.give(&theirs.dir.join("new"));
+    theirs.write("new/deep/secret", "mine", 0o000);
+    theirs.write("new/deep/open", "x", 0o644);
+
+    let told = theirs.json(13, &["restore", theirs.text()]);
+
+    assert_eq!(
+        told["in_place"]["not_permitted"],
+        json!(["new/deep/secret"]),
+        "{told:#}"
+    );
+    assert!(deep.join("secret").exists() && !deep.join("open").exists());
+}
+
+#[test]
+fn a_file_that_became_anothers_secret_is_not_replaced_and_a_dry_run_says_so() {
+    let Some(theirs) = Theirs::new(&[("code", "one"), ("sec", "one"), ("sub/f", "one")]) else {
+        return;
+    };
+    if !theirs.is_root {
+        println!("skipped: only root gives files away");
+        return;
+    }
+    theirs.write("code", "two", 0o644);
+    theirs.write("sec", "theirs", 0o600);
+    chown(theirs.dir.join("sec"), Some(0), Some(0)).unwrap();
+
+    let refused = theirs.run(&["restore", theirs.text()]);
+
+    assert_eq!(refused.code, 8, "{}{}", refused.out, refused.err);
+    assert!(refused.err.contains("--except sec"), "{}", refused.err);
+    assert_eq!(
+        (theirs.read("code"), theirs.read("sec")),
+        ("two".into(), "theirs".into())
+    );
+    theirs.give(&theirs.dir.join("sec"));
+    theirs.write("sub/f", "two", 0o644);
+    chown(theirs.dir.join("sub"), Some(0), Some(0)).unwrap();
+    let dry = theirs.run(&["restore", theirs.text(), "--dry-run"]);
+    assert!(
+        dry.err.contains("would be refused") && dry.err.contains("sub/f"),
+        "{}{}",
+        dry.out,
+        dry.err
+    );
+}

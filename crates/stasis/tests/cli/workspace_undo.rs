@@ -536,3 +536,85 @@ fn the_oldest_of_the_undos_that_are_kept_is_taken_back_like_any_other() {
     assert_eq!(tree.read("a"), "version 1");
     assert_eq!(undone.code, 0, "{}{}", undone.out, undone.err);
 }
+
+#[test]
+fn an_undo_that_brings_nothing_back_is_not_forgotten() {
+    let tree = Tree::new(&[("a", "one")]);
+    tree.checkpoint("good");
+    tree.write("a", "my work");
+    tree.json(0, &["restore", "good"]);
+
+    let nothing = tree.json(0, &["undo", "--except", "a"]);
+    let left = tree.read("a");
+    let undone = tree.json(0, &["undo"]);
+
+    assert_eq!(
+        (left.as_str(), &nothing["undone"]),
+        ("one", &json!(false)),
+        "{nothing:#}"
+    );
+    assert_eq!(undone["undone"], true, "{undone:#}");
+    assert_eq!(tree.read("a"), "my work");
+}
+
+#[test]
+fn what_an_undo_of_several_left_alone_outlives_the_next_undo() {
+    let tree = Tree::new(&[("x", "one"), ("y", "one")]);
+    tree.checkpoint("good");
+    tree.write("x", "my x");
+    let first = tree.json(0, &["restore", "good"]);
+    tree.write("y", "my y");
+    tree.json(0, &["restore", "good"]);
+    let first = first["undo"].as_str().unwrap();
+
+    tree.json(0, &["undo", first, "--except", "x"]);
+    assert_eq!(
+        (tree.read("x"), tree.read("y")),
+        ("one".into(), "my y".into())
+    );
+    // However often somebody says it, each undo takes the last one back.
+    let mut seen = Vec::new();
+    for _ in 0..4 {
+        if tree.run(&["undo"]).code != 0 {
+            break;
+        }
+        seen.push(tree.read("x"));
+    }
+
+    assert!(seen.contains(&"my x".to_owned()), "{seen:?}");
+}
+
+#[test]
+fn what_the_system_refused_to_bring_back_comes_with_a_later_undo() {
+    let tree = Tree::new(&[("a", "one"), ("b", "one"), ("c", "one")]);
+    tree.checkpoint("good");
+    for name in ["a", "b", "c"] {
+        tree.write(name, "my work");
+    }
+    tree.json(0, &["restore", "good"]);
+    let fixed = tree.at("b");
+    let set = |flag: &str| {
+        let status = std::process::Command::new("chattr")
+            .arg(flag)
+            .arg(&fixed)
+            .status();
+        status.is_ok_and(|status| status.success())
+    };
+    if !set("+i") {
+        println!("skipped: nobody can make a file immutable here");
+        return;
+    }
+
+    let undone = tree.run(&["undo", "--json"]);
+    let state = ["a", "b", "c"].map(|name| tree.read(name));
+    assert!(set("-i"));
+
+    assert_eq!(undone.code, 13, "{}{}", undone.out, undone.err);
+    let told: serde_json::Value = serde_json::from_str(&undone.out).unwrap();
+    assert_eq!(told["left_alone"][0]["path"], "b", "{told:#}");
+    assert_eq!(told["changed_meanwhile"], json!([]), "{told:#}");
+    assert_eq!(state, ["my work", "one", "my work"]);
+    tree.json(0, &["undo"]);
+    tree.json(0, &["undo"]);
+    assert_eq!(["a", "b", "c"].map(|name| tree.read(name)), ["my work"; 3]);
+}

@@ -9,8 +9,6 @@ use stasis_disk::restore;
 use stasis_model::id::{SnapshotId, VolumeName};
 use stasis_model::manifest::{Consistency, FileList, Index, SnapshotManifest};
 use stasis_model::tree::EntryPath;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 
 /// A restore whose every argument was found right.
 #[derive(Clone, Debug)]
@@ -71,7 +69,11 @@ impl Project {
         let opened = self.engine.open_snapshot(&root, index, id).await?;
         only.extend(command.paths.iter().cloned());
         let Opened { manifest, list } = opened;
-        self.ensure_known(&command.except, (id, &list)).await?;
+        let live = self.live();
+        let engine = &self.engine;
+        engine
+            .ensure_known(&live, &command.except, (id, &list))
+            .await?;
         if !only.is_empty() {
             let (asked, source) = (only.clone(), Fetching::new(root));
             let found = bridge::blocking(move || find(&asked, &source, &list)).await?;
@@ -113,36 +115,6 @@ impl Project {
             only,
             servers,
         })
-    }
-
-    /// Refuses to leave something alone that is neither there nor in the snapshot: somebody meant something else.
-    async fn ensure_known(
-        &self,
-        except: &[EntryPath],
-        (id, list): (&SnapshotId, &FileList),
-    ) -> Result<(), Error> {
-        if except.is_empty() {
-            return Ok(());
-        }
-        let (live, list) = (self.live(), list.clone());
-        let source = Fetching::new(self.engine.repo_root());
-        let absent: Vec<EntryPath> = except.to_vec();
-        let unknown = bridge::blocking(move || {
-            let is_there = |path: &EntryPath| {
-                let path = live.join(OsStr::from_bytes(path.as_bytes()));
-                path.symlink_metadata().is_ok()
-            };
-            let absent: Vec<EntryPath> = absent.into_iter().filter(|one| !is_there(one)).collect();
-            if absent.is_empty() {
-                return Ok(None);
-            }
-            let found = find(&absent, &source, &list)?;
-            Ok::<_, Error>(found.missing.map(|at| absent[at].clone()))
-        });
-        match unknown.await? {
-            Some(path) => Err(no_entry("entry", &path, id)),
-            None => Ok(()),
-        }
     }
 
     /// The volumes in servers that a snapshot has a dump of, and that are wanted.

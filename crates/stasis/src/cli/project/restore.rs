@@ -15,6 +15,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// How to get back what saves leave out by now.
+const BY_PATH: &str = " (--path brings one back)";
+
 /// How many differences are shown to people.
 const SHOWN: usize = 50;
 
@@ -122,7 +125,8 @@ fn words(restored: &ProjectRestored) -> String {
         words = format!("{} is what it was before the restore", restored.project);
     }
     if restored.is_unchanged() {
-        return words + "; nothing had to be changed";
+        let stayed = restored.in_place.as_ref().map(|all| stayed(all, BY_PATH));
+        return words + "; nothing had to be changed" + &stayed.unwrap_or_default();
     }
     if let Some(safety) = &restored.safety_snapshot_id {
         words += "\nwhat was there before is snapshot ";
@@ -130,7 +134,7 @@ fn words(restored: &ProjectRestored) -> String {
         words += "; restore that to go back";
     }
     if let Some(changes) = &restored.in_place {
-        words += &stayed(changes);
+        words += &stayed(changes, BY_PATH);
         if let Some(backup) = &changes.backup {
             words += "\nwhat was replaced is kept for 7 days in ";
             words += &printable(backup);
@@ -138,7 +142,7 @@ fn words(restored: &ProjectRestored) -> String {
     }
     for one in &restored.set_aside {
         let (path, kept_at) = (printable(&one.path), printable(&one.kept_at));
-        words += "\nset aside, because it could not be saved: ";
+        words += "\nin no snapshot, but kept with what was replaced: ";
         words += &[&path, " (now ", &kept_at, ")"].concat();
     }
     words + &databases_kept(&restored.databases_kept)
@@ -158,13 +162,13 @@ fn but_for(restored: &ProjectRestored) -> String {
 }
 
 /// Lines about what is not as it is in the snapshot.
-pub(in crate::cli) fn stayed(changes: &InPlaceChanges) -> String {
+pub(in crate::cli) fn stayed(changes: &InPlaceChanges, way_back: &str) -> String {
     let meanwhile = "changed by others meanwhile, and kept as they left it";
-    let left = "left as they are, because saves leave them out by now (--path brings one back)";
+    let left = format!("left as they are, because saves leave them out by now{way_back}");
     let barred = "left as they are, because this user may not read or change them";
     [
         named(meanwhile, &changes.changed_meanwhile),
-        named(left, &changes.left_alone),
+        named(&left, &changes.left_alone),
         named(barred, &changes.not_permitted),
     ]
     .concat()

@@ -101,7 +101,7 @@ fn words(restored: &RepoRestored) -> String {
     });
     let mut lines = String::new();
     if let Some(changes) = &restored.changes {
-        lines += &stayed(changes);
+        lines += &stayed(changes, "");
     }
     let before = restored.before.as_ref();
     let before = before.map(|before| {

@@ -230,17 +230,32 @@ fn agreed(context: &Context, plan: &Plan, words: &str) -> anyhow::Result<Answer>
     })
 }
 
+/// Whether something was left alone that nobody told it to.
+fn is_less(told: &RestoredWorkspace) -> bool {
+    !told.left_alone.is_empty() || told.excluded_now.is_some()
+}
+
 pub(super) fn restored_words(told: &RestoredWorkspace) -> String {
     let checkpoint = &told.checkpoint;
     if is_nothing(&told.plan) {
-        return format!("nothing differs: the workspace is {checkpoint}");
+        let (else_, but) = if is_less(told) {
+            (" else", "but for what was left alone, ")
+        } else {
+            ("", "")
+        };
+        return format!("nothing{else_} differs: {but}the workspace is {checkpoint}");
     }
     if told.dry_run {
         let what = format!("to be {checkpoint} again: {}", plan_words(&told.plan));
         return with_paths(&what, &told.plan);
     }
+    let less = if is_less(told) {
+        ", but for what was left alone"
+    } else {
+        ""
+    };
     let what = format!(
-        "the workspace is {checkpoint} again: {}; {} untouched; {} ms",
+        "the workspace is {checkpoint} again{less}: {}; {} untouched; {} ms",
         plan_words(&told.plan),
         told.untouched,
         told.elapsed_ms
