@@ -319,9 +319,11 @@ fn step(rest: &mut &[u8]) -> Option<Step> {
     let (kind, after) = rest.split_first()?;
     *rest = after;
     if let 6 | 7 = kind {
-        // No step that waits is in another one that does.
-        let waiting = step(rest).filter(|one| !matches!(one, Step::Kept(_) | Step::Again(_)))?;
-        let waiting = Box::new(waiting);
+        // No step that waits is in another one that does, however many somebody writes.
+        if let Some(6 | 7) = rest.first() {
+            return None;
+        }
+        let waiting = Box::new(step(rest)?);
         return Some(match kind {
             6 => Step::Kept(waiting),
             _ => Step::Again(waiting),
@@ -413,6 +415,20 @@ fn long(rest: &mut &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::staging::JOURNAL;
+
+    #[test]
+    fn steps_that_wait_in_each_other_are_none() {
+        let mut one = Vec::new();
+        put_step(
+            &mut one,
+            &Step::Kept(Box::new(Step::Make("a".parse().unwrap()))),
+        );
+        assert!(step(&mut one.as_slice()).is_some());
+
+        let many = [&vec![6; 10_000_000][..], &one].concat();
+
+        assert_eq!(step(&mut many.as_slice()), None);
+    }
 
     #[test]
     fn a_journal_is_read_as_it_was_written_and_not_at_all_when_damaged() {
