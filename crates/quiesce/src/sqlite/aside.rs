@@ -103,13 +103,8 @@ fn copy(
     let placed = Placed::create(target, durable)?;
     pour(source, placed.file())?;
     for end in LOGS {
-        let log = companion(source, end);
-        if log.symlink_metadata().is_ok_and(|log| log.is_file()) {
-            let path = companion(target, end);
-            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-            let file = openat(CWD, &path, flags, Mode::RUSR | Mode::WUSR)
-                .map_err(|error| failed("create", &path, error))?;
-            pour(&log, &file.into())?;
+        if !copy_log(&companion(source, end), &companion(target, end))? {
+            return Ok(None);
         }
     }
     let after = look();
@@ -124,6 +119,22 @@ fn copy(
         _ => false,
     });
     Ok((is_unmoved && are_unmoved).then_some((placed, before.0?)))
+}
+
+/// Copies a log or a journal, where there is one; false when its writer took it away meanwhile, as each commit does with a journal.
+fn copy_log(log: &Path, path: &Path) -> Result<bool, SqliteError> {
+    if !log.symlink_metadata().is_ok_and(|log| log.is_file()) {
+        return Ok(true);
+    }
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let file = openat(CWD, path, flags, Mode::RUSR | Mode::WUSR)
+        .map_err(|error| failed("create", path, error))?;
+    match pour(log, &file.into()) {
+        Err(SqliteError::NotAFile { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            Ok(false)
+        }
+        poured => poured.map(|()| true),
+    }
 }
 
 fn pour(from: &Path, mut into: &File) -> Result<(), SqliteError> {
@@ -164,4 +175,38 @@ fn recover(
     }
     connection.close().map_err(|(_, error)| failed(error))?;
     Ok((journal, version.cast_unsigned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn a_journal_that_its_writer_takes_away_meanwhile_is_no_error() {
+        let directory = tempfile::tempdir().unwrap();
+        let (log, copy) = (
+            directory.path().join("app.db-journal"),
+            directory.path().join("copy"),
+        );
+        let is_over = AtomicBool::new(false);
+        let vanished = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    std::fs::write(&log, "pages").unwrap();
+                    std::fs::remove_file(&log).unwrap();
+                }
+            });
+            let mut vanished = 0;
+            for _ in 0..20_000 {
+                let copied = copy_log(&log, &copy);
+                let _ = std::fs::remove_file(&copy);
+                let is_over = || is_over.store(true, Ordering::Relaxed);
+                vanished += u32::from(!copied.inspect_err(|_| is_over()).unwrap());
+            }
+            is_over.store(true, Ordering::Relaxed);
+            vanished
+        });
+        assert!(vanished > 0, "it never went away between look and copy");
+    }
 }
