@@ -34,7 +34,7 @@ pub(crate) enum Workload {
     Database,
 }
 
-/// Chance and language of one run.
+/// Rng and language of one run.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) seed: u64,

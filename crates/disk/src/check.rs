@@ -26,9 +26,9 @@ pub use identity::{Identity, IdentityError, identity};
 pub use message::Messages;
 pub use scratch::ScratchError;
 
-use crate::beneath::Beneath;
-use crate::remove;
-use crate::walk::{WalkError, WalkReport, WalkSettings};
+use crate::fs::remove;
+use crate::fs::root_dir::RootDir;
+use crate::tree::walk::{WalkError, WalkReport, WalkSettings};
 use stasis_model::tree::EntryPath;
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
@@ -242,7 +242,7 @@ pub fn collect(scratch: &std::path::Path) {
 
 /// Finds and checks every database beneath `root`.
 pub fn tree(
-    root: &Beneath,
+    root: &RootDir,
     settings: &CheckSettings,
     spawn: &Spawn,
 ) -> Result<CheckReport, CheckError> {

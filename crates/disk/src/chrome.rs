@@ -1,7 +1,7 @@
 //! What a browser's profile on disk says of itself.
 
-use crate::beneath::Beneath;
 use crate::check::is_sqlite;
+use crate::fs::root_dir::RootDir;
 use rustix::fs::{Dir, FileType};
 use rustix::io::Errno;
 use stasis_model::chrome::{self, DatabaseFiles, Preferences};
@@ -29,7 +29,7 @@ pub struct ProfileFacts {
 }
 
 /// Reads what the profile beneath `root` says of itself; what is missing says nothing.
-pub fn facts(root: &Beneath) -> Result<ProfileFacts, Errno> {
+pub fn facts(root: &RootDir) -> Result<ProfileFacts, Errno> {
     let last = small_file(root, chrome::LAST_VERSION)?;
     let Preferences {
         version,
@@ -48,7 +48,7 @@ pub fn facts(root: &Beneath) -> Result<ProfileFacts, Errno> {
 
 /// Looks which files of the profile beneath `root` are SQLite databases. What cannot be opened is in no set: whoever reads
 /// the whole tree meets it.
-pub fn database_files(root: &Beneath) -> Result<DatabaseFiles, Errno> {
+pub fn database_files(root: &RootDir) -> Result<DatabaseFiles, Errno> {
     let mut found = DatabaseFiles::default();
     for profile in look_into(root, "", &mut found)? {
         if let Ok(inner) = look_into(root, &profile, &mut found)
@@ -63,7 +63,7 @@ pub fn database_files(root: &Beneath) -> Result<DatabaseFiles, Errno> {
 }
 
 /// Sorts the files of one directory; returns the names of the directories in it.
-fn look_into(root: &Beneath, path: &str, found: &mut DatabaseFiles) -> Result<Vec<String>, Errno> {
+fn look_into(root: &RootDir, path: &str, found: &mut DatabaseFiles) -> Result<Vec<String>, Errno> {
     let directory = root.directory(path.as_bytes())?;
     let mut directories = Vec::new();
     for entry in Dir::read_from(&directory)? {
@@ -103,7 +103,7 @@ fn look_into(root: &Beneath, path: &str, found: &mut DatabaseFiles) -> Result<Ve
 fn file_type(directory: impl AsFd, entry: &rustix::fs::DirEntry) -> Option<FileType> {
     match entry.file_type() {
         FileType::Unknown => {
-            let seen = crate::beneath::find(directory, entry.file_name()).ok()??;
+            let seen = crate::fs::root_dir::find(directory, entry.file_name()).ok()??;
             Some(FileType::from_raw_mode(seen.raw_mode))
         }
         known => Some(known),
@@ -111,7 +111,7 @@ fn file_type(directory: impl AsFd, entry: &rustix::fs::DirEntry) -> Option<FileT
 }
 
 /// The content of a small regular file; `None` when there is none, or something else.
-fn small_file(root: &Beneath, path: &str) -> Result<Option<Vec<u8>>, Errno> {
+fn small_file(root: &RootDir, path: &str) -> Result<Option<Vec<u8>>, Errno> {
     let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
     let name = CString::new(name).map_err(|_| Errno::INVAL)?;
     let opened = root
@@ -132,7 +132,7 @@ fn small_file(root: &Beneath, path: &str) -> Result<Option<Vec<u8>>, Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::beneath::Mounts;
+    use crate::fs::root_dir::Mounts;
 
     #[test]
     #[expect(clippy::disallowed_methods, reason = "a test makes its tree")]
@@ -151,7 +151,7 @@ mod tests {
         write("Default/IndexedDB/https_site.example_0.db", header);
         std::os::unix::fs::symlink("Cookies", home.path().join("Default/Web Data")).unwrap();
 
-        let root = Beneath::open(home.path(), Mounts::Stay).unwrap();
+        let root = RootDir::open(home.path(), Mounts::Stay).unwrap();
         let found = database_files(&root).unwrap();
 
         let sqlite: Vec<&str> = found.sqlite.iter().map(String::as_str).collect();
@@ -164,7 +164,7 @@ mod tests {
     #[expect(clippy::disallowed_methods, reason = "a test makes its tree")]
     fn a_profile_tells_its_version_and_its_crash_and_links_are_not_followed() {
         let home = tempfile::tempdir().unwrap();
-        let read = || facts(&Beneath::open(home.path(), Mounts::Stay).unwrap()).unwrap();
+        let read = || facts(&RootDir::open(home.path(), Mounts::Stay).unwrap()).unwrap();
         assert_eq!(read(), ProfileFacts::default());
 
         std::fs::create_dir(home.path().join("Default")).unwrap();

@@ -7,9 +7,9 @@
 )]
 
 use rusqlite::Connection;
-use stasis_disk::archive::{Archive, ArchiveError, CreateSettings, ReadSettings};
-use stasis_disk::beneath::{Beneath, Mounts};
 use stasis_disk::check::{self, CheckSettings, Depth, Recovered, Spawn, Verdict, sqlite};
+use stasis_disk::form::archive::{Archive, ArchiveError, CreateSettings, ReadSettings};
+use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_model::tree::{EntryKind, EntryPath};
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
@@ -41,8 +41,8 @@ impl Home {
         }
     }
 
-    fn root(&self) -> Beneath {
-        Beneath::open(&self.at(""), Mounts::Stay).unwrap()
+    fn root(&self) -> RootDir {
+        RootDir::open(&self.at(""), Mounts::Stay).unwrap()
     }
 
     /// Checks `db`, and that nothing was left behind or changed.
@@ -601,7 +601,7 @@ fn a_check_can_be_cancelled() {
 /// What `tree` looks like to whoever compares identities.
 fn identity(home: &Home) -> check::Identity {
     let file = home.0.path().join("profile.tar.zst");
-    let made = stasis_disk::archive::create(&home.at(""), &file, &CreateSettings::default());
+    let made = stasis_disk::form::archive::create(&home.at(""), &file, &CreateSettings::default());
     let _ = made.unwrap();
     let archive = Archive::open(&file).unwrap();
     let mut entries = Vec::new();

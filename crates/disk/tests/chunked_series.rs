@@ -10,19 +10,19 @@
     reason = "tests make the trees that they look at"
 )]
 
-use stasis_disk::beneath::{Beneath, Mounts};
-use stasis_disk::chunked::cache::CacheKey;
-use stasis_disk::chunked::restore::{RestoreParts, restore};
-use stasis_disk::chunked::save::{Parent, SaveParts, SaveSettings, Saved, save};
-use stasis_disk::chunked::{ChunkError, ChunkSink, ChunkSource, Placed, SealedChunk};
-use stasis_disk::tree_writer::{TreeWriter, WriteSettings};
-use stasis_disk::walk::{self, WalkSettings};
-use stasis_model::chunking::Chunker;
+use stasis_disk::form::chunked::cache::CacheKey;
+use stasis_disk::form::chunked::restore::{RestoreParts, restore};
+use stasis_disk::form::chunked::save::{Parent, SaveParts, SaveSettings, Saved, save};
+use stasis_disk::form::chunked::{ChunkError, ChunkSink, ChunkSource, Placed, SealedChunk};
+use stasis_disk::fs::root_dir::{Mounts, RootDir};
+use stasis_disk::tree::walk::{self, WalkSettings};
+use stasis_disk::tree::write::{TreeWriter, WriteSettings};
 use stasis_model::digest::{ChunkDigest, TreeDigest};
 use stasis_model::id::{OpId, SnapshotId};
-use stasis_model::sweep::{ChunkName, SweepEpoch};
+use stasis_model::protocol::gc::{ChunkName, SweepEpoch};
 use stasis_model::time::Timestamp;
 use stasis_model::tree::Entry;
+use stasis_model::tree::chunking::Chunker;
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -145,7 +145,7 @@ impl Line {
     }
 
     fn save(&mut self, tree: &Path) -> &Saved {
-        let root = Beneath::open(tree, Mounts::Stay).unwrap();
+        let root = RootDir::open(tree, Mounts::Stay).unwrap();
         let snapshot: SnapshotId = format!("s{}", self.saved.len()).parse().unwrap();
         let settings = SaveSettings {
             walk: WalkSettings {
@@ -217,7 +217,7 @@ impl Line {
 type Shown = (Vec<Entry>, BTreeMap<PathBuf, blake3::Hash>);
 
 fn show(tree: &Path) -> Shown {
-    let root = Beneath::open(tree, Mounts::Stay).unwrap();
+    let root = RootDir::open(tree, Mounts::Stay).unwrap();
     let (entries, _) = walk::list(&root, &WalkSettings::default()).unwrap();
     let contents = files(tree).into_iter().map(|path| {
         let hash = blake3::hash(&fs::read(&path).unwrap());

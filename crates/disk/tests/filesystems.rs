@@ -7,10 +7,10 @@
     reason = "tests make the trees that they look at"
 )]
 
-use stasis_disk::beneath::{Beneath, Mounts};
-use stasis_disk::clone::{CloneError, CloneSettings, Fallback, Method, Survey, clone};
-use stasis_disk::slots::{Manifest, StatCache, manifest, manifest_of_clone};
-use stasis_disk::walk::{self, Reason, WalkError, WalkSettings};
+use stasis_disk::form::slots::{Manifest, StatCache, manifest, manifest_of_clone};
+use stasis_disk::fs::root_dir::{Mounts, RootDir};
+use stasis_disk::tree::clone::{CloneError, CloneSettings, Fallback, Method, Survey, clone};
+use stasis_disk::tree::walk::{self, Reason, WalkError, WalkSettings};
 use stasis_model::time::Timestamp;
 use stasis_model::tree::Entry;
 use std::fs::{self, File};
@@ -106,7 +106,7 @@ fn furnish(source: &Path) -> u64 {
 }
 
 fn list(root: &Path) -> Vec<Entry> {
-    let root = Beneath::open(root, Mounts::Stay).unwrap();
+    let root = RootDir::open(root, Mounts::Stay).unwrap();
     walk::list(&root, &WalkSettings::default()).unwrap().0
 }
 
@@ -217,7 +217,7 @@ fn what_is_mounted_in_a_tree_is_crossed_only_when_asked_for() {
     fs::write(mounted.root().join("inside"), "elsewhere").unwrap();
     let source = mounted.home.path();
     let list = |mounts| {
-        let root = Beneath::open(source, mounts).unwrap();
+        let root = RootDir::open(source, mounts).unwrap();
         walk::list(&root, &WalkSettings::default()).unwrap()
     };
 
@@ -486,7 +486,7 @@ fn change_unseen(path: &Path) {
 
 fn a_clone_is_listed_by_what_is_known_of_its_source(source: &Path, target: &Path) {
     fs::remove_file(source.join("sparse")).unwrap(); // a gigabyte of nothing to read
-    let open = |path: &Path| Beneath::open(path, Mounts::Stay).unwrap();
+    let open = |path: &Path| RootDir::open(path, Mounts::Stay).unwrap();
     let (live, settings) = (open(source), WalkSettings::default());
     let mut cache = StatCache::open(&target.with_file_name("stats"), LATER);
     let (first, _) = manifest(&live, &mut cache, &settings).unwrap();

@@ -7,8 +7,8 @@
     reason = "tests damage the databases that they look at"
 )]
 
-use stasis_disk::beneath::{Beneath, Mounts};
 use stasis_disk::check::{CheckSettings, Depth, Recovered, Verdict, leveldb};
+use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_model::tree::EntryPath;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -57,7 +57,7 @@ fn database(compression: &str) -> Option<TempDir> {
 }
 
 fn check(home: &TempDir, depth: Depth) -> Verdict {
-    let root = Beneath::open(home.path(), Mounts::Stay).unwrap();
+    let root = RootDir::open(home.path(), Mounts::Stay).unwrap();
     let settings = CheckSettings {
         depth,
         ..CheckSettings::new(home.path())

@@ -8,7 +8,7 @@
 )]
 
 use rustix::time::{ClockId, clock_gettime};
-use stasis_disk::monitor::{Batch, Ended, Hearer, Monitor, MonitorError, MonitorSettings};
+use stasis_disk::watch::{Batch, Ended, Hearer, Monitor, MonitorError, MonitorSettings};
 use stasis_model::time::{Clock, Timestamp};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -95,7 +95,7 @@ fn start(root: &Path, hearer: Hearer, most_watches: usize) -> Result<Monitor, Mo
 fn words(batch: &Batch) -> Vec<String> {
     assert_eq!(batch.gap, None);
     let word =
-        |event: &stasis_disk::monitor::FileEvent| format!("{} {}", event.action.word(), event.path);
+        |event: &stasis_disk::watch::FileEvent| format!("{} {}", event.action.word(), event.path);
     let mut words: Vec<String> = batch.events.iter().map(word).collect();
     words.sort();
     words

@@ -7,13 +7,13 @@
     reason = "tests make the trees that they look at"
 )]
 
-use stasis_disk::beneath::{Beneath, Mounts};
-use stasis_disk::clone::{Fallback, Method};
-use stasis_disk::slots::{
+use stasis_disk::form::slots::{
     Created, Manifest, OWN_PATTERNS, Pool, PoolSettings, PutBack, PutBackError, SlotError, Source,
     StatCache, manifest, portion, put_back,
 };
-use stasis_disk::walk::WalkSettings;
+use stasis_disk::fs::root_dir::{Mounts, RootDir};
+use stasis_disk::tree::clone::{Fallback, Method};
+use stasis_disk::tree::walk::WalkSettings;
 use stasis_model::time::Timestamp;
 use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{Budget, Form, Occupant, Origin, Slot, SlotMetadata};
@@ -27,13 +27,13 @@ use tempfile::TempDir;
 const LATER: Timestamp = Timestamp::from_millis(10_000_000_000_000);
 
 /// Makes one entry what it is in a tree, in place; `false` when it is already.
-fn revert(live: &Path, tree: &Beneath, path: &EntryPath) -> Result<bool, PutBackError> {
-    let root = Beneath::open(live, Mounts::Stay).unwrap();
+fn revert(live: &Path, tree: &RootDir, path: &EntryPath) -> Result<bool, PutBackError> {
+    let root = RootDir::open(live, Mounts::Stay).unwrap();
     let walk = WalkSettings::default();
     if portion(tree, path, &walk)? == portion(&root, path, &walk)? {
         return Ok(false);
     }
-    let mut settings = PutBack::new(stasis_disk::restore::Origin {
+    let mut settings = PutBack::new(stasis_disk::tree::restore::Origin {
         at: LATER,
         from: "a checkpoint".to_owned(),
     });
@@ -112,7 +112,7 @@ fn auto(pool: &Pool, slot: u32, sequence: u64) -> Result<Created, SlotError> {
 }
 
 fn list(tree: &Path, stats: &Path) -> Manifest {
-    let root = Beneath::open(tree, Mounts::Stay).unwrap();
+    let root = RootDir::open(tree, Mounts::Stay).unwrap();
     let mut cache = StatCache::open(stats, LATER);
     let walk = WalkSettings {
         excludes: OWN_PATTERNS.map(str::to_owned).to_vec(),
@@ -474,7 +474,7 @@ fn a_revert_killed_at_any_call_leaves_what_was_or_what_is() {
     for verb in ["deep/file", "deep", "added", "link"] {
         at_every_call(verb, KILL, |home, inject, _| {
             let at = |name: &str| home.join("workspace").join(name);
-            stasis_disk::restore::recover(&home.join("workspace")).unwrap();
+            stasis_disk::tree::restore::recover(&home.join("workspace")).unwrap();
             let new = list(&at(""), &home.join("stats"));
             let old = list(
                 &home.join("auto_snapshots/0/workspace"),

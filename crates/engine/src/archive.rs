@@ -14,12 +14,14 @@ use crate::clone::LeftOut;
 use crate::error::Error;
 use crate::upload::upload;
 use serde::Serialize;
-use stasis_disk::archive::{self, Archive, CreateReport, CreateSettings, Limits, ReadSettings};
-pub use stasis_disk::archive::{ArchiveError, Problem};
-use stasis_disk::beneath::{Beneath, Mounts};
+use stasis_disk::form::archive::{
+    self, Archive, CreateReport, CreateSettings, Limits, ReadSettings,
+};
+pub use stasis_disk::form::archive::{ArchiveError, Problem};
+use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::progress::Progress;
-pub use stasis_disk::restore::{Placement, RestoreError};
-use stasis_disk::walk::WalkSettings;
+pub use stasis_disk::tree::restore::{Placement, RestoreError};
+use stasis_disk::tree::walk::WalkSettings;
 use stasis_model::digest::{ArchiveDigest, TreeDigest};
 use stasis_model::time::Clock;
 use std::num::NonZeroUsize;
@@ -147,8 +149,8 @@ pub async fn create(command: CreateArchive, clock: &dyn Clock) -> Result<Archive
 fn survey(source: &Path, settings: &CreateSettings) {
     let (source, settings) = (source.to_owned(), settings.clone());
     let counted = bridge::Crossing::here().start(bridge::blocking(move || {
-        let root = Beneath::open(&source, settings.mounts).ok()?;
-        stasis_disk::survey::survey(&root, &settings.walk, &settings.progress).ok()
+        let root = RootDir::open(&source, settings.mounts).ok()?;
+        stasis_disk::tree::survey::survey(&root, &settings.walk, &settings.progress).ok()
     }));
     drop(counted);
 }

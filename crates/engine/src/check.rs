@@ -3,11 +3,11 @@
 use crate::bridge;
 use crate::error::Error;
 use serde::Serialize;
-use stasis_disk::beneath::{Beneath, Mounts};
 pub use stasis_disk::check::sqlite::child as sqlite_child;
 use stasis_disk::check::{self, CheckSettings, Checked, DatabaseKind, Recovered};
 pub use stasis_disk::check::{CheckError, CheckReport, Depth, Spawn, Verdict};
-use stasis_disk::walk::WalkError;
+use stasis_disk::fs::root_dir::{Mounts, RootDir};
+use stasis_disk::tree::walk::WalkError;
 use stasis_model::tree::EntryPath;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ pub struct CheckedTree {
 #[tracing::instrument(skip_all, err(level = "info"), fields(root = %command.root.display()))]
 pub async fn check_tree(command: CheckTree) -> Result<CheckedTree, Error> {
     let report = bridge::blocking(move || {
-        let root = Beneath::open(&command.root, Mounts::Stay);
+        let root = RootDir::open(&command.root, Mounts::Stay);
         let root = root.map_err(|source| WalkError::Failed {
             doing: "open the directory",
             path: EntryPath::root(),

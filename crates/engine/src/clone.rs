@@ -3,10 +3,10 @@
 use crate::bridge;
 use crate::error::Error;
 use serde::Serialize;
-use stasis_disk::beneath::Mounts;
-use stasis_disk::clone::{self, CloneSettings};
-pub use stasis_disk::clone::{CloneError, CloneReport, Fallback};
-use stasis_disk::walk::{Reason, WalkReport, WalkSettings};
+use stasis_disk::fs::root_dir::Mounts;
+use stasis_disk::tree::clone::{self, CloneSettings};
+pub use stasis_disk::tree::clone::{CloneError, CloneReport, Fallback};
+use stasis_disk::tree::walk::{Reason, WalkReport, WalkSettings};
 use stasis_model::time::Clock;
 use stasis_model::tree::EntryPath;
 use std::path::PathBuf;

@@ -6,12 +6,12 @@ use crate::open::Engine;
 use bytes::Bytes;
 use serde::Serialize;
 use stasis_model::digest::{ArchiveDigest, ManifestDigest};
+use stasis_model::format::lease::Holder;
+use stasis_model::format::pointer::{Active, Pointer};
 use stasis_model::id::{Label, Lineage, OpId};
-use stasis_model::lease::Holder;
-use stasis_model::pointer::{Active, Pointer};
+use stasis_store::documents::leases::Lease;
+use stasis_store::documents::pointers::{Flip, Moved};
 use stasis_store::layout;
-use stasis_store::leases::Lease;
-use stasis_store::pointers::{Flip, Moved};
 use std::time::Duration;
 
 /// How long host A's lease lasts: short, so that the demo is.

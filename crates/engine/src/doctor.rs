@@ -4,7 +4,7 @@ use crate::bridge;
 use crate::error::{Error, ErrorKind, whole};
 use crate::open::Engine;
 use serde::Serialize;
-use stasis_disk::facilities::{self, Facilities, Support};
+use stasis_disk::fs::facilities::{self, Facilities, Support};
 use stasis_quiesce::programs;
 use stasis_store::location::StoreLocation;
 use std::ffi::OsStr;

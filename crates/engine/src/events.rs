@@ -3,9 +3,9 @@
 use crate::error::Error;
 use crate::open::Engine;
 use crate::warning::Warning;
-use stasis_model::event::{Event, EventKind, Severity};
+use stasis_model::format::event::{Event, EventKind, Severity};
 use stasis_model::id::{Label, TenantId};
-use stasis_store::events;
+use stasis_store::documents::events;
 pub use stasis_store::layout::Key;
 
 /// The end of the log of one tenant, or of all.

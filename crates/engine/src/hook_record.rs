@@ -12,8 +12,8 @@
 //! end at once leave one of the two notes. On a full disk the note is written over the one before it, where it fits.
 
 use serde::{Deserialize, Serialize};
-use stasis_disk::atomic_write::{replace_unsynced, write_over};
-use stasis_disk::room;
+use stasis_disk::fs::atomic_write::{replace_unsynced, write_over};
+use stasis_disk::fs::free_space;
 use stasis_model::digest::ChunkDigest;
 use stasis_model::time::{Clock, Timestamp};
 use stasis_quiesce::process::{Identity, Process};
@@ -267,7 +267,7 @@ impl HookRecorder {
             serde_json::to_vec(&record).expect("plain structs of text and numbers are always JSON");
         let written = replace_unsynced(&path, &bytes).or_else(|error| {
             // On a full disk hooks fail, and that is just when somebody asks why.
-            if room::is_full(&error.source) {
+            if free_space::is_full(&error.source) {
                 return write_over(&path, &bytes);
             }
             Err(error)

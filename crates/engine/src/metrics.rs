@@ -2,17 +2,17 @@
 
 use crate::bridge;
 use crate::error::{Error, LineageError};
-use crate::profile::{
+use crate::kind::profile::{
     FallbackReason, LoadOutcome, ProfileError, ProfileLoaded, ProfileRan, ProfileSaved,
     SaveOutcome, outcome_of,
 };
 use crate::reap::Reaped;
 use crate::warning::Warning;
-use stasis_disk::atomic_write::{lock_file, replace_public};
+use stasis_disk::fs::atomic_write::{lock_file, replace_public};
+use stasis_model::format::manifest::Mode;
 use stasis_model::id::Label;
-use stasis_model::manifest::Mode;
 use stasis_model::metrics::{self, Metrics, Sample};
-use stasis_model::step::Refusal;
+use stasis_model::protocol::step::Refusal;
 use std::path::PathBuf;
 
 /// Where metrics go, and what they say.

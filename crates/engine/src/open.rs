@@ -3,21 +3,21 @@
 use crate::bridge;
 use crate::error::Error;
 use crate::warning::{self, Warning};
-use stasis_disk::atomic_write::read_bounded;
-use stasis_disk::seal::TenantKey;
-use stasis_model::chance::Chance;
+use stasis_disk::crypt::TenantKey;
+use stasis_disk::fs::atomic_write::read_bounded;
+use stasis_model::rng::Rng;
 use stasis_model::time::Clock;
+use stasis_store::backend::file::FileBucket;
+use stasis_store::backend::memory::MemoryBucket;
+use stasis_store::backend::s3::{Access, S3Bucket, S3Settings};
 use stasis_store::bucket::Bucket;
 pub use stasis_store::credentials::Secret;
 use stasis_store::credentials::{self, Credentials, Profile};
-use stasis_store::file::FileBucket;
+use stasis_store::documents::lineages::Lineages;
 use stasis_store::layout::ChunkRoot;
-use stasis_store::lineages::Lineages;
 pub use stasis_store::location::StoreLocation;
 use stasis_store::location::{CredentialSource, Endpoint, S3Location};
-use stasis_store::memory::MemoryBucket;
 use stasis_store::retry::{RetrySettings, Retrying};
-use stasis_store::s3::{Access, S3Bucket, S3Settings};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -76,7 +76,7 @@ pub struct Engine {
     pub(crate) bucket: Arc<dyn Bucket>,
     pub(crate) lineages: Lineages,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) chance: Arc<dyn Chance>,
+    pub(crate) chance: Arc<dyn Rng>,
     pub(crate) location: StoreLocation,
     pub(crate) places: Places,
     pub(crate) trusted: Arc<OnceCell<()>>,
@@ -91,7 +91,7 @@ impl Engine {
     pub async fn open(
         open: Open,
         clock: Arc<dyn Clock>,
-        chance: Arc<dyn Chance>,
+        chance: Arc<dyn Rng>,
     ) -> Result<Self, Error> {
         let Open {
             location,
@@ -132,7 +132,7 @@ impl Engine {
         location: StoreLocation,
         places: Places,
         clock: Arc<dyn Clock>,
-        chance: Arc<dyn Chance>,
+        chance: Arc<dyn Rng>,
     ) -> Self {
         let lineages = Lineages::new(bucket.clone(), clock.clone(), chance.clone());
         let trusted = Arc::default();

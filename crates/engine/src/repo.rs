@@ -26,15 +26,17 @@ pub use show::{Difference, ListedEntry, RepoStats, SnapshotRow};
 use crate::error::{Error, whole};
 use crate::open::Engine;
 use serde::Serialize;
-use stasis_disk::restore::Spared;
-use stasis_disk::walk;
+use stasis_disk::tree::restore::Spared;
+use stasis_disk::tree::walk;
 use stasis_model::digest::TreeDigest;
+use stasis_model::format::manifest::{
+    BadInline, FileList, Index, Repo, SnapshotManifest, Unresolved,
+};
 use stasis_model::id::{SnapshotId, SubjectName};
-use stasis_model::manifest::{BadInline, FileList, Index, Repo, SnapshotManifest, Unresolved};
 use stasis_model::tree::Attribute;
 use stasis_store::bucket::Swap;
+use stasis_store::documents::roots::Root;
 use stasis_store::layout::ChunkRoot;
-use stasis_store::roots::Root;
 
 /// A repository that was made.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -172,7 +174,7 @@ impl Engine {
         if self.chunk_root != ChunkRoot::repo() {
             return Ok(vec![self.chunk_root.clone()]);
         }
-        let roots = stasis_store::roots::all(&self.bucket).await?;
+        let roots = stasis_store::documents::roots::all(&self.bucket).await?;
         if roots.is_empty() {
             return Err(Error::NoRepo(self.location.to_string()));
         }

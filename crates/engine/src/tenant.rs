@@ -4,10 +4,10 @@ use crate::error::Error;
 use crate::open::Engine;
 use crate::warning::Warning;
 use serde::Serialize;
-use stasis_model::event::{EventKind, Severity};
+use stasis_model::format::event::{EventKind, Severity};
 use stasis_model::id::{Label, TenantId};
-use stasis_model::policy::Policy;
-use stasis_store::policies;
+use stasis_model::policy::tenant::Policy;
+use stasis_store::documents::policies;
 
 /// A policy after it was changed.
 #[derive(Clone, Debug, Serialize)]

@@ -1,7 +1,7 @@
 //! What a Chrome profile says of itself, and which parts of it are what.
 
+use crate::format::manifest::CookieStore;
 use crate::id::{ChromeMajor, Label};
-use crate::manifest::CookieStore;
 use crate::time::Timestamp;
 use serde_json::Value;
 use std::collections::BTreeSet;

@@ -230,7 +230,7 @@ name! {
 impl SnapshotId {
     /// An id that tells when it was made: a UUID of version 8 that begins with chance and ends with the milliseconds.
     ///
-    /// Chance comes first, so that a few characters of the beginning name one snapshot among thousands.
+    /// Rng comes first, so that a few characters of the beginning name one snapshot among thousands.
     pub fn dated(at: Timestamp, chance: [u8; 16]) -> Self {
         let mut bytes = chance;
         bytes[10..].copy_from_slice(&at.millis().to_be_bytes()[2..]);

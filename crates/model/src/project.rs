@@ -2,8 +2,8 @@
 //!
 //! Only what can be said wrong is checked here; whether a program or a database is there, is found out when it is needed.
 
+use crate::format::manifest::Consistency;
 use crate::id::{Label, ProjectId, ServiceName, VolumeName};
-use crate::manifest::Consistency;
 use crate::tree::EntryPath;
 use serde::Deserialize;
 use std::collections::BTreeMap;

@@ -2,6 +2,11 @@
 //!
 //! A tree is a set of entries, one per path; sorted by path, every directory comes directly before what it holds.
 
+pub mod blocks;
+pub mod chunking;
+pub mod diff;
+pub mod list;
+
 pub mod acl;
 pub mod canonical;
 

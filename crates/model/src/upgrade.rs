@@ -8,7 +8,7 @@
 use crate::chrome::CookieLife;
 use crate::digest::ArchiveDigest;
 use crate::id::ChromeMajor;
-use crate::policy::OnMajorUpgrade;
+use crate::policy::tenant::OnMajorUpgrade;
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};

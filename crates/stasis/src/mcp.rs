@@ -37,7 +37,7 @@ use rmcp::model::{
 use rmcp::service::{RequestContext, RoleServer, ServerInitializeError};
 use rmcp::{ErrorData, ServerHandler, ServiceExt};
 use stasis_engine::error::Error;
-use stasis_engine::workspace::{Workspace, WorkspaceError};
+use stasis_engine::kind::workspace::{Workspace, WorkspaceError};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;

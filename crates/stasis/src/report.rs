@@ -13,9 +13,9 @@ use stasis_engine::clone::CloneError;
 use stasis_engine::error::{
     BucketError, BucketErrorKind, Error, ErrorKind, LineageError, ReadError,
 };
-use stasis_engine::model::lease::Lock;
-use stasis_engine::model::operation::Kind;
-use stasis_engine::model::step::Refusal;
+use stasis_engine::model::format::lease::Lock;
+use stasis_engine::model::protocol::operation::Kind;
+use stasis_engine::model::protocol::step::Refusal;
 use std::error::Error as StdError;
 use std::io::Write;
 use std::process::ExitCode;

@@ -1,8 +1,8 @@
 //! The real clock and real chance; the only place where either is asked.
 
 use rustix::time::{ClockId, clock_gettime};
-use stasis_engine::model::chance::Chance;
 use stasis_engine::model::id::OpId;
+use stasis_engine::model::rng::Rng;
 use stasis_engine::model::time::{Clock, Timestamp};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -55,7 +55,7 @@ impl SystemChance {
     }
 }
 
-impl Chance for SystemChance {
+impl Rng for SystemChance {
     fn op_id(&self) -> OpId {
         OpId::from_random(Self::bytes())
     }

@@ -8,7 +8,7 @@ use crate::layout::{Key, Prefix};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
-use stasis_model::document::Version;
+use stasis_model::format::document::Version;
 use stasis_model::id::OpId;
 use stasis_model::time::Timestamp;
 use std::error::Error;

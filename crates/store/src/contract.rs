@@ -17,7 +17,7 @@ pub use streaming::*;
 
 use crate::bucket::{Bucket, Object, Swap};
 use crate::layout::{Key, Prefix};
-use stasis_model::document::Version;
+use stasis_model::format::document::Version;
 use stasis_model::id::OpId;
 use std::hash::{BuildHasher, RandomState};
 

@@ -14,8 +14,8 @@ use crate::layout::Prefix;
 use checks::Scratch;
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
-use stasis_model::chance::Chance;
-use stasis_model::document::Document;
+use stasis_model::format::document::Document;
+use stasis_model::rng::Rng;
 use stasis_model::time::Timestamp;
 use std::error::Error;
 use std::fmt::Write;
@@ -143,7 +143,7 @@ pub enum CheckVerdict {
 pub async fn probe(
     bucket: &dyn Bucket,
     store: &str,
-    chance: &dyn Chance,
+    chance: &dyn Rng,
     now: Timestamp,
 ) -> Result<ProbeReport, BucketError> {
     let id = chance.op_id();

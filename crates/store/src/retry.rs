@@ -8,9 +8,9 @@ use crate::bucket::{Bucket, BucketError, BucketErrorKind, ByteStream, Head, List
 use crate::layout::{Key, Prefix};
 use async_trait::async_trait;
 use bytes::Bytes;
-use stasis_model::chance::Chance;
-use stasis_model::document::Version;
+use stasis_model::format::document::Version;
 use stasis_model::id::OpId;
+use stasis_model::rng::Rng;
 use stasis_model::time::Timestamp;
 use std::future::Future;
 use std::ops::Range;
@@ -43,13 +43,13 @@ impl Default for RetrySettings {
 #[derive(Clone, Debug)]
 pub struct Retrying<B> {
     inner: B,
-    chance: Arc<dyn Chance>,
+    chance: Arc<dyn Rng>,
     settings: RetrySettings,
 }
 
 impl<B: Bucket> Retrying<B> {
     /// Wraps a bucket.
-    pub fn new(inner: B, chance: Arc<dyn Chance>, settings: RetrySettings) -> Self {
+    pub fn new(inner: B, chance: Arc<dyn Rng>, settings: RetrySettings) -> Self {
         Self {
             inner,
             chance,

@@ -16,7 +16,7 @@ use crate::sim_clock::SimClock;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::StreamExt;
-use stasis_model::document::Version;
+use stasis_model::format::document::Version;
 use stasis_model::id::OpId;
 use stasis_model::time::Timestamp;
 use stasis_store::bucket::{

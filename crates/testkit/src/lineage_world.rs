@@ -1,7 +1,7 @@
 //! A small world in which several actors work on one lineage at once.
 //!
 //! Two cells stand for `lock.json` and `latest.json`; writers, a reaper and an operator drive the production
-//! [`Protocol`](stasis_model::protocol::Protocol) over them. The adversary chooses who moves, whether a lease has
+//! [`Protocol`](stasis_model::protocol::settle::Protocol) over them. The adversary chooses who moves, whether a lease has
 //! expired wherever the rules look at the time, and what becomes of every write:
 //!
 //! | fate | applied | heard |
@@ -43,9 +43,9 @@ use conduct::{Conduct, Duty, Task};
 use label::Move;
 use memo::Memo;
 use names::{Joint, PAST, Printed, op_id};
+use stasis_model::format::lease::{Fence, Lock, LockState};
+use stasis_model::format::pointer::{Act, Active, Pointer};
 use stasis_model::id::{Epoch, Lineage};
-use stasis_model::lease::{Fence, Lock, LockState};
-use stasis_model::pointer::{Act, Active, Pointer};
 use stasis_model::time::Timestamp;
 use std::rc::Rc;
 use store::{Cell, EMPTY_BOOKS, Request};

@@ -8,14 +8,14 @@ use bytes::Bytes;
 use stasis_engine::error::{Error, ErrorKind};
 use stasis_engine::lease::Acquire;
 use stasis_engine::open::Engine;
-use stasis_model::chance::Chance;
 use stasis_model::digest::{ArchiveDigest, ManifestDigest};
+use stasis_model::format::lease::Holder;
+use stasis_model::format::pointer::Active;
 use stasis_model::id::{Label, Lineage};
-use stasis_model::lease::Holder;
-use stasis_model::pointer::Active;
+use stasis_model::rng::Rng;
+use stasis_store::documents::leases::Lease;
+use stasis_store::documents::pointers::Flip;
 use stasis_store::layout;
-use stasis_store::leases::Lease;
-use stasis_store::pointers::Flip;
 use std::fs::File;
 use std::io::{self, Write};
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub struct Racer<'a> {
     /// Where it writes down what it did.
     pub journal: File,
     /// Where its whims come from.
-    pub chance: &'a dyn Chance,
+    pub chance: &'a dyn Rng,
 }
 
 impl Racer<'_> {

@@ -1,8 +1,8 @@
 //! The machine's own clock and chance, for tests that run real processes.
 
 use rustix::time::{ClockId, clock_gettime};
-use stasis_model::chance::Chance;
 use stasis_model::id::OpId;
+use stasis_model::rng::Rng;
 use stasis_model::time::{Clock, Timestamp};
 use std::io::Read;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -40,7 +40,7 @@ fn random<const N: usize>() -> [u8; N] {
     bytes
 }
 
-impl Chance for RealChance {
+impl Rng for RealChance {
     fn op_id(&self) -> OpId {
         OpId::from_random(random())
     }

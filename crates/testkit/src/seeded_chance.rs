@@ -1,7 +1,7 @@
-//! Chance that can be had again: everything random in a simulated run comes from one seed.
+//! Rng that can be had again: everything random in a simulated run comes from one seed.
 
-use stasis_model::chance::Chance;
 use stasis_model::id::OpId;
+use stasis_model::rng::Rng;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -73,7 +73,7 @@ impl SeededRng {
     }
 }
 
-/// A seeded [`Chance`] that one actor of a simulation uses for everything it does.
+/// A seeded [`Rng`] that one actor of a simulation uses for everything it does.
 pub struct SeededChance {
     state: Mutex<State>,
 }
@@ -84,7 +84,7 @@ struct State {
 }
 
 impl SeededChance {
-    /// Chance that comes from `rng`.
+    /// Rng that comes from `rng`.
     pub fn new(rng: SeededRng) -> Self {
         let foretold = None;
         Self {
@@ -96,7 +96,7 @@ impl SeededChance {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says which operation id the next call of [`Chance::op_id`] will return.
+    /// Says which operation id the next call of [`Rng::op_id`] will return.
     pub fn foretell(&self) -> OpId {
         let drawn = self.fresh_op_id();
         self.state().foretold = Some(drawn);
@@ -130,7 +130,7 @@ impl SeededChance {
     }
 }
 
-impl Chance for SeededChance {
+impl Rng for SeededChance {
     fn op_id(&self) -> OpId {
         let foretold = self.state().foretold.take();
         foretold.unwrap_or_else(|| self.fresh_op_id())

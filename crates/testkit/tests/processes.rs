@@ -5,10 +5,10 @@
 
 use stasis_engine::bridge;
 use stasis_engine::open::{AwsSettings, Engine, Open, Places, Secret};
-use stasis_model::chance::Chance;
 use stasis_model::digest::ArchiveDigest;
+use stasis_model::rng::Rng;
+use stasis_store::backend::file::FileBucket;
 use stasis_store::bucket::Bucket;
-use stasis_store::file::FileBucket;
 use stasis_store::layout::{self, Key};
 use stasis_testkit::race::{TTL, lineage};
 use stasis_testkit::real_time::{RealChance, RealClock};

@@ -13,7 +13,7 @@
 use stasis_engine::bridge;
 use stasis_engine::open::{AwsSettings, Engine, Open, Places};
 use stasis_engine::repo::{RepoGc, RepoRestore, RepoSave, RepoSaved, Wanted};
-use stasis_model::retention::{OnDoubt, Policy, Repository};
+use stasis_model::policy::retention::{OnDoubt, Policy, Repository};
 use stasis_store::location::StoreLocation;
 use stasis_testkit::real_time::{RealChance, RealClock};
 use std::collections::VecDeque;

@@ -3,12 +3,12 @@
 //!
 //! `STASIS_SIM_SEEDS` sets how many seeds there are in all.
 
+use stasis_model::format::lease::Holder;
 use stasis_model::id::{Label, Lineage};
-use stasis_model::lease::Holder;
-use stasis_model::protocol::{Answer, Protocol, Step};
-use stasis_model::step::{Doc, Op, Refusal};
-use stasis_store::lineages::Lineages;
-use stasis_store::memory::MemoryBucket;
+use stasis_model::protocol::settle::{Answer, Protocol, Step};
+use stasis_model::protocol::step::{Doc, Op, Refusal};
+use stasis_store::backend::memory::MemoryBucket;
+use stasis_store::documents::lineages::Lineages;
 use stasis_testkit::seeded_chance::{SeededChance, SeededRng};
 use stasis_testkit::sim::plant::Plant;
 use stasis_testkit::sim::sights::Sights;

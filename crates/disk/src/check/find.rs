@@ -1,9 +1,9 @@
 //! Databases, found by what they hold.
 
 use super::{CheckError, CheckSettings, DatabaseKind};
-use crate::beneath::Beneath;
-use crate::metadata;
-use crate::walk::{Found, Place, Visitor, WalkError, WalkReport, WalkSettings, walk};
+use crate::fs::metadata;
+use crate::fs::root_dir::RootDir;
+use crate::tree::walk::{Found, Place, Visitor, WalkError, WalkReport, WalkSettings, walk};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io;
 use stasis_model::tree::{EntryKind, EntryPath};
@@ -50,7 +50,7 @@ pub(super) struct Database {
 
 /// Every database beneath `root`.
 pub(super) fn databases(
-    root: &Beneath,
+    root: &RootDir,
     settings: &CheckSettings,
 ) -> Result<(Vec<Database>, WalkReport), CheckError> {
     let finder = Finder::default();

@@ -8,7 +8,7 @@ use super::leveldb::{self, Bytes, LevelDbSettings};
 use super::scratch::Scratch;
 use super::sqlite::{self, Cookies};
 use super::{CheckError, CheckSettings, Depth, Spawn};
-use crate::archive::{Archive, ArchiveError, ReadSettings};
+use crate::form::archive::{Archive, ArchiveError, ReadSettings};
 use stasis_model::chrome::CookieLife;
 use stasis_model::tree::EntryPath;
 use std::collections::{BTreeMap, BTreeSet};

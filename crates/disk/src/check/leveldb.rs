@@ -31,7 +31,7 @@ pub use keys::keys;
 pub use source::{Bytes, Files, ReadAt};
 
 use super::{CheckError, CheckSettings, Depth, Messages, Recovered, Verdict};
-use crate::beneath::Beneath;
+use crate::fs::root_dir::RootDir;
 use log::Record;
 use manifest::{Live, Number};
 use source::Beside;
@@ -48,7 +48,7 @@ const LONGEST_NAME: u64 = 64;
 
 /// Checks the database in the directory `path`.
 pub fn check(
-    root: &Beneath,
+    root: &RootDir,
     path: &EntryPath,
     settings: &CheckSettings,
 ) -> Result<Verdict, CheckError> {

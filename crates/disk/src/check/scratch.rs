@@ -1,10 +1,10 @@
 //! A private directory with copies of a database's files, removed when it is dropped.
 
 use super::CheckError;
-use crate::clone::Fallback;
-use crate::content::{self, Trouble};
-use crate::metadata;
-use crate::remove;
+use crate::fs::metadata;
+use crate::fs::remove;
+use crate::tree::clone::Fallback;
+use crate::tree::content::{self, Trouble};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};

@@ -29,8 +29,8 @@ pub(super) use cookies::{Cookies, read as read_cookies};
 use super::find::{self, JOURNAL, SQLITE};
 use super::scratch::{Copied, Scratch};
 use super::{CheckError, CheckSettings, Spawn, Verdict};
-use crate::beneath::Beneath;
-use crate::metadata;
+use crate::fs::metadata;
+use crate::fs::root_dir::RootDir;
 use answer::Claim;
 use process::Ended;
 use rustix::io::{self, Errno};
@@ -45,7 +45,7 @@ const GROWTH: u64 = 64 << 20;
 
 /// Checks the database at `path`.
 pub fn check(
-    root: &Beneath,
+    root: &RootDir,
     path: &EntryPath,
     settings: &CheckSettings,
     spawn: &Spawn,
@@ -116,7 +116,7 @@ struct Originals {
 }
 
 impl Originals {
-    fn open(root: &Beneath, path: &EntryPath) -> io::Result<Self> {
+    fn open(root: &RootDir, path: &EntryPath) -> io::Result<Self> {
         let (parent, name) = path.split_last().ok_or(Errno::ISDIR)?;
         let directory = root.directory(parent.as_bytes())?;
         let database = open_file(root, directory.as_fd(), name, b"")?.ok_or(Errno::NOENT)?;
@@ -152,7 +152,7 @@ impl Originals {
 
 /// Opens a regular file; `None` when there is none of that name.
 fn open_file(
-    root: &Beneath,
+    root: &RootDir,
     directory: BorrowedFd<'_>,
     name: &[u8],
     suffix: &[u8],

@@ -2,8 +2,8 @@
 
 use crate::differential::settings;
 use crate::tree::facts;
-use stasis_disk::archive::{Archive, ArchiveError, ReadSettings, create};
-use stasis_disk::tree_writer::{TreeWriter, WriteSettings};
+use stasis_disk::form::archive::{Archive, ArchiveError, ReadSettings, create};
+use stasis_disk::tree::write::{TreeWriter, WriteSettings};
 use std::fs::File;
 use std::num::NonZeroUsize;
 use std::path::Path;

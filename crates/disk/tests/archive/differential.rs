@@ -2,8 +2,8 @@
 
 use crate::seed::{Seed, cases};
 use crate::tree::{Taste, assert_restored, assert_same, assert_same_but_root_time, grow};
-use stasis_disk::archive::{Archive, ArchiveError, CreateSettings, ReadSettings, create};
-use stasis_disk::tree_writer::{TreeWriter, WriteReport, WriteSettings};
+use stasis_disk::form::archive::{Archive, ArchiveError, CreateSettings, ReadSettings, create};
+use stasis_disk::tree::write::{TreeWriter, WriteReport, WriteSettings};
 use std::fs::File;
 use std::num::NonZeroUsize;
 use std::path::Path;

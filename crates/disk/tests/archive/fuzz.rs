@@ -4,7 +4,7 @@ use crate::differential::settings;
 use crate::raw::Raw;
 use crate::seed::{Seed, cases};
 use crate::tree::{Taste, grow};
-use stasis_disk::archive::{create, fuzz};
+use stasis_disk::form::archive::{create, fuzz};
 
 /// An archive of ours, whole.
 fn ours(seed: u64) -> Vec<u8> {

@@ -1,7 +1,7 @@
 //! An archive that version 1 of the format wrote once: it must be readable for ever, and written again as it is.
 
 use crate::differential::extract;
-use stasis_disk::archive::{Archive, CreateSettings, ReadSettings, create, encoder_id};
+use stasis_disk::form::archive::{Archive, CreateSettings, ReadSettings, create, encoder_id};
 use stasis_model::tree::EntryPath;
 
 const ARCHIVE: &[u8] = include_bytes!("golden/v1.tar.zst");

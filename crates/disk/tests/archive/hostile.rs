@@ -8,8 +8,8 @@
 
 use crate::forge::{Forged, ForgedFrame};
 use crate::raw::{Block, Raw, spell};
-use stasis_disk::archive::{Archive, ArchiveError, ReadSettings, UnpackSettings, unpack};
-use stasis_disk::restore::Origin;
+use stasis_disk::form::archive::{Archive, ArchiveError, ReadSettings, UnpackSettings, unpack};
+use stasis_disk::tree::restore::Origin;
 use stasis_model::time::Timestamp;
 use std::collections::BTreeMap;
 use std::io::Write;

@@ -3,10 +3,10 @@
 use crate::differential::{extract, settings};
 use crate::seed::Seed;
 use crate::tree::{Taste, assert_restored, grow};
-use stasis_disk::archive::{
+use stasis_disk::form::archive::{
     Archive, ArchiveError, CreateSettings, ReadSettings, assemble, create, nameless,
 };
-use stasis_disk::walk::Reason;
+use stasis_disk::tree::walk::Reason;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::tree::EntryPath;
 use std::fs::File;
@@ -333,7 +333,7 @@ fn a_read_only_file_keeps_its_attributes() {
 
 #[test]
 fn a_part_of_an_archive_is_extracted_alone() {
-    use stasis_disk::tree_writer::{TreeWriter, WriteSettings};
+    use stasis_disk::tree::write::{TreeWriter, WriteSettings};
     let home = tempfile::tempdir().unwrap();
     let at = |name: &str| home.path().join(name);
     forest(&at("tree"), &mut Seed::new(8));

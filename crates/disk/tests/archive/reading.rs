@@ -4,7 +4,7 @@ use crate::differential::{extract, run};
 use crate::raw::{Block, Raw};
 use crate::seed::{Seed, cases};
 use crate::tree::{Taste, assert_equal, facts, grow, restorable};
-use stasis_disk::archive::{Archive, ArchiveError, ReadSettings};
+use stasis_disk::form::archive::{Archive, ArchiveError, ReadSettings};
 use stasis_model::tree::{Entry, EntryKind, FileTime};
 use std::fs::File;
 use std::io::Write;

@@ -3,12 +3,12 @@
 use crate::differential::settings;
 use crate::seed::{Seed, cases};
 use crate::tree::{Taste, assert_restored, grow};
-use stasis_disk::archive::{
+use stasis_disk::crypt::DataKey;
+use stasis_disk::form::archive::{
     Archive, ArchiveError, BadSeal, CreateSettings, Problem, ReadAt, ReadSettings, SealReport,
     SealSettings, Sealed, assemble_sealed, create, nameless, seal, seal_nameless,
 };
-use stasis_disk::seal::DataKey;
-use stasis_disk::tree_writer::{TreeWriter, WriteSettings};
+use stasis_disk::tree::write::{TreeWriter, WriteSettings};
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::tree::EntryPath;
 use std::ffi::OsStr;

@@ -1,4 +1,4 @@
-//! Chance that repeats itself.
+//! Rng that repeats itself.
 
 /// The same numbers for the same seed.
 pub(crate) struct Seed(u64);

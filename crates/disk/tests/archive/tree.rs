@@ -2,9 +2,9 @@
 
 use crate::seed::Seed;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, UTIME_OMIT, XattrFlags};
-use stasis_disk::beneath::{Beneath, Mounts};
-use stasis_disk::metadata::Seen;
-use stasis_disk::walk::{WalkSettings, list};
+use stasis_disk::fs::metadata::Seen;
+use stasis_disk::fs::root_dir::{Mounts, RootDir};
+use stasis_disk::tree::walk::{WalkSettings, list};
 use stasis_model::tree::{Entry, EntryKind, Metadata};
 use std::ffi::OsStr;
 use std::fs::{File, Permissions};
@@ -179,12 +179,15 @@ fn set_attributes(path: &Path, name: &str, value: &[u8]) {
 
 fn attribute_count(path: &Path) -> usize {
     let file = File::open(path).unwrap();
-    stasis_disk::metadata::attributes(file).unwrap().user.len()
+    stasis_disk::fs::metadata::attributes(file)
+        .unwrap()
+        .user
+        .len()
 }
 
 /// Everything that a tree keeps, its contents and its root among it.
 pub(crate) fn facts(root: &Path) -> Vec<(Entry, Option<blake3::Hash>)> {
-    let beneath = Beneath::open(root, Mounts::Stay).unwrap();
+    let beneath = RootDir::open(root, Mounts::Stay).unwrap();
     let (entries, report) = list(&beneath, &WalkSettings::default()).unwrap();
     assert_eq!(report.vanished_count, 0);
     let content = |entry: &Entry| {
@@ -199,7 +202,7 @@ pub(crate) fn facts(root: &Path) -> Vec<(Entry, Option<blake3::Hash>)> {
             (entry, content)
         })
         .collect();
-    let attributes = stasis_disk::metadata::attributes(File::open(root).unwrap()).unwrap();
+    let attributes = stasis_disk::fs::metadata::attributes(File::open(root).unwrap()).unwrap();
     let top = Entry {
         path: stasis_model::tree::EntryPath::root(),
         kind: EntryKind::Directory,

@@ -1,7 +1,7 @@
 //! A restore in a process of its own: this test binary again, told what to do by its environment.
 
 use crate::support::*;
-use stasis_disk::restore::{Placement, RestoreError, undo};
+use stasis_disk::tree::restore::{Placement, RestoreError, undo};
 use std::path::Path;
 use std::process::{Command, Stdio};
 

@@ -5,7 +5,7 @@
 
 use crate::child;
 use crate::support::*;
-use stasis_disk::restore::{self, Placement};
+use stasis_disk::tree::restore::{self, Placement};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 

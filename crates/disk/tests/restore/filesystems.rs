@@ -1,7 +1,7 @@
 //! The same on xfs, btrfs, ext4 and in memory.
 
 use crate::support::*;
-use stasis_disk::restore::{self, Placement, RestoreError};
+use stasis_disk::tree::restore::{self, Placement, RestoreError};
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::Command;

@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use rustix::fs::{CWD, RenameFlags};
-use stasis_disk::restore::Placement;
+use stasis_disk::tree::restore::Placement;
 use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicBool, Ordering};
 

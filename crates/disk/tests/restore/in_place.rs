@@ -1,7 +1,7 @@
 //! Into a directory that stays.
 
 use crate::support::*;
-use stasis_disk::restore::{Placed, Placement, RestoreError, Stage};
+use stasis_disk::tree::restore::{Placed, Placement, RestoreError, Stage};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;

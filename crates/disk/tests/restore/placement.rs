@@ -1,8 +1,8 @@
 //! New, replaced, undone, refused.
 
 use crate::support::*;
-use stasis_disk::restore::{self, Placed, Placement, RestoreError, Stage};
-use stasis_disk::tree_writer::{WriteError, WriteSettings};
+use stasis_disk::tree::restore::{self, Placed, Placement, RestoreError, Stage};
+use stasis_disk::tree::write::{WriteError, WriteSettings};
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -117,7 +117,7 @@ fn a_stage_that_is_dropped_or_cancelled_leaves_nothing() {
         cancel.store(true, Ordering::Relaxed);
         let cancelled = writer.file(&path("more"), 9).unwrap_err();
         drop(writer);
-        let report = stasis_disk::tree_writer::WriteReport::default();
+        let report = stasis_disk::tree::write::WriteReport::default();
         let not_swapped = stage.swap(report, &origin()).unwrap_err();
 
         assert!(matches!(cancelled, WriteError::Cancelled));

@@ -3,10 +3,10 @@
 use crate::child;
 use crate::filesystems::Mounted;
 use crate::support::*;
-use stasis_disk::beneath::{Beneath, Mounts};
-use stasis_disk::clone::{CloneSettings, Method, clone};
-use stasis_disk::restore::{self, Limits, Placement};
-use stasis_disk::slots::{PutBack, PutBackError, WasPutBack, put_back};
+use stasis_disk::form::slots::{PutBack, PutBackError, WasPutBack, put_back};
+use stasis_disk::fs::root_dir::{Mounts, RootDir};
+use stasis_disk::tree::clone::{CloneSettings, Method, clone};
+use stasis_disk::tree::restore::{self, Limits, Placement};
 use stasis_model::tree::EntryPath;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ impl World {
 
 /// Puts a workspace back, comparing bytes to find what is the same.
 fn from(checkpoint: &Path, live: &Path) -> Result<WasPutBack, PutBackError> {
-    let tree = Beneath::open(checkpoint, Mounts::Stay).unwrap();
+    let tree = RootDir::open(checkpoint, Mounts::Stay).unwrap();
     let read = |root: &Path, path: &EntryPath| std::fs::read(root.join(path.to_string())).ok();
     let same = |path: &EntryPath| {
         let was = read(checkpoint, path);
@@ -105,7 +105,7 @@ fn every_kind_of_entry_becomes_what_it_was_and_what_was_right_stays_the_same_ino
 #[test]
 fn a_file_that_only_looks_the_same_or_only_is_called_so_is_put_back() {
     let world = World::new(&old(), &old());
-    let tree = Beneath::open(&world.checkpoint(), Mounts::Stay).unwrap();
+    let tree = RootDir::open(&world.checkpoint(), Mounts::Stay).unwrap();
     let rewritten = |name: &str, content: &str| {
         let time = std::fs::metadata(world.at(name))
             .unwrap()
@@ -187,7 +187,7 @@ fn nothing_is_reached_through_a_symbolic_link() {
     symlink(&outside, world.at("deep")).unwrap();
     std::fs::write(outside.join("er/added"), "not ours").unwrap();
     let before = show(&outside);
-    let tree = Beneath::open(&world.checkpoint(), Mounts::Stay).unwrap();
+    let tree = RootDir::open(&world.checkpoint(), Mounts::Stay).unwrap();
 
     let done = put_back(&tree, &world.live(), &|_| true, PutBack::new(origin())).unwrap();
 
@@ -205,7 +205,7 @@ fn what_is_spared_stays_a_missing_workspace_comes_back_and_a_cancelled_one_is_un
     let world = World::new(&old(), &old());
     std::fs::write(world.at("deep/added"), "kept").unwrap();
     std::fs::write(world.at("deep/dropped"), "not kept").unwrap();
-    let tree = Beneath::open(&world.checkpoint(), Mounts::Stay).unwrap();
+    let tree = RootDir::open(&world.checkpoint(), Mounts::Stay).unwrap();
     let same = |_: &EntryPath| true;
     let settings = || PutBack {
         limits: Limits {
@@ -228,7 +228,7 @@ fn what_is_spared_stays_a_missing_workspace_comes_back_and_a_cancelled_one_is_un
     assert!(world.at("deep/added").exists());
     assert_eq!(done.changes.removed, 1);
     let name = std::ffi::CString::new(world.live().to_str().unwrap()).unwrap();
-    stasis_disk::remove::tree(rustix::fs::CWD, &name).unwrap();
+    stasis_disk::fs::remove::tree(rustix::fs::CWD, &name).unwrap();
     let done = put_back(&tree, &world.live(), &same, settings()).unwrap();
     assert_eq!((done.changes.placed, done.left), (1, 0));
     assert_eq!(show(&world.live()), ideal(&old()));

@@ -1,9 +1,9 @@
 //! Trees to restore, and ways to look at what became of them.
 
-use stasis_disk::beneath::{Beneath, Mounts};
-use stasis_disk::restore::{Origin, Placement, RestoreError, Restored, Stage};
-use stasis_disk::tree_writer::{WriteReport, WriteSettings};
-use stasis_disk::walk::{self, WalkSettings};
+use stasis_disk::fs::root_dir::{Mounts, RootDir};
+use stasis_disk::tree::restore::{Origin, Placement, RestoreError, Restored, Stage};
+use stasis_disk::tree::walk::{self, WalkSettings};
+use stasis_disk::tree::write::{WriteReport, WriteSettings};
 use stasis_model::time::Timestamp;
 use stasis_model::tree::{Attribute, Entry, EntryKind, EntryPath, FileTime, Metadata};
 use std::collections::BTreeMap;
@@ -212,9 +212,11 @@ pub(crate) type Shown = (Entry, Vec<u8>);
 
 /// Everything in a directory, the root first.
 pub(crate) fn show(root: &Path) -> Vec<Shown> {
-    let opened = Beneath::open(root, Mounts::Stay).unwrap();
+    let opened = RootDir::open(root, Mounts::Stay).unwrap();
     let settings = WalkSettings {
-        excludes: stasis_disk::slots::OWN_PATTERNS.map(str::to_owned).to_vec(),
+        excludes: stasis_disk::form::slots::OWN_PATTERNS
+            .map(str::to_owned)
+            .to_vec(),
         ..WalkSettings::default()
     };
     let (entries, _) = walk::list(&opened, &settings).unwrap();
@@ -326,6 +328,6 @@ impl Home {
 impl Drop for Home {
     fn drop(&mut self) {
         let path = std::ffi::CString::new(self.path().as_os_str().as_bytes()).unwrap();
-        let _ = stasis_disk::remove::tree(rustix::fs::CWD, &path);
+        let _ = stasis_disk::fs::remove::tree(rustix::fs::CWD, &path);
     }
 }

@@ -3,7 +3,7 @@
 use crate::child;
 use crate::support::*;
 use rustix::process::geteuid;
-use stasis_disk::restore::{self, Placement};
+use stasis_disk::tree::restore::{self, Placement};
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
 use std::path::Path;

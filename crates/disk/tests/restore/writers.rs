@@ -6,9 +6,9 @@
 use crate::child;
 use crate::filesystems::Mounted;
 use crate::support::{Home, origin};
-use stasis_disk::beneath::{Beneath, Mounts};
-use stasis_disk::restore::{self, Placement, RestoreError};
-use stasis_disk::slots::{PutBack, PutBackError, put_back};
+use stasis_disk::form::slots::{PutBack, PutBackError, put_back};
+use stasis_disk::fs::root_dir::{Mounts, RootDir};
+use stasis_disk::tree::restore::{self, Placement, RestoreError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -294,7 +294,7 @@ fn assert_none_lost(home: &Path, acknowledged: &Acknowledged, context: &str) -> 
 }
 
 fn put_back_live(home: &Path) -> Result<(), PutBackError> {
-    let tree = Beneath::open(&home.join("checkpoint"), Mounts::Stay).unwrap();
+    let tree = RootDir::open(&home.join("checkpoint"), Mounts::Stay).unwrap();
     put_back(
         &tree,
         &home.join("live"),

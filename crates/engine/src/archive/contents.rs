@@ -4,7 +4,7 @@ use super::{ReadArchive, millis};
 use crate::bridge;
 use crate::error::Error;
 use serde::Serialize;
-use stasis_disk::archive::ArchiveError;
+use stasis_disk::form::archive::ArchiveError;
 use stasis_model::digest::{ArchiveDigest, TreeDigest};
 use stasis_model::time::Clock;
 use stasis_model::tree::{Entry, EntryKind, EntryPath};

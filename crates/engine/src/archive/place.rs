@@ -4,7 +4,7 @@ use super::remote::Remote;
 use crate::bridge;
 use crate::error::Error;
 use crate::open::{Engine, StoreLocation};
-use stasis_disk::archive::{self, Archive};
+use stasis_disk::form::archive::{self, Archive};
 use stasis_store::layout::Key;
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -2,7 +2,7 @@
 
 use crate::bridge::Crossing;
 use bytes::Bytes;
-use stasis_disk::archive::ReadAt;
+use stasis_disk::form::archive::ReadAt;
 use stasis_store::bucket::Bucket;
 use stasis_store::layout::Key;
 use std::collections::VecDeque;

@@ -4,15 +4,15 @@ use super::{
     BucketError, BucketErrorKind, ChangeError, ChunkError, Error, GroupError, LineageError,
     PlaceError, ReadError, RestoreError, SaveError,
 };
-use stasis_disk::archive::ArchiveError;
 use stasis_disk::check::CheckError;
-use stasis_disk::clone::CloneError;
-use stasis_disk::tree_writer::WriteError as TreeWriteError;
-use stasis_disk::walk::WalkError;
-use stasis_model::manifest::IndexRefusal;
-use stasis_model::step::Refusal;
+use stasis_disk::form::archive::ArchiveError;
+use stasis_disk::tree::clone::CloneError;
+use stasis_disk::tree::walk::WalkError;
+use stasis_disk::tree::write::WriteError as TreeWriteError;
+use stasis_model::format::manifest::IndexRefusal;
+use stasis_model::protocol::step::Refusal;
 use stasis_store::copying::CopyError;
-use stasis_store::policies::PolicyError;
+use stasis_store::documents::policies::PolicyError;
 use std::io;
 
 /// What the caller must do.
@@ -212,7 +212,7 @@ pub(crate) fn walk(error: &WalkError) -> ErrorKind {
         WalkError::Failed { source, .. } => io_kind(source),
         WalkError::TooDeep { .. } => ErrorKind::Limit,
         WalkError::Incomplete { reason, .. } => match reason {
-            stasis_disk::walk::Reason::Unreadable => ErrorKind::Denied,
+            stasis_disk::tree::walk::Reason::Unreadable => ErrorKind::Denied,
             _ => ErrorKind::Retry,
         },
         WalkError::Pattern { .. } => ErrorKind::Invalid,

@@ -19,16 +19,18 @@ use crate::error::{Error, whole};
 use crate::open::Engine;
 use crate::warning::Warning;
 use serde::Serialize;
-use stasis_disk::chunked::list::root_of;
-use stasis_disk::chunked::{ChunkError, ChunkSource, fetch};
-use stasis_model::event::{Event, EventKind, Severity};
+use stasis_disk::form::chunked::list::root_of;
+use stasis_disk::form::chunked::{ChunkError, ChunkSource, fetch};
+use stasis_model::format::event::{Event, EventKind, Severity};
+use stasis_model::format::manifest::{
+    FileList, Index, IndexRefusal, Indexed, SnapshotManifest, StepBack,
+};
 use stasis_model::id::{Label, OpId, SnapshotId, SubjectName, TenantId};
-use stasis_model::manifest::{FileList, Index, IndexRefusal, Indexed, SnapshotManifest, StepBack};
-use stasis_model::operation::Change;
-use stasis_model::sweep::ChunkName;
+use stasis_model::protocol::gc::ChunkName;
+use stasis_model::protocol::operation::Change;
 use stasis_store::bucket::BucketErrorKind;
-use stasis_store::lineages::ReadError;
-use stasis_store::roots::{ChangeError, Root};
+use stasis_store::documents::lineages::ReadError;
+use stasis_store::documents::roots::{ChangeError, Root};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A snapshot that cannot be read, and why not.

@@ -9,15 +9,15 @@ use super::references::{self, Unread};
 use crate::error::Error;
 use crate::open::Engine;
 use serde::Serialize;
-use stasis_disk::chunked::open;
+use stasis_disk::form::chunked::open;
+use stasis_model::format::manifest::Index;
 use stasis_model::id::{Epoch, Label, SnapshotId, SubjectName};
-use stasis_model::manifest::Index;
-use stasis_model::operation::Change;
-use stasis_model::retention::{self, Clocks, OnDoubt, Origin, Policy, Snapshot};
-use stasis_model::sweep::burial::{Burial, BurialAnswer, BurialStep, Listed};
-use stasis_model::sweep::{Abort, Names, Sweep, SweepAnswer, SweepStep, Swept};
+use stasis_model::policy::retention::{self, Clocks, OnDoubt, Origin, Policy, Snapshot};
+use stasis_model::protocol::gc::burial::{Burial, BurialAnswer, BurialStep, Listed};
+use stasis_model::protocol::gc::{Abort, Names, Sweep, SweepAnswer, SweepStep, Swept};
+use stasis_model::protocol::operation::Change;
 use stasis_store::bucket::Swap;
-use stasis_store::roots::Root;
+use stasis_store::documents::roots::Root;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -156,17 +156,18 @@ impl Engine {
     }
 
     fn judged(&self, index: &Index, command: &RepoGc) -> Judged {
-        let snapshot = |(name, one): (&SubjectName, &stasis_model::manifest::Indexed)| Snapshot {
-            created: one.at_ms,
-            id: one.id.clone(),
-            group: name.as_str().parse().unwrap_or_else(|_| Label::nobody()),
-            bytes: one.bytes,
-            origin: Origin::Auto,
-            active: index.subject(name).active.as_ref() == Some(&one.id),
-            pinned: one.pinned,
-            verified: false,
-            rolled_back_at: None,
-        };
+        let snapshot =
+            |(name, one): (&SubjectName, &stasis_model::format::manifest::Indexed)| Snapshot {
+                created: one.at_ms,
+                id: one.id.clone(),
+                group: name.as_str().parse().unwrap_or_else(|_| Label::nobody()),
+                bytes: one.bytes,
+                origin: Origin::Auto,
+                active: index.subject(name).active.as_ref() == Some(&one.id),
+                pinned: one.pinned,
+                verified: false,
+                rolled_back_at: None,
+            };
         let is_judged = |name: &SubjectName| command.name.as_ref().is_none_or(|only| only == name);
         let all: Vec<Snapshot> = index
             .snapshots()
@@ -380,7 +381,7 @@ impl Engine {
     async fn sweep_round(
         &self,
         root: &Root,
-        sizes: &mut HashMap<stasis_model::sweep::ChunkName, u64>,
+        sizes: &mut HashMap<stasis_model::protocol::gc::ChunkName, u64>,
     ) -> Result<Swept, Error> {
         let mut unread = None;
         let mut sweep = Sweep::new(self.chance.op_id());

@@ -1,12 +1,14 @@
 //! Chunks on their way between the workers that make them and the store that keeps them.
 
 use crate::bridge::Crossing;
-use stasis_disk::chunked::{ChunkError, ChunkSink, ChunkSource, Look, Placed, SealedChunk, open};
+use stasis_disk::form::chunked::{
+    ChunkError, ChunkSink, ChunkSource, Look, Placed, SealedChunk, open,
+};
 use stasis_model::digest::ChunkDigest;
 use stasis_model::id::OpId;
-use stasis_model::sweep::{ChunkName, SaveGuard, SweepEpoch};
+use stasis_model::protocol::gc::{ChunkName, SaveGuard, SweepEpoch};
 use stasis_store::bucket::BucketError;
-use stasis_store::roots::Root;
+use stasis_store::documents::roots::Root;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

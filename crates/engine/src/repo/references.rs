@@ -4,13 +4,13 @@ use super::check::is_damage;
 use super::port::Fetching;
 use crate::bridge;
 use crate::error::Error;
-use stasis_disk::chunked::list::{Unpacked, root_of};
-use stasis_disk::chunked::{ChunkError, ChunkSource, cut_out};
-use stasis_model::file_list::{FileContent, Slice, section_chunks};
+use stasis_disk::form::chunked::list::{Unpacked, root_of};
+use stasis_disk::form::chunked::{ChunkError, ChunkSource, cut_out};
+use stasis_model::format::manifest::{FileList, Index, SnapshotManifest};
 use stasis_model::id::SnapshotId;
-use stasis_model::manifest::{FileList, Index, SnapshotManifest};
-use stasis_model::sweep::{ChunkName, Names};
-use stasis_store::roots::Root;
+use stasis_model::protocol::gc::{ChunkName, Names};
+use stasis_model::tree::list::{FileContent, Slice, section_chunks};
+use stasis_store::documents::roots::Root;
 use std::collections::{BTreeSet, HashSet};
 
 /// Gathers the names that lists lead to; what two lists share is read once.

@@ -11,24 +11,24 @@ use crate::bridge;
 use crate::error::{Error, PlaceError, SaveError, whole};
 use crate::open::Engine;
 use serde::Serialize;
-use stasis_disk::beneath::Beneath;
-use stasis_disk::chunked::databases::owner_name;
-use stasis_disk::chunked::list::ListReader;
-use stasis_disk::chunked::restore::{RestoreParts, WrittenTree, restore};
-use stasis_disk::metadata::{Rights, Seen};
+use stasis_disk::form::chunked::databases::owner_name;
+use stasis_disk::form::chunked::list::ListReader;
+use stasis_disk::form::chunked::restore::{RestoreParts, WrittenTree, restore};
+use stasis_disk::fs::metadata::{Rights, Seen};
+use stasis_disk::fs::root_dir::RootDir;
 use stasis_disk::progress::Progress;
-pub use stasis_disk::restore::Placement;
-use stasis_disk::restore::{Finished, Limits, Origin, Placed, Restored, Spared, Stage};
-use stasis_disk::tree_writer::{WriteReport, WriteSettings};
-use stasis_disk::walk;
+pub use stasis_disk::tree::restore::Placement;
+use stasis_disk::tree::restore::{Finished, Limits, Origin, Placed, Restored, Spared, Stage};
+use stasis_disk::tree::walk;
+use stasis_disk::tree::write::{WriteReport, WriteSettings};
 use stasis_model::digest::TreeDigest;
+use stasis_model::format::manifest::{FileList, Index, Reason, SnapshotManifest};
 use stasis_model::id::{SnapshotId, SubjectName};
-use stasis_model::manifest::{FileList, Index, Reason, SnapshotManifest};
-use stasis_model::operation::Change;
+use stasis_model::protocol::operation::Change;
 use stasis_model::time::Clock;
 use stasis_model::tree::EntryPath;
+use stasis_store::documents::roots::Root;
 use stasis_store::location::StoreLocation;
-use stasis_store::roots::Root;
 use std::ffi::OsStr;
 use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStrExt;
@@ -425,7 +425,7 @@ pub(crate) struct StagedSnapshot {
 
 impl StagedSnapshot {
     /// The staged tree, to look at it.
-    pub(crate) fn tree(&self) -> &Beneath {
+    pub(crate) fn tree(&self) -> &RootDir {
         self.stage.tree()
     }
 
@@ -621,7 +621,8 @@ impl Engine {
         };
         let target = std::path::absolute(&target).unwrap_or(target);
         let shown = target.display().to_string();
-        let kept = bridge::blocking(move || stasis_disk::restore::undo(&target, &origin)).await?;
+        let kept =
+            bridge::blocking(move || stasis_disk::tree::restore::undo(&target, &origin)).await?;
         Ok(Undone {
             target: shown,
             kept: kept.path.display().to_string(),

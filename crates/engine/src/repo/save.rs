@@ -22,25 +22,27 @@ use crate::bridge;
 use crate::error::Error;
 use crate::open::Engine;
 use databases::{DamagedDatabases, LiveDatabases};
-use stasis_disk::beneath::{Beneath, Mounts};
-use stasis_disk::chunked::cache::CacheKey;
-use stasis_disk::chunked::databases::SavedDatabase;
-use stasis_disk::chunked::list::relocate;
-use stasis_disk::chunked::save::{self, Parent, SaveParts, SaveSettings, Saved};
-use stasis_disk::remove;
-use stasis_disk::walk::WalkSettings;
+use stasis_disk::form::chunked::cache::CacheKey;
+use stasis_disk::form::chunked::databases::SavedDatabase;
+use stasis_disk::form::chunked::list::relocate;
+use stasis_disk::form::chunked::save::{self, Parent, SaveParts, SaveSettings, Saved};
+use stasis_disk::fs::remove;
+use stasis_disk::fs::root_dir::{Mounts, RootDir};
+use stasis_disk::tree::walk::WalkSettings;
 use stasis_model::digest::{StoreDigest, TreeDigest};
-use stasis_model::id::SnapshotId;
-use stasis_model::manifest::{
+use stasis_model::format::manifest::{
     Consistency, DatabaseManifest, Index, Indexed, Publish, Repo, SnapshotManifest,
 };
-use stasis_model::operation::Change;
-use stasis_model::shrink;
-use stasis_model::sweep::{GaveUp, GcState, Names, Replacement, SaveAnswer, SaveGuard, SaveStep};
+use stasis_model::id::SnapshotId;
+use stasis_model::policy::shrink;
+use stasis_model::protocol::gc::{
+    GaveUp, GcState, Names, Replacement, SaveAnswer, SaveGuard, SaveStep,
+};
+use stasis_model::protocol::operation::Change;
 use stasis_model::time::Timestamp;
+use stasis_store::documents::roots::Root;
 use stasis_store::layout::ChunkRoot;
 use stasis_store::location::StoreLocation;
-use stasis_store::roots::Root;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -401,7 +403,7 @@ impl Engine {
     async fn read_tree(
         &self,
         command: &RepoSave,
-        source: Beneath,
+        source: RootDir,
         (began, storing, live): (&Began, &Arc<Storing>, LiveDatabases),
     ) -> Result<Saved, Error> {
         let settings = SaveSettings {
@@ -594,8 +596,9 @@ impl Engine {
 
     async fn publish(&self, gathered: &Gathered, manifest: &SnapshotManifest) -> Result<(), Error> {
         let Gathered { command, began, .. } = gathered;
-        let manifest_sha256 =
-            stasis_model::digest::ManifestDigest::of(&stasis_model::document::render(manifest));
+        let manifest_sha256 = stasis_model::digest::ManifestDigest::of(
+            &stasis_model::format::document::render(manifest),
+        );
         let publish = Publish {
             subject: manifest.name.clone(),
             lease: manifest.lease_epoch,
@@ -636,7 +639,7 @@ fn parent_of(opened: Opened) -> Parent {
     }
 }
 
-async fn open_source(command: &RepoSave) -> Result<Beneath, Error> {
+async fn open_source(command: &RepoSave) -> Result<RootDir, Error> {
     let mounts = if command.across_filesystems {
         Mounts::Cross
     } else {
@@ -649,9 +652,9 @@ async fn open_source(command: &RepoSave) -> Result<Beneath, Error> {
             source,
         };
         let mut root =
-            Beneath::open(&path, mounts).map_err(|source| failed(&path, source.into()))?;
+            RootDir::open(&path, mounts).map_err(|source| failed(&path, source.into()))?;
         for Graft { at, directory } in grafts {
-            let stood_in = Beneath::open(&directory, mounts)
+            let stood_in = RootDir::open(&directory, mounts)
                 .and_then(|opened| opened.directory(b""))
                 .and_then(|opened| root.grafted(at, opened));
             root = stood_in.map_err(|source| failed(&directory, source.into()))?;

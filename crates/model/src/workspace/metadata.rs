@@ -2,7 +2,7 @@
 
 use super::{AgentEvent, CheckpointName, Slot};
 use crate::digest::WorkspaceDigest;
-use crate::manifest::StoredAs;
+use crate::format::manifest::StoredAs;
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 

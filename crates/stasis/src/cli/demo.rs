@@ -4,7 +4,7 @@ use super::{Context, system_chance};
 use crate::report::Exit;
 use anyhow::Context as _;
 use clap::Args;
-use stasis_engine::model::chance::Chance;
+use stasis_engine::model::rng::Rng;
 use stasis_engine::open::StoreLocation;
 use std::os::unix::fs::DirBuilderExt;
 

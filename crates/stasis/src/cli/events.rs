@@ -6,7 +6,7 @@ use crate::report::Exit;
 use clap::Args;
 use serde::Serialize;
 use stasis_engine::events::Key;
-use stasis_engine::model::event::Event;
+use stasis_engine::model::format::event::Event;
 use stasis_engine::model::id::TenantId;
 
 #[derive(Debug, Args)]

@@ -1,7 +1,7 @@
 //! `stasis internal`: what this program asks of itself in another process. Reads no configuration, starts no threads.
 
 use clap::Subcommand;
-use stasis_engine::project::launch;
+use stasis_engine::kind::project::launch;
 use stasis_engine::{check, watchdog};
 use std::ffi::OsString;
 use std::io::Write;

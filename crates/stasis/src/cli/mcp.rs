@@ -7,7 +7,7 @@ use crate::mcp::{Address, Server, Socket, Stop, Watching};
 use crate::report::Exit;
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
-use stasis_engine::workspace::Workspace;
+use stasis_engine::kind::workspace::Workspace;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]

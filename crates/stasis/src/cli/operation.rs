@@ -4,7 +4,7 @@ use super::Context;
 use crate::report::Exit;
 use clap::Subcommand;
 use stasis_engine::model::id::OpId;
-use stasis_engine::model::operation::{Fate, Record};
+use stasis_engine::model::protocol::operation::{Fate, Record};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Operation {

@@ -24,7 +24,7 @@ use super::Context;
 use clap::{Args, Subcommand};
 use keys::Keys;
 use metrics::Metrics;
-use stasis_engine::profile::Pinning;
+use stasis_engine::kind::profile::Pinning;
 use std::process::ExitCode;
 
 #[derive(Debug, Args)]

@@ -6,7 +6,7 @@ use crate::report::Exit;
 use clap::Subcommand;
 use serde_json::Value;
 use stasis_engine::model::id::{Label, TenantId};
-use stasis_engine::model::policy::Policy;
+use stasis_engine::model::policy::tenant::Policy;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Tenant {

@@ -9,11 +9,11 @@ use rmcp::model::{CallToolResult, JsonObject};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use stasis_engine::model::tree::EntryPath;
-use stasis_engine::model::workspace::{CheckpointName, CheckpointRef, Origin};
-use stasis_engine::workspace::{
+use stasis_engine::kind::workspace::{
     Compact, Create, Fork, Maker, RestoreWorkspace, RevertPath, Run, Undo, Workspace,
 };
+use stasis_engine::model::tree::EntryPath;
+use stasis_engine::model::workspace::{CheckpointName, CheckpointRef, Origin};
 use std::path::PathBuf;
 
 /// The longest name of a fork.

@@ -9,8 +9,8 @@ use rmcp::ErrorData;
 use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::{Value, json};
 use stasis_engine::error::{Error, ErrorKind};
+use stasis_engine::kind::workspace::WorkspaceError;
 use stasis_engine::model::workspace::NoSlot;
-use stasis_engine::workspace::WorkspaceError;
 use std::error::Error as StdError;
 
 /// Why a call has no answer.

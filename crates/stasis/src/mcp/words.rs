@@ -4,7 +4,7 @@ use super::page::{Items, Listing, length};
 use super::wire::LONGEST;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use stasis_engine::workspace::{
+use stasis_engine::kind::workspace::{
     Changes, ChangesSummary, CheckpointRow, Checkpoints, History, PathChange, PathDiff, Side,
     Version,
 };

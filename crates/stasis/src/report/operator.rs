@@ -1,6 +1,6 @@
 //! Hints for what operators ask of profiles.
 
-use stasis_engine::profile::OperatorError;
+use stasis_engine::kind::profile::OperatorError;
 
 /// What to do now.
 pub(super) fn hint(error: &OperatorError) -> Option<String> {

@@ -1,8 +1,8 @@
 //! Hints for what goes wrong with profiles.
 
+use stasis_engine::kind::profile::ProfileError;
 use stasis_engine::model::id::Lineage;
 use stasis_engine::model::upgrade::UpgradeRefusal;
-use stasis_engine::profile::ProfileError;
 
 /// What to do now.
 pub(super) fn hint(error: &ProfileError) -> Option<String> {

@@ -1,6 +1,6 @@
 //! Hints for what goes wrong with projects.
 
-use stasis_engine::project::ProjectError;
+use stasis_engine::kind::project::ProjectError;
 
 /// What to do now.
 #[expect(clippy::too_many_lines, reason = "one hint for each error")]

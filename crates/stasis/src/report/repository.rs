@@ -4,8 +4,8 @@ use super::{bucket_hint, read_hint};
 use stasis_engine::error::{
     BucketError, ChangeError, ChunkError, Error, PlaceError, RestoreError, SaveError,
 };
+use stasis_engine::model::format::manifest::IndexRefusal;
 use stasis_engine::model::id::SnapshotId;
-use stasis_engine::model::manifest::IndexRefusal;
 
 /// What to do now.
 pub(super) fn hint(error: &Error) -> Option<String> {

@@ -3,8 +3,8 @@
 use crate::cli::clone::size;
 use serde_json::{Value, json};
 use stasis_engine::error::{Error, ErrorKind};
+use stasis_engine::kind::workspace::{NoRoom, WorkspaceError};
 use stasis_engine::model::workspace::NoSlot;
-use stasis_engine::workspace::{NoRoom, WorkspaceError};
 
 /// What to do now.
 pub(super) fn hint(error: &WorkspaceError, kind: ErrorKind) -> Option<String> {

@@ -3,10 +3,10 @@
 use crate::session::Session;
 use serde_json::{Value, json};
 use stasis_engine::model::digest::{ArchiveDigest, ManifestDigest, TreeDigest};
-use stasis_engine::model::document::{parse, render};
+use stasis_engine::model::format::document::{parse, render};
+use stasis_engine::model::format::manifest::{CapturedBy, NewProfileManifest, ProfileManifest};
+use stasis_engine::model::format::pointer::{Act, Active, Pointer};
 use stasis_engine::model::id::{Lineage, OpId};
-use stasis_engine::model::manifest::{CapturedBy, NewProfileManifest, ProfileManifest};
-use stasis_engine::model::pointer::{Act, Active, Pointer};
 use stasis_engine::model::time::Timestamp;
 use stasis_engine::model::tree::canonical::TreeHasher;
 use std::path::Path;
@@ -35,7 +35,7 @@ impl World {
         format!("snapshots/{place}/{name}")
     }
 
-    fn document<D: stasis_engine::model::document::Document>(&self, key: &str) -> D {
+    fn document<D: stasis_engine::model::format::document::Document>(&self, key: &str) -> D {
         let bytes = std::fs::read(self.session.object(key)).unwrap();
         parse(&bytes).unwrap()
     }

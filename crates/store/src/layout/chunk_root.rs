@@ -1,9 +1,9 @@
 //! Where the documents and chunks of one chunked root lie.
 
 use super::{Key, Prefix};
-use stasis_model::chance::Chance;
 use stasis_model::id::{ProjectId, SnapshotId, TenantId};
-use stasis_model::sweep::ChunkName;
+use stasis_model::protocol::gc::ChunkName;
+use stasis_model::rng::Rng;
 use stasis_model::time::Timestamp;
 
 /// One chunked root: a repository, or what a kind of subject keeps its snapshots in.
@@ -80,7 +80,7 @@ impl ChunkRoot {
     }
 
     /// An id for a snapshot that is made now, as its documents are called here.
-    pub fn new_id(&self, at: Timestamp, chance: &dyn Chance) -> SnapshotId {
+    pub fn new_id(&self, at: Timestamp, chance: &dyn Rng) -> SnapshotId {
         match self.naming {
             Naming::Plain => chance
                 .op_id()

@@ -5,9 +5,9 @@ use crate::bucket::{Bucket, BucketError, BucketErrorKind, Swap};
 use crate::layout::{self, Key, Prefix};
 use bytes::Bytes;
 use futures_util::future::join_all;
-use stasis_model::chance::Chance;
-use stasis_model::document::Version;
+use stasis_model::format::document::Version;
 use stasis_model::id::OpId;
+use stasis_model::rng::Rng;
 use std::time::Duration;
 
 const SMALL: u64 = 64 * 1024;
@@ -42,7 +42,7 @@ fn no_answer(key: &Key) -> BucketError {
 /// Where a probe works.
 pub(super) struct Scratch<'a> {
     pub(super) bucket: &'a dyn Bucket,
-    pub(super) chance: &'a dyn Chance,
+    pub(super) chance: &'a dyn Rng,
     pub(super) id: OpId,
 }
 

@@ -1,9 +1,9 @@
 use crate::support::{SeededChance, store_under_test};
+use stasis_store::backend::file::FileBucket;
+use stasis_store::backend::memory::MemoryBucket;
 use stasis_store::bucket::{Bucket, BucketErrorKind};
 use stasis_store::contract;
-use stasis_store::file::FileBucket;
 use stasis_store::layout::{self, Prefix};
-use stasis_store::memory::MemoryBucket;
 use stasis_store::retry::{RetrySettings, Retrying};
 use std::sync::Arc;
 

@@ -1,11 +1,11 @@
 //! Copies of whole stores.
 
 use bytes::Bytes;
+use stasis_store::backend::file::FileBucket;
+use stasis_store::backend::memory::MemoryBucket;
 use stasis_store::bucket::{Bucket, Swap};
 use stasis_store::copying::{CopyError, copy};
-use stasis_store::file::FileBucket;
 use stasis_store::layout::{Key, Prefix};
-use stasis_store::memory::MemoryBucket;
 use std::sync::Arc;
 
 fn key(text: &str) -> Key {

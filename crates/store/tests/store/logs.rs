@@ -1,13 +1,13 @@
 use crate::scripted_bucket::{ScriptedBucket, Turn};
 use crate::support::SeededChance;
 use bytes::Bytes;
-use stasis_model::chance::Chance;
-use stasis_model::event::{Event, EventKind, Severity};
+use stasis_model::format::event::{Event, EventKind, Severity};
 use stasis_model::id::{Lineage, TenantId};
+use stasis_model::rng::Rng;
 use stasis_model::time::Timestamp;
 use stasis_store::bucket::{Bucket, BucketErrorKind};
+use stasis_store::documents::{events, leases};
 use stasis_store::layout;
-use stasis_store::{events, leases};
 
 const DAY: u64 = 86_400_000;
 

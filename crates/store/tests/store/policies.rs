@@ -1,12 +1,12 @@
 use crate::scripted_bucket::{ScriptedBucket, Turn};
 use crate::support::SeededChance;
 use Turn::{ApplySilently, Fail, Lose, Vanish, Work};
-use stasis_model::chance::Chance;
 use stasis_model::id::{OpId, TenantId};
-use stasis_model::policy::Policy;
+use stasis_model::policy::tenant::Policy;
+use stasis_model::rng::Rng;
 use stasis_store::bucket::Bucket;
+use stasis_store::documents::policies::{self, PolicyError};
 use stasis_store::layout;
-use stasis_store::policies::{self, PolicyError};
 
 fn tenant() -> TenantId {
     "acme".parse().unwrap()

@@ -1,14 +1,14 @@
 use crate::support::{SeededChance, bucket_at, location_under_test, now, store_under_test};
 use async_trait::async_trait;
 use bytes::Bytes;
-use stasis_model::document::{self, Version};
+use stasis_model::format::document::{self, Version};
 use stasis_model::time::Timestamp;
+use stasis_store::backend::file::FileBucket;
+use stasis_store::backend::memory::MemoryBucket;
 use stasis_store::bucket::{
     Bucket, BucketError, BucketErrorKind, ByteStream, Head, Listed, Object, Swap,
 };
-use stasis_store::file::FileBucket;
 use stasis_store::layout::{Key, Prefix};
-use stasis_store::memory::MemoryBucket;
 use stasis_store::probe::{CheckName, CheckVerdict, ProbeReport, ProbeVerdict, probe, summary};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -2,12 +2,12 @@ use crate::support::SeededChance;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
-use stasis_model::document::Version;
+use stasis_model::format::document::Version;
+use stasis_store::backend::memory::MemoryBucket;
 use stasis_store::bucket::{
     Bucket, BucketError, BucketErrorKind, ByteStream, Head, Listed, Object, Swap,
 };
 use stasis_store::layout::{self, Key, Prefix};
-use stasis_store::memory::MemoryBucket;
 use stasis_store::retry::{RetrySettings, Retrying};
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,13 +1,13 @@
 use crate::fake_server::{Behaviour, FakeServer, error, success};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
-use stasis_model::document::Version;
+use stasis_model::format::document::Version;
 use stasis_model::time::{Clock, Timestamp};
+use stasis_store::backend::s3::{Access, S3Bucket, S3Settings};
 use stasis_store::bucket::{Bucket, BucketError, BucketErrorKind, ByteStream, Swap};
 use stasis_store::credentials::{Credentials, Secret};
 use stasis_store::layout::{self, Key, Prefix};
 use stasis_store::location::{AddressStyle, CredentialSource, StoreLocation};
-use stasis_store::s3::{Access, S3Bucket, S3Settings};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;

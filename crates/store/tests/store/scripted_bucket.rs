@@ -2,12 +2,12 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use stasis_model::document::Version;
+use stasis_model::format::document::Version;
+use stasis_store::backend::memory::MemoryBucket;
 use stasis_store::bucket::{
     Bucket, BucketError, BucketErrorKind, ByteStream, Head, Listed, Object, Swap,
 };
 use stasis_store::layout::{Key, Prefix};
-use stasis_store::memory::MemoryBucket;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Mutex;

@@ -1,17 +1,17 @@
 //! What the tests of this crate share.
 
-use stasis_model::chance::Chance;
 use stasis_model::id::OpId;
+use stasis_model::rng::Rng;
 use stasis_model::time::{Clock, Timestamp};
+use stasis_store::backend::s3::{Access, S3Bucket, S3Settings};
 use stasis_store::credentials::{Credentials, Secret};
 use stasis_store::location::{S3Location, StoreLocation};
-use stasis_store::s3::{Access, S3Bucket, S3Settings};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Chance that repeats with its seed.
+/// Rng that repeats with its seed.
 #[derive(Debug)]
 pub(crate) struct SeededChance(AtomicU64);
 
@@ -33,7 +33,7 @@ impl SeededChance {
     }
 }
 
-impl Chance for SeededChance {
+impl Rng for SeededChance {
     fn op_id(&self) -> OpId {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&self.next().to_le_bytes());

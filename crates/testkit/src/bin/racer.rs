@@ -5,9 +5,9 @@
 use bytes::Bytes;
 use stasis_engine::bridge;
 use stasis_engine::open::{AwsSettings, Engine, Open, Places, Secret};
-use stasis_model::chance::Chance;
+use stasis_model::rng::Rng;
+use stasis_store::backend::file::FileBucket;
 use stasis_store::bucket::{Bucket, Swap};
-use stasis_store::file::FileBucket;
 use stasis_store::layout::Key;
 use stasis_testkit::race::Racer;
 use stasis_testkit::real_time::{RealChance, RealClock};

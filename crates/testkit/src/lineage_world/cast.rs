@@ -3,7 +3,7 @@
 use super::actor::REAPER;
 use super::conduct::Duty;
 use super::promise::Promise;
-use stasis_model::step::Doc;
+use stasis_model::protocol::step::Doc;
 
 /// What an operator may do.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

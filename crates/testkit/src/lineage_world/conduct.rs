@@ -2,13 +2,13 @@
 
 use super::names::op_id;
 use stasis_model::digest::ArchiveDigest;
-use stasis_model::document::Version;
+use stasis_model::format::document::Version;
+use stasis_model::format::lease::{Fence, Holder};
+use stasis_model::format::pointer::Active;
 use stasis_model::id::{Generation, Label, OpId};
-use stasis_model::lease::{Fence, Holder};
-use stasis_model::operation::Kind;
-use stasis_model::pointer::Active;
-use stasis_model::protocol::{Answer, Body, Doubt, Outcome, Protocol, Step};
-use stasis_model::step::{Doc, Op, Refusal};
+use stasis_model::protocol::operation::Kind;
+use stasis_model::protocol::settle::{Answer, Body, Doubt, Outcome, Protocol, Step};
+use stasis_model::protocol::step::{Doc, Op, Refusal};
 use stasis_model::time::Timestamp;
 use std::fmt::Debug;
 use std::hash::{Hash, Hasher};

@@ -5,8 +5,8 @@ use super::conduct::{Conduct, Duty, Ending, PutAnswer, Task};
 use super::names::Printed;
 use super::promise::Verdict;
 use super::{LineageWorld, sight};
-use stasis_model::operation::{Fate, Kind};
-use stasis_model::step::Refusal;
+use stasis_model::protocol::operation::{Fate, Kind};
+use stasis_model::protocol::step::Refusal;
 use std::rc::Rc;
 
 impl<C: Conduct> LineageWorld<C> {

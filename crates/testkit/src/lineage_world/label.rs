@@ -1,8 +1,8 @@
 //! What moves are called in a counterexample.
 
 use super::actor::{OPERATOR, REAPER};
-use stasis_model::operation::Kind;
-use stasis_model::step::Doc;
+use stasis_model::protocol::operation::Kind;
+use stasis_model::protocol::step::Doc;
 use std::fmt;
 
 /// What happened in a move.

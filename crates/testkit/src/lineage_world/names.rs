@@ -5,8 +5,8 @@
 //! and the smallest one stands for all.
 
 use stasis_model::digest::{ArchiveDigest, ManifestDigest};
+use stasis_model::format::pointer::Active;
 use stasis_model::id::OpId;
-use stasis_model::pointer::Active;
 use std::hash::{Hash, Hasher};
 
 /// How names that carry an actor begin.

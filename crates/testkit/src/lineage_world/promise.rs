@@ -5,12 +5,12 @@ use super::actor::Riddle;
 use super::conduct::{Conduct, Duty, Ending, Task};
 use super::store::{Cell, Request};
 use stasis_model::digest::ArchiveDigest;
+use stasis_model::format::lease::{Fence, Lock, LockState};
+use stasis_model::format::pointer::{Active, Pointer};
 use stasis_model::id::{Epoch, Generation};
-use stasis_model::lease::{Fence, Lock, LockState};
-use stasis_model::operation::Fate;
-use stasis_model::pointer::{Active, Pointer};
-use stasis_model::protocol::Body;
-use stasis_model::step::Doc;
+use stasis_model::protocol::operation::Fate;
+use stasis_model::protocol::settle::Body;
+use stasis_model::protocol::step::Doc;
 use std::fmt::Display;
 
 /// One of the promises.

@@ -8,8 +8,8 @@ use super::names::Printed;
 use super::store::Request;
 use super::turn::{Moves, Outcome};
 use super::{EARLY, LATE, LineageWorld};
-use stasis_model::protocol::Answer;
-use stasis_model::step::{Doc, Refusal};
+use stasis_model::protocol::settle::Answer;
+use stasis_model::protocol::step::{Doc, Refusal};
 use stasis_model::time::Timestamp;
 use std::rc::Rc;
 

@@ -8,10 +8,10 @@ use super::sight;
 use super::{EARLY, actor::ACTORS};
 use super::{LineageWorld, Owner};
 use stasis_model::digest::ArchiveDigest;
-use stasis_model::document::{Version, Versioned};
-use stasis_model::lease::{Lock, LockState};
-use stasis_model::protocol::{Answer, Body};
-use stasis_model::step::Doc;
+use stasis_model::format::document::{Version, Versioned};
+use stasis_model::format::lease::{Lock, LockState};
+use stasis_model::protocol::settle::{Answer, Body};
+use stasis_model::protocol::step::Doc;
 use std::hash::Hash;
 use std::rc::Rc;
 

@@ -6,8 +6,8 @@ use super::conduct::{Conduct, Duty, PutAnswer, Task};
 use super::label::{Event, Move};
 use super::names::{Print, Printed};
 use super::{LineageWorld, sight};
-use stasis_model::operation::Kind;
-use stasis_model::step::Doc;
+use stasis_model::protocol::operation::Kind;
+use stasis_model::protocol::step::Doc;
 use std::rc::Rc;
 
 /// What comes of a world, or the promise that was broken on the way.

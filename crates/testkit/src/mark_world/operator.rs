@@ -1,8 +1,8 @@
 //! The operator, who deletes `x`, goes back to it and pins it; and the reaper.
 
 use super::{Label, MarkWorld, Moves, snapshot, x};
-use stasis_model::lease::LockState;
-use stasis_model::step::Op;
+use stasis_model::format::lease::LockState;
+use stasis_model::protocol::step::Op;
 use std::time::Duration;
 
 const NUMBER: u8 = 100;

@@ -2,9 +2,9 @@
 
 use super::{Label, MarkWorld, Moves, op_id, snapshot};
 use stasis_model::digest::ArchiveDigest;
+use stasis_model::format::lease::{Fence, Holder};
 use stasis_model::id::Label as Name;
-use stasis_model::lease::{Fence, Holder};
-use stasis_model::step::{Op, Refusal};
+use stasis_model::protocol::step::{Op, Refusal};
 use std::time::Duration;
 
 /// Where a save stands.

@@ -1,9 +1,9 @@
 //! A sweep, in the order of the engine's: read and list, date, read and list again, remove, forget.
 
 use super::{Bug, Label, MarkWorld, Moves, Object, Part, snapshot, x};
-use stasis_model::lease::LockState;
-use stasis_model::pointer::{Mark, Pointer};
-use stasis_model::step::{Change, Op, Refusal, step};
+use stasis_model::format::lease::LockState;
+use stasis_model::format::pointer::{Mark, Pointer};
+use stasis_model::protocol::step::{Change, Op, Refusal, step};
 
 /// What a sweep knew at its beginning: the mark, and whether anything lay there.
 type Known = (Option<Mark>, bool);

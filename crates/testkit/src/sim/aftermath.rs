@@ -3,8 +3,8 @@
 use super::ghost::{Breach, Means, Promise, Verdict};
 use super::host::Host;
 use super::writer;
-use stasis_model::operation::Fate;
-use stasis_store::leases::Lease;
+use stasis_model::protocol::operation::Fate;
+use stasis_store::documents::leases::Lease;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 

@@ -4,13 +4,13 @@ use super::ghost::Means;
 use super::host::{Host, Setback};
 use super::plant::Plant;
 use stasis_model::digest::ArchiveDigest;
-use stasis_model::lease::LockState;
-use stasis_model::operation::Unsettled;
-use stasis_model::pointer::Active;
+use stasis_model::format::lease::LockState;
+use stasis_model::format::pointer::Active;
+use stasis_model::protocol::operation::Unsettled;
 use stasis_store::bucket::Bucket;
+use stasis_store::documents::leases::locked;
+use stasis_store::documents::pointers::Moved;
 use stasis_store::layout::{self, Prefix};
-use stasis_store::leases::locked;
-use stasis_store::pointers::Moved;
 
 /// One round of the reaper.
 pub(crate) async fn sweep(host: &Host) {

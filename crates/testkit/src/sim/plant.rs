@@ -3,16 +3,16 @@
 use super::ghost::Promise;
 use super::host::Host;
 use bytes::Bytes;
-use stasis_model::document::{self, Versioned};
+use stasis_model::format::document::{self, Versioned};
+use stasis_model::format::pointer::{Act, Pointer};
 use stasis_model::id::Generation;
-use stasis_model::operation::{Kind, Unsettled};
-use stasis_model::pointer::{Act, Pointer};
-use stasis_model::protocol::Doubt;
-use stasis_model::step::{Doc, Lost, Refusal};
+use stasis_model::protocol::operation::{Kind, Unsettled};
+use stasis_model::protocol::settle::Doubt;
+use stasis_model::protocol::step::{Doc, Lost, Refusal};
 use stasis_store::bucket::{Bucket, Swap};
+use stasis_store::documents::lineages::LineageError;
+use stasis_store::documents::pointers::Flip;
 use stasis_store::layout;
-use stasis_store::lineages::LineageError;
-use stasis_store::pointers::Flip;
 
 /// A bug that can be planted.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

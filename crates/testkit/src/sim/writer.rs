@@ -6,14 +6,14 @@ use super::plant::{Plant, careless_flip};
 use bytes::Bytes;
 use futures_util::future::join;
 use stasis_model::digest::{ArchiveDigest, ManifestDigest};
-use stasis_model::operation::{Fate, Unsettled};
-use stasis_model::pointer::Active;
+use stasis_model::format::pointer::Active;
+use stasis_model::protocol::operation::{Fate, Unsettled};
 use stasis_model::time::Clock;
 use stasis_store::bucket::{Bucket, Swap};
+use stasis_store::documents::leases::Lease;
+use stasis_store::documents::lineages::LineageError;
+use stasis_store::documents::pointers::Flip;
 use stasis_store::layout::{self, Key};
-use stasis_store::leases::Lease;
-use stasis_store::lineages::LineageError;
-use stasis_store::pointers::Flip;
 use std::time::Duration;
 
 /// What a run starts from.

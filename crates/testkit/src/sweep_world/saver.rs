@@ -4,7 +4,7 @@ use super::store::{Bits, Change, DIGESTS, ROUNDS, any_birth, bits_of, digest_of,
 use super::store::{bit_of, plain};
 use super::{Bug, Label, Moves, Part, SweepWorld, Who};
 use stasis_model::id::{Generation, OpId};
-use stasis_model::sweep::{Names, SaveAnswer, SaveGuard, SaveStep};
+use stasis_model::protocol::gc::{Names, SaveAnswer, SaveGuard, SaveStep};
 
 /// How a save ended.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -154,7 +154,7 @@ impl SweepWorld {
                 // The guard asks neither who wrote it nor when, so that two states need not be told apart.
                 (gc.op_id, gc.generation) = (OpId::default(), Generation::default());
                 if self.has_bug(Bug::EpochIgnored) && saver.manifests > 0 {
-                    gc.epoch = stasis_model::sweep::SweepEpoch::FIRST;
+                    gc.epoch = stasis_model::protocol::gc::SweepEpoch::FIRST;
                 }
                 saver.hear(SaveAnswer::Gc(gc));
                 if matches!(saver.task, Task::CheckIndexed(_)) {

@@ -6,7 +6,7 @@
 
 use stasis_model::digest::ChunkDigest;
 use stasis_model::id::SnapshotId;
-use stasis_model::sweep::{ChunkName, Names, SweepEpoch};
+use stasis_model::protocol::gc::{ChunkName, Names, SweepEpoch};
 use std::sync::LazyLock;
 
 /// Chunk names as bits: digest times [`BIRTHS`] plus epoch of birth.

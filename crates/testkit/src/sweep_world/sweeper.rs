@@ -2,10 +2,10 @@
 
 use super::store::{Bits, Change, bits_of, id_of, maker, manifest_of, names_of, ones};
 use super::{Bug, Config, Label, Moves, Part, SweepWorld, Who};
-use stasis_model::document::Version;
+use stasis_model::format::document::Version;
 use stasis_model::id::{Epoch, OpId};
-use stasis_model::sweep::burial::{Burial, BurialAnswer, BurialStep, Listed, Manifests};
-use stasis_model::sweep::{GcState, Sweep, SweepAnswer, SweepStep};
+use stasis_model::protocol::gc::burial::{Burial, BurialAnswer, BurialStep, Listed, Manifests};
+use stasis_model::protocol::gc::{GcState, Sweep, SweepAnswer, SweepStep};
 
 /// What a sweeper is doing.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

@@ -2,9 +2,9 @@
 
 use crate::breaks;
 use crate::retold::{Retold, WithoutFence};
-use stasis_model::lease::{Fence, LockState};
-use stasis_model::protocol::{Answer, Body, Protocol};
-use stasis_model::step::{Doc, Refusal};
+use stasis_model::format::lease::{Fence, LockState};
+use stasis_model::protocol::settle::{Answer, Body, Protocol};
+use stasis_model::protocol::step::{Doc, Refusal};
 use stasis_model::time::Timestamp;
 use stasis_testkit::lineage_world::EARLY;
 use stasis_testkit::lineage_world::cast::{Cast, Command};

@@ -1,9 +1,9 @@
 //! Planted bugs that carry out another task than the one they were given, judging by what they find.
 
 use crate::breaks;
-use stasis_model::lease::Lock;
-use stasis_model::pointer::Pointer;
-use stasis_model::protocol::{Answer, Protocol};
+use stasis_model::format::lease::Lock;
+use stasis_model::format::pointer::Pointer;
+use stasis_model::protocol::settle::{Answer, Protocol};
 use stasis_model::time::Timestamp;
 use stasis_testkit::lineage_world::EARLY;
 use stasis_testkit::lineage_world::cast::{Cast, Command};

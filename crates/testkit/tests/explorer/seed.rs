@@ -1,11 +1,11 @@
 //! The seed's own protocol, unrepaired: it must fail within ten moves, each a request and its answer.
 
 use crate::breaks;
+use stasis_model::format::lease::{Fence, Lock, LockState};
+use stasis_model::format::pointer::{Act, Pointer};
 use stasis_model::id::Epoch;
-use stasis_model::lease::{Fence, Lock, LockState};
-use stasis_model::pointer::{Act, Pointer};
-use stasis_model::protocol::{Answer, Body};
-use stasis_model::step::{Doc, Refusal};
+use stasis_model::protocol::settle::{Answer, Body};
+use stasis_model::protocol::step::{Doc, Refusal};
 use stasis_model::time::Timestamp;
 use stasis_testkit::lineage_world::cast::Cast;
 use stasis_testkit::lineage_world::conduct::{Action, Conduct, Duty, Ending, Task, nobody};

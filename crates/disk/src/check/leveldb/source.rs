@@ -1,7 +1,7 @@
 //! Where the bytes come from: files beneath a root, or memory.
 
-use crate::beneath::Beneath;
-use crate::metadata;
+use crate::fs::metadata;
+use crate::fs::root_dir::RootDir;
 use rustix::fs::{self, Mode, OFlags, RawDir};
 use rustix::io::{self as sys, Errno};
 use std::collections::BTreeMap;
@@ -73,13 +73,13 @@ impl ReadAt for &[u8] {
 
 /// Files in a directory beneath a root.
 pub(super) struct Beside<'a> {
-    root: &'a Beneath,
+    root: &'a RootDir,
     directory: OwnedFd,
     names: Vec<String>,
 }
 
 impl<'a> Beside<'a> {
-    pub(super) fn new(root: &'a Beneath, directory: OwnedFd) -> sys::Result<Self> {
+    pub(super) fn new(root: &'a RootDir, directory: OwnedFd) -> sys::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let listed = fs::openat(&directory, c".", flags, Mode::empty())?;
         let mut buffer = Vec::with_capacity(BUFFER);

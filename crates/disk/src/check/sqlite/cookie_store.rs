@@ -3,11 +3,11 @@
 use super::child::{self, Limits, Task};
 use super::process::{self, Ended};
 use super::{GROWTH, Originals};
-use crate::beneath::Beneath;
 use crate::check::scratch::{Copied, Scratch};
 use crate::check::{CheckError, CheckSettings, Spawn};
+use crate::fs::root_dir::RootDir;
 use stasis_model::chrome;
-use stasis_model::manifest::CookieStore;
+use stasis_model::format::manifest::CookieStore;
 use stasis_model::tree::EntryPath;
 
 const WORD: &str = "begins ";
@@ -17,7 +17,7 @@ const MOST: usize = 16;
 
 /// Looks into the first database of cookies that the profile beneath `root` has.
 pub fn cookie_store(
-    root: &Beneath,
+    root: &RootDir,
     settings: &CheckSettings,
     spawn: &Spawn,
 ) -> Result<CookieStore, CheckError> {

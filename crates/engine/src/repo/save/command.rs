@@ -3,11 +3,11 @@
 use super::lost::LostDatabase;
 use crate::clone::LeftOut;
 use serde::Serialize;
-use stasis_disk::chunked::save::SaveReport;
+use stasis_disk::form::chunked::save::SaveReport;
 use stasis_disk::progress::Progress;
 use stasis_model::digest::TreeDigest;
+use stasis_model::format::manifest::{Reason, SnapshotManifest, VolumeManifest};
 use stasis_model::id::{Label, SnapshotId, SubjectName};
-use stasis_model::manifest::{Reason, SnapshotManifest, VolumeManifest};
 use stasis_model::tree::EntryPath;
 use std::collections::BTreeMap;
 use std::path::PathBuf;

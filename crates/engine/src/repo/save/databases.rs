@@ -3,9 +3,9 @@
 //! Each copy is made in a private directory of this host, opened, and unlinked: nothing is left of it whatever happens next.
 
 use crate::error::whole;
-use stasis_disk::chunked::databases::{DatabaseCapture, DatabaseCopy, LiveDatabase};
-use stasis_disk::metadata::Seen;
-use stasis_disk::skeleton::{self, Skeleton};
+use stasis_disk::form::chunked::databases::{DatabaseCapture, DatabaseCopy, LiveDatabase};
+use stasis_disk::fs::metadata::Seen;
+use stasis_disk::tree::staging_view::{self, Skeleton};
 use stasis_model::tree::{EntryPath, FileTime};
 use stasis_quiesce::sqlite::{self, LiveFile, SqliteError, SqliteSettings};
 use std::collections::BTreeSet;
@@ -67,9 +67,9 @@ impl LiveDatabases {
     /// A name for the next copy.
     fn target(&self) -> Result<PathBuf, String> {
         let place = self.place.get_or_init(|| {
-            let made = stasis_disk::atomic_write::make_directory(&self.spool)
-                .map_err(skeleton::SkeletonError::from);
-            let looks = made.and_then(|()| skeleton::look_at(&self.spool));
+            let made = stasis_disk::fs::atomic_write::make_directory(&self.spool)
+                .map_err(staging_view::SkeletonError::from);
+            let looks = made.and_then(|()| staging_view::look_at(&self.spool));
             let place = looks.and_then(|looks| Skeleton::make(&self.spool, looks.metadata()));
             place.map_err(|error| whole(&error))
         });
@@ -140,7 +140,7 @@ impl DatabaseCapture for LiveDatabases {
 /// Opens a copy and takes its name away.
 fn opened(path: &Path) -> std::io::Result<OwnedFd> {
     let file = File::open(path)?;
-    stasis_disk::remove::file_at(path)?;
+    stasis_disk::fs::remove::file_at(path)?;
     Ok(file.into())
 }
 

@@ -6,9 +6,9 @@
 use super::{Began, RepoSave, VolumeFacts};
 use crate::error::Error;
 use serde::Serialize;
-use stasis_disk::chunked::save::{SaveError, Saved};
-use stasis_disk::walk;
-use stasis_model::manifest::{Consistency, DatabaseManifest, SnapshotManifest, StoredAs};
+use stasis_disk::form::chunked::save::{SaveError, Saved};
+use stasis_disk::tree::walk;
+use stasis_model::format::manifest::{Consistency, DatabaseManifest, SnapshotManifest, StoredAs};
 use stasis_model::tree::EntryPath;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;

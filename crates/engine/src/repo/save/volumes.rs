@@ -4,8 +4,10 @@ use super::VolumeFacts;
 use crate::bridge;
 use crate::error::Error;
 use crate::repo::port::Fetching;
-use stasis_disk::chunked::list::ListReader;
-use stasis_model::manifest::{Consistency, DatabaseManifest, FileList, StoredAs, VolumeManifest};
+use stasis_disk::form::chunked::list::ListReader;
+use stasis_model::format::manifest::{
+    Consistency, DatabaseManifest, FileList, StoredAs, VolumeManifest,
+};
 use stasis_model::tree::canonical::TreeHasher;
 use stasis_model::tree::{EntryKind, EntryPath};
 use std::collections::BTreeMap;

@@ -13,8 +13,8 @@ use anyhow::Context as _;
 use serde::Serialize;
 use stasis_engine::doctor::{Finding, Health};
 use stasis_engine::hook_record::{HookOutcome, HookRecord, HookRun};
+use stasis_engine::kind::workspace::Workspace;
 use stasis_engine::model::time::{Clock as _, Timestamp};
-use stasis_engine::workspace::Workspace;
 use std::path::{Path, PathBuf};
 
 /// How things are with the hooks of an agent in one settings file.

@@ -5,8 +5,8 @@ use crate::cli::clone::size;
 use crate::cli::lease::operator;
 use crate::report::Exit;
 use clap::Args;
+use stasis_engine::kind::profile::{self, Deleted, ShaPrefix};
 use stasis_engine::model::id::ProfileRef;
-use stasis_engine::profile::{self, Deleted, ShaPrefix};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Delete {

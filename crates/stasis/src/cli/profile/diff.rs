@@ -8,8 +8,8 @@ use crate::cli::progress::cancel_on_signals;
 use crate::report::Exit;
 use clap::Args;
 use stasis_engine::check::Spawn;
+use stasis_engine::kind::profile::{self, Changes, CookieName, OneSided, ProfileDiff, Wanted};
 use stasis_engine::model::id::ProfileRef;
-use stasis_engine::profile::{self, Changes, CookieName, OneSided, ProfileDiff, Wanted};
 
 /// How many lines of one kind are shown to people.
 const SHOWN: usize = 50;

@@ -5,7 +5,7 @@ use crate::cli::output::printable;
 use crate::report::Exit;
 use clap::Args;
 use serde::Serialize;
-use stasis_engine::profile::discard_unsaved;
+use stasis_engine::kind::profile::discard_unsaved;
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]

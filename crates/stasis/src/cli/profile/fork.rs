@@ -5,9 +5,9 @@ use crate::cli::clone::size;
 use crate::report::Exit;
 use anyhow::Context as _;
 use clap::Args;
+use stasis_engine::kind::profile::{self, ShaPrefix};
+use stasis_engine::model::format::lease::Holder;
 use stasis_engine::model::id::{Label, ProfileRef};
-use stasis_engine::model::lease::Holder;
-use stasis_engine::profile::{self, ShaPrefix};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Fork {

@@ -5,9 +5,9 @@ use crate::cli::clone::size;
 use crate::cli::output::{printable, table};
 use crate::report::Exit;
 use clap::Args;
+use stasis_engine::kind::profile::{Collected, LineageCollected, ProfileGc};
 use stasis_engine::model::id::{ProfileRef, TenantId};
-use stasis_engine::model::retention::OnDoubt;
-use stasis_engine::profile::{Collected, LineageCollected, ProfileGc};
+use stasis_engine::model::policy::retention::OnDoubt;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Gc {
@@ -98,7 +98,7 @@ fn lines(one: &LineageCollected, fate: &str) -> Vec<Vec<String>> {
     let spared = spared.map(|one| line(printable(&one.what), "stays", one.because.clone()));
     let deleted = one.removed.iter().filter(|removed| {
         let judged =
-            |verdict: &&stasis_engine::profile::GcVerdict| verdict.sha256 == removed.sha256;
+            |verdict: &&stasis_engine::kind::profile::GcVerdict| verdict.sha256 == removed.sha256;
         one.verdicts.iter().find(judged).is_none()
     });
     let deleted = deleted.map(|one| {

@@ -6,10 +6,10 @@ use crate::cli::output::{printable, table, word};
 use crate::report::Exit;
 use clap::Args;
 use serde::Serialize;
-use stasis_engine::model::id::{ProfileRef, TenantId};
-use stasis_engine::profile::{
+use stasis_engine::kind::profile::{
     ProfileList, ProfileRow, SnapshotList, SnapshotRow, Standing, UnsavedCopy, unsaved_in,
 };
+use stasis_engine::model::id::{ProfileRef, TenantId};
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]

@@ -9,10 +9,10 @@ use crate::cli::output::{printable, word};
 use crate::cli::progress::{cancel_on_signals, watched};
 use crate::report::Exit;
 use clap::{Args, ValueEnum};
-use stasis_engine::model::id::{ChromeMajor, Lineage, ProfileRef};
-use stasis_engine::profile::{
+use stasis_engine::kind::profile::{
     LoadOutcome, OnFailure, ProfileLoad, ProfileLoaded, UpgradeWish, browser_major,
 };
+use stasis_engine::model::id::{ChromeMajor, Lineage, ProfileRef};
 use std::path::PathBuf;
 use std::sync::Arc;
 

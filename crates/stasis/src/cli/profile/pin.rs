@@ -3,8 +3,8 @@
 use crate::cli::Context;
 use crate::report::Exit;
 use clap::Args;
+use stasis_engine::kind::profile::{Pinning, ShaPrefix};
 use stasis_engine::model::id::ProfileRef;
-use stasis_engine::profile::{Pinning, ShaPrefix};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Pin {

@@ -6,9 +6,9 @@ use crate::cli::Context;
 use crate::cli::lease::operator;
 use crate::report::Exit;
 use clap::Args;
+use stasis_engine::kind::profile::{self, RolledBack, ShaPrefix};
 use stasis_engine::metrics::MetricsFile;
 use stasis_engine::model::id::{Label, ProfileRef};
-use stasis_engine::profile::{self, RolledBack, ShaPrefix};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Rollback {

@@ -9,13 +9,13 @@ use crate::cli::progress::{cancel_on_signals, watched};
 use crate::cli::{Context, duration};
 use crate::report::Exit;
 use clap::{Args, ValueEnum};
-use stasis_engine::model::id::{ChromeMajor, ProfileRef};
-use stasis_engine::model::lease::{Fence, Holder};
-use stasis_engine::model::manifest::Mode;
-use stasis_engine::model::upgrade::Counts;
-use stasis_engine::profile::{
+use stasis_engine::kind::profile::{
     BrowserState, Capture, OnBrowser, ProfileSave, ProfileSaved, SaveOutcome, ShaPrefix,
 };
+use stasis_engine::model::format::lease::{Fence, Holder};
+use stasis_engine::model::format::manifest::Mode;
+use stasis_engine::model::id::{ChromeMajor, ProfileRef};
+use stasis_engine::model::upgrade::Counts;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;

@@ -6,10 +6,10 @@ use crate::cli::clone::size;
 use crate::cli::output::{printable, word};
 use crate::report::{Exit, holder_lines};
 use clap::Args;
+use stasis_engine::kind::profile::{ShaPrefix, ShownLineage, ShownProfile, SnapshotRow};
+use stasis_engine::model::format::lease::LockState;
+use stasis_engine::model::format::pointer::Pointer;
 use stasis_engine::model::id::ProfileRef;
-use stasis_engine::model::lease::LockState;
-use stasis_engine::model::pointer::Pointer;
-use stasis_engine::profile::{ShaPrefix, ShownLineage, ShownProfile, SnapshotRow};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Show {

@@ -7,8 +7,8 @@ use crate::report::Exit;
 use clap::Args;
 use stasis_engine::lease as engine_lease;
 use stasis_engine::metrics::MetricsFile;
+use stasis_engine::model::format::lease::Fence;
 use stasis_engine::model::id::{Label, ProfileRef};
-use stasis_engine::model::lease::Fence;
 use std::process::ExitCode;
 use std::time::Duration;
 

@@ -7,9 +7,9 @@ use crate::cli::output::printable;
 use crate::cli::progress::{cancel_on_signals, watched};
 use crate::report::Exit;
 use clap::Args;
+use stasis_engine::kind::profile::{ProfileVerified, ProfileVerify, ShaPrefix};
 use stasis_engine::model::id::ProfileRef;
 use stasis_engine::open::Engine;
-use stasis_engine::profile::{ProfileVerified, ProfileVerify, ShaPrefix};
 use std::ffi::OsString;
 use std::sync::Arc;
 

@@ -4,9 +4,9 @@ use crate::cli::Context;
 use anyhow::Context as _;
 use clap::Args;
 use stasis_engine::check::Spawn;
+use stasis_engine::model::format::lease::Holder;
+use stasis_engine::model::format::manifest::{CapturedIn, Geo};
 use stasis_engine::model::id::Label;
-use stasis_engine::model::lease::Holder;
-use stasis_engine::model::manifest::{CapturedIn, Geo};
 use stasis_engine::open::Engine;
 
 /// Who does it.

@@ -4,8 +4,8 @@ use super::{Which, restore, save, show};
 use crate::cli::Context;
 use crate::report::Exit;
 use clap::Args;
-use stasis_engine::model::manifest::Reason;
-use stasis_engine::project::ProjectRestore;
+use stasis_engine::kind::project::ProjectRestore;
+use stasis_engine::model::format::manifest::Reason;
 use std::path::PathBuf;
 
 /// `stasis save`

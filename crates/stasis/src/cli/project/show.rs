@@ -3,8 +3,10 @@
 use crate::cli::Context;
 use crate::cli::output::{printable, table, word};
 use serde::Serialize;
-use stasis_engine::model::manifest::SnapshotManifest;
-use stasis_engine::project::{Project, ProjectDiff, ProjectSnapshot, ProjectStatus, ServiceState};
+use stasis_engine::kind::project::{
+    Project, ProjectDiff, ProjectSnapshot, ProjectStatus, ServiceState,
+};
+use stasis_engine::model::format::manifest::SnapshotManifest;
 
 pub(super) async fn list(context: &Context, project: &Project) -> anyhow::Result<()> {
     let rows = project.list().await?;

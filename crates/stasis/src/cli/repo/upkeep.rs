@@ -7,7 +7,7 @@ use crate::cli::{Context, duration};
 use crate::report::Exit;
 use clap::Args;
 use stasis_engine::model::id::SubjectName;
-use stasis_engine::model::retention::{OnDoubt, Policy, Repository};
+use stasis_engine::model::policy::retention::{OnDoubt, Policy, Repository};
 use stasis_engine::repo::{Damage, RepoChecked, RepoCollected, RepoGc};
 use std::collections::BTreeSet;
 use std::sync::Arc;

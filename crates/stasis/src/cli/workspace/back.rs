@@ -5,11 +5,11 @@ use crate::cli::Context;
 use crate::cli::output::printable;
 use crate::report::Exit;
 use clap::Args;
-use stasis_engine::model::workspace::CheckpointRef;
-use stasis_engine::workspace::{
+use stasis_engine::kind::workspace::{
     self, ExcludedNow, ForgottenUndo, GitPlan, LeftAlone, PathChange, Plan, RestoreWorkspace,
     RestoredWorkspace, RevertPath, RevertedPath, Run, Undone,
 };
+use stasis_engine::model::workspace::CheckpointRef;
 use std::ffi::OsString;
 use std::io::{BufRead, IsTerminal, Write};
 

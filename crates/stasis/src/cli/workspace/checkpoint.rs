@@ -7,10 +7,10 @@ use crate::cli::output::printable;
 use crate::report::Exit;
 use clap::Args;
 use stasis_engine::clone::LeftOut;
-use stasis_engine::model::workspace::{CheckpointName, CheckpointRef, Origin};
-use stasis_engine::workspace::{
+use stasis_engine::kind::workspace::{
     self, Checkpointed, Compacted, DatabaseRow, DeletedCheckpoint, Forked, Maker,
 };
+use stasis_engine::model::workspace::{CheckpointName, CheckpointRef, Origin};
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]

@@ -9,11 +9,11 @@ use anyhow::Context as _;
 use clap::Args;
 use serde::Serialize;
 use stasis_engine::error::Error;
-use stasis_engine::progress::Progress;
-use stasis_engine::workspace::{
+use stasis_engine::kind::workspace::{
     self, Checkpointed, UndoRow, UnreadableSlot, Watched, WorkspaceError, WorkspaceMade,
     WorkspaceStatus,
 };
+use stasis_engine::progress::Progress;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

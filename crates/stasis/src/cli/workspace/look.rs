@@ -6,11 +6,11 @@ use crate::cli::Context;
 use crate::cli::clone::size;
 use crate::cli::output::{printable, table};
 use clap::Args;
-use stasis_engine::model::workspace::CheckpointRef;
-use stasis_engine::workspace::{
+use stasis_engine::kind::workspace::{
     self, AgentEventRow, CheckpointRow, Checkpoints, EventCounts, PathChange, PathDiff, Side,
     Version,
 };
+use stasis_engine::model::workspace::CheckpointRef;
 use std::ffi::OsString;
 use std::io::IsTerminal;
 

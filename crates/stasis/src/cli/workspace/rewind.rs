@@ -8,8 +8,8 @@ use crate::report::Exit;
 use anyhow::Context as _;
 use clap::Args;
 use serde::Serialize;
+use stasis_engine::kind::workspace::{self, PromptRow, RestoreWorkspace, RestoredWorkspace, Run};
 use stasis_engine::model::workspace::CheckpointRef;
-use stasis_engine::workspace::{self, PromptRow, RestoreWorkspace, RestoredWorkspace, Run};
 use std::ffi::OsString;
 use std::io::{BufRead as _, Write as _};
 
@@ -256,7 +256,7 @@ fn rewound_words(rewound: &Rewound, back: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stasis_engine::workspace::Plan;
+    use stasis_engine::kind::workspace::Plan;
 
     fn rewound(deletes: u64, dry_run: bool) -> Rewound {
         Rewound {

@@ -1,12 +1,12 @@
 //! What is checked whenever an actor is told something.
 
 use super::{Deed, Ghost, Means, Promise, Said, Verdict, hold};
+use stasis_model::format::lease::LockState;
 use stasis_model::id::OpId;
-use stasis_model::lease::LockState;
-use stasis_model::operation::{Fate, Kind, Unsettled};
-use stasis_model::step::Refusal;
-use stasis_store::leases::Lease;
-use stasis_store::lineages::LineageError;
+use stasis_model::protocol::operation::{Fate, Kind, Unsettled};
+use stasis_model::protocol::step::Refusal;
+use stasis_store::documents::leases::Lease;
+use stasis_store::documents::lineages::LineageError;
 
 impl Ghost {
     /// An actor is about to do something under this id.

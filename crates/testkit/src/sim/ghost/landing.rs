@@ -2,12 +2,12 @@
 
 use super::{Breach, Deed, Ghost, Means, Promise, Said, Verdict, hold, rules};
 use crate::faulty_bucket::{Landing, Sender};
-use stasis_model::document::{self, BadDocument};
+use stasis_model::format::document::{self, BadDocument};
+use stasis_model::format::lease::{Lock, LockState};
+use stasis_model::format::pointer::{Active, Pointer};
 use stasis_model::id::{Epoch, Generation, OpId};
-use stasis_model::lease::{Lock, LockState};
-use stasis_model::operation::Fate;
-use stasis_model::pointer::{Active, Pointer};
-use stasis_model::step::Doc;
+use stasis_model::protocol::operation::Fate;
+use stasis_model::protocol::step::Doc;
 use stasis_store::layout::Key;
 
 impl Ghost {

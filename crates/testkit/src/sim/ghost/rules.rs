@@ -1,7 +1,7 @@
 //! What a change of the pointer may be, seen from outside of the protocol's own rules.
 
 use super::{Deed, Means, Promise, Verdict, hold};
-use stasis_model::pointer::{Act, Pointer, RECENT_LIMIT, Recent};
+use stasis_model::format::pointer::{Act, Pointer, RECENT_LIMIT, Recent};
 
 /// The new pointer forgets nothing that it must keep.
 pub(super) fn check_memory(before: &Pointer, next: &Pointer, deed: &Deed) -> Verdict {

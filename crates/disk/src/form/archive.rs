@@ -1,0 +1,210 @@
+//! One tree in one file: a deterministic `.tar.zst` in frames, with an index.
+//!
+//! The tar is cut into pieces of about 256 KiB, each an independent zstd frame; the index at the end, in a frame that
+//! every zstd passes over, says where they are. So all cores compress and decompress, a frame whose tar bytes are in an
+//! older archive is copied instead of compressed, and one file can be read without the others. Any tar that knows zstd
+//! reads it. The same tree and the same [`encoder_id`] give the same bytes, whatever the number of threads.
+//!
+//! **Writing** ([`create`]): 1. make a temporary file beside the target   2. one reader walks the tree in order, cuts,
+//! and digests; workers compress or find the frame in the base; one writer appends in order   3. index, fsync
+//! 4. rename   5. fsync the directory. *Always true:* the target is what it was before or whole. A failure or a request
+//! to stop removes the temporary file; a crash before 4 leaves it. A file that changes while it is read is read again;
+//! if it is large, the frames it had already are taken back.
+//!
+//! **Reading** ([`Archive`]): nothing in the file is believed. Frames must tile it, each is checked against its digest
+//! before it is parsed, and headers must be spelled exactly as we spell them. What other tars write is read as well, by
+//! the same parser with fewer expectations but the same safety.
+//!
+//! **Encrypting** ([`seal`]): each frame for itself, so that all of this holds for encrypted archives too ([`Sealed`]).
+
+mod assemble;
+mod base;
+mod bytes;
+mod crew;
+mod extract;
+mod foreign;
+mod framed;
+mod frames;
+pub mod fuzz;
+mod header;
+mod index;
+mod names;
+mod output;
+mod parser;
+mod pax;
+mod pipeline;
+mod plain;
+mod problem;
+mod reader;
+mod reading;
+mod rules;
+mod sealed;
+mod source;
+mod sparse;
+mod spelling;
+mod unpack;
+mod varint;
+mod verify;
+mod writer;
+
+pub use assemble::{Assembled, assemble, assemble_sealed};
+pub use bytes::ReadAt;
+pub use extract::Root;
+pub use frames::encoder_id;
+pub use index::Summary;
+pub use output::nameless;
+pub use parser::{Dialect, Limits};
+pub use plain::Compression;
+pub use problem::{BadSeal, Problem};
+pub use reader::{Archive, ReadSettings};
+pub use sealed::{SealReport, SealSettings, Sealed, seal, seal_nameless};
+pub use unpack::{UnpackSettings, Unpacked, unpack, unpack_beside};
+pub use verify::{VerifyReport, digest};
+pub use writer::{CreateReport, CreateSettings, create, create_nameless};
+
+use crate::tree::restore::RestoreError;
+use crate::tree::walk::WalkError;
+use crate::tree::write::WriteError;
+use rustix::io::Errno;
+use stasis_model::tree::EntryPath;
+use std::io;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+/// More threads than this are used only when somebody asks for them.
+const MOST_WORKERS: NonZeroUsize = NonZeroUsize::new(16).expect("16 is not 0");
+
+/// Why an archive was not written or read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ArchiveError {
+    /// The source could not be read.
+    #[error(transparent)]
+    Walk(#[from] WalkError),
+    /// An entry of the source could not be read.
+    #[error("could not {doing} `{path}`")]
+    Entry {
+        /// What we were doing.
+        doing: &'static str,
+        /// To which entry.
+        path: EntryPath,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// Something with a file of ours failed.
+    #[error("could not {doing} `{}`", .path.display())]
+    Failed {
+        /// What we were doing.
+        doing: &'static str,
+        /// To what.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The bytes of an archive are refused.
+    #[error("`{}` is refused{}", .path.display(), place(*.at, .entry.as_ref()))]
+    Refused {
+        /// Which archive.
+        path: PathBuf,
+        /// How many bytes of tar had been read.
+        at: u64,
+        /// The last entry that was read before, or was being read.
+        entry: Option<EntryPath>,
+        /// What is wrong.
+        #[source]
+        problem: Problem,
+    },
+    /// The tree could not be written.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    /// The tree could not take its place.
+    #[error(transparent)]
+    Restore(#[from] RestoreError),
+    /// The base of a new archive has no index.
+    #[error("`{}` is no archive of ours, so its frames cannot be used again", .0.display())]
+    NotFramed(PathBuf),
+    /// The archive has no such entry.
+    #[error("there is no `{path}` in `{}`", .archive.display())]
+    NoSuchEntry {
+        /// Which archive.
+        archive: PathBuf,
+        /// Which entry.
+        path: EntryPath,
+    },
+    /// The entry has no content.
+    #[error("`{0}` is no file")]
+    NotAFile(EntryPath),
+    /// What reads along did not take it.
+    #[error("could not pass on the content of `{path}`")]
+    Sink {
+        /// Of which entry.
+        path: EntryPath,
+        /// What it said.
+        #[source]
+        source: io::Error,
+    },
+    /// The index would be larger than it may be.
+    #[error("the tree is too large for one archive")]
+    TooLarge,
+    /// Somebody asked us to stop.
+    #[error("the archive was cancelled")]
+    Cancelled,
+}
+
+/// All cores, as far as their memory stays small.
+fn usual_workers() -> NonZeroUsize {
+    let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    cores.min(MOST_WORKERS)
+}
+
+fn place(at: u64, entry: Option<&EntryPath>) -> String {
+    match (at, entry) {
+        (_, Some(entry)) => format!(" at or after `{entry}`"),
+        (0, None) => String::new(),
+        (at, None) => format!(" at byte {at} of its tar"),
+    }
+}
+
+impl ArchiveError {
+    fn entry(doing: &'static str, path: &EntryPath) -> impl FnOnce(Errno) -> Self {
+        let path = path.clone();
+        move |error| Self::Entry {
+            doing,
+            path,
+            source: error.into(),
+        }
+    }
+
+    fn failed<E: Into<io::Error>>(doing: &'static str, path: &Path) -> impl FnOnce(E) -> Self {
+        let path = path.to_owned();
+        move |error| Self::Failed {
+            doing,
+            path,
+            source: error.into(),
+        }
+    }
+
+    /// Bytes could not be read; those who decrypt them on the way say themselves what is wrong.
+    fn unread(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |error| match error.downcast() {
+            Ok(refused) => refused,
+            Err(error) => Self::failed("read", &path)(error),
+        }
+    }
+
+    fn refused(path: &Path) -> impl FnOnce(Problem) -> Self {
+        let path = path.to_owned();
+        move |problem| Self::Refused {
+            path,
+            at: 0,
+            entry: None,
+            problem,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

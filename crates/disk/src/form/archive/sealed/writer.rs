@@ -1,0 +1,198 @@
+//! Encrypts an archive.
+
+use super::super::crew::{self, Crew, Deed};
+use super::super::framed::Framed;
+use super::super::index;
+use super::super::output::Output;
+use super::super::reader::{Archive, Form};
+use super::super::verify::digest;
+use super::super::{ArchiveError, Problem};
+use super::layout::{Footer, Table};
+use super::ledger::{Behind, Closing, Ledger};
+use crate::crypt::{DataKey, Kind, Pieces};
+use stasis_model::digest::ArchiveDigest;
+use std::fs::File;
+use std::num::NonZeroUsize;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// How an archive is encrypted.
+#[derive(Clone, Debug)]
+pub struct SealSettings {
+    /// How many threads encrypt; each costs a frame, which is 2 MiB at most.
+    pub workers: NonZeroUsize,
+    /// Set by anybody at any time to end it soon.
+    pub cancel: Arc<AtomicBool>,
+}
+
+impl Default for SealSettings {
+    fn default() -> Self {
+        Self {
+            workers: super::super::usual_workers(),
+            cancel: Arc::default(),
+        }
+    }
+}
+
+/// What became of an archive that was encrypted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use = "the digest is what the encrypted archive is called"]
+pub struct SealReport {
+    /// SHA-256 of the encrypted bytes.
+    pub archive_sha256: ArchiveDigest,
+    /// How many they are.
+    pub stored_bytes: u64,
+    /// How many there were before.
+    pub plain_bytes: u64,
+    /// Frames in it.
+    pub frames: u64,
+}
+
+/// Encrypts `plain`, which has an index, as the file `target`, which is replaced when it is there.
+pub fn seal(
+    plain: &Archive,
+    key: &DataKey,
+    target: &Path,
+    settings: &SealSettings,
+) -> Result<SealReport, ArchiveError> {
+    let output = Output::create(target)?;
+    Ok(write(plain, key, output, settings)?.0)
+}
+
+/// Encrypts `plain`, which has an index, into a file in `spool` that has no name and is gone when it is closed.
+pub fn seal_nameless(
+    plain: &Archive,
+    key: &DataKey,
+    spool: &Path,
+    settings: &SealSettings,
+) -> Result<(SealReport, File), ArchiveError> {
+    let output = Output::nameless(spool)?;
+    write(plain, key, output, settings)
+}
+
+fn write(
+    plain: &Archive,
+    key: &DataKey,
+    output: Output,
+    settings: &SealSettings,
+) -> Result<(SealReport, File), ArchiveError> {
+    let plain = match &plain.0 {
+        Form::Framed(framed) => framed,
+        Form::Plain(plain) => return Err(ArchiveError::NotFramed(plain.path.clone())),
+    };
+    let sealing = Sealing {
+        plain,
+        pieces: key.pieces(),
+        output: &output,
+        ledger: Ledger::new(plain.index.frames.iter().map(|frame| frame.stored)),
+    };
+    let (plain_bytes, (archive_sha256, stored_bytes)) = sealing.run(settings)?;
+    let file = output.publish()?;
+    let report = SealReport {
+        archive_sha256,
+        stored_bytes,
+        plain_bytes,
+        frames: plain.index.frames.len() as u64,
+    };
+    Ok((report, file))
+}
+
+/// An archive on its way from one file to the other.
+struct Sealing<'a> {
+    plain: &'a Framed,
+    pieces: Pieces,
+    output: &'a Output,
+    ledger: Ledger,
+}
+
+struct SealFrame<'a> {
+    sealing: &'a Sealing<'a>,
+    frame: usize,
+}
+
+impl Deed for SealFrame<'_> {
+    fn perform(self) -> Result<(), ArchiveError> {
+        let mut piece = self.sealing.plain.stored(self.frame)?;
+        let id = self.sealing.pieces.close(Kind::Frame, &mut piece);
+        let at = self.sealing.ledger.start(self.frame);
+        self.sealing.put(&piece, at)?;
+        self.sealing.ledger.note(self.frame, id);
+        Ok(())
+    }
+}
+
+impl Sealing<'_> {
+    /// Encrypts everything, and digests it behind those who write; says how long the archive was.
+    fn run(&self, settings: &SealSettings) -> Result<(u64, (ArchiveDigest, u64)), ArchiveError> {
+        let Output { file, path, .. } = self.output;
+        let crew = Crew::new(settings.workers, settings.cancel.clone());
+        std::thread::scope(|scope| {
+            let follower = scope.spawn(|| {
+                let behind = Behind(file, &self.ledger);
+                digest(&behind, path, &settings.cancel)
+            });
+            let closing = Closing(&self.ledger);
+            let mut frames = 0..self.plain.index.frames.len();
+            crew::perform(&crew, || {
+                let sealing = self;
+                Ok(frames.next().map(|frame| SealFrame { sealing, frame }))
+            })?;
+            let plain_bytes = self.finish()?;
+            drop(closing);
+            let digested = follower.join();
+            let digested = digested.unwrap_or_else(|gone| std::panic::resume_unwind(gone))?;
+            Ok((plain_bytes, digested))
+        })
+    }
+
+    fn put(&self, bytes: &[u8], at: u64) -> Result<(), ArchiveError> {
+        let written = self.output.file.write_all_at(bytes, at);
+        written.map_err(ArchiveError::failed("write", &self.output.path))
+    }
+
+    /// Appends the index and the footer; says how long the archive was.
+    fn finish(&self) -> Result<u64, ArchiveError> {
+        let tail = self.tail()?;
+        let frames = self.plain.index.frames.iter();
+        let lengths = frames.map(|frame| frame.stored);
+        let table = Table::new(lengths.zip(self.ledger.ids()));
+        let mut index = table.spell(&tail).ok_or(ArchiveError::TooLarge)?;
+        let id = self.pieces.close(Kind::Index, &mut index);
+        let stored = index.len();
+        index.extend_from_slice(&Footer { id, stored }.spell());
+        self.put(&index, table.stored_end())?;
+        self.ledger.finish(table.stored_end() + index.len() as u64);
+        Ok(table.end() + tail.len() as u64)
+    }
+
+    /// What follows the frames in the archive, and still is what was read when it was opened.
+    fn tail(&self) -> Result<Vec<u8>, ArchiveError> {
+        let path = &self.plain.path;
+        let refused = || ArchiveError::refused(path);
+        let start = self.plain.index.frames.iter();
+        let start: u64 = start.map(|frame| u64::from(frame.stored)).sum();
+        let length = self
+            .plain
+            .bytes
+            .length()
+            .map_err(ArchiveError::unread(path))?;
+        let length = usize::try_from(length.saturating_sub(start)).unwrap_or(usize::MAX);
+        if length > index::LARGEST_INDEX + index::HEAD + index::FOOTER {
+            return Err(refused()(Problem::Trailing));
+        }
+        let mut tail = vec![0; length];
+        let read = self.plain.bytes.read_exact_at(&mut tail, start);
+        read.map_err(ArchiveError::unread(path))?;
+        let (body, footer) = tail
+            .split_last_chunk()
+            .ok_or_else(|| refused()(Problem::Truncated))?;
+        let footer = index::Footer::read(footer).map_err(refused())?;
+        let footer = footer.ok_or_else(|| refused()(Problem::Truncated))?;
+        if footer.index(body, start).map_err(refused())? != self.plain.index {
+            return Err(refused()(Problem::Index("it changed while it was read")));
+        }
+        Ok(tail)
+    }
+}

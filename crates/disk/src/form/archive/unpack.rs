@@ -1,0 +1,150 @@
+//! From an archive to a directory, whole or not at all.
+
+use super::{Archive, ArchiveError, ReadSettings};
+use crate::fs::metadata::Rights;
+use crate::fs::root_dir::RootDir;
+use crate::progress::Progress;
+use crate::tree::restore::{Origin, Placement, RestoreError, Restored, Stage};
+use crate::tree::write::{WriteError, WriteLimits, WriteReport, WriteSettings};
+use stasis_model::tree::EntryPath;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::Thread;
+use std::time::Duration;
+
+/// After so many bytes the disk is asked to take them.
+const SYNCED: u64 = 64 << 20;
+/// How often we look how many there are.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// How an archive is unpacked.
+#[derive(Clone, Debug)]
+pub struct UnpackSettings {
+    /// How the tree takes its place.
+    pub placement: Placement,
+    /// One entry, with what lies in it, instead of all.
+    pub only: Option<EntryPath>,
+    /// Whether owners, setuid and setgid are given.
+    pub rights: Rights,
+    /// How the archive is read.
+    pub read: ReadSettings,
+    /// Where files and bytes are counted while they are written.
+    pub progress: Arc<Progress>,
+}
+
+impl Default for UnpackSettings {
+    fn default() -> Self {
+        Self {
+            placement: Placement::New,
+            only: None,
+            rights: Rights::of_this_process(),
+            read: ReadSettings::default(),
+            progress: Arc::default(),
+        }
+    }
+}
+
+/// A tree that was unpacked beside its place, and has not taken it yet. Dropped, it is removed.
+#[derive(Debug)]
+#[must_use = "a tree that is not swapped in is removed"]
+pub struct Unpacked {
+    stage: Stage,
+    written: WriteReport,
+}
+
+impl Unpacked {
+    /// The new tree, to look at before it takes its place.
+    pub fn tree(&self) -> &RootDir {
+        self.stage.tree()
+    }
+
+    /// Puts the tree in its place.
+    pub fn swap(self, origin: &Origin) -> Result<Restored, ArchiveError> {
+        self.stage.swap(self.written, origin).map_err(told)
+    }
+}
+
+/// Makes `target` the tree that is in `archive`. Nothing of it is touched before the whole archive was read.
+pub fn unpack(
+    archive: &Archive,
+    target: &Path,
+    settings: &UnpackSettings,
+    origin: &Origin,
+) -> Result<Restored, ArchiveError> {
+    unpack_beside(archive, target, settings)?.swap(origin)
+}
+
+/// Unpacks the tree that is in `archive` beside `target`, whole; nothing of the target is touched.
+pub fn unpack_beside(
+    archive: &Archive,
+    target: &Path,
+    settings: &UnpackSettings,
+) -> Result<Unpacked, ArchiveError> {
+    let limits = settings.read.limits;
+    let cancel = settings.read.cancel.clone();
+    let stage = Stage::begin(target, settings.placement, cancel.clone()).map_err(told)?;
+    let writer = stage.writer(WriteSettings {
+        rights: settings.rights,
+        limits: WriteLimits {
+            entries: limits.entries,
+            bytes: limits.bytes,
+            deepest: limits.deepest,
+        },
+        cancel,
+        progress: settings.progress.clone(),
+    });
+    let writer = writer.map_err(told)?;
+    let is_written = AtomicBool::new(false);
+    let root = std::thread::scope(|scope| {
+        let disk = scope.spawn(|| sync_along(stage.tree(), &settings.progress, &is_written));
+        let ended = Ended(&is_written, disk.thread());
+        let root = match &settings.only {
+            Some(path) => archive.extract_one(path, &writer, &settings.read),
+            None => archive.extract(&writer, &settings.read),
+        };
+        drop(ended);
+        root
+    });
+    let written = writer.finish(root?.as_ref())?;
+    Ok(Unpacked { stage, written })
+}
+
+/// Lets the disk take what is written while more is coming, so that it does not have everything to do in the end.
+///
+/// Only the sync before the tree takes its place counts: it hears of everything that failed here.
+fn sync_along(tree: &RootDir, progress: &Progress, is_written: &AtomicBool) {
+    let Ok(root) = tree.directory(b"") else {
+        return;
+    };
+    let mut next = SYNCED;
+    while !is_written.load(Ordering::Relaxed) {
+        std::thread::park_timeout(PAUSE);
+        let reached = progress.reached().bytes;
+        if reached >= next {
+            let _ = rustix::fs::syncfs(&root);
+            next = reached + SYNCED;
+        }
+    }
+}
+
+/// Says so when the writing has ended, in whatever way.
+struct Ended<'a>(&'a AtomicBool, &'a Thread);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+        self.1.unpark();
+    }
+}
+
+/// One way to say that somebody wanted us to stop.
+fn told(error: RestoreError) -> ArchiveError {
+    match error {
+        RestoreError::Cancelled | RestoreError::Write(WriteError::Cancelled) => {
+            ArchiveError::Cancelled
+        }
+        RestoreError::Write(error) => ArchiveError::Write(error),
+        error => ArchiveError::Restore(error),
+    }
+}

@@ -1,0 +1,137 @@
+//! A tree as chunks and a list: what is stored once is never stored again.
+//!
+//! [`save`] reads a tree and gives chunks to a [`ChunkSink`]; [`restore`] takes them from a [`ChunkSource`]. Workers read,
+//! hash and compress; sinks and sources only move bytes. Where names come from, and when a list may be published, is not
+//! decided here.
+
+pub mod cache;
+pub mod databases;
+pub mod list;
+pub mod restore;
+mod same;
+pub mod save;
+mod scan;
+mod seal;
+mod table;
+
+pub use seal::{Sealer, open};
+
+use stasis_model::digest::ChunkDigest;
+use stasis_model::format::chunk::BadChunk;
+use stasis_model::protocol::gc::ChunkName;
+use stasis_model::tree::list::{BadList, Slice};
+use std::error::Error;
+
+/// Where a chunk is to be used, and whether its bytes are needed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Placed {
+    /// The name to use.
+    pub name: ChunkName,
+    /// Whether the bytes are there already, or on their way.
+    pub is_stored: bool,
+}
+
+/// How closely a chunk that is to be used again is looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Look {
+    /// Whether it is there.
+    Exists,
+    /// Whether its bytes are what its name says, where they can be read cheaply; elsewhere whether it is there.
+    Whole,
+}
+
+/// A chunk, ready to be stored.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SealedChunk {
+    /// Under which name.
+    pub name: ChunkName,
+    /// Header and payload.
+    pub bytes: Vec<u8>,
+}
+
+/// Where chunks go. Called by several workers at once.
+pub trait ChunkSink: Sync {
+    /// Says where a chunk is to be used; `known` is the name that a snapshot in the index has for it.
+    fn place(&self, digest: ChunkDigest, known: Option<ChunkName>) -> Result<Placed, ChunkError>;
+
+    /// The same for a chunk of a list, which a sink should not take for stored before it has looked at the bytes: damage
+    /// there hurts every entry, and a later save of the same tree would rely on it again.
+    fn place_list(
+        &self,
+        digest: ChunkDigest,
+        known: Option<ChunkName>,
+    ) -> Result<Placed, ChunkError> {
+        self.place(digest, known)
+    }
+
+    /// Whether a chunk that an earlier snapshot refers to can be referred to again. Asked by whoever has just read the bytes
+    /// that lie in it, and could store them anew. A sink that does not look trusts what was stored.
+    fn holds(&self, _name: &ChunkName, _look: Look) -> Result<bool, ChunkError> {
+        Ok(true)
+    }
+
+    /// Takes a chunk. It is durable only when the sink is finished with, which is not our affair.
+    fn put(&self, chunk: SealedChunk) -> Result<(), ChunkError>;
+}
+
+/// Where chunks come from. Called by several workers at once.
+pub trait ChunkSource: Sync {
+    /// The stored bytes of a chunk.
+    fn fetch(&self, name: &ChunkName) -> Result<Vec<u8>, ChunkError>;
+}
+
+/// Why a chunk was not stored, or not read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChunkError {
+    /// It should be there.
+    #[error("chunk `{0}` is missing")]
+    Absent(ChunkName),
+    /// It is not what its name says.
+    #[error("chunk `{name}` is damaged")]
+    Damaged {
+        /// Which.
+        name: ChunkName,
+        /// How.
+        #[source]
+        source: BadChunk,
+    },
+    /// A list in it is not one.
+    #[error("chunk `{name}` holds a list that cannot be used")]
+    List {
+        /// Which.
+        name: ChunkName,
+        /// Why not.
+        #[source]
+        source: BadList,
+    },
+    /// Whoever moves bytes could not.
+    #[error("could not move chunk `{name}`")]
+    Moving {
+        /// Which.
+        name: ChunkName,
+        /// Why not.
+        #[source]
+        source: Box<dyn Error + Send + Sync>,
+    },
+}
+
+/// The plaintext of a chunk, checked against its name.
+pub fn fetch(source: &dyn ChunkSource, name: &ChunkName) -> Result<Vec<u8>, ChunkError> {
+    let stored = source.fetch(name)?;
+    open(name, &stored)
+}
+
+/// The bytes of a slice, of a chunk that was checked against its name.
+pub fn cut_out<'c>(chunk: &'c [u8], slice: &Slice) -> Result<&'c [u8], ChunkError> {
+    let (from, length) = (slice.offset as usize, slice.length as usize);
+    let lies = chunk.len() == slice.chunk.plain_len as usize;
+    let bytes = chunk.get(from..from + length).filter(|_| lies);
+    bytes.ok_or(ChunkError::Damaged {
+        name: slice.chunk.name,
+        source: BadChunk::Payload,
+    })
+}
+
+#[cfg(test)]
+mod tests;

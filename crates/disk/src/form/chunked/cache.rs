@@ -1,0 +1,296 @@
+//! What this host remembers of a tree it saved or restored: which files need not be read again.
+//!
+//! A file of its own for every tree and repository, in blocks. A block is a section of the snapshot's list, the stat of
+//! each file in it, and a digest of both. It is written beside the old one and renamed, without waiting for the disk: a
+//! crash can leave it torn, a torn block is noticed, and whatever is missing is only read again.
+//!
+//! *Always true:* a file counts as unchanged only if device, inode, size, mtime and ctime are those that were remembered,
+//! and only if mtime and ctime were more than two seconds old when it was remembered.
+
+use super::databases::DatabaseState;
+use super::scan::Stat;
+use crate::fs::stale;
+use rustix::fs::{self, Mode, OFlags};
+use stasis_model::id::{OpId, SnapshotId};
+use stasis_model::time::Timestamp;
+use stasis_model::tree::list::{BadList, Row, SectionPlace, SectionWriter, read_section};
+use stasis_model::tree::{EntryKind, FileTime};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+
+const MAGIC: &[u8; 8] = b"STCACHE2";
+/// A time this close to the save may still be given to another content.
+const FRESH_MS: u64 = 2_000;
+/// More than any block has.
+const LONGEST: u32 = 64 << 20;
+const STAT: usize = 32;
+
+/// Where a tree's memory lies, and what it belongs to.
+#[derive(Clone, Debug)]
+pub struct CacheKey {
+    /// The file.
+    pub file: PathBuf,
+    /// The repository, by the operation that made it.
+    pub repo: OpId,
+}
+
+/// A memory in the making. Dropped before it is finished, it leaves nothing.
+#[derive(Debug)]
+pub(super) struct CacheWriter {
+    out: BufWriter<File>,
+    temp: PathBuf,
+    file: PathBuf,
+    section: SectionWriter,
+    stats: Vec<u8>,
+    fresh_after: FileTime,
+    id_length: usize,
+    is_done: bool,
+}
+
+fn stat_bytes(stat: Option<&Stat>, database: Option<DatabaseState>) -> [u8; STAT] {
+    let mut bytes = [0; STAT];
+    if let Some(stat) = stat {
+        bytes[..8].copy_from_slice(&stat.device.to_le_bytes());
+        bytes[8..16].copy_from_slice(&stat.inode.to_le_bytes());
+        bytes[16..24].copy_from_slice(&stat.changed.seconds.to_le_bytes());
+        bytes[24..28].copy_from_slice(&stat.changed.nanos.to_le_bytes());
+        bytes[28] = 1;
+        bytes[29] = DatabaseState::byte(database);
+    }
+    bytes
+}
+
+fn header(repo: OpId, snapshot: &SnapshotId) -> Vec<u8> {
+    let mut header = MAGIC.to_vec();
+    header.extend_from_slice(repo.to_string().as_bytes());
+    let id = snapshot.as_str().as_bytes();
+    header.push(u8::try_from(id.len()).expect("an id is short"));
+    header.extend_from_slice(id);
+    header
+}
+
+impl CacheWriter {
+    /// Begins the memory of a tree as it is in `snapshot`, saved or restored since `started`.
+    pub(super) fn create(
+        key: &CacheKey,
+        snapshot: &SnapshotId,
+        started: Timestamp,
+    ) -> io::Result<Self> {
+        let mut temp = key.file.clone().into_os_string();
+        temp.push(format!(".{}", rustix::process::getpid().as_raw_nonzero()));
+        let temp = PathBuf::from(temp);
+        collect(&key.file);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = fs::open(&temp, flags, Mode::RUSR | Mode::WUSR)?;
+        if !stale::hold(&file)? {
+            return Err(io::ErrorKind::ResourceBusy.into());
+        }
+        fs::ftruncate(&file, 0)?;
+        let mut writer = Self {
+            out: BufWriter::with_capacity(256 << 10, file.into()),
+            temp,
+            file: key.file.clone(),
+            section: SectionWriter::default(),
+            stats: Vec::new(),
+            fresh_after: seconds_before(started),
+            id_length: snapshot.as_str().len(),
+            is_done: false,
+        };
+        writer.out.write_all(&header(key.repo, snapshot))?;
+        Ok(writer)
+    }
+
+    /// Remembers an entry, and of a file what it was when it was read and whether it is a database.
+    pub(super) fn push(
+        &mut self,
+        row: &Row,
+        stat: Option<&Stat>,
+        database: Option<DatabaseState>,
+    ) -> io::Result<()> {
+        let is_old =
+            |stat: &&Stat| stat.modified < self.fresh_after && stat.changed < self.fresh_after;
+        if let EntryKind::File { .. } = row.entry.kind {
+            let stat = stat.filter(is_old);
+            self.stats.extend_from_slice(&stat_bytes(stat, database));
+        }
+        if self.section.push(row) {
+            self.block()?;
+        }
+        Ok(())
+    }
+
+    fn block(&mut self) -> io::Result<()> {
+        let mut block = self.section.finish();
+        let section = u32::try_from(block.len()).unwrap_or(u32::MAX);
+        block.append(&mut self.stats);
+        let length = u32::try_from(block.len()).unwrap_or(u32::MAX);
+        self.out.write_all(&section.to_le_bytes())?;
+        self.out.write_all(&length.to_le_bytes())?;
+        self.out.write_all(&SectionPlace::digest_of(&block))?;
+        self.out.write_all(&block)
+    }
+
+    /// Whether it can be said afterwards that it is of another snapshot.
+    pub(super) fn can_belong_to(&self, snapshot: &SnapshotId) -> bool {
+        self.id_length == snapshot.as_str().len()
+    }
+
+    /// Puts the memory in its place.
+    pub(super) fn finish(mut self) -> io::Result<()> {
+        if self.section.entries() > 0 {
+            self.block()?;
+        }
+        self.out.flush()?;
+        fs::rename(&self.temp, &self.file)?;
+        self.is_done = true;
+        Ok(())
+    }
+}
+
+/// Removes what saves that were killed left beside a memory: `DIGEST.PID`.
+fn collect(file: &Path) {
+    let Some(above) = file.parent() else {
+        return;
+    };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(directory) = fs::open(above, flags, Mode::empty()) else {
+        return;
+    };
+    stale::collect(&directory, |name| {
+        let end = name.rsplit(|byte| *byte == b'.').next().unwrap_or_default();
+        end.len() < name.len() && !end.is_empty() && end.iter().all(u8::is_ascii_digit)
+    });
+}
+
+impl Drop for CacheWriter {
+    fn drop(&mut self) {
+        if !self.is_done {
+            // A file that stays is only untidy: the next save removes it.
+            let _ = fs::unlink(&self.temp);
+        }
+    }
+}
+
+/// Whether the id of one snapshot can be written over that of another.
+pub(super) fn can_belong_to(before: &SnapshotId, now: &SnapshotId) -> bool {
+    before.as_str().len() == now.as_str().len()
+}
+
+/// Says that what is remembered is as it is in another snapshot, of the same tree, whose id is as long.
+///
+/// A crash in between leaves an id that no index leads to, or the old one: then everything is read, or it still counts.
+pub(super) fn belongs_to(key: &CacheKey, snapshot: &SnapshotId) -> io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = fs::open(&key.file, flags, Mode::empty())?;
+    let header = header(key.repo, snapshot);
+    let at = header.len() - snapshot.as_str().len();
+    let written = rustix::io::pwrite(&file, &header[at..], at as u64)?;
+    if written == header.len() - at {
+        Ok(())
+    } else {
+        Err(io::ErrorKind::WriteZero.into())
+    }
+}
+
+fn seconds_before(started: Timestamp) -> FileTime {
+    let millis = started.millis().saturating_sub(FRESH_MS);
+    FileTime {
+        seconds: i64::try_from(millis / 1000).unwrap_or(i64::MAX),
+        nanos: u32::try_from(millis % 1000).unwrap_or_default() * 1_000_000,
+    }
+}
+
+/// What this host knows of a file: while it looks like that, it has the content that was remembered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Cached {
+    pub(super) stat: Stat,
+    pub(super) database: Option<DatabaseState>,
+}
+
+/// Reads what was remembered, entry by entry.
+#[derive(Debug)]
+pub(super) struct CacheReader {
+    input: BufReader<File>,
+    rows: VecDeque<(Row, Option<Cached>)>,
+    pub(super) snapshot: SnapshotId,
+}
+
+impl CacheReader {
+    /// Opens a memory; `None` when there is none, or it is of another repository.
+    pub(super) fn open(key: &CacheKey) -> Option<Self> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = fs::open(&key.file, flags, Mode::empty()).ok()?;
+        let mut input = BufReader::with_capacity(256 << 10, File::from(file));
+        let mut start = [0; 8 + 36 + 1];
+        input.read_exact(&mut start).ok()?;
+        let mut id = vec![0; usize::from(start[44])];
+        input.read_exact(&mut id).ok()?;
+        let snapshot: SnapshotId = String::from_utf8(id).ok()?.parse().ok()?;
+        let wanted = header(key.repo, &snapshot);
+        (start[..] == wanted[..45]).then_some(Self {
+            input,
+            rows: VecDeque::new(),
+            snapshot,
+        })
+    }
+
+    /// The next entry; what is torn reads as the end.
+    pub(super) fn next_row(&mut self) -> Option<(Row, Option<Cached>)> {
+        if self.rows.is_empty() {
+            self.block()?;
+        }
+        self.rows.pop_front()
+    }
+
+    fn block(&mut self) -> Option<()> {
+        let (mut section, mut length, mut digest) = ([0; 4], [0; 4], [0; 16]);
+        self.input.read_exact(&mut section).ok()?;
+        self.input.read_exact(&mut length).ok()?;
+        self.input.read_exact(&mut digest).ok()?;
+        let length = u32::from_le_bytes(length);
+        if length > LONGEST {
+            return None;
+        }
+        let mut block = vec![0; length as usize];
+        self.input.read_exact(&mut block).ok()?;
+        if SectionPlace::digest_of(&block) != digest {
+            return None;
+        }
+        let (section, stats) = block.split_at_checked(u32::from_le_bytes(section) as usize)?;
+        let mut stats = stats.as_chunks::<STAT>().0.iter();
+        let rows = &mut self.rows;
+        let read = read_section(section, None, |row| {
+            let stat = match row.entry.kind {
+                EntryKind::File { size } => stats.next().and_then(|bytes| stat(bytes, size, &row)),
+                _ => None,
+            };
+            rows.push_back((row, stat));
+            Ok::<(), BadList>(())
+        });
+        read.ok()
+    }
+}
+
+fn stat(bytes: &[u8; STAT], size: u64, row: &Row) -> Option<Cached> {
+    let eight = |from: usize| {
+        bytes[from..from + 8]
+            .try_into()
+            .map(u64::from_le_bytes)
+            .ok()
+    };
+    let nanos = u32::from_le_bytes([bytes[24], bytes[25], bytes[26], bytes[27]]);
+    let stat = Stat {
+        device: eight(0)?,
+        inode: eight(8)?,
+        size,
+        modified: row.entry.metadata.modified,
+        changed: FileTime {
+            seconds: eight(16)?.cast_signed(),
+            nanos,
+        },
+    };
+    let database = DatabaseState::of_byte(bytes[29]);
+    (bytes[28] == 1).then_some(Cached { stat, database })
+}

@@ -1,0 +1,186 @@
+//! Writes the tree of a list.
+//!
+//! 1. read the list: directories and links are announced, files are noted in little memory
+//! 2. take what is right already from the old tree
+//! 3. fetch every chunk that is still needed once, in parallel, and write what lies in it
+//!
+//! *Always true:* only bytes whose chunk has the digest it is named for are written; the tree's own digest is checked by
+//! the caller before anything is put in place.
+
+mod fill;
+mod reading;
+mod rows;
+
+pub use reading::{BadTree, ListedTree, fetch_stored, read_list};
+
+use super::list::ListReader;
+use super::{ChunkError, ChunkSource};
+use crate::fs::metadata::Seen;
+use crate::fs::root_dir::RootDir;
+use crate::tree::write::{TreeWriter, WriteError};
+use fill::Filling;
+use rows::Rows;
+use stasis_model::digest::TreeDigest;
+use stasis_model::format::manifest::FileList;
+use stasis_model::tree::list::{FileContent, Row};
+use stasis_model::tree::{EntryKind, EntryPath};
+use std::collections::HashMap;
+use std::num::NonZeroUsize;
+
+/// Hears of entries of the old tree that are right as they are, and of what was seen of each before it was read.
+pub type Leave<'s> = dyn Fn(&EntryPath, &Seen) + Sync + 's;
+
+/// What a restore works with.
+pub struct RestoreParts<'s> {
+    /// Where chunks come from.
+    pub source: &'s dyn ChunkSource,
+    /// The entries.
+    pub list: &'s FileList,
+    /// Where they go.
+    pub writer: &'s TreeWriter,
+    /// What of the tree is wanted; everything if nothing is named.
+    pub only: &'s [EntryPath],
+    /// What is there already: files in it that are right need not be fetched.
+    pub old: Option<&'s RootDir>,
+    /// Hears of files that are right where they are, and are not written again; without, everything is written.
+    pub leave: Option<&'s Leave<'s>>,
+    /// How many chunks are fetched at once.
+    pub workers: NonZeroUsize,
+}
+
+/// Why a tree was not written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RestoreError {
+    /// A chunk could not be read.
+    #[error(transparent)]
+    Chunk(#[from] ChunkError),
+    /// The tree could not be written.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    /// The entries of the snapshot are not a tree.
+    #[error("the snapshot's entry `{path}` cannot be written")]
+    Unfit {
+        /// Which entry.
+        path: EntryPath,
+        /// Why not.
+        #[source]
+        source: BadTree,
+    },
+    /// Nothing of that name is in the snapshot.
+    #[error("there is no `{0}` in the snapshot")]
+    NoSuchEntry(EntryPath),
+}
+
+/// What was written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[must_use = "the tree may be put in place only if its digest is the right one"]
+pub struct WrittenTree {
+    /// The digest of the whole list, wanted or not.
+    pub digest: TreeDigest,
+    /// Chunks that were fetched.
+    pub chunks_fetched: u64,
+    /// Files that were taken from the old tree.
+    pub files_reused: u64,
+    /// Bytes of those.
+    pub bytes_reused: u64,
+    /// Files that were left as they are.
+    pub files_left: u64,
+    /// Bytes of those.
+    pub bytes_left: u64,
+}
+
+/// Writes a tree; finishing the writer is left to the caller.
+pub fn restore(parts: &RestoreParts<'_>) -> Result<WrittenTree, RestoreError> {
+    let borrowed = borrowed(parts)?;
+    let mut rows = Rows::default();
+    let mut found: Vec<bool> = vec![false; parts.only.len()];
+    let digest = reading::each_row(parts.source, parts.list, |row| {
+        if is_wanted(parts.only, &row.entry.path, &mut found) {
+            announce(parts, &borrowed, row, &mut rows)?;
+        }
+        Ok(())
+    })?;
+    if let Some(at) = found.iter().position(|found| !found) {
+        return Err(RestoreError::NoSuchEntry(parts.only[at].clone()));
+    }
+    let filled = Filling::new(parts, rows).run()?;
+    Ok(WrittenTree { digest, ..filled })
+}
+
+/// Whether an entry is one of those named, in one of them, or on the way to one.
+fn is_wanted(only: &[EntryPath], path: &EntryPath, found: &mut [bool]) -> bool {
+    let mut is_wanted = only.is_empty();
+    for (one, found) in only.iter().zip(found) {
+        let is_in = path.is_within(one);
+        *found |= is_in;
+        is_wanted |= is_in || one.is_within(path);
+    }
+    is_wanted
+}
+
+/// The files that wanted links lead to, but that are not wanted themselves.
+type Borrowed = HashMap<EntryPath, Row>;
+
+fn borrowed(parts: &RestoreParts<'_>) -> Result<Borrowed, RestoreError> {
+    let mut borrowed = Borrowed::new();
+    if parts.only.is_empty() {
+        return Ok(borrowed);
+    }
+    let mut ignored = vec![false; parts.only.len()];
+    let mut needed = Vec::new();
+    let mut reader = ListReader::new(parts.source, parts.list)?;
+    while let Some(row) = reader.next_row()? {
+        if let EntryKind::HardLink { to } = &row.entry.kind
+            && is_wanted(parts.only, &row.entry.path, &mut ignored)
+            && !is_wanted(parts.only, to, &mut ignored)
+        {
+            needed.push(to.clone());
+        }
+    }
+    if needed.is_empty() {
+        return Ok(borrowed);
+    }
+    let mut reader = ListReader::new(parts.source, parts.list)?;
+    while let Some(row) = reader.next_row()? {
+        if needed.contains(&row.entry.path) {
+            borrowed.insert(row.entry.path.clone(), row);
+        }
+    }
+    Ok(borrowed)
+}
+
+fn announce(
+    parts: &RestoreParts<'_>,
+    borrowed: &Borrowed,
+    row: Row,
+    rows: &mut Rows,
+) -> Result<(), RestoreError> {
+    let writer = parts.writer;
+    let Row { mut entry, content } = row;
+    let no_content = || FileContent {
+        digest: stasis_model::digest::FileDigest::of(b""),
+        extents: Vec::new(),
+        pieces: None,
+    };
+    match &entry.kind {
+        EntryKind::Directory => {
+            writer.directory(&entry.path, &entry.metadata, &entry.attributes)?;
+        }
+        EntryKind::Symlink { target } => writer.symlink(&entry.path, target, &entry.metadata)?,
+        EntryKind::Fifo => writer.fifo(&entry.path, &entry.metadata)?,
+        EntryKind::HardLink { to } => match borrowed.get(to) {
+            // The first of its names is not wanted, so that this one becomes the file.
+            Some(file) => {
+                let path = std::mem::take(&mut entry.path);
+                let mut file = file.clone();
+                file.entry.path = path;
+                rows.push(file.entry, &file.content.unwrap_or_else(no_content));
+            }
+            None => writer.hard_link(&entry.path, to)?,
+        },
+        EntryKind::File { .. } => rows.push(entry, &content.unwrap_or_else(no_content)),
+        _ => {}
+    }
+    Ok(())
+}

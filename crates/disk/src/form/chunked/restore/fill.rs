@@ -1,0 +1,259 @@
+//! The workers that fill files.
+
+use super::reading::fetch_stored;
+use super::rows::{FileRow, Rows, Use};
+use super::{RestoreError, RestoreParts, WrittenTree};
+use crate::form::chunked::same;
+use crate::tree::write::NewFile;
+use stasis_model::digest::TreeDigest;
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// How many files a worker takes at once when it needs no chunk for them.
+const RUN: usize = 256;
+
+/// A file that lies in several places, while it is being filled.
+struct Open<'s> {
+    file: Mutex<Option<NewFile<'s>>>,
+    left: AtomicUsize,
+}
+
+/// Everything workers share.
+pub(super) struct Filling<'s> {
+    parts: &'s RestoreParts<'s>,
+    rows: Rows,
+    /// What was taken from the old tree.
+    reused: Vec<AtomicBool>,
+    several: HashMap<u32, Open<'s>>,
+    /// Files that were begun and came to nothing.
+    begun: Mutex<HashMap<u32, NewFile<'s>>>,
+    /// Where the uses of each chunk begin, the last one being their end.
+    starts: Vec<usize>,
+    next: AtomicUsize,
+    failed: Mutex<Option<RestoreError>>,
+    chunks_fetched: AtomicU64,
+    files_reused: AtomicU64,
+    bytes_reused: AtomicU64,
+    files_left: AtomicU64,
+    bytes_left: AtomicU64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<'s> Filling<'s> {
+    pub(super) fn new(parts: &'s RestoreParts<'s>, mut rows: Rows) -> Self {
+        rows.uses
+            .sort_unstable_by_key(|one| (one.chunk, one.file, one.at));
+        let mut starts = vec![0; rows.chunks.len() + 1];
+        for one in &rows.uses {
+            starts[one.chunk as usize + 1] += 1;
+        }
+        for at in 1..starts.len() {
+            starts[at] += starts[at - 1];
+        }
+        let several = rows
+            .files
+            .iter()
+            .zip(0_u32..)
+            .filter(|(file, _)| file.uses > 1);
+        let several = several.map(|(file, number)| {
+            let open = Open {
+                file: Mutex::new(None),
+                left: AtomicUsize::new(file.uses as usize),
+            };
+            (number, open)
+        });
+        let several = several.collect();
+        let old_files = if parts.old.is_some() {
+            rows.files.len()
+        } else {
+            0
+        };
+        Self {
+            parts,
+            rows,
+            reused: (0..old_files).map(|_| AtomicBool::new(false)).collect(),
+            several,
+            begun: Mutex::default(),
+            starts,
+            next: AtomicUsize::new(0),
+            failed: Mutex::new(None),
+            chunks_fetched: AtomicU64::new(0),
+            files_reused: AtomicU64::new(0),
+            bytes_reused: AtomicU64::new(0),
+            files_left: AtomicU64::new(0),
+            bytes_left: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn run(self) -> Result<WrittenTree, RestoreError> {
+        let runs = self.rows.files.len().div_ceil(RUN);
+        self.all(runs, &|run| self.without_chunks(run))?;
+        // Only now is it known what the old tree does not have; holes and what is left where it is need no room.
+        let uses = self.rows.uses.iter();
+        let missing = uses.filter(|one| !self.is_reused(one.file));
+        let needed = missing.map(|one| u64::from(one.length)).sum();
+        self.parts.writer.check_room(needed)?;
+        self.all(self.rows.chunks.len(), &|chunk| self.chunk(chunk))?;
+        Ok(WrittenTree {
+            digest: TreeDigest::from_document([0; 32]),
+            chunks_fetched: self.chunks_fetched.into_inner(),
+            files_reused: self.files_reused.into_inner(),
+            bytes_reused: self.bytes_reused.into_inner(),
+            files_left: self.files_left.into_inner(),
+            bytes_left: self.bytes_left.into_inner(),
+        })
+    }
+
+    /// Has every number below `count` worked on, by all workers.
+    fn all(
+        &self,
+        count: usize,
+        work: &(dyn Fn(usize) -> Result<(), RestoreError> + Sync),
+    ) -> Result<(), RestoreError> {
+        self.next.store(0, Ordering::Relaxed);
+        let worker = || {
+            loop {
+                let number = self.next.fetch_add(1, Ordering::Relaxed);
+                if number >= count {
+                    return;
+                }
+                if let Err(error) = work(number) {
+                    lock(&self.failed).get_or_insert(error);
+                    self.next.store(count, Ordering::Relaxed);
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..self.parts.workers.get().min(count.max(1)) {
+                scope.spawn(worker);
+            }
+            worker();
+        });
+        lock(&self.failed).take().map_or(Ok(()), Err)
+    }
+
+    /// Makes files that lie in no chunk, and takes what is right from the old tree.
+    fn without_chunks(&self, run: usize) -> Result<(), RestoreError> {
+        let files = self.rows.files.iter().enumerate();
+        for (number, file) in files.skip(run * RUN).take(RUN) {
+            if file.uses == 0 {
+                let made = self.parts.writer.file(&self.rows.path(file), file.size)?;
+                finish(made, file)?;
+            } else if self.reuse(u32::try_from(number).unwrap_or(u32::MAX), file)? {
+                self.reused[number].store(true, Ordering::Relaxed);
+                self.files_reused.fetch_add(1, Ordering::Relaxed);
+                self.bytes_reused.fetch_add(file.size, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a file from the old tree, if it holds the same under the same name.
+    fn reuse(&self, number: u32, file: &FileRow) -> Result<bool, RestoreError> {
+        let Some(old) = self.parts.old else {
+            return Ok(false);
+        };
+        let path = self.rows.path(file);
+        let Some((directory, name)) = path.split_last() else {
+            return Ok(false);
+        };
+        let opened = CString::new(name).ok().and_then(|name| {
+            let directory = old.directory(directory.as_bytes()).ok()?;
+            old.file(directory.as_fd(), &name).ok()
+        });
+        let Some(opened) = opened else {
+            return Ok(false);
+        };
+        let seen = match crate::fs::metadata::of(&opened) {
+            Ok(seen) if seen.file_type().is_file() && seen.size == file.size => seen,
+            _ => return Ok(false),
+        };
+        if !same::holds(&opened, &file.digest) {
+            return Ok(false);
+        }
+        if let Some(leave) = self.parts.leave
+            && seen.links == 1
+            && seen.metadata() == file.metadata
+            && same::has_attributes(&opened, file.attributes())
+        {
+            leave(&path, &seen);
+            self.files_left.fetch_add(1, Ordering::Relaxed);
+            self.bytes_left.fetch_add(file.size, Ordering::Relaxed);
+            return Ok(true);
+        }
+        let made = self.parts.writer.file(&path, file.size)?;
+        let wanted = blake3::Hash::from_bytes(*file.digest.as_bytes());
+        if !made.reuse(opened.as_fd(), &wanted)? {
+            // It changed since it was looked at: what was begun is filled from chunks.
+            lock(&self.begun).insert(number, made);
+            return Ok(false);
+        }
+        finish(made, file)?;
+        Ok(true)
+    }
+
+    fn is_reused(&self, file: u32) -> bool {
+        self.reused
+            .get(file as usize)
+            .is_some_and(|reused| reused.load(Ordering::Relaxed))
+    }
+
+    /// Fetches a chunk and writes what lies in it.
+    fn chunk(&self, number: usize) -> Result<(), RestoreError> {
+        let uses = &self.rows.uses[self.starts[number]..self.starts[number + 1]];
+        if uses.iter().all(|one| self.is_reused(one.file)) {
+            return Ok(());
+        }
+        let chunk = self.rows.chunks[number];
+        let plain = fetch_stored(self.parts.source, &chunk)?;
+        self.chunks_fetched.fetch_add(1, Ordering::Relaxed);
+        for one in uses.iter().filter(|one| !self.is_reused(one.file)) {
+            let from = one.offset as usize;
+            self.write(one, &plain[from..from + one.length as usize])?;
+        }
+        Ok(())
+    }
+
+    fn begin(&self, number: u32) -> Result<NewFile<'s>, RestoreError> {
+        if self.parts.old.is_some()
+            && let Some(begun) = lock(&self.begun).remove(&number)
+        {
+            return Ok(begun);
+        }
+        let file = &self.rows.files[number as usize];
+        Ok(self.parts.writer.file(&self.rows.path(file), file.size)?)
+    }
+
+    fn write(&self, one: &Use, bytes: &[u8]) -> Result<(), RestoreError> {
+        let file = &self.rows.files[one.file as usize];
+        let Some(open) = self.several.get(&one.file) else {
+            let made = self.begin(one.file)?;
+            made.write_at(one.at, bytes)?;
+            return finish(made, file);
+        };
+        let mut made = lock(&open.file);
+        if made.is_none() {
+            *made = Some(self.begin(one.file)?);
+        }
+        if let Some(made) = &*made {
+            made.write_at(one.at, bytes)?;
+        }
+        if open.left.fetch_sub(1, Ordering::AcqRel) == 1
+            && let Some(made) = made.take()
+        {
+            finish(made, file)?;
+        }
+        Ok(())
+    }
+}
+
+fn finish(made: NewFile<'_>, file: &FileRow) -> Result<(), RestoreError> {
+    made.finish(&file.metadata, file.attributes())?;
+    Ok(())
+}

@@ -1,0 +1,573 @@
+//! Reads a tree and stores what is new of it.
+//!
+//! 1. look at everything   2. join it with what is known of the last snapshot: a file that looks the same keeps its content
+//! 3. read the others, in parallel: small ones into bundles, large ones cut by content or compared piece by piece
+//! 4. write the list, using the sections that the last one has
+//!
+//! *Always true:* a content that is kept or found again is one that a snapshot in the index has; the digest of a file is
+//! that of the very bytes that were stored. A file that changes while it is read is read again, twice; one that still
+//! changes is stored as it was read last and reported.
+
+mod bundle;
+mod compare;
+mod cut;
+mod database;
+mod heal;
+mod large;
+mod plan;
+mod pool;
+mod small;
+mod stream;
+
+use super::cache::{self, CacheKey, CacheReader, CacheWriter};
+use super::databases::{DatabaseCapture, DatabaseState, Inconsistent, SavedDatabase};
+use super::list::{Bundler, ListReader, ListWriter, root_of};
+use super::scan::{Scan, What};
+use super::seal::Sealer;
+use super::{ChunkError, ChunkSink, ChunkSource};
+use crate::fs::root_dir::RootDir;
+use crate::progress::Progress;
+use crate::tree::walk::{Reason, WalkError, WalkReport, WalkSettings};
+use plan::{Databases, FileState, Plan};
+use stasis_model::digest::TreeDigest;
+use stasis_model::format::manifest::{FileList, Totals};
+use stasis_model::id::SnapshotId;
+use stasis_model::protocol::gc::{ChunkName, Names};
+use stasis_model::time::Timestamp;
+use stasis_model::tree::canonical::TreeHasher;
+use stasis_model::tree::chunking::Chunker;
+use stasis_model::tree::list::{FileContent, ListRoot, Row};
+use stasis_model::tree::{Attribute, Entry, EntryKind, EntryPath, Metadata};
+use std::collections::HashSet;
+use std::io;
+use std::sync::Arc;
+
+/// How a tree is saved.
+#[derive(Clone, Debug)]
+pub struct SaveSettings {
+    /// How it is walked, and by how many workers it is read.
+    pub walk: WalkSettings,
+    /// How large files are cut.
+    pub chunker: Chunker,
+    /// How hard chunks are compressed.
+    pub level: i32,
+    /// When the save began.
+    pub started: Timestamp,
+    /// Where this host remembers the tree; without, everything is read.
+    pub cache: Option<CacheKey>,
+    /// How far it has come.
+    pub progress: Arc<Progress>,
+}
+
+/// A snapshot that the index leads to.
+#[derive(Clone, Debug)]
+pub struct Parent {
+    /// Which.
+    pub snapshot: SnapshotId,
+    /// Its entries.
+    pub list: FileList,
+    /// What it is.
+    pub digest: TreeDigest,
+    /// How much it is.
+    pub totals: Totals,
+    /// Its root directory.
+    pub root: Metadata,
+    /// The attributes of that.
+    pub root_attributes: Vec<Attribute>,
+}
+
+/// What a save works with.
+pub struct SaveParts<'s> {
+    /// The tree.
+    pub root: &'s RootDir,
+    /// Where chunks go.
+    pub sink: &'s dyn ChunkSink,
+    /// Where older ones come from.
+    pub source: &'s dyn ChunkSource,
+    /// The snapshot it derives from.
+    pub parent: Option<&'s Parent>,
+    /// Whether the index leads to a snapshot.
+    pub is_indexed: &'s (dyn Fn(&SnapshotId) -> bool + Sync),
+    /// The snapshot that is being made.
+    pub snapshot: &'s SnapshotId,
+    /// Chunks that are known to be damaged.
+    pub damaged: &'s HashSet<ChunkName>,
+    /// Whoever wants to see the entries as they are listed, in the order of paths; none are when nothing differs from the parent.
+    pub witness: Option<&'s (dyn Fn(&Row) + Sync)>,
+    /// Who copies live databases; without, they are files like others.
+    pub databases: Option<&'s dyn DatabaseCapture>,
+}
+
+/// Why a tree was not saved.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SaveError {
+    /// The tree could not be read.
+    #[error(transparent)]
+    Walk(#[from] WalkError),
+    /// A chunk could not be stored or read.
+    #[error(transparent)]
+    Chunk(#[from] ChunkError),
+    /// The system has no means to compress.
+    #[error("could not prepare the compression of chunks")]
+    Tools(#[source] io::Error),
+}
+
+/// What a save read and stored.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[must_use = "what was left out is said only here"]
+pub struct SaveReport {
+    /// What was met, and what was left out.
+    pub walk: WalkReport,
+    /// Files that were read, because they are new or may have changed.
+    pub files_read: u64,
+    /// Bytes of those.
+    pub bytes_read: u64,
+    /// Files whose content is new.
+    pub files_new: u64,
+    /// Chunks that were given to the sink.
+    pub chunks_new: u64,
+    /// Bytes of those, as they are stored.
+    pub bytes_stored: u64,
+    /// Attributes that are not the user's, of directories and of files that were read: they are left out.
+    pub attributes_left_out: u64,
+    /// Bytes that were stored again because most of their bundle is not needed any more.
+    pub bytes_moved: u64,
+    /// Databases that no consistent copy was made of.
+    pub inconsistent: Vec<Inconsistent>,
+    /// Chunks that turned out damaged or missing, and are not rebuilt yet.
+    damaged: HashSet<ChunkName>,
+}
+
+impl SaveReport {
+    fn merge(&mut self, other: Self) {
+        self.walk.merge(other.walk);
+        self.files_read += other.files_read;
+        self.bytes_read += other.bytes_read;
+        self.files_new += other.files_new;
+        self.chunks_new += other.chunks_new;
+        self.bytes_stored += other.bytes_stored;
+        self.attributes_left_out += other.attributes_left_out;
+        self.bytes_moved += other.bytes_moved;
+        self.inconsistent.extend(other.inconsistent);
+        self.damaged.extend(other.damaged);
+    }
+}
+
+/// A tree that was saved, but not published.
+#[derive(Debug)]
+#[must_use = "a save counts only when it is published"]
+pub struct Saved {
+    /// Its entries.
+    pub list: FileList,
+    /// What it is.
+    pub digest: TreeDigest,
+    /// The root directory itself.
+    pub root: Metadata,
+    /// Its attributes.
+    pub root_attributes: Vec<Attribute>,
+    /// How much it is.
+    pub totals: Totals,
+    /// The databases in it; those of the parent if nothing differs.
+    pub databases: Vec<SavedDatabase>,
+    /// Every chunk that the list leads to.
+    pub names: Names,
+    /// What was read and stored.
+    pub report: SaveReport,
+    /// Whether nothing differs from the parent, so that its list is this one's.
+    pub is_same: bool,
+    memory: Memory,
+}
+
+/// What this host will remember of the tree.
+#[derive(Debug)]
+enum Memory {
+    /// Nothing.
+    Nothing,
+    /// All of it, anew.
+    New(Box<CacheWriter>, CacheKey),
+    /// What it remembers already, as of this snapshot.
+    Same(CacheKey, SnapshotId),
+}
+
+impl Saved {
+    /// Remembers the tree on this host, now that the snapshot is published. Failing costs only time at the next save.
+    pub fn remember(&mut self) -> io::Result<()> {
+        match std::mem::replace(&mut self.memory, Memory::Nothing) {
+            Memory::Nothing => Ok(()),
+            Memory::New(writer, _) => writer.finish(),
+            Memory::Same(key, snapshot) => cache::belongs_to(&key, &snapshot),
+        }
+    }
+
+    /// Remembers the tree as that of a snapshot that is there already, because this one was not published.
+    pub fn remember_as(&mut self, snapshot: &SnapshotId) -> io::Result<()> {
+        match std::mem::replace(&mut self.memory, Memory::Nothing) {
+            Memory::Nothing => Ok(()),
+            Memory::New(writer, key) => {
+                let is_fit = writer.can_belong_to(snapshot);
+                writer.finish()?;
+                // Under an id that the index does not lead to, nothing of it would count.
+                if is_fit {
+                    cache::belongs_to(&key, snapshot)?;
+                }
+                Ok(())
+            }
+            Memory::Same(key, _) => cache::belongs_to(&key, snapshot),
+        }
+    }
+}
+
+/// Saves the tree beneath a root.
+pub fn save(parts: &SaveParts<'_>, settings: &SaveSettings) -> Result<Saved, SaveError> {
+    let (mut scan, walk) = Scan::of(parts.root, &settings.walk)?;
+    let databases = match parts.databases {
+        None => Databases::Files,
+        Some(capture) if capture.takes_sets() => Databases::Sets,
+        Some(_) => Databases::Copies,
+    };
+    let mut plan = plan::join(&scan, previous(parts, settings)?, databases)?;
+    if let Some(parent) = parts.parent
+        && let Some(key) = &settings.cache
+        && is_the_same(parts, parent, (&scan, &plan), &walk)
+    {
+        return Ok(same(parts, parent, &plan, (key, walk))?);
+    }
+    heal::heal(parts, settings.level, (&scan, &mut plan), parts.damaged)?;
+    plan.announce(&scan, &settings.progress);
+    let parent = parent_root(parts)?;
+    for section in &parent.sections {
+        plan.table_mut().know(section.slice.chunk);
+    }
+    if let Some(FileList::Stored(at)) = parts.parent.map(|parent| &parent.list) {
+        plan.table_mut().know(at.slice().chunk);
+    }
+    let mut report = read(parts, settings, (&mut scan, &mut plan))?;
+    report.bytes_moved = plan.bytes_moved;
+    report.walk.merge(walk);
+    report.attributes_left_out += scan.attributes_left_out;
+    write(parts, settings, (&scan, &mut plan), (&parent, report))
+}
+
+/// Reads every file that must be read. A chunk that turns out damaged or missing meanwhile is rebuilt, or what lies in it is
+/// read too: nothing that is published refers to it.
+fn read(
+    parts: &SaveParts<'_>,
+    settings: &SaveSettings,
+    (scan, plan): (&mut Scan, &mut Plan),
+) -> Result<SaveReport, SaveError> {
+    let mut report = round(parts, settings, (scan, plan))?;
+    let mut known = HashSet::new();
+    loop {
+        let mut damaged = std::mem::take(&mut report.damaged);
+        damaged.retain(|name| known.insert(*name));
+        if damaged.is_empty() {
+            return Ok(report);
+        }
+        heal::heal(parts, settings.level, (scan, plan), &damaged)?;
+        if !plan.jobs.is_empty() {
+            report.merge(round(parts, settings, (scan, plan))?);
+        }
+    }
+}
+
+/// Reads files, then those of them that turned out to be databases.
+fn round(
+    parts: &SaveParts<'_>,
+    settings: &SaveSettings,
+    (scan, plan): (&mut Scan, &mut Plan),
+) -> Result<SaveReport, SaveError> {
+    let (mut report, aside) = pool::read(parts, settings, scan, plan)?;
+    // Now, while it is known what was in each file before.
+    let rebuilt = heal::rebuild(parts, settings.level, (scan, plan), &report.damaged)?;
+    report.damaged.retain(|name| !rebuilt.contains(name));
+    let databases = database::second_round(plan, aside);
+    if !plan.jobs.is_empty() {
+        let second = databases.clone();
+        report.merge(pool::read_databases(parts, settings, (scan, plan), second)?);
+        database::refresh(scan, plan, &databases, parts.root);
+    }
+    Ok(report)
+}
+
+/// Whether nothing at all differs from the parent, so that its list is the list.
+fn is_the_same(
+    parts: &SaveParts<'_>,
+    parent: &Parent,
+    (scan, plan): (&Scan, &Plan),
+    walk: &WalkReport,
+) -> bool {
+    // A memory that is torn ends early; then it knows less than the parent has.
+    plan.same_as.as_ref() == Some(&parent.snapshot)
+        && plan.entries_known == parent.totals.entries()
+        && cache::can_belong_to(&parent.snapshot, parts.snapshot)
+        && plan.leaves_nothing()
+        && parts.damaged.is_empty()
+        && scan.root == parent.root
+        && scan.root_attributes() == parent.root_attributes
+        && parent.totals.left_out == walk.vanished_count + gaps(walk)
+}
+
+fn same(
+    parts: &SaveParts<'_>,
+    parent: &Parent,
+    plan: &Plan,
+    (key, walk): (&CacheKey, WalkReport),
+) -> Result<Saved, ChunkError> {
+    let mut names: Names = plan.table().names().collect();
+    if let FileList::Stored(at) = &parent.list {
+        names.insert(at.root);
+        let sections = root_of(parts.source, &parent.list)?.sections;
+        names.extend(sections.iter().map(|place| place.slice.chunk.name));
+    }
+    Ok(Saved {
+        list: parent.list.clone(),
+        digest: parent.digest,
+        root: parent.root,
+        root_attributes: parent.root_attributes.clone(),
+        totals: parent.totals,
+        databases: Vec::new(),
+        names,
+        report: SaveReport {
+            walk,
+            ..SaveReport::default()
+        },
+        is_same: true,
+        memory: Memory::Same(key.clone(), parts.snapshot.clone()),
+    })
+}
+
+/// The sections of the parent's list that can be used again.
+fn parent_root(parts: &SaveParts<'_>) -> Result<ListRoot, ChunkError> {
+    let Some(parent) = parts.parent else {
+        return Ok(ListRoot::default());
+    };
+    let mut root = match root_of(parts.source, &parent.list) {
+        Err(ChunkError::Moving { name, source }) => {
+            return Err(ChunkError::Moving { name, source });
+        }
+        // Whatever is wrong with it, all of the new list is stored then.
+        root => root.unwrap_or_default(),
+    };
+    root.sections
+        .retain(|place| !parts.damaged.contains(&place.slice.chunk.name));
+    Ok(root)
+}
+
+/// What is known of the tree: what this host remembers, else what the parent says.
+fn previous<'s>(
+    parts: &SaveParts<'s>,
+    settings: &SaveSettings,
+) -> Result<plan::Previous<'s>, ChunkError> {
+    let remembered = settings.cache.as_ref().and_then(CacheReader::open);
+    let remembered = remembered.filter(|memory| (parts.is_indexed)(&memory.snapshot));
+    Ok(match (remembered, parts.parent) {
+        (Some(memory), _) => plan::Previous::Memory(memory),
+        (None, Some(parent)) => match ListReader::new(parts.source, &parent.list) {
+            Ok(list) => plan::Previous::List(Box::new(list)),
+            Err(error @ ChunkError::Moving { .. }) => return Err(error),
+            Err(_) => plan::Previous::Nothing,
+        },
+        (None, None) => plan::Previous::Nothing,
+    })
+}
+
+/// Puts the fingerprints of large files into bundles of their own.
+fn store_fingerprints(
+    plan: &mut Plan,
+    sealer: &mut Sealer<'_>,
+    report: &mut SaveReport,
+) -> Result<(), ChunkError> {
+    let mut bundler = Bundler::default();
+    let known = |digest: &_| plan.table().known(digest);
+    let mut numbers = Vec::new();
+    for (at, file) in plan.files.iter().enumerate() {
+        if let Some(FileState::Done(done)) = file.get()
+            && let Some(table) = done.fingerprints()
+        {
+            numbers.push((at, bundler.add(table, sealer, &known)?));
+        }
+    }
+    let slices = bundler.finish(sealer, &known)?;
+    for (at, number) in numbers {
+        if let Some(FileState::Done(done)) = plan.files[at].get_mut() {
+            done.place_fingerprints(slices[number]);
+        }
+    }
+    report.bytes_stored += bundler.stored_bytes;
+    report.chunks_new += bundler.chunks_new;
+    Ok(())
+}
+
+fn write(
+    parts: &SaveParts<'_>,
+    settings: &SaveSettings,
+    (scan, plan): (&Scan, &mut Plan),
+    (parent, mut report): (&ListRoot, SaveReport),
+) -> Result<Saved, SaveError> {
+    let tools = |source| SaveError::Tools(source);
+    let mut sealer = Sealer::new(parts.sink, settings.level).map_err(tools)?;
+    store_fingerprints(plan, &mut sealer, &mut report)?;
+    let memory = settings.cache.as_ref();
+    let memory = memory.map(|key| CacheWriter::create(key, parts.snapshot, settings.started));
+    let known = |digest: &_| plan.table().known(digest);
+    let mut out = Output {
+        scan,
+        plan,
+        list: ListWriter::new(sealer, &known, parent),
+        hasher: TreeHasher::new(),
+        totals: Totals::default(),
+        // A host that cannot remember saves all the same.
+        memory: memory.and_then(Result::ok),
+        dropped: HashSet::new(),
+        databases: Vec::new(),
+        file: 0,
+        witness: parts.witness,
+    };
+    scan.for_each(|spot, path, below| out.entry(spot, path, below))?;
+    let Output {
+        list,
+        hasher,
+        mut totals,
+        memory,
+        databases,
+        ..
+    } = out;
+    totals.left_out = report.walk.vanished_count + gaps(&report.walk);
+    let written = list.finish(parts.source)?;
+    report.bytes_stored += written.stored_bytes;
+    report.chunks_new += written.chunks_new;
+    Ok(Saved {
+        list: written.list,
+        digest: hasher.finish(),
+        root: scan.root,
+        root_attributes: scan.root_attributes(),
+        totals,
+        databases,
+        names: written.names,
+        report,
+        is_same: false,
+        memory: match (memory, &settings.cache) {
+            (Some(writer), Some(key)) => Memory::New(Box::new(writer), key.clone()),
+            _ => Memory::Nothing,
+        },
+    })
+}
+
+/// How many entries are missing, or not to be trusted, though they belong to the tree.
+fn gaps(report: &WalkReport) -> u64 {
+    let is_gap = |reason: Reason| !matches!(reason, Reason::Fifo | Reason::OwnTarget);
+    report
+        .skipped
+        .iter()
+        .filter(|one| is_gap(one.reason))
+        .count() as u64
+}
+
+struct Output<'p, 's, 'k> {
+    witness: Option<&'p (dyn Fn(&Row) + Sync)>,
+    scan: &'p Scan,
+    plan: &'p Plan,
+    list: ListWriter<'s, 'k>,
+    hasher: TreeHasher,
+    totals: Totals,
+    memory: Option<CacheWriter>,
+    dropped: HashSet<EntryPath>,
+    databases: Vec<SavedDatabase>,
+    file: usize,
+}
+
+impl Output<'_, '_, '_> {
+    fn entry(
+        &mut self,
+        spot: super::scan::Spot,
+        path: &EntryPath,
+        below: Option<&super::scan::Listing>,
+    ) -> Result<(), SaveError> {
+        let (_, spotted) = self.scan.get(spot);
+        let mut entry = Entry {
+            path: path.clone(),
+            kind: EntryKind::Directory,
+            metadata: spotted.metadata(),
+            attributes: Vec::new(),
+        };
+        match &spotted.what {
+            What::File => return self.file(entry, spotted.stat()),
+            What::Directory => {
+                self.totals.directories += 1;
+                let attributes = below.map(|below| below.attributes.clone());
+                entry.attributes = attributes.unwrap_or_default();
+            }
+            What::Symlink(target) => {
+                self.totals.symlinks += 1;
+                entry.metadata.mode = 0o777;
+                entry.kind = EntryKind::Symlink {
+                    target: (**target).clone(),
+                };
+            }
+            What::HardLink(to) if self.dropped.contains(&**to) => return Ok(()),
+            What::HardLink(to) => {
+                self.totals.hard_links += 1;
+                entry.kind = EntryKind::HardLink { to: (**to).clone() };
+            }
+            What::Fifo => {
+                self.totals.fifos += 1;
+                entry.kind = EntryKind::Fifo;
+            }
+        }
+        self.row(entry, None, (None, None))
+    }
+
+    fn file(&mut self, mut entry: Entry, mut stat: super::scan::Stat) -> Result<(), SaveError> {
+        let state = self.plan.files[self.file].get();
+        self.file += 1;
+        let done = match state {
+            Some(FileState::Kept(done) | FileState::Done(done)) => done,
+            Some(FileState::Left) | None => {
+                self.dropped.insert(entry.path);
+                return Ok(());
+            }
+        };
+        if let Some(seen) = done.fresh() {
+            entry.metadata = seen.metadata();
+            stat = super::scan::Stat::from(seen);
+        }
+        let size = stat.size;
+        entry.kind = EntryKind::File { size };
+        entry.attributes = done.attributes().to_vec();
+        self.totals.files += 1;
+        self.totals.bytes = self.totals.bytes.saturating_add(size);
+        let content = self.plan.table().unpack(&done.content, size);
+        let state = done.database();
+        if let Some(state) = state {
+            self.databases.push(SavedDatabase {
+                path: entry.path.clone(),
+                state,
+                size,
+                digest: content.digest,
+            });
+        }
+        self.row(entry, Some(content), (Some(&stat), state))
+    }
+
+    fn row(
+        &mut self,
+        entry: Entry,
+        content: Option<FileContent>,
+        (stat, database): (Option<&super::scan::Stat>, Option<DatabaseState>),
+    ) -> Result<(), SaveError> {
+        let digest = content.as_ref().map(|content| &content.digest);
+        self.hasher.entry(&entry, digest);
+        let row = Row { entry, content };
+        if let Some(witness) = self.witness {
+            witness(&row);
+        }
+        if let Some(memory) = &mut self.memory
+            && memory.push(&row, stat, database).is_err()
+        {
+            self.memory = None;
+        }
+        self.list.push(row)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,182 @@
+//! A large file that was there before: only the pieces that changed are stored.
+
+use super::SaveError;
+use super::large::{LargeFile, Part, Reading, Taken, WINDOW};
+use super::plan::Before;
+use super::pool::{Offered, Tools};
+use super::stream::PieceStream;
+use crate::form::chunked::Look;
+use stasis_model::protocol::gc::ChunkName;
+use stasis_model::tree::blocks;
+use stasis_model::tree::chunking::{PIECE, PIECES_CUT};
+use stasis_model::tree::list::{Extent, FileContent};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// What a comparison came to.
+pub(super) enum Compared {
+    Taken(Taken),
+    /// The file changed meanwhile.
+    Moved,
+    /// So much is new that it is better cut afresh.
+    TooDifferent,
+}
+
+/// Changed pieces on their way into chunks.
+#[derive(Default)]
+struct Gathering {
+    bundle: Vec<u8>,
+    /// Parts that lie in the bundle.
+    waiting: Vec<usize>,
+}
+
+impl<'a> Reading<'_, 'a> {
+    /// Compares the file with the fingerprints of what it was.
+    pub(super) fn compare(
+        &self,
+        (content, before, old): (&FileContent, &Before, &[u8]),
+        tools: &mut Tools<'a>,
+    ) -> Result<Compared, SaveError> {
+        let mut stream = PieceStream::new();
+        let mut buffer = vec![0; WINDOW];
+        let (mut at, end) = (0, self.opened.seen.size);
+        while at < end {
+            self.go_on()?;
+            let wanted = usize::try_from((end - at).min(WINDOW as u64)).unwrap_or(WINDOW);
+            let read = self.read_at(&mut buffer[..wanted], at)?;
+            if read == 0 {
+                return Ok(Compared::Moved);
+            }
+            stream.update(&buffer[..read]);
+            self.pool.count(0, read as u64);
+            at += read as u64;
+        }
+        let (size, digest, fingerprints) = stream.finish();
+        let Some(new) = fingerprints else {
+            return Ok(Compared::TooDifferent);
+        };
+        let count = blocks::count(size);
+        let gone = self.gone(content)?;
+        let stays = |extent: &Extent| match extent {
+            Extent::Stored(slice) => !gone.contains(&slice.chunk.name),
+            Extent::Hole(_) => true,
+        };
+        let is_kept = |number: &u64| {
+            self.is_kept((content, before), (old, &new), (*number, size))
+                && (gone.is_empty()
+                    || content
+                        .stretch(number * PIECE as u64, PIECE as u64)
+                        .iter()
+                        .all(stays))
+        };
+        let changed: Vec<u64> = (0..count).filter(|number| !is_kept(number)).collect();
+        if changed.len() as u64 * 2 > count {
+            return Ok(Compared::TooDifferent);
+        }
+        let taken = Taken {
+            size,
+            digest,
+            fingerprints: Some(new),
+            parts: Vec::new(),
+            of: Arc::new(LargeFile::default()),
+        };
+        self.take_pieces(content, &changed, taken, tools)
+    }
+
+    /// The chunks of a file that are not there any more: pieces in them cannot stay.
+    fn gone(&self, content: &FileContent) -> Result<HashSet<ChunkName>, SaveError> {
+        let names: HashSet<ChunkName> = content.slices().map(|slice| slice.chunk.name).collect();
+        let mut gone = HashSet::new();
+        for name in names {
+            if !self.pool.holds(&name, Look::Exists)? {
+                gone.insert(name);
+            }
+        }
+        Ok(gone)
+    }
+
+    /// Whether a piece is what it was, and may stay where it is.
+    fn is_kept(
+        &self,
+        (content, before): (&FileContent, &Before),
+        (old, new): (&[u8], &[u8]),
+        (number, size): (u64, u64),
+    ) -> bool {
+        let plan = self.pool.plan;
+        let at = usize::try_from(number)
+            .unwrap_or(usize::MAX)
+            .saturating_mul(blocks::FINGERPRINT);
+        let both = [old, new].map(|table| table.get(at..at + blocks::FINGERPRINT));
+        let from = number * PIECE as u64;
+        let stays = |extent: &Extent| !plan.lies_abandoned(extent);
+        let is_whole = from + PIECE as u64 <= before.size || before.size == size;
+        both[0].is_some()
+            && both[0] == both[1]
+            && is_whole
+            && (plan.leaves_nothing() || content.stretch(from, PIECE as u64).iter().all(stays))
+    }
+
+    /// Reads the pieces that changed; the others stay where they are.
+    fn take_pieces(
+        &self,
+        content: &FileContent,
+        changed: &[u64],
+        mut taken: Taken,
+        tools: &mut Tools<'a>,
+    ) -> Result<Compared, SaveError> {
+        let new = taken.fingerprints.take().unwrap_or_default();
+        let (mut at, mut gathering) = (0_u64, Gathering::default());
+        for number in changed {
+            let start = number * PIECE as u64;
+            let kept = content.stretch(at, start - at);
+            taken.parts.extend(kept.into_iter().map(Part::Ready));
+            let length = usize::try_from((taken.size - start).min(PIECE as u64)).unwrap_or(PIECE);
+            let offset = gathering.bundle.len();
+            gathering.bundle.resize(offset + length, 0);
+            let piece = &mut gathering.bundle[offset..];
+            let read = self.read_at(piece, start)?;
+            let value = blocks::value(*number, piece);
+            if read != length || !blocks::is_same(&new, *number, &value) {
+                return Ok(Compared::Moved);
+            }
+            gathering.waiting.push(taken.parts.len());
+            taken.parts.push(Part::Fresh {
+                number: usize::MAX,
+                offset: u32::try_from(offset).expect("a bundle is no longer than a chunk"),
+                length: u32::try_from(length).expect("a piece is short"),
+            });
+            at = start + length as u64;
+            if gathering.bundle.len() as u64 >= PIECES_CUT {
+                self.end_pieces(&mut taken, &mut gathering, tools)?;
+            }
+        }
+        let kept = content.stretch(at, taken.size - at);
+        taken.parts.extend(kept.into_iter().map(Part::Ready));
+        self.end_pieces(&mut taken, &mut gathering, tools)?;
+        taken.fingerprints = Some(new);
+        Ok(Compared::Taken(taken))
+    }
+
+    fn end_pieces(
+        &self,
+        taken: &mut Taken,
+        gathering: &mut Gathering,
+        tools: &mut Tools<'a>,
+    ) -> Result<(), SaveError> {
+        if gathering.bundle.is_empty() {
+            return Ok(());
+        }
+        let sealed = taken.of.expect();
+        for part in gathering.waiting.drain(..) {
+            if let Part::Fresh { number, .. } = &mut taken.parts[part] {
+                *number = sealed;
+            }
+        }
+        let offered = Offered {
+            bytes: std::mem::take(&mut gathering.bundle),
+            number: sealed,
+            of: taken.of.clone(),
+        };
+        self.pool.offer(offered, tools)
+    }
+}

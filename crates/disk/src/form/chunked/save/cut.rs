@@ -1,0 +1,112 @@
+//! A large file that is new: cut by content, or, a database, at fixed places.
+
+use super::SaveError;
+use super::large::{LargeFile, Part, Reading, Taken, WINDOW};
+use super::pool::{Offered, Tools};
+use super::stream::PieceStream;
+use crate::fs::holes;
+use stasis_model::tree::chunking::PIECES_CUT;
+use stasis_model::tree::list::Extent;
+use std::sync::Arc;
+
+/// So many bytes of data must stand behind each byte of fingerprints.
+const WORTH: u64 = 64;
+
+/// A stretch of data that is being cut.
+struct Stretch {
+    buffer: Vec<u8>,
+    at: u64,
+    end: u64,
+    is_sqlite: bool,
+}
+
+impl<'a> Reading<'_, 'a> {
+    /// Cuts the file into chunks and has them sealed.
+    pub(super) fn cut(&self, is_sqlite: bool, tools: &mut Tools<'a>) -> Result<Taken, SaveError> {
+        let of = Arc::new(LargeFile::default());
+        let (mut stream, mut parts) = (PieceStream::new(), Vec::new());
+        let (mut at, end, mut data_bytes) = (0, self.opened.seen.size, 0);
+        while at < end {
+            let data = holes::next_data(&self.opened.file, at, end);
+            let data = data.map_err(|error| self.failed(error))?;
+            let data = data.unwrap_or(end..end);
+            if data.start > at {
+                stream.zeros(data.start - at);
+                parts.push(Part::Ready(Extent::Hole(data.start - at)));
+                self.pool.count(0, data.start - at);
+            }
+            let mut stretch = Stretch {
+                buffer: Vec::new(),
+                at: data.start,
+                end: data.end,
+                is_sqlite,
+            };
+            while let Some(bytes) = self.next_chunk(&mut stretch, &mut stream)? {
+                let number = of.expect();
+                let length = u32::try_from(bytes.len()).expect("a chunk is short");
+                parts.push(Part::Fresh {
+                    number,
+                    offset: 0,
+                    length,
+                });
+                let of = of.clone();
+                self.pool.offer(Offered { bytes, number, of }, tools)?;
+            }
+            at = data.end;
+            data_bytes += data.end - data.start;
+            if stretch.at < stretch.end {
+                break; // the file ends before it should: it changed
+            }
+        }
+        let (size, digest, fingerprints) = stream.finish();
+        // Those of a file that is nearly all holes would be larger than what is in it, and to read it again costs little.
+        let is_worth = |table: &Vec<u8>| table.len() as u64 * WORTH <= data_bytes;
+        Ok(Taken {
+            size,
+            digest,
+            fingerprints: fingerprints.filter(is_worth),
+            parts,
+            of,
+        })
+    }
+
+    fn next_chunk(
+        &self,
+        stretch: &mut Stretch,
+        stream: &mut PieceStream,
+    ) -> Result<Option<Vec<u8>>, SaveError> {
+        self.go_on()?;
+        let cutter = &self.pool.cutter;
+        while stretch.buffer.len() < cutter.reach() && stretch.at < stretch.end {
+            let from = stretch.buffer.len();
+            let wanted = (stretch.end - stretch.at).min(WINDOW as u64);
+            stretch
+                .buffer
+                .resize(from + usize::try_from(wanted).unwrap_or(WINDOW), 0);
+            let read = self.read_at(&mut stretch.buffer[from..], stretch.at)?;
+            stretch.buffer.truncate(from + read);
+            stream.update(&stretch.buffer[from..]);
+            self.pool.count(0, read as u64);
+            if read == 0 {
+                break;
+            }
+            stretch.at += read as u64;
+        }
+        if stretch.buffer.is_empty() {
+            return Ok(None);
+        }
+        let cut = if stretch.is_sqlite {
+            // Where a database is cut depends on where the chunk begins, so that pieces never straddle two.
+            let position = stretch.at - stretch.buffer.len() as u64;
+            let fixed = PIECES_CUT - position % PIECES_CUT;
+            stretch
+                .buffer
+                .len()
+                .min(usize::try_from(fixed).unwrap_or(usize::MAX))
+        } else {
+            cutter.cut(&stretch.buffer)
+        };
+        let rest = stretch.buffer.split_off(cut);
+        Ok(Some(std::mem::replace(&mut stretch.buffer, rest)))
+    }
+}

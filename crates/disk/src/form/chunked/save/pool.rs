@@ -1,0 +1,621 @@
+//! The workers that read files.
+//!
+//! A task is a run of small files or one large file. Whoever reads a large file cuts it and offers the chunks to the
+//! others; what nobody takes at once it seals itself, so that memory stays bounded and nobody waits for nothing.
+
+use super::large::LargeFile;
+use super::plan::{Before, Done, FileState, Job, Plan};
+use super::{SaveError, SaveParts, SaveReport, SaveSettings};
+use crate::form::chunked::databases::DatabaseState;
+use crate::form::chunked::scan::{Listing, Scan, Spotted, Stat};
+use crate::form::chunked::seal::Sealer;
+use crate::form::chunked::table::Content;
+use crate::form::chunked::{ChunkError, Look};
+use crate::fs::metadata::{self, Seen};
+use crate::fs::root_dir::RootDir;
+use crate::tree::walk::{Reason, WalkError};
+use rustix::io::Errno;
+use stasis_model::digest::FileDigest;
+use stasis_model::protocol::gc::ChunkName;
+use stasis_model::tree::chunking::{Cutter, LARGE};
+use stasis_model::tree::list::StoredChunk;
+use stasis_model::tree::{Attribute, EntryPath};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::ffi::CString;
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Small files are handed out in runs of about this many.
+const RUN: usize = 256;
+/// And no more bytes than this.
+const RUN_BYTES: u64 = 16 << 20;
+/// How often a file that changes is read.
+pub(super) const ATTEMPTS: usize = 3;
+
+#[derive(Clone, Debug)]
+enum Task {
+    Small(Range<usize>),
+    Large(usize),
+    Database(DatabaseTask),
+}
+
+impl Task {
+    /// Whether chunks may be offered to others while it is done.
+    fn may_offer(&self) -> bool {
+        !matches!(self, Self::Small(_))
+    }
+}
+
+/// A file that turned out to be a database.
+#[derive(Clone, Debug)]
+pub(super) struct Aside {
+    /// The file.
+    pub(super) file: u32,
+    pub(super) attributes: Vec<Attribute>,
+    pub(super) identity: (u64, u64),
+}
+
+/// A database, and what lies beside it.
+#[derive(Clone, Debug)]
+pub(super) struct DatabaseTask {
+    /// The job of the database, then those of what lies beside it.
+    pub(super) jobs: Range<usize>,
+    pub(super) aside: Aside,
+}
+
+/// What is read in the place of a live database.
+#[derive(Clone, Debug)]
+pub(super) enum Source {
+    /// A copy of one committed state.
+    Copy(Arc<Copied>),
+    /// The file itself, which is a copy of one committed state already.
+    Still,
+    /// The file itself, because there is no copy; what it is called then, if it is the database.
+    AsItIs(Option<DatabaseState>),
+}
+
+/// A copy of a database, and what the live one is.
+#[derive(Debug)]
+pub(super) struct Copied {
+    pub(super) file: OwnedFd,
+    pub(super) live: Seen,
+    pub(super) attributes: Vec<Attribute>,
+    /// What it is called; nothing for what lies beside a database.
+    pub(super) database: Option<DatabaseState>,
+}
+
+/// A chunk that waits for somebody to seal it.
+pub(super) struct Offered {
+    pub(super) bytes: Vec<u8>,
+    pub(super) number: usize,
+    pub(super) of: Arc<LargeFile>,
+}
+
+#[derive(Default)]
+struct Pile {
+    tasks: VecDeque<Task>,
+    offered: VecDeque<Offered>,
+    /// How many large files are being read: they may still offer something.
+    reading: usize,
+    failed: Option<SaveError>,
+}
+
+/// Everything workers share.
+pub(super) struct Pool<'a> {
+    pub(super) parts: &'a SaveParts<'a>,
+    pub(super) settings: &'a SaveSettings,
+    pub(super) scan: &'a Scan,
+    pub(super) plan: &'a Plan,
+    pub(super) cutter: Cutter,
+    /// The first files with a content, by the beginning of its digest: the same content is stored once.
+    twins: Mutex<HashMap<u64, u32>>,
+    pub(super) report: Mutex<SaveReport>,
+    /// Files that turned out to be databases: they are read when the others have been.
+    pub(super) aside: Mutex<Vec<Aside>>,
+    /// Chunks that were to be used again and turned out damaged or missing.
+    damaged: Mutex<HashSet<ChunkName>>,
+    pile: Mutex<Pile>,
+    news: Condvar,
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Reads every file that must be read; says which of them turned out to be databases, and were not read on.
+pub(super) fn read(
+    parts: &SaveParts<'_>,
+    settings: &SaveSettings,
+    scan: &Scan,
+    plan: &Plan,
+) -> Result<(SaveReport, Vec<Aside>), SaveError> {
+    let tasks = tasks(scan, &plan.jobs);
+    Pool::new(parts, settings, (scan, plan), tasks).run()
+}
+
+/// Captures and reads databases, and what was held back only because of the files beside it, which are none: the jobs
+/// before the first database.
+pub(super) fn read_databases(
+    parts: &SaveParts<'_>,
+    settings: &SaveSettings,
+    (scan, plan): (&Scan, &Plan),
+    databases: Vec<DatabaseTask>,
+) -> Result<SaveReport, SaveError> {
+    let first = databases
+        .first()
+        .map_or(plan.jobs.len(), |one| one.jobs.start);
+    let mut all: VecDeque<Task> = databases.into_iter().map(Task::Database).collect();
+    all.extend(tasks(scan, &plan.jobs[..first]));
+    let pool = Pool::new(parts, settings, (scan, plan), all);
+    pool.run().map(|(report, _)| report)
+}
+
+/// Large files first, because they take longest; then runs of small ones, which end where a name says so.
+fn tasks(scan: &Scan, jobs: &[Job]) -> VecDeque<Task> {
+    let (mut large, mut small) = (VecDeque::new(), VecDeque::new());
+    let (mut start, mut bytes) = (0, 0);
+    let mut end = |range: Range<usize>| {
+        if !range.is_empty() {
+            small.push_back(Task::Small(range));
+        }
+    };
+    for (at, job) in jobs.iter().enumerate() {
+        let (listing, spotted) = scan.get(job.spot);
+        let size = spotted.size();
+        if size >= LARGE {
+            large.push_back(Task::Large(at));
+            end(start..at);
+            (start, bytes) = (at + 1, 0);
+            continue;
+        }
+        bytes += size;
+        let drawn = *blake3::hash(listing.name(spotted))
+            .as_bytes()
+            .first()
+            .expect("a digest has bytes");
+        let is_long = at + 1 - start >= 2 * RUN || bytes >= RUN_BYTES;
+        if is_long || at + 1 - start >= RUN / 2 && drawn < 2 {
+            end(start..at + 1);
+            (start, bytes) = (at + 1, 0);
+        }
+    }
+    end(start..jobs.len());
+    large.extend(small);
+    large
+}
+
+/// What one worker has in its hands.
+pub(super) struct Tools<'a> {
+    pub(super) sealer: Sealer<'a>,
+    /// The directory it read from last.
+    directory: Option<(u32, OwnedFd)>,
+    /// What is read in the place of the file, when that is a database.
+    pub(super) source: Option<Source>,
+}
+
+impl<'a> Pool<'a> {
+    fn new(
+        parts: &'a SaveParts<'a>,
+        settings: &'a SaveSettings,
+        (scan, plan): (&'a Scan, &'a Plan),
+        tasks: VecDeque<Task>,
+    ) -> Self {
+        Self {
+            parts,
+            settings,
+            scan,
+            plan,
+            cutter: settings.chunker.cutter(),
+            twins: Mutex::default(),
+            report: Mutex::default(),
+            aside: Mutex::default(),
+            damaged: Mutex::default(),
+            pile: Mutex::new(Pile {
+                tasks,
+                ..Pile::default()
+            }),
+            news: Condvar::new(),
+        }
+    }
+
+    /// Has everything done.
+    fn run(self) -> Result<(SaveReport, Vec<Aside>), SaveError> {
+        if !lock(&self.pile).tasks.is_empty() {
+            std::thread::scope(|scope| {
+                for _ in 1..self.settings.walk.workers.get() {
+                    scope.spawn(|| self.work());
+                }
+                self.work();
+            });
+        }
+        let Self {
+            report,
+            pile,
+            aside,
+            damaged,
+            ..
+        } = self;
+        let pile = pile.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if let Some(failed) = pile.failed {
+            return Err(failed);
+        }
+        let mut report = report.into_inner().unwrap_or_else(PoisonError::into_inner);
+        report.damaged = damaged.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let aside = aside.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok((report, aside))
+    }
+
+    fn work(&self) {
+        let tools = Sealer::new(self.parts.sink, self.settings.level);
+        let mut tools = match tools {
+            Ok(sealer) => Tools {
+                sealer,
+                directory: None,
+                source: None,
+            },
+            Err(source) => return self.fail(SaveError::Tools(source)),
+        };
+        while let Some(work) = self.take() {
+            // A worker that panics must not leave the others waiting for it.
+            let ended = matches!(&work, Work::Task(task) if task.may_offer()).then(|| Ended(self));
+            if let Err(error) = self.perform(work, &mut tools) {
+                self.fail(error);
+            }
+            drop(ended);
+        }
+    }
+
+    fn fail(&self, error: SaveError) {
+        let mut pile = lock(&self.pile);
+        pile.failed.get_or_insert(error);
+        pile.tasks.clear();
+        pile.offered.clear();
+        self.news.notify_all();
+    }
+
+    pub(super) fn has_failed(&self) -> bool {
+        lock(&self.pile).failed.is_some()
+    }
+
+    fn take(&self) -> Option<Work> {
+        let mut pile = lock(&self.pile);
+        loop {
+            if pile.failed.is_some() {
+                return None;
+            }
+            if let Some(offered) = pile.offered.pop_front() {
+                return Some(Work::Seal(offered));
+            }
+            if let Some(task) = pile.tasks.pop_front() {
+                pile.reading += usize::from(task.may_offer());
+                return Some(Work::Task(task));
+            }
+            if pile.reading == 0 {
+                return None;
+            }
+            pile = self.news.wait(pile).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn perform(&self, work: Work, tools: &mut Tools<'a>) -> Result<(), SaveError> {
+        if self.settings.walk.cancel.load(Ordering::Relaxed) {
+            return Err(WalkError::Cancelled.into());
+        }
+        match work {
+            Work::Seal(offered) => self.seal(&offered, tools),
+            Work::Task(Task::Small(range)) => self.small(range, tools),
+            Work::Task(Task::Large(at)) => self.large(at, tools),
+            Work::Task(Task::Database(task)) => self.database(&task, tools),
+        }
+    }
+
+    /// Gives a chunk to whoever has time; seals it here when nobody has.
+    pub(super) fn offer(&self, offered: Offered, tools: &mut Tools<'a>) -> Result<(), SaveError> {
+        let mut pile = lock(&self.pile);
+        if pile.offered.len() < self.settings.walk.workers.get() {
+            pile.offered.push_back(offered);
+            self.news.notify_all();
+            return Ok(());
+        }
+        drop(pile);
+        self.seal(&offered, tools)
+    }
+
+    fn seal(&self, offered: &Offered, tools: &mut Tools<'a>) -> Result<(), SaveError> {
+        let chunk = self.seal_bytes(&offered.bytes, tools)?;
+        offered.of.put(offered.number, chunk);
+        let _pile = lock(&self.pile);
+        self.news.notify_all();
+        Ok(())
+    }
+
+    /// Seals until every chunk of a file is sealed.
+    pub(super) fn wait_for(
+        &self,
+        file: &LargeFile,
+        tools: &mut Tools<'a>,
+    ) -> Result<(), SaveError> {
+        loop {
+            let mut pile = lock(&self.pile);
+            let offered = loop {
+                if file.is_sealed() || pile.failed.is_some() {
+                    return Ok(());
+                }
+                match pile.offered.pop_front() {
+                    Some(offered) => break offered,
+                    None => pile = self.news.wait(pile).unwrap_or_else(PoisonError::into_inner),
+                }
+            };
+            drop(pile);
+            self.seal(&offered, tools)?;
+        }
+    }
+
+    /// Makes a chunk of some bytes, unless there is one.
+    pub(super) fn seal_bytes(
+        &self,
+        bytes: &[u8],
+        tools: &mut Tools<'a>,
+    ) -> Result<StoredChunk, ChunkError> {
+        let sealed = tools
+            .sealer
+            .seal(bytes, |digest| self.plan.table().known(digest))?;
+        if let Some(stored) = sealed.stored_bytes {
+            let mut report = lock(&self.report);
+            report.chunks_new += 1;
+            report.bytes_stored += stored;
+        }
+        Ok(sealed.chunk)
+    }
+
+    /// Opens the file of a job; `None` when it cannot be read, which is reported.
+    pub(super) fn open(
+        &self,
+        job: &Job,
+        tools: &mut Tools<'a>,
+    ) -> Result<Option<Opened<'a>>, SaveError> {
+        let (listing, spotted) = self.scan.get(job.spot);
+        let opened = self.open_file(job, listing, spotted, tools);
+        match opened {
+            Ok((_, seen)) if !seen.file_type().is_file() => {
+                self.leave(job, Reason::Replaced)?;
+                Ok(None)
+            }
+            Ok((file, seen)) => Ok(Some(Opened {
+                file,
+                seen,
+                path: (listing, spotted),
+                source: tools.source.clone(),
+            })),
+            Err(error) => {
+                tools.directory = None;
+                self.could_not(job, "open", error)?;
+                Ok(None)
+            }
+        }
+    }
+
+    fn open_file(
+        &self,
+        job: &Job,
+        listing: &Listing,
+        spotted: &Spotted,
+        tools: &mut Tools<'a>,
+    ) -> rustix::io::Result<(OwnedFd, Seen)> {
+        if let Some(Source::Copy(copied)) = &tools.source {
+            let file = rustix::io::dup(&copied.file)?;
+            let seen = metadata::of(&file)?;
+            return Ok((file, seen));
+        }
+        let root: &RootDir = self.parts.root;
+        let directory = match tools.directory.take() {
+            Some((number, directory)) if number == job.spot.listing => directory,
+            _ => root.directory(listing.path.as_bytes())?,
+        };
+        let name = CString::new(listing.name(spotted)).map_err(|_| Errno::INVAL)?;
+        let file = root.file(directory.as_fd(), &name);
+        tools.directory = Some((job.spot.listing, directory));
+        let file = file?;
+        let seen = metadata::of(&file)?;
+        Ok((file, seen))
+    }
+
+    /// Sorts a refusal of the system into what is reported and what ends the save.
+    pub(super) fn could_not(
+        &self,
+        job: &Job,
+        doing: &'static str,
+        error: Errno,
+    ) -> Result<(), SaveError> {
+        let reason = match error {
+            Errno::NOENT => Reason::Vanished,
+            Errno::LOOP | Errno::NOTDIR | Errno::NXIO => Reason::Replaced,
+            Errno::ACCESS | Errno::PERM => Reason::Unreadable,
+            Errno::XDEV => Reason::OtherFilesystem,
+            _ => {
+                return Err(SaveError::Walk(WalkError::Failed {
+                    doing,
+                    path: self.path(job),
+                    source: error.into(),
+                }));
+            }
+        };
+        self.leave(job, reason)
+    }
+
+    pub(super) fn path(&self, job: &Job) -> EntryPath {
+        let (listing, spotted) = self.scan.get(job.spot);
+        listing.path_of(spotted)
+    }
+
+    /// Leaves a file out, and reports it.
+    pub(super) fn leave(&self, job: &Job, reason: Reason) -> Result<(), SaveError> {
+        self.note(job, reason)?;
+        let _ = self.plan.files[job.file as usize].set(FileState::Left);
+        Ok(())
+    }
+
+    /// Reports a file.
+    pub(super) fn note(&self, job: &Job, reason: Reason) -> Result<(), SaveError> {
+        let path = self.path(job);
+        if self.settings.walk.strict {
+            return Err(WalkError::Incomplete { path, reason }.into());
+        }
+        lock(&self.report).walk.note(path, reason);
+        Ok(())
+    }
+
+    /// Whether a content that was stored before is this one, and may be used again.
+    pub(super) fn is_again(&self, before: &Before, digest: &FileDigest, size: u64) -> bool {
+        before.size == size
+            && before.content.digest() == digest
+            && !self.plan.is_abandoned(&before.content)
+    }
+
+    /// A content that was stored before and is still whole, or one that another worker stored just now.
+    pub(super) fn again(
+        &self,
+        job: &Job,
+        digest: &FileDigest,
+        size: u64,
+    ) -> Result<Option<Content>, ChunkError> {
+        let before = job.previous.as_deref();
+        for before in before.into_iter().chain(self.plan.orphans.get(digest)) {
+            if self.is_again(before, digest, size) && self.is_held(&before.content, size)? {
+                return Ok(Some(before.content.clone()));
+            }
+        }
+        Ok(self.twin(digest))
+    }
+
+    fn twin(&self, digest: &FileDigest) -> Option<Content> {
+        let twin = *lock(&self.twins).get(&beginning(digest))?;
+        match self.plan.files[twin as usize].get()? {
+            FileState::Done(done)
+                if done.content.digest() == digest && done.fingerprints().is_none() =>
+            {
+                Some(done.content.clone())
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether every chunk that a content lies in is whole.
+    fn is_held(&self, content: &Content, size: u64) -> Result<bool, ChunkError> {
+        let mut is_held = true;
+        for name in self.plan.names_of(content, size) {
+            is_held &= self.holds(&name, Look::Whole)?;
+        }
+        Ok(is_held)
+    }
+
+    /// Whether a chunk can be referred to again; one that cannot is noted.
+    pub(super) fn holds(&self, name: &ChunkName, look: Look) -> Result<bool, ChunkError> {
+        let is_held = self.parts.sink.holds(name, look)?;
+        if !is_held {
+            lock(&self.damaged).insert(*name);
+        }
+        Ok(is_held)
+    }
+
+    /// Settles a file that was read.
+    pub(super) fn done(&self, job: &Job, done: Done, is_new: bool) {
+        if is_new {
+            lock(&self.twins)
+                .entry(beginning(done.content.digest()))
+                .or_insert(job.file);
+            lock(&self.report).files_new += 1;
+        }
+        let _ = self.plan.files[job.file as usize].set(FileState::Done(done));
+    }
+
+    /// Counts what was read.
+    pub(super) fn count(&self, files: u64, bytes: u64) {
+        let mut report = lock(&self.report);
+        report.files_read += files;
+        report.bytes_read += bytes;
+        drop(report);
+        self.settings.progress.advance(files, bytes);
+    }
+
+    /// The user's attributes of an open file.
+    pub(super) fn attributes(
+        &self,
+        job: &Job,
+        opened: &Opened<'_>,
+    ) -> Result<Vec<Attribute>, SaveError> {
+        if let Some(Source::Copy(copied)) = &opened.source {
+            return Ok(copied.attributes.clone());
+        }
+        let read = metadata::attributes(&opened.file).map_err(|error| {
+            SaveError::Walk(WalkError::Failed {
+                doing: "read the attributes of",
+                path: self.path(job),
+                source: error.into(),
+            })
+        });
+        let read = read?;
+        if read.others > 0 {
+            lock(&self.report).attributes_left_out += read.others;
+        }
+        Ok(read.user)
+    }
+}
+
+fn beginning(digest: &FileDigest) -> u64 {
+    let bytes = digest
+        .as_bytes()
+        .first_chunk()
+        .expect("a digest is longer than that");
+    u64::from_le_bytes(*bytes)
+}
+
+/// A file that is being read.
+pub(super) struct Opened<'a> {
+    pub(super) file: OwnedFd,
+    pub(super) seen: Seen,
+    pub(super) path: (&'a Listing, &'a Spotted),
+    /// What is read, when the file is a database.
+    pub(super) source: Option<Source>,
+}
+
+impl Opened<'_> {
+    /// What must be kept of the file's stat: nothing if the scan saw the same.
+    pub(super) fn fresh(&self, size: u64) -> Option<Seen> {
+        let seen = match &self.source {
+            Some(Source::Copy(copied)) => copied.live,
+            _ => self.seen,
+        };
+        let seen = Seen { size, ..seen };
+        let same =
+            Stat::from(&seen) == self.path.1.stat() && seen.metadata() == self.path.1.metadata();
+        (!same).then_some(seen)
+    }
+
+    /// How it is stored, if it is a database.
+    pub(super) fn database(&self) -> Option<DatabaseState> {
+        match &self.source {
+            None => None,
+            Some(Source::Copy(copied)) => copied.database,
+            Some(Source::Still) => Some(DatabaseState::Consistent),
+            Some(Source::AsItIs(state)) => *state,
+        }
+    }
+}
+
+enum Work {
+    Seal(Offered),
+    Task(Task),
+}
+
+/// Tells the others that a large file is read.
+struct Ended<'p, 'a>(&'p Pool<'a>);
+
+impl Drop for Ended<'_, '_> {
+    fn drop(&mut self) {
+        lock(&self.0.pile).reading -= 1;
+        self.0.news.notify_all();
+    }
+}

@@ -1,0 +1,152 @@
+//! Bytes on their way into a chunk, and out of it.
+
+use super::{ChunkError, ChunkSink, SealedChunk};
+use stasis_model::digest::ChunkDigest;
+use stasis_model::format::chunk::{BadChunk, ChunkHeader, Codec, HEADER};
+use stasis_model::protocol::gc::ChunkName;
+use stasis_model::tree::list::StoredChunk;
+use std::io;
+use zstd::bulk::Compressor;
+
+/// How much of a chunk is tried before all of it is compressed.
+const SAMPLE: usize = 16 << 10;
+
+/// One worker's tools to make chunks.
+pub struct Sealer<'s> {
+    sink: &'s dyn ChunkSink,
+    compressor: Compressor<'static>,
+    taster: Compressor<'static>,
+    buffer: Vec<u8>,
+    is_for_lists: bool,
+}
+
+/// What became of some bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sealed {
+    /// Where they are.
+    pub chunk: StoredChunk,
+    /// How many bytes were given to the sink; none if it had them.
+    pub stored_bytes: Option<u64>,
+}
+
+impl<'s> Sealer<'s> {
+    /// Makes chunks for `sink` at this zstd level.
+    pub fn new(sink: &'s dyn ChunkSink, level: i32) -> io::Result<Self> {
+        let mut compressor = Compressor::new(level)?;
+        compressor.include_contentsize(true)?;
+        Ok(Self {
+            sink,
+            compressor,
+            taster: Compressor::new(1)?,
+            buffer: Vec::new(),
+            is_for_lists: false,
+        })
+    }
+
+    /// The same tools for the chunks of a list.
+    pub(super) fn for_lists(mut self) -> Self {
+        self.is_for_lists = true;
+        self
+    }
+
+    /// Stores bytes, unless the sink has them. There must be some, and not too many for a chunk.
+    pub fn seal(
+        &mut self,
+        plain: &[u8],
+        known: impl FnOnce(&ChunkDigest) -> Option<ChunkName>,
+    ) -> Result<Sealed, ChunkError> {
+        let digest = ChunkDigest::of(plain);
+        let known = known(&digest);
+        let placed = if self.is_for_lists {
+            self.sink.place_list(digest, known)?
+        } else {
+            self.sink.place(digest, known)?
+        };
+        let plain_len = u32::try_from(plain.len()).expect("no chunk is longer than its limit");
+        let chunk = StoredChunk {
+            name: placed.name,
+            plain_len,
+        };
+        if placed.is_stored {
+            let stored_bytes = None;
+            return Ok(Sealed {
+                chunk,
+                stored_bytes,
+            });
+        }
+        let bytes = self.packed(plain, plain_len);
+        let stored_bytes = Some(bytes.len() as u64);
+        let name = placed.name;
+        self.sink.put(SealedChunk { name, bytes })?;
+        Ok(Sealed {
+            chunk,
+            stored_bytes,
+        })
+    }
+
+    fn packed(&mut self, plain: &[u8], plain_len: u32) -> Vec<u8> {
+        if self.is_worth_it(plain) {
+            self.buffer
+                .resize(zstd::zstd_safe::compress_bound(plain.len()), 0);
+            let packed = self
+                .compressor
+                .compress_to_buffer(plain, &mut self.buffer[..]);
+            if let Ok(length) = packed
+                && length < plain.len()
+            {
+                return joined(Codec::Zstd, plain_len, &self.buffer[..length]);
+            }
+        }
+        joined(Codec::Raw, plain_len, plain)
+    }
+
+    /// Tries three places: what does not shrink there is not worth the time.
+    fn is_worth_it(&mut self, plain: &[u8]) -> bool {
+        if plain.len() < 8 * SAMPLE {
+            return true;
+        }
+        let places = [
+            plain.len() / 8,
+            plain.len() / 2,
+            plain.len() / 8 * 7 - SAMPLE,
+        ];
+        let mut buffer = vec![0; SAMPLE + 512];
+        places.iter().any(|at| {
+            let sample = &plain[*at..*at + SAMPLE];
+            let packed = self.taster.compress_to_buffer(sample, &mut buffer[..]);
+            packed.is_ok_and(|length| length < SAMPLE / 32 * 31)
+        })
+    }
+}
+
+fn joined(codec: Codec, plain_len: u32, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEADER + payload.len());
+    bytes.extend_from_slice(&ChunkHeader { codec, plain_len }.to_bytes());
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+/// Unpacks a stored chunk and checks that it is what its name says.
+pub fn open(name: &ChunkName, stored: &[u8]) -> Result<Vec<u8>, ChunkError> {
+    let damaged = |source| ChunkError::Damaged {
+        name: *name,
+        source,
+    };
+    let (header, payload) = ChunkHeader::split(stored).map_err(damaged)?;
+    let length = header.plain_len as usize;
+    let plain = match header.codec {
+        Codec::Raw => payload.to_vec(),
+        Codec::Zstd => {
+            // The buffer is as long as the header says and not a byte longer, whatever the frame claims.
+            let unpacked = zstd::bulk::decompress(payload, length);
+            unpacked.map_err(|_| damaged(BadChunk::Payload))?
+        }
+    };
+    if plain.len() != length {
+        return Err(damaged(BadChunk::Payload));
+    }
+    if ChunkDigest::of(&plain) != name.digest() {
+        return Err(damaged(BadChunk::Digest));
+    }
+    Ok(plain)
+}

@@ -1,0 +1,326 @@
+//! The chunks of a session: what its chunked checkpoints are made of, each stored once.
+//!
+//! `chunks/<64 hex digits>`. To store some: write them into a temporary directory beside; `syncfs`; rename each into place; `fsync`
+//! the directory. To remove some: [`Chunks::sweep`] removes what no checkpoint names.
+//!
+//! What an interrupted checkpoint wrote is not lost: the next one takes each chunk over that it needs, when it is what its name says.
+//!
+//! *Always true:* a chunk that has its name was durable before it had it. Whoever stores or sweeps holds the pool's lock, so that
+//! nothing is swept that somebody is about to rely on. A sweep that cannot read what a checkpoint names removes nothing.
+
+use super::error::{SlotError, failed};
+use crate::form::chunked::{self, ChunkError, ChunkSink, ChunkSource, Placed, SealedChunk};
+use crate::fs::atomic_write;
+use crate::fs::staging::{self, Staging};
+use rustix::fs::{self, AtFlags, Mode, OFlags, RawDir};
+use rustix::io::Errno;
+use stasis_model::digest::ChunkDigest;
+use stasis_model::protocol::gc::{ChunkName, Names, SweepEpoch};
+use std::collections::{HashMap, HashSet};
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Where they are in a session directory.
+pub(super) const DIRECTORY: &str = "chunks";
+const INCOMING: &CStr = c"incoming";
+/// What the kernel fills with names in one call.
+const BUFFER: usize = 32 << 10;
+/// What a file takes at least, besides its bytes.
+const BLOCK: u64 = 4096;
+
+/// What a chunk of that many bytes takes on the disk.
+fn cost(bytes: u64) -> u64 {
+    bytes.next_multiple_of(BLOCK) + super::extents::ENTRY
+}
+
+/// The chunks of one session.
+#[derive(Debug)]
+pub(super) struct Chunks {
+    path: PathBuf,
+    fd: OwnedFd,
+}
+
+fn name_of(name: &ChunkName) -> CString {
+    CString::new(name.digest().to_string()).expect("digits have no NUL")
+}
+
+impl Chunks {
+    /// Opens them; makes the directory if there is none.
+    pub(super) fn open(session: &Path) -> Result<Self, SlotError> {
+        let path = session.join(DIRECTORY);
+        atomic_write::make_directory(&path)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = fs::open(&path, flags, Mode::empty());
+        let fd = fd.map_err(failed("open the directory", &path))?;
+        Ok(Self { path, fd })
+    }
+
+    /// What each takes on the disk.
+    pub(super) fn costs(&self) -> Result<HashMap<ChunkDigest, u64>, SlotError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let listed = fs::openat(&self.fd, c".", flags, Mode::empty());
+        let listed = listed.map_err(failed("list", &self.path))?;
+        let mut buffer = Vec::with_capacity(BUFFER);
+        let mut entries = RawDir::new(&listed, buffer.spare_capacity_mut());
+        let mut costs = HashMap::new();
+        while let Some(entry) = entries.next() {
+            let entry = entry.map_err(failed("list", &self.path))?;
+            let name = entry.file_name();
+            let Some(digest) = name.to_str().ok().and_then(|name| name.parse().ok()) else {
+                continue;
+            };
+            let seen = fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW);
+            let seen = seen.map_err(failed("look at a chunk in", &self.path))?;
+            costs.insert(
+                digest,
+                cost(u64::try_from(seen.st_size).unwrap_or_default()),
+            );
+        }
+        Ok(costs)
+    }
+
+    /// Removes what interrupted checkpoints left for the next one.
+    pub(super) fn collect(&self) {
+        staging::collect(&self.fd, INCOMING);
+    }
+
+    /// Removes what is named nowhere.
+    pub(super) fn sweep(&self, named: &HashSet<ChunkDigest>) -> Result<(), SlotError> {
+        for digest in self.costs()?.into_keys() {
+            if !named.contains(&digest) {
+                let name = ChunkName::new(digest, SweepEpoch::FIRST);
+                match fs::unlinkat(&self.fd, &*name_of(&name), AtFlags::empty()) {
+                    Ok(()) | Err(Errno::NOENT) => {}
+                    Err(error) => return Err(failed("remove a chunk from", &self.path)(error)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins to store some, no more than `allowance` bytes of the disk.
+    pub(super) fn incoming(&self, allowance: u64) -> Result<Incoming<'_>, SlotError> {
+        let failed = || failed("make a temporary directory in", &self.path);
+        // Held while the new directory is made, so that nobody takes them for garbage.
+        let left = staging::leftovers(&self.fd, INCOMING).map_err(failed())?;
+        let again = self.fd.try_clone().map_err(|_| Errno::MFILE);
+        let staging = again.and_then(|parent| Staging::make(parent, INCOMING));
+        let staging = staging.map_err(failed())?;
+        let mut adopted = HashMap::new();
+        for one in left {
+            adopt(&one.fd, &staging, &mut adopted);
+            // What stays of it is removed by the next one.
+            let _ = one.remove(&self.fd);
+        }
+        Ok(Incoming {
+            chunks: self,
+            staging,
+            allowance,
+            wanted: AtomicU64::new(0),
+            adopted,
+            placed: Mutex::default(),
+            written: Mutex::default(),
+        })
+    }
+
+    fn read(&self, name: &ChunkName) -> io::Result<Option<Vec<u8>>> {
+        match std::fs::read(self.path.join(name.digest().to_string())) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Takes over the chunks that an interrupted checkpoint wrote, with what each costs. Those that are torn, or not what their name says, stay
+/// where they are.
+fn adopt(from: &OwnedFd, into: &Staging, adopted: &mut HashMap<ChunkDigest, u64>) {
+    let is_any = |_: &[u8]| true;
+    for file in staging::named(from, b"", is_any).unwrap_or_default() {
+        let digest = file.to_str().ok().and_then(|name| name.parse().ok());
+        let Some(digest) = digest else {
+            continue;
+        };
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let Ok(opened) = fs::openat(from, &*file, flags, Mode::empty()) else {
+            continue;
+        };
+        let mut bytes = Vec::new();
+        let is_read = File::from(opened).read_to_end(&mut bytes).is_ok();
+        let name = ChunkName::new(digest, SweepEpoch::FIRST);
+        if is_read
+            && chunked::open(&name, &bytes).is_ok()
+            && fs::renameat(from, &*file, into.root(), &*file).is_ok()
+        {
+            adopted.insert(digest, cost(bytes.len() as u64));
+        }
+    }
+}
+
+fn moving(name: ChunkName) -> impl FnOnce(io::Error) -> ChunkError {
+    move |source| ChunkError::Moving {
+        name,
+        source: Box::new(source),
+    }
+}
+
+impl ChunkSource for Chunks {
+    fn fetch(&self, name: &ChunkName) -> Result<Vec<u8>, ChunkError> {
+        self.read(name)
+            .map_err(moving(*name))?
+            .ok_or(ChunkError::Absent(*name))
+    }
+}
+
+/// Chunks on their way in. Dropped before they are kept, they are removed.
+#[derive(Debug)]
+pub(super) struct Incoming<'a> {
+    chunks: &'a Chunks,
+    staging: Staging,
+    allowance: u64,
+    /// What all of them would take; what is over the allowance is counted, and not written.
+    wanted: AtomicU64,
+    /// What an interrupted checkpoint wrote, with what each costs; counts when it is needed.
+    adopted: HashMap<ChunkDigest, u64>,
+    placed: Mutex<HashSet<ChunkDigest>>,
+    written: Mutex<Vec<ChunkName>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Incoming<'_> {
+    /// What they may take.
+    pub(super) fn allowance(&self) -> u64 {
+        self.allowance
+    }
+
+    /// What all of them take, written or not.
+    pub(super) fn wanted(&self) -> u64 {
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// Whether a directory lies on the same filesystem.
+    pub(super) fn is_beside(&self, directory: BorrowedFd<'_>) -> bool {
+        let device = |fd: BorrowedFd<'_>| fs::fstat(fd).map(|seen| seen.st_dev);
+        let (own, other) = (device(self.staging.root()), device(directory));
+        own.is_ok() && own == other
+    }
+
+    /// Leaves what was written to the next checkpoint.
+    pub(super) fn leave(mut self) {
+        self.staging.let_go();
+    }
+
+    /// Makes them durable, and gives each its name.
+    pub(super) fn keep(self) -> Result<(), SlotError> {
+        let failed = || failed("make chunks durable in", &self.chunks.path);
+        self.staging.sync().map_err(failed())?;
+        for name in lock(&self.written).iter() {
+            let name = name_of(name);
+            let kept = fs::renameat(self.staging.root(), &*name, &self.chunks.fd, &*name);
+            kept.map_err(failed())?;
+        }
+        fs::fsync(&self.chunks.fd).map_err(failed())
+    }
+}
+
+impl ChunkSource for Incoming<'_> {
+    fn fetch(&self, name: &ChunkName) -> Result<Vec<u8>, ChunkError> {
+        self.chunks.fetch(name)
+    }
+}
+
+impl ChunkSink for Incoming<'_> {
+    fn place(&self, digest: ChunkDigest, _known: Option<ChunkName>) -> Result<Placed, ChunkError> {
+        let name = ChunkName::new(digest, SweepEpoch::FIRST);
+        let is_first = lock(&self.placed).insert(digest);
+        let is_stored = !is_first
+            || fs::accessat(
+                &self.chunks.fd,
+                &*name_of(&name),
+                fs::Access::EXISTS,
+                AtFlags::empty(),
+            )
+            .is_ok();
+        let adopted = self.adopted.get(&digest).filter(|_| !is_stored);
+        if let Some(cost) = adopted {
+            let all = self.wanted.fetch_add(*cost, Ordering::Relaxed) + cost;
+            if all <= self.allowance {
+                lock(&self.written).push(name);
+            }
+        }
+        let is_stored = is_stored || adopted.is_some();
+        Ok(Placed { name, is_stored })
+    }
+
+    fn place_list(
+        &self,
+        digest: ChunkDigest,
+        known: Option<ChunkName>,
+    ) -> Result<Placed, ChunkError> {
+        // What was adopted has been looked at.
+        let is_ours = lock(&self.placed).contains(&digest) || self.adopted.contains_key(&digest);
+        let mut placed = self.place(digest, known)?;
+        if placed.is_stored && !is_ours {
+            let found = self
+                .chunks
+                .read(&placed.name)
+                .map_err(moving(placed.name))?;
+            placed.is_stored =
+                found.is_some_and(|bytes| chunked::open(&placed.name, &bytes).is_ok());
+        }
+        Ok(placed)
+    }
+
+    fn put(&self, chunk: SealedChunk) -> Result<(), ChunkError> {
+        let cost = cost(chunk.bytes.len() as u64);
+        if self.wanted.fetch_add(cost, Ordering::Relaxed) + cost > self.allowance {
+            return Ok(());
+        }
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let made = fs::openat(
+            self.staging.root(),
+            &*name_of(&chunk.name),
+            flags,
+            Mode::RUSR | Mode::WUSR,
+        );
+        let written = made
+            .map_err(io::Error::from)
+            .and_then(|file| File::from(file).write_all(&chunk.bytes));
+        written.map_err(moving(chunk.name))?;
+        lock(&self.written).push(chunk.name);
+        Ok(())
+    }
+}
+
+/// The names of chunks as a checkpoint keeps them: 32 bytes each, then a digest of all.
+pub(super) fn names_to_bytes(names: &Names) -> Vec<u8> {
+    let digests = names.iter().map(ChunkName::digest);
+    let mut bytes: Vec<u8> = digests.flat_map(|digest| *digest.as_bytes()).collect();
+    let digest = blake3::hash(&bytes);
+    bytes.extend_from_slice(digest.as_bytes());
+    bytes
+}
+
+/// Reads them back; `None` when they are torn.
+pub(super) fn names_from_bytes(bytes: &[u8]) -> Option<Vec<ChunkDigest>> {
+    let (body, digest) = bytes.split_last_chunk::<32>()?;
+    if blake3::hash(body) != *digest {
+        return None;
+    }
+    let (names, rest) = body.as_chunks::<32>();
+    rest.is_empty().then(|| {
+        names
+            .iter()
+            .map(|one| ChunkDigest::from_document(*one))
+            .collect()
+    })
+}

@@ -1,0 +1,269 @@
+//! How checkpoints come to be.
+
+mod chunked;
+
+use super::error::{SlotError, failed};
+use super::packed::{NAMES, SYSTEM_DOCUMENT, WORKSPACE_DOCUMENT};
+use super::staged::Staged;
+use super::{Eviction, MANIFEST, METADATA, Pool, PoolSettings, SYSTEM, WORKSPACE, measure};
+use crate::fs::atomic_write::atomic_write;
+use crate::tree::clone::{CloneReport, Fallback};
+use crate::tree::walk::WalkSettings;
+use stasis_model::workspace::{Form, Occupant, Origin, Slot, SlotMetadata, eviction_order};
+use std::collections::HashSet;
+use std::path::Path;
+
+/// What became of a checkpoint that was made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[must_use = "what was left out, and what had to go, is said only here"]
+pub struct Created {
+    /// As it was written.
+    pub metadata: SlotMetadata,
+    /// How the workspace was cloned, and what was left out.
+    pub workspace: CloneReport,
+    /// How the system was cloned, if it was a directory.
+    pub system: Option<CloneReport>,
+    /// The automatic checkpoints that went because of the budget, in the order in which they did.
+    pub evicted: Vec<Slot>,
+    /// Whether it took the place of an older one.
+    pub replaced: Option<SlotMetadata>,
+}
+
+/// What a checkpoint is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
+    /// The workspace.
+    pub workspace: &'a Path,
+    /// A directory or an image that goes with it.
+    pub system: Option<&'a Path>,
+    /// The file in which the [`StatCache`](super::StatCache) of the workspace is: with it, a clone is listed while it is made.
+    pub stats: Option<&'a Path>,
+}
+
+impl<'a> Source<'a> {
+    /// A workspace alone, of which nothing is known.
+    pub fn of(workspace: &'a Path) -> Self {
+        Self {
+            workspace,
+            system: None,
+            stats: None,
+        }
+    }
+}
+
+/// What is to be made.
+struct Wanted<'a> {
+    source: &'a Source<'a>,
+    metadata: SlotMetadata,
+    /// What is in its slot now, and goes.
+    replaced: Option<SlotMetadata>,
+}
+
+impl Pool {
+    /// Makes a checkpoint in the slot that its metadata says; an automatic one that is there is replaced.
+    pub fn create(
+        &self,
+        source: &Source<'_>,
+        metadata: SlotMetadata,
+    ) -> Result<Created, SlotError> {
+        self.create_instead(source, metadata, None)
+    }
+
+    /// The same, in the place of a checkpoint that stays until then whatever it is.
+    pub fn create_instead(
+        &self,
+        source: &Source<'_>,
+        metadata: SlotMetadata,
+        instead_of: Option<&SlotMetadata>,
+    ) -> Result<Created, SlotError> {
+        let _lock = self.lock()?;
+        let occupants = self.place(metadata.origin).list()?;
+        let replaced = may_take(&occupants, &metadata, instead_of)?;
+        let wanted = Wanted {
+            source,
+            metadata,
+            replaced,
+        };
+        let may_share = self.settings.fallback == Fallback::Copy
+            || measure::is_shared(source.workspace, self.path())?;
+        if !may_share {
+            return self.create_chunked(wanted);
+        }
+        match self.create_clone(&wanted) {
+            Err(SlotError::Unsupported { .. }) => self.create_chunked(wanted),
+            created => created,
+        }
+    }
+
+    fn create_clone(&self, wanted: &Wanted<'_>) -> Result<Created, SlotError> {
+        let Wanted {
+            source,
+            metadata,
+            replaced,
+        } = wanted;
+        let mut evicted = Vec::new();
+        let may_copy = self.settings.fallback == Fallback::Copy;
+        if may_copy && !measure::is_shared(source.workspace, self.path())? {
+            // What is copied is on the disk before it can be measured.
+            let expected = measure::expected(source.workspace, source.system, &self.settings.walk)?;
+            evicted = self.make_room(metadata, measure::New::Expected(expected))?;
+        }
+        let (occupants, undos) = (self.list()?, self.undos()?);
+        let pools = [(&self.slots, &*occupants), (&self.undo, &*undos)];
+        let accounts = measure::Accounts::new(&self.chunks, pools, measure::New::Expected(0))?;
+        let budget = self.settings.budget.bytes();
+        let cloning = self
+            .settings
+            .cloning(measure::survey(&accounts, self.path(), budget));
+        let staged = Staged::empty(self.place(metadata.origin), metadata.slot)?;
+        let staged = staged.fill(&cloning, source, metadata.clone())?;
+        self.publish(staged, (replaced.clone(), evicted))
+    }
+
+    fn publish(
+        &self,
+        mut staged: Staged<'_>,
+        (replaced, mut evicted): (Option<SlotMetadata>, Vec<Slot>),
+    ) -> Result<Created, SlotError> {
+        let target = staged.metadata().clone();
+        evicted.extend(self.make_room(&target, measure::New::Staged(&staged))?);
+        staged.publish(replaced.is_some())?;
+        if replaced
+            .as_ref()
+            .is_some_and(|old| old.form == Form::Chunked)
+            || !evicted.is_empty()
+        {
+            self.sweep(&HashSet::new())?;
+        }
+        let (metadata, workspace, system) = staged.told();
+        Ok(Created {
+            metadata,
+            workspace,
+            system,
+            evicted,
+            replaced,
+        })
+    }
+
+    /// Lets automatic checkpoints go until a new one fits in, or says that it never does.
+    fn make_room(
+        &self,
+        target: &SlotMetadata,
+        new: measure::New<'_>,
+    ) -> Result<Vec<Slot>, SlotError> {
+        let (occupants, undos) = (self.list()?, self.undos()?);
+        let candidates = match self.settings.eviction {
+            Eviction::Oldest => eviction_order(&occupants, target),
+            Eviction::Nothing => Vec::new(),
+        };
+        // Something that takes a change back has a number of its own, in no pool.
+        let target = match target.origin {
+            Origin::Undo => Slot::new(u32::MAX),
+            _ => target.slot,
+        };
+        let pools = [(&self.slots, &*occupants), (&self.undo, &*undos)];
+        let mut accounts = measure::Accounts::new(&self.chunks, pools, new)?;
+        let budget = self.settings.budget;
+        let gone = budget.make_room(&candidates, |gone| {
+            accounts.held(&[gone, &[target]].concat(), budget.bytes())
+        })?;
+        for slot in &gone {
+            self.slots.remove(*slot)?;
+        }
+        Ok(gone)
+    }
+
+    /// Makes what will take a change back, before that is made: what comes out of the live tree goes into it afterwards.
+    pub fn begin_undo(&self, metadata: SlotMetadata) -> Result<SlotMetadata, SlotError> {
+        let _lock = self.lock()?;
+        let mut staged = Staged::empty(&self.undo, metadata.slot)?;
+        let tree = staged.path().join(WORKSPACE);
+        let made = rustix::fs::mkdir(&tree, rustix::fs::Mode::RWXU);
+        made.map_err(failed("make", &tree))?;
+        let metadata = SlotMetadata {
+            form: Form::Clone,
+            ..metadata
+        };
+        atomic_write(&staged.path().join(METADATA), &metadata.to_json())?;
+        staged.tell((metadata.clone(), CloneReport::default(), None));
+        staged.publish(false)?;
+        Ok(metadata)
+    }
+
+    /// Makes a checkpoint of what another one holds, in the place of `instead_of` if that is said.
+    pub fn copy(
+        &self,
+        from: &SlotMetadata,
+        metadata: SlotMetadata,
+        instead_of: Option<&SlotMetadata>,
+    ) -> Result<Created, SlotError> {
+        let home = self.home_of(from);
+        self.still(from)?;
+        // How its databases fit together was decided when they were taken from the live tree.
+        let metadata = SlotMetadata {
+            databases: from.databases.clone(),
+            ..metadata
+        };
+        // All of it: what is left out of new checkpoints by now is in this one. Nothing goes for it, least of all what it is made from.
+        let whole = self.again(PoolSettings {
+            eviction: Eviction::Nothing,
+            walk: WalkSettings {
+                strict: true,
+                ..WalkSettings::default()
+            },
+            ..self.settings.clone()
+        })?;
+        if from.form == Form::Clone {
+            let system = Some(home.join(SYSTEM)).filter(|system| system.is_dir());
+            let source = Source {
+                workspace: &home.join(WORKSPACE),
+                system: system.as_deref(),
+                stats: None,
+            };
+            return whole.create_instead(&source, metadata, instead_of);
+        }
+        let _lock = self.lock()?;
+        let occupants = self.list()?;
+        let replaced = may_take(&occupants, &metadata, instead_of)?;
+        let mut staged = Staged::empty(self.place(metadata.origin), metadata.slot)?;
+        for name in [WORKSPACE_DOCUMENT, SYSTEM_DOCUMENT, NAMES, MANIFEST] {
+            copy_file(&home.join(name), &staged.path().join(name))?;
+        }
+        atomic_write(&staged.path().join(METADATA), &metadata.to_json())?;
+        staged.tell((metadata, CloneReport::default(), None));
+        whole.publish(staged, (replaced, Vec::new()))
+    }
+}
+
+fn copy_file(from: &Path, to: &Path) -> Result<(), SlotError> {
+    match std::fs::read(from) {
+        Ok(bytes) => Ok(atomic_write(to, &bytes)?),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(source) => Err(SlotError::Failed {
+            doing: "read",
+            path: from.to_owned(),
+            source,
+        }),
+    }
+}
+
+/// Whether a checkpoint may be put where its metadata says; what it would replace.
+fn may_take(
+    occupants: &[Occupant],
+    new: &SlotMetadata,
+    instead_of: Option<&SlotMetadata>,
+) -> Result<Option<SlotMetadata>, SlotError> {
+    let is_meant =
+        |old: &SlotMetadata| instead_of.is_some_and(|meant| meant.is_same_checkpoint(old));
+    match occupants.iter().find(|one| one.slot() == new.slot) {
+        None => Ok(None),
+        Some(Occupant::Known(old)) if (old.may_go() && new.may_go()) || is_meant(old) => {
+            Ok(Some(old.clone()))
+        }
+        Some(Occupant::Known(old)) => Err(SlotError::Occupied(old.slot)),
+        Some(Occupant::Unreadable { slot, why }) => Err(SlotError::Unreadable {
+            slot: *slot,
+            why: why.clone(),
+        }),
+    }
+}

@@ -1,0 +1,119 @@
+//! Why something was not done to a slot.
+
+use crate::form::chunked::restore::RestoreError as UnpackError;
+use crate::form::chunked::save::SaveError;
+use crate::fs::atomic_write::WriteError;
+use crate::tree::clone::CloneError;
+use crate::tree::restore::RestoreError;
+use crate::tree::walk::WalkError;
+use rustix::io::Errno;
+use stasis_model::tree::EntryPath;
+use stasis_model::workspace::{OverBudget, Slot};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why something was not done to a slot. What was in it is in it still.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SlotError {
+    /// The filesystem does not share bytes: the checkpoint has to be kept in another form.
+    #[error("the filesystem cannot share the bytes of `{path}` with a checkpoint")]
+    Unsupported {
+        /// The first file for which that was found.
+        path: EntryPath,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The workspace or the system could not be cloned.
+    #[error("could not clone `{}` into a checkpoint", .path.display())]
+    Clone {
+        /// Which of them.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: Box<CloneError>,
+    },
+    /// A tree could not be read.
+    #[error(transparent)]
+    Walk(#[from] WalkError),
+    /// There is no room for it.
+    #[error(transparent)]
+    OverBudget(#[from] OverBudget),
+    /// Nothing is in the slot.
+    #[error("there is no checkpoint {0}")]
+    Empty(Slot),
+    /// What is there is never overwritten.
+    #[error("the checkpoint {0} stays until it is deleted")]
+    Occupied(Slot),
+    /// Nobody knows what is there.
+    #[error("{slot} holds something that cannot be used: {why}")]
+    Unreadable {
+        /// Where.
+        slot: Slot,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Another checkpoint took the slot meanwhile.
+    #[error("{0} is another checkpoint by now")]
+    Replaced(Slot),
+    /// The tree could not be stored in chunks.
+    #[error("could not store the tree in chunks")]
+    Pack(#[from] SaveError),
+    /// The tree could not be made from its chunks.
+    #[error("could not make the tree from its chunks")]
+    Unpack(#[from] UnpackError),
+    /// The tree could not be put in its place.
+    #[error(transparent)]
+    Place(#[from] RestoreError),
+    /// The workspace could not be put back.
+    #[error(transparent)]
+    PutBack(#[from] super::PutBackError),
+    /// What says what a tree is cannot be used.
+    #[error("the checkpoint cannot be used: {0}")]
+    Document(String),
+    /// The system refused something.
+    #[error("could not {doing} `{}`", .path.display())]
+    Failed {
+        /// What we were doing.
+        doing: &'static str,
+        /// To what.
+        path: PathBuf,
+        /// What it said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl From<WriteError> for SlotError {
+    fn from(error: WriteError) -> Self {
+        Self::Failed {
+            doing: error.doing,
+            path: error.path,
+            source: error.source,
+        }
+    }
+}
+
+impl SlotError {
+    /// Sorts out the refusal that has another way around it.
+    pub(super) fn cloning(path: &Path) -> impl FnOnce(CloneError) -> Self {
+        let of = path.to_owned();
+        move |error| match error {
+            CloneError::CannotShare { path, source } => Self::Unsupported { path, source },
+            error => Self::Clone {
+                path: of,
+                source: Box::new(error),
+            },
+        }
+    }
+}
+
+pub(super) fn failed(doing: &'static str, path: &Path) -> impl FnOnce(Errno) -> SlotError {
+    let path = path.to_owned();
+    move |error| SlotError::Failed {
+        doing,
+        path,
+        source: error.into(),
+    }
+}

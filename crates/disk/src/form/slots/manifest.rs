@@ -1,0 +1,546 @@
+//! What a tree contains, by content: the times of things do not count.
+
+mod cloned;
+mod witnessed;
+
+pub use cloned::manifest_of_clone;
+pub(super) use witnessed::Gatherer;
+
+use super::cache::{Remembered, StatCache};
+use crate::fs::metadata::{self, Seen};
+use crate::fs::root_dir::RootDir;
+use crate::tree::compare::Change;
+use crate::tree::database_set;
+use crate::tree::walk::{self, Found, Place, Reason, Visitor, WalkError, WalkReport, WalkSettings};
+use stasis_model::digest::{FileDigest, FileHasher, WorkspaceDigest};
+use stasis_model::format::manifest::StoredAs;
+use stasis_model::tree::{Attribute, EntryKind, EntryPath};
+use stasis_model::workspace::SlotDatabase;
+use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
+use std::iter::Peekable;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+
+const MAGIC: &[u8; 8] = b"STMANIF1";
+/// What separates this digest from all others.
+const DOMAIN: &str = "stasis workspace manifest v1";
+const ATTRIBUTES_DOMAIN: &str = "stasis workspace attributes v1";
+/// How long the digest of attributes is.
+pub(super) const ATTRIBUTES: usize = 16;
+/// How often a file that changes while it is read is read again.
+const PATIENCE: usize = 3;
+/// About what an entry takes.
+const USUAL_ENTRY: usize = 128;
+/// What is read of a file at once, and first of all.
+const BUFFER: usize = 256 << 10;
+const SMALL: usize = 16 << 10;
+
+/// What an entry is, and holds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum What {
+    /// A regular file; each name of one that has several.
+    File {
+        /// Its length.
+        size: u64,
+        /// Its content.
+        digest: FileDigest,
+    },
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink {
+        /// Where it points.
+        target: Box<[u8]>,
+    },
+}
+
+/// What stands for the extended attributes that a user gave an entry: those whose names begin with `user.`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AttributesDigest([u8; ATTRIBUTES]);
+
+impl AttributesDigest {
+    /// That of these attributes, which are sorted; nothing where none is a user's.
+    pub fn of(all: &[Attribute]) -> Option<Self> {
+        let mut own = all.iter().filter(|one| one.name.starts_with(b"user."));
+        let first = own.next()?;
+        let mut bytes = Vec::new();
+        for one in std::iter::once(first).chain(own) {
+            put(&mut bytes, &one.name);
+            put(&mut bytes, &one.value);
+        }
+        let mut hasher = blake3::Hasher::new_derive_key(ATTRIBUTES_DOMAIN);
+        hasher.update(&bytes);
+        let digest = hasher.finalize();
+        let digest = digest.as_bytes().first_chunk();
+        digest.copied().map(Self)
+    }
+
+    /// That of an open file or directory; what says nothing of them has none.
+    pub(super) fn read(file: impl AsFd) -> Option<Self> {
+        Self::of(&metadata::attributes(file).ok()?.user)
+    }
+
+    /// As it is remembered; nothing is all zeros.
+    pub(super) fn to_bytes(this: Option<Self>) -> [u8; ATTRIBUTES] {
+        this.map_or([0; ATTRIBUTES], |this| this.0)
+    }
+
+    pub(super) fn from_bytes(bytes: [u8; ATTRIBUTES]) -> Option<Self> {
+        (bytes != [0; ATTRIBUTES]).then_some(Self(bytes))
+    }
+}
+
+impl std::fmt::Display for AttributesDigest {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(out, "{byte:02x}"))
+    }
+}
+
+/// What a file holds: its content, and what its user wrote beside it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Held {
+    pub(super) digest: FileDigest,
+    pub(super) attributes: Option<AttributesDigest>,
+}
+
+/// One entry of a manifest.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Listed {
+    /// Where it is.
+    pub path: EntryPath,
+    /// Its permissions; 0 for a symbolic link, which has none.
+    pub mode: u32,
+    /// What it is.
+    pub what: What,
+    /// What stands for its extended attributes; nothing where it has none.
+    pub attributes: Option<AttributesDigest>,
+}
+
+/// Everything in a tree, sorted by path. Pipes, sockets and devices are in no checkpoint, and not here either.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Manifest {
+    entries: Vec<Listed>,
+}
+
+impl Manifest {
+    /// A manifest of these entries, in whatever order they are.
+    pub fn of(mut entries: Vec<Listed>) -> Self {
+        entries.sort_unstable_by(|one, other| one.path.cmp(&other.path));
+        Self { entries }
+    }
+
+    /// The entries, sorted by path.
+    pub fn entries(&self) -> &[Listed] {
+        &self.entries
+    }
+
+    /// The entry at a path.
+    pub fn find(&self, path: &EntryPath) -> Option<&Listed> {
+        let found = self.entries.binary_search_by(|one| one.path.cmp(path));
+        found.ok().map(|at| &self.entries[at])
+    }
+
+    /// The entry at a path, and everything in it.
+    pub fn portion(&self, path: &EntryPath) -> &[Listed] {
+        let is_in = |one: &Listed| {
+            let mut components = one.path.components();
+            path.components()
+                .all(|name| components.next() == Some(name))
+        };
+        let first = self.entries.partition_point(|one| one.path < *path);
+        let inside = self.entries[first..].iter().take_while(|one| is_in(one));
+        &self.entries[first..first + inside.count()]
+    }
+
+    /// Equal for two trees with the same names, permissions, attributes, contents and links.
+    pub fn hash(&self) -> WorkspaceDigest {
+        hash_of(&self.to_bytes())
+    }
+
+    /// As it is kept, and its hash.
+    pub(super) fn sealed(&self) -> SealedManifest {
+        let bytes = self.to_bytes();
+        let hash = hash_of(&bytes);
+        SealedManifest { bytes, hash }
+    }
+
+    /// What became of the entries of `self` in `newer`, in the order of paths.
+    pub fn diff(&self, newer: &Self) -> Vec<(EntryPath, Change)> {
+        let (mut was, mut is) = (
+            self.entries.iter().peekable(),
+            newer.entries.iter().peekable(),
+        );
+        let mut changes = Vec::new();
+        while let Some((path, change)) = next(&mut was, &mut is) {
+            changes.extend(change.map(|change| (path.clone(), change)));
+        }
+        changes
+    }
+
+    /// As it is kept in a slot: for each entry the length of its path, the path, permissions, `x` and a digest if it has attributes,
+    /// one letter, and what it holds.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(MAGIC.len() + self.entries.len() * USUAL_ENTRY);
+        bytes.extend_from_slice(MAGIC);
+        for one in &self.entries {
+            put(&mut bytes, one.path.as_bytes());
+            bytes.extend_from_slice(&one.mode.to_le_bytes());
+            if let Some(attributes) = one.attributes {
+                bytes.push(b'x');
+                bytes.extend_from_slice(&attributes.0);
+            }
+            match &one.what {
+                What::File { size, digest } => {
+                    bytes.push(b'f');
+                    bytes.extend_from_slice(&size.to_le_bytes());
+                    bytes.extend_from_slice(digest.as_bytes());
+                }
+                What::Directory => bytes.push(b'd'),
+                What::Symlink { target } => {
+                    bytes.push(b'l');
+                    put(&mut bytes, target);
+                }
+            }
+        }
+        bytes
+    }
+
+    /// Reads it back; `None` when the bytes are not a manifest in order.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let mut rest = bytes.strip_prefix(MAGIC)?;
+        let mut entries: Vec<Listed> = Vec::new();
+        while !rest.is_empty() {
+            let path = EntryPath::parse(text(&mut rest)?).ok()?;
+            let mode = u32::from_le_bytes(*take(&mut rest)?);
+            let mut letter = take::<1>(&mut rest)?;
+            let mut attributes = None;
+            if letter == b"x" {
+                attributes = Some(AttributesDigest(*take(&mut rest)?));
+                letter = take(&mut rest)?;
+            }
+            let what = match letter {
+                b"f" => What::File {
+                    size: u64::from_le_bytes(*take(&mut rest)?),
+                    digest: FileDigest::from_document(*take(&mut rest)?),
+                },
+                b"d" => What::Directory,
+                b"l" => What::Symlink {
+                    target: text(&mut rest)?.into(),
+                },
+                _ => return None,
+            };
+            if entries.last().is_some_and(|last| last.path >= path) {
+                return None;
+            }
+            entries.push(Listed {
+                path,
+                mode,
+                what,
+                attributes,
+            });
+        }
+        Some(Self { entries })
+    }
+}
+
+/// The bytes of a manifest, and what they hash to.
+#[derive(Debug)]
+pub(super) struct SealedManifest {
+    pub(super) bytes: Vec<u8>,
+    pub(super) hash: WorkspaceDigest,
+}
+
+impl SealedManifest {
+    /// These bytes, if that is their hash.
+    pub(super) fn known(bytes: Vec<u8>, hash: WorkspaceDigest) -> Option<Self> {
+        (hash_of(&bytes) == hash).then_some(Self { bytes, hash })
+    }
+}
+
+fn hash_of(bytes: &[u8]) -> WorkspaceDigest {
+    let mut hasher = blake3::Hasher::new_derive_key(DOMAIN);
+    hasher.update(bytes);
+    WorkspaceDigest::from_document(*hasher.finalize().as_bytes())
+}
+
+fn put(bytes: &mut Vec<u8>, text: &[u8]) {
+    let length = u32::try_from(text.len()).expect("no path of Linux is that long");
+    bytes.extend_from_slice(&length.to_le_bytes());
+    bytes.extend_from_slice(text);
+}
+
+fn take<'a, const N: usize>(rest: &mut &'a [u8]) -> Option<&'a [u8; N]> {
+    let (first, behind) = rest.split_first_chunk()?;
+    *rest = behind;
+    Some(first)
+}
+
+fn text<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let length = u32::from_le_bytes(*take(rest)?) as usize;
+    let (text, behind) = rest.split_at_checked(length)?;
+    *rest = behind;
+    Some(text)
+}
+
+/// The next path of either, and what became of it.
+fn next<'a>(
+    was: &mut Peekable<impl Iterator<Item = &'a Listed>>,
+    is: &mut Peekable<impl Iterator<Item = &'a Listed>>,
+) -> Option<(&'a EntryPath, Option<Change>)> {
+    let order = match (was.peek(), is.peek()) {
+        (None, None) => return None,
+        (Some(_), None) => Ordering::Less,
+        (None, Some(_)) => Ordering::Greater,
+        (Some(was), Some(is)) => was.path.cmp(&is.path),
+    };
+    Some(match order {
+        Ordering::Less => (&was.next()?.path, Some(Change::Removed)),
+        Ordering::Greater => (&is.next()?.path, Some(Change::Added)),
+        Ordering::Equal => {
+            let (was, is) = (was.next()?, is.next()?);
+            (&was.path, change(was, is))
+        }
+    })
+}
+
+fn change(was: &Listed, is: &Listed) -> Option<Change> {
+    if std::mem::discriminant(&was.what) != std::mem::discriminant(&is.what) {
+        Some(Change::Kind)
+    } else if was.what != is.what {
+        Some(Change::Content)
+    } else {
+        let is_same = was.mode == is.mode && was.attributes == is.attributes;
+        (!is_same).then_some(Change::Metadata)
+    }
+}
+
+/// Lists what is beneath a root. Files that look as they did when the cache was made are not read.
+pub fn manifest(
+    root: &RootDir,
+    cache: &mut StatCache,
+    settings: &WalkSettings,
+) -> Result<(Manifest, WalkReport), WalkError> {
+    let reader = Reader {
+        cache,
+        found: Mutex::default(),
+    };
+    let report = walk::walk(root, &reader, settings)?;
+    let found = reader.found.into_inner();
+    let found = found.unwrap_or_else(PoisonError::into_inner);
+    let (manifest, known) = found.finish();
+    cache.replace(known);
+    Ok((manifest, report))
+}
+
+/// The databases in a snapshot of a whole subvolume, which is of one moment: one beside which nothing waits to be written is
+/// consistent, any other is what a power cut would have left.
+pub fn databases_in_snapshot(snapshot: &RootDir, contents: &Manifest) -> Vec<SlotDatabase> {
+    let waits = |path: &EntryPath| {
+        let beside = [&b"-wal"[..], b"-journal"].into_iter();
+        let beside = beside.map(|suffix| EntryPath::parse(&[path.as_bytes(), suffix].concat()));
+        let mut beside = beside.filter_map(|path| contents.find(&path.ok()?));
+        beside.any(|one| matches!(one.what, What::File { size: 1.., .. }))
+    };
+    let is_database = |one: &&Listed| {
+        matches!(one.what, What::File { size, .. } if database_set::may_be(size))
+            && witnessed::open_at(snapshot, &one.path).is_ok_and(database_set::is_database)
+    };
+    let databases = contents.entries.iter().filter(is_database);
+    let databases = databases.map(|one| SlotDatabase {
+        path: one.path.to_string(),
+        state: if waits(&one.path) {
+            StoredAs::CrashConsistent
+        } else {
+            StoredAs::Consistent
+        },
+        why: None,
+    });
+    databases.collect()
+}
+
+/// What was found of a tree.
+#[derive(Default)]
+struct Gathered {
+    entries: Vec<Listed>,
+    /// Of its files, for the next time.
+    known: KnownFiles,
+    /// The directories that have attributes.
+    directories: HashMap<EntryPath, AttributesDigest>,
+}
+
+impl Gathered {
+    /// The attributes of a directory are seen when it is entered, which is after it was listed.
+    fn enter(&mut self, place: &Place<'_>) {
+        let found = AttributesDigest::read(place.fd);
+        self.directories
+            .extend(found.map(|found| (place.path.clone(), found)));
+    }
+
+    fn finish(self) -> (Manifest, KnownFiles) {
+        let mut entries = self.entries;
+        for one in &mut entries {
+            if one.what == What::Directory {
+                one.attributes = self.directories.get(&one.path).copied();
+            }
+        }
+        (Manifest::of(entries), self.known)
+    }
+}
+
+/// By device and inode.
+type KnownFiles = HashMap<(u64, u64), Remembered>;
+
+struct Reader<'a> {
+    cache: &'a StatCache,
+    found: Mutex<Gathered>,
+}
+
+/// What a file held when it was read.
+struct Content {
+    seen: Seen,
+    held: Held,
+    /// Whether it held still meanwhile.
+    is_still: bool,
+}
+
+/// Reads a file; `None` when it is left out, which has been reported.
+fn read(place: &Place<'_>, found: &Found<'_>) -> Result<Option<Content>, WalkError> {
+    let Some((file, mut seen)) = place.open_file(found.name)? else {
+        return Ok(None);
+    };
+    let mut file = File::from(file);
+    for attempt in 1.. {
+        let digest = match digest(&mut file) {
+            Ok(digest) => digest,
+            Err(source) => {
+                let (doing, path) = ("read", place.child(found.name)?);
+                return Err(WalkError::Failed {
+                    doing,
+                    path,
+                    source,
+                });
+            }
+        };
+        let held = Held {
+            digest,
+            attributes: AttributesDigest::read(&file),
+        };
+        let now = match metadata::of(&file) {
+            Ok(now) => now,
+            Err(error) => {
+                place.could_not("look at", found.name, error)?;
+                return Ok(None);
+            }
+        };
+        let is_still = now.is_unchanged_since(&seen);
+        if is_still || attempt == PATIENCE {
+            if !is_still {
+                place.skip(found.name, Reason::Changed)?;
+            }
+            let seen = now;
+            return Ok(Some(Content {
+                seen,
+                held,
+                is_still,
+            }));
+        }
+        seen = now;
+    }
+    Ok(None)
+}
+
+fn digest(file: &mut File) -> std::io::Result<FileDigest> {
+    std::io::Seek::rewind(file)?;
+    let (mut hasher, mut small) = (FileHasher::default(), [0; SMALL]);
+    // Most files are small.
+    let mut read = file.read(&mut small)?;
+    hasher.update(&small[..read]);
+    let mut buffer = vec![0; if read == SMALL { BUFFER } else { 1 }];
+    while read > 0 {
+        read = file.read(&mut buffer)?;
+        hasher.update(&buffer[..read]);
+    }
+    Ok(hasher.finish())
+}
+
+/// What an open file holds.
+pub(super) fn content_of(file: OwnedFd) -> std::io::Result<Held> {
+    let attributes = AttributesDigest::read(&file);
+    let digest = digest(&mut File::from(file))?;
+    Ok(Held { digest, attributes })
+}
+
+/// Lists some entries of a directory, asking `file` for the content of files.
+fn list<'f>(
+    place: &Place<'_>,
+    entries: &'f [Found<'f>],
+    mut file: impl FnMut(&'f Found<'f>, &EntryPath) -> Result<Option<(Seen, Held)>, WalkError>,
+) -> Result<Vec<Listed>, WalkError> {
+    let mut listed = Vec::with_capacity(entries.len());
+    for found in entries {
+        let path = place.child(found.name)?;
+        let mut attributes = None;
+        let (mode, what) = match &found.kind {
+            EntryKind::Directory => (found.seen.metadata().mode, What::Directory),
+            EntryKind::Symlink { target } => {
+                let target = target.clone();
+                (0, What::Symlink { target })
+            }
+            EntryKind::File { .. } | EntryKind::HardLink { .. } => {
+                let Some((seen, held)) = file(found, &path)? else {
+                    continue;
+                };
+                let (size, digest) = (seen.size, held.digest);
+                attributes = held.attributes;
+                (seen.metadata().mode, What::File { size, digest })
+            }
+            _ => continue,
+        };
+        listed.push(Listed {
+            path,
+            mode,
+            what,
+            attributes,
+        });
+    }
+    Ok(listed)
+}
+
+impl Visitor for Reader<'_> {
+    type Error = WalkError;
+
+    fn enter(&self, place: &Place<'_>) -> Result<(), WalkError> {
+        let mut gathered = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        gathered.enter(place);
+        Ok(())
+    }
+
+    fn visit(&self, place: &Place<'_>, entries: &[Found<'_>]) -> Result<(), WalkError> {
+        let mut known = Vec::new();
+        let mut listed = list(place, entries, |found, path| {
+            let content = match self.cache.find(&found.seen) {
+                Some(known) => Content {
+                    seen: found.seen,
+                    held: known.held(),
+                    is_still: true,
+                },
+                None => match read(place, found)? {
+                    Some(content) => content,
+                    None => return Ok(None),
+                },
+            };
+            let Content { seen, held, .. } = content;
+            if content.is_still && self.cache.is_settled(&seen) {
+                known.push((seen.identity(), Remembered::new(path, &seen, held)));
+            }
+            Ok(Some((seen, held)))
+        })?;
+        let mut gathered = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        gathered.entries.append(&mut listed);
+        gathered.known.extend(known);
+        Ok(())
+    }
+}

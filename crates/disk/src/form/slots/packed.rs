@@ -1,0 +1,430 @@
+//! A checkpoint in chunks: `workspace.json` and `system.json` say what each tree is, `chunks` which chunks both need.
+//!
+//! The document is that of a snapshot in a repository, and so are the lists and chunks it leads to.
+
+mod sets;
+
+use super::chunks::Incoming;
+use super::error::{SlotError, failed};
+use super::manifest::{AttributesDigest, Listed, Manifest, What};
+use super::put_back::stage_above;
+use crate::form::chunked::cache::CacheKey;
+use crate::form::chunked::list::ListReader;
+use crate::form::chunked::restore::{RestoreParts, fetch_stored, restore};
+use crate::form::chunked::save::{Parent, SaveParts, SaveSettings, Saved, save};
+use crate::form::chunked::{ChunkError, ChunkSource};
+use crate::fs::metadata::{self, Seen};
+use crate::fs::root_dir::{Mounts, RootDir};
+use crate::progress::Progress;
+use crate::tree::restore::{Changes, Limits, Origin, Placed, Placement, Stage};
+use crate::tree::walk::WalkSettings;
+use crate::tree::write::{TreeWriter, WriteReport, WriteSettings};
+use rustix::fs;
+use sets::Sets;
+use stasis_model::digest::FileDigest;
+use stasis_model::format::document;
+use stasis_model::format::manifest::SnapshotManifest;
+use stasis_model::id::{OpId, SnapshotId};
+use stasis_model::time::Timestamp;
+use stasis_model::tree::chunking::Chunker;
+use stasis_model::tree::list::{Extent, FileContent, Row};
+use stasis_model::tree::{EntryKind, EntryPath};
+use stasis_model::workspace::SlotMetadata;
+use std::collections::HashSet;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What the tree of the workspace is, in a slot.
+pub(super) const WORKSPACE_DOCUMENT: &str = "workspace.json";
+/// What that of the system is.
+pub(super) const SYSTEM_DOCUMENT: &str = "system.json";
+/// Which chunks both need.
+pub(super) const NAMES: &str = "chunks";
+/// How hard chunks are compressed.
+const LEVEL: i32 = 3;
+/// How many chunks are read at once.
+const WORKERS: NonZeroUsize = NonZeroUsize::new(4).expect("it is not zero");
+
+/// One operation id stands for all chunks of a session: they are never told apart.
+fn own() -> OpId {
+    "00000000000000000000000000000001"
+        .parse()
+        .expect("it is an id")
+}
+
+/// The id under which the tree of a checkpoint is remembered: never the same for two, always as long.
+pub(super) fn id_of(metadata: &SlotMetadata) -> SnapshotId {
+    let id = format!(
+        "cp-{:016x}-{:016x}",
+        metadata.epoch_millis, metadata.sequence
+    );
+    id.parse().expect("digits and letters are a name")
+}
+
+/// What a tree is saved from and with.
+pub(super) struct Packing<'a> {
+    pub(super) metadata: &'a SlotMetadata,
+    pub(super) walk: &'a WalkSettings,
+    pub(super) progress: &'a Arc<Progress>,
+    /// The newest checkpoint of the same tree, in chunks.
+    pub(super) parent: Option<&'a SnapshotManifest>,
+    /// The documents of all checkpoints that are there.
+    pub(super) known: &'a HashSet<SnapshotId>,
+    /// Where the tree is remembered; without, everything is read.
+    pub(super) memory: Option<PathBuf>,
+    /// Where databases are copied to, out of everybody's sight.
+    pub(super) spool: &'a Path,
+    /// Whether it is wanted what is in it.
+    pub(super) is_listed: bool,
+}
+
+/// Opens what is to be saved: a directory, or the one that an image is in, less everything else in it.
+pub(super) fn open(path: &Path, walk: &WalkSettings) -> Result<(RootDir, WalkSettings), SlotError> {
+    let seen = fs::stat(path).map_err(failed("look at", path))?;
+    let mut walk = walk.clone();
+    if metadata::Seen::from(&seen).file_type().is_dir() {
+        let root = RootDir::open(path, Mounts::Stay).map_err(failed("open", path))?;
+        return Ok((root, walk));
+    }
+    let (Some(above), Some(name)) = (
+        path.parent(),
+        path.file_name().and_then(|name| name.to_str()),
+    ) else {
+        return Err(failed("open", path)(rustix::io::Errno::INVAL));
+    };
+    let literal: String = name.chars().flat_map(|c| ['\\', c]).collect();
+    walk.excludes = vec!["/*".to_owned(), format!("!/{literal}")];
+    let root = RootDir::open(above, Mounts::Stay).map_err(failed("open", above))?;
+    Ok((root, walk))
+}
+
+/// A tree that was stored.
+pub(super) struct Packed {
+    pub(super) document: SnapshotManifest,
+    pub(super) saved: Saved,
+    /// What is in it; empty when that is what is in the parent.
+    pub(super) contents: Manifest,
+}
+
+/// Stores what is new of a tree.
+pub(super) fn pack(
+    path: &Path,
+    incoming: &Incoming<'_>,
+    packing: &Packing<'_>,
+) -> Result<Packed, SlotError> {
+    let (root, walk) = open(path, packing.walk)?;
+    let parent = packing.parent.map(parent).transpose()?;
+    let snapshot = id_of(packing.metadata);
+    let at = Timestamp::from_millis(packing.metadata.epoch_millis);
+    let settings = SaveSettings {
+        walk: walk.clone(),
+        chunker: Chunker::default(),
+        level: LEVEL,
+        started: at,
+        cache: packing
+            .memory
+            .clone()
+            .map(|file| CacheKey { file, repo: own() }),
+        progress: packing.progress.clone(),
+    };
+    let contents = Mutex::new(Ok(Contents::default()));
+    let witness = |row: &Row| {
+        let mut contents = contents.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Ok(gathered) = &mut *contents
+            && let Err(error) = gathered.add(row)
+        {
+            *contents = Err(error);
+        }
+    };
+    let sets = Sets::new(&root, packing.spool, &walk.cancel)?;
+    let parts = SaveParts {
+        root: &root,
+        sink: incoming,
+        source: incoming,
+        parent: parent.as_ref(),
+        is_indexed: &|id| packing.known.contains(id),
+        snapshot: &snapshot,
+        damaged: &HashSet::new(),
+        witness: packing.is_listed.then_some(&witness),
+        databases: Some(&sets),
+    };
+    let saved = save(&parts, &settings)?;
+    let contents = contents
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner)?;
+    let name = "workspace".parse().expect("it is a name");
+    let mut document = SnapshotManifest::new(name, snapshot, own(), at);
+    document.state_digest = saved.digest;
+    document.totals = saved.totals;
+    document.excludes = walk.excludes;
+    document.set_root(&saved.root, &saved.root_attributes);
+    document.set_list(&saved.list);
+    Ok(Packed {
+        document,
+        saved,
+        contents: Manifest::of(contents.entries),
+    })
+}
+
+fn parent(document: &SnapshotManifest) -> Result<Parent, SlotError> {
+    let bad = |error: &dyn std::error::Error| SlotError::Document(error.to_string());
+    Ok(Parent {
+        snapshot: document.snapshot_id.clone(),
+        digest: document.state_digest,
+        totals: document.totals,
+        root: document.root(),
+        root_attributes: document.root_attributes().map_err(|error| bad(&error))?,
+        list: document.list().map_err(|error| bad(&error))?,
+    })
+}
+
+/// Reads the document of a tree; `None` when there is none.
+pub(super) fn read(slot: &Path, name: &str) -> Result<Option<SnapshotManifest>, SlotError> {
+    let path = slot.join(name);
+    let bytes = match std::fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => {
+            return Err(SlotError::Failed {
+                doing: "read",
+                path,
+                source,
+            });
+        }
+    };
+    let read = document::parse(&bytes);
+    read.map(Some)
+        .map_err(|error| SlotError::Document(format!("{}: {error}", path.display())))
+}
+
+/// What a tree contains.
+pub(super) fn contents(
+    source: &dyn ChunkSource,
+    document: &SnapshotManifest,
+) -> Result<Manifest, SlotError> {
+    let list = document
+        .list()
+        .map_err(|error| SlotError::Document(error.to_string()))?;
+    let mut reader = ListReader::new(source, &list)?;
+    let mut contents = Contents::default();
+    while let Some(row) = reader.next_row()? {
+        contents.add(&row)?;
+    }
+    Ok(Manifest::of(contents.entries))
+}
+
+/// The first bytes of a file of a tree, read from its chunks alone; `None` when it is no file of it.
+pub(super) fn file(
+    source: &dyn ChunkSource,
+    document: &SnapshotManifest,
+    path: &EntryPath,
+    most: u64,
+) -> Result<Option<Vec<u8>>, SlotError> {
+    let list = document
+        .list()
+        .map_err(|error| SlotError::Document(error.to_string()))?;
+    let mut wanted = path.clone();
+    // Another name of a file leads to its first one, which came before.
+    for _ in 0..2 {
+        let mut reader = ListReader::new(source, &list)?;
+        let mut first_name = None;
+        while let Some(row) = reader.next_row()? {
+            if row.entry.path != wanted {
+                continue;
+            }
+            match (row.entry.kind, row.content) {
+                (EntryKind::HardLink { to }, _) => first_name = Some(to),
+                (EntryKind::File { .. }, Some(content)) => {
+                    return stretch(source, &content, most).map(Some);
+                }
+                (EntryKind::File { .. }, None) => return Ok(Some(Vec::new())),
+                _ => {}
+            }
+            break;
+        }
+        match first_name {
+            Some(first) => wanted = first,
+            None => break,
+        }
+    }
+    Ok(None)
+}
+
+fn stretch(
+    source: &dyn ChunkSource,
+    content: &FileContent,
+    most: u64,
+) -> Result<Vec<u8>, SlotError> {
+    let mut bytes = Vec::new();
+    for extent in content.stretch(0, most) {
+        match extent {
+            Extent::Hole(length) => {
+                let length = usize::try_from(length).unwrap_or(usize::MAX);
+                bytes.resize(bytes.len().saturating_add(length), 0);
+            }
+            Extent::Stored(slice) => {
+                let chunk = fetch_stored(source, &slice.chunk)?;
+                let (from, length) = (slice.offset as usize, slice.length as usize);
+                let part = chunk.get(from..from.saturating_add(length));
+                let part = part.ok_or_else(|| {
+                    SlotError::Document("a file lies beyond the end of its chunk".to_owned())
+                })?;
+                bytes.extend_from_slice(part);
+            }
+        }
+    }
+    Ok(bytes)
+}
+
+/// The entries of a list, which come in the order of paths.
+#[derive(Default)]
+struct Contents {
+    entries: Vec<Listed>,
+}
+
+impl Contents {
+    fn add(&mut self, row: &Row) -> Result<(), SlotError> {
+        let digest = row.content.as_ref().map(|content| content.digest);
+        let mut attributes = AttributesDigest::of(&row.entry.attributes);
+        let (mode, what) = match &row.entry.kind {
+            EntryKind::Directory => (row.entry.metadata.mode, What::Directory),
+            EntryKind::Symlink { target } => {
+                let target = target.clone();
+                (0, What::Symlink { target })
+            }
+            EntryKind::File { size } => {
+                let (size, digest) = (*size, digest.unwrap_or_else(|| FileDigest::of(b"")));
+                (row.entry.metadata.mode, What::File { size, digest })
+            }
+            EntryKind::HardLink { to } => {
+                let first = self.first_name(to)?;
+                attributes = first.attributes;
+                (first.mode, first.what.clone())
+            }
+            _ => return Ok(()),
+        };
+        self.entries.push(Listed {
+            path: row.entry.path.clone(),
+            mode,
+            what,
+            attributes,
+        });
+        Ok(())
+    }
+
+    /// What the file is whose first name is this.
+    fn first_name(&self, path: &EntryPath) -> Result<&Listed, SlotError> {
+        let found = self.entries.binary_search_by(|one| one.path.cmp(path));
+        let first = found.ok().map(|at| &self.entries[at]);
+        let first = first.filter(|one| matches!(one.what, What::File { .. }));
+        first.ok_or_else(|| SlotError::Document(format!("`{path}` has no content")))
+    }
+}
+
+/// Writes a tree, or some of it, into an empty directory of ours.
+pub(super) fn unpack(
+    source: &dyn ChunkSource,
+    document: &SnapshotManifest,
+    into: rustix::fd::OwnedFd,
+    only: &[EntryPath],
+) -> Result<(), SlotError> {
+    let writer = TreeWriter::new(into, WriteSettings::default())
+        .map_err(crate::tree::restore::RestoreError::from)?;
+    // Whoever takes from this tree checks nothing any more: the chunks and the digest have been checked here.
+    let _ = write(source, document, writer, (only, None))?;
+    Ok(())
+}
+
+/// Where the tree of a checkpoint goes.
+pub(super) struct Placing<'a> {
+    pub(super) target: &'a Path,
+    pub(super) placement: Placement,
+    pub(super) limits: Limits,
+    pub(super) origin: Origin,
+    /// Whether the checkpoint has the one entry that is wanted, if one is.
+    pub(super) is_there: bool,
+    /// What it has of what is restored with that.
+    pub(super) beside: Vec<EntryPath>,
+}
+
+/// Makes a directory a checkpoint's tree, or one entry of it: a new one, or in place.
+pub(super) fn place(
+    source: &dyn ChunkSource,
+    document: &SnapshotManifest,
+    placing: Placing<'_>,
+) -> Result<Changes, SlotError> {
+    let mut stage = Stage::begin(placing.target, placing.placement, Arc::default())?;
+    let (only, beside) = (placing.limits.only.clone(), placing.beside);
+    stage.limit(placing.limits);
+    let writer = stage.writer(WriteSettings::default())?;
+    if let Some(only) = only.as_ref().filter(|_| !placing.is_there) {
+        stage_above(&stage, &writer, (None, only))?;
+    }
+    let written = if placing.is_there {
+        let only: Vec<EntryPath> = only.into_iter().chain(beside).collect();
+        write(source, document, writer, (&only, Some(&stage)))?
+    } else {
+        let head = Some(&document.root());
+        writer
+            .finish(head)
+            .map_err(crate::tree::restore::RestoreError::from)?
+    };
+    let restored = stage.swap(written, &placing.origin)?;
+    Ok(match restored.placed {
+        Placed::InPlace(changes) => changes,
+        _ => Changes::default(),
+    })
+}
+
+fn write(
+    source: &dyn ChunkSource,
+    document: &SnapshotManifest,
+    writer: TreeWriter,
+    (only, stage): (&[EntryPath], Option<&Stage>),
+) -> Result<WriteReport, SlotError> {
+    let list = document
+        .list()
+        .map_err(|error| SlotError::Document(error.to_string()))?;
+    let attributes = document.root_attributes();
+    let attributes = attributes.map_err(|error| SlotError::Document(error.to_string()))?;
+    let head = document.root();
+    let leave = |path: &EntryPath, seen: &Seen| {
+        if let Some(stage) = stage {
+            stage.leave_as_seen(path, seen);
+        }
+    };
+    let is_in_place = stage.is_some_and(|stage| stage.placement() == Placement::InPlace);
+    let wrong = crate::tree::restore::RestoreError::from;
+    writer
+        .directory(&EntryPath::root(), &head, &attributes)
+        .map_err(wrong)?;
+    let tree = restore(&RestoreParts {
+        source,
+        list: &list,
+        writer: &writer,
+        only,
+        old: stage.and_then(Stage::old),
+        leave: is_in_place.then_some(&leave),
+        workers: WORKERS,
+    })?;
+    if tree.digest != document.state_digest {
+        let what = "its tree is not what its document says".to_owned();
+        return Err(SlotError::Document(what));
+    }
+    Ok(writer
+        .finish(Some(&head))
+        .map_err(crate::tree::restore::RestoreError::from)?)
+}
+
+impl From<ChunkError> for SlotError {
+    fn from(error: ChunkError) -> Self {
+        Self::Pack(error.into())
+    }
+}
+
+/// What is needed to read a checkpoint in chunks.
+pub(super) fn document(slot: &Path) -> Result<SnapshotManifest, SlotError> {
+    let found = read(slot, WORKSPACE_DOCUMENT)?;
+    found.ok_or_else(|| SlotError::Document(format!("{} has no tree", slot.display())))
+}

@@ -1,0 +1,105 @@
+//! Databases on their way into chunks: copied with what belongs to them while nobody writes to them, and cut from that copy at leisure.
+
+use super::super::error::{SlotError, failed};
+use crate::form::chunked::databases::{DatabaseCapture, DatabaseCopy, LiveDatabase, SetFile};
+use crate::fs::metadata;
+use crate::fs::root_dir::RootDir;
+use crate::tree::clone::Fallback;
+use crate::tree::content::{self, Stop, Trouble};
+use crate::tree::database_set::{self, Patience, Set};
+use rustix::fs::{self, MemfdFlags, Mode, OFlags};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+/// Takes the databases of one tree.
+pub(super) struct Sets<'a> {
+    root: &'a RootDir,
+    spool: OwnedFd,
+    cancel: &'a AtomicBool,
+    patience: Patience,
+}
+
+impl<'a> Sets<'a> {
+    pub(super) fn new(
+        root: &'a RootDir,
+        spool: &Path,
+        cancel: &'a AtomicBool,
+    ) -> Result<Self, SlotError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = fs::open(spool, flags, Mode::empty()).map_err(failed("open", spool))?;
+        Ok(Self {
+            root,
+            spool: opened,
+            cancel,
+            patience: Patience::default(),
+        })
+    }
+
+    /// A file without a name.
+    fn nameless(&self) -> rustix::io::Result<OwnedFd> {
+        let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+        match fs::openat(&self.spool, c".", flags, Mode::RUSR | Mode::WUSR) {
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
+                fs::memfd_create(c"stasis", MemfdFlags::CLOEXEC)
+            }
+            made => made,
+        }
+    }
+
+    fn taken(&self, database: &LiveDatabase<'_>) -> Result<DatabaseCopy, Trouble> {
+        let set = Set {
+            root: self.root,
+            directory: database.directory,
+            name: database.name,
+            patience: &self.patience,
+        };
+        let mut copies: HashMap<&'static [u8], OwnedFd> = HashMap::new();
+        let taken = database_set::take(&set, &mut |member, deadline| {
+            let copy = self.nameless()?;
+            let (from, to) = (member.source.as_fd(), copy.as_fd());
+            let stop = Stop {
+                cancel: self.cancel,
+                deadline,
+            };
+            content::carry_until(from, to, member.seen.size, Fallback::Copy, stop)?;
+            copies.insert(member.suffix, copy);
+            Ok(())
+        })?;
+        let mut files = Vec::with_capacity(taken.members.len());
+        for member in taken.members {
+            let Some(file) = copies.remove(member.suffix) else {
+                continue;
+            };
+            files.push(SetFile {
+                suffix: member.suffix,
+                file,
+                live: member.seen,
+                attributes: metadata::attributes(&member.source)?.user,
+            });
+        }
+        let (state, why) = (taken.state, taken.why);
+        Ok(DatabaseCopy::Set { files, state, why })
+    }
+}
+
+impl DatabaseCapture for Sets<'_> {
+    fn capture(&self, database: &LiveDatabase<'_>) -> DatabaseCopy {
+        match self.taken(database) {
+            Ok(copy) => copy,
+            Err(Trouble::Cancelled) => DatabaseCopy::Cancelled,
+            Err(Trouble::Failed(error) | Trouble::CannotShare(error)) => DatabaseCopy::Refused {
+                why: std::io::Error::from(error).to_string(),
+            },
+            Err(Trouble::Late) => DatabaseCopy::Refused {
+                why: "it takes too long to copy".to_owned(),
+            },
+        }
+    }
+
+    fn takes_sets(&self) -> bool {
+        true
+    }
+}

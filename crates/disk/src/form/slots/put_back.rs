@@ -1,0 +1,446 @@
+//! A live workspace becomes what it was at a checkpoint, in the directory that it is.
+//!
+//! 1. begin a restore in place: an interrupted one is brought to its end first
+//! 2. walk the tree of the checkpoint; stage its directories, links and every file that is not right in the workspace; a
+//!    staged file shares its bytes with the checkpoint if the filesystem can, otherwise it is a copy
+//! 3. compare, write the journal, and move, as every restore in place does ([`crate::restore`])
+//!
+//! *Always true:* the root stays the same directory, and what was right the same inodes. A file is right if its content is said to be the same, and
+//! size, owner, permissions, time and attributes are seen to be. Names of one file are left only if they are names of one
+//! file on both sides, and the file has no other name that the checkpoint gives to something else. Nothing of the workspace is
+//! touched before the journal is durable: a crash before leaves it as it was, a crash after it is made good by
+//! [`recover`](crate::tree::restore::recover), or the next restore. Nothing is opened through a symbolic link, on either side.
+//!
+//! Whoever changes the workspace meanwhile finds what he wrote in the live tree, or in the backup that the restore leaves.
+
+use crate::fs::metadata::{self, Seen};
+use crate::fs::root_dir::{Mounts, RootDir};
+use crate::fs::staging::OWN_PATTERNS;
+use crate::tree::restore::{Changes, Limits, Origin, Placed, Placement, RestoreError, Stage};
+use crate::tree::walk::{self, Found, Place, Visitor, WalkError, WalkSettings};
+use crate::tree::write::{TreeWriter, WriteError, WriteReport, WriteSettings};
+use rustix::fs::FileType;
+use rustix::io::Errno;
+use stasis_model::tree::{EntryKind, EntryPath, Metadata};
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// How a workspace is put back.
+pub struct PutBack {
+    /// Set by anybody at any time to end it soon; not any more when the journal is written.
+    pub cancel: Arc<AtomicBool>,
+    /// What is left alone.
+    pub limits: Limits,
+    /// When this happens, and from what.
+    pub origin: Origin,
+}
+
+impl PutBack {
+    /// Puts everything back.
+    pub fn new(origin: Origin) -> Self {
+        Self {
+            cancel: Arc::default(),
+            limits: Limits::default(),
+            origin,
+        }
+    }
+}
+
+impl std::fmt::Debug for PutBack {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut out = out.debug_struct("PutBack");
+        out.field("origin", &self.origin).finish_non_exhaustive()
+    }
+}
+
+/// Whether the workspace and the checkpoint have the same content at a path; may be asked by several workers at once.
+pub type Same<'a> = &'a (dyn Fn(&EntryPath) -> bool + Sync);
+
+/// What became of a workspace that was put back.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[must_use = "what was withheld is said only here"]
+pub struct WasPutBack {
+    /// What was done to it; where there was none, one directory came.
+    pub changes: Changes,
+    /// Files that were right and not even staged, each name counted.
+    pub left: u64,
+    /// What was staged, and what could not be given to it.
+    pub written: WriteReport,
+}
+
+/// Why a workspace was not put back. It is as it was, but for [`RestoreError::HalfDone`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PutBackError {
+    /// The checkpoint could not be read, or not all of it.
+    #[error("could not read the checkpoint")]
+    Checkpoint(#[source] WalkError),
+    /// The workspace could not be made what it was.
+    #[error(transparent)]
+    Workspace(#[from] RestoreError),
+    /// Somebody asked us to stop.
+    #[error("putting the workspace back was cancelled")]
+    Cancelled,
+}
+
+impl From<WalkError> for PutBackError {
+    fn from(error: WalkError) -> Self {
+        match error {
+            WalkError::Cancelled => Self::Cancelled,
+            error => Self::Checkpoint(error),
+        }
+    }
+}
+
+impl From<WriteError> for PutBackError {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::Cancelled => Self::Cancelled,
+            error => Self::Workspace(error.into()),
+        }
+    }
+}
+
+/// Makes the workspace what `tree` is, or one entry of it.
+pub fn put_back(
+    tree: &RootDir,
+    workspace: &Path,
+    same: Same<'_>,
+    settings: PutBack,
+) -> Result<WasPutBack, PutBackError> {
+    let PutBack {
+        cancel,
+        limits,
+        origin,
+    } = settings;
+    let (only, beside) = (limits.only.clone(), limits.beside.clone());
+    let mut stage = Stage::begin(workspace, Placement::InPlace, cancel.clone())?;
+    stage.limit(limits);
+    let writer = stage.writer(WriteSettings {
+        cancel: cancel.clone(),
+        ..WriteSettings::default()
+    })?;
+    let loader = Loader {
+        tree,
+        stage: &stage,
+        writer,
+        same,
+        above: only.clone().unwrap_or_default(),
+        linked: Mutex::default(),
+        left: Mutex::default(),
+    };
+    let walking = WalkSettings {
+        strict: true,
+        cancel,
+        // The snapshot of a subvolume has what is kept in it of earlier restores.
+        excludes: OWN_PATTERNS.map(str::to_owned).to_vec(),
+        ..WalkSettings::default()
+    };
+    match &only {
+        Some(only) => {
+            stage_above(&stage, &loader.writer, (Some(tree), only))?;
+            let mut all = std::iter::once(only).chain(&beside);
+            all.try_for_each(|one| loader.one(one, &walking))?;
+        }
+        // Strict: nothing was left out.
+        None => drop(walk::walk(tree, &loader, &walking)?),
+    }
+    let (written, left) = loader.finish()?;
+    let restored = stage.swap(written, &origin);
+    let restored = restored.map_err(|error| match error {
+        RestoreError::Cancelled => PutBackError::Cancelled,
+        error => error.into(),
+    })?;
+    let changes = match restored.placed {
+        Placed::InPlace(changes) => changes,
+        Placed::New | Placed::Replaced { .. } => Changes {
+            placed: 1,
+            ..Changes::default()
+        },
+    };
+    Ok(WasPutBack {
+        changes,
+        left,
+        written: restored.written,
+    })
+}
+
+/// Stages the directories above an entry: what they are matters only where the workspace has none.
+pub(super) fn stage_above(
+    stage: &Stage,
+    writer: &TreeWriter,
+    (tree, path): (Option<&RootDir>, &EntryPath),
+) -> Result<(), PutBackError> {
+    let (above, _) = path.split_last().unwrap_or_default();
+    let mut here = EntryPath::root();
+    for name in above.components() {
+        here = here.child(name).expect("it is part of a good path");
+        let opened = tree.map(|tree| tree.directory(here.as_bytes()));
+        let opened = opened.and_then(Result::ok).or_else(|| {
+            let old = stage.old()?;
+            old.directory(here.as_bytes()).ok()
+        });
+        // Where neither has one, nothing of it is there, and nothing was.
+        let Some(opened) = opened else { break };
+        let seen = metadata::of(&opened).map_err(unreadable("look at", &here))?;
+        let attributes = metadata::attributes(&opened);
+        let attributes = attributes.map_err(unreadable("read the attributes of", &here))?;
+        writer.directory(&here, &seen.metadata(), &attributes.user)?;
+    }
+    Ok(())
+}
+
+/// A name of a file that has several, here or there.
+struct Name {
+    path: EntryPath,
+    /// In the checkpoint.
+    was: Seen,
+    /// In the workspace, if there is a file.
+    is: Option<Seen>,
+    is_right: bool,
+}
+
+/// Stages what the walker shows of the checkpoint.
+struct Loader<'a> {
+    tree: &'a RootDir,
+    stage: &'a Stage,
+    writer: TreeWriter,
+    same: Same<'a>,
+    /// Where what is walked lies in the tree.
+    above: EntryPath,
+    linked: Mutex<Vec<Name>>,
+    left: Mutex<u64>,
+}
+
+impl Loader<'_> {
+    /// The whole path of something that the walker shows.
+    fn path(&self, shown: &EntryPath) -> EntryPath {
+        shown.components().fold(self.above.clone(), |at, name| {
+            at.child(name).expect("it is part of a good path")
+        })
+    }
+
+    /// Stages one entry, if the checkpoint has it; the directories above it are staged.
+    fn one(&self, path: &EntryPath, walking: &WalkSettings) -> Result<(), PutBackError> {
+        let (above, name) = path.split_last().unwrap_or_default();
+        let name = CString::new(name).expect("no name of an entry has a NUL");
+        let directory = match self.tree.directory(above.as_bytes()) {
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
+            directory => directory.map_err(unreadable("open", &above))?,
+        };
+        let seen = metadata::look(directory.as_fd(), &name);
+        let seen = match seen {
+            Err(Errno::NOENT) => return Ok(()),
+            seen => seen.map_err(unreadable("look at", path))?,
+        };
+        match seen.file_type() {
+            FileType::Directory => {
+                let inside = self.tree.directory(path.as_bytes());
+                let inside = inside.and_then(|fd| RootDir::new(fd, Mounts::Stay));
+                let inside = inside.map_err(unreadable("open", path))?;
+                let _ = walk::walk(&inside, self, walking)?;
+                Ok(())
+            }
+            FileType::RegularFile => self.stage_at(path),
+            FileType::Symlink => {
+                let target = rustix::fs::readlinkat(&directory, &*name, Vec::new());
+                let target = target.map_err(unreadable("read the link", path))?;
+                let (target, wanted) = (target.into_bytes(), seen.metadata());
+                Ok(self.writer.symlink(path, &target, &wanted)?)
+            }
+            FileType::Fifo => Ok(self.writer.fifo(path, &seen.metadata())?),
+            _ => Err(unreadable("put back", path)(Errno::INVAL).into()),
+        }
+    }
+
+    /// Decides on files with several names, and completes the staged tree.
+    fn finish(self) -> Result<(WriteReport, u64), PutBackError> {
+        let mut linked = self.linked.lock().unwrap_or_else(PoisonError::into_inner);
+        let names = std::mem::take(&mut *linked);
+        drop(linked);
+        self.settle(names)?;
+        let root = self.tree.directory(b"").and_then(metadata::of);
+        let root = root.map_err(unreadable("look at", &EntryPath::root()))?;
+        let left = self
+            .left
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        Ok((self.writer.finish(Some(&root.metadata()))?, left))
+    }
+
+    fn settle(&self, linked: Vec<Name>) -> Result<(), PutBackError> {
+        let mut names_of: HashMap<(u64, u64), usize> = HashMap::new();
+        for is in linked.iter().filter_map(|name| name.is) {
+            *names_of.entry(is.identity()).or_default() += 1;
+        }
+        let mut files: BTreeMap<(u64, u64), Vec<Name>> = BTreeMap::new();
+        for name in linked {
+            files.entry(name.was.identity()).or_default().push(name);
+        }
+        for mut names in files.into_values() {
+            names.sort_unstable_by(|one, other| one.path.cmp(&other.path));
+            let file = |name: &Name| name.is.filter(|_| name.is_right).map(|is| is.identity());
+            let first = file(&names[0]);
+            let is_one_file = names.iter().all(|name| file(name) == first);
+            let has_no_other = first.and_then(|file| names_of.get(&file)) == Some(&names.len());
+            if is_one_file && has_no_other {
+                for name in &names {
+                    self.leave(&name.path);
+                }
+                continue;
+            }
+            let first = &names[0].path;
+            self.stage_at(first)?;
+            for name in &names[1..] {
+                self.writer.hard_link(&name.path, first)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn leave(&self, path: &EntryPath) {
+        self.stage.leave(path);
+        *self.left.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+    }
+
+    /// Leaves a file, stages it, or waits until all its names are known.
+    fn file(&self, here: &Here<'_>, found: &Found<'_>) -> Result<(), PutBackError> {
+        let path = self.path(&here.place.child(found.name)?);
+        let is = here.live(found.name);
+        let is_right = is.is_some_and(|is| self.is_right(here, found, &is, &path));
+        let has_names = found.seen.links > 1 || is.is_some_and(|is| is.links > 1);
+        if has_names {
+            let was = found.seen;
+            let mut linked = self.linked.lock().unwrap_or_else(PoisonError::into_inner);
+            linked.push(Name {
+                path,
+                was,
+                is,
+                is_right,
+            });
+        } else if is_right {
+            self.leave(&path);
+        } else if let Some((source, seen)) = here.place.open_file(found.name)? {
+            self.stage_file(&path, &source, &seen)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the file in the workspace is what the checkpoint's is; what cannot be read is not.
+    fn is_right(&self, here: &Here<'_>, found: &Found<'_>, is: &Seen, path: &EntryPath) -> bool {
+        let was = &found.seen;
+        let looks_right = is.metadata() == was.metadata() && is.size == was.size && !is.is_mount;
+        let attributes = |root: &RootDir, directory: BorrowedFd<'_>| {
+            let file = root.file(directory, found.name)?;
+            metadata::attributes(file).map(|attributes| attributes.user)
+        };
+        looks_right
+            && (self.same)(path)
+            && here.live.as_ref().is_some_and(|(old, live)| {
+                let (is, was) = (
+                    attributes(old, live.as_fd()),
+                    attributes(self.tree, here.place.fd),
+                );
+                is.is_ok() && is == was
+            })
+    }
+
+    fn stage_at(&self, path: &EntryPath) -> Result<(), PutBackError> {
+        let opened = path.split_last().ok_or(Errno::ISDIR);
+        let opened = opened.and_then(|(above, name)| {
+            let directory = self.tree.directory(above.as_bytes())?;
+            let name = CString::new(name).map_err(|_| Errno::INVAL)?;
+            let file = self.tree.file(directory.as_fd(), &name)?;
+            let seen = metadata::of(&file)?;
+            Ok((file, seen))
+        });
+        let (source, seen) = opened.map_err(unreadable("open", path))?;
+        self.stage_file(path, &source, &seen)
+    }
+
+    fn stage_file(
+        &self,
+        path: &EntryPath,
+        source: &OwnedFd,
+        seen: &Seen,
+    ) -> Result<(), PutBackError> {
+        let attributes = metadata::attributes(source);
+        let attributes = attributes.map_err(unreadable("read the attributes of", path))?;
+        let file = self.writer.file(path, seen.size)?;
+        file.fill_from(source.as_fd(), seen.size)?;
+        Ok(file.finish(&seen.metadata(), &attributes.user)?)
+    }
+}
+
+fn unreadable(doing: &'static str, path: &EntryPath) -> impl FnOnce(Errno) -> WalkError {
+    let path = path.clone();
+    move |error| WalkError::Failed {
+        doing,
+        path,
+        source: error.into(),
+    }
+}
+
+impl Visitor for Loader<'_> {
+    type Error = PutBackError;
+
+    fn enter(&self, place: &Place<'_>) -> Result<(), PutBackError> {
+        let seen = metadata::of(place.fd).map_err(unreadable("look at", place.path))?;
+        let attributes = metadata::attributes(place.fd);
+        let attributes = attributes.map_err(unreadable("read the attributes of", place.path))?;
+        let wanted: Metadata = seen.metadata();
+        Ok(self
+            .writer
+            .directory(&self.path(place.path), &wanted, &attributes.user)?)
+    }
+
+    fn visit(&self, place: &Place<'_>, entries: &[Found<'_>]) -> Result<(), PutBackError> {
+        let here = Here::new(place, (self.stage.old(), &self.path(place.path)));
+        for found in entries {
+            let wanted = found.seen.metadata();
+            match &found.kind {
+                // Each is staged when it is entered.
+                EntryKind::Directory => {}
+                EntryKind::File { .. } | EntryKind::HardLink { .. } => self.file(&here, found)?,
+                EntryKind::Symlink { target } => {
+                    let path = self.path(&place.child(found.name)?);
+                    self.writer.symlink(&path, target, &wanted)?;
+                }
+                EntryKind::Fifo => {
+                    let path = self.path(&place.child(found.name)?);
+                    self.writer.fifo(&path, &wanted)?;
+                }
+                _ => place.skip(found.name, walk::Reason::Device)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A directory of the checkpoint, and what is at its place in the workspace.
+struct Here<'a> {
+    place: &'a Place<'a>,
+    /// If that is a directory that can be read: another one is replaced with all that is in it.
+    live: Option<(&'a RootDir, OwnedFd)>,
+}
+
+impl<'a> Here<'a> {
+    fn new(place: &'a Place<'a>, (old, path): (Option<&'a RootDir>, &EntryPath)) -> Self {
+        let live = old.and_then(|old| {
+            let directory = old.directory(path.as_bytes()).ok()?;
+            Some((old, directory))
+        });
+        Self { place, live }
+    }
+
+    /// The file of that name in the workspace.
+    fn live(&self, name: &CStr) -> Option<Seen> {
+        let (_, directory) = self.live.as_ref()?;
+        let seen = metadata::look(directory.as_fd(), name).ok()?;
+        seen.file_type().is_file().then_some(seen)
+    }
+}

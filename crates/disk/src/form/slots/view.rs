@@ -1,0 +1,187 @@
+//! What checkpoints are good for: their trees, whole or in part, to look at and to put back.
+
+use super::error::{SlotError, failed};
+use super::put_back::{PutBack, put_back};
+use super::{Manifest, Pool, WORKSPACE, packed};
+use crate::fs::root_dir::{Mounts, RootDir};
+use crate::fs::staging::Staging;
+use crate::tree::clone::{self, CloneReport, CloneSettings, Fallback};
+use crate::tree::restore::{Changes, Limits, Origin, Placement, Spared};
+use crate::tree::walk::WalkSettings;
+use rustix::fs::{self, Mode, OFlags};
+use stasis_model::time::Timestamp;
+use stasis_model::tree::EntryPath;
+use stasis_model::workspace::{Form, SlotMetadata};
+use std::collections::HashSet;
+use std::path::Path;
+
+/// The tree of a checkpoint, or some of it. What had to be made for it goes when it is dropped.
+#[derive(Debug)]
+pub struct View {
+    tree: RootDir,
+    _made: Option<Staging>,
+}
+
+impl View {
+    /// The tree.
+    pub fn tree(&self) -> &RootDir {
+        &self.tree
+    }
+}
+
+/// How a checkpoint is put back.
+#[derive(Clone, Copy, Debug)]
+pub struct Return<'a> {
+    /// Where to.
+    pub workspace: &'a Path,
+    /// What is there, as the plan knows it.
+    pub live: &'a Manifest,
+    /// The one entry that is put back; everything if none is named.
+    pub only: Option<&'a EntryPath>,
+    /// What is put back with that one, in the same directory.
+    pub beside: &'a [EntryPath],
+    /// What is left as it is.
+    pub except: &'a [EntryPath],
+    /// When.
+    pub at: Timestamp,
+    /// Whose the backup is.
+    pub label: &'a str,
+}
+
+impl Pool {
+    /// The tree of a checkpoint; of one in chunks at least the entries that are named and what is in them, all of it if none is.
+    pub fn view(&self, of: &SlotMetadata, only: &[EntryPath]) -> Result<View, SlotError> {
+        let home = self.home_of(of);
+        if of.form == Form::Clone {
+            let path = home.join(WORKSPACE);
+            let tree = RootDir::open(&path, Mounts::Stay).map_err(failed("open", &path))?;
+            self.still(of)?;
+            return Ok(View { tree, _made: None });
+        }
+        let document = packed::document(&home)?;
+        let contents = self.contents(of)?;
+        let there: Vec<EntryPath> = only
+            .iter()
+            .filter(|path| path.is_root() || contents.find(path).is_some())
+            .cloned()
+            .collect();
+        self.still(of)?;
+        let made = Staging::make(self.slots.again()?, c"view");
+        let made = made.map_err(failed("make a temporary directory in", self.path()))?;
+        if only.is_empty() || !there.is_empty() {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let into = fs::openat(made.root(), c".", flags, Mode::empty());
+            let into = into.map_err(failed("open a temporary directory in", self.path()))?;
+            let whole = there.iter().any(EntryPath::is_root);
+            packed::unpack(
+                &self.chunks,
+                &document,
+                into,
+                if whole { &[] } else { &there },
+            )?;
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let tree = fs::openat(made.root(), c".", flags, Mode::empty());
+        let tree = tree.and_then(|fd| RootDir::new(fd, Mounts::Stay));
+        let tree = tree.map_err(failed("open a temporary directory in", self.path()))?;
+        Ok(View {
+            tree,
+            _made: Some(made),
+        })
+    }
+
+    /// Makes a live workspace what a checkpoint is, in place, or one entry of it; files that are known to be right are left alone.
+    pub fn put_back(&self, of: &SlotMetadata, back: Return<'_>) -> Result<Changes, SlotError> {
+        let contents = self.contents(of)?;
+        let known: HashSet<EntryPath> = back
+            .live
+            .entries()
+            .iter()
+            .map(|one| one.path.clone())
+            .collect();
+        let limits = Limits {
+            spared: Some(self.spared()?),
+            known: Some(Box::new(move |path| known.contains(path))),
+            left_alone: None,
+            looks_into: false,
+            except: back.except.to_vec(),
+            only: back.only.cloned(),
+            beside: back.beside.to_vec(),
+            label: back.label.to_owned(),
+        };
+        let origin = Origin {
+            at: back.at,
+            from: of.slot.to_string(),
+        };
+        if of.form == Form::Chunked {
+            let document = packed::document(&self.home_of(of))?;
+            self.still(of)?;
+            let is_there = back.only.is_none_or(|only| contents.find(only).is_some());
+            let beside = back.beside.iter();
+            let beside = beside.filter(|path| contents.find(path).is_some());
+            let placing = packed::Placing {
+                beside: beside.cloned().collect(),
+                target: back.workspace,
+                placement: Placement::InPlace,
+                limits,
+                origin,
+                is_there,
+            };
+            return packed::place(&self.chunks, &document, placing);
+        }
+        let view = self.view(of, &[])?;
+        let same = |path: &EntryPath| {
+            let is = back.live.find(path);
+            is.is_some_and(|is| contents.find(path) == Some(is))
+        };
+        let settings = PutBack {
+            limits,
+            ..PutBack::new(origin)
+        };
+        Ok(put_back(view.tree(), back.workspace, &same, settings)?.changes)
+    }
+
+    /// What stays in a workspace although no checkpoint has it: what is excluded from all of them.
+    fn spared(&self) -> Result<Spared, SlotError> {
+        let is_excluded = crate::tree::walk::matcher(&self.settings.walk.excludes)?;
+        Ok(Box::new(is_excluded))
+    }
+
+    /// Makes a new directory of what a checkpoint holds.
+    pub fn fork(&self, of: &SlotMetadata, target: &Path) -> Result<CloneReport, SlotError> {
+        self.still(of)?;
+        if of.form == Form::Chunked {
+            let document = packed::document(&self.home_of(of))?;
+            let placing = packed::Placing {
+                beside: Vec::new(),
+                target,
+                placement: Placement::New,
+                limits: Limits::default(),
+                origin: Origin {
+                    at: document.timestamp_ms,
+                    from: document.snapshot_id.to_string(),
+                },
+                is_there: true,
+            };
+            let _ = packed::place(&self.chunks, &document, placing)?;
+            let totals = document.totals;
+            return Ok(CloneReport {
+                files: totals.files,
+                directories: totals.directories,
+                bytes: totals.bytes,
+                bytes_copied: totals.bytes,
+                ..CloneReport::default()
+            });
+        }
+        let settings = CloneSettings {
+            fallback: Fallback::Copy,
+            walk: WalkSettings {
+                strict: true,
+                ..WalkSettings::default()
+            },
+            ..CloneSettings::default()
+        };
+        let source = self.home_of(of).join(WORKSPACE);
+        clone::clone(&source, target, &settings).map_err(SlotError::cloning(&source))
+    }
+}

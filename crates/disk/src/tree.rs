@@ -1,0 +1,11 @@
+//! Trees: reading, writing, cloning, comparing, and taking the place of one another.
+
+pub mod clone;
+pub mod compare;
+pub(crate) mod content;
+pub(crate) mod database_set;
+pub mod restore;
+pub mod staging_view;
+pub mod survey;
+pub mod walk;
+pub mod write;

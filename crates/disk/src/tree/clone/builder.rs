@@ -1,0 +1,518 @@
+//! Builds the clone, entry by entry, as the walker shows them.
+
+mod databases;
+
+use super::{CloneError, CloneReport, ClonedFile, Fallback, Method, Witness};
+use crate::fs::metadata::{self, Has, Rights, Seen, Withheld};
+use crate::fs::root_dir::RootDir;
+use crate::tree::content::{self, Filled, Trouble};
+use crate::tree::database_set::Patience;
+use crate::tree::walk::{Found, Place, Reason, Visitor, WalkError};
+use databases::Aside;
+use rustix::fs::{self, AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+use stasis_model::tree::{Attribute, EntryKind, EntryPath, Metadata, acl};
+use std::cell::Cell;
+use std::collections::{BTreeSet, HashMap};
+use std::ffi::CStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, PoisonError};
+
+/// How often a file that changes while it is read is read again.
+const PATIENCE: usize = 3;
+
+/// The tree that grows.
+pub(super) struct Builder<'a> {
+    target: RootDir,
+    fallback: Fallback,
+    cancel: &'a AtomicBool,
+    rights: Rights,
+    pub(super) witness: Option<&'a dyn Witness>,
+    report: Mutex<CloneReport>,
+    /// The directory of the clone that was filled last.
+    last: Mutex<Option<(EntryPath, OwnedFd)>>,
+    /// First names of files with several that are not, in the clone, the file we were shown: nothing links to them.
+    strangers: Mutex<BTreeSet<EntryPath>>,
+    /// Access lists of directories that were not left yet; few have one.
+    access: Mutex<HashMap<EntryPath, Vec<Attribute>>>,
+    /// Whether a database is cloned together with what belongs to it.
+    pub(super) takes_sets: bool,
+    /// Files that wait for the others of their directory.
+    aside: Mutex<HashMap<EntryPath, Vec<Aside>>>,
+    patience: Patience,
+}
+
+impl<'a> Builder<'a> {
+    pub(super) fn new(target: RootDir, fallback: Fallback, cancel: &'a AtomicBool) -> Self {
+        Self {
+            target,
+            fallback,
+            cancel,
+            rights: Rights::of_this_process(),
+            witness: None,
+            report: Mutex::default(),
+            last: Mutex::default(),
+            strangers: Mutex::default(),
+            access: Mutex::default(),
+            takes_sets: false,
+            aside: Mutex::default(),
+            patience: Patience::default(),
+        }
+    }
+
+    pub(super) fn finish(self) -> CloneReport {
+        let report = self.report.into_inner();
+        let report = report.unwrap_or_else(PoisonError::into_inner);
+        let method = match (report.bytes_shared, report.bytes_copied) {
+            (0, 1..) => Method::Copy,
+            _ => Method::Reflink,
+        };
+        CloneReport { method, ..report }
+    }
+
+    fn add(&self, counts: &CloneReport) {
+        let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+        report.add(counts);
+    }
+
+    fn open(&self, path: &EntryPath) -> Result<OwnedFd, CloneError> {
+        let opened = self.target.directory(path.as_bytes());
+        opened.map_err(CloneError::entry("open in the clone", path))
+    }
+
+    fn entry(
+        &self,
+        at: &At<'_>,
+        found: &Found<'_>,
+        counts: &mut CloneReport,
+    ) -> Result<(), CloneError> {
+        match &found.kind {
+            EntryKind::Directory => {
+                // Nobody else gets past the staging directory, so it may be open to others from the start.
+                let permissions = Mode::from_raw_mode(found.seen.raw_mode & 0o777);
+                let made = fs::mkdirat(at.target, found.name, permissions | Mode::RWXU);
+                made.map_err(at.failed("make the directory", found.name))?;
+                counts.directories += 1;
+            }
+            EntryKind::Symlink { target } => {
+                let made = fs::symlinkat(&**target, at.target, found.name);
+                made.map_err(at.failed("make the link", found.name))?;
+                let wanted = found.seen.metadata();
+                let given = metadata::give_link(at.target, found.name, &wanted, self.rights);
+                counts.withhold(given.map_err(at.failed("set owner and time of", found.name))?);
+                counts.symlinks += 1;
+                if let Some(witness) = self.witness {
+                    witness.symlink(at.place.child(found.name)?, target);
+                }
+            }
+            EntryKind::File { .. } if self.waits(found) => self.put_aside(at, found, false),
+            EntryKind::File { .. } => self.file(at, found, counts)?,
+            EntryKind::HardLink { to } => self.link(at, found, to, counts)?,
+            EntryKind::Fifo => at.place.skip(found.name, Reason::Fifo)?,
+            _ => at.place.skip(found.name, Reason::Device)?,
+        }
+        Ok(())
+    }
+
+    fn file(
+        &self,
+        at: &At<'_>,
+        found: &Found<'_>,
+        counts: &mut CloneReport,
+    ) -> Result<(), CloneError> {
+        let Some((source, seen)) = self.source(at, found)? else {
+            return Ok(());
+        };
+        if self.is_set(found, &source) {
+            self.put_aside(at, found, true);
+            return Ok(());
+        }
+        self.whole_file(at, found.name, (source, seen), counts)
+    }
+
+    /// Clones an open file, whatever it is.
+    fn whole_file(
+        &self,
+        at: &At<'_>,
+        name: &CStr,
+        (source, seen): (OwnedFd, Seen),
+        counts: &mut CloneReport,
+    ) -> Result<(), CloneError> {
+        let mode = seen.raw_mode & 0o777;
+        let target = at.create(name, mode)?;
+        let file = File {
+            name,
+            source,
+            target,
+            mode,
+        };
+        let Some((seen, is_still)) = self.content(at, &file, seen, counts)? else {
+            let removed = fs::unlinkat(at.target, name, AtFlags::empty());
+            removed.map_err(at.failed("remove", name))?;
+            return Ok(at.place.skip(name, Reason::Replaced)?);
+        };
+        let withheld = self.dress(at, &file, &seen, counts)?;
+        counts.files += 1;
+        counts.bytes = counts.bytes.saturating_add(seen.size);
+        let source = is_still.then_some(seen);
+        self.show(at, &file, (source, withheld), seen.metadata().mode)
+    }
+
+    /// Shows a file to the witness, if there is one.
+    fn show(
+        &self,
+        at: &At<'_>,
+        file: &File<'_>,
+        (source, withheld): (Option<Seen>, Withheld),
+        mut mode: u32,
+    ) -> Result<(), CloneError> {
+        let Some(witness) = self.witness else {
+            return Ok(());
+        };
+        let mut size = source.map(|source| source.size);
+        if withheld.privileges || size.is_none() {
+            let given = metadata::of(&file.target).map_err(at.failed("look at", file.name))?;
+            (mode, size) = (given.metadata().mode, Some(given.size));
+        }
+        let shown = ClonedFile {
+            source,
+            size: size.unwrap_or_default(),
+            mode,
+        };
+        witness.file(at.place.child(file.name)?, &shown);
+        Ok(())
+    }
+
+    /// Opens a file. What is said of it is what the walker saw: whether it still is that is seen when its bytes were carried over.
+    fn source(
+        &self,
+        at: &At<'_>,
+        found: &Found<'_>,
+    ) -> Result<Option<(OwnedFd, Seen)>, CloneError> {
+        if found.seen.links == 1 {
+            let opened = at.place.open_unseen(found.name)?;
+            return Ok(opened.map(|opened| (opened, found.seen)));
+        }
+        let opened = at.place.open_file(found.name)?;
+        let is_same = |(_, seen): &(OwnedFd, Seen)| seen.identity() == found.seen.identity();
+        if !opened.as_ref().is_some_and(is_same) {
+            let mut strangers = self
+                .strangers
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            strangers.insert(at.place.child(found.name)?);
+        }
+        Ok(opened)
+    }
+
+    /// Carries the bytes over, again if they changed meanwhile; returns what the file was then, and whether they are right, and `None` if it
+    /// is no file any more.
+    fn content(
+        &self,
+        at: &At<'_>,
+        file: &File<'_>,
+        mut seen: Seen,
+        counts: &mut CloneReport,
+    ) -> Result<Option<(Seen, bool)>, CloneError> {
+        let File {
+            name,
+            source,
+            target,
+            ..
+        } = file;
+        for attempt in 1.. {
+            let Some(carried) = self.carry(at, file, seen.size)? else {
+                return Ok(None);
+            };
+            let now = metadata::of(source).map_err(at.failed("look at", name))?;
+            if !now.file_type().is_file() {
+                return Ok(None);
+            }
+            let is_right = now.is_unchanged_since(&seen);
+            if !is_right && attempt < PATIENCE {
+                fs::ftruncate(target, 0).map_err(at.failed("empty", name))?;
+                seen = now;
+                continue;
+            }
+            if !is_right {
+                at.place.skip(name, Reason::Changed)?;
+            }
+            match carried {
+                Filled::Shared(bytes) => counts.bytes_shared += bytes,
+                Filled::Copied(bytes) => counts.bytes_copied += bytes,
+            }
+            return Ok(Some((seen, is_right)));
+        }
+        Ok(None)
+    }
+
+    /// Shares the bytes, or copies them if that is allowed; `None` if there is no file to read them from.
+    fn carry(&self, at: &At<'_>, file: &File<'_>, size: u64) -> Result<Option<Filled>, CloneError> {
+        let (from, to) = (file.source.as_fd(), file.target.as_fd());
+        let carry = |fallback| content::carry(from, to, size, fallback, self.cancel);
+        let carried = match carry(Fallback::Refuse) {
+            Ok(filled) => return Ok(Some(filled)),
+            Err(trouble) => {
+                let now = metadata::of(from).map_err(at.failed("look at", file.name))?;
+                if !now.file_type().is_file() {
+                    return Ok(None);
+                }
+                match trouble {
+                    Trouble::CannotShare(_) => carry(self.fallback),
+                    trouble => Err(trouble),
+                }
+            }
+        };
+        carried
+            .map(Some)
+            .map_err(|trouble| at.trouble(file.name, trouble))
+    }
+
+    /// Gives attributes, owner, permissions and time.
+    fn dress(
+        &self,
+        at: &At<'_>,
+        file: &File<'_>,
+        seen: &Seen,
+        counts: &mut CloneReport,
+    ) -> Result<Withheld, CloneError> {
+        let File {
+            name,
+            source,
+            target,
+            ..
+        } = file;
+        let attributes = metadata::attributes(source);
+        let attributes = attributes.map_err(at.failed("read the attributes of", name))?;
+        counts.attributes_left_out += attributes.others;
+        let given = metadata::give_attributes(target, &attributes.user);
+        given.map_err(at.failed("set the attributes of", name))?;
+        let plain = metadata::before_access(&seen.metadata(), &attributes.user);
+        let given = at
+            .has(file)
+            .and_then(|has| metadata::give_to(target, has, &plain, self.rights));
+        let withheld = given.map_err(at.failed("set owner, mode and time of", name))?;
+        counts.withhold(withheld);
+        let refused = metadata::give_access(target, &attributes.user, self.rights);
+        counts.attributes_left_out += refused.map_err(at.failed("set the access list of", name))?;
+        Ok(withheld)
+    }
+
+    fn show_directory(
+        &self,
+        path: &EntryPath,
+        seen: &Seen,
+        (target, withheld): (&OwnedFd, Withheld),
+    ) -> Result<(), CloneError> {
+        let Some(witness) = self.witness.filter(|_| !path.is_root()) else {
+            return Ok(());
+        };
+        let mut mode = seen.metadata().mode;
+        if withheld.privileges {
+            let given = metadata::of(target).map_err(CloneError::entry("look at", path))?;
+            mode = given.metadata().mode;
+        }
+        let given = metadata::attributes(target);
+        let given = given.map_err(CloneError::entry("read the attributes of", path))?;
+        witness.directory(path, mode, &given.user);
+        Ok(())
+    }
+
+    fn link(
+        &self,
+        at: &At<'_>,
+        found: &Found<'_>,
+        to: &EntryPath,
+        counts: &mut CloneReport,
+    ) -> Result<(), CloneError> {
+        let strangers = self
+            .strangers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let is_stranger = strangers.contains(to);
+        drop(strangers);
+        let Some((directory, name)) = to.split_last().filter(|_| !is_stranger) else {
+            return self.file(at, found, counts);
+        };
+        let directory = self.open(&directory)?;
+        match fs::linkat(&directory, name, at.target, found.name, AtFlags::empty()) {
+            Ok(()) => {
+                counts.hard_links += 1;
+                if let Some(witness) = self.witness {
+                    witness.link(at.place.child(found.name)?, to);
+                }
+            }
+            Err(Errno::MLINK) => self.file(at, found, counts)?,
+            Err(error) => return Err(at.failed("link", found.name)(error)),
+        }
+        Ok(())
+    }
+}
+
+impl Visitor for Builder<'_> {
+    type Error = CloneError;
+
+    fn enter(&self, place: &Place<'_>) -> Result<(), CloneError> {
+        let attributes = metadata::attributes(place.fd);
+        let attributes =
+            attributes.map_err(CloneError::entry("read the attributes of", place.path))?;
+        if !attributes.user.is_empty() {
+            let target = self.open(place.path)?;
+            let given = metadata::give_attributes(&target, &attributes.user);
+            given.map_err(CloneError::entry("set the attributes of", place.path))?;
+            // What is made in it would inherit: its list comes when it is left.
+            let mut access = attributes.user;
+            access.retain(|one| acl::is_access(&one.name));
+            if !access.is_empty() {
+                let mut all = self.access.lock().unwrap_or_else(PoisonError::into_inner);
+                all.insert(place.path.clone(), access);
+            }
+        }
+        if attributes.others > 0 {
+            let attributes_left_out = attributes.others;
+            self.add(&CloneReport {
+                attributes_left_out,
+                ..CloneReport::default()
+            });
+        }
+        Ok(())
+    }
+
+    fn visit(&self, place: &Place<'_>, entries: &[Found<'_>]) -> Result<(), CloneError> {
+        let target = self.open(place.path)?;
+        let at = At {
+            place,
+            target: target.as_fd(),
+            made: Cell::default(),
+        };
+        let mut counts = CloneReport::default();
+        for found in entries {
+            if self.cancel.load(std::sync::atomic::Ordering::Relaxed) {
+                return Err(WalkError::Cancelled.into());
+            }
+            self.entry(&at, found, &mut counts)?;
+        }
+        self.add(&counts);
+        // Most directories have nothing but files, and are left next.
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some((place.path.clone(), target));
+        Ok(())
+    }
+
+    fn wants_again(&self, path: &EntryPath) -> bool {
+        self.takes_sets
+            && self
+                .aside
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .contains_key(path)
+    }
+
+    fn again(&self, place: &Place<'_>) -> Result<(), CloneError> {
+        let target = self.open(place.path)?;
+        let at = At {
+            place,
+            target: target.as_fd(),
+            made: Cell::default(),
+        };
+        let mut counts = CloneReport::default();
+        self.waiting(&at, &mut counts)?;
+        self.add(&counts);
+        Ok(())
+    }
+
+    fn leave(&self, path: &EntryPath, seen: &Seen) -> Result<(), CloneError> {
+        let last = self
+            .last
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let target = match last {
+            Some((last, target)) if last == *path => target,
+            _ => self.open(path)?,
+        };
+        let access = {
+            let mut all = self.access.lock().unwrap_or_else(PoisonError::into_inner);
+            all.remove(path).unwrap_or_default()
+        };
+        let plain = metadata::before_access(&seen.metadata(), &access);
+        let given = metadata::give(&target, &plain, self.rights);
+        let withheld: Withheld =
+            given.map_err(CloneError::entry("set owner, mode and time of", path))?;
+        let refused = metadata::give_access(&target, &access, self.rights);
+        let refused = refused.map_err(CloneError::entry("set the access list of", path))?;
+        self.show_directory(path, seen, (&target, withheld))?;
+        if withheld != Withheld::default() || refused > 0 {
+            let mut counts = CloneReport::default();
+            counts.withhold(withheld);
+            counts.attributes_left_out += refused;
+            self.add(&counts);
+        }
+        Ok(())
+    }
+}
+
+/// One file, here and there.
+struct File<'a> {
+    name: &'a CStr,
+    source: OwnedFd,
+    target: OwnedFd,
+    /// The permissions that were asked for when it was made.
+    mode: u32,
+}
+
+/// One directory, here and there.
+struct At<'a> {
+    place: &'a Place<'a>,
+    target: BorrowedFd<'a>,
+    /// What the last file had that was made here with these permissions.
+    made: Cell<Option<(u32, Has)>>,
+}
+
+impl At<'_> {
+    /// Makes an empty file in the clone.
+    fn create(&self, name: &CStr, mode: u32) -> Result<OwnedFd, CloneError> {
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let target = fs::openat(self.target, name, flags, Mode::from_raw_mode(mode));
+        target.map_err(self.failed("create", name))
+    }
+
+    /// What a file that was just made has: the same as the last one, if the same was asked for.
+    fn has(&self, file: &File<'_>) -> rustix::io::Result<Has> {
+        if let Some((mode, has)) = self.made.get()
+            && mode == file.mode
+        {
+            return Ok(has);
+        }
+        let Metadata { mode, uid, gid, .. } = metadata::of(&file.target)?.metadata();
+        let has = Has { uid, gid, mode };
+        self.made.set(Some((file.mode, has)));
+        Ok(has)
+    }
+
+    fn failed<'b>(
+        &'b self,
+        doing: &'static str,
+        name: &'b CStr,
+    ) -> impl FnOnce(Errno) -> CloneError + 'b {
+        move |error| match self.place.child(name) {
+            Ok(path) => CloneError::entry(doing, &path)(error),
+            Err(unnameable) => unnameable.into(),
+        }
+    }
+
+    fn trouble(&self, name: &CStr, trouble: Trouble) -> CloneError {
+        match (trouble, self.place.child(name)) {
+            (Trouble::Cancelled, _) => WalkError::Cancelled.into(),
+            (Trouble::Failed(error), _) => self.failed("carry over the content of", name)(error),
+            (Trouble::Late, _) => self.failed("carry over the content of", name)(Errno::TIMEDOUT),
+            (Trouble::CannotShare(error), Ok(path)) => CloneError::CannotShare {
+                path,
+                source: error.into(),
+            },
+            (Trouble::CannotShare(_), Err(unnameable)) => unnameable.into(),
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Databases, each cloned with what belongs to it, when the rest of their directory has been.
+
+use super::{At, Builder, CloneError, CloneReport, File};
+use crate::form::chunked::databases::{DatabaseState, owner_name};
+use crate::fs::metadata;
+use crate::tree::content::{self, Filled, Stop, Trouble};
+use crate::tree::database_set::{self, Member, Set, Taken};
+use crate::tree::walk::{Found, Reason, WalkError};
+use rustix::fs::{self, AtFlags};
+use rustix::io::Errno;
+use stasis_model::workspace::SlotDatabase;
+use std::collections::{HashMap, HashSet};
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::PoisonError;
+
+/// A file that waits for the others of its directory.
+#[derive(Debug)]
+pub(super) struct Aside {
+    name: CString,
+    /// Whether it is known to be a database; else it may belong to one.
+    is_database: bool,
+}
+
+/// A file of a set in the clone.
+type Made = (OwnedFd, u32, Option<Filled>);
+
+impl Builder<'_> {
+    /// Whether a file may belong to a database beside it, going by its name.
+    pub(super) fn waits(&self, found: &Found<'_>) -> bool {
+        self.takes_sets && found.seen.links == 1 && owner_name(found.name.to_bytes()).is_some()
+    }
+
+    /// Whether an open file is a database.
+    pub(super) fn is_set(&self, found: &Found<'_>, source: &OwnedFd) -> bool {
+        self.takes_sets
+            && found.seen.links == 1
+            && database_set::may_be(found.seen.size)
+            && database_set::is_database(source)
+    }
+
+    pub(super) fn put_aside(&self, at: &At<'_>, found: &Found<'_>, is_database: bool) {
+        let name = found.name.to_owned();
+        let mut aside = self.aside.lock().unwrap_or_else(PoisonError::into_inner);
+        let here = aside.entry(at.place.path.clone()).or_default();
+        here.push(Aside { name, is_database });
+    }
+
+    /// Clones what waits in a directory.
+    pub(super) fn waiting(&self, at: &At<'_>, counts: &mut CloneReport) -> Result<(), CloneError> {
+        let aside = {
+            let mut all = self.aside.lock().unwrap_or_else(PoisonError::into_inner);
+            all.remove(at.place.path).unwrap_or_default()
+        };
+        let names = aside.iter().filter(|one| one.is_database);
+        let names: HashSet<&[u8]> = names.map(|one| one.name.to_bytes()).collect();
+        for one in &aside {
+            let owner = owner_name(one.name.to_bytes());
+            if one.is_database {
+                self.set(at, &one.name, counts)?;
+            } else if owner.is_none_or(|owner| !names.contains(owner)) {
+                self.stray(at, &one.name, counts)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Clones a file that is only called like what belongs to a database; it may be one itself.
+    fn stray(&self, at: &At<'_>, name: &CStr, counts: &mut CloneReport) -> Result<(), CloneError> {
+        let Some((source, seen)) = at.place.open_file(name)? else {
+            return Ok(());
+        };
+        if database_set::may_be(seen.size) && database_set::is_database(&source) {
+            return self.set(at, name, counts);
+        }
+        self.whole_file(at, name, (source, seen), counts)
+    }
+
+    fn set(&self, at: &At<'_>, name: &CStr, counts: &mut CloneReport) -> Result<(), CloneError> {
+        let mut made: HashMap<&'static [u8], Made> = HashMap::new();
+        let mut failed = None;
+        let set = Set {
+            root: at.place.root(),
+            directory: at.place.fd,
+            name,
+            patience: &self.patience,
+        };
+        let taken = database_set::take(&set, &mut |member, deadline| {
+            if !made.contains_key(member.suffix) {
+                let permissions = member.seen.raw_mode & 0o777;
+                match at.create(&named(name, member.suffix), permissions) {
+                    Ok(target) => made.insert(member.suffix, (target, permissions, None)),
+                    Err(error) => {
+                        failed = Some(error);
+                        return Err(Trouble::Failed(Errno::IO));
+                    }
+                };
+            }
+            let Some((target, _, filled)) = made.get_mut(member.suffix) else {
+                return Err(Trouble::Failed(Errno::IO));
+            };
+            if filled.is_some() {
+                fs::ftruncate(&*target, 0)?;
+            }
+            let (from, to) = (member.source.as_fd(), target.as_fd());
+            let stop = Stop {
+                cancel: self.cancel,
+                deadline,
+            };
+            *filled = Some(Filled::Copied(0));
+            let carried = content::carry_until(from, to, member.seen.size, self.fallback, stop)?;
+            *filled = Some(carried);
+            Ok(())
+        });
+        let taken = match (taken, failed) {
+            (Err(_), Some(error)) => return Err(error),
+            (Err(trouble), None) => return Err(at.trouble(name, trouble)),
+            (Ok(taken), _) => taken,
+        };
+        self.settle_set(at, name, (taken, made), counts)
+    }
+
+    fn settle_set(
+        &self,
+        at: &At<'_>,
+        name: &CStr,
+        (taken, mut made): (Taken, HashMap<&'static [u8], Made>),
+        counts: &mut CloneReport,
+    ) -> Result<(), CloneError> {
+        let is_there = !taken.members.is_empty();
+        for member in taken.members {
+            if let Some(made) = made.remove(member.suffix) {
+                self.settle_member(at, &named(name, member.suffix), (member, made), counts)?;
+            }
+        }
+        for suffix in made.into_keys() {
+            let name = named(name, suffix);
+            let removed = fs::unlinkat(at.target, &*name, AtFlags::empty());
+            removed.map_err(at.failed("remove", &name))?;
+        }
+        if !is_there {
+            return Ok(at.place.skip(name, Reason::Vanished)?);
+        }
+        self.index(at, &named(name, b"-shm"), counts)?;
+        let path = at.place.child(name)?;
+        if taken.state != DatabaseState::Consistent && at.place.is_strict() {
+            let reason = Reason::Inconsistent;
+            return Err(WalkError::Incomplete { path, reason }.into());
+        }
+        counts.databases.push(SlotDatabase {
+            path: path.to_string(),
+            state: taken.state.stored_as(),
+            why: taken.why,
+        });
+        Ok(())
+    }
+
+    fn settle_member(
+        &self,
+        at: &At<'_>,
+        name: &CStr,
+        (member, (target, mode, filled)): (Member, Made),
+        counts: &mut CloneReport,
+    ) -> Result<(), CloneError> {
+        match filled {
+            Some(Filled::Shared(bytes)) => counts.bytes_shared += bytes,
+            Some(Filled::Copied(bytes)) => counts.bytes_copied += bytes,
+            None => {}
+        }
+        let Member { source, seen, .. } = member;
+        let file = File {
+            name,
+            source,
+            target,
+            mode,
+        };
+        let withheld = self.dress(at, &file, &seen, counts)?;
+        counts.files += 1;
+        counts.bytes = counts.bytes.saturating_add(seen.size);
+        let now = metadata::of(&file.source).map_err(at.failed("look at", name))?;
+        let source = now.is_unchanged_since(&seen).then_some(seen);
+        self.show(at, &file, (source, withheld), seen.metadata().mode)
+    }
+
+    /// Clones the index of a WAL as it is at any moment: whoever opens the database first makes it anew.
+    fn index(&self, at: &At<'_>, name: &CStr, counts: &mut CloneReport) -> Result<(), CloneError> {
+        let Ok(source) = at.place.root().file(at.place.fd, name) else {
+            return Ok(());
+        };
+        let seen = metadata::of(&source).map_err(at.failed("look at", name))?;
+        if !seen.file_type().is_file() {
+            return Ok(());
+        }
+        let mode = seen.raw_mode & 0o777;
+        let target = at.create(name, mode)?;
+        let (from, to) = (source.as_fd(), target.as_fd());
+        let carried = content::carry(from, to, seen.size, self.fallback, self.cancel);
+        let carried = carried.map_err(|trouble| at.trouble(name, trouble))?;
+        let member = Member {
+            suffix: b"-shm",
+            source,
+            seen,
+        };
+        let cloned = (target, mode, Some(carried));
+        self.settle_member(at, name, (member, cloned), counts)
+    }
+}
+
+fn named(name: &CStr, suffix: &[u8]) -> CString {
+    let name = [name.to_bytes(), suffix].concat();
+    CString::new(name).expect("neither has a NUL")
+}

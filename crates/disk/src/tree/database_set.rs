@@ -1,0 +1,453 @@
+//! A SQLite database together with its rollback journal and its WAL, as they belong together.
+//!
+//! What is taken is the files themselves, so that a checkpoint is the tree that was there; SQLite makes one committed state of them when
+//! it opens them. That they fit each other is arranged as any reader of SQLite does:
+//!
+//! 1. the database is locked shared: nobody writes to it outside a WAL, ends a transaction in it, or removes its WAL. Whoever has it
+//!    for himself is waited for, no longer than [`WAIT`]
+//! 2. in WAL mode one of the marks of readers is locked as well: the WAL grows, but nobody begins it anew
+//! 3. the database is carried over first, then what lies beside it: whatever a checkpoint of SQLite wrote into the database meanwhile is
+//!    in the WAL that comes after it. A journal whose transaction has not touched the database yet is left out
+//!
+//! A rollback journal makes writers wait for us: no longer than [`HOLD`]. What cannot be copied by then is copied without the lock, and counts if
+//! under the next lock no file looks different. In WAL mode nobody waits for a reader, and the lock is held until everything is carried over.
+//!
+//! *Always true:* [`DatabaseState::Consistent`] means that the locks were held from the first byte to the last, or that nothing was written in between.
+//! [`DatabaseState::CrashConsistent`] means that somebody else had the lock, and that nothing was written in between: what a power cut would
+//! have left, from which SQLite recovers. Everything else is [`DatabaseState::Torn`]. Nothing of a live database is ever written or made.
+//!
+//! That nothing was written is known by the times of the files, once those are older than the clock that the kernel takes them from:
+//! whatever is written later gets a later time.
+
+use crate::form::chunked::databases::{DatabaseState, HEADER};
+use crate::fs::metadata::{self, Seen};
+use crate::fs::root_dir::RootDir;
+use crate::fs::sys;
+use crate::tree::content::{self, Trouble};
+use rustix::io::{self, Errno};
+use rustix::time::{ClockId, clock_gettime};
+use std::ffi::{CStr, CString};
+use std::ops::RangeInclusive;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// So long a lock is waited for.
+pub(crate) const WAIT: Duration = Duration::from_millis(50);
+/// So long for all databases of one tree together.
+const WAIT_FOR_ALL: Duration = Duration::from_millis(500);
+/// So long a writer is kept waiting.
+pub(crate) const HOLD: Duration = Duration::from_millis(50);
+/// How often a set is taken before it is called torn.
+const ATTEMPTS: usize = 3;
+/// How long between two looks at a lock.
+const LOOK: Duration = Duration::from_micros(100);
+/// No clock that gives files their times is coarser than this, but for those that know whole seconds only.
+const TICK: Duration = Duration::from_millis(12);
+
+/// The lock bytes of a database.
+const PENDING: i64 = 0x4000_0000;
+const RESERVED: i64 = PENDING + 1;
+const SHARED: (i64, i64) = (PENDING + 2, 510);
+/// Those of the readers' marks in the index of a WAL; the first mark means that the WAL is not read, and does not keep it.
+const MARKS: RangeInclusive<i64> = 124..=127;
+/// What the version bytes of the header say in WAL mode.
+const IN_WAL: u8 = 2;
+
+/// What is taken beside the database, in this order.
+const BESIDE: [&[u8]; 2] = [b"-wal", b"-journal"];
+
+/// Whether a file of this size may be a database, so that its first bytes are worth a look.
+pub(crate) fn may_be(size: u64) -> bool {
+    size >= 512 && size.is_multiple_of(512)
+}
+
+/// Whether a file is a database.
+pub(crate) fn is_database(file: impl AsFd) -> bool {
+    let mut start = [0; HEADER.len()];
+    let read = io::retry_on_intr(|| io::pread(&file, &mut start, 0));
+    read == Ok(start.len()) && start == *HEADER
+}
+
+/// Where a database is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Set<'a> {
+    pub(crate) root: &'a RootDir,
+    pub(crate) directory: BorrowedFd<'a>,
+    pub(crate) name: &'a CStr,
+    pub(crate) patience: &'a Patience,
+}
+
+/// How long all databases of a tree may be waited for.
+#[derive(Debug)]
+pub(crate) struct Patience(AtomicU64);
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self(AtomicU64::new(
+            u64::try_from(WAIT_FOR_ALL.as_micros()).unwrap_or(u64::MAX),
+        ))
+    }
+}
+
+impl Patience {
+    fn left(&self) -> Duration {
+        Duration::from_micros(self.0.load(Ordering::Relaxed)).min(WAIT)
+    }
+
+    fn spend(&self, spent: Duration) {
+        let spent = u64::try_from(spent.as_micros()).unwrap_or(u64::MAX);
+        let less = |left: u64| Some(left.saturating_sub(spent));
+        let _ = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+}
+
+/// One file of a set.
+#[derive(Debug)]
+pub(crate) struct Member {
+    /// What its name has after that of the database.
+    pub(crate) suffix: &'static [u8],
+    pub(crate) source: OwnedFd,
+    /// What it was when it was carried over.
+    pub(crate) seen: Seen,
+}
+
+/// A database that was taken.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    /// The database, then what belongs to it; nothing if there is no database any more.
+    pub(crate) members: Vec<Member>,
+    pub(crate) state: DatabaseState,
+    /// Why it is not consistent, for people.
+    pub(crate) why: Option<String>,
+}
+
+/// Whoever carries a file over, from the beginning each time, by the deadline if there is one.
+pub(crate) type Put<'p> = dyn FnMut(&Member, Option<Instant>) -> Result<(), Trouble> + 'p;
+
+/// What came of an attempt.
+enum Attempt {
+    Taken(Taken),
+    Again(String),
+}
+
+/// Takes a database with all that belongs to it.
+pub(crate) fn take(set: &Set<'_>, put: &mut Put<'_>) -> Result<Taken, Trouble> {
+    let mut why = String::new();
+    for _ in 0..ATTEMPTS {
+        if let Some(suffix) = set.unreadable() {
+            let suffix = String::from_utf8_lossy(suffix);
+            why = format!("what SQLite keeps beside it ({suffix}) may not be read");
+            break;
+        }
+        match set.attempt(put)? {
+            Attempt::Taken(taken) => return Ok(taken),
+            Attempt::Again(reason) => why = reason,
+        }
+    }
+    let state = DatabaseState::Torn;
+    let members = set.carry_all(put)?;
+    let why = Some(why);
+    Ok(Taken {
+        members,
+        state,
+        why,
+    })
+}
+
+impl Set<'_> {
+    fn attempt(&self, put: &mut Put<'_>) -> Result<Attempt, Trouble> {
+        let Some(database) = self.open(b"")? else {
+            return Ok(consistent(Vec::new()));
+        };
+        match Hold::take(self, database.source)? {
+            Ok(hold) if hold.is_in_wal => self.in_wal(&hold, put),
+            Ok(hold) => self.with_journal(hold, put),
+            Err(why) => self.without(&why, put),
+        }
+    }
+
+    /// Under the locks of a reader of the WAL, for as long as it takes.
+    fn in_wal(&self, hold: &Hold, put: &mut Put<'_>) -> Result<Attempt, Trouble> {
+        // The order matters: what is written into the database while it is carried over is in the WAL afterwards.
+        let members = self.carry_all(put)?;
+        let was_open = hold.index.is_some();
+        if !self.is_same_database(&members, hold)? || (!was_open && self.open(b"-shm")?.is_some()) {
+            let why = "it was opened or replaced while it was read";
+            return Ok(Attempt::Again(why.to_owned()));
+        }
+        Ok(consistent(members))
+    }
+
+    /// Under the lock that keeps writers waiting, if it can be done in time; else between two such locks.
+    fn with_journal(&self, hold: Hold, put: &mut Put<'_>) -> Result<Attempt, Trouble> {
+        let deadline = hold.since + HOLD;
+        let mut members = self.look(Some(&hold))?;
+        let carried = members
+            .iter()
+            .try_for_each(|member| put(member, Some(deadline)));
+        match carried {
+            Ok(()) if self.is_same_database(&members, &hold)? => return Ok(consistent(members)),
+            Ok(()) => return Ok(Attempt::Again("it was replaced".to_owned())),
+            Err(Trouble::Late) => {}
+            Err(trouble) => return Err(trouble),
+        }
+        // Nobody writes while the lock is held: it is waited only for the clock.
+        let is_settled = settle(&members);
+        drop(hold);
+        members.iter().try_for_each(|member| put(member, None))?;
+        let hold = match self.open(b"")? {
+            Some(database) => Hold::take(self, database.source)?.ok(),
+            None => None,
+        };
+        let now = self.look(hold.as_ref())?;
+        if !is_settled || !is_same(&members, &now) {
+            let why = "it was written each time it was read, and is too large to be read while writers wait";
+            return Ok(Attempt::Again(why.to_owned()));
+        }
+        members = now;
+        Ok(match hold {
+            Some(_) => consistent(members),
+            None => crash_consistent(members, "another program keeps it locked"),
+        })
+    }
+
+    /// While somebody else has the lock.
+    fn without(&self, why: &str, put: &mut Put<'_>) -> Result<Attempt, Trouble> {
+        let members = self.look(None)?;
+        let is_settled = settle(&members);
+        members.iter().try_for_each(|member| put(member, None))?;
+        let now = self.look(None)?;
+        if is_settled && is_same(&members, &now) {
+            return Ok(Attempt::Taken(crash_consistent_of(members, why)));
+        }
+        let why = format!("{why}, and it was written while it was read");
+        Ok(Attempt::Again(why))
+    }
+
+    /// Carries over the database, then looks for what lies beside it and carries that over.
+    fn carry_all(&self, put: &mut Put<'_>) -> Result<Vec<Member>, Trouble> {
+        let mut members = Vec::new();
+        for suffix in std::iter::once(&b""[..]).chain(BESIDE) {
+            if let Some(member) = self.open(suffix)? {
+                put(&member, None)?;
+                members.push(member);
+            } else if suffix.is_empty() {
+                break;
+            }
+        }
+        Ok(members)
+    }
+
+    /// Everything that belongs together now; without the journal of somebody who has not begun to write into the database.
+    fn look(&self, hold: Option<&Hold>) -> Result<Vec<Member>, Trouble> {
+        let mut members = Vec::new();
+        for suffix in std::iter::once(&b""[..]).chain(BESIDE) {
+            let is_not_hot = suffix == b"-journal" && hold.is_some_and(Hold::is_reserved);
+            if !is_not_hot {
+                members.extend(self.open(suffix)?);
+            }
+        }
+        Ok(members)
+    }
+
+    /// Whether the files that were carried over still have their names.
+    fn is_same_database(&self, members: &[Member], hold: &Hold) -> Result<bool, Trouble> {
+        let locked = metadata::of(&hold.database)?.identity();
+        let is_held = members
+            .first()
+            .is_some_and(|first| first.seen.identity() == locked);
+        for member in members {
+            let now = self.open(member.suffix)?;
+            if now.is_none_or(|now| now.seen.identity() != member.seen.identity()) {
+                // A journal comes and goes with its transaction, which has not touched the database.
+                if member.suffix != b"-journal" {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(is_held)
+    }
+
+    /// What belongs to it and is closed to us.
+    fn unreadable(&self) -> Option<&'static [u8]> {
+        let mut all = BESIDE.into_iter().chain([&b"-shm"[..]]);
+        all.find(|suffix| matches!(self.file(suffix), Err(Errno::ACCESS | Errno::PERM)))
+    }
+
+    fn file(&self, suffix: &[u8]) -> io::Result<OwnedFd> {
+        let name = [self.name.to_bytes(), suffix].concat();
+        let name = CString::new(name).map_err(|_| Errno::INVAL)?;
+        self.root.file(self.directory, &name)
+    }
+
+    fn open(&self, suffix: &'static [u8]) -> Result<Option<Member>, Trouble> {
+        let source = match self.file(suffix) {
+            Ok(source) => source,
+            Err(Errno::NOENT | Errno::LOOP | Errno::NXIO | Errno::XDEV) => return Ok(None),
+            // Said once, before anything is taken.
+            Err(Errno::ACCESS | Errno::PERM) if !suffix.is_empty() => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let seen = metadata::of(&source)?;
+        Ok(seen.file_type().is_file().then_some(Member {
+            suffix,
+            source,
+            seen,
+        }))
+    }
+}
+
+fn consistent(members: Vec<Member>) -> Attempt {
+    Attempt::Taken(Taken {
+        members,
+        state: DatabaseState::Consistent,
+        why: None,
+    })
+}
+
+fn crash_consistent(members: Vec<Member>, why: &str) -> Attempt {
+    Attempt::Taken(crash_consistent_of(members, why))
+}
+
+fn crash_consistent_of(members: Vec<Member>, why: &str) -> Taken {
+    Taken {
+        members,
+        state: DatabaseState::CrashConsistent,
+        why: Some(why.to_owned()),
+    }
+}
+
+fn is_same(before: &[Member], now: &[Member]) -> bool {
+    before.len() == now.len()
+        && before.iter().zip(now).all(|(before, now)| {
+            before.suffix == now.suffix && now.seen.is_unchanged_since(&before.seen)
+        })
+}
+
+/// Waits until whatever is written from now on gives a file another time than it has; says whether it does.
+fn settle(members: &[Member]) -> bool {
+    let until = content::now() + TICK;
+    loop {
+        if members.iter().all(|member| is_settled(&member.seen)) {
+            return true;
+        }
+        if content::now() >= until {
+            return false;
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+fn is_settled(seen: &Seen) -> bool {
+    let now = clock_gettime(ClockId::RealtimeCoarse);
+    if seen.changed.nanos == 0 {
+        // As those have it that know whole seconds only.
+        return seen.changed.seconds < now.tv_sec;
+    }
+    (seen.changed.seconds, i64::from(seen.changed.nanos)) < (now.tv_sec, now.tv_nsec)
+}
+
+/// The locks of a reader. They belong to the descriptors, and go with them.
+struct Hold {
+    database: OwnedFd,
+    since: Instant,
+    is_in_wal: bool,
+    /// The index of the WAL with a reader's mark locked; `None` while nobody has the database open in WAL mode.
+    index: Option<OwnedFd>,
+}
+
+impl Hold {
+    /// Takes the locks; says for people why not.
+    fn take(set: &Set<'_>, database: OwnedFd) -> Result<Result<Self, String>, Trouble> {
+        let began = content::now();
+        let deadline = began + set.patience.left();
+        let taken = Self::until(set, database, deadline);
+        set.patience.spend(began.elapsed());
+        taken
+    }
+
+    fn until(
+        set: &Set<'_>,
+        database: OwnedFd,
+        deadline: Instant,
+    ) -> Result<Result<Self, String>, Trouble> {
+        let locked = || Ok(Err("another program keeps it locked".to_owned()));
+        let unable = |error: Errno| {
+            let error = std::io::Error::from(error);
+            Ok(Err(format!("it could not be locked: {error}")))
+        };
+        match within(deadline, || share(database.as_fd())) {
+            Ok(true) => {}
+            Ok(false) => return locked(),
+            Err(error) => return unable(error),
+        }
+        let mut hold = Self {
+            since: content::now(),
+            is_in_wal: is_in_wal(database.as_fd()),
+            database,
+            index: None,
+        };
+        if !hold.is_in_wal {
+            return Ok(Ok(hold));
+        }
+        let Some(index) = set.open(b"-shm")? else {
+            return Ok(Ok(hold));
+        };
+        match within(deadline, || mark(index.source.as_fd())) {
+            Ok(true) => hold.index = Some(index.source),
+            Ok(false) => return locked(),
+            Err(error) => return unable(error),
+        }
+        Ok(Ok(hold))
+    }
+
+    /// Whether somebody writes a transaction, which has not touched the database while we hold it.
+    fn is_reserved(&self) -> bool {
+        sys::is_locked(self.database.as_fd(), RESERVED, 1).unwrap_or(false)
+    }
+}
+
+/// Tries until it succeeds or time is up; once in any case.
+fn within(deadline: Instant, attempt: impl Fn() -> io::Result<bool>) -> io::Result<bool> {
+    loop {
+        if attempt()? {
+            return Ok(true);
+        }
+        if content::now() >= deadline {
+            return Ok(false);
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Locks a database as a reader does: past the byte of those who wait to write.
+fn share(database: BorrowedFd<'_>) -> io::Result<bool> {
+    if !sys::try_share(database, PENDING, 1)? {
+        return Ok(false);
+    }
+    let shared = sys::try_share(database, SHARED.0, SHARED.1);
+    sys::unlock(database, PENDING, 1)?;
+    shared
+}
+
+/// Locks any mark of readers: while one is, nobody begins the WAL anew.
+fn mark(index: BorrowedFd<'_>) -> io::Result<bool> {
+    for at in MARKS {
+        if sys::try_share(index, at, 1)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn is_in_wal(database: BorrowedFd<'_>) -> bool {
+    let mut versions = [0; 2];
+    let read = io::retry_on_intr(|| io::pread(database, &mut versions, 18));
+    read.is_ok() && versions.contains(&IN_WAL)
+}
+
+#[cfg(test)]
+mod tests;

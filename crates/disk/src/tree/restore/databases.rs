@@ -1,0 +1,196 @@
+//! SQLite databases that a program has open.
+//!
+//! A database, its journal and its WAL are one thing: a program that has opened some of them would go on with files of two states if
+//! they were exchanged under it. So nothing is exchanged of a database that is open: its locks are looked at, which every
+//! connection in WAL mode has and every other one while it works, and the descriptors of all processes that may be looked at.
+
+use super::error::{RestoreError, failed};
+use super::journal::{Journal, Step};
+use super::plan::DATABASE_SUFFIXES;
+use crate::fs::metadata::Seen;
+use crate::fs::root_dir::{self, Mounts, RootDir};
+use crate::fs::sys;
+use rustix::io;
+use stasis_model::tree::EntryPath;
+use std::collections::BTreeSet;
+use std::ffi::CString;
+use std::fs::{DirEntry, read_link};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// What every database begins with.
+const MAGIC: &[u8] = b"SQLite format 3\0";
+/// Where the locks of a database are, and how many bytes they take.
+const LOCKS: (i64, i64) = (0x4000_0000, 512);
+/// Where those of the index of a WAL are.
+const INDEX_LOCKS: (i64, i64) = (120, 9);
+
+/// The databases among these entries, or whose journals are, that a program has open, and which program if that is known.
+pub fn open_databases<'a>(
+    live: &RootDir,
+    paths: impl Iterator<Item = &'a EntryPath>,
+) -> Vec<(EntryPath, Option<u32>)> {
+    let mut bases = BTreeSet::new();
+    for path in paths {
+        let stripped = DATABASE_SUFFIXES
+            .iter()
+            .find_map(|suffix| path.as_bytes().strip_suffix(*suffix));
+        let base = stripped.and_then(|base| EntryPath::parse(base).ok());
+        bases.insert(base.unwrap_or_else(|| path.clone()));
+    }
+    let databases: Vec<Database> = bases
+        .into_iter()
+        .filter_map(|path| Database::find(live, path))
+        .collect();
+    if databases.is_empty() {
+        return Vec::new();
+    }
+    let holders = holders(&databases);
+    let all = databases.into_iter().zip(holders);
+    all.filter(|(one, holder)| holder.is_some() || one.is_locked())
+        .map(|(one, holder)| (one.path, holder))
+        .collect()
+}
+
+/// The databases in a directory that a program of which that can be seen has open.
+pub fn open_databases_in(directory: &Path) -> Vec<EntryPath> {
+    let Ok(root) = directory.canonicalize() else {
+        return Vec::new();
+    };
+    let open = open_beneath(&root);
+    let Ok(live) = RootDir::open(&root, Mounts::Stay) else {
+        return Vec::new();
+    };
+    let open = open_databases(&live, open.iter());
+    open.into_iter().map(|(path, _)| path).collect()
+}
+
+/// The entries of a directory that other processes have open, as far as that can be seen.
+fn open_beneath(root: &Path) -> BTreeSet<EntryPath> {
+    let links = descriptors().filter_map(|(_, descriptor)| read_link(descriptor).ok());
+    let paths = links.filter_map(|link| {
+        let path = link.strip_prefix(root).ok()?;
+        EntryPath::parse(path.as_os_str().as_bytes()).ok()
+    });
+    paths.collect()
+}
+
+/// Refuses to exchange entries of a directory if they are databases that a program has open.
+pub fn ensure_none_open<'a>(
+    directory: &Path,
+    paths: impl Iterator<Item = &'a EntryPath>,
+) -> Result<(), RestoreError> {
+    let live = RootDir::open(directory, Mounts::Stay).map_err(failed("open", directory))?;
+    refuse(open_databases(&live, paths))
+}
+
+/// Refuses to exchange what a program has open.
+pub(super) fn check(live: &RootDir, journal: &Journal) -> Result<(), RestoreError> {
+    let touched = journal.steps().flatten().filter_map(|step| match step {
+        Step::Remove(path, Some(_)) | Step::Place(path, _, Some(_)) => Some(path),
+        _ => None,
+    });
+    let mut touched: Vec<EntryPath> = touched.collect();
+    // What is in a directory that is moved is moved with it.
+    let is_directory = |path: &&EntryPath| live.directory(path.as_bytes()).is_ok();
+    let directories: Vec<EntryPath> = touched.iter().filter(is_directory).cloned().collect();
+    if !directories.is_empty() {
+        let root = live.directory(b"").ok();
+        let root =
+            root.and_then(|root| read_link(format!("/proc/self/fd/{}", root.as_raw_fd())).ok());
+        let open = root
+            .map(|root| open_beneath(&root))
+            .unwrap_or_default()
+            .into_iter();
+        touched.extend(open.filter(|path| directories.iter().any(|one| path.is_within(one))));
+    }
+    refuse(open_databases(live, touched.iter()))
+}
+
+fn refuse(open: Vec<(EntryPath, Option<u32>)>) -> Result<(), RestoreError> {
+    match open.into_iter().next() {
+        Some((path, holder)) => Err(RestoreError::DatabaseOpen {
+            path,
+            by: holder.map_or("another process".to_owned(), |pid| format!("process {pid}")),
+        }),
+        None => Ok(()),
+    }
+}
+
+struct Database {
+    path: EntryPath,
+    file: OwnedFd,
+    index: Option<OwnedFd>,
+    /// Device and inode of it, and of what belongs to it.
+    identities: Vec<(u64, u64)>,
+}
+
+impl Database {
+    fn find(live: &RootDir, path: EntryPath) -> Option<Self> {
+        let (above, name) = path.split_last()?;
+        let directory = live.directory(above.as_bytes()).ok()?;
+        let named = |suffix: &[u8]| CString::new([name, suffix].concat()).ok();
+        let seen = |suffix: &[u8]| -> Option<Seen> {
+            let seen = root_dir::find(&directory, &named(suffix)?).ok()??;
+            seen.file_type().is_file().then_some(seen)
+        };
+        let own = seen(b"")?;
+        let file = live.file(directory.as_fd(), &named(b"")?).ok()?;
+        let mut magic = [0; MAGIC.len()];
+        let read = io::retry_on_intr(|| io::pread(&file, &mut magic, 0)).ok()?;
+        if magic[..read] != *MAGIC {
+            return None;
+        }
+        let others = DATABASE_SUFFIXES.iter().filter_map(|suffix| seen(suffix));
+        let identities = std::iter::once(own)
+            .chain(others)
+            .map(|seen| seen.identity());
+        let identities = identities.collect();
+        let index = seen(b"-shm").and_then(|_| live.file(directory.as_fd(), &named(b"-shm")?).ok());
+        Some(Self {
+            path,
+            file,
+            index,
+            identities,
+        })
+    }
+
+    fn is_locked(&self) -> bool {
+        let is_locked = |file: &OwnedFd, (start, length)| {
+            sys::is_locked(file.as_fd(), start, length).unwrap_or(false)
+        };
+        let index = self.index.as_ref();
+        is_locked(&self.file, LOCKS) || index.is_some_and(|index| is_locked(index, INDEX_LOCKS))
+    }
+}
+
+/// For each database a process that has it open, among those that may be looked at.
+fn holders(databases: &[Database]) -> Vec<Option<u32>> {
+    let mut holders = vec![None; databases.len()];
+    for (pid, descriptor) in descriptors() {
+        let Ok(seen) = std::fs::metadata(descriptor) else {
+            continue;
+        };
+        let identity = (seen.dev(), seen.ino());
+        for (database, holder) in databases.iter().zip(&mut holders) {
+            if database.identities.contains(&identity) {
+                *holder = Some(pid);
+            }
+        }
+    }
+    holders
+}
+
+/// The descriptors of all other processes that may be looked at.
+fn descriptors() -> impl Iterator<Item = (u32, PathBuf)> {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pid = |process: &DirEntry| process.file_name().to_str()?.parse::<u32>().ok();
+    let processes = processes.filter_map(move |process| Some((pid(&process)?, process.path())));
+    let others = processes.filter(|(pid, _)| *pid != std::process::id());
+    others.flat_map(|(pid, process)| {
+        let all = std::fs::read_dir(process.join("fd")).into_iter().flatten();
+        all.flatten().map(move |one| (pid, one.path()))
+    })
+}

@@ -1,0 +1,509 @@
+//! Does what the journal says, as often as it takes: every step finds out by itself whether it was done before.
+//!
+//! Nothing of the live tree is ever overwritten or unlinked. An entry that comes takes the place of what is there by one
+//! exchange, or moves to where nothing is; an entry that goes is moved. Whatever comes out, expected or not, lies in the staged
+//! tree afterwards, at its own path and as the inode that it is: the staged tree becomes the backup. What finds no room there,
+//! because more than one thing was in the way, is in `aside`.
+//!
+//! Where two entries cannot be exchanged (filesystems without the call, directories of a lower layer of overlayfs), the old one is
+//! moved aside first, then the new one comes, and then the old one gets its place in the staged tree. A directory that cannot even
+//! be renamed is moved entry by entry.
+
+use super::error::{RestoreError, entry};
+use super::journal::{Dress, Journal, Step};
+use super::plan::{make_writable, set_mode};
+use crate::fs::metadata::{self, Rights, Seen};
+use crate::fs::root_dir::{self, RootDir};
+use crate::fs::staging::{self, rename_noreplace};
+use rustix::fs::{self, AtFlags, Mode, RenameFlags};
+use rustix::io::{Errno, Result};
+use stasis_model::tree::EntryPath;
+use std::collections::HashSet;
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, OwnedFd};
+
+/// How often something that somebody puts in our way is moved out of it.
+const PATIENCE: usize = 100;
+
+/// Where things are moved from and to.
+#[derive(Debug)]
+pub(super) struct Moves<'a> {
+    pub(super) live: &'a RootDir,
+    pub(super) staged: &'a RootDir,
+    /// Where old entries go that have no place in the staged tree, or not yet.
+    pub(super) aside: &'a OwnedFd,
+    /// Whether nothing above the entries may be moved.
+    pub(super) is_limited: bool,
+    pub(super) refused: Refused,
+}
+
+/// What becomes of an entry that this user may not move.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Refused {
+    /// It ends everything.
+    Ends,
+    /// It stays where it is.
+    Stays,
+}
+
+/// What was done, and how it is taken back.
+pub(super) struct Settled {
+    pub(super) undo: Journal,
+    /// What was not what the plan expected.
+    pub(super) changed: Vec<EntryPath>,
+    /// What stayed because this user may not move it.
+    pub(super) not_permitted: Vec<EntryPath>,
+}
+
+type Outcome<T> = std::result::Result<T, RestoreError>;
+
+impl Moves<'_> {
+    /// Does all steps, and says which could not be done; `None` when the journal has bytes that are no step.
+    pub(super) fn run(&self, journal: &Journal) -> Outcome<Option<HashSet<usize>>> {
+        let mut stayed = HashSet::new();
+        for (number, step) in journal.steps().enumerate() {
+            let Some(step) = step else {
+                return Ok(None);
+            };
+            let (done, doing) = match &step {
+                Step::Remove(path, _) => (self.remove(path, number), "move away"),
+                Step::Place(path, inode, expected) => {
+                    let placed = self.place(path, *inode, (number, expected.is_some()));
+                    (placed, "move into place")
+                }
+                Step::Make(path) => (self.way(path, number).map(drop), "make"),
+                Step::Unmake(path) => (self.unmake(path), "remove"),
+                Step::Dress(path, both) => {
+                    let dressed = self.dress(path, &both[0], journal.rights);
+                    (dressed, "set owner, mode and time of")
+                }
+                Step::Kept(_) | Step::Again(_) => (Ok(()), "leave"),
+            };
+            match done {
+                Err(Errno::ACCESS | Errno::PERM) if self.refused == Refused::Stays => {
+                    stayed.insert(number);
+                }
+                done => done.map_err(entry(doing, step.path()))?,
+            }
+        }
+        Ok(Some(stayed))
+    }
+
+    /// Whether no step has moved anything yet, so that there is still a way back: removes the directories that were made.
+    pub(super) fn give_up(&self, journal: &Journal) -> bool {
+        let steps: Option<Vec<Step>> = journal.steps().collect();
+        let (Some(steps), Ok(true)) = (steps, self.crowded().map(|all| all.is_empty())) else {
+            return false;
+        };
+        let is_untouched = |step: &Step| match step {
+            Step::Place(path, inode, _) => {
+                let staged = find(self.staged, path);
+                staged.is_ok_and(|staged| staged.is_some_and(|seen| seen.inode == *inode))
+            }
+            Step::Remove(path, _) => find(self.staged, path) == Ok(None),
+            Step::Make(_) | Step::Dress(..) | Step::Kept(_) | Step::Again(_) => true,
+            Step::Unmake(_) => false,
+        };
+        let is_untouched = steps.iter().all(is_untouched);
+        for step in steps.iter().rev().filter(|_| is_untouched) {
+            if let Step::Make(path) = step {
+                let _ = self.unmake(path);
+            }
+        }
+        is_untouched
+    }
+
+    /// Looks at what came out, when everything is done but for some steps; `None` when the journal has bytes that are no step.
+    pub(super) fn settle(
+        &self,
+        journal: &Journal,
+        stayed: &HashSet<usize>,
+    ) -> Outcome<Option<Settled>> {
+        let (mut changed, mut not_permitted) = (Vec::new(), Vec::new());
+        let crowded = self.crowded().map_err(entry("list", &EntryPath::root()))?;
+        let (mut back, mut dresses, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
+        for (number, step) in journal.steps().enumerate() {
+            match step {
+                None => return Ok(None),
+                Some(step) if stayed.contains(&number) => {
+                    not_permitted.push(step.path().clone());
+                    // What it needs is still there, for when this is taken back in turn.
+                    if let Step::Place(..) | Step::Remove(..) = &step {
+                        waiting.push(Step::Kept(Box::new(step)));
+                    }
+                }
+                Some(Step::Remove(path, expected) | Step::Place(path, _, expected)) => {
+                    let kept = find(self.staged, &path).map_err(entry("look at", &path))?;
+                    let is_expected = match (&kept, &expected) {
+                        (Some(kept), Some(expected)) => expected.is_like(kept),
+                        (kept, expected) => kept.is_none() && expected.is_none(),
+                    };
+                    if !is_expected || crowded.contains(&number) {
+                        changed.push(path.clone());
+                    }
+                    back.push(match kept {
+                        Some(kept) => Step::Place(path, kept.inode, None),
+                        None => Step::Remove(path, None),
+                    });
+                }
+                Some(Step::Make(path)) => back.push(Step::Unmake(path)),
+                Some(Step::Unmake(path)) => back.push(Step::Make(path)),
+                Some(Step::Dress(path, both)) => {
+                    let [wanted, was] = *both;
+                    dresses.push(Step::Dress(path, Box::new([was, wanted])));
+                }
+                Some(Step::Kept(step)) => waiting.push(Step::Kept(step)),
+                Some(Step::Again(step)) => waiting.push(*step),
+            }
+        }
+        let mut undo = Journal::new(journal.root, journal.rights, journal.mark.clone());
+        for step in back.iter().rev().chain(&dresses).chain(&waiting) {
+            undo.add(step);
+        }
+        Ok(Some(Settled {
+            undo,
+            changed,
+            not_permitted,
+        }))
+    }
+
+    /// The numbers of the steps that found more in their way than has a place in the staged tree.
+    fn crowded(&self) -> Result<HashSet<usize>> {
+        let names = staging::named(self.aside, b"", |name| !matches!(name, b"." | b".."))?;
+        let numbers = names.iter().filter_map(|name| {
+            let (number, _) = name.to_str().ok()?.split_once('-')?;
+            number.parse().ok()
+        });
+        Ok(numbers.collect())
+    }
+
+    fn remove(&self, path: &EntryPath, number: usize) -> Result<()> {
+        let (above, name) = split(path)?;
+        let to = writable(self.staged, &above)?;
+        if root_dir::find(&to, &name)?.is_some() {
+            return Ok(());
+        }
+        let from = match writable(self.live, &above) {
+            // It went with the directory that it was in.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => None,
+            from => Some(from?),
+        };
+        if let Some(from) = from {
+            match self.carry(path, (&from, &name), (&to, &name)) {
+                Err(Errno::XDEV) => self.set_aside(path, (&from, &name), number)?,
+                Err(Errno::NOENT) => {}
+                carried => carried?,
+            }
+        }
+        self.fetch_from_aside(number, (&to, &name))
+    }
+
+    fn place(
+        &self,
+        path: &EntryPath,
+        inode: u64,
+        (number, is_expected): (usize, bool),
+    ) -> Result<()> {
+        let (above, name) = split(path)?;
+        let from = writable(self.staged, &above)?;
+        let Some(seen) = root_dir::find(&from, &name)?.filter(|seen| seen.inode == inode) else {
+            // It was done before.
+            return self.fetch_from_aside(number, (&from, &name));
+        };
+        let to = self.way(&above, number)?;
+        if is_half_linked(&to, &name, &seen)? {
+            return fs::unlinkat(&from, &*name, AtFlags::empty());
+        }
+        let opened = Self::open_up(self.staged, path, &seen)?;
+        let mut may_exchange = is_expected;
+        for _ in 0..PATIENCE {
+            let placed = if may_exchange {
+                self.exchange(path, (&from, &name), (&to, &name))
+            } else {
+                rename_noreplace((from.as_fd(), &name), (to.as_fd(), &name))
+            };
+            match placed {
+                Ok(()) => {
+                    close_again(&to, &name, opened)?;
+                    return self.fetch_from_aside(number, (&from, &name));
+                }
+                // Whoever is in the way, or was, is asked again for.
+                Err(Errno::EXIST) if !may_exchange => may_exchange = true,
+                Err(Errno::NOENT) if may_exchange => may_exchange = false,
+                Err(Errno::INVAL | Errno::NOSYS | Errno::XDEV | Errno::OPNOTSUPP)
+                    if may_exchange =>
+                {
+                    self.set_aside(path, (&to, &name), number)?;
+                    may_exchange = false;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Errno::EXIST)
+    }
+
+    /// Exchanges a staged entry for a live one.
+    fn exchange(
+        &self,
+        path: &EntryPath,
+        (from, name): (&OwnedFd, &CStr),
+        (to, there): (&OwnedFd, &CStr),
+    ) -> Result<()> {
+        let live = root_dir::find(to, there)?.ok_or(Errno::NOENT)?;
+        let staged = root_dir::find(from, name)?.ok_or(Errno::NOENT)?;
+        let opened = Self::open_up(self.live, path, &live)?;
+        fs::renameat_with(from, name, to, there, RenameFlags::EXCHANGE)?;
+        // xfs takes a directory that gets another parent for one that was changed.
+        for (parent, name, seen) in [(from, name, &live), (to, there, &staged)] {
+            if seen.file_type().is_dir() {
+                let times = metadata::times(seen.modified);
+                let _ = fs::utimensat(parent, name, &times, AtFlags::SYMLINK_NOFOLLOW);
+            }
+        }
+        close_again(from, name, opened)
+    }
+
+    /// Moves a live entry to where nothing is.
+    fn carry(
+        &self,
+        path: &EntryPath,
+        (from, name): (&OwnedFd, &CStr),
+        (to, there): (&OwnedFd, &CStr),
+    ) -> Result<()> {
+        let live = root_dir::find(from, name)?.ok_or(Errno::NOENT)?;
+        let opened = Self::open_up(self.live, path, &live)?;
+        rename_noreplace((from.as_fd(), name), (to.as_fd(), there))?;
+        close_again(to, there, opened)
+    }
+
+    /// A directory can be moved only by somebody who may write in it; says which permissions it had.
+    fn open_up(tree: &RootDir, path: &EntryPath, seen: &Seen) -> Result<Option<u32>> {
+        let is_closed = seen.file_type().is_dir() && seen.raw_mode & 0o700 != 0o700;
+        if !is_closed || is_root() {
+            return Ok(None);
+        }
+        make_writable(tree, path)?;
+        Ok(Some(seen.raw_mode & 0o7777))
+    }
+
+    /// Moves what is in our way aside, entry by entry if it must be.
+    fn set_aside(
+        &self,
+        path: &EntryPath,
+        (from, name): (&OwnedFd, &CStr),
+        number: usize,
+    ) -> Result<()> {
+        for attempt in 0..PATIENCE {
+            let to = aside_name(number, attempt);
+            match self.carry(path, (from, name), (self.aside, &to)) {
+                Err(Errno::EXIST) => {}
+                Err(Errno::XDEV) => return move_parts((from, name), (self.aside, &to)),
+                Err(Errno::NOENT) => return Ok(()),
+                carried => return carried,
+            }
+        }
+        Err(Errno::EXIST)
+    }
+
+    /// Gives what was moved aside its place in the staged tree; what came after the first stays where it is.
+    fn fetch_from_aside(&self, number: usize, (to, name): (&OwnedFd, &CStr)) -> Result<()> {
+        let aside = aside_name(number, 0);
+        if root_dir::find(self.aside, &aside)?.is_none() {
+            return Ok(());
+        }
+        match rename_noreplace((self.aside.as_fd(), &aside), (to.as_fd(), name)) {
+            Err(Errno::EXIST) => Ok(()),
+            fetched => fetched,
+        }
+    }
+
+    /// Opens a directory of the live tree, making it if somebody took it away.
+    fn way(&self, path: &EntryPath, number: usize) -> Result<OwnedFd> {
+        match writable(self.live, path) {
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
+            opened => return opened,
+        }
+        let mut here = EntryPath::root();
+        for name in path.components() {
+            let above = writable(self.live, &here)?;
+            here = here.child(name).map_err(|_| Errno::INVAL)?;
+            let name = CString::new(name).map_err(|_| Errno::INVAL)?;
+            match root_dir::find(&above, &name)? {
+                Some(seen) if seen.file_type().is_dir() => continue,
+                Some(_) if self.is_limited => return Err(Errno::NOTDIR),
+                // Never the first name: that is for what belongs at the place of the step itself.
+                Some(_) => {
+                    let free = (1..PATIENCE).find_map(|attempt| {
+                        let to = aside_name(number, attempt);
+                        match self.carry(&here, (&above, &name), (self.aside, &to)) {
+                            Err(Errno::EXIST) => None,
+                            Err(Errno::NOENT) => Some(Ok(())),
+                            carried => Some(carried),
+                        }
+                    });
+                    free.unwrap_or(Err(Errno::EXIST))?;
+                }
+                None => {}
+            }
+            match fs::mkdirat(&above, &*name, Mode::RWXU) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        writable(self.live, path)
+    }
+
+    fn unmake(&self, path: &EntryPath) -> Result<()> {
+        let (above, name) = split(path)?;
+        let Ok(above) = writable(self.live, &above) else {
+            return Ok(());
+        };
+        match fs::unlinkat(&above, &*name, AtFlags::REMOVEDIR) {
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::NOTEMPTY | Errno::EXIST) => Ok(()),
+            removed => removed,
+        }
+    }
+
+    fn dress(&self, path: &EntryPath, wanted: &Dress, rights: Rights) -> Result<()> {
+        let directory = match self.live.directory(path.as_bytes()) {
+            Err(Errno::ACCESS) => match make_writable(self.live, path) {
+                Err(Errno::PERM | Errno::ACCESS) => return Ok(()),
+                made => {
+                    made?;
+                    self.live.directory(path.as_bytes())
+                }
+            },
+            directory => directory,
+        };
+        let directory = match directory {
+            // Somebody took it away since.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
+            directory => directory?,
+        };
+        // Only its owner changes these, and a directory of somebody else must not keep everything else from coming to its end.
+        let owner = metadata::of(&directory)?.uid;
+        if !is_root() && owner != rustix::process::geteuid().as_raw() {
+            return Ok(());
+        }
+        if let Some(user) = &wanted.attributes
+            && metadata::attributes(&directory)?.user != *user
+        {
+            make_writable(self.live, path)?;
+            metadata::replace_attributes(&directory, user)?;
+        }
+        metadata::give(directory, &wanted.metadata, rights)?;
+        Ok(())
+    }
+}
+
+/// Whether a step without the call for it was interrupted between the new name and the removal of the old one.
+fn is_half_linked(to: &OwnedFd, name: &CStr, staged: &Seen) -> Result<bool> {
+    let live = root_dir::find(to, name)?;
+    let is_file = !staged.file_type().is_dir();
+    Ok(is_file && live.is_some_and(|live| live.identity() == staged.identity()))
+}
+
+fn aside_name(number: usize, attempt: usize) -> CString {
+    CString::new(format!("{number}-{attempt}")).expect("digits")
+}
+
+fn close_again(parent: &OwnedFd, name: &CStr, mode: Option<u32>) -> Result<()> {
+    match mode {
+        Some(mode) => set_mode(parent, name, mode),
+        None => Ok(()),
+    }
+}
+
+/// Moves a directory that cannot be renamed: makes another one, and moves what is in it until it can be removed.
+fn move_parts((from, name): (&OwnedFd, &CStr), (to, there): (&OwnedFd, &CStr)) -> Result<()> {
+    let source = open_in(from, name)?;
+    match fs::mkdirat(to, there, Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(error) => return Err(error),
+    }
+    let target = open_in(to, there)?;
+    let (seen, user) = (metadata::of(&source)?, metadata::attributes(&source)?.user);
+    for _ in 0..PATIENCE {
+        let is_entry = |name: &[u8]| !matches!(name, b"." | b"..");
+        for part in staging::named(&source, b"", is_entry)? {
+            match rename_noreplace((source.as_fd(), &part), (target.as_fd(), &part)) {
+                Err(Errno::NOENT) => {}
+                Err(Errno::XDEV) => move_parts((&source, &part), (&target, &part))?,
+                Err(Errno::EXIST) => move_again((&source, &part), &target)?,
+                moved => moved?,
+            }
+        }
+        match fs::unlinkat(from, name, AtFlags::REMOVEDIR) {
+            // Somebody put something into it meanwhile.
+            Err(Errno::NOTEMPTY | Errno::EXIST) => {}
+            removed => {
+                removed?;
+                metadata::give_user_attributes(&target, &user)?;
+                metadata::give(&target, &seen.metadata(), Rights::of_this_process())?;
+                return Ok(());
+            }
+        }
+    }
+    Err(Errno::BUSY)
+}
+
+/// Moves something whose name was moved before: a directory that was moved in part, or what somebody made anew since.
+fn move_again((source, part): (&OwnedFd, &CStr), target: &OwnedFd) -> Result<()> {
+    let is_directory = |fd: &OwnedFd| {
+        let seen = root_dir::find(fd, part);
+        seen.map(|seen| seen.is_some_and(|seen| seen.file_type().is_dir()))
+    };
+    if is_directory(source)? && is_directory(target)? {
+        return move_parts((source, part), (target, part));
+    }
+    for attempt in 1..PATIENCE {
+        let name = [part.to_bytes(), format!("~{attempt}").as_bytes()].concat();
+        let name = CString::new(name).map_err(|_| Errno::INVAL)?;
+        match rename_noreplace((source.as_fd(), part), (target.as_fd(), &name)) {
+            Err(Errno::EXIST) => {}
+            moved => return moved,
+        }
+    }
+    Err(Errno::EXIST)
+}
+
+/// What is at a path of a tree.
+fn find(tree: &RootDir, path: &EntryPath) -> Result<Option<Seen>> {
+    let (above, name) = split(path)?;
+    match writable(tree, &above) {
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+        above => root_dir::find(above?, &name),
+    }
+}
+
+/// Opens a directory in which its owner may change something.
+fn writable(tree: &RootDir, path: &EntryPath) -> Result<OwnedFd> {
+    let opened = tree.directory(path.as_bytes());
+    if is_root() {
+        return opened;
+    }
+    match opened {
+        Ok(opened) if metadata::of(&opened)?.raw_mode & 0o700 == 0o700 => Ok(opened),
+        Ok(_) | Err(Errno::ACCESS) => {
+            make_writable(tree, path)?;
+            tree.directory(path.as_bytes())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn split(path: &EntryPath) -> Result<(EntryPath, CString)> {
+    let (above, name) = path.split_last().ok_or(Errno::INVAL)?;
+    Ok((above, CString::new(name).map_err(|_| Errno::INVAL)?))
+}
+
+/// Opens a directory in an open one.
+pub(super) fn open_in(parent: impl AsFd, name: &CStr) -> Result<OwnedFd> {
+    use rustix::fs::OFlags;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    fs::openat(parent, name, flags, Mode::empty())
+}

@@ -1,0 +1,874 @@
+//! What must be done to a live tree so that it becomes the staged one, and nothing else.
+//!
+//! Directory by directory the two are compared by name. What only one of them has is moved whole; what both have as a
+//! directory is gone into; everything else is replaced unless it is the same already. Names of one file stay only if they
+//! are names of one file on both sides, and of no other; names that a live file has outside the tree are nobody's concern.
+
+use super::contents::{Side, are_same};
+use super::error::{RestoreError, entry};
+use super::inplace::Changes;
+use super::journal::{Dress, Expected, Journal, Mark, Step};
+use super::permissions::Permissions;
+use crate::fs::metadata::{self, Rights, Seen};
+use crate::fs::root_dir::{self, RootDir};
+use crate::fs::staging;
+use rustix::fs::{self, Access, AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use stasis_model::tree::{EntryPath, FileTime, Metadata};
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ffi::{CStr, CString, OsStr};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicBool, Ordering as Memory};
+use std::sync::{Mutex, PoisonError};
+
+/// What is left alone, as somebody told us.
+#[derive(Default)]
+pub(super) struct Told {
+    /// Entries that are right as they are: 128 bits of a digest of each path, and what was seen of it, if that is known.
+    right: Mutex<HashMap<[u8; 16], Option<Witness>>>,
+    /// How many of those that were seen lie in a directory.
+    right_in: Mutex<HashMap<[u8; 16], usize>>,
+    pub(super) limits: Limits,
+}
+
+/// What a restore in place leaves alone.
+#[derive(Default)]
+pub struct Limits {
+    /// Which entries stay although the new tree does not have them. Asked for a directory, `true` keeps it with everything in it.
+    pub spared: Option<Spared>,
+    /// Which entries of the live tree the plan knows of, if it knows them all: one that came since, and that the new tree does not
+    /// have, stays.
+    pub known: Option<Known>,
+    /// Entries that are left as they are, with everything in them; a database with its journals.
+    pub except: Vec<EntryPath>,
+    /// Which entries stay as they are although the new tree has them otherwise: nothing else has what they are now. One that is
+    /// missing comes back.
+    pub left_alone: Option<Spared>,
+    /// Whether a directory that would go is looked into: with something in it that stays, only the rest of it goes.
+    pub looks_into: bool,
+    /// The one entry that is restored, with everything in it; all of them if none is named. The directories above it that are
+    /// missing are made as they are staged.
+    pub only: Option<EntryPath>,
+    /// What is restored with that one, in the same directory: the WAL and the journals of a database.
+    pub beside: Vec<EntryPath>,
+    /// Whose the backup is: whoever gives no label finds it by [`kept`](super::kept).
+    pub label: String,
+}
+
+impl std::fmt::Debug for Limits {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut out = out.debug_struct("Limits");
+        out.field("except", &self.except).field("only", &self.only);
+        out.field("label", &self.label).finish_non_exhaustive()
+    }
+}
+
+/// Whether the plan knows of an entry.
+pub type Known = Box<dyn Fn(&EntryPath) -> bool + Send + Sync>;
+
+/// Whether an entry stays although the new tree does not have it; also told whether it is a directory.
+pub type Spared = Box<dyn Fn(&EntryPath, bool) -> bool + Send + Sync>;
+
+impl std::fmt::Debug for Told {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Told").finish_non_exhaustive()
+    }
+}
+
+impl Told {
+    pub(super) fn leave(&self, path: &EntryPath, seen: Option<&Seen>) {
+        let mut told = self.right.lock().unwrap_or_else(PoisonError::into_inner);
+        told.insert(key(path), seen.map(Witness::from));
+        if let (Some((above, _)), Some(_), false) =
+            (path.split_last(), seen, self.is_excepted(path))
+        {
+            let mut right_in = self.right_in.lock().unwrap_or_else(PoisonError::into_inner);
+            *right_in.entry(key(&above)).or_default() += 1;
+        }
+    }
+
+    /// How many entries of a directory were right when they were seen.
+    fn right_in(&self, directory: &EntryPath) -> usize {
+        let right_in = self.right_in.lock().unwrap_or_else(PoisonError::into_inner);
+        right_in.get(&key(directory)).copied().unwrap_or_default()
+    }
+
+    /// Whether a path is neither in the one entry that is restored nor above it.
+    pub(super) fn is_outside(&self, path: &EntryPath) -> bool {
+        let only = self.limits.only.as_ref();
+        let is_beside = || self.limits.beside.iter().any(|one| is_part_of(path, one));
+        !is_beside()
+            && only.is_some_and(|only| {
+                !path
+                    .components()
+                    .zip(only.components())
+                    .all(|(a, b)| a == b)
+            })
+    }
+
+    /// What lies on the way from a directory to the one entry that is restored: its name, and whether it is that entry.
+    fn next_to(&self, path: &EntryPath) -> Option<(&[u8], bool)> {
+        let only = self.limits.only.as_ref()?;
+        let mut names = only.components();
+        for name in path.components() {
+            if names.next() != Some(name) {
+                return None;
+            }
+        }
+        let next = names.next()?;
+        Some((next, names.next().is_none()))
+    }
+
+    /// Whether an entry was right, and if so, whether it may have been changed since.
+    fn has(&self, path: &EntryPath, seen: Option<&Seen>) -> Option<Since> {
+        let told = self.right.lock().unwrap_or_else(PoisonError::into_inner);
+        let witness = told.get(&key(path))?;
+        Some(match (witness, seen) {
+            (None, _) => Since::Unknown,
+            (Some(witness), Some(seen)) if *witness == Witness::from(seen) => Since::Same,
+            _ => Since::Changed,
+        })
+    }
+
+    fn spares(&self, path: &EntryPath, seen: &Seen) -> bool {
+        let is_directory = seen.file_type().is_dir();
+        let spared = self.limits.spared.as_ref();
+        spared.is_some_and(|spared| spared(path, is_directory))
+    }
+
+    fn is_left_alone(&self, path: &EntryPath, seen: &Seen) -> bool {
+        let is_left_alone = self.limits.left_alone.as_ref();
+        is_left_alone.is_some_and(|is_left_alone| is_left_alone(path, seen.file_type().is_dir()))
+    }
+
+    /// Whether an entry came when the plan was made already.
+    fn is_unknown(&self, path: &EntryPath) -> bool {
+        let known = self.limits.known.as_ref();
+        known.is_some_and(|known| !known(path))
+    }
+
+    fn is_excepted(&self, path: &EntryPath) -> bool {
+        self.limits
+            .except
+            .iter()
+            .any(|except| is_part_of(path, except))
+    }
+
+    /// Whether something in a directory is left as it is.
+    fn holds_excepted(&self, path: &EntryPath) -> bool {
+        self.limits
+            .except
+            .iter()
+            .any(|except| is_part_of(except, path))
+    }
+}
+
+/// What became of an entry since it was found right.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Since {
+    Same,
+    Changed,
+    /// Nobody said what it was.
+    Unknown,
+}
+
+/// What of an entry changes with it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Witness {
+    inode: u64,
+    size: u64,
+    changed: FileTime,
+}
+
+impl From<&Seen> for Witness {
+    fn from(seen: &Seen) -> Self {
+        Self {
+            inode: seen.inode,
+            size: seen.size,
+            changed: seen.changed,
+        }
+    }
+}
+
+/// Whether a path is another one, lies in it, or is the journal of that database.
+pub fn is_part_of(path: &EntryPath, whole: &EntryPath) -> bool {
+    let rest = path.as_bytes().strip_prefix(whole.as_bytes());
+    let is_suffix = |rest: &[u8]| DATABASE_SUFFIXES.contains(&rest);
+    rest.is_some_and(|rest| {
+        rest.is_empty() || whole.is_root() || rest[0] == b'/' || is_suffix(rest)
+    })
+}
+
+/// What the files are called that belong to an SQLite database, after its own name.
+pub(super) const DATABASE_SUFFIXES: [&[u8]; 3] = [b"-journal", b"-wal", b"-shm"];
+
+fn key(path: &EntryPath) -> [u8; 16] {
+    let digest = blake3::hash(path.as_bytes());
+    *digest.as_bytes().first_chunk().expect("it has 32 bytes")
+}
+
+/// A directory that is on both sides.
+#[derive(Debug)]
+struct Pair {
+    /// What it should have, and what it has.
+    dress: Box<[Dress; 2]>,
+    is_dressed: bool,
+}
+
+/// A name of a file with several, on one side or the other.
+#[derive(Debug)]
+struct Name {
+    path: EntryPath,
+    /// The file that has it on the live side, if that is the same file.
+    live: Option<Seen>,
+    /// What has it on the live side, whatever it is.
+    there: Option<Seen>,
+    staged: u64,
+}
+
+/// Makes the plan.
+#[derive(Debug)]
+pub(super) struct Planner<'a> {
+    pub(super) live: &'a RootDir,
+    pub(super) staged: &'a RootDir,
+    pub(super) told: &'a Told,
+    pub(super) cancel: &'a AtomicBool,
+    /// What the target is called: what is staged for it in the live root is no part of it.
+    pub(super) own: &'a CStr,
+    /// Whether we are staged in there ourselves.
+    pub(super) is_inside: bool,
+    pub(super) rights: Rights,
+    changes: Changes,
+    journal: Journal,
+    pairs: HashMap<EntryPath, Pair>,
+    linked: BTreeMap<u64, Vec<Name>>,
+    pending: Vec<EntryPath>,
+    /// Which entries of the directory that is looked at come or go.
+    touched: HashSet<EntryPath>,
+    permissions: Permissions<'a>,
+    /// What must not be replaced.
+    barred: Vec<EntryPath>,
+    /// How many entries of the directory that is looked at were right when they were seen.
+    found_right: usize,
+}
+
+impl<'a> Planner<'a> {
+    pub(super) fn new(
+        (live, staged): (&'a RootDir, &'a RootDir),
+        (told, cancel): (&'a Told, &'a AtomicBool),
+        (own, is_inside): (&'a CStr, bool),
+        (root, mark): (u64, Mark),
+    ) -> Self {
+        let rights = Rights::of_this_process();
+        let mut journal = Journal::new(root, rights, mark);
+        journal.is_limited = told.limits.only.is_some();
+        Self {
+            live,
+            staged,
+            told,
+            cancel,
+            own,
+            is_inside,
+            rights,
+            changes: Changes::default(),
+            journal,
+            pairs: HashMap::new(),
+            linked: BTreeMap::new(),
+            pending: vec![EntryPath::root()],
+            touched: HashSet::new(),
+            permissions: Permissions::new(live),
+            barred: Vec::new(),
+            found_right: 0,
+        }
+    }
+
+    /// Compares the trees; the journal has every step that is needed.
+    pub(super) fn plan(mut self) -> Result<(Journal, Changes), RestoreError> {
+        let root = EntryPath::root();
+        let look = |tree: &RootDir| tree.directory(b"").and_then(|fd| metadata::of(&fd));
+        let live = look(self.live).map_err(entry("look at", &root))?;
+        let staged = look(self.staged).map_err(entry("look at", &root))?;
+        if self.told.limits.only.is_none() {
+            self.pair(&root, &live, &staged)?;
+        }
+        while let Some(path) = self.pending.pop() {
+            self.directory(&path)?;
+        }
+        if !self.barred.is_empty() {
+            return Err(RestoreError::NotOurs(self.barred));
+        }
+        self.settle_links();
+        self.dress();
+        Ok((self.journal, self.changes))
+    }
+
+    /// Notes a directory that both have. `live` and `staged` were seen before it was opened.
+    fn pair(&mut self, path: &EntryPath, live: &Seen, staged: &Seen) -> Result<(), RestoreError> {
+        let user = |tree: &RootDir| {
+            let opened = open(tree, path).and_then(metadata::attributes);
+            let opened = opened.map_err(entry("read the attributes of", path))?;
+            Ok::<_, RestoreError>(opened.user)
+        };
+        let dress = |seen: &Seen, attributes| Dress {
+            metadata: seen.metadata(),
+            attributes: Some(attributes),
+        };
+        let dress = [
+            dress(staged, user(self.staged)?),
+            dress(live, user(self.live)?),
+        ];
+        let is_dressed = dress[0] != dress[1] || (path.is_root() && self.is_inside);
+        if !self.permissions.is_own(path) {
+            // Only its owner gives a directory permissions and times; nobody gives it away.
+            let [wanted, has] = &dress;
+            let same_owner = Metadata {
+                uid: has.metadata.uid,
+                gid: has.metadata.gid,
+                ..wanted.metadata
+            };
+            if same_owner != has.metadata || wanted.attributes != has.attributes {
+                self.changes.not_permitted.push(path.clone());
+            }
+            return Ok(());
+        }
+        let dress = Box::new(dress);
+        self.pairs.insert(path.clone(), Pair { dress, is_dressed });
+        Ok(())
+    }
+
+    fn directory(&mut self, path: &EntryPath) -> Result<(), RestoreError> {
+        if self.cancel.load(Memory::Relaxed) {
+            return Err(RestoreError::Cancelled);
+        }
+        let failed = || entry("open", path);
+        let live = open(self.live, path).map_err(failed())?;
+        let staged = open(self.staged, path).map_err(failed())?;
+        self.touched.clear();
+        self.found_right = 0;
+        if let Some((name, is_last)) = self.told.next_to(path) {
+            let name = CString::new(name).expect("no name of an entry has a NUL");
+            self.on_the_way(path, (&name, is_last), (&live, &staged))?;
+            return self.beside(is_last, |own, name| {
+                own.on_the_way(path, (name, true), (&live, &staged))
+            });
+        }
+        let own = Some(self.own).filter(|_| path.is_root());
+        let mut here = names(&live, own).map_err(entry("list", path))?.into_iter();
+        let mut there = names(&staged, own)
+            .map_err(entry("list", path))?
+            .into_iter();
+        let (mut one, mut other) = (here.next(), there.next());
+        loop {
+            let order = match (&one, &other) {
+                (None, None) => {
+                    if self.found_right < self.told.right_in(path) {
+                        // Something that was right is gone since, and was not staged.
+                        self.changes.changed_meanwhile.push(path.clone());
+                    }
+                    return Ok(());
+                }
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some(one), Some(other)) => one.cmp(other),
+            };
+            let name = if order.is_gt() { &other } else { &one };
+            let name = name.clone().expect("one of them is there");
+            let child = path.child(name.to_bytes());
+            let child = child.map_err(|_| entry("name an entry of", path)(Errno::INVAL))?;
+            match order {
+                Ordering::Less => self.only_live(child, &name, &live)?,
+                Ordering::Greater => self.only_staged(child, &name, &staged)?,
+                Ordering::Equal => self.both(&child, &name, (&live, &staged))?,
+            }
+            if order.is_le() {
+                one = here.next();
+            }
+            if order.is_ge() {
+                other = there.next();
+            }
+        }
+    }
+
+    /// What is restored with the one entry, if that is the one.
+    fn beside(
+        &mut self,
+        is_last: bool,
+        mut each: impl FnMut(&mut Self, &CStr) -> Result<(), RestoreError>,
+    ) -> Result<(), RestoreError> {
+        let told = self.told;
+        let beside = told.limits.beside.iter().filter(|_| is_last);
+        for (_, name) in beside.filter_map(EntryPath::split_last) {
+            let name = CString::new(name).expect("no name of an entry has a NUL");
+            each(self, &name)?;
+        }
+        Ok(())
+    }
+
+    /// One entry of a directory in which nothing else is restored.
+    fn on_the_way(
+        &mut self,
+        path: &EntryPath,
+        (name, is_last): (&CStr, bool),
+        (live, staged): (&OwnedFd, &OwnedFd),
+    ) -> Result<(), RestoreError> {
+        let child = path.child(name.to_bytes());
+        let child = child.map_err(|_| entry("name an entry of", path)(Errno::INVAL))?;
+        let look = |directory: &OwnedFd| {
+            let seen = root_dir::find(directory, name);
+            seen.map_err(entry("look at", &child))
+        };
+        match (look(live)?, look(staged)?, is_last) {
+            (None, None, _) => {}
+            (Some(_), None, true) => self.only_live(child, name, live)?,
+            (None, Some(_), true) => self.only_staged(child, name, staged)?,
+            (Some(_), Some(_), true) => self.both(&child, name, (live, staged))?,
+            (Some(seen), _, false) if !seen.file_type().is_dir() => {
+                return Err(RestoreError::InTheWay(child));
+            }
+            (Some(_), None, false) => {
+                return Err(entry("find where it is staged:", &child)(Errno::NOENT));
+            }
+            (Some(_), Some(_), false) => self.pending.push(child),
+            (None, Some(_), false) => self.missing(child)?,
+        }
+        Ok(())
+    }
+
+    /// Makes the directories that lead to the one entry that is restored; they are what they are in the staged tree.
+    fn missing(&mut self, mut path: EntryPath) -> Result<(), RestoreError> {
+        while let Some((name, is_last)) = self
+            .told
+            .next_to(&path)
+            .map(|(name, is_last)| (CString::new(name).expect("no NUL"), is_last))
+        {
+            let staged = open(self.staged, &path).map_err(entry("open", &path))?;
+            let seen = metadata::of(&staged).map_err(entry("look at", &path))?;
+            let user = metadata::attributes(&staged).map_err(entry("look at", &path))?;
+            let dress = Dress {
+                metadata: seen.metadata(),
+                attributes: Some(user.user),
+            };
+            let dress = Box::new([dress.clone(), dress]);
+            let is_dressed = true;
+            self.pairs.insert(path.clone(), Pair { dress, is_dressed });
+            self.journal.add(&Step::Make(path.clone()));
+            let unnameable = |path: &EntryPath| entry("name an entry of", path)(Errno::INVAL);
+            let child = path.child(name.to_bytes());
+            let child = child.map_err(|_| unnameable(&path))?;
+            if is_last {
+                self.only_staged(child, &name, &staged)?;
+                return self.beside(true, |own, name| {
+                    let child = path.child(name.to_bytes());
+                    let child = child.map_err(|_| unnameable(&path))?;
+                    match root_dir::find(&staged, name) {
+                        Ok(None) => Ok(()),
+                        _ => own.only_staged(child, name, &staged),
+                    }
+                });
+            }
+            path = child;
+        }
+        Ok(())
+    }
+
+    fn only_live(
+        &mut self,
+        path: EntryPath,
+        name: &CStr,
+        live: &OwnedFd,
+    ) -> Result<(), RestoreError> {
+        let seen = metadata::look(live.as_fd(), name).ok();
+        let is_spared = seen.is_some_and(|seen| {
+            let kind = seen.file_type();
+            // No tree has these, so that none says that they should go.
+            kind.is_socket()
+                || kind.is_block_device()
+                || kind.is_char_device()
+                || self.told.spares(&path, &seen)
+                || self.told.is_unknown(&path)
+                || self.told.is_excepted(&path)
+                || (self.told.holds_excepted(&path) && !self.told.limits.looks_into)
+                || self.is_at_rest(&path, name, live)
+        });
+        let is_directory = seen.is_some_and(|seen| seen.file_type().is_dir());
+        let since = self.told.has(&path, seen.as_ref());
+        if since == Some(Since::Changed) {
+            self.changes.changed_meanwhile.push(path.clone());
+        }
+        self.found_right += usize::from(matches!(since, Some(Since::Same | Since::Changed)));
+        if is_spared || since.is_some() {
+            self.changes.untouched += 1;
+        } else if is_unreadable(seen.as_ref(), (live, name)) || !self.permissions.may_move(&path) {
+            // No save could read it, or it cannot be moved: it is no more known than what a save leaves out.
+            self.changes.not_permitted.push(path);
+        } else if is_directory && self.told.limits.looks_into && self.holds_what_stays(&path) {
+            self.enter(path)?;
+        } else {
+            let closed: Vec<&Seen> = seen.iter().collect();
+            self.note_closed(&path, &closed);
+            self.step(&Step::Remove(path, seen.as_ref().map(Expected::from)));
+            self.changes.removed += 1;
+        }
+        Ok(())
+    }
+
+    /// Whether something stays of a directory that the new tree does not have.
+    fn holds_what_stays(&self, path: &EntryPath) -> bool {
+        let Ok(directory) = open(self.live, path) else {
+            return false;
+        };
+        let found = names(&directory, None).unwrap_or_default();
+        found.iter().any(|name| {
+            let seen = metadata::look(directory.as_fd(), name);
+            let (Ok(child), Ok(seen)) = (path.child(name.to_bytes()), seen) else {
+                return false;
+            };
+            self.told.is_excepted(&child)
+                || self.told.spares(&child, &seen)
+                || is_unreadable(Some(&seen), (&directory, name))
+                || (seen.file_type().is_dir() && self.holds_what_stays(&child))
+        })
+    }
+
+    /// Looks at each entry of such a directory, which stays; what goes needs a place in the staged tree.
+    fn enter(&mut self, path: EntryPath) -> Result<(), RestoreError> {
+        let (above, name) = path.split_last().unwrap_or_default();
+        let made = open(self.staged, &above).and_then(|above| {
+            let name = CString::new(name).map_err(|_| Errno::INVAL)?;
+            fs::mkdirat(above, &*name, Mode::RWXU)
+        });
+        match made {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(entry("stage", &path)(error)),
+        }
+        self.changes.untouched += 1;
+        self.pending.push(path);
+        Ok(())
+    }
+
+    /// Whether it is what an open connection keeps beside a database that stays, with nothing in it that has not reached that.
+    fn is_at_rest(&self, path: &EntryPath, name: &CStr, live: &OwnedFd) -> bool {
+        let name = name.to_bytes();
+        let is_of = |suffix: &[u8]| name.strip_suffix(suffix).filter(|base| !base.is_empty());
+        let Some(base) = is_of(b"-wal").or_else(|| is_of(b"-shm")) else {
+            return false;
+        };
+        let length = |suffix: &[u8]| {
+            let name = CString::new([base, suffix].concat()).ok()?;
+            let seen = root_dir::find(live, &name).ok()??;
+            seen.file_type().is_file().then_some(seen.size)
+        };
+        let above = path.split_last().map(|(above, _)| above);
+        let stays = above
+            .and_then(|above| above.child(base).ok())
+            .is_some_and(|base| !self.touched.contains(&base));
+        stays && length(b"").is_some() && length(b"-wal").unwrap_or(0) == 0
+    }
+
+    fn only_staged(
+        &mut self,
+        path: EntryPath,
+        name: &CStr,
+        staged: &OwnedFd,
+    ) -> Result<(), RestoreError> {
+        if self.told.is_excepted(&path) {
+            return Ok(());
+        }
+        let seen = metadata::look(staged.as_fd(), name).map_err(entry("look at", &path))?;
+        if seen.file_type().is_file() && seen.links > 1 {
+            self.name(path, &seen, (None, None));
+            return Ok(());
+        }
+        if seen.file_type().is_dir() {
+            self.take_excepted_away(&path)
+                .map_err(entry("leave out", &path))?;
+            self.note_gone(&path);
+        }
+        self.place(path, &seen, None);
+        Ok(())
+    }
+
+    /// Notes directories that are gone with entries that were right, and were not staged.
+    fn note_gone(&mut self, directory: &EntryPath) {
+        if self.told.right_in(directory) > 0 {
+            self.changes.changed_meanwhile.push(directory.clone());
+        }
+        let Ok(opened) = open(self.staged, directory) else {
+            return;
+        };
+        for name in names(&opened, None).unwrap_or_default() {
+            let seen = metadata::look(opened.as_fd(), &name);
+            let is_directory = seen.is_ok_and(|seen| seen.file_type().is_dir());
+            if let (true, Ok(child)) = (is_directory, directory.child(name.to_bytes())) {
+                self.note_gone(&child);
+            }
+        }
+    }
+
+    /// What is left as it is does not come with a directory that is missing.
+    fn take_excepted_away(&self, directory: &EntryPath) -> rustix::io::Result<()> {
+        let except = self.told.limits.except.iter();
+        for path in except.filter(|path| path.is_within(directory)) {
+            let (above, name) = path.split_last().unwrap_or_default();
+            let above = match open(self.staged, &above) {
+                Err(Errno::NOENT | Errno::NOTDIR) => continue,
+                above => above?,
+            };
+            for suffix in [&b""[..]].iter().chain(&DATABASE_SUFFIXES) {
+                let name = CString::new([name, suffix].concat()).map_err(|_| Errno::INVAL)?;
+                match root_dir::find(&above, &name)? {
+                    None => {}
+                    Some(seen) if seen.file_type().is_dir() => {
+                        crate::fs::remove::tree(&above, &name)?
+                    }
+                    Some(_) => fs::unlinkat(&above, &*name, AtFlags::empty())?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn both(
+        &mut self,
+        path: &EntryPath,
+        name: &CStr,
+        (live, staged): (&OwnedFd, &OwnedFd),
+    ) -> Result<(), RestoreError> {
+        let failed = || entry("look at", path);
+        let wanted = metadata::look(staged.as_fd(), name).map_err(failed())?;
+        let seen = match metadata::look(live.as_fd(), name) {
+            Err(Errno::NOENT) => return self.only_staged(path.clone(), name, staged),
+            seen => seen.map_err(failed())?,
+        };
+        if self.told.is_excepted(path) {
+            self.changes.untouched += 1;
+            return Ok(());
+        }
+        let (was_directory, will_be) = (seen.file_type().is_dir(), wanted.file_type().is_dir());
+        let must_stay = self.told.spares(path, &seen) || self.told.holds_excepted(path);
+        if was_directory && !will_be && must_stay {
+            // What must stay is in it, and the new tree has no room for it.
+            return Err(entry("replace, because of what is in it,", path)(
+                Errno::NOTEMPTY,
+            ));
+        }
+        if was_directory && will_be {
+            if seen.is_mount {
+                return Ok(()); // looked at before: nothing of the tree is in it
+            }
+            if seen.device != self.live.device() {
+                // A btrfs subvolume: nothing can be moved into it.
+                let path = OsStr::from_bytes(path.as_bytes());
+                return Err(RestoreError::MountInside(path.into()));
+            }
+            // One that its owner may not read is replaced whole.
+            if open(self.live, path).is_ok() {
+                unlock(self.staged, path, &wanted).map_err(entry("open", path))?;
+                self.pair(path, &seen, &wanted)?;
+                self.pending.push(path.clone());
+                return Ok(());
+            }
+        }
+        let sides = [(self.live, live, seen), (self.staged, staged, wanted)];
+        let same = !was_directory && self.is_same(path, name, sides)?;
+        if !same && self.told.is_left_alone(path, &seen) {
+            self.changes.left_alone.push(path.clone());
+            return Ok(());
+        }
+        if !same && self.told.limits.looks_into && Self::is_anothers_secret(&seen, (live, name)) {
+            self.barred.push(path.clone());
+        }
+        let has_names = wanted.links > 1 || (same && seen.links > 1);
+        if wanted.file_type().is_file() && has_names {
+            self.name(path.clone(), &wanted, (same.then_some(seen), Some(seen)));
+            return Ok(());
+        }
+        if same {
+            self.changes.untouched += 1;
+            return Ok(());
+        }
+        self.place(path.clone(), &wanted, Some(&seen));
+        Ok(())
+    }
+
+    /// Whether a file belongs to another user and may not be read, so that nothing but the backup would have it.
+    fn is_anothers_secret(seen: &Seen, (live, name): (&OwnedFd, &CStr)) -> bool {
+        let own = rustix::process::geteuid().as_raw();
+        seen.file_type().is_file() && seen.uid != own && is_unreadable(Some(seen), (live, name))
+    }
+
+    fn is_same(
+        &self,
+        path: &EntryPath,
+        name: &CStr,
+        sides: [(&RootDir, &OwnedFd, Seen); 2],
+    ) -> Result<bool, RestoreError> {
+        let [mine, theirs] = sides.map(|(tree, directory, seen)| Side {
+            tree,
+            directory,
+            seen,
+        });
+        are_same(name, &mine, &theirs, self.cancel).map_err(|error| match error {
+            Errno::CANCELED => RestoreError::Cancelled,
+            error => entry("compare", path)(error),
+        })
+    }
+
+    fn name(
+        &mut self,
+        path: EntryPath,
+        staged: &Seen,
+        (live, there): (Option<Seen>, Option<Seen>),
+    ) {
+        self.touched.insert(path.clone());
+        let names = self.linked.entry(staged.inode).or_default();
+        names.push(Name {
+            path,
+            live,
+            there,
+            staged: staged.inode,
+        });
+    }
+
+    /// Decides on files with several names, now that all of them are known.
+    fn settle_links(&mut self) {
+        let mut claimed = HashSet::new();
+        for names in std::mem::take(&mut self.linked).into_values() {
+            let live = |name: &Name| name.live.map(|seen| seen.identity());
+            let first = live(&names[0]);
+            let is_one_file = names.iter().all(|name| live(name) == first);
+            if let Some(file) = first
+                && is_one_file
+                && claimed.insert(file)
+            {
+                self.changes.untouched += names.len() as u64;
+                continue;
+            }
+            for name in names {
+                let expected = name.there.as_ref().map(Expected::from);
+                self.step(&Step::Place(name.path, name.staged, expected));
+                self.changes.placed += 1;
+            }
+        }
+    }
+
+    fn place(&mut self, path: EntryPath, staged: &Seen, live: Option<&Seen>) {
+        let both: Vec<&Seen> = [Some(staged), live].into_iter().flatten().collect();
+        self.note_closed(&path, &both);
+        self.step(&Step::Place(path, staged.inode, live.map(Expected::from)));
+        self.changes.placed += 1;
+    }
+
+    /// A directory can be moved only by somebody who may write in it: one that its owner may not write in gets its permissions
+    /// again where it arrives, now or when this is taken back. One that is exchanged may get another time by that.
+    fn note_closed(&mut self, path: &EntryPath, seen: &[&Seen]) {
+        let is_directory = |seen: &&&Seen| seen.file_type().is_dir();
+        let mut directories = seen.iter().filter(is_directory);
+        let is_closed = directories
+            .clone()
+            .any(|seen| seen.raw_mode & 0o700 != 0o700);
+        let is_told = is_closed && self.rights == Rights::Own || seen.len() > 1;
+        if let (true, Some(first)) = (is_told, directories.next()) {
+            let last = directories.next().unwrap_or(first);
+            let dress = Box::new([*first, *last].map(|seen| Dress {
+                metadata: seen.metadata(),
+                attributes: None,
+            }));
+            let is_dressed = true;
+            self.pairs.insert(path.clone(), Pair { dress, is_dressed });
+        }
+    }
+
+    fn step(&mut self, step: &Step) {
+        let (Step::Remove(path, _) | Step::Place(path, ..)) = step else {
+            return self.journal.add(step);
+        };
+        let above = path
+            .split_last()
+            .map(|(above, _)| above)
+            .unwrap_or_default();
+        if let Some(pair) = self.pairs.get_mut(&above) {
+            pair.is_dressed = true;
+        }
+        self.touched.insert(path.clone());
+        self.journal.add(step);
+    }
+
+    /// In the end directories get what they should have, each before the one it lies in.
+    fn dress(&mut self) {
+        let pairs = std::mem::take(&mut self.pairs).into_iter();
+        let mut dressed: Vec<(EntryPath, Box<[Dress; 2]>)> = pairs
+            .filter(|(_, pair)| pair.is_dressed)
+            .map(|(path, pair)| (path, pair.dress))
+            .collect();
+        dressed.sort_by_cached_key(|(path, _)| Reverse((path.components().count(), path.clone())));
+        self.changes.dressed = dressed.len() as u64;
+        for (path, dress) in dressed {
+            self.journal.add(&Step::Dress(path, dress));
+        }
+    }
+}
+
+/// Whether nobody but its owner, or not even that one, may read an entry.
+fn is_unreadable(seen: Option<&Seen>, (live, name): (&OwnedFd, &CStr)) -> bool {
+    let what = match seen.map(Seen::file_type) {
+        Some(FileType::RegularFile) => Access::READ_OK,
+        Some(FileType::Directory) => Access::READ_OK | Access::EXEC_OK,
+        _ => return false,
+    };
+    fs::accessat(live, name, what, AtFlags::empty()) == Err(Errno::ACCESS)
+}
+
+/// Opens a directory for reading.
+fn open(tree: &RootDir, path: &EntryPath) -> rustix::io::Result<OwnedFd> {
+    tree.directory(path.as_bytes())
+}
+
+/// Makes a directory of a tree of ours one that its owner can read and change; what it was is known.
+fn unlock(tree: &RootDir, path: &EntryPath, seen: &Seen) -> rustix::io::Result<()> {
+    if seen.raw_mode & 0o700 == 0o700 || rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    make_writable(tree, path)
+}
+
+/// Gives its owner all rights to a directory, though he may not even open it.
+pub(super) fn make_writable(tree: &RootDir, path: &EntryPath) -> rustix::io::Result<()> {
+    let (above, name) = path.split_last().unwrap_or_default();
+    let above = tree.directory(above.as_bytes())?;
+    let name = if path.is_root() {
+        b".".as_slice()
+    } else {
+        name
+    };
+    let name = CString::new(name).map_err(|_| Errno::INVAL)?;
+    let seen = root_dir::find(&above, &name)?.ok_or(Errno::NOENT)?;
+    if seen.raw_mode & 0o700 == 0o700 {
+        return Ok(());
+    }
+    set_mode(&above, &name, seen.raw_mode & 0o7777 | 0o700)
+}
+
+/// Gives a directory other permissions.
+pub(super) fn set_mode(parent: &OwnedFd, name: &CStr, mode: u32) -> rustix::io::Result<()> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let found = fs::openat(parent, name, flags, Mode::empty())?;
+    // By the descriptor, which nobody can make lead elsewhere.
+    let link = format!("/proc/self/fd/{}", found.as_raw_fd());
+    fs::chmod(link, Mode::from_raw_mode(mode)).map_err(|error| match error {
+        // Not the directory is absent, but `/proc`.
+        Errno::NOENT => Errno::OPNOTSUPP,
+        error => error,
+    })
+}
+
+/// What is in a directory, in order, without what is staged or kept there for a target of that name.
+fn names(directory: &OwnedFd, without: Option<&CStr>) -> rustix::io::Result<Vec<CString>> {
+    let is_staged = |name: &[u8]| without.is_some_and(|own| staging::is_own_for(own, name));
+    let is_entry = |name: &[u8]| !matches!(name, b"." | b"..") && !is_staged(name);
+    let mut names = staging::named(directory, b"", is_entry)?;
+    names.sort_unstable();
+    Ok(names)
+}

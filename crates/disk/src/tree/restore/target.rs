@@ -1,0 +1,217 @@
+//! The place where a tree is to go, and what is there.
+
+use super::error::{RestoreError, failed};
+use super::{Placement, open_again};
+use crate::fs::metadata::{self, Seen};
+use crate::fs::root_dir::{self, Mounts, RootDir};
+use crate::fs::staging;
+use rustix::fs::{self, FlockOperation, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+use std::ffi::{CStr, CString, OsStr};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long others may take to exchange two directories.
+const PATIENCE: usize = 200;
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A name in a directory.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub(super) path: PathBuf,
+    pub(super) parent: OwnedFd,
+    pub(super) name: CString,
+    pub(super) seen: Option<Seen>,
+}
+
+impl Target {
+    /// Looks at what is called `path`: nothing or a directory, and not the root of the system.
+    pub(super) fn find(path: &Path) -> Result<Self, RestoreError> {
+        // Without a trailing slash, which would follow a symbolic link.
+        let mut path = path.components().as_path().to_owned();
+        if path.file_name().is_none() {
+            let whole = std::fs::canonicalize(&path);
+            path = whole.map_err(|source| RestoreError::Failed {
+                doing: "find",
+                path,
+                source,
+            })?;
+        }
+        let name = path.file_name().ok_or(RestoreError::TargetIsEverything)?;
+        let invalid = |_| failed("name", &path)(Errno::INVAL);
+        let name = CString::new(name.as_bytes()).map_err(invalid)?;
+        let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+        let above = above.unwrap_or_else(|| Path::new("."));
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let parent = fs::open(above, flags, Mode::empty());
+        let parent = parent.map_err(failed("open the directory", above))?;
+        let seen = match metadata::look(parent.as_fd(), &name) {
+            Err(Errno::NOENT) => None,
+            seen => Some(seen.map_err(failed("look at", &path))?),
+        };
+        if let Some(seen) = &seen {
+            let everything = fs::stat("/").map_err(failed("look at", Path::new("/")))?;
+            if Seen::from(&everything).identity() == seen.identity() {
+                return Err(RestoreError::TargetIsEverything);
+            }
+            match seen.file_type() {
+                kind if kind.is_symlink() => return Err(RestoreError::TargetIsSymlink(path)),
+                kind if !kind.is_dir() => return Err(RestoreError::NotDirectory(path)),
+                _ => {}
+            }
+        }
+        Ok(Self {
+            path,
+            parent,
+            name,
+            seen,
+        })
+    }
+
+    /// Whether a tree can be placed here like that; where nothing is, it is a new one.
+    pub(super) fn check(&self, placement: Placement) -> Result<Placement, RestoreError> {
+        let Some(seen) = &self.seen else {
+            return Ok(Placement::New);
+        };
+        if placement == Placement::InPlace {
+            return Ok(placement);
+        }
+        let parent = metadata::of(&self.parent).map_err(failed("look at", &self.path))?;
+        // A btrfs subvolume is another device too, and yet can be exchanged: its number tells.
+        if seen.is_mount || (seen.device != parent.device && seen.inode != 256) {
+            return Err(RestoreError::TargetIsMount(self.path.clone()));
+        }
+        if placement == Placement::New && !is_empty(&self.parent, &self.name) {
+            return Err(RestoreError::NotEmpty(self.path.clone()));
+        }
+        if let Some(mount) = self.mounts()?.into_iter().next() {
+            return Err(RestoreError::MountInside(self.path.join(mount)));
+        }
+        Ok(placement)
+    }
+
+    /// Opens the tree that is there.
+    pub(super) fn open_tree(&self) -> Result<Option<RootDir>, RestoreError> {
+        if self.seen.is_none() {
+            return Ok(None);
+        }
+        let opened = self.open().and_then(|fd| RootDir::new(fd, Mounts::Stay));
+        let opened = opened.map_err(failed("open the directory", &self.path))?;
+        Ok(Some(opened))
+    }
+
+    pub(super) fn open(&self) -> rustix::io::Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        fs::openat(&self.parent, &*self.name, flags, Mode::empty())
+    }
+
+    pub(super) fn parent_again(&self) -> rustix::io::Result<OwnedFd> {
+        open_again(&self.parent)
+    }
+
+    /// A path beside the target.
+    pub(super) fn beside(&self, name: &CStr) -> PathBuf {
+        self.path.with_file_name(OsStr::from_bytes(name.to_bytes()))
+    }
+
+    /// Our own name beside the target.
+    pub(super) fn own_name(&self, suffix: &str) -> CString {
+        let mut name = staging::stem(&self.name);
+        name.extend_from_slice(suffix.as_bytes());
+        CString::new(name).expect("neither part has a NUL")
+    }
+
+    /// Where something is mounted in the target, relative to it; nothing when nobody tells.
+    pub(super) fn mounts(&self) -> Result<Vec<PathBuf>, RestoreError> {
+        let opened = self.open().map_err(failed("open", &self.path))?;
+        let link = format!("/proc/self/fd/{}", opened.as_raw_fd());
+        let (Ok(root), Ok(table)) = (
+            std::fs::read_link(link),
+            std::fs::read("/proc/self/mountinfo"),
+        ) else {
+            return Ok(Vec::new());
+        };
+        let lines = table.split(|byte| *byte == b'\n');
+        let points = lines.filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
+        let inside = points.filter_map(|point| {
+            let point = PathBuf::from(std::ffi::OsString::from_vec(unescape(point)));
+            let rest = point.strip_prefix(&root).ok()?;
+            (!rest.as_os_str().is_empty()).then(|| rest.to_owned())
+        });
+        Ok(inside.collect())
+    }
+
+    /// Keeps other restores beside this one from exchanging or recording anything until it is dropped.
+    pub(super) fn lock_parent(&self) -> Result<OwnedFd, RestoreError> {
+        for _ in 0..PATIENCE {
+            if let Some(lock) = self.try_lock_parent()? {
+                return Ok(lock);
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Err(RestoreError::Busy(self.path.clone()))
+    }
+
+    /// The same without waiting; `None` when somebody else does it right now.
+    pub(super) fn try_lock_parent(&self) -> Result<Option<OwnedFd>, RestoreError> {
+        let parent = self.parent_again();
+        let parent = parent.map_err(failed("open the directory of", &self.path))?;
+        // A filesystem without locks has to do without.
+        let locked = fs::flock(&parent, FlockOperation::NonBlockingLockExclusive);
+        Ok(Some(parent).filter(|_| locked != Err(Errno::WOULDBLOCK)))
+    }
+}
+
+/// Exchanges two names of one directory.
+pub(super) fn exchange(
+    parent: impl AsFd,
+    one: &CStr,
+    other: &CStr,
+    target: &Path,
+) -> Result<(), RestoreError> {
+    match fs::renameat_with(&parent, one, &parent, other, RenameFlags::EXCHANGE) {
+        Err(error @ (Errno::INVAL | Errno::NOSYS | Errno::XDEV | Errno::BUSY)) => {
+            Err(RestoreError::CannotExchange {
+                path: target.to_owned(),
+                source: error.into(),
+            })
+        }
+        exchanged => exchanged.map_err(failed("exchange", target)),
+    }
+}
+
+/// Whether a directory has nothing in it, as far as can be seen.
+pub(super) fn is_empty(parent: impl AsFd, name: &CStr) -> bool {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = fs::openat(parent, name, flags, Mode::empty());
+    let is_entry = |name: &[u8]| !matches!(name, b"." | b"..");
+    let names = opened.and_then(|directory| staging::named(directory, b"", is_entry));
+    names.is_ok_and(|names| names.is_empty())
+}
+
+/// What the kernel writes as three octal digits behind a backslash, as the byte it is.
+fn unescape(text: &[u8]) -> Vec<u8> {
+    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text);
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after.get(..3).filter(|_| *first == b'\\');
+        let value = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+        if let Some(byte) = value.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            bytes.push(byte);
+            rest = &after[3..];
+        } else {
+            bytes.push(*first);
+            rest = after;
+        }
+    }
+    bytes
+}
+
+/// What is called `name` beside the target now.
+pub(super) fn inode_of(parent: impl AsFd, name: &CStr) -> rustix::io::Result<Option<u64>> {
+    let seen = root_dir::find(parent, name)?;
+    Ok(seen
+        .filter(|seen| seen.file_type().is_dir())
+        .map(|seen| seen.inode))
+}

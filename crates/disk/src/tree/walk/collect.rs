@@ -1,0 +1,89 @@
+//! A whole tree in memory, for trees that fit.
+
+use super::{Found, Place, Reason, Visitor, WalkError, WalkReport, WalkSettings, walk};
+use crate::fs::metadata::{self, Attributes};
+use crate::fs::root_dir::RootDir;
+use stasis_model::tree::{Attribute, Entry, EntryKind, EntryPath};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+/// Reads everything beneath `root` with its user attributes, sorted by path; the root itself is not among it.
+pub fn list(
+    root: &RootDir,
+    settings: &WalkSettings,
+) -> Result<(Vec<Entry>, WalkReport), WalkError> {
+    let collector = Collector::default();
+    let report = walk(root, &collector, settings)?;
+    let Collected {
+        mut entries,
+        mut directories,
+    } = collector
+        .0
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    entries.sort_unstable_by(|one, other| one.path.cmp(&other.path));
+    for entry in &mut entries {
+        if let Some(attributes) = directories.remove(&entry.path) {
+            entry.attributes = attributes;
+        }
+    }
+    Ok((entries, report))
+}
+
+#[derive(Default)]
+struct Collected {
+    entries: Vec<Entry>,
+    /// The attributes of directories that have some.
+    directories: BTreeMap<EntryPath, Vec<Attribute>>,
+}
+
+#[derive(Default)]
+struct Collector(Mutex<Collected>);
+
+impl Visitor for Collector {
+    type Error = WalkError;
+
+    fn enter(&self, place: &Place<'_>) -> Result<(), WalkError> {
+        let Attributes { user, .. } = attributes(place.fd, place.path)?;
+        if !user.is_empty() {
+            let mut collected = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            collected.directories.insert(place.path.clone(), user);
+        }
+        Ok(())
+    }
+
+    fn visit(&self, place: &Place<'_>, entries: &[Found<'_>]) -> Result<(), WalkError> {
+        let mut read = Vec::with_capacity(entries.len());
+        for found in entries {
+            let path = place.child(found.name)?;
+            let (mut seen, mut user) = (found.seen, Vec::new());
+            let mut kind = found.kind.clone();
+            if let EntryKind::File { .. } = kind {
+                let Some((file, now)) = place.open_file(found.name)? else {
+                    continue;
+                };
+                (seen, kind) = (now, EntryKind::File { size: now.size });
+                user = attributes(&file, &path)?.user;
+            } else if kind == EntryKind::Fifo {
+                place.skip(found.name, Reason::Fifo)?;
+            }
+            read.push(Entry {
+                path,
+                kind,
+                metadata: seen.metadata(),
+                attributes: user,
+            });
+        }
+        let mut collected = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        collected.entries.append(&mut read);
+        Ok(())
+    }
+}
+
+fn attributes(fd: impl std::os::fd::AsFd, path: &EntryPath) -> Result<Attributes, WalkError> {
+    metadata::attributes(fd).map_err(|source| WalkError::Failed {
+        doing: "read the attributes of",
+        path: path.clone(),
+        source: source.into(),
+    })
+}

@@ -1,0 +1,176 @@
+//! The end of a tree: links, pipes, and what the directories should have.
+
+use super::directories::{Index, ROOT, State, Waiting};
+use super::places::Place;
+use super::{DIRECTORY_MODE, TreeWriter, WriteError, WriteReport, lock, named};
+use crate::fs::metadata::{self, Has, Rights};
+use crate::fs::root_dir;
+use rustix::fs::{self, AtFlags, FileType, Mode};
+use rustix::io::Errno;
+use stasis_model::tree::{EntryPath, Metadata};
+use std::ffi::CString;
+
+impl TreeWriter {
+    /// Makes what was remembered and gives the directories what they should have; the root gets `root`, or what was
+    /// announced for it, or else keeps what it has.
+    pub fn finish(self, root: Option<&Metadata>) -> Result<WriteReport, WriteError> {
+        let unfinished = self.counts.files_begun.get() - self.counts.files.get();
+        if unfinished > 0 {
+            return Err(WriteError::Unfinished(unfinished));
+        }
+        self.make_hard_links()?;
+        self.make_fifos()?;
+        self.make_symlinks()?;
+        let directories_unannounced = self.dress_directories()?;
+        if let Some(metadata) = root {
+            self.dress(ROOT, &EntryPath::root(), State::AnnouncedLate(*metadata))?;
+        } else {
+            let state = lock(&self.directories).state(ROOT);
+            self.dress(ROOT, &EntryPath::root(), state)?;
+        }
+        let directories = lock(&self.directories).deepest_first().len();
+        Ok(WriteReport {
+            directories: directories as u64,
+            symlinks: lock(&self.symlinks).count,
+            hard_links: lock(&self.hard_links).count,
+            fifos: lock(&self.fifos).count,
+            directories_unannounced,
+            ..self.counts.report()
+        })
+    }
+
+    fn make_hard_links(&self) -> Result<(), WriteError> {
+        let links = lock(&self.hard_links);
+        // First all of them are looked at: whether a link to a link is one must not depend on which came first.
+        for link in links.iter() {
+            self.go_on()?;
+            let (path, to) = (self.path(&link), to_path(link.leads_to));
+            let bad = || WriteError::BadLink {
+                path: path.clone(),
+                to: to.clone(),
+            };
+            let (above, name) = to.split_last().ok_or_else(bad)?;
+            let place = self.existing(above).map_err(|_| bad())?;
+            let name = c_name(name);
+            let seen = root_dir::find(&place.fd, &name);
+            let seen = seen.map_err(WriteError::failed("look at", &to))?;
+            if !seen.is_some_and(|seen| seen.file_type().is_file()) {
+                return Err(bad());
+            }
+        }
+        for link in links.iter() {
+            self.go_on()?;
+            let (path, to) = (self.path(&link), to_path(link.leads_to));
+            let (here, (from_above, from)) = (self.above(&path)?, named(&to)?);
+            let there = self.existing(from_above)?;
+            match fs::linkat(&there.fd, from, &here.fd, link.name, AtFlags::empty()) {
+                Err(Errno::EXIST) => return Err(self.taken(&path)),
+                linked => linked.map_err(WriteError::failed("link", &path))?,
+            }
+        }
+        Ok(())
+    }
+
+    fn make_fifos(&self) -> Result<(), WriteError> {
+        for fifo in lock(&self.fifos).iter() {
+            self.go_on()?;
+            let path = self.path(&fifo);
+            let (place, name) = (self.above(&path)?, c_name(fifo.name));
+            let failed = || WriteError::failed("make the pipe", &path);
+            match fs::mknodat(&place.fd, &*name, FileType::Fifo, Mode::RUSR, 0) {
+                Err(Errno::EXIST) => return Err(self.taken(&path)),
+                made => made.map_err(failed())?,
+            }
+            let rights = self.settings.rights;
+            let given = metadata::give_link(&place.fd, &name, &fifo.metadata, rights);
+            let mut withheld = given.map_err(failed())?;
+            let wanted = fifo.metadata.mode & 0o7777;
+            let allowed = match rights {
+                Rights::All => wanted,
+                Rights::Own => wanted & 0o1777,
+            };
+            withheld.privileges = allowed != wanted;
+            // It is the pipe that we just made: nobody else is in this directory.
+            let mode = Mode::from_raw_mode(allowed);
+            let given = fs::chmodat(&place.fd, &*name, mode, AtFlags::empty());
+            given.map_err(failed())?;
+            self.counts.withhold(withheld);
+        }
+        Ok(())
+    }
+
+    fn make_symlinks(&self) -> Result<(), WriteError> {
+        for link in lock(&self.symlinks).iter() {
+            self.go_on()?;
+            let path = self.path(&link);
+            let (place, name) = (self.above(&path)?, c_name(link.name));
+            match fs::symlinkat(link.leads_to, &place.fd, &*name) {
+                Err(Errno::EXIST) => return Err(self.taken(&path)),
+                made => made.map_err(WriteError::failed("make the link", &path))?,
+            }
+            let rights = self.settings.rights;
+            let given = metadata::give_link(&place.fd, &name, &link.metadata, rights);
+            let given = given.map_err(WriteError::failed("set owner and time of", &path))?;
+            self.counts.withhold(given);
+        }
+        Ok(())
+    }
+
+    /// Returns how many directories nobody announced.
+    fn dress_directories(&self) -> Result<u64, WriteError> {
+        let directories = lock(&self.directories);
+        let mut unannounced = 0;
+        for index in directories.deepest_first() {
+            self.go_on()?;
+            let state = directories.state(index);
+            unannounced += u64::from(state == State::Unannounced);
+            self.dress(index, &directories.path(index), state)?;
+        }
+        Ok(unannounced)
+    }
+
+    fn dress(&self, index: Index, path: &EntryPath, state: State) -> Result<(), WriteError> {
+        let (wanted, made_with) = match state {
+            State::Unannounced => return Ok(()),
+            State::AnnouncedLate(wanted) => (wanted, DIRECTORY_MODE),
+            State::Announced(wanted) => (wanted, wanted.mode & 0o777 | DIRECTORY_MODE),
+        };
+        let opened = self.target.directory(path.as_bytes());
+        let opened = opened.map_err(WriteError::failed("open", path))?;
+        let rights = self.settings.rights;
+        let access = lock(&self.access).get(path).cloned().unwrap_or_default();
+        let wanted = metadata::before_access(&wanted, &access);
+        let given = if index == ROOT {
+            metadata::give(&opened, &wanted, rights)
+        } else {
+            let has = Has {
+                mode: self.made.mode(made_with),
+                ..self.made.owner
+            };
+            metadata::give_to(&opened, has, &wanted, rights)
+        };
+        let given = given.map_err(WriteError::failed("set owner, mode and time of", path))?;
+        self.counts.withhold(given);
+        let refused = metadata::give_access(&opened, &access, rights);
+        let refused = refused.map_err(WriteError::failed("set the access list of", path))?;
+        self.counts.attributes_not_kept.add(refused);
+        Ok(())
+    }
+
+    fn path(&self, waiting: &Waiting<'_>) -> EntryPath {
+        let above = lock(&self.directories).path(waiting.above);
+        above.child(waiting.name).expect("it was a name")
+    }
+
+    fn above(&self, path: &EntryPath) -> Result<Place, WriteError> {
+        self.place(named(path)?.0)
+    }
+}
+
+fn to_path(bytes: &[u8]) -> EntryPath {
+    EntryPath::parse(bytes).expect("it was a path")
+}
+
+fn c_name(name: &[u8]) -> CString {
+    CString::new(name).expect("names have no NUL")
+}

@@ -1,0 +1,77 @@
+//! Browser identities that move between hosts: the directory that one lives in, its snapshots, and what operators do.
+
+mod capture;
+mod checked;
+mod delete;
+mod diff;
+mod error;
+mod fetch;
+mod fork;
+mod hot;
+mod keys;
+mod list;
+mod load;
+mod pin;
+mod record;
+mod refusal;
+mod rollback;
+mod run;
+mod save;
+mod show;
+mod standing;
+mod subject;
+mod sweep;
+#[cfg(test)]
+mod tests;
+mod unsaved;
+mod upgrade;
+mod verify;
+
+pub use capture::{BrowserState, Capture, ProfileSaved, SaveOutcome};
+pub use delete::{Delete, Deleted};
+pub use diff::{Changes, CookieName, Diff, Differing, OneSided, ProfileDiff, Wanted};
+pub use error::ProfileError;
+pub use fork::{Fork, Forked};
+pub use keys::{Rekeyed, TenantKey};
+pub use list::{DamagedManifest, Orphan, ProfileList, ProfileRow, SnapshotList};
+pub use load::{FallbackReason, LoadOutcome, OnFailure, ProfileLoad, ProfileLoaded, UpgradeWish};
+pub use pin::{Pinned, Pinning};
+pub use record::Record;
+pub use refusal::OperatorError;
+pub use rollback::{Rollback, RolledBack};
+pub use run::{ProfileRan, ProfileRun, outcome_of};
+pub use save::{OnBrowser, ProfileSave, browser_major, browser_major_for};
+pub use show::{ShownLineage, ShownProfile};
+pub use standing::{LockWord, SnapshotRow, Standing};
+pub use subject::{BadSha, ShaPrefix};
+pub use sweep::{Collected, GcVerdict, LineageCollected, ProfileGc, Removed, Spared};
+pub use unsaved::{UnsavedCopy, discard_unsaved, unsaved_in};
+pub use upgrade::UpgradeReport;
+pub use verify::{ProfileVerified, ProfileVerify};
+
+use crate::error::Error;
+use stasis_disk::chrome::{self, ProfileFacts};
+use stasis_disk::fs::root_dir::RootDir;
+use stasis_model::chrome::DatabaseFiles;
+use std::path::Path;
+use std::time::Duration;
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Which files of a profile are databases.
+fn database_files(root: &RootDir, dir: &Path) -> Result<DatabaseFiles, Error> {
+    chrome::database_files(root).map_err(|source| Error::NoDirectory {
+        path: dir.to_owned(),
+        source: source.into(),
+    })
+}
+
+/// What a profile says of itself.
+fn facts(root: &RootDir, dir: &Path) -> Result<ProfileFacts, Error> {
+    chrome::facts(root).map_err(|source| Error::NoDirectory {
+        path: dir.to_owned(),
+        source: source.into(),
+    })
+}

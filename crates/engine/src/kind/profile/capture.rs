@@ -1,0 +1,593 @@
+//! Makes a snapshot of a directory that stands still, and publishes it under a lease.
+//!
+//! 1. look: which Chrome wrote it, how large it is; refuse before anything is read
+//! 2. check its databases as a load would; archive it into a file without a name, copying the frames that the base has
+//! 3. archive, manifest, a listing that shows both
+//! 4. flip the pointer, if no database is damaged or missing, the fence is ours and the active snapshot is the base
+//!
+//! *Always true:* the live directory is only read. A crash before 4 leaves objects that nothing points to; the
+//! snapshot before stays the one. What diverged or is damaged stays in the store, unpublished and visible.
+
+mod making;
+
+use making::{Made, Making, make};
+pub(super) use making::{look, open};
+
+use super::error::ProfileError;
+use super::fetch::{is_no_room, opened};
+use super::millis;
+use super::save::nobody_uses;
+use super::upgrade::UpgradeReport;
+use crate::archive::remote::Remote;
+use crate::bridge;
+use crate::check::Spawn;
+use crate::error::{Error, LineageError};
+use crate::open::{Engine, StoreLocation};
+use crate::upload::pieces;
+use crate::warning::Warning;
+use serde::Serialize;
+use stasis_disk::crypt::DataKey;
+use stasis_disk::form::archive::{Archive, CreateReport};
+use stasis_disk::progress::Progress;
+use stasis_model::chrome::DatabaseFiles;
+use stasis_model::digest::ArchiveDigest;
+use stasis_model::format::event::{EventKind, Severity};
+use stasis_model::format::lease::Holder;
+use stasis_model::format::manifest::{
+    CRASHED, CapturedBy, CapturedIn, CookieStore, ENCRYPTED, EndingRecord, Mode,
+    NewProfileManifest, ProfileManifest,
+};
+use stasis_model::format::pointer::Active;
+use stasis_model::id::{Lineage, OpId};
+use stasis_model::policy::shrink;
+use stasis_model::protocol::step::Refusal;
+use stasis_model::upgrade::Ancestor;
+use stasis_store::documents::leases::Lease;
+use stasis_store::documents::pointers::Flip;
+use stasis_store::documents::profiles::{NewArchive, Snapshots};
+use stasis_store::layout::{Form, Key};
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// How many damaged databases a manifest names.
+const NAMED: usize = 20;
+/// How many sound ones, for its successor to be compared with.
+const LISTED: usize = 500;
+
+/// What is captured, and what is said of it.
+#[derive(Clone, Debug)]
+pub struct Capture {
+    /// The directory, which nobody writes to now.
+    pub dir: PathBuf,
+    /// The snapshot that it derives from; `None` after a fresh start.
+    pub base: Option<ArchiveDigest>,
+    /// The snapshot of an older major that it was carried from, when it has not been published since.
+    pub upgraded_from: Option<Ancestor>,
+    /// Whether it is stored only: it began fresh for want of a snapshot that there is.
+    pub held_back: bool,
+    /// Whether caches are left out.
+    pub exclude_caches: bool,
+    /// Whether it may have become much smaller than the snapshot before.
+    pub accept_shrink: bool,
+    /// Who captures.
+    pub holder: Holder,
+    /// Where.
+    pub captured_in: CapturedIn,
+    /// Words of the caller's.
+    pub notes: String,
+    /// What was done to the browser.
+    pub browser: BrowserState,
+    /// How the process that opens databases is started.
+    pub spawn: Spawn,
+    /// Counts what is done.
+    pub progress: Arc<Progress>,
+    /// Set by anybody at any time to give up.
+    pub cancel: Arc<AtomicBool>,
+}
+
+/// What was done to the browser before the directory stood still.
+#[derive(Clone, Debug, Default)]
+pub struct BrowserState {
+    /// Whether it was running, and goes on.
+    pub mode: Mode,
+    /// Whether it ended by itself, with everything written; `None` when nobody saw it.
+    pub clean_exit: Option<bool>,
+    /// How it was ended.
+    pub ending: Option<EndingRecord>,
+    /// How long it had been running.
+    pub uptime_s: u64,
+    /// How long it stood still.
+    pub freeze_ms: u64,
+}
+
+/// What became of a capture.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SaveOutcome {
+    /// It is the active snapshot now.
+    Captured,
+    /// Nothing changed since the active snapshot.
+    Deduplicated,
+    /// It is stored, but does not derive from the active snapshot, which stays.
+    Diverged,
+    /// It is stored, but databases in it are damaged: the active snapshot stays.
+    Damaged,
+    /// It is stored, but has fewer cookies or origins than before the browser migrated it: it is not published.
+    UpgradeIncomplete,
+    /// It is stored, but has suspiciously little of what the active snapshot has, which stays: few files, or no logins.
+    Shrunk,
+}
+
+impl SaveOutcome {
+    /// The word for it in results and records.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Captured => "captured",
+            Self::Deduplicated => "deduplicated",
+            Self::Diverged => "diverged",
+            Self::Damaged => "damaged",
+            Self::UpgradeIncomplete => "upgrade_incomplete",
+            Self::Shrunk => "shrunk",
+        }
+    }
+
+    /// Whether the active snapshot is what was captured.
+    pub fn is_published(self) -> bool {
+        matches!(self, Self::Captured | Self::Deduplicated)
+    }
+}
+
+/// A profile that was saved.
+#[derive(Clone, Debug, Serialize)]
+#[must_use = "what diverged is not the active snapshot"]
+pub struct ProfileSaved {
+    /// Of what.
+    pub subject: Lineage,
+    /// What became of it.
+    pub outcome: SaveOutcome,
+    /// The snapshot.
+    pub sha256: ArchiveDigest,
+    /// What it derives from.
+    pub predecessor_sha256: Option<ArchiveDigest>,
+    /// What is active instead, when it was not published.
+    pub active_sha256: Option<ArchiveDigest>,
+    /// Whether the run that it is of began fresh for want of a snapshot that there is.
+    pub began_fresh: bool,
+    /// The databases that are damaged.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub damaged_databases: Vec<String>,
+    /// How many files the snapshot before has, when these are suspiciously few.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shrunk_from: Option<u64>,
+    /// The databases of logins that the snapshot before has, and that are gone or empty now.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub missing_databases: Vec<String>,
+    /// How it came through the migration to a newer Chrome, when it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upgrade: Option<UpgradeReport>,
+    /// The operation that published it.
+    pub op_id: OpId,
+    /// Whether the browser was running.
+    pub mode: Mode,
+    /// Whether it had ended by itself.
+    pub clean_exit: Option<bool>,
+    /// How it was ended.
+    pub ending: Option<EndingRecord>,
+    /// How long it stood still.
+    pub freeze_ms: u64,
+    /// Files in it.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How many bytes the archive has.
+    pub archive_bytes: u64,
+    /// How many of them were copied from the base instead of compressed.
+    pub bytes_reused: u64,
+    /// How many bytes were uploaded.
+    pub bytes_uploaded: u64,
+    /// How long it took to look and to archive.
+    pub capture_ms: u64,
+    /// How long it took to upload.
+    pub upload_ms: u64,
+    /// How long it took to move the pointer.
+    pub pointer_flip_ms: u64,
+    /// What went less well than it should have.
+    pub warnings: Vec<Warning>,
+}
+
+impl Engine {
+    /// Captures a directory under a lease that is ours.
+    pub(super) async fn capture(
+        &self,
+        capture: &Capture,
+        lease: &Lease,
+    ) -> Result<ProfileSaved, Error> {
+        let started = self.clock.uptime();
+        let lineage = &lease.lineage;
+        let limit = self.policy(&lineage.tenant).await?.max_profile_bytes;
+        let key = self.key_to_save(lineage, lease.base.as_ref()).await?;
+        let near = capture
+            .base
+            .or(capture.upgraded_from.map(|from| from.sha256));
+        let base = self.base_archive(lineage, near, key.clone()).await;
+        let making = Making {
+            limit,
+            major: lineage.major,
+            key,
+            base,
+        };
+        let mut made = self.make_somewhere(capture, making).await?;
+        if capture.browser.mode == Mode::Cold {
+            nobody_uses(&capture.dir).await?;
+        }
+        let capture_ms = millis(self.clock.uptime().saturating_sub(started));
+        let op_id = self.lineages.op_id();
+        let mut saved = saved(capture, lease, &made.report, op_id);
+        saved.capture_ms = capture_ms;
+        let before = self.active_base(lease, capture.base).await?;
+        if let Some(before) = &before {
+            made.compare_with(before);
+        }
+        note_findings(&mut saved, capture, &made);
+        let is_same = |base: &ProfileManifest| base.tree_digest == made.report.tree_digest;
+        if before.as_ref().is_some_and(is_same) {
+            saved.outcome = if made.damaged.is_empty() {
+                SaveOutcome::Deduplicated
+            } else {
+                SaveOutcome::Damaged
+            };
+            saved.active_sha256 = capture.base.filter(|_| !made.damaged.is_empty());
+            saved.sha256 = capture.base.unwrap_or(saved.sha256);
+            return Ok(saved);
+        }
+        note_shrinking(&mut saved, before.as_ref(), capture, &made.files);
+        let mut manifest = self.manifest_of(capture, lease, &made, op_id);
+        let inherited = before.and_then(|base| base.upgraded_from);
+        manifest.upgraded_from = capture.upgraded_from.or(inherited);
+        let started = self.clock.uptime();
+        let to = self.store_snapshot(lineage, &manifest, &made.file).await?;
+        saved.bytes_uploaded = manifest.archive_size_bytes;
+        saved.upload_ms = millis(self.clock.uptime().saturating_sub(started));
+        if let Some(cache) = self.archive_cache().await {
+            let (file, digest) = (made.file.clone(), manifest.archive_sha256);
+            bridge::blocking(move || cache.keep(digest, &file)).await;
+        }
+        if let Some(from) = capture.upgraded_from {
+            let after = made.counted.take();
+            let report = self.compare_upgrade(capture, lease, from, after).await;
+            saved.upgrade = Some(report);
+        }
+        self.publish_stored(capture, lease, to, &mut saved).await?;
+        Ok(saved)
+    }
+
+    /// Moves the pointer to a snapshot that is stored, unless something speaks against it.
+    async fn publish_stored(
+        &self,
+        capture: &Capture,
+        lease: &Lease,
+        to: Active,
+        saved: &mut ProfileSaved,
+    ) -> Result<(), Error> {
+        let has_lost = saved.upgrade.as_ref().is_some_and(|report| report.has_lost);
+        let against = if !saved.damaged_databases.is_empty() {
+            Some(SaveOutcome::Damaged)
+        } else if has_lost {
+            Some(SaveOutcome::UpgradeIncomplete)
+        } else if saved.shrunk_from.is_some() || !saved.missing_databases.is_empty() {
+            Some(SaveOutcome::Shrunk)
+        } else if capture.held_back {
+            Some(SaveOutcome::Diverged)
+        } else {
+            None
+        };
+        if let Some(outcome) = against {
+            self.hold_back(capture, lease, outcome, saved).await;
+            return Ok(());
+        }
+        let started = self.clock.uptime();
+        self.flip_to(capture, lease, to, saved).await?;
+        saved.pointer_flip_ms = millis(self.clock.uptime().saturating_sub(started));
+        if saved.outcome.is_published() {
+            self.record_upgrade(capture, saved).await;
+        }
+        Ok(())
+    }
+
+    /// Archives a directory into the cache's place; where that cannot be written, elsewhere.
+    async fn make_somewhere(&self, capture: &Capture, making: Making) -> Result<Made, Error> {
+        let cache = self.profile_spool().await;
+        let tried = match cache {
+            Ok(spool) => {
+                let (job, making) = (capture.clone(), making.clone());
+                bridge::blocking(move || make(&job, making, &spool)).await
+            }
+            Err(error) => Err(error),
+        };
+        let (error, without) = match (tried, self.without_cache()) {
+            (Err(error), Some(without)) if is_no_room(&error) => (error, without),
+            (tried, _) => return tried,
+        };
+        let (job, spool) = (capture.clone(), without.profile_spool().await?);
+        let mut made = bridge::blocking(move || make(&job, making, &spool)).await?;
+        let reason = crate::error::whole(&error);
+        made.unchecked.push(Warning::CacheSkipped { reason });
+        Ok(made)
+    }
+
+    /// The archive that most frames can be taken from: in the cache, or in a store that is as near.
+    async fn base_archive(
+        &self,
+        lineage: &Lineage,
+        base: Option<ArchiveDigest>,
+        key: Option<Arc<DataKey>>,
+    ) -> Option<Arc<Archive>> {
+        let base = base?;
+        let cache = self.archive_cache().await;
+        let (name, with) = (PathBuf::from(base.to_string()), key.clone());
+        let cached = bridge::blocking(move || {
+            let file = cache?.open(base)?;
+            // A file that decayed has no index, and no frames to offer.
+            let archive = opened(Arc::new(file), &name, with.as_deref()).ok()?;
+            archive.summary().is_some().then_some(archive)
+        });
+        if let Some(cached) = cached.await {
+            return Some(Arc::new(cached));
+        }
+        if !matches!(self.location, StoreLocation::File(_)) {
+            return None;
+        }
+        let pointer = self.lineages.pointer(lineage).await.ok()??;
+        let active = pointer
+            .value
+            .active
+            .filter(|active| active.archive == base)?;
+        let snapshots = Snapshots::of(&*self.bucket, lineage);
+        let manifest = snapshots.manifest(&active);
+        let size = manifest.await.ok()?.archive_size_bytes;
+        let place = Key::from_listing(&active.archive_key)?;
+        let remote = Arc::new(Remote::new(self.bucket.clone(), place, size));
+        let name = PathBuf::from(&active.archive_key);
+        let opened = bridge::blocking(move || opened(remote, &name, key.as_deref()));
+        let archive = opened.await.ok()?;
+        archive.summary().is_some().then(|| Arc::new(archive))
+    }
+
+    /// The manifest of the active snapshot, if it is our base, as it is now and still ours to move.
+    async fn active_base(
+        &self,
+        lease: &Lease,
+        base: Option<ArchiveDigest>,
+    ) -> Result<Option<ProfileManifest>, Error> {
+        let pointer = self.lineages.pointer(&lease.lineage).await?;
+        let ours = pointer.filter(|pointer| pointer.value.fence == lease.fence);
+        let active = ours.and_then(|pointer| pointer.value.active);
+        let Some(active) = active.filter(|active| Some(active.archive) == base) else {
+            return Ok(None);
+        };
+        let snapshots = Snapshots::of(&*self.bucket, &lease.lineage);
+        Ok(snapshots.manifest(&active).await.ok())
+    }
+
+    fn manifest_of(
+        &self,
+        capture: &Capture,
+        lease: &Lease,
+        made: &Made,
+        op_id: OpId,
+    ) -> ProfileManifest {
+        let (report, browser) = (&made.report, &capture.browser);
+        let version = concat!("stasis-", env!("CARGO_PKG_VERSION"));
+        let mut manifest = ProfileManifest::new(NewProfileManifest {
+            lineage: lease.lineage.clone(),
+            archive_sha256: report.archive_sha256,
+            archive_size_bytes: report.stored_bytes,
+            tree_digest: report.tree_digest,
+            captured_at: self.lineages.now(),
+            captured_by: CapturedBy {
+                host: capture.holder.host.clone(),
+                host_run_id: capture.holder.host_run_id.clone(),
+                writer_version: version.parse().expect("a version is a label"),
+            },
+            op_id,
+        });
+        manifest.chrome_version = made.chrome_version.clone();
+        manifest.uncompressed_size_bytes = report.bytes;
+        manifest.file_count = report.files;
+        manifest.encoder_id.clone_from(&report.encoder_id);
+        manifest.captured_in = capture.captured_in.clone();
+        manifest.mode = browser.mode;
+        manifest.chrome_uptime_seconds_at_capture = browser.uptime_s;
+        manifest.clean_exit = clean_exit(browser, made);
+        manifest.ending.clone_from(&browser.ending);
+        manifest.freeze_ms = browser.freeze_ms;
+        manifest.cookie_store = made.cookie_store;
+        manifest.caches_left_out = capture.exclude_caches;
+        manifest.checked_at_ms = made.damaged.is_empty().then(|| self.lineages.now());
+        manifest.damaged_databases = made.damaged.iter().take(NAMED).cloned().collect();
+        manifest.sqlite_databases = made.files.sqlite.iter().take(LISTED).cloned().collect();
+        manifest.predecessor_sha256 = capture.base;
+        manifest.lease_epoch = lease.fence.epoch;
+        if made.is_encrypted {
+            manifest.incompat.push(ENCRYPTED.to_owned());
+        }
+        // What runs says "crashed" of itself until it has ended.
+        let crashed = made.has_crashed && browser.mode == Mode::Cold;
+        let crashed = crashed.then_some(CRASHED);
+        let notes = crashed
+            .into_iter()
+            .chain((!capture.notes.is_empty()).then_some(&*capture.notes));
+        manifest.notes = notes.collect::<Vec<_>>().join("\n");
+        manifest
+    }
+
+    async fn store_snapshot(
+        &self,
+        lineage: &Lineage,
+        manifest: &ProfileManifest,
+        file: &Arc<File>,
+    ) -> Result<Active, Error> {
+        let snapshots = Snapshots::of(&*self.bucket, lineage);
+        let body = || pieces(file.clone());
+        let archive = NewArchive {
+            digest: manifest.archive_sha256,
+            size: manifest.archive_size_bytes,
+            form: if manifest.is_encrypted() {
+                Form::Encrypted
+            } else {
+                Form::Plain
+            },
+            body: &body,
+        };
+        let keys = snapshots.put_archive(&archive).await?;
+        let active = snapshots.put_manifest(manifest, &keys).await;
+        let active = active.map_err(ProfileError::from)?;
+        if snapshots.is_listed(&keys, archive.size).await? {
+            Ok(active)
+        } else {
+            Err(ProfileError::NotListed(lineage.clone()).into())
+        }
+    }
+
+    async fn flip_to(
+        &self,
+        capture: &Capture,
+        lease: &Lease,
+        to: Active,
+        saved: &mut ProfileSaved,
+    ) -> Result<(), Error> {
+        let flip = Flip {
+            op_id: saved.op_id,
+            fence: lease.fence,
+            base: capture.base,
+            to,
+        };
+        let flipped = self.lineages.flip(&lease.lineage, flip).await;
+        let Err(refused) = self.settled(flipped).await else {
+            return Ok(());
+        };
+        let Some(Refusal::Diverged { active, .. }) = refusal(&refused) else {
+            return Err(refused);
+        };
+        saved.outcome = SaveOutcome::Diverged;
+        saved.active_sha256 = *active;
+        let event = self.event(
+            EventKind::Diverged,
+            Severity::Warning,
+            &capture.holder.run_id,
+        );
+        let event = event
+            .about(lease.lineage.clone(), saved.op_id)
+            .with("sha256", saved.sha256.to_string());
+        saved
+            .warnings
+            .extend(self.record(&lease.lineage.tenant, event).await);
+        Ok(())
+    }
+
+    /// Leaves a snapshot that is stored unpublished, and says so where an operator looks.
+    async fn hold_back(
+        &self,
+        capture: &Capture,
+        lease: &Lease,
+        outcome: SaveOutcome,
+        saved: &mut ProfileSaved,
+    ) {
+        saved.outcome = outcome;
+        saved.active_sha256 = lease.base.as_ref().map(|base| base.archive);
+        let actor = &capture.holder.run_id;
+        let event = self.event(EventKind::NotPublished, Severity::Warning, actor);
+        let event = event
+            .about(lease.lineage.clone(), saved.op_id)
+            .with("sha256", saved.sha256.to_string())
+            .with("because", outcome.word());
+        let recorded = self.record(&lease.lineage.tenant, event).await;
+        saved.warnings.extend(recorded);
+    }
+}
+
+/// Notes what is suspiciously little compared with the snapshot before, unless the user said that this is meant: the number
+/// of files, and the databases of logins.
+fn note_shrinking(
+    saved: &mut ProfileSaved,
+    before: Option<&ProfileManifest>,
+    capture: &Capture,
+    files: &DatabaseFiles,
+) {
+    let Some(before) = before.filter(|_| !capture.accept_shrink) else {
+        return;
+    };
+    let is_like = before.caches_left_out == capture.exclude_caches;
+    let is_suspicious = is_like && shrink::is_suspicious(before.file_count, saved.files);
+    saved.shrunk_from = is_suspicious.then_some(before.file_count);
+    saved.missing_databases = files.lost_logins(&before.sqlite_databases);
+}
+
+/// Takes over what the capture found out about the browser and its databases.
+fn note_findings(saved: &mut ProfileSaved, capture: &Capture, made: &Made) {
+    saved.clean_exit = clean_exit(&capture.browser, made);
+    if saved.clean_exit == Some(false) && capture.browser.mode == Mode::Cold {
+        saved.warnings.push(Warning::BrowserKilled);
+    }
+    if made.cookie_store == CookieStore::Keyring {
+        saved.warnings.push(Warning::CookiesInKeyring);
+    }
+    saved.warnings.extend(made.unchecked.iter().cloned());
+    saved.damaged_databases.clone_from(&made.damaged);
+}
+
+/// Whether the browser ended by itself: as we saw it, else as it wrote down when it did.
+fn clean_exit(browser: &BrowserState, made: &Made) -> Option<bool> {
+    let has_exited = browser
+        .ending
+        .as_ref()
+        .is_some_and(|ending| ending.how == "exited");
+    let written = made.ended_well.filter(|_| has_exited);
+    browser.clean_exit.or(written)
+}
+
+/// Why the rules said no, if they did.
+fn refusal(error: &Error) -> Option<&Refusal> {
+    match error {
+        Error::Lineage(error) => match &**error {
+            LineageError::Refused { refusal, .. } => Some(refusal),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn saved(capture: &Capture, lease: &Lease, report: &CreateReport, op_id: OpId) -> ProfileSaved {
+    let changing = report.walk.skipped_count + report.walk.vanished_count;
+    ProfileSaved {
+        subject: lease.lineage.clone(),
+        outcome: SaveOutcome::Captured,
+        sha256: report.archive_sha256,
+        predecessor_sha256: capture.base,
+        active_sha256: None,
+        began_fresh: capture.held_back,
+        shrunk_from: None,
+        missing_databases: Vec::new(),
+        damaged_databases: Vec::new(),
+        upgrade: None,
+        op_id,
+        mode: capture.browser.mode,
+        clean_exit: capture.browser.clean_exit,
+        ending: capture.browser.ending.clone(),
+        freeze_ms: capture.browser.freeze_ms,
+        files: report.files,
+        bytes: report.bytes,
+        archive_bytes: report.stored_bytes,
+        bytes_reused: report.bytes_reused,
+        bytes_uploaded: 0,
+        capture_ms: 0,
+        upload_ms: 0,
+        pointer_flip_ms: 0,
+        warnings: match changing {
+            0 => Vec::new(),
+            entries => vec![Warning::EntriesLeftOut { entries }],
+        },
+    }
+}

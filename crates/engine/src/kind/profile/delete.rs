@@ -1,0 +1,123 @@
+//! Deletes one snapshot: it can never be chosen again, and its bytes go with the next sweep.
+//!
+//! The active one, the last one and a pinned one are refused: by the rules of the pointer, in the very version that is
+//! replaced, so that no flip and no pin can come between.
+
+use super::refusal::OperatorError;
+use super::standing::{Holdings, SnapshotRow};
+use super::subject::ShaPrefix;
+use crate::error::Error;
+use crate::open::Engine;
+use crate::warning::Warning;
+use serde::Serialize;
+use stasis_model::digest::ArchiveDigest;
+use stasis_model::format::event::{EventKind, Severity};
+use stasis_model::id::{Label, Lineage, OpId};
+use stasis_model::protocol::operation::Kind;
+use stasis_model::protocol::step::{Change, Documents, Op, step};
+use stasis_store::documents::lineages::LineageError;
+
+/// Asks for the end of a snapshot.
+#[derive(Clone, Debug)]
+pub struct Delete {
+    /// Of which lineage.
+    pub lineage: Lineage,
+    /// Which snapshot.
+    pub sha: ShaPrefix,
+    /// Who does it.
+    pub actor: Label,
+}
+
+/// A snapshot that would be deleted, or was.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Deleted {
+    /// Of which lineage.
+    pub subject: Lineage,
+    /// Whether it was done.
+    pub applied: bool,
+    /// Which.
+    pub sha256: ArchiveDigest,
+    /// The same, in full, as it was before.
+    pub snapshot: SnapshotRow,
+    /// By which operation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub op_id: Option<OpId>,
+    /// What went less well than it should have.
+    pub warnings: Vec<Warning>,
+}
+
+impl Engine {
+    /// Says what a delete would do, and whether it may; writes nothing.
+    pub async fn plan_delete(&self, cmd: &Delete) -> Result<Deleted, Error> {
+        let holdings = self.sound_holdings(&cmd.lineage).await?;
+        let plan = self.delete_plan(&holdings, cmd)?;
+        let found = Documents {
+            lock: holdings.lock.clone(),
+            pointer: holdings.pointer.clone(),
+        };
+        let op = Op::Delete {
+            target: plan.sha256,
+            known: known(&holdings, plan.sha256),
+        };
+        match step(&found, &op, self.lineages.op_id(), self.lineages.now()) {
+            Ok(Change::Already | Change::Lock(_) | Change::Pointer(_)) => Ok(plan),
+            Err(refusal) => Err(LineageError::Refused {
+                lineage: cmd.lineage.clone(),
+                kind: Kind::Delete,
+                refusal,
+            }
+            .into()),
+        }
+    }
+
+    /// Deletes a snapshot.
+    #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %cmd.lineage, snapshot = %cmd.sha))]
+    pub async fn delete_snapshot(&self, cmd: &Delete) -> Result<Deleted, Error> {
+        self.ensure_trusted().await?;
+        let holdings = self.sound_holdings(&cmd.lineage).await?;
+        let plan = self.delete_plan(&holdings, cmd)?;
+        let known = known(&holdings, plan.sha256);
+        let result = self.lineages.delete(&cmd.lineage, plan.sha256, known).await;
+        let moved = self.settled(result).await?;
+        let event = self
+            .event(EventKind::Delete, Severity::Info, &cmd.actor)
+            .about(cmd.lineage.clone(), moved.op_id)
+            .with("sha256", plan.sha256.to_string())
+            .with(
+                "captured_at_ms",
+                plan.snapshot.manifest.captured_at_ms.millis(),
+            );
+        let mut warnings = plan.warnings;
+        warnings.extend(self.record(&cmd.lineage.tenant, event).await);
+        Ok(Deleted {
+            applied: true,
+            op_id: Some(moved.op_id),
+            warnings,
+            ..plan
+        })
+    }
+
+    fn delete_plan(&self, holdings: &Holdings, cmd: &Delete) -> Result<Deleted, Error> {
+        let chosen = holdings.choose(&cmd.sha)?;
+        let sha256 = chosen.active.archive;
+        if holdings.is_tombstoned(sha256) {
+            let (sha, subject) = (sha256.prefix(), cmd.lineage.clone());
+            return Err(OperatorError::Gone { sha, subject }.into());
+        }
+        Ok(Deleted {
+            subject: cmd.lineage.clone(),
+            applied: false,
+            sha256,
+            snapshot: holdings.row(chosen),
+            op_id: None,
+            warnings: self.clock_warnings(),
+        })
+    }
+}
+
+/// What would remain, and the one that goes: only what is whole counts as remaining.
+pub(super) fn known(holdings: &Holdings, target: ArchiveDigest) -> Vec<ArchiveDigest> {
+    let mut known = holdings.choices();
+    known.push(target);
+    known
+}

@@ -1,0 +1,404 @@
+//! What differs between two snapshots of a profile: files, cookies by site and name, origins that keep something.
+//!
+//! Archives are read where they are: headers of both, the content of files of one size and two times, the databases of
+//! cookies and of Local Storage. Values of cookies are never read out.
+
+use super::standing::Holdings;
+use super::subject::{BadSha, ShaPrefix};
+use crate::bridge;
+use crate::check::Spawn;
+use crate::error::Error;
+use crate::open::Engine;
+use crate::warning::Warning;
+use serde::Serialize;
+use stasis_disk::check::{self, CheckSettings, Identity, IdentityError};
+use stasis_disk::form::archive::{Archive, ArchiveError, ReadSettings};
+use stasis_model::digest::{ArchiveDigest, FileDigest, FileHasher};
+use stasis_model::id::Lineage;
+use stasis_model::tree::{Entry, EntryKind, EntryPath};
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// How many files of one size and two times are compared by their content.
+const MOST_COMPARED: usize = 20_000;
+
+/// Which snapshot is meant.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Wanted {
+    /// The active one: `latest`.
+    Active,
+    /// The one whose digest begins so.
+    Sha(ShaPrefix),
+}
+
+impl FromStr for Wanted {
+    type Err = BadSha;
+
+    fn from_str(text: &str) -> Result<Self, BadSha> {
+        match text {
+            "latest" => Ok(Self::Active),
+            text => text.parse().map(Self::Sha),
+        }
+    }
+}
+
+/// Asks for the differences of two snapshots.
+#[derive(Clone, Debug)]
+pub struct Diff {
+    /// Of which lineage.
+    pub lineage: Lineage,
+    /// The older one.
+    pub before: Wanted,
+    /// The newer one.
+    pub after: Wanted,
+    /// A directory for copies of databases.
+    pub scratch: PathBuf,
+    /// How the process that opens SQLite databases is started.
+    pub spawn: Spawn,
+    /// Set by anybody at any time to give up.
+    pub cancel: Arc<AtomicBool>,
+}
+
+/// A file, a directory or something else that is in one of the two only.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct OneSided {
+    /// Its name.
+    pub path: String,
+    /// `file`, `directory`, `symlink`, `hard_link` or `fifo`.
+    pub kind: &'static str,
+    /// The length of a file.
+    pub size_bytes: u64,
+}
+
+/// An entry that is in both and is not the same.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Differing {
+    /// Its name.
+    pub path: String,
+    /// Its length before.
+    pub before_bytes: u64,
+    /// Its length after.
+    pub after_bytes: u64,
+}
+
+/// What came and what went of a set.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Changes<T> {
+    /// What is only in the newer one.
+    pub added: Vec<T>,
+    /// What is only in the older one.
+    pub removed: Vec<T>,
+}
+
+/// A cookie, without its value.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+pub struct CookieName {
+    /// The site that set it.
+    pub site: String,
+    /// What it is called.
+    pub name: String,
+}
+
+/// What differs.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct ProfileDiff {
+    /// Of which lineage.
+    pub subject: Lineage,
+    /// The older one.
+    pub before_sha256: ArchiveDigest,
+    /// The newer one.
+    pub after_sha256: ArchiveDigest,
+    /// Entries in one of them only.
+    pub files: Changes<OneSided>,
+    /// Entries that are not the same.
+    pub changed: Vec<Differing>,
+    /// Cookies by site and name; one whose value changed is in neither list.
+    pub cookies: Changes<CookieName>,
+    /// Origins with Local Storage.
+    pub local_storage: Changes<String>,
+    /// Origins with `IndexedDB`.
+    pub indexed_db: Changes<String>,
+    /// What could not be looked into, and why.
+    pub unread: Vec<String>,
+    /// What went less well than it should have.
+    pub warnings: Vec<Warning>,
+}
+
+impl Engine {
+    /// Compares two snapshots.
+    #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %cmd.lineage))]
+    pub async fn diff_profile(&self, cmd: &Diff) -> Result<ProfileDiff, Error> {
+        let holdings = self.sound_holdings(&cmd.lineage).await?;
+        let (before_sha256, before) = self.opened(&holdings, &cmd.before).await?;
+        let (after_sha256, after) = self.opened(&holdings, &cmd.after).await?;
+        let settings = CheckSettings {
+            cancel: cmd.cancel.clone(),
+            ..CheckSettings::new(&cmd.scratch)
+        };
+        let spawn = cmd.spawn.clone();
+        let compared = bridge::blocking(move || {
+            let before = Side::read(&before, &settings, &spawn)?;
+            let after = Side::read(&after, &settings, &spawn)?;
+            compare(&before, &after, &settings)
+        });
+        let compared = compared.await.map_err(|error| match error {
+            IdentityError::Archive(error) => Error::from(error),
+            IdentityError::Check(error) => error.into(),
+            _ => Error::NoArchive(cmd.lineage.to_string()),
+        })?;
+        Ok(ProfileDiff {
+            subject: cmd.lineage.clone(),
+            before_sha256,
+            after_sha256,
+            warnings: self.clock_warnings(),
+            ..compared.told(&cmd.lineage, before_sha256)
+        })
+    }
+
+    async fn opened(
+        &self,
+        holdings: &Holdings,
+        wanted: &Wanted,
+    ) -> Result<(ArchiveDigest, Archive), Error> {
+        let chosen = match wanted {
+            Wanted::Sha(sha) => holdings.choose_whole(sha)?,
+            Wanted::Active => holdings.active_whole()?,
+        };
+        let cancel = Arc::default();
+        let archive = self.fetch_archive(&chosen.manifest, &chosen.active, &cancel);
+        Ok((chosen.active.archive, archive.await?))
+    }
+}
+
+/// One of the two snapshots.
+struct Side<'a> {
+    archive: &'a Archive,
+    entries: Vec<Entry>,
+    identity: Identity,
+}
+
+impl<'a> Side<'a> {
+    fn read(
+        archive: &'a Archive,
+        settings: &CheckSettings,
+        spawn: &Spawn,
+    ) -> Result<Self, IdentityError> {
+        let mut entries = Vec::new();
+        archive.list(&reading(settings), |entry| {
+            entries.push(entry.clone());
+            Ok::<_, ArchiveError>(())
+        })?;
+        entries.sort_by(|one, other| one.path.cmp(&other.path));
+        let named: Vec<(EntryPath, u64)> = entries
+            .iter()
+            .map(|entry| (entry.path.clone(), size(entry)))
+            .collect();
+        let identity = check::identity(archive, &named, settings, spawn)?;
+        Ok(Self {
+            archive,
+            entries,
+            identity,
+        })
+    }
+
+    fn digest(
+        &self,
+        path: &EntryPath,
+        settings: &CheckSettings,
+    ) -> Result<FileDigest, ArchiveError> {
+        let mut hashing = Hashing(FileHasher::default());
+        self.archive.cat(path, &mut hashing, &reading(settings))?;
+        Ok(hashing.0.finish())
+    }
+}
+
+struct Hashing(FileHasher);
+
+impl Write for Hashing {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn reading(settings: &CheckSettings) -> ReadSettings {
+    ReadSettings {
+        cancel: settings.cancel.clone(),
+        ..ReadSettings::default()
+    }
+}
+
+fn size(entry: &Entry) -> u64 {
+    match entry.kind {
+        EntryKind::File { size } => size,
+        _ => 0,
+    }
+}
+
+fn one_sided(entry: &Entry) -> OneSided {
+    OneSided {
+        path: entry.path.to_string(),
+        kind: match entry.kind {
+            EntryKind::File { .. } => "file",
+            EntryKind::Directory => "directory",
+            EntryKind::Symlink { .. } => "symlink",
+            EntryKind::HardLink { .. } => "hard_link",
+            _ => "fifo",
+        },
+        size_bytes: size(entry),
+    }
+}
+
+/// What differs, before it has a name.
+struct Compared {
+    files: Changes<OneSided>,
+    changed: Vec<Differing>,
+    cookies: Changes<CookieName>,
+    local_storage: Changes<String>,
+    indexed_db: Changes<String>,
+    unread: Vec<String>,
+}
+
+impl Compared {
+    fn told(self, subject: &Lineage, sha256: ArchiveDigest) -> ProfileDiff {
+        ProfileDiff {
+            subject: subject.clone(),
+            before_sha256: sha256,
+            after_sha256: sha256,
+            files: self.files,
+            changed: self.changed,
+            cookies: self.cookies,
+            local_storage: self.local_storage,
+            indexed_db: self.indexed_db,
+            unread: self.unread,
+            warnings: Vec::new(),
+        }
+    }
+}
+
+fn compare(
+    before: &Side<'_>,
+    after: &Side<'_>,
+    settings: &CheckSettings,
+) -> Result<Compared, IdentityError> {
+    let (old, new) = (&before.identity, &after.identity);
+    let mut unread = old.unread.clone();
+    unread.extend(new.unread.iter().cloned());
+    unread.sort();
+    unread.dedup();
+    let cookie = |(site, name): &(String, String)| CookieName {
+        site: site.clone(),
+        name: name.clone(),
+    };
+    let mut compared = Compared {
+        files: Changes {
+            added: Vec::new(),
+            removed: Vec::new(),
+        },
+        changed: Vec::new(),
+        cookies: changes(&old.cookies, &new.cookies, cookie),
+        local_storage: changes(&old.local_storage, &new.local_storage, String::clone),
+        indexed_db: changes(&old.indexed_db, &new.indexed_db, String::clone),
+        unread,
+    };
+    compared.join(before, after, settings)?;
+    Ok(compared)
+}
+
+fn changes<T: Ord, U>(
+    before: &BTreeSet<T>,
+    after: &BTreeSet<T>,
+    told: impl Fn(&T) -> U,
+) -> Changes<U> {
+    Changes {
+        added: after.difference(before).map(&told).collect(),
+        removed: before.difference(after).map(&told).collect(),
+    }
+}
+
+impl Compared {
+    /// Walks through both lists of entries side by side.
+    fn join(
+        &mut self,
+        before: &Side<'_>,
+        after: &Side<'_>,
+        settings: &CheckSettings,
+    ) -> Result<(), IdentityError> {
+        let (mut old, mut new) = (
+            before.entries.iter().peekable(),
+            after.entries.iter().peekable(),
+        );
+        let (mut compared, mut passed_over) = (0, 0);
+        loop {
+            let order = match (old.peek(), new.peek()) {
+                (None, None) => break,
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some(one), Some(other)) => one.path.cmp(&other.path),
+            };
+            if order == Ordering::Less {
+                self.files.removed.extend(old.next().map(one_sided));
+                continue;
+            }
+            if order == Ordering::Greater {
+                self.files.added.extend(new.next().map(one_sided));
+                continue;
+            }
+            let (Some(one), Some(other)) = (old.next(), new.next()) else {
+                break;
+            };
+            let differs = match sameness(one, other) {
+                Sameness::Same => false,
+                Sameness::Other => true,
+                Sameness::Touched if compared == MOST_COMPARED => {
+                    passed_over += 1;
+                    true
+                }
+                Sameness::Touched => {
+                    compared += 1;
+                    before.digest(&one.path, settings)? != after.digest(&other.path, settings)?
+                }
+            };
+            if differs {
+                self.changed.push(Differing {
+                    path: one.path.to_string(),
+                    before_bytes: size(one),
+                    after_bytes: size(other),
+                });
+            }
+        }
+        if passed_over > 0 {
+            self.unread.push(format!(
+                "{passed_over} files of one size and two times are called changed without a look at their content"
+            ));
+        }
+        Ok(())
+    }
+}
+
+enum Sameness {
+    Same,
+    Other,
+    /// Files of one size, written at two times.
+    Touched,
+}
+
+fn sameness(one: &Entry, other: &Entry) -> Sameness {
+    let is_file = matches!(one.kind, EntryKind::File { .. });
+    if one.kind != other.kind {
+        Sameness::Other
+    } else if is_file && one.metadata.modified != other.metadata.modified {
+        Sameness::Touched
+    } else {
+        Sameness::Same
+    }
+}

@@ -1,0 +1,260 @@
+//! Starts a new identity from a snapshot of another one.
+//!
+//! 1. own the new lineage, which nobody ever had
+//! 2. copy the archive, within the bucket, and check its digest on the way
+//! 3. write a manifest of the new lineage
+//! 4. look that both are listed
+//! 5. flip; this is the beginning of the new identity
+//! 6. give the lease back
+//!
+//! *Always true:* the source is only read, and a tenant never gets what is another's. A failure before 5 leaves a lineage
+//! without a snapshot, and garbage that its sweep removes; bytes that do not match their digest are never stored.
+
+use super::refusal::{OperatorError, unusable};
+use super::standing::Holdings;
+use super::subject::ShaPrefix;
+use crate::error::Error;
+use crate::lease::Acquire;
+use crate::open::Engine;
+use crate::warning::Warning;
+use bytes::Bytes;
+use futures_util::stream;
+use serde::Serialize;
+use stasis_model::digest::{ArchiveDigest, ArchiveHasher};
+use stasis_model::format::lease::Holder;
+use stasis_model::id::{Lineage, OpId, ProfileRef};
+use stasis_store::bucket::{Bucket, BucketError, ByteStream};
+use stasis_store::documents::leases::Lease;
+use stasis_store::documents::pointers::Flip;
+use stasis_store::documents::profiles::{NewArchive, Snapshots, StoredSnapshot};
+use stasis_store::layout::{Form, Key};
+use std::error::Error as StdError;
+use std::io;
+use std::sync::Arc;
+
+/// How much is copied at once.
+const PIECE: u64 = 8 << 20;
+
+/// Asks for a new identity.
+#[derive(Clone, Debug)]
+pub struct Fork {
+    /// Of which lineage the snapshot is.
+    pub source: Lineage,
+    /// Which snapshot; the active one when not given.
+    pub sha: Option<ShaPrefix>,
+    /// The new identity; of the source's major.
+    pub target: ProfileRef,
+    /// Who does it.
+    pub holder: Holder,
+}
+
+/// An identity that has begun.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Forked {
+    /// The new lineage.
+    pub subject: Lineage,
+    /// The lineage it comes from.
+    pub forked_from: Lineage,
+    /// The snapshot, which is now the active one of both, or of the new one.
+    pub sha256: ArchiveDigest,
+    /// How many bytes were copied.
+    pub bytes: u64,
+    /// By which operation.
+    pub op_id: OpId,
+    /// What went less well than it should have.
+    pub warnings: Vec<Warning>,
+}
+
+impl Engine {
+    /// Starts a new identity.
+    #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %cmd.target, source = %cmd.source))]
+    pub async fn fork_profile(&self, cmd: &Fork) -> Result<Forked, Error> {
+        self.ensure_trusted().await?;
+        let target = new_lineage(cmd)?;
+        let holdings = self.sound_holdings(&cmd.source).await?;
+        let snapshot = chosen(&holdings, cmd.sha.as_ref())?;
+        self.ensure_never_encrypted(&cmd.source).await?;
+        self.ensure_new(&target).await?;
+        let acquired = self
+            .acquire(Acquire {
+                lineage: target.clone(),
+                holder: cmd.holder.clone(),
+                ttl: None,
+            })
+            .await?;
+        let copied = self.copy_into(&acquired.lease, &cmd.source, snapshot).await;
+        let released = self.release(&target, acquired.lease.fence).await;
+        let op_id = copied?;
+        let mut warnings = acquired.warnings;
+        match released {
+            Ok(released) => warnings.extend(released.warnings),
+            Err(_) => warnings.push(Warning::LeaseNotReleased),
+        }
+        warnings.dedup();
+        Ok(Forked {
+            subject: target,
+            forked_from: cmd.source.clone(),
+            sha256: snapshot.active.archive,
+            bytes: snapshot.manifest.archive_size_bytes,
+            op_id,
+            warnings,
+        })
+    }
+
+    /// Refuses an identity that exists, under whichever major.
+    async fn ensure_new(&self, target: &Lineage) -> Result<(), Error> {
+        let profile = target.any_major();
+        match self.lineages_of(&profile).await {
+            Err(Error::Operator(OperatorError::NoProfile { .. })) => Ok(()),
+            Err(error) => Err(error),
+            Ok(_) => Err(OperatorError::ProfileExists(profile).into()),
+        }
+    }
+
+    async fn copy_into(
+        &self,
+        lease: &Lease,
+        source: &Lineage,
+        snapshot: &StoredSnapshot,
+    ) -> Result<OpId, Error> {
+        let target = &lease.lineage;
+        if lease.base.is_some() {
+            return Err(OperatorError::ProfileExists(target.any_major()).into());
+        }
+        let archive = snapshot.active.archive;
+        let size = snapshot.manifest.archive_size_bytes;
+        let from = Key::from_listing(&snapshot.active.archive_key).expect("it was listed");
+        let body = || pieces(self.bucket.clone(), from.clone(), (size, archive));
+        let copy = NewArchive {
+            digest: archive,
+            size,
+            form: Form::Plain,
+            body: &body,
+        };
+        let snapshots = Snapshots::of(&*self.bucket, target);
+        let stored = snapshots.put_archive(&copy).await;
+        let keys = stored.map_err(|error| not_what_it_was(error, source, archive))?;
+        let op_id = self.lineages.op_id();
+        let mut manifest = snapshot.manifest.clone();
+        manifest.profile_id = target.profile.clone();
+        manifest.predecessor_sha256 = None;
+        manifest.lease_epoch = lease.fence.epoch;
+        manifest.op_id = op_id;
+        let note = format!("forked-from {source} {archive}");
+        manifest.notes = match manifest.notes.as_str() {
+            "" => note,
+            notes => format!("{notes}\n{note}"),
+        };
+        let to = snapshots
+            .put_manifest(&manifest, &keys)
+            .await
+            .map_err(unusable)?;
+        if !snapshots.is_listed(&keys, size).await? {
+            let (sha, subject) = (archive.prefix(), target.clone());
+            let why = "it was stored, and is not listed".to_owned();
+            return Err(OperatorError::NotWhole { sha, subject, why }.into());
+        }
+        let flip = Flip {
+            op_id,
+            fence: lease.fence,
+            base: None,
+            to,
+        };
+        let result = self.lineages.flip(target, flip).await;
+        self.settled(result).await?;
+        Ok(op_id)
+    }
+}
+
+/// The lineage of the new identity: same tenant, same major, and not the source itself.
+fn new_lineage(cmd: &Fork) -> Result<Lineage, OperatorError> {
+    let (from, to) = (cmd.source.clone(), cmd.target.clone());
+    if to.tenant != from.tenant {
+        return Err(OperatorError::OtherTenant { from, to });
+    }
+    if to.major.is_some_and(|major| major != from.major) {
+        return Err(OperatorError::OtherMajor { from, to });
+    }
+    Ok(to.lineage(from.major))
+}
+
+/// The snapshot that is copied: whole, not deleted, and readable without a key.
+fn chosen<'a>(
+    holdings: &'a Holdings,
+    sha: Option<&ShaPrefix>,
+) -> Result<&'a StoredSnapshot, OperatorError> {
+    let chosen = match sha {
+        Some(sha) => holdings.choose_whole(sha)?,
+        None => holdings.active_whole()?,
+    };
+    if chosen.manifest.is_encrypted() {
+        let (sha, subject) = (chosen.active.archive.prefix(), holdings.lineage.clone());
+        return Err(OperatorError::Encrypted { sha, subject });
+    }
+    Ok(chosen)
+}
+
+/// An archive whose bytes are wrong is the source's damage, not the store's failure.
+fn not_what_it_was(error: BucketError, source: &Lineage, archive: ArchiveDigest) -> Error {
+    let mut causes = std::iter::successors(StdError::source(&error), |cause| (*cause).source());
+    let wrong = causes.any(|cause| {
+        let cause = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+        matches!(
+            cause,
+            Some(
+                io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof | io::ErrorKind::NotFound
+            )
+        )
+    });
+    if !wrong {
+        return error.into();
+    }
+    let (sha, subject) = (archive.prefix(), source.clone());
+    let why = "its archive is not what its manifest says".to_owned();
+    OperatorError::NotWhole { sha, subject, why }.into()
+}
+
+/// An object that is read from its beginning to its end.
+struct Copying {
+    bucket: Arc<dyn Bucket>,
+    key: Key,
+    size: u64,
+    digest: ArchiveDigest,
+    at: u64,
+    hasher: ArchiveHasher,
+}
+
+/// The bytes of an object, in order; they end with an error unless they are what they should be.
+fn pieces(bucket: Arc<dyn Bucket>, key: Key, (size, digest): (u64, ArchiveDigest)) -> ByteStream {
+    let copying = Copying {
+        bucket,
+        key,
+        size,
+        digest,
+        at: 0,
+        hasher: ArchiveHasher::default(),
+    };
+    Box::pin(stream::try_unfold(copying, Copying::next))
+}
+
+impl Copying {
+    async fn next(mut self) -> io::Result<Option<(Bytes, Self)>> {
+        let end = self.size.min(self.at + PIECE);
+        if self.at == end {
+            return Ok(None);
+        }
+        let read = self.bucket.get_range(&self.key, self.at..end).await;
+        let piece = read.map_err(io::Error::other)?;
+        let piece = piece.ok_or(io::ErrorKind::NotFound)?;
+        if piece.len() as u64 != end - self.at {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.hasher.update(&piece);
+        self.at = end;
+        if end == self.size && self.hasher.clone().finish() != self.digest {
+            let said = "the archive is not what its manifest says";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, said));
+        }
+        Ok(Some((piece, self)))
+    }
+}

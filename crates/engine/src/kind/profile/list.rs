@@ -1,0 +1,191 @@
+//! Which profiles there are, and which snapshots of them.
+
+use super::standing::{LockWord, SnapshotRow};
+use super::subject::readable;
+use crate::error::{Error, whole};
+use crate::open::Engine;
+use crate::warning::Warning;
+use serde::Serialize;
+use stasis_model::digest::ArchiveDigest;
+use stasis_model::format::pointer::Pointer;
+use stasis_model::id::{Label, Lineage, ProfileRef, TenantId};
+use stasis_model::time::Timestamp;
+use stasis_store::layout::{self, Prefix};
+use std::collections::BTreeMap;
+use tokio::task::JoinSet;
+
+/// How many lineages are looked at together.
+const TOGETHER: usize = 16;
+
+/// One lineage in a listing.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct ProfileRow {
+    /// Which.
+    pub subject: Lineage,
+    /// The snapshot that counts.
+    pub active_sha256: Option<ArchiveDigest>,
+    /// When it came to count.
+    pub flipped_at_ms: Option<Timestamp>,
+    /// How many snapshots lie there, whether they count or not.
+    pub snapshots: u64,
+    /// How many bytes their archives have.
+    pub bytes: u64,
+    /// Who owns it.
+    pub lock: LockWord,
+    /// The run that owns it, or owned it last.
+    pub holder_run_id: Option<Label>,
+    /// Documents that cannot be understood.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub damage: Vec<String>,
+}
+
+/// All profiles of one tenant, or of all.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct ProfileList {
+    /// One row per lineage.
+    pub profiles: Vec<ProfileRow>,
+    /// What went less well than it should have.
+    pub warnings: Vec<Warning>,
+}
+
+/// A manifest that cannot be used.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct DamagedManifest {
+    /// Of which lineage.
+    pub subject: Lineage,
+    /// Where it lies.
+    pub key: String,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// An archive without a manifest: a save that has not come to its end, or never did.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Orphan {
+    /// Of which lineage.
+    pub subject: Lineage,
+    /// Where it lies.
+    pub key: String,
+    /// How large it is.
+    pub size_bytes: u64,
+}
+
+/// All snapshots of one profile.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct SnapshotList {
+    /// The oldest first.
+    pub snapshots: Vec<SnapshotRow>,
+    /// Manifests that cannot be used.
+    pub damaged: Vec<DamagedManifest>,
+    /// Archives without a manifest.
+    pub orphans: Vec<Orphan>,
+    /// Pointers and locks that cannot be understood.
+    pub damage: Vec<String>,
+    /// What went less well than it should have.
+    pub warnings: Vec<Warning>,
+}
+
+impl SnapshotList {
+    /// Whether anything here cannot be what was written.
+    pub fn is_damaged(&self) -> bool {
+        let hurt = self.snapshots.iter().any(|row| row.damage.is_some());
+        hurt || !self.damaged.is_empty() || !self.damage.is_empty()
+    }
+}
+
+impl Engine {
+    /// Lists profiles: one row per lineage.
+    pub async fn profiles(&self, tenant: Option<&TenantId>) -> Result<ProfileList, Error> {
+        let prefix = tenant.map_or_else(Prefix::lineages, Prefix::lineages_of);
+        // Asked for at once: an S3 store reads its whole listing for every page.
+        let rows = self.bucket.list(&prefix, None, usize::MAX).await?;
+        let mut counted: BTreeMap<Lineage, (u64, u64)> = BTreeMap::new();
+        for row in rows {
+            let Some(lineage) = layout::lineage_of(&row.key) else {
+                continue;
+            };
+            let object = layout::snapshot_object(&lineage, &row.key);
+            let total = counted.entry(lineage).or_default();
+            match object {
+                Some(object) if object.is_manifest => total.0 += 1,
+                Some(_) => total.1 += row.size,
+                None => {}
+            }
+        }
+        let mut profiles = Vec::with_capacity(counted.len());
+        let counted: Vec<_> = counted.into_iter().collect();
+        for batch in counted.chunks(TOGETHER) {
+            let mut looking = JoinSet::new();
+            for (lineage, totals) in batch {
+                let (engine, lineage, totals) = (self.clone(), lineage.clone(), *totals);
+                looking.spawn(async move { engine.profile_row(lineage, totals).await });
+            }
+            for row in looking.join_all().await {
+                profiles.push(row?);
+            }
+        }
+        profiles.sort_by(|one, other| one.subject.cmp(&other.subject));
+        let warnings = self.clock_warnings();
+        Ok(ProfileList { profiles, warnings })
+    }
+
+    async fn profile_row(
+        &self,
+        subject: Lineage,
+        (snapshots, bytes): (u64, u64),
+    ) -> Result<ProfileRow, Error> {
+        let (pointer, lock) = tokio::join!(
+            self.lineages.pointer(&subject),
+            self.lineages.lock(&subject)
+        );
+        let mut damage = Vec::new();
+        let pointer = readable(pointer, &mut damage)?.map(|found| found.value);
+        let lock = readable(lock, &mut damage)?.map(|found| found.value);
+        let active = pointer.as_ref().filter(|pointer| pointer.active.is_some());
+        Ok(ProfileRow {
+            active_sha256: active.and_then(Pointer::active_archive),
+            flipped_at_ms: active.map(|pointer| pointer.flipped_at),
+            snapshots,
+            bytes,
+            lock: LockWord::of(lock.as_ref(), self.lineages.now()),
+            holder_run_id: lock.map(|lock| lock.holder.run_id),
+            damage,
+            subject,
+        })
+    }
+
+    /// Lists all snapshots of a profile, in the order in which they were captured.
+    pub async fn profile_snapshots(&self, subject: &ProfileRef) -> Result<SnapshotList, Error> {
+        let mut list = SnapshotList {
+            snapshots: Vec::new(),
+            damaged: Vec::new(),
+            orphans: Vec::new(),
+            damage: Vec::new(),
+            warnings: Vec::new(),
+        };
+        for lineage in self.lineages_of(subject).await? {
+            let holdings = self.holdings(&lineage).await?;
+            list.snapshots.extend(holdings.rows());
+            let subject = || lineage.clone();
+            for (key, error) in &holdings.stored.unfit {
+                list.damaged.push(DamagedManifest {
+                    subject: subject(),
+                    key: key.to_string(),
+                    reason: whole(error),
+                });
+            }
+            for (key, size_bytes) in &holdings.stored.orphans {
+                list.orphans.push(Orphan {
+                    subject: subject(),
+                    key: key.to_string(),
+                    size_bytes: *size_bytes,
+                });
+            }
+            list.damage.extend(holdings.damage);
+        }
+        let moment = |row: &SnapshotRow| (row.manifest.captured_at_ms, row.manifest.archive_sha256);
+        list.snapshots.sort_by_key(moment);
+        list.warnings = self.clock_warnings();
+        Ok(list)
+    }
+}

@@ -1,0 +1,98 @@
+//! An archive is unpacked, checked and proven, all beside the directory; then it takes its place.
+
+use super::judge::Failure;
+use super::{FallbackReason, ProfileLoad};
+use crate::error::Error;
+use crate::kind::profile::checked::damaged;
+use crate::kind::profile::database_files;
+use crate::kind::profile::error::ProfileError;
+use crate::kind::profile::fetch::{Proof, Unproven};
+use stasis_disk::check::{self, CheckReport, CheckSettings};
+use stasis_disk::form::archive::{
+    Archive, Limits, ReadSettings, UnpackSettings, Unpacked, unpack_beside,
+};
+use stasis_disk::fs::metadata::Rights;
+use stasis_disk::tree::restore::{Origin, Placement, Restored};
+use std::path::PathBuf;
+
+/// An archive that becomes a directory.
+pub(super) struct Placing {
+    pub(super) archive: Archive,
+    pub(super) unproven: Unproven,
+    pub(super) load: ProfileLoad,
+    /// What the manifest says that the tree has.
+    pub(super) bytes: u64,
+    pub(super) scratch: PathBuf,
+    pub(super) snapshot: String,
+    pub(super) origin: Origin,
+}
+
+/// What became of it.
+pub(super) enum Outcome {
+    /// It is the directory.
+    Placed(Box<(Restored, CheckReport)>),
+    /// It was another one; nothing of it is left.
+    Unproven(Proof),
+}
+
+impl Placing {
+    /// Stages the tree while the archive is proven; swaps only what was.
+    pub(super) fn place(self) -> Result<Outcome, Failure> {
+        let (staged, proof) = std::thread::scope(|scope| {
+            let proof = scope.spawn(|| self.unproven.prove(&self.load.cancel));
+            let staged = self.stage();
+            let proof = proof.join();
+            let proof = proof.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            (staged, proof)
+        });
+        // What is wrong with something that is not the archive says nothing about the snapshot.
+        match proof.map_err(extract_failed)? {
+            Proof::Wanted => {}
+            proof => return Ok(Outcome::Unproven(proof)),
+        }
+        let (unpacked, report) = staged?;
+        let restored = unpacked.swap(&self.origin).map_err(extract_failed)?;
+        Ok(Outcome::Placed(Box::new((restored, report))))
+    }
+
+    /// Extracts beside the directory, and checks the databases there.
+    fn stage(&self) -> Result<(Unpacked, CheckReport), Failure> {
+        let load = &self.load;
+        let settings = UnpackSettings {
+            placement: Placement::Replace,
+            only: None,
+            rights: Rights::Own,
+            read: ReadSettings {
+                limits: Limits {
+                    bytes: self.bytes,
+                    ..Limits::default()
+                },
+                cancel: load.cancel.clone(),
+                ..ReadSettings::default()
+            },
+            progress: load.progress.clone(),
+        };
+        let unpacked = unpack_beside(&self.archive, &load.dir, &settings);
+        let unpacked = unpacked.map_err(extract_failed)?;
+        let checking = CheckSettings {
+            cancel: load.cancel.clone(),
+            ..CheckSettings::new(&self.scratch)
+        };
+        let report = check::tree(unpacked.tree(), &checking, &load.spawn);
+        let report = report.map_err(extract_failed)?;
+        let files = database_files(unpacked.tree(), &load.dir).map_err(extract_failed)?;
+        let databases = damaged(&report, &files);
+        if databases.is_empty() {
+            return Ok((unpacked, report));
+        }
+        let error = ProfileError::Integrity {
+            snapshot: self.snapshot.clone(),
+            databases,
+        };
+        Err(Failure::new(FallbackReason::IntegrityFailed, error))
+    }
+}
+
+fn extract_failed(error: impl Into<Error>) -> Failure {
+    Failure::new(FallbackReason::ExtractFailed, error)
+}

@@ -1,0 +1,184 @@
+//! Goes back to a snapshot, or adopts one that was never published.
+//!
+//! 1. read the pointer
+//! 2. list: the manifest is there, and the archive with all its bytes; it is not deleted
+//! 3. swap the pointer, if it is still the one of step 1; this fences every writer
+//! 4. tell the lock, and the events log
+//!
+//! *Always true:* whatever is deleted after step 2 is tombstoned in the pointer first, so step 3 does not find the
+//! pointer of step 1, and the act begins anew. A change that leaves the active snapshot alone (a pin, a new owner) is
+//! not the operator's matter; when another snapshot has become active, the operator decides again.
+
+use super::standing::{SnapshotRow, Standing};
+use super::subject::ShaPrefix;
+use crate::error::Error;
+use crate::open::Engine;
+use crate::warning::Warning;
+use serde::Serialize;
+use stasis_model::digest::ArchiveDigest;
+use stasis_model::format::event::{EventKind, Severity};
+use stasis_model::format::lease::Holder;
+use stasis_model::format::pointer::Active;
+use stasis_model::id::{Epoch, Generation, Label, Lineage, OpId};
+use stasis_model::protocol::step::Refusal;
+use stasis_store::documents::lineages::LineageError;
+use stasis_store::documents::pointers::Moved;
+
+/// How often the act begins anew after a change that does not concern it.
+const ATTEMPTS: usize = 3;
+
+/// Asks for another active snapshot.
+#[derive(Clone, Debug)]
+pub struct Rollback {
+    /// Of which lineage.
+    pub lineage: Lineage,
+    /// Which snapshot.
+    pub sha: ShaPrefix,
+    /// Why, in the operator's words.
+    pub reason: Label,
+    /// Who does it.
+    pub actor: Label,
+}
+
+/// A rollback: what it would do, or did.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct RolledBack {
+    /// Of which lineage.
+    pub subject: Lineage,
+    /// Whether it was done.
+    pub applied: bool,
+    /// What was active.
+    pub from_sha256: Option<ArchiveDigest>,
+    /// What becomes active.
+    pub to_sha256: ArchiveDigest,
+    /// The same, in full.
+    pub snapshot: SnapshotRow,
+    /// The generation of the pointer that was seen, or written.
+    pub generation: Generation,
+    /// Who is thrown out.
+    pub evicts: Option<Holder>,
+    /// By which operation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub op_id: Option<OpId>,
+    /// Nobody below this epoch can write any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<Epoch>,
+    /// What went less well than it should have.
+    pub warnings: Vec<Warning>,
+}
+
+impl RolledBack {
+    /// Whether there is nothing to do.
+    pub fn is_active_already(&self) -> bool {
+        self.from_sha256 == Some(self.to_sha256)
+    }
+}
+
+impl Engine {
+    /// Says what a rollback would do; writes nothing.
+    pub async fn plan_rollback(&self, cmd: &Rollback) -> Result<RolledBack, Error> {
+        Ok(self.rollback_plan(cmd).await?.0)
+    }
+
+    /// Makes another snapshot the active one, at once, and fences every writer.
+    #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %cmd.lineage, snapshot = %cmd.sha))]
+    pub async fn rollback(&self, cmd: &Rollback) -> Result<RolledBack, Error> {
+        self.ensure_trusted().await?;
+        let (mut plan, mut to) = self.rollback_plan(cmd).await?;
+        for _ in 1..ATTEMPTS {
+            if plan.is_active_already() {
+                return Ok(plan);
+            }
+            let from = plan.from_sha256;
+            match self.flip_back(cmd, &plan, &to).await {
+                Err(LineageError::Refused {
+                    refusal: Refusal::PointerMoved { seen, found },
+                    lineage,
+                    kind,
+                }) => {
+                    (plan, to) = self.rollback_plan(cmd).await?;
+                    if plan.from_sha256 != from {
+                        let refusal = Refusal::PointerMoved { seen, found };
+                        let moved = LineageError::Refused {
+                            lineage,
+                            kind,
+                            refusal,
+                        };
+                        return Err(moved.into());
+                    }
+                }
+                result => return self.rolled_back(cmd, plan, result).await,
+            }
+        }
+        let result = self.flip_back(cmd, &plan, &to).await;
+        self.rolled_back(cmd, plan, result).await
+    }
+
+    async fn rollback_plan(&self, cmd: &Rollback) -> Result<(RolledBack, Active), Error> {
+        let holdings = self.sound_holdings(&cmd.lineage).await?;
+        let chosen = holdings.choose_whole(&cmd.sha)?;
+        let generation = holdings.pointer.as_ref().map(|pointer| pointer.generation);
+        let snapshot = holdings.row(chosen);
+        let plan = RolledBack {
+            subject: cmd.lineage.clone(),
+            applied: false,
+            from_sha256: holdings.active(),
+            to_sha256: chosen.active.archive,
+            snapshot,
+            generation: generation.unwrap_or_default(),
+            evicts: holdings.holder().map(|lock| lock.holder.clone()),
+            op_id: None,
+            epoch: None,
+            warnings: self.clock_warnings(),
+        };
+        Ok((plan, chosen.active.clone()))
+    }
+
+    async fn flip_back(
+        &self,
+        cmd: &Rollback,
+        plan: &RolledBack,
+        to: &Active,
+    ) -> Result<Moved, LineageError> {
+        let seen = Some(plan.generation);
+        let flip = self
+            .lineages
+            .rollback(&cmd.lineage, to.clone(), seen, cmd.reason.clone());
+        flip.await
+    }
+
+    async fn rolled_back(
+        &self,
+        cmd: &Rollback,
+        plan: RolledBack,
+        result: Result<Moved, LineageError>,
+    ) -> Result<RolledBack, Error> {
+        let moved = self.settled(result).await?;
+        let from = plan.from_sha256.map(|from| from.to_string());
+        let mut event = self
+            .event(EventKind::Rollback, Severity::Warning, &cmd.actor)
+            .about(cmd.lineage.clone(), moved.op_id)
+            .with("reason", cmd.reason.as_str())
+            .with("from_sha256", from.unwrap_or_default())
+            .with("to_sha256", plan.to_sha256.to_string());
+        let mut warnings = plan.warnings;
+        if let Some(holder) = &plan.evicts {
+            event = event.with("holder_run_id", holder.run_id.as_str());
+            let holder_run_id = holder.run_id.to_string();
+            warnings.push(Warning::HolderEvicted { holder_run_id });
+        }
+        if plan.snapshot.marks.contains(&Standing::Unpromoted) {
+            event = event.with("adopted", true);
+        }
+        warnings.extend((!moved.lock_told).then_some(Warning::LockNotTold));
+        warnings.extend(self.record(&cmd.lineage.tenant, event).await);
+        Ok(RolledBack {
+            applied: true,
+            generation: moved.pointer.generation,
+            op_id: Some(moved.op_id),
+            epoch: Some(moved.pointer.fence.epoch),
+            warnings,
+            ..plan
+        })
+    }
+}

@@ -1,0 +1,414 @@
+//! Runs a browser on its profile, from the load to the save.
+//!
+//! lease → load → start → renew every so often → the browser ends → capture → flip → release
+//!
+//! *Always true:* one lease covers everything, and the snapshot that was active when it began is both what is loaded and
+//! what the new one must supersede. A browser is closed the way that keeps its cookies, also when somebody interrupts
+//! us. When the lease is lost the browser is stopped and nothing is saved: another run may own the profile by then.
+//! A run that began fresh although there was a snapshot cannot supersede it.
+
+mod unowned;
+mod watch;
+
+use super::capture::{Capture, ProfileSaved, SaveOutcome};
+use super::error::ProfileError;
+use super::load::{OnFailure, ProfileLoad, ProfileLoaded};
+use super::save::{lost_or, nobody_uses};
+use crate::error::{Error, ErrorKind, whole};
+use crate::hold::LeaseLost;
+use crate::lease::Acquire;
+use crate::open::Engine;
+use crate::warning::Warning;
+use serde::Serialize;
+use stasis_model::id::Lineage;
+use stasis_quiesce::group::{Ending, Group, Signal};
+use stasis_store::documents::leases::Lease;
+use std::ffi::{OsStr, OsString};
+use std::future::Future;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use watch::Running;
+
+/// What stands for the directory in a command.
+const DIR: &[u8] = b"{dir}";
+
+/// A browser to run on a profile.
+#[derive(Debug)]
+pub struct ProfileRun {
+    /// What is loaded, and where to.
+    pub load: ProfileLoad,
+    /// What is said of the snapshot in the end.
+    pub capture: Capture,
+    /// The command, program first; `{dir}` stands for the directory.
+    pub command: Vec<OsString>,
+    /// How long closing the browser may take in all.
+    pub patience: Duration,
+    /// How long the browser may go on after its command has ended; when nothing is said, a short while after a command
+    /// that failed, and for good after one that only started it.
+    pub linger: Option<Duration>,
+    /// How long the whole run may take before the browser is closed and saved.
+    pub max_time: Duration,
+    /// How often a snapshot of the running browser is taken; never when not given.
+    pub every: Option<Duration>,
+    /// Signals: the first closes the browser, the second stops waiting for it.
+    pub signals: mpsc::UnboundedReceiver<Signal>,
+    /// Hears what was loaded before the browser starts: whoever watches need not wait for its end.
+    pub loaded: Option<mpsc::UnboundedSender<ProfileLoaded>>,
+}
+
+/// A browser that ran.
+#[derive(Clone, Debug, Serialize)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a field of the report that scripts look at"
+)]
+pub struct ProfileRan {
+    /// Of what.
+    pub subject: Lineage,
+    /// The browser's exit code as a shell gives it.
+    pub exit_code: i32,
+    /// What it began with.
+    pub load: ProfileLoaded,
+    /// What was saved of it.
+    pub save: Option<ProfileSaved>,
+    /// One word: `captured`, `deduplicated`, `diverged`, `damaged`, `upgrade_incomplete`, `shrunk`, `too_large`, `upload_failed`, `pointer_race`, `lock_lost`,
+    /// `skipped`, `unknown`, `failed`.
+    pub save_outcome: &'static str,
+    /// Why nothing was saved.
+    pub save_error: Option<String>,
+    /// Whether a snapshot was wanted and there is none: the one before stays.
+    pub snapshot_failed: bool,
+    /// Whether the lease was lost.
+    pub lock_lost: bool,
+    /// Whether the snapshot is stored, but another one stays the active one.
+    pub diverged: bool,
+    /// How many snapshots were taken while it ran.
+    pub saved_between: u32,
+    /// How many were wanted and failed.
+    pub failed_between: u32,
+    /// Whether the lease was given back.
+    pub released: bool,
+    /// What went less well than it should have.
+    pub warnings: Vec<Warning>,
+    /// What kind of failure the save was.
+    #[serde(skip)]
+    pub failure: Option<ErrorKind>,
+}
+
+impl ProfileRun {
+    fn acquire(&self) -> Acquire {
+        Acquire {
+            lineage: self.load.lineage.clone(),
+            holder: self.capture.holder.clone(),
+            ttl: None,
+        }
+    }
+
+    /// Whether the caller would rather have a fresh browser than none while the store cannot be reached.
+    fn starts_without_a_store(&self, error: &Error) -> bool {
+        let is_fresh = self.load.on_failure == Some(OnFailure::Fresh);
+        is_fresh && error.kind() == ErrorKind::Unreachable
+    }
+}
+
+/// Waits for a lease to be lost, through all that happens.
+type Keeper<'a> = Pin<&'a mut (dyn Future<Output = LeaseLost> + Send + 'a)>;
+
+impl Engine {
+    /// Loads, runs, saves.
+    #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %run.load.lineage, dir = %run.load.dir.display()))]
+    pub async fn profile_run(&self, mut run: ProfileRun) -> Result<ProfileRan, Error> {
+        let lineage = run.load.lineage.clone();
+        let dir = run.load.dir.clone();
+        self.mend_what_was_left().await;
+        let (command, names_dir) = with_dir(&run.command, &dir)?;
+        let policy = match self.policy(&lineage.tenant).await {
+            Err(error) if run.starts_without_a_store(&error) => {
+                return Box::pin(self.run_unowned(run, &command, error)).await;
+            }
+            policy => policy?,
+        };
+        if run.every.is_some() && !policy.allow_hot {
+            return Err(ProfileError::HotNotAllowed(lineage).into());
+        }
+        nobody_uses(&dir).await?;
+        let acquired = tokio::select! {
+            acquired = self.acquire(run.acquire()) => acquired,
+            Some(_) = run.signals.recv() => return Err(Error::Interrupted(lineage)),
+        };
+        let acquired = match acquired {
+            Err(error) if run.starts_without_a_store(&error) => {
+                return Box::pin(self.run_unowned(run, &command, error)).await;
+            }
+            acquired => acquired?,
+        };
+        let lease = acquired.lease;
+        let mut warnings = acquired.warnings;
+        if !names_dir {
+            warnings.push(Warning::DirNotInCommand);
+        }
+        let renew_every = policy.renew_every().min(lease.ttl / 3);
+        let mut keeper = std::pin::pin!(self.keep_alive(&lease, renew_every));
+        let ran = self
+            .run_leased(&mut run, &lease, &command, keeper.as_mut())
+            .await;
+        let released = match &ran {
+            Ok(ran) if ran.lock_lost => false,
+            _ => self.release(&lineage, lease.fence).await.is_ok(),
+        };
+        let mut ran = ran?;
+        ran.released = released;
+        ran.warnings.extend(warnings);
+        if !released && !ran.lock_lost {
+            ran.warnings.push(Warning::LeaseNotReleased);
+        }
+        Ok(ran)
+    }
+
+    async fn run_leased(
+        &self,
+        run: &mut ProfileRun,
+        lease: &Lease,
+        command: &[OsString],
+        mut keeper: Keeper<'_>,
+    ) -> Result<ProfileRan, Error> {
+        let lineage = &lease.lineage;
+        let loaded = self.load_kept(run, lease, keeper.as_mut()).await?;
+        let group = self.start_browser(run, &loaded, command).await?;
+        let mut running = Running::new(self, run, Some(lease), group);
+        let ended = running.watch(keeper.as_mut()).await?;
+        let ran = ran(lineage, loaded, ended.ending, &mut running);
+        if let Some(lost) = &ended.lost {
+            let detail = lost.detail().to_owned();
+            self.record_lost(lineage, lease.fence, &detail).await;
+            return Ok(without_save(ran, "lock_lost", &lost_error(lineage, lost)));
+        }
+        run.capture.browser = ended.browser;
+        let saved = self.capture_kept(&run.capture, lease, keeper).await;
+        Ok(self.told(ran, saved, &run.load.dir).await)
+    }
+
+    /// Starts the command on what was loaded; one that does not start has left nothing behind.
+    async fn start_browser(
+        &self,
+        run: &mut ProfileRun,
+        loaded: &ProfileLoaded,
+        command: &[OsString],
+    ) -> Result<Group, Error> {
+        nobody_uses(&run.load.dir).await?;
+        self.note_running(&run.load, loaded).await?;
+        run.capture.base = loaded.base_sha256;
+        run.capture.upgraded_from = loaded.carried_from();
+        run.capture.held_back = loaded.is_held_back();
+        if let Some(listener) = &run.loaded {
+            // Nobody has to listen.
+            let _ = listener.send(loaded.clone());
+        }
+        let variables = [
+            ("STASIS_PROFILE", run.load.lineage.to_string()),
+            ("STASIS_PROFILE_DIR", run.load.dir.display().to_string()),
+            ("STASIS_PROFILE_LOAD", loaded.outcome.word().to_owned()),
+        ];
+        match Group::start(command, &variables) {
+            Ok(group) => Ok(group),
+            Err(error) => {
+                self.note_load(&run.load, loaded).await?;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Captures while the lease is kept alive.
+    async fn capture_kept(
+        &self,
+        capture: &Capture,
+        lease: &Lease,
+        mut keeper: Keeper<'_>,
+    ) -> Result<ProfileSaved, Error> {
+        let mut saving = std::pin::pin!(self.capture(capture, lease));
+        tokio::select! {
+            biased;
+            saved = &mut saving => saved,
+            lost = &mut keeper => {
+                // What was sent may have been applied: the work itself says how it ended.
+                capture.cancel.store(true, Ordering::Relaxed);
+                saving.await.map_err(|error| lost_or(error, &lease.lineage, lost.detail()))
+            }
+        }
+    }
+
+    /// Loads while the lease is kept alive; nothing goes on working in the directory when that ends early.
+    async fn load_kept(
+        &self,
+        run: &mut ProfileRun,
+        lease: &Lease,
+        mut keeper: Keeper<'_>,
+    ) -> Result<ProfileLoaded, Error> {
+        let lineage = &lease.lineage;
+        let loading = self.profile_load_leased(&run.load, lease.base.clone());
+        let mut loading = std::pin::pin!(loading);
+        tokio::select! {
+            biased;
+            loaded = &mut loading => loaded,
+            lost = &mut keeper => {
+                // Nothing goes on working in the directory after us.
+                run.load.cancel.store(true, Ordering::Relaxed);
+                let _ = loading.await;
+                Err(lost_error(lineage, &lost))
+            }
+            Some(_) = run.signals.recv() => {
+                run.load.cancel.store(true, Ordering::Relaxed);
+                let _ = loading.await;
+                Err(Error::Interrupted(lineage.clone()))
+            }
+        }
+    }
+
+    /// Adds to a report what became of the save.
+    async fn told(
+        &self,
+        mut ran: ProfileRan,
+        saved: Result<ProfileSaved, Error>,
+        dir: &Path,
+    ) -> ProfileRan {
+        match saved {
+            Ok(mut saved) => {
+                self.note_save(dir, &mut saved).await;
+                ran.diverged = saved.outcome == SaveOutcome::Diverged;
+                let held_back = [
+                    SaveOutcome::Damaged,
+                    SaveOutcome::UpgradeIncomplete,
+                    SaveOutcome::Shrunk,
+                ];
+                ran.snapshot_failed = held_back.contains(&saved.outcome);
+                ran.save_outcome = saved.outcome.word();
+                ran.save = Some(saved);
+                ran
+            }
+            Err(error) => without_save(ran, outcome_of(&error), &error),
+        }
+    }
+}
+
+/// The report of a run of which nothing is saved yet.
+fn ran(
+    lineage: &Lineage,
+    load: ProfileLoaded,
+    ending: Ending,
+    running: &mut Running<'_>,
+) -> ProfileRan {
+    let counts = running.counts;
+    ProfileRan {
+        subject: lineage.clone(),
+        exit_code: ending.code(),
+        load,
+        save: None,
+        save_outcome: "skipped",
+        save_error: None,
+        snapshot_failed: false,
+        lock_lost: false,
+        diverged: false,
+        saved_between: counts.saved,
+        failed_between: counts.failed,
+        released: false,
+        warnings: running.overdue.take().into_iter().collect(),
+        failure: None,
+    }
+}
+
+fn lost_error(lineage: &Lineage, lost: &LeaseLost) -> Error {
+    ProfileError::LeaseLost {
+        lineage: lineage.clone(),
+        detail: lost.detail().to_owned(),
+    }
+    .into()
+}
+
+fn without_save(ran: ProfileRan, outcome: &'static str, error: &Error) -> ProfileRan {
+    let kind = error.kind();
+    ProfileRan {
+        save_outcome: outcome,
+        save_error: Some(whole(error)),
+        snapshot_failed: true,
+        lock_lost: kind == ErrorKind::Fenced,
+        failure: Some(kind),
+        ..ran
+    }
+}
+
+/// The word for a save that failed.
+pub fn outcome_of(error: &Error) -> &'static str {
+    match (error, error.kind()) {
+        (_, ErrorKind::Fenced) => "lock_lost",
+        (_, ErrorKind::Diverged) => "diverged",
+        (_, ErrorKind::Unknown) => "unknown",
+        (_, ErrorKind::Cancelled) => "skipped",
+        (Error::Lineage(_), ErrorKind::Retry) => "pointer_race",
+        (Error::Bucket(_) | Error::Lineage(_), _) => "upload_failed",
+        (Error::Profile(error), _) => match **error {
+            ProfileError::TooLarge { .. } => "too_large",
+            ProfileError::NotListed(_) | ProfileError::Manifest(_) => "upload_failed",
+            _ => "failed",
+        },
+        _ => "failed",
+    }
+}
+
+/// The command with the directory in its place; and whether it has a place for it.
+fn with_dir(command: &[OsString], dir: &Path) -> Result<(Vec<OsString>, bool), Error> {
+    if command.is_empty() {
+        return Err(ProfileError::NoCommand.into());
+    }
+    let mut has_place = false;
+    let words = command.iter().map(|word| {
+        let replaced = replace(word, dir.as_os_str());
+        has_place |= replaced.is_some();
+        replaced.unwrap_or_else(|| word.clone())
+    });
+    Ok((words.collect(), has_place))
+}
+
+fn replace(word: &OsStr, dir: &OsStr) -> Option<OsString> {
+    let mut rest = word.as_bytes();
+    let mut whole = Vec::new();
+    // What was put in is not looked at again: the directory itself may be called so.
+    while let Some(at) = rest.windows(DIR.len()).position(|part| part == DIR) {
+        whole.extend_from_slice(&rest[..at]);
+        whole.extend_from_slice(dir.as_bytes());
+        rest = &rest[at + DIR.len()..];
+    }
+    let has_place = rest.len() < word.len();
+    whole.extend_from_slice(rest);
+    has_place.then(|| OsString::from_vec(whole))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_directory_takes_its_place_in_the_command() {
+        let command = ["chromium", "--user-data-dir={dir}", "about:blank"].map(OsString::from);
+        let (words, has_place) = with_dir(&command, Path::new("/p/a b")).unwrap();
+        assert!(has_place);
+        assert_eq!(words[1], "--user-data-dir=/p/a b");
+        let script = [
+            "sh",
+            "-c",
+            "ls {dir}; chromium --user-data-dir={dir}/x{dir}",
+        ]
+        .map(OsString::from);
+        let (words, _) = with_dir(&script, Path::new("/{dir}")).unwrap();
+        assert_eq!(
+            words[2], "ls /{dir}; chromium --user-data-dir=/{dir}/x/{dir}",
+            "everywhere, once"
+        );
+        let (_, has_place) = with_dir(&command[..1], Path::new("/p")).unwrap();
+        assert!(!has_place);
+        assert!(with_dir(&[], Path::new("/p")).is_err());
+    }
+}

@@ -1,0 +1,54 @@
+//! Runs a browser while the store cannot be reached.
+//!
+//! fresh → start → the browser ends → lease → capture → flip → release
+//!
+//! *Always true:* nobody owns the profile meanwhile, and nobody knows whether it has a snapshot. So what comes of it is
+//! published only if the lineage turns out to have none, and no other Chrome has one either; else it is stored, and
+//! diverged. A store that is still away in the end leaves the directory as it is, unsaved.
+
+use super::watch::Running;
+use super::{ProfileRan, ProfileRun, outcome_of, ran, without_save};
+use crate::error::Error;
+use crate::kind::profile::load::judge::Failure;
+use crate::kind::profile::save::nobody_uses;
+use crate::open::Engine;
+use std::ffi::OsString;
+
+impl Engine {
+    /// Loads nothing, runs, and saves if the store is back.
+    pub(super) async fn run_unowned(
+        &self,
+        mut run: ProfileRun,
+        command: &[OsString],
+        why: Error,
+    ) -> Result<ProfileRan, Error> {
+        nobody_uses(&run.load.dir).await?;
+        let loaded = self
+            .fresh(&run.load, Some(Failure::unreachable(why)))
+            .await?;
+        let group = self.start_browser(&mut run, &loaded, command).await?;
+        // Without a lease nothing can be saved in between.
+        run.every = None;
+        let mut running = Running::new(self, &mut run, None, group);
+        let ended = running
+            .watch(std::pin::pin!(std::future::pending()))
+            .await?;
+        let lineage = running.lineage().clone();
+        let mut ran = ran(&lineage, loaded, ended.ending, &mut running);
+        run.capture.browser = ended.browser;
+        let acquired = match self.acquire(run.acquire()).await {
+            Ok(acquired) => acquired,
+            Err(error) => return Ok(without_save(ran, outcome_of(&error), &error)),
+        };
+        ran.warnings.extend(acquired.warnings);
+        let lease = acquired.lease;
+        // Where there turns out to be a snapshot, the pointer's own rule refuses what has no base.
+        let is_first = lease.base.is_none() && self.has_no_other_major(&lineage).await;
+        run.capture.held_back = !is_first;
+        let renew_every = lease.ttl / 3;
+        let keeper = std::pin::pin!(self.keep_alive(&lease, renew_every));
+        let saved = self.capture_kept(&run.capture, &lease, keeper).await;
+        ran.released = self.release(&lineage, lease.fence).await.is_ok();
+        Ok(self.told(ran, saved, &run.load.dir).await)
+    }
+}

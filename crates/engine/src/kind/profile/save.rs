@@ -1,0 +1,428 @@
+//! Saves the profile in a directory: stops its browser, captures, publishes.
+//!
+//! lease → hold (close the browser) → capture → flip → record → release
+//!
+//! *Always true:* the base is what was loaded into the directory, never simply what is active: a directory that nobody
+//! loaded has no base, and what is saved from it does not supersede a snapshot.
+
+use super::capture::{BrowserState, Capture, ProfileSaved};
+use super::error::ProfileError;
+use super::record::Record;
+use super::subject::ShaPrefix;
+use super::{capture, facts};
+use crate::bridge;
+use crate::error::{Error, ErrorKind, whole};
+use crate::lease::Acquire;
+use crate::open::Engine;
+use crate::warning::Warning;
+use stasis_model::digest::ArchiveDigest;
+use stasis_model::format::lease::Fence;
+use stasis_model::format::manifest::{EndingRecord, Mode};
+use stasis_model::id::{ChromeMajor, Lineage, ProfileRef};
+use stasis_model::upgrade::Ancestor;
+use stasis_quiesce::browser::{self, Ended, Role, StopSettings, Stopped, User};
+use stasis_quiesce::programs;
+use stasis_store::documents::leases::Lease;
+use stasis_store::documents::profiles::Snapshots;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// What a browser makes in its user data directory, before anything else.
+const PROFILE_NAMES: [&str; 4] = ["Last Version", "Local State", "First Run", "Default"];
+
+/// What to do with a browser that runs on the directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OnBrowser {
+    /// Touch nothing, and say who it is.
+    Refuse,
+    /// Close it, whoever it is.
+    Stop,
+    /// Close it, if it is this process.
+    StopPid(u32),
+}
+
+/// Which profile is saved, and how.
+#[derive(Clone, Debug)]
+pub struct ProfileSave {
+    /// Of what; without a major the profile says it.
+    pub subject: ProfileRef,
+    /// The major as the caller knows it.
+    pub chrome_major: Option<ChromeMajor>,
+    /// What is captured; `base` is filled in from [`ProfileSave::base`] or the record.
+    pub capture: Capture,
+    /// The snapshot that the directory derives from, by its first digits, when the caller knows better than the record.
+    pub base: Option<ShaPrefix>,
+    /// Whether the browser is closed first, or goes on.
+    pub mode: Mode,
+    /// What to do with a browser that runs.
+    pub browser: OnBrowser,
+    /// How long closing it may take in all.
+    pub patience: Duration,
+    /// Whether a directory that does not look like a browser's is saved all the same.
+    pub force: bool,
+    /// A lease that is ours already; otherwise one is acquired, and given back.
+    pub token: Option<Fence>,
+}
+
+/// What a directory derives from.
+#[derive(Default)]
+struct Derived {
+    base: Option<ArchiveDigest>,
+    upgraded_from: Option<Ancestor>,
+    held_back: bool,
+}
+
+impl Derived {
+    /// As the record of the directory says; one of another lineage says nothing.
+    fn of(record: &Record, lineage: &Lineage) -> Self {
+        let Record { upgraded_from, .. } = *record;
+        if record.subject == *lineage {
+            return Self {
+                base: record.sha256,
+                upgraded_from,
+                held_back: record.held_back,
+            };
+        }
+        // It was to be carried to a newer Chrome, which never started: it still is what the older one wrote.
+        let older = upgraded_from.filter(|from| {
+            let older = Lineage {
+                major: from.chrome_major,
+                ..record.subject.clone()
+            };
+            older == *lineage
+        });
+        Self {
+            base: older.map(|from| from.sha256),
+            ..Self::default()
+        }
+    }
+}
+
+/// A lease, and whether it is given back afterwards.
+struct Owned {
+    lease: Lease,
+    is_borrowed: bool,
+    warnings: Vec<Warning>,
+}
+
+impl Engine {
+    /// Saves the profile in a directory.
+    #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %save.subject, dir = %save.capture.dir.display()))]
+    pub async fn profile_save(&self, mut save: ProfileSave) -> Result<ProfileSaved, Error> {
+        self.mend_what_was_left().await;
+        let dir = save.capture.dir.clone();
+        let asked = save.subject.major.or(save.chrome_major);
+        let major = major_of(&dir, asked, &save.subject).await?;
+        if !save.force && !looks_like_a_profile(&dir).await {
+            return Err(ProfileError::NotAProfile(dir).into());
+        }
+        let lineage = save.subject.lineage(major);
+        if save.mode == Mode::Hot && !self.policy(&lineage.tenant).await?.allow_hot {
+            return Err(ProfileError::HotNotAllowed(lineage).into());
+        }
+        let derived = self.derived_from(&save, &lineage).await?;
+        save.capture.base = derived.base;
+        save.capture.upgraded_from = derived.upgraded_from;
+        save.capture.held_back = derived.held_back;
+        refuse_strangers(&dir, save.browser, save.mode).await?;
+        let owned = self.own(&save, &lineage).await?;
+        let result = self.save_owned(&mut save, &owned.lease).await;
+        let released = if owned.is_borrowed {
+            Ok(())
+        } else {
+            self.release(&lineage, owned.lease.fence).await.map(drop)
+        };
+        let mut saved = result?;
+        saved.warnings.extend(owned.warnings);
+        if released.is_err() {
+            saved.warnings.push(Warning::LeaseNotReleased);
+        }
+        Ok(saved)
+    }
+
+    async fn save_owned(
+        &self,
+        save: &mut ProfileSave,
+        lease: &Lease,
+    ) -> Result<ProfileSaved, Error> {
+        let renew_every = self.policy(&lease.lineage.tenant).await?.renew_every();
+        let renew_every = renew_every.min(lease.ttl / 3);
+        let (cancel, dir) = (save.capture.cancel.clone(), save.capture.dir.clone());
+        let work = async {
+            match save.mode {
+                Mode::Cold => {
+                    self.precheck(&save.capture, lease).await?;
+                    let dir = &save.capture.dir;
+                    save.capture.browser = match save.browser {
+                        OnBrowser::Refuse => not_running(dir),
+                        OnBrowser::Stop | OnBrowser::StopPid(_) => {
+                            close(dir, save.patience).await?
+                        }
+                    };
+                    self.capture(&save.capture, lease).await
+                }
+                Mode::Hot => self.capture_hot(&save.capture, lease).await,
+            }
+        };
+        let mut work = Box::pin(work);
+        let saved = tokio::select! {
+            biased;
+            saved = &mut work => saved,
+            lost = self.keep_alive(lease, renew_every) => {
+                // What was sent may have been applied: the work itself says how it ended.
+                cancel.store(true, Ordering::Relaxed);
+                work.await.map_err(|error| lost_or(error, &lease.lineage, lost.detail()))
+            }
+        };
+        let mut saved = saved?;
+        self.note_save(&dir, &mut saved).await;
+        Ok(saved)
+    }
+
+    /// Everything that can be refused is refused before a browser is closed for it.
+    async fn precheck(&self, capture: &Capture, lease: &Lease) -> Result<(), Error> {
+        let limit = self.policy(&lease.lineage.tenant).await?.max_profile_bytes;
+        self.key_to_save(&lease.lineage, lease.base.as_ref())
+            .await?;
+        let (capture, major) = (capture.clone(), lease.lineage.major);
+        let capture = Capture {
+            progress: Arc::default(),
+            ..capture
+        };
+        bridge::blocking(move || capture::look(&capture, limit, major)).await?;
+        Ok(())
+    }
+
+    /// Writes down what the directory is now; the snapshot counts whether that succeeds or not.
+    pub(super) async fn note_save(&self, dir: &Path, saved: &mut ProfileSaved) {
+        if !saved.outcome.is_published() {
+            return;
+        }
+        let record = Record::new(
+            saved.subject.clone(),
+            self.location.to_string(),
+            Some(saved.sha256),
+            saved.outcome.word(),
+            self.clock.now(),
+        );
+        if let Err(error) = record.write(dir).await {
+            let reason = whole(&error);
+            saved.warnings.push(Warning::RecordNotWritten { reason });
+        }
+    }
+
+    /// A lease of our own, or the one that was shown.
+    async fn own(&self, save: &ProfileSave, lineage: &Lineage) -> Result<Owned, Error> {
+        let Some(token) = save.token else {
+            let acquired = self
+                .acquire(Acquire {
+                    lineage: lineage.clone(),
+                    holder: save.capture.holder.clone(),
+                    ttl: None,
+                })
+                .await?;
+            return Ok(Owned {
+                lease: acquired.lease,
+                is_borrowed: false,
+                warnings: acquired.warnings,
+            });
+        };
+        let sent_at = self.clock.uptime();
+        let renewed = self.renew(lineage, token, None).await?;
+        let pointer = self.lineages.pointer(lineage).await?;
+        Ok(Owned {
+            lease: Lease {
+                lineage: lineage.clone(),
+                fence: token,
+                base: pointer.and_then(|pointer| pointer.value.active),
+                took_over: None,
+                ttl: self.policy(&lineage.tenant).await?.lease_ttl(),
+                sent_at,
+            },
+            is_borrowed: true,
+            warnings: renewed.warnings,
+        })
+    }
+
+    /// What the directory derives from: what the caller says, else what was loaded into it.
+    async fn derived_from(&self, save: &ProfileSave, lineage: &Lineage) -> Result<Derived, Error> {
+        let Some(base) = &save.base else {
+            let record = Record::of(&save.capture.dir).await;
+            let ours = record.filter(|record| record.store == self.location.to_string());
+            return Ok(ours.map_or_else(Derived::default, |record| Derived::of(&record, lineage)));
+        };
+        let all = Snapshots::of(&*self.bucket, lineage).all().await?;
+        let digests = all.snapshots.iter().map(|snapshot| snapshot.active.archive);
+        let mut fitting = digests.filter(|digest| base.fits(*digest));
+        match (fitting.next(), fitting.next()) {
+            (Some(digest), None) if base.is_telling() => Ok(Derived {
+                base: Some(digest),
+                ..Derived::default()
+            }),
+            _ => Err(ProfileError::NoSuchBase {
+                base: base.to_string(),
+                lineage: lineage.clone(),
+            }
+            .into()),
+        }
+    }
+}
+
+/// A failure after the lease was lost is the loss, unless nobody knows what was applied.
+pub(super) fn lost_or(error: Error, lineage: &Lineage, detail: &str) -> Error {
+    if error.kind() == ErrorKind::Unknown {
+        return error;
+    }
+    let (lineage, detail) = (lineage.clone(), detail.to_owned());
+    ProfileError::LeaseLost { lineage, detail }.into()
+}
+
+/// The major of a browser, which is asked for it.
+pub async fn browser_major(program: &Path) -> Result<ChromeMajor, Error> {
+    let number = browser::version(program)
+        .await
+        .map_err(ProfileError::from)?;
+    let major = ChromeMajor::try_from(number);
+    major.map_err(|_| ProfileError::NoCommand.into())
+}
+
+/// The major of the browser that a command is going to start: of the command itself if that is called like one, else of
+/// the first browser that is installed. Nothing else is asked, and nothing is run when there is none.
+pub async fn browser_major_for(
+    command: &[OsString],
+    search_path: &OsStr,
+) -> Result<ChromeMajor, Error> {
+    let program = command.first().map(Path::new);
+    if let Some(program) = program.filter(|program| browser::looks_like_one(program)) {
+        return browser_major(program).await;
+    }
+    match programs::located(&browser::NAMES, search_path) {
+        Some(installed) => browser_major(&installed).await,
+        None => Err(ProfileError::NoBrowser.into()),
+    }
+}
+
+/// Whether a directory is a browser's, as far as its names tell, or is empty.
+pub(super) async fn looks_like_a_profile(dir: &Path) -> bool {
+    let dir = dir.to_owned();
+    bridge::blocking(move || {
+        let has = |name: &&str| dir.join(name).symlink_metadata().is_ok();
+        let is_empty = std::fs::read_dir(&dir).is_ok_and(|mut entries| entries.next().is_none());
+        is_empty || PROFILE_NAMES.iter().any(has)
+    })
+    .await
+}
+
+/// The major that the profile says, if nobody contradicts it.
+pub(super) async fn major_of(
+    dir: &Path,
+    asked: Option<ChromeMajor>,
+    subject: &ProfileRef,
+) -> Result<ChromeMajor, Error> {
+    let path = dir.to_owned();
+    let facts = bridge::blocking(move || facts(&capture::open(&path)?, &path)).await?;
+    match (asked, facts.version) {
+        (Some(asked), Some((found, _))) if asked != found => Err(ProfileError::OtherMajor {
+            dir: dir.to_owned(),
+            asked,
+            found,
+        }
+        .into()),
+        (Some(asked), _) => Ok(asked),
+        (None, Some((found, _))) => Ok(found),
+        (None, None) => Err(ProfileError::NoMajor(subject.clone()).into()),
+    }
+}
+
+/// The browser that works in the directory, its first process first. Who only has a file of it open does not count.
+pub(super) async fn users(dir: &Path) -> Result<Vec<User>, Error> {
+    let path = dir.to_owned();
+    let users = bridge::blocking(move || browser::users_of(&path)).await;
+    let told = |source| ProfileError::Users {
+        dir: dir.to_owned(),
+        source,
+    };
+    let users = users.map_err(told)?.into_iter();
+    Ok(users.filter(|user| user.role <= Role::Child).collect())
+}
+
+/// Refuses a directory that a browser works in: what is read from it, or put there, would be worth nothing.
+pub(super) async fn nobody_uses(dir: &Path) -> Result<(), Error> {
+    if !dir.exists() {
+        return Ok(());
+    }
+    match users(dir).await?.first() {
+        Some(user) => Err(ProfileError::InUse {
+            dir: dir.to_owned(),
+            pid: user.process.pid(),
+        }
+        .into()),
+        None => Ok(()),
+    }
+}
+
+/// A browser that we were not told about is left alone, and with it the directory.
+async fn refuse_strangers(dir: &Path, browser: OnBrowser, mode: Mode) -> Result<(), Error> {
+    let users = users(dir).await?;
+    let Some(first) = users.first() else {
+        return Ok(());
+    };
+    let pid = first.process.pid();
+    let is_known = match browser {
+        OnBrowser::Refuse => mode == Mode::Hot,
+        OnBrowser::Stop => true,
+        OnBrowser::StopPid(told) => users.iter().any(|user| user.process.pid() == told),
+    };
+    if is_known {
+        return Ok(());
+    }
+    let dir = dir.to_owned();
+    Err(ProfileError::InUse { dir, pid }.into())
+}
+
+/// Closes the browser of a directory, if one runs; says how it went.
+pub(super) async fn close(dir: &Path, patience: Duration) -> Result<BrowserState, Error> {
+    let uptime = users(dir).await?.first().map(|user| user.process.uptime());
+    let stopped = browser::stop(dir, None, StopSettings { patience }).await;
+    let told = |source| ProfileError::Stop {
+        dir: dir.to_owned(),
+        source,
+    };
+    Ok(ended(&stopped.map_err(told)?, uptime.unwrap_or_default()))
+}
+
+/// What a manifest says when no browser was there to be closed.
+fn not_running(dir: &Path) -> BrowserState {
+    BrowserState {
+        clean_exit: browser::left_its_lock(dir).then_some(false),
+        ending: Some(EndingRecord {
+            how: "not_running".to_owned(),
+            waited_ms: 0,
+        }),
+        ..BrowserState::default()
+    }
+}
+
+fn ended(stopped: &Stopped, uptime: Duration) -> BrowserState {
+    let how = match stopped.how {
+        Ended::NotRunning => "not_running",
+        Ended::Closed => "closed",
+        Ended::Interrupted => "interrupted",
+        Ended::Terminated => "terminated",
+        Ended::Killed => "killed",
+    };
+    let was_running = stopped.how != Ended::NotRunning;
+    BrowserState {
+        mode: Mode::Cold,
+        clean_exit: was_running.then(|| stopped.is_clean()),
+        ending: Some(EndingRecord {
+            how: how.to_owned(),
+            waited_ms: super::millis(stopped.took),
+        }),
+        uptime_s: uptime.as_secs(),
+        ..BrowserState::default()
+    }
+}

@@ -1,0 +1,122 @@
+//! One snapshot, and what its lineage's pointer and lock say.
+
+use super::refusal::{OperatorError, unusable};
+use super::standing::{Holdings, LockWord, SnapshotRow};
+use super::subject::ShaPrefix;
+use crate::error::Error;
+use crate::open::Engine;
+use crate::warning::Warning;
+use serde::Serialize;
+use stasis_model::format::lease::Lock;
+use stasis_model::format::pointer::Pointer;
+use stasis_model::id::{Lineage, ProfileRef};
+use stasis_store::documents::profiles::{Snapshots, StoredSnapshot};
+
+/// One lineage and a snapshot of it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct ShownLineage {
+    /// Which lineage.
+    pub subject: Lineage,
+    /// The snapshot; `None` when none counts.
+    pub snapshot: Option<SnapshotRow>,
+    /// `latest.json`
+    pub pointer: Option<Pointer>,
+    /// Who owns it.
+    pub lock_state: LockWord,
+    /// `lock.json`
+    pub lock: Option<Lock>,
+    /// Documents that cannot be understood.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub damage: Vec<String>,
+}
+
+/// What was asked for of a profile.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct ShownProfile {
+    /// One per major.
+    pub lineages: Vec<ShownLineage>,
+    /// What went less well than it should have.
+    pub warnings: Vec<Warning>,
+}
+
+impl Engine {
+    /// Shows the snapshot whose digest begins with `sha`, else the active one of every major.
+    pub async fn show_profile(
+        &self,
+        subject: &ProfileRef,
+        sha: Option<&ShaPrefix>,
+    ) -> Result<ShownProfile, Error> {
+        let mut every = Vec::new();
+        for lineage in self.lineages_of(subject).await? {
+            every.push(self.holdings(&lineage).await?);
+        }
+        let lineages = match sha {
+            Some(sha) => vec![self.shown_by_sha(&every, sha, subject)?],
+            None => self.shown_active(&every, subject).await?,
+        };
+        let warnings = self.clock_warnings();
+        Ok(ShownProfile { lineages, warnings })
+    }
+
+    fn shown_by_sha(
+        &self,
+        every: &[Holdings],
+        sha: &ShaPrefix,
+        subject: &ProfileRef,
+    ) -> Result<ShownLineage, Error> {
+        let all = || every.iter().flat_map(of_holdings);
+        let chosen = sha.choose(all().map(|(_, one)| one.active.archive), subject)?;
+        let (holdings, one) = all()
+            .find(|(_, one)| one.active.archive == chosen)
+            .expect("it was chosen among these");
+        Ok(self.shown(holdings, Some(one)))
+    }
+
+    async fn shown_active(
+        &self,
+        every: &[Holdings],
+        subject: &ProfileRef,
+    ) -> Result<Vec<ShownLineage>, Error> {
+        let mut shown = Vec::new();
+        for holdings in every {
+            let active = holdings
+                .pointer
+                .as_ref()
+                .and_then(|found| found.active.as_ref());
+            let listed = |one: &&StoredSnapshot| {
+                active.is_some_and(|active| active.manifest == one.active.manifest)
+            };
+            let one = holdings.stored.snapshots.iter().find(listed);
+            if let (Some(active), None) = (active, one) {
+                // The pointer leads to something that the listing does not show as usable: why, the manifest says.
+                let read = Snapshots::of(&*self.bucket, &holdings.lineage);
+                read.manifest(active).await.map_err(unusable)?;
+            }
+            shown.push(self.shown(holdings, one));
+        }
+        let is_empty = |one: &ShownLineage| one.snapshot.is_none() && one.damage.is_empty();
+        if shown.iter().all(is_empty) {
+            return Err(OperatorError::NoActive(subject.clone()).into());
+        }
+        Ok(shown)
+    }
+
+    fn shown(&self, holdings: &Holdings, one: Option<&StoredSnapshot>) -> ShownLineage {
+        ShownLineage {
+            subject: holdings.lineage.clone(),
+            snapshot: one.map(|one| holdings.row(one)),
+            pointer: holdings.pointer.clone(),
+            lock_state: LockWord::of(holdings.lock.as_ref(), self.lineages.now()),
+            lock: holdings.lock.clone(),
+            damage: holdings.damage.clone(),
+        }
+    }
+}
+
+fn of_holdings(holdings: &Holdings) -> impl Iterator<Item = (&Holdings, &StoredSnapshot)> {
+    holdings
+        .stored
+        .snapshots
+        .iter()
+        .map(move |one| (holdings, one))
+}

@@ -1,0 +1,182 @@
+//! How the snapshots of one lineage stand to its pointer.
+
+use super::subject::Damage;
+use serde::Serialize;
+use stasis_model::digest::ArchiveDigest;
+use stasis_model::format::lease::{Lock, LockState};
+use stasis_model::format::manifest::ProfileManifest;
+use stasis_model::format::pointer::{Active, Pointer};
+use stasis_model::id::Lineage;
+use stasis_model::protocol::publish::promoted;
+use stasis_model::time::Timestamp;
+use stasis_store::documents::profiles::{StoredSnapshot, StoredSnapshots};
+use std::collections::BTreeSet;
+
+/// What is to be known of a snapshot besides its manifest.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Standing {
+    /// The next run starts from it.
+    Active,
+    /// Retention keeps it.
+    Pinned,
+    /// An operator went back to it within the last 30 days.
+    RolledBackTo,
+    /// It was stored and nothing shows that it was ever active.
+    Unpromoted,
+    /// It was deleted, and goes with the next sweep.
+    Tombstoned,
+    /// Its archive is missing, or has another size than its manifest says.
+    Damaged,
+    /// Its save found damaged databases in it, and did not publish it.
+    DamagedDatabases,
+    /// It is encrypted with the tenant's key.
+    Encrypted,
+}
+
+/// One snapshot in a listing.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct SnapshotRow {
+    /// Of which lineage.
+    pub subject: Lineage,
+    /// The first digits of its digest, as they stand in its name.
+    pub sha256_prefix: String,
+    /// How it stands to the pointer.
+    pub marks: Vec<Standing>,
+    /// What is missing of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub damage: Option<String>,
+    /// Everything that was written down about it.
+    pub manifest: ProfileManifest,
+}
+
+/// Who owns a lineage, in one word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum LockWord {
+    /// Nobody ever did.
+    None,
+    /// Somebody does.
+    Held,
+    /// Somebody did and has not renewed in time.
+    Expired,
+    /// Nobody does.
+    Free,
+    /// An operator threw the last one out.
+    Forced,
+}
+
+impl LockWord {
+    /// The word for a lock at a moment.
+    pub fn of(lock: Option<&Lock>, now: Timestamp) -> Self {
+        match lock.map(|lock| (lock.state, lock.is_live(now))) {
+            None => Self::None,
+            Some((LockState::Held, true)) => Self::Held,
+            Some((LockState::Held, false)) => Self::Expired,
+            Some((LockState::Free, _)) => Self::Free,
+            Some((LockState::Forced, _)) => Self::Forced,
+        }
+    }
+}
+
+/// Everything that lies in one lineage, as it was seen.
+#[derive(Debug)]
+pub(super) struct Holdings {
+    pub(super) lineage: Lineage,
+    pub(super) pointer: Option<Pointer>,
+    pub(super) lock: Option<Lock>,
+    pub(super) stored: StoredSnapshots,
+    /// Why the pointer or the lock could not be understood.
+    pub(super) damage: Vec<String>,
+}
+
+impl Holdings {
+    pub(super) fn active(&self) -> Option<ArchiveDigest> {
+        self.pointer.as_ref().and_then(Pointer::active_archive)
+    }
+
+    pub(super) fn is_tombstoned(&self, archive: ArchiveDigest) -> bool {
+        let pointer = self.pointer.as_ref();
+        pointer.is_some_and(|pointer| pointer.is_tombstoned(archive))
+    }
+
+    /// The lock, when somebody would be thrown out of it.
+    pub(super) fn holder(&self) -> Option<&Lock> {
+        let lock = self.lock.as_ref();
+        lock.filter(|lock| lock.state == LockState::Held)
+    }
+
+    /// Those that were active once, as far as anything tells.
+    pub(super) fn promoted(&self) -> BTreeSet<ArchiveDigest> {
+        let Some(pointer) = &self.pointer else {
+            return BTreeSet::new();
+        };
+        let each = self.stored.snapshots.iter();
+        let predecessors = each.map(|one| (one.active.archive, one.manifest.predecessor_sha256));
+        promoted(pointer, &predecessors.collect())
+    }
+
+    /// Every snapshot that can be chosen: whole, and not deleted.
+    pub(super) fn choices(&self) -> Vec<ArchiveDigest> {
+        let whole = |one: &&StoredSnapshot| {
+            one.damage().is_none() && !self.is_tombstoned(one.active.archive)
+        };
+        let each = self.stored.snapshots.iter().filter(whole);
+        each.map(|one| one.active.archive).collect()
+    }
+
+    /// Snapshots that were active before `archive`, and are whole by their sizes: the newest first.
+    pub(super) fn published_before(&self, archive: ArchiveDigest) -> impl Iterator<Item = &Active> {
+        let published = self.promoted();
+        let stored = self.stored.snapshots.iter().rev();
+        stored
+            .filter(move |one| one.active.archive != archive)
+            .filter(move |one| published.contains(&one.active.archive))
+            .filter(|one| one.damage().is_none() && !self.is_tombstoned(one.active.archive))
+            .map(|one| &one.active)
+    }
+
+    /// All snapshots, the oldest first, with their marks.
+    pub(super) fn rows(&self) -> Vec<SnapshotRow> {
+        let promoted = self.promoted();
+        let row = |one: &StoredSnapshot| self.row_among(one, &promoted);
+        self.stored.snapshots.iter().map(row).collect()
+    }
+
+    /// One snapshot with its marks.
+    pub(super) fn row(&self, one: &StoredSnapshot) -> SnapshotRow {
+        self.row_among(one, &self.promoted())
+    }
+
+    fn row_among(&self, one: &StoredSnapshot, promoted: &BTreeSet<ArchiveDigest>) -> SnapshotRow {
+        let archive = one.active.archive;
+        let marked = |marks: fn(&Pointer) -> &[stasis_model::format::pointer::Mark]| {
+            let pointer = self.pointer.as_ref();
+            pointer.is_some_and(|pointer| marks(pointer).iter().any(|mark| mark.sha256 == archive))
+        };
+        let damage = one.damage();
+        let all = [
+            (Standing::Active, self.active() == Some(archive)),
+            (Standing::Pinned, marked(|pointer| &pointer.pins)),
+            (Standing::RolledBackTo, marked(|pointer| &pointer.rollbacks)),
+            (Standing::Unpromoted, !promoted.contains(&archive)),
+            (Standing::Tombstoned, marked(|pointer| &pointer.tombstones)),
+            (Standing::Damaged, damage.is_some()),
+            (
+                Standing::DamagedDatabases,
+                !one.manifest.damaged_databases.is_empty(),
+            ),
+            (Standing::Encrypted, one.manifest.is_encrypted()),
+        ];
+        let marks = all.into_iter().filter(|(_, holds)| *holds);
+        SnapshotRow {
+            subject: self.lineage.clone(),
+            sha256_prefix: archive.prefix(),
+            marks: marks.map(|(mark, _)| mark).collect(),
+            damage,
+            manifest: one.manifest.clone(),
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! What an operator's words mean: which lineage, and which snapshot of it.
+
+use super::refusal::OperatorError;
+use super::standing::Holdings;
+use crate::error::Error;
+use crate::open::Engine;
+use stasis_model::digest::ArchiveDigest;
+use stasis_model::id::{Lineage, ProfileRef};
+use stasis_store::documents::lineages::ReadError;
+use stasis_store::documents::profiles::{self, Snapshots, StoredSnapshot};
+use stasis_store::layout::Prefix;
+use std::fmt;
+use std::str::FromStr;
+
+/// The beginning of a snapshot's digest, as people type it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct ShaPrefix(String);
+
+/// Why a text is not the beginning of a digest.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a snapshot is named by 1 to 64 digits 0-9 a-f: the beginning of its sha256")]
+pub struct BadSha;
+
+impl FromStr for ShaPrefix {
+    type Err = BadSha;
+
+    fn from_str(text: &str) -> Result<Self, BadSha> {
+        let is_hex = text
+            .bytes()
+            .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        if is_hex && matches!(text.len(), 1..=64) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(BadSha)
+        }
+    }
+}
+
+impl fmt::Display for ShaPrefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl ShaPrefix {
+    /// Whether a digest begins so.
+    pub(super) fn fits(&self, digest: ArchiveDigest) -> bool {
+        digest.to_string().starts_with(&self.0)
+    }
+
+    /// Whether it has digits enough not to fit by chance.
+    pub(super) fn is_telling(&self) -> bool {
+        self.0.len() >= 4
+    }
+
+    /// The one digest that begins so.
+    pub(super) fn choose(
+        &self,
+        among: impl IntoIterator<Item = ArchiveDigest>,
+        subject: &ProfileRef,
+    ) -> Result<ArchiveDigest, OperatorError> {
+        let mut fits: Vec<ArchiveDigest> =
+            among.into_iter().filter(|one| self.fits(*one)).collect();
+        fits.sort_unstable();
+        fits.dedup();
+        match fits[..] {
+            [one] => Ok(one),
+            [] => Err(OperatorError::NoSnapshot {
+                wanted: self.0.clone(),
+                subject: subject.clone(),
+            }),
+            _ => Err(OperatorError::AmbiguousSha {
+                wanted: self.0.clone(),
+                subject: subject.clone(),
+                fits: fits.iter().map(|one| self.told_apart(*one)).collect(),
+            }),
+        }
+    }
+
+    /// A few digits more than were typed, and at least as many as everywhere.
+    fn told_apart(&self, digest: ArchiveDigest) -> String {
+        let digits = (self.0.len() + 4).clamp(12, 64);
+        digest.to_string()[..digits].to_owned()
+    }
+}
+
+impl Engine {
+    /// Every lineage that a subject means; none is an error that names what there is instead.
+    pub async fn lineages_of(&self, subject: &ProfileRef) -> Result<Vec<Lineage>, Error> {
+        let of_tenant = profiles::lineages(&*self.bucket, Some(&subject.tenant)).await?;
+        let of_profile: Vec<Lineage> = of_tenant
+            .into_iter()
+            .filter(|lineage| lineage.profile == subject.profile)
+            .collect();
+        let is_meant =
+            |lineage: &&Lineage| subject.major.is_none_or(|major| lineage.major == major);
+        let meant: Vec<Lineage> = of_profile.iter().filter(is_meant).cloned().collect();
+        if meant.is_empty() {
+            let majors = of_profile.iter().map(|lineage| lineage.major).collect();
+            let subject = subject.clone();
+            return Err(OperatorError::NoProfile { subject, majors }.into());
+        }
+        Ok(meant)
+    }
+
+    /// The lineage that a subject means; several are an error that names them.
+    pub async fn one_lineage(&self, subject: &ProfileRef) -> Result<Lineage, Error> {
+        if let Some(major) = subject.major {
+            let lineage = subject.lineage(major);
+            let first = self
+                .bucket
+                .list(&Prefix::lineage(&lineage), None, 1)
+                .await?;
+            if !first.is_empty() {
+                return Ok(lineage);
+            }
+        }
+        let mut meant = self.lineages_of(subject).await?;
+        if meant.len() > 1 {
+            let majors = meant.iter().map(|lineage| lineage.major).collect();
+            let subject = subject.clone();
+            return Err(OperatorError::SeveralMajors { subject, majors }.into());
+        }
+        Ok(meant.swap_remove(0))
+    }
+
+    /// Everything that lies in a lineage. The pointer is read before the snapshots are listed: whatever is deleted after
+    /// that changes the pointer first.
+    pub(super) async fn holdings(&self, lineage: &Lineage) -> Result<Holdings, Error> {
+        let mut damage = Vec::new();
+        let pointer = readable(self.lineages.pointer(lineage).await, &mut damage)?;
+        let lock = readable(self.lineages.lock(lineage).await, &mut damage)?;
+        let stored = Snapshots::of(&*self.bucket, lineage).all().await?;
+        Ok(Holdings {
+            lineage: lineage.clone(),
+            pointer: pointer.map(|found| found.value),
+            lock: lock.map(|found| found.value),
+            stored,
+            damage,
+        })
+    }
+
+    /// The same, when something is to be changed: then both documents must be understood.
+    pub(super) async fn sound_holdings(&self, lineage: &Lineage) -> Result<Holdings, Error> {
+        let holdings = self.holdings(lineage).await?;
+        if !holdings.damage.is_empty() {
+            self.lineages.pointer(lineage).await?;
+            self.lineages.lock(lineage).await?;
+        }
+        Ok(holdings)
+    }
+}
+
+/// A document, or a line about its damage; a store that does not answer is an error.
+pub(super) fn readable<T>(
+    read: Result<Option<T>, ReadError>,
+    damage: &mut Vec<String>,
+) -> Result<Option<T>, Error> {
+    match read {
+        Ok(found) => Ok(found),
+        Err(ReadError::Bucket(error)) => Err(error.into()),
+        Err(error) => {
+            damage.push(crate::error::whole(&error));
+            Ok(None)
+        }
+    }
+}
+
+impl Holdings {
+    /// The lineage as people name it.
+    pub(super) fn subject(&self) -> ProfileRef {
+        self.lineage.clone().into()
+    }
+
+    /// The snapshot whose digest begins so.
+    pub(super) fn choose(&self, sha: &ShaPrefix) -> Result<&StoredSnapshot, OperatorError> {
+        let all = || self.stored.snapshots.iter();
+        let chosen = sha.choose(all().map(|one| one.active.archive), &self.subject())?;
+        let found = all().find(|one| one.active.archive == chosen);
+        Ok(found.expect("it was chosen among these"))
+    }
+
+    /// The active snapshot, which must be whole.
+    pub(super) fn active_whole(&self) -> Result<&StoredSnapshot, OperatorError> {
+        let active = self.active();
+        let active = active.ok_or_else(|| OperatorError::NoActive(self.subject()))?;
+        self.choose_whole(&ShaPrefix(active.to_string()))
+    }
+
+    /// The one whose digest begins so, which must be whole and not be deleted.
+    pub(super) fn choose_whole(&self, sha: &ShaPrefix) -> Result<&StoredSnapshot, OperatorError> {
+        let chosen = self.choose(sha)?;
+        let archive = chosen.active.archive;
+        let (sha, subject) = (archive.prefix(), self.lineage.clone());
+        if self.is_tombstoned(archive) {
+            return Err(OperatorError::Gone { sha, subject });
+        }
+        match chosen.damage() {
+            Some(why) => Err(OperatorError::NotWhole { sha, subject, why }),
+            None => Ok(chosen),
+        }
+    }
+}
+
+/// What is missing of a snapshot.
+pub(super) trait Damage {
+    /// What is missing; `None` when it is whole by its sizes.
+    fn damage(&self) -> Option<String>;
+}
+
+impl Damage for StoredSnapshot {
+    fn damage(&self) -> Option<String> {
+        let promised = self.manifest.archive_size_bytes;
+        match self.archive_size {
+            Some(size) if size == promised => None,
+            Some(size) => Some(format!(
+                "its archive has {size} bytes, its manifest says {promised}"
+            )),
+            None => Some("its archive is missing".to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_beginning_must_fit_exactly_one() {
+        let all = [b"a", b"b", b"c"].map(|bytes| ArchiveDigest::of(bytes));
+        let subject: ProfileRef = "acme/alice".parse().unwrap();
+        let prefix = |text: &str| text.parse::<ShaPrefix>().unwrap();
+
+        // ca97…, 3e23…, 2e7d…
+        assert_eq!(prefix("ca").choose(all, &subject).unwrap(), all[0]);
+        let none = prefix("ff").choose(all, &subject).unwrap_err();
+        assert!(matches!(none, OperatorError::NoSnapshot { .. }));
+        let twice = [all[0], all[0]];
+        assert_eq!(prefix("ca").choose(twice, &subject).unwrap(), all[0]);
+        let zero = ArchiveDigest::from_document([0x3e; 32]);
+        let several = prefix("3e").choose([all[1], zero], &subject).unwrap_err();
+        let OperatorError::AmbiguousSha { fits, .. } = several else {
+            panic!("{several}")
+        };
+        assert_eq!(fits, ["3e23e8160039", "3e3e3e3e3e3e"]);
+    }
+
+    #[test]
+    fn only_lower_case_digits_begin_a_digest() {
+        for bad in ["", "g", "AB", "../x", "latest", &"a".repeat(65)] {
+            assert!(bad.parse::<ShaPrefix>().is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! What the policy says of the snapshots of one lineage.
+
+use crate::kind::profile::standing::Holdings;
+use crate::kind::profile::subject::Damage;
+use crate::open::Engine;
+use serde::Serialize;
+use stasis_model::digest::ArchiveDigest;
+use stasis_model::format::pointer::Mark;
+use stasis_model::id::{Label, SnapshotId};
+use stasis_model::policy::retention::{self, Clocks, Newest, OnDoubt, Origin, Policy, Snapshot};
+use stasis_model::time::Timestamp;
+use stasis_store::documents::profiles::StoredSnapshot;
+use std::collections::BTreeMap;
+
+/// How many digits tell the snapshots of one lineage apart here.
+const DIGITS: usize = 40;
+
+/// What becomes of a snapshot.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct GcVerdict {
+    /// Which.
+    pub sha256: ArchiveDigest,
+    /// When it was captured.
+    pub captured_at_ms: Timestamp,
+    /// Whether it stays.
+    pub kept: bool,
+    /// Why.
+    pub because: Vec<String>,
+}
+
+/// A judgement, put into words.
+pub(super) struct Judged {
+    pub(super) verdicts: Vec<GcVerdict>,
+    pub(super) going: Vec<ArchiveDigest>,
+    pub(super) doubt: Option<String>,
+}
+
+impl Engine {
+    /// Judges what is whole and not deleted. What its writer may yet publish is not judged but kept.
+    pub(super) fn judge_snapshots(
+        &self,
+        holdings: &Holdings,
+        rules: Newest,
+        on_doubt: OnDoubt,
+    ) -> Judged {
+        let promoted = holdings.promoted();
+        let fence = holdings.pointer.as_ref().map(|pointer| pointer.fence.epoch);
+        let (mut verdicts, mut snapshots) = (Vec::new(), Vec::new());
+        let mut digests: BTreeMap<SnapshotId, ArchiveDigest> = BTreeMap::new();
+        for one in &holdings.stored.snapshots {
+            let sha256 = one.active.archive;
+            if holdings.is_tombstoned(sha256) || one.damage().is_some() {
+                continue;
+            }
+            let is_promoted = promoted.contains(&sha256);
+            if !is_promoted && Some(one.manifest.lease_epoch) >= fence {
+                verdicts.push(GcVerdict {
+                    sha256,
+                    captured_at_ms: one.manifest.captured_at_ms,
+                    kept: true,
+                    because: vec!["its writer may yet publish it".to_owned()],
+                });
+                continue;
+            }
+            let proven = judged(holdings, one);
+            // What was never published may come back, and still be nobody's profile.
+            let snapshot = Snapshot {
+                verified: proven.verified && is_promoted,
+                ..proven
+            };
+            digests.insert(snapshot.id.clone(), sha256);
+            snapshots.push(snapshot);
+        }
+        let clocks = Clocks {
+            local: self.clock.now(),
+            store: self.bucket.clock_offset_ms().map(|_| self.lineages.now()),
+            on_doubt,
+        };
+        let judgement = retention::judge(&Policy::Newest(rules), &snapshots, &clocks);
+        let mut going = Vec::new();
+        for verdict in &judgement.verdicts {
+            let sha256 = digests[&verdict.snapshot.id];
+            let kept = verdict.kept_because.iter().map(ToString::to_string);
+            let goes = verdict.goes_because.iter().map(ToString::to_string);
+            going.extend((!verdict.is_kept()).then_some(sha256));
+            verdicts.push(GcVerdict {
+                sha256,
+                captured_at_ms: verdict.snapshot.created,
+                kept: verdict.is_kept(),
+                because: if verdict.is_kept() {
+                    kept.collect()
+                } else {
+                    goes.collect()
+                },
+            });
+        }
+        // The oldest first, so that a sweep that is stopped has taken the oldest.
+        going.reverse();
+        Judged {
+            verdicts,
+            going,
+            doubt: judgement.clock.map(|doubt| doubt.to_string()),
+        }
+    }
+}
+
+fn judged(holdings: &Holdings, one: &StoredSnapshot) -> Snapshot {
+    let archive = one.active.archive;
+    let at = |marks: &[Mark]| {
+        let of_it = marks.iter().filter(|mark| mark.sha256 == archive);
+        of_it.map(|mark| mark.at_ms).max()
+    };
+    let pointer = holdings.pointer.as_ref();
+    Snapshot {
+        created: one.manifest.captured_at_ms,
+        id: archive.to_string()[..DIGITS]
+            .parse()
+            .expect("hexadecimal digits are a name"),
+        group: Label::nobody(),
+        bytes: one.manifest.archive_size_bytes,
+        origin: Origin::Auto,
+        active: holdings.active() == Some(archive),
+        pinned: pointer.is_some_and(|pointer| pointer.is_pinned(archive)),
+        verified: pointer
+            .is_some_and(|pointer| pointer.is_proven(archive, one.manifest.checked_at_ms)),
+        rolled_back_at: pointer.and_then(|pointer| at(&pointer.rollbacks)),
+    }
+}

@@ -1,0 +1,244 @@
+//! Profiles in a store that fails at the worst moment.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests make the directories that they save"
+)]
+
+mod browser;
+mod flip;
+mod keys;
+mod orphans;
+mod rigged;
+mod swept;
+
+use super::capture::{BrowserState, Capture, ProfileSaved};
+use super::load::{LoadOutcome, ProfileLoad, ProfileLoaded, UpgradeWish};
+use super::save::{OnBrowser, ProfileSave};
+use crate::check::Spawn;
+use crate::error::Error;
+use crate::lease::ForceUnlock;
+use crate::open::{Engine, Places, StoreLocation};
+use rigged::Rigged;
+use stasis_model::digest::ArchiveDigest;
+use stasis_model::format::lease::Holder;
+use stasis_model::format::manifest::{CapturedIn, Mode};
+use stasis_model::format::pointer::Pointer;
+use stasis_model::id::{Label, Lineage, OpId};
+use stasis_model::rng::Rng;
+use stasis_model::time::{Clock, Timestamp};
+use stasis_store::bucket::Bucket;
+use stasis_store::documents::profiles::Snapshots;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// A clock that stands still until somebody moves it.
+#[derive(Debug)]
+struct Still(AtomicU64);
+
+impl Clock for Still {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millis(self.0.load(Ordering::Relaxed))
+    }
+
+    fn uptime(&self) -> Duration {
+        Duration::from_millis(self.0.load(Ordering::Relaxed))
+    }
+}
+
+#[derive(Debug, Default)]
+struct Counting(AtomicU64);
+
+impl Rng for Counting {
+    fn op_id(&self) -> OpId {
+        let count = self.0.fetch_add(1, Ordering::Relaxed);
+        OpId::from_random(u128::from(count).to_be_bytes())
+    }
+
+    fn below(&self, bound: u64) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed) % bound.max(1)
+    }
+}
+
+/// One host, and a store that can be rigged.
+struct World {
+    home: TempDir,
+    bucket: Arc<Rigged>,
+    clock: Arc<Still>,
+    chance: Arc<Counting>,
+    engine: Engine,
+    lineage: Lineage,
+}
+
+impl World {
+    fn new() -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let bucket = Arc::new(Rigged::default());
+        let clock = Arc::new(Still(AtomicU64::new(1_700_000_000_000)));
+        let chance = Arc::new(Counting::default());
+        let places = Places {
+            cache: Some(home.path().join("cache")),
+            state: Some(home.path().join("state")),
+        };
+        let engine = Engine::over(
+            bucket.clone(),
+            StoreLocation::Memory,
+            places,
+            clock.clone(),
+            chance.clone(),
+        );
+        fs::create_dir_all(home.path().join("p/Default")).unwrap();
+        fs::write(home.path().join("p/Last Version"), "131.0.6778.85").unwrap();
+        let lineage = "acme/alice@131".parse().unwrap();
+        Self {
+            home,
+            bucket,
+            clock,
+            chance,
+            engine,
+            lineage,
+        }
+    }
+
+    /// Another host, with nothing in its cache and a network that never fails.
+    fn elsewhere(&self) -> Engine {
+        let number = self.chance.0.fetch_add(1, Ordering::Relaxed);
+        let place = |name: &str| Some(self.home.path().join(format!("{name}-{number}")));
+        let places = Places {
+            cache: place("cache"),
+            state: place("state"),
+        };
+        let bucket: Arc<dyn Bucket> = self.bucket.inner.clone();
+        let (clock, chance) = (self.clock.clone(), self.chance.clone());
+        Engine::over(bucket, StoreLocation::Memory, places, clock, chance)
+    }
+
+    /// The directory of the profile.
+    fn dir(&self) -> PathBuf {
+        self.home.path().join("p")
+    }
+
+    /// The browser leaves something in the directory.
+    fn change(&self, text: &str) {
+        fs::write(self.dir().join("Default/state"), text).unwrap();
+    }
+
+    fn later(&self, by: Duration) {
+        let by = u64::try_from(by.as_millis()).unwrap();
+        self.clock.0.fetch_add(by, Ordering::Relaxed);
+    }
+
+    fn spawn() -> Spawn {
+        Spawn {
+            program: "/bin/false".into(),
+            arguments: Vec::new(),
+        }
+    }
+
+    fn capture(&self) -> Capture {
+        Capture {
+            dir: self.dir(),
+            base: None,
+            upgraded_from: None,
+            held_back: false,
+            exclude_caches: false,
+            accept_shrink: false,
+            holder: Holder {
+                run_id: "run".parse().unwrap(),
+                host: "host".parse().unwrap(),
+                host_run_id: Label::nobody(),
+            },
+            captured_in: CapturedIn::default(),
+            notes: String::new(),
+            browser: BrowserState::default(),
+            spawn: Self::spawn(),
+            progress: Arc::default(),
+            cancel: Arc::default(),
+        }
+    }
+
+    fn saving(&self) -> ProfileSave {
+        ProfileSave {
+            subject: "acme/alice@131".parse().unwrap(),
+            chrome_major: None,
+            capture: self.capture(),
+            base: None,
+            mode: Mode::Cold,
+            browser: OnBrowser::Refuse,
+            patience: Duration::from_secs(2),
+            force: false,
+            token: None,
+        }
+    }
+
+    async fn save(&self) -> Result<ProfileSaved, Error> {
+        self.engine.profile_save(self.saving()).await
+    }
+
+    /// Saves what the browser leaves; that must work.
+    async fn saved(&self, text: &str) -> ArchiveDigest {
+        self.change(text);
+        self.save().await.unwrap().sha256
+    }
+
+    async fn load_by(&self, engine: &Engine, name: &str) -> Result<ProfileLoaded, Error> {
+        let load = ProfileLoad {
+            lineage: self.lineage.clone(),
+            dir: self.home.path().join(name),
+            on_failure: None,
+            upgrade: UpgradeWish::default(),
+            cold_only: false,
+            region: None,
+            actor: Label::nobody(),
+            spawn: Self::spawn(),
+            progress: Arc::default(),
+            cancel: Arc::default(),
+        };
+        engine.profile_load(load).await
+    }
+
+    fn state_in(&self, name: &str) -> String {
+        fs::read_to_string(self.home.path().join(name).join("Default/state")).unwrap()
+    }
+
+    /// What the browser left, as another host gets it back.
+    async fn restored(&self, host: &Engine) -> String {
+        let loaded = self.load_by(host, "restored").await.unwrap();
+        assert_eq!(loaded.outcome, LoadOutcome::Success, "{loaded:?}");
+        self.state_in("restored")
+    }
+
+    async fn pointer(&self) -> Pointer {
+        let pointer = self.elsewhere().lineages.pointer(&self.lineage).await;
+        pointer.unwrap().unwrap().value
+    }
+
+    /// Throws whoever owns the profile out.
+    async fn unlock(&self) {
+        let unlock = ForceUnlock {
+            lineage: self.lineage.clone(),
+            seen: None,
+            reason: Label::nobody(),
+            actor: Label::nobody(),
+        };
+        self.elsewhere().force_unlock(unlock).await.unwrap();
+    }
+
+    /// Looks whether every snapshot is whole, and the pointer leads to one of them; says how many there are.
+    async fn nothing_dangles(&self) -> usize {
+        let bucket: &dyn Bucket = &*self.bucket.inner;
+        let all = Snapshots::of(bucket, &self.lineage).all().await.unwrap();
+        assert!(all.orphans.is_empty() && all.unfit.is_empty(), "{all:?}");
+        for one in &all.snapshots {
+            assert_eq!(one.archive_size, Some(one.manifest.archive_size_bytes));
+        }
+        let active = self.pointer().await.active_archive();
+        let shown = all.snapshots.iter().map(|one| Some(one.active.archive));
+        assert!(shown.clone().any(|one| one == active), "{active:?}");
+        shown.count()
+    }
+}

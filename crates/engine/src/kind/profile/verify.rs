@@ -1,0 +1,179 @@
+//! Proves that a snapshot comes back: restores it to a place of its own, checks it, and starts a browser on it.
+//!
+//! *Always true:* no snapshot of the lineage changes, the profile's own directory is not touched, and the place is
+//! removed. What was found is recorded in the pointer, where gc looks for it.
+
+use super::load::{OnFailure, ProfileLoad, ProfileLoaded, UpgradeWish};
+use super::save::close;
+use super::subject::ShaPrefix;
+use crate::check::Spawn;
+use crate::error::Error;
+use crate::open::Engine;
+use crate::warning::Warning;
+use serde::Serialize;
+use stasis_disk::fs::remove;
+use stasis_disk::progress::Progress;
+use stasis_model::digest::ArchiveDigest;
+use stasis_model::id::{Label, Lineage, ProfileRef};
+use stasis_quiesce::browser;
+use stasis_quiesce::group::Group;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// What lets a browser be asked, whatever machine it runs on.
+const FLAGS: [&str; 6] = [
+    "--headless=new",
+    "--no-first-run",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--password-store=basic",
+    "--remote-debugging-port=0",
+];
+/// How the places are called, before the number of the process.
+pub(super) const VERIFIED: &str = "verify-";
+/// How long a browser may take to start and to be closed.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How often we ask whether it is ready.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Which snapshot is proved, and with what.
+#[derive(Clone, Debug)]
+pub struct ProfileVerify {
+    /// Of what.
+    pub subject: ProfileRef,
+    /// Which; the active one when nothing is said.
+    pub sha: Option<ShaPrefix>,
+    /// A browser to start on it, with its own flags.
+    pub browser: Vec<OsString>,
+    /// How the process that opens databases is started.
+    pub spawn: Spawn,
+    /// Counts what is done.
+    pub progress: Arc<Progress>,
+    /// Set by anybody at any time to give up.
+    pub cancel: Arc<AtomicBool>,
+}
+
+/// A snapshot that comes back.
+#[derive(Clone, Debug, Serialize)]
+#[must_use = "a snapshot may come back and still have no cookies"]
+pub struct ProfileVerified {
+    /// Of what.
+    pub subject: Lineage,
+    /// Which.
+    pub sha256: ArchiveDigest,
+    /// Files in it.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Databases that were checked and found sound.
+    pub databases: u64,
+    /// How many cookies a browser reads there, by site; `None` without a browser.
+    pub cookies: Option<BTreeMap<String, u64>>,
+    /// How long it took.
+    pub elapsed_ms: u64,
+    /// What went less well than it should have.
+    pub warnings: Vec<Warning>,
+}
+
+/// A place that is removed in the end.
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let record = super::record::Record::path(&self.0);
+        let removed = remove::tree_at(&self.0).and(remove::file_at(&record));
+        if let Err(error) = removed {
+            tracing::warn!(%error, path = %self.0.display(), "not removed");
+        }
+    }
+}
+
+impl Engine {
+    /// Restores a snapshot to a place of its own and proves that it works there.
+    #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %verify.subject))]
+    pub async fn profile_verify(&self, verify: ProfileVerify) -> Result<ProfileVerified, Error> {
+        let started = self.clock.uptime();
+        let lineage = self.one_lineage(&verify.subject).await?;
+        let holdings = self.holdings(&lineage).await?;
+        let chosen = match &verify.sha {
+            Some(sha) => holdings.choose_whole(sha)?,
+            None => holdings.active_whole()?,
+        };
+        let name = format!("{VERIFIED}{}-{}", std::process::id(), self.lineages.op_id());
+        let scratch = Scratch(self.profile_spool().await?.join(name));
+        let load = ProfileLoad {
+            lineage: lineage.clone(),
+            dir: scratch.0.clone(),
+            on_failure: Some(OnFailure::Refuse),
+            upgrade: UpgradeWish::Stay,
+            cold_only: false,
+            region: None,
+            actor: Label::nobody(),
+            spawn: verify.spawn.clone(),
+            progress: verify.progress.clone(),
+            cancel: verify.cancel.clone(),
+        };
+        let active = Some(chosen.active.clone());
+        let loaded: ProfileLoaded = self.profile_load_exactly(&load, active).await?;
+        self.record_check(&lineage, chosen.active.archive, true)
+            .await;
+        let cookies = if verify.browser.is_empty() {
+            None
+        } else {
+            Some(count_cookies(&verify.browser, &scratch.0).await?)
+        };
+        Ok(ProfileVerified {
+            subject: lineage,
+            sha256: chosen.active.archive,
+            files: loaded.files,
+            bytes: loaded.bytes,
+            databases: loaded.databases,
+            cookies,
+            elapsed_ms: super::millis(self.clock.uptime().saturating_sub(started)),
+            warnings: loaded.warnings,
+        })
+    }
+}
+
+/// Starts a browser on a directory, asks it, closes it.
+async fn count_cookies(command: &[OsString], dir: &Path) -> Result<BTreeMap<String, u64>, Error> {
+    let mut words = command.to_vec();
+    words.extend(FLAGS.map(OsString::from));
+    let mut data_dir = OsString::from("--user-data-dir=");
+    data_dir.push(dir);
+    words.extend([data_dir, "about:blank".into()]);
+    let mut group = Group::start(&words, &[])?;
+    let ready = async {
+        while !browser::is_ready(dir).await {
+            tokio::time::sleep(PAUSE).await;
+        }
+    };
+    let is_ready = tokio::select! {
+        () = ready => Ok(()),
+        // A browser that never gets ready answers nothing below, and says why.
+        () = tokio::time::sleep(PATIENCE) => Ok(()),
+        failed = failure(&mut group) => Err(failed),
+    };
+    if let Err(code) = is_ready {
+        let _ = group.stop(Duration::from_secs(1)).await;
+        return Err(super::error::ProfileError::BrowserEnded(code).into());
+    }
+    let counted = browser::count_cookies(dir).await;
+    let closed = close(dir, PATIENCE).await;
+    let _ = group.stop(Duration::from_secs(1)).await;
+    let counted = counted.map_err(super::error::ProfileError::Asked)?;
+    closed?;
+    Ok(counted)
+}
+
+/// The exit code of a browser that fails; one that ends well has left its work to another process.
+async fn failure(group: &mut Group) -> i32 {
+    match group.wait().await {
+        Ok(ending) if ending.code() != 0 => ending.code(),
+        _ => std::future::pending().await,
+    }
+}

@@ -1,0 +1,173 @@
+//! An application with its databases: a directory that is saved and restored as one.
+//!
+//! A [`Home`] says what the project is; [`Project`] joins it with the store in which its snapshots lie. A directory without
+//! a `stasis.toml` is a project too: plain files, whose snapshots lie in a store elsewhere and nothing in the directory.
+//!
+//! *Always true:* one save, restore, start or stop of a project at a time, on its host; whoever comes second is told at
+//! once who is there. `current/` is never changed by a save, and by a restore only when everything that takes its place
+//! has been verified.
+
+mod autosave;
+mod capture;
+mod compare;
+mod dotenv;
+mod error;
+mod find;
+mod home;
+mod init;
+mod restore;
+mod save;
+mod services;
+mod snapshots;
+mod steps;
+mod upgrade;
+
+pub use compare::{ProjectDiff, TableDiff};
+pub use error::ProjectError;
+pub(crate) use home::plain_id;
+pub use home::{Declared, FILE, Home};
+pub use init::{Finding, FindingKind, ProjectInit, ProjectMade, init};
+pub use restore::{KeptDatabase, ProjectRestore, ProjectRestored, SetAsideEntry};
+pub use save::{ProjectSave, ProjectSaved};
+pub use services::{HookRun, Moment, ServiceState};
+pub use snapshots::{ProjectCollected, ProjectSnapshot, ProjectStatus, ProjectVerified};
+pub use steps::{Step, StepTaken};
+
+pub use stasis_quiesce::service::launch;
+pub use upgrade::{ProjectDuplicated, ProjectUpgraded};
+
+use crate::bridge;
+use crate::check;
+use crate::error::Error;
+use crate::open::Engine;
+use stasis_disk::fs::lock_file::{ExclusiveError, LockFile};
+use stasis_model::id::{SubjectName, TenantId};
+use stasis_quiesce::watchdog;
+use stasis_store::bucket::Swap;
+use stasis_store::layout::ChunkRoot;
+use stasis_store::location::StoreLocation;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// What a project needs of the program that it runs in.
+#[derive(Clone, Debug)]
+pub struct Host {
+    /// Variables that the project's file may name.
+    pub variables: BTreeMap<String, String>,
+    /// How the process that opens databases is started.
+    pub check: check::Spawn,
+    /// How the process that lets paused programs run again is started.
+    pub watchdog: watchdog::Spawn,
+}
+
+/// A project and the store of its snapshots.
+#[derive(Clone, Debug)]
+pub struct Project {
+    pub(crate) engine: Engine,
+    pub(crate) home: Home,
+    pub(crate) host: Host,
+}
+
+impl Project {
+    /// Joins a project with a store, opened where [`Home::own_store`] says or elsewhere.
+    pub fn new(engine: &Engine, home: Home, tenant: &TenantId, host: Host) -> Self {
+        let is_own = home
+            .own_store()
+            .is_some_and(|own| StoreLocation::File(own) == *engine.location());
+        let root = if is_own {
+            ChunkRoot::state()
+        } else {
+            ChunkRoot::project(tenant, &home.id)
+        };
+        let home = home.hosted(engine.places.state.as_deref());
+        Self {
+            engine: engine.rooted(root),
+            home,
+            host,
+        }
+    }
+
+    /// What it is.
+    pub fn home(&self) -> &Home {
+        &self.home
+    }
+
+    /// The name of its chain of snapshots.
+    pub(crate) fn name(&self) -> SubjectName {
+        let name = self.home.id.as_str().parse();
+        name.expect("the names of projects and of chains follow one rule")
+    }
+
+    /// Where things of ours lie that are not snapshots: in the state directory, else on this host.
+    fn own_place(&self) -> Option<PathBuf> {
+        if let Some(declared) = &self.home.declared {
+            return Some(declared.state.join(".stasis"));
+        }
+        let state = self.engine.places.state.as_ref()?;
+        Some(state.join("projects").join(self.home.id.as_str()))
+    }
+
+    /// Makes the project ours alone, or says who is there.
+    pub(crate) async fn exclusive(&self, doing: &'static str) -> Result<Option<LockFile>, Error> {
+        let Some(place) = self.own_place() else {
+            return Ok(None);
+        };
+        let path = place.join("project.lock");
+        let now = self.engine.clock.now();
+        let words = format!("{doing} by process {} since {now}", std::process::id());
+        let taken = bridge::blocking(move || LockFile::take(&path, &words)).await;
+        taken.map(Some).map_err(|error| match error {
+            ExclusiveError::Held { holder, .. } => ProjectError::InProgress {
+                project: self.home.id.clone(),
+                holder,
+            }
+            .into(),
+            error => ProjectError::Lock(error).into(),
+        })
+    }
+
+    /// Makes the place for its snapshots, if it is not there yet.
+    pub(crate) async fn ensure_root(&self) -> Result<(), Error> {
+        let root = self.engine.repo_root();
+        if root.repo().await?.is_some() {
+            return Ok(());
+        }
+        if let lost @ Error::LostRepo(_) = self.engine.no_repo(&root).await? {
+            return Err(lost);
+        }
+        self.engine.ensure_trusted().await?;
+        let settings = stasis_model::format::manifest::Repo::new(
+            self.engine.lineages.now(),
+            self.engine.chance.op_id(),
+        );
+        match root.init(&settings).await? {
+            Swap::Won(_) | Swap::Lost => Ok(()),
+            Swap::Unknown => root
+                .repo()
+                .await?
+                .map(|_| ())
+                .ok_or_else(|| Error::NoRepo(self.engine.location.to_string())),
+        }
+    }
+}
+
+/// How often somebody who wants to stop is heard.
+const TICK: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// Does async work until it is done, or until somebody wants to stop: then it is dropped.
+async fn or_cancelled<T>(
+    cancel: &std::sync::atomic::AtomicBool,
+    work: impl Future<Output = T>,
+) -> Result<T, Error> {
+    tokio::pin!(work);
+    loop {
+        tokio::select! {
+            done = &mut work => return Ok(done),
+            () = tokio::time::sleep(TICK) => {
+                if cancel.load(std::sync::atomic::Ordering::Relaxed) {
+                    return Err(ProjectError::Cancelled.into());
+                }
+            }
+        }
+    }
+}

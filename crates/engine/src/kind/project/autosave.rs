@@ -1,0 +1,130 @@
+//! Saves by itself, a while after the last change.
+//!
+//! The live state is looked at again and again, by names, sizes and times: that works on every filesystem, sees what any
+//! program does, and costs a walk. A change is saved when nothing more has changed for the debounce, or at the latest after
+//! the longest delay, so that a state that never rests is saved too.
+//!
+//! A save itself can touch what it saves (SQLite's log is emptied). What was seen *before* a save is therefore the mark for
+//! the next one, so that nothing that happened meanwhile is missed; a save that found nothing new sets the mark anew.
+
+use super::save::{ProjectSave, ProjectSaved};
+use super::{Project, ProjectError};
+use crate::bridge;
+use crate::error::Error;
+use stasis_disk::fs::root_dir::{Mounts, RootDir};
+use stasis_disk::tree::walk::{self, WalkSettings};
+use stasis_model::digest::{FileDigest, TreeDigest};
+use stasis_model::format::manifest::Reason;
+use stasis_model::project::AutosaveConfig;
+use stasis_model::tree::canonical::TreeHasher;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How often somebody who wants to stop is heard.
+const TICK: Duration = Duration::from_millis(100);
+
+/// A state that changed and is not saved.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    first: Duration,
+    last: Duration,
+}
+
+impl Project {
+    /// Saves after changes until `cancel` is set, or `told` says that it is enough.
+    ///
+    /// A save that fails is told and tried again after the next debounce: nothing is given up.
+    pub async fn autosave(
+        &self,
+        debounce_s: Option<u64>,
+        cancel: Arc<AtomicBool>,
+        mut told: impl FnMut(Result<&ProjectSaved, &Error>) -> bool,
+    ) -> Result<(), Error> {
+        let mut config = self
+            .home
+            .declared
+            .as_ref()
+            .map_or_else(AutosaveConfig::default, |one| one.config.autosave);
+        config.debounce_s = debounce_s.unwrap_or(config.debounce_s);
+        let pause =
+            (config.debounce() / 10).clamp(Duration::from_millis(200), Duration::from_secs(3));
+        // What happened while nobody watched is a change too: the first save decides whether there was one.
+        let now = self.engine.clock.uptime();
+        let mut seen = self.fingerprint().await?;
+        let mut pending = Some(Pending {
+            first: now,
+            last: now,
+        });
+        while !cancel.load(Ordering::Relaxed) {
+            rest(pause, &cancel).await;
+            let found = self.fingerprint().await?;
+            let now = self.engine.clock.uptime();
+            if found != seen {
+                let first = pending.map_or(now, |pending| pending.first);
+                (seen, pending) = (found, Some(Pending { first, last: now }));
+            }
+            let is_due = pending.is_some_and(|pending| {
+                now.saturating_sub(pending.last) >= config.debounce()
+                    || now.saturating_sub(pending.first) >= config.max_delay()
+            });
+            if !is_due {
+                continue;
+            }
+            let saved = Box::pin(self.save(ProjectSave {
+                cancel: cancel.clone(),
+                ..ProjectSave::new(Reason::Autosave)
+            }))
+            .await;
+            pending = match &saved {
+                Ok(_) => None,
+                Err(_) => Some(Pending {
+                    first: now,
+                    last: now,
+                }),
+            };
+            if matches!(&saved, Ok(saved) if !saved.saved.published) {
+                seen = self.fingerprint().await?;
+            }
+            if !told(saved.as_ref()) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// What the live state looks like from outside.
+    async fn fingerprint(&self) -> Result<TreeDigest, Error> {
+        let place: PathBuf = match &self.home.declared {
+            Some(declared) => declared.current(),
+            None => self.home.dir.clone(),
+        };
+        let project = self.home.id.clone();
+        bridge::blocking(move || {
+            let no_state = |_| ProjectError::NoState {
+                project,
+                path: place.clone(),
+            };
+            let root = RootDir::open(&place, Mounts::Stay).map_err(no_state)?;
+            let listed = walk::list(&root, &WalkSettings::default());
+            let (entries, _) = listed.map_err(stasis_disk::form::chunked::save::SaveError::from)?;
+            let (mut hasher, nothing) = (TreeHasher::new(), FileDigest::of(b""));
+            for entry in &entries {
+                hasher.entry(entry, Some(&nothing));
+            }
+            Ok(hasher.finish())
+        })
+        .await
+    }
+}
+
+/// Waits, but not for long once somebody wants to stop.
+async fn rest(pause: Duration, cancel: &AtomicBool) {
+    let mut left = pause;
+    while !left.is_zero() && !cancel.load(Ordering::Relaxed) {
+        let part = left.min(TICK);
+        tokio::time::sleep(part).await;
+        left -= part;
+    }
+}

@@ -1,0 +1,285 @@
+//! What differs: between two snapshots, or between a snapshot and what is there now.
+
+use super::capture::Capture;
+use super::save::ProjectSave;
+use super::{Declared, Project};
+use crate::bridge;
+use crate::error::Error;
+use crate::repo::{Difference, Fetching, RepoRestore, Wanted};
+use serde::Serialize;
+use stasis_disk::form::chunked::databases::{holds_changes, owner_name};
+use stasis_disk::form::chunked::list::ListReader;
+use stasis_disk::form::chunked::save::SaveError;
+use stasis_disk::fs::metadata;
+use stasis_disk::fs::root_dir::{Mounts, RootDir};
+use stasis_disk::tree::compare::{Change as TreeChange, Comparison};
+use stasis_disk::tree::staging_view::{self, Skeleton};
+use stasis_disk::tree::walk::{self, WalkSettings};
+use stasis_model::format::manifest::{Reason, SnapshotManifest};
+use stasis_model::id::SnapshotId;
+use stasis_model::tree::EntryPath;
+use stasis_quiesce::sqlite;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::CString;
+use std::os::fd::AsFd;
+
+/// What differs, and between what.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct ProjectDiff {
+    /// The older side.
+    pub before: SnapshotId,
+    /// The newer side; without one, what is there now.
+    pub after: Option<SnapshotId>,
+    /// Every entry that differs.
+    pub entries: Vec<Difference>,
+    /// Databases whose tables have other numbers of rows.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tables: Vec<TableDiff>,
+}
+
+/// A table of a SQLite database that has another number of rows.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct TableDiff {
+    /// Which database.
+    pub path: String,
+    /// Which table.
+    pub table: String,
+    /// Rows before; none when there was no such table.
+    pub before: Option<u64>,
+    /// Rows after.
+    pub after: Option<u64>,
+}
+
+impl Project {
+    /// Compares two snapshots, or one with what is there now.
+    pub async fn diff(&self, before: &str, after: Option<&str>) -> Result<ProjectDiff, Error> {
+        let index = self.index().await?;
+        let before = self.resolve(&index, before)?;
+        let Some(after) = after else {
+            let compared = self.compared_with_now(&before).await?.into_iter();
+            let entries = compared.map(|(path, change)| difference(&path, change));
+            return Ok(ProjectDiff {
+                before,
+                after: None,
+                entries: entries.collect(),
+                tables: Vec::new(),
+            });
+        };
+        let after = self.resolve(&index, after)?;
+        let (old, new) = (self.wanted(&before), self.wanted(&after));
+        let entries = self.engine.repo_diff(&old, &new).await?;
+        let tables = self.tables((&before, &after), &entries).await?;
+        Ok(ProjectDiff {
+            before,
+            after: Some(after),
+            entries,
+            tables,
+        })
+    }
+
+    pub(super) fn wanted(&self, id: &SnapshotId) -> Wanted {
+        Wanted {
+            snapshot: id.to_string(),
+            name: Some(self.name()),
+        }
+    }
+
+    /// What differs between a snapshot and what a save would find now, in the order of paths.
+    pub(super) async fn compared_with_now(
+        &self,
+        id: &SnapshotId,
+    ) -> Result<Vec<(EntryPath, TreeChange)>, Error> {
+        self.compared_as(self.home.declared.as_ref(), id, &[]).await
+    }
+
+    /// The same, with only some of the volumes captured in their own way.
+    pub(super) async fn compared_as(
+        &self,
+        declared: Option<&Declared>,
+        id: &SnapshotId,
+        named: &[EntryPath],
+    ) -> Result<Vec<(EntryPath, TreeChange)>, Error> {
+        let Some(declared) = declared.filter(|declared| declared.current().is_dir()) else {
+            return self.compared(id, None, named).await;
+        };
+        let command = ProjectSave::new(Reason::Manual);
+        let capture = Capture::begin(self, declared).await?;
+        let capture = self.databases(declared, &command, capture).await?;
+        let capture = self.clones(declared, &command, capture).await?;
+        self.compared(id, Some(capture), named).await
+    }
+
+    async fn compared(
+        &self,
+        id: &SnapshotId,
+        capture: Option<Capture>,
+        named: &[EntryPath],
+    ) -> Result<Vec<(EntryPath, TreeChange)>, Error> {
+        let index = self.index().await?;
+        let root = self.engine.repo_root();
+        let opened = self.engine.open_snapshot(&root, &index, id).await?;
+        let dir = match &self.home.declared {
+            Some(declared) => declared.current(),
+            None => self.home.dir.clone(),
+        };
+        let left_alone = if named.is_empty() {
+            self.engine.patterns_now(&index, &self.name(), &dir).await?
+        } else {
+            // Whoever names an entry wants it, whatever saves do.
+            Vec::new()
+        };
+        let settings = WalkSettings {
+            // What the snapshot never had, a restore leaves alone.
+            excludes: opened.manifest.patterns(),
+            ..WalkSettings::default()
+        };
+        bridge::blocking(move || {
+            let source = Fetching::new(root);
+            let mut reader = ListReader::new(&source, &opened.list)?;
+            if !dir.exists() {
+                let mut gone = Vec::new();
+                while let Some(row) = reader.next_row()? {
+                    gone.push((row.entry.path, TreeChange::Removed));
+                }
+                return Ok(gone);
+            }
+            let place = capture.as_ref().map_or(&*dir, |one| &*one.root);
+            let failed = |source: std::io::Error| Error::NoDirectory {
+                path: dir.clone(),
+                source,
+            };
+            let mut live =
+                RootDir::open(place, Mounts::Stay).map_err(|error| failed(error.into()))?;
+            for graft in capture.iter().flat_map(|one| &one.grafts) {
+                let opened = RootDir::open(&graft.directory, Mounts::Stay);
+                let opened = opened.and_then(|opened| opened.directory(b""));
+                let grafted = opened.and_then(|opened| live.grafted(graft.at.clone(), opened));
+                live = grafted.map_err(|error| failed(error.into()))?;
+            }
+            let (mut comparison, _) =
+                Comparison::begin(&live, &settings).map_err(SaveError::from)?;
+            while let Some(row) = reader.next_row()? {
+                let digest = row.content.as_ref().map(|content| content.digest);
+                comparison.listed(&row.entry, digest.as_ref());
+            }
+            let is_shown = shown(&opened.manifest, &left_alone, &live)?;
+            let mut found = comparison.finish();
+            found.retain(|(path, change)| is_shown(path, *change));
+            Ok(found)
+        })
+        .await
+    }
+
+    /// Counts the rows of databases that differ.
+    async fn tables(
+        &self,
+        (before, after): (&SnapshotId, &SnapshotId),
+        entries: &[Difference],
+    ) -> Result<Vec<TableDiff>, Error> {
+        let changed = entries.iter().filter(|entry| entry.change == "content");
+        let paths: Vec<EntryPath> = changed
+            .filter(|entry| is_like_a_database(&entry.path))
+            .filter_map(|entry| EntryPath::parse(entry.path.as_bytes()).ok())
+            .collect();
+        if paths.is_empty() {
+            return Ok(Vec::new());
+        }
+        let place = self.engine.looking_place().await?;
+        let scratch = bridge::blocking(move || {
+            let looks = staging_view::look_at(&place)?.metadata();
+            Skeleton::make(&place, looks)
+        });
+        let scratch = scratch.await?;
+        let sides = [(before, "before"), (after, "after")];
+        for (id, name) in sides {
+            let target = scratch.root().join(name);
+            let restore = RepoRestore {
+                only: paths.clone(),
+                ..RepoRestore::new(self.wanted(id), target)
+            };
+            let _ = self.engine.repo_restore(restore).await?;
+        }
+        bridge::blocking(move || {
+            let mut found = Vec::new();
+            for path in &paths {
+                let path = path.to_string();
+                let count = |side: &str| sqlite::row_counts(&scratch.root().join(side).join(&path));
+                if let (Ok(Some(before)), Ok(Some(after))) = (count("before"), count("after")) {
+                    found.extend(differing(&path, &before, &after));
+                }
+            }
+            Ok(found)
+        })
+        .await
+    }
+}
+
+/// A change as it is reported.
+pub(super) fn difference(path: &EntryPath, change: TreeChange) -> Difference {
+    Difference {
+        path: path.to_string(),
+        change: change.word(),
+    }
+}
+
+/// Says of a difference whether it is one that a restore would undo.
+///
+/// What saves leave out by now is left alone by a restore. What SQLite keeps beside a database is no part of the tree, unless
+/// something in it has not reached the database: a restore takes that away.
+fn shown<'a>(
+    manifest: &'a SnapshotManifest,
+    left_alone: &[String],
+    live: &'a RootDir,
+) -> Result<impl Fn(&EntryPath, TreeChange) -> bool + use<'a>, Error> {
+    let is_left_alone = walk::matcher(left_alone).map_err(SaveError::from)?;
+    let is_owner_left = walk::matcher(left_alone).map_err(SaveError::from)?;
+    let is_left_with_owner = move |path: &EntryPath| {
+        let owner = path
+            .split_last()
+            .and_then(|(above, name)| above.child(owner_name(name)?).ok());
+        owner.is_some_and(|owner| is_owner_left(&owner, false))
+    };
+    Ok(move |path: &EntryPath, change: TreeChange| {
+        let is_directory = live.directory(path.as_bytes()).is_ok();
+        // What saves leave out by now comes back if it is gone, and stays as it is otherwise.
+        if change != TreeChange::Removed
+            && (is_left_alone(path, is_directory) || is_left_with_owner(path))
+        {
+            return false;
+        }
+        if change != TreeChange::Added {
+            return true;
+        }
+        let is_of_database = || {
+            let (above, name) = path.split_last()?;
+            let owner = above.child(owner_name(name)?).ok()?;
+            let is_known = manifest.databases.contains_key(&owner.to_string());
+            let directory = live.directory(above.as_bytes()).ok()?;
+            let seen = metadata::look(directory.as_fd(), &CString::new(name).ok()?).ok()?;
+            Some(is_known && !holds_changes(name, seen.size))
+        };
+        !is_of_database().unwrap_or(false)
+    })
+}
+
+fn differing<'a>(
+    path: &'a str,
+    before: &'a BTreeMap<String, u64>,
+    after: &'a BTreeMap<String, u64>,
+) -> impl Iterator<Item = TableDiff> + 'a {
+    let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    let row = |name: &String| TableDiff {
+        path: path.to_owned(),
+        table: name.clone(),
+        before: before.get(name).copied(),
+        after: after.get(name).copied(),
+    };
+    let rows = names.into_iter().map(row).collect::<Vec<_>>();
+    rows.into_iter().filter(|row| row.before != row.after)
+}
+
+/// Whether a file is worth a look: what it is, is seen when it is opened.
+fn is_like_a_database(path: &str) -> bool {
+    let end = path.rsplit('.').next().unwrap_or_default();
+    path.starts_with("volumes/") || ["db", "sqlite", "sqlite3"].contains(&end)
+}

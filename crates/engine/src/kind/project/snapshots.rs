@@ -1,0 +1,244 @@
+//! The snapshots of a project: listed, shown, kept, let go, proven.
+
+use super::{KeptDatabase, Project, ServiceState};
+use crate::bridge;
+use crate::error::Error;
+use crate::repo::{RepoCollected, RepoForgotten, RepoGc, RepoRestore};
+use serde::Serialize;
+use stasis_disk::check::{self, CheckSettings};
+use stasis_disk::fs::root_dir::{Mounts, RootDir};
+use stasis_disk::tree::staging_view::{self, Skeleton};
+use stasis_model::digest::TreeDigest;
+use stasis_model::format::manifest::{Index, Indexed, Reason, SnapshotManifest};
+use stasis_model::id::{Label, ProjectId, SnapshotId};
+use stasis_model::policy::retention::{OnDoubt, Policy, Repository};
+use stasis_model::protocol::operation::Change;
+use std::collections::BTreeMap;
+
+/// One snapshot in a listing.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct ProjectSnapshot {
+    /// Its id.
+    pub snapshot_id: SnapshotId,
+    /// When it was made.
+    pub timestamp: String,
+    /// The same in milliseconds.
+    pub timestamp_ms: u64,
+    /// What made somebody save.
+    pub reason: Reason,
+    /// How many entries it has.
+    pub entries: u64,
+    /// The length of all its files.
+    pub bytes: u64,
+    /// Whether it is what `latest` means.
+    pub active: bool,
+    /// Whether it is kept whatever a policy says.
+    pub pinned: bool,
+    /// Words of the user's.
+    pub labels: BTreeMap<String, Label>,
+}
+
+/// What a project is and does now.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct ProjectStatus {
+    /// Which.
+    pub project: ProjectId,
+    /// Its directory.
+    pub dir: String,
+    /// Where its snapshots lie.
+    pub store: String,
+    /// Its programs.
+    pub services: Vec<ServiceState>,
+    /// How many snapshots it has.
+    pub snapshots: u64,
+    /// What `latest` means: the snapshot that the state derives from.
+    pub active: Option<ProjectSnapshot>,
+}
+
+/// What a sweep of a project kept and removed.
+#[derive(Clone, Debug, Serialize)]
+pub struct ProjectCollected {
+    /// Snapshots and chunks.
+    #[serde(flatten)]
+    pub collected: RepoCollected,
+    /// Databases on servers that restores left beside those in use.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub databases_kept: Vec<KeptDatabase>,
+}
+
+/// A snapshot that was brought back to a scratch place and looked at.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[must_use = "whether it comes back is said only here"]
+pub struct ProjectVerified {
+    /// Which.
+    pub snapshot_id: SnapshotId,
+    /// What its tree is.
+    pub state_digest: TreeDigest,
+    /// Files that came back.
+    pub files: u64,
+    /// Bytes of those.
+    pub bytes: u64,
+    /// Databases that were checked.
+    pub databases: u64,
+    /// Those that are damaged.
+    pub damaged: Vec<String>,
+}
+
+impl Project {
+    /// Its snapshots, the oldest first.
+    pub async fn list(&self) -> Result<Vec<ProjectSnapshot>, Error> {
+        let index = self.index().await?;
+        Ok(self
+            .own(&index)
+            .iter()
+            .map(|one| self.row(&index, one))
+            .collect())
+    }
+
+    pub(super) fn row(&self, index: &Index, one: &Indexed) -> ProjectSnapshot {
+        ProjectSnapshot {
+            snapshot_id: one.id.clone(),
+            timestamp: one.at_ms.to_string(),
+            timestamp_ms: one.at_ms.millis(),
+            reason: one.reason,
+            entries: one.entries,
+            bytes: one.bytes,
+            active: index.subject(&self.name()).active.as_ref() == Some(&one.id),
+            pinned: one.pinned,
+            labels: one.labels.clone(),
+        }
+    }
+
+    /// What it is and does now.
+    pub async fn status(&self) -> Result<ProjectStatus, Error> {
+        let rows = self.list().await?;
+        let services = match &self.home.declared {
+            Some(declared) => self.states(declared).await,
+            None => Vec::new(),
+        };
+        Ok(ProjectStatus {
+            project: self.home.id.clone(),
+            dir: self.home.dir.display().to_string(),
+            store: self.engine.location.to_string(),
+            services,
+            snapshots: rows.len() as u64,
+            active: rows.into_iter().find(|row| row.active),
+        })
+    }
+
+    /// Everything that one snapshot says of itself.
+    pub async fn show(&self, wanted: &str) -> Result<(ProjectSnapshot, SnapshotManifest), Error> {
+        let index = self.index().await?;
+        let id = self.resolve(&index, wanted)?;
+        let root = self.engine.repo_root();
+        let opened = self.engine.open_snapshot(&root, &index, &id).await?;
+        let lost = || Error::LostManifest(id.clone());
+        let (_, indexed) = index.find(&id).ok_or_else(lost)?;
+        Ok((self.row(&index, indexed), opened.manifest))
+    }
+
+    /// Keeps a snapshot whatever a policy says, or no longer.
+    pub async fn pin(&self, wanted: &str, pinned: bool) -> Result<ProjectSnapshot, Error> {
+        let id = self.resolve(&self.index().await?, wanted)?;
+        let _ = self.engine.repo_pin(&id, pinned).await?;
+        self.one(&id).await
+    }
+
+    /// Gives a snapshot a label, or takes it away.
+    pub async fn label(
+        &self,
+        wanted: &str,
+        (key, value): (&str, Option<&Label>),
+    ) -> Result<ProjectSnapshot, Error> {
+        let id = self.resolve(&self.index().await?, wanted)?;
+        let (root, op_id) = (self.engine.repo_root(), self.engine.chance.op_id());
+        let changed = root
+            .change(op_id, |index| index.label(&id, (key, value), op_id))
+            .await;
+        self.engine.known(Change::Label, changed).await?;
+        self.one(&id).await
+    }
+
+    async fn one(&self, id: &SnapshotId) -> Result<ProjectSnapshot, Error> {
+        let index = self.index().await?;
+        let found = index.find(id).map(|(_, one)| self.row(&index, one));
+        found.ok_or_else(|| Error::LostManifest(id.clone()))
+    }
+
+    /// Lets a snapshot go; the next `gc` removes its bytes. The active one and pinned ones stay.
+    pub async fn delete(&self, wanted: &str) -> Result<RepoForgotten, Error> {
+        let id = self.resolve(&self.index().await?, wanted)?;
+        self.engine.repo_forget(&[id]).await
+    }
+
+    /// Brings a snapshot back to a scratch place, and checks every database in it.
+    pub async fn verify(&self, wanted: &str) -> Result<ProjectVerified, Error> {
+        let index = self.index().await?;
+        let id = self.resolve(&index, wanted)?;
+        let place = self.engine.looking_place().await?;
+        let made = place.clone();
+        let scratch = bridge::blocking(move || {
+            let looks = staging_view::look_at(&made)?.metadata();
+            Skeleton::make(&made, looks)
+        });
+        let scratch = scratch.await?;
+        let target = scratch.root().join("tree");
+        let restore = RepoRestore::new(self.wanted(&id), &target);
+        let restored = self.engine.repo_restore(restore).await?;
+        let spawn = self.host.check.clone();
+        let report = bridge::blocking(move || {
+            let tree = RootDir::open(&target, Mounts::Stay);
+            let tree = tree.map_err(|source| Error::NoDirectory {
+                path: target.clone(),
+                source: source.into(),
+            })?;
+            let report = check::tree(&tree, &CheckSettings::new(place), &spawn)?;
+            drop(scratch);
+            Ok::<_, Error>(report)
+        });
+        let report = report.await?;
+        let damaged = report
+            .databases
+            .iter()
+            .filter(|one| one.verdict.is_damaged());
+        Ok(ProjectVerified {
+            snapshot_id: id,
+            state_digest: restored.state_digest,
+            files: restored.files,
+            bytes: restored.bytes,
+            databases: report.databases.len() as u64,
+            damaged: damaged.map(|one| one.path.to_string()).collect(),
+        })
+    }
+
+    /// Lets snapshots go that are more than are kept, and removes what nothing needs any more.
+    ///
+    /// Databases that restores left on servers go too, once they are old.
+    pub async fn gc(&self, max: Option<u64>, dry_run: bool) -> Result<ProjectCollected, Error> {
+        let said = self.home.declared.as_ref();
+        let said = said.map(|declared| declared.config.retention.max_snapshots);
+        let keep = max.or(said).unwrap_or(100);
+        let policy = Policy::Repository(Repository {
+            keep_last: Some(keep),
+            ..Repository::default()
+        });
+        let collect = RepoGc {
+            policy,
+            name: Some(self.name()),
+            on_doubt: OnDoubt::RefuseAges,
+            dry_run,
+        };
+        let collected = self.engine.repo_gc(collect).await?;
+        let databases_kept = match &self.home.declared {
+            Some(declared) if !dry_run => {
+                let servers: Vec<_> = declared.servers_of().cloned().collect();
+                self.kept_databases(declared, &servers).await
+            }
+            _ => Vec::new(),
+        };
+        Ok(ProjectCollected {
+            collected,
+            databases_kept,
+        })
+    }
+}

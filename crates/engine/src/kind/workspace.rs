@@ -1,0 +1,500 @@
+//! A live working tree with checkpoints that an agent can use itself.
+//!
+//! A *workspace* is a directory; its *session directory* lies elsewhere and holds `auto_snapshots/`, `undo/`, `session.db` and
+//! `config.toml`. Everything here is blocking disk work, done on threads that may block.
+//!
+//! *Always true:* whoever changes the live tree, or makes or deletes a checkpoint, holds the session's lock, in whatever process
+//! it runs. Before a revert, a restore or an undo touches the live tree, what it will change is kept in an undo checkpoint. What
+//! an interrupted restore began is brought to its end before anything else happens to the tree.
+
+mod act;
+mod answers;
+mod commands;
+mod create;
+mod diff;
+mod error;
+mod git;
+mod keep;
+mod left_alone;
+mod paced;
+mod prompt_mark;
+mod room_for;
+mod session;
+mod show;
+mod undo;
+mod watch;
+
+pub use answers::{
+    AgentEventRow, Changes, ChangesSummary, CheckpointRow, Checkpointed, Checkpoints, Compacted,
+    DatabaseRow, DeletedCheckpoint, EventCounts, ExcludedNow, ForgottenUndo, Forked, GitChange,
+    GitCommit, GitPlan, History, LeftAlone, PathChange, PathDiff, Plan, PromptRow,
+    RestoredWorkspace, RevertedPath, Side, UndoRow, Undone, UnreadableSlot, Version, Watched,
+    WorkspaceMade, WorkspaceStatus,
+};
+pub use commands::{Compact, Create, Fork, Maker, RestoreWorkspace, RevertPath, Run, Undo};
+pub use error::{Freeable, NoRoom, WorkspaceError};
+pub use paced::BeforeCall;
+
+use crate::bridge;
+use crate::error::Error;
+use session::Session;
+use stasis_disk::form::slots::{Eviction, Manifest, Pool, StatCache, fact, manifest};
+use stasis_disk::fs::free_space;
+use stasis_disk::fs::lock_file::{ExclusiveError, LockFile};
+use stasis_disk::fs::root_dir::{Mounts, RootDir};
+use stasis_disk::progress::Progress;
+use stasis_disk::tree::walk::WalkReport;
+use stasis_model::time::{Clock, Timestamp};
+use stasis_model::tree::EntryPath;
+use stasis_model::workspace::{CheckpointRef, Settings};
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// How long somebody waits for others who are at the same workspace.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// How often he looks.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// A workspace that is made known.
+#[derive(Clone, Debug)]
+pub struct Init {
+    /// The directory.
+    pub directory: PathBuf,
+    /// Where its checkpoints and events are kept; else under the state directory of this host.
+    pub session: Option<PathBuf>,
+    /// What is cloned with every checkpoint besides: a directory or an image.
+    pub system: Option<PathBuf>,
+    /// The most bytes of all checkpoints.
+    pub budget: Option<u64>,
+}
+
+/// What a workspace needs to know of this host.
+#[derive(Clone, Debug)]
+pub struct Surroundings {
+    /// The state directory, `$XDG_STATE_HOME/stasis`.
+    pub state: PathBuf,
+    /// The home directory, which is no workspace.
+    pub home: Option<PathBuf>,
+    /// Where time comes from.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// Who asks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Actor {
+    /// A person, or what a person started.
+    Owner,
+    /// A model.
+    Model,
+}
+
+/// A workspace and its checkpoints.
+#[derive(Clone, Debug)]
+pub struct Workspace {
+    session: Arc<Session>,
+    pool: Arc<Pool>,
+    /// The same checkpoints, none of which goes to make room.
+    careful: Arc<Pool>,
+    clock: Arc<dyn Clock>,
+    actor: Actor,
+}
+
+impl Workspace {
+    /// Makes a directory known as a workspace; one that is known stays as it is.
+    pub async fn init(init: Init, surroundings: &Surroundings) -> Result<WorkspaceMade, Error> {
+        let surroundings = surroundings.clone();
+        bridge::blocking(move || session::init(&init, &surroundings)).await
+    }
+
+    /// The workspace that a directory is, or lies in.
+    pub async fn find(directory: &Path, surroundings: &Surroundings) -> Result<Self, Error> {
+        let (directory, surroundings) = (directory.to_owned(), surroundings.clone());
+        bridge::blocking(move || {
+            let session = Session::find(&directory, &surroundings)?;
+            let pool = session.pool(Eviction::Oldest)?;
+            let careful = session.pool(Eviction::Nothing)?;
+            let own = Self {
+                session: Arc::new(session),
+                pool: Arc::new(pool),
+                careful: Arc::new(careful),
+                clock: surroundings.clock,
+                actor: Actor::Owner,
+            };
+            if let Err(error) = own.recover_if_free() {
+                // Whoever changes something is told; whoever looks may look.
+                let error = crate::error::whole(&error);
+                tracing::warn!(error, "could not bring to its end what was interrupted");
+            }
+            Ok(own)
+        })
+        .await
+    }
+
+    /// The same workspace for a model, which may not delete or push out what it did not make, and must have seen a plan before
+    /// many files are deleted.
+    #[must_use = "the workspace itself is not changed"]
+    pub fn for_model(&self) -> Self {
+        Self {
+            pool: self.careful.clone(),
+            actor: Actor::Model,
+            ..self.clone()
+        }
+    }
+
+    /// The entry that is its Git repository, if it has one.
+    pub fn git_directory(&self) -> EntryPath {
+        EntryPath::root().child(b".git").expect("it is a name")
+    }
+
+    /// Where it is.
+    pub fn directory(&self) -> &Path {
+        &self.session.directory
+    }
+
+    /// The entry that somebody means by a path: one beneath the workspace, or relative to `from` in it. `\xNN` and `\\` are read as
+    /// results write them; only where no such entry was ever seen, a name that is there as it was typed is meant.
+    pub fn entry(&self, typed: &[u8], from: &Path) -> Result<EntryPath, Error> {
+        let decoded = decoded(typed);
+        let read = self.beneath(&decoded, from);
+        if decoded == typed {
+            return Ok(read?);
+        }
+        let is_live = |path: &EntryPath| Ok::<_, Error>(fact(&self.root()?, path).is_some());
+        match self.beneath(typed, from) {
+            Ok(literal) if is_live(&literal)? => match read {
+                Ok(read) if is_live(&read)? || self.is_kept(&read)? => Ok(read),
+                _ => Ok(literal),
+            },
+            _ => Ok(read?),
+        }
+    }
+
+    /// Whether some checkpoint has an entry.
+    fn is_kept(&self, path: &EntryPath) -> Result<bool, Error> {
+        for one in self.newest_first()? {
+            if !self.then(&one, path)?.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The entry at a path, which is relative to `from` if that is in the workspace.
+    fn beneath(&self, typed: &[u8], from: &Path) -> Result<EntryPath, WorkspaceError> {
+        let bad = |why: &str| {
+            let path = String::from_utf8_lossy(typed).escape_debug().to_string();
+            let why = why.to_owned();
+            WorkspaceError::BadPath { path, why }
+        };
+        if typed.is_empty() {
+            return Err(bad("it is empty"));
+        }
+        let path = Path::new(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(typed));
+        let from = from.canonicalize().unwrap_or_else(|_| from.to_owned());
+        let whole = if from.starts_with(self.directory()) {
+            from.join(path)
+        } else {
+            self.directory().join(path)
+        };
+        let Ok(beneath) = whole.strip_prefix(self.directory()) else {
+            return Err(bad("it is not in the workspace"));
+        };
+        let mut entry = EntryPath::root();
+        for component in beneath.components() {
+            entry = match component {
+                Component::CurDir => entry,
+                Component::ParentDir => match entry.split_last() {
+                    Some((above, _)) => above,
+                    None => return Err(bad("it leads out of the workspace")),
+                },
+                Component::Normal(name) => entry
+                    .child(name.as_encoded_bytes())
+                    .map_err(|error| bad(&error.to_string()))?,
+                Component::RootDir | Component::Prefix(_) => {
+                    return Err(bad("it is not in the workspace"));
+                }
+            };
+        }
+        Ok(entry)
+    }
+
+    /// Does blocking work on a thread that may block.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Self) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let own = self.clone();
+        bridge::blocking(move || work(&own)).await
+    }
+
+    /// Makes a checkpoint.
+    #[tracing::instrument(skip_all, err(level = "info"), fields(workspace = %self.directory().display()))]
+    pub async fn create(&self, command: Create) -> Result<Checkpointed, Error> {
+        self.blocking(move |own| own.create_now(&command)).await
+    }
+
+    /// Makes a checkpoint whose maker watches how far it has come, and may cancel it; what it stored until then serves the next one.
+    pub async fn create_watched(
+        &self,
+        command: Create,
+        progress: Arc<Progress>,
+        cancel: Arc<AtomicBool>,
+    ) -> Result<Checkpointed, Error> {
+        self.blocking(move |own| {
+            let mut settings = own.pool.settings().clone();
+            settings.progress = progress;
+            settings.walk.cancel = cancel;
+            let pool = own.pool.again(settings).map_err(WorkspaceError::from)?;
+            let pool = Arc::new(pool);
+            let watched = Self {
+                pool,
+                ..own.clone()
+            };
+            watched.create_now(&command)
+        })
+        .await
+    }
+
+    /// All checkpoints, with what each changed if that is asked for.
+    pub async fn list(&self, include_changes: bool) -> Result<Checkpoints, Error> {
+        self.blocking(move |own| own.list_now(include_changes))
+            .await
+    }
+
+    /// The prompts of agents that can be gone back to, the last one first.
+    pub async fn prompts(&self) -> Result<Vec<PromptRow>, Error> {
+        self.blocking(Self::prompts_now).await
+    }
+
+    /// The last prompt; an error if that has no checkpoint.
+    pub async fn last_prompt(&self) -> Result<PromptRow, Error> {
+        self.blocking(Self::last_prompt_now).await
+    }
+
+    /// The prompt that is so many back; 1 is the last one that has a checkpoint.
+    pub async fn prompt_before(&self, back: u32) -> Result<PromptRow, Error> {
+        self.blocking(move |own| own.prompt_before_now(back)).await
+    }
+
+    /// What differs from the newest checkpoint, or from another one; what is in `.git` is one difference unless `git` asks for all.
+    pub async fn changes(&self, since: Option<CheckpointRef>, git: bool) -> Result<Changes, Error> {
+        self.blocking(move |own| own.changes_now(since.as_ref(), git))
+            .await
+    }
+
+    /// What differs in one entry from a checkpoint; else from the newest one that holds it and differs.
+    pub async fn diff(
+        &self,
+        path: EntryPath,
+        checkpoint: Option<CheckpointRef>,
+    ) -> Result<PathDiff, Error> {
+        self.blocking(move |own| own.diff_now(&path, checkpoint.as_ref()))
+            .await
+    }
+
+    /// Makes one entry what it was.
+    #[tracing::instrument(skip_all, err(level = "info"), fields(workspace = %self.directory().display(), path = %command.path))]
+    pub async fn revert(&self, command: RevertPath) -> Result<RevertedPath, Error> {
+        self.blocking(move |own| own.revert_now(&command)).await
+    }
+
+    /// Makes the whole workspace what it was.
+    #[tracing::instrument(skip_all, err(level = "info"), fields(workspace = %self.directory().display()))]
+    pub async fn restore(&self, command: RestoreWorkspace) -> Result<RestoredWorkspace, Error> {
+        self.blocking(move |own| own.restore_now(&command)).await
+    }
+
+    /// One entry through all checkpoints.
+    pub async fn history(&self, path: EntryPath) -> Result<History, Error> {
+        self.blocking(move |own| own.history_now(&path)).await
+    }
+
+    /// Deletes a checkpoint.
+    #[tracing::instrument(skip_all, err(level = "info"), fields(workspace = %self.directory().display(), %checkpoint))]
+    pub async fn delete(
+        &self,
+        checkpoint: CheckpointRef,
+        run: Run,
+    ) -> Result<DeletedCheckpoint, Error> {
+        self.blocking(move |own| own.delete_now(&checkpoint, run))
+            .await
+    }
+
+    /// Makes one checkpoint of several: the newest state wins.
+    #[tracing::instrument(skip_all, err(level = "info"), fields(workspace = %self.directory().display()))]
+    pub async fn compact(&self, command: Compact) -> Result<Compacted, Error> {
+        self.blocking(move |own| own.compact_now(&command)).await
+    }
+
+    /// Makes new directories from a checkpoint.
+    pub async fn fork(&self, command: Fork) -> Result<Forked, Error> {
+        self.blocking(move |own| own.fork_now(&command)).await
+    }
+
+    /// Takes back the last revert, restore or undo.
+    #[tracing::instrument(skip_all, err(level = "info"), fields(workspace = %self.directory().display()))]
+    pub async fn undo(&self, command: Undo) -> Result<Undone, Error> {
+        self.blocking(move |own| own.undo_now(&command)).await
+    }
+
+    /// Lets go of everything that could be undone, which frees its bytes; says how many.
+    pub async fn forget_undos(&self) -> Result<u64, Error> {
+        self.blocking(Self::forget_undos_now).await
+    }
+
+    /// How it is.
+    pub async fn status(&self) -> Result<WorkspaceStatus, Error> {
+        self.blocking(Self::status_now).await
+    }
+
+    /// Makes automatic checkpoints and records file events until `stop` is set; `ready` is called when everything that happens
+    /// from then on is seen.
+    pub async fn watch(
+        &self,
+        stop: Arc<AtomicBool>,
+        ready: impl FnOnce() + Send + 'static,
+    ) -> Result<Watched, Error> {
+        self.blocking(move |own| own.watch_now(&stop, ready)).await
+    }
+
+    fn session(&self) -> &Session {
+        &self.session
+    }
+
+    fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    fn actor(&self) -> Actor {
+        self.actor
+    }
+
+    /// What is written down as the maker of what is not asked for by anybody else.
+    fn maker(&self) -> Maker {
+        match self.actor {
+            Actor::Owner => Maker::Cli,
+            Actor::Model => Maker::Mcp,
+        }
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        &*self.clock
+    }
+
+    fn shared_clock(&self) -> Arc<dyn Clock> {
+        self.clock.clone()
+    }
+
+    fn settings(&self) -> &Settings {
+        self.session.settings()
+    }
+
+    /// The live tree, opened anew: nobody holds a workspace that was moved away.
+    fn root(&self) -> Result<RootDir, Error> {
+        RootDir::open(self.directory(), Mounts::Stay).map_err(|error| Error::NoDirectory {
+            path: self.directory().to_owned(),
+            source: error.into(),
+        })
+    }
+
+    /// What is known of the files of the live tree, to be looked at since `began`.
+    fn stat_cache(&self, began: Timestamp) -> StatCache {
+        StatCache::open(&self.stats(), began)
+    }
+
+    /// Where that is kept.
+    fn stats(&self) -> PathBuf {
+        self.session.path.join("stats")
+    }
+
+    /// What the live tree contains.
+    fn live(&self) -> Result<(Manifest, WalkReport), Error> {
+        let mut cache = self.stat_cache(self.clock.now());
+        let listed = manifest(&self.root()?, &mut cache, &self.session.walk());
+        let listed = listed.map_err(WorkspaceError::from)?;
+        // What is not remembered is read again.
+        let _ = cache.save();
+        Ok(listed)
+    }
+
+    fn lock_path(&self) -> PathBuf {
+        self.session.path.join("session.lock")
+    }
+
+    /// Makes the workspace ours alone, when whoever is at it is done, and brings to its end what a dead one began.
+    fn lock(&self, doing: &'static str) -> Result<LockFile, Error> {
+        let words = format!(
+            "{doing} by process {} since {}",
+            std::process::id(),
+            self.clock.now()
+        );
+        let until = self.clock.uptime() + PATIENCE;
+        let taken = loop {
+            match LockFile::take(&self.lock_path(), &words) {
+                Err(ExclusiveError::Held { holder, .. }) => {
+                    if self.clock.uptime() >= until {
+                        return Err(WorkspaceError::Busy(holder).into());
+                    }
+                    std::thread::sleep(AGAIN);
+                }
+                taken => break taken.map_err(WorkspaceError::Lock)?,
+            }
+        };
+        self.pool.reserve().lend(|| self.recover())?;
+        Ok(taken)
+    }
+
+    /// The same for somebody who frees room: what cannot be brought to its end for want of it waits until there is some. Says whether
+    /// something waits.
+    fn lock_to_free(&self, doing: &'static str) -> Result<(LockFile, bool), Error> {
+        match self.lock(doing) {
+            Err(error) if free_space::is_want_of_room(&error) => {
+                let take = || LockFile::take(&self.lock_path(), "");
+                let taken = self.pool.reserve().lend(take);
+                Ok((taken.map_err(WorkspaceError::Lock)?, true))
+            }
+            taken => Ok((taken?, false)),
+        }
+    }
+
+    /// Makes the reserve again, if it was used up and there is room for it.
+    fn keep_reserve(&self) {
+        self.pool.reserve().make();
+    }
+
+    /// Brings an interrupted restore to its end, and removes what an interrupted revert left; `false` when no restore was begun.
+    fn recover(&self) -> Result<bool, Error> {
+        let finished = stasis_disk::tree::restore::recovered(self.directory())?;
+        self.clear_up()?;
+        finished.iter().for_each(crate::repo::tell_finished);
+        Ok(!finished.is_empty())
+    }
+
+    /// The same if nobody is at the workspace.
+    fn recover_if_free(&self) -> Result<bool, Error> {
+        // Without words: whoever looks writes nothing.
+        match LockFile::take(&self.lock_path(), "") {
+            Ok(_taken) => self.recover(),
+            Err(ExclusiveError::Held { .. }) => Ok(false),
+            Err(error) => Err(WorkspaceError::Lock(error).into()),
+        }
+    }
+}
+
+/// A path as it was typed: escapes are read as results write them; what is none is taken as it is.
+fn decoded(typed: &[u8]) -> Vec<u8> {
+    let Ok(text) = std::str::from_utf8(typed) else {
+        return typed.to_vec();
+    };
+    let whole = text.split('/').map(|part| match part {
+        "" | "." | ".." => Some(part.as_bytes().to_vec()),
+        part => part
+            .parse::<EntryPath>()
+            .ok()
+            .map(|entry| entry.as_bytes().to_vec()),
+    });
+    let whole: Option<Vec<Vec<u8>>> = whole.collect();
+    whole.map_or_else(|| typed.to_vec(), |parts| parts.join(&b'/'))
+}

@@ -1,0 +1,366 @@
+//! Making checkpoints.
+//!
+//! 1. lock the session   2. an automatic one: list the live tree; the same as in the last one means that none is needed, and what an
+//!    agent is about to do is noted with that one   3. choose the slot   4. make the checkpoint, which is listed along the way unless it
+//!    is a snapshot of a subvolume   5. list that one   6. write it down in the ledger   7. forget what is thinned out by now
+//!
+//! A crash after 4 leaves a checkpoint without a row in the ledger, and a snapshot without a hash; it is as good as any other, and its
+//! hash is computed when it is asked for.
+
+use super::Workspace;
+use super::answers::{Checkpointed, DatabaseRow};
+use super::commands::{Create, Maker, Run};
+use super::error::WorkspaceError;
+use super::room_for::Wanted;
+use crate::clone::LeftOut;
+use crate::error::Error;
+use stasis_disk::form::slots::{Created, Source, databases_in_snapshot, manifest_of_clone};
+use stasis_disk::fs::free_space;
+use stasis_disk::session_db::USUAL_MOST_EVENTS;
+use stasis_disk::tree::clone::Method;
+use stasis_disk::tree::walk::WalkReport;
+use stasis_model::time::Timestamp;
+use stasis_model::workspace::thinning::{self, Verdict};
+use stasis_model::workspace::{
+    self, AgentCall, AgentEvent, CheckpointName, Occupant, Origin, Slot, SlotDatabase, SlotMetadata,
+};
+use std::time::Duration;
+
+/// No more than so many are forgotten at once: whoever asked for a checkpoint waits for it.
+const MOST_FORGOTTEN: usize = 32;
+
+impl Workspace {
+    pub(super) fn create_now(&self, command: &Create) -> Result<Checkpointed, Error> {
+        let started = self.clock().uptime();
+        let _lock = self.lock("making a checkpoint")?;
+        if command.pool != Origin::Manual && command.name.is_some() {
+            return Err(WorkspaceError::NamedAuto.into());
+        }
+        let occupants = self.pool().list().map_err(WorkspaceError::from)?;
+        let now = self.clock().now();
+        let event = command.call.as_ref().map(|call| {
+            let is_kept = self.session().config.keep_event_text != Some(false);
+            let text = call.text.clone().filter(|_| is_kept);
+            let call = AgentCall {
+                text,
+                ..call.clone()
+            };
+            workspace::numbered(call, &occupants, now.millis())
+        });
+        if command.pool.is_automatic()
+            && let Some(last) = self.unchanged_since(&occupants, command.pool)?
+        {
+            return self.skip((&occupants, &last), event, (command, started));
+        }
+        let name = match (&command.name, command.pool) {
+            (Some(name), _) => Some(name.clone()),
+            (None, Origin::Manual) => Some(default_name(&occupants, now)),
+            (None, _) => None,
+        };
+        let slot = match command.pool {
+            Origin::Auto => workspace::next_auto(self.settings(), &occupants),
+            Origin::Prompt | Origin::Command => Ok(self.next_agent(&occupants)?),
+            _ => workspace::next_manual(self.settings(), &occupants, name.as_ref()),
+        };
+        let slot = slot.map_err(WorkspaceError::from)?;
+        let mut metadata = SlotMetadata::new(slot, command.pool, now, self.next_sequence()?);
+        metadata.name = name;
+        metadata.made_by = Some(command.maker.word().to_owned());
+        metadata.agent_events.extend(event);
+        if command.run == Run::Dry {
+            return self.would_make((&occupants, &metadata), started);
+        }
+        let made = self.make(metadata);
+        let created = made.map_err(|error| self.no_room(error, &Wanted::Checkpoint))?;
+        let occupants = self.pool().list().map_err(WorkspaceError::from)?;
+        let thinned = self.thin_out(&occupants, now);
+        let told = self.told(&occupants, &created.metadata, started);
+        self.keep_reserve();
+        tracing::info!(checkpoint = %created.metadata.slot, origin = created.metadata.origin.word(), "made a checkpoint");
+        Ok(Checkpointed {
+            thinned,
+            ..with_report(told, &created)
+        })
+    }
+
+    /// The slot of the next checkpoint of an agent.
+    fn next_agent(&self, occupants: &[Occupant]) -> Result<Slot, Error> {
+        let used = self.session().ledger.last_agent_slot();
+        let used = used.map_err(WorkspaceError::from)?;
+        Ok(workspace::next_agent(self.settings(), occupants, used))
+    }
+
+    /// Forgets checkpoints of agents that are thinned out by now, the oldest first; says which. That none could be forgotten
+    /// is no reason to refuse a new one.
+    fn thin_out(&self, occupants: &[Occupant], now: Timestamp) -> Vec<String> {
+        let judged = thinning::judge(occupants, now).into_iter();
+        let going = judged.filter_map(|(slot, verdict)| match verdict {
+            Verdict::Forget(why) => Some((slot, why)),
+            Verdict::Keep(_) => None,
+        });
+        let going: Vec<_> = going.take(MOST_FORGOTTEN).collect();
+        if going.is_empty() {
+            return Vec::new();
+        }
+        let slots: Vec<Slot> = going.iter().map(|(slot, _)| *slot).collect();
+        if let Err(error) = self.pool().forget(&slots) {
+            let error = crate::error::whole(&error);
+            tracing::warn!(error, "could not forget what is thinned out");
+            return Vec::new();
+        }
+        for (slot, why) in &going {
+            tracing::debug!(checkpoint = %slot, ?why, "thinned out");
+        }
+        slots.iter().map(Slot::to_string).collect()
+    }
+
+    /// What would be in a checkpoint.
+    fn would_make(
+        &self,
+        (occupants, metadata): (&[Occupant], &SlotMetadata),
+        started: Duration,
+    ) -> Result<Checkpointed, Error> {
+        let (live, report) = self.live()?;
+        Ok(Checkpointed {
+            created: false,
+            hash: Some(live.hash().to_string()),
+            files_count: report.files + report.hard_links,
+            bytes: report.bytes,
+            form: self.session().form().0,
+            left_out: LeftOut::of(&report),
+            left_out_count: report.vanished_count + report.skipped_count,
+            databases: Vec::new(),
+            dry_run: true,
+            ..self.told(occupants, metadata, started)
+        })
+    }
+
+    /// Makes a checkpoint, lists what is in it, and writes it down.
+    fn make(&self, metadata: SlotMetadata) -> Result<Created, Error> {
+        let began = self.clock().now();
+        let stats = self.stats();
+        let source = Source {
+            workspace: self.directory(),
+            system: self.session().system.as_deref(),
+            stats: Some(&stats),
+        };
+        let created = self.pool().create(&source, metadata);
+        let mut created = created.map_err(WorkspaceError::from)?;
+        if created.metadata.hash.is_none() {
+            match self.list_clone(&created, began) {
+                Ok((metadata, walk)) => {
+                    created.metadata = metadata;
+                    if created.workspace.method == Method::Subvolume {
+                        // What is in a snapshot and may not be read is as good as left out.
+                        created.workspace.walk = walk;
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, checkpoint = %created.metadata.slot, "could not list a checkpoint");
+                }
+            }
+        }
+        let written = || self.session().ledger.checkpoint(&created.metadata);
+        match self.pool().reserve().lend(written) {
+            // It is there, and as good as any other without a row.
+            Err(error) if free_space::is_want_of_room(&error) => {
+                tracing::warn!(%error, checkpoint = %created.metadata.slot, "could not write down that a checkpoint was made");
+            }
+            written => {
+                written.map_err(WorkspaceError::from)?;
+            }
+        }
+        Ok(created)
+    }
+
+    fn list_clone(
+        &self,
+        created: &Created,
+        began: Timestamp,
+    ) -> Result<(SlotMetadata, WalkReport), Error> {
+        let mut cache = self.stat_cache(began);
+        let view = self
+            .pool()
+            .view(&created.metadata, &[])
+            .map_err(WorkspaceError::from)?;
+        let root = self.root()?;
+        let walk = stasis_disk::tree::walk::WalkSettings::default();
+        let (manifest, report) = manifest_of_clone(view.tree(), &root, &mut cache, began, &walk)
+            .map_err(WorkspaceError::from)?;
+        // What is not remembered is read again.
+        let _ = cache.save();
+        let recorded = self.pool().record(&created.metadata, &manifest);
+        let recorded = recorded.map_err(WorkspaceError::from)?;
+        if created.workspace.method != Method::Subvolume {
+            return Ok((recorded, report));
+        }
+        let databases = databases_in_snapshot(view.tree(), &manifest);
+        let amended = self.pool().amend(&recorded, |slot| {
+            slot.databases = SlotDatabase::listed(databases);
+            slot.complete &= report.gaps() == 0;
+            let count = report.missing().count() as u64 + report.unlisted();
+            let missing = report.missing().map(ToString::to_string);
+            *slot = slot.clone().without(missing, count);
+        });
+        Ok((amended.map_err(WorkspaceError::from)?, report))
+    }
+
+    /// The checkpoint that has the tree as it is now, so that no other one is needed in a pool.
+    ///
+    /// For the timer that is the last automatic one. For an agent any of its own will do as well; for a prompt nothing else does,
+    /// since what is in the ring of the timer or has a name may go before the prompt may.
+    fn unchanged_since(
+        &self,
+        occupants: &[Occupant],
+        pool: Origin,
+    ) -> Result<Option<SlotMetadata>, Error> {
+        if self.session().system.is_some() {
+            // Whether that changed nobody knows.
+            return Ok(None);
+        }
+        let known = occupants.iter().filter_map(Occupant::known);
+        let automatic = known.filter(|one| one.origin.is_automatic() && one.complete);
+        let mut automatic: Vec<&SlotMetadata> = automatic.collect();
+        automatic.sort_by_key(|one| std::cmp::Reverse(one.age_key()));
+        let Some(newest) = automatic.first() else {
+            return Ok(None);
+        };
+        let newest = match self.with_hash(newest) {
+            // What cannot be written down is found out again the next time.
+            Err(error) if free_space::is_want_of_room(&error) => return Ok(None),
+            newest => newest?,
+        };
+        let (live, report) = self.live()?;
+        if report.gaps() > 0 {
+            return Ok(None);
+        }
+        let is_same = |one: &SlotMetadata| one.hash == Some(live.hash());
+        if is_same(&newest) && (pool != Origin::Prompt || newest.origin.is_agents()) {
+            return Ok(Some(newest));
+        }
+        let mut others = automatic
+            .into_iter()
+            .filter(|one| pool.is_agents() && one.origin.is_agents() && one.name.is_none());
+        Ok(others.find(|one| is_same(one)).cloned())
+    }
+
+    /// A checkpoint with its hash, which is computed if it never was.
+    fn with_hash(&self, of: &SlotMetadata) -> Result<SlotMetadata, Error> {
+        if of.hash.is_some() {
+            return Ok(of.clone());
+        }
+        let contents = self.pool().contents(of).map_err(WorkspaceError::from)?;
+        Ok(self
+            .pool()
+            .record(of, &contents)
+            .map_err(WorkspaceError::from)?)
+    }
+
+    fn skip(
+        &self,
+        (occupants, last): (&[Occupant], &SlotMetadata),
+        event: Option<AgentEvent>,
+        (command, started): (&Create, Duration),
+    ) -> Result<Checkpointed, Error> {
+        let why = format!("nothing changed since {}", last.slot);
+        if command.run == Run::Real {
+            if let Some(event) = event {
+                self.pool()
+                    .note(last, event)
+                    .map_err(WorkspaceError::from)?;
+            }
+            match self.session().ledger.skipped(self.clock().now(), &why) {
+                // The tree is what the checkpoint holds, whether that is written down or not.
+                Err(error) if free_space::is_want_of_room(&error) => {
+                    tracing::debug!(%error, "could not write down that nothing changed");
+                }
+                skipped => skipped.map_err(WorkspaceError::from)?,
+            }
+        }
+        Ok(Checkpointed {
+            created: false,
+            skipped: Some(why),
+            dry_run: command.run == Run::Dry,
+            ..self.told(occupants, last, started)
+        })
+    }
+
+    fn told(&self, occupants: &[Occupant], made: &SlotMetadata, started: Duration) -> Checkpointed {
+        Checkpointed {
+            created: true,
+            checkpoint: made.slot.to_string(),
+            slot: made.slot.index(),
+            origin: made.origin.word(),
+            name: made.name.as_ref().map(ToString::to_string),
+            hash: made.hash.map(|hash| hash.to_string()),
+            available: self.available(occupants),
+            files_count: made.files_count,
+            bytes: made.bytes,
+            form: made.form.word(),
+            skipped: None,
+            evicted: Vec::new(),
+            thinned: Vec::new(),
+            left_out: Vec::new(),
+            left_out_count: 0,
+            databases: DatabaseRow::of(made),
+            dry_run: false,
+            elapsed_ms: self.elapsed(started),
+        }
+    }
+
+    /// How many more manual checkpoints there can be.
+    pub(super) fn available(&self, occupants: &[Occupant]) -> u32 {
+        let slots = self.settings().slots(Origin::Manual);
+        let free = slots.filter(|slot| occupants.iter().all(|one| one.slot() != *slot));
+        u32::try_from(free.count()).unwrap_or(u32::MAX)
+    }
+
+    /// A number that no checkpoint has, in any pool.
+    pub(super) fn next_sequence(&self) -> Result<u64, Error> {
+        let mut all = self.pool().list().map_err(WorkspaceError::from)?;
+        all.extend(self.pool().undos().map_err(WorkspaceError::from)?);
+        Ok(workspace::next_sequence(&all))
+    }
+
+    /// Makes an automatic checkpoint for a watch, and forgets the oldest events when there are too many.
+    pub(super) fn automatic(&self, maker: Maker) -> Result<Checkpointed, Error> {
+        let ledger = &self.session().ledger;
+        let last = ledger.last_event_id().map_err(WorkspaceError::from)?;
+        match ledger.prune(USUAL_MOST_EVENTS, last) {
+            Err(error) if free_space::is_want_of_room(&error) => {
+                tracing::warn!(%error, "could not forget the oldest events");
+            }
+            pruned => {
+                pruned.map_err(WorkspaceError::from)?;
+            }
+        }
+        self.create_now(&Create::automatic(maker))
+    }
+}
+
+fn with_report(told: Checkpointed, created: &Created) -> Checkpointed {
+    let gaps = |walk: &WalkReport| walk.vanished_count + walk.skipped_count;
+    let reports = std::iter::once(&created.workspace).chain(&created.system);
+    Checkpointed {
+        evicted: created.evicted.iter().map(Slot::to_string).collect(),
+        left_out_count: reports.clone().map(|report| gaps(&report.walk)).sum(),
+        left_out: reports
+            .flat_map(|report| LeftOut::of(&report.walk))
+            .collect(),
+        ..told
+    }
+}
+
+/// What a checkpoint is called that nobody gave a name: its time, and a number if that is taken.
+fn default_name(occupants: &[Occupant], now: Timestamp) -> CheckpointName {
+    let stamp = now.stamp();
+    let stamp = stamp.trim_end_matches('Z').replace('T', "_");
+    let parse = |text: String| text.parse::<CheckpointName>().expect("digits are a name");
+    let names = (1..).map(|count| match count {
+        1 => parse(stamp.clone()),
+        count => parse(format!("{stamp}-{count}")),
+    });
+    let mut free = names.filter(|name| workspace::named(occupants, name).is_none());
+    free.next()
+        .expect("there are more numbers than checkpoints")
+}

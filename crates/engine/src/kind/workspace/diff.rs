@@ -1,0 +1,169 @@
+//! What differs in one entry.
+
+use super::Workspace;
+use super::answers::{PathChange, PathDiff, Side};
+use super::error::WorkspaceError;
+use super::show::{differences, kind, size};
+use crate::error::Error;
+use similar::TextDiff;
+use stasis_disk::form::slots::{Listed, Manifest, What, read_file};
+use stasis_model::tree::EntryPath;
+use stasis_model::workspace::{CheckpointRef, SlotMetadata};
+use std::time::Duration;
+
+/// Files that are longer are told by their sizes.
+const LARGEST_TEXT: u64 = 1 << 20;
+/// A diff that is longer is cut.
+const LONGEST: usize = 256 << 10;
+/// How long two texts are compared before the result need not be the shortest any more.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+impl Workspace {
+    pub(super) fn diff_now(
+        &self,
+        path: &EntryPath,
+        checkpoint: Option<&CheckpointRef>,
+    ) -> Result<PathDiff, Error> {
+        let live = self.now(path)?;
+        let of = match checkpoint {
+            Some(which) => self.resolve(which)?,
+            None => self.usual_base(path, &live)?,
+        };
+        let then = self.then(&of, path)?;
+        let (was, is) = (then.first(), live.first());
+        let status = match (was, is) {
+            (None, None) => {
+                return Err(WorkspaceError::NotInCheckpoint {
+                    path: path.clone(),
+                    checkpoint: super::show::called(&of),
+                }
+                .into());
+            }
+            (None, Some(_)) => "created",
+            (Some(_), None) => "deleted",
+            (Some(_), Some(_)) if then == live => "unchanged",
+            (Some(_), Some(_)) => "modified",
+        };
+        let mut diff = PathDiff {
+            path: path.to_string(),
+            checkpoint: of.slot.to_string(),
+            status,
+            kind: kind_of(was, is),
+            unified: None,
+            truncated: false,
+            before: was.map(side),
+            after: is.map(side),
+            inside: Vec::new(),
+        };
+        match diff.kind {
+            "directory" => diff.inside = self.inside(&of, (&then, &live)),
+            "symlink" => diff.unified = Some(unified((&target(was), &target(is)), path, &of)),
+            "file" => self.compare(&mut diff, path, &of)?,
+            _ => {}
+        }
+        if let Some(text) = diff.unified.as_mut().filter(|text| text.len() > LONGEST) {
+            let end = (0..=LONGEST).rev().find(|end| text.is_char_boundary(*end));
+            text.truncate(end.unwrap_or_default());
+            diff.truncated = true;
+        }
+        Ok(diff)
+    }
+
+    /// The newest checkpoint that holds an entry and differs; else the newest that holds it; else the newest.
+    fn usual_base(&self, path: &EntryPath, live: &[Listed]) -> Result<SlotMetadata, Error> {
+        let checkpoints = self.newest_first()?;
+        let mut holding = None;
+        for one in &checkpoints {
+            let then = self.then(one, path)?;
+            if !then.is_empty() && then != live {
+                return Ok(one.clone());
+            }
+            if !then.is_empty() && holding.is_none() {
+                holding = Some(one.clone());
+            }
+        }
+        let newest = holding.or_else(|| checkpoints.into_iter().next());
+        Ok(newest.ok_or(WorkspaceError::NoCheckpoints)?)
+    }
+
+    fn inside(&self, of: &SlotMetadata, (then, live): (&[Listed], &[Listed])) -> Vec<PathChange> {
+        let (was, is) = (Manifest::of(then.to_vec()), Manifest::of(live.to_vec()));
+        let changes = differences(&was, &is);
+        let told = changes
+            .iter()
+            .map(|(path, change)| self.change((path, *change), (&was, &is), of));
+        told.collect()
+    }
+
+    /// Compares two files as text, if they are.
+    fn compare(
+        &self,
+        diff: &mut PathDiff,
+        path: &EntryPath,
+        of: &SlotMetadata,
+    ) -> Result<(), Error> {
+        let was = self.pool().file(of, path, LARGEST_TEXT + 1);
+        let was = was.map_err(WorkspaceError::from)?.unwrap_or_default();
+        let is = read_file(&self.root()?, path, LARGEST_TEXT + 1);
+        let is = is.map_err(|source| Error::Unreadable {
+            path: self.directory().join(path.to_string()),
+            source,
+        })?;
+        let is = is.unwrap_or_default();
+        let (Some(was), Some(is)) = (text(&was), text(&is)) else {
+            diff.kind = "binary";
+            return Ok(());
+        };
+        diff.kind = "text";
+        diff.unified = Some(unified((was, is), path, of));
+        Ok(())
+    }
+}
+
+fn text(bytes: &[u8]) -> Option<&str> {
+    let is_short = bytes.len() as u64 <= LARGEST_TEXT;
+    let text = std::str::from_utf8(bytes).ok();
+    text.filter(|text| is_short && !text.contains('\0'))
+}
+
+/// What two sides are together; one that is missing is what the other is.
+fn kind_of(was: Option<&Listed>, is: Option<&Listed>) -> &'static str {
+    let (was, is) = (
+        was.or(is).map_or("file", kind),
+        is.or(was).map_or("file", kind),
+    );
+    if was == is { was } else { "mixed" }
+}
+
+fn side(listed: &Listed) -> Side {
+    let digest = match &listed.what {
+        What::File { digest, .. } => Some(digest.to_string()),
+        _ => None,
+    };
+    let is_link = matches!(listed.what, What::Symlink { .. });
+    Side {
+        kind: kind(listed),
+        size: size(listed),
+        mode: (!is_link).then(|| format!("{:04o}", listed.mode)),
+        digest,
+        attributes: listed.attributes.map(|digest| digest.to_string()),
+    }
+}
+
+/// Where a link points, as a line.
+fn target(listed: Option<&Listed>) -> String {
+    match listed.map(|listed| &listed.what) {
+        Some(What::Symlink { target }) => format!("{}\n", target.escape_ascii()),
+        _ => String::new(),
+    }
+}
+
+fn unified((was, is): (&str, &str), path: &EntryPath, of: &SlotMetadata) -> String {
+    let mut config = TextDiff::configure();
+    let diff = config.timeout(PATIENCE).diff_lines(was, is);
+    let mut unified = diff.unified_diff();
+    let unified = unified
+        .context_radius(3)
+        .header(&format!("{path} ({})", of.slot), &path.to_string());
+    unified.to_string()
+}

@@ -1,0 +1,311 @@
+//! What can go wrong with a workspace, and with nothing else.
+
+use crate::error::{
+    ErrorKind, clone_kind, io_kind, place_kind, restore_kind, save_kind, walk_kind,
+};
+use stasis_disk::form::slots::{PutBackError, SlotError};
+use stasis_disk::fs::lock_file::ExclusiveError;
+use stasis_disk::session_db::LedgerError;
+use stasis_disk::tree::walk::WalkError;
+use stasis_disk::watch::MonitorError;
+use stasis_model::tree::EntryPath;
+use stasis_model::workspace::{BadReference, CheckpointRef, NoSlot, Slot};
+use std::path::PathBuf;
+
+/// Why something was not done to a workspace.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WorkspaceError {
+    /// Nobody made it known.
+    #[error("`{}` is in no workspace", .0.display())]
+    NotAWorkspace(PathBuf),
+    /// It cannot be one.
+    #[error("`{}` cannot be a workspace: {why}", .directory.display())]
+    Refused {
+        /// Which directory.
+        directory: PathBuf,
+        /// Why.
+        why: &'static str,
+    },
+    /// A session directory belongs to another workspace.
+    #[error("`{}` is the session directory of `{}`", .session.display(), .other.display())]
+    OtherSession {
+        /// Which.
+        session: PathBuf,
+        /// Whose.
+        other: PathBuf,
+    },
+    /// The configuration cannot be used.
+    #[error("`{}` cannot be used: {detail}", .path.display())]
+    Config {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong, and where.
+        detail: String,
+    },
+    /// It is no name.
+    #[error(transparent)]
+    BadReference(#[from] BadReference),
+    /// It is no path in the workspace.
+    #[error("`{path}` is not a path in the workspace: {why}")]
+    BadPath {
+        /// What was said.
+        path: String,
+        /// Why not.
+        why: String,
+    },
+    /// There is none.
+    #[error("there is no checkpoint `{0}`")]
+    NoCheckpoint(CheckpointRef),
+    /// There are none at all.
+    #[error("there are no checkpoints yet")]
+    NoCheckpoints,
+    /// No agent's prompt is recorded.
+    #[error("no prompt of an agent is recorded in this workspace; {0}")]
+    NoPrompts(String),
+    /// The last one has no checkpoint.
+    #[error(
+        "the last prompt, {when}, has no checkpoint ({why}): nothing can go back to just before it"
+    )]
+    PromptMissed {
+        /// How long ago it was.
+        when: String,
+        /// Why there is none.
+        why: String,
+    },
+    /// There are not that many.
+    #[error("only {known} prompts are recorded in this workspace, not {wanted}")]
+    FewPrompts {
+        /// How many prompts to go back.
+        wanted: u32,
+        /// How many can be gone back to.
+        known: usize,
+    },
+    /// There is no slot for it.
+    #[error(transparent)]
+    NoSlot(#[from] NoSlot),
+    /// Automatic checkpoints have no names.
+    #[error("an automatic checkpoint has no name")]
+    NamedAuto,
+    /// Something with a slot.
+    #[error(transparent)]
+    Slots(Box<SlotError>),
+    /// The entry is nowhere.
+    #[error("`{0}` is neither in the workspace nor in any checkpoint")]
+    NoSuchEntry(EntryPath),
+    /// The entry is not in the checkpoint that was named.
+    #[error("`{path}` is neither in the workspace nor in {checkpoint}")]
+    NotInCheckpoint {
+        /// Which entry.
+        path: EntryPath,
+        /// Which checkpoint.
+        checkpoint: String,
+    },
+    /// It may not be read, so that no undo could bring it back.
+    #[error("`{0}` may not be read, and would be lost: no undo could bring it back")]
+    Unreadable(EntryPath),
+    /// It is in no checkpoint, so that no undo could bring it back.
+    #[error(
+        "`{0}` is excluded from checkpoints, and would be changed or lost: no undo could bring it back"
+    )]
+    Excluded(EntryPath),
+    /// No checkpoint would make a difference.
+    #[error("no checkpoint holds `{0}` other than it is now")]
+    NothingDiffers(EntryPath),
+    /// A model must have seen what it does.
+    #[error(
+        "this would delete {deletes} files, more than {most}: it needs the digest of its dry run"
+    )]
+    NeedsConfirmation {
+        /// How many files go.
+        deletes: u64,
+        /// How many may go without.
+        most: u64,
+    },
+    /// Commits would leave a branch, or an agent would move it.
+    #[error(
+        "this would move {moves} of the Git repository, and {}",
+        leaving(*.commits)
+    )]
+    MovesGit {
+        /// What moves.
+        moves: String,
+        /// How many commits leave; nothing where nobody can tell.
+        commits: Option<u64>,
+    },
+    /// What would be done now is not what was shown.
+    #[error(
+        "what would be done now is not what was shown: the workspace changed meanwhile, or the digest is another one"
+    )]
+    PlanChanged,
+    /// A model deletes only what it made.
+    #[error("the checkpoint {0} was not made through this tool, so that only a person deletes it")]
+    NotYours(Slot),
+    /// A model has made as many as there may be.
+    #[error("there are {max} undo checkpoints, as many as there may be")]
+    UndosFull {
+        /// How many there may be.
+        max: usize,
+    },
+    /// There is nothing to take back.
+    #[error("there is nothing to undo")]
+    NothingToUndo,
+    /// That one is not there.
+    #[error("there is no undo checkpoint `u-{0}`")]
+    NoUndo(u32),
+    /// One is already one.
+    #[error("compacting takes at least two checkpoints")]
+    TooFew,
+    /// Somebody is at it.
+    #[error("the workspace is busy: {0}")]
+    Busy(String),
+    /// Somebody watches already.
+    #[error("the workspace is watched already: {0}")]
+    Watched(String),
+    /// It could not be locked.
+    #[error(transparent)]
+    Lock(ExclusiveError),
+    /// The watch on the tree.
+    #[error(transparent)]
+    Monitor(#[from] MonitorError),
+    /// The database of the session.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// The live tree could not be read.
+    #[error("could not read the workspace")]
+    Walk(#[from] WalkError),
+    /// The disk is full, or as good as full. Nothing was changed.
+    #[error(transparent)]
+    NoRoom(Box<NoRoom>),
+    /// A fork cannot be there.
+    #[error("`{}` cannot be made: {why}", .directory.display())]
+    BadFork {
+        /// Which.
+        directory: PathBuf,
+        /// Why.
+        why: String,
+    },
+}
+
+/// How many commits would leave.
+fn leaving(commits: Option<u64>) -> String {
+    match commits {
+        Some(0) => "no commit would leave its branch".to_owned(),
+        Some(1) => "1 commit would leave its branch".to_owned(),
+        Some(count) => format!("{count} commits would leave their branches"),
+        None => "it is not known which commits would leave their branches".to_owned(),
+    }
+}
+
+/// What something needs that there is no room for, and what could be let go.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "there is no room for {what}: it needs up to {need_bytes} bytes where `{}` is, and {free_bytes} are free",
+    .path.display()
+)]
+pub struct NoRoom {
+    /// What was to be made.
+    pub what: &'static str,
+    /// Where it needs room.
+    pub path: PathBuf,
+    /// How much, at most.
+    pub need_bytes: u64,
+    /// How much there is.
+    pub free_bytes: u64,
+    /// What each checkpoint would free, the most first.
+    pub checkpoints: Vec<Freeable>,
+    /// What `undo --forget` would free.
+    pub undo_bytes: u64,
+    /// What the system said; nothing where it was not asked.
+    #[source]
+    pub source: Option<Box<crate::error::Error>>,
+}
+
+/// A checkpoint that could be let go.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct Freeable {
+    /// `cp-3`
+    pub checkpoint: String,
+    /// What it is called, if it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// What it would free.
+    pub bytes: u64,
+}
+
+impl From<SlotError> for WorkspaceError {
+    fn from(error: SlotError) -> Self {
+        Self::Slots(Box::new(error))
+    }
+}
+
+impl WorkspaceError {
+    /// What the caller must do.
+    pub(crate) fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NotAWorkspace(_)
+            | Self::NoCheckpoint(_)
+            | Self::NoCheckpoints
+            | Self::NoPrompts(_)
+            | Self::PromptMissed { .. }
+            | Self::FewPrompts { .. }
+            | Self::NoSuchEntry(_)
+            | Self::NotInCheckpoint { .. }
+            | Self::NothingDiffers(_)
+            | Self::NothingToUndo
+            | Self::NoUndo(_) => ErrorKind::NotFound,
+            Self::NoSlot(_) | Self::UndosFull { .. } | Self::NoRoom(_) => ErrorKind::Limit,
+            Self::Busy(_) | Self::Watched(_) => ErrorKind::Conflict,
+            Self::NeedsConfirmation { .. }
+            | Self::MovesGit { .. }
+            | Self::NotYours(_)
+            | Self::Unreadable(_) => ErrorKind::Denied,
+            Self::PlanChanged => ErrorKind::Retry,
+            Self::Slots(error) => slots(error),
+            Self::Walk(error) => walk_kind(error),
+            Self::Lock(ExclusiveError::Failed { source, .. }) => io_kind(source),
+            Self::Ledger(error) => ledger(error),
+            Self::Monitor(error) => monitor(error),
+            _ => ErrorKind::Invalid,
+        }
+    }
+}
+
+fn slots(error: &SlotError) -> ErrorKind {
+    match error {
+        SlotError::OverBudget(_) => ErrorKind::Limit,
+        SlotError::Clone { source, .. } => clone_kind(source),
+        SlotError::Walk(error) | SlotError::PutBack(PutBackError::Checkpoint(error)) => {
+            walk_kind(error)
+        }
+        SlotError::Empty(_) => ErrorKind::NotFound,
+        SlotError::Replaced(_) => ErrorKind::Retry,
+        SlotError::Unreadable { .. } | SlotError::Document(_) => ErrorKind::Corrupt,
+        SlotError::Pack(error) => save_kind(error),
+        SlotError::Unpack(error) => restore_kind(error),
+        SlotError::Place(error) | SlotError::PutBack(PutBackError::Workspace(error)) => {
+            place_kind(error)
+        }
+        SlotError::PutBack(_) => ErrorKind::Cancelled,
+        SlotError::Failed { source, .. } => io_kind(source),
+        _ => ErrorKind::Invalid,
+    }
+}
+
+fn ledger(error: &LedgerError) -> ErrorKind {
+    match error {
+        LedgerError::File { source, .. } | LedgerError::Full { source, .. } => io_kind(source),
+        LedgerError::Failed { .. } => ErrorKind::Unreachable,
+        LedgerError::Newer { .. } => ErrorKind::Limit,
+        _ => ErrorKind::Corrupt,
+    }
+}
+
+fn monitor(error: &MonitorError) -> ErrorKind {
+    match error {
+        MonitorError::Root { source, .. } | MonitorError::Failed { source, .. } => io_kind(source),
+        MonitorError::Ended { .. } => ErrorKind::NotFound,
+        MonitorError::TooMany { .. } => ErrorKind::Limit,
+        _ => ErrorKind::Invalid,
+    }
+}

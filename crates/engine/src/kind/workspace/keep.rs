@@ -1,0 +1,299 @@
+//! Letting checkpoints go, making one of several, and making directories of one.
+
+use super::answers::{Compacted, DeletedCheckpoint, Forked};
+use super::commands::{Compact, Fork, Run};
+use super::error::WorkspaceError;
+use super::room_for::Wanted;
+use super::{Actor, Workspace};
+use crate::error::Error;
+use stasis_disk::form::slots::SlotError;
+use stasis_disk::fs::free_space;
+use stasis_model::workspace::{
+    self, CheckpointName, CheckpointRef, Form, NoSlot, Occupant, Origin, SlotMetadata,
+};
+use std::path::{Path, PathBuf};
+
+/// More forks at once than this are a mistake.
+const MOST_FORKS: u32 = 1000;
+
+impl Workspace {
+    /// Whether a checkpoint may be let go by whoever asks.
+    fn may_delete(&self, one: &SlotMetadata) -> Result<(), Error> {
+        let is_own = one.made_by.as_deref() == Some(super::Maker::Mcp.word());
+        if self.actor() == Actor::Model && !is_own {
+            return Err(WorkspaceError::NotYours(one.slot).into());
+        }
+        Ok(())
+    }
+
+    pub(super) fn delete_now(
+        &self,
+        which: &CheckpointRef,
+        run: Run,
+    ) -> Result<DeletedCheckpoint, Error> {
+        let _lock = self.lock_to_free("deleting a checkpoint")?;
+        let (slot, name) = match (self.resolve(which), which) {
+            (Ok(one), _) => {
+                self.may_delete(&one)?;
+                (one.slot, one.name)
+            }
+            // Nobody knows what it is: a person may let it go all the same.
+            (Err(Error::Workspace(error)), CheckpointRef::Slot(slot))
+                if self.actor() == Actor::Owner
+                    && matches!(&*error, WorkspaceError::Slots(error) if matches!(**error, SlotError::Unreadable { .. })) =>
+            {
+                (*slot, None)
+            }
+            (Err(error), _) => return Err(error),
+        };
+        if run == Run::Real {
+            // Nothing is written before it is gone, nor has to be afterwards.
+            self.pool().delete(slot).map_err(WorkspaceError::from)?;
+            self.keep_reserve();
+        }
+        Ok(DeletedCheckpoint {
+            deleted: run == Run::Real,
+            checkpoint: slot.to_string(),
+            name: name.map(|name| name.to_string()),
+            dry_run: run == Run::Dry,
+        })
+    }
+
+    pub(super) fn compact_now(&self, command: &Compact) -> Result<Compacted, Error> {
+        let _lock = self.lock("compacting")?;
+        let sources = self.sources(command)?;
+        let newest = sources.last().ok_or(WorkspaceError::TooFew)?;
+        let occupants = self.pool().list().map_err(WorkspaceError::from)?;
+        let name = self.compacted_name(command, &sources, &occupants)?;
+        // A manual one stays where it is, and only gets the name.
+        let (slot, instead_of) = match newest.origin {
+            Origin::Manual => (newest.slot, None),
+            _ => self.compacted_slot(&sources, &occupants)?,
+        };
+        let mut result = SlotMetadata {
+            slot,
+            origin: Origin::Manual,
+            name: Some(name.clone()),
+            made_by: Some(self.maker().word().to_owned()),
+            ..newest.clone()
+        };
+        let gone: Vec<&SlotMetadata> = sources.iter().filter(|one| one.slot != slot).collect();
+        if command.run == Run::Real {
+            // No two ever have one name, not even if this is killed: what goes keeps its own until then.
+            let is_held = gone.iter().any(|one| one.name.as_ref() == Some(&name));
+            if is_held {
+                result.name = Some(self.free_name(&occupants));
+            }
+            let merged = self.merge(newest, result, instead_of.as_ref());
+            result = merged.map_err(|error| self.no_room(error, &Wanted::Checkpoint))?;
+            for one in &gone {
+                self.pool().delete(one.slot).map_err(WorkspaceError::from)?;
+            }
+            if is_held {
+                let named = SlotMetadata {
+                    name: Some(name),
+                    ..result.clone()
+                };
+                let renamed = self.pool().rename(&result, &named);
+                result = renamed.map_err(WorkspaceError::from)?;
+            }
+            let written = || self.session().ledger.checkpoint(&result);
+            match self.pool().reserve().lend(written) {
+                Err(error) if free_space::is_want_of_room(&error) => {
+                    tracing::warn!(%error, checkpoint = %result.slot, "could not write down a compacted checkpoint");
+                }
+                written => {
+                    written.map_err(WorkspaceError::from)?;
+                }
+            }
+            self.keep_reserve();
+        }
+        let deleted = gone.into_iter().chain(&instead_of);
+        Ok(Compacted {
+            compacted: command.run == Run::Real,
+            checkpoint: result.slot.to_string(),
+            name: result.name.as_ref().map(ToString::to_string),
+            hash: result.hash.map(|hash| hash.to_string()),
+            merged_count: sources.len(),
+            deleted_checkpoints: deleted.map(|one| one.slot.to_string()).collect(),
+            files_count: result.files_count,
+            dry_run: command.run == Run::Dry,
+        })
+    }
+
+    /// The checkpoints that become one, the oldest first.
+    fn sources(&self, command: &Compact) -> Result<Vec<SlotMetadata>, Error> {
+        let mut sources: Vec<SlotMetadata> = Vec::new();
+        for which in &command.checkpoints {
+            let one = self.resolve(which)?;
+            self.may_delete(&one)?;
+            if sources.iter().all(|other| other.slot != one.slot) {
+                sources.push(one);
+            }
+        }
+        if sources.len() < 2 {
+            return Err(WorkspaceError::TooFew.into());
+        }
+        sources.sort_by_key(SlotMetadata::age_key);
+        Ok(sources)
+    }
+
+    /// Makes the newest state the result: under its name, or in another slot.
+    fn merge(
+        &self,
+        newest: &SlotMetadata,
+        result: SlotMetadata,
+        instead_of: Option<&SlotMetadata>,
+    ) -> Result<SlotMetadata, Error> {
+        if newest.slot == result.slot {
+            return Ok(self
+                .pool()
+                .rename(newest, &result)
+                .map_err(WorkspaceError::from)?);
+        }
+        let copied = self.pool().copy(newest, result, instead_of);
+        self.recorded_as(newest, copied.map_err(WorkspaceError::from)?.metadata)
+    }
+
+    /// The copy of a checkpoint has the contents that the original has.
+    fn recorded_as(
+        &self,
+        newest: &SlotMetadata,
+        copied: SlotMetadata,
+    ) -> Result<SlotMetadata, Error> {
+        if copied.form == Form::Chunked {
+            return Ok(copied);
+        }
+        let contents = self.contents(newest)?;
+        Ok(self
+            .pool()
+            .record(&copied, &contents)
+            .map_err(WorkspaceError::from)?)
+    }
+
+    /// What the result is called: as somebody says, else `compacted_` and the time. One of those that go may have had the name.
+    fn compacted_name(
+        &self,
+        command: &Compact,
+        sources: &[SlotMetadata],
+        occupants: &[Occupant],
+    ) -> Result<CheckpointName, Error> {
+        let Some(name) = &command.name else {
+            return Ok(self.free_name(occupants));
+        };
+        match workspace::named(occupants, name) {
+            Some(other) if sources.iter().all(|one| one.slot != other.slot) => {
+                let (name, slot) = (name.clone(), other.slot);
+                Err(WorkspaceError::from(NoSlot::NameTaken { name, slot }).into())
+            }
+            _ => Ok(name.clone()),
+        }
+    }
+
+    /// `compacted_` and the time, or a little later if that is taken.
+    fn free_name(&self, occupants: &[Occupant]) -> CheckpointName {
+        let base = self.clock().now().millis() / 1000;
+        let mut names = (base..).map(|seconds| {
+            let name = format!("compacted_{seconds}");
+            name.parse::<CheckpointName>()
+                .expect("letters and digits are a name")
+        });
+        let free = names.find(|name| workspace::named(occupants, name).is_none());
+        free.expect("there are more numbers than checkpoints")
+    }
+
+    /// Where the result goes: a free slot, else that of a manual one that goes.
+    fn compacted_slot(
+        &self,
+        sources: &[SlotMetadata],
+        occupants: &[Occupant],
+    ) -> Result<(workspace::Slot, Option<SlotMetadata>), Error> {
+        match workspace::next_manual(self.settings(), occupants, None) {
+            Ok(slot) => Ok((slot, None)),
+            Err(full) => {
+                let manual = sources.iter().find(|one| one.origin == Origin::Manual);
+                let manual = manual.ok_or(WorkspaceError::from(full))?;
+                Ok((manual.slot, Some(manual.clone())))
+            }
+        }
+    }
+
+    pub(super) fn fork_now(&self, command: &Fork) -> Result<Forked, Error> {
+        let started = self.clock().uptime();
+        let bad = |why: &str| WorkspaceError::BadFork {
+            directory: command.directory.clone(),
+            why: why.to_owned(),
+        };
+        if command.count == 0 || command.count > MOST_FORKS {
+            return Err(bad("there are from 1 to 1000 forks at once").into());
+        }
+        let targets = targets(&command.directory, command.count);
+        for target in &targets {
+            self.check_target(target).map_err(bad)?;
+        }
+        let from = self.resolve(&command.checkpoint)?;
+        let mut told = Forked {
+            forked: false,
+            checkpoint: from.slot.to_string(),
+            directories: targets
+                .iter()
+                .map(|target| target.display().to_string())
+                .collect(),
+            method: if from.form == Form::Chunked {
+                "chunks"
+            } else {
+                "reflink"
+            },
+            files: from.files_count,
+            bytes: from.bytes,
+            dry_run: command.run == Run::Dry,
+            elapsed_ms: 0,
+        };
+        if command.run == Run::Real {
+            for target in &targets {
+                let report = self
+                    .pool()
+                    .fork(&from, target)
+                    .map_err(WorkspaceError::from)?;
+                if from.form == Form::Clone {
+                    told.method = report.method.word();
+                }
+            }
+            told.forked = true;
+        }
+        told.elapsed_ms = self.elapsed(started);
+        Ok(told)
+    }
+
+    fn check_target(&self, target: &Path) -> Result<(), &'static str> {
+        if target.symlink_metadata().is_ok() {
+            return Err("something is there already");
+        }
+        let parent = target
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty());
+        let parent = parent.unwrap_or_else(|| Path::new("."));
+        let Ok(parent) = parent.canonicalize() else {
+            return Err("the directory that would hold it is not there");
+        };
+        if parent.starts_with(self.directory()) {
+            return Err("it would be in the workspace");
+        }
+        if parent.starts_with(&self.session().path) {
+            return Err("it would be in the session directory");
+        }
+        Ok(())
+    }
+}
+
+fn targets(directory: &Path, count: u32) -> Vec<PathBuf> {
+    if count == 1 {
+        return vec![directory.to_owned()];
+    }
+    let numbered = (1..=count).map(|number| {
+        let mut name = directory.as_os_str().to_owned();
+        name.push(format!("-{number}"));
+        PathBuf::from(name)
+    });
+    numbered.collect()
+}

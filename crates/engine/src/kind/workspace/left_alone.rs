@@ -1,0 +1,257 @@
+//! What a change of the whole tree leaves alone though nobody asked for that: what it could not bring back, and what it may not touch.
+//!
+//! | why | what |
+//! |---|---|
+//! | `unreadable` | it may not be read: nobody could say what an undo brings back |
+//! | `not_in_checkpoint` | it could not be read when the checkpoint was made, which says nothing of what it was |
+//! | `not_ours` | it, or the directory it is in, belongs to another user, and may not be moved |
+//! | `holds_excluded` | a directory that did not exist then, with something in it that is excluded from checkpoints |
+//!
+//! What stays in a directory that would go, or become something else, keeps that directory with everything in it. What was left alone is
+//! named, unless `except` names it. What a checkpoint holds and is excluded from checkpoints by now stays too, as everything that is
+//! excluded does; that is counted, and not named one by one.
+
+use super::Workspace;
+use super::act::Act;
+use super::answers::{ExcludedNow, LeftAlone};
+use super::error::WorkspaceError;
+use crate::error::Error;
+use stasis_disk::form::chunked::databases::{COMPANIONS, HEADER};
+use stasis_disk::form::slots::{self, Listed, Manifest, What};
+use stasis_disk::tree::compare::Change;
+use stasis_disk::tree::restore::{Permissions, is_part_of};
+use stasis_disk::tree::walk::WalkReport;
+use stasis_model::tree::EntryPath;
+use stasis_model::workspace::SlotMetadata;
+use std::collections::BTreeMap;
+
+/// How many of the excluded ones are named.
+const NAMED: usize = 10;
+
+/// Something that stays.
+struct Stays {
+    path: EntryPath,
+    why: &'static str,
+    /// Whether there is something, which must not go with the directory that it is in.
+    is_live: bool,
+}
+
+impl Workspace {
+    /// A restore of the whole tree, less what it leaves alone.
+    pub(super) fn whole_less<'a>(
+        &self,
+        from: &'a SlotMetadata,
+        asked: &[EntryPath],
+    ) -> Result<Act<'a>, Error> {
+        let (is, report) = self.live()?;
+        if report.unlisted() > 0
+            && let Some(path) = report.unreadable().next()
+        {
+            // So many may not be read that not all of them are known.
+            return Err(WorkspaceError::Unreadable(path.clone()).into());
+        }
+        let act = Act::new("restore", from, (is, self.contents(from)?));
+        let root = self.root()?;
+        let whole = asked.iter().map(|path| {
+            act.kept_with(&Stays {
+                path: path.clone(),
+                why: "",
+                is_live: slots::fact(&root, path).is_some(),
+            })
+        });
+        let whole: Vec<EntryPath> = whole.chain(asked.iter().cloned()).collect();
+        let act = self.without_excluded(self.without_idle(act.without(&whole))?)?;
+        let stays = self.stays(&act, &report)?;
+        self.without_others(act.staying(&stays, &whole))
+    }
+
+    /// The same change without what a program has beside a database that it only opened: while that is what it was, and nothing waits to be
+    /// written into it, there is no reason to take its WAL and the index of that away under the program.
+    fn without_idle<'a>(&self, act: Act<'a>) -> Result<Act<'a>, Error> {
+        let root = self.root()?;
+        let beside = |base: &EntryPath, end: &[u8]| {
+            EntryPath::parse(&[base.as_bytes(), end].concat()).unwrap_or_default()
+        };
+        let waits = |tree: &Manifest, base: &EntryPath| {
+            let found = tree.find(&beside(base, b"-wal"));
+            found.and_then(super::show::size).unwrap_or_default() > 0
+        };
+        let is_idle = |one: &&Listed| {
+            let bytes = one.path.as_bytes();
+            let base = [&b"-wal"[..], b"-shm"]
+                .into_iter()
+                .find_map(|end| bytes.strip_suffix(end));
+            let base = base.and_then(|base| EntryPath::parse(base).ok());
+            base.is_some_and(|base| {
+                let is = act.is.find(&base);
+                act.becomes.find(&one.path).is_none()
+                    && is.is_some()
+                    && is == act.becomes.find(&base)
+                    && !waits(&act.is, &base)
+                    && !waits(&act.becomes, &base)
+                    && slots::read_file(&root, &base, HEADER.len() as u64)
+                        .is_ok_and(|start| start.is_some_and(|start| start == HEADER))
+            })
+        };
+        let idle = act.is.entries().iter().filter(is_idle);
+        let idle: Vec<EntryPath> = idle.map(|one| one.path.clone()).collect();
+        Ok(act.without(&idle))
+    }
+
+    /// The same change without what is excluded from checkpoints by now.
+    fn without_excluded<'a>(&self, act: Act<'a>) -> Result<Act<'a>, Error> {
+        let patterns = self.session().excludes();
+        if patterns.is_empty() {
+            return Ok(act);
+        }
+        let is_excluded =
+            stasis_disk::tree::walk::matcher(&patterns).map_err(WorkspaceError::from)?;
+        let is_excluded = |one: &&Listed| is_excluded(&one.path, one.what == What::Directory);
+        let mut top: Vec<EntryPath> = Vec::new();
+        let mut entries = 0;
+        for one in act.becomes.entries().iter().filter(is_excluded) {
+            entries += 1;
+            if !top.last().is_some_and(|last| one.path.is_within(last)) {
+                top.push(one.path.clone());
+            }
+        }
+        if top.is_empty() {
+            return Ok(act);
+        }
+        let paths = top.iter().take(NAMED).map(ToString::to_string).collect();
+        let mut act = act.without(&top);
+        act.excluded_now = Some(ExcludedNow { entries, paths });
+        Ok(act)
+    }
+
+    /// What stays of a tree, and why.
+    fn stays(&self, act: &Act<'_>, report: &WalkReport) -> Result<Vec<Stays>, Error> {
+        let stays = |why| {
+            move |path: EntryPath| Stays {
+                path,
+                why,
+                is_live: true,
+            }
+        };
+        let unreadable = report.unreadable().cloned().map(stays("unreadable"));
+        let mut all: Vec<Stays> = unreadable.collect();
+        let is_unreadable = |path: &EntryPath| report.unreadable().any(|one| one == path);
+        let left_out = act.from.left_out.iter();
+        let left_out = left_out.filter_map(|shown| shown.parse::<EntryPath>().ok());
+        for path in left_out.filter(|path| !is_unreadable(path)) {
+            all.push(Stays {
+                is_live: act.is.find(&path).is_some(),
+                ..stays("not_in_checkpoint")(path)
+            });
+        }
+        if act.from.left_out_count > act.from.left_out.len() as u64 {
+            // Nobody can tell what was not there then from what could not be read.
+            let added = act.becomes.diff(&act.is).into_iter();
+            for (path, _) in added.filter(|(_, change)| *change == Change::Added) {
+                if !all.last().is_some_and(|last| path.is_within(&last.path)) {
+                    all.push(stays("not_in_checkpoint")(path));
+                }
+            }
+        }
+        if let Some(patterns) = &self.session().config.exclude {
+            let found = slots::excluded_in(&self.root()?, &EntryPath::root(), patterns);
+            let found = found.map_err(WorkspaceError::from)?.into_iter();
+            let goes = found.filter(|path| {
+                let (above, _) = path.split_last().unwrap_or_default();
+                !above.is_root() && !is_directory(&act.becomes, &above)
+            });
+            all.extend(goes.map(stays("holds_excluded")));
+        }
+        Ok(all)
+    }
+
+    /// The same change without what belongs to others and may not be moved.
+    fn without_others<'a>(&self, mut act: Act<'a>) -> Result<Act<'a>, Error> {
+        let root = self.root()?;
+        let mut permissions = Permissions::new(&root);
+        let (mut stay, mut dressed): (Vec<EntryPath>, BTreeMap<EntryPath, Listed>) =
+            Default::default();
+        for (path, change) in act.is.diff(&act.becomes) {
+            if stay.last().is_some_and(|last| path.is_within(last)) {
+                continue;
+            }
+            let is = act.is.find(&path);
+            let stays_directory = is.is_some_and(|one| one.what == What::Directory)
+                && is_directory(&act.becomes, &path);
+            if !stays_directory && !permissions.may_move(&path) {
+                stay.push(path);
+            } else if stays_directory && change == Change::Metadata && !permissions.is_own(&path) {
+                dressed.extend(is.map(|one| (path, one.clone())));
+            }
+        }
+        if stay.is_empty() && dressed.is_empty() {
+            return Ok(act);
+        }
+        let others = stay.iter().chain(dressed.keys());
+        act.left_alone.extend(others.map(|path| LeftAlone {
+            path: path.to_string(),
+            why: "not_ours",
+            within: None,
+        }));
+        let mut becomes = act.becomes.entries().to_vec();
+        for one in &mut becomes {
+            if let Some(is) = dressed.get(&one.path) {
+                one.clone_from(is);
+            }
+        }
+        act.becomes = Manifest::of(becomes);
+        Ok(act.without(&stay))
+    }
+}
+
+impl Act<'_> {
+    /// The same change, with everything left alone that stays, and named unless somebody asked for that.
+    fn staying(mut self, stays: &[Stays], asked: &[EntryPath]) -> Self {
+        let is_asked = |path: &EntryPath| asked.iter().any(|one| is_part_of(path, one));
+        let mut except = Vec::new();
+        for one in stays.iter().filter(|one| !is_asked(&one.path)) {
+            let whole = self.kept_with(one);
+            if is_asked(&whole) {
+                continue;
+            }
+            let within = (whole != one.path).then(|| whole.to_string());
+            let why = one.why;
+            except.push(whole);
+            self.left_alone.push(LeftAlone {
+                path: one.path.to_string(),
+                why,
+                within,
+            });
+        }
+        except.dedup();
+        self.without(&except)
+    }
+
+    /// What must stay so that an entry does: the database that it belongs to, or the outermost directory that would go or become
+    /// something else.
+    fn kept_with(&self, one: &Stays) -> EntryPath {
+        let mut at = EntryPath::root();
+        if one.is_live {
+            let (above, _) = one.path.split_last().unwrap_or_default();
+            for name in above.components() {
+                at = at.child(name).expect("it is part of a good path");
+                if !is_directory(&self.becomes, &at) {
+                    return at;
+                }
+            }
+        }
+        let bytes = one.path.as_bytes();
+        let database = COMPANIONS.iter().find_map(|end| bytes.strip_suffix(*end));
+        let database = database.and_then(|bytes| EntryPath::parse(bytes).ok());
+        let is_known =
+            |path: &EntryPath| self.becomes.find(path).is_some() || self.is.find(path).is_some();
+        database
+            .filter(is_known)
+            .unwrap_or_else(|| one.path.clone())
+    }
+}
+
+fn is_directory(tree: &Manifest, path: &EntryPath) -> bool {
+    tree.find(path)
+        .is_some_and(|one| one.what == What::Directory)
+}

@@ -1,0 +1,469 @@
+//! Where a workspace's checkpoints and events are kept, and by which rules.
+//!
+//! By default in `workspaces/<name>-<12 hex digits>` of this host's state directory. If they are elsewhere, a file `elsewhere`
+//! there says where. `session.json` says which workspace it is; `config.toml`, which is the user's and may be missing, is read when the
+//! session is opened and not again.
+
+use super::error::WorkspaceError;
+use super::{Init, Surroundings, WorkspaceMade};
+use crate::error::Error;
+use crate::kind::project::plain_id;
+use serde::{Deserialize, Serialize};
+use stasis_disk::form::slots::{self, Eviction, OWN_PATTERNS, Pool, PoolSettings};
+use stasis_disk::fs::atomic_write::{atomic_write, make_directory};
+use stasis_disk::fs::facilities::{self, Support};
+use stasis_disk::session_db::Ledger;
+use stasis_disk::tree::clone::Fallback;
+use stasis_disk::tree::walk::WalkSettings;
+use stasis_disk::watch::{Hearer, MonitorSettings};
+use stasis_model::workspace::{Budget, Settings};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// What a session is configured by.
+const CONFIG: &str = "config.toml";
+/// Whose it is.
+const IDENTITY: &str = "session.json";
+const ELSEWHERE: &str = "elsewhere";
+const DATABASE: &str = "session.db";
+/// More than this is no configuration.
+const LARGEST: u64 = 1 << 20;
+
+/// `session.json`
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Identity {
+    /// The workspace.
+    pub(super) workspace: PathBuf,
+    /// What is cloned besides.
+    pub(super) system: Option<PathBuf>,
+}
+
+/// `config.toml`: every key may be left out, none may be misspelt.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Config {
+    /// The most bytes of all checkpoints.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) budget_bytes: Option<u64>,
+    /// What to do where nothing can be shared.
+    #[serde(default)]
+    pub(super) fallback: Fall,
+    /// What is told in no file event.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) ignore: Option<Vec<String>>,
+    /// What is in no checkpoint; else what tools install for themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) exclude: Option<Vec<String>>,
+    /// Whether the first lines of prompts and commands are kept with checkpoints; they are unless somebody says no.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) keep_event_text: Option<bool>,
+    /// Who may hear of file events.
+    #[serde(default)]
+    pub(super) hearer: Hears,
+    #[serde(default)]
+    pub(super) vm: Vm,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Fall {
+    #[default]
+    Chunks,
+    Copy,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Hears {
+    #[default]
+    Auto,
+    Inotify,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Vm {
+    #[serde(default)]
+    pub(super) snapshots: Settings,
+}
+
+/// An opened session.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) directory: PathBuf,
+    pub(super) path: PathBuf,
+    pub(super) system: Option<PathBuf>,
+    pub(super) config: Config,
+    pub(super) budget: Budget,
+    pub(super) ledger: Ledger,
+}
+
+impl Session {
+    /// Opens the session that is in a directory.
+    fn open(path: PathBuf) -> Result<Self, Error> {
+        let identity = identity(&path.join(IDENTITY))?;
+        let config = read(&path.join(CONFIG))?;
+        let unreadable = |source| Error::Unreadable {
+            path: path.clone(),
+            source,
+        };
+        let total = facilities::total_bytes(&path).map_err(unreadable)?;
+        let budget = config.budget_bytes.map(Budget::of_bytes);
+        let budget = budget.unwrap_or_else(|| Budget::for_disk(total));
+        let ledger = Ledger::open(&path.join(DATABASE)).map_err(WorkspaceError::from)?;
+        Ok(Self {
+            directory: identity.workspace,
+            system: identity.system,
+            path,
+            config,
+            budget,
+            ledger,
+        })
+    }
+
+    /// The session of the workspace that a directory is, or lies in.
+    pub(super) fn find(directory: &Path, surroundings: &Surroundings) -> Result<Self, Error> {
+        let whole = directory
+            .canonicalize()
+            .map_err(|source| Error::NoDirectory {
+                path: directory.to_owned(),
+                source,
+            })?;
+        for above in whole.ancestors() {
+            if let Some(session) = session_of(above, surroundings)? {
+                return Self::open(session);
+            }
+        }
+        Err(WorkspaceError::NotAWorkspace(directory.to_owned()).into())
+    }
+
+    pub(super) fn settings(&self) -> &Settings {
+        &self.config.vm.snapshots
+    }
+
+    /// What is in no checkpoint. A tool may come long after `init`, and a pattern of one that is not there would cost the snapshot of
+    /// a whole subvolume: it counts as soon as the tool's directory is there.
+    pub(super) fn excludes(&self) -> Vec<String> {
+        match &self.config.exclude {
+            Some(patterns) => patterns.clone(),
+            None => tools_in(&self.directory).map(str::to_owned).collect(),
+        }
+    }
+
+    /// How the tree is walked: without what is excluded, and without what a revert makes for a moment.
+    pub(super) fn walk(&self) -> WalkSettings {
+        let mut excludes = self.excludes();
+        excludes.extend(OWN_PATTERNS.map(str::to_owned));
+        WalkSettings {
+            excludes,
+            ..WalkSettings::default()
+        }
+    }
+
+    pub(super) fn monitoring(&self) -> MonitorSettings {
+        let usual = MonitorSettings::default();
+        let mut ignore = self.config.ignore.clone().unwrap_or(usual.ignore);
+        ignore.extend(OWN_PATTERNS.map(str::to_owned));
+        MonitorSettings {
+            ignore,
+            hearer: match self.config.hearer {
+                Hears::Auto => Hearer::Auto,
+                Hears::Inotify => Hearer::Inotify,
+            },
+            ..usual
+        }
+    }
+
+    /// The checkpoints.
+    pub(super) fn pool(&self, eviction: Eviction) -> Result<Pool, Error> {
+        let settings = PoolSettings {
+            fallback: match self.config.fallback {
+                Fall::Chunks => Fallback::Refuse,
+                Fall::Copy => Fallback::Copy,
+            },
+            eviction,
+            // Not without what reverts make for a moment: a whole subvolume is snapshotted only if nothing is left out.
+            walk: WalkSettings {
+                excludes: self.excludes(),
+                ..WalkSettings::default()
+            },
+            ..PoolSettings::new(self.budget)
+        };
+        Ok(Pool::open(&self.path, settings).map_err(WorkspaceError::from)?)
+    }
+
+    /// How checkpoints are kept here, and on which filesystem.
+    pub(super) fn form(&self) -> (&'static str, &'static str) {
+        let Ok(here) = facilities::examine(&self.path) else {
+            return ("chunked", "another filesystem");
+        };
+        let device = |path: &Path| {
+            std::fs::metadata(path)
+                .map(|seen| std::os::unix::fs::MetadataExt::dev(&seen))
+                .ok()
+        };
+        let is_near = device(&self.path) == device(&self.directory) || here.filesystem == "btrfs";
+        let shares = match here.reflinks {
+            // Nothing can be tried on a full disk; what checkpoints are there tells as much.
+            Support::Unknown => self.has_clones(),
+            tried => tried == Support::Yes,
+        };
+        let form = match (shares && is_near, self.config.fallback) {
+            (true, _) => "clone",
+            (false, Fall::Chunks) => "chunked",
+            (false, Fall::Copy) => "copy",
+        };
+        (form, here.filesystem)
+    }
+}
+
+impl Session {
+    /// Whether some checkpoint is a directory.
+    fn has_clones(&self) -> bool {
+        let slots = std::fs::read_dir(self.path.join(slots::DIRECTORY));
+        let mut slots = slots.into_iter().flatten().flatten();
+        slots.any(|slot| slot.path().join(slots::WORKSPACE).is_dir())
+    }
+}
+
+fn usual(directory: &Path, surroundings: &Surroundings) -> PathBuf {
+    let id = plain_id(directory);
+    surroundings.state.join("workspaces").join(id.as_str())
+}
+
+/// The session directory of a workspace, if it is one.
+fn session_of(directory: &Path, surroundings: &Surroundings) -> Result<Option<PathBuf>, Error> {
+    let usual = usual(directory, surroundings);
+    let elsewhere = std::fs::read(usual.join(ELSEWHERE)).ok();
+    let elsewhere = elsewhere.map(|bytes| PathBuf::from(OsStr::from_bytes(&bytes)));
+    // As in the contract: the workspace in its session directory.
+    let around = directory.parent().map(Path::to_owned);
+    for session in elsewhere.into_iter().chain([usual]) {
+        let file = session.join(IDENTITY);
+        if file.is_file() && identity(&file)?.workspace == directory {
+            return Ok(Some(session));
+        }
+    }
+    // What lies above a directory may be anybody's, under any name.
+    let around = around.filter(|session| {
+        let known = identity(&session.join(IDENTITY)).ok();
+        known.is_some_and(|known| known.workspace == directory) && session.join(DATABASE).is_file()
+    });
+    Ok(around)
+}
+
+/// The text of a small file of the session; none when there is no such file.
+fn text_of(path: &Path) -> Result<Option<String>, Error> {
+    let unreadable = |source| Error::Unreadable {
+        path: path.to_owned(),
+        source,
+    };
+    match std::fs::metadata(path) {
+        Ok(seen) if seen.len() > LARGEST => {
+            Err(unreadable(std::io::ErrorKind::FileTooLarge.into()))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        seen => {
+            seen.map_err(unreadable)?;
+            std::fs::read_to_string(path).map(Some).map_err(unreadable)
+        }
+    }
+}
+
+fn identity(path: &Path) -> Result<Identity, Error> {
+    let text = text_of(path)?.unwrap_or_default();
+    let parsed = serde_json::from_str(&text).map_err(|error| WorkspaceError::Config {
+        path: path.to_owned(),
+        detail: error.to_string(),
+    });
+    Ok(parsed?)
+}
+
+fn read(path: &Path) -> Result<Config, Error> {
+    let text = text_of(path)?.unwrap_or_default();
+    let config: Config = toml::from_str(&text).map_err(|error| {
+        let before = error.span().map(|span| &text[..span.start.min(text.len())]);
+        let line = before.map_or(1, |before| before.matches('\n').count() + 1);
+        WorkspaceError::Config {
+            path: path.to_owned(),
+            detail: format!("line {line}: {}", error.message()),
+        }
+    })?;
+    let patterns = config.exclude.as_deref().unwrap_or_default();
+    let _good =
+        stasis_disk::tree::walk::matcher(patterns).map_err(|error| WorkspaceError::Config {
+            path: path.to_owned(),
+            detail: crate::error::whole(&error),
+        })?;
+    Ok(config)
+}
+
+fn is_home(directory: &Path, surroundings: &Surroundings) -> bool {
+    let home = surroundings.home.as_ref();
+    home.is_some_and(|home| home.canonicalize().is_ok_and(|home| home == directory))
+}
+
+/// Makes a directory known as a workspace.
+pub(super) fn init(init: &Init, surroundings: &Surroundings) -> Result<WorkspaceMade, Error> {
+    let no_directory = |source| Error::NoDirectory {
+        path: init.directory.clone(),
+        source,
+    };
+    let directory = init.directory.canonicalize().map_err(no_directory)?;
+    if !directory.is_dir() {
+        return Err(no_directory(std::io::ErrorKind::NotADirectory.into()));
+    }
+    let refused = |why| {
+        let directory = directory.clone();
+        Err(WorkspaceError::Refused { directory, why }.into())
+    };
+    if directory.parent().is_none() {
+        return refused("it is the root of everything");
+    }
+    if is_home(&directory, surroundings) {
+        return refused("it is the home directory; name a directory in it");
+    }
+    if directory.to_str().is_none() {
+        return refused("its path is not text");
+    }
+    if let Some(session) = session_of(&directory, surroundings)? {
+        let is_other = |wanted: &PathBuf| resolved(wanted) != resolved(&session);
+        if init.session.as_ref().is_some_and(is_other) {
+            return refused(
+                "it is a workspace already, with its checkpoints elsewhere: `stasis workspace status` says where",
+            );
+        }
+        return Ok(told(&Session::open(session)?, true));
+    }
+    let usual = usual(&directory, surroundings);
+    let session = match &init.session {
+        Some(session) => std::path::absolute(session).map_err(no_directory)?,
+        None => usual.clone(),
+    };
+    if resolved(&session).starts_with(&directory) {
+        return refused("its session directory would be in it, and so in every checkpoint");
+    }
+    make_directory(&session)?;
+    let session = session.canonicalize().map_err(no_directory)?;
+    if session.starts_with(&directory) {
+        return refused("its session directory would be in it, and so in every checkpoint");
+    }
+    let before = adopted(&session)?;
+    let system = init.system.as_ref().map(|system| system.canonicalize());
+    let system = system.transpose().map_err(no_directory)?;
+    let own = Identity {
+        workspace: directory,
+        system: system.or_else(|| before?.system),
+    };
+    furnish(&session, &own, init.budget)?;
+    if session != usual.canonicalize().unwrap_or_else(|_| usual.clone()) {
+        atomic_write(&usual.join(ELSEWHERE), session.as_os_str().as_bytes())?;
+    }
+    let opened = Session::open(session)?;
+    // Everything that has to be there before anything can be read, and what is let go when the disk is full.
+    let _ = opened.pool(Eviction::Nothing)?.reserve().make();
+    Ok(told(&opened, false))
+}
+
+/// What a session directory was before; refused if the workspace it belongs to is still there.
+fn adopted(session: &Path) -> Result<Option<Identity>, Error> {
+    let file = session.join(IDENTITY);
+    if !file.exists() {
+        return Ok(None);
+    }
+    let before = identity(&file)?;
+    // A workspace that was moved is still the one that it was.
+    if before.workspace.exists() {
+        let (session, other) = (session.to_owned(), before.workspace);
+        return Err(WorkspaceError::OtherSession { session, other }.into());
+    }
+    Ok(Some(before))
+}
+
+/// Makes a directory a session; one that is one already keeps all but its workspace.
+fn furnish(session: &Path, own: &Identity, budget: Option<u64>) -> Result<(), Error> {
+    if !session.join(CONFIG).exists() {
+        atomic_write(&session.join(CONFIG), configuration(budget).as_bytes())?;
+    }
+    drop(Ledger::open(&session.join(DATABASE)).map_err(WorkspaceError::from)?);
+    // Last: what says whose it is, is a session.
+    let text = serde_json::to_vec_pretty(own).expect("plain fields are always JSON");
+    Ok(atomic_write(&session.join(IDENTITY), &text)?)
+}
+
+/// A path without symbolic links, as far as it is there.
+fn resolved(path: &Path) -> PathBuf {
+    let there = path
+        .ancestors()
+        .find_map(|above| Some((above, above.canonicalize().ok()?)));
+    match there {
+        Some((above, whole)) => path
+            .strip_prefix(above)
+            .map_or(whole.clone(), |rest| whole.join(rest)),
+        None => path.to_owned(),
+    }
+}
+
+/// What tools install for themselves into the projects that use them, also long after `init`: the directory by which one sees that,
+/// and the pattern of what is large and comes back by itself.
+const TOOL_DIRECTORIES: [(&str, &str); 1] = [(".opencode", "/.opencode/node_modules/")];
+
+/// The patterns of the tools that a workspace has to do with.
+fn tools_in(workspace: &Path) -> impl Iterator<Item = &'static str> {
+    let used = TOOL_DIRECTORIES.iter();
+    let used = used.filter(|(directory, _)| workspace.join(directory).is_dir());
+    used.map(|(_, pattern)| *pattern)
+}
+
+/// What a new session is configured by: everything as it is anyway, for whoever wants to change it.
+fn configuration(budget: Option<u64>) -> String {
+    let excluded = TOOL_DIRECTORIES.map(|(_, pattern)| pattern);
+    let budget = match budget {
+        Some(bytes) => format!("budget_bytes = {bytes}"),
+        None => "# budget_bytes = 10000000000  # of all checkpoints; else 10 GB, or a tenth of the disk if that is less".to_owned(),
+    };
+    format!(
+        "{budget}\n\
+         # fallback = \"chunks\"  # where nothing can be shared; or \"copy\"\n\
+         # exclude = {excluded:?}  # patterns of what is in no checkpoint, as in a .gitignore\n\
+         # keep_event_text = true  # the first line of each prompt and command, with its checkpoint\n\
+         # hearer = \"auto\"  # fanotify where inotify has no more watches; or \"inotify\" alone\n\
+         # ignore = [\".git\", \"node_modules\", \"target\", \"__pycache__\", \".venv\", \".cache\"]  # told in no file event\n\
+         \n\
+         [vm.snapshots]\n\
+         # auto_max = 10\n\
+         # manual_max = 12\n\
+         # auto_interval = 300  # seconds\n"
+    )
+}
+
+fn told(session: &Session, existed: bool) -> WorkspaceMade {
+    let (form, filesystem) = session.form();
+    let mut hints = Vec::new();
+    if form == "chunked" {
+        hints.push(
+            "checkpoints are kept as compressed chunks, because nothing can be shared with the workspace here; a --session-dir on the \
+             workspace's own filesystem, if that is xfs or btrfs, makes them clones"
+                .to_owned(),
+        );
+    }
+    let has_own = existed || session.config.exclude.is_some();
+    let excluded = tools_in(&session.directory).filter(|_| !has_own);
+    hints.extend(excluded.map(|pattern| {
+        let (path, config) = (pattern.trim_matches('/'), session.path.join(CONFIG));
+        format!(
+            "{path} is in no checkpoint, because its tool installs it again by itself; `exclude` in {} changes that",
+            config.display()
+        )
+    }));
+    WorkspaceMade {
+        workspace: session.directory.display().to_string(),
+        session: session.path.display().to_string(),
+        form,
+        filesystem: filesystem.to_owned(),
+        budget_bytes: session.budget.bytes(),
+        hints,
+        existed,
+    }
+}

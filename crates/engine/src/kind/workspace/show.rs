@@ -1,0 +1,566 @@
+//! Looking at checkpoints and at what changed; nothing is locked, and nothing is written but caches, and those only where there is room.
+
+use super::Workspace;
+use super::answers::{
+    AgentEventRow, Changes, ChangesSummary, CheckpointRow, Checkpoints, DatabaseRow, EventCounts,
+    History, PathChange, PromptRow, UndoRow, UnreadableSlot, Version, WorkspaceStatus,
+};
+use super::error::WorkspaceError;
+use crate::error::Error;
+use stasis_disk::form::slots::{Listed, Manifest, What, portion};
+use stasis_disk::fs::free_space;
+use stasis_disk::fs::lock_file::LockFile;
+use stasis_disk::tree::compare::Change;
+use stasis_model::time::Timestamp;
+use stasis_model::tree::EntryPath;
+use stasis_model::workspace::{
+    self, AgentEvent, CheckpointRef, Form, Occupant, Origin, SlotMetadata,
+};
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+/// How long ago something was, as people say it.
+pub(super) fn age(then: u64, now: Timestamp) -> String {
+    let seconds = now.since(Timestamp::from_millis(then)).as_secs();
+    match seconds {
+        0..60 => format!("{seconds} s ago"),
+        60..3600 => format!("{} min ago", seconds / 60),
+        3600..172_800 => format!("{} h ago", seconds / 3600),
+        _ => format!("{} days ago", seconds / 86_400),
+    }
+}
+
+/// What a checkpoint is called: `cp-3`, or `u-4` for what takes a change back.
+pub(super) fn called(one: &SlotMetadata) -> String {
+    match one.origin {
+        Origin::Undo => format!("u-{}", one.slot.index()),
+        _ => one.slot.to_string(),
+    }
+}
+
+/// The word for what an entry is.
+pub(super) fn kind(listed: &Listed) -> &'static str {
+    match listed.what {
+        What::File { .. } => "file",
+        What::Directory => "directory",
+        What::Symlink { .. } => "symlink",
+    }
+}
+
+/// How long a file is.
+pub(super) fn size(listed: &Listed) -> Option<u64> {
+    match listed.what {
+        What::File { size, .. } => Some(size),
+        _ => None,
+    }
+}
+
+/// The word for what became of an entry.
+fn op(change: Change) -> &'static str {
+    match change {
+        Change::Added => "created",
+        Change::Removed => "deleted",
+        _ => "modified",
+    }
+}
+
+/// What became of the entries of `was` in `is`; a directory that came or went is not told beside what is in it.
+pub(super) fn differences(was: &Manifest, is: &Manifest) -> Vec<(EntryPath, Change)> {
+    let all = was.diff(is);
+    let holds = |at: usize, path: &EntryPath| {
+        let next = all.get(at + 1).and_then(|(next, _)| next.split_last());
+        next.is_some_and(|(above, _)| above == *path)
+    };
+    let is_whole = |change: Change| matches!(change, Change::Added | Change::Removed);
+    let told = all.iter().enumerate();
+    let told = told.filter(|(at, (path, change))| !(is_whole(*change) && holds(*at, path)));
+    told.map(|(_, one)| one.clone()).collect()
+}
+
+/// Differences in numbers.
+pub(super) fn summary(changes: &[PathChange]) -> ChangesSummary {
+    let count = |op: &str| changes.iter().filter(|one| one.op == op).count() as u64;
+    ChangesSummary {
+        created: count("created"),
+        edited: count("modified"),
+        deleted: count("deleted"),
+        total: changes.len() as u64,
+    }
+}
+
+impl Workspace {
+    /// The checkpoints that can be used, the newest first.
+    pub(super) fn newest_first(&self) -> Result<Vec<SlotMetadata>, Error> {
+        let occupants = self.pool().list().map_err(WorkspaceError::from)?;
+        let known = occupants.into_iter().filter_map(|one| match one {
+            Occupant::Known(metadata) => Some(metadata),
+            Occupant::Unreadable { .. } => None,
+        });
+        let mut known: Vec<SlotMetadata> = known.collect();
+        known.sort_by_key(|one| std::cmp::Reverse(one.age_key()));
+        Ok(known)
+    }
+
+    /// The checkpoint that somebody means.
+    pub(super) fn resolve(&self, which: &CheckpointRef) -> Result<SlotMetadata, Error> {
+        let occupants = self.pool().list().map_err(WorkspaceError::from)?;
+        match stasis_model::workspace::find(&occupants, which) {
+            None => Err(WorkspaceError::NoCheckpoint(which.clone()).into()),
+            Some(Occupant::Known(metadata)) => Ok(metadata.clone()),
+            Some(Occupant::Unreadable { slot, why }) => {
+                let (slot, why) = (*slot, why.clone());
+                Err(
+                    WorkspaceError::from(stasis_disk::form::slots::SlotError::Unreadable {
+                        slot,
+                        why,
+                    })
+                    .into(),
+                )
+            }
+        }
+    }
+
+    pub(super) fn contents(&self, of: &SlotMetadata) -> Result<Manifest, Error> {
+        Ok(self.pool().contents(of).map_err(WorkspaceError::from)?)
+    }
+
+    /// What one change looks like to whoever asked.
+    pub(super) fn change(
+        &self,
+        (path, change): (&EntryPath, Change),
+        (was, is): (&Manifest, &Manifest),
+        than: &SlotMetadata,
+    ) -> PathChange {
+        let listed = is.find(path).or_else(|| was.find(path));
+        let kind = listed.map_or("file", kind);
+        PathChange {
+            path: path.to_string(),
+            op: op(change),
+            kind,
+            size: is.find(path).and_then(size),
+            is_symlink: kind == "symlink",
+            checkpoint: called(than),
+            checkpoint_age: age(than.epoch_millis, self.clock().now()),
+            checkpoint_origin: than.origin.word(),
+            checkpoint_name: than.name.as_ref().map(ToString::to_string),
+        }
+    }
+
+    pub(super) fn list_now(&self, include_changes: bool) -> Result<Checkpoints, Error> {
+        let occupants = self.pool().list().map_err(WorkspaceError::from)?;
+        let counts = self
+            .session()
+            .ledger
+            .counts(&|slot| occupants.iter().any(|one| one.slot() == slot))
+            .map_err(WorkspaceError::from)?;
+        let counts: HashMap<_, _> = counts.into_iter().map(|one| (one.slot, one)).collect();
+        let newest_first = self.newest_first()?;
+        let now = self.clock().now();
+        let mut snapshots = Vec::with_capacity(newest_first.len());
+        for one in &newest_first {
+            let events = counts.get(&one.slot).map(|counts| EventCounts {
+                created: counts.created,
+                modified: counts.modified,
+                deleted: counts.deleted,
+                restored: counts.restored,
+            });
+            snapshots.push(CheckpointRow {
+                checkpoint: one.slot.to_string(),
+                slot: one.slot.index(),
+                origin: one.origin.word(),
+                name: one.name.as_ref().map(ToString::to_string),
+                hash: one.hash.map(|hash| hash.to_string()),
+                timestamp: one.timestamp.clone(),
+                epoch_millis: one.epoch_millis,
+                age: age(one.epoch_millis, now),
+                files_count: one.files_count,
+                bytes: one.bytes,
+                form: one.form.word(),
+                complete: one.complete,
+                made_by: one.made_by.clone(),
+                agent_events: one.agent_events.iter().map(event_row).collect(),
+                databases: DatabaseRow::of(one),
+                left_out: one.left_out.clone(),
+                left_out_count: Some(one.left_out_count).filter(|count| *count > 0),
+                events: events.unwrap_or_default(),
+                changes_summary: None,
+                changes: None,
+            });
+        }
+        if include_changes {
+            self.add_changes(&newest_first, &mut snapshots)?;
+        }
+        Ok(Checkpoints {
+            snapshots,
+            unreadable: unreadable(&occupants),
+            auto_max: self.settings().auto_max(),
+            manual_max: self.settings().manual_max(),
+            manual_available: self.available(&occupants),
+            hook_warning: self.hook_warning()?,
+        })
+    }
+
+    /// The prompts that can be gone back to, the last one first.
+    pub(super) fn prompts_now(&self) -> Result<Vec<PromptRow>, Error> {
+        let occupants = self.pool().list().map_err(WorkspaceError::from)?;
+        let now = self.clock().now();
+        let known = || occupants.iter().filter_map(Occupant::known);
+        let mut commands: HashMap<u64, u64> = HashMap::new();
+        for event in known().flat_map(|one| &one.agent_events) {
+            if let Some(turn) = event.turn.filter(|_| event.prompt().is_none()) {
+                *commands.entry(turn).or_default() += 1;
+            }
+        }
+        let rows = workspace::prompts(&occupants)
+            .into_iter()
+            .map(|(event, one)| {
+                let row = event_row(event);
+                let prompt = row.prompt.unwrap_or_default();
+                PromptRow {
+                    prompt,
+                    checkpoint: one.slot.to_string(),
+                    agent: row.agent,
+                    session: row.session,
+                    turn_id: row.turn_id,
+                    text: row.text,
+                    timestamp: row.timestamp,
+                    age: age(event.at_ms, now),
+                    commands: commands.get(&prompt).copied().unwrap_or_default(),
+                    late_ms: row.late_ms,
+                }
+            });
+        Ok(rows.collect())
+    }
+
+    /// The last prompt. If that has no checkpoint, nothing else is taken for it.
+    pub(super) fn last_prompt_now(&self) -> Result<PromptRow, Error> {
+        match self.missed_last_prompt()? {
+            Some(missed) => Err(WorkspaceError::PromptMissed {
+                when: age(missed.at_ms, self.clock().now()),
+                why: missed.why,
+            }
+            .into()),
+            None => self.prompt_before_now(1),
+        }
+    }
+
+    /// The prompt that is so many back; 1 is the last one that has a checkpoint.
+    pub(super) fn prompt_before_now(&self, back: u32) -> Result<PromptRow, Error> {
+        let mut all = self.prompts_now()?;
+        let (known, at) = (all.len(), back.saturating_sub(1) as usize);
+        if at < known {
+            return Ok(all.swap_remove(at));
+        }
+        if known > 0 {
+            let wanted = back;
+            return Err(WorkspaceError::FewPrompts { wanted, known }.into());
+        }
+        let checkpoints = self.newest_first()?;
+        let words = match checkpoints.first() {
+            None => "there are no checkpoints either".to_owned(),
+            Some(newest) => {
+                let (count, age) = (
+                    checkpoints.len(),
+                    age(newest.epoch_millis, self.clock().now()),
+                );
+                let name = newest.name.as_ref().map(|name| format!(" \"{name}\""));
+                let name = name.unwrap_or_default();
+                format!(
+                    "there are {count} checkpoints, the newest is {}{name}, {age}",
+                    newest.slot
+                )
+            }
+        };
+        Err(WorkspaceError::NoPrompts(words).into())
+    }
+
+    /// Says of each what differs from the one before it.
+    fn add_changes(
+        &self,
+        newest_first: &[SlotMetadata],
+        rows: &mut [CheckpointRow],
+    ) -> Result<(), Error> {
+        let mut before = Manifest::default();
+        for (one, row) in newest_first.iter().zip(rows).rev() {
+            let contents = self.contents(one)?;
+            let (found, _) = super::git::collapsed(differences(&before, &contents));
+            let changes = found
+                .iter()
+                .map(|(path, change)| self.change((path, *change), (&before, &contents), one));
+            let changes: Vec<PathChange> = changes.collect();
+            row.changes_summary = Some(summary(&changes));
+            row.changes = Some(changes);
+            before = contents;
+        }
+        Ok(())
+    }
+
+    pub(super) fn changes_now(
+        &self,
+        since: Option<&CheckpointRef>,
+        with_git: bool,
+    ) -> Result<Changes, Error> {
+        let checkpoints = match since {
+            Some(which) => vec![self.resolve(which)?],
+            None => self.newest_first()?.into_iter().take(1).collect(),
+        };
+        if checkpoints.is_empty() {
+            return Err(WorkspaceError::NoCheckpoints.into());
+        }
+        let (live, report) = self.live()?;
+        let mut changes = Vec::new();
+        let mut git = None;
+        let (mut told, mut compared) = (HashSet::new(), HashSet::new());
+        for one in &checkpoints {
+            if one.hash.is_some_and(|hash| !compared.insert(hash)) {
+                continue;
+            }
+            let was = self.included(self.contents(one)?)?;
+            let mut found = differences(&was, &live);
+            let inside = found.iter().filter(|(path, _)| super::git::is_inside(path));
+            let inside = inside.count() as u64;
+            if inside > 0 {
+                git = git.or_else(|| self.git_change(inside, &self.head_of(one)));
+            }
+            if !with_git {
+                found = super::git::collapsed(found).0;
+            }
+            for (path, change) in found {
+                if told.insert(path.clone()) {
+                    changes.push((
+                        path.clone(),
+                        self.change((&path, change), (&was, &live), one),
+                    ));
+                }
+            }
+        }
+        changes.sort_by(|(one, _), (other, _)| one.cmp(other));
+        let changes: Vec<PathChange> = changes.into_iter().map(|(_, change)| change).collect();
+        let left_out = crate::clone::LeftOut::of(&report).into_iter();
+        Ok(Changes {
+            summary: summary(&changes),
+            changes,
+            git,
+            compared_with: checkpoints.iter().map(|one| one.slot.to_string()).collect(),
+            not_compared: left_out
+                .map(|one| format!("{}: {}", one.path, one.words))
+                .collect(),
+        })
+    }
+
+    /// What is in a checkpoint and would be in one that is made now: what is excluded by now differs from nothing.
+    fn included(&self, contents: Manifest) -> Result<Manifest, Error> {
+        let patterns = self.session().excludes();
+        if patterns.is_empty() {
+            return Ok(contents);
+        }
+        let is_excluded =
+            stasis_disk::tree::walk::matcher(&patterns).map_err(WorkspaceError::from)?;
+        let mut entries = contents.entries().to_vec();
+        entries.retain(|one| !is_excluded(&one.path, one.what == What::Directory));
+        Ok(Manifest::of(entries))
+    }
+
+    pub(super) fn history_now(&self, path: &EntryPath) -> Result<History, Error> {
+        let checkpoints = self.newest_first()?;
+        let now = self.clock().now();
+        let mut versions = Vec::with_capacity(checkpoints.len());
+        let mut before: Vec<Listed> = Vec::new();
+        for one in checkpoints.iter().rev() {
+            let then = self.then(one, path)?;
+            if let Some(status) = status(&before, &then) {
+                versions.push(Version {
+                    checkpoint: one.slot.to_string(),
+                    origin: one.origin.word(),
+                    name: one.name.as_ref().map(ToString::to_string),
+                    age: age(one.epoch_millis, now),
+                    timestamp: one.timestamp.clone(),
+                    size: then.first().and_then(size),
+                    status,
+                });
+            }
+            before = then;
+        }
+        versions.reverse();
+        let live = self.now(path)?;
+        if versions.is_empty() && live.is_empty() {
+            return Err(WorkspaceError::NoSuchEntry(path.clone()).into());
+        }
+        Ok(History {
+            path: path.to_string(),
+            current_kind: live.first().map(kind),
+            current_size: live.first().and_then(size),
+            current_status: status(&before, &live).unwrap_or("absent"),
+            versions,
+        })
+    }
+
+    /// What a path is in the live tree, with everything in it.
+    ///
+    /// What is excluded from checkpoints is not there; named by itself it is refused.
+    pub(super) fn now(&self, path: &EntryPath) -> Result<Vec<Listed>, Error> {
+        let bad = |why: &str| WorkspaceError::BadPath {
+            path: path.to_string(),
+            why: why.to_owned(),
+        };
+        if path.is_root() {
+            return Err(bad("it is the whole workspace; name an entry of it").into());
+        }
+        let is_excluded = stasis_disk::tree::walk::matcher(&self.session().walk().excludes);
+        let is_excluded = is_excluded.map_err(WorkspaceError::from)?;
+        let is_directory = self.root()?.directory(path.as_bytes()).is_ok();
+        if is_excluded(path, is_directory) {
+            return Err(bad("it is excluded from checkpoints").into());
+        }
+        if is_directory {
+            // Most of it is known. What may not be read is refused where it would be lost, and hinders nobody who only looks.
+            return Ok(self.live()?.0.portion(path).to_vec());
+        }
+        let all = stasis_disk::tree::walk::WalkSettings::default();
+        let mut found = portion(&self.root()?, path, &all).map_err(WorkspaceError::from)?;
+        found.retain(|one| !is_excluded(&one.path, one.what == What::Directory));
+        Ok(found)
+    }
+
+    /// What a path is in a checkpoint, with everything in it.
+    pub(super) fn then(&self, of: &SlotMetadata, path: &EntryPath) -> Result<Vec<Listed>, Error> {
+        if of.form == Form::Clone {
+            let view = self.pool().view(of, &[]).map_err(WorkspaceError::from)?;
+            // One file is read sooner than the list of all of them.
+            if view.tree().directory(path.as_bytes()).is_err() {
+                let walk = stasis_disk::tree::walk::WalkSettings::default();
+                return Ok(portion(view.tree(), path, &walk).map_err(WorkspaceError::from)?);
+            }
+        }
+        if let Some(recorded) = self.pool().recorded(of) {
+            return Ok(recorded.portion(path).to_vec());
+        }
+        if of.form == Form::Chunked {
+            return Ok(self.contents(of)?.portion(path).to_vec());
+        }
+        let view = self.pool().view(of, &[]).map_err(WorkspaceError::from)?;
+        let walk = stasis_disk::tree::walk::WalkSettings::default();
+        Ok(portion(view.tree(), path, &walk).map_err(WorkspaceError::from)?)
+    }
+
+    pub(super) fn status_now(&self) -> Result<WorkspaceStatus, Error> {
+        let finished_restore = match self.recover_if_free() {
+            // Whoever looks may look; what waits for room is finished by whoever changes something when there is some.
+            Err(error) if free_space::is_want_of_room(&error) => false,
+            recovered => recovered?,
+        };
+        let session = self.session();
+        let occupants = self.pool().list().map_err(WorkspaceError::from)?;
+        let count = |origin: Origin| {
+            let known = occupants.iter().filter_map(Occupant::known);
+            u32::try_from(known.filter(|one| one.origin == origin).count()).unwrap_or(u32::MAX)
+        };
+        let newest = self.newest_first()?.into_iter().next();
+        let skipped = session
+            .ledger
+            .last_skipped()
+            .map_err(WorkspaceError::from)?;
+        Ok(WorkspaceStatus {
+            workspace: session.directory.display().to_string(),
+            session: session.path.display().to_string(),
+            form: session.form().0,
+            auto_max: self.settings().auto_max(),
+            manual_max: self.settings().manual_max(),
+            auto_interval: self.settings().auto_interval(),
+            auto_count: count(Origin::Auto),
+            manual_count: count(Origin::Manual),
+            prompt_count: count(Origin::Prompt),
+            command_count: count(Origin::Command),
+            manual_available: self.available(&occupants),
+            held_bytes: self.pool().usage().map_err(WorkspaceError::from)?.held,
+            budget_bytes: session.budget.bytes(),
+            hook_at_work: self.hook_at_work(),
+            hook_warning: self.hook_warning()?,
+            watched_by: self.watched_by(),
+            newest: newest.as_ref().map(|one| one.slot.to_string()),
+            newest_at: newest.map(|one| one.timestamp),
+            last_skipped: skipped
+                .map(|skipped| format!("{}: {}", skipped.timestamp, skipped.because)),
+            undo: self.undo_rows()?,
+            last_event_id: session
+                .ledger
+                .last_event_id()
+                .map_err(WorkspaceError::from)?,
+            finished_restore,
+            unreadable: unreadable(&occupants),
+        })
+    }
+
+    /// Who watches, if anybody does.
+    fn watched_by(&self) -> Option<String> {
+        LockFile::holder(&self.watch_lock())
+    }
+
+    /// What takes changes back, the newest first.
+    pub(super) fn undos_newest_first(&self) -> Result<Vec<SlotMetadata>, Error> {
+        let undos = self.pool().undos().map_err(WorkspaceError::from)?;
+        let known = undos.iter().filter_map(Occupant::known).cloned();
+        let mut known: Vec<SlotMetadata> = known.collect();
+        known.sort_by_key(|one| std::cmp::Reverse(one.slot));
+        Ok(known)
+    }
+
+    fn undo_rows(&self) -> Result<Vec<UndoRow>, Error> {
+        let now = self.clock().now();
+        let undos = self.undos_newest_first()?.into_iter();
+        let rows = undos.filter_map(|one| {
+            let called = called(&one);
+            let note = one.undo?;
+            Some(UndoRow {
+                undo: called,
+                act: note.act,
+                path: note.path,
+                checkpoint: note.from,
+                timestamp: one.timestamp,
+                age: age(one.epoch_millis, now),
+            })
+        });
+        Ok(rows.collect())
+    }
+
+    pub(super) fn elapsed(&self, started: Duration) -> u64 {
+        let elapsed = self.clock().uptime().saturating_sub(started);
+        u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+fn event_row(event: &AgentEvent) -> AgentEventRow {
+    let call = &event.call;
+    AgentEventRow {
+        event: call.kind.word(),
+        agent: call.agent.to_string(),
+        session: call.session.as_ref().map(ToString::to_string),
+        prompt: event.turn,
+        turn_id: call.turn_id.as_ref().map(ToString::to_string),
+        text: call.text.as_ref().map(ToString::to_string),
+        timestamp: Timestamp::from_millis(event.at_ms).to_string(),
+        late_ms: event.late_ms,
+    }
+}
+
+fn unreadable(occupants: &[Occupant]) -> Vec<UnreadableSlot> {
+    let unreadable = occupants.iter().filter_map(|one| match one {
+        Occupant::Known(_) => None,
+        Occupant::Unreadable { slot, why } => Some(UnreadableSlot {
+            checkpoint: slot.to_string(),
+            why: why.clone(),
+        }),
+    });
+    unreadable.collect()
+}
+
+/// What became of an entry from one checkpoint to the next; nothing when it is in neither.
+fn status(before: &[Listed], then: &[Listed]) -> Option<&'static str> {
+    match (before.is_empty(), then.is_empty()) {
+        (true, true) => None,
+        (true, false) => Some("new"),
+        (false, true) => Some("deleted"),
+        (false, false) if before == then => Some("unchanged"),
+        (false, false) => Some("modified"),
+    }
+}

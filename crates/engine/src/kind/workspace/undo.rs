@@ -1,0 +1,352 @@
+//! What takes changes back: made before an act, used by `undo`, cleared up after the dead.
+//!
+//! An undo checkpoint holds what came out of the live tree (`disk::restore`), and nothing else. Taking it back exchanges the same
+//! inodes again. To take back a change of the whole tree that is not the last one, those after it are taken back first, the newest
+//! before the others: the tree is then what it was before all of them, but for what others changed since.
+
+use super::act::{Act, Done};
+use super::answers::{ForgottenUndo, LeftAlone, Undone};
+use super::commands::{Run, Undo};
+use super::error::WorkspaceError;
+use super::show::called;
+use super::{Actor, Workspace};
+use crate::error::Error;
+use stasis_disk::form::slots::{self, AttributesDigest, Listed, Manifest, SlotError, What};
+use stasis_disk::tree::restore::{self, Returned};
+use stasis_model::time::Timestamp;
+use stasis_model::tree::{BadPath, EntryPath};
+use stasis_model::workspace::{Origin, Slot, SlotMetadata, UndoNote};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How long undo checkpoints are kept of what people do.
+const KEPT: Duration = Duration::from_hours(7 * 24);
+/// How many of those stay also when everything together is over the budget.
+const UNDOS: usize = 10;
+/// How many there are at most before a model changes nothing more.
+const MOST_UNDOS: usize = 200;
+/// Where the number of the last undo checkpoint is kept.
+const LAST_UNDO: &str = "last_undo";
+
+impl Workspace {
+    pub(super) fn undo_now(&self, command: &Undo) -> Result<Undone, Error> {
+        let _lock = self.lock("undoing")?;
+        let chosen = self.chosen_undos(command.which)?;
+        let from = chosen.last().ok_or(WorkspaceError::NothingToUndo)?;
+        let note = from.undo.clone().ok_or(WorkspaceError::NothingToUndo)?;
+        let path = note.path.as_deref().map(entry).transpose()?;
+        let (is, left_alone) = match &path {
+            None => self.live_but(&chosen, &command.except)?,
+            Some(path) => (Manifest::of(self.now(path)?), Vec::new()),
+        };
+        let mut except = command.except.clone();
+        except.extend(left_alone.iter().filter_map(|one| entry(&one.path).ok()));
+        let mut states = vec![is.clone()];
+        for (at, one) in chosen.iter().enumerate() {
+            let becomes = self.taken_back(one, &states[at], &except)?;
+            states.push(becomes);
+        }
+        let act = Act {
+            path: path.as_ref(),
+            except,
+            ..Act::new("undo", from, (is, states[chosen.len()].clone()))
+        };
+        let plan = self.plan(&act);
+        let is_same = act.is == act.becomes;
+        let mut told = Undone {
+            undone: false,
+            undo: called(from),
+            act: note.act.clone(),
+            path: note.path.clone(),
+            redo: None,
+            changed_meanwhile: Vec::new(),
+            undo_forgotten: Vec::new(),
+            left_alone,
+            plan,
+            dry_run: command.run == Run::Dry,
+        };
+        if command.run == Run::Real {
+            if !is_same {
+                self.confirm(&told.plan, command.confirm.as_deref(), command.agreed)?;
+                told.undone = true;
+            }
+            for (one, state) in chosen.iter().zip(states.windows(2)) {
+                let (is_left, is_kept) = self.keeps_back(one, &act.except)?;
+                if is_same && is_left {
+                    // Nothing came back of what it keeps.
+                    continue;
+                }
+                if !is_same || is_kept {
+                    let done = self.take_back(one, &act, state)?;
+                    told.left_alone.extend(done.refused());
+                    // Taking back the first of these takes back all of them.
+                    told.redo = told.redo.or(done.undo);
+                    told.changed_meanwhile.extend(done.changed_meanwhile);
+                    told.undo_forgotten.extend(done.forgotten);
+                }
+                // What it kept is live again. As the oldest of all, it may have gone already.
+                match self.pool().delete_undo(one.slot.index()) {
+                    Err(SlotError::Empty(_)) => {}
+                    deleted => deleted.map_err(WorkspaceError::from)?,
+                }
+            }
+        }
+        Ok(told)
+    }
+
+    /// What the live tree contains, and what is left alone of what taking these back would move: what may not be read, so that nobody could
+    /// say what a redo brings back, and what belongs to others.
+    fn live_but(
+        &self,
+        chosen: &[SlotMetadata],
+        asked: &[EntryPath],
+    ) -> Result<(Manifest, Vec<LeftAlone>), Error> {
+        let (is, report) = self.live()?;
+        let root = self.root()?;
+        let mut permissions = restore::Permissions::new(&root);
+        let mut left_alone: BTreeMap<EntryPath, LeftAlone> = BTreeMap::new();
+        for one in chosen {
+            let backup = self.pool().backup_of(one);
+            let backup = backup.ok_or(WorkspaceError::NothingToUndo)?;
+            for step in restore::returned(&backup)?.0 {
+                let (Returned::Back(path) | Returned::Away(path)) = step else {
+                    continue;
+                };
+                if restore::is_left(&path, true, asked) {
+                    continue;
+                }
+                let mut unreadable = report.unreadable();
+                let found = unreadable.find(|one| one.is_within(&path) || path.is_within(one));
+                let (found, why) = match found {
+                    Some(found) => (found.clone(), "unreadable"),
+                    None if !permissions.may_move(&path) => (path.clone(), "not_ours"),
+                    None => continue,
+                };
+                left_alone.entry(found.clone()).or_insert(LeftAlone {
+                    path: found.to_string(),
+                    why,
+                    within: (path != found).then(|| path.to_string()),
+                });
+            }
+        }
+        Ok((is, left_alone.into_values().collect()))
+    }
+
+    /// What is taken back, in this order, so that one change is; the last one if none is named.
+    fn chosen_undos(&self, which: Option<u32>) -> Result<Vec<SlotMetadata>, Error> {
+        let undos = self.undos_newest_first()?;
+        let Some(number) = which else {
+            return Ok(undos.into_iter().take(1).collect());
+        };
+        let at = undos.iter().position(|one| one.slot.index() == number);
+        let at = at.ok_or(WorkspaceError::NoUndo(number))?;
+        let is_whole = undos[at]
+            .undo
+            .as_ref()
+            .is_some_and(|note| note.path.is_none());
+        let first = if is_whole { 0 } else { at };
+        Ok(undos[first..=at].to_vec())
+    }
+
+    /// What a tree becomes when a change of it is taken back.
+    fn taken_back(
+        &self,
+        undo: &SlotMetadata,
+        is: &Manifest,
+        except: &[EntryPath],
+    ) -> Result<Manifest, Error> {
+        let backup = self.pool().backup_of(undo);
+        let backup = backup.ok_or(WorkspaceError::NothingToUndo)?;
+        let (steps, tree) = restore::returned(&backup)?;
+        let walk = self.session().walk();
+        let mut all: BTreeMap<EntryPath, Listed> = is
+            .entries()
+            .iter()
+            .map(|one| (one.path.clone(), one.clone()))
+            .collect();
+        let take = |all: &mut BTreeMap<EntryPath, Listed>, path: &EntryPath| {
+            let gone = all.remove(path);
+            if gone.is_some_and(|gone| gone.what == What::Directory) {
+                all.retain(|one, _| !is_in(one, path));
+            }
+        };
+        for step in steps.into_iter().filter(|step| !step.is_left(except)) {
+            match step {
+                Returned::Back(path) => {
+                    take(&mut all, &path);
+                    let kept = slots::portion(&tree, &path, &walk);
+                    let kept = kept.map_err(WorkspaceError::from)?;
+                    all.extend(kept.into_iter().map(|one| (one.path.clone(), one)));
+                }
+                Returned::Away(path) => take(&mut all, &path),
+                Returned::Dressed(path, before, attributes) => {
+                    let one = all.get_mut(&path);
+                    if let Some(one) = one.filter(|one| one.what == What::Directory) {
+                        one.mode = before.mode;
+                        if let Some(attributes) = attributes {
+                            one.attributes = AttributesDigest::of(&attributes);
+                        }
+                    }
+                }
+                Returned::Unmade(path) => {
+                    let is_empty = !all.keys().any(|one| *one != path && is_in(one, &path));
+                    if is_empty {
+                        all.remove(&path);
+                    }
+                }
+            }
+        }
+        Ok(Manifest::of(all.into_values().collect()))
+    }
+
+    /// Whether an undo keeps what this one would leave out, and what one before left out.
+    fn keeps_back(&self, undo: &SlotMetadata, except: &[EntryPath]) -> Result<(bool, bool), Error> {
+        let backup = self.pool().backup_of(undo);
+        let backup = backup.ok_or(WorkspaceError::NothingToUndo)?;
+        Ok(restore::keeps_back(&backup, except)?)
+    }
+
+    /// Takes one change back, as part of one that may take back several.
+    fn take_back(
+        &self,
+        from: &SlotMetadata,
+        whole: &Act<'_>,
+        state: &[Manifest],
+    ) -> Result<Done, Error> {
+        let act = Act {
+            path: whole.path,
+            except: whole.except.clone(),
+            ..Act::new(whole.word, from, (state[0].clone(), state[1].clone()))
+        };
+        self.carry_out(&act)
+    }
+
+    /// Whether there is room for another undo checkpoint: those of models go only when a person lets them.
+    pub(super) fn check_undos(&self) -> Result<(), Error> {
+        if self.actor() != Actor::Model {
+            return Ok(());
+        }
+        let own = Some(self.maker().word());
+        let undos = self.undos_newest_first()?;
+        let own = undos.iter().filter(|one| one.made_by.as_deref() == own);
+        if own.count() >= MOST_UNDOS {
+            return Err(WorkspaceError::UndosFull { max: MOST_UNDOS }.into());
+        }
+        Ok(())
+    }
+
+    /// Lets go of everything that could be undone; says how many.
+    pub(super) fn forget_undos_now(&self) -> Result<u64, Error> {
+        let (_lock, something_waits) = self.lock_to_free("forgetting what could be undone")?;
+        let mut undos = self.pool().undos().map_err(WorkspaceError::from)?;
+        // What a change needs that waits for room is not let go.
+        undos.retain(|one| {
+            let needed = one.known().is_none_or(|one| self.pool().is_needed(one));
+            !(something_waits && needed)
+        });
+        for one in &undos {
+            let deleted = self.pool().delete_undo(one.slot().index());
+            deleted.map_err(WorkspaceError::from)?;
+        }
+        self.keep_reserve();
+        Ok(undos.len() as u64)
+    }
+
+    /// The number of the next undo checkpoint: none is ever used again.
+    fn next_undo(&self) -> Result<u32, Error> {
+        let ledger = &self.session().ledger;
+        let kept = ledger.kept(LAST_UNDO).map_err(WorkspaceError::from)?;
+        let kept = kept.and_then(|bytes| Some(u32::from_le_bytes(bytes.try_into().ok()?)));
+        let all = self.pool().undos().map_err(WorkspaceError::from)?;
+        let last = all.iter().map(|one| one.slot().index()).chain(kept).max();
+        let next = last.unwrap_or_default().saturating_add(1);
+        ledger
+            .keep(LAST_UNDO, &next.to_le_bytes())
+            .map_err(WorkspaceError::from)?;
+        Ok(next)
+    }
+
+    /// Makes the undo checkpoint of a change that is about to be made.
+    pub(super) fn begin_undo(&self, act: &Act<'_>) -> Result<SlotMetadata, Error> {
+        let (slot, now) = (Slot::new(self.next_undo()?), self.clock().now());
+        let mut metadata = SlotMetadata::new(slot, Origin::Undo, now, self.next_sequence()?);
+        metadata.made_by = Some(self.maker().word().to_owned());
+        metadata.undo = Some(UndoNote {
+            act: act.word.to_owned(),
+            path: act.path.map(ToString::to_string),
+            made: Vec::new(),
+            from: called(act.from),
+            pending: true,
+        });
+        let made = self.pool().begin_undo(metadata);
+        Ok(made.map_err(WorkspaceError::from)?)
+    }
+
+    /// Clears up after an act whose process was killed: gives what came out of the tree to its undo checkpoint, and removes those of
+    /// changes that were never made.
+    pub(super) fn clear_up(&self) -> Result<(), Error> {
+        let settled = self.pool().settle_undos(self.directory());
+        Ok(settled.map_err(WorkspaceError::from)?)
+    }
+
+    /// Lets go of undo checkpoints that are too old, and of the oldest when everything together is over the budget; says which.
+    pub(super) fn forget_old_undos(&self) -> Vec<ForgottenUndo> {
+        if self.actor() == Actor::Model {
+            // What a model replaced may be all that is left of somebody's work.
+            return Vec::new();
+        }
+        self.forget_by(self.clock().now()).unwrap_or_else(|error| {
+            // What was to be done is done.
+            let error = crate::error::whole(&error);
+            tracing::warn!(error, "could not let go of old undo checkpoints");
+            Vec::new()
+        })
+    }
+
+    fn forget_by(&self, now: Timestamp) -> Result<Vec<ForgottenUndo>, Error> {
+        // Nobody pushes out what takes back the act of another.
+        let own = Some(self.maker().word());
+        let mut undos = self.undos_newest_first()?;
+        undos.retain(|one| one.made_by.as_deref() == own);
+        let mut gone = Vec::new();
+        // The oldest first; the newest takes back what was just done.
+        while undos.len() > 1 {
+            let Some(old) = undos.pop() else { break };
+            let made = Timestamp::from_millis(old.epoch_millis);
+            let is_old = made.plus(KEPT) < now;
+            let why = if is_old {
+                "old"
+            } else if undos.len() >= UNDOS && self.is_over_budget()? {
+                "budget"
+            } else {
+                break;
+            };
+            let deleted = self.pool().delete_undo(old.slot.index());
+            deleted.map_err(WorkspaceError::from)?;
+            let undo = called(&old);
+            gone.push(ForgottenUndo { undo, why });
+        }
+        Ok(gone)
+    }
+
+    fn is_over_budget(&self) -> Result<bool, Error> {
+        let held = self.pool().usage().map_err(WorkspaceError::from)?.held;
+        Ok(held > self.session().budget.bytes())
+    }
+}
+
+/// Whether an entry is another one, or lies in it.
+fn is_in(path: &EntryPath, whole: &EntryPath) -> bool {
+    let rest = path.as_bytes().strip_prefix(whole.as_bytes());
+    rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+}
+
+/// A path that we wrote down as it is displayed.
+fn entry(shown: &str) -> Result<EntryPath, WorkspaceError> {
+    shown
+        .parse()
+        .map_err(|error: BadPath| WorkspaceError::BadPath {
+            path: shown.to_owned(),
+            why: error.to_string(),
+        })
+}

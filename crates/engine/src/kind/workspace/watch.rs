@@ -1,0 +1,202 @@
+//! Automatic checkpoints and file events, for as long as somebody wants them.
+//!
+//! One thread hears of changes and writes them down; another makes the checkpoints, so that no sign waits for a checkpoint. Before each
+//! of those everything that happened is written down, so that its range of events is right. What the monitor believes is written with the
+//! events at the end, at every checkpoint and once a minute: a watch that was killed tells some events of the last minute twice.
+
+use super::Workspace;
+use super::answers::Watched;
+use super::commands::Maker;
+use super::error::WorkspaceError;
+use crate::error::Error;
+use stasis_disk::form::slots::fact;
+use stasis_disk::fs::lock_file::{ExclusiveError, LockFile};
+use stasis_disk::fs::root_dir::RootDir;
+use stasis_disk::session_db::BELIEFS;
+use stasis_disk::watch::{Batch, Monitor, MonitorError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::time::Duration;
+
+/// How often somebody who wants to stop is heard.
+const TICK: Duration = Duration::from_millis(200);
+/// How often somebody who wants to watch looks whether another one still does.
+const TRIES: u32 = 5;
+/// How often what the monitor believes is written down.
+const KEEP: Duration = Duration::from_mins(1);
+
+impl Workspace {
+    /// The file that says who watches.
+    pub(super) fn watch_lock(&self) -> std::path::PathBuf {
+        self.session().path.join("watch.lock")
+    }
+
+    pub(super) fn watch_now(
+        &self,
+        stop: &AtomicBool,
+        ready: impl FnOnce(),
+    ) -> Result<Watched, Error> {
+        let words = format!(
+            "process {} since {}",
+            std::process::id(),
+            self.clock().now()
+        );
+        let _only = self.only_watch(&words)?;
+        self.recover_if_free()?;
+        let mut monitor = self.monitor()?;
+        let hearing = monitor.hearing();
+        tracing::info!(
+            inotify = hearing.inotify,
+            fanotify = hearing.fanotify,
+            rescanned = hearing.blind,
+            refused = hearing.refused.map(|why| why.to_string()),
+            "watching the directories of the workspace"
+        );
+        let root = self.root()?;
+        let (sender, receiver) = sync_channel::<()>(1);
+        std::thread::scope(|scope| {
+            let checkpoints = scope.spawn(move || self.make_when_asked(&receiver));
+            let mut listening = Listening {
+                workspace: self,
+                root: &root,
+                watched: Watched::default(),
+                due: self.clock().uptime(),
+                keep_at: self.clock().uptime() + KEEP,
+            };
+            ready();
+            let heard = listening.run(&mut monitor, &sender, stop);
+            drop(sender);
+            let made = match checkpoints.join() {
+                Ok(made) => made,
+                Err(panic) => std::panic::resume_unwind(panic),
+            };
+            heard.map(|()| Watched {
+                checkpoints: made.0,
+                skipped: made.1,
+                ..listening.watched
+            })
+        })
+    }
+
+    /// Makes this the only watch; somebody who only looks is gone in a moment.
+    fn only_watch(&self, words: &str) -> Result<LockFile, WorkspaceError> {
+        let mut tries = 0;
+        loop {
+            match LockFile::take(&self.watch_lock(), words) {
+                Ok(taken) => return Ok(taken),
+                Err(ExclusiveError::Held { .. }) if tries < TRIES => tries += 1,
+                Err(ExclusiveError::Held { holder, .. }) => {
+                    return Err(WorkspaceError::Watched(holder));
+                }
+                Err(error) => return Err(WorkspaceError::Lock(error)),
+            }
+            std::thread::sleep(TICK);
+        }
+    }
+
+    /// Goes on where the last watch stopped, or begins anew.
+    fn monitor(&self) -> Result<Monitor, Error> {
+        let (ledger, clock) = (&self.session().ledger, self.shared_clock());
+        let beliefs = ledger.kept(BELIEFS).map_err(WorkspaceError::from)?;
+        let settings = self.session().monitoring();
+        if let Some(beliefs) = beliefs {
+            match Monitor::resume(self.directory(), clock.clone(), settings.clone(), &beliefs) {
+                Err(MonitorError::Beliefs) => {
+                    tracing::warn!("what an earlier watch believed is damaged; beginning anew");
+                }
+                resumed => return Ok(resumed.map_err(WorkspaceError::from)?),
+            }
+        }
+        Ok(Monitor::start(self.directory(), clock, settings).map_err(WorkspaceError::from)?)
+    }
+
+    /// Makes an automatic checkpoint whenever it is time; says how many, and how many were not needed.
+    fn make_when_asked(&self, receiver: &Receiver<()>) -> (u64, u64) {
+        let (mut made, mut skipped) = (0, 0);
+        while receiver.recv().is_ok() {
+            match self.automatic(Maker::Watch) {
+                Ok(told) if told.created => made += 1,
+                Ok(_) => skipped += 1,
+                Err(error) => {
+                    let error = crate::error::whole(&error);
+                    tracing::error!(error, "could not make an automatic checkpoint");
+                }
+            }
+        }
+        (made, skipped)
+    }
+}
+
+/// What is written down.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Write {
+    Events,
+    EventsAndBeliefs,
+}
+
+/// The thread that hears of changes.
+struct Listening<'a> {
+    workspace: &'a Workspace,
+    root: &'a RootDir,
+    watched: Watched,
+    /// When the next checkpoint is made.
+    due: Duration,
+    keep_at: Duration,
+}
+
+impl Listening<'_> {
+    fn run(
+        &mut self,
+        monitor: &mut Monitor,
+        sender: &SyncSender<()>,
+        stop: &AtomicBool,
+    ) -> Result<(), Error> {
+        let clock = self.workspace.shared_clock();
+        while !stop.load(Ordering::Relaxed) {
+            let now = clock.uptime();
+            if now >= self.due {
+                self.flush(monitor, Write::Events)?;
+                // One that still runs is one that has not come to its end in a whole interval: the next is made after it.
+                if let Err(TrySendError::Disconnected(())) = sender.try_send(()) {
+                    break;
+                }
+                let every = Duration::from_secs(self.workspace.settings().auto_interval());
+                self.due = now + every;
+            }
+            if now >= self.keep_at {
+                self.keep_at = now + KEEP;
+                self.flush(monitor, Write::EventsAndBeliefs)?;
+            }
+            let wait = TICK.min(self.due.saturating_sub(clock.uptime()));
+            let batch = monitor.next(wait).map_err(WorkspaceError::from)?;
+            self.record(&batch, None)?;
+        }
+        self.flush(monitor, Write::EventsAndBeliefs)
+    }
+
+    /// Writes down everything that happened until now, and if asked what is believed.
+    fn flush(&mut self, monitor: &mut Monitor, write: Write) -> Result<(), Error> {
+        let batch = monitor.flush().map_err(WorkspaceError::from)?;
+        let beliefs = (write == Write::EventsAndBeliefs).then(|| monitor.beliefs());
+        self.record(&batch, beliefs.as_deref())
+    }
+
+    fn record(&mut self, batch: &Batch, beliefs: Option<&[u8]>) -> Result<(), Error> {
+        let (ledger, now) = (
+            &self.workspace.session().ledger,
+            self.workspace.clock().now(),
+        );
+        let recorded = ledger.record(batch, now, beliefs, &mut |path| fact(self.root, path));
+        let recorded = recorded.map_err(WorkspaceError::from)?;
+        self.watched.events += recorded.written as u64;
+        if let Some(gap) = batch.gap {
+            self.watched.gaps += 1;
+            tracing::warn!(
+                why = gap.why.word(),
+                missed = gap.missed,
+                "some signs were missed; everything was looked at again"
+            );
+        }
+        Ok(())
+    }
+}

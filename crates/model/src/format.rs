@@ -1,0 +1,9 @@
+//! What is stored: the documents, byte for byte.
+
+pub mod chunk;
+pub mod document;
+pub mod event;
+pub mod key;
+pub mod lease;
+pub mod manifest;
+pub mod pointer;

@@ -1,0 +1,136 @@
+//! A chunk as it is stored: a small header, then the payload.
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 4 | `STCK` |
+//! | 1 | version, 1 |
+//! | 1 | codec: 0 as it is, 1 zstd |
+//! | 2 | flags, none known: 0 |
+//! | 4 | length of the plaintext, little endian |
+//!
+//! The name of a chunk is the digest of its *plaintext*, so codec and level may differ between builds.
+
+use crate::tree::chunking::CHUNK_MAX;
+
+/// How many bytes the header has.
+pub const HEADER: usize = 12;
+const MAGIC: &[u8; 4] = b"STCK";
+const VERSION: u8 = 1;
+
+/// How the payload was made from the plaintext.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Codec {
+    /// It is the plaintext.
+    Raw,
+    /// One zstd frame.
+    Zstd,
+}
+
+/// What stands before the payload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ChunkHeader {
+    /// How the payload was made.
+    pub codec: Codec,
+    /// How long the plaintext is; never more than [`CHUNK_MAX`].
+    pub plain_len: u32,
+}
+
+/// Why bytes are not a stored chunk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadChunk {
+    /// Too short for a header, or another kind of file.
+    #[error("it does not begin like a chunk")]
+    Magic,
+    /// A later build wrote it.
+    #[error(
+        "it is of version {0}, with codec {1} and flags {2}: a later build wrote it, or it is damaged"
+    )]
+    Unknown(u8, u8, u16),
+    /// No chunk is that large.
+    #[error("it claims to be {0} bytes long; no chunk is longer than {CHUNK_MAX}")]
+    TooLong(u32),
+    /// The payload does not give what the header says.
+    #[error("its payload is not what its header says")]
+    Payload,
+    /// The bytes are not those that its name stands for.
+    #[error("its bytes are not those that it is named for")]
+    Digest,
+}
+
+impl ChunkHeader {
+    /// The header as it is stored.
+    pub fn to_bytes(self) -> [u8; HEADER] {
+        let mut bytes = [0; HEADER];
+        bytes[..4].copy_from_slice(MAGIC);
+        bytes[4] = VERSION;
+        bytes[5] = match self.codec {
+            Codec::Raw => 0,
+            Codec::Zstd => 1,
+        };
+        bytes[8..].copy_from_slice(&self.plain_len.to_le_bytes());
+        bytes
+    }
+
+    /// Splits a stored chunk into its header and its payload.
+    pub fn split(stored: &[u8]) -> Result<(Self, &[u8]), BadChunk> {
+        let (header, payload) = stored
+            .split_first_chunk::<HEADER>()
+            .ok_or(BadChunk::Magic)?;
+        let [m0, m1, m2, m3, version, codec, f0, f1, l0, l1, l2, l3] = *header;
+        if [m0, m1, m2, m3] != *MAGIC {
+            return Err(BadChunk::Magic);
+        }
+        let flags = u16::from_le_bytes([f0, f1]);
+        let unknown = BadChunk::Unknown(version, codec, flags);
+        let codec = match codec {
+            0 => Codec::Raw,
+            1 => Codec::Zstd,
+            _ => return Err(unknown),
+        };
+        if version != VERSION || flags != 0 {
+            return Err(unknown);
+        }
+        let plain_len = u32::from_le_bytes([l0, l1, l2, l3]);
+        if plain_len as usize > CHUNK_MAX {
+            return Err(BadChunk::TooLong(plain_len));
+        }
+        Ok((Self { codec, plain_len }, payload))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_comes_back_and_nothing_else_passes_for_one() {
+        let header = ChunkHeader {
+            codec: Codec::Zstd,
+            plain_len: 70_000,
+        };
+        let mut stored = header.to_bytes().to_vec();
+        stored.extend_from_slice(b"payload");
+
+        assert_eq!(ChunkHeader::split(&stored), Ok((header, &b"payload"[..])));
+        assert_eq!(stored[..HEADER], *b"STCK\x01\x01\0\0\x70\x11\x01\0");
+        for at in 0..8 {
+            let mut bent = stored.clone();
+            bent[at] ^= 0x40;
+            assert!(ChunkHeader::split(&bent).is_err(), "{at}");
+        }
+        assert_eq!(ChunkHeader::split(&stored[..11]), Err(BadChunk::Magic));
+    }
+
+    #[test]
+    fn a_chunk_that_claims_too_much_is_refused_before_it_is_unpacked() {
+        let header = ChunkHeader {
+            codec: Codec::Zstd,
+            plain_len: u32::MAX,
+        };
+        assert_eq!(
+            ChunkHeader::split(&header.to_bytes()),
+            Err(BadChunk::TooLong(u32::MAX))
+        );
+    }
+}

@@ -1,0 +1,125 @@
+//! Events: every forced, destructive or degraded act, for the person who asks later what happened.
+
+use crate::format::document::Document;
+use crate::id::{Label, Lineage, OpId};
+use crate::time::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// What happened.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EventKind {
+    /// An operator threw an owner out.
+    ForceUnlock,
+    /// The reaper freed the lock of a dead holder.
+    LockReaped,
+    /// An expired lock was taken over.
+    LockTakenOver,
+    /// A holder found that its lease is not its own any more.
+    LockLost,
+    /// An operator chose an older snapshot.
+    Rollback,
+    /// A snapshot was marked for removal.
+    Delete,
+    /// A tenant's policy was changed.
+    PolicyChanged,
+    /// A snapshot was stored but not promoted.
+    Diverged,
+    /// The data key of an encrypted lineage was wrapped by another key.
+    Rekeyed,
+    /// A snapshot was not loaded, and a run went on with a fresh profile.
+    FreshFallback,
+    /// The active snapshot could not be loaded, and a run went on with an older one.
+    PredecessorLoaded,
+    /// A profile was carried to a newer Chrome.
+    ProfileUpgraded,
+    /// A snapshot was stored but not published, because of what is in it.
+    NotPublished,
+    /// An operation ended without a known outcome.
+    OutcomeUnknown,
+    /// An operator forgot snapshots of a repository that cannot be read any more.
+    ForgetDamaged,
+    /// An operator let all snapshots of a name in a repository go.
+    Retire,
+}
+
+/// How loud an event is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Severity {
+    /// Somebody did something on purpose.
+    Info,
+    /// Somebody should look.
+    Warning,
+}
+
+/// The document `events/<tenant>/<day>/<id>.json`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Event {
+    version: u64,
+    /// The event's own id.
+    pub id: OpId,
+    /// What happened.
+    pub kind: EventKind,
+    /// How loud it is.
+    pub severity: Severity,
+    /// When, by the writer's clock.
+    pub at_ms: Timestamp,
+    /// To which lineage, if to one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<Lineage>,
+    /// By which operation, if by one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub op_id: Option<OpId>,
+    /// Who did it: a run, a host, an operator.
+    pub actor: Label,
+    /// What else there is to say, each under its own name.
+    #[serde(default)]
+    pub details: Map<String, Value>,
+}
+
+impl Document for Event {
+    const NAME: &'static str = "the event";
+}
+
+impl Event {
+    /// An event without details.
+    pub fn new(
+        id: OpId,
+        kind: EventKind,
+        severity: Severity,
+        at_ms: Timestamp,
+        actor: Label,
+    ) -> Self {
+        let (version, details) = (Self::VERSION, Map::new());
+        Self {
+            version,
+            id,
+            kind,
+            severity,
+            at_ms,
+            subject: None,
+            op_id: None,
+            actor,
+            details,
+        }
+    }
+
+    /// The same event, about a lineage and caused by an operation.
+    #[must_use = "the event is not changed in place"]
+    pub fn about(self, subject: Lineage, op_id: OpId) -> Self {
+        Self {
+            subject: Some(subject),
+            op_id: Some(op_id),
+            ..self
+        }
+    }
+
+    /// The same event with one more detail.
+    #[must_use = "the event is not changed in place"]
+    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.details.insert(name.to_owned(), value.into());
+        self
+    }
+}

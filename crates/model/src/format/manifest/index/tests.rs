@@ -1,0 +1,343 @@
+use super::*;
+use crate::format::document;
+
+fn op(number: u8) -> OpId {
+    OpId::from_random([number; 16])
+}
+
+fn snapshot(id: &str) -> Indexed {
+    Indexed {
+        id: id.parse().unwrap(),
+        manifest_sha256: ManifestDigest::of(id.as_bytes()),
+        at_ms: Timestamp::from_millis(5),
+        bytes: 1,
+        entries: 1,
+        pinned: false,
+        reason: Reason::Manual,
+        labels: BTreeMap::new(),
+    }
+}
+
+fn publish(index: &Index, id: &str) -> Publish {
+    let name: SubjectName = "default".parse().unwrap();
+    let subject = index.subject(&name);
+    Publish {
+        subject: name,
+        lease: subject.fence.epoch,
+        base: subject.active,
+        snapshot: snapshot(id),
+        activates: true,
+    }
+}
+
+#[test]
+fn of_two_saves_that_began_alike_one_diverged() {
+    let index = Index::empty();
+    let (one, other) = (publish(&index, "one"), publish(&index, "other"));
+
+    let index = index.publish(&one, op(1)).unwrap();
+
+    let refused = index.publish(&other, op(2)).unwrap_err();
+    assert!(
+        matches!(refused, IndexRefusal::Diverged { ref active, .. } if active == "one"),
+        "{refused}"
+    );
+    assert_eq!(
+        index.subject(&other.subject).active,
+        Some("one".parse().unwrap())
+    );
+}
+
+#[test]
+fn a_chain_grows_and_another_is_not_touched() {
+    let index = Index::empty();
+    let index = index.publish(&publish(&index, "one"), op(1)).unwrap();
+    let elsewhere = Publish {
+        subject: "other".parse().unwrap(),
+        lease: Epoch(0),
+        base: None,
+        snapshot: snapshot("x"),
+        activates: true,
+    };
+    let index = index.publish(&elsewhere, op(2)).unwrap();
+
+    let index = index.publish(&publish(&index, "two"), op(3)).unwrap();
+
+    let ids: Vec<String> = index
+        .snapshots()
+        .map(|(name, one)| format!("{name}/{}", one.id))
+        .collect();
+    assert_eq!(ids, ["default/one", "default/two", "other/x"]);
+    assert!(index.remembers(op(1)) && index.generation == Generation(3));
+    let again: Index = document::parse(&document::render(&index)).unwrap();
+    assert_eq!(again, index);
+}
+
+#[test]
+fn what_is_forgotten_never_comes_back() {
+    let index = Index::empty();
+    let first = publish(&index, "one");
+    let index = index.publish(&first, op(1)).unwrap();
+    let index = index.publish(&publish(&index, "two"), op(2)).unwrap();
+    let one: SnapshotId = "one".parse().unwrap();
+
+    let index = index
+        .forget(std::slice::from_ref(&one), Timestamp::from_millis(9), op(3))
+        .unwrap();
+
+    assert!(index.find(&one).is_none() && index.tombstones.contains_key(&one));
+    let mut again = publish(&index, "one");
+    again.snapshot = snapshot("one");
+    assert_eq!(
+        index.publish(&again, op(4)),
+        Err(IndexRefusal::Gone(one.clone()))
+    );
+    assert_eq!(
+        index.forget(std::slice::from_ref(&one), Timestamp::default(), op(5)),
+        Err(IndexRefusal::Absent(one))
+    );
+}
+
+#[test]
+fn the_newest_and_the_pinned_are_not_forgotten() {
+    let index = Index::empty();
+    let index = index.publish(&publish(&index, "one"), op(1)).unwrap();
+    let index = index.publish(&publish(&index, "two"), op(2)).unwrap();
+    let (one, two): (SnapshotId, SnapshotId) = ("one".parse().unwrap(), "two".parse().unwrap());
+    let index = index.pin(&one, true, op(3)).unwrap();
+
+    let forget =
+        |id: &SnapshotId| index.forget(std::slice::from_ref(id), Timestamp::default(), op(4));
+
+    assert_eq!(forget(&one), Err(IndexRefusal::Pinned(one.clone())));
+    assert_eq!(forget(&two), Err(IndexRefusal::Active(two.clone())));
+    assert!(
+        index
+            .pin(&one, false, op(5))
+            .unwrap()
+            .forget(&[one], Timestamp::default(), op(6))
+            .is_ok()
+    );
+}
+
+#[test]
+fn a_burial_takes_only_what_nothing_leads_to() {
+    let index = Index::empty();
+    let index = index.publish(&publish(&index, "one"), op(1)).unwrap();
+    let ids: Vec<SnapshotId> = ["one", "lost"]
+        .iter()
+        .map(|id| id.parse().unwrap())
+        .collect();
+
+    let index = index.bury(&ids, Timestamp::from_millis(2), op(2));
+
+    let buried: Vec<&str> = index.tombstones.keys().map(SnapshotId::as_str).collect();
+    assert_eq!(buried, ["lost"]);
+    assert!(index.find(&ids[0]).is_some());
+}
+
+#[test]
+fn recent_writers_are_remembered_and_the_oldest_forgotten() {
+    let mut index = Index::empty();
+    for number in 0..20 {
+        index = index.bury(&[], Timestamp::default(), op(number));
+    }
+    assert!(index.remembers(op(19)) && index.remembers(op(4)) && !index.remembers(op(3)));
+}
+
+#[test]
+fn old_tombstones_go_when_nothing_is_left_of_what_they_say() {
+    let ids: Vec<SnapshotId> = ["old", "listed"]
+        .iter()
+        .map(|id| id.parse().unwrap())
+        .collect();
+    let index = Index::empty().bury(&ids, Timestamp::from_millis(5), op(1));
+    let young: SnapshotId = "young".parse().unwrap();
+    let index = index.bury([&young], Timestamp::from_millis(50), op(2));
+
+    let listed = BTreeSet::from([ids[1].clone()]);
+    let index = index.without_tombstones(Timestamp::from_millis(10), &listed, op(3));
+
+    let left: Vec<&str> = index.tombstones.keys().map(SnapshotId::as_str).collect();
+    assert_eq!(left, ["listed", "young"]);
+}
+
+fn ids<const N: usize>(ids: [&str; N]) -> [SnapshotId; N] {
+    ids.map(|id| id.parse().unwrap())
+}
+
+/// A chain of two snapshots, and a step back that leaves `newest`.
+fn two_and_back(gone: &[SnapshotId], newest: Option<&SnapshotId>) -> (Index, StepBack) {
+    let index = Index::empty();
+    let index = index.publish(&publish(&index, "one"), op(1)).unwrap();
+    let index = index.publish(&publish(&index, "two"), op(2)).unwrap();
+    let newest = BTreeMap::from([("default".parse().unwrap(), newest.cloned())]);
+    let back = StepBack {
+        gone: gone.to_vec(),
+        newest,
+        ..StepBack::default()
+    };
+    (index, back)
+}
+
+#[test]
+fn a_chain_that_steps_back_goes_on_from_there_and_no_older_save_publishes() {
+    let [one, two] = ids(["one", "two"]);
+    let (index, back) = two_and_back(std::slice::from_ref(&two), Some(&one));
+    let began_before = publish(&index, "late");
+
+    let index = index.step_back(&back, Timestamp::from_millis(9), op(3));
+    let index = index.unwrap();
+
+    let subject = index.subject(&began_before.subject);
+    assert_eq!(subject.active, Some(one.clone()));
+    assert_eq!(subject.fence.epoch, Epoch(3), "the fence is raised");
+    assert!(index.tombstones.contains_key(&two) && index.remembers(op(3)));
+    let late = index.publish(&began_before, op(4));
+    assert!(matches!(late, Err(IndexRefusal::Diverged { .. })));
+    let index = index.publish(&publish(&index, "three"), op(5)).unwrap();
+    let chain: Vec<&str> = index.snapshots().map(|(_, one)| one.id.as_str()).collect();
+    assert_eq!(chain, ["one", "three"]);
+}
+
+#[test]
+fn a_step_back_that_did_not_foresee_the_newest_is_refused() {
+    let [one, two] = ids(["one", "two"]);
+    let (index, back) = two_and_back(std::slice::from_ref(&two), Some(&one));
+    let saved = index.publish(&publish(&index, "three"), op(3)).unwrap();
+
+    let refused = saved.step_back(&back, Timestamp::default(), op(4));
+    let without = StepBack {
+        newest: BTreeMap::from([("default".parse().unwrap(), None)]),
+        ..back
+    };
+    let alone = index.step_back(&without, Timestamp::default(), op(4));
+
+    for refused in [refused, alone] {
+        assert!(
+            matches!(refused, Err(IndexRefusal::Diverged { .. })),
+            "{refused:?}"
+        );
+    }
+}
+
+#[test]
+fn a_middle_one_goes_without_a_new_fence() {
+    let [one, two] = ids(["one", "two"]);
+    let (index, back) = two_and_back(std::slice::from_ref(&one), Some(&two));
+    let saving = publish(&index, "three");
+
+    let index = index.step_back(&back, Timestamp::default(), op(3)).unwrap();
+
+    assert!(index.find(&one).is_none());
+    assert!(index.publish(&saving, op(4)).is_ok());
+}
+
+#[test]
+fn a_chain_without_snapshots_keeps_its_fence_so_that_its_first_life_stays_over() {
+    let [one, two] = ids(["one", "two"]);
+    let first = publish(&Index::empty(), "very-late");
+    let (index, back) = two_and_back(&[one, two], None);
+
+    let index = index.step_back(&back, Timestamp::default(), op(3)).unwrap();
+
+    assert_eq!(index.snapshots().count(), 0);
+    let late = index.publish(&first, op(4));
+    assert!(matches!(late, Err(IndexRefusal::Diverged { .. })));
+    assert!(index.publish(&publish(&index, "new"), op(5)).is_ok());
+}
+
+#[test]
+fn a_step_back_keeps_what_is_pinned_and_buries_what_nothing_leads_to() {
+    let [one, two, stray] = ids(["one", "two", "stray"]);
+    let (index, mut back) = two_and_back(&[], Some(&two));
+    back.unpublished = vec![stray.clone()];
+
+    let buried = index.step_back(&back, Timestamp::default(), op(3)).unwrap();
+    back.unpublished = vec![one.clone()];
+    let published = index.step_back(&back, Timestamp::default(), op(3));
+    let pinned = index.pin(&two, true, op(4)).unwrap();
+    let (_, back) = two_and_back(std::slice::from_ref(&two), Some(&one));
+    let pinned = pinned.step_back(&back, Timestamp::default(), op(5));
+
+    assert!(buried.tombstones.contains_key(&stray));
+    assert!(matches!(published, Err(IndexRefusal::Diverged { .. })));
+    assert_eq!(pinned, Err(IndexRefusal::Pinned(two)));
+}
+
+#[test]
+fn a_safety_snapshot_joins_the_chain_and_latest_stays_what_it_was() {
+    let name: SubjectName = "default".parse().unwrap();
+    let index = Index::empty();
+    let index = index.publish(&publish(&index, "asked"), op(1)).unwrap();
+    let mut safety = publish(&index, "safety");
+    safety.activates = false;
+    safety.snapshot.reason = Reason::BeforeRestore;
+    safety.snapshot.at_ms = Timestamp::from_millis(9);
+    let began_before = publish(&index, "late");
+
+    let index = index.publish(&safety, op(2)).unwrap();
+
+    let latest = |index: &Index| index.resolve(Some(&name), "latest").unwrap().id.to_string();
+    assert_eq!(latest(&index), "asked");
+    assert_eq!(index.resolve(None, "latest").unwrap().id.as_str(), "asked");
+    assert_eq!(index.snapshots().count(), 2, "it is listed");
+    let late = index.publish(&began_before, op(3));
+    assert!(
+        matches!(late, Err(IndexRefusal::Diverged { .. })),
+        "{late:?}"
+    );
+    let [asked, safety] = ids(["asked", "safety"]);
+    let went = index.forget(std::slice::from_ref(&safety), Timestamp::default(), op(4));
+    assert_eq!(latest(&went.unwrap()), "asked", "it may be collected");
+    let chosen = index.adopt(&name, Some(&safety), Some(&asked), op(5));
+    assert_eq!(
+        latest(&chosen.unwrap()),
+        "safety",
+        "a whole restore may choose it"
+    );
+}
+
+#[test]
+fn what_was_never_saved_explicitly_has_no_latest() {
+    let name: SubjectName = "default".parse().unwrap();
+    let mut automatic = publish(&Index::empty(), "automatic");
+    automatic.activates = false;
+    automatic.snapshot.reason = Reason::Autosave;
+
+    let index = Index::empty().publish(&automatic, op(1)).unwrap();
+
+    let of = |index: &Index, wanted: &str| {
+        index
+            .resolve(Some(&name), wanted)
+            .map(|one| one.id.to_string())
+    };
+    assert_eq!(of(&Index::empty(), "latest"), Err(Unresolved::Absent));
+    assert_eq!(of(&index, "latest"), Err(Unresolved::NoLatest));
+    assert_eq!(of(&index, "auto"), Ok("automatic".to_owned()));
+    assert_eq!(of(&index, ""), Err(Unresolved::Absent));
+}
+
+#[test]
+fn a_step_back_leaves_the_active_one_and_never_makes_a_safety_snapshot_active() {
+    let name: SubjectName = "default".parse().unwrap();
+    let index = Index::empty();
+    let index = index.publish(&publish(&index, "one"), op(1)).unwrap();
+    let index = index.publish(&publish(&index, "two"), op(2)).unwrap();
+    let mut safety = publish(&index, "safety");
+    safety.activates = false;
+    safety.snapshot.reason = Reason::BeforeRestore;
+    let index = index.publish(&safety, op(3)).unwrap();
+    let [one, two] = ids(["one", "two"]);
+
+    let subject = index.subject(&name);
+    assert_eq!(
+        subject.active_without(std::slice::from_ref(&two)),
+        Some(one.clone())
+    );
+    assert_eq!(
+        subject.active_without(std::slice::from_ref(&one)),
+        Some(two.clone())
+    );
+    assert_eq!(subject.active_without(&[one, two]), None);
+}

@@ -1,0 +1,291 @@
+//! The entries of a small snapshot, as they stand in its `metadata.json`.
+//!
+//! What is read here goes through the same door as a binary list: it is written as a section and read back, so that both
+//! forms obey the same rules.
+
+use crate::base64;
+use crate::digest::FileDigest;
+use crate::protocol::gc::ChunkName;
+use crate::tree::list::{
+    BadList, Extent, FileContent, Row, SectionWriter, Slice, StoredChunk, read_section,
+};
+use crate::tree::{Attribute, BadPath, Entry, EntryKind, EntryPath, FileTime, Metadata, acl};
+use serde::{Deserialize, Serialize};
+
+/// Why the entries in a document cannot be used.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadInline {
+    /// A later build wrote it.
+    #[error("the snapshot needs `{0}`, which this build does not know")]
+    Incompatible(String),
+    /// Neither entries nor where they are, or both.
+    #[error("the snapshot does not say where its entries are")]
+    NoList,
+    /// Something that is not base64.
+    #[error("bytes of an entry are not spelled in base64")]
+    Base64,
+    /// A path that is not one.
+    #[error("a path in the snapshot is not one")]
+    Path(#[source] BadPath),
+    /// A file without content, or content without a file.
+    #[error("an entry says of what kind it is in two ways")]
+    Kind,
+    /// A pattern of what was left out that is none.
+    #[error("the snapshot was saved without what matches a pattern that is none: {0}")]
+    Pattern(String),
+    /// The rules of lists are broken.
+    #[error("the entries of the snapshot are not a list")]
+    List(#[from] BadList),
+}
+
+/// Bytes in a field of their own: as text where they are text, else in base64 under another name.
+fn spelled(bytes: &[u8]) -> (Option<String>, Option<String>) {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => (Some(text.to_owned()), None),
+        Err(_) => (None, Some(base64::encode(bytes))),
+    }
+}
+
+fn read(text: Option<&String>, encoded: Option<&String>) -> Result<Option<Vec<u8>>, BadInline> {
+    match (text, encoded) {
+        (Some(text), None) => Ok(Some(text.clone().into_bytes())),
+        (None, Some(encoded)) => base64::decode(encoded).map(Some).ok_or(BadInline::Base64),
+        (None, None) => Ok(None),
+        (Some(_), Some(_)) => Err(BadInline::Kind),
+    }
+}
+
+/// One entry in a document.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct InlineEntry {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    path: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    path_b64: Option<String>,
+    kind: Kind,
+    mode: u32,
+    uid: u32,
+    gid: u32,
+    mtime: (i64, u32),
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    xattrs: Vec<InlineAttribute>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    target: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    target_b64: Option<String>,
+    #[serde(flatten)]
+    content: Option<Content>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct InlineAttribute {
+    name_b64: String,
+    value_b64: String,
+}
+
+impl From<&Attribute> for InlineAttribute {
+    fn from(one: &Attribute) -> Self {
+        Self {
+            name_b64: base64::encode(&one.name),
+            value_b64: base64::encode(&one.value),
+        }
+    }
+}
+
+impl InlineAttribute {
+    pub(super) fn attribute(&self) -> Result<Attribute, BadInline> {
+        let decoded = |text: &str| base64::decode(text).ok_or(BadInline::Base64);
+        let name: Box<[u8]> = decoded(&self.name_b64)?.into();
+        if !acl::is_kept(&name) {
+            return Err(BadInline::Kind);
+        }
+        let value = decoded(&self.value_b64)?.into();
+        Ok(Attribute { name, value })
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Kind {
+    File,
+    Directory,
+    Symlink,
+    HardLink,
+    Fifo,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct Content {
+    size: u64,
+    blake3: FileDigest,
+    /// In order; a stretch without a chunk is a hole.
+    chunks: Vec<Stretch>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pieces: Option<Stretch>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct Stretch {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    chunk: Option<ChunkName>,
+    #[serde(default)]
+    chunk_length: u32,
+    #[serde(default)]
+    offset: u32,
+    length: u64,
+}
+
+impl From<&Slice> for Stretch {
+    fn from(slice: &Slice) -> Self {
+        Self {
+            chunk: Some(slice.chunk.name),
+            chunk_length: slice.chunk.plain_len,
+            offset: slice.offset,
+            length: slice.length.into(),
+        }
+    }
+}
+
+impl From<&Extent> for Stretch {
+    fn from(extent: &Extent) -> Self {
+        match extent {
+            Extent::Stored(slice) => Self::from(slice),
+            Extent::Hole(length) => Self {
+                chunk: None,
+                chunk_length: 0,
+                offset: 0,
+                length: *length,
+            },
+        }
+    }
+}
+
+impl Stretch {
+    fn extent(&self) -> Result<Extent, BadInline> {
+        let Some(name) = self.chunk else {
+            return Ok(Extent::Hole(self.length));
+        };
+        let too_long = |_| BadInline::List(BadList::Number("a length"));
+        Ok(Extent::Stored(Slice {
+            chunk: StoredChunk {
+                name,
+                plain_len: self.chunk_length,
+            },
+            offset: self.offset,
+            length: u32::try_from(self.length).map_err(too_long)?,
+        }))
+    }
+}
+
+impl From<&Row> for InlineEntry {
+    fn from(Row { entry, content }: &Row) -> Self {
+        let (kind, target) = match &entry.kind {
+            EntryKind::File { .. } => (Kind::File, None),
+            EntryKind::Directory => (Kind::Directory, None),
+            EntryKind::Fifo => (Kind::Fifo, None),
+            EntryKind::Symlink { target } => (Kind::Symlink, Some(&target[..])),
+            EntryKind::HardLink { to } => (Kind::HardLink, Some(to.as_bytes())),
+        };
+        let content = content.as_ref().map(|content| Content {
+            size: content.extents.iter().map(Extent::length).sum(),
+            blake3: content.digest,
+            chunks: content.extents.iter().map(Stretch::from).collect(),
+            pieces: content.pieces.as_ref().map(Stretch::from),
+        });
+        let Metadata {
+            mode,
+            uid,
+            gid,
+            modified,
+        } = entry.metadata;
+        let (path, path_b64) = spelled(entry.path.as_bytes());
+        let (target, target_b64) = target.map_or((None, None), spelled);
+        Self {
+            path,
+            path_b64,
+            kind,
+            mode,
+            uid,
+            gid,
+            mtime: (modified.seconds, modified.nanos),
+            xattrs: entry.attributes.iter().map(InlineAttribute::from).collect(),
+            target,
+            target_b64,
+            content,
+        }
+    }
+}
+
+impl InlineEntry {
+    fn row(&self) -> Result<Row, BadInline> {
+        let target = read(self.target.as_ref(), self.target_b64.as_ref())?;
+        let path = read(self.path.as_ref(), self.path_b64.as_ref())?.unwrap_or_default();
+        let kind = match (self.kind, target, &self.content) {
+            (Kind::File, None, Some(content)) => EntryKind::File { size: content.size },
+            (Kind::Directory, None, None) => EntryKind::Directory,
+            (Kind::Fifo, None, None) => EntryKind::Fifo,
+            (Kind::Symlink, Some(target), None) => EntryKind::Symlink {
+                target: target.into(),
+            },
+            (Kind::HardLink, Some(to), None) => EntryKind::HardLink {
+                to: EntryPath::parse(&to).map_err(BadInline::Path)?,
+            },
+            _ => return Err(BadInline::Kind),
+        };
+        let (seconds, nanos) = self.mtime;
+        let entry = Entry {
+            path: EntryPath::parse(&path).map_err(BadInline::Path)?,
+            kind,
+            metadata: Metadata {
+                mode: self.mode,
+                uid: self.uid,
+                gid: self.gid,
+                modified: FileTime { seconds, nanos },
+            },
+            attributes: self
+                .xattrs
+                .iter()
+                .map(InlineAttribute::attribute)
+                .collect::<Result<_, BadInline>>()?,
+        };
+        let content = self.content.as_ref().map(Content::content).transpose()?;
+        Ok(Row { entry, content })
+    }
+}
+
+impl Content {
+    fn content(&self) -> Result<FileContent, BadInline> {
+        let pieces = match self.pieces.as_ref().map(Stretch::extent).transpose()? {
+            Some(Extent::Hole(_)) => return Err(BadInline::Kind),
+            Some(Extent::Stored(slice)) => Some(slice),
+            None => None,
+        };
+        Ok(FileContent {
+            digest: self.blake3,
+            extents: self
+                .chunks
+                .iter()
+                .map(Stretch::extent)
+                .collect::<Result<_, _>>()?,
+            pieces,
+        })
+    }
+}
+
+/// The rows of a document.
+pub(super) fn rows(entries: &[InlineEntry]) -> Result<Vec<Row>, BadInline> {
+    let mut writer = SectionWriter::default();
+    for entry in entries {
+        writer.push(&entry.row()?);
+    }
+    let mut rows = Vec::with_capacity(entries.len());
+    read_section(&writer.finish(), None, |row| {
+        rows.push(row);
+        Ok::<(), BadInline>(())
+    })?;
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,396 @@
+//! `latest.json`: which snapshot of a lineage is the one, and who may move it.
+//!
+//! *Always true:* every write adds one to `generation` and enters its operation in `recent`, so the last 16 writes can
+//! be told apart from writes that never happened. An empty `active_*` means "no snapshot", everywhere.
+
+use crate::digest::{ArchiveDigest, ManifestDigest};
+use crate::format::document::Document;
+use crate::format::lease::Fence;
+use crate::id::{Generation, OpId};
+use crate::time::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::time::Duration;
+
+/// How many operations a pointer remembers.
+pub const RECENT_LIMIT: usize = 16;
+/// Within this time after its date a tombstone lets requests be sent that remove what it is about.
+pub const REMOVAL_WINDOW: Duration = Duration::from_hours(12);
+/// This long after its date a tombstone may be dropped: a request has half of it to be sent, and half to arrive.
+pub const TOMBSTONE_REST: Duration = Duration::from_hours(24);
+
+/// The snapshot a pointer names.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Active {
+    /// The archive's identity.
+    pub archive: ArchiveDigest,
+    /// The manifest's identity.
+    pub manifest: ManifestDigest,
+    /// Where the archive lies; readers derive it themselves and only compare.
+    pub archive_key: String,
+    /// Where the manifest lies; readers derive it themselves and only compare.
+    pub manifest_key: String,
+}
+
+/// What an operation did to a pointer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Act {
+    /// A new owner wrote its fence.
+    Acquire,
+    /// The owner published a snapshot.
+    Flip,
+    /// An operator chose an older snapshot.
+    Rollback,
+    /// An operator threw the owner out.
+    ForceUnlock,
+    /// A snapshot was marked for removal.
+    Delete,
+    /// A snapshot was protected from removal.
+    Pin,
+    /// That protection was lifted.
+    Unpin,
+    /// What a check of a snapshot found was recorded.
+    Check,
+    /// The marks of snapshots of which nothing is left were dropped.
+    Forget,
+}
+
+/// One remembered operation.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct Recent {
+    /// Which operation.
+    pub op_id: OpId,
+    /// What it did.
+    pub kind: Act,
+    /// The snapshot it was about, or the active one for acts that are about none.
+    #[serde(with = "blank")]
+    pub sha256: Option<ArchiveDigest>,
+    /// The generation it wrote.
+    pub generation: Generation,
+    /// When, by the writer's clock.
+    pub at_ms: Timestamp,
+}
+
+/// A snapshot and a moment: it was rolled back to, tombstoned or pinned then.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct Mark {
+    /// Which snapshot.
+    pub sha256: ArchiveDigest,
+    /// When, by the writer's clock.
+    pub at_ms: Timestamp,
+}
+
+/// What a check of a snapshot found, after its save.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct Finding {
+    /// Which snapshot.
+    pub sha256: ArchiveDigest,
+    /// Whether it came back whole, its databases included.
+    pub sound: bool,
+    /// When, by the writer's clock.
+    pub at_ms: Timestamp,
+}
+
+impl Mark {
+    /// Whether a tombstone of this date still lets requests be sent that remove what it is about.
+    pub fn lets_remove(&self, now: Timestamp) -> bool {
+        now.since(self.at_ms) < REMOVAL_WINDOW
+    }
+
+    /// Whether no request that a tombstone of this date let be sent can be under way any more.
+    pub fn is_spent(&self, now: Timestamp) -> bool {
+        now.since(self.at_ms) >= TOMBSTONE_REST
+    }
+}
+
+/// The document `latest.json`.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(try_from = "Wire", into = "Wire")]
+pub struct Pointer {
+    /// The snapshot that counts, if any.
+    pub active: Option<Active>,
+    /// When `active` last changed.
+    pub flipped_at: Timestamp,
+    /// What `active` was before.
+    pub flipped_from: Option<ArchiveDigest>,
+    /// Counts the writes.
+    pub generation: Generation,
+    /// The only lease whose flips are accepted.
+    pub fence: Fence,
+    /// The operation that wrote these bytes.
+    pub op_id: OpId,
+    /// The last operations, oldest first.
+    pub recent: Vec<Recent>,
+    /// Snapshots an operator chose, for retention.
+    pub rollbacks: Vec<Mark>,
+    /// Snapshots that may be swept and never be chosen again.
+    pub tombstones: Vec<Mark>,
+    /// Snapshots that retention must keep.
+    pub pins: Vec<Mark>,
+    /// What loads and `verify` found, where it says more than the manifests do; the oldest first.
+    pub checks: Vec<Finding>,
+    flipped_from_prefix: String,
+    extra: Map<String, Value>,
+}
+
+impl Document for Pointer {
+    const NAME: &'static str = "latest.json";
+}
+
+impl Pointer {
+    /// A pointer to no snapshot that nobody has written yet.
+    pub fn empty() -> Self {
+        Self {
+            active: None,
+            flipped_at: Timestamp::default(),
+            flipped_from: None,
+            generation: Generation::default(),
+            fence: Fence::default(),
+            op_id: OpId::default(),
+            recent: Vec::new(),
+            rollbacks: Vec::new(),
+            tombstones: Vec::new(),
+            pins: Vec::new(),
+            checks: Vec::new(),
+            flipped_from_prefix: String::new(),
+            extra: Map::new(),
+        }
+    }
+
+    /// The identity of the active snapshot.
+    pub fn active_archive(&self) -> Option<ArchiveDigest> {
+        self.active.as_ref().map(|active| active.archive)
+    }
+
+    /// Whether the operation is among the remembered ones.
+    pub fn remembers(&self, op_id: OpId) -> bool {
+        self.recent.iter().any(|entry| entry.op_id == op_id)
+    }
+
+    /// Whether every write from `generation` on is remembered, so that absence from `recent` is proof.
+    pub fn covers(&self, generation: Generation) -> bool {
+        let oldest = self.recent.first().map(|entry| entry.generation);
+        generation <= self.generation && oldest.is_some_and(|oldest| oldest <= generation)
+    }
+
+    /// Whether the snapshot was marked for removal.
+    pub fn is_tombstoned(&self, archive: ArchiveDigest) -> bool {
+        self.tombstones.iter().any(|mark| mark.sha256 == archive)
+    }
+
+    /// What the last check of the snapshot found, if one was recorded.
+    pub fn finding(&self, archive: ArchiveDigest) -> Option<&Finding> {
+        self.checks.iter().find(|finding| finding.sha256 == archive)
+    }
+
+    /// Whether the snapshot is known to come back: by the last check of it, else by its save (`checked_at` of its
+    /// manifest). That it was published proves nothing.
+    pub fn is_proven(&self, archive: ArchiveDigest, checked_at: Option<Timestamp>) -> bool {
+        let found = self.finding(archive).map(|finding| finding.sound);
+        found.unwrap_or(checked_at.is_some())
+    }
+
+    /// Whether the snapshot is protected from removal.
+    pub fn is_pinned(&self, archive: ArchiveDigest) -> bool {
+        self.pins.iter().any(|mark| mark.sha256 == archive)
+    }
+
+    /// The same document one write later, with `entry`'s generation set and the oldest memories dropped.
+    #[must_use = "the pointer is not changed in place"]
+    pub fn successor(
+        &self,
+        op_id: OpId,
+        kind: Act,
+        sha256: Option<ArchiveDigest>,
+        now: Timestamp,
+    ) -> Self {
+        let generation = self.generation.next();
+        let mut next = Self {
+            generation,
+            op_id,
+            ..self.clone()
+        };
+        next.recent.push(Recent {
+            op_id,
+            kind,
+            sha256,
+            generation,
+            at_ms: now,
+        });
+        let surplus = next.recent.len().saturating_sub(RECENT_LIMIT);
+        next.recent.drain(..surplus);
+        next
+    }
+
+    /// Makes `to` the active snapshot.
+    pub fn point_at(&mut self, to: Active, now: Timestamp) {
+        self.flipped_from = self.active_archive();
+        self.flipped_from_prefix = self
+            .flipped_from
+            .map(|from| from.prefix())
+            .unwrap_or_default();
+        self.flipped_at = now;
+        self.active = Some(to);
+    }
+}
+
+/// Why the parts of a `latest.json` do not fit together.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Contradiction {
+    /// Some `active_*` fields are filled, others are not.
+    #[error("some of its `active_*` fields are empty and others are not")]
+    HalfActive,
+    /// The prefix belongs to another digest.
+    #[error("`active_sha256_prefix` is not the start of `active_sha256`")]
+    Prefix,
+}
+
+/// The document as it is written: the seed's fields first, then ours, then whatever else was there.
+#[derive(Clone, Serialize, Deserialize)]
+struct Wire {
+    version: u64,
+    active_sha256_prefix: String,
+    active_archive_key: String,
+    active_manifest_key: String,
+    flipped_at_ms: Timestamp,
+    flipped_from_sha256_prefix: String,
+    #[serde(default, with = "blank")]
+    active_sha256: Option<ArchiveDigest>,
+    #[serde(default, with = "blank")]
+    active_manifest_sha256: Option<ManifestDigest>,
+    #[serde(default, with = "blank")]
+    flipped_from_sha256: Option<ArchiveDigest>,
+    #[serde(default)]
+    generation: Generation,
+    #[serde(default)]
+    fence: Fence,
+    #[serde(default)]
+    op_id: OpId,
+    #[serde(default)]
+    recent: Vec<Recent>,
+    #[serde(default)]
+    rollbacks: Vec<Mark>,
+    #[serde(default)]
+    tombstones: Vec<Mark>,
+    #[serde(default)]
+    pins: Vec<Mark>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    checks: Vec<Finding>,
+    #[serde(flatten)]
+    extra: Map<String, Value>,
+}
+
+impl Wire {
+    fn active(&self) -> Result<Option<Active>, Contradiction> {
+        let texts = [
+            &self.active_sha256_prefix,
+            &self.active_archive_key,
+            &self.active_manifest_key,
+        ];
+        match (self.active_sha256, self.active_manifest_sha256) {
+            (None, None) if texts.iter().all(|text| text.is_empty()) => Ok(None),
+            (Some(archive), Some(manifest)) if texts.iter().all(|text| !text.is_empty()) => {
+                if archive.prefix() != self.active_sha256_prefix {
+                    return Err(Contradiction::Prefix);
+                }
+                let archive_key = self.active_archive_key.clone();
+                let manifest_key = self.active_manifest_key.clone();
+                Ok(Some(Active {
+                    archive,
+                    manifest,
+                    archive_key,
+                    manifest_key,
+                }))
+            }
+            _ => Err(Contradiction::HalfActive),
+        }
+    }
+}
+
+impl TryFrom<Wire> for Pointer {
+    type Error = Contradiction;
+    fn try_from(wire: Wire) -> Result<Self, Contradiction> {
+        Ok(Self {
+            active: wire.active()?,
+            flipped_at: wire.flipped_at_ms,
+            flipped_from: wire.flipped_from_sha256,
+            generation: wire.generation,
+            fence: wire.fence,
+            op_id: wire.op_id,
+            recent: wire.recent,
+            rollbacks: wire.rollbacks,
+            tombstones: wire.tombstones,
+            pins: wire.pins,
+            checks: wire.checks,
+            flipped_from_prefix: wire.flipped_from_sha256_prefix,
+            extra: wire.extra,
+        })
+    }
+}
+
+impl From<Pointer> for Wire {
+    fn from(pointer: Pointer) -> Self {
+        let archive = pointer.active_archive();
+        let manifest = pointer.active.as_ref().map(|active| active.manifest);
+        let (archive_key, manifest_key) = pointer
+            .active
+            .map(|active| (active.archive_key, active.manifest_key))
+            .unwrap_or_default();
+        Self {
+            version: Pointer::VERSION,
+            active_sha256_prefix: archive.map(|archive| archive.prefix()).unwrap_or_default(),
+            active_archive_key: archive_key,
+            active_manifest_key: manifest_key,
+            flipped_at_ms: pointer.flipped_at,
+            flipped_from_sha256_prefix: pointer.flipped_from_prefix,
+            active_sha256: archive,
+            active_manifest_sha256: manifest,
+            flipped_from_sha256: pointer.flipped_from,
+            generation: pointer.generation,
+            fence: pointer.fence,
+            op_id: pointer.op_id,
+            recent: pointer.recent,
+            rollbacks: pointer.rollbacks,
+            tombstones: pointer.tombstones,
+            pins: pointer.pins,
+            checks: pointer.checks,
+            extra: pointer.extra,
+        }
+    }
+}
+
+/// "None" written as an empty text.
+pub(crate) mod blank {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    #[expect(clippy::ref_option, reason = "serde prescribes the signature")]
+    pub(crate) fn serialize<T: Display, S: Serializer>(
+        value: &Option<T>,
+        out: S,
+    ) -> Result<S::Ok, S::Error> {
+        value
+            .as_ref()
+            .map(T::to_string)
+            .unwrap_or_default()
+            .serialize(out)
+    }
+
+    pub(crate) fn deserialize<'de, T, D>(input: D) -> Result<Option<T>, D::Error>
+    where
+        T: FromStr<Err: Display>,
+        D: Deserializer<'de>,
+    {
+        let text = String::deserialize(input)?;
+        if text.is_empty() {
+            return Ok(None);
+        }
+        text.parse().map(Some).map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,294 @@
+//! A tenant's policy: the numbers that an operator may set per tenant.
+
+use crate::format::document::Document;
+use crate::id::{Generation, OpId};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::time::Duration;
+
+/// The longest time that a lease, a renewal's pause or a grace may take: more would block a dead holder's lineage for ever.
+pub const LONGEST: Duration = Duration::from_hours(7 * 24);
+
+/// What happens when a profile is loaded in another region than it was captured in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnRegionChange {
+    /// Load, and say so.
+    #[default]
+    Warn,
+    /// Do not load.
+    Refuse,
+}
+
+/// What happens when a profile has no snapshot of the Chrome that is to run, but one of an older major.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnMajorUpgrade {
+    /// Load that one, and let the browser migrate it.
+    #[default]
+    Carry,
+    /// Do not.
+    Refuse,
+}
+
+/// Which snapshots of a profile the sweep may take.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ProfileRetention {
+    /// Whether anything is ever removed.
+    pub enabled: bool,
+    /// How many of the newest are kept.
+    pub keep_newest: u32,
+    /// For how many days a rollback protects its target.
+    pub keep_rollback_days: u32,
+}
+
+impl Default for ProfileRetention {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            keep_newest: 5,
+            keep_rollback_days: 30,
+        }
+    }
+}
+
+/// How much a tenant may store; 0 means without limit.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Quotas {
+    /// Bytes in all.
+    pub max_bytes: u64,
+    /// Snapshots of one profile.
+    pub max_snapshots_per_profile: u64,
+}
+
+/// The document `tenants/<tenant>/policy.json`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Policy {
+    version: u64,
+    /// How long a lease lasts without a renewal.
+    pub lease_ttl_s: u64,
+    /// How often a holder renews.
+    pub renew_s: u64,
+    /// How long after its expiry a lock is reaped.
+    pub grace_s: u64,
+    /// Whether snapshots of a running browser may be taken.
+    pub allow_hot: bool,
+    /// Whether snapshots of a running browser may be loaded.
+    pub accept_hot: bool,
+    /// What a change of region means.
+    pub on_region_change: OnRegionChange,
+    /// What a newer Chrome begins with.
+    pub on_major_upgrade: OnMajorUpgrade,
+    /// The largest profile that is captured.
+    pub max_profile_bytes: u64,
+    /// What the sweep may take.
+    pub retention: ProfileRetention,
+    /// How much may be stored.
+    pub quotas: Quotas,
+    /// Counts the writes.
+    pub generation: Generation,
+    /// The operation that wrote these bytes.
+    pub op_id: OpId,
+    #[serde(flatten)]
+    extra: Map<String, Value>,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            version: Self::VERSION,
+            lease_ttl_s: 300,
+            renew_s: 60,
+            grace_s: 60,
+            allow_hot: false,
+            accept_hot: true,
+            on_region_change: OnRegionChange::Warn,
+            on_major_upgrade: OnMajorUpgrade::Carry,
+            max_profile_bytes: 8_000_000_000,
+            retention: ProfileRetention::default(),
+            quotas: Quotas::default(),
+            generation: Generation::default(),
+            op_id: OpId::default(),
+            extra: Map::new(),
+        }
+    }
+}
+
+impl Document for Policy {
+    const NAME: &'static str = "policy.json";
+}
+
+/// Why a setting cannot be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadSetting {
+    /// There is no such setting, or the document keeps it for itself.
+    #[error("there is no policy setting `{name}`; settings are {}", .known.join(", "))]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: Vec<String>,
+    },
+    /// The value is not of the setting's kind.
+    #[error("`{value}` is not a value for `{name}`")]
+    Value {
+        /// Which setting.
+        name: String,
+        /// What was given.
+        value: String,
+        /// What the parser says.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// The numbers do not fit together.
+    #[error("{0}")]
+    Contradiction(&'static str),
+}
+
+const OWN: [&str; 3] = ["version", "generation", "op_id"];
+
+impl Policy {
+    /// How long a lease lasts without a renewal.
+    pub fn lease_ttl(&self) -> Duration {
+        Duration::from_secs(self.lease_ttl_s)
+    }
+
+    /// How often a holder renews.
+    pub fn renew_every(&self) -> Duration {
+        Duration::from_secs(self.renew_s)
+    }
+
+    /// How long after its expiry a lock is reaped.
+    pub fn grace(&self) -> Duration {
+        Duration::from_secs(self.grace_s)
+    }
+
+    /// The same policy with settings changed, all or none; they must fit together only in the end.
+    pub fn with_all(&self, settings: &[(String, String)]) -> Result<Self, BadSetting> {
+        let changed = |policy: Self, (name, value): &(String, String)| policy.with(name, value);
+        let next = settings.iter().try_fold(self.clone(), changed)?;
+        next.check()?;
+        Ok(next)
+    }
+
+    /// The same policy with one setting changed; `name` may reach inside with dots, as in `retention.enabled`.
+    fn with(&self, name: &str, value: &str) -> Result<Self, BadSetting> {
+        let mut tree = serde_json::to_value(self).expect("a policy holds only JSON values");
+        let unknown = || BadSetting::Unknown {
+            name: name.to_owned(),
+            known: Self::settings(),
+        };
+        if !Self::settings().iter().any(|setting| setting == name) {
+            return Err(unknown());
+        }
+        let slot = tree
+            .pointer_mut(&format!("/{}", name.replace('.', "/")))
+            .ok_or_else(unknown)?;
+        *slot = match slot {
+            Value::String(_) => Value::String(value.to_owned()),
+            _ => serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned())),
+        };
+        let bad = |source| BadSetting::Value {
+            name: name.to_owned(),
+            value: value.to_owned(),
+            source,
+        };
+        serde_json::from_value(tree).map_err(bad)
+    }
+
+    /// The same policy, one write later.
+    #[must_use = "the policy is not changed in place"]
+    pub fn successor(&self, op_id: OpId) -> Self {
+        Self {
+            generation: self.generation.next(),
+            op_id,
+            ..self.clone()
+        }
+    }
+
+    /// The names of all settings.
+    pub fn settings() -> Vec<String> {
+        let tree = serde_json::to_value(Self::default()).expect("a policy holds only JSON values");
+        let mut names = Vec::new();
+        for (name, value) in tree.as_object().into_iter().flatten() {
+            match value.as_object() {
+                Some(inner) => names.extend(inner.keys().map(|key| format!("{name}.{key}"))),
+                None if OWN.contains(&name.as_str()) => {}
+                None => names.push(name.clone()),
+            }
+        }
+        names
+    }
+
+    /// Whether the numbers fit together.
+    pub fn check(&self) -> Result<(), BadSetting> {
+        if [self.lease_ttl_s, self.renew_s, self.grace_s]
+            .iter()
+            .any(|seconds| *seconds > LONGEST.as_secs())
+        {
+            let said = "lease_ttl_s, renew_s and grace_s must be at most 604800, which is 7 days";
+            return Err(BadSetting::Contradiction(said));
+        }
+        if self.renew_s == 0 || self.lease_ttl_s == 0 {
+            return Err(BadSetting::Contradiction(
+                "lease_ttl_s and renew_s must be at least 1",
+            ));
+        }
+        if self.lease_ttl_s < self.renew_s.saturating_mul(2) {
+            let said = "lease_ttl_s must be at least twice renew_s, so that one lost renewal does not lose the lease";
+            return Err(BadSetting::Contradiction(said));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(settings: &[(&str, &str)]) -> Result<Policy, BadSetting> {
+        let owned: Vec<(String, String)> = settings
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
+        Policy::default().with_all(&owned)
+    }
+
+    #[test]
+    fn settings_are_changed_by_name_and_must_fit_together_in_the_end() {
+        let policy = set(&[
+            ("lease_ttl_s", "20"),
+            ("renew_s", "10"),
+            ("retention.enabled", "true"),
+            ("on_region_change", "refuse"),
+        ])
+        .unwrap();
+
+        assert_eq!(policy.lease_ttl(), Duration::from_secs(20));
+        assert!(policy.retention.enabled);
+        assert_eq!(policy.on_region_change, OnRegionChange::Refuse);
+    }
+
+    #[test]
+    fn what_would_break_the_tenant_is_refused() {
+        for (name, value) in [
+            ("op_id", "x"),
+            ("retention", "{}"),
+            ("nonsense", "1"),
+            ("lease_ttl_s", "-1"),
+            ("lease_ttl_s", "90"),
+            ("renew_s", "0"),
+            ("lease_ttl_s", "18446744073709551615"),
+            ("grace_s", "604801"),
+            ("on_region_change", "maybe"),
+            ("on_major_upgrade", "maybe"),
+            ("allow_hot", "1"),
+        ] {
+            assert!(set(&[(name, value)]).is_err(), "{name}={value}");
+        }
+    }
+}

@@ -1,0 +1,442 @@
+use super::burial::{Burial, BurialAnswer, BurialStep, Fate, Listed, Manifests};
+use super::*;
+use crate::format::document::{self, Version, Versioned};
+use crate::id::{Epoch, OpId};
+use serde_json::{Value, json};
+
+fn digest(text: &str) -> ChunkDigest {
+    ChunkDigest::of(text.as_bytes())
+}
+
+fn epoch(number: usize) -> SweepEpoch {
+    (0..number).fold(SweepEpoch::FIRST, |epoch, _| epoch.next())
+}
+
+fn chunk(text: &str, born: usize) -> ChunkName {
+    ChunkName::new(digest(text), epoch(born))
+}
+
+fn names<const N: usize>(names: [ChunkName; N]) -> Names {
+    names.into_iter().collect()
+}
+
+fn op(byte: u8) -> OpId {
+    OpId::from_random([byte; 16])
+}
+
+/// A `gc.json` after `rounds` finished rounds, with a list in.
+fn gc<const N: usize>(rounds: usize, condemned: [ChunkName; N]) -> GcState {
+    let finished = (0..rounds).fold(GcState::empty(), |gc, _| gc.finish(op(0)));
+    match N {
+        0 => finished,
+        _ => finished.condemn(op(9), names(condemned)),
+    }
+}
+
+fn read(gc: GcState) -> SweepAnswer {
+    let version = Version::new(gc.generation.to_string());
+    SweepAnswer::Gc(Some(Versioned { value: gc, version }))
+}
+
+#[test]
+fn a_chunk_has_exactly_one_spelling_for_each_birth() {
+    let hex = digest("a").to_string();
+    let (plain, tagged) = (format!("sha256:{hex}"), format!("sha256:{hex}.0000000c"));
+
+    assert_eq!(chunk("a", 0).to_string(), plain);
+    assert_eq!(chunk("a", 12).to_string(), tagged);
+    assert_eq!(plain.parse(), Ok(chunk("a", 0)));
+    assert_eq!(tagged.parse(), Ok(chunk("a", 12)));
+}
+
+#[test]
+fn crafted_texts_are_not_chunk_names() {
+    let hex = digest("a").to_string();
+    for (text, why) in [
+        (hex.clone(), BadChunkName::Hash),
+        (format!("SHA256:{hex}"), BadChunkName::Hash),
+        (format!("sha256:{hex}."), BadChunkName::Epoch),
+        (format!("sha256:{hex}.00000000"), BadChunkName::Epoch),
+        (format!("sha256:{hex}.0000000C"), BadChunkName::Epoch),
+        (format!("sha256:{hex}.+000000c"), BadChunkName::Epoch),
+        (format!("sha256:{hex}.c"), BadChunkName::Epoch),
+        (format!("sha256:{hex}.0000000c.1"), BadChunkName::Epoch),
+    ] {
+        assert_eq!(text.parse::<ChunkName>(), Err(why), "{text}");
+    }
+    for text in ["sha256:../../x", "sha256:", "sha256:ab"] {
+        let refused = text.parse::<ChunkName>().unwrap_err();
+        assert!(matches!(
+            refused,
+            BadChunkName::Digest(_) | BadChunkName::Epoch
+        ));
+    }
+}
+
+#[test]
+fn gc_json_keeps_fields_it_does_not_know() {
+    let text = json!({
+        "version": 1, "epoch": 3, "condemned": [chunk("a", 2)], "op_id": op(1), "generation": 7, "note": "kept",
+    });
+    let found: GcState = document::parse(text.to_string().as_bytes()).unwrap();
+
+    let finished = found.finish(op(2));
+    let written: Value = serde_json::from_slice(&document::render(&finished)).unwrap();
+
+    assert!(found.condemns(&chunk("a", 2)) && found.is_sweeping());
+    assert_eq!(written["note"], "kept");
+    assert_eq!(
+        (
+            &written["epoch"],
+            &written["generation"],
+            &written["condemned"]
+        ),
+        (&json!(4), &json!(8), &json!([]))
+    );
+}
+
+#[test]
+fn a_gc_json_that_contradicts_itself_is_refused() {
+    let (first, second) = {
+        let sorted: Vec<_> = names([chunk("a", 0), chunk("b", 0)]).into_iter().collect();
+        (sorted[0], sorted[1])
+    };
+    let many = vec![first; CONDEMNED_LIMIT + 1];
+    for condemned in [
+        vec![second, first],
+        vec![first, first],
+        vec![chunk("a", 5)],
+        many,
+    ] {
+        let text = json!({
+            "version": 1, "epoch": 4, "condemned": condemned, "op_id": op(1), "generation": 7,
+        });
+
+        assert!(document::parse::<GcState>(text.to_string().as_bytes()).is_err());
+    }
+}
+
+#[test]
+fn the_longest_list_fits_into_the_document() {
+    let listed: Names = (0..CONDEMNED_LIMIT + 5)
+        .map(|n| chunk(&n.to_string(), 1))
+        .collect();
+    let gc = gc(1, []);
+
+    let condemned = mark(&listed, &Names::new(), &gc);
+    let written = document::render(&gc.condemn(op(1), condemned.clone()));
+
+    assert_eq!(condemned.len(), CONDEMNED_LIMIT);
+    assert!(written.len() < document::SIZE_LIMIT);
+    assert_eq!(
+        document::parse::<GcState>(&written).unwrap().condemned(),
+        &condemned
+    );
+}
+
+#[test]
+fn a_save_uses_the_indexed_name_unless_it_is_condemned() {
+    let old = chunk("a", 0);
+
+    assert_eq!(place(digest("a"), Some(old), &gc(2, [])), old);
+    assert_eq!(place(digest("a"), Some(old), &gc(2, [old])), chunk("a", 2));
+    assert_eq!(place(digest("a"), None, &gc(2, [])), chunk("a", 2));
+    assert_eq!(
+        place(digest("a"), Some(chunk("b", 0)), &gc(2, [])),
+        chunk("a", 2)
+    );
+}
+
+#[test]
+fn a_name_condemned_in_its_own_epoch_is_followed_by_one_of_the_next() {
+    let condemning = gc(2, [chunk("a", 2)]);
+
+    assert_eq!(newborn(digest("a"), &condemning), chunk("a", 3));
+    assert_eq!(
+        judge(&chunk("a", 3), epoch(2), &condemning),
+        Standing::Proved
+    );
+    assert_eq!(
+        judge(&chunk("a", 3), epoch(2), &gc(3, [])),
+        Standing::Proved
+    );
+}
+
+#[test]
+fn an_epoch_that_went_by_makes_older_names_doubtful() {
+    let used = names([chunk("a", 0), chunk("b", 1), chunk("c", 2)]);
+
+    assert_eq!(
+        before_publish(epoch(2), &gc(2, []), &used),
+        Verdict::Publish
+    );
+    assert_eq!(
+        before_publish(epoch(1), &gc(2, []), &used),
+        Verdict::CheckIndexed {
+            doubtful: names([chunk("a", 0), chunk("b", 1)]),
+            condemned: Names::new(),
+        }
+    );
+    assert_eq!(
+        before_publish(epoch(2), &gc(2, [chunk("b", 1)]), &used),
+        Verdict::StoreAnew(names([chunk("b", 1)]))
+    );
+}
+
+#[test]
+fn only_unnamed_chunks_that_are_born_are_condemned() {
+    let listed = names([chunk("a", 0), chunk("b", 1), chunk("c", 2)]);
+
+    let condemned = mark(&listed, &names([chunk("a", 0)]), &gc(1, []));
+
+    assert_eq!(condemned, names([chunk("b", 1)]));
+    assert_eq!(spare(&condemned, &condemned), Names::new());
+}
+
+#[test]
+fn a_save_that_meets_no_sweep_reads_twice_and_publishes() {
+    let mut guard = SaveGuard::new();
+
+    assert_eq!(guard.next(SaveAnswer::Begin), SaveStep::ReadGc);
+    assert_eq!(guard.next(SaveAnswer::Gc(gc(0, []))), SaveStep::Gather);
+    let gathered = SaveAnswer::Gathered(names([chunk("a", 0)]));
+    assert_eq!(guard.next(gathered), SaveStep::PutManifest);
+    assert_eq!(guard.next(SaveAnswer::Stored), SaveStep::ReadGc);
+    assert_eq!(guard.next(SaveAnswer::Gc(gc(0, []))), SaveStep::Publish);
+}
+
+/// A save that has put a manifest of these names, having begun in epoch 0.
+fn judging<const N: usize>(used: [ChunkName; N]) -> SaveGuard {
+    let mut guard = SaveGuard::new();
+    for answer in [
+        SaveAnswer::Begin,
+        SaveAnswer::Gc(gc(0, [])),
+        SaveAnswer::Gathered(names(used)),
+        SaveAnswer::Stored,
+    ] {
+        let _ = guard.next(answer);
+    }
+    guard
+}
+
+#[test]
+fn a_save_stores_condemned_chunks_anew_and_proves_only_those_again() {
+    let (a, b) = (chunk("a", 0), chunk("b", 0));
+    let mut guard = judging([a, b]);
+
+    let step = guard.next(SaveAnswer::Gc(gc(0, [a])));
+    let to = chunk("a", 1);
+    assert_eq!(step, SaveStep::StoreAnew(vec![Replacement { from: a, to }]));
+    assert_eq!(guard.next(SaveAnswer::Stored), SaveStep::PutManifest);
+    assert_eq!(guard.next(SaveAnswer::Stored), SaveStep::ReadGc);
+
+    let rounds_later = guard.next(SaveAnswer::Gc(gc(1, [])));
+    assert_eq!(rounds_later, SaveStep::Publish, "`b` was proved before");
+}
+
+#[test]
+fn a_save_keeps_doubtful_names_only_if_the_index_has_them() {
+    let (a, b) = (chunk("a", 0), chunk("b", 0));
+    let mut guard = judging([a, b]);
+
+    let step = guard.next(SaveAnswer::Gc(gc(1, [])));
+    assert_eq!(step, SaveStep::CheckIndexed(names([a, b])));
+    let step = guard.next(SaveAnswer::Indexed(names([a])));
+    let to = chunk("b", 1);
+    assert_eq!(step, SaveStep::StoreAnew(vec![Replacement { from: b, to }]));
+    let _ = (
+        guard.next(SaveAnswer::Stored),
+        guard.next(SaveAnswer::Stored),
+    );
+
+    let next_epoch = guard.next(SaveAnswer::Gc(gc(2, [])));
+    assert_eq!(next_epoch, SaveStep::CheckIndexed(names([a, to])));
+    assert_eq!(
+        guard.next(SaveAnswer::Indexed(names([a, to]))),
+        SaveStep::ReadGc
+    );
+    assert_eq!(guard.next(SaveAnswer::Gc(gc(2, []))), SaveStep::Publish);
+}
+
+#[test]
+fn a_save_gives_up_when_the_store_stays_silent() {
+    let mut guard = judging([chunk("a", 0)]);
+
+    let steps: Vec<_> = (0..3).map(|_| guard.next(SaveAnswer::Silence)).collect();
+
+    let gave_up = SaveStep::GiveUp(GaveUp::Unreachable);
+    assert_eq!(steps, [SaveStep::ReadGc, SaveStep::ReadGc, gave_up.clone()]);
+    assert_eq!(guard.next(SaveAnswer::Gc(gc(0, []))), gave_up, "for good");
+}
+
+#[test]
+fn a_save_that_sweeps_outrun_forever_gives_up() {
+    let mut guard = judging([chunk("a", 0)]);
+    let mut answers = 0;
+
+    let gave_up = loop {
+        answers += 1;
+        let epoch = answers;
+        match guard.next(SaveAnswer::Gc(gc(epoch, []))) {
+            SaveStep::CheckIndexed(_) => {}
+            other => break other,
+        }
+        if let SaveStep::GiveUp(why) = guard.next(SaveAnswer::Indexed(Names::new())) {
+            break SaveStep::GiveUp(why);
+        }
+        let _ = (
+            guard.next(SaveAnswer::Stored),
+            guard.next(SaveAnswer::Stored),
+        );
+    };
+
+    assert_eq!(gave_up, SaveStep::GiveUp(GaveUp::Outrun));
+}
+
+#[test]
+fn a_round_asks_the_manifests_again_before_it_deletes() {
+    let (a, b, c) = (chunk("a", 0), chunk("b", 0), chunk("c", 0));
+    let mut round = Sweep::new(op(9));
+
+    let _ = round.next(SweepAnswer::Begin);
+    assert_eq!(round.next(SweepAnswer::Gc(None)), SweepStep::ListChunks);
+    let _ = round.next(SweepAnswer::Listed(names([a, b, c])));
+    let step = round.next(SweepAnswer::Referenced(names([c])));
+    let list = gc(0, [a, b]);
+    let write = SweepStep::Write {
+        expected: None,
+        gc: Box::new(list.clone()),
+    };
+    assert_eq!(step, write);
+    let step = round.next(SweepAnswer::Won);
+    assert_eq!(step, SweepStep::FindReferenced(names([a, b])));
+    let step = round.next(SweepAnswer::Referenced(names([b])));
+    assert_eq!(step, SweepStep::Delete(names([a])));
+    assert_eq!(round.next(SweepAnswer::Deleted), SweepStep::ReadGc);
+    let finish = round.next(read(list.clone()));
+    let gc = Box::new(list.finish(op(9)));
+    let expected = Some(Version::new("1"));
+    assert_eq!(finish, SweepStep::Write { expected, gc });
+    let SweepStep::Done(swept) = round.next(SweepAnswer::Won) else {
+        panic!("the round is over")
+    };
+
+    assert_eq!((swept.deleted, swept.spared), (names([a]), names([b])));
+    assert!(!swept.resumed && !swept.more);
+}
+
+#[test]
+fn a_round_that_finds_a_list_finishes_it_first() {
+    let a = chunk("a", 0);
+    let mut round = Sweep::new(op(3));
+    let _ = round.next(SweepAnswer::Begin);
+
+    let step = round.next(read(gc(0, [a])));
+    assert_eq!(step, SweepStep::FindReferenced(names([a])));
+    let _ = round.next(SweepAnswer::Referenced(Names::new()));
+    let _ = round.next(SweepAnswer::Deleted);
+    let done = round.next(read(gc(1, [])));
+
+    let SweepStep::Done(swept) = done else {
+        panic!("somebody else ended the epoch")
+    };
+    assert!(swept.resumed);
+}
+
+#[test]
+fn a_list_whose_swap_was_not_heard_of_is_recognised_as_ours() {
+    let a = chunk("a", 0);
+    let mut round = Sweep::new(op(9));
+    let _ = round.next(SweepAnswer::Begin);
+    let _ = round.next(SweepAnswer::Gc(None));
+    let _ = round.next(SweepAnswer::Listed(names([a])));
+    let _ = round.next(SweepAnswer::Referenced(Names::new()));
+
+    assert_eq!(round.next(SweepAnswer::Silence), SweepStep::ReadGc);
+    let step = round.next(read(gc(0, [a])));
+
+    assert_eq!(step, SweepStep::FindReferenced(names([a])));
+    assert!(!round.is_resumed());
+}
+
+#[test]
+fn an_unreadable_manifest_ends_a_round_without_a_deletion() {
+    let a = chunk("a", 0);
+    let aborted = SweepStep::Aborted(Abort::UnreadableManifest);
+    let mut marking = Sweep::new(op(3));
+    let _ = marking.next(SweepAnswer::Begin);
+    let mut sparing = marking.clone();
+    let _ = marking.next(SweepAnswer::Gc(None));
+    let _ = marking.next(SweepAnswer::Listed(names([a])));
+    let _ = sparing.next(read(gc(0, [a])));
+
+    assert_eq!(marking.next(SweepAnswer::UnreadableManifest), aborted);
+    assert_eq!(sparing.next(SweepAnswer::UnreadableManifest), aborted);
+}
+
+#[test]
+fn nothing_is_written_when_there_is_no_garbage() {
+    let a = chunk("a", 0);
+    let mut round = Sweep::new(op(3));
+    let _ = round.next(SweepAnswer::Begin);
+    let _ = round.next(SweepAnswer::Gc(None));
+    let _ = round.next(SweepAnswer::Listed(names([a])));
+
+    let step = round.next(SweepAnswer::Referenced(names([a])));
+
+    assert_eq!(step, SweepStep::Done(Swept::default()));
+}
+
+fn listed(id: &str, lease: u64) -> Listed {
+    Listed {
+        id: id.parse().unwrap(),
+        lease: Epoch(lease),
+        fence: Some(Epoch(2)),
+        indexed: false,
+        tombstoned: false,
+    }
+}
+
+#[test]
+fn only_a_manifest_behind_the_fence_is_buried() {
+    let (behind, live) = (listed("old", 1), listed("new", 2));
+    let indexed = Listed {
+        indexed: true,
+        ..behind.clone()
+    };
+    let unknown = Listed {
+        fence: None,
+        ..behind.clone()
+    };
+
+    assert_eq!(burial::judge(&behind), Fate::Behind);
+    assert_eq!(burial::judge(&live), Fate::MayBePublished);
+    assert_eq!(burial::judge(&indexed), Fate::Indexed);
+    assert_eq!(burial::judge(&unknown), Fate::MayBePublished);
+}
+
+#[test]
+fn a_manifest_is_removed_only_after_the_index_says_that_it_is_tombstoned() {
+    let old = listed("old", 1);
+    let manifests: Manifests = [old.id.clone()].into();
+    let mut burial = Burial::new();
+    let _ = burial.next(BurialAnswer::Begin);
+
+    let expected = Version::new("7");
+    let step = burial.next(BurialAnswer::Surveyed(expected.clone(), vec![old.clone()]));
+    let tombstone = BurialStep::Tombstone {
+        expected,
+        manifests: manifests.clone(),
+    };
+    assert_eq!(step, tombstone);
+    assert_eq!(burial.next(BurialAnswer::Silence), BurialStep::Survey);
+    let buried = Listed {
+        tombstoned: true,
+        ..old
+    };
+    let step = burial.next(BurialAnswer::Surveyed(Version::new("8"), vec![buried]));
+
+    assert_eq!(step, BurialStep::Remove(manifests.clone()));
+    let done = burial.next(BurialAnswer::Removed);
+    assert_eq!(done, BurialStep::Done(manifests));
+}

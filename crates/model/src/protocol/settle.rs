@@ -1,0 +1,391 @@
+//! How an operation on a lineage is carried out, without doing any I/O itself.
+//!
+//! Every operation is the same loop: read what the rule needs, ask [`step`], write on condition. A [`Protocol`] hears
+//! an [`Answer`] and says the next [`Step`]; tokio, the simulator and the explorer all drive the same value.
+//!
+//! ```text
+//! acquire:                 Take (lock) ──▶ Fence (pointer) ──▶ owned
+//!                             ▲──── outrun ────┘
+//! rollback, force-unlock:  pointer ──▶ MarkForced (lock; failing here is only a warning)
+//! everything else:         one document
+//! ```
+//!
+//! *Always true:* neither `Lost` nor silence proves that a write was not applied; after either the document is read
+//! again. `Done` means applied, `Refused` means not applied and never will be, and what cannot be told is
+//! `Unsettled`: nothing is cleaned up, and the operation id finds the truth later.
+
+use crate::format::document::{Version, Versioned};
+use crate::format::lease::{Fence, Holder, Lock};
+use crate::format::pointer::{Active, Pointer};
+use crate::id::{Generation, Label, OpId};
+use crate::protocol::step::{Change, Doc, Documents, Op, Refusal, step};
+use crate::time::Timestamp;
+use std::time::Duration;
+
+/// How often an operation writes before it gives up.
+pub const ATTEMPTS: u8 = 3;
+
+/// What was written, or found.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Body {
+    /// A `lock.json`.
+    Lock(Lock),
+    /// A `latest.json`.
+    Pointer(Pointer),
+}
+
+impl Body {
+    /// Which document it is.
+    pub fn doc(&self) -> Doc {
+        match self {
+            Self::Lock(_) => Doc::Lock,
+            Self::Pointer(_) => Doc::Pointer,
+        }
+    }
+
+    fn generation(&self) -> Generation {
+        match self {
+            Self::Lock(lock) => lock.generation,
+            Self::Pointer(pointer) => pointer.generation,
+        }
+    }
+}
+
+/// What the store said to the last step.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Answer {
+    /// Nothing was asked yet.
+    Begin,
+    /// `lock.json`, or that there is none.
+    Lock(Option<Versioned<Lock>>),
+    /// `latest.json`, or that there is none.
+    Pointer(Option<Versioned<Pointer>>),
+    /// The document could not be read, in spite of retries.
+    Unreadable,
+    /// The write was applied.
+    Won,
+    /// The condition did not hold: somebody, perhaps we, came first.
+    Lost,
+    /// No answer, or one that settles nothing.
+    Silence,
+}
+
+/// What to do next.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[must_use = "a protocol advances only when its steps are carried out"]
+pub enum Step {
+    /// Read one document.
+    Read(Doc),
+    /// Write one document: create it, or replace exactly the version named.
+    Write {
+        /// `None` creates.
+        expected: Option<Version>,
+        /// What to write.
+        body: Box<Body>,
+    },
+    /// The operation was applied.
+    Done(Outcome),
+    /// The operation was not applied and will not be.
+    Refused(Refusal),
+    /// The operation was not applied: the store could not be read.
+    Unreachable,
+    /// Whether the operation was applied cannot be told now.
+    Unsettled(Doubt),
+}
+
+/// What a finished operation left behind.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Outcome {
+    /// The lineage is ours.
+    Acquired {
+        /// The lease.
+        fence: Fence,
+        /// The snapshot to start from, from the very version that carries our fence.
+        base: Option<Active>,
+        /// The lock that was taken from somebody, if it was.
+        took_over: Option<Box<Lock>>,
+    },
+    /// The lock after the operation.
+    Lock(Box<Lock>),
+    /// The pointer after the operation.
+    Pointer {
+        /// `latest.json`
+        pointer: Box<Pointer>,
+        /// Whether the lock was told as well; `false` is a warning on forced acts.
+        lock_told: bool,
+    },
+}
+
+/// A write whose fate is not known.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Doubt {
+    /// Which document it was sent to.
+    pub doc: Doc,
+    /// The highest generation it would have written.
+    pub generation: Generation,
+    /// The lowest generation it would have written.
+    pub since: Generation,
+}
+
+/// One operation in progress.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Protocol {
+    op_id: OpId,
+    op: Op,
+    found: Documents,
+    versions: [Option<Version>; 2],
+    reads_left: &'static [Doc],
+    sent: Option<Body>,
+    doubt: Option<Doubt>,
+    writes_left: u8,
+    attempts: u8,
+    rounds_left: u8,
+    claim: Option<(Holder, Duration)>,
+    took_over: Option<Box<Lock>>,
+    forced: Option<(Label, Duration)>,
+    committed: Option<Box<Pointer>>,
+}
+
+impl Protocol {
+    /// An operation on one document, carried out under a fresh `op_id`.
+    pub fn new(op_id: OpId, op: Op) -> Self {
+        Self {
+            op_id,
+            op,
+            found: Documents::default(),
+            versions: [None, None],
+            reads_left: &[],
+            sent: None,
+            doubt: None,
+            writes_left: ATTEMPTS,
+            attempts: ATTEMPTS,
+            rounds_left: ATTEMPTS,
+            claim: None,
+            took_over: None,
+            forced: None,
+            committed: None,
+        }
+    }
+
+    /// Owning a lineage: take the lock, then write the fence.
+    pub fn acquire(op_id: OpId, holder: Holder, ttl: Duration) -> Self {
+        let claim = Some((holder.clone(), ttl));
+        Self {
+            claim,
+            ..Self::new(op_id, Op::Take { holder, ttl })
+        }
+    }
+
+    /// A forced act on the pointer; afterwards the lock is told, with the operator's `reason`.
+    pub fn forced(op_id: OpId, op: Op, reason: Label, ttl: Duration) -> Self {
+        Self {
+            forced: Some((reason, ttl)),
+            ..Self::new(op_id, op)
+        }
+    }
+
+    /// The same operation, with another number of writes before it gives up.
+    #[must_use = "the protocol is not changed in place"]
+    pub fn with_attempts(self, attempts: u8) -> Self {
+        Self {
+            writes_left: attempts,
+            attempts,
+            rounds_left: attempts,
+            ..self
+        }
+    }
+
+    /// The operation's id.
+    pub fn op_id(&self) -> OpId {
+        self.op_id
+    }
+
+    /// Hears the answer to the last step and says the next one.
+    pub fn next(&mut self, answer: Answer, now: Timestamp) -> Step {
+        match answer {
+            Answer::Begin => self.begin(),
+            Answer::Lock(lock) => {
+                (self.found.lock, self.versions[0]) = split(lock);
+                self.read_on(now)
+            }
+            Answer::Pointer(pointer) => {
+                (self.found.pointer, self.versions[1]) = split(pointer);
+                self.read_on(now)
+            }
+            Answer::Won => match self.sent.take() {
+                Some(body) => self.applied(body),
+                None => self.begin(),
+            },
+            Answer::Lost | Answer::Silence => {
+                self.remember_doubt();
+                self.begin()
+            }
+            Answer::Unreadable => self.give_up(Step::Unreachable, self.doubt.is_some()),
+        }
+    }
+
+    /// Reads everything anew: no rule is ever asked about an old reading.
+    fn begin(&mut self) -> Step {
+        self.found = Documents::default();
+        self.versions = [None, None];
+        self.reads_left = self.op.reads();
+        Step::Read(self.reads_left[0])
+    }
+
+    fn read_on(&mut self, now: Timestamp) -> Step {
+        self.reads_left = self.reads_left.get(1..).unwrap_or_default();
+        match self.reads_left.first() {
+            Some(doc) => Step::Read(*doc),
+            None => self.decide(now),
+        }
+    }
+
+    fn decide(&mut self, now: Timestamp) -> Step {
+        match step(&self.found, &self.op, self.op_id, now) {
+            Ok(Change::Already) => self.already(),
+            Ok(Change::Lock(lock)) => self.write(Body::Lock(lock)),
+            Ok(Change::Pointer(pointer)) => self.write(Body::Pointer(pointer)),
+            Err(Refusal::Outrun { .. }) => self.take_again(),
+            Err(refusal) => self.give_up(Step::Refused(refusal), self.still_open()),
+        }
+    }
+
+    fn write(&mut self, body: Body) -> Step {
+        if self.writes_left == 0 {
+            return self.give_up(Step::Refused(Refusal::Contended), self.still_open());
+        }
+        self.writes_left -= 1;
+        let expected = match body.doc() {
+            Doc::Lock => self.versions[0].clone(),
+            Doc::Pointer => self.versions[1].clone(),
+        };
+        self.sent = Some(body.clone());
+        Step::Write {
+            expected,
+            body: Box::new(body),
+        }
+    }
+
+    fn remember_doubt(&mut self) {
+        let Some(body) = self.sent.take() else { return };
+        let generation = body.generation();
+        let since = self.doubt.map_or(generation, |earlier| earlier.since);
+        self.doubt = Some(Doubt {
+            doc: body.doc(),
+            generation,
+            since,
+        });
+    }
+
+    /// Whether an unanswered write may have been applied, or may yet be, judging by what was read since.
+    fn still_open(&self) -> bool {
+        let Some(doubt) = self.doubt else {
+            return false;
+        };
+        match (self.op.writes(), &self.found.lock, &self.found.pointer) {
+            (Doc::Lock, Some(lock), _) => match self.op {
+                // Owning and renewing are statements about now: superseded is the same as never applied.
+                Op::Take { .. } | Op::Renew { .. } => lock.generation < doubt.generation,
+                _ => lock.generation != doubt.generation || doubt.since != doubt.generation,
+            },
+            (Doc::Pointer, _, Some(pointer)) => {
+                pointer.generation < doubt.generation || !pointer.covers(doubt.since)
+            }
+            _ => true,
+        }
+    }
+
+    /// Ends the operation; what was sent and cannot be told wins over every other ending.
+    fn give_up(&mut self, otherwise: Step, open: bool) -> Step {
+        if let Some(pointer) = self.committed.take() {
+            // The act itself is done; only the lock could not be told.
+            return Step::Done(Outcome::Pointer {
+                pointer,
+                lock_told: false,
+            });
+        }
+        match self.doubt {
+            Some(doubt) if open => Step::Unsettled(doubt),
+            _ => otherwise,
+        }
+    }
+
+    fn already(&mut self) -> Step {
+        let body = match self.op.writes() {
+            Doc::Lock => self.found.lock.clone().map(Body::Lock),
+            Doc::Pointer => self.found.pointer.clone().map(Body::Pointer),
+        };
+        match (body, self.committed.take()) {
+            (Some(body), None) => self.applied(body),
+            (_, Some(pointer)) => Step::Done(Outcome::Pointer {
+                pointer,
+                lock_told: true,
+            }),
+            (None, None) => unreachable!("only a document that was found can already be right"),
+        }
+    }
+
+    /// Goes on after a write that was applied.
+    fn applied(&mut self, body: Body) -> Step {
+        match (body, &self.op, self.committed.take()) {
+            (Body::Lock(lock), Op::Take { .. }, _) => {
+                let before = self
+                    .found
+                    .lock
+                    .take()
+                    .filter(|before| before.op_id != self.op_id);
+                self.took_over = before.map(Box::new).or(self.took_over.take());
+                self.turn_to(Op::Fence {
+                    fence: lock.fence(),
+                })
+            }
+            (Body::Pointer(pointer), Op::Fence { fence }, _) => Step::Done(Outcome::Acquired {
+                fence: *fence,
+                base: pointer.active,
+                took_over: self.took_over.take(),
+            }),
+            (Body::Pointer(pointer), _, _) => match self.forced.take() {
+                Some((reason, ttl)) => {
+                    let fence = pointer.fence;
+                    self.committed = Some(Box::new(pointer));
+                    self.turn_to(Op::MarkForced { fence, reason, ttl })
+                }
+                None => Step::Done(Outcome::Pointer {
+                    pointer: Box::new(pointer),
+                    lock_told: true,
+                }),
+            },
+            (Body::Lock(_), _, Some(pointer)) => Step::Done(Outcome::Pointer {
+                pointer,
+                lock_told: true,
+            }),
+            (Body::Lock(lock), _, None) => Step::Done(Outcome::Lock(Box::new(lock))),
+        }
+    }
+
+    fn take_again(&mut self) -> Step {
+        self.rounds_left = self.rounds_left.saturating_sub(1);
+        match self.claim.clone() {
+            // Every fence we may have sent is below the one that outran us, so none of them can land.
+            Some((holder, ttl)) if self.rounds_left > 0 => self.turn_to(Op::Take { holder, ttl }),
+            _ => self.give_up(Step::Refused(Refusal::Contended), false),
+        }
+    }
+
+    fn turn_to(&mut self, op: Op) -> Step {
+        self.op = op;
+        self.doubt = None;
+        self.writes_left = self.attempts;
+        self.begin()
+    }
+}
+
+fn split<T>(read: Option<Versioned<T>>) -> (Option<T>, Option<Version>) {
+    match read {
+        Some(Versioned { value, version }) => (Some(value), Some(version)),
+        None => (None, None),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,147 @@
+//! The list of a snapshot's entries: binary, sorted by path, in sections.
+//!
+//! A section holds some two hundred entries, front-coded, and a table of the chunks they lie in, so that its bytes depend
+//! on nothing but its entries: an unchanged stretch of a tree gives the same section in every snapshot. Sections are
+//! stored like small files, as slices of bundles; the *root* says where each lies. A walk can be joined with a list in
+//! constant memory, one section at a time.
+//!
+//! *Always true of what was read:* paths ascend strictly, across sections too; the extents of a file add up to its size
+//! and lie within their chunks; nothing follows the last entry.
+
+mod root;
+mod section;
+mod wire;
+
+pub use root::{ListRoot, SectionPlace};
+pub use section::{SectionWriter, read_section, section_chunks};
+pub use wire::BadList;
+
+use crate::digest::FileDigest;
+use crate::protocol::gc::ChunkName;
+use crate::tree::Entry;
+
+/// A chunk as a list refers to it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct StoredChunk {
+    /// Where it lies.
+    pub name: ChunkName,
+    /// How long its plaintext is.
+    pub plain_len: u32,
+}
+
+/// A stretch of a chunk's plaintext.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Slice {
+    /// Which chunk.
+    pub chunk: StoredChunk,
+    /// Where in it.
+    pub offset: u32,
+    /// How many bytes.
+    pub length: u32,
+}
+
+impl Slice {
+    /// The whole chunk.
+    pub fn whole(chunk: StoredChunk) -> Self {
+        let length = chunk.plain_len;
+        Self {
+            chunk,
+            offset: 0,
+            length,
+        }
+    }
+}
+
+/// No file is larger: what every filesystem that trees are restored to can hold (ext4 with blocks of 4 KiB).
+pub const FILE_MAX: u64 = (1 << 44) - (1 << 12);
+
+/// A stretch of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Extent {
+    /// Bytes that are all zero and stored nowhere.
+    Hole(u64),
+    /// Bytes that lie in a chunk.
+    Stored(Slice),
+}
+
+impl Extent {
+    /// How many bytes of the file it is.
+    pub fn length(&self) -> u64 {
+        match self {
+            Self::Hole(length) => *length,
+            Self::Stored(slice) => slice.length.into(),
+        }
+    }
+}
+
+/// What is in a file, and where.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FileContent {
+    /// What it is.
+    pub digest: FileDigest,
+    /// Where it lies, in order.
+    pub extents: Vec<Extent>,
+    /// The fingerprints of its pieces, for a file that may be compared piece by piece.
+    pub pieces: Option<Slice>,
+}
+
+impl FileContent {
+    /// All slices, that of the fingerprints last.
+    pub fn slices(&self) -> impl Iterator<Item = &Slice> {
+        let stored = self.extents.iter().filter_map(|extent| match extent {
+            Extent::Stored(slice) => Some(slice),
+            Extent::Hole(_) => None,
+        });
+        stored.chain(&self.pieces)
+    }
+
+    /// The extents of a stretch of the file; beyond its end there is nothing.
+    pub fn stretch(&self, from: u64, length: u64) -> Vec<Extent> {
+        let (mut at, until) = (0, from.saturating_add(length));
+        let mut stretch = Vec::new();
+        for extent in &self.extents {
+            let (start, end) = (at, at + extent.length());
+            at = end;
+            let (from, until) = (start.max(from), end.min(until));
+            if from >= until {
+                continue;
+            }
+            let clipped = until - from;
+            stretch.push(match extent {
+                Extent::Hole(_) => Extent::Hole(clipped),
+                Extent::Stored(slice) => Extent::Stored(Slice {
+                    chunk: slice.chunk,
+                    offset: slice.offset + u32::try_from(from - start).unwrap_or(u32::MAX),
+                    length: u32::try_from(clipped).unwrap_or(u32::MAX),
+                }),
+            });
+        }
+        stretch
+    }
+}
+
+/// Appends an extent; one that continues the last is joined with it.
+pub fn append(extents: &mut Vec<Extent>, more: Extent) {
+    match (extents.last_mut(), more) {
+        (_, more) if more.length() == 0 => {}
+        (Some(Extent::Hole(length)), Extent::Hole(more)) => *length += more,
+        (Some(Extent::Stored(last)), Extent::Stored(next))
+            if last.chunk == next.chunk && last.offset + last.length == next.offset =>
+        {
+            last.length += next.length;
+        }
+        (_, more) => extents.push(more),
+    }
+}
+
+/// One entry of a snapshot.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Row {
+    /// What it is.
+    pub entry: Entry,
+    /// What is in it; only files have content.
+    pub content: Option<FileContent>,
+}
+
+#[cfg(test)]
+mod tests;

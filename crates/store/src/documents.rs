@@ -1,0 +1,10 @@
+//! What is read and written as a document, over any bucket.
+
+pub mod events;
+pub mod leases;
+pub mod lineages;
+pub mod operations;
+pub mod pointers;
+pub mod policies;
+pub mod profiles;
+pub mod roots;

@@ -1,0 +1,363 @@
+//! Carries out operations on a lineage: drives the model's protocol over a bucket.
+//!
+//! The protocol decides; this file only moves bytes and waits. *Always true:* a document that cannot be read, or not be
+//! understood, ends the operation; it is never overwritten and never taken for absent. Nor is a pointer that must have
+//! been there: see [`Lineages::pointer`].
+
+use crate::bucket::{Bucket, BucketError, BucketErrorKind, Swap};
+use crate::layout::{self, Key, Prefix};
+use bytes::Bytes;
+use stasis_model::format::document::{self, BadDocument, Document, SIZE_LIMIT, Versioned};
+use stasis_model::format::lease::Lock;
+use stasis_model::format::pointer::Pointer;
+use stasis_model::id::{Lineage, OpId};
+use stasis_model::protocol::operation::{Kind, Unsettled};
+use stasis_model::protocol::settle::{Answer, Body, Outcome, Protocol, Step};
+use stasis_model::protocol::step::{Doc, Refusal};
+use stasis_model::rng::Rng;
+use stasis_model::time::{Clock, Timestamp};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// More objects than a lineage has that belong to no snapshot.
+const SOME: usize = 16;
+
+/// Why an operation on a lineage did not end well.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LineageError {
+    /// The rules say no: not applied, and it will not be.
+    #[error("could not {} `{lineage}`", words(*.kind))]
+    Refused {
+        /// Which lineage.
+        lineage: Lineage,
+        /// What was to be done.
+        kind: Kind,
+        /// Why not.
+        #[source]
+        refusal: Refusal,
+    },
+    /// Nobody can tell now; the record says how to ask again.
+    #[error("it is unknown whether this applied: {} `{}`", words(.0.kind), .0.lineage)]
+    Unknown(Box<Unsettled>),
+    /// The store failed: not applied.
+    #[error("could not {} `{lineage}`", words(*.kind))]
+    Store {
+        /// Which lineage.
+        lineage: Lineage,
+        /// What was to be done.
+        kind: Kind,
+        /// What the store said.
+        #[source]
+        source: ReadError,
+    },
+}
+
+fn words(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Acquire => "acquire the lease of",
+        Kind::Renew => "renew the lease of",
+        Kind::Release => "release the lease of",
+        Kind::Reap => "reap the lock of",
+        Kind::Flip => "flip the pointer of",
+        Kind::Rollback => "roll back",
+        Kind::ForceUnlock => "force-unlock",
+        Kind::Delete => "delete a snapshot of",
+        Kind::Pin => "pin a snapshot of",
+        Kind::Check => "record the check of a snapshot of",
+        Kind::Forget => "forget removed snapshots of",
+    }
+}
+
+/// Why a document could not be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The store did not give it.
+    #[error(transparent)]
+    Bucket(#[from] BucketError),
+    /// The store gave something else.
+    #[error("the document `{key}` cannot be used")]
+    Document {
+        /// Where it lies.
+        key: Key,
+        /// What is wrong with it.
+        #[source]
+        source: BadDocument,
+    },
+    /// There is no pointer, though there must have been one.
+    #[error("`{key}` is missing, though {evidence}")]
+    PointerLost {
+        /// Where it should lie.
+        key: Key,
+        /// What says that there was one.
+        evidence: String,
+    },
+    /// The pointer leads out of its own lineage.
+    #[error("`{key}` names `{names}`, which is not a snapshot of its lineage")]
+    Strays {
+        /// Where the pointer lies.
+        key: Key,
+        /// What it names.
+        names: String,
+    },
+}
+
+impl ReadError {
+    /// Whether what is there may be whole, and only be meant for another build.
+    pub fn is_of_another_build(&self) -> bool {
+        let Self::Document { source, .. } = self else {
+            return false;
+        };
+        matches!(source, BadDocument::Version { .. })
+    }
+}
+
+/// Reads and parses one document; `None` when there is none.
+pub async fn read<D: Document>(
+    bucket: &dyn Bucket,
+    key: &Key,
+) -> Result<Option<Versioned<D>>, ReadError> {
+    let bad = |source| ReadError::Document {
+        key: key.clone(),
+        source,
+    };
+    let object = match bucket.get(key, D::LIMIT as u64).await {
+        Ok(object) => object,
+        Err(error) if error.kind == BucketErrorKind::TooLarge => {
+            let found = bucket.size(key).await?.unwrap_or_default();
+            return Err(bad(BadDocument::TooLarge {
+                name: D::NAME,
+                found,
+                limit: D::LIMIT,
+            }));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let Some(object) = object else {
+        return Ok(None);
+    };
+    let value = document::parse(&object.body).map_err(bad)?;
+    Ok(Some(Versioned {
+        value,
+        version: object.version,
+    }))
+}
+
+/// An operation that was applied.
+#[derive(Clone, Debug)]
+pub struct Applied {
+    /// Under which id.
+    pub op_id: OpId,
+    /// What it left behind.
+    pub outcome: Outcome,
+    /// Uptime just before its first write was sent: what a holder may count its lease from.
+    pub sent_at: Duration,
+}
+
+/// All lineages of one store.
+#[derive(Clone, Debug)]
+pub struct Lineages {
+    bucket: Arc<dyn Bucket>,
+    clock: Arc<dyn Clock>,
+    chance: Arc<dyn Rng>,
+}
+
+impl Lineages {
+    /// The lineages in `bucket`.
+    pub fn new(bucket: Arc<dyn Bucket>, clock: Arc<dyn Clock>, chance: Arc<dyn Rng>) -> Self {
+        Self {
+            bucket,
+            clock,
+            chance,
+        }
+    }
+
+    /// A fresh operation id.
+    pub fn op_id(&self) -> OpId {
+        self.chance.op_id()
+    }
+
+    /// The time by the store's clock where it has one, else by ours.
+    pub fn now(&self) -> Timestamp {
+        let ours = self.clock.now();
+        match self.bucket.clock_offset_ms() {
+            Some(offset) => Timestamp::from_millis(ours.millis().saturating_add_signed(offset)),
+            None => ours,
+        }
+    }
+
+    /// The lock of a lineage.
+    pub async fn lock(&self, lineage: &Lineage) -> Result<Option<Versioned<Lock>>, ReadError> {
+        read(&*self.bucket, &layout::lock(lineage)).await
+    }
+
+    /// The pointer of a lineage, which never names anything outside it; `None` for a lineage that never had one.
+    ///
+    /// Its absence is believed only where nothing contradicts it: owning writes the pointer before anything is stored, so
+    /// an archive or a manifest beside no pointer means that it was lost; and so does a lock that only an owner can have
+    /// written. A lock that was taken and nothing else is what a first owner leaves that died before it wrote the
+    /// pointer: nothing was ever published then, and the next owner begins.
+    pub async fn pointer(
+        &self,
+        lineage: &Lineage,
+    ) -> Result<Option<Versioned<Pointer>>, ReadError> {
+        if let Some(found) = self.read_pointer(lineage).await? {
+            return Ok(Some(found));
+        }
+        let Some(evidence) = self.evidence_of_a_pointer(lineage).await? else {
+            return Ok(None);
+        };
+        // A first owner may have written everything since we looked; what is never deleted is there now.
+        if let Some(found) = self.read_pointer(lineage).await? {
+            return Ok(Some(found));
+        }
+        let key = layout::pointer(lineage);
+        Err(ReadError::PointerLost { key, evidence })
+    }
+
+    /// What says that a lineage without a pointer had one.
+    async fn evidence_of_a_pointer(&self, lineage: &Lineage) -> Result<Option<String>, ReadError> {
+        if let Some(lock) = self.lock(lineage).await?
+            && lock.value.proves_a_pointer()
+        {
+            let epoch = lock.value.epoch;
+            return Ok(Some(format!("lock.json knows an owner of epoch {epoch}")));
+        }
+        let prefix = Prefix::lineage(lineage);
+        let rows = self.bucket.list(&prefix, None, SOME).await?;
+        let mut keys = rows.into_iter().map(|row| row.key);
+        let stored = keys.find(|key| layout::snapshot_object(lineage, key).is_some());
+        Ok(stored.map(|key| format!("`{}` lies beside it", key.file_name())))
+    }
+
+    async fn read_pointer(
+        &self,
+        lineage: &Lineage,
+    ) -> Result<Option<Versioned<Pointer>>, ReadError> {
+        let key = layout::pointer(lineage);
+        let found: Option<Versioned<Pointer>> = read(&*self.bucket, &key).await?;
+        if let Some(active) = found.as_ref().and_then(|found| found.value.active.as_ref()) {
+            let archive = active.archive;
+            let strays = |names: &String| ReadError::Strays {
+                key: key.clone(),
+                names: names.clone(),
+            };
+            if !layout::is_archive(lineage, archive, &active.archive_key) {
+                return Err(strays(&active.archive_key));
+            }
+            if !layout::is_manifest(lineage, archive, &active.manifest_key) {
+                return Err(strays(&active.manifest_key));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Drives one operation to its end.
+    #[tracing::instrument(skip_all, fields(subject = %lineage, kind = ?kind, op_id = %protocol.op_id()))]
+    pub async fn carry_out(
+        &self,
+        lineage: &Lineage,
+        kind: Kind,
+        mut protocol: Protocol,
+    ) -> Result<Applied, LineageError> {
+        let (mut answer, mut failure, mut sent_at, mut waits) = (Answer::Begin, None, None, 0);
+        loop {
+            if matches!(answer, Answer::Lost | Answer::Silence) {
+                self.wait(waits).await;
+                waits += 1;
+            }
+            answer = match protocol.next(answer, self.now()) {
+                Step::Read(Doc::Lock) => told(self.lock(lineage).await, &mut failure, Answer::Lock),
+                Step::Read(Doc::Pointer) => {
+                    told(self.pointer(lineage).await, &mut failure, Answer::Pointer)
+                }
+                Step::Write { expected, body } => {
+                    sent_at.get_or_insert_with(|| self.clock.uptime());
+                    let written = self.write(lineage, expected, &body).await;
+                    told(written.map_err(ReadError::from), &mut failure, |answer| {
+                        answer
+                    })
+                }
+                Step::Done(outcome) => {
+                    let sent_at = sent_at.unwrap_or_else(|| self.clock.uptime());
+                    return Ok(Applied {
+                        op_id: protocol.op_id(),
+                        outcome,
+                        sent_at,
+                    });
+                }
+                Step::Refused(refusal) => {
+                    return Err(LineageError::Refused {
+                        lineage: lineage.clone(),
+                        kind,
+                        refusal,
+                    });
+                }
+                Step::Unreachable => {
+                    let source = failure.expect("a protocol ends unreachable only after a failure");
+                    return Err(LineageError::Store {
+                        lineage: lineage.clone(),
+                        kind,
+                        source,
+                    });
+                }
+                Step::Unsettled(doubt) => {
+                    let (op_id, lineage) = (protocol.op_id(), lineage.clone());
+                    tracing::warn!(generation = %doubt.generation, "outcome unknown");
+                    let record = Unsettled::new(op_id, kind, lineage, doubt, self.now());
+                    return Err(LineageError::Unknown(Box::new(record)));
+                }
+            };
+        }
+    }
+
+    async fn write(
+        &self,
+        lineage: &Lineage,
+        expected: Option<document::Version>,
+        body: &Body,
+    ) -> Result<Answer, BucketError> {
+        let (key, bytes) = match body {
+            Body::Lock(lock) => (layout::lock(lineage), document::render(lock)),
+            Body::Pointer(pointer) => (layout::pointer(lineage), document::render(pointer)),
+        };
+        if bytes.len() > SIZE_LIMIT {
+            // Nobody could read it any more.
+            return Err(BucketError::new(BucketErrorKind::TooLarge, "write", &key));
+        }
+        let bytes = Bytes::from(bytes);
+        let swap = match expected {
+            Some(version) => self.bucket.swap(&key, &version, bytes).await?,
+            None => self.bucket.create(&key, bytes).await?,
+        };
+        tracing::debug!(%key, ?swap, "conditional write");
+        Ok(match swap {
+            Swap::Won(_) => Answer::Won,
+            Swap::Lost => Answer::Lost,
+            Swap::Unknown => Answer::Silence,
+        })
+    }
+
+    /// Waits a little longer each time, and never as long as somebody else.
+    async fn wait(&self, waits: u32) {
+        let most = 50_u64 << waits.min(5);
+        let jitter = self.chance.below(most);
+        tokio::time::sleep(Duration::from_millis(most / 2 + jitter)).await;
+    }
+}
+
+/// Turns what the store said into an answer, keeping the reason of a failure for later.
+fn told<T>(
+    result: Result<T, ReadError>,
+    failure: &mut Option<ReadError>,
+    answer: impl FnOnce(T) -> Answer,
+) -> Answer {
+    match result {
+        Ok(value) => answer(value),
+        Err(error) => {
+            *failure = Some(error);
+            Answer::Unreadable
+        }
+    }
+}

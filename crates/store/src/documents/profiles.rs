@@ -1,0 +1,355 @@
+//! The snapshots of a lineage: archives and the manifests beside them.
+//!
+//! 1. the archive
+//! 2. its manifest
+//! 3. a listing that shows both
+//! 4. the pointer, by [`Lineages::flip`](crate::documents::lineages::Lineages)
+//!
+//! *Always true:* a manifest is written only after its archive is durable, a pointer only after its manifest, and no
+//! object is ever replaced by another: a name that is taken by other bytes is lengthened. A crash leaves an archive
+//! without a manifest, or a manifest that nothing points to; only the sweep removes either.
+
+use crate::bucket::{Bucket, BucketError, BucketErrorKind, ByteStream, Swap};
+use crate::layout::{self, Form, Key, Prefix, SnapshotKeys, Spelling};
+use bytes::{Bytes, BytesMut};
+use futures_util::TryStreamExt;
+use stasis_model::digest::{ArchiveDigest, ManifestDigest};
+use stasis_model::format::document::{self, BadDocument, Document};
+use stasis_model::format::manifest::{ProfileManifest, UnfitManifest};
+use stasis_model::format::pointer::Active;
+use stasis_model::id::{Lineage, TenantId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::time::Duration;
+
+/// Archives up to this size are written by one conditional request, under their short name.
+const SMALL: u64 = 16 << 20;
+/// How often a write is tried.
+const ATTEMPTS: u32 = 3;
+/// How long to wait before the second attempt; twice as long before the third.
+const PAUSE: Duration = Duration::from_millis(500);
+/// How many rows are asked for at once.
+const PAGE: usize = 1000;
+
+/// An archive to be stored.
+pub struct NewArchive<'a> {
+    /// What it is.
+    pub digest: ArchiveDigest,
+    /// How many bytes.
+    pub size: u64,
+    /// What it is stored as.
+    pub form: Form,
+    /// The bytes, from the beginning; asked again for each attempt.
+    pub body: &'a (dyn Fn() -> ByteStream + Send + Sync),
+}
+
+impl fmt::Debug for NewArchive<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NewArchive({:?}, {} bytes)", self.digest, self.size)
+    }
+}
+
+/// Why the manifest of a snapshot cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ManifestError {
+    /// The store did not give it.
+    #[error(transparent)]
+    Bucket(#[from] BucketError),
+    /// It is not there.
+    #[error("there is no manifest `{0}`")]
+    Absent(Key),
+    /// It is not the one that the pointer names.
+    #[error("the manifest `{0}` is not the one that the pointer names")]
+    OtherDigest(Key),
+    /// It is no manifest.
+    #[error("the manifest `{key}` cannot be used")]
+    Document {
+        /// Where it lies.
+        key: Key,
+        /// What is wrong with it.
+        #[source]
+        source: BadDocument,
+    },
+    /// It is not for this snapshot, or not for this build.
+    #[error("the manifest `{key}` cannot be used")]
+    Unfit {
+        /// Where it lies.
+        key: Key,
+        /// What is wrong with it.
+        #[source]
+        source: UnfitManifest,
+    },
+}
+
+/// A snapshot that lies in a lineage, whether a pointer leads to it or not.
+#[derive(Debug)]
+pub struct StoredSnapshot {
+    /// What is known of it.
+    pub manifest: ProfileManifest,
+    /// As a pointer would name it.
+    pub active: Active,
+    /// How many bytes its archive has; `None` when there is none.
+    pub archive_size: Option<u64>,
+}
+
+/// Everything beneath a lineage that belongs to snapshots.
+#[derive(Debug, Default)]
+pub struct StoredSnapshots {
+    /// Those whose manifests can be used, the oldest first.
+    pub snapshots: Vec<StoredSnapshot>,
+    /// Manifests that cannot.
+    pub unfit: Vec<(Key, ManifestError)>,
+    /// Archives without a manifest, with their sizes.
+    pub orphans: Vec<(Key, u64)>,
+}
+
+/// All snapshots of one lineage.
+#[derive(Clone, Copy, Debug)]
+pub struct Snapshots<'a> {
+    bucket: &'a dyn Bucket,
+    lineage: &'a Lineage,
+}
+
+impl<'a> Snapshots<'a> {
+    /// The snapshots of `lineage`.
+    pub fn of(bucket: &'a dyn Bucket, lineage: &'a Lineage) -> Self {
+        Self { bucket, lineage }
+    }
+
+    fn keys(&self, archive: &NewArchive<'_>, spelling: Spelling) -> SnapshotKeys {
+        SnapshotKeys::new(self.lineage, archive.digest, spelling, archive.form)
+    }
+
+    /// Makes an archive durable; says under which names the snapshot lies.
+    pub async fn put_archive(&self, archive: &NewArchive<'_>) -> Result<SnapshotKeys, BucketError> {
+        let short = self.keys(archive, Spelling::Short);
+        if archive.size <= SMALL && self.create_small(archive, &short.archive).await? {
+            return Ok(short);
+        }
+        let full = self.keys(archive, Spelling::Full);
+        let mut pause = PAUSE;
+        for attempt in 1.. {
+            match self
+                .bucket
+                .put_stream(&full.archive, (archive.body)())
+                .await
+            {
+                Err(error) if error.kind == BucketErrorKind::Unreachable && attempt < ATTEMPTS => {
+                    tracing::warn!(%error, key = %full.archive, "the upload failed; trying again");
+                    tokio::time::sleep(pause).await;
+                    pause *= 2;
+                }
+                stored => {
+                    stored?;
+                    break;
+                }
+            }
+        }
+        Ok(full)
+    }
+
+    /// Whether the name is now taken by these bytes; `false` when it belongs to others.
+    async fn create_small(&self, archive: &NewArchive<'_>, key: &Key) -> Result<bool, BucketError> {
+        let body: BytesMut = (archive.body)()
+            .try_fold(BytesMut::new(), async |mut all, piece| {
+                all.extend_from_slice(&piece);
+                Ok(all)
+            })
+            .await
+            .map_err(|source| crate::bucket::broken_stream(key, source))?;
+        let body = body.freeze();
+        for attempt in 1.. {
+            let created = self.bucket.create(key, body.clone()).await?;
+            if matches!(created, Swap::Won(_)) {
+                return Ok(true);
+            }
+            // Lost, perhaps to our own earlier attempt, or without an answer: what is there decides.
+            match self.bucket.get(key, SMALL).await {
+                Ok(Some(there)) => return Ok(there.body == body),
+                Ok(None) if attempt < ATTEMPTS => {}
+                Ok(None) => break,
+                Err(error) if error.kind == BucketErrorKind::TooLarge => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(BucketError::new(BucketErrorKind::Unreachable, "store", key))
+    }
+
+    /// Makes a manifest durable beside its archive; one that is already there for the same archive is kept.
+    pub async fn put_manifest(
+        &self,
+        manifest: &ProfileManifest,
+        keys: &SnapshotKeys,
+    ) -> Result<Active, ManifestError> {
+        let bytes = Bytes::from(document::render(manifest));
+        let active = |bytes: &[u8]| Active {
+            archive: manifest.archive_sha256,
+            manifest: ManifestDigest::of(bytes),
+            archive_key: keys.archive.to_string(),
+            manifest_key: keys.manifest.to_string(),
+        };
+        for _ in 0..ATTEMPTS {
+            let created = self.bucket.create(&keys.manifest, bytes.clone()).await?;
+            if matches!(created, Swap::Won(_)) {
+                return Ok(active(&bytes));
+            }
+            let limit = ProfileManifest::LIMIT as u64;
+            if let Some(there) = self.bucket.get(&keys.manifest, limit).await? {
+                self.parse(&keys.manifest, &there.body, Some(manifest.archive_sha256))?;
+                return Ok(active(&there.body));
+            }
+        }
+        let error = BucketError::new(BucketErrorKind::Unreachable, "store", &keys.manifest);
+        Err(error.into())
+    }
+
+    /// Whether a listing shows both objects of a snapshot, the archive with all its bytes.
+    pub async fn is_listed(&self, keys: &SnapshotKeys, size: u64) -> Result<bool, BucketError> {
+        let listed = self.list().await?;
+        Ok(listed.get(&keys.archive) == Some(&size) && listed.contains_key(&keys.manifest))
+    }
+
+    async fn list(&self) -> Result<BTreeMap<Key, u64>, BucketError> {
+        let prefix = Prefix::lineage(self.lineage);
+        let mut all = BTreeMap::new();
+        loop {
+            let after = all
+                .last_key_value()
+                .map(|(key, _): (&Key, &u64)| key.clone());
+            let page = self.bucket.list(&prefix, after.as_ref(), PAGE).await?;
+            let is_last = page.len() < PAGE;
+            all.extend(page.into_iter().map(|row| (row.key, row.size)));
+            if is_last {
+                return Ok(all);
+            }
+        }
+    }
+
+    fn parse(
+        &self,
+        key: &Key,
+        bytes: &[u8],
+        archive: Option<ArchiveDigest>,
+    ) -> Result<ProfileManifest, ManifestError> {
+        let key = || key.clone();
+        let manifest: ProfileManifest = document::parse(bytes)
+            .map_err(|source| ManifestError::Document { key: key(), source })?;
+        let archive = archive.unwrap_or(manifest.archive_sha256);
+        let fits = manifest.check(self.lineage, archive);
+        fits.map_err(|source| ManifestError::Unfit { key: key(), source })?;
+        Ok(manifest)
+    }
+
+    /// The manifest of the snapshot that a pointer names.
+    pub async fn manifest(&self, active: &Active) -> Result<ProfileManifest, ManifestError> {
+        let key = Key::from_listing(&active.manifest_key)
+            .filter(|_| layout::is_manifest(self.lineage, active.archive, &active.manifest_key));
+        let spelled =
+            || SnapshotKeys::new(self.lineage, active.archive, Spelling::Short, Form::Plain);
+        let key = key.unwrap_or_else(|| spelled().manifest);
+        let object = self.bucket.get(&key, ProfileManifest::LIMIT as u64).await?;
+        let object = object.ok_or_else(|| ManifestError::Absent(key.clone()))?;
+        if ManifestDigest::of(&object.body) != active.manifest {
+            return Err(ManifestError::OtherDigest(key));
+        }
+        self.parse(&key, &object.body, Some(active.archive))
+    }
+
+    /// Every snapshot that lies here.
+    pub async fn all(&self) -> Result<StoredSnapshots, BucketError> {
+        let listed = self.list().await?;
+        let mut archives: BTreeMap<String, (Key, u64)> = BTreeMap::new();
+        let mut manifests = Vec::new();
+        for (key, size) in listed {
+            match layout::snapshot_object(self.lineage, &key) {
+                Some(object) if object.is_manifest => manifests.push((object.digits, key)),
+                Some(object) => {
+                    archives.insert(object.digits, (key, size));
+                }
+                None => {}
+            }
+        }
+        let mut found = StoredSnapshots::default();
+        for (digits, key) in manifests {
+            let archive = archives.remove(&digits);
+            match self.read(&key, &digits).await {
+                Ok((manifest, digest)) => {
+                    let archive_key = archive.as_ref().map(|(key, _)| key.to_string());
+                    found.snapshots.push(StoredSnapshot {
+                        active: Active {
+                            archive: manifest.archive_sha256,
+                            manifest: digest,
+                            archive_key: archive_key.unwrap_or_default(),
+                            manifest_key: key.to_string(),
+                        },
+                        manifest,
+                        archive_size: archive.map(|(_, size)| size),
+                    });
+                }
+                Err(ManifestError::Bucket(error)) => return Err(error),
+                // Deleted since it was listed.
+                Err(ManifestError::Absent(_)) => {}
+                Err(error) => found.unfit.push((key, error)),
+            }
+        }
+        found.orphans = archives.into_values().collect();
+        found
+            .snapshots
+            .sort_by_key(|snapshot| (snapshot.manifest.captured_at_ms, snapshot.active.archive));
+        Ok(found)
+    }
+
+    async fn read(
+        &self,
+        key: &Key,
+        digits: &str,
+    ) -> Result<(ProfileManifest, ManifestDigest), ManifestError> {
+        let object = self.bucket.get(key, ProfileManifest::LIMIT as u64).await?;
+        let object = object.ok_or_else(|| ManifestError::Absent(key.clone()))?;
+        let manifest = self.parse(key, &object.body, None)?;
+        let named = manifest.archive_sha256.to_string();
+        if !named.starts_with(digits) {
+            let source = UnfitManifest::OtherArchive(manifest.archive_sha256);
+            let key = key.clone();
+            return Err(ManifestError::Unfit { key, source });
+        }
+        Ok((manifest, ManifestDigest::of(&object.body)))
+    }
+}
+
+/// Every lineage of one tenant, or of all.
+pub async fn lineages(
+    bucket: &dyn Bucket,
+    tenant: Option<&TenantId>,
+) -> Result<BTreeSet<Lineage>, BucketError> {
+    let prefix = tenant.map_or_else(Prefix::lineages, Prefix::lineages_of);
+    lineages_beneath(bucket, &prefix).await
+}
+
+/// Every lineage of the profile that `lineage` is of.
+pub async fn lineages_of_profile(
+    bucket: &dyn Bucket,
+    lineage: &Lineage,
+) -> Result<BTreeSet<Lineage>, BucketError> {
+    lineages_beneath(bucket, &Prefix::profile(lineage)).await
+}
+
+async fn lineages_beneath(
+    bucket: &dyn Bucket,
+    prefix: &Prefix,
+) -> Result<BTreeSet<Lineage>, BucketError> {
+    let (mut all, mut after) = (BTreeSet::new(), None);
+    loop {
+        let page = bucket.list(prefix, after.as_ref(), PAGE).await?;
+        let is_last = page.len() < PAGE;
+        after = page.last().map(|row| row.key.clone());
+        all.extend(page.iter().filter_map(|row| layout::lineage_of(&row.key)));
+        if is_last {
+            return Ok(all);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

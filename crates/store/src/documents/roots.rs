@@ -1,0 +1,373 @@
+//! Chunked roots: the documents and chunks of one repository.
+//!
+//! Only moves bytes; what may be written when is decided by the model's rules and carried out by whoever calls.
+
+use crate::bucket::{Bucket, BucketError, BucketErrorKind, Swap};
+use crate::documents::lineages::{ReadError, read};
+use crate::layout::{ChunkRoot, Key};
+use bytes::Bytes;
+use stasis_model::digest::ManifestDigest;
+use stasis_model::format::chunk::HEADER;
+use stasis_model::format::document::{self, BadDocument, Document, Version, Versioned};
+use stasis_model::format::manifest::{Index, IndexRefusal, Repo, SnapshotManifest};
+use stasis_model::id::{OpId, SnapshotId};
+use stasis_model::protocol::gc::{ChunkName, GcState, Names};
+use stasis_model::protocol::operation::{Fate, IndexDoubt};
+use stasis_model::tree::chunking::CHUNK_MAX;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often a change of the index is tried while others change it too.
+const ATTEMPTS: u32 = 20;
+const FIRST_PAUSE_MS: u64 = 5;
+const LONGEST_PAUSE_MS: u64 = 400;
+/// No stored chunk is larger: a chunk that does not shrink is stored as it is.
+const STORED_MAX: u64 = (HEADER + CHUNK_MAX) as u64;
+
+/// Why an index was not changed, or is not known to be.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChangeError {
+    /// The rules say no.
+    #[error(transparent)]
+    Refused(#[from] IndexRefusal),
+    /// It cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// It cannot be written.
+    #[error(transparent)]
+    Write(#[from] BucketError),
+    /// Others changed it at every attempt; not applied.
+    #[error("the index was changed by others at every attempt")]
+    Contended,
+    /// A write had no clear answer, and it could not be found out what became of it.
+    #[error("whether operation `{op_id}` changed the index is not known")]
+    Unknown {
+        /// What the index remembers if it was applied.
+        op_id: OpId,
+        /// Which writes had no clear answer.
+        doubt: IndexDoubt,
+    },
+}
+
+/// A chunked root in a store.
+#[derive(Clone, Debug)]
+pub struct Root {
+    bucket: Arc<dyn Bucket>,
+    root: ChunkRoot,
+}
+
+impl Root {
+    /// The root in this bucket.
+    pub fn new(bucket: Arc<dyn Bucket>, root: ChunkRoot) -> Self {
+        Self { bucket, root }
+    }
+
+    /// Where things lie.
+    pub fn layout(&self) -> &ChunkRoot {
+        &self.root
+    }
+
+    /// `repo.json`; `None` when nobody made this root.
+    pub async fn repo(&self) -> Result<Option<Repo>, ReadError> {
+        let found = read::<Repo>(&*self.bucket, &self.root.repo_json()).await?;
+        Ok(found.map(|found| found.value))
+    }
+
+    /// Makes the root; `Lost` when it is there already.
+    ///
+    /// The index comes first: a root that has its `repo.json` and no index has lost it.
+    pub async fn init(&self, repo: &Repo) -> Result<Swap, BucketError> {
+        let _ = self.swap_index(None, &Index::empty()).await?;
+        if !self.bucket.exists(&self.root.index()).await? {
+            return Ok(Swap::Unknown);
+        }
+        let body = document::render(repo).into();
+        self.bucket.create(&self.root.repo_json(), body).await
+    }
+
+    /// `gc.json`.
+    pub async fn gc(&self) -> Result<Option<Versioned<GcState>>, ReadError> {
+        read(&*self.bucket, &self.root.gc()).await
+    }
+
+    /// Writes `gc.json`: creates it, or replaces exactly the version named.
+    pub async fn write_gc(
+        &self,
+        expected: Option<&Version>,
+        gc: &GcState,
+    ) -> Result<Swap, BucketError> {
+        self.write(&self.root.gc(), expected, gc).await
+    }
+
+    /// `index.json`.
+    pub async fn index(&self) -> Result<Option<Versioned<Index>>, ReadError> {
+        read(&*self.bucket, &self.root.index()).await
+    }
+
+    async fn write<D: Document>(
+        &self,
+        key: &Key,
+        expected: Option<&Version>,
+        value: &D,
+    ) -> Result<Swap, BucketError> {
+        let body = Bytes::from(document::render(value));
+        if body.len() > D::LIMIT {
+            // Nobody could read it any more.
+            return Err(BucketError::new(BucketErrorKind::TooLarge, "write", key));
+        }
+        match expected {
+            Some(version) => self.bucket.swap(key, version, body).await,
+            None => self.bucket.create(key, body).await,
+        }
+    }
+
+    /// Replaces exactly one version of the index.
+    pub async fn swap_index(
+        &self,
+        expected: Option<&Version>,
+        index: &Index,
+    ) -> Result<Swap, BucketError> {
+        self.write(&self.root.index(), expected, index).await
+    }
+
+    /// Changes the index by a rule, again and again while others change it too.
+    ///
+    /// `change` is asked anew with every version found. A lost answer is settled by finding `op_id` in the index, or by its
+    /// absence from as far back as the doubt goes.
+    pub async fn change(
+        &self,
+        op_id: OpId,
+        change: impl Fn(&Index) -> Result<Index, IndexRefusal>,
+    ) -> Result<Index, ChangeError> {
+        let mut doubt: Option<IndexDoubt> = None;
+        // As long as a write is in doubt, nothing else that goes wrong is the answer.
+        let ends = |doubt: Option<IndexDoubt>, error: ChangeError| match doubt {
+            Some(doubt) => ChangeError::Unknown { op_id, doubt },
+            None => error,
+        };
+        for attempt in 0..ATTEMPTS {
+            let found = self.index().await;
+            let found = found.map_err(|error| ends(doubt, error.into()))?;
+            let (index, version) = match found {
+                Some(found) => (found.value, Some(found.version)),
+                None => (Index::empty(), None),
+            };
+            if index.remembers(op_id) {
+                return Ok(index);
+            }
+            // A write that has not landed by now can only land on the very version we see.
+            doubt = doubt.filter(|doubt| doubt.settle(op_id, Some(&index)) == Fate::StillUnknown);
+            let next = change(&index).map_err(|refusal| ends(doubt, refusal.into()))?;
+            match self.swap_index(version.as_ref(), &next).await {
+                Ok(Swap::Won(_)) => return Ok(next),
+                Ok(Swap::Lost) => {}
+                Ok(Swap::Unknown) => {
+                    let generation = next.generation;
+                    let since = doubt.map_or(generation, |doubt| doubt.since);
+                    doubt = Some(IndexDoubt { generation, since });
+                }
+                Err(error) => return Err(ends(doubt, error.into())),
+            }
+            pause(op_id, attempt).await;
+        }
+        match self.index().await {
+            Ok(Some(found)) if found.value.remembers(op_id) => Ok(found.value),
+            _ => Err(ends(doubt, ChangeError::Contended)),
+        }
+    }
+
+    /// Writes a manifest under its own name, which must never have been used.
+    pub async fn put_manifest(
+        &self,
+        manifest: &SnapshotManifest,
+    ) -> Result<ManifestDigest, ChangeError> {
+        let key = self.root.manifest(&manifest.snapshot_id);
+        let body = Bytes::from(document::render(manifest));
+        if body.len() > SnapshotManifest::LIMIT {
+            return Err(BucketError::new(BucketErrorKind::TooLarge, "write", &key).into());
+        }
+        let digest = ManifestDigest::of(&body);
+        for attempt in 0..3 {
+            match self.bucket.create(&key, body.clone()).await? {
+                Swap::Won(_) => return Ok(digest),
+                // A name that is there is ours, from an attempt whose answer was lost; nobody else knows it.
+                Swap::Lost | Swap::Unknown => {
+                    if let Some(found) = self
+                        .bucket
+                        .get(&key, SnapshotManifest::LIMIT as u64)
+                        .await?
+                        && found.body == body
+                    {
+                        return Ok(digest);
+                    }
+                }
+            }
+            pause(manifest.op_id, attempt).await;
+        }
+        // Whether it is there or not: nothing leads to it, so that nothing was saved.
+        Err(BucketError::new(BucketErrorKind::Unreachable, "write", &key).into())
+    }
+
+    /// A snapshot's manifest, and what its bytes are.
+    pub async fn manifest(
+        &self,
+        id: &SnapshotId,
+    ) -> Result<Option<(SnapshotManifest, ManifestDigest)>, ReadError> {
+        let key = self.root.manifest(id);
+        let limit = SnapshotManifest::LIMIT as u64;
+        let Some(found) = self.bucket.get(&key, limit).await? else {
+            return Ok(None);
+        };
+        let digest = ManifestDigest::of(&found.body);
+        let bad = |source: BadDocument| ReadError::Document {
+            key: key.clone(),
+            source,
+        };
+        let manifest: SnapshotManifest = document::parse(&found.body).map_err(bad)?;
+        if manifest.snapshot_id != *id {
+            let names = manifest.snapshot_id.to_string();
+            return Err(ReadError::Strays { key, names });
+        }
+        Ok(Some((manifest, digest)))
+    }
+
+    /// What the bytes of a manifest are, be they a manifest or not.
+    pub async fn manifest_digest(
+        &self,
+        id: &SnapshotId,
+    ) -> Result<Option<ManifestDigest>, BucketError> {
+        let limit = SnapshotManifest::LIMIT as u64;
+        let found = self.bucket.get(&self.root.manifest(id), limit).await?;
+        Ok(found.map(|found| ManifestDigest::of(&found.body)))
+    }
+
+    /// All manifests that are there, promoted or not.
+    pub async fn manifest_ids(&self) -> Result<Vec<SnapshotId>, BucketError> {
+        let listed = self
+            .bucket
+            .list(&self.root.manifests(), None, usize::MAX)
+            .await?;
+        Ok(listed
+            .iter()
+            .filter_map(|row| self.root.manifest_id(&row.key))
+            .collect())
+    }
+
+    /// Removes a manifest, which must be tombstoned.
+    pub async fn remove_manifest(&self, id: &SnapshotId) -> Result<(), BucketError> {
+        self.bucket.delete(&self.root.manifest(id)).await
+    }
+
+    /// Whether a chunk is there.
+    pub async fn has_chunk(&self, name: &ChunkName) -> Result<bool, BucketError> {
+        self.bucket.exists(&self.root.chunk(name)).await
+    }
+
+    /// The stored bytes of a chunk.
+    pub async fn chunk(&self, name: &ChunkName) -> Result<Option<Bytes>, BucketError> {
+        // Not `get`: a version of the object is not needed, and can cost a digest.
+        self.bucket
+            .get_range(&self.root.chunk(name), 0..STORED_MAX + 1)
+            .await
+    }
+
+    /// Gives a chunk to a batch.
+    pub async fn stage_chunk(
+        &self,
+        batch: OpId,
+        name: &ChunkName,
+        body: Bytes,
+    ) -> Result<(), BucketError> {
+        self.bucket.stage(batch, &self.root.chunk(name), body).await
+    }
+
+    /// Makes a batch durable.
+    pub async fn commit(&self, batch: OpId) -> Result<(), BucketError> {
+        self.bucket.commit(batch).await
+    }
+
+    /// Makes durable what others have put in place.
+    pub async fn sync(&self) -> Result<(), BucketError> {
+        self.bucket.sync().await
+    }
+
+    /// Drops a batch.
+    pub async fn abandon(&self, batch: OpId) {
+        self.bucket.abandon(batch).await;
+    }
+
+    /// The names of all stored chunks, with their sizes.
+    pub async fn chunks(&self) -> Result<Vec<(ChunkName, u64)>, BucketError> {
+        let listed = self
+            .bucket
+            .list(&self.root.chunks(), None, usize::MAX)
+            .await?;
+        let named = |row: &crate::bucket::Listed| Some((self.root.chunk_name(&row.key)?, row.size));
+        Ok(listed.iter().filter_map(named).collect())
+    }
+
+    /// Removes chunks, which must be condemned.
+    pub async fn remove_chunks(&self, names: &Names) -> Result<(), BucketError> {
+        for name in names {
+            self.bucket.delete(&self.root.chunk(name)).await?;
+        }
+        Ok(())
+    }
+
+    /// Keeps the damaged bytes of a chunk aside, for whoever wants to look.
+    pub async fn quarantine(&self, name: &ChunkName, body: Bytes) -> Result<(), BucketError> {
+        self.bucket.put(&self.root.quarantined(name), body).await
+    }
+
+    /// The chunks that were found damaged and not healed since.
+    pub async fn quarantined(&self) -> Result<Vec<ChunkName>, BucketError> {
+        let listed = self
+            .bucket
+            .list(&self.root.quarantine(), None, usize::MAX)
+            .await?;
+        Ok(listed
+            .iter()
+            .filter_map(|row| row.key.file_name().parse().ok())
+            .collect())
+    }
+
+    /// Takes a chunk out of quarantine.
+    pub async fn release(&self, name: &ChunkName) -> Result<(), BucketError> {
+        self.bucket.delete(&self.root.quarantined(name)).await
+    }
+}
+
+/// Every root of a store: the one at its root, if there is one, and those of projects.
+pub async fn all(bucket: &Arc<dyn Bucket>) -> Result<Vec<ChunkRoot>, BucketError> {
+    let mut roots = Vec::new();
+    let own = ChunkRoot::repo();
+    if bucket.exists(&own.repo_json()).await? || bucket.exists(&own.index()).await? {
+        roots.push(own);
+    }
+    for row in bucket
+        .list(&ChunkRoot::projects(), None, usize::MAX)
+        .await?
+    {
+        match ChunkRoot::project_of(&row.key) {
+            Some(root) if roots.last() != Some(&root) => roots.push(root),
+            _ => {}
+        }
+    }
+    Ok(roots)
+}
+
+/// Waits a little longer at each attempt, and not as long as others do.
+async fn pause(op_id: OpId, attempt: u32) {
+    let longest = (FIRST_PAUSE_MS << attempt.min(10)).min(LONGEST_PAUSE_MS);
+    let drawn = op_id
+        .to_string()
+        .bytes()
+        .fold(u64::from(attempt), |sum, byte| {
+            sum.wrapping_mul(31) + u64::from(byte)
+        });
+    tokio::time::sleep(Duration::from_millis(
+        longest / 2 + drawn % (longest / 2 + 1),
+    ))
+    .await;
+}
