@@ -1,7 +1,7 @@
 //! What this machine has, and what each absence costs.
 
 use crate::bridge;
-use crate::error::{Error, ErrorKind, whole};
+use crate::error::{Error, ErrorKind, error_chain};
 use crate::open::Engine;
 use serde::Serialize;
 use stasis_disk::fs::facilities::{self, Facilities, Support};
@@ -97,13 +97,13 @@ async fn store_health(store: Result<&Engine, &Error>) -> Finding {
         Ok(engine) => engine.asked().await.map(|()| engine.location().to_string()),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let costs = "nothing was saved here yet, or the disk is not mounted; the first command that writes makes a directory";
-            return Finding::new(STORE, Health::Missing, whole(error), costs);
+            return Finding::new(STORE, Health::Missing, error_chain(error), costs);
         }
-        Err(error) => return Finding::new(STORE, Health::Broken, whole(error), costs),
+        Err(error) => return Finding::new(STORE, Health::Broken, error_chain(error), costs),
     };
     match asked {
         Ok(location) => Finding::new(STORE, Health::Ok, location, costs),
-        Err(error) => Finding::new(STORE, Health::Broken, whole(&error), costs),
+        Err(error) => Finding::new(STORE, Health::Broken, error_chain(&error), costs),
     }
 }
 

@@ -7,6 +7,7 @@ pub(crate) use kind::{
     bucket as bucket_kind, clone as clone_kind, io_kind, place as place_kind,
     restore as restore_kind, save as save_kind, walk as walk_kind,
 };
+pub use stasis_model::failure::error_chain;
 
 use crate::kind::profile::{OperatorError, ProfileError};
 use crate::kind::project::ProjectError;
@@ -318,13 +319,4 @@ impl Error {
             source: Box::new(source),
         }
     }
-}
-
-/// An error with all its causes, in one line.
-pub fn whole(error: &(dyn std::error::Error + 'static)) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(": ")
 }

@@ -7,7 +7,7 @@
 //! asked to stop, and when it runs out nobody asks any more. Only if we ourselves are killed does the command go on; what
 //! it then publishes is refused, because the next owner fences it.
 
-use crate::error::{Error, ErrorKind, whole};
+use crate::error::{Error, ErrorKind, error_chain};
 use crate::lease::Acquire;
 use crate::open::Engine;
 use crate::warning::Warning;
@@ -189,7 +189,7 @@ impl Engine {
             None => match self.release(&lease.lineage, lease.fence).await {
                 Ok(_) => return (None, true),
                 Err(error) if error.kind() == ErrorKind::Fenced => LeaseLost::TakenAway {
-                    detail: whole(&error),
+                    detail: error_chain(&error),
                 },
                 Err(_) => return (None, false),
             },
@@ -229,7 +229,7 @@ impl Engine {
                             detail: lost.to_string(),
                         };
                     }
-                    detail = whole(&error);
+                    detail = error_chain(&error);
                     tracing::warn!(%detail, "renewal failed; trying again");
                     let pause = (renew_every / 4).min(Duration::from_secs(5));
                     renew_at = self.clock.uptime().saturating_add(pause);

@@ -273,7 +273,7 @@ impl HookRecorder {
             Err(error)
         });
         if let Err(error) = written {
-            let error = crate::error::whole(&error);
+            let error = crate::error::error_chain(&error);
             tracing::debug!(error, "the run of the hook was not recorded");
         }
     }

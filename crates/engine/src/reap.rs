@@ -3,7 +3,7 @@
 //!
 //! One document that cannot be read, a lock or a tenant's policy, keeps nobody else's lock from being reaped.
 
-use crate::error::{Error, ErrorKind, whole};
+use crate::error::{Error, ErrorKind, error_chain};
 use crate::open::Engine;
 use crate::warning::Warning;
 use serde::Serialize;
@@ -189,5 +189,5 @@ impl Reaped {
 }
 
 fn reason_of(error: &Error) -> (String, bool) {
-    (whole(error), error.kind() == ErrorKind::Corrupt)
+    (error_chain(error), error.kind() == ErrorKind::Corrupt)
 }

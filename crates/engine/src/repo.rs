@@ -23,7 +23,7 @@ pub use save::{
 pub(crate) use show::no_entry;
 pub use show::{Difference, ListedEntry, RepoStats, SnapshotRow};
 
-use crate::error::{Error, whole};
+use crate::error::{Error, error_chain};
 use crate::open::Engine;
 use serde::Serialize;
 use stasis_disk::tree::restore::Spared;
@@ -80,7 +80,8 @@ impl Opened {
         };
         let root_attributes = self.manifest.root_attributes().map_err(unfit)?;
         let is_left_out = walk::matcher(&self.manifest.patterns());
-        let is_left_out = is_left_out.map_err(|error| unfit(BadInline::Pattern(whole(&error))))?;
+        let is_left_out =
+            is_left_out.map_err(|error| unfit(BadInline::Pattern(error_chain(&error))))?;
         Ok(Readable {
             root_attributes,
             is_left_out: Box::new(is_left_out),

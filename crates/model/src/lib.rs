@@ -6,6 +6,7 @@
 pub mod base64;
 pub mod chrome;
 pub mod digest;
+pub mod failure;
 pub mod format;
 pub mod id;
 pub mod metrics;

@@ -9,45 +9,14 @@ use stasis_disk::form::archive::ArchiveError;
 use stasis_disk::tree::clone::CloneError;
 use stasis_disk::tree::walk::WalkError;
 use stasis_disk::tree::write::WriteError as TreeWriteError;
+use stasis_model::failure::Kinded;
 use stasis_model::format::manifest::IndexRefusal;
 use stasis_model::protocol::step::Refusal;
 use stasis_store::copying::CopyError;
 use stasis_store::documents::policies::PolicyError;
 use std::io;
 
-/// What the caller must do.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[non_exhaustive]
-pub enum ErrorKind {
-    /// Try again, a little later.
-    Retry,
-    /// Ask about the operation later; do not clean up.
-    Unknown,
-    /// Wait for the holder, or throw it out.
-    Conflict,
-    /// Stop: the lease is not ours any more.
-    Fenced,
-    /// Decide which of two snapshots counts.
-    Diverged,
-    /// Name something that exists.
-    NotFound,
-    /// Look at the network or the store.
-    Unreachable,
-    /// Look at credentials and permissions.
-    Denied,
-    /// Correct the request or the configuration.
-    Invalid,
-    /// Make room, or change the policy.
-    Limit,
-    /// Look at the damage; nothing was overwritten.
-    Corrupt,
-    /// Look at the program of yours that failed.
-    Failed,
-    /// Nothing: somebody asked us to stop, and nothing is left of the attempt.
-    Cancelled,
-    /// Tell us.
-    Bug,
-}
+pub use stasis_model::failure::ErrorKind;
 
 impl Error {
     /// What the caller must do.
@@ -307,11 +276,5 @@ pub(crate) fn io_kind(error: &io::Error) -> ErrorKind {
     if let Some(error) = inner.and_then(|inner| inner.downcast_ref::<BucketError>()) {
         return bucket(error);
     }
-    match error.kind() {
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => ErrorKind::Denied,
-        io::ErrorKind::NotFound => ErrorKind::NotFound,
-        io::ErrorKind::NotADirectory => ErrorKind::Invalid,
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::Limit,
-        _ => ErrorKind::Unreachable,
-    }
+    Kinded::kind(error)
 }

@@ -124,7 +124,7 @@ impl Workspace {
             };
             if let Err(error) = own.recover_if_free() {
                 // Whoever changes something is told; whoever looks may look.
-                let error = crate::error::whole(&error);
+                let error = crate::error::error_chain(&error);
                 tracing::warn!(error, "could not bring to its end what was interrupted");
             }
             Ok(own)

@@ -12,7 +12,7 @@ use super::Opened;
 use super::damaged::spoiled;
 use super::port::Fetching;
 use crate::bridge;
-use crate::error::{Error, ErrorKind, whole};
+use crate::error::{Error, ErrorKind, error_chain};
 use crate::open::Engine;
 use serde::Serialize;
 use stasis_disk::form::chunked::list::{ListReader, root_of};
@@ -65,7 +65,7 @@ impl Damage {
     fn of_snapshot(what: &str, id: &SnapshotId, error: &Error) -> Self {
         Self {
             snapshots: vec![id.clone()],
-            ..Self::new(format!("{what} of {id}"), whole(error))
+            ..Self::new(format!("{what} of {id}"), error_chain(error))
         }
     }
 }
@@ -160,7 +160,7 @@ impl Engine {
         let root = self.repo_root();
         let mut read_only = None;
         match self.repo_settings(&root).await {
-            Ok(repo) => read_only = repo.check_writable().err().map(|error| whole(&error)),
+            Ok(repo) => read_only = repo.check_writable().err().map(|error| error_chain(&error)),
             Err(error) => document("repo.json", error, checked)?,
         }
         if let Err(error) = root.gc().await {
@@ -310,7 +310,7 @@ impl Engine {
                         }
                         Err(error) => {
                             let mut bad = bad.lock().unwrap_or_else(PoisonError::into_inner);
-                            bad.insert(chunk.name, whole(&error));
+                            bad.insert(chunk.name, error_chain(&error));
                         }
                     }
                     progress.advance(1, *size);
@@ -382,7 +382,7 @@ fn document(name: &str, error: Error, checked: &mut RepoChecked) -> Result<(), E
     if !is_damage(&error) || matches!(error, Error::UnfitRepo(_)) {
         return Err(error);
     }
-    checked.damage.push(Damage::new(name, whole(&error)));
+    checked.damage.push(Damage::new(name, error_chain(&error)));
     Ok(())
 }
 

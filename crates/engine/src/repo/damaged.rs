@@ -15,7 +15,7 @@
 use super::check::is_damage;
 use super::port::Fetching;
 use crate::bridge;
-use crate::error::{Error, whole};
+use crate::error::{Error, error_chain};
 use crate::open::Engine;
 use crate::warning::Warning;
 use serde::Serialize;
@@ -248,7 +248,7 @@ impl Engine {
         let opened = self.open_snapshot(root, index, id).await?;
         match self.read_as_restore(root, opened).await {
             Err(error @ Error::WrongTree(_)) => Ok(Some(Proof {
-                why: whole(&error),
+                why: error_chain(&error),
                 chunks: BTreeSet::new(),
             })),
             // What else is wrong with it a later build may understand.
@@ -278,7 +278,10 @@ impl Engine {
         match self.quarantine(root, names).await {
             Ok(()) => true,
             Err(error) => {
-                tracing::warn!(error = whole(&error), "damaged chunks could not be marked");
+                tracing::warn!(
+                    error = error_chain(&error),
+                    "damaged chunks could not be marked"
+                );
                 false
             }
         }
@@ -390,7 +393,7 @@ async fn unpublished(root: &Root, index: &Index, id: &SnapshotId) -> Result<Foun
         Err(error @ ReadError::Bucket(_)) => Err(error.into()),
         Err(error) if error.is_of_another_build() => Err(error.into()),
         Err(error) => Ok(Found::Damaged(Proof {
-            why: whole(&error),
+            why: error_chain(&error),
             chunks: BTreeSet::new(),
         })),
     }
@@ -436,7 +439,7 @@ pub(super) fn spoiled(
         match fetch(source, &name) {
             Ok(_) => {}
             Err(error @ (ChunkError::Absent(_) | ChunkError::Damaged { .. })) => {
-                spoiled.insert(name, whole(&error));
+                spoiled.insert(name, error_chain(&error));
             }
             Err(error) => return Err(error),
         }

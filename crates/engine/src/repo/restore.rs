@@ -8,7 +8,7 @@ use super::port::Fetching;
 use super::save::ignores;
 use super::{Opened, Readable, RepoSave, Wanted, no_entry};
 use crate::bridge;
-use crate::error::{Error, PlaceError, SaveError, whole};
+use crate::error::{Error, PlaceError, SaveError, error_chain};
 use crate::open::Engine;
 use serde::Serialize;
 use stasis_disk::form::chunked::databases::owner_name;
@@ -260,7 +260,7 @@ impl Engine {
             .await;
         if let Err(error) = self.known(Change::Restore, changed).await {
             tracing::warn!(
-                error = whole(&error),
+                error = error_chain(&error),
                 "the restored tree is in place, but `latest` does not mean it"
             );
         }

@@ -312,7 +312,7 @@ impl Engine {
         };
         let (job, spool) = (capture.clone(), without.profile_spool().await?);
         let mut made = bridge::blocking(move || make(&job, making, &spool)).await?;
-        let reason = crate::error::whole(&error);
+        let reason = crate::error::error_chain(&error);
         made.unchecked.push(Warning::CacheSkipped { reason });
         Ok(made)
     }

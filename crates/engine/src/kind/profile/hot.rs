@@ -17,7 +17,7 @@ use super::error::ProfileError;
 use super::save::users;
 use super::verify::VERIFIED;
 use crate::bridge;
-use crate::error::{Error, whole};
+use crate::error::{Error, error_chain};
 use crate::open::Engine;
 use crate::warning::Warning;
 use stasis_disk::check::{self, CheckSettings};
@@ -72,7 +72,7 @@ impl Engine {
         });
         let thawed = thawed.await;
         if let Err(error) = thawed {
-            tracing::warn!(error = %whole(&error), "could not look for processes that were left standing still");
+            tracing::warn!(error = %error_chain(&error), "could not look for processes that were left standing still");
         }
     }
 
@@ -90,7 +90,7 @@ impl Engine {
         for _ in 0..ATTEMPTS {
             let mut warnings = Vec::new();
             if let Err(error) = browser::flush_cookies(&dir).await {
-                let reason = whole(&error);
+                let reason = error_chain(&error);
                 warnings.push(Warning::CookiesNotFlushed { reason });
             }
             let users = users(&dir).await?;

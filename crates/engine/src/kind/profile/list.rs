@@ -2,7 +2,7 @@
 
 use super::standing::{LockWord, SnapshotRow};
 use super::subject::readable;
-use crate::error::{Error, whole};
+use crate::error::{Error, error_chain};
 use crate::open::Engine;
 use crate::warning::Warning;
 use serde::Serialize;
@@ -171,7 +171,7 @@ impl Engine {
                 list.damaged.push(DamagedManifest {
                     subject: subject(),
                     key: key.to_string(),
-                    reason: whole(error),
+                    reason: error_chain(error),
                 });
             }
             for (key, size_bytes) in &holdings.stored.orphans {

@@ -37,7 +37,7 @@ use super::unsaved;
 use super::upgrade::Chosen;
 use crate::bridge;
 use crate::check::Spawn;
-use crate::error::{Error, ErrorKind, whole};
+use crate::error::{Error, ErrorKind, error_chain};
 use crate::open::Engine;
 use crate::warning::Warning;
 use serde::Serialize;
@@ -347,7 +347,7 @@ impl Engine {
         let Some(without) = self.without_cache() else {
             return Err(failure);
         };
-        let reason = whole(&*failure.error);
+        let reason = error_chain(&*failure.error);
         tracing::warn!(reason, "the cache is not used");
         let mut loaded = without.try_once(load, chosen).await?;
         loaded.warnings.push(Warning::CacheSkipped { reason });
@@ -546,7 +546,7 @@ impl Engine {
             };
             loaded.outcome = LoadOutcome::Predecessor;
             loaded.reason = Some(failure.reason);
-            loaded.detail = Some(whole(&*failure.error));
+            loaded.detail = Some(error_chain(&*failure.error));
             tracing::warn!(detail = loaded.detail, "an older snapshot was loaded");
             let kind = EventKind::PredecessorLoaded;
             let event = self.event(kind, Severity::Warning, &load.actor);
@@ -581,7 +581,7 @@ impl Engine {
         });
         let restored = emptied.await?;
         let (reason, detail) = match &failure {
-            Some(failure) => (Some(failure.reason), Some(whole(&*failure.error))),
+            Some(failure) => (Some(failure.reason), Some(error_chain(&*failure.error))),
             None => (None, None),
         };
         let mut loaded = ProfileLoaded {

@@ -14,7 +14,7 @@ use super::capture::{Capture, ProfileSaved, SaveOutcome};
 use super::error::ProfileError;
 use super::load::{OnFailure, ProfileLoad, ProfileLoaded};
 use super::save::{lost_or, nobody_uses};
-use crate::error::{Error, ErrorKind, whole};
+use crate::error::{Error, ErrorKind, error_chain};
 use crate::hold::LeaseLost;
 use crate::lease::Acquire;
 use crate::open::Engine;
@@ -332,7 +332,7 @@ fn without_save(ran: ProfileRan, outcome: &'static str, error: &Error) -> Profil
     let kind = error.kind();
     ProfileRan {
         save_outcome: outcome,
-        save_error: Some(whole(error)),
+        save_error: Some(error_chain(error)),
         snapshot_failed: true,
         lock_lost: kind == ErrorKind::Fenced,
         failure: Some(kind),

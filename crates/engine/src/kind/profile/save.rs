@@ -11,7 +11,7 @@ use super::record::Record;
 use super::subject::ShaPrefix;
 use super::{capture, facts};
 use crate::bridge;
-use crate::error::{Error, ErrorKind, whole};
+use crate::error::{Error, ErrorKind, error_chain};
 use crate::lease::Acquire;
 use crate::open::Engine;
 use crate::warning::Warning;
@@ -209,7 +209,7 @@ impl Engine {
             self.clock.now(),
         );
         if let Err(error) = record.write(dir).await {
-            let reason = whole(&error);
+            let reason = error_chain(&error);
             saved.warnings.push(Warning::RecordNotWritten { reason });
         }
     }

@@ -160,7 +160,7 @@ pub(super) fn readable<T>(
         Ok(found) => Ok(found),
         Err(ReadError::Bucket(error)) => Err(error.into()),
         Err(error) => {
-            damage.push(crate::error::whole(&error));
+            damage.push(crate::error::error_chain(&error));
             Ok(None)
         }
     }

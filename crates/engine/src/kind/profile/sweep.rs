@@ -39,7 +39,7 @@ pub use verdicts::GcVerdict;
 
 use super::delete::known;
 use super::standing::Holdings;
-use crate::error::{Error, ErrorKind, whole};
+use crate::error::{Error, ErrorKind, error_chain};
 use crate::open::Engine;
 use crate::warning::Warning;
 use removal::Stale;
@@ -157,7 +157,7 @@ impl Engine {
             let one = match self.collect(&lineage, cmd).await {
                 Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Limit) => {
                     tracing::warn!(subject = %lineage, %error, "lineage left alone");
-                    let failure = Some(whole(&error));
+                    let failure = Some(error_chain(&error));
                     let nothing = LineageCollected::nothing(lineage);
                     LineageCollected { failure, ..nothing }
                 }

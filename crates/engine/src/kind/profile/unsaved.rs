@@ -64,7 +64,7 @@ pub(super) async fn keep(kept: PathBuf, dir: &Path, record: Record, at: Timestam
     let told = path.display().to_string();
     let mut warnings = vec![Warning::UnsavedStateKept { path: told }];
     if let Err(error) = record.write(&path).await {
-        let reason = crate::error::whole(&error);
+        let reason = crate::error::error_chain(&error);
         warnings.push(Warning::RecordNotWritten { reason });
     }
     let dir = dir.to_owned();

@@ -16,7 +16,7 @@ use super::load::{FallbackReason, ProfileLoad, ProfileLoaded};
 use super::refusal::OperatorError;
 use crate::bridge;
 use crate::check::Spawn;
-use crate::error::{Error, whole};
+use crate::error::{Error, error_chain};
 use crate::open::Engine;
 use crate::warning::Warning;
 use serde::Serialize;
@@ -163,7 +163,7 @@ impl Engine {
         let missing = match self.missing_from(load, loaded, &older).await {
             Ok(missing) => missing,
             Err(error) => {
-                let (error, older) = (whole(&error), &older.lineage);
+                let (error, older) = (error_chain(&error), &older.lineage);
                 tracing::info!(error, %older, "an older major was not compared");
                 return None;
             }
@@ -277,7 +277,7 @@ impl Engine {
                     || (before.unread.is_empty() && !after.unread.is_empty());
                 report.unread = before.unread;
             }
-            Err(error) => report.unread.push(whole(&error)),
+            Err(error) => report.unread.push(error_chain(&error)),
         }
         report.unread.extend(after.unread);
         report.unread.truncate(NAMED);

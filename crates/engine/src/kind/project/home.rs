@@ -274,7 +274,7 @@ mod tests {
 
         let error = Home::find(place.path()).await.unwrap_err();
 
-        let words = crate::error::whole(&error);
+        let words = crate::error::error_chain(&error);
         assert!(words.contains("stasis.toml"), "{words}");
         assert!(words.contains("line 2: unknown field `stat`"), "{words}");
         assert!(!words.contains("hush"), "{words}");

@@ -28,7 +28,7 @@ use super::save::{ProjectSave, ProjectSaved};
 use super::services::Moment;
 use super::{Declared, Project, ProjectError, or_cancelled};
 use crate::bridge;
-use crate::error::{Error, PlaceError, whole};
+use crate::error::{Error, PlaceError, error_chain};
 use crate::repo::{InPlaceChanges, Placement, RepoRestore, StagedSnapshot};
 use crate::warning::Warning;
 use stasis_disk::check::{self, CheckSettings};
@@ -75,7 +75,7 @@ impl Project {
             let (changes, is_ours) = changes;
             if let Err(error) = is_open.and(is_ours) {
                 told.warnings.push(Warning::WouldBeRefused {
-                    reason: whole(&error),
+                    reason: error_chain(&error),
                 });
             }
             told.changes = changes
@@ -617,7 +617,7 @@ impl Project {
             .await;
         if let Err(error) = self.engine.known(Change::Restore, changed).await {
             told.warnings.push(Warning::NotAdopted {
-                reason: whole(&error),
+                reason: error_chain(&error),
             });
         }
     }
@@ -633,7 +633,7 @@ impl Project {
         let safety = told.safety_snapshot_id.clone();
         let safety = safety.filter(|_| command.auto_undo);
         told.warnings.push(Warning::NotWell {
-            reason: whole(&error),
+            reason: error_chain(&error),
             undone_to: safety.clone(),
         });
         let Some(safety) = safety else {

@@ -8,7 +8,7 @@ use super::services::{HookRun, Moment};
 use super::steps::{Step, StepTaken, Steps};
 use super::{Declared, FILE, Project, ProjectError, or_cancelled};
 use crate::bridge;
-use crate::error::{Error, whole};
+use crate::error::{Error, error_chain};
 use crate::repo::{RepoSave, RepoSaved};
 use crate::warning::Warning;
 use serde::Serialize;
@@ -215,7 +215,7 @@ impl Project {
         match after {
             Ok(after) => hooks.extend(after),
             Err(error) => warnings.push(Warning::HookFailed {
-                reason: whole(&error),
+                reason: error_chain(&error),
             }),
         }
         steps.begin(Step::Release);

@@ -373,7 +373,7 @@ fn ran(
             run.stderr = outcome.stderr.text();
             run.elapsed_ms = u64::try_from(outcome.elapsed.as_millis()).unwrap_or(u64::MAX);
         }
-        Err(error) => run.ending = crate::error::whole(&error),
+        Err(error) => run.ending = crate::error::error_chain(&error),
     }
     run
 }

@@ -4,7 +4,7 @@ use super::restore::{KeptDatabase, ProjectRestored};
 use super::save::ProjectSave;
 use super::{Declared, FILE, Project, ProjectError, ProjectRestore, or_cancelled};
 use crate::bridge;
-use crate::error::{Error, whole};
+use crate::error::{Error, error_chain};
 use crate::warning::Warning;
 use serde::Serialize;
 use stasis_disk::fs::atomic_write;
@@ -104,18 +104,18 @@ impl Project {
     ) -> Result<i32, String> {
         let variables = [("STASIS_PROJECT", self.home.id.to_string())];
         let started = Group::start(command, &variables);
-        let mut group = started.map_err(|error| whole(&error))?;
+        let mut group = started.map_err(|error| error_chain(&error))?;
         let ended = or_cancelled(cancel, group.wait()).await;
         let Ok(ended) = ended else {
             let _ = group.stop(PATIENCE).await;
             return Err("it was interrupted".to_owned());
         };
-        let code = ended.map_err(|error| whole(&error))?.code();
+        let code = ended.map_err(|error| error_chain(&error))?.code();
         if code != 0 {
             return Err(format!("the command ended with {code}"));
         }
         let well = self.healthy(declared, ran).await;
-        well.map_err(|error| whole(&error)).map(|()| code)
+        well.map_err(|error| error_chain(&error)).map(|()| code)
     }
 
     /// Makes another project of this one, with the state of a snapshot, in a directory that is not there.

@@ -491,7 +491,7 @@ impl Workspace {
         });
         if let Err(error) = settled {
             let _ = ledger.abandon(id);
-            let error = crate::error::whole(&error);
+            let error = crate::error::error_chain(&error);
             tracing::error!(error, "could not write down what was put back");
         }
     }

@@ -104,7 +104,7 @@ impl Workspace {
         }
         let slots: Vec<Slot> = going.iter().map(|(slot, _)| *slot).collect();
         if let Err(error) = self.pool().forget(&slots) {
-            let error = crate::error::whole(&error);
+            let error = crate::error::error_chain(&error);
             tracing::warn!(error, "could not forget what is thinned out");
             return Vec::new();
         }

@@ -75,7 +75,7 @@ impl Workspace {
             Ok(_) => true,
             Err(error) => self.note_missed(&MissedPrompt {
                 at_ms,
-                why: crate::error::whole(error),
+                why: crate::error::error_chain(error),
             }),
         };
         // A mark that stays says as much as the note that could not be written.
@@ -197,7 +197,7 @@ impl Workspace {
             && let Err(error) = self.keep_pace(None)
         {
             // The checkpoint is made all the same.
-            let error = crate::error::whole(&error);
+            let error = crate::error::error_chain(&error);
             tracing::warn!(
                 error,
                 "could not write down that a checkpoint was made in time"
@@ -316,7 +316,7 @@ impl Workspace {
 
     fn note_pace(&self, pace: &HookPace) {
         if let Err(error) = self.keep_pace(Some(pace)) {
-            let error = crate::error::whole(&error);
+            let error = crate::error::error_chain(&error);
             tracing::warn!(error, "could not write down that a checkpoint takes long");
         }
     }

@@ -34,7 +34,7 @@ impl PromptMark {
         match LockFile::take(&path, "") {
             Ok(lock) => Some(Self { path, _lock: lock }),
             Err(error) => {
-                let error = crate::error::whole(&error);
+                let error = crate::error::error_chain(&error);
                 tracing::debug!(error, "a prompt is not marked");
                 None
             }

@@ -294,7 +294,7 @@ fn read(path: &Path) -> Result<Config, Error> {
     let _good =
         stasis_disk::tree::walk::matcher(patterns).map_err(|error| WorkspaceError::Config {
             path: path.to_owned(),
-            detail: crate::error::whole(&error),
+            detail: crate::error::error_chain(&error),
         })?;
     Ok(config)
 }

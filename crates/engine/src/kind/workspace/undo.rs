@@ -297,7 +297,7 @@ impl Workspace {
         }
         self.forget_by(self.clock().now()).unwrap_or_else(|error| {
             // What was to be done is done.
-            let error = crate::error::whole(&error);
+            let error = crate::error::error_chain(&error);
             tracing::warn!(error, "could not let go of old undo checkpoints");
             Vec::new()
         })

@@ -118,7 +118,7 @@ impl Workspace {
                 Ok(told) if told.created => made += 1,
                 Ok(_) => skipped += 1,
                 Err(error) => {
-                    let error = crate::error::whole(&error);
+                    let error = crate::error::error_chain(&error);
                     tracing::error!(error, "could not make an automatic checkpoint");
                 }
             }

@@ -2,7 +2,7 @@
 //!
 //! Each copy is made in a private directory of this host, opened, and unlinked: nothing is left of it whatever happens next.
 
-use crate::error::whole;
+use crate::error::error_chain;
 use stasis_disk::form::chunked::databases::{DatabaseCapture, DatabaseCopy, LiveDatabase};
 use stasis_disk::fs::metadata::Seen;
 use stasis_disk::tree::staging_view::{self, Skeleton};
@@ -71,7 +71,7 @@ impl LiveDatabases {
                 .map_err(staging_view::SkeletonError::from);
             let looks = made.and_then(|()| staging_view::look_at(&self.spool));
             let place = looks.and_then(|looks| Skeleton::make(&self.spool, looks.metadata()));
-            place.map_err(|error| whole(&error))
+            place.map_err(|error| error_chain(&error))
         });
         let root = place.as_ref().map_err(Clone::clone)?.root();
         let number = self.count.fetch_add(1, Ordering::Relaxed);
@@ -110,7 +110,7 @@ impl LiveDatabases {
                 if is_damage(&error) {
                     self.damaged.add(database.path);
                 }
-                return Err(whole(&error));
+                return Err(error_chain(&error));
             }
             Ok(captured) => captured,
         };

@@ -2,7 +2,7 @@
 
 use crate::cli::Context;
 use clap::Args;
-use stasis_engine::error::whole;
+use stasis_engine::error::error_chain;
 use stasis_engine::metrics::MetricsFile;
 use stasis_engine::model::metrics::Sample;
 use std::path::PathBuf;
@@ -51,7 +51,7 @@ impl Metrics {
             host: context.host(None)?,
         };
         if let Err(error) = file.add(what(&file)).await {
-            let reason = whole(&error);
+            let reason = error_chain(&error);
             context
                 .output
                 .say(&format!("warning: the metrics were not written: {reason}"));

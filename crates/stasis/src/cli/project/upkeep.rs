@@ -243,7 +243,7 @@ impl Autosave {
                 }
                 Ok(_) => true,
                 Err(error) => {
-                    let words = stasis_engine::error::whole(error);
+                    let words = stasis_engine::error::error_chain(error);
                     context
                         .output
                         .say(&format!("warning: not saved: {}", printable(&words)));

@@ -5,7 +5,7 @@
 //! goes on was a launcher: the run lasts as long as the browser.
 
 use super::{Keeper, ProfileRun};
-use crate::error::{Error, LineageError, whole};
+use crate::error::{Error, LineageError, error_chain};
 use crate::hold::LeaseLost;
 use crate::kind::profile::capture::{BrowserState, ProfileSaved};
 use crate::kind::profile::save::{close, users};
@@ -188,7 +188,7 @@ impl<'a> Running<'a> {
         let ending = self.group.stop(self.run.patience).await?;
         self.closed = Some(closed.unwrap_or_else(|error| {
             // A browser that is still there is met again before anything is published.
-            tracing::warn!(error = %whole(&error), "the browser was not closed");
+            tracing::warn!(error = %error_chain(&error), "the browser was not closed");
             BrowserState::default()
         }));
         self.ended = Some((Instant::now(), ending));
@@ -208,7 +208,7 @@ impl<'a> Running<'a> {
             }
             Err(error) => {
                 self.counts.failed += 1;
-                tracing::warn!(error = %whole(&error), "not saved while running");
+                tracing::warn!(error = %error_chain(&error), "not saved while running");
                 self.settle(&error).await;
             }
         }

@@ -4,7 +4,7 @@
 //! out, and everything else is captured all the same.
 
 use super::plan::RestorePlan;
-use crate::error::{Error, ErrorKind, whole};
+use crate::error::{Error, ErrorKind, error_chain};
 use crate::kind::project::{Declared, ProjectError};
 use stasis_model::format::manifest::Consistency;
 use stasis_model::id::VolumeName;
@@ -76,7 +76,7 @@ impl CaptureScope {
             return Err(error);
         }
         self.leave_out(&volume);
-        self.failed.push((volume, whole(&error)));
+        self.failed.push((volume, error_chain(&error)));
         Ok(())
     }
 

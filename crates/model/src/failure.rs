@@ -1,0 +1,267 @@
+//! One error for what nobody branches on.
+//!
+//! A caller that decides by *which* error it met gets an enum. Everybody else passes it on until a person reads it or a surface
+//! turns it into an exit code; for them all failures have the same five parts: what the caller must do (`kind`), what we were
+//! doing (`op`) to what (`target`), what to do now (`hint`), and why it failed (`source`).
+//!
+//! ```
+//! use stasis_model::failure::{AtPath, ErrorKind};
+//! use std::io;
+//!
+//! let read: io::Result<()> = Err(io::ErrorKind::PermissionDenied.into());
+//! let failure = read.at("read", "notes.md").unwrap_err();
+//!
+//! assert_eq!(failure.to_string(), "could not read `notes.md`");
+//! assert_eq!(failure.kind(), ErrorKind::Denied);
+//! ```
+
+use serde::Serialize;
+use std::borrow::Cow;
+use std::error::Error;
+use std::fmt::{self, Display, Formatter};
+use std::io;
+use std::path::Path;
+
+/// What the caller must do.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Try again, a little later.
+    Retry,
+    /// Ask about the operation later; do not clean up.
+    Unknown,
+    /// Wait for the holder, or force it out.
+    Conflict,
+    /// Stop: the lease is not ours any more.
+    Fenced,
+    /// Decide which of two snapshots counts.
+    Diverged,
+    /// Name something that exists.
+    NotFound,
+    /// Look at the network or the store.
+    Unreachable,
+    /// Look at credentials and permissions.
+    Denied,
+    /// Correct the request or the configuration.
+    Invalid,
+    /// Make room, or change the policy.
+    Limit,
+    /// Look at the damage; nothing was overwritten.
+    Corrupt,
+    /// Look at the program of yours that failed.
+    Failed,
+    /// Nothing: the user asked us to stop, and nothing is left of the attempt.
+    Cancelled,
+    /// Report it to us.
+    Bug,
+}
+
+/// An error that knows what its caller must do.
+pub trait Kinded: Error {
+    /// What the caller must do.
+    fn kind(&self) -> ErrorKind;
+}
+
+impl Kinded for io::Error {
+    fn kind(&self) -> ErrorKind {
+        // Bytes of a store are read as if they were a file's; then the failure of the store is inside.
+        let inner = self.get_ref().and_then(|inner| inner.downcast_ref());
+        if let Some(failure) = inner {
+            return Failure::kind(failure);
+        }
+        match io::Error::kind(self) {
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                ErrorKind::Denied
+            }
+            io::ErrorKind::NotFound => ErrorKind::NotFound,
+            io::ErrorKind::NotADirectory => ErrorKind::Invalid,
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::Limit,
+            _ => ErrorKind::Unreachable,
+        }
+    }
+}
+
+/// An operation that failed, for whoever reports it.
+///
+/// `Display` says what was being done to what; why is the source, and is printed by whoever prints the chain.
+pub struct Failure(Box<Parts>);
+
+struct Parts {
+    kind: ErrorKind,
+    op: Cow<'static, str>,
+    target: String,
+    hint: Option<Cow<'static, str>>,
+    source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+impl Failure {
+    /// A failure to do `op`, a verb with what belongs to it ("make a copy of"), to `target`.
+    pub fn new(kind: ErrorKind, op: impl Into<Cow<'static, str>>, target: impl Display) -> Self {
+        Self(Box::new(Parts {
+            kind,
+            op: op.into(),
+            target: target.to_string(),
+            hint: None,
+            source: None,
+        }))
+    }
+
+    /// The same, with what the user can do now: one line, a command where there is one.
+    #[must_use]
+    pub fn with_hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
+        self.0.hint = Some(hint.into());
+        self
+    }
+
+    /// The same, with why it failed.
+    #[must_use]
+    pub fn because(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        self.0.source = Some(source.into());
+        self
+    }
+
+    /// What the caller must do.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// What was being done: a verb with what belongs to it.
+    pub fn op(&self) -> &str {
+        &self.0.op
+    }
+
+    /// To what it was being done.
+    pub fn target(&self) -> &str {
+        &self.0.target
+    }
+
+    /// What the user can do now.
+    pub fn hint(&self) -> Option<&str> {
+        self.0.hint.as_deref()
+    }
+
+    /// What the system said, where the system is why.
+    pub fn io_source(&self) -> Option<&io::Error> {
+        self.0.source.as_ref()?.downcast_ref()
+    }
+}
+
+impl Display for Failure {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "could not {} `{}`", self.0.op, self.0.target)
+    }
+}
+
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Failure")
+            .field("kind", &self.0.kind)
+            .field("op", &self.0.op)
+            .field("target", &self.0.target)
+            .field("hint", &self.0.hint)
+            .field("source", &self.0.source)
+            .finish()
+    }
+}
+
+impl Error for Failure {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        let source = self.0.source.as_ref()?;
+        Some(source.as_ref())
+    }
+}
+
+impl Kinded for Failure {
+    fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+}
+
+/// Says of what the system refused what it was, and to which path.
+pub trait AtPath<T> {
+    /// Turns an error of the system into "could not `op` `path`".
+    fn at(self, op: impl Into<Cow<'static, str>>, path: impl AsRef<Path>) -> Result<T, Failure>;
+}
+
+impl<T, E: Into<io::Error>> AtPath<T> for Result<T, E> {
+    fn at(self, op: impl Into<Cow<'static, str>>, path: impl AsRef<Path>) -> Result<T, Failure> {
+        self.map_err(|error| {
+            let error = error.into();
+            Failure::new(Kinded::kind(&error), op, path.as_ref().display()).because(error)
+        })
+    }
+}
+
+/// Says of any error that has a kind what was being done, to what.
+pub trait Context<T> {
+    /// Turns an error into "could not `op` `target`", of the same kind.
+    fn context(self, op: impl Into<Cow<'static, str>>, target: impl Display) -> Result<T, Failure>;
+}
+
+impl<T, E: Kinded + Send + Sync + 'static> Context<T> for Result<T, E> {
+    fn context(self, op: impl Into<Cow<'static, str>>, target: impl Display) -> Result<T, Failure> {
+        self.map_err(|error| Failure::new(error.kind(), op, target).because(error))
+    }
+}
+
+/// An error with all its causes, in one line.
+pub fn error_chain(error: &(dyn Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |&error| error.source());
+    causes
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn denied() -> io::Error {
+        io::ErrorKind::PermissionDenied.into()
+    }
+
+    #[test]
+    fn a_failure_says_what_was_done_to_what_and_its_source_why() {
+        let failure = Err::<(), _>(denied()).at("open", "/a/b").unwrap_err();
+
+        assert_eq!(
+            error_chain(&failure),
+            "could not open `/a/b`: permission denied"
+        );
+        assert_eq!((failure.op(), failure.target()), ("open", "/a/b"));
+        assert_eq!(
+            failure.io_source().unwrap().kind(),
+            io::ErrorKind::PermissionDenied
+        );
+    }
+
+    #[test]
+    fn the_kind_goes_up_with_the_context() {
+        let failure = Err::<(), _>(denied()).at("open", "lock").unwrap_err();
+        let outer = Err::<(), _>(failure).context("save", "notes").unwrap_err();
+
+        assert_eq!(outer.kind(), ErrorKind::Denied);
+        let chain = error_chain(&outer);
+        assert_eq!(
+            chain,
+            "could not save `notes`: could not open `lock`: permission denied"
+        );
+    }
+
+    #[test]
+    fn a_failure_inside_an_error_of_the_system_keeps_its_kind() {
+        let inner = Failure::new(ErrorKind::Limit, "write", "bucket");
+        let failure = Err::<(), _>(io::Error::other(inner))
+            .at("copy", "x")
+            .unwrap_err();
+
+        assert_eq!(failure.kind(), ErrorKind::Limit);
+    }
+
+    #[test]
+    fn a_failure_is_as_small_as_a_pointer() {
+        assert_eq!(size_of::<Failure>(), size_of::<usize>());
+    }
+}
