@@ -15,7 +15,7 @@ use serde::Serialize;
 use stasis_model::id::Lineage;
 use stasis_model::protocol::step::{Lost, Refusal};
 pub use stasis_quiesce::group::Signal;
-use stasis_quiesce::group::{Ending, Group};
+use stasis_quiesce::group::{CommandExit, ProcessGroup};
 use stasis_store::documents::leases::Lease;
 use stasis_store::documents::lineages::LineageError;
 use std::ffi::OsString;
@@ -80,7 +80,7 @@ pub struct Held {
 }
 
 enum Happened {
-    Ended(Ending),
+    Ended(CommandExit),
     Lost(LeaseLost),
     Signalled(Signal),
 }
@@ -106,7 +106,7 @@ impl Engine {
             ("STASIS_LEASE_TOKEN", acquired.token),
             ("STASIS_LEASE_RUN_ID", acquired.holder.run_id.to_string()),
         ];
-        let mut group = match Group::start(&hold.command, &variables) {
+        let mut group = match ProcessGroup::start(&hold.command, &variables) {
             Ok(group) => group,
             Err(error) => {
                 // Nothing ran, so nothing is lost but the wait until it expires.
@@ -153,9 +153,9 @@ impl Engine {
         &self,
         lease: &Lease,
         renew_every: Duration,
-        group: &mut Group,
+        group: &mut ProcessGroup,
         signals: &mut mpsc::UnboundedReceiver<Signal>,
-    ) -> Result<(Option<Ending>, Option<LeaseLost>), Error> {
+    ) -> Result<(Option<CommandExit>, Option<LeaseLost>), Error> {
         let mut keeper = std::pin::pin!(self.keep_alive(lease, renew_every));
         let mut signals_heard = 0;
         loop {

@@ -16,7 +16,7 @@ use stasis_disk::fs::atomic_write::{replace_unsynced, write_over};
 use stasis_disk::fs::free_space;
 use stasis_model::digest::ChunkDigest;
 use stasis_model::time::{Clock, Timestamp};
-use stasis_quiesce::process::{Identity, Process};
+use stasis_quiesce::process::{Process, ProcessId};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -82,7 +82,7 @@ impl HookProcess {
 
     /// Whether it has ended, as far as can be told.
     fn is_gone(self) -> bool {
-        let identity = Identity::new(self.pid, self.started);
+        let identity = ProcessId::new(self.pid, self.started);
         matches!(Process::reopen(identity), Ok(None))
     }
 }

@@ -11,7 +11,7 @@ use stasis_quiesce::invocation::Invocation;
 use stasis_quiesce::pause::Paused;
 use stasis_quiesce::process::Process;
 use stasis_quiesce::service::{self, Handling, Service};
-use stasis_quiesce::watchdog::{self, Spawn};
+use stasis_quiesce::watchdog::{self, HelperCommand};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::time::Duration;
@@ -35,7 +35,7 @@ fn number(word: &OsStr) -> io::Result<u32> {
 }
 
 fn settings(journals: &OsStr, max: &OsStr) -> io::Result<FreezeSettings> {
-    let watchdog = Spawn::this_program(&["watchdog"]);
+    let watchdog = HelperCommand::this_program(&["watchdog"]);
     Ok(FreezeSettings {
         max: Duration::from_millis(number(max)?.into()),
         ..FreezeSettings::new(journals, watchdog)
@@ -89,7 +89,7 @@ fn service(kind: &str, what: &str) -> Service {
         name: what.to_owned(),
         handling,
         log: format!("{what}.log").into(),
-        launcher: Spawn::this_program(&["launch"]),
+        launcher: HelperCommand::this_program(&["launch"]),
     }
 }
 

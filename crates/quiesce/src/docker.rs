@@ -6,17 +6,18 @@
 
 mod answer;
 
-pub(crate) use answer::Question;
+pub(crate) use answer::DockerCall;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::time::Duration;
 
 /// How long the daemon may take for one answer. A pause takes 0.06 s on an idle machine.
-pub(crate) const LIMIT: Duration = Duration::from_secs(5);
+pub(crate) const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What is asked of a container, in one line.
-pub(crate) const STATE: &str = "{{.Id}} {{.State.Status}} {{.State.Pid}} {{.State.StartedAt}}";
+pub(crate) const INSPECT_FORMAT: &str =
+    "{{.Id}} {{.State.Status}} {{.State.Pid}} {{.State.StartedAt}}";
 
 /// How a Docker daemon is reached.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -40,7 +41,7 @@ impl Default for Docker {
 
 /// What a container does.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Activity {
+pub(crate) enum ContainerState {
     /// It runs; its first process has this number for the daemon.
     Running(u32),
     /// Somebody paused it.
@@ -53,9 +54,9 @@ pub(crate) enum Activity {
 
 /// A container as its daemon describes it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Look {
+pub(crate) struct ContainerInfo {
     pub(crate) container: Container,
-    pub(crate) activity: Activity,
+    pub(crate) activity: ContainerState,
     /// When it was last started, as the daemon writes it.
     pub(crate) started: String,
 }
@@ -79,46 +80,54 @@ impl Docker {
         words
     }
 
-    fn ask(&self, command: &[&str], container: &str) -> io::Result<Question> {
-        Question::ask(&self.program, &self.words(command, container), LIMIT)
+    fn ask(&self, command: &[&str], container: &str) -> io::Result<DockerCall> {
+        DockerCall::ask(
+            &self.program,
+            &self.words(command, container),
+            REPLY_TIMEOUT,
+        )
     }
 
     /// Looks at a container by its name or id, or `None` when the daemon knows none. Blocks for a moment.
-    pub(crate) fn look(&self, container: &str) -> io::Result<Option<Look>> {
-        let command = ["container", "inspect", "--format", STATE];
+    pub(crate) fn look(&self, container: &str) -> io::Result<Option<ContainerInfo>> {
+        let command = ["container", "inspect", "--format", INSPECT_FORMAT];
         let answer = self.ask(&command, container)?.answer()?;
-        self.understand(answer.succeeded, &answer.stdout, &answer.stderr)
+        self.parse_reply(answer.succeeded, &answer.stdout, &answer.stderr)
     }
 
-    /// Understands the answer to [`STATE`].
-    pub(crate) fn understand(
+    /// Understands the answer to [`INSPECT_FORMAT`].
+    pub(crate) fn parse_reply(
         &self,
         succeeded: bool,
         stdout: &str,
         stderr: &str,
-    ) -> io::Result<Option<Look>> {
+    ) -> io::Result<Option<ContainerInfo>> {
         if !succeeded {
             let absent = stderr.to_ascii_lowercase().contains("no such");
-            return if absent { Ok(None) } else { Err(said(stderr)) };
+            return if absent {
+                Ok(None)
+            } else {
+                Err(docker_error(stderr))
+            };
         }
         let words: Vec<&str> = stdout.split_ascii_whitespace().collect();
         let [id, status, pid, started] = words[..] else {
-            return Err(said(stdout));
+            return Err(docker_error(stdout));
         };
-        let pid = pid.parse().map_err(|_| said(stdout))?;
+        let pid = pid.parse().map_err(|_| docker_error(stdout))?;
         let is_id = id.len() >= 12 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
         let container = Container {
             docker: self.clone(),
             id: id.to_owned(),
         };
-        is_id.then_some(()).ok_or_else(|| said(stdout))?;
-        Ok(Some(Look {
+        is_id.then_some(()).ok_or_else(|| docker_error(stdout))?;
+        Ok(Some(ContainerInfo {
             container,
             activity: match status {
-                "running" => Activity::Running(pid),
-                "paused" => Activity::Paused(pid),
-                "created" | "exited" | "dead" => Activity::Stopped,
-                between => Activity::Between(between.to_owned()),
+                "running" => ContainerState::Running(pid),
+                "paused" => ContainerState::Paused(pid),
+                "created" | "exited" | "dead" => ContainerState::Stopped,
+                between => ContainerState::Between(between.to_owned()),
             },
             started: started.to_owned(),
         }))
@@ -130,18 +139,18 @@ impl Container {
         &self.id
     }
 
-    pub(crate) fn look(&self) -> io::Result<Option<Look>> {
+    pub(crate) fn look(&self) -> io::Result<Option<ContainerInfo>> {
         self.docker.look(&self.id)
     }
 
     /// Whether it stands still.
     pub(crate) fn is_paused(&self) -> io::Result<bool> {
         let look = self.look()?;
-        Ok(look.is_some_and(|look| matches!(look.activity, Activity::Paused(_))))
+        Ok(look.is_some_and(|look| matches!(look.activity, ContainerState::Paused(_))))
     }
 
     /// Begins to pause it.
-    pub(crate) fn pause(&self) -> io::Result<Question> {
+    pub(crate) fn pause(&self) -> io::Result<DockerCall> {
         self.docker.ask(&["pause"], &self.id)
     }
 
@@ -151,10 +160,10 @@ impl Container {
         let asked: Vec<_> = containers.iter().map(ask).collect();
         let mut failed = Vec::new();
         for (container, asked) in containers.iter().zip(asked) {
-            let answer = asked.and_then(Question::answer);
+            let answer = asked.and_then(DockerCall::answer);
             let why = match answer {
                 Ok(answer) if answer.succeeded => continue,
-                Ok(answer) => said(&answer.stderr),
+                Ok(answer) => docker_error(&answer.stderr),
                 Err(error) => error,
             };
             // It was not paused any more, or it is gone.
@@ -166,13 +175,13 @@ impl Container {
     }
 
     /// As three words: the id, the daemon's address and the program. No other container has the same.
-    pub(crate) fn to_words(&self) -> String {
+    pub(crate) fn to_line(&self) -> String {
         let host = self.docker.host.as_deref();
         let host = host.map_or_else(|| "-".to_owned(), escape);
         format!("{} {host} {}", self.id, escape(&self.docker.program))
     }
 
-    /// Understands what `to_words` wrote.
+    /// Understands what `to_line` wrote.
     pub(crate) fn parse(words: &str) -> Option<Self> {
         let words: Vec<&str> = words.split_ascii_whitespace().collect();
         let [id, host, program] = words[..] else {
@@ -189,7 +198,7 @@ impl Container {
 }
 
 /// What the client said, as an error.
-pub(crate) fn said(text: &str) -> io::Error {
+pub(crate) fn docker_error(text: &str) -> io::Error {
     let line = text.lines().find(|line| !line.trim().is_empty());
     io::Error::other(line.unwrap_or("docker gave no reason").trim().to_owned())
 }
@@ -235,7 +244,7 @@ mod tests {
                 },
                 id: "0123456789abcdef".into(),
             };
-            let words = container.to_words();
+            let words = container.to_line();
 
             assert!(!words.contains('\n') && words.split(' ').count() == 3);
             assert_eq!(Container::parse(&words), Some(container));
@@ -249,25 +258,25 @@ mod tests {
         let docker = Docker::default();
         let activity = |status: &str| {
             let line = format!("0123456789abcdef {status} 42 2026-11-15T01:02:03Z\n");
-            let look = docker.understand(true, &line, "").unwrap().unwrap();
+            let look = docker.parse_reply(true, &line, "").unwrap().unwrap();
             look.activity
         };
 
-        assert_eq!(activity("running"), Activity::Running(42));
-        assert_eq!(activity("paused"), Activity::Paused(42));
-        assert_eq!(activity("exited"), Activity::Stopped);
+        assert_eq!(activity("running"), ContainerState::Running(42));
+        assert_eq!(activity("paused"), ContainerState::Paused(42));
+        assert_eq!(activity("exited"), ContainerState::Stopped);
         assert_eq!(
             activity("restarting"),
-            Activity::Between("restarting".into())
+            ContainerState::Between("restarting".into())
         );
-        let absent = docker.understand(false, "", "Error: No such container: x");
+        let absent = docker.parse_reply(false, "", "Error: No such container: x");
         assert_eq!(absent.unwrap(), None);
-        let unreachable = docker.understand(false, "", "Cannot connect to the daemon\n");
+        let unreachable = docker.parse_reply(false, "", "Cannot connect to the daemon\n");
         assert_eq!(
             unreachable.unwrap_err().to_string(),
             "Cannot connect to the daemon"
         );
-        assert!(docker.understand(true, "--flag running 1 x", "").is_err());
-        assert!(docker.understand(true, "", "").is_err());
+        assert!(docker.parse_reply(true, "--flag running 1 x", "").is_err());
+        assert!(docker.parse_reply(true, "", "").is_err());
     }
 }

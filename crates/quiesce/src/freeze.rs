@@ -23,13 +23,13 @@ mod hold;
 pub(crate) mod journal;
 
 use crate::docker::Container;
-use crate::process::{Identity, Process, State, Table};
-use crate::watchdog::{Pausing, Spawn, Watchdog};
+use crate::process::{Process, ProcessId, ProcessState, ProcessTable};
+use crate::watchdog::{HelperCommand, PauseOutcome, Watchdog};
 pub use abandoned::{Abandoned, thaw_abandoned};
 pub use error::FreezeError;
 use error::{journal_failed, watchdog_failed};
-use hold::{Hold, start_timer};
-use journal::{Held, Journal, Scope};
+use hold::{HoldState, start_timer};
+use journal::{FreezeJournal, FrozenTarget, JournalScope};
 use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc::Sender;
@@ -53,12 +53,12 @@ pub struct FreezeSettings {
     /// Where journals are kept; the same for every engine on this host, so that each start finds what others left.
     pub journal_dir: PathBuf,
     /// How the watchdog is started.
-    pub watchdog: Spawn,
+    pub watchdog: HelperCommand,
 }
 
 impl FreezeSettings {
     /// Ten seconds at most.
-    pub fn new(journal_dir: impl Into<PathBuf>, watchdog: Spawn) -> Self {
+    pub fn new(journal_dir: impl Into<PathBuf>, watchdog: HelperCommand) -> Self {
         Self {
             max: Duration::from_secs(10),
             journal_dir: journal_dir.into(),
@@ -90,8 +90,8 @@ impl Thawed {
 #[derive(Debug)]
 #[must_use = "processes run again when the guard is dropped"]
 pub struct Frozen {
-    hold: Arc<Mutex<Hold>>,
-    journal: Option<Journal>,
+    hold: Arc<Mutex<HoldState>>,
+    journal: Option<FreezeJournal>,
     watchdog: Option<Watchdog>,
     timer: Option<(Sender<()>, JoinHandle<()>)>,
     max: Duration,
@@ -102,7 +102,7 @@ impl Frozen {
     ///
     /// The first is the one that matters: it must be there and run. Others may have ended, or be stopped by somebody.
     pub fn freeze(roots: &[Process], settings: &FreezeSettings) -> Result<Self, FreezeError> {
-        let mut frozen = Self::begin(settings, Scope::Processes)?;
+        let mut frozen = Self::begin(settings, JournalScope::Processes)?;
         frozen.stop_all(roots)?;
         Ok(frozen)
     }
@@ -116,7 +116,7 @@ impl Frozen {
         if containers.is_empty() {
             return Self::freeze(roots, settings);
         }
-        let mut frozen = Self::begin(settings, Scope::Containers)?;
+        let mut frozen = Self::begin(settings, JournalScope::Containers)?;
         frozen.pause_all(containers)?;
         if !roots.is_empty() {
             frozen.stop_all(roots)?;
@@ -125,8 +125,8 @@ impl Frozen {
     }
 
     /// From here on a failure drops the guard, which releases whatever was stopped by then.
-    fn begin(settings: &FreezeSettings, scope: Scope) -> Result<Self, FreezeError> {
-        let journal = Journal::create(&settings.journal_dir, scope);
+    fn begin(settings: &FreezeSettings, scope: JournalScope) -> Result<Self, FreezeError> {
+        let journal = FreezeJournal::create(&settings.journal_dir, scope);
         let journal = journal.map_err(journal_failed("begin", &settings.journal_dir))?;
         let watchdog = Watchdog::start(&settings.watchdog, settings.max, journal.path());
         let watchdog = watchdog.map_err(watchdog_failed("start"));
@@ -142,7 +142,7 @@ impl Frozen {
     }
 
     /// Writes down, durably, who is to be stopped.
-    fn name(&mut self, held: &[Held]) -> Result<(), FreezeError> {
+    fn name(&mut self, held: &[FrozenTarget]) -> Result<(), FreezeError> {
         let journal = self.journal.as_mut().expect("held until the release");
         let path = journal.path().to_owned();
         journal.name(held).map_err(journal_failed("write", &path))
@@ -156,7 +156,11 @@ impl Frozen {
     }
 
     fn pause_all(&mut self, containers: &[Container]) -> Result<(), FreezeError> {
-        let held: Vec<Held> = containers.iter().cloned().map(Held::Container).collect();
+        let held: Vec<FrozenTarget> = containers
+            .iter()
+            .cloned()
+            .map(FrozenTarget::Container)
+            .collect();
         self.name(&held)?;
         self.begin_timer()?;
         self.lock().begin();
@@ -169,7 +173,7 @@ impl Frozen {
             }
         };
         let both = || containers.iter().zip(&pausings);
-        let ours = both().filter(|(_, pausing)| **pausing == Pausing::Paused);
+        let ours = both().filter(|(_, pausing)| **pausing == PauseOutcome::Paused);
         let ours = ours.map(|(container, _)| container.clone()).collect();
         self.lock().take_over(ours);
         for (container, pausing) in both() {
@@ -181,7 +185,7 @@ impl Frozen {
         Ok(())
     }
 
-    fn judge(&mut self, id: &str, pausing: &Pausing) -> Result<(), FreezeError> {
+    fn judge(&mut self, id: &str, pausing: &PauseOutcome) -> Result<(), FreezeError> {
         let id = id.to_owned();
         let failed = |why: &String| FreezeError::Container {
             doing: "pause",
@@ -189,10 +193,10 @@ impl Frozen {
             source: io::Error::other(why.clone()),
         };
         match pausing {
-            Pausing::Paused => Ok(()),
-            Pausing::Theirs => Err(FreezeError::AlreadyPaused { id }),
-            Pausing::Failed(why) => Err(failed(why)),
-            Pausing::Unsure(why) => {
+            PauseOutcome::Paused => Ok(()),
+            PauseOutcome::Theirs => Err(FreezeError::AlreadyPaused { id }),
+            PauseOutcome::Failed(why) => Err(failed(why)),
+            PauseOutcome::Unsure(why) => {
                 let error = failed(why);
                 self.lock().end();
                 self.give_up();
@@ -207,13 +211,17 @@ impl Frozen {
             if new.is_empty() {
                 return Ok(());
             }
-            let identities: Vec<Identity> = new.iter().map(Process::identity).collect();
-            let held: Vec<Held> = identities.iter().copied().map(Held::Process).collect();
+            let identities: Vec<ProcessId> = new.iter().map(Process::identity).collect();
+            let held: Vec<FrozenTarget> = identities
+                .iter()
+                .copied()
+                .map(FrozenTarget::Process)
+                .collect();
             self.name(&held)?;
             let watchdog = self.watchdog.as_mut().expect("held until the release");
             for identity in identities {
-                let told = watchdog.tell(identity);
-                told.map_err(watchdog_failed("speak to"))?;
+                let registered = watchdog.register(identity);
+                registered.map_err(watchdog_failed("speak to"))?;
             }
             self.begin_timer()?;
             for process in new {
@@ -225,10 +233,10 @@ impl Frozen {
 
     /// Those of the tree that are not stopped yet. Those that somebody else stopped are kept in mind.
     fn find_new(&self, roots: &[Process]) -> Result<Vec<Process>, FreezeError> {
-        let first = roots.first().ok_or(FreezeError::Nobody)?;
+        let first = roots.first().ok_or(FreezeError::NoProcess)?;
         let pid = first.pid();
-        let table = Table::read().map_err(FreezeError::Processes)?;
-        let roots: Vec<Identity> = roots.iter().map(Process::identity).collect();
+        let table = ProcessTable::read().map_err(FreezeError::Processes)?;
+        let roots: Vec<ProcessId> = roots.iter().map(Process::identity).collect();
         let family = table.family(&roots);
         if family.iter().any(|row| row.pid() == std::process::id()) {
             return Err(FreezeError::Ourselves { pid });
@@ -241,10 +249,10 @@ impl Frozen {
             }
             let opened = Process::reopen(row.identity).map_err(FreezeError::Processes)?;
             match row.state {
-                State::Stopped if row.identity == first.identity() => {
+                ProcessState::Stopped if row.identity == first.identity() => {
                     return Err(FreezeError::AlreadyStopped { pid });
                 }
-                State::Stopped => hold.others.extend(opened),
+                ProcessState::Stopped => hold.others.extend(opened),
                 _ => new.extend(opened),
             }
         }
@@ -303,8 +311,8 @@ impl Frozen {
             };
             (thawed, hold.failed.take())
         };
-        if let Some((tell, timer)) = self.timer.take() {
-            drop(tell);
+        if let Some((register, timer)) = self.timer.take() {
+            drop(register);
             let _ = timer.join();
         }
         if let Some(error) = failed {
@@ -329,7 +337,7 @@ impl Frozen {
         self.watchdog = None;
     }
 
-    fn lock(&self) -> MutexGuard<'_, Hold> {
+    fn lock(&self) -> MutexGuard<'_, HoldState> {
         // Whoever panicked while it held this left a list that is still right.
         self.hold.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -36,18 +36,18 @@ pub enum GroupError {
 /// A running command and everything it started.
 #[derive(Debug)]
 #[must_use = "a group that is dropped goes on running"]
-pub struct Group {
+pub struct ProcessGroup {
     child: Child,
     pid: u32,
 }
 
 /// How a command ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Ending {
+pub struct CommandExit {
     status: ExitStatus,
 }
 
-impl Ending {
+impl CommandExit {
     /// Whether a signal ended it.
     pub fn was_signalled(&self) -> bool {
         self.status.signal().is_some()
@@ -61,7 +61,7 @@ impl Ending {
     }
 }
 
-impl Group {
+impl ProcessGroup {
     /// Starts `command` (program first) with some more variables. It reads our standard input unless that is a terminal, which a process group
     /// in the background must not touch.
     pub fn start(command: &[OsString], variables: &[(&str, String)]) -> Result<Self, GroupError> {
@@ -89,14 +89,14 @@ impl Group {
     }
 
     /// Waits for the command itself to end. Safe to cancel.
-    pub async fn wait(&mut self) -> Result<Ending, GroupError> {
+    pub async fn wait(&mut self) -> Result<CommandExit, GroupError> {
         let pid = self.pid;
         let status = self
             .child
             .wait()
             .await
             .map_err(|source| GroupError::Wait { pid, source })?;
-        Ok(Ending { status })
+        Ok(CommandExit { status })
     }
 
     /// Sends a signal to the command and everything it started; one that is already gone is fine.
@@ -108,13 +108,13 @@ impl Group {
         }
     }
 
-    /// Stops the command and everything it started: asks with SIGTERM, and after `patience` does not ask any more.
+    /// Stops the command and everything it started: asks with SIGTERM, and after `timeout` does not ask any more.
     ///
     /// Returns how the command itself ended; a group that has already ended is left in peace.
-    pub async fn stop(&mut self, patience: Duration) -> Result<Ending, GroupError> {
+    pub async fn stop(&mut self, timeout: Duration) -> Result<CommandExit, GroupError> {
         if self.is_running() {
             self.signal(Signal::TERM);
-            if tokio::time::timeout(patience, self.gone()).await.is_err() {
+            if tokio::time::timeout(timeout, self.gone()).await.is_err() {
                 self.signal(Signal::KILL);
                 // Killed processes are members of their group until somebody has waited for them.
                 let _ = tokio::time::timeout(Duration::from_secs(2), self.gone()).await;
@@ -147,8 +147,8 @@ impl Group {
 mod tests {
     use super::*;
 
-    fn shell(script: &str) -> Group {
-        Group::start(&["sh".into(), "-c".into(), script.into()], &[]).unwrap()
+    fn shell(script: &str) -> ProcessGroup {
+        ProcessGroup::start(&["sh".into(), "-c".into(), script.into()], &[]).unwrap()
     }
 
     #[tokio::test]
@@ -182,7 +182,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_program_that_does_not_exist_is_named() {
-        let error = Group::start(&["no-such-program".into()], &[]).unwrap_err();
+        let error = ProcessGroup::start(&["no-such-program".into()], &[]).unwrap_err();
 
         assert_eq!(error.to_string(), "could not start `no-such-program`");
     }

@@ -20,15 +20,15 @@ use tokio::process::{Child, ChildStderr, ChildStdout};
 use tokio::time::Instant;
 
 /// How much is kept of what a command says, on each of its two outputs.
-pub const KEPT: usize = 64 << 10;
+pub const MAX_OUTPUT: usize = 64 << 10;
 /// How long what was killed may take to end.
-const KILLED: Duration = Duration::from_secs(2);
+const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long is listened after the command has ended.
-const ECHO: Duration = Duration::from_millis(200);
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// A command that is run at a certain moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Hook {
+pub struct HookCommand {
     /// What is run.
     pub call: Invocation,
     /// How long it may take.
@@ -37,7 +37,7 @@ pub struct Hook {
 
 /// How a command ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum HookEnding {
+pub enum HookExit {
     /// By itself, with this code.
     Exited(i32),
     /// By this signal of somebody else.
@@ -48,14 +48,14 @@ pub enum HookEnding {
 
 /// The beginning of what a command said.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Captured {
+pub struct CapturedOutput {
     /// The first bytes, which need not be text.
     pub bytes: Vec<u8>,
     /// How many came after them and were not kept.
     pub left_out: u64,
 }
 
-impl Captured {
+impl CapturedOutput {
     /// Whether something was not kept.
     pub fn is_truncated(&self) -> bool {
         self.left_out > 0
@@ -72,7 +72,7 @@ impl Captured {
     }
 
     fn take(&mut self, bytes: &[u8]) {
-        let room = KEPT.saturating_sub(self.bytes.len()).min(bytes.len());
+        let room = MAX_OUTPUT.saturating_sub(self.bytes.len()).min(bytes.len());
         let (kept, rest) = bytes.split_at(room);
         self.bytes.extend_from_slice(kept);
         self.left_out += rest.len() as u64;
@@ -82,21 +82,21 @@ impl Captured {
 /// What became of a command.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[must_use = "a command that failed is told only here"]
-pub struct HookOutcome {
+pub struct HookResult {
     /// How it ended.
-    pub ending: HookEnding,
+    pub ending: HookExit,
     /// What it said.
-    pub stdout: Captured,
+    pub stdout: CapturedOutput,
     /// What it complained about.
-    pub stderr: Captured,
+    pub stderr: CapturedOutput,
     /// How long it took.
     pub elapsed: Duration,
 }
 
-impl HookOutcome {
+impl HookResult {
     /// Whether it ended by itself, with code 0.
     pub fn succeeded(&self) -> bool {
-        self.ending == HookEnding::Exited(0)
+        self.ending == HookExit::Exited(0)
     }
 }
 
@@ -125,37 +125,37 @@ pub enum HookError {
 }
 
 /// Runs a command to its end. Cancelling kills it and everything it started.
-pub async fn run(hook: &Hook) -> Result<HookOutcome, HookError> {
+pub async fn run(hook: &HookCommand) -> Result<HookResult, HookError> {
     let began = Instant::now();
     let program = hook.call.program().to_owned();
-    let mut leash = match start(&hook.call) {
-        Ok(child) => Leash::new(child),
+    let mut guard = match start(&hook.call) {
+        Ok(child) => KillOnDrop::new(child),
         Err(source) => return Err(HookError::Start { program, source }),
     };
-    let mut voice = Voice::of(&mut leash.child);
+    let mut output = OutputPipes::of(&mut guard.child);
     let ended = async {
         tokio::select! {
-            status = leash.child.wait() => status,
+            status = guard.child.wait() => status,
             // Whoever closes both outputs may still be busy.
-            () = voice.listen() => leash.child.wait().await,
+            () = output.drain_all() => guard.child.wait().await,
         }
     };
     let ending = match tokio::time::timeout(hook.timeout, ended).await {
         Ok(Ok(status)) => {
-            leash.let_go();
-            ending_of(status)
+            guard.disarm();
+            exit_of(status)
         }
         Ok(Err(source)) => return Err(HookError::Wait { program, source }),
         Err(_) => {
-            leash.kill().await;
-            HookEnding::TimedOut
+            guard.kill().await;
+            HookExit::TimedOut
         }
     };
-    let _ = tokio::time::timeout(ECHO, voice.listen()).await;
-    Ok(HookOutcome {
+    let _ = tokio::time::timeout(DRAIN_TIMEOUT, output.drain_all()).await;
+    Ok(HookResult {
         ending,
-        stdout: voice.said,
-        stderr: voice.complained,
+        stdout: output.stdout_bytes,
+        stderr: output.stderr_bytes,
         elapsed: began.elapsed(),
     })
 }
@@ -172,39 +172,39 @@ fn start(call: &Invocation) -> io::Result<Child> {
 }
 
 /// Both outputs of a command, and what came out of them.
-struct Voice {
+struct OutputPipes {
     stdout: Option<ChildStdout>,
     stderr: Option<ChildStderr>,
-    said: Captured,
-    complained: Captured,
+    stdout_bytes: CapturedOutput,
+    stderr_bytes: CapturedOutput,
 }
 
-impl Voice {
+impl OutputPipes {
     fn of(child: &mut Child) -> Self {
         Self {
             stdout: child.stdout.take(),
             stderr: child.stderr.take(),
-            said: Captured::default(),
-            complained: Captured::default(),
+            stdout_bytes: CapturedOutput::default(),
+            stderr_bytes: CapturedOutput::default(),
         }
     }
 
     /// Listens until both are closed. Safe to cancel and to begin again: nothing is lost between a read and its keeping.
-    async fn listen(&mut self) {
+    async fn drain_all(&mut self) {
         tokio::join!(
-            drain(self.stdout.as_mut(), &mut self.said),
-            drain(self.stderr.as_mut(), &mut self.complained)
+            drain(self.stdout.as_mut(), &mut self.stdout_bytes),
+            drain(self.stderr.as_mut(), &mut self.stderr_bytes)
         );
     }
 }
 
-fn ending_of(status: ExitStatus) -> HookEnding {
-    let signal = || HookEnding::Signalled(status.signal().unwrap_or_default());
-    status.code().map_or_else(signal, HookEnding::Exited)
+fn exit_of(status: ExitStatus) -> HookExit {
+    let signal = || HookExit::Signalled(status.signal().unwrap_or_default());
+    status.code().map_or_else(signal, HookExit::Exited)
 }
 
 /// Reads until the other end is closed. Safe to cancel: what was read was kept.
-async fn drain(from: Option<&mut (impl AsyncRead + Unpin)>, into: &mut Captured) {
+async fn drain(from: Option<&mut (impl AsyncRead + Unpin)>, into: &mut CapturedOutput) {
     let Some(from) = from else {
         return;
     };
@@ -215,12 +215,12 @@ async fn drain(from: Option<&mut (impl AsyncRead + Unpin)>, into: &mut Captured)
 }
 
 /// A command that is killed with its group when this is dropped, unless it has ended by itself.
-struct Leash {
+struct KillOnDrop {
     child: Child,
     group: Option<Pid>,
 }
 
-impl Leash {
+impl KillOnDrop {
     fn new(child: Child) -> Self {
         let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
         let group = pid.and_then(Pid::from_raw);
@@ -228,14 +228,14 @@ impl Leash {
     }
 
     /// The command has ended and was waited for: its number may soon be somebody else's.
-    fn let_go(&mut self) {
+    fn disarm(&mut self) {
         self.group = None;
     }
 
     async fn kill(&mut self) {
         self.kill_group();
         // One that hangs in the kernel ends when it can.
-        let _ = tokio::time::timeout(KILLED, self.child.wait()).await;
+        let _ = tokio::time::timeout(KILL_TIMEOUT, self.child.wait()).await;
     }
 
     fn kill_group(&mut self) {
@@ -245,7 +245,7 @@ impl Leash {
     }
 }
 
-impl Drop for Leash {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         // Not waited for yet, or the group would not be known here: the number is still its own.
         self.kill_group();

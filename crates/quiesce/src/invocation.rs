@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// What is run.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Line {
+pub enum CommandSpec {
     /// A program and its arguments, handed over as they are.
     Words(Vec<OsString>),
     /// A text that `sh` understands.
@@ -16,7 +16,7 @@ pub enum Line {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Invocation {
     /// What is run.
-    pub line: Line,
+    pub line: CommandSpec,
     /// Where; our own directory when there is none.
     pub directory: Option<PathBuf>,
     /// Variables that it finds besides ours.
@@ -26,15 +26,17 @@ pub struct Invocation {
 impl Invocation {
     /// A program and its arguments.
     pub fn words<W: Into<OsString>>(words: impl IntoIterator<Item = W>) -> Self {
-        Self::new(Line::Words(words.into_iter().map(Into::into).collect()))
+        Self::new(CommandSpec::Words(
+            words.into_iter().map(Into::into).collect(),
+        ))
     }
 
     /// A text for `sh`.
     pub fn shell(text: impl Into<OsString>) -> Self {
-        Self::new(Line::Shell(text.into()))
+        Self::new(CommandSpec::Shell(text.into()))
     }
 
-    fn new(line: Line) -> Self {
+    fn new(line: CommandSpec) -> Self {
         Self {
             line,
             directory: None,
@@ -45,16 +47,16 @@ impl Invocation {
     /// The name of the program, for people.
     pub fn program(&self) -> &OsStr {
         match &self.line {
-            Line::Words(words) => words.first().map_or(OsStr::new(""), OsString::as_os_str),
-            Line::Shell(_) => OsStr::new("sh"),
+            CommandSpec::Words(words) => words.first().map_or(OsStr::new(""), OsString::as_os_str),
+            CommandSpec::Shell(_) => OsStr::new("sh"),
         }
     }
 
     /// The program and its arguments as the system wants them.
     pub(crate) fn argv(&self) -> Vec<OsString> {
         match &self.line {
-            Line::Words(words) => words.clone(),
-            Line::Shell(text) => vec!["sh".into(), "-c".into(), text.clone()],
+            CommandSpec::Words(words) => words.clone(),
+            CommandSpec::Shell(text) => vec!["sh".into(), "-c".into(), text.clone()],
         }
     }
 

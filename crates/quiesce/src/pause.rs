@@ -9,11 +9,11 @@
 //! *Always true:* what is read in 3 is consistent only if [`Resumed::held`] says so. A service that ended or began in between
 //! makes it worthless: something may have started it again, and written.
 
-use crate::docker::{Activity, Container};
+use crate::docker::{Container, ContainerState};
 pub use crate::freeze::FreezeSettings as PauseSettings;
 use crate::freeze::{FreezeError, Frozen};
 use crate::process::Process;
-use crate::service::{Found, Service, Status};
+use crate::service::{Service, ServiceLookup, Status};
 use std::time::Duration;
 
 /// Why services were not held still, or may not run again.
@@ -66,17 +66,17 @@ impl Resumed {
 pub struct Paused {
     /// Nothing, when none of them runs.
     frozen: Option<Frozen>,
-    members: Vec<Member>,
+    members: Vec<PausedService>,
 }
 
 /// A service as it was before the pause.
 #[derive(Debug)]
-struct Member {
+struct PausedService {
     service: Service,
-    found: Found,
+    found: ServiceLookup,
 }
 
-impl Member {
+impl PausedService {
     fn look(service: &Service) -> Result<Self, PauseError> {
         let found = service.find();
         let name = || service.name.clone();
@@ -94,14 +94,16 @@ impl Member {
 
     fn process(&self) -> Option<Process> {
         match &self.found {
-            Found::Process(process) if process.is_running() => Some(process.clone()),
+            ServiceLookup::Process(process) if process.is_running() => Some(process.clone()),
             _ => None,
         }
     }
 
     fn container(&self) -> Option<Container> {
         match &self.found {
-            Found::Container(look) if matches!(look.activity, Activity::Running(_)) => {
+            ServiceLookup::Container(look)
+                if matches!(look.activity, ContainerState::Running(_)) =>
+            {
                 Some(look.container.clone())
             }
             _ => None,
@@ -111,13 +113,13 @@ impl Member {
     /// Whether it is not the one any more that it was, or runs since.
     fn has_changed(&self) -> bool {
         match (&self.found, self.service.find()) {
-            (Found::Container(before), Found::Container(now)) => {
-                let stopped = |activity: &Activity| *activity == Activity::Stopped;
+            (ServiceLookup::Container(before), ServiceLookup::Container(now)) => {
+                let stopped = |activity: &ContainerState| *activity == ContainerState::Stopped;
                 let same = before.container == now.container && before.started == now.started;
                 !same || stopped(&before.activity) != stopped(&now.activity)
             }
-            (Found::Process(before), Found::Process(now)) => *before != now,
-            (Found::Nothing, Found::Nothing) => false,
+            (ServiceLookup::Process(before), ServiceLookup::Process(now)) => *before != now,
+            (ServiceLookup::Nothing, ServiceLookup::Nothing) => false,
             _ => true,
         }
     }
@@ -128,13 +130,16 @@ impl Paused {
     ///
     /// A service that does not run is left alone, and watched: it must not begin meanwhile.
     pub fn hold(services: &[&Service], settings: &PauseSettings) -> Result<Self, PauseError> {
-        let members: Result<Vec<Member>, PauseError> = services
+        let members: Result<Vec<PausedService>, PauseError> = services
             .iter()
-            .map(|service| Member::look(service))
+            .map(|service| PausedService::look(service))
             .collect();
         let members = members?;
-        let processes: Vec<Process> = members.iter().filter_map(Member::process).collect();
-        let containers: Vec<Container> = members.iter().filter_map(Member::container).collect();
+        let processes: Vec<Process> = members.iter().filter_map(PausedService::process).collect();
+        let containers: Vec<Container> = members
+            .iter()
+            .filter_map(PausedService::container)
+            .collect();
         let frozen = if processes.is_empty() && containers.is_empty() {
             None
         } else {

@@ -12,7 +12,7 @@
 //! process; a crash leaves a part of the file under its name, for the caller to remove.
 //!
 //! Restoring has two phases, so that all volumes can be verified before any is swapped: see [`stage`] and
-//! [`Staged::swap`].
+//! [`StagedRestore::swap`].
 //!
 //! The password is in the environment of the children only, never in their arguments. What they know of ours is `PATH`.
 
@@ -26,9 +26,9 @@ mod tables;
 
 pub use connection::{BadConnection, Connection};
 pub use dump::{Dumped, dump};
-pub use leftover::{Leftover, drop_leftover, leftovers};
+pub use leftover::{LeftoverDatabase, drop_leftover, leftovers};
 pub use name::{BadTag, Tag};
-pub use restore::{Restored, Staged, discard_staged, restore, stage};
+pub use restore::{RestoredDatabase, StagedRestore, discard_staged, restore, stage};
 pub use tables::{TableRows, table_counts};
 
 use client::Client;
@@ -164,13 +164,15 @@ pub enum PostgresError {
         /// Its name.
         name: String,
     },
-    /// The server went away during the swap: it did all of it or nothing. Look whether `{kept}` exists.
-    #[error("it is not known whether `{database}` was swapped: if it was, the old one is `{kept}`")]
+    /// The server went away during the swap: it did all of it or nothing. Look whether `{backup}` exists.
+    #[error(
+        "it is not known whether `{database}` was swapped: if it was, the old one is `{backup}`"
+    )]
     SwapUnknown {
         /// Which database.
         database: String,
         /// The name of the old one, if it was swapped.
-        kept: String,
+        backup: String,
         /// Why.
         #[source]
         source: Box<PostgresError>,

@@ -3,7 +3,7 @@
 //! *Always true:* a signal goes to the very process that was looked at, or nowhere. Numbers are used again; a descriptor
 //! of a process is not, and a number whose start time differs is another process.
 
-pub(crate) mod place;
+pub(crate) mod namespace;
 mod table;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -15,16 +15,16 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
-pub use table::{Row, State, Table};
+pub use table::{ProcessInfo, ProcessState, ProcessTable};
 
 /// Which process, for as long as the machine runs: no other process has the same.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Identity {
+pub struct ProcessId {
     pid: u32,
     started: u64,
 }
 
-impl Identity {
+impl ProcessId {
     /// The process `pid` that started `started` clock ticks after boot.
     pub fn new(pid: u32, started: u64) -> Self {
         Self { pid, started }
@@ -44,7 +44,7 @@ impl Identity {
 /// A process that was alive when it was opened.
 #[derive(Clone, Debug)]
 pub struct Process {
-    identity: Identity,
+    identity: ProcessId,
     fd: Arc<OwnedFd>,
 }
 
@@ -81,7 +81,7 @@ impl Process {
             Err(Errno::SRCH | Errno::INVAL | Errno::NOENT) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let Some(row) = Row::read(pid) else {
+        let Some(row) = ProcessInfo::read(pid) else {
             return Ok(None);
         };
         let process = Self {
@@ -93,13 +93,13 @@ impl Process {
     }
 
     /// Opens the very process that `identity` names, or `None` when it has ended.
-    pub fn reopen(identity: Identity) -> io::Result<Option<Self>> {
+    pub fn reopen(identity: ProcessId) -> io::Result<Option<Self>> {
         let opened = Self::open(identity.pid)?;
         Ok(opened.filter(|process| process.identity == identity))
     }
 
     /// Which process this is.
-    pub fn identity(&self) -> Identity {
+    pub fn identity(&self) -> ProcessId {
         self.identity
     }
 

@@ -8,7 +8,7 @@ use tokio::process::Command;
 
 /// A program that was found, with what it says of itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Program {
+pub struct InstalledProgram {
     /// Where it is.
     pub path: PathBuf,
     /// The first line of its answer, if it answered in time.
@@ -21,10 +21,14 @@ pub fn located(names: &[&str], search_path: &OsStr) -> Option<PathBuf> {
 }
 
 /// Looks for the first of `names` in `search_path` (as in `PATH`) and asks it with `arguments`.
-pub async fn find(names: &[&str], search_path: &OsStr, arguments: &[&str]) -> Option<Program> {
+pub async fn find(
+    names: &[&str],
+    search_path: &OsStr,
+    arguments: &[&str],
+) -> Option<InstalledProgram> {
     let path = located(names, search_path)?;
     let answer = ask(&path, arguments).await;
-    Some(Program { path, answer })
+    Some(InstalledProgram { path, answer })
 }
 
 fn locate(name: &str, search_path: &OsStr) -> Option<PathBuf> {

@@ -19,21 +19,21 @@ mod record;
 mod start;
 mod stop;
 
-use crate::docker::{Activity, Docker, Look, STATE};
-use crate::hook::{self, Hook, HookError};
-use crate::invocation::{Invocation, Line};
-use crate::process::{Process, Row, State};
-use crate::watchdog::Spawn;
+use crate::docker::{ContainerInfo, ContainerState, Docker, INSPECT_FORMAT};
+use crate::hook::{self, HookCommand, HookError};
+use crate::invocation::{CommandSpec, Invocation};
+use crate::process::{Process, ProcessInfo, ProcessState};
+use crate::watchdog::HelperCommand;
 pub use health::{HealthCheck, HealthError, Healthy, Probe};
 pub use launch::run as launch;
 pub use start::StartError;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
-pub use stop::{StopError, Stopped};
+pub use stop::{ServiceStopError, ServiceStopped};
 
 /// How long a container may take to be looked at.
-const GLANCE: Duration = Duration::from_secs(5);
+const INSPECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How a service is started, found and stopped.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -75,7 +75,7 @@ pub struct Service {
     /// Where what it says is added, if we start it; its directory exists.
     pub log: PathBuf,
     /// The program, with its words, that calls [`launch`].
-    pub launcher: Spawn,
+    pub launcher: HelperCommand,
 }
 
 /// What a service does.
@@ -96,11 +96,11 @@ pub enum Status {
 
 /// What was found of a service.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) enum Found {
+pub(crate) enum ServiceLookup {
     /// Its first process, which runs or stands still.
     Process(Process),
     /// Its container.
-    Container(Look),
+    Container(ContainerInfo),
     /// Nothing.
     Nothing,
     /// Something that may be it or not.
@@ -112,8 +112,8 @@ impl Service {
     pub async fn status(&self) -> Status {
         let found = match &self.handling {
             Handling::Docker { docker, container } => {
-                let looked = self.glance(docker, container).await;
-                looked.unwrap_or_else(|why| Found::Unclear(why.to_string()))
+                let looked = self.inspect(docker, container).await;
+                looked.unwrap_or_else(|why| ServiceLookup::Unclear(why.to_string()))
             }
             _ => self.find(),
         };
@@ -121,48 +121,50 @@ impl Service {
     }
 
     /// Looks for it. Blocks for a moment, if it is a container.
-    pub(crate) fn find(&self) -> Found {
+    pub(crate) fn find(&self) -> ServiceLookup {
         let found = match &self.handling {
             Handling::Command { record, .. } => record::find(record),
             Handling::PidFile { path, .. } => pid_file::find(path),
-            Handling::Docker { docker, container } => docker.look(container).map(of_look),
+            Handling::Docker { docker, container } => docker.look(container).map(of_info),
         };
-        found.unwrap_or_else(|error| Found::Unclear(error.to_string()))
+        found.unwrap_or_else(|error| ServiceLookup::Unclear(error.to_string()))
     }
 
-    async fn glance(&self, docker: &Docker, container: &str) -> io::Result<Found> {
-        let command = ["container", "inspect", "--format", STATE];
-        let asked = ask(docker, &command, container, GLANCE).await;
+    async fn inspect(&self, docker: &Docker, container: &str) -> io::Result<ServiceLookup> {
+        let command = ["container", "inspect", "--format", INSPECT_FORMAT];
+        let asked = ask(docker, &command, container, INSPECT_TIMEOUT).await;
         let outcome = asked.map_err(io::Error::other)?;
         let (stdout, stderr) = (outcome.stdout.text(), outcome.stderr.text());
-        let look = docker.understand(outcome.succeeded(), &stdout, &stderr)?;
-        Ok(of_look(look))
+        let look = docker.parse_reply(outcome.succeeded(), &stdout, &stderr)?;
+        Ok(of_info(look))
     }
 }
 
-impl Found {
+impl ServiceLookup {
     pub(crate) fn status(&self) -> Status {
         match self {
             Self::Nothing => Status::Stopped,
             Self::Unclear(why) => Status::Unknown(why.clone()),
-            Self::Process(process) => match Row::read(process.pid()).map(|row| row.state) {
+            Self::Process(process) => match ProcessInfo::read(process.pid()).map(|row| row.state) {
                 _ if !process.is_running() => Status::Stopped,
-                Some(State::Stopped) => Status::Paused,
+                Some(ProcessState::Stopped) => Status::Paused,
                 _ => Status::Running { pid: process.pid() },
             },
             Self::Container(look) => match &look.activity {
-                Activity::Running(pid) => Status::Running { pid: *pid },
-                Activity::Paused(_) => Status::Paused,
-                Activity::Stopped => Status::Stopped,
-                Activity::Between(state) => Status::Unknown(format!("the container is {state}")),
+                ContainerState::Running(pid) => Status::Running { pid: *pid },
+                ContainerState::Paused(_) => Status::Paused,
+                ContainerState::Stopped => Status::Stopped,
+                ContainerState::Between(state) => {
+                    Status::Unknown(format!("the container is {state}"))
+                }
             },
         }
     }
 }
 
-fn of_look(look: Option<Look>) -> Found {
-    let absent = || Found::Unclear("there is no such container".to_owned());
-    look.map_or_else(absent, Found::Container)
+fn of_info(look: Option<ContainerInfo>) -> ServiceLookup {
+    let absent = || ServiceLookup::Unclear("there is no such container".to_owned());
+    look.map_or_else(absent, ServiceLookup::Container)
 }
 
 /// Asks a daemon about one container, without holding up anybody else.
@@ -171,13 +173,13 @@ async fn ask(
     command: &[&str],
     container: &str,
     timeout: Duration,
-) -> Result<hook::HookOutcome, HookError> {
+) -> Result<hook::HookResult, HookError> {
     let mut line = vec![docker.program.clone()];
     line.extend(docker.words(command, container));
     let call = Invocation {
-        line: Line::Words(line),
+        line: CommandSpec::Words(line),
         directory: None,
         environment: Vec::new(),
     };
-    hook::run(&Hook { call, timeout }).await
+    hook::run(&HookCommand { call, timeout }).await
 }

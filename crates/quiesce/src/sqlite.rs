@@ -27,34 +27,34 @@
 //! log nobody waits. POSIX locks belong to a process: whoever has a database open in this very process and opens or closes
 //! its file by other means loses them. So nothing here opens the file but SQLite.
 
-mod aside;
 mod check;
+mod copy_file;
 mod find;
-mod patience;
-mod placed;
+mod live;
+mod offline;
+mod retry_budget;
 mod rows;
-mod still;
 
 pub use check::Integrity;
+pub use copy_file::LiveFile;
 pub use find::{find_databases, is_companion, is_database};
-pub use placed::LiveFile;
 pub use rows::row_counts;
 
-use patience::Patience;
-use placed::{Looks, Placed};
+use copy_file::{CopyFile, FileStat};
+use live::LiveDatabase;
+use retry_budget::RetryBudget;
 use rusqlite::ErrorCode;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-use still::Opened;
 
 /// How patiently a database is captured.
 #[derive(Clone, Debug)]
 pub struct SqliteSettings {
     /// How long may be waited for writers, in all. The log has a quarter of it, the write lock what is left.
-    pub patience: Duration,
+    pub busy_timeout: Duration,
     /// How often it is tried again when the schema changed meanwhile.
     pub attempts: u32,
     /// Whether the copy must outlive a power cut when it is returned; it costs two waits for the disk.
@@ -66,7 +66,7 @@ pub struct SqliteSettings {
 impl Default for SqliteSettings {
     fn default() -> Self {
         Self {
-            patience: Duration::from_secs(10),
+            busy_timeout: Duration::from_secs(10),
             attempts: 3,
             durable: true,
             cancel: Arc::default(),
@@ -76,7 +76,7 @@ impl Default for SqliteSettings {
 
 /// How a database keeps what is not yet committed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Journal {
+pub enum JournalMode {
     /// A journal to roll back with.
     Rollback,
     /// A write-ahead log.
@@ -85,7 +85,7 @@ pub enum Journal {
 
 /// What became of the log before the copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Checkpoint {
+pub enum WalCheckpoint {
     /// There is no log.
     NotNeeded,
     /// All of it is in the database, and it is empty.
@@ -101,7 +101,7 @@ pub enum Checkpoint {
 
 /// How it was made sure that nobody was writing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stillness {
+pub enum CaptureMethod {
     /// We had the write lock when the copied state was chosen.
     Locked,
     /// We may only read: the copied state is a committed one, but a write transaction may have been open.
@@ -118,11 +118,11 @@ pub struct SqliteCaptured {
     /// How large the copy is.
     pub bytes: u64,
     /// How the database keeps what is not committed; the copy does the same.
-    pub journal: Journal,
+    pub journal: JournalMode,
     /// What became of the log.
-    pub checkpoint: Checkpoint,
+    pub checkpoint: WalCheckpoint,
     /// How it was made sure that nobody was writing.
-    pub stillness: Stillness,
+    pub method: CaptureMethod,
     /// The schema's version, in the source and in the copy.
     pub schema_version: u32,
     /// What the check of the copy found: never a failure, which is an error.
@@ -239,12 +239,12 @@ pub fn capture(
         path: target.to_owned(),
         source: error,
     })?;
-    let patience = Patience::new(settings);
-    if Looks::of(source)?.is_empty() && !find::has_companion(source) {
+    let budget = RetryBudget::new(settings);
+    if FileStat::of(source)?.is_empty() && !find::has_companion(source) {
         return empty(source, target);
     }
     for _ in 0..settings.attempts.max(1) {
-        if let Some(captured) = attempt(source, target, &patience)? {
+        if let Some(captured) = attempt(source, target, &budget)? {
             return Ok(captured);
         }
     }
@@ -258,69 +258,69 @@ pub fn capture(
 fn attempt(
     source: &Path,
     target: &Path,
-    patience: &Patience,
+    budget: &RetryBudget,
 ) -> Result<Option<SqliteCaptured>, SqliteError> {
     if find::is_left(source)
-        && let Some(captured) = aside::capture_once(source, target, patience)?
+        && let Some(captured) = offline::capture_once(source, target, budget)?
     {
         return Ok(Some(captured));
     }
-    let stilled = Opened::open(source, patience).and_then(|opened| opened.still(patience));
-    let still = match stilled {
-        Err(error) if aside::is_needed(&error) => {
-            return aside::capture(source, target, patience).map(Some);
+    let snapshot = LiveDatabase::open(source, budget).and_then(|opened| opened.snapshot(budget));
+    let snapshot = match snapshot {
+        Err(error) if offline::is_needed(&error) => {
+            return offline::capture(source, target, budget).map(Some);
         }
-        stilled => stilled?,
+        snapshot => snapshot?,
     };
-    let looks = Looks::of(source)?;
-    let placed = Placed::create(target, patience.is_durable())?;
-    still.copy(&placed, patience)?;
-    if still.schema_moved(patience)? {
+    let stat = FileStat::of(source)?;
+    let copy_file = CopyFile::create(target, budget.is_durable())?;
+    snapshot.copy(&copy_file, budget)?;
+    if snapshot.schema_moved(budget)? {
         return Ok(None);
     }
     let captured = SqliteCaptured {
         bytes: 0,
-        journal: still.journal,
-        checkpoint: still.checkpoint,
-        stillness: still.stillness,
-        schema_version: still.schema_version,
+        journal: snapshot.journal,
+        checkpoint: snapshot.checkpoint,
+        method: snapshot.method,
+        schema_version: snapshot.schema_version,
         integrity: Integrity::Ok,
-        live: looks.live(),
+        live: stat.live(),
     };
     // Readers of a rollback journal stop writers: the check of the copy needs the source no more.
-    drop(still);
-    finish(source, placed, &looks, captured, patience).map(Some)
+    drop(snapshot);
+    finish(source, copy_file, &stat, captured, budget).map(Some)
 }
 
 /// Checks the copy, makes it look like its source, and makes it durable.
 fn finish(
     source: &Path,
-    placed: Placed,
-    looks: &Looks,
+    copy_file: CopyFile,
+    stat: &FileStat,
     mut captured: SqliteCaptured,
-    patience: &Patience,
+    budget: &RetryBudget,
 ) -> Result<SqliteCaptured, SqliteError> {
-    let integrity = check::check(source, placed.path(), patience)?;
+    let integrity = check::check(source, copy_file.path(), budget)?;
     if let Integrity::Failed(messages) = integrity {
         let path = source.to_owned();
         return Err(SqliteError::Damaged { path, messages });
     }
-    let bytes = placed.keep(looks)?;
-    tracing::debug!(bytes, stillness = ?captured.stillness, checkpoint = ?captured.checkpoint, "database copied");
+    let bytes = copy_file.keep(stat)?;
+    tracing::debug!(bytes, method = ?captured.method, checkpoint = ?captured.checkpoint, "database copied");
     captured.bytes = bytes;
     captured.integrity = integrity;
     Ok(captured)
 }
 
 fn empty(source: &Path, target: &Path) -> Result<SqliteCaptured, SqliteError> {
-    let looks = Looks::of(source)?;
-    let live = looks.live();
-    let placed = Placed::create(target, true)?;
+    let stat = FileStat::of(source)?;
+    let live = stat.live();
+    let copy_file = CopyFile::create(target, true)?;
     Ok(SqliteCaptured {
-        bytes: placed.keep(&looks)?,
-        journal: Journal::Rollback,
-        checkpoint: Checkpoint::NotNeeded,
-        stillness: Stillness::Empty,
+        bytes: copy_file.keep(&stat)?,
+        journal: JournalMode::Rollback,
+        checkpoint: WalCheckpoint::NotNeeded,
+        method: CaptureMethod::Empty,
         schema_version: 0,
         integrity: Integrity::Ok,
         live,

@@ -14,11 +14,11 @@
 
 mod pauses;
 
-use crate::docker::{Container, LIMIT};
+use crate::docker::{Container, REPLY_TIMEOUT};
 use crate::freeze::journal;
-use crate::process::{Identity, Process};
-use pauses::Pauses;
-pub(crate) use pauses::Pausing;
+use crate::process::{Process, ProcessId};
+pub(crate) use pauses::PauseOutcome;
+use pauses::PendingPauses;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use std::ffi::OsString;
@@ -38,18 +38,18 @@ const END: Duration = Duration::from_secs(1);
 /// How long is waited before something that failed is tried again.
 const RETRY: Duration = Duration::from_millis(500);
 /// For how long a daemon is asked again to let a container run.
-const PERSIST: Duration = Duration::from_mins(1);
+const DAEMON_RETRY_BUDGET: Duration = Duration::from_mins(1);
 
 /// How a watchdog is started.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Spawn {
+pub struct HelperCommand {
     /// The program.
     pub program: PathBuf,
     /// The words before ours.
     pub arguments: Vec<OsString>,
 }
 
-impl Spawn {
+impl HelperCommand {
     /// This very program, even if its file was replaced since, with some words.
     pub fn this_program(words: &[&str]) -> Self {
         Self {
@@ -63,15 +63,15 @@ impl Spawn {
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     child: Child,
-    ears: Option<ChildStdin>,
-    mouth: ChildStdout,
+    stdin: Option<ChildStdin>,
+    stdout: ChildStdout,
     /// How long it may take to end.
     end: Duration,
 }
 
 impl Watchdog {
     /// Starts one and waits until it is there.
-    pub(crate) fn start(spawn: &Spawn, max: Duration, journal: &Path) -> io::Result<Self> {
+    pub(crate) fn start(spawn: &HelperCommand, max: Duration, journal: &Path) -> io::Result<Self> {
         let mut child = Command::new(&spawn.program)
             .args(&spawn.arguments)
             .arg(max.as_millis().to_string())
@@ -82,14 +82,14 @@ impl Watchdog {
             .spawn()?;
         let piped = "a child that was given pipes has them";
         let mut watchdog = Self {
-            ears: child.stdin.take(),
-            mouth: child.stdout.take().expect(piped),
+            stdin: child.stdin.take(),
+            stdout: child.stdout.take().expect(piped),
             child,
             end: END,
         };
         let mut said = [0; READY.len()];
-        let there = is_readable(&watchdog.mouth, Some(START))
-            && watchdog.mouth.read_exact(&mut said).is_ok()
+        let there = is_readable(&watchdog.stdout, Some(START))
+            && watchdog.stdout.read_exact(&mut said).is_ok()
             && said == *READY;
         // One that is dropped here is ended there.
         there.then_some(watchdog).ok_or_else(|| {
@@ -99,35 +99,35 @@ impl Watchdog {
     }
 
     /// Tells it of a process that is about to be stopped.
-    pub(crate) fn tell(&mut self, identity: Identity) -> io::Result<()> {
-        let ears = self.ears.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
-        writeln!(ears, "stop {} {}", identity.pid(), identity.started())
+    pub(crate) fn register(&mut self, identity: ProcessId) -> io::Result<()> {
+        let stdin = self.stdin.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
+        writeln!(stdin, "stop {} {}", identity.pid(), identity.started())
     }
 
     /// Has it pause some containers, all at once; returns what became of each.
-    pub(crate) fn pause(&mut self, containers: &[Container]) -> io::Result<Vec<Pausing>> {
+    pub(crate) fn pause(&mut self, containers: &[Container]) -> io::Result<Vec<PauseOutcome>> {
         // From now on it may have to wait for a daemon.
-        self.end = END + 3 * LIMIT;
-        let ears = self.ears.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
+        self.end = END + 3 * REPLY_TIMEOUT;
+        let stdin = self.stdin.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
         for container in containers {
-            writeln!(ears, "pause {}", container.to_words())?;
+            writeln!(stdin, "pause {}", container.to_line())?;
         }
-        writeln!(ears, "settle")?;
+        writeln!(stdin, "settle")?;
         let answers = containers
             .iter()
-            .map(|_| self.hear().map(|line| Pausing::parse(&line)));
+            .map(|_| self.read_line().map(|line| PauseOutcome::parse(&line)));
         answers.collect()
     }
 
     /// One line of what it says. Each may come after a pause that took its whole limit, and was then undone.
-    fn hear(&mut self) -> io::Result<String> {
+    fn read_line(&mut self) -> io::Result<String> {
         let mut line = Vec::new();
         loop {
-            if !is_readable(&self.mouth, Some(START + 3 * LIMIT)) {
+            if !is_readable(&self.stdout, Some(START + 3 * REPLY_TIMEOUT)) {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             let mut byte = [0];
-            self.mouth.read_exact(&mut byte)?;
+            self.stdout.read_exact(&mut byte)?;
             if byte == *b"\n" {
                 return Ok(String::from_utf8_lossy(&line).into_owned());
             }
@@ -137,8 +137,8 @@ impl Watchdog {
 
     /// Tells it that everything runs again.
     pub(crate) fn dismiss(mut self) {
-        if let Some(mut ears) = self.ears.take() {
-            let _ = ears.write_all(b"done\n");
+        if let Some(mut stdin) = self.stdin.take() {
+            let _ = stdin.write_all(b"done\n");
         }
     }
 }
@@ -146,9 +146,9 @@ impl Watchdog {
 impl Drop for Watchdog {
     /// Closes the pipe: unless it was dismissed, it thaws what it knows. Waits for its end, which comes at once.
     fn drop(&mut self) {
-        self.ears = None;
+        self.stdin = None;
         // It closes what it speaks through when it ends.
-        let ends = is_readable(&self.mouth, Some(self.end));
+        let ends = is_readable(&self.stdout, Some(self.end));
         if !ends {
             let _ = self.child.kill();
         }
@@ -183,17 +183,17 @@ pub fn run(arguments: &[OsString]) -> io::Result<()> {
     let mut stdout = io::stdout();
     stdout.write_all(READY)?;
     stdout.flush()?;
-    let mut watch = Watch {
+    let mut watch = WatchdogState {
         max,
         deadline: None,
         stopped: Vec::new(),
-        pauses: Pauses::default(),
-        heard: Vec::new(),
+        pauses: PendingPauses::default(),
+        buffer: Vec::new(),
     };
     if watch.is_dismissed() {
         return Ok(());
     }
-    watch.persist()?;
+    watch.thaw_with_retries()?;
     // A dying engine closes one thing after the other: the lock on its journal may go a moment later than the pipe.
     let gives_up = Instant::now() + END;
     while !journal::forget(Path::new(journal))? && Instant::now() < gives_up {
@@ -202,16 +202,16 @@ pub fn run(arguments: &[OsString]) -> io::Result<()> {
     Ok(())
 }
 
-struct Watch {
+struct WatchdogState {
     max: Duration,
     deadline: Option<Instant>,
     stopped: Vec<Process>,
-    pauses: Pauses,
+    pauses: PendingPauses,
     /// What came after the last whole line.
-    heard: Vec<u8>,
+    buffer: Vec<u8>,
 }
 
-impl Watch {
+impl WatchdogState {
     /// Listens until the engine says that all is well, or says nothing any more.
     fn is_dismissed(&mut self) -> bool {
         let mut stdin = io::stdin().lock();
@@ -228,27 +228,27 @@ impl Watch {
             }
             match stdin.read(&mut bytes) {
                 Ok(0) => return false,
-                Ok(count) => self.heard.extend(bytes.iter().take(count)),
+                Ok(count) => self.buffer.extend(bytes.iter().take(count)),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => return false,
             }
-            if self.understand() {
+            if self.process_lines() {
                 return true;
             }
         }
     }
 
     /// Obeys every whole line; returns whether one of them was the last.
-    fn understand(&mut self) -> bool {
-        while let Some(end) = self.heard.iter().position(|byte| *byte == b'\n') {
-            let line: Vec<u8> = self.heard.drain(..=end).collect();
+    fn process_lines(&mut self) -> bool {
+        while let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.buffer.drain(..=end).collect();
             let line = String::from_utf8_lossy(&line);
             let words: Vec<&str> = line.split_ascii_whitespace().collect();
             match words[..] {
                 ["done"] => return true,
                 ["stop", pid, started] => {
                     if let (Ok(pid), Ok(started)) = (pid.parse(), started.parse()) {
-                        self.remember(Identity::new(pid, started));
+                        self.track(ProcessId::new(pid, started));
                     }
                 }
                 ["pause", ..] => {
@@ -283,7 +283,7 @@ impl Watch {
         let _ = stdout.flush();
     }
 
-    fn remember(&mut self, identity: Identity) {
+    fn track(&mut self, identity: ProcessId) {
         self.begin();
         if let Ok(Some(process)) = Process::reopen(identity) {
             self.stopped.push(process);
@@ -304,8 +304,8 @@ impl Watch {
     }
 
     /// Lets all run again, for as long as that may help.
-    fn persist(&mut self) -> io::Result<()> {
-        let gives_up = Instant::now() + PERSIST;
+    fn thaw_with_retries(&mut self) -> io::Result<()> {
+        let gives_up = Instant::now() + DAEMON_RETRY_BUDGET;
         loop {
             match self.thaw() {
                 Err(error) if self.pauses.is_empty() || Instant::now() >= gives_up => {

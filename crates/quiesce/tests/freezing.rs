@@ -6,8 +6,8 @@
 
 use rustix::process::Signal;
 use stasis_quiesce::freeze::{FreezeError, FreezeSettings, Frozen, thaw_abandoned};
-use stasis_quiesce::process::{Identity, Process, Row, State, Table};
-use stasis_quiesce::watchdog::Spawn;
+use stasis_quiesce::process::{Process, ProcessId, ProcessInfo, ProcessState, ProcessTable};
+use stasis_quiesce::watchdog::HelperCommand;
 use std::fmt::Write;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -45,8 +45,10 @@ impl Tree {
         Self { child, root, home }
     }
 
-    fn family(&self) -> Vec<Row> {
-        Table::read().unwrap().family(&[self.root.identity()])
+    fn family(&self) -> Vec<ProcessInfo> {
+        ProcessTable::read()
+            .unwrap()
+            .family(&[self.root.identity()])
     }
 
     /// How much the tree has written.
@@ -133,7 +135,7 @@ impl Engine {
     }
 
     fn watchdog(&self) -> Process {
-        let table = Table::read().unwrap();
+        let table = ProcessTable::read().unwrap();
         let mut children = table.living().filter(|row| row.parent == self.0.id());
         Process::reopen(children.next().unwrap().identity)
             .unwrap()
@@ -178,8 +180,8 @@ fn freezer() -> PathBuf {
     program
 }
 
-fn watchdog() -> Spawn {
-    Spawn {
+fn watchdog() -> HelperCommand {
+    HelperCommand {
         program: freezer(),
         arguments: vec!["watchdog".into()],
     }
@@ -188,7 +190,7 @@ fn watchdog() -> Spawn {
 const LONG: Duration = Duration::from_secs(20);
 
 fn is_stopped(pid: u32) -> bool {
-    Row::read(pid).is_some_and(|row| row.state == State::Stopped)
+    ProcessInfo::read(pid).is_some_and(|row| row.state == ProcessState::Stopped)
 }
 
 #[test]
@@ -198,7 +200,11 @@ fn a_busy_tree_stands_still_until_it_is_thawed() {
 
     let frozen = tree.freeze(LONG);
     assert!(tree.stands_still());
-    assert!(tree.family().iter().all(|row| Row::is_still(row.pid())));
+    assert!(
+        tree.family()
+            .iter()
+            .all(|row| ProcessInfo::is_stopped(row.pid()))
+    );
     assert!(tree.has_journal());
     let thawed = frozen.thaw().unwrap();
 
@@ -279,7 +285,7 @@ fn one_that_cannot_stand_still_is_told_and_all_run_again() {
         ),
         "{refused}"
     );
-    let is_running = |row: &Row| row.state != State::Stopped;
+    let is_running = |row: &ProcessInfo| row.state != ProcessState::Stopped;
     assert!(is_soon(
         || tree.family().iter().all(is_running),
         Duration::from_secs(2)
@@ -433,7 +439,7 @@ fn one_that_started_us_is_refused() {
 fn without_a_watchdog_nothing_is_stopped() {
     let tree = Tree::start(BUSY);
     let settings = |program: &str, argument: &str| FreezeSettings {
-        watchdog: Spawn {
+        watchdog: HelperCommand {
             program: program.into(),
             arguments: vec![argument.into()],
         },
@@ -460,7 +466,7 @@ fn several_trees_are_held_as_one() {
     assert!(frozen.thaw().unwrap().held());
     assert!(one.moves() && two.moves());
     let nobody = Frozen::freeze(&[], &one.settings(LONG));
-    assert!(matches!(nobody, Err(FreezeError::Nobody)));
+    assert!(matches!(nobody, Err(FreezeError::NoProcess)));
 }
 
 #[test]
@@ -476,7 +482,7 @@ fn a_process_that_has_ended_cannot_be_held() {
 }
 
 /// A journal that an engine left which is not there any more.
-fn leave_journal(directory: &Path, stopped: &[Identity]) {
+fn leave_journal(directory: &Path, stopped: &[ProcessId]) {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
     let namespace = fs::read_link("/proc/self/ns/pid").unwrap();
     let mut text = format!("stasis-freeze-1 {} {}\n", boot.trim(), namespace.display());
@@ -492,7 +498,7 @@ fn an_old_journal_does_not_touch_a_process_that_has_the_number_now() {
     let tree = Tree::start("echo ready; kill -STOP $$");
     let now = tree.root.identity();
     assert!(is_soon(|| is_stopped(now.pid()), Duration::from_secs(2)));
-    let before = Identity::new(now.pid(), now.started() - 1);
+    let before = ProcessId::new(now.pid(), now.started() - 1);
 
     leave_journal(&tree.journals(), &[before]);
     let other = thaw_abandoned(&tree.journals()).unwrap();

@@ -141,7 +141,7 @@ async fn what_was_dumped_under_load_comes_back_whole_after_everything_was_droppe
         .await
         .unwrap();
 
-    assert_eq!(restored.kept(), None);
+    assert_eq!(restored.backup(), None);
     assert_eq!(world.databases(), "shop");
     // One transaction of the load changes all four tables by the same amount, so a torn dump would not add up.
     let sum = |table: &str, column: &str| {
@@ -182,7 +182,7 @@ async fn a_swap_sends_everybody_away_keeps_the_old_one_and_can_be_undone() {
     let restored = staged.swap().await.unwrap();
 
     drop(load);
-    assert_eq!(restored.kept(), Some("shop_before_00c0ffee"));
+    assert_eq!(restored.backup(), Some("shop_before_00c0ffee"));
     assert_eq!(world.databases(), "shop shop_before_00c0ffee");
     assert_eq!(world.checksums(), before);
     let owner = "SELECT tableowner FROM pg_tables WHERE tablename = 'pgbench_branches'";
@@ -198,7 +198,7 @@ async fn a_swap_sends_everybody_away_keeps_the_old_one_and_can_be_undone() {
     assert_ne!(world.checksums(), before);
     assert_eq!(world.checksums()[0], changed[0], "the old one is back");
     let restored = staged.swap().await.unwrap();
-    restored.drop_kept().await.unwrap();
+    restored.drop_backup().await.unwrap();
     assert_eq!(world.databases(), "shop");
     assert_eq!(world.checksums(), before);
 }
@@ -295,10 +295,10 @@ async fn a_dump_of_a_database_that_is_not_there_fails_and_leaves_no_file() {
         .await
         .unwrap_err();
 
-    let told = failed.to_string();
+    let write_input = failed.to_string();
     assert!(
-        told.contains("nowhere") && told.contains("does not exist"),
-        "{told}"
+        write_input.contains("nowhere") && write_input.contains("does not exist"),
+        "{write_input}"
     );
     assert_eq!(world.files(), 0);
     assert!(!is_ready(&nowhere, &world.settings).await);
@@ -314,9 +314,12 @@ async fn a_wrong_password_is_refused_and_not_told() {
         .await
         .unwrap_err();
 
-    let told = format!("{failed} {failed:?} {wrong:?}");
-    assert!(told.contains("authentication failed"), "{told}");
-    assert!(!told.contains("much too secret"), "{told}");
+    let write_input = format!("{failed} {failed:?} {wrong:?}");
+    assert!(
+        write_input.contains("authentication failed"),
+        "{write_input}"
+    );
+    assert!(!write_input.contains("much too secret"), "{write_input}");
 }
 
 /// Stops `pg_dump` in the middle: it has to wait for a table that somebody has locked.
@@ -471,7 +474,7 @@ async fn names_of_all_kinds_are_names_and_a_password_is_in_no_argument() {
         .unwrap();
 
     let expected = format!("{odd}_before_00c0ffee");
-    assert_eq!(restored.kept(), Some(expected.as_str()));
+    assert_eq!(restored.backup(), Some(expected.as_str()));
     assert_eq!(restored.tables()[0].table, "two\nlines, \"quoted\" 'x'");
-    restored.drop_kept().await.unwrap();
+    restored.drop_backup().await.unwrap();
 }

@@ -57,7 +57,7 @@ pub struct Host {
     /// How the process that opens databases is started.
     pub check: check::Spawn,
     /// How the process that lets paused programs run again is started.
-    pub watchdog: watchdog::Spawn,
+    pub watchdog: watchdog::HelperCommand,
 }
 
 /// A project and the store of its snapshots.

@@ -1,6 +1,6 @@
 //! A conversation with a browser over its debugging protocol: one question, one answer.
 
-use super::endpoint::Endpoint;
+use super::endpoint::DebugEndpoint;
 use super::users::UsersError;
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
@@ -77,7 +77,7 @@ pub(super) struct Cdp {
 }
 
 impl Cdp {
-    pub(super) async fn connect(endpoint: &Endpoint) -> Result<Self, CdpError> {
+    pub(super) async fn connect(endpoint: &DebugEndpoint) -> Result<Self, CdpError> {
         let stream = TcpStream::connect(endpoint.address).await;
         let stream = stream.map_err(|source| broken(SocketError::Io(source)))?;
         let url = format!("ws://{}{}", endpoint.address, endpoint.path);

@@ -13,12 +13,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// A browser's debugging port and the name of its socket.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Endpoint {
+pub(super) struct DebugEndpoint {
     pub(super) address: SocketAddr,
     pub(super) path: String,
 }
 
-impl Endpoint {
+impl DebugEndpoint {
     /// Finds where the processes of the browser in this directory listen.
     pub(super) fn find(directory: &Directory, family: &[Process]) -> Result<Self, CdpError> {
         let (port, path) = read(directory).ok_or(CdpError::NoPort)?;
@@ -139,8 +139,8 @@ mod tests {
         let (_home, directory) = written(&format!("{port}\n/devtools/browser/a-1"));
         let ours = Process::open(std::process::id()).unwrap().unwrap();
 
-        let found = Endpoint::find(&directory, &[ours]).unwrap();
-        let foreign = Endpoint::find(&directory, &[]).unwrap_err();
+        let found = DebugEndpoint::find(&directory, &[ours]).unwrap();
+        let foreign = DebugEndpoint::find(&directory, &[]).unwrap_err();
 
         assert_eq!(found.address, listener.local_addr().unwrap());
         assert_eq!(found.path, "/devtools/browser/a-1");
@@ -154,7 +154,7 @@ mod tests {
         drop(listener);
         let (_home, directory) = written(&format!("{port}\n/devtools/browser/a-1"));
 
-        let stale = Endpoint::find(&directory, &[]).unwrap_err();
+        let stale = DebugEndpoint::find(&directory, &[]).unwrap_err();
 
         assert!(matches!(stale, CdpError::NotItsPort { .. }));
     }

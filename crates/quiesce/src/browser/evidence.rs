@@ -45,14 +45,14 @@ impl Directory {
 
 /// What the command line of a process says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Claim {
+pub(super) struct DirectoryClaim {
     /// It names the directory.
     pub(super) names_it: bool,
     /// It is a process that a browser starts for itself, such as a renderer.
     pub(super) is_helper: bool,
 }
 
-impl Claim {
+impl DirectoryClaim {
     pub(super) fn read(pid: u32, line: &[u8], directory: &Directory) -> Self {
         let arguments = arguments(line);
         let value = |argument: &OsString, name: &str| {

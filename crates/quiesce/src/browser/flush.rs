@@ -6,9 +6,9 @@
 //! again.
 
 use super::cdp::{Cdp, CdpError};
-use super::endpoint::Endpoint;
+use super::endpoint::DebugEndpoint;
 use super::evidence::Directory;
-use super::users::{Role, UsersError, users_of};
+use super::users::{ProcessRole, UsersError, users_of};
 use crate::process::Process;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -53,16 +53,21 @@ pub async fn flush_cookies(directory: &Path) -> Result<Flushed, CdpError> {
 /// Speaks to the browser that works in the directory.
 pub(super) async fn connect(directory: &Path) -> Result<Cdp, CdpError> {
     let users = users_of(directory)?;
-    if users.first().is_none_or(|user| user.role != Role::Browser) {
+    if users
+        .first()
+        .is_none_or(|user| user.role != ProcessRole::Browser)
+    {
         return Err(CdpError::NotRunning);
     }
-    let family = users.into_iter().filter(|user| user.role <= Role::Child);
+    let family = users
+        .into_iter()
+        .filter(|user| user.role <= ProcessRole::Child);
     let family: Vec<Process> = family.map(|user| user.process).collect();
     let opened = Directory::open(directory).map_err(|source| UsersError::Open {
         path: directory.to_owned(),
         source,
     })?;
-    Cdp::connect(&Endpoint::find(&opened, &family)?).await
+    Cdp::connect(&DebugEndpoint::find(&opened, &family)?).await
 }
 
 async fn flush(browser: &mut Cdp) -> Result<(), CdpError> {

@@ -14,10 +14,10 @@
 //! because there is no port or because it failed at once, falls to the next.
 
 use super::cdp::{Cdp, CdpError};
-use super::endpoint::Endpoint;
+use super::endpoint::DebugEndpoint;
 use super::evidence::Directory;
-use super::users::{Role, User, UsersError, users_of};
-use crate::process::{Identity, Process, Table};
+use super::users::{DirectoryUser, ProcessRole, UsersError, users_of};
+use crate::process::{Process, ProcessId, ProcessTable};
 use rustix::process::Signal;
 use serde_json::json;
 use std::io;
@@ -36,20 +36,20 @@ const LAUNCH: Duration = Duration::from_millis(500);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StopSettings {
     /// How long it may take in all. The last eighth is for ending what was killed.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
 impl Default for StopSettings {
     fn default() -> Self {
         Self {
-            patience: Duration::from_secs(8),
+            timeout: Duration::from_secs(8),
         }
     }
 }
 
 /// How a browser ended: by the last thing that was asked of it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Ended {
+pub enum BrowserExit {
     /// None was running.
     NotRunning,
     /// It was asked to close.
@@ -65,26 +65,26 @@ pub enum Ended {
 /// A browser does not run any more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use = "a browser that was killed did not write everything"]
-pub struct Stopped {
+pub struct BrowserStopped {
     /// How it ended.
-    pub how: Ended,
+    pub how: BrowserExit,
     /// How long it took until the last of its processes had ended.
     pub took: Duration,
     /// The browser's process, if there was one.
     pub pid: Option<u32>,
 }
 
-impl Stopped {
+impl BrowserStopped {
     /// Whether the browser ended by itself and wrote what it held back; of one that did not run nothing is known.
     pub fn is_clean(&self) -> bool {
-        matches!(self.how, Ended::Closed | Ended::Interrupted)
+        matches!(self.how, BrowserExit::Closed | BrowserExit::Interrupted)
     }
 }
 
 /// Why a browser still runs, or may.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum StopError {
+pub enum BrowserStopError {
     /// It is not known who uses the directory.
     #[error("could not find the browser")]
     Users(#[from] UsersError),
@@ -121,37 +121,38 @@ pub async fn stop(
     directory: &Path,
     pid: Option<u32>,
     settings: StopSettings,
-) -> Result<Stopped, StopError> {
+) -> Result<BrowserStopped, BrowserStopError> {
     let began = Instant::now();
-    let mut herd = Herd::find(directory, began + LAUNCH.min(settings.patience / 8)).await?;
-    herd.check(pid)?;
-    let first = herd.browsers.first().map(Process::pid);
-    let mut how = Ended::NotRunning;
+    let mut processes =
+        BrowserProcesses::find(directory, began + LAUNCH.min(settings.timeout / 8)).await?;
+    processes.check(pid)?;
+    let first = processes.browsers.first().map(Process::pid);
+    let mut how = BrowserExit::NotRunning;
     for step in [
-        Ended::Closed,
-        Ended::Interrupted,
-        Ended::Terminated,
-        Ended::Killed,
+        BrowserExit::Closed,
+        BrowserExit::Interrupted,
+        BrowserExit::Terminated,
+        BrowserExit::Killed,
     ] {
-        if herd.is_gone()? {
+        if processes.is_gone()? {
             break;
         }
-        let until = began + settings.patience.mul_f64(share(step));
-        let was_asked = herd.ask(step, until).await?;
+        let until = began + settings.timeout.mul_f64(share(step));
+        let was_asked = processes.ask(step, until).await?;
         if was_asked {
             how = step;
         }
         // Once the browser itself has ended, nobody is left to be asked, and its children are given the time.
-        if was_asked || herd.browsers.is_empty() {
-            herd.gone_by(until).await?;
+        if was_asked || processes.browsers.is_empty() {
+            processes.wait_until_gone(until).await?;
         }
     }
-    if !herd.is_gone()? {
-        herd.gone_by(began + settings.patience).await?;
+    if !processes.is_gone()? {
+        processes.wait_until_gone(began + settings.timeout).await?;
     }
-    match herd.members.first() {
-        Some(process) => Err(StopError::Survived { pid: process.pid() }),
-        None => Ok(Stopped {
+    match processes.members.first() {
+        Some(process) => Err(BrowserStopError::Survived { pid: process.pid() }),
+        None => Ok(BrowserStopped {
             how,
             took: began.elapsed(),
             pid: first,
@@ -160,19 +161,19 @@ pub async fn stop(
 }
 
 /// The part of the patience that has passed when a step is given up.
-fn share(step: Ended) -> f64 {
+fn share(step: BrowserExit) -> f64 {
     match step {
-        Ended::NotRunning => 0.0,
-        Ended::Closed => 0.5,
-        Ended::Interrupted => 0.75,
-        Ended::Terminated => 0.875,
-        Ended::Killed => 1.0,
+        BrowserExit::NotRunning => 0.0,
+        BrowserExit::Closed => 0.5,
+        BrowserExit::Interrupted => 0.75,
+        BrowserExit::Terminated => 0.875,
+        BrowserExit::Killed => 1.0,
     }
 }
 
 /// The processes of a browser that have not ended, as far as they were seen.
 #[derive(Debug)]
-struct Herd {
+struct BrowserProcesses {
     directory: PathBuf,
     browsers: Vec<Process>,
     /// The browsers and their children.
@@ -180,32 +181,32 @@ struct Herd {
     launchers: Vec<Process>,
 }
 
-impl Herd {
+impl BrowserProcesses {
     /// Finds them; a script that is about to become the browser has until `deadline`.
-    async fn find(directory: &Path, deadline: Instant) -> Result<Self, StopError> {
+    async fn find(directory: &Path, deadline: Instant) -> Result<Self, BrowserStopError> {
         loop {
             let users = users_of(directory)?;
-            let with = |wanted: fn(Role) -> bool| -> Vec<Process> {
+            let with = |wanted: fn(ProcessRole) -> bool| -> Vec<Process> {
                 let users = users.iter().filter(|user| wanted(user.role));
                 users.map(|user| user.process.clone()).collect()
             };
-            let herd = Self {
+            let processes = Self {
                 directory: directory.to_owned(),
-                browsers: with(|role| role == Role::Browser),
-                members: with(|role| role <= Role::Child),
-                launchers: with(|role| role == Role::Launcher),
+                browsers: with(|role| role == ProcessRole::Browser),
+                members: with(|role| role <= ProcessRole::Child),
+                launchers: with(|role| role == ProcessRole::Launcher),
             };
-            let starting = herd.members.is_empty() && !herd.launchers.is_empty();
+            let starting = processes.members.is_empty() && !processes.launchers.is_empty();
             if !starting || Instant::now() >= deadline {
-                return Ok(herd);
+                return Ok(processes);
             }
             tokio::time::sleep(TICK).await;
         }
     }
 
     /// Refuses a live process that is neither of the browser nor above it.
-    fn check(&self, pid: Option<u32>) -> Result<(), StopError> {
-        let table = Table::read().map_err(UsersError::Processes)?;
+    fn check(&self, pid: Option<u32>) -> Result<(), BrowserStopError> {
+        let table = ProcessTable::read().map_err(UsersError::Processes)?;
         let Some(pid) = pid else {
             return Ok(());
         };
@@ -214,7 +215,7 @@ impl Herd {
         let belongs = known.any(|process| process.pid() == pid || above(process));
         let lives = table.living().any(|row| row.pid() == pid);
         if lives && !belongs {
-            return Err(StopError::NotItsBrowser {
+            return Err(BrowserStopError::NotItsBrowser {
                 pid,
                 directory: self.directory.clone(),
             });
@@ -223,13 +224,13 @@ impl Herd {
     }
 
     /// Takes the next step; returns whether anybody was there to be asked.
-    async fn ask(&self, step: Ended, until: Instant) -> Result<bool, StopError> {
+    async fn ask(&self, step: BrowserExit, until: Instant) -> Result<bool, BrowserStopError> {
         match step {
-            Ended::NotRunning => Ok(false),
-            Ended::Closed => Ok(self.close(until).await),
-            Ended::Interrupted => signal(&self.browsers, Signal::INT),
-            Ended::Terminated => signal(&self.browsers, Signal::TERM),
-            Ended::Killed => signal(&self.members, Signal::KILL),
+            BrowserExit::NotRunning => Ok(false),
+            BrowserExit::Closed => Ok(self.close(until).await),
+            BrowserExit::Interrupted => signal(&self.browsers, Signal::INT),
+            BrowserExit::Terminated => signal(&self.browsers, Signal::TERM),
+            BrowserExit::Killed => signal(&self.members, Signal::KILL),
         }
     }
 
@@ -255,7 +256,7 @@ impl Herd {
             path: self.directory.clone(),
             source,
         })?;
-        let endpoint = Endpoint::find(&directory, &self.members)?;
+        let endpoint = DebugEndpoint::find(&directory, &self.members)?;
         let mut browser = Cdp::connect(&endpoint).await?;
         browser
             .ask("Browser.close", json!({}), None)
@@ -264,7 +265,7 @@ impl Herd {
     }
 
     /// Waits until all have ended, or until the deadline.
-    async fn gone_by(&mut self, deadline: Instant) -> Result<(), StopError> {
+    async fn wait_until_gone(&mut self, deadline: Instant) -> Result<(), BrowserStopError> {
         while !self.is_gone()? && Instant::now() < deadline {
             tokio::time::sleep(TICK).await;
         }
@@ -272,15 +273,17 @@ impl Herd {
     }
 
     /// Whether all have ended, those included that were started meanwhile.
-    fn is_gone(&mut self) -> Result<bool, StopError> {
-        self.take_in_the_new()?;
+    fn is_gone(&mut self) -> Result<bool, BrowserStopError> {
+        self.add_new_members()?;
         self.members.retain(Process::is_running);
         self.browsers.retain(Process::is_running);
         if self.members.is_empty() {
             let users = users_of(&self.directory)?;
-            let of_browser = users.into_iter().filter(|user| user.role <= Role::Child);
-            for User { process, role } in of_browser {
-                if role == Role::Browser {
+            let of_browser = users
+                .into_iter()
+                .filter(|user| user.role <= ProcessRole::Child);
+            for DirectoryUser { process, role } in of_browser {
+                if role == ProcessRole::Browser {
                     self.browsers.push(process.clone());
                 }
                 self.members.push(process);
@@ -289,9 +292,9 @@ impl Herd {
         Ok(self.members.is_empty())
     }
 
-    fn take_in_the_new(&mut self) -> Result<(), StopError> {
-        let table = Table::read().map_err(UsersError::Processes)?;
-        let known: Vec<Identity> = self.members.iter().map(Process::identity).collect();
+    fn add_new_members(&mut self) -> Result<(), BrowserStopError> {
+        let table = ProcessTable::read().map_err(UsersError::Processes)?;
+        let known: Vec<ProcessId> = self.members.iter().map(Process::identity).collect();
         let family = table.family(&known);
         let new = family
             .iter()
@@ -305,10 +308,10 @@ impl Herd {
 }
 
 /// Signals all; returns whether any was there to hear it.
-fn signal(processes: &[Process], signal: Signal) -> Result<bool, StopError> {
+fn signal(processes: &[Process], signal: Signal) -> Result<bool, BrowserStopError> {
     let mut heard = false;
     for process in processes {
-        let failed = |source| StopError::Signal {
+        let failed = |source| BrowserStopError::Signal {
             pid: process.pid(),
             source,
         };

@@ -6,8 +6,8 @@
 //! 3. everything the browser started, and every helper that names the directory, is a child
 //! 4. who only names the directory is a launcher, who only has it open a bystander
 
-use super::evidence::{Claim, Directory, has_open};
-use crate::process::{Identity, Process, Row, Table};
+use super::evidence::{Directory, DirectoryClaim, has_open};
+use crate::process::{Process, ProcessId, ProcessInfo, ProcessTable};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -31,7 +31,7 @@ pub enum UsersError {
 
 /// What a process is to the directory it uses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Role {
+pub enum ProcessRole {
     /// The browser itself, its first process.
     Browser,
     /// A process of the browser.
@@ -44,39 +44,39 @@ pub enum Role {
 
 /// A process that uses a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct User {
+pub struct DirectoryUser {
     /// Which process.
     pub process: Process,
     /// What it is to the directory.
-    pub role: Role,
+    pub role: ProcessRole,
 }
 
 /// Finds the live processes that use a user data directory: the browser first, then its children, then all others. This
 /// process is never one of them, nor is one that started it and only names the directory.
-pub fn users_of(directory: &Path) -> Result<Vec<User>, UsersError> {
+pub fn users_of(directory: &Path) -> Result<Vec<DirectoryUser>, UsersError> {
     let directory = Directory::open(directory).map_err(|source| UsersError::Open {
         path: directory.to_owned(),
         source,
     })?;
-    let table = Table::read().map_err(UsersError::Processes)?;
+    let table = ProcessTable::read().map_err(UsersError::Processes)?;
     let ours = std::process::id();
     let others = table.living().filter(|row| row.pid() != ours);
     let evidence: Vec<Evidence> = others
         .map(|row| Evidence::read(*row, &directory))
-        .filter(|found| found.opened || found.claim != Claim::default())
+        .filter(|found| found.opened || found.claim != DirectoryClaim::default())
         .collect();
     let roles = roles(&table, &evidence, locked_by(&directory), ours);
     let mut users = Vec::new();
     for (identity, role) in roles {
         let process = Process::reopen(identity).map_err(UsersError::Processes)?;
-        users.extend(process.map(|process| User { process, role }));
+        users.extend(process.map(|process| DirectoryUser { process, role }));
     }
     Ok(users)
 }
 
 /// Whether a browser of this host left its lock in a directory that nobody works in: it was killed, or ended by SIGTERM,
 /// and did not write what it held back. One that was closed, or interrupted, removes it. Measured with Chromium 156.
-pub fn left_its_lock(directory: &Path) -> bool {
+pub fn has_stale_lock(directory: &Path) -> bool {
     Directory::open(directory).is_ok_and(|directory| locked_by(&directory).is_some())
 }
 
@@ -92,18 +92,18 @@ fn locked_by(directory: &Directory) -> Option<u32> {
 
 #[derive(Clone, Debug)]
 struct Evidence {
-    row: Row,
+    row: ProcessInfo,
     line: Vec<u8>,
-    claim: Claim,
+    claim: DirectoryClaim,
     opened: bool,
 }
 
 impl Evidence {
-    fn read(row: Row, directory: &Directory) -> Self {
+    fn read(row: ProcessInfo, directory: &Directory) -> Self {
         let line = std::fs::read(format!("/proc/{}/cmdline", row.pid())).unwrap_or_default();
         Self {
             row,
-            claim: Claim::read(row.pid(), &line, directory),
+            claim: DirectoryClaim::read(row.pid(), &line, directory),
             opened: has_open(row.pid(), directory),
             line,
         }
@@ -115,7 +115,7 @@ impl Evidence {
 }
 
 /// The browsers: as a rule one, or none.
-fn browsers(table: &Table, evidence: &[Evidence], lock: Option<u32>) -> Vec<Row> {
+fn browsers(table: &ProcessTable, evidence: &[Evidence], lock: Option<u32>) -> Vec<ProcessInfo> {
     let works_here =
         |found: &&Evidence| !found.claim.is_helper && (found.opened || found.claim.names_it);
     let locked = |found: &&Evidence| Some(found.pid()) == lock;
@@ -141,29 +141,29 @@ fn browsers(table: &Table, evidence: &[Evidence], lock: Option<u32>) -> Vec<Row>
         let mut others = likely.iter().map(|found| table.ancestors(found.pid()));
         others.any(|ancestors| ancestors.contains(&pid))
     };
-    let mut browsers: Vec<Row> = likely.iter().map(|found| found.row).collect();
+    let mut browsers: Vec<ProcessInfo> = likely.iter().map(|found| found.row).collect();
     browsers.retain(|row| !started_another(row.pid()));
     browsers.sort_by_key(|row| row.identity.started());
     browsers
 }
 
 fn roles(
-    table: &Table,
+    table: &ProcessTable,
     evidence: &[Evidence],
     lock: Option<u32>,
     ours: u32,
-) -> Vec<(Identity, Role)> {
+) -> Vec<(ProcessId, ProcessRole)> {
     let browsers = browsers(table, evidence, lock);
-    let identities: Vec<Identity> = browsers.iter().map(|row| row.identity).collect();
+    let identities: Vec<ProcessId> = browsers.iter().map(|row| row.identity).collect();
     let family = table.family(&identities);
-    let mut roles: Vec<(Identity, Role)> = identities
+    let mut roles: Vec<(ProcessId, ProcessRole)> = identities
         .iter()
-        .map(|browser| (*browser, Role::Browser))
+        .map(|browser| (*browser, ProcessRole::Browser))
         .collect();
     let children = family
         .iter()
         .filter(|row| row.pid() != ours && !identities.contains(&row.identity));
-    roles.extend(children.map(|row| (row.identity, Role::Child)));
+    roles.extend(children.map(|row| (row.identity, ProcessRole::Child)));
     let our_ancestors = table.ancestors(ours);
     for found in evidence {
         let identity = found.row.identity;
@@ -171,10 +171,10 @@ fn roles(
             continue;
         }
         let role = match (found.claim, found.opened) {
-            (claim, _) if claim.names_it && claim.is_helper => Role::Child,
-            (_, true) => Role::Bystander,
+            (claim, _) if claim.names_it && claim.is_helper => ProcessRole::Child,
+            (_, true) => ProcessRole::Bystander,
             (claim, false) if claim.names_it && !our_ancestors.contains(&found.pid()) => {
-                Role::Launcher
+                ProcessRole::Launcher
             }
             _ => continue,
         };

@@ -59,7 +59,7 @@ const BEGINNINGS: [&str; 7] = [
 
 /// Whether a program is called like a browser. Any other is not asked for its version: to ask is to run it, and whoever
 /// wrote it may not know the question.
-pub fn looks_like_one(program: &Path) -> bool {
+pub fn is_browser_name(program: &Path) -> bool {
     let name = program.file_name().and_then(std::ffi::OsStr::to_str);
     let name = name.map(str::to_lowercase).unwrap_or_default();
     BEGINNINGS.iter().any(|begin| name.starts_with(begin)) && !name.contains("driver")
@@ -105,7 +105,7 @@ mod tests {
             "/x/chrome-linux/chrome",
             "headless_shell",
         ] {
-            assert!(looks_like_one(Path::new(browser)), "{browser}");
+            assert!(is_browser_name(Path::new(browser)), "{browser}");
         }
         for other in [
             "python3",
@@ -116,7 +116,7 @@ mod tests {
             "/usr/bin/env",
             "",
         ] {
-            assert!(!looks_like_one(Path::new(other)), "{other}");
+            assert!(!is_browser_name(Path::new(other)), "{other}");
         }
     }
 

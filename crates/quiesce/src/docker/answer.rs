@@ -16,7 +16,7 @@ const LONGEST: u64 = 64 << 10;
 
 /// What a program answered.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct DockerReply {
     pub(crate) succeeded: bool,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
@@ -24,13 +24,13 @@ pub(crate) struct Answer {
 
 /// A program that was asked and has not answered yet; it is killed when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Question {
+pub(crate) struct DockerCall {
     child: Child,
     deadline: Instant,
     limit: Duration,
 }
 
-impl Question {
+impl DockerCall {
     /// Starts the program. It does not hear what is typed into our terminal.
     pub(crate) fn ask(program: &OsStr, words: &[OsString], limit: Duration) -> io::Result<Self> {
         let child = Command::new(program)
@@ -48,7 +48,7 @@ impl Question {
     }
 
     /// Waits for the answer. Past the limit it fails with [`io::ErrorKind::TimedOut`]: what was asked may happen yet.
-    pub(crate) fn answer(mut self) -> io::Result<Answer> {
+    pub(crate) fn answer(mut self) -> io::Result<DockerReply> {
         // Whoever cannot be opened has ended already; nobody else has its number before we waited for it.
         if let Some(process) = Process::open(self.child.id())?
             && !ends(&process, self.deadline)
@@ -57,7 +57,7 @@ impl Question {
             return Err(io::Error::new(io::ErrorKind::TimedOut, text));
         }
         let status = self.child.wait()?;
-        Ok(Answer {
+        Ok(DockerReply {
             succeeded: status.success(),
             stdout: ready(self.child.stdout.take())?,
             stderr: ready(self.child.stderr.take())?,
@@ -65,7 +65,7 @@ impl Question {
     }
 }
 
-impl Drop for Question {
+impl Drop for DockerCall {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -109,9 +109,9 @@ fn ready(pipe: Option<impl AsFd + Read>) -> io::Result<String> {
 mod tests {
     use super::*;
 
-    fn ask(script: &str, limit: Duration) -> io::Result<Answer> {
+    fn ask(script: &str, limit: Duration) -> io::Result<DockerReply> {
         let words = ["-c".into(), script.into()];
-        Question::ask(OsStr::new("sh"), &words, limit)?.answer()
+        DockerCall::ask(OsStr::new("sh"), &words, limit)?.answer()
     }
 
     #[test]

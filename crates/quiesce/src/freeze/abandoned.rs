@@ -1,9 +1,9 @@
 //! Processes that stand still because whoever stopped them has died.
 
 use super::error::{FreezeError, journal_failed};
-use super::journal::{self, Found, Held};
+use super::journal::{self, FrozenTarget, JournalState};
 use crate::docker::Container;
-use crate::process::{Identity, Process, Row, State};
+use crate::process::{Process, ProcessId, ProcessInfo, ProcessState};
 use rustix::process::Signal;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -31,16 +31,16 @@ pub fn thaw_abandoned(journal_dir: &Path) -> Result<Abandoned, FreezeError> {
     for path in journals {
         let found = journal::read(&path).map_err(journal_failed("read", &path))?;
         match found {
-            None | Some(Found::Live) => {}
-            Some(Found::Foreign) => abandoned.left.push(path),
-            Some(Found::Abandoned(stopped, _locked)) => {
+            None | Some(JournalState::Live) => {}
+            Some(JournalState::Foreign) => abandoned.left.push(path),
+            Some(JournalState::Abandoned(stopped, _locked)) => {
                 let mut answered = true;
                 for held in stopped.into_iter().rev() {
                     match held {
-                        Held::Process(identity) => {
+                        FrozenTarget::Process(identity) => {
                             abandoned.thawed.extend(continue_stopped(identity)?);
                         }
-                        Held::Container(container) => match unpause(&container) {
+                        FrozenTarget::Container(container) => match unpause(&container) {
                             Ok(unpaused) => abandoned.unpaused.extend(unpaused),
                             Err(error) => {
                                 tracing::warn!(container = container.id(), %error, "a container may stand still");
@@ -77,10 +77,10 @@ fn unpause(container: &Container) -> io::Result<Option<String>> {
     }
 }
 
-fn continue_stopped(identity: Identity) -> Result<Option<u32>, FreezeError> {
+fn continue_stopped(identity: ProcessId) -> Result<Option<u32>, FreezeError> {
     let pid = identity.pid();
     let process = Process::reopen(identity).map_err(FreezeError::Processes)?;
-    let is_stopped = Row::read(pid).is_some_and(|row| row.state == State::Stopped);
+    let is_stopped = ProcessInfo::read(pid).is_some_and(|row| row.state == ProcessState::Stopped);
     let Some(process) = process.filter(|_| is_stopped) else {
         return Ok(None);
     };

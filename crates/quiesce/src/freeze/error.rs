@@ -10,7 +10,7 @@ use std::time::Duration;
 pub enum FreezeError {
     /// Nobody was named.
     #[error("there is no process to hold still")]
-    Nobody,
+    NoProcess,
     /// It has ended.
     #[error("process {pid} has ended")]
     Ended {
@@ -31,7 +31,7 @@ pub enum FreezeError {
     },
     /// The journal could not be written or read.
     #[error("could not {doing} the journal of frozen processes in `{}`", .path.display())]
-    Journal {
+    FreezeJournal {
         /// What we were doing to it.
         doing: &'static str,
         /// Which file or directory.
@@ -104,7 +104,7 @@ pub(super) fn journal_failed(
     path: &Path,
 ) -> impl FnOnce(io::Error) -> FreezeError {
     let path = path.to_owned();
-    move |source| FreezeError::Journal {
+    move |source| FreezeError::FreezeJournal {
         doing,
         path,
         source,

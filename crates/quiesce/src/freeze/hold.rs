@@ -2,7 +2,7 @@
 
 use super::FreezeError;
 use crate::docker::Container;
-use crate::process::{Identity, Process, Row};
+use crate::process::{Process, ProcessId, ProcessInfo};
 use rustix::process::Signal;
 use std::io;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 /// A thread that ends the hold when its time is over, unless it is told before.
 pub(super) fn start_timer(
-    hold: &Arc<Mutex<Hold>>,
+    hold: &Arc<Mutex<HoldState>>,
     max: Duration,
 ) -> io::Result<(Sender<()>, JoinHandle<()>)> {
     let (tell, told) = mpsc::channel();
@@ -29,7 +29,7 @@ pub(super) fn start_timer(
 
 /// The processes that stand still.
 #[derive(Debug, Default)]
-pub(super) struct Hold {
+pub(super) struct HoldState {
     /// Stopped by us, parents first.
     pub(super) stopped: Vec<Process>,
     /// Of the tree, and stopped by somebody else.
@@ -43,8 +43,8 @@ pub(super) struct Hold {
     pub(super) failed: Option<FreezeError>,
 }
 
-impl Hold {
-    pub(super) fn knows(&self, identity: Identity) -> bool {
+impl HoldState {
+    pub(super) fn knows(&self, identity: ProcessId) -> bool {
         let mut known = self.stopped.iter().chain(&self.others);
         known.any(|process| process.identity() == identity)
     }
@@ -106,7 +106,7 @@ impl Hold {
             return Err(FreezeError::Expired { max });
         }
         let is_child = |process: &&Process| {
-            let row = Row::read(process.pid());
+            let row = ProcessInfo::read(process.pid());
             row.is_some_and(|row| row.identity == process.identity() && row.parent == pid)
         };
         let children: Vec<&Process> = self.stopped.iter().filter(is_child).collect();
@@ -133,7 +133,8 @@ impl Hold {
     }
 
     fn moving<'a>(mut processes: impl Iterator<Item = &'a Process>) -> Option<u32> {
-        let moves = |process: &&Process| !Row::is_still(process.pid()) && process.is_running();
+        let moves =
+            |process: &&Process| !ProcessInfo::is_stopped(process.pid()) && process.is_running();
         processes.find(moves).map(Process::pid)
     }
 

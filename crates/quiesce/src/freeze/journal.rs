@@ -6,8 +6,8 @@
 //! are durable before their process is stopped, so that a line cut short names nobody who was.
 
 use crate::docker::Container;
-use crate::process::Identity;
-use crate::process::place::{boot, namespace};
+use crate::process::ProcessId;
+use crate::process::namespace::{boot, namespace};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, open};
 use rustix::io::Errno;
 use std::fs::{self, DirBuilder, File};
@@ -26,18 +26,18 @@ const LARGEST: u64 = 4 << 20;
 
 /// Something that stands still because of us, or is about to.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Held {
-    Process(Identity),
+pub(crate) enum FrozenTarget {
+    Process(ProcessId),
     Container(Container),
 }
 
-impl Held {
+impl FrozenTarget {
     fn to_line(&self) -> String {
         match self {
             Self::Process(process) => {
                 format!("stopped {} {}\n", process.pid(), process.started())
             }
-            Self::Container(container) => format!("paused {}\n", container.to_words()),
+            Self::Container(container) => format!("paused {}\n", container.to_line()),
         }
     }
 
@@ -46,28 +46,28 @@ impl Held {
             return Container::parse(words).map(Self::Container);
         }
         let (pid, started) = line.strip_prefix("stopped ")?.split_once(' ')?;
-        let identity = Identity::new(pid.parse().ok()?, started.parse().ok()?);
+        let identity = ProcessId::new(pid.parse().ok()?, started.parse().ok()?);
         Some(Self::Process(identity))
     }
 }
 
 /// What a journal may name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Scope {
+pub(crate) enum JournalScope {
     Processes,
     Containers,
 }
 
 /// The journal of a freeze of ours.
 #[derive(Debug)]
-pub(crate) struct Journal {
+pub(crate) struct FreezeJournal {
     file: File,
     path: PathBuf,
 }
 
-impl Journal {
+impl FreezeJournal {
     /// Begins a journal that names nobody yet; makes the directory when there is none.
-    pub(crate) fn create(directory: &Path, scope: Scope) -> io::Result<Self> {
+    pub(crate) fn create(directory: &Path, scope: JournalScope) -> io::Result<Self> {
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -75,8 +75,8 @@ impl Journal {
         let directory = fs::canonicalize(directory)?;
         let (mut file, path) = new_file(&directory)?;
         let format = match scope {
-            Scope::Processes => FORMAT,
-            Scope::Containers => FORMAT_2,
+            JournalScope::Processes => FORMAT,
+            JournalScope::Containers => FORMAT_2,
         };
         writeln!(file, "{format} {} {}", boot()?, namespace()?)?;
         file.sync_all()?;
@@ -89,8 +89,8 @@ impl Journal {
     }
 
     /// Writes down some; they are named durably when this returns.
-    pub(crate) fn name(&mut self, held: &[Held]) -> io::Result<()> {
-        let lines = held.iter().map(Held::to_line);
+    pub(crate) fn name(&mut self, held: &[FrozenTarget]) -> io::Result<()> {
+        let lines = held.iter().map(FrozenTarget::to_line);
         self.file.write_all(lines.collect::<String>().as_bytes())?;
         self.file.sync_data()
     }
@@ -124,13 +124,13 @@ fn new_file(directory: &Path) -> io::Result<(File, PathBuf)> {
 
 /// What became of a journal.
 #[derive(Debug)]
-pub(super) enum Found {
+pub(super) enum JournalState {
     /// Its engine lives.
     Live,
     /// Its numbers mean nothing here, or it is not understood.
     Foreign,
     /// Its engine has died: these were stopped. The file stays locked until this is dropped.
-    Abandoned(Vec<Held>, File),
+    Abandoned(Vec<FrozenTarget>, File),
 }
 
 /// The journals in a directory.
@@ -153,7 +153,7 @@ pub(super) fn all(directory: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// Reads a journal, if it is still there.
-pub(super) fn read(path: &Path) -> io::Result<Option<Found>> {
+pub(super) fn read(path: &Path) -> io::Result<Option<JournalState>> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file: File = match open(path, flags, Mode::empty()) {
         Ok(file) => file.into(),
@@ -162,20 +162,20 @@ pub(super) fn read(path: &Path) -> io::Result<Option<Found>> {
     };
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
-        Err(Errno::WOULDBLOCK) => return Ok(Some(Found::Live)),
+        Err(Errno::WOULDBLOCK) => return Ok(Some(JournalState::Live)),
         Err(error) => return Err(error.into()),
     }
     let mut text = String::new();
     (&file).take(LARGEST).read_to_string(&mut text)?;
     let stopped = parse(&text, &boot()?, &namespace()?);
     Ok(Some(match stopped {
-        Some(stopped) => Found::Abandoned(stopped, file),
-        None => Found::Foreign,
+        Some(stopped) => JournalState::Abandoned(stopped, file),
+        None => JournalState::Foreign,
     }))
 }
 
 /// What a journal names, or `None` when it is not for us. After a reboot nobody stands still any more.
-fn parse(text: &str, boot: &str, namespace: &str) -> Option<Vec<Held>> {
+fn parse(text: &str, boot: &str, namespace: &str) -> Option<Vec<FrozenTarget>> {
     let whole = text
         .rfind('\n')
         .map_or("", |end| text.get(..end).unwrap_or(""));
@@ -190,18 +190,18 @@ fn parse(text: &str, boot: &str, namespace: &str) -> Option<Vec<Held>> {
     if written_boot != boot {
         return Some(Vec::new());
     }
-    (written_namespace == namespace).then(|| lines.filter_map(Held::parse).collect())
+    (written_namespace == namespace).then(|| lines.filter_map(FrozenTarget::parse).collect())
 }
 
 /// Removes the journal of an engine that has died; one that lives keeps its own. Returns whether it is gone.
 pub(crate) fn forget(path: &Path) -> io::Result<bool> {
     match read(path)? {
         None => Ok(true),
-        Some(Found::Abandoned(..)) => {
+        Some(JournalState::Abandoned(..)) => {
             rustix::fs::unlink(path)?;
             Ok(true)
         }
-        Some(Found::Live | Found::Foreign) => Ok(false),
+        Some(JournalState::Live | JournalState::Foreign) => Ok(false),
     }
 }
 
@@ -213,7 +213,8 @@ mod tests {
 
     #[test]
     fn a_journal_names_whole_lines_only() {
-        let all = [(5, 100), (6, 200)].map(|(pid, at)| Held::Process(Identity::new(pid, at)));
+        let all =
+            [(5, 100), (6, 200)].map(|(pid, at)| FrozenTarget::Process(ProcessId::new(pid, at)));
 
         assert_eq!(parse(WHOLE, "boot", "ns").unwrap(), all);
         for cut in WHOLE.len() - 14..WHOLE.len() {
@@ -235,10 +236,10 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let container = Container::parse("0123456789ab unix:///a%20b docker").unwrap();
         let both = [
-            Held::Process(Identity::new(5, 100)),
-            Held::Container(container),
+            FrozenTarget::Process(ProcessId::new(5, 100)),
+            FrozenTarget::Container(container),
         ];
-        let mut journal = Journal::create(home.path(), Scope::Containers).unwrap();
+        let mut journal = FreezeJournal::create(home.path(), JournalScope::Containers).unwrap();
 
         journal.name(&both).unwrap();
 
@@ -247,7 +248,7 @@ mod tests {
         let text = fs::read_to_string(&path).unwrap();
         assert!(text.starts_with("stasis-freeze-2 "), "{text}");
         assert!(text.ends_with("\npaused 0123456789ab unix:///a%20b docker\n"));
-        let Some(Found::Abandoned(named, _)) = read(&path).unwrap() else {
+        let Some(JournalState::Abandoned(named, _)) = read(&path).unwrap() else {
             panic!("abandoned");
         };
         assert_eq!(named, both);
@@ -257,17 +258,17 @@ mod tests {
     fn a_journal_is_live_while_it_is_held_and_abandoned_afterwards() {
         let home = tempfile::tempdir().unwrap();
         let directory = home.path().join("a/b");
-        let seven = Held::Process(Identity::new(7, 70));
-        let mut journal = Journal::create(&directory, Scope::Processes).unwrap();
+        let seven = FrozenTarget::Process(ProcessId::new(7, 70));
+        let mut journal = FreezeJournal::create(&directory, JournalScope::Processes).unwrap();
         journal.name(std::slice::from_ref(&seven)).unwrap();
         let [path] = &all(&directory).unwrap()[..] else {
             panic!("one journal");
         };
 
-        assert!(matches!(read(path).unwrap(), Some(Found::Live)));
+        assert!(matches!(read(path).unwrap(), Some(JournalState::Live)));
         assert!(!forget(path).unwrap() && path.exists(), "a live one stays");
         drop(journal);
-        let Some(Found::Abandoned(named, _)) = read(path).unwrap() else {
+        let Some(JournalState::Abandoned(named, _)) = read(path).unwrap() else {
             panic!("abandoned");
         };
         assert_eq!(named, [seven]);
@@ -277,8 +278,8 @@ mod tests {
     #[test]
     fn two_freezes_at_once_have_two_journals() {
         let home = tempfile::tempdir().unwrap();
-        let one = Journal::create(home.path(), Scope::Processes).unwrap();
-        let two = Journal::create(home.path(), Scope::Processes).unwrap();
+        let one = FreezeJournal::create(home.path(), JournalScope::Processes).unwrap();
+        let two = FreezeJournal::create(home.path(), JournalScope::Processes).unwrap();
 
         assert_eq!(all(home.path()).unwrap().len(), 2);
         one.remove().unwrap();

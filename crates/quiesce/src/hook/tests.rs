@@ -1,10 +1,10 @@
 use super::*;
-use crate::process::{Process, Row, State};
+use crate::process::{Process, ProcessInfo, ProcessState};
 use std::fs;
 use std::path::Path;
 
-fn shell(text: &str, timeout: Duration) -> Hook {
-    Hook {
+fn shell(text: &str, timeout: Duration) -> HookCommand {
+    HookCommand {
         call: Invocation::shell(text),
         timeout,
     }
@@ -41,11 +41,11 @@ async fn what_a_command_says_and_how_it_ended_is_told() {
         .unwrap();
     let killed = run(&shell("kill -9 $$", LONG)).await.unwrap();
 
-    assert_eq!(outcome.ending, HookEnding::Exited(3));
+    assert_eq!(outcome.ending, HookExit::Exited(3));
     assert!(!outcome.succeeded());
     assert_eq!(outcome.stdout.bytes, b"out\n");
     assert_eq!(outcome.stderr.text(), "err\n");
-    assert_eq!(killed.ending, HookEnding::Signalled(9));
+    assert_eq!(killed.ending, HookExit::Signalled(9));
 }
 
 #[tokio::test]
@@ -61,7 +61,7 @@ async fn words_reach_a_program_as_they_are_in_its_directory_with_its_variables()
     call.directory = Some(home.path().canonicalize().unwrap());
     call.environment = vec![("COLOUR".into(), "blue".into())];
 
-    let outcome = run(&Hook {
+    let outcome = run(&HookCommand {
         call,
         timeout: LONG,
     })
@@ -87,7 +87,7 @@ async fn a_command_whose_time_is_over_is_killed_with_all_it_started() {
 
     let outcome = outcome.unwrap();
 
-    assert_eq!(outcome.ending, HookEnding::TimedOut);
+    assert_eq!(outcome.ending, HookExit::TimedOut);
     assert_eq!(
         outcome.stdout.bytes, b"begun\n",
         "what it said before is kept"
@@ -105,8 +105,8 @@ async fn a_command_that_closed_its_outputs_is_still_waited_for_and_timed() {
     let hangs = shell("exec >&- 2>&-; sleep 60", Duration::from_millis(300));
     let slow = run(&hangs).await.unwrap();
 
-    assert_eq!(quick.ending, HookEnding::Exited(5));
-    assert_eq!(slow.ending, HookEnding::TimedOut);
+    assert_eq!(quick.ending, HookExit::Exited(5));
+    assert_eq!(slow.ending, HookExit::TimedOut);
 }
 
 #[tokio::test]
@@ -138,8 +138,8 @@ async fn something_left_behind_that_keeps_the_pipe_open_does_not_hold_the_caller
     assert!(outcome.succeeded());
     assert_eq!(outcome.stdout.bytes, b"done\n");
     assert!(outcome.elapsed < Duration::from_secs(5), "{outcome:?}");
-    let state = Row::read(left.pid()).map(|row| row.state);
-    assert_eq!(state, Some(State::Alive), "it goes on");
+    let state = ProcessInfo::read(left.pid()).map(|row| row.state);
+    assert_eq!(state, Some(ProcessState::Alive), "it goes on");
     left.signal(Signal::KILL).unwrap();
 }
 
@@ -150,8 +150,8 @@ async fn of_ten_megabytes_the_first_part_is_kept_and_the_rest_is_counted() {
     let outcome = run(&shell(text, LONG)).await.unwrap();
 
     assert!(outcome.succeeded(), "it never waited for us");
-    let left_out = 10_000_000 - KEPT as u64;
-    assert_eq!(outcome.stdout.bytes.len(), KEPT);
+    let left_out = 10_000_000 - MAX_OUTPUT as u64;
+    assert_eq!(outcome.stdout.bytes.len(), MAX_OUTPUT);
     assert_eq!(outcome.stdout.left_out, left_out + 3);
     assert_eq!(outcome.stderr.left_out, left_out);
     assert!(outcome.stdout.text().ends_with("more bytes]\n"));
@@ -172,7 +172,7 @@ async fn a_program_that_does_not_exist_is_named() {
         Invocation::words(["no-such-program"]),
         Invocation::words([""; 0]),
     ] {
-        let refused = run(&Hook {
+        let refused = run(&HookCommand {
             call,
             timeout: LONG,
         })

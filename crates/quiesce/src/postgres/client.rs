@@ -22,7 +22,7 @@ pub(super) struct Client<'a> {
 
 /// One run of a program.
 #[derive(Debug)]
-pub(super) struct Task<'a> {
+pub(super) struct ClientTask<'a> {
     pub(super) doing: &'static str,
     pub(super) program: &'static str,
     pub(super) database: &'a str,
@@ -38,7 +38,7 @@ impl<'a> Client<'a> {
     }
 
     /// The program with nothing of our environment but what it needs.
-    pub(super) fn command(&self, task: &Task<'_>) -> Command {
+    pub(super) fn command(&self, task: &ClientTask<'_>) -> Command {
         let mut paths: Vec<_> = std::env::split_paths(&self.settings.search_path).collect();
         paths.splice(0..0, self.settings.bin_dir.clone());
         let executable = paths
@@ -77,7 +77,7 @@ impl<'a> Client<'a> {
         sql: &str,
         limit: Duration,
     ) -> Result<String, PostgresError> {
-        let task = Task {
+        let task = ClientTask {
             doing,
             program: "psql",
             database,
@@ -92,7 +92,7 @@ impl<'a> Client<'a> {
     /// Runs a program to its end; returns what it wrote, where that is a pipe. Safe to drop: then it is killed.
     pub(super) async fn run(
         &self,
-        task: &Task<'_>,
+        task: &ClientTask<'_>,
         mut command: Command,
         input: &str,
     ) -> Result<String, PostgresError> {
@@ -101,7 +101,7 @@ impl<'a> Client<'a> {
             program: task.program,
             source,
         };
-        let mut running = Running::start(command).map_err(failed)?;
+        let mut running = ClientProcess::start(command).map_err(failed)?;
         let ended = tokio::time::timeout(task.limit, running.end(input)).await;
         let (status, answer, complaint) = match ended {
             Ok(ended) => ended.map_err(failed)?,
@@ -132,7 +132,7 @@ impl<'a> Client<'a> {
     }
 }
 
-impl Task<'_> {
+impl ClientTask<'_> {
     fn failed(&self, status: ExitStatus, said: String) -> PostgresError {
         let (doing, database) = (self.doing, self.database.to_owned());
         if is_unreachable(&said) {
@@ -176,12 +176,12 @@ fn is_unreachable(said: &str) -> bool {
 
 /// A program in a process group of its own, which is killed unless it has ended.
 #[derive(Debug)]
-struct Running {
+struct ClientProcess {
     child: Child,
     group: Option<Pid>,
 }
 
-impl Running {
+impl ClientProcess {
     fn start(mut command: Command) -> std::io::Result<Self> {
         let child = command.kill_on_drop(true).spawn()?;
         let group = child.id().and_then(|id| i32::try_from(id).ok());
@@ -193,7 +193,7 @@ impl Running {
 
     async fn end(&mut self, input: &str) -> std::io::Result<(ExitStatus, Vec<u8>, Vec<u8>)> {
         let stdin = self.child.stdin.take();
-        let told = async move {
+        let write_input = async move {
             if let Some(mut stdin) = stdin {
                 // One that ended early does not listen; its exit code says why.
                 let _ = stdin.write_all(input.as_bytes()).await;
@@ -201,7 +201,7 @@ impl Running {
         };
         let (stdout, stderr) = (self.child.stdout.take(), self.child.stderr.take());
         let ((), answer, complaint) = tokio::join!(
-            told,
+            write_input,
             read_end(stdout, LONGEST_ANSWER),
             read_end(stderr, LONGEST_COMPLAINT)
         );
@@ -211,7 +211,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for ClientProcess {
     fn drop(&mut self) {
         if let Some(group) = self.group {
             let _ = kill_process_group(group, Signal::KILL);

@@ -4,9 +4,9 @@ use std::fmt;
 
 /// A text that is never shown.
 #[derive(Clone, PartialEq, Eq)]
-struct Secret(String);
+struct Password(String);
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for Password {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
     }
@@ -19,7 +19,7 @@ impl fmt::Debug for Secret {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Connection {
     database: String,
-    password: Option<Secret>,
+    password: Option<Password>,
     /// Variables of libpq, by name, in the order they were said.
     variables: Vec<(&'static str, String)>,
 }
@@ -92,7 +92,7 @@ impl Connection {
     /// With this password.
     #[must_use]
     pub fn password(mut self, password: &str) -> Self {
-        self.password = Some(Secret(password.to_owned()));
+        self.password = Some(Password(password.to_owned()));
         self
     }
 
@@ -183,7 +183,7 @@ impl Connection {
     /// The text without the password, should a program have repeated it.
     pub(super) fn censored(&self, text: &str) -> String {
         match &self.password {
-            Some(Secret(password)) if !password.is_empty() => text.replace(password, "***"),
+            Some(Password(password)) if !password.is_empty() => text.replace(password, "***"),
             _ => text.to_owned(),
         }
     }

@@ -2,7 +2,7 @@
 
 mod date;
 
-use super::client::{Client, Task};
+use super::client::{Client, ClientTask};
 use super::{Connection, PostgresError, PostgresSettings};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat, unlinkat};
 use std::ffi::OsStr;
@@ -43,7 +43,7 @@ pub async fn dump(
     let client = Client::new(connection, settings);
     let (server_version, dump_version) = versions(client).await?;
     let file = DumpFile::create(target)?;
-    let task = Task {
+    let task = ClientTask {
         doing: "dump",
         program: "pg_dump",
         database: connection.database(),
@@ -61,7 +61,7 @@ pub async fn dump(
 
     let entries = entries(client, target).await?;
     let is_right = entries > 0 || is_bare(client).await?;
-    let undated = file.handle().map(|file| date::take_away(&file))?;
+    let undated = file.handle().map(|file| date::reset(&file))?;
     undated.map_err(|error| failed("take the date out of", target, error))?;
     let bytes = file.keep().await?;
     if bytes == 0 || !is_right {
@@ -95,7 +95,7 @@ async fn versions(client: Client<'_>) -> Result<(String, String), PostgresError>
     let doing = "ask the version of the server of";
     let asked = client.ask(doing, database, "SHOW server_version");
     let server = asked.await?.trim().to_owned();
-    let task = Task {
+    let task = ClientTask {
         doing: "ask the version of pg_dump for",
         program: "pg_dump",
         database,
@@ -141,7 +141,7 @@ pub(super) async fn read(
     dump: &Path,
     arguments: &[&OsStr],
 ) -> Result<String, PostgresError> {
-    let task = Task {
+    let task = ClientTask {
         doing,
         program: "pg_restore",
         database: client.connection.database(),
@@ -188,9 +188,11 @@ impl DumpFile {
     /// Makes the file and its name durable, on a thread of its own because a disk may take seconds. Returns its size.
     async fn keep(mut self) -> Result<u64, PostgresError> {
         let (file, path) = (self.handle()?, self.path.clone());
-        let (tell, told) = tokio::sync::oneshot::channel();
+        let (tell, write_input) = tokio::sync::oneshot::channel();
         std::thread::spawn(move || tell.send(sync(&file, &path)));
-        let synced = told.await.unwrap_or(Err(io::ErrorKind::Other.into()));
+        let synced = write_input
+            .await
+            .unwrap_or(Err(io::ErrorKind::Other.into()));
         let bytes = synced.map_err(|error| failed("finish", &self.path, error))?;
         self.is_kept = true;
         Ok(bytes)

@@ -10,7 +10,7 @@ use super::{Connection, PostgresError, PostgresSettings};
 
 /// A database that a restore left.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Leftover {
+pub struct LeftoverDatabase {
     /// Its name on the server.
     pub name: String,
     /// When the restore began, in seconds since 1970.
@@ -21,7 +21,7 @@ pub struct Leftover {
 pub async fn leftovers(
     connection: &Connection,
     settings: &PostgresSettings,
-) -> Result<Vec<Leftover>, PostgresError> {
+) -> Result<Vec<LeftoverDatabase>, PostgresError> {
     let client = Client::new(connection, settings);
     let sql = "SELECT datname FROM pg_catalog.pg_database WHERE NOT datistemplate";
     let maintenance = &settings.maintenance_database;
@@ -29,7 +29,7 @@ pub async fn leftovers(
         .ask("look for databases on the server of", maintenance, sql)
         .await?;
     let names = listed.lines();
-    let mut found: Vec<Leftover> = names
+    let mut found: Vec<LeftoverDatabase> = names
         .filter_map(|name| leftover(connection.database(), name))
         .collect();
     found.sort_by(|one, other| (one.second, &one.name).cmp(&(other.second, &other.name)));
@@ -39,17 +39,17 @@ pub async fn leftovers(
 /// Drops a database that a restore left, whoever is connected to it.
 pub async fn drop_leftover(
     connection: &Connection,
-    leftover: &Leftover,
+    leftover: &LeftoverDatabase,
     settings: &PostgresSettings,
 ) -> Result<(), PostgresError> {
     drop_database(Client::new(connection, settings), &leftover.name).await
 }
 
-fn leftover(database: &str, name: &str) -> Option<Leftover> {
+fn leftover(database: &str, name: &str) -> Option<LeftoverDatabase> {
     let tag: Tag = name.get(name.len().checked_sub(8)?..)?.parse().ok()?;
-    let mut words = [Word::Staged, Word::Before].into_iter();
+    let mut words = [Word::StagedRestore, Word::Before].into_iter();
     let is_ours = words.any(|word| tag.name(database, word) == name);
-    is_ours.then(|| Leftover {
+    is_ours.then(|| LeftoverDatabase {
         name: name.to_owned(),
         second: tag.second(),
     })

@@ -13,7 +13,7 @@ pub struct Tag(u32);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Word {
     /// It was restored and is not swapped yet.
-    Staged,
+    StagedRestore,
     /// It had the name before.
     Before,
 }
@@ -49,7 +49,7 @@ impl Tag {
 
     /// What is restored, before it is swapped.
     pub(super) fn staged(self, database: &str) -> String {
-        self.name(database, Word::Staged)
+        self.name(database, Word::StagedRestore)
     }
 
     /// What was there before, after the swap.
@@ -59,7 +59,7 @@ impl Tag {
 
     pub(super) fn name(self, database: &str, word: Word) -> String {
         let word = match word {
-            Word::Staged => "stasis",
+            Word::StagedRestore => "stasis",
             Word::Before => "before",
         };
         let end = format!("_{word}_{:08x}", self.0);

@@ -4,7 +4,7 @@
 //! 2. with [`Owners::Keep`] it gets the owner, rights and settings of the database that is there, which no dump restores
 //! 3. `pg_restore` fills it, and stops at the first error
 //! 4. the rows of every table are counted, which reads all of them
-//! 5. [`Staged::swap`]: the old one becomes `<database>_before_<tag>` and the new one `<database>`, in one transaction
+//! 5. [`StagedRestore::swap`]: the old one becomes `<database>_before_<tag>` and the new one `<database>`, in one transaction
 //!
 //! *Always true:* `<database>` is the old one or the new one, whole, and never absent to anybody who looks. An error before
 //! 5 drops the fresh database; a crash or a dropped future leaves it, and [`discard_staged`] with the same tag drops it. A
@@ -15,7 +15,7 @@
 //!
 //! Roles belong to a server, not to a database: no dump has them, and the ones it names must be there.
 
-use super::client::{Client, Task};
+use super::client::{Client, ClientTask};
 use super::name::{Tag, conninfo, identifier, literal};
 use super::tables::{TableRows, counts_of};
 use super::{Connection, Owners, PostgresError, PostgresSettings, dump};
@@ -34,10 +34,10 @@ pub async fn stage(
     dump: &Path,
     tag: &Tag,
     settings: &PostgresSettings,
-) -> Result<Staged, PostgresError> {
+) -> Result<StagedRestore, PostgresError> {
     let client = Client::new(connection, settings);
     let options = creation(client, dump).await?;
-    let mut staged = Staged {
+    let mut staged = StagedRestore {
         connection: connection.clone(),
         settings: settings.clone(),
         tag: *tag,
@@ -78,7 +78,7 @@ pub async fn restore(
     dump: &Path,
     tag: &Tag,
     settings: &PostgresSettings,
-) -> Result<Restored, PostgresError> {
+) -> Result<RestoredDatabase, PostgresError> {
     let staged = stage(connection, dump, tag, settings).await?;
     match staged.swap().await {
         Err(error @ PostgresError::SwapUnknown { .. }) => Err(error),
@@ -136,7 +136,7 @@ async fn fill(
             .ask("give the rights of the old database to", maintenance, &sql)
             .await?;
     }
-    let task = Task {
+    let task = ClientTask {
         doing: "restore",
         program: "pg_restore",
         database: name,
@@ -245,14 +245,14 @@ async fn rename(client: Client<'_>, names: &[(&str, &str)]) -> Result<(), Postgr
 /// A restored database under a name of its own.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[must_use = "a staged database is swapped or discarded"]
-pub struct Staged {
+pub struct StagedRestore {
     connection: Connection,
     settings: PostgresSettings,
     tag: Tag,
     tables: Vec<TableRows>,
 }
 
-impl Staged {
+impl StagedRestore {
     /// The name it has until it is swapped.
     pub fn name(&self) -> String {
         self.tag.staged(self.connection.database())
@@ -272,34 +272,34 @@ impl Staged {
     /// Ends the sessions of everybody who is connected. After an error the old one has its name still, and this is still
     /// staged; only [`PostgresError::SwapUnknown`] leaves that open.
     #[tracing::instrument(skip_all, err, fields(database = self.connection.database()))]
-    pub async fn swap(self) -> Result<Restored, PostgresError> {
+    pub async fn swap(self) -> Result<RestoredDatabase, PostgresError> {
         let client = self.client();
         let (database, staged) = (self.connection.database(), self.name());
-        let kept = self.tag.before(database);
+        let backup = self.tag.before(database);
         let had_one = exists(client, database).await?;
-        if exists(client, &kept).await? {
-            return Err(PostgresError::Exists { name: kept });
+        if exists(client, &backup).await? {
+            return Err(PostgresError::Exists { name: backup });
         }
-        let all = [(database, kept.as_str()), (staged.as_str(), database)];
+        let all = [(database, backup.as_str()), (staged.as_str(), database)];
         let names = if had_one { &all[..] } else { &all[1..] };
         if let Err(error) = rename(client, names).await {
             // The answer may be lost though it was done.
-            let done = if had_one { &kept } else { database };
+            let done = if had_one { &backup } else { database };
             match exists(client, done).await {
                 Ok(false) => return Err(error),
                 Ok(true) => {}
                 Err(_) => {
                     return Err(PostgresError::SwapUnknown {
                         database: database.to_owned(),
-                        kept,
+                        backup,
                         source: Box::new(error),
                     });
                 }
             }
         }
         tracing::info!(database, had_one, "database swapped");
-        Ok(Restored {
-            kept: had_one.then_some(kept),
+        Ok(RestoredDatabase {
+            backup: had_one.then_some(backup),
             staged: self,
         })
     }
@@ -313,15 +313,15 @@ impl Staged {
 /// A database that was restored and has its name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[must_use = "the old database is kept until it is dropped or swapped back"]
-pub struct Restored {
-    staged: Staged,
-    kept: Option<String>,
+pub struct RestoredDatabase {
+    staged: StagedRestore,
+    backup: Option<String>,
 }
 
-impl Restored {
+impl RestoredDatabase {
     /// Where the old database is, if there was one.
-    pub fn kept(&self) -> Option<&str> {
-        self.kept.as_deref()
+    pub fn backup(&self) -> Option<&str> {
+        self.backup.as_deref()
     }
 
     /// How many rows each table had before it was swapped in.
@@ -330,19 +330,19 @@ impl Restored {
     }
 
     /// Drops the old database: there is no way back.
-    pub async fn drop_kept(self) -> Result<(), PostgresError> {
-        match &self.kept {
-            Some(kept) => drop_database(self.staged.client(), kept).await,
+    pub async fn drop_backup(self) -> Result<(), PostgresError> {
+        match &self.backup {
+            Some(backup) => drop_database(self.staged.client(), backup).await,
             None => Ok(()),
         }
     }
 
     /// Gives the old database its name again, if there was one; what was restored is staged again.
-    pub async fn swap_back(self) -> Result<Staged, PostgresError> {
+    pub async fn swap_back(self) -> Result<StagedRestore, PostgresError> {
         let client = self.staged.client();
         let (database, staged) = (self.staged.connection.database(), self.staged.name());
         let mut names = vec![(database, staged.as_str())];
-        names.extend(self.kept.as_deref().map(|kept| (kept, database)));
+        names.extend(self.backup.as_deref().map(|backup| (backup, database)));
         if let Err(error) = rename(client, &names).await
             && !exists(client, &staged).await.unwrap_or(false)
         {

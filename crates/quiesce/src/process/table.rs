@@ -1,13 +1,13 @@
 //! All processes at one glance, as `/proc` shows them, and who belongs to whom.
 
-use super::Identity;
+use super::ProcessId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 
 /// What a process does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum State {
+pub enum ProcessState {
     /// It runs or sleeps, and may change things at any moment.
     Alive,
     /// It stands still, by a signal or by a debugger.
@@ -18,9 +18,9 @@ pub enum State {
 
 /// One process as the kernel describes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Row {
+pub struct ProcessInfo {
     /// Which process.
-    pub identity: Identity,
+    pub identity: ProcessId,
     /// Who started it, or who took it over when that one ended.
     pub parent: u32,
     /// The number of its process group.
@@ -28,10 +28,10 @@ pub struct Row {
     /// The number of its session.
     pub session: u32,
     /// What its first thread does.
-    pub state: State,
+    pub state: ProcessState,
 }
 
-impl Row {
+impl ProcessInfo {
     /// Its number.
     pub fn pid(&self) -> u32 {
         self.identity.pid()
@@ -52,14 +52,14 @@ impl Row {
         // Field 3 of the manual page, the state, is the first after the name.
         let field = |number: usize| fields.get(number - 3).copied();
         Some(Self {
-            identity: Identity::new(number.trim().parse().ok()?, field(22)?.parse().ok()?),
+            identity: ProcessId::new(number.trim().parse().ok()?, field(22)?.parse().ok()?),
             parent: field(4)?.parse().ok()?,
             group: field(5)?.parse().ok()?,
             session: field(6)?.parse().ok()?,
             state: match field(3)? {
-                "T" | "t" => State::Stopped,
-                "Z" | "X" | "x" => State::Ended,
-                _ => State::Alive,
+                "T" | "t" => ProcessState::Stopped,
+                "Z" | "X" | "x" => ProcessState::Ended,
+                _ => ProcessState::Alive,
             },
         })
     }
@@ -67,26 +67,26 @@ impl Row {
     /// Whether no thread of the process can change anything: all stand still or have ended.
     ///
     /// The process's own line tells only of its first thread, which may stand still while others are still on their way.
-    pub fn is_still(pid: u32) -> bool {
+    pub fn is_stopped(pid: u32) -> bool {
         let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
             return true;
         };
         threads.flatten().all(|thread| {
             let line = fs::read(thread.path().join("stat"));
             let row = line.ok().and_then(|line| Self::parse(&line));
-            row.is_none_or(|row| row.state != State::Alive)
+            row.is_none_or(|row| row.state != ProcessState::Alive)
         })
     }
 }
 
 /// All processes that this one can see.
 #[derive(Clone, Debug, Default)]
-pub struct Table {
-    rows: BTreeMap<u32, Row>,
+pub struct ProcessTable {
+    rows: BTreeMap<u32, ProcessInfo>,
 }
 
-impl FromIterator<Row> for Table {
-    fn from_iter<I: IntoIterator<Item = Row>>(rows: I) -> Self {
+impl FromIterator<ProcessInfo> for ProcessTable {
+    fn from_iter<I: IntoIterator<Item = ProcessInfo>>(rows: I) -> Self {
         let rows = rows.into_iter().map(|row| (row.pid(), row));
         Self {
             rows: rows.collect(),
@@ -94,25 +94,27 @@ impl FromIterator<Row> for Table {
     }
 }
 
-impl Table {
+impl ProcessTable {
     /// Looks at all processes. They come and go meanwhile: only those that stand still are surely all there.
     pub fn read() -> io::Result<Self> {
         let mut rows = Vec::new();
         for entry in fs::read_dir("/proc")? {
             let name = entry?.file_name();
             let pid = name.to_str().and_then(|name| name.parse().ok());
-            rows.extend(pid.and_then(Row::read));
+            rows.extend(pid.and_then(ProcessInfo::read));
         }
         Ok(rows.into_iter().collect())
     }
 
     /// Those that have not ended.
-    pub fn living(&self) -> impl Iterator<Item = &Row> {
-        self.rows.values().filter(|row| row.state != State::Ended)
+    pub fn living(&self) -> impl Iterator<Item = &ProcessInfo> {
+        self.rows
+            .values()
+            .filter(|row| row.state != ProcessState::Ended)
     }
 
     /// The process of this number, ended or not.
-    pub fn get(&self, pid: u32) -> Option<&Row> {
+    pub fn get(&self, pid: u32) -> Option<&ProcessInfo> {
         self.rows.get(&pid)
     }
 
@@ -134,26 +136,26 @@ impl Table {
     ///
     /// One whose parent has ended is still found when it is in a process group or a session that one of the family began.
     /// Numbers of groups and sessions are not used again while anybody is in them, so this never takes in a stranger.
-    pub fn family(&self, roots: &[Identity]) -> Vec<Row> {
+    pub fn family(&self, roots: &[ProcessId]) -> Vec<ProcessInfo> {
         let known = roots.iter().filter_map(|root| self.rows.get(&root.pid()));
-        let mut family: Vec<Row> = known
+        let mut family: Vec<ProcessInfo> = known
             .filter(|row| roots.contains(&row.identity))
             .copied()
             .collect();
-        let mut pids: BTreeSet<u32> = family.iter().map(Row::pid).collect();
+        let mut pids: BTreeSet<u32> = family.iter().map(ProcessInfo::pid).collect();
         loop {
-            let belongs = |row: &&Row| {
+            let belongs = |row: &&ProcessInfo| {
                 let led_by = [row.parent, row.group, row.session];
                 !pids.contains(&row.pid()) && led_by.iter().any(|pid| pids.contains(pid))
             };
-            let more: Vec<Row> = self.rows.values().filter(belongs).copied().collect();
+            let more: Vec<ProcessInfo> = self.rows.values().filter(belongs).copied().collect();
             if more.is_empty() {
                 break;
             }
-            pids.extend(more.iter().map(Row::pid));
+            pids.extend(more.iter().map(ProcessInfo::pid));
             family.extend(more);
         }
-        family.retain(|row| row.state != State::Ended);
+        family.retain(|row| row.state != ProcessState::Ended);
         family
     }
 }
@@ -162,33 +164,33 @@ impl Table {
 mod tests {
     use super::*;
 
-    fn row(pid: u32, parent: u32, group: u32, session: u32) -> Row {
-        Row {
-            identity: Identity::new(pid, 1000 + u64::from(pid)),
+    fn row(pid: u32, parent: u32, group: u32, session: u32) -> ProcessInfo {
+        ProcessInfo {
+            identity: ProcessId::new(pid, 1000 + u64::from(pid)),
             parent,
             group,
             session,
-            state: State::Alive,
+            state: ProcessState::Alive,
         }
     }
 
-    fn family_of_ten(rows: &[Row]) -> Vec<u32> {
-        let table: Table = rows.iter().copied().collect();
-        let family = table.family(&[Identity::new(10, 1010)]);
-        family.iter().map(Row::pid).collect()
+    fn family_of_ten(rows: &[ProcessInfo]) -> Vec<u32> {
+        let table: ProcessTable = rows.iter().copied().collect();
+        let family = table.family(&[ProcessId::new(10, 1010)]);
+        family.iter().map(ProcessInfo::pid).collect()
     }
 
     #[test]
     fn a_name_with_brackets_and_spaces_does_not_confuse_the_fields() {
         let line = b"42 (a) R 1 (b) T 7 8 9 0 0 0 0 0 0 0 0 0 0 0 0 0 3 0 5555 1 2";
 
-        let row = Row::parse(line).unwrap();
+        let row = ProcessInfo::parse(line).unwrap();
 
-        assert_eq!(row.identity, Identity::new(42, 5555));
+        assert_eq!(row.identity, ProcessId::new(42, 5555));
         assert_eq!((row.parent, row.group, row.session), (7, 8, 9));
-        assert_eq!(row.state, State::Stopped);
-        assert_eq!(Row::parse(b"42 (cut off"), None);
-        assert_eq!(Row::parse(b"42 (x) R 1"), None);
+        assert_eq!(row.state, ProcessState::Stopped);
+        assert_eq!(ProcessInfo::parse(b"42 (cut off"), None);
+        assert_eq!(ProcessInfo::parse(b"42 (x) R 1"), None);
     }
 
     #[test]
@@ -222,7 +224,7 @@ mod tests {
     #[test]
     fn a_root_whose_number_is_used_again_has_no_family() {
         let mut other = row(10, 1, 10, 10);
-        other.identity = Identity::new(10, 99);
+        other.identity = ProcessId::new(10, 99);
 
         assert!(family_of_ten(&[row(1, 0, 1, 1), other, row(11, 10, 10, 10)]).is_empty());
     }
@@ -230,7 +232,7 @@ mod tests {
     #[test]
     fn the_ended_are_left_out_but_lead_to_their_children() {
         let mut ended = row(11, 10, 10, 10);
-        ended.state = State::Ended;
+        ended.state = ProcessState::Ended;
         let rows = [row(10, 1, 9, 9), ended, row(12, 11, 9, 9)];
 
         assert_eq!(family_of_ten(&rows), [10, 12]);
@@ -238,10 +240,10 @@ mod tests {
 
     #[test]
     fn ancestors_end_where_the_table_does_also_in_a_circle() {
-        let table: Table = [row(1, 0, 1, 1), row(5, 1, 5, 5), row(6, 5, 5, 5)]
+        let table: ProcessTable = [row(1, 0, 1, 1), row(5, 1, 5, 5), row(6, 5, 5, 5)]
             .into_iter()
             .collect();
-        let circle: Table = [row(7, 8, 7, 7), row(8, 7, 7, 7)].into_iter().collect();
+        let circle: ProcessTable = [row(7, 8, 7, 7), row(8, 7, 7, 7)].into_iter().collect();
 
         assert_eq!(table.ancestors(6), [5, 1]);
         assert_eq!(circle.ancestors(7), [8, 7]);

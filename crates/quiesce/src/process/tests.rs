@@ -61,7 +61,7 @@ fn a_signal_reaches_nobody_once_the_process_has_ended() {
 fn the_same_number_with_another_start_is_another_process() {
     let sleeper = Sleeper::start();
     let identity = sleeper.process().identity();
-    let earlier = Identity::new(identity.pid(), identity.started() - 1);
+    let earlier = ProcessId::new(identity.pid(), identity.started() - 1);
 
     assert!(Process::reopen(identity).unwrap().is_some());
     assert_eq!(Process::reopen(earlier).unwrap(), None);
@@ -115,10 +115,10 @@ fn a_real_family_is_found_through_its_parents() {
     io::Read::read_exact(&mut shell.0.stdout.take().unwrap(), &mut ready).unwrap();
 
     let root = shell.process().identity();
-    let mut family = Table::read().unwrap().family(&[root]);
+    let mut family = ProcessTable::read().unwrap().family(&[root]);
     // The inner shell starts its own `sleep` a moment later.
     while family.len() < 4 {
-        family = Table::read().unwrap().family(&[root]);
+        family = ProcessTable::read().unwrap().family(&[root]);
     }
 
     assert_eq!(family[0].identity, root);

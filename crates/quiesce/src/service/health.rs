@@ -1,7 +1,7 @@
 //! Whether a service does its work.
 
 use super::{Service, Status};
-use crate::hook::{self, Hook};
+use crate::hook::{self, HookCommand};
 use crate::invocation::Invocation;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub struct HealthCheck {
     /// How long is waited between two.
     pub interval: Duration,
     /// How long all of them may take.
-    pub patience: Duration,
+    pub total_timeout: Duration,
 }
 
 impl HealthCheck {
@@ -39,7 +39,7 @@ impl HealthCheck {
             probe,
             timeout: Duration::from_secs(5),
             interval: Duration::from_millis(500),
-            patience: Duration::from_secs(30),
+            total_timeout: Duration::from_secs(30),
         }
     }
 
@@ -64,7 +64,7 @@ fn drop_ok<T>(connected: std::io::Result<T>) -> std::io::Result<()> {
 }
 
 async fn attempt_command(call: &Invocation, timeout: Duration) -> Result<(), String> {
-    let hook = Hook {
+    let hook = HookCommand {
         call: call.clone(),
         timeout,
     };
@@ -99,12 +99,14 @@ pub enum HealthError {
         service: String,
     },
     /// No try succeeded in time.
-    #[error("service `{service}` was not healthy within {patience:?}, in {attempts} tries: {last}")]
+    #[error(
+        "service `{service}` was not healthy within {total_timeout:?}, in {attempts} tries: {last}"
+    )]
     Unhealthy {
         /// Which service.
         service: String,
         /// How long we tried.
-        patience: Duration,
+        total_timeout: Duration,
         /// How often.
         attempts: u32,
         /// Why the last try failed.
@@ -119,7 +121,7 @@ impl Service {
         let (mut attempts, mut reason) = (0, String::new());
         loop {
             attempts += 1;
-            let left = check.patience.saturating_sub(began.elapsed());
+            let left = check.total_timeout.saturating_sub(began.elapsed());
             let tried = check.attempt(check.timeout.min(left)).await;
             let service = self.name.clone();
             // Something else may answer in place of a service that does not run.
@@ -131,14 +133,14 @@ impl Service {
                 return Ok(Healthy { attempts, elapsed });
             };
             // A try that only the end of our patience cut short says nothing: the one before it does.
-            let is_cut = left < check.timeout && began.elapsed() >= check.patience;
+            let is_cut = left < check.timeout && began.elapsed() >= check.total_timeout;
             if !is_cut || reason.is_empty() {
                 reason = last;
             }
-            if began.elapsed() + check.interval >= check.patience {
+            if began.elapsed() + check.interval >= check.total_timeout {
                 return Err(HealthError::Unhealthy {
                     service,
-                    patience: check.patience,
+                    total_timeout: check.total_timeout,
                     attempts,
                     last: reason,
                 });

@@ -3,7 +3,7 @@
 //! The file says nothing about when the process began. Whoever has the number now began before the file was written, or is
 //! somebody else; then we do not know what became of the service, and touch nothing.
 
-use super::Found;
+use super::ServiceLookup;
 use crate::process::Process;
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -16,10 +16,10 @@ const LONGEST: u64 = 64 << 10;
 const SLACK: i64 = 2;
 
 /// The process that a file names, if it runs.
-pub(super) fn find(path: &Path) -> io::Result<Found> {
+pub(super) fn find(path: &Path) -> io::Result<ServiceLookup> {
     let mut file = match File::open(path) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(ServiceLookup::Nothing),
         Err(error) => return Err(error),
     };
     let written = file.metadata()?.mtime();
@@ -28,10 +28,10 @@ pub(super) fn find(path: &Path) -> io::Result<Found> {
     let first = text.lines().next().unwrap_or_default().trim();
     let Ok(pid) = first.parse::<u32>() else {
         let why = format!("`{}` does not begin with a number", path.display());
-        return Ok(Found::Unclear(why));
+        return Ok(ServiceLookup::Unclear(why));
     };
     let Some(process) = Process::open(pid)? else {
-        return Ok(Found::Nothing);
+        return Ok(ServiceLookup::Nothing);
     };
     let began = booted()? + began_after_boot(&process);
     if began > written + SLACK {
@@ -39,9 +39,9 @@ pub(super) fn find(path: &Path) -> io::Result<Found> {
         let why = format!(
             "process {pid} began after `{path}` was written: it is another one, or the clock was set"
         );
-        return Ok(Found::Unclear(why));
+        return Ok(ServiceLookup::Unclear(why));
     }
-    Ok(Found::Process(process))
+    Ok(ServiceLookup::Process(process))
 }
 
 fn began_after_boot(process: &Process) -> i64 {

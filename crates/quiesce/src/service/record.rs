@@ -3,9 +3,9 @@
 //! One line: the format, the boot and the namespace in which the number means something, the number and the time of the
 //! start. It is replaced as a whole.
 
-use super::Found;
-use crate::process::place::{boot, namespace};
-use crate::process::{Identity, Process, Row, Table};
+use super::ServiceLookup;
+use crate::process::namespace::{boot, namespace};
+use crate::process::{Process, ProcessId, ProcessInfo, ProcessTable};
 use rustix::fs::{Mode, OFlags, fsync, open, rename, unlink};
 use rustix::io::Errno;
 use std::ffi::OsString;
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 const FORMAT: &str = "stasis-service-1";
 
 /// Writes down a process, durably.
-pub(super) fn write(path: &Path, process: Identity) -> io::Result<()> {
+pub(super) fn write(path: &Path, process: ProcessId) -> io::Result<()> {
     let (pid, started) = (process.pid(), process.started());
     let line = format!("{FORMAT} {} {} {pid} {started}\n", boot()?, namespace()?);
     let mut name = OsString::from(path);
@@ -44,46 +44,50 @@ pub(super) fn forget(path: &Path) -> io::Result<()> {
 }
 
 /// The process that a record names, if that one still runs.
-pub(super) fn find(path: &Path) -> io::Result<Found> {
+pub(super) fn find(path: &Path) -> io::Result<ServiceLookup> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(ServiceLookup::Nothing),
         Err(error) => return Err(error),
     };
     let words: Vec<&str> = text.split_ascii_whitespace().collect();
     let [FORMAT, written_boot, written_namespace, pid, started] = words[..] else {
-        return Ok(Found::Unclear("its record is not understood".to_owned()));
+        return Ok(ServiceLookup::Unclear(
+            "its record is not understood".to_owned(),
+        ));
     };
     if written_boot != boot()? {
-        return Ok(Found::Nothing);
+        return Ok(ServiceLookup::Nothing);
     }
     if written_namespace != namespace()? {
         let elsewhere = "it was started where other processes are seen than here";
-        return Ok(Found::Unclear(elsewhere.to_owned()));
+        return Ok(ServiceLookup::Unclear(elsewhere.to_owned()));
     }
     let (Ok(pid), Ok(started)) = (pid.parse(), started.parse()) else {
-        return Ok(Found::Unclear("its record is not understood".to_owned()));
+        return Ok(ServiceLookup::Unclear(
+            "its record is not understood".to_owned(),
+        ));
     };
-    let identity = Identity::new(pid, started);
+    let identity = ProcessId::new(pid, started);
     if let Some(process) = Process::reopen(identity)? {
-        return Ok(Found::Process(process));
+        return Ok(ServiceLookup::Process(process));
     }
     left_behind(identity)
 }
 
 /// Whether something goes on in the session of a service whose first process has ended.
-fn left_behind(first: Identity) -> io::Result<Found> {
+fn left_behind(first: ProcessId) -> io::Result<ServiceLookup> {
     // The number of a session is free again when nobody is in it any more: then it may lead another one.
-    if Row::read(first.pid()).is_some_and(|row| row.identity != first) {
-        return Ok(Found::Nothing);
+    if ProcessInfo::read(first.pid()).is_some_and(|row| row.identity != first) {
+        return Ok(ServiceLookup::Nothing);
     }
-    let table = Table::read()?;
+    let table = ProcessTable::read()?;
     let left = table.living().filter(|row| row.session == first.pid());
     let pids: Vec<String> = left.map(|row| row.pid().to_string()).collect();
     if pids.is_empty() {
-        return Ok(Found::Nothing);
+        return Ok(ServiceLookup::Nothing);
     }
     let pids = pids.join(", ");
     let why = format!("its first process has ended, but of its session there is still {pids}");
-    Ok(Found::Unclear(why))
+    Ok(ServiceLookup::Unclear(why))
 }

@@ -78,12 +78,12 @@ pub enum StartError {
         source: HookError,
     },
     /// It did not run in time.
-    #[error("service `{service}` did not run within {patience:?}")]
+    #[error("service `{service}` did not run within {timeout:?}")]
     Late {
         /// Which service.
         service: String,
         /// How long we waited.
-        patience: Duration,
+        timeout: Duration,
     },
 }
 
@@ -91,8 +91,8 @@ impl Service {
     /// Starts it, unless it runs; returns the number of its first process.
     ///
     /// It runs then, and may not be ready for work: that is what a health check is for. One start at a time for one service.
-    pub async fn start(&self, patience: Duration) -> Result<u32, StartError> {
-        let deadline = Instant::now() + patience;
+    pub async fn start(&self, timeout: Duration) -> Result<u32, StartError> {
+        let deadline = Instant::now() + timeout;
         let service = self.name.clone();
         match self.status().await {
             Status::Running { pid } => return Ok(pid),
@@ -113,17 +113,17 @@ impl Service {
                 self.run_start(start, deadline).await?;
             }
             Handling::Docker { docker, container } => {
-                let asked = ask(docker, &["start"], container, patience).await;
+                let asked = ask(docker, &["start"], container, timeout).await;
                 let asked = asked.map_err(|source| StartError::Docker { service, source })?;
                 if !asked.succeeded() {
                     return Err(self.failed(asked.stderr.text().trim().to_owned()));
                 }
             }
         }
-        self.wait_running(deadline, patience).await
+        self.wait_running(deadline, timeout).await
     }
 
-    async fn wait_running(&self, deadline: Instant, patience: Duration) -> Result<u32, StartError> {
+    async fn wait_running(&self, deadline: Instant, timeout: Duration) -> Result<u32, StartError> {
         loop {
             let status = self.status().await;
             if let Status::Running { pid } = status {
@@ -135,7 +135,7 @@ impl Service {
             }
             if Instant::now() >= deadline {
                 let service = self.name.clone();
-                return Err(StartError::Late { service, patience });
+                return Err(StartError::Late { service, timeout });
             }
             tokio::time::sleep(TICK).await;
         }

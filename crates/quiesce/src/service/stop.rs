@@ -6,10 +6,10 @@
 //!
 //! Every signal goes by descriptor to a process that was found in the family of the first: never to a number.
 
-use super::{Found, Handling, Service, Status, ask, record};
-use crate::hook::{self, Hook, HookError};
+use super::{Handling, Service, ServiceLookup, Status, ask, record};
+use crate::hook::{self, HookCommand, HookError};
 use crate::invocation::Invocation;
-use crate::process::{Identity, Process, Row, Table};
+use crate::process::{Process, ProcessId, ProcessInfo, ProcessTable};
 use rustix::process::Signal;
 use std::io;
 use std::time::Duration;
@@ -24,7 +24,7 @@ const DAEMON: Duration = Duration::from_secs(10);
 
 /// How a service ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stopped {
+pub enum ServiceStopped {
     /// It did not run.
     NotRunning,
     /// It ended when it was asked.
@@ -36,7 +36,7 @@ pub enum Stopped {
 /// Why a service may still run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum StopError {
+pub enum ServiceStopError {
     /// Nobody knows which process it is.
     #[error("service `{service}` cannot be stopped: {why}")]
     Unclear {
@@ -84,69 +84,74 @@ pub enum StopError {
 }
 
 impl Service {
-    /// Stops it and everything it started: asks, and after `patience` does not ask any more.
-    pub async fn stop(&self, patience: Duration) -> Result<Stopped, StopError> {
+    /// Stops it and everything it started: asks, and after `timeout` does not ask any more.
+    pub async fn stop(&self, timeout: Duration) -> Result<ServiceStopped, ServiceStopError> {
         match &self.handling {
             Handling::Docker { docker, container } => {
                 let service = self.name.clone();
                 match self.status().await {
-                    Status::Stopped => return Ok(Stopped::NotRunning),
-                    Status::Unknown(why) => return Err(StopError::Unclear { service, why }),
+                    Status::Stopped => return Ok(ServiceStopped::NotRunning),
+                    Status::Unknown(why) => return Err(ServiceStopError::Unclear { service, why }),
                     Status::Running { .. } | Status::Paused => {}
                 }
-                let seconds = patience.as_secs().max(1).to_string();
+                let seconds = timeout.as_secs().max(1).to_string();
                 let command = ["stop", "-t", &seconds];
-                let asked = ask(docker, &command, container, patience + DAEMON).await;
-                let asked = asked.map_err(|source| StopError::Run {
+                let asked = ask(docker, &command, container, timeout + DAEMON).await;
+                let asked = asked.map_err(|source| ServiceStopError::Run {
                     service: service.clone(),
                     source,
                 })?;
                 let why = asked.stderr.text().trim().to_owned();
-                let refused = StopError::Refused { service, why };
-                asked.succeeded().then_some(Stopped::Asked).ok_or(refused)
+                let refused = ServiceStopError::Refused { service, why };
+                asked
+                    .succeeded()
+                    .then_some(ServiceStopped::Asked)
+                    .ok_or(refused)
             }
             Handling::Command { stop, record, .. } => {
-                let stopped = self.stop_processes(stop.as_ref(), patience).await?;
+                let stopped = self.stop_processes(stop.as_ref(), timeout).await?;
                 let forgotten = record::forget(record);
                 forgotten.map_err(self.system("forget"))?;
                 Ok(stopped)
             }
-            Handling::PidFile { stop, .. } => self.stop_processes(stop.as_ref(), patience).await,
+            Handling::PidFile { stop, .. } => self.stop_processes(stop.as_ref(), timeout).await,
         }
     }
 
     async fn stop_processes(
         &self,
         stop: Option<&Invocation>,
-        patience: Duration,
-    ) -> Result<Stopped, StopError> {
-        let deadline = Instant::now() + patience;
+        timeout: Duration,
+    ) -> Result<ServiceStopped, ServiceStopError> {
+        let deadline = Instant::now() + timeout;
         let service = self.name.clone();
         let first = match self.find() {
-            Found::Process(first) => first,
-            Found::Unclear(why) => return Err(StopError::Unclear { service, why }),
-            Found::Nothing | Found::Container(_) => return Ok(Stopped::NotRunning),
+            ServiceLookup::Process(first) => first,
+            ServiceLookup::Unclear(why) => return Err(ServiceStopError::Unclear { service, why }),
+            ServiceLookup::Nothing | ServiceLookup::Container(_) => {
+                return Ok(ServiceStopped::NotRunning);
+            }
         };
         if is_above_us(&first).map_err(self.system("look at"))? {
             let why = format!("process {first} started this one");
-            return Err(StopError::Unclear { service, why });
+            return Err(ServiceStopError::Unclear { service, why });
         }
-        let mut family = Family::of(&first).map_err(self.system("look at"))?;
+        let mut family = ProcessFamily::of(&first).map_err(self.system("look at"))?;
         match stop {
             Some(stop) => {
-                let hook = Hook {
+                let hook = HookCommand {
                     call: stop.clone(),
-                    timeout: patience,
+                    timeout: timeout,
                 };
                 let asked = hook::run(&hook).await;
-                let asked = asked.map_err(|source| StopError::Run { service, source })?;
+                let asked = asked.map_err(|source| ServiceStopError::Run { service, source })?;
                 tracing::debug!(service = self.name, ending = ?asked.ending, "asked by its own command");
             }
             None => family.ask().map_err(self.system("signal"))?,
         }
         loop {
             if family.has_ended().map_err(self.system("look at"))? {
-                return Ok(Stopped::Asked);
+                return Ok(ServiceStopped::Asked);
             }
             if Instant::now() >= deadline {
                 break;
@@ -154,17 +159,17 @@ impl Service {
             tokio::time::sleep(TICK).await;
         }
         self.kill(family).await?;
-        Ok(Stopped::Killed)
+        Ok(ServiceStopped::Killed)
     }
 
-    async fn kill(&self, mut family: Family) -> Result<(), StopError> {
+    async fn kill(&self, mut family: ProcessFamily) -> Result<(), ServiceStopError> {
         let deadline = Instant::now() + KILLED;
         // Whoever is started meanwhile is found in the next round.
         while !family.has_ended().map_err(self.system("look at"))? {
             if Instant::now() >= deadline {
                 let service = self.name.clone();
                 let pid = family.living.first().map_or(0, Process::pid);
-                return Err(StopError::Stuck { service, pid });
+                return Err(ServiceStopError::Stuck { service, pid });
             }
             for process in &family.living {
                 let killed = process.signal(Signal::KILL);
@@ -175,9 +180,9 @@ impl Service {
         Ok(())
     }
 
-    fn system(&self, doing: &'static str) -> impl Fn(io::Error) -> StopError + use<> {
+    fn system(&self, doing: &'static str) -> impl Fn(io::Error) -> ServiceStopError + use<> {
         let service = self.name.clone();
-        move |source| StopError::System {
+        move |source| ServiceStopError::System {
             service: service.clone(),
             doing,
             source,
@@ -188,18 +193,18 @@ impl Service {
 /// Whether we would end ourselves with it.
 fn is_above_us(process: &Process) -> io::Result<bool> {
     let us = std::process::id();
-    let above = Table::read()?.ancestors(us);
+    let above = ProcessTable::read()?.ancestors(us);
     Ok(process.pid() == us || above.contains(&process.pid()))
 }
 
 /// A process and everything it started, also what outlives it.
-struct Family {
+struct ProcessFamily {
     first: Process,
-    known: Vec<Identity>,
+    known: Vec<ProcessId>,
     living: Vec<Process>,
 }
 
-impl Family {
+impl ProcessFamily {
     fn of(first: &Process) -> io::Result<Self> {
         let mut family = Self {
             first: first.clone(),
@@ -212,7 +217,7 @@ impl Family {
 
     /// Looks again.
     fn has_ended(&mut self) -> io::Result<bool> {
-        let rows = Table::read()?.family(&self.known);
+        let rows = ProcessTable::read()?.family(&self.known);
         let mut living = Vec::new();
         for row in rows {
             living.extend(Process::reopen(row.identity)?);
@@ -228,7 +233,7 @@ impl Family {
     fn ask(&self) -> io::Result<()> {
         let first = self.first.pid();
         for process in &self.living {
-            let group = Row::read(process.pid()).map(|row| row.group);
+            let group = ProcessInfo::read(process.pid()).map(|row| row.group);
             if process == &self.first || group == Some(first) {
                 process.signal(Signal::TERM)?;
                 // One that stands still would never hear it.

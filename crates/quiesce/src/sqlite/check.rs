@@ -1,7 +1,7 @@
 //! Whether a copy is whole.
 
 use super::SqliteError;
-use super::patience::Patience;
+use super::retry_budget::RetryBudget;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::fmt::Write;
@@ -30,7 +30,7 @@ pub enum Integrity {
 pub(super) fn check(
     source: &Path,
     copy: &Path,
-    patience: &Patience,
+    budget: &RetryBudget,
 ) -> Result<Integrity, SqliteError> {
     let failed = |error| match SqliteError::reading("check the copy of", source, error) {
         // It could be copied, so it is a database; its inside is not.
@@ -40,7 +40,7 @@ pub(super) fn check(
         },
         error => error,
     };
-    let connection = open(copy, patience).map_err(failed)?;
+    let connection = open(copy, budget).map_err(failed)?;
     match findings(&connection, &format!("PRAGMA integrity_check({MOST})")) {
         Err(error) if needs_application(&error) => one_by_one(&connection).map_err(failed),
         found => Ok(verdict(&found.map_err(failed)?, Integrity::Ok)),
@@ -81,7 +81,7 @@ fn verdict(findings: &[String], good: Integrity) -> Integrity {
 }
 
 /// Nobody else knows of the copy yet, so it need not be locked; so a log is neither looked for nor made.
-fn open(path: &Path, patience: &Patience) -> rusqlite::Result<Connection> {
+fn open(path: &Path, budget: &RetryBudget) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
         | OpenFlags::SQLITE_OPEN_NOFOLLOW
@@ -90,7 +90,7 @@ fn open(path: &Path, patience: &Patience) -> rusqlite::Result<Connection> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     connection.execute_batch("PRAGMA cell_size_check = ON")?;
-    patience.bind(&mut connection)?;
+    budget.bind(&mut connection)?;
     Ok(connection)
 }
 

@@ -96,7 +96,7 @@ fn database(directory: &TempDir, mode: &str) -> PathBuf {
 
 fn patient(millis: u64) -> SqliteSettings {
     SqliteSettings {
-        patience: Duration::from_millis(millis),
+        busy_timeout: Duration::from_millis(millis),
         ..SqliteSettings::default()
     }
 }
@@ -138,7 +138,7 @@ fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-fn every_copy_is_a_prefix_beside_four_writers(mode: &str, journal: Journal) {
+fn every_copy_is_a_prefix_beside_four_writers(mode: &str, journal: JournalMode) {
     let (directory, copies) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let path = database(&directory, mode);
     let writers: Vec<Other> = (0..4)
@@ -153,7 +153,7 @@ fn every_copy_is_a_prefix_beside_four_writers(mode: &str, journal: Journal) {
         let captured = capture(&path, &copy, &SqliteSettings::default()).unwrap();
 
         assert_eq!(captured.integrity, Integrity::Ok);
-        assert_eq!(captured.stillness, Stillness::Locked);
+        assert_eq!(captured.method, CaptureMethod::Locked);
         assert_eq!(captured.journal, journal);
         assert_eq!(captured.bytes, copy.metadata().unwrap().len());
         assert_eq!(names(copies.path()), [format!("{round}.db")]);
@@ -176,12 +176,12 @@ fn every_copy_is_a_prefix_beside_four_writers(mode: &str, journal: Journal) {
 
 #[test]
 fn beside_four_writers_with_a_log_every_copy_is_a_prefix() {
-    every_copy_is_a_prefix_beside_four_writers("wal", Journal::Wal);
+    every_copy_is_a_prefix_beside_four_writers("wal", JournalMode::Wal);
 }
 
 #[test]
 fn beside_four_writers_with_a_journal_every_copy_is_a_prefix() {
-    every_copy_is_a_prefix_beside_four_writers("delete", Journal::Rollback);
+    every_copy_is_a_prefix_beside_four_writers("delete", JournalMode::Rollback);
 }
 
 #[test]
@@ -196,10 +196,10 @@ fn a_copy_says_and_looks_the_same_as_its_source_and_leaves_nothing_beside_it() {
         let captured = capture(&path, &copy, &SqliteSettings::default()).unwrap();
 
         assert_eq!(names(copies.path()), ["odd name %?#.db"]);
-        let (source, looks) = (path.metadata().unwrap(), copy.metadata().unwrap());
-        assert_eq!(looks.mode(), source.mode());
-        assert_eq!(looks.uid(), source.uid());
-        assert_eq!(looks.mtime_nsec(), source.mtime_nsec());
+        let (source, stat) = (path.metadata().unwrap(), copy.metadata().unwrap());
+        assert_eq!(stat.mode(), source.mode());
+        assert_eq!(stat.uid(), source.uid());
+        assert_eq!(stat.mtime_nsec(), source.mtime_nsec());
         let bytes = std::fs::read(&copy).unwrap();
         assert_eq!(bytes[40..44], captured.schema_version.to_be_bytes());
         for pragma in ["schema_version", "user_version"] {
@@ -244,7 +244,7 @@ fn a_log_that_somebody_reads_is_told_of_and_the_copy_is_whole() {
 
     let captured = capture(&path, &copy, &patient(800)).unwrap();
 
-    assert!(matches!(captured.checkpoint, Checkpoint::Busy { .. }));
+    assert!(matches!(captured.checkpoint, WalCheckpoint::Busy { .. }));
     assert_eq!(prefixes(&open(&copy))[0], 1, "what is only in the log");
 }
 
@@ -259,7 +259,7 @@ fn a_log_that_nobody_uses_is_written_down() {
 
     let captured = capture(&path, &directory.path().join("copy"), &patient(800)).unwrap();
 
-    assert_eq!(captured.checkpoint, Checkpoint::Done);
+    assert_eq!(captured.checkpoint, WalCheckpoint::Done);
     let log = directory.path().join("app.db-wal");
     assert_eq!(log.metadata().unwrap().len(), 0);
 }
@@ -335,7 +335,7 @@ fn what_a_killed_writer_left_half_done_is_not_in_the_copy() {
 
     let captured = capture(&path, &copy, &SqliteSettings::default()).unwrap();
 
-    assert_eq!(captured.stillness, Stillness::Unmoved);
+    assert_eq!(captured.method, CaptureMethod::Unmoved);
     assert_eq!(prefixes(&open(&copy))[0], 1000);
     assert_eq!(names(copies.path()), ["copy"]);
     assert!(lies_there() == before, "the only copy of it was changed");
@@ -392,7 +392,10 @@ fn capture_where_nothing_may_be_written(directory: &TempDir, copy: &Path) -> Sql
 
 #[test]
 fn a_database_in_a_read_only_directory_is_copied_and_the_result_says_how() {
-    for (mode, stillness) in [("delete", Stillness::ReadOnly), ("wal", Stillness::Unmoved)] {
+    for (mode, method) in [
+        ("delete", CaptureMethod::ReadOnly),
+        ("wal", CaptureMethod::Unmoved),
+    ] {
         let (directory, copies) = (TempDir::new().unwrap(), TempDir::new().unwrap());
         let path = database(&directory, mode);
         let db = Connection::open(&path).unwrap();
@@ -403,7 +406,7 @@ fn a_database_in_a_read_only_directory_is_copied_and_the_result_says_how() {
 
         let captured = capture_where_nothing_may_be_written(&directory, &copy);
 
-        assert_eq!(captured.stillness, stillness, "{mode}");
+        assert_eq!(captured.method, method, "{mode}");
         assert_eq!(names(copies.path()), ["copy"]);
         assert_eq!(prefixes(&open(&copy))[0], 1);
     }
@@ -417,7 +420,7 @@ fn what_was_left_half_done_in_a_read_only_directory_is_recovered_in_the_copy() {
 
     let captured = capture_where_nothing_may_be_written(&directory, &copy);
 
-    assert_eq!(captured.stillness, Stillness::Unmoved);
+    assert_eq!(captured.method, CaptureMethod::Unmoved);
     assert_eq!(prefixes(&open(&copy))[0], 1000);
     assert_eq!(names(copies.path()), ["copy"]);
 }
@@ -474,7 +477,7 @@ fn an_empty_file_is_copied_as_one() {
 
     let captured = capture(&path, &copy, &SqliteSettings::default()).unwrap();
 
-    assert_eq!((captured.bytes, captured.stillness), (0, Stillness::Empty));
+    assert_eq!((captured.bytes, captured.method), (0, CaptureMethod::Empty));
     assert_eq!(copy.metadata().unwrap().len(), 0);
 }
 

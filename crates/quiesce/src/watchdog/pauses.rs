@@ -1,6 +1,6 @@
 //! The containers that a watchdog pauses, and lets run again.
 
-use crate::docker::{Container, Question, said};
+use crate::docker::{Container, DockerCall, docker_error};
 use std::io;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -10,7 +10,7 @@ const LATE: Duration = Duration::from_secs(3);
 
 /// What became of a pause.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Pausing {
+pub(crate) enum PauseOutcome {
     /// It stands still because of us.
     Paused,
     /// Somebody else paused it first.
@@ -21,7 +21,7 @@ pub(crate) enum Pausing {
     Unsure(String),
 }
 
-impl Pausing {
+impl PauseOutcome {
     pub(super) fn to_line(&self) -> String {
         let on_one_line = |why: &str| why.replace(['\n', '\r'], " ");
         match self {
@@ -46,14 +46,14 @@ impl Pausing {
 
 /// All that a watchdog has to do with containers.
 #[derive(Debug, Default)]
-pub(super) struct Pauses {
-    asked: Vec<(Container, io::Result<Question>)>,
+pub(super) struct PendingPauses {
+    asked: Vec<(Container, io::Result<DockerCall>)>,
     paused: Vec<Container>,
     /// Until when something that was given up may still happen.
     late: Option<Instant>,
 }
 
-impl Pauses {
+impl PendingPauses {
     pub(super) fn is_empty(&self) -> bool {
         self.asked.is_empty() && self.paused.is_empty()
     }
@@ -65,27 +65,29 @@ impl Pauses {
     }
 
     /// Waits for the daemon; says what became of those that were asked for since the last time.
-    pub(super) fn settle(&mut self) -> Vec<Pausing> {
+    pub(super) fn settle(&mut self) -> Vec<PauseOutcome> {
         let asked = std::mem::take(&mut self.asked);
         let settled = asked.into_iter().map(|(container, question)| {
             // One that could not even be asked for was not paused by us.
             let question = match question {
                 Ok(question) => question,
-                Err(error) => return Pausing::Failed(error.to_string()),
+                Err(error) => return PauseOutcome::Failed(error.to_string()),
             };
             let pausing = match question.answer() {
-                Ok(answer) if answer.succeeded => Pausing::Paused,
-                Ok(answer) if answer.stderr.contains("already paused") => Pausing::Theirs,
+                Ok(answer) if answer.succeeded => PauseOutcome::Paused,
+                Ok(answer) if answer.stderr.contains("already paused") => PauseOutcome::Theirs,
                 Ok(answer) => match container.is_paused() {
-                    Ok(false) => Pausing::Failed(said(&answer.stderr).to_string()),
-                    Ok(true) | Err(_) => Pausing::Unsure(said(&answer.stderr).to_string()),
+                    Ok(false) => PauseOutcome::Failed(docker_error(&answer.stderr).to_string()),
+                    Ok(true) | Err(_) => {
+                        PauseOutcome::Unsure(docker_error(&answer.stderr).to_string())
+                    }
                 },
                 Err(error) => {
                     self.late = Some(Instant::now() + LATE);
-                    Pausing::Unsure(error.to_string())
+                    PauseOutcome::Unsure(error.to_string())
                 }
             };
-            if matches!(pausing, Pausing::Paused | Pausing::Unsure(_)) {
+            if matches!(pausing, PauseOutcome::Paused | PauseOutcome::Unsure(_)) {
                 self.paused.push(container);
             }
             pausing
@@ -144,7 +146,7 @@ mod tests {
     #[test]
     fn a_pause_that_nobody_waited_for_is_waited_for_before_it_is_undone() {
         let home = tempfile::tempdir().unwrap();
-        let mut pauses = Pauses::default();
+        let mut pauses = PendingPauses::default();
 
         pauses.begin(container(&home, "sleep 0.3; echo paused > $0.state"));
         pauses.undo().unwrap();
@@ -155,7 +157,7 @@ mod tests {
     #[test]
     fn a_pause_that_was_given_up_and_happens_later_is_undone() {
         let home = tempfile::tempdir().unwrap();
-        let mut pauses = Pauses::default();
+        let mut pauses = PendingPauses::default();
         let late = "(sleep 6; echo paused > $0.state) > /dev/null 2>&1 & exec sleep 60";
 
         pauses.begin(container(&home, late));
@@ -164,23 +166,29 @@ mod tests {
             std::thread::sleep(Duration::from_millis(100));
         }
 
-        assert!(matches!(settled[..], [Pausing::Unsure(_)]), "{settled:?}");
+        assert!(
+            matches!(settled[..], [PauseOutcome::Unsure(_)]),
+            "{settled:?}"
+        );
         assert!(was_unpaused_and_runs(&home) && pauses.is_empty());
     }
 
     #[test]
     fn an_answer_is_understood_as_it_was_meant() {
         let answers = [
-            Pausing::Paused,
-            Pausing::Theirs,
-            Pausing::Failed("no reason".to_owned()),
-            Pausing::Unsure("silence".to_owned()),
+            PauseOutcome::Paused,
+            PauseOutcome::Theirs,
+            PauseOutcome::Failed("no reason".to_owned()),
+            PauseOutcome::Unsure("silence".to_owned()),
         ];
         for answer in answers {
-            assert_eq!(Pausing::parse(answer.to_line().trim_end()), answer);
+            assert_eq!(PauseOutcome::parse(answer.to_line().trim_end()), answer);
         }
-        assert!(matches!(Pausing::parse("what"), Pausing::Unsure(_)));
-        let two_lines = Pausing::Failed("one\ntwo".to_owned()).to_line();
+        assert!(matches!(
+            PauseOutcome::parse("what"),
+            PauseOutcome::Unsure(_)
+        ));
+        let two_lines = PauseOutcome::Failed("one\ntwo".to_owned()).to_line();
         assert_eq!(two_lines, "failed one two\n");
     }
 }

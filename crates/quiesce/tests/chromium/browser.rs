@@ -3,8 +3,8 @@
 use futures_util::{SinkExt, StreamExt};
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use stasis_quiesce::browser::{Role, users_of};
-use stasis_quiesce::process::{Process, Table};
+use stasis_quiesce::browser::{ProcessRole, users_of};
+use stasis_quiesce::process::{Process, ProcessTable};
 use stasis_quiesce::programs;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -100,7 +100,7 @@ impl Browser {
         let Ok(Some(root)) = Process::open(self.pid()) else {
             return Vec::new();
         };
-        let family = Table::read().unwrap().family(&[root.identity()]);
+        let family = ProcessTable::read().unwrap().family(&[root.identity()]);
         family
             .iter()
             .filter_map(|row| Process::reopen(row.identity).unwrap())
@@ -110,7 +110,7 @@ impl Browser {
     /// Whether nothing of it is left; helpers that name the directory count too.
     pub(crate) fn is_gone(&self) -> bool {
         let users = users_of(&self.directory).unwrap();
-        !users.iter().any(|user| user.role <= Role::Child)
+        !users.iter().any(|user| user.role <= ProcessRole::Child)
     }
 
     pub(crate) async fn speak(&self) -> Speech {

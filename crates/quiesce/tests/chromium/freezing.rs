@@ -4,16 +4,16 @@ use crate::browser::{Browser, Port};
 use serde_json::json;
 use stasis_quiesce::browser;
 use stasis_quiesce::freeze::{FreezeSettings, Frozen};
-use stasis_quiesce::process::{Process, Row};
-use stasis_quiesce::watchdog::Spawn;
+use stasis_quiesce::process::{Process, ProcessInfo};
+use stasis_quiesce::watchdog::HelperCommand;
 use std::path::Path;
 use std::process::Command;
 
 /// The example of this crate; cargo builds it with the tests.
-fn watchdog() -> Spawn {
+fn watchdog() -> HelperCommand {
     let test = std::env::current_exe().unwrap();
     let built = test.parent().unwrap().parent().unwrap();
-    Spawn {
+    HelperCommand {
         program: built.join("examples/freezer"),
         arguments: vec!["watchdog".into()],
     }
@@ -50,7 +50,11 @@ async fn a_browser_that_was_frozen_and_copied_goes_on_and_its_copy_starts() {
 
     let frozen = Frozen::freeze(&users, &settings).unwrap();
     let still = browser.family();
-    assert!(still.iter().all(|process| Row::is_still(process.pid())));
+    assert!(
+        still
+            .iter()
+            .all(|process| ProcessInfo::is_stopped(process.pid()))
+    );
     copy(&browser.directory, &copied);
     let thawed = frozen.thaw().unwrap();
 

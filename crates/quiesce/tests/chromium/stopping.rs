@@ -1,7 +1,7 @@
 //! How a browser ends, and what it has written by then.
 
 use crate::browser::{Browser, Port, program};
-use stasis_quiesce::browser::{self, Ended, Role, StopSettings, users_of};
+use stasis_quiesce::browser::{self, BrowserExit, ProcessRole, StopSettings, users_of};
 use std::fs;
 use std::net::TcpListener;
 use std::time::Duration;
@@ -19,7 +19,7 @@ async fn a_cookie_set_just_before_survives_a_close() {
     let stopped = stopped.await.unwrap();
 
     println!("{stopped:?}");
-    assert_eq!(stopped.how, Ended::Closed);
+    assert_eq!(stopped.how, BrowserExit::Closed);
     assert!(stopped.is_clean() && browser.is_gone());
     assert_eq!(stopped.pid, Some(browser.pid()));
     drop(browser);
@@ -40,7 +40,7 @@ async fn a_page_that_asks_before_it_is_left_does_not_hold_a_close_up() {
     let stopped = stopped.await.unwrap();
 
     println!("{stopped:?}");
-    assert_eq!(stopped.how, Ended::Closed);
+    assert_eq!(stopped.how, BrowserExit::Closed);
     assert!(browser.is_gone());
 }
 
@@ -56,12 +56,12 @@ async fn without_a_port_a_browser_is_interrupted() {
     let stopped = stopped.await.unwrap();
 
     println!("{stopped:?}");
-    assert_eq!(stopped.how, Ended::Interrupted);
+    assert_eq!(stopped.how, BrowserExit::Interrupted);
     assert!(stopped.is_clean() && browser.is_gone());
 }
 
 #[tokio::test]
-async fn a_page_that_asks_before_it_is_left_costs_the_patience_where_there_is_no_port() {
+async fn a_page_that_asks_before_it_is_left_costs_the_timeout_where_there_is_no_port() {
     let home = tempfile::tempdir().unwrap();
     let directory = home.path().join("profile");
     let Some(browser) = Browser::start(&directory, Port::Open).await else {
@@ -77,13 +77,13 @@ async fn a_page_that_asks_before_it_is_left_costs_the_patience_where_there_is_no
     stranger.set_nonblocking(true).unwrap();
 
     let settings = StopSettings {
-        patience: Duration::from_secs(6),
+        timeout: Duration::from_secs(6),
     };
     let stopped = browser::stop(&directory, None, settings).await.unwrap();
 
     println!("{stopped:?}");
     assert!(!stopped.is_clean() && browser.is_gone());
-    assert!(stopped.took < settings.patience);
+    assert!(stopped.took < settings.timeout);
     assert!(stranger.accept().is_err(), "nobody called there");
 }
 
@@ -110,7 +110,7 @@ async fn a_browser_in_another_directory_is_left_in_peace() {
     let named = browser::stop(&ours, Some(foreign.pid()), StopSettings::default()).await;
     let flushed = browser::flush_cookies(&ours).await;
 
-    assert_eq!(stopped.how, Ended::NotRunning);
+    assert_eq!(stopped.how, BrowserExit::NotRunning);
     let refused = format!(
         "process {} does not work in `{}`",
         foreign.pid(),
@@ -121,8 +121,12 @@ async fn a_browser_in_another_directory_is_left_in_peace() {
     foreign.speak().await.set_cookie("still").await;
     let users = users_of(&other).unwrap();
     assert_eq!(users[0].process.pid(), foreign.pid());
-    assert_eq!(users[0].role, Role::Browser);
-    assert!(users[1..].iter().all(|user| user.role == Role::Child));
+    assert_eq!(users[0].role, ProcessRole::Browser);
+    assert!(
+        users[1..]
+            .iter()
+            .all(|user| user.role == ProcessRole::Child)
+    );
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use crate::home::{Home, LONG, is_soon};
 use stasis_quiesce::docker::Docker;
 use stasis_quiesce::freeze::{FreezeError, thaw_abandoned};
 use stasis_quiesce::pause::{PauseError, Paused};
-use stasis_quiesce::service::{Handling, Service, Status, Stopped};
+use stasis_quiesce::service::{Handling, Service, ServiceStopped, Status};
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -237,9 +237,12 @@ async fn a_container_is_stopped_and_started() {
 
     let stopped = service.stop(Duration::from_secs(1)).await.unwrap();
 
-    assert_eq!(stopped, Stopped::Asked);
+    assert_eq!(stopped, ServiceStopped::Asked);
     assert_eq!(service.status().await, Status::Stopped);
-    assert_eq!(service.stop(LONG).await.unwrap(), Stopped::NotRunning);
+    assert_eq!(
+        service.stop(LONG).await.unwrap(),
+        ServiceStopped::NotRunning
+    );
     assert!(service.start(LONG).await.unwrap() > 0);
     assert!(held.home.grows("box"));
 }

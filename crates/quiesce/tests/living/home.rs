@@ -2,9 +2,9 @@
 
 use stasis_quiesce::freeze::FreezeSettings;
 use stasis_quiesce::invocation::Invocation;
-use stasis_quiesce::process::{Process, Row, State, Table};
+use stasis_quiesce::process::{Process, ProcessInfo, ProcessState, ProcessTable};
 use stasis_quiesce::service::{Handling, Service, Status};
-use stasis_quiesce::watchdog::Spawn;
+use stasis_quiesce::watchdog::HelperCommand;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -110,8 +110,8 @@ impl Drop for Home {
     fn drop(&mut self) {
         let here = self.directory.path().canonicalize().unwrap();
         for _ in 0..10 {
-            let table = Table::read().unwrap();
-            let inside = |row: &&Row| stands_in(row.pid(), &here);
+            let table = ProcessTable::read().unwrap();
+            let inside = |row: &&ProcessInfo| stands_in(row.pid(), &here);
             let inside: Vec<_> = table.living().filter(inside).copied().collect();
             if inside.is_empty() {
                 return;
@@ -138,9 +138,9 @@ impl Engine {
     }
 
     pub(crate) fn watchdog(&self) -> Process {
-        let table = Table::read().unwrap();
-        let words = |row: &&Row| fs::read(format!("/proc/{}/cmdline", row.pid()));
-        let is_watchdog = |row: &&Row| {
+        let table = ProcessTable::read().unwrap();
+        let words = |row: &&ProcessInfo| fs::read(format!("/proc/{}/cmdline", row.pid()));
+        let is_watchdog = |row: &&ProcessInfo| {
             let ours = row.parent == self.0.id();
             ours && words(row).is_ok_and(|words| {
                 words
@@ -161,13 +161,13 @@ impl Drop for Engine {
 }
 
 /// The example of this crate, in one of its roles; cargo builds it with the tests.
-pub(crate) fn freezer(role: &str) -> Spawn {
+pub(crate) fn freezer(role: &str) -> HelperCommand {
     let test = std::env::current_exe().unwrap();
     let built = test.parent().unwrap().parent().unwrap();
     let program = built.join("examples/freezer");
     let how = "run `cargo build -p stasis-quiesce --examples`";
     assert!(program.exists(), "{how}");
-    Spawn {
+    HelperCommand {
         program,
         arguments: vec![role.into()],
     }
@@ -185,7 +185,7 @@ pub(crate) fn is_soon(mut condition: impl FnMut() -> bool, limit: Duration) -> b
 }
 
 pub(crate) fn is_stopped(pid: u32) -> bool {
-    Row::read(pid).is_some_and(|row| row.state == State::Stopped)
+    ProcessInfo::read(pid).is_some_and(|row| row.state == ProcessState::Stopped)
 }
 
 pub(crate) async fn pid_of(service: &Service) -> u32 {

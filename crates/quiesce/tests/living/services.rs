@@ -3,9 +3,10 @@
 use crate::home::{Home, LONG, is_soon, pid_of};
 use rustix::process::Signal;
 use stasis_quiesce::invocation::Invocation;
-use stasis_quiesce::process::{Process, Row};
+use stasis_quiesce::process::{Process, ProcessInfo};
 use stasis_quiesce::service::{
-    Handling, HealthCheck, HealthError, Probe, Service, StartError, Status, StopError, Stopped,
+    Handling, HealthCheck, HealthError, Probe, Service, ServiceStopError, ServiceStopped,
+    StartError, Status,
 };
 use std::fs;
 use std::net::TcpListener;
@@ -27,17 +28,20 @@ async fn a_command_is_started_in_a_session_of_its_own_found_again_and_stopped() 
 
     let pid = service.start(LONG).await.unwrap();
 
-    let row = Row::read(pid).unwrap();
+    let row = ProcessInfo::read(pid).unwrap();
     assert_eq!((row.group, row.session), (pid, pid));
     assert_eq!(pid_of(&service.clone()).await, pid);
     assert_eq!(service.start(LONG).await.unwrap(), pid, "it runs already");
     let said = || fs::read_to_string(&service.log).unwrap();
     assert!(is_soon(|| said().lines().count() == 3, LONG), "{}", said());
     assert!(said().starts_with("hello\noops\n/"));
-    assert_eq!(service.stop(LONG).await.unwrap(), Stopped::Asked);
+    assert_eq!(service.stop(LONG).await.unwrap(), ServiceStopped::Asked);
     assert_eq!(service.status().await, Status::Stopped);
     assert!(!home.path("web.record").exists());
-    assert_eq!(service.stop(LONG).await.unwrap(), Stopped::NotRunning);
+    assert_eq!(
+        service.stop(LONG).await.unwrap(),
+        ServiceStopped::NotRunning
+    );
 }
 
 #[tokio::test]
@@ -73,7 +77,7 @@ async fn a_service_that_ignores_the_question_is_killed_with_all_it_started() {
 
     let stopped = service.stop(BRIEF).await.unwrap();
 
-    assert_eq!(stopped, Stopped::Killed);
+    assert_eq!(stopped, ServiceStopped::Killed);
     assert!(!child.is_running());
     assert_eq!(service.status().await, Status::Stopped);
 }
@@ -89,7 +93,7 @@ async fn its_own_command_stops_it_and_what_that_does_not_stop_is_killed() {
     touch.directory = Some(home.path(""));
     *stop = Some(touch);
     service.start(LONG).await.unwrap();
-    assert_eq!(service.stop(LONG).await.unwrap(), Stopped::Asked);
+    assert_eq!(service.stop(LONG).await.unwrap(), ServiceStopped::Asked);
 
     fs::remove_file(home.path("end")).unwrap();
     let Handling::Command { stop, .. } = &mut service.handling else {
@@ -97,7 +101,7 @@ async fn its_own_command_stops_it_and_what_that_does_not_stop_is_killed() {
     };
     *stop = Some(Invocation::words(["false"]));
     service.start(LONG).await.unwrap();
-    assert_eq!(service.stop(BRIEF).await.unwrap(), Stopped::Killed);
+    assert_eq!(service.stop(BRIEF).await.unwrap(), ServiceStopped::Killed);
 }
 
 #[tokio::test]
@@ -107,7 +111,7 @@ async fn a_number_that_is_used_again_is_not_taken_for_the_service() {
     let pid = service.start(LONG).await.unwrap();
     let record = home.path("web.record");
     let text = fs::read_to_string(&record).unwrap();
-    let started = Row::read(pid).unwrap().identity.started();
+    let started = ProcessInfo::read(pid).unwrap().identity.started();
     let before = format!("{pid} {}\n", started - 1);
 
     let other = text.replace(&format!("{pid} {started}\n"), &before);
@@ -115,7 +119,10 @@ async fn a_number_that_is_used_again_is_not_taken_for_the_service() {
     fs::write(&record, other).unwrap();
 
     assert_eq!(service.status().await, Status::Stopped);
-    assert_eq!(service.stop(LONG).await.unwrap(), Stopped::NotRunning);
+    assert_eq!(
+        service.stop(LONG).await.unwrap(),
+        ServiceStopped::NotRunning
+    );
     let stranger = Process::open(pid).unwrap().unwrap();
     assert!(stranger.is_running(), "the stranger was not touched");
     fs::write(&record, text.replace(&pid.to_string(), "x")).unwrap();
@@ -166,7 +173,7 @@ async fn a_service_that_writes_its_number_into_a_file_is_found_by_it() {
     let pid = service.start(LONG).await.unwrap();
 
     assert_eq!(pid, home.process("pid").pid());
-    assert_eq!(service.stop(LONG).await.unwrap(), Stopped::Asked);
+    assert_eq!(service.stop(LONG).await.unwrap(), ServiceStopped::Asked);
     assert_eq!(
         service.status().await,
         Status::Stopped,
@@ -193,7 +200,7 @@ async fn a_file_that_was_written_before_the_process_began_names_a_stranger() {
     assert!(matches!(service.status().await, Status::Unknown(_)));
     let refused = service.stop(LONG).await;
     assert!(
-        matches!(refused, Err(StopError::Unclear { .. })),
+        matches!(refused, Err(ServiceStopError::Unclear { .. })),
         "{refused:?}"
     );
     assert_eq!(pid_of(&stranger).await, pid);
@@ -226,7 +233,7 @@ async fn a_start_that_fails_or_does_not_return_is_told() {
 fn quick(probe: Probe) -> HealthCheck {
     HealthCheck {
         interval: Duration::from_millis(20),
-        patience: Duration::from_secs(5),
+        total_timeout: Duration::from_secs(5),
         ..HealthCheck::new(probe)
     }
 }
@@ -239,7 +246,7 @@ async fn a_check_is_tried_until_it_succeeds_or_its_time_is_over() {
     let file = home.path("ready").display().to_string();
     let there = quick(Probe::Command(Invocation::words(["test", "-e", &file])));
     let never = HealthCheck {
-        patience: Duration::from_secs(2),
+        total_timeout: Duration::from_secs(2),
         ..quick(Probe::Command(Invocation::shell("echo sick >&2; false")))
     };
 
@@ -273,7 +280,7 @@ async fn a_port_or_a_socket_that_accepts_is_healthy() {
     drop((port, listens));
     for check in [tcp, unix] {
         let check = HealthCheck {
-            patience: BRIEF,
+            total_timeout: BRIEF,
             ..check
         };
         let refused = service.health(&check).await;
@@ -291,7 +298,7 @@ async fn a_file_that_names_whoever_started_us_stops_nobody() {
         let refused = service.stop(LONG).await;
 
         assert!(
-            matches!(refused, Err(StopError::Unclear { .. })),
+            matches!(refused, Err(ServiceStopError::Unclear { .. })),
             "{refused:?}"
         );
     }

@@ -212,7 +212,7 @@ impl Which {
         let host = Host {
             variables: context.environment.variables.clone(),
             check: spawn()?,
-            watchdog: watchdog::Spawn::this_program(&["internal", "watchdog"]),
+            watchdog: watchdog::HelperCommand::this_program(&["internal", "watchdog"]),
         };
         Ok(project::Project::new(&engine, home, &self.tenant, host))
     }

@@ -5,7 +5,7 @@ use stasis_disk::crypt::SealError;
 use stasis_model::format::manifest::UnfitManifest;
 use stasis_model::id::{ChromeMajor, Lineage, OpId, ProfileRef};
 use stasis_model::upgrade::UpgradeRefusal;
-use stasis_quiesce::browser::{CdpError, StopError, UsersError, VersionError};
+use stasis_quiesce::browser::{BrowserStopError, CdpError, UsersError, VersionError};
 use stasis_quiesce::freeze::FreezeError;
 use stasis_store::documents::profiles::ManifestError;
 use std::path::PathBuf;
@@ -74,7 +74,7 @@ pub enum ProfileError {
         dir: PathBuf,
         /// Why.
         #[source]
-        source: StopError,
+        source: BrowserStopError,
     },
     /// Nobody can tell whether a browser uses the directory.
     #[error("could not find out who uses `{}`", .dir.display())]

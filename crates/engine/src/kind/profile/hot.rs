@@ -30,7 +30,7 @@ use stasis_model::format::manifest::Mode;
 use stasis_quiesce::browser;
 use stasis_quiesce::freeze::{FreezeSettings, Frozen, Thawed, thaw_abandoned};
 use stasis_quiesce::process::Process;
-use stasis_quiesce::watchdog::Spawn;
+use stasis_quiesce::watchdog::HelperCommand;
 use stasis_store::documents::leases::Lease;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -133,7 +133,7 @@ impl Engine {
     ) -> Result<HotClone, Error> {
         let settings = FreezeSettings::new(
             self.freezes(),
-            Spawn::this_program(&["internal", "watchdog"]),
+            HelperCommand::this_program(&["internal", "watchdog"]),
         );
         let (dir, cancel) = (dir.to_owned(), capture.cancel.clone());
         let exclude_caches = capture.exclude_caches;

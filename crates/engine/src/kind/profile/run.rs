@@ -21,7 +21,7 @@ use crate::open::Engine;
 use crate::warning::Warning;
 use serde::Serialize;
 use stasis_model::id::Lineage;
-use stasis_quiesce::group::{Ending, Group, Signal};
+use stasis_quiesce::group::{CommandExit, ProcessGroup, Signal};
 use stasis_store::documents::leases::Lease;
 use std::ffi::{OsStr, OsString};
 use std::future::Future;
@@ -198,7 +198,7 @@ impl Engine {
         run: &mut ProfileRun,
         loaded: &ProfileLoaded,
         command: &[OsString],
-    ) -> Result<Group, Error> {
+    ) -> Result<ProcessGroup, Error> {
         nobody_uses(&run.load.dir).await?;
         self.note_running(&run.load, loaded).await?;
         run.capture.base = loaded.base_sha256;
@@ -213,7 +213,7 @@ impl Engine {
             ("STASIS_PROFILE_DIR", run.load.dir.display().to_string()),
             ("STASIS_PROFILE_LOAD", loaded.outcome.word().to_owned()),
         ];
-        match Group::start(command, &variables) {
+        match ProcessGroup::start(command, &variables) {
             Ok(group) => Ok(group),
             Err(error) => {
                 self.note_load(&run.load, loaded).await?;
@@ -298,7 +298,7 @@ impl Engine {
 fn ran(
     lineage: &Lineage,
     load: ProfileLoaded,
-    ending: Ending,
+    ending: CommandExit,
     running: &mut Running<'_>,
 ) -> ProfileRan {
     let counts = running.counts;

@@ -20,7 +20,9 @@ use stasis_model::format::lease::Fence;
 use stasis_model::format::manifest::{EndingRecord, Mode};
 use stasis_model::id::{ChromeMajor, Lineage, ProfileRef};
 use stasis_model::upgrade::Ancestor;
-use stasis_quiesce::browser::{self, Ended, Role, StopSettings, Stopped, User};
+use stasis_quiesce::browser::{
+    self, BrowserExit, BrowserStopped, DirectoryUser, ProcessRole, StopSettings,
+};
 use stasis_quiesce::programs;
 use stasis_store::documents::leases::Lease;
 use stasis_store::documents::profiles::Snapshots;
@@ -296,7 +298,7 @@ pub async fn browser_major_for(
     search_path: &OsStr,
 ) -> Result<ChromeMajor, Error> {
     let program = command.first().map(Path::new);
-    if let Some(program) = program.filter(|program| browser::looks_like_one(program)) {
+    if let Some(program) = program.filter(|program| browser::is_browser_name(program)) {
         return browser_major(program).await;
     }
     match programs::located(&browser::NAMES, search_path) {
@@ -338,7 +340,7 @@ pub(super) async fn major_of(
 }
 
 /// The browser that works in the directory, its first process first. Who only has a file of it open does not count.
-pub(super) async fn users(dir: &Path) -> Result<Vec<User>, Error> {
+pub(super) async fn users(dir: &Path) -> Result<Vec<DirectoryUser>, Error> {
     let path = dir.to_owned();
     let users = bridge::blocking(move || browser::users_of(&path)).await;
     let told = |source| ProfileError::Users {
@@ -346,7 +348,9 @@ pub(super) async fn users(dir: &Path) -> Result<Vec<User>, Error> {
         source,
     };
     let users = users.map_err(told)?.into_iter();
-    Ok(users.filter(|user| user.role <= Role::Child).collect())
+    Ok(users
+        .filter(|user| user.role <= ProcessRole::Child)
+        .collect())
 }
 
 /// Refuses a directory that a browser works in: what is read from it, or put there, would be worth nothing.
@@ -386,7 +390,7 @@ async fn refuse_strangers(dir: &Path, browser: OnBrowser, mode: Mode) -> Result<
 /// Closes the browser of a directory, if one runs; says how it went.
 pub(super) async fn close(dir: &Path, patience: Duration) -> Result<BrowserState, Error> {
     let uptime = users(dir).await?.first().map(|user| user.process.uptime());
-    let stopped = browser::stop(dir, None, StopSettings { patience }).await;
+    let stopped = browser::stop(dir, None, StopSettings { timeout: patience }).await;
     let told = |source| ProfileError::Stop {
         dir: dir.to_owned(),
         source,
@@ -397,7 +401,7 @@ pub(super) async fn close(dir: &Path, patience: Duration) -> Result<BrowserState
 /// What a manifest says when no browser was there to be closed.
 fn not_running(dir: &Path) -> BrowserState {
     BrowserState {
-        clean_exit: browser::left_its_lock(dir).then_some(false),
+        clean_exit: browser::has_stale_lock(dir).then_some(false),
         ending: Some(EndingRecord {
             how: "not_running".to_owned(),
             waited_ms: 0,
@@ -406,15 +410,15 @@ fn not_running(dir: &Path) -> BrowserState {
     }
 }
 
-fn ended(stopped: &Stopped, uptime: Duration) -> BrowserState {
+fn ended(stopped: &BrowserStopped, uptime: Duration) -> BrowserState {
     let how = match stopped.how {
-        Ended::NotRunning => "not_running",
-        Ended::Closed => "closed",
-        Ended::Interrupted => "interrupted",
-        Ended::Terminated => "terminated",
-        Ended::Killed => "killed",
+        BrowserExit::NotRunning => "not_running",
+        BrowserExit::Closed => "closed",
+        BrowserExit::Interrupted => "interrupted",
+        BrowserExit::Terminated => "terminated",
+        BrowserExit::Killed => "killed",
     };
-    let was_running = stopped.how != Ended::NotRunning;
+    let was_running = stopped.how != BrowserExit::NotRunning;
     BrowserState {
         mode: Mode::Cold,
         clean_exit: was_running.then(|| stopped.is_clean()),

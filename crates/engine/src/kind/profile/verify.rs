@@ -16,7 +16,7 @@ use stasis_disk::progress::Progress;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::id::{Label, Lineage, ProfileRef};
 use stasis_quiesce::browser;
-use stasis_quiesce::group::Group;
+use stasis_quiesce::group::ProcessGroup;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -146,7 +146,7 @@ async fn count_cookies(command: &[OsString], dir: &Path) -> Result<BTreeMap<Stri
     let mut data_dir = OsString::from("--user-data-dir=");
     data_dir.push(dir);
     words.extend([data_dir, "about:blank".into()]);
-    let mut group = Group::start(&words, &[])?;
+    let mut group = ProcessGroup::start(&words, &[])?;
     let ready = async {
         while !browser::is_ready(dir).await {
             tokio::time::sleep(PAUSE).await;
@@ -171,7 +171,7 @@ async fn count_cookies(command: &[OsString], dir: &Path) -> Result<BTreeMap<Stri
 }
 
 /// The exit code of a browser that fails; one that ends well has left its work to another process.
-async fn failure(group: &mut Group) -> i32 {
+async fn failure(group: &mut ProcessGroup) -> i32 {
     match group.wait().await {
         Ok(ending) if ending.code() != 0 => ending.code(),
         _ => std::future::pending().await,

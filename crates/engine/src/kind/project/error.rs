@@ -9,7 +9,7 @@ use stasis_model::id::{ProjectId, SnapshotId, VolumeName};
 use stasis_model::project::BadProject;
 use stasis_quiesce::pause::PauseError;
 use stasis_quiesce::postgres::{BadConnection, PostgresError};
-use stasis_quiesce::service::{HealthError, StartError, StopError};
+use stasis_quiesce::service::{HealthError, ServiceStopError, StartError};
 use stasis_quiesce::sqlite::SqliteError;
 use std::path::PathBuf;
 
@@ -174,7 +174,7 @@ pub enum ProjectError {
     Start(StartError),
     /// A program did not stop.
     #[error(transparent)]
-    Stop(StopError),
+    Stop(ServiceStopError),
     /// A program is not well.
     #[error(transparent)]
     Unhealthy(HealthError),

@@ -463,7 +463,7 @@ impl Project {
         };
         // Of those that the safety snapshot has, nothing else need be kept.
         let (saved, _): (Vec<_>, Vec<_>) = swapped.into_iter().partition(is_saved);
-        databases::drop_kept(saved).await;
+        databases::drop_backup(saved).await;
         told.databases_kept = self.kept_databases(declared, &plan.servers).await;
         Ok(())
     }

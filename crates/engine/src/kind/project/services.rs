@@ -8,10 +8,10 @@ use stasis_disk::fs::{atomic_write, remove};
 use stasis_model::id::ServiceName;
 use stasis_model::project::{CommandLine, HealthConfig, ServiceConfig};
 use stasis_quiesce::docker::Docker;
-use stasis_quiesce::hook::{self, Hook, HookEnding};
-use stasis_quiesce::invocation::{Invocation, Line};
+use stasis_quiesce::hook::{self, HookCommand, HookExit};
+use stasis_quiesce::invocation::{CommandSpec, Invocation};
 use stasis_quiesce::service::{Handling, HealthCheck, Probe, Service, Status};
-use stasis_quiesce::watchdog::Spawn;
+use stasis_quiesce::watchdog::HelperCommand;
 use std::ffi::OsString;
 use std::time::Duration;
 
@@ -249,7 +249,7 @@ impl Project {
                 continue;
             };
             let mut check = HealthCheck::new(self.probe(health));
-            check.patience = Duration::from_secs(health.timeout_s);
+            check.total_timeout = Duration::from_secs(health.timeout_s);
             let well = self.service(declared, name).health(&check).await;
             well.map_err(ProjectError::Unhealthy)?;
         }
@@ -294,14 +294,16 @@ impl Project {
             name: name.to_string(),
             handling,
             log: place.join(format!("{name}.log")),
-            launcher: Spawn::this_program(&["internal", "launch"]),
+            launcher: HelperCommand::this_program(&["internal", "launch"]),
         }
     }
 
     fn call(&self, line: &CommandLine, environment: Vec<(OsString, OsString)>) -> Invocation {
         let line = match line {
-            CommandLine::Words(words) => Line::Words(words.iter().map(OsString::from).collect()),
-            CommandLine::Shell(text) => Line::Shell(text.into()),
+            CommandLine::Words(words) => {
+                CommandSpec::Words(words.iter().map(OsString::from).collect())
+            }
+            CommandLine::Shell(text) => CommandSpec::Shell(text.into()),
         };
         Invocation {
             line,
@@ -332,7 +334,7 @@ impl Project {
                 ("STASIS_REASON", why.into()),
             ];
             let variables = variables.map(|(key, value): (&str, OsString)| (key.into(), value));
-            let hook = Hook {
+            let hook = HookCommand {
                 call: self.call(command, variables.to_vec()),
                 timeout: Duration::from_secs(config.hooks.timeout_s),
             };
@@ -350,7 +352,7 @@ impl Project {
 fn ran(
     service: &ServiceName,
     moment: Moment,
-    outcome: Result<hook::HookOutcome, hook::HookError>,
+    outcome: Result<hook::HookResult, hook::HookError>,
 ) -> HookRun {
     let mut run = HookRun {
         service: service.clone(),
@@ -365,9 +367,9 @@ fn ran(
         Ok(outcome) => {
             run.ok = outcome.succeeded();
             run.ending = match outcome.ending {
-                HookEnding::Exited(code) => format!("exited {code}"),
-                HookEnding::Signalled(signal) => format!("signalled {signal}"),
-                HookEnding::TimedOut => "timed out".to_owned(),
+                HookExit::Exited(code) => format!("exited {code}"),
+                HookExit::Signalled(signal) => format!("signalled {signal}"),
+                HookExit::TimedOut => "timed out".to_owned(),
             };
             run.stdout = outcome.stdout.text();
             run.stderr = outcome.stderr.text();

@@ -10,7 +10,7 @@ use serde::Serialize;
 use stasis_disk::fs::atomic_write;
 use stasis_model::format::manifest::Reason;
 use stasis_model::id::{ProjectId, ServiceName, SnapshotId};
-use stasis_quiesce::group::Group;
+use stasis_quiesce::group::ProcessGroup;
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -103,7 +103,7 @@ impl Project {
         cancel: &AtomicBool,
     ) -> Result<i32, String> {
         let variables = [("STASIS_PROJECT", self.home.id.to_string())];
-        let started = Group::start(command, &variables);
+        let started = ProcessGroup::start(command, &variables);
         let mut group = started.map_err(|error| error_chain(&error))?;
         let ended = or_cancelled(cancel, group.wait()).await;
         let Ok(ended) = ended else {

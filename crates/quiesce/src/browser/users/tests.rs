@@ -1,8 +1,8 @@
 #![expect(clippy::disallowed_methods, reason = "a test writes its own files")]
 
-use super::super::pretender::{Pretender, home};
+use super::super::fake_browser::{FakeBrowser, home};
 use super::*;
-use crate::process::State;
+use crate::process::ProcessState;
 use std::os::unix::fs::symlink;
 use tempfile::TempDir;
 
@@ -10,14 +10,14 @@ const OURS: u32 = 90;
 
 fn seen(pid: u32, parent: u32, words: &str) -> Evidence {
     Evidence {
-        row: Row {
-            identity: Identity::new(pid, u64::from(pid)),
+        row: ProcessInfo {
+            identity: ProcessId::new(pid, u64::from(pid)),
             parent,
             group: 1,
             session: 1,
-            state: State::Alive,
+            state: ProcessState::Alive,
         },
-        claim: Claim {
+        claim: DirectoryClaim {
             names_it: words.contains("names"),
             is_helper: words.contains("helper"),
         },
@@ -32,7 +32,7 @@ fn judged(all: &[(u32, u32, &str)], lock: Option<u32>) -> Vec<String> {
         .iter()
         .map(|(pid, parent, words)| seen(*pid, *parent, words))
         .collect();
-    let table: Table = all.iter().map(|found| found.row).collect();
+    let table: ProcessTable = all.iter().map(|found| found.row).collect();
     let roles = roles(&table, &all, lock, OURS);
     let told = roles
         .iter()
@@ -113,10 +113,12 @@ fn we_are_no_child_even_if_the_browser_started_us() {
 const WORKS: &str = "exec 9>ada/open; echo ready; read never";
 const OPENS_NOTHING: &str = "echo ready; read never";
 
-fn found(home: &TempDir, name: &str) -> Vec<(u32, Role)> {
+fn found(home: &TempDir, name: &str) -> Vec<(u32, ProcessRole)> {
     let users = users_of(&home.path().join(name)).unwrap();
     let found = users.iter().map(|user| (user.process.pid(), user.role));
-    found.filter(|(_, role)| *role != Role::Child).collect()
+    found
+        .filter(|(_, role)| *role != ProcessRole::Child)
+        .collect()
 }
 
 #[test]
@@ -130,10 +132,16 @@ fn a_directory_is_recognised_by_any_of_its_names() {
         "--user-data-dir=./link/",
         "--user-data-dir=ada2/../ada",
     ] {
-        let browser = Pretender::start(&home, OPENS_NOTHING, argument);
+        let browser = FakeBrowser::start(&home, OPENS_NOTHING, argument);
 
-        assert_eq!(found(&home, "ada"), [(browser.pid(), Role::Launcher)]);
-        assert_eq!(found(&home, "link"), [(browser.pid(), Role::Launcher)]);
+        assert_eq!(
+            found(&home, "ada"),
+            [(browser.pid(), ProcessRole::Launcher)]
+        );
+        assert_eq!(
+            found(&home, "link"),
+            [(browser.pid(), ProcessRole::Launcher)]
+        );
         assert_eq!(found(&home, "ada2"), []);
     }
 }
@@ -144,39 +152,42 @@ fn the_lock_counts_only_on_this_host_and_for_a_process_that_works_here() {
     let host = rustix::system::uname();
     let host = host.nodename().to_str().unwrap();
     let lock = home.path().join("ada/SingletonLock");
-    let pretender = Pretender::start(&home, OPENS_NOTHING, "--user-data-dir=ada");
-    let stranger = Pretender::start(&home, OPENS_NOTHING, "--user-data-dir=ada2");
+    let fake_browser = FakeBrowser::start(&home, OPENS_NOTHING, "--user-data-dir=ada");
+    let stranger = FakeBrowser::start(&home, OPENS_NOTHING, "--user-data-dir=ada2");
     let locked = |by: String| {
         let _ = std::fs::remove_file(&lock);
         symlink(by, &lock).unwrap();
         found(&home, "ada")
     };
 
-    let here = locked(format!("{host}-{}", pretender.pid()));
-    let elsewhere = locked(format!("not-{host}-{}", pretender.pid()));
+    let here = locked(format!("{host}-{}", fake_browser.pid()));
+    let elsewhere = locked(format!("not-{host}-{}", fake_browser.pid()));
     let by_stranger = locked(format!("{host}-{}", stranger.pid()));
     let by_nobody = locked("nonsense".to_owned());
 
-    assert_eq!(here, [(pretender.pid(), Role::Browser)]);
+    assert_eq!(here, [(fake_browser.pid(), ProcessRole::Browser)]);
     for stale in [elsewhere, by_stranger, by_nobody] {
-        assert_eq!(stale, [(pretender.pid(), Role::Launcher)]);
+        assert_eq!(stale, [(fake_browser.pid(), ProcessRole::Launcher)]);
     }
 }
 
 #[test]
 fn open_files_make_a_browser_of_who_names_the_directory_and_a_bystander_of_who_does_not() {
     let home = home();
-    let browser = Pretender::start(&home, WORKS, "--user-data-dir=ada");
-    let reader = Pretender::start(&home, WORKS, "--user-data-dir=ada2");
+    let browser = FakeBrowser::start(&home, WORKS, "--user-data-dir=ada");
+    let reader = FakeBrowser::start(&home, WORKS, "--user-data-dir=ada2");
 
     assert_eq!(
         found(&home, "ada"),
         [
-            (browser.pid(), Role::Browser),
-            (reader.pid(), Role::Bystander)
+            (browser.pid(), ProcessRole::Browser),
+            (reader.pid(), ProcessRole::Bystander)
         ]
     );
-    assert_eq!(found(&home, "ada2"), [(reader.pid(), Role::Launcher)]);
+    assert_eq!(
+        found(&home, "ada2"),
+        [(reader.pid(), ProcessRole::Launcher)]
+    );
 }
 
 #[test]

@@ -13,7 +13,7 @@ const FIXED: [u32; 7] = [0, 0, 0, 1, 0, 100, 0];
 const ONE_BYTE: [u8; 2] = [1, 15];
 
 /// Replaces the date by a fixed one. A format that is not known is left alone: it is only stored again then.
-pub(super) fn take_away(dump: &File) -> io::Result<()> {
+pub(super) fn reset(dump: &File) -> io::Result<()> {
     let mut head = [0; 11];
     dump.read_exact_at(&mut head, 0)?;
     let Some((at, number)) = place(head) else {

@@ -13,8 +13,8 @@ use crate::open::Engine;
 use crate::warning::Warning;
 use stasis_model::format::manifest::EndingRecord;
 use stasis_model::id::Lineage;
-use stasis_quiesce::browser::{self, Role};
-use stasis_quiesce::group::{Ending, Group};
+use stasis_quiesce::browser::{self, ProcessRole};
+use stasis_quiesce::group::{CommandExit, ProcessGroup};
 use stasis_store::documents::leases::Lease;
 use std::future::Future;
 use std::path::Path;
@@ -37,7 +37,7 @@ pub(super) struct Counts {
 
 /// How a browser's run ended.
 pub(super) struct Ended {
-    pub(super) ending: Ending,
+    pub(super) ending: CommandExit,
     pub(super) browser: BrowserState,
     pub(super) lost: Option<LeaseLost>,
 }
@@ -48,10 +48,10 @@ pub(super) struct Running<'a> {
     run: &'a mut ProfileRun,
     /// `None` for a run that began without the store.
     lease: Option<&'a Lease>,
-    group: Group,
+    group: ProcessGroup,
     pub(super) counts: Counts,
     /// When the command ended, and how.
-    ended: Option<(Instant, Ending)>,
+    ended: Option<(Instant, CommandExit)>,
     /// How the browser was closed, if we closed it.
     closed: Option<BrowserState>,
     /// When the browser was last seen after its command had ended.
@@ -65,7 +65,7 @@ type Saving<'a> = Pin<Box<dyn Future<Output = Result<ProfileSaved, Error>> + Sen
 enum Happened {
     Lost(LeaseLost),
     Signalled,
-    Ended(Ending),
+    Ended(CommandExit),
     Overdue,
     Look,
     Saved(Box<Result<ProfileSaved, Error>>),
@@ -77,7 +77,7 @@ impl<'a> Running<'a> {
         engine: &'a Engine,
         run: &'a mut ProfileRun,
         lease: Option<&'a Lease>,
-        group: Group,
+        group: ProcessGroup,
     ) -> Self {
         Self {
             engine,
@@ -249,7 +249,7 @@ impl<'a> Running<'a> {
         let dir = self.run.load.dir.clone();
         let first = users(&dir).await?.first().map(|user| user.role);
         let is_given_up = self.run.capture.cancel.load(Ordering::Relaxed);
-        if first == Some(Role::Browser) {
+        if first == Some(ProcessRole::Browser) {
             self.seen = Some(Instant::now());
             if self.closed.is_none() && since.elapsed() >= self.linger() {
                 let after_s = since.elapsed().as_secs();
@@ -291,10 +291,10 @@ impl Running<'_> {
     /// started, and it removes its own when it is closed; and a browser that we started says it with its status.
     fn was_killed(&self) -> bool {
         let program = self.run.command.first().map(Path::new);
-        let is_browser = program.is_some_and(browser::looks_like_one);
+        let is_browser = program.is_some_and(browser::is_browser_name);
         let ending = self.ended.map(|(_, ending)| ending);
         let was_signalled = ending.is_some_and(|ending| ending.was_signalled());
-        browser::left_its_lock(&self.run.load.dir) || (is_browser && was_signalled)
+        browser::has_stale_lock(&self.run.load.dir) || (is_browser && was_signalled)
     }
 }
 

@@ -11,7 +11,7 @@ use stasis_model::format::manifest::Consistency;
 use stasis_model::id::VolumeName;
 use stasis_model::tree::FileTime;
 use stasis_quiesce::sqlite::{
-    self, Checkpoint, Integrity, SqliteCaptured, SqliteSettings, Stillness,
+    self, CaptureMethod, Integrity, SqliteCaptured, SqliteSettings, WalCheckpoint,
 };
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -158,20 +158,20 @@ fn described(captured: &SqliteCaptured) -> serde_json::Value {
         "bytes": captured.bytes,
         "schemaVersion": captured.schema_version,
         "checkpoint": match captured.checkpoint {
-            Checkpoint::NotNeeded => "not_needed",
-            Checkpoint::Done => "done",
-            Checkpoint::Busy { .. } => "busy",
-            Checkpoint::ReadOnly => "read_only",
+            WalCheckpoint::NotNeeded => "not_needed",
+            WalCheckpoint::Done => "done",
+            WalCheckpoint::Busy { .. } => "busy",
+            WalCheckpoint::ReadOnly => "read_only",
         },
         "unchecked": match &captured.integrity {
             Integrity::OkExcept { unchecked } => unchecked.clone(),
             _ => Vec::new(),
         },
-        "stillness": match captured.stillness {
-            Stillness::Locked => "locked",
-            Stillness::ReadOnly => "read_only",
-            Stillness::Unmoved => "unmoved",
-            Stillness::Empty => "empty",
+        "stillness": match captured.method {
+            CaptureMethod::Locked => "locked",
+            CaptureMethod::ReadOnly => "read_only",
+            CaptureMethod::Unmoved => "unmoved",
+            CaptureMethod::Empty => "empty",
         },
     })
 }

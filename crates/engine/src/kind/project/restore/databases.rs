@@ -17,7 +17,7 @@ use stasis_model::id::{SnapshotId, VolumeName};
 use stasis_model::project::{ProjectConfig, VolumeConfig};
 use stasis_model::time::Timestamp;
 use stasis_model::tree::EntryPath;
-use stasis_quiesce::postgres::{self, PostgresError, Restored, Staged, Tag};
+use stasis_quiesce::postgres::{self, PostgresError, RestoredDatabase, StagedRestore, Tag};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -33,13 +33,13 @@ const TAGS: usize = 8;
 /// A database that was restored under another name.
 pub(super) struct StagedDatabase {
     volume: VolumeName,
-    staged: Staged,
+    staged: StagedRestore,
 }
 
 /// A database that was renamed into its place.
 pub(super) struct SwappedDatabase {
     pub(super) volume: VolumeName,
-    restored: Restored,
+    restored: RestoredDatabase,
 }
 
 fn failed(volume: &VolumeName) -> impl FnOnce(PostgresError) -> Error {
@@ -304,10 +304,10 @@ pub(super) async fn discard(all: Vec<StagedDatabase>) {
 }
 
 /// Removes the databases that were in the places before.
-pub(super) async fn drop_kept(all: Vec<SwappedDatabase>) {
+pub(super) async fn drop_backup(all: Vec<SwappedDatabase>) {
     for SwappedDatabase { volume, restored } in all {
-        let kept = restored.kept().map(str::to_owned);
-        if let Err(error) = restored.drop_kept().await {
+        let kept = restored.backup().map(str::to_owned);
+        if let Err(error) = restored.drop_backup().await {
             tracing::warn!(%volume, ?kept, %error, "the database that was replaced could not be removed");
         }
     }

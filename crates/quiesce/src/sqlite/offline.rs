@@ -10,11 +10,13 @@
 //! The moment is longer than the tick of a file system's clock, so a write between the first look and the copy cannot hide
 //! behind the same time stamp as one that came before.
 
+use super::copy_file::{CopyFile, FileStat, failed};
 use super::find::companion;
-use super::patience::Patience;
-use super::placed::{Looks, Placed, failed};
-use super::still::{checkpoint, connect};
-use super::{Checkpoint, Integrity, Journal, SqliteCaptured, SqliteError, Stillness, finish};
+use super::live::{checkpoint, connect};
+use super::retry_budget::RetryBudget;
+use super::{
+    CaptureMethod, Integrity, JournalMode, SqliteCaptured, SqliteError, WalCheckpoint, finish,
+};
 use rusqlite::ErrorCode;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use std::fs::File;
@@ -22,7 +24,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 
-const MOMENT: Duration = Duration::from_millis(20);
+const SETTLE_DELAY: Duration = Duration::from_millis(20);
 const LOGS: [&str; 2] = ["-wal", "-journal"];
 
 /// Whether this is what SQLite says when it would have to write where it may not.
@@ -40,50 +42,50 @@ pub(super) fn is_needed(error: &SqliteError) -> bool {
 pub(super) fn capture(
     source: &Path,
     target: &Path,
-    patience: &Patience,
+    budget: &RetryBudget,
 ) -> Result<SqliteCaptured, SqliteError> {
-    let copied = patience.until_some(source, || {
-        copy(source, target, patience.is_durable()).transpose()
+    let copied = budget.until_some(source, || {
+        copy(source, target, budget.is_durable()).transpose()
     })?;
     let copied = copied.unwrap_or_else(|| {
         let path = source.to_owned();
-        let waited = patience.waited();
+        let waited = budget.waited();
         Err(SqliteError::Busy { path, waited })
     })?;
-    recovered(source, copied, patience)
+    recovered(source, copied, budget)
 }
 
 /// The same, tried once; `None` when somebody writes.
 pub(super) fn capture_once(
     source: &Path,
     target: &Path,
-    patience: &Patience,
+    budget: &RetryBudget,
 ) -> Result<Option<SqliteCaptured>, SqliteError> {
-    let copied = copy(source, target, patience.is_durable())?;
+    let copied = copy(source, target, budget.is_durable())?;
     copied
-        .map(|copied| recovered(source, copied, patience))
+        .map(|copied| recovered(source, copied, budget))
         .transpose()
 }
 
 fn recovered(
     source: &Path,
-    (placed, looks): (Placed, Looks),
-    patience: &Patience,
+    (copy_file, stat): (CopyFile, FileStat),
+    budget: &RetryBudget,
 ) -> Result<SqliteCaptured, SqliteError> {
-    let (journal, schema_version) = recover(source, &placed, patience)?;
+    let (journal, schema_version) = recover(source, &copy_file, budget)?;
     let captured = SqliteCaptured {
         bytes: 0,
         journal,
         checkpoint: match journal {
-            Journal::Rollback => Checkpoint::NotNeeded,
-            Journal::Wal => Checkpoint::ReadOnly,
+            JournalMode::Rollback => WalCheckpoint::NotNeeded,
+            JournalMode::Wal => WalCheckpoint::ReadOnly,
         },
-        stillness: Stillness::Unmoved,
+        method: CaptureMethod::Unmoved,
         schema_version,
         integrity: Integrity::Ok,
-        live: looks.live(),
+        live: stat.live(),
     };
-    finish(source, placed, &looks, captured, patience)
+    finish(source, copy_file, &stat, captured, budget)
 }
 
 /// Copies all files once; `None` when one moved meanwhile.
@@ -91,17 +93,17 @@ fn copy(
     source: &Path,
     target: &Path,
     durable: bool,
-) -> Result<Option<(Placed, Looks)>, SqliteError> {
+) -> Result<Option<(CopyFile, FileStat)>, SqliteError> {
     let look = || {
         (
-            Looks::of(source),
-            LOGS.map(|end| Looks::of(&companion(source, end)).ok()),
+            FileStat::of(source),
+            LOGS.map(|end| FileStat::of(&companion(source, end)).ok()),
         )
     };
     let before = look();
-    std::thread::sleep(MOMENT);
-    let placed = Placed::create(target, durable)?;
-    pour(source, placed.file())?;
+    std::thread::sleep(SETTLE_DELAY);
+    let copy_file = CopyFile::create(target, durable)?;
+    copy_bytes(source, copy_file.file())?;
     for end in LOGS {
         if !copy_log(&companion(source, end), &companion(target, end))? {
             return Ok(None);
@@ -118,7 +120,7 @@ fn copy(
         (None, None) => true,
         _ => false,
     });
-    Ok((is_unmoved && are_unmoved).then_some((placed, before.0?)))
+    Ok((is_unmoved && are_unmoved).then_some((copy_file, before.0?)))
 }
 
 /// Copies a log or a journal, where there is one; false when its writer took it away meanwhile, as each commit does with a journal.
@@ -129,7 +131,7 @@ fn copy_log(log: &Path, path: &Path) -> Result<bool, SqliteError> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let file = openat(CWD, path, flags, Mode::RUSR | Mode::WUSR)
         .map_err(|error| failed("create", path, error))?;
-    match pour(log, &file.into()) {
+    match copy_bytes(log, &file.into()) {
         Err(SqliteError::NotAFile { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
             Ok(false)
         }
@@ -137,7 +139,7 @@ fn copy_log(log: &Path, path: &Path) -> Result<bool, SqliteError> {
     }
 }
 
-fn pour(from: &Path, mut into: &File) -> Result<(), SqliteError> {
+fn copy_bytes(from: &Path, mut into: &File) -> Result<(), SqliteError> {
     let unread = |source: io::Error| SqliteError::NotAFile {
         path: from.to_owned(),
         source,
@@ -152,11 +154,11 @@ fn pour(from: &Path, mut into: &File) -> Result<(), SqliteError> {
 /// Opens the copy, which rolls back or replays what lies beside it, and leaves nothing beside it.
 fn recover(
     source: &Path,
-    placed: &Placed,
-    patience: &Patience,
-) -> Result<(Journal, u32), SqliteError> {
+    copy_file: &CopyFile,
+    budget: &RetryBudget,
+) -> Result<(JournalMode, u32), SqliteError> {
     let failed = |error| SqliteError::reading("recover the copy of", source, error);
-    let connection = connect(placed.path(), patience).map_err(failed)?;
+    let connection = connect(copy_file.path(), budget).map_err(failed)?;
     connection
         .execute_batch("PRAGMA locking_mode = EXCLUSIVE")
         .map_err(failed)?;
@@ -167,11 +169,11 @@ fn recover(
         .query_row("PRAGMA journal_mode", [], |row| row.get(0))
         .map_err(failed)?;
     let journal = match mode.as_str() {
-        "wal" => Journal::Wal,
-        _ => Journal::Rollback,
+        "wal" => JournalMode::Wal,
+        _ => JournalMode::Rollback,
     };
-    if journal == Journal::Wal {
-        checkpoint(&connection, source, patience)?;
+    if journal == JournalMode::Wal {
+        checkpoint(&connection, source, budget)?;
     }
     connection.close().map_err(|(_, error)| failed(error))?;
     Ok((journal, version.cast_unsigned()))

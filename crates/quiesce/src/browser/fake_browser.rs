@@ -16,9 +16,9 @@ pub(super) fn home() -> TempDir {
 }
 
 /// A shell that looks like a browser; it is killed with its test.
-pub(super) struct Pretender(pub(super) Child);
+pub(super) struct FakeBrowser(pub(super) Child);
 
-impl Pretender {
+impl FakeBrowser {
     /// Starts `script`, which must say so when it is ready, in `home` with one more argument.
     pub(super) fn start(home: &TempDir, script: &str, argument: &str) -> Self {
         let mut shell = Command::new("sh");
@@ -42,7 +42,7 @@ impl Pretender {
     }
 }
 
-impl Drop for Pretender {
+impl Drop for FakeBrowser {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();

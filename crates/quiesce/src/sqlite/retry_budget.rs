@@ -17,18 +17,18 @@ const STEPS: i32 = 10_000;
 
 /// What is left of the time in which others are waited for.
 #[derive(Clone, Debug)]
-pub(super) struct Patience {
+pub(super) struct RetryBudget {
     began: Instant,
     whole: Duration,
     durable: bool,
     cancel: Arc<AtomicBool>,
 }
 
-impl Patience {
+impl RetryBudget {
     pub(super) fn new(settings: &SqliteSettings) -> Self {
         Self {
             began: Instant::now(),
-            whole: settings.patience,
+            whole: settings.busy_timeout,
             durable: settings.durable,
             cancel: Arc::clone(&settings.cancel),
         }

@@ -1,8 +1,8 @@
 //! One committed state of a live database, held while it is copied.
 
-use super::patience::Patience;
-use super::placed::{Placed, failed};
-use super::{Checkpoint, Journal, SqliteError, Stillness};
+use super::copy_file::{CopyFile, failed};
+use super::retry_budget::RetryBudget;
+use super::{CaptureMethod, JournalMode, SqliteError, WalCheckpoint};
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
@@ -20,7 +20,7 @@ const STRIDE: i32 = 1024;
 const CHECKPOINT: Duration = Duration::from_millis(20);
 
 /// Opens what is there, by a path without links, and believes nothing that its schema says.
-pub(super) fn connect(path: &Path, patience: &Patience) -> rusqlite::Result<Connection> {
+pub(super) fn connect(path: &Path, budget: &RetryBudget) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
         | OpenFlags::SQLITE_OPEN_NOFOLLOW;
@@ -28,7 +28,7 @@ pub(super) fn connect(path: &Path, patience: &Patience) -> rusqlite::Result<Conn
     connection.busy_timeout(Duration::ZERO)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
-    patience.bind(&mut connection)?;
+    budget.bind(&mut connection)?;
     Ok(connection)
 }
 
@@ -53,38 +53,38 @@ fn raw(path: &Path) -> Result<File, SqliteError> {
 
 /// A live database with its log written down, as far as that went.
 #[derive(Debug)]
-pub(super) struct Opened {
+pub(super) struct LiveDatabase {
     path: PathBuf,
     connection: Connection,
     /// The file itself. Declared after the connection, because to close it drops the connection's locks.
     raw: File,
-    journal: Journal,
-    checkpoint: Checkpoint,
+    journal: JournalMode,
+    checkpoint: WalCheckpoint,
     is_read_only: bool,
     schema_version: u32,
 }
 
-impl Opened {
-    pub(super) fn open(path: &Path, patience: &Patience) -> Result<Self, SqliteError> {
+impl LiveDatabase {
+    pub(super) fn open(path: &Path, budget: &RetryBudget) -> Result<Self, SqliteError> {
         let raw = raw(path)?;
-        let connection = connect(path, patience)
+        let connection = connect(path, budget)
             .map_err(|error| SqliteError::reading("open the database", path, error))?;
         // The first read recovers what a killed writer left, if anything.
-        let version = patience.ask("read the schema of", path, || schema_version(&connection))?;
-        let mode: String = patience.ask("read the journal mode of", path, || {
+        let version = budget.ask("read the schema of", path, || schema_version(&connection))?;
+        let mode: String = budget.ask("read the journal mode of", path, || {
             connection.query_row("PRAGMA journal_mode", [], |row| row.get(0))
         })?;
         let journal = match mode.as_str() {
-            "wal" => Journal::Wal,
-            _ => Journal::Rollback,
+            "wal" => JournalMode::Wal,
+            _ => JournalMode::Rollback,
         };
         let is_read_only = connection
             .is_readonly("main")
             .map_err(|error| SqliteError::reading("open the database", path, error))?;
         let checkpoint = match (journal, is_read_only) {
-            (Journal::Rollback, _) => Checkpoint::NotNeeded,
-            (Journal::Wal, true) => Checkpoint::ReadOnly,
-            (Journal::Wal, false) => checkpoint(&connection, path, &patience.quarter())?,
+            (JournalMode::Rollback, _) => WalCheckpoint::NotNeeded,
+            (JournalMode::Wal, true) => WalCheckpoint::ReadOnly,
+            (JournalMode::Wal, false) => checkpoint(&connection, path, &budget.quarter())?,
         };
         Ok(Self {
             path: path.to_owned(),
@@ -98,16 +98,16 @@ impl Opened {
     }
 
     /// Chooses the state that will be copied: one at which nobody has a write transaction.
-    pub(super) fn still(self, patience: &Patience) -> Result<Still, SqliteError> {
+    pub(super) fn snapshot(self, budget: &RetryBudget) -> Result<ReadSnapshot, SqliteError> {
         let path = &self.path;
-        let reader = connect(path, patience)
+        let reader = connect(path, budget)
             .map_err(|error| SqliteError::reading("open the database", path, error))?;
         let writer = &self.connection;
         if !self.is_read_only {
             let doing = "take the write lock of";
-            patience.ask(doing, path, || writer.execute_batch("BEGIN IMMEDIATE"))?;
+            budget.ask(doing, path, || writer.execute_batch("BEGIN IMMEDIATE"))?;
         }
-        let begun = patience.ask("begin to read", path, || {
+        let begun = budget.ask("begin to read", path, || {
             if reader.is_autocommit() {
                 reader.execute_batch("BEGIN")?;
             }
@@ -118,14 +118,14 @@ impl Opened {
                 .execute_batch("ROLLBACK")
                 .map_err(|error| SqliteError::reading("unlock", path, error))?;
         }
-        Ok(Still {
+        Ok(ReadSnapshot {
             reader,
             journal: self.journal,
             checkpoint: self.checkpoint,
-            stillness: if self.is_read_only {
-                Stillness::ReadOnly
+            method: if self.is_read_only {
+                CaptureMethod::ReadOnly
             } else {
-                Stillness::Locked
+                CaptureMethod::Locked
             },
             schema_version: begun?,
             before: self.schema_version,
@@ -140,12 +140,12 @@ impl Opened {
 pub(super) fn checkpoint(
     connection: &Connection,
     path: &Path,
-    patience: &Patience,
-) -> Result<Checkpoint, SqliteError> {
+    budget: &RetryBudget,
+) -> Result<WalCheckpoint, SqliteError> {
     let failed = |error| SqliteError::reading("write the log of", path, error);
     connection.busy_timeout(CHECKPOINT).map_err(failed)?;
     let mut left = 0;
-    let asked = patience.until_some(path, || {
+    let asked = budget.until_some(path, || {
         let row = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| {
             Ok((row.get(0)?, row.get(1)?, row.get(2)?))
         });
@@ -157,38 +157,42 @@ pub(super) fn checkpoint(
                 None
             }
             Ok((i64::MIN..0, _, _)) => None,
-            Err(error) if super::patience::is_busy(&error) => None,
+            Err(error) if super::retry_budget::is_busy(&error) => None,
             Err(error) => Some(Err(error)),
         }
     })?;
     connection.busy_timeout(Duration::ZERO).map_err(failed)?;
     match asked {
-        Some(Ok(())) => Ok(Checkpoint::Done),
+        Some(Ok(())) => Ok(WalCheckpoint::Done),
         Some(Err(error)) => Err(failed(error)),
-        None => Ok(Checkpoint::Busy { pages_left: left }),
+        None => Ok(WalCheckpoint::Busy { pages_left: left }),
     }
 }
 
 /// One committed state: a read transaction that is open.
 #[derive(Debug)]
-pub(super) struct Still {
+pub(super) struct ReadSnapshot {
     path: PathBuf,
     reader: Connection,
     live: Connection,
     /// The file itself. Declared after the connections, because to close it drops their locks.
     raw: File,
     before: u32,
-    pub(super) journal: Journal,
-    pub(super) checkpoint: Checkpoint,
-    pub(super) stillness: Stillness,
+    pub(super) journal: JournalMode,
+    pub(super) checkpoint: WalCheckpoint,
+    pub(super) method: CaptureMethod,
     pub(super) schema_version: u32,
 }
 
-impl Still {
+impl ReadSnapshot {
     /// Copies every page of the state. The steps see the same state, because the transaction is open all the time.
-    pub(super) fn copy(&self, placed: &Placed, patience: &Patience) -> Result<(), SqliteError> {
-        let unwritten = |error: rusqlite::Error| failed("write", placed.path(), other(error));
-        let mut copy = connect(placed.path(), patience).map_err(unwritten)?;
+    pub(super) fn copy(
+        &self,
+        copy_file: &CopyFile,
+        budget: &RetryBudget,
+    ) -> Result<(), SqliteError> {
+        let unwritten = |error: rusqlite::Error| failed("write", copy_file.path(), other(error));
+        let mut copy = connect(copy_file.path(), budget).map_err(unwritten)?;
         // It is made durable as a whole afterwards, and removed when anything fails.
         copy.execute_batch(
             "PRAGMA locking_mode = EXCLUSIVE; PRAGMA synchronous = OFF; PRAGMA journal_mode = OFF",
@@ -196,32 +200,32 @@ impl Still {
         .map_err(unwritten)?;
         let backup = Backup::new(&self.reader, &mut copy).map_err(unwritten)?;
         loop {
-            patience.check(&self.path)?;
+            budget.check(&self.path)?;
             let doing = "copy";
-            let step = patience.ask(doing, &self.path, || match backup.step(STRIDE)? {
+            let step = budget.ask(doing, &self.path, || match backup.step(STRIDE)? {
                 StepResult::Done => Ok(true),
                 StepResult::Busy | StepResult::Locked => Err(busy()),
                 _ => Ok(false),
             });
-            if step.map_err(|error| whose(error, placed))? {
+            if step.map_err(|error| attribute_error(error, copy_file))? {
                 break;
             }
         }
         drop(backup);
         copy.close().map_err(|(_, error)| unwritten(error))?;
-        placed.set_counters(self.schema_version, &self.raw)
+        copy_file.set_counters(self.schema_version, &self.raw)
     }
 
     /// Whether the schema changed since the beginning, in the live database.
-    pub(super) fn schema_moved(&self, patience: &Patience) -> Result<bool, SqliteError> {
+    pub(super) fn schema_moved(&self, budget: &RetryBudget) -> Result<bool, SqliteError> {
         let doing = "read the schema of";
-        let after = patience.ask(doing, &self.path, || schema_version(&self.live))?;
+        let after = budget.ask(doing, &self.path, || schema_version(&self.live))?;
         Ok([self.before, after] != [self.schema_version; 2])
     }
 }
 
 /// A full disk is the copy's fault.
-fn whose(error: SqliteError, placed: &Placed) -> SqliteError {
+fn attribute_error(error: SqliteError, copy_file: &CopyFile) -> SqliteError {
     use rusqlite::ErrorCode::{CannotOpen, DiskFull, SystemIoFailure};
     match error {
         SqliteError::Read { source, .. }
@@ -230,7 +234,7 @@ fn whose(error: SqliteError, placed: &Placed) -> SqliteError {
                 Some(DiskFull | SystemIoFailure | CannotOpen)
             ) =>
         {
-            failed("write", placed.path(), other(source))
+            failed("write", copy_file.path(), other(source))
         }
         error => error,
     }

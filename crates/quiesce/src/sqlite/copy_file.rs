@@ -44,9 +44,9 @@ pub struct LiveFile {
 
 /// Owner, mode and time of a file, and which file and state of it that was.
 #[derive(Clone, Debug)]
-pub(super) struct Looks(Stat);
+pub(super) struct FileStat(Stat);
 
-impl Looks {
+impl FileStat {
     pub(super) fn of(path: &Path) -> Result<Self, SqliteError> {
         let refused = |error: rustix::io::Errno| SqliteError::NotAFile {
             path: path.to_owned(),
@@ -89,7 +89,7 @@ impl Looks {
         }
     }
 
-    fn give(&self, file: &File) -> io::Result<()> {
+    fn apply_to(&self, file: &File) -> io::Result<()> {
         // Only root may give a file away; for everybody else it is the owner's own already, or cannot be.
         let owner = (Uid::from_raw(self.0.st_uid), Gid::from_raw(self.0.st_gid));
         match fchown(file, Some(owner.0), Some(owner.1)) {
@@ -112,14 +112,14 @@ impl Looks {
 /// A file that was created here and is removed with its companions unless it is kept.
 #[derive(Debug)]
 #[must_use = "a copy that is dropped is removed"]
-pub(super) struct Placed {
+pub(super) struct CopyFile {
     path: PathBuf,
     file: File,
     is_durable: bool,
     is_kept: bool,
 }
 
-impl Placed {
+impl CopyFile {
     /// Creates it, empty and for us alone; fails where anything is.
     pub(super) fn create(path: &Path, is_durable: bool) -> Result<Self, SqliteError> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -159,7 +159,7 @@ impl Placed {
     }
 
     /// Makes it look like its source, makes it and its name durable, and keeps it. Returns its size.
-    pub(super) fn keep(mut self, looks: &Looks) -> Result<u64, SqliteError> {
+    pub(super) fn keep(mut self, stat: &FileStat) -> Result<u64, SqliteError> {
         let sync = || {
             if !self.is_durable {
                 return Ok(());
@@ -167,8 +167,8 @@ impl Placed {
             let synced = self.file.sync_all();
             synced.and_then(|()| sync_directory(&self.path))
         };
-        let kept = looks
-            .give(&self.file)
+        let kept = stat
+            .apply_to(&self.file)
             .and_then(|()| sync())
             .and_then(|()| self.file.metadata());
         let kept = kept.map_err(|error| failed("finish", &self.path, error))?;
@@ -177,7 +177,7 @@ impl Placed {
     }
 }
 
-impl Drop for Placed {
+impl Drop for CopyFile {
     fn drop(&mut self) {
         for end in COMPANIONS {
             let _ = unlinkat(CWD, companion(&self.path, end), AtFlags::empty());
