@@ -17,4 +17,5 @@ pub mod rng;
 pub mod time;
 pub mod tree;
 pub mod upgrade;
+pub mod varint;
 pub mod workspace;

@@ -20,12 +20,12 @@
 
 mod batch;
 mod block;
+mod cursor;
 mod keys;
 mod log;
 mod manifest;
 mod source;
 mod table;
-mod varint;
 
 pub use keys::keys;
 pub use source::{Bytes, Files, ReadAt};

@@ -43,7 +43,6 @@ mod source;
 mod sparse;
 mod spelling;
 mod unpack;
-mod varint;
 mod verify;
 mod writer;
 

@@ -1,6 +1,6 @@
 //! A record of a log: a batch of writes that counts them.
 
-use super::varint::Cursor;
+use super::cursor::Cursor;
 use super::{Trouble, damage};
 
 /// Checks that a batch holds as many writes as it says, and nothing else.
@@ -13,7 +13,7 @@ pub(super) fn writes(
     record: &[u8],
     mut each: impl FnMut(&[u8], u64) -> Result<(), Trouble>,
 ) -> Result<(), Trouble> {
-    let mut cursor = Cursor(record);
+    let mut cursor = Cursor::new(record);
     let (Some(sequence), Some(count)) = (cursor.fixed64(), cursor.fixed32()) else {
         return damage("a batch without a header");
     };

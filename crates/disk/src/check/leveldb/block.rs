@@ -1,6 +1,6 @@
 //! A block of a table: checked, unpacked, and its entries read one after the other.
 
-use super::varint::{Cursor, masked};
+use super::cursor::{Cursor, masked};
 use super::{End, LARGEST, ReadAt, Trouble, damage};
 
 /// Behind every block: how it is packed, and its checksum.
@@ -39,7 +39,7 @@ pub(super) fn read(file: &dyn ReadAt, name: &str, handle: Handle) -> Result<Vec<
     let read = file.read_at(&mut bytes, at);
     read.map_err(|error| End::unreadable(name, &error))?;
     let (checked, stored) = bytes.split_at(length - 4);
-    if Cursor(stored).fixed32() != Some(masked(crc32c::crc32c(checked))) {
+    if Cursor::new(stored).fixed32() != Some(masked(crc32c::crc32c(checked))) {
         return damage(format!(
             "the block at byte {at} does not match its checksum"
         ));
@@ -102,7 +102,7 @@ pub(super) fn entries(
     let Some(data) = without_restarts(block) else {
         return damage("a block whose restarts do not fit");
     };
-    let (mut cursor, mut key) = (Cursor(data), Vec::new());
+    let (mut cursor, mut key) = (Cursor::new(data), Vec::new());
     while !cursor.is_empty() {
         let Some((shared, suffix, value)) = entry(&mut cursor) else {
             return damage("an entry that goes beyond its block");
@@ -127,10 +127,10 @@ fn entry<'a>(cursor: &mut Cursor<'a>) -> Option<(usize, &'a [u8], &'a [u8])> {
 /// The entries of a block: what stands before its restarts, each of which must lead into them.
 fn without_restarts(block: &[u8]) -> Option<&[u8]> {
     let (rest, count) = block.split_at_checked(block.len().checked_sub(4)?)?;
-    let count = usize::try_from(Cursor(count).fixed32()?).ok()?;
+    let count = usize::try_from(Cursor::new(count).fixed32()?).ok()?;
     let at = rest.len().checked_sub(count.checked_mul(4)?)?;
     let (data, restarts) = rest.split_at(at);
-    let mut restarts = Cursor(restarts);
+    let mut restarts = Cursor::new(restarts);
     while let Some(restart) = restarts.fixed32() {
         if usize::try_from(restart).ok()? > data.len() {
             return None;

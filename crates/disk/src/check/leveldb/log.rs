@@ -3,7 +3,7 @@
 //! What cannot be read is a torn tail if nothing right follows it, and it runs past the end of the file or into zeros,
 //! as when the program or the machine died while it wrote. Everything else is damage.
 
-use super::varint::{Cursor, masked};
+use super::cursor::{Cursor, masked};
 use super::{End, ReadAt, Trouble, damage};
 
 /// Every block but the last has this size.
@@ -191,7 +191,7 @@ fn piece_at(rest: &[u8], is_whole_block: bool) -> Found<'_> {
             (false, _) => Found::Torn("a torn header"),
         };
     }
-    let mut header = Cursor(rest);
+    let mut header = Cursor::new(rest);
     let stored = header.fixed32().unwrap_or_default();
     let length = header
         .take(2)

@@ -1,6 +1,6 @@
 //! The manifest: edits that, applied one after the other, say which files are alive.
 
-use super::varint::Cursor;
+use super::cursor::Cursor;
 use super::{End, Trouble, damage};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,7 +33,7 @@ impl Live {
 
     /// Applies one record of the manifest.
     pub(super) fn apply(&mut self, record: &[u8]) -> Result<(), Trouble> {
-        let mut cursor = Cursor(record);
+        let mut cursor = Cursor::new(record);
         while !cursor.is_empty() {
             match self.edit(&mut cursor) {
                 Some(Ok(())) => {}

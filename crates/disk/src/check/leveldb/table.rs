@@ -1,7 +1,7 @@
 //! A table: blocks, an index of them, and a footer that says where the index is.
 
 use super::block::{self, Handle};
-use super::varint::Cursor;
+use super::cursor::Cursor;
 use super::{End, ReadAt, Trouble, damage};
 
 /// Two handles, room for the longest ones, and the magic number.
@@ -71,10 +71,10 @@ fn footer(file: &dyn ReadAt, name: &str) -> Result<(Handle, Handle), Trouble> {
     let read = file.read_at(&mut footer, at);
     read.map_err(|error| End::unreadable(name, &error))?;
     let (handles, magic) = footer.split_at(footer.len() - 8);
-    if Cursor(magic).fixed64() != Some(MAGIC) {
+    if Cursor::new(magic).fixed64() != Some(MAGIC) {
         return damage("it does not end like a table");
     }
-    let mut cursor = Cursor(handles);
+    let mut cursor = Cursor::new(handles);
     match (Handle::parse(&mut cursor), Handle::parse(&mut cursor)) {
         (Some(metaindex), Some(index)) => Ok((metaindex, index)),
         _ => damage("its footer is not one"),
@@ -86,7 +86,7 @@ fn for_each_handle(
     mut each: impl FnMut(&[u8], Handle) -> Result<(), Trouble>,
 ) -> Result<(), Trouble> {
     block::entries(block, |key, value| {
-        match Handle::parse(&mut Cursor(value)) {
+        match Handle::parse(&mut Cursor::new(value)) {
             Some(handle) => each(key, handle),
             None => damage("the index leads nowhere"),
         }
@@ -116,6 +116,6 @@ fn check_order(last: &mut Vec<u8>, key: &[u8], is_bytewise: bool) -> Result<(), 
 pub(super) fn split(key: &[u8]) -> Option<(&[u8], u64)> {
     let (user, mut trailer) = key
         .split_at_checked(key.len().checked_sub(KEY_TRAILER)?)
-        .map(|(user, trailer)| (user, Cursor(trailer)))?;
+        .map(|(user, trailer)| (user, Cursor::new(trailer)))?;
     Some((user, trailer.fixed64()?))
 }

@@ -1,9 +1,9 @@
 //! A small writer of the format, and what becomes of its files when they are damaged.
 
 use super::block::TRAILER;
+use super::cursor::masked;
 use super::log::{BLOCK, HEADER};
 use super::table::MAGIC;
-use super::varint::masked;
 use super::*;
 use std::collections::BTreeMap;
 

@@ -17,9 +17,9 @@
 
 use super::Problem;
 use super::frames::{FrameDigest, LARGEST, Start, StoredDigest};
-use super::varint;
 use stasis_model::digest::TreeDigest;
 use stasis_model::tree::EntryPath;
+use stasis_model::varint::{self, ByteReader};
 use std::io;
 
 /// One of the sixteen magic numbers of skippable frames.
@@ -144,6 +144,14 @@ impl IndexWriter {
     }
 }
 
+/// Reads a number of at most `most`.
+pub(super) fn bounded(body: &mut ByteReader<'_>, most: usize) -> Result<usize, Problem> {
+    let length = usize::try_from(body.varint()?).ok();
+    length
+        .filter(|length| *length <= most)
+        .ok_or(Problem::Index("a length is too large"))
+}
+
 /// The end of a file that is an archive of ours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Footer {
@@ -204,16 +212,16 @@ pub(super) struct Index {
 impl Index {
     /// Reads a decompressed index of frames that fill the first `before` bytes of a file.
     pub(super) fn parse(body: &[u8], before: u64) -> Result<Self, Problem> {
-        let mut body = varint::Reader::new(body);
-        if body.number()? != VERSION {
+        let mut body = ByteReader::new(body);
+        if body.varint()? != VERSION {
             return Err(Problem::Index("its version is not known"));
         }
-        let length = body.length(LONGEST_ENCODER)?;
+        let length = bounded(&mut body, LONGEST_ENCODER)?;
         let encoder_id = String::from_utf8(body.take(length)?.to_vec());
         let encoder_id = encoder_id.map_err(|_| Problem::Index("its encoder is no text"))?;
         let tree_digest = TreeDigest::from_document(body.array()?);
-        let (entries, files, bytes) = (body.number()?, body.number()?, body.number()?);
-        let count = body.number()?;
+        let (entries, files, bytes) = (body.varint()?, body.varint()?, body.varint()?);
+        let count = body.varint()?;
         let mut frames = Vec::new();
         let (mut end, mut last) = (0_u64, Vec::new());
         for _ in 0..count {
@@ -241,17 +249,18 @@ impl Index {
         Ok(Self { summary, frames })
     }
 
-    fn frame(body: &mut varint::Reader<'_>, last: &mut Vec<u8>) -> Result<Frame, Problem> {
-        let (stored, tar) = (body.length(2 * LARGEST)?, body.length(LARGEST)?);
+    fn frame(body: &mut ByteReader<'_>, last: &mut Vec<u8>) -> Result<Frame, Problem> {
+        let (stored, tar) = (bounded(body, 2 * LARGEST)?, bounded(body, LARGEST)?);
         if stored == 0 || tar == 0 {
             return Err(Problem::Index("a frame is empty"));
         }
         let (digest, stored_digest) = (body.array()?, body.array()?);
-        let start = match body.length(tar)? {
+        let start = match bounded(body, tar)? {
             0 => None,
             offset => {
-                let shared = body.length(last.len())?;
-                let rest = body.length(body.left())?;
+                let shared = bounded(body, last.len())?;
+                let remaining = body.remaining();
+                let rest = bounded(body, remaining)?;
                 let mut path = last[..shared].to_vec();
                 path.extend_from_slice(body.take(rest)?);
                 let entry = EntryPath::parse(&path)?;

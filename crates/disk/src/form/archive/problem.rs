@@ -1,6 +1,7 @@
 //! What can be wrong with the bytes of an archive.
 
 use stasis_model::tree::BadPath;
+use stasis_model::varint::BadVarint;
 
 /// Why the bytes of an archive are refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -139,6 +140,15 @@ pub enum BadSeal {
 impl From<BadPath> for Problem {
     fn from(bad: BadPath) -> Self {
         Self::Name(bad)
+    }
+}
+
+impl From<BadVarint> for Problem {
+    fn from(bad: BadVarint) -> Self {
+        Self::Index(match bad {
+            BadVarint::Short => "it ends too early",
+            BadVarint::Padded | BadVarint::TooLarge => "a number is malformed",
+        })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Where the sections of a list lie.
 
-use super::wire::{BadList, Reader, put_chunk, put_number};
+use super::wire::{BadList, ListReader, put_chunk, put_number};
 use super::{Slice, StoredChunk};
 use std::collections::HashMap;
 
@@ -72,7 +72,7 @@ impl ListRoot {
 
     /// Reads a root.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, BadList> {
-        let mut reader = Reader(bytes);
+        let mut reader = ListReader::new(bytes);
         if reader.byte()? != VERSION {
             return Err(BadList::Unknown("a root of another version"));
         }
@@ -85,7 +85,7 @@ impl ListRoot {
     }
 }
 
-fn section(reader: &mut Reader<'_>, table: &[StoredChunk]) -> Result<SectionPlace, BadList> {
+fn section(reader: &mut ListReader<'_>, table: &[StoredChunk]) -> Result<SectionPlace, BadList> {
     let place = usize::try_from(reader.number()?).ok();
     let chunk = place.and_then(|place| table.get(place));
     let chunk = *chunk.ok_or(BadList::Number("a chunk that is not in its table"))?;

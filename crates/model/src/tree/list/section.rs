@@ -1,6 +1,6 @@
 //! Some entries of a list.
 
-use super::wire::{BadList, Reader, put_bytes, put_chunk, put_number, put_signed};
+use super::wire::{BadList, ListReader, put_bytes, put_chunk, put_number, put_signed};
 use super::{Extent, FILE_MAX, FileContent, Row, Slice, StoredChunk};
 use crate::digest::FileDigest;
 use crate::tree::{Attribute, Entry, EntryKind, EntryPath, FileTime, Metadata, acl};
@@ -184,7 +184,7 @@ pub fn read_section<E: From<BadList>>(
     after: Option<&EntryPath>,
     mut show: impl FnMut(Row) -> Result<(), E>,
 ) -> Result<(), E> {
-    let mut reader = Reader(bytes);
+    let mut reader = ListReader::new(bytes);
     let table = reader.chunks()?;
     let entries = reader.count(8)?;
     let mut rows = Rows {
@@ -203,11 +203,11 @@ pub fn read_section<E: From<BadList>>(
 
 /// The chunks that a section's entries lie in.
 pub fn section_chunks(bytes: &[u8]) -> Result<Vec<StoredChunk>, BadList> {
-    Reader(bytes).chunks()
+    ListReader::new(bytes).chunks()
 }
 
 struct Rows<'b> {
-    reader: Reader<'b>,
+    reader: ListReader<'b>,
     table: Vec<StoredChunk>,
     path: Vec<u8>,
     last: Option<EntryPath>,
@@ -271,7 +271,8 @@ impl Rows<'_> {
                 value: self.reader.bytes()?.into(),
             })
         };
-        let attributes: Vec<Attribute> = (0..count).map(attribute).collect::<Result<_, _>>()?;
+        let attributes: Vec<Attribute> =
+            (0..count).map(attribute).collect::<Result<_, BadList>>()?;
         let ascend = attributes
             .windows(2)
             .all(|pair| pair[0].name < pair[1].name);

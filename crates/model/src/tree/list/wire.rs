@@ -4,6 +4,7 @@ use super::StoredChunk;
 use crate::digest::ChunkDigest;
 use crate::protocol::gc::{ChunkName, SweepEpoch};
 use crate::tree::BadPath;
+use crate::varint::{BadVarint, ByteReader};
 
 /// Why bytes are not a list.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -29,13 +30,17 @@ pub enum BadList {
     Disorder,
 }
 
-pub(super) fn put_number(out: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        out.push(number.to_le_bytes()[0] | 0x80);
-        number >>= 7;
+impl From<BadVarint> for BadList {
+    fn from(bad: BadVarint) -> Self {
+        match bad {
+            BadVarint::Short => Self::Short,
+            BadVarint::Padded => Self::Number("a number with needless digits"),
+            BadVarint::TooLarge => Self::Number("a number beyond all numbers"),
+        }
     }
-    out.push(number.to_le_bytes()[0]);
 }
+
+pub(super) use crate::varint::put as put_number;
 
 /// Small numbers of either sign stay short.
 pub(super) fn put_signed(out: &mut Vec<u8>, number: i64) {
@@ -53,47 +58,29 @@ pub(super) fn put_chunk(out: &mut Vec<u8>, chunk: &StoredChunk) {
     put_number(out, chunk.plain_len.into());
 }
 
-/// Reads from the front of some bytes.
+/// Reads the parts of a list from the front of some bytes.
 #[derive(Debug)]
-pub(super) struct Reader<'b>(pub(super) &'b [u8]);
+pub(super) struct ListReader<'b>(ByteReader<'b>);
 
-impl<'b> Reader<'b> {
+impl<'b> ListReader<'b> {
+    pub(super) fn new(bytes: &'b [u8]) -> Self {
+        Self(ByteReader::new(bytes))
+    }
+
     pub(super) fn take(&mut self, length: usize) -> Result<&'b [u8], BadList> {
-        let (taken, rest) = self.0.split_at_checked(length).ok_or(BadList::Short)?;
-        self.0 = rest;
-        Ok(taken)
+        Ok(self.0.take(length)?)
     }
 
     pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], BadList> {
-        let (taken, rest) = self.0.split_first_chunk().ok_or(BadList::Short)?;
-        self.0 = rest;
-        Ok(*taken)
+        Ok(self.0.array()?)
     }
 
     pub(super) fn byte(&mut self) -> Result<u8, BadList> {
-        self.array::<1>().map(|[byte]| byte)
+        Ok(self.0.byte()?)
     }
 
     pub(super) fn number(&mut self) -> Result<u64, BadList> {
-        let mut number = 0;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            let bits = u64::from(byte & 0x7f);
-            if shift == 63 && bits > 1 {
-                break;
-            }
-            number |= bits << shift;
-            if byte & 0x80 == 0 {
-                // One number has one spelling.
-                let is_padded = byte == 0 && shift > 0;
-                return if is_padded {
-                    Err(BadList::Number("a number with needless digits"))
-                } else {
-                    Ok(number)
-                };
-            }
-        }
-        Err(BadList::Number("a number beyond all numbers"))
+        Ok(self.0.varint()?)
     }
 
     pub(super) fn signed(&mut self) -> Result<i64, BadList> {
@@ -110,7 +97,7 @@ impl<'b> Reader<'b> {
         let count = usize::try_from(self.number()?).map_err(|_| BadList::Short)?;
         if count
             .checked_mul(least)
-            .is_none_or(|bytes| bytes > self.0.len())
+            .is_none_or(|bytes| bytes > self.0.remaining())
         {
             return Err(BadList::Short);
         }

@@ -1,10 +1,10 @@
 //! Where things are in an encrypted archive.
 
 use super::super::frames::LARGEST;
-use super::super::index::LARGEST_INDEX;
+use super::super::index::{LARGEST_INDEX, bounded};
 use super::super::problem::{BadSeal, Problem};
-use super::super::varint;
 use crate::crypt::{ID, PieceId, TAG};
+use stasis_model::varint::{self, ByteReader};
 
 const VERSION: u64 = 1;
 const MAGIC: &[u8; 7] = b"STASEAL";
@@ -121,14 +121,14 @@ impl Table {
     /// Reads what an index encrypted: the frames, which fill the first `before` bytes of the file, and the archive's end.
     pub(in super::super) fn parse(bytes: &[u8], before: u64) -> Result<(Self, &[u8]), Problem> {
         let nonsense = |what| Problem::Seal(BadSeal::Nonsense(what));
-        let mut body = varint::Reader::new(bytes);
-        if body.number()? != VERSION {
+        let mut body = ByteReader::new(bytes);
+        if body.varint()? != VERSION {
             return Err(nonsense("its version is not known"));
         }
-        let count = body.number()?;
+        let count = body.varint()?;
         let mut frames = Vec::new();
         for _ in 0..count {
-            let length = body.length(2 * LARGEST)?;
+            let length = bounded(&mut body, 2 * LARGEST)?;
             if length == 0 {
                 return Err(nonsense("a frame is empty"));
             }
@@ -139,7 +139,7 @@ impl Table {
         if table.stored_end() != before {
             return Err(nonsense("its frames do not fill the file"));
         }
-        let tail = body.take(body.left())?;
+        let tail = body.take(body.remaining())?;
         Ok((table, tail))
     }
 }

@@ -1,39 +1,31 @@
 //! Numbers and strings as LevelDB writes them, taken from the front of some bytes.
 
+use stasis_model::varint::ByteReader;
+
 /// Bytes that are read from front to back; every answer is `None` when there are not enough of them.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cursor<'a>(pub(super) &'a [u8]);
+pub(super) struct Cursor<'a>(ByteReader<'a>);
 
 impl<'a> Cursor<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Self(ByteReader::new(bytes))
+    }
+
     pub(super) fn is_empty(self) -> bool {
         self.0.is_empty()
     }
 
     pub(super) fn take(&mut self, length: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
-        Some(taken)
+        self.0.take(length).ok()
     }
 
     pub(super) fn byte(&mut self) -> Option<u8> {
-        self.take(1).map(|bytes| bytes[0])
+        self.0.byte().ok()
     }
 
-    /// Seven bits a byte, the lowest first; at most 64 in all.
+    /// LevelDB reads numbers with needless zeros behind them.
     pub(super) fn varint64(&mut self) -> Option<u64> {
-        let mut number = 0_u64;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            let bits = u64::from(byte & 0x7f);
-            if bits << shift >> shift != bits {
-                return None;
-            }
-            number |= bits << shift;
-            if byte < 0x80 {
-                return Some(number);
-            }
-        }
-        None
+        self.0.padded_varint().ok()
     }
 
     pub(super) fn varint32(&mut self) -> Option<u32> {
@@ -47,13 +39,11 @@ impl<'a> Cursor<'a> {
     }
 
     pub(super) fn fixed32(&mut self) -> Option<u32> {
-        let bytes = self.take(4)?;
-        Some(u32::from_le_bytes(bytes.try_into().ok()?))
+        self.0.array().ok().map(u32::from_le_bytes)
     }
 
     pub(super) fn fixed64(&mut self) -> Option<u64> {
-        let bytes = self.take(8)?;
-        Some(u64::from_le_bytes(bytes.try_into().ok()?))
+        self.0.array().ok().map(u64::from_le_bytes)
     }
 }
 
