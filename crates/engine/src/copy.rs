@@ -31,7 +31,7 @@ pub async fn copy_store(
     clock: &dyn Clock,
 ) -> Result<StoreCopied, Error> {
     let started = clock.uptime();
-    to.ensure_trusted().await?;
+    to.store().ensure_trusted().await?;
     let copied = copy(&from.bucket, &to.bucket).await?;
     let elapsed = clock.uptime().saturating_sub(started);
     Ok(StoreCopied {

@@ -88,7 +88,8 @@ impl Engine {
             updates_lost,
             pointer_writes: pointer.as_ref().map_or(0, |pointer| pointer.generation.0),
             events: self
-                .event_log(Some(&lineage.tenant), usize::MAX)
+                .events()
+                .latest(Some(&lineage.tenant), usize::MAX)
                 .await?
                 .events
                 .len(),
@@ -105,6 +106,7 @@ impl Stage<'_> {
         let started = self.engine.clock.uptime();
         let refused = self
             .engine
+            .leases()
             .acquire(self.claim("run-b", Duration::from_mins(5)))
             .await;
         self.expect_refusal(
@@ -140,7 +142,11 @@ impl Stage<'_> {
             .await?;
         self.force_unlock().await?;
         let started = self.engine.clock.uptime();
-        let renewed = self.engine.renew(&self.lineage, b.fence, None).await;
+        let renewed = self
+            .engine
+            .leases()
+            .renew(&self.lineage, b.fence, None)
+            .await;
         self.expect_refusal(
             "host B renews",
             started,
@@ -204,7 +210,7 @@ impl Stage<'_> {
         ttl: Duration,
     ) -> Result<Lease, Error> {
         let started = self.engine.clock.uptime();
-        let acquired = self.engine.acquire(self.claim(run, ttl)).await?;
+        let acquired = self.engine.leases().acquire(self.claim(run, ttl)).await?;
         let from = acquired
             .base_sha256
             .map_or_else(|| "nothing".to_owned(), |base| base.prefix());
@@ -264,7 +270,7 @@ impl Stage<'_> {
             to,
         };
         let moved = self.engine.lineages.flip(&self.lineage, flip).await;
-        self.engine.settled(moved).await
+        self.engine.operations().settled(moved).await
     }
 
     /// Stores the bytes of a snapshot, archive first; real archives come with the tree engine.
@@ -300,7 +306,7 @@ impl Stage<'_> {
             reason: label("demo: host B looks stuck"),
             actor: label("operator"),
         };
-        let unlocked = self.engine.force_unlock(cmd).await?;
+        let unlocked = self.engine.leases().force_unlock(cmd).await?;
         let outcome = format!(
             "run `{}` evicted, epoch {}",
             unlocked.evicted.run_id, unlocked.epoch

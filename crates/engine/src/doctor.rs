@@ -2,6 +2,7 @@
 
 use crate::bridge;
 use crate::error::{Error, ErrorKind, error_chain};
+use crate::handle::StoreHealth;
 use crate::open::Engine;
 use serde::Serialize;
 use stasis_disk::fs::facilities::{self, Facilities, Support};
@@ -94,7 +95,11 @@ const STORE: &str = "store";
 async fn store_health(store: Result<&Engine, &Error>) -> Finding {
     let costs = "nothing can be saved or restored";
     let asked = match store {
-        Ok(engine) => engine.asked().await.map(|()| engine.location().to_string()),
+        Ok(engine) => engine
+            .store()
+            .ping()
+            .await
+            .map(|()| engine.location().to_string()),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let costs = "nothing was saved here yet, or the disk is not mounted; the first command that writes makes a directory";
             return Finding::new(STORE, Health::Missing, error_chain(error), costs);
@@ -107,9 +112,9 @@ async fn store_health(store: Result<&Engine, &Error>) -> Finding {
     }
 }
 
-impl Engine {
+impl StoreHealth<'_> {
     /// Asks the store for something small.
-    async fn asked(&self) -> Result<(), Error> {
+    async fn ping(self) -> Result<(), Error> {
         self.ensure_trusted().await?;
         self.bucket
             .exists(&stasis_store::layout::probe_result())

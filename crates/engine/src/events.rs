@@ -1,7 +1,7 @@
 //! The log of forced, destructive and degraded acts.
 
 use crate::error::Error;
-use crate::open::Engine;
+use crate::handle::AuditLog;
 use crate::warning::Warning;
 use stasis_model::format::event::{Event, EventKind, Severity};
 use stasis_model::id::{Label, TenantId};
@@ -17,9 +17,9 @@ pub struct EventLog {
     pub unreadable: Vec<(Key, String)>,
 }
 
-impl Engine {
+impl AuditLog<'_> {
     /// A new event of now.
-    pub(crate) fn event(&self, kind: EventKind, severity: Severity, actor: &Label) -> Event {
+    pub(crate) fn event(self, kind: EventKind, severity: Severity, actor: &Label) -> Event {
         Event::new(
             self.lineages.op_id(),
             kind,
@@ -30,7 +30,7 @@ impl Engine {
     }
 
     /// Writes an event down; that it could not be is a warning, because the act itself was applied.
-    pub(crate) async fn record(&self, tenant: &TenantId, event: Event) -> Option<Warning> {
+    pub(crate) async fn record(self, tenant: &TenantId, event: Event) -> Option<Warning> {
         match events::record(&*self.bucket, tenant, &event).await {
             Ok(()) => None,
             Err(error) => {
@@ -43,11 +43,7 @@ impl Engine {
     }
 
     /// The last `most` events of one tenant, or of all, and what could not be read among them.
-    pub async fn event_log(
-        &self,
-        tenant: Option<&TenantId>,
-        most: usize,
-    ) -> Result<EventLog, Error> {
+    pub async fn latest(self, tenant: Option<&TenantId>, most: usize) -> Result<EventLog, Error> {
         let tenants = match tenant {
             Some(tenant) => vec![tenant.clone()],
             None => events::tenants(&*self.bucket).await?,

@@ -8,8 +8,8 @@
 //! it then publishes is refused, because the next owner fences it.
 
 use crate::error::{Error, ErrorKind, error_chain};
+use crate::handle::Leases;
 use crate::lease::Acquire;
-use crate::open::Engine;
 use crate::warning::Warning;
 use serde::Serialize;
 use stasis_model::id::Lineage;
@@ -90,10 +90,10 @@ fn margin(ttl: Duration) -> Duration {
     PATIENCE.min(ttl / 4)
 }
 
-impl Engine {
+impl Leases<'_> {
     /// Acquires, runs, renews, releases.
     #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %hold.acquire.lineage))]
-    pub async fn hold(&self, mut hold: Hold) -> Result<Held, Error> {
+    pub async fn hold(self, mut hold: Hold) -> Result<Held, Error> {
         let subject = hold.acquire.lineage.clone();
         let renew_every = self.pace(&mut hold).await?;
         let acquired = tokio::select! {
@@ -138,8 +138,8 @@ impl Engine {
     }
 
     /// Settles how long the lease lasts and how often it is renewed, before anything is asked for.
-    async fn pace(&self, hold: &mut Hold) -> Result<Duration, Error> {
-        let policy = self.policy(&hold.acquire.lineage.tenant).await?;
+    async fn pace(self, hold: &mut Hold) -> Result<Duration, Error> {
+        let policy = self.tenants().policy(&hold.acquire.lineage.tenant).await?;
         let ttl = *hold.acquire.ttl.get_or_insert(policy.lease_ttl());
         match hold.renew_every {
             Some(every) if every > ttl / 2 => Err(Error::RenewsTooSlowly { every, ttl }),
@@ -150,7 +150,7 @@ impl Engine {
 
     /// Waits for the command's end or the lease's; an end that is not known yet is the whole group's to come.
     async fn watch(
-        &self,
+        self,
         lease: &Lease,
         renew_every: Duration,
         group: &mut ProcessGroup,
@@ -183,7 +183,7 @@ impl Engine {
     }
 
     /// Gives the lease back; that it could not be because it is another's is a loss like any other.
-    async fn give_back(&self, lease: &Lease, lost: Option<LeaseLost>) -> (Option<LeaseLost>, bool) {
+    async fn give_back(self, lease: &Lease, lost: Option<LeaseLost>) -> (Option<LeaseLost>, bool) {
         let lost = match lost {
             Some(lost) => lost,
             None => match self.release(&lease.lineage, lease.fence).await {
@@ -200,7 +200,7 @@ impl Engine {
     }
 
     /// Renews a lease for as long as it can be; ends when it is lost, or so shortly before that its user can still stop.
-    pub async fn keep_alive(&self, lease: &Lease, renew_every: Duration) -> LeaseLost {
+    pub async fn keep_alive(self, lease: &Lease, renew_every: Duration) -> LeaseLost {
         let good_for = lease.ttl.saturating_sub(margin(lease.ttl));
         let mut good_until = lease.sent_at.saturating_add(good_for);
         let mut renew_at = lease.sent_at.saturating_add(renew_every);
@@ -239,7 +239,7 @@ impl Engine {
     }
 
     /// Sleeps in short pieces, because the timer stands still while the machine sleeps and `uptime` does not.
-    async fn sleep_until(&self, uptime: Duration) {
+    async fn sleep_until(self, uptime: Duration) {
         loop {
             let left = uptime.saturating_sub(self.clock.uptime());
             if left.is_zero() {

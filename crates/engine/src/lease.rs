@@ -1,7 +1,7 @@
 //! Owning a lineage, for people and shell scripts: acquire, renew, release, show, force-unlock.
 
 use crate::error::Error;
-use crate::open::Engine;
+use crate::handle::Leases;
 use crate::operation::COURTESY;
 use crate::warning::Warning;
 use serde::Serialize;
@@ -110,9 +110,9 @@ pub struct Unlocked {
     pub warnings: Vec<Warning>,
 }
 
-impl Engine {
+impl Leases<'_> {
     /// A name for a run that has none: the time and eight random digits.
-    pub fn new_run_id(&self) -> Label {
+    pub fn new_run_id(self) -> Label {
         let time: String = self
             .clock
             .now()
@@ -130,14 +130,14 @@ impl Engine {
 
     /// Makes the holder the owner of the lineage.
     #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %cmd.lineage))]
-    pub async fn acquire(&self, cmd: Acquire) -> Result<Acquired, Error> {
-        self.ensure_trusted().await?;
+    pub async fn acquire(self, cmd: Acquire) -> Result<Acquired, Error> {
+        self.store().ensure_trusted().await?;
         let ttl = self.ttl(&cmd.lineage, cmd.ttl).await?;
         let result = self
             .lineages
             .acquire(&cmd.lineage, cmd.holder.clone(), ttl)
             .await;
-        let lease = self.settled(result).await?;
+        let lease = self.operations().settled(result).await?;
         let mut warnings = self.clock_warnings();
         if matches!(self.location, StoreLocation::Memory) {
             warnings.push(Warning::Ephemeral);
@@ -148,6 +148,7 @@ impl Engine {
             .filter(|lock| lock.state == LockState::Held);
         if let Some(lock) = unreturned {
             let event = self
+                .events()
                 .event(
                     EventKind::LockTakenOver,
                     Severity::Warning,
@@ -158,7 +159,7 @@ impl Engine {
             warnings.push(Warning::TookOver {
                 holder_run_id: lock.holder.run_id.to_string(),
             });
-            warnings.extend(self.record(&cmd.lineage.tenant, event).await);
+            warnings.extend(self.events().record(&cmd.lineage.tenant, event).await);
         }
         Ok(Acquired {
             subject: cmd.lineage,
@@ -173,23 +174,23 @@ impl Engine {
     }
 
     /// What was asked for, else what the tenant's policy says.
-    async fn ttl(&self, lineage: &Lineage, asked: Option<Duration>) -> Result<Duration, Error> {
+    async fn ttl(self, lineage: &Lineage, asked: Option<Duration>) -> Result<Duration, Error> {
         match asked {
             Some(ttl) if ttl > LONGEST => Err(Error::TooLong(ttl)),
             Some(ttl) => Ok(ttl),
-            None => Ok(self.policy(&lineage.tenant).await?.lease_ttl()),
+            None => Ok(self.tenants().policy(&lineage.tenant).await?.lease_ttl()),
         }
     }
 
     /// Prolongs a lease.
     #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %lineage))]
     pub async fn renew(
-        &self,
+        self,
         lineage: &Lineage,
         token: Fence,
         ttl: Option<Duration>,
     ) -> Result<Changed, Error> {
-        self.ensure_trusted().await?;
+        self.store().ensure_trusted().await?;
         let ttl = self.ttl(lineage, ttl).await?;
         let result = self.lineages.renew(lineage, token, ttl).await;
         never_locked(&result, lineage)?;
@@ -200,7 +201,7 @@ impl Engine {
         {
             self.record_lost(lineage, token, &how.to_string()).await;
         }
-        let (lock, _) = self.settled(result).await?;
+        let (lock, _) = self.operations().settled(result).await?;
         Ok(Changed {
             subject: lineage.clone(),
             lock,
@@ -210,11 +211,11 @@ impl Engine {
 
     /// Gives a lease back.
     #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %lineage))]
-    pub async fn release(&self, lineage: &Lineage, token: Fence) -> Result<Changed, Error> {
-        self.ensure_trusted().await?;
+    pub async fn release(self, lineage: &Lineage, token: Fence) -> Result<Changed, Error> {
+        self.store().ensure_trusted().await?;
         let result = self.lineages.release(lineage, token).await;
         never_locked(&result, lineage)?;
-        let lock = self.settled(result).await?;
+        let lock = self.operations().settled(result).await?;
         Ok(Changed {
             subject: lineage.clone(),
             lock,
@@ -223,7 +224,7 @@ impl Engine {
     }
 
     /// Tells who holds the lineage.
-    pub async fn show_lease(&self, lineage: &Lineage) -> Result<Shown, Error> {
+    pub async fn show(self, lineage: &Lineage) -> Result<Shown, Error> {
         let found = self.lineages.lock(lineage).await?;
         let lock = found
             .ok_or_else(|| Error::NeverLocked(lineage.clone()))?
@@ -242,8 +243,8 @@ impl Engine {
 
     /// Throws the holder out, at once: the pointer is fenced before the lock is told.
     #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %cmd.lineage))]
-    pub async fn force_unlock(&self, cmd: ForceUnlock) -> Result<Unlocked, Error> {
-        self.ensure_trusted().await?;
+    pub async fn force_unlock(self, cmd: ForceUnlock) -> Result<Unlocked, Error> {
+        self.store().ensure_trusted().await?;
         let found = self.lineages.lock(&cmd.lineage).await?;
         let lock = found
             .ok_or_else(|| Error::NeverLocked(cmd.lineage.clone()))?
@@ -253,15 +254,16 @@ impl Engine {
             .lineages
             .force_unlock(&cmd.lineage, seen, cmd.reason.clone())
             .await;
-        let moved = self.settled(result).await?;
+        let moved = self.operations().settled(result).await?;
         let event = self
+            .events()
             .event(EventKind::ForceUnlock, Severity::Warning, &cmd.actor)
             .about(cmd.lineage.clone(), moved.op_id)
             .with("reason", cmd.reason.as_str())
             .with("holder_run_id", lock.holder.run_id.as_str());
         let mut warnings = self.clock_warnings();
         warnings.extend((!moved.lock_told).then_some(Warning::LockNotTold));
-        warnings.extend(self.record(&cmd.lineage.tenant, event).await);
+        warnings.extend(self.events().record(&cmd.lineage.tenant, event).await);
         Ok(Unlocked {
             subject: cmd.lineage,
             op_id: moved.op_id,
@@ -271,14 +273,15 @@ impl Engine {
         })
     }
 
-    pub(crate) async fn record_lost(&self, lineage: &Lineage, token: Fence, how: &str) {
+    pub(crate) async fn record_lost(self, lineage: &Lineage, token: Fence, how: &str) {
         let nobody = Label::nobody();
         let event: Event = self
+            .events()
             .event(EventKind::LockLost, Severity::Warning, &nobody)
             .about(lineage.clone(), token.op_id)
             .with("how", how);
         // The caller is told of the loss itself; a log line more or less must not hide it.
-        let _ = tokio::time::timeout(COURTESY, self.record(&lineage.tenant, event)).await;
+        let _ = tokio::time::timeout(COURTESY, self.events().record(&lineage.tenant, event)).await;
     }
 }
 

@@ -1,7 +1,7 @@
 //! The use cases of Stasis: what every surface calls.
 //!
-//! [`open::Engine`] joins the parts; each other file is one noun that a user would say. Results carry their warnings
-//! as data, errors fold into a few kinds named for what the caller must do.
+//! [`open::Engine`] joins the parts and hands out what acts on one noun ([`handle`]): `engine.profiles()`, `engine.dirs()`.
+//! Results carry their warnings as data, errors fold into a few kinds named for what the caller must do.
 
 pub mod archive;
 pub mod bridge;
@@ -12,6 +12,7 @@ pub mod demo;
 pub mod doctor;
 pub mod error;
 pub mod events;
+pub mod handle;
 pub mod hold;
 pub mod hook_record;
 pub mod kind;

@@ -158,6 +158,15 @@ impl Engine {
         }
     }
 
+    /// The same engine for a tenant that has a key.
+    #[must_use = "the engine is not changed in place"]
+    pub fn with_key(self, key: TenantKey) -> Self {
+        Self {
+            tenant_key: Some(Arc::new(key)),
+            ..self
+        }
+    }
+
     /// Which store this is.
     pub fn location(&self) -> &StoreLocation {
         &self.location

@@ -2,7 +2,7 @@
 
 use crate::bridge;
 use crate::error::Error;
-use crate::open::Engine;
+use crate::handle::Operations;
 use serde::Serialize;
 use stasis_disk::fs::atomic_write::{atomic_write, read_bounded};
 use stasis_model::format::document;
@@ -31,9 +31,9 @@ pub struct Operation {
     pub fate: Fate,
 }
 
-impl Engine {
+impl Operations<'_> {
     /// Passes a result on; an unknown outcome is written down first, so that it can be asked about.
-    pub(crate) async fn settled<T>(&self, result: Result<T, LineageError>) -> Result<T, Error> {
+    pub(crate) async fn settled<T>(self, result: Result<T, LineageError>) -> Result<T, Error> {
         match result {
             Err(LineageError::Unknown(mut record)) => {
                 record.store = self.location.to_string();
@@ -49,7 +49,7 @@ impl Engine {
 
     /// The same for a change of a repository's index.
     pub(crate) async fn known(
-        &self,
+        self,
         change: Change,
         result: Result<Index, ChangeError>,
     ) -> Result<Index, Error> {
@@ -70,12 +70,13 @@ impl Engine {
         }
     }
 
-    fn unknown(&self) -> Event {
+    fn unknown(self) -> Event {
         let nobody = Label::nobody();
-        self.event(EventKind::OutcomeUnknown, Severity::Warning, &nobody)
+        self.events()
+            .event(EventKind::OutcomeUnknown, Severity::Warning, &nobody)
     }
 
-    async fn keep(&self, record: &Record, (tenant, event): (&TenantId, Event)) {
+    async fn keep(self, record: &Record, (tenant, event): (&TenantId, Event)) {
         let op_id = record.op_id();
         let written = match self.record_path(op_id) {
             Some(path) => {
@@ -90,7 +91,7 @@ impl Engine {
         let store = async {
             tokio::join!(
                 operations::record(&*self.bucket, record),
-                self.record(tenant, event)
+                self.events().record(tenant, event)
             )
         };
         let stored = tokio::time::timeout(COURTESY, store).await;
@@ -100,7 +101,7 @@ impl Engine {
         }
     }
 
-    fn record_path(&self, op_id: OpId) -> Option<PathBuf> {
+    fn record_path(self, op_id: OpId) -> Option<PathBuf> {
         let file = format!("{op_id}.json");
         self.places
             .state
@@ -111,7 +112,7 @@ impl Engine {
     /// Finds out what became of an operation whose outcome was unknown.
     ///
     /// An operation that was recorded for another address is refused, unless the caller knows that it is the same store.
-    pub async fn operation(&self, op_id: OpId, same_store: bool) -> Result<Operation, Error> {
+    pub async fn show(self, op_id: OpId, same_store: bool) -> Result<Operation, Error> {
         let record = match self.local_record(op_id).await? {
             Some(record) => record,
             None => operations::find(&*self.bucket, op_id)
@@ -131,7 +132,7 @@ impl Engine {
             Record::Index(record) => {
                 let root = ChunkRoot::named(&record.root);
                 let root = root.ok_or(Error::NoSuchOperation(op_id))?;
-                let root = self.rooted(root).repo_root();
+                let root = self.rooted(root).dirs().root();
                 let index = root.index().await?.map(|found| found.value);
                 record.doubt.settle(op_id, index.as_ref())
             }
@@ -139,7 +140,7 @@ impl Engine {
         Ok(Operation { record, fate })
     }
 
-    async fn local_record(&self, op_id: OpId) -> Result<Option<Record>, Error> {
+    async fn local_record(self, op_id: OpId) -> Result<Option<Record>, Error> {
         let Some(path) = self.record_path(op_id) else {
             return Ok(None);
         };

@@ -5,7 +5,7 @@
 
 use crate::bridge;
 use crate::error::Error;
-use crate::open::Engine;
+use crate::handle::StoreHealth;
 use bytes::Bytes;
 use stasis_disk::fs::atomic_write::{atomic_write, read_bounded};
 use stasis_model::digest::StoreDigest;
@@ -27,9 +27,9 @@ pub fn trustworthy(report: &ProbeReport) -> bool {
     report.verdict == probe::ProbeVerdict::MultiWriter
 }
 
-impl Engine {
+impl StoreHealth<'_> {
     /// Asks the store, now, and keeps a good answer.
-    pub async fn probe(&self) -> Result<ProbeReport, Error> {
+    pub async fn probe(self) -> Result<ProbeReport, Error> {
         // A store that cannot even be asked is an error of its own, not a bad report.
         self.bucket.exists(&layout::probe_result()).await?;
         let report = probe::probe(
@@ -46,7 +46,7 @@ impl Engine {
     }
 
     /// Refuses a store that more than one writer must not share.
-    pub(crate) async fn ensure_trusted(&self) -> Result<(), Error> {
+    pub(crate) async fn ensure_trusted(self) -> Result<(), Error> {
         if !matches!(self.location, StoreLocation::S3(_)) {
             return Ok(());
         }
@@ -56,7 +56,7 @@ impl Engine {
             .copied()
     }
 
-    async fn find_trust(&self) -> Result<(), Error> {
+    async fn find_trust(self) -> Result<(), Error> {
         let (now, store) = (self.lineages.now(), self.location.to_string());
         let believed = |report: &ProbeReport| {
             trustworthy(report)
@@ -91,7 +91,7 @@ impl Engine {
         })
     }
 
-    async fn keep_report(&self, report: &ProbeReport) {
+    async fn keep_report(self, report: &ProbeReport) {
         let bytes = Bytes::from(document::render(report));
         if let Err(error) = self.bucket.put(&layout::probe_result(), bytes).await {
             tracing::warn!(%error, "the probe's result was not kept in the store");
@@ -99,7 +99,7 @@ impl Engine {
         self.keep_locally(report).await;
     }
 
-    async fn keep_locally(&self, report: &ProbeReport) {
+    async fn keep_locally(self, report: &ProbeReport) {
         let (Some(path), bytes) = (self.report_path(), document::render(report)) else {
             return;
         };
@@ -109,7 +109,7 @@ impl Engine {
     }
 
     /// What this host remembers; anything unreadable is simply not remembered.
-    async fn local_report(&self) -> Option<ProbeReport> {
+    async fn local_report(self) -> Option<ProbeReport> {
         let path = self.report_path()?;
         let limit = document::SIZE_LIMIT as u64;
         let read = bridge::blocking(move || read_bounded(&path, limit)).await;
@@ -117,7 +117,7 @@ impl Engine {
         document::parse(&bytes).ok()
     }
 
-    fn report_path(&self) -> Option<PathBuf> {
+    fn report_path(self) -> Option<PathBuf> {
         let store = StoreDigest::of(self.location.to_string().as_bytes());
         let file = format!("{}.json", store.prefix());
         self.places

@@ -4,7 +4,7 @@
 //! One document that cannot be read, a lock or a tenant's policy, keeps nobody else's lock from being reaped.
 
 use crate::error::{Error, ErrorKind, error_chain};
-use crate::open::Engine;
+use crate::handle::Leases;
 use crate::warning::Warning;
 use serde::Serialize;
 use stasis_model::format::event::{EventKind, Severity};
@@ -62,15 +62,15 @@ enum Judged {
     LeftAlone(LeftAlone),
 }
 
-impl Engine {
+impl Leases<'_> {
     /// Frees one expired lock, or all of them; `grace` is the tenant's policy when not given.
     #[tracing::instrument(skip_all, err(level = "info"))]
     pub async fn reap(
-        &self,
+        self,
         only: Option<&Lineage>,
         grace: Option<Duration>,
     ) -> Result<Reaped, Error> {
-        self.ensure_trusted().await?;
+        self.store().ensure_trusted().await?;
         let lineages = match only {
             Some(lineage) => {
                 let lock = self.lineages.lock(lineage).await;
@@ -93,8 +93,8 @@ impl Engine {
                     Some(grace) => Ok(grace),
                     None => self.grace_of(&lineage.tenant, &mut graces).await,
                 };
-                let (engine, lineage) = (self.clone(), lineage.clone());
-                judging.spawn(async move { engine.judge(lineage, grace).await });
+                let (engine, lineage) = (self.engine.clone(), lineage.clone());
+                judging.spawn(async move { engine.leases().judge(lineage, grace).await });
             }
             judging
                 .join_all()
@@ -110,14 +110,14 @@ impl Engine {
 
     /// The tenant's grace, read once; why it cannot be told is remembered too.
     async fn grace_of(
-        &self,
+        self,
         tenant: &TenantId,
         known: &mut BTreeMap<TenantId, Result<Duration, (String, bool)>>,
     ) -> Result<Duration, (String, bool)> {
         if let Some(grace) = known.get(tenant) {
             return grace.clone();
         }
-        let policy = self.policy(tenant).await;
+        let policy = self.tenants().policy(tenant).await;
         let grace = policy
             .map(|policy| policy.grace())
             .map_err(|error| reason_of(&error));
@@ -125,7 +125,7 @@ impl Engine {
         grace
     }
 
-    async fn judge(&self, subject: Lineage, grace: Result<Duration, (String, bool)>) -> Judged {
+    async fn judge(self, subject: Lineage, grace: Result<Duration, (String, bool)>) -> Judged {
         let grace = match grace {
             Ok(grace) => grace,
             Err((reason, corrupt)) => {
@@ -141,11 +141,12 @@ impl Engine {
                 let run = lock.holder.run_id.as_str();
                 tracing::warn!(subject = %subject, holder_run_id = run, epoch = %lock.epoch, "lock evicted");
                 let event = self
+                    .events()
                     .event(EventKind::LockReaped, Severity::Warning, &Label::nobody())
                     .about(subject.clone(), op_id)
                     .with("holder_run_id", run)
                     .with("holder_host", lock.holder.host.as_str());
-                let warning = self.record(&subject.tenant, event).await;
+                let warning = self.events().record(&subject.tenant, event).await;
                 Judged::Evicted(
                     Evicted {
                         subject,
@@ -160,6 +161,7 @@ impl Engine {
             }) => Judged::Fresh,
             Err(error) => {
                 let error = self
+                    .operations()
                     .settled::<()>(Err(error))
                     .await
                     .expect_err("an error stays one");

@@ -14,7 +14,9 @@ pub(crate) use damaged::log;
 pub use damaged::{DamagedSnapshot, RepoLetGo};
 pub use gc::{GcVerdict, RepoCollected, RepoForgotten, RepoGc};
 pub(crate) use port::Fetching;
-pub use restore::{BeforeRestore, InPlaceChanges, Placement, RepoRestore, RepoRestored, Undone};
+pub use restore::{
+    BeforeRestore, InPlaceChanges, Placement, RepoRestore, RepoRestored, Undone, undo,
+};
 pub(crate) use restore::{StagedSnapshot, tell_finished};
 pub use save::{
     Graft, IGNORE_FILE, LostDatabase, LostHow, NotConsistent, RepoSave, RepoSaved, VolumeFacts,
@@ -24,6 +26,7 @@ pub(crate) use show::no_entry;
 pub use show::{Difference, ListedEntry, RepoStats, SnapshotRow};
 
 use crate::error::{Error, error_chain};
+use crate::handle::DirRepo;
 use crate::open::Engine;
 use serde::Serialize;
 use stasis_disk::tree::restore::Spared;
@@ -97,21 +100,21 @@ impl Opened {
     }
 }
 
-impl Engine {
+impl DirRepo<'_> {
     /// The repository at the root of the store, or wherever this engine is rooted.
-    pub(crate) fn repo_root(&self) -> Root {
+    pub(crate) fn root(self) -> Root {
         Root::new(self.bucket.clone(), self.chunk_root.clone())
     }
 
     /// Makes a repository in the store.
-    pub async fn repo_init(&self) -> Result<RepoMade, Error> {
-        self.ensure_trusted().await?;
-        let root = self.repo_root();
+    pub async fn init(self) -> Result<RepoMade, Error> {
+        self.store().ensure_trusted().await?;
+        let root = self.root();
         let repo = self.location.to_string();
         if root.repo().await?.is_some() {
             return Err(Error::RepoExists(repo));
         }
-        if let lost @ Error::LostRepo(_) = self.no_repo(&root).await? {
+        if let lost @ Error::LostRepo(_) = self.missing(&root).await? {
             return Err(lost);
         }
         let settings = Repo::new(self.lineages.now(), self.chance.op_id());
@@ -127,16 +130,16 @@ impl Engine {
     }
 
     /// What the repository says of itself, if this build may read it.
-    pub(crate) async fn repo_settings(&self, root: &Root) -> Result<Repo, Error> {
+    pub(crate) async fn settings(self, root: &Root) -> Result<Repo, Error> {
         let Some(repo) = root.repo().await? else {
-            return Err(self.no_repo(root).await?);
+            return Err(self.missing(root).await?);
         };
         repo.check_readable()?;
         Ok(repo)
     }
 
     /// Why there is no `repo.json`: because nobody made a root here, or because it was lost.
-    pub(crate) async fn no_repo(&self, root: &Root) -> Result<Error, Error> {
+    pub(crate) async fn missing(self, root: &Root) -> Result<Error, Error> {
         let was_used = |index: &Index| *index != Index::empty();
         let index = root.index().await?;
         Ok(match index.filter(|index| was_used(&index.value)) {
@@ -147,7 +150,7 @@ impl Engine {
 
     /// The index. A root has one from its first moment, so that one that is missing was lost; where no root is, nothing was
     /// saved.
-    pub(crate) async fn repo_index(&self, root: &Root) -> Result<Index, Error> {
+    pub(crate) async fn index(self, root: &Root) -> Result<Index, Error> {
         if let Some(found) = root.index().await? {
             return Ok(found.value);
         }
@@ -163,7 +166,7 @@ impl Engine {
     }
 
     /// What people call a root: where it lies in which store.
-    pub(crate) fn root_name(&self, root: &Root) -> String {
+    pub(crate) fn root_name(self, root: &Root) -> String {
         match root.layout().name() {
             "" => self.location.to_string(),
             name => format!("{}, {}", self.location, name.trim_end_matches('/')),
@@ -171,7 +174,7 @@ impl Engine {
     }
 
     /// The roots that this engine is about: its own, or all of a store that it was opened on as a whole.
-    pub(crate) async fn repo_roots(&self) -> Result<Vec<ChunkRoot>, Error> {
+    pub(crate) async fn roots(self) -> Result<Vec<ChunkRoot>, Error> {
         if self.chunk_root != ChunkRoot::repo() {
             return Ok(vec![self.chunk_root.clone()]);
         }
@@ -183,20 +186,20 @@ impl Engine {
     }
 
     /// The engine of the root whose index leads to one of these snapshots; this one, if none does.
-    pub(crate) async fn holding(&self, ids: &[SnapshotId]) -> Result<Self, Error> {
-        for layout in self.repo_roots().await? {
+    pub(crate) async fn holding(self, ids: &[SnapshotId]) -> Result<Engine, Error> {
+        for layout in self.roots().await? {
             let engine = self.rooted(layout);
-            let found = engine.repo_root().index().await;
+            let found = engine.dirs().root().index().await;
             let index = found.ok().flatten().map(|found| found.value);
             if index.is_some_and(|index| ids.iter().any(|id| index.find(id).is_some())) {
                 return Ok(engine);
             }
         }
-        Ok(self.clone())
+        Ok(self.engine.clone())
     }
 
     /// Finds the snapshot that is meant.
-    pub(crate) fn resolve(&self, index: &Index, wanted: &Wanted) -> Result<SnapshotId, Error> {
+    pub(crate) fn resolve(self, index: &Index, wanted: &Wanted) -> Result<SnapshotId, Error> {
         let none = || Error::NoSuchSnapshot {
             wanted: match &wanted.name {
                 Some(name) => format!("{}` of `{name}", wanted.snapshot),
@@ -216,7 +219,7 @@ impl Engine {
 
     /// Reads a snapshot that the index leads to, and checks that it is the one.
     pub(crate) async fn open_snapshot(
-        &self,
+        self,
         root: &Root,
         index: &Index,
         id: &SnapshotId,

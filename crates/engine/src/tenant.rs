@@ -1,7 +1,7 @@
 //! Tenants' policies.
 
 use crate::error::Error;
-use crate::open::Engine;
+use crate::handle::TenantPolicies;
 use crate::warning::Warning;
 use serde::Serialize;
 use stasis_model::format::event::{EventKind, Severity};
@@ -20,9 +20,9 @@ pub struct PolicySet {
     pub warnings: Vec<Warning>,
 }
 
-impl Engine {
+impl TenantPolicies<'_> {
     /// The tenant's policy, which fits together; the defaults when none was set.
-    pub async fn policy(&self, tenant: &TenantId) -> Result<Policy, Error> {
+    pub async fn policy(self, tenant: &TenantId) -> Result<Policy, Error> {
         let policy = self.stored_policy(tenant).await?;
         let unfit = |source| Error::UnfitPolicy {
             tenant: tenant.clone(),
@@ -33,26 +33,28 @@ impl Engine {
     }
 
     /// The tenant's policy as it is stored, to be looked at even if it cannot be used.
-    pub async fn stored_policy(&self, tenant: &TenantId) -> Result<Policy, Error> {
+    pub async fn stored_policy(self, tenant: &TenantId) -> Result<Policy, Error> {
         Ok(policies::policy(&*self.bucket, tenant).await?)
     }
 
     /// Changes settings of the tenant's policy, all or none.
     #[tracing::instrument(skip_all, err(level = "info"), fields(%tenant))]
     pub async fn set_policy(
-        &self,
+        self,
         tenant: TenantId,
         settings: &[(String, String)],
         actor: &Label,
     ) -> Result<PolicySet, Error> {
-        self.ensure_trusted().await?;
+        self.store().ensure_trusted().await?;
         let policy = policies::set(&*self.bucket, &tenant, settings, self.lineages.op_id()).await?;
-        let mut event = self.event(EventKind::PolicyChanged, Severity::Info, actor);
+        let mut event = self
+            .events()
+            .event(EventKind::PolicyChanged, Severity::Info, actor);
         for (name, value) in settings {
             event = event.with(name, value.as_str());
         }
         let mut warnings = self.clock_warnings();
-        warnings.extend(self.record(&tenant, event).await);
+        warnings.extend(self.events().record(&tenant, event).await);
         Ok(PolicySet {
             tenant,
             policy,

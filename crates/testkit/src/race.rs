@@ -48,7 +48,7 @@ impl Racer<'_> {
     pub async fn race(&mut self, flips: usize) -> io::Result<()> {
         let mut acknowledged = 0;
         while acknowledged < flips {
-            match self.engine.acquire(self.claim()).await {
+            match self.engine.leases().acquire(self.claim()).await {
                 Ok(acquired) => acknowledged += self.round(&acquired.lease).await?,
                 Err(error) => self.note("waits", &format!("{:?}", error.kind()))?,
             }
@@ -83,7 +83,7 @@ impl Racer<'_> {
         }
         // A racer that forgets to give back makes the others wait for the expiry.
         if self.chance.below(8) > 0 {
-            let _ = self.engine.release(&lineage(), lease.fence).await;
+            let _ = self.engine.leases().release(&lineage(), lease.fence).await;
         }
         Ok(usize::try_from(wanted).unwrap_or_default())
     }

@@ -118,7 +118,7 @@ async fn engine(home: &Path) -> Engine {
     let engine = Engine::open(open, Arc::new(RealClock), Arc::new(RealChance))
         .await
         .unwrap();
-    engine.repo_init().await.unwrap();
+    engine.dirs().init().await.unwrap();
     engine
 }
 
@@ -127,7 +127,7 @@ async fn save(engine: &Engine, tree: &Path) -> RepoSaved {
         strict: true,
         ..RepoSave::new(tree, "churn".parse().unwrap())
     };
-    engine.repo_save(command).await.unwrap()
+    engine.dirs().save(command).await.unwrap()
 }
 
 async fn collect(engine: &Engine) {
@@ -142,7 +142,7 @@ async fn collect(engine: &Engine) {
         on_doubt: OnDoubt::RefuseAges,
         dry_run: false,
     };
-    engine.repo_gc(command).await.unwrap();
+    engine.dirs().gc(command).await.unwrap();
 }
 
 async fn restore(engine: &Engine, snapshot: &str, target: &Path) {
@@ -151,7 +151,7 @@ async fn restore(engine: &Engine, snapshot: &str, target: &Path) {
         name: None,
     };
     let command = RepoRestore::new(wanted, target);
-    let _ = engine.repo_restore(command).await.unwrap();
+    let _ = engine.dirs().restore(command).await.unwrap();
 }
 
 fn call(program: &str, arguments: &[&Path]) {
@@ -226,7 +226,7 @@ async fn churned(snapshots: u64) {
         );
         fs::remove_dir_all(target).unwrap();
     }
-    let checked = old.repo_check(true, Arc::default()).await.unwrap();
+    let checked = old.dirs().check(true, Arc::default()).await.unwrap();
     assert!(checked.damage.is_empty(), "{checked:?}");
     assert_eq!(checked.snapshots, KEPT as u64);
     let (chunks, rest) = size(&home.path().join("store"));

@@ -68,25 +68,27 @@ pub struct Project {
     pub(crate) host: Host,
 }
 
-impl Project {
-    /// Joins a project with a store, opened where [`Home::own_store`] says or elsewhere.
-    pub fn new(engine: &Engine, home: Home, tenant: &TenantId, host: Host) -> Self {
+impl Engine {
+    /// A project with its snapshots in this store, which was opened where [`Home::own_store`] says or elsewhere.
+    pub fn project(&self, home: Home, tenant: &TenantId, host: Host) -> Project {
         let is_own = home
             .own_store()
-            .is_some_and(|own| StoreLocation::File(own) == *engine.location());
+            .is_some_and(|own| StoreLocation::File(own) == *self.location());
         let root = if is_own {
             ChunkRoot::state()
         } else {
             ChunkRoot::project(tenant, &home.id)
         };
-        let home = home.hosted(engine.places.state.as_deref());
-        Self {
-            engine: engine.rooted(root),
+        let home = home.hosted(self.places.state.as_deref());
+        Project {
+            engine: self.rooted(root),
             home,
             host,
         }
     }
+}
 
+impl Project {
     /// What it is.
     pub fn home(&self) -> &Home {
         &self.home
@@ -128,14 +130,14 @@ impl Project {
 
     /// Makes the place for its snapshots, if it is not there yet.
     pub(crate) async fn ensure_root(&self) -> Result<(), Error> {
-        let root = self.engine.repo_root();
+        let root = self.engine.dirs().root();
         if root.repo().await?.is_some() {
             return Ok(());
         }
-        if let lost @ Error::LostRepo(_) = self.engine.no_repo(&root).await? {
+        if let lost @ Error::LostRepo(_) = self.engine.dirs().missing(&root).await? {
             return Err(lost);
         }
-        self.engine.ensure_trusted().await?;
+        self.engine.store().ensure_trusted().await?;
         let settings = stasis_model::format::manifest::Repo::new(
             self.engine.lineages.now(),
             self.engine.chance.op_id(),

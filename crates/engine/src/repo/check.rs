@@ -13,7 +13,7 @@ use super::damaged::spoiled;
 use super::port::Fetching;
 use crate::bridge;
 use crate::error::{Error, ErrorKind, error_chain};
-use crate::open::Engine;
+use crate::handle::DirRepo;
 use serde::Serialize;
 use stasis_disk::form::chunked::list::{ListReader, root_of};
 use stasis_disk::form::chunked::restore::{fetch_stored, read_list};
@@ -116,10 +116,10 @@ struct Needs {
     spoiled: BTreeMap<ChunkName, SnapshotId>,
 }
 
-impl Engine {
+impl DirRepo<'_> {
     /// Checks every root of the store, or the one that this engine is rooted in.
-    pub async fn repo_check(
-        &self,
+    pub async fn check(
+        self,
         read_data: bool,
         progress: Arc<Progress>,
     ) -> Result<RepoChecked, Error> {
@@ -128,11 +128,12 @@ impl Engine {
             marked: true,
             ..RepoChecked::default()
         };
-        for layout in self.repo_roots().await? {
+        for layout in self.roots().await? {
             let name = layout.name().trim_end_matches('/').to_owned();
             let engine = self.rooted(layout);
             let (snapshots, damaged) = (checked.snapshots, checked.damage.len());
             let read_only = engine
+                .dirs()
                 .check_root(read_data, &progress, &mut checked)
                 .await?;
             for one in &mut checked.damage[damaged..] {
@@ -152,21 +153,21 @@ impl Engine {
 
     /// Checks one root; says why it cannot be saved to, if only that is so.
     async fn check_root(
-        &self,
+        self,
         read_data: bool,
         progress: &Arc<Progress>,
         checked: &mut RepoChecked,
     ) -> Result<Option<String>, Error> {
-        let root = self.repo_root();
+        let root = self.root();
         let mut read_only = None;
-        match self.repo_settings(&root).await {
+        match self.settings(&root).await {
             Ok(repo) => read_only = repo.check_writable().err().map(|error| error_chain(&error)),
             Err(error) => document("repo.json", error, checked)?,
         }
         if let Err(error) = root.gc().await {
             document("gc.json", error.into(), checked)?;
         }
-        let index = match self.repo_index(&root).await {
+        let index = match self.index(&root).await {
             Ok(index) => index,
             Err(error) => {
                 document("index.json", error, checked)?;
@@ -186,7 +187,7 @@ impl Engine {
 
     /// The chunks that are missing, and those that turn out damaged if they are to be read.
     async fn bad_chunks(
-        &self,
+        self,
         root: &Root,
         needs: &Needs,
         read_data: Option<&Arc<Progress>>,
@@ -225,7 +226,7 @@ impl Engine {
     }
 
     /// Reads every snapshot's metadata and list, as a restore does.
-    async fn needs(&self, root: &Root, index: &Index) -> Result<Needs, Error> {
+    async fn needs(self, root: &Root, index: &Index) -> Result<Needs, Error> {
         let mut needs = Needs::default();
         let ids: Vec<SnapshotId> = index.snapshots().map(|(_, one)| one.id.clone()).collect();
         for id in ids {
@@ -265,7 +266,7 @@ impl Engine {
 
     /// Reads everything of a snapshot that a restore reads but the chunks of its files; says which those are.
     pub(super) async fn read_as_restore(
-        &self,
+        self,
         root: &Root,
         opened: Opened,
     ) -> Result<BTreeSet<StoredChunk>, Error> {
@@ -282,13 +283,13 @@ impl Engine {
     }
 
     /// Whether it is proven that a snapshot cannot be read, so that it may be forgotten.
-    async fn is_proven(&self, root: &Root, index: &Index, id: &SnapshotId) -> bool {
+    async fn is_proven(self, root: &Root, index: &Index, id: &SnapshotId) -> bool {
         matches!(self.proof(root, index, id).await, Ok(Some(_)))
     }
 
     /// Reads chunks in parallel; says what is wrong with those that are not what they should be.
     async fn read_chunks(
-        &self,
+        self,
         root: &Root,
         chunks: Vec<(StoredChunk, u64)>,
         progress: Arc<Progress>,
@@ -332,7 +333,7 @@ impl Engine {
 
     /// Enters damaged chunks in the quarantine, and names what they hurt.
     async fn tell_damage(
-        &self,
+        self,
         root: &Root,
         needs: Needs,
         bad: BTreeMap<ChunkName, String>,
@@ -342,7 +343,7 @@ impl Engine {
             return Ok(());
         }
         // What was forgotten and swept while we looked is not damaged.
-        let index = self.repo_index(root).await?;
+        let index = self.index(root).await?;
         let is_there = |id: &SnapshotId| index.find(id).is_some();
         let damage = needs.damage.into_iter();
         checked

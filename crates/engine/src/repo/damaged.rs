@@ -16,7 +16,7 @@ use super::check::is_damage;
 use super::port::Fetching;
 use crate::bridge;
 use crate::error::{Error, error_chain};
-use crate::open::Engine;
+use crate::handle::DirRepo;
 use crate::warning::Warning;
 use serde::Serialize;
 use stasis_disk::form::chunked::list::root_of;
@@ -81,18 +81,18 @@ pub(crate) fn log() -> TenantId {
     "repo".parse().expect("a constant that is a name")
 }
 
-impl Engine {
+impl DirRepo<'_> {
     /// Proves that snapshots cannot be read, and says what letting go of them means. Nothing is changed.
     ///
     /// They may belong to any root of the store: whoever checks a store is told of all of them.
-    pub async fn repo_damaged(&self, ids: &[SnapshotId]) -> Result<RepoLetGo, Error> {
-        self.holding(ids).await?.damaged_here(ids).await
+    pub async fn damaged(self, ids: &[SnapshotId]) -> Result<RepoLetGo, Error> {
+        self.holding(ids).await?.dirs().damaged_here(ids).await
     }
 
-    async fn damaged_here(&self, ids: &[SnapshotId]) -> Result<RepoLetGo, Error> {
-        let root = self.repo_root();
-        self.repo_settings(&root).await?;
-        let index = self.repo_index(&root).await?;
+    async fn damaged_here(self, ids: &[SnapshotId]) -> Result<RepoLetGo, Error> {
+        let root = self.root();
+        self.settings(&root).await?;
+        let index = self.index(&root).await?;
         let mut plan = RepoLetGo::nothing();
         for id in ids {
             let proof = self.proof(&root, &index, id).await?;
@@ -116,28 +116,31 @@ impl Engine {
 
     /// Lets go of snapshots that cannot be read; all of them or none.
     #[tracing::instrument(skip_all, err(level = "info"))]
-    pub async fn repo_forget_damaged(
-        &self,
+    pub async fn forget_damaged(
+        self,
         ids: &[SnapshotId],
         actor: &Label,
     ) -> Result<RepoLetGo, Error> {
-        self.ensure_trusted().await?;
+        self.store().ensure_trusted().await?;
         let engine = self.holding(ids).await?;
-        let root = engine.repo_root();
-        engine.repo_settings(&root).await?.check_writable()?;
-        let plan = engine.damaged_here(ids).await?;
-        engine.quarantine(&root, &plan.chunks).await?;
-        let event = engine.event(EventKind::ForgetDamaged, Severity::Warning, actor);
+        let root = engine.dirs().root();
+        engine.dirs().settings(&root).await?.check_writable()?;
+        let plan = engine.dirs().damaged_here(ids).await?;
+        engine.dirs().quarantine(&root, &plan.chunks).await?;
+        let event = engine
+            .events()
+            .event(EventKind::ForgetDamaged, Severity::Warning, actor);
         engine
-            .let_go(&root, plan, (Change::ForgetDamaged, event))
+            .dirs()
+            .forget_all(&root, plan, (Change::ForgetDamaged, event))
             .await
     }
 
     /// What letting go of a whole name means. Nothing is changed.
-    pub async fn repo_retirement(&self, name: &SubjectName) -> Result<RepoLetGo, Error> {
-        let root = self.repo_root();
-        self.repo_settings(&root).await?;
-        let index = self.repo_index(&root).await?;
+    pub async fn plan_retire(self, name: &SubjectName) -> Result<RepoLetGo, Error> {
+        let root = self.root();
+        self.settings(&root).await?;
+        let index = self.index(&root).await?;
         let mut plan = RepoLetGo::nothing();
         for one in &index.subject(name).snapshots {
             if one.pinned {
@@ -161,18 +164,20 @@ impl Engine {
 
     /// Lets all snapshots of a name go, unless one of them is pinned.
     #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %name))]
-    pub async fn repo_retire(&self, name: &SubjectName, actor: &Label) -> Result<RepoLetGo, Error> {
-        self.ensure_trusted().await?;
-        let root = self.repo_root();
-        self.repo_settings(&root).await?.check_writable()?;
-        let plan = self.repo_retirement(name).await?;
-        let event = self.event(EventKind::Retire, Severity::Warning, actor);
-        self.let_go(&root, plan, (Change::Retire, event)).await
+    pub async fn retire(self, name: &SubjectName, actor: &Label) -> Result<RepoLetGo, Error> {
+        self.store().ensure_trusted().await?;
+        let root = self.root();
+        self.settings(&root).await?.check_writable()?;
+        let plan = self.plan_retire(name).await?;
+        let event = self
+            .events()
+            .event(EventKind::Retire, Severity::Warning, actor);
+        self.forget_all(&root, plan, (Change::Retire, event)).await
     }
 
     /// Changes the index as foreseen, and writes the event down.
-    async fn let_go(
-        &self,
+    async fn forget_all(
+        self,
         root: &Root,
         mut plan: RepoLetGo,
         (change, mut event): (Change, Event),
@@ -182,19 +187,20 @@ impl Engine {
         let changed = root
             .change(op_id, |index| index.step_back(&back, now, op_id))
             .await;
-        self.known(change, changed).await?;
+        self.operations().known(change, changed).await?;
         event.op_id = Some(op_id);
         let went = serde_json::to_value(&plan.forgotten).unwrap_or_default();
         let newest = serde_json::to_value(&plan.newest).unwrap_or_default();
         let event = event.with("forgotten", went).with("newest", newest);
-        plan.warnings.extend(self.record(&log(), event).await);
+        plan.warnings
+            .extend(self.events().record(&log(), event).await);
         plan.op_id = Some(op_id);
         Ok(plan)
     }
 
     /// What is to become the newest of a chain must be one that saves can go on from.
     async fn ensure_readable(
-        &self,
+        self,
         root: &Root,
         index: &Index,
         id: &SnapshotId,
@@ -211,7 +217,7 @@ impl Engine {
 
     /// What is wrong with a snapshot; `None` when its bytes are what they were.
     pub(super) async fn proof(
-        &self,
+        self,
         root: &Root,
         index: &Index,
         id: &SnapshotId,
@@ -237,7 +243,7 @@ impl Engine {
 
     /// Proves that the tree of a list that can be read is not the one that was saved: no build can restore that.
     async fn wrong_tree(
-        &self,
+        self,
         root: &Root,
         index: &Index,
         id: &SnapshotId,
@@ -258,7 +264,7 @@ impl Engine {
 
     /// Enters chunks in the quarantine.
     pub(super) async fn quarantine(
-        &self,
+        self,
         root: &Root,
         names: &BTreeSet<ChunkName>,
     ) -> Result<(), Error> {
@@ -274,7 +280,7 @@ impl Engine {
     }
 
     /// Enters chunks in the quarantine, if this store can be written. What came of it must not hide what it was about.
-    pub(super) async fn mark_damaged(&self, root: &Root, names: &BTreeSet<ChunkName>) -> bool {
+    pub(super) async fn mark_damaged(self, root: &Root, names: &BTreeSet<ChunkName>) -> bool {
         match self.quarantine(root, names).await {
             Ok(()) => true,
             Err(error) => {
@@ -289,7 +295,7 @@ impl Engine {
 
     /// Enters the chunk that made something fail in the quarantine, if it was one: the next save that has its bytes stores
     /// it anew.
-    pub(super) async fn mark_cause(&self, root: &Root, error: Error) -> Error {
+    pub(super) async fn mark_cause(self, root: &Root, error: Error) -> Error {
         if let Some(name) = damaged_chunk(&error) {
             self.mark_damaged(root, &BTreeSet::from([name])).await;
         }
@@ -297,11 +303,11 @@ impl Engine {
     }
 
     /// Says which snapshot it was that could not be read, if that is what went wrong.
-    pub(super) async fn blame(&self, root: &Root, id: Option<&SnapshotId>, error: Error) -> Error {
+    pub(super) async fn blame(self, root: &Root, id: Option<&SnapshotId>, error: Error) -> Error {
         let Some(id) = id.filter(|_| is_damage(&error)) else {
             return error;
         };
-        let Ok(index) = self.repo_index(root).await else {
+        let Ok(index) = self.index(root).await else {
             return error;
         };
         match self.proof(root, &index, id).await {

@@ -7,7 +7,7 @@
 use super::SnapshotRow;
 use super::references::{self, Unread};
 use crate::error::Error;
-use crate::open::Engine;
+use crate::handle::DirRepo;
 use serde::Serialize;
 use stasis_disk::form::chunked::open;
 use stasis_model::format::manifest::Index;
@@ -87,15 +87,15 @@ struct Judged {
     clock_doubt: Option<String>,
 }
 
-impl Engine {
+impl DirRepo<'_> {
     /// Forgets, buries and sweeps.
     #[tracing::instrument(skip_all, err(level = "info"))]
-    pub async fn repo_gc(&self, command: RepoGc) -> Result<RepoCollected, Error> {
+    pub async fn gc(self, command: RepoGc) -> Result<RepoCollected, Error> {
         let started = self.clock.uptime();
-        self.ensure_trusted().await?;
-        let root = self.repo_root();
-        self.repo_settings(&root).await?.check_writable()?;
-        let judged = self.judged(&self.repo_index(&root).await?, &command);
+        self.store().ensure_trusted().await?;
+        let root = self.root();
+        self.settings(&root).await?.check_writable()?;
+        let judged = self.judged(&self.index(&root).await?, &command);
         let (manifests_removed, removed);
         if command.dry_run {
             manifests_removed = 0;
@@ -106,7 +106,7 @@ impl Engine {
                 let changed = root
                     .change(op_id, |index| index.forget(&judged.going, now, op_id))
                     .await;
-                self.known(Change::Gc, changed).await?;
+                self.operations().known(Change::Gc, changed).await?;
             }
             manifests_removed = self.bury(&root).await?;
             self.drop_tombstones(&root).await?;
@@ -126,36 +126,36 @@ impl Engine {
     }
 
     /// Forgets snapshots, all of them or none.
-    pub async fn repo_forget(&self, ids: &[SnapshotId]) -> Result<RepoForgotten, Error> {
-        self.ensure_trusted().await?;
-        let root = self.repo_root();
-        self.repo_settings(&root).await?.check_writable()?;
+    pub async fn forget(self, ids: &[SnapshotId]) -> Result<RepoForgotten, Error> {
+        self.store().ensure_trusted().await?;
+        let root = self.root();
+        self.settings(&root).await?.check_writable()?;
         let (op_id, now) = (self.chance.op_id(), self.lineages.now());
         let changed = root
             .change(op_id, |index| index.forget(ids, now, op_id))
             .await;
-        self.known(Change::Forget, changed).await?;
+        self.operations().known(Change::Forget, changed).await?;
         Ok(RepoForgotten {
             forgotten: ids.to_vec(),
         })
     }
 
     /// Keeps a snapshot whatever a policy says, or no longer.
-    pub async fn repo_pin(&self, id: &SnapshotId, pinned: bool) -> Result<SnapshotRow, Error> {
-        self.ensure_trusted().await?;
-        let root = self.repo_root();
-        self.repo_settings(&root).await?.check_writable()?;
+    pub async fn pin(self, id: &SnapshotId, pinned: bool) -> Result<SnapshotRow, Error> {
+        self.store().ensure_trusted().await?;
+        let root = self.root();
+        self.settings(&root).await?.check_writable()?;
         let op_id = self.chance.op_id();
         let changed = root
             .change(op_id, |index| index.pin(id, pinned, op_id))
             .await;
-        self.known(Change::Pin, changed).await?;
-        let rows = self.repo_snapshots(None).await?;
+        self.operations().known(Change::Pin, changed).await?;
+        let rows = self.snapshots(None).await?;
         let row = rows.into_iter().find(|row| row.snapshot_id == *id);
         row.ok_or_else(|| Error::LostManifest(id.clone()))
     }
 
-    fn judged(&self, index: &Index, command: &RepoGc) -> Judged {
+    fn judged(self, index: &Index, command: &RepoGc) -> Judged {
         let snapshot =
             |(name, one): (&SubjectName, &stasis_model::format::manifest::Indexed)| Snapshot {
                 created: one.at_ms,
@@ -209,7 +209,7 @@ impl Engine {
     }
 
     /// What a sweep would take if some snapshots were forgotten.
-    async fn would_remove(&self, root: &Root, going: &[SnapshotId]) -> Result<(u64, u64), Error> {
+    async fn would_remove(self, root: &Root, going: &[SnapshotId]) -> Result<(u64, u64), Error> {
         let chunks = root.chunks().await?;
         let all: Names = chunks.iter().map(|(name, _)| *name).collect();
         let named = references::named_by_all(root, going, &all)
@@ -220,7 +220,7 @@ impl Engine {
     }
 
     /// Removes manifests that nobody will ever publish.
-    async fn bury(&self, root: &Root) -> Result<u64, Error> {
+    async fn bury(self, root: &Root) -> Result<u64, Error> {
         let mut burial = Burial::new();
         let mut step = burial.next(BurialAnswer::Begin);
         loop {
@@ -268,9 +268,9 @@ impl Engine {
     }
 
     /// Forgets what was forgotten long ago, so that the index does not grow for ever.
-    async fn drop_tombstones(&self, root: &Root) -> Result<(), Error> {
+    async fn drop_tombstones(self, root: &Root) -> Result<(), Error> {
         let before = self.lineages.now().minus(TOMBSTONES);
-        let index = self.repo_index(root).await?;
+        let index = self.index(root).await?;
         if index
             .tombstones
             .values()
@@ -285,12 +285,12 @@ impl Engine {
                 Ok(index.without_tombstones(before, &listed, op_id))
             })
             .await;
-        self.known(Change::Gc, changed).await?;
+        self.operations().known(Change::Gc, changed).await?;
         Ok(())
     }
 
     /// All manifests, and what the index, read afterwards, says about each.
-    async fn survey(&self, root: &Root) -> Result<Option<BurialAnswer>, Error> {
+    async fn survey(self, root: &Root) -> Result<Option<BurialAnswer>, Error> {
         let ids = root.manifest_ids().await?;
         let Some(index) = root.index().await? else {
             return Ok(None);
@@ -336,7 +336,7 @@ impl Engine {
     }
 
     /// Sweeps until nothing is left to take.
-    async fn sweep_chunks(&self, root: &Root) -> Result<(u64, u64), Error> {
+    async fn sweep_chunks(self, root: &Root) -> Result<(u64, u64), Error> {
         let mut removed = (0, 0);
         for _ in 0..ROUNDS {
             let mut sizes = HashMap::new();
@@ -354,7 +354,7 @@ impl Engine {
 
     /// Takes out of quarantine what was swept, because nothing needs it any more, and what is whole again: the save that
     /// healed it may have been killed before it could say so.
-    async fn leave_quarantine(&self, root: &Root) -> Result<(), Error> {
+    async fn leave_quarantine(self, root: &Root) -> Result<(), Error> {
         let (mut gone, mut whole) = (Names::new(), Names::new());
         for name in root.quarantined().await? {
             match root.chunk(&name).await? {
@@ -379,7 +379,7 @@ impl Engine {
     }
 
     async fn sweep_round(
-        &self,
+        self,
         root: &Root,
         sizes: &mut HashMap<stasis_model::protocol::gc::ChunkName, u64>,
     ) -> Result<Swept, Error> {

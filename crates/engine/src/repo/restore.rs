@@ -9,7 +9,7 @@ use super::save::ignores;
 use super::{Opened, Readable, RepoSave, Wanted, no_entry};
 use crate::bridge;
 use crate::error::{Error, PlaceError, SaveError, error_chain};
-use crate::open::Engine;
+use crate::handle::DirRepo;
 use serde::Serialize;
 use stasis_disk::form::chunked::databases::owner_name;
 use stasis_disk::form::chunked::list::ListReader;
@@ -209,15 +209,15 @@ pub struct BeforeRestore {
     pub name: SubjectName,
 }
 
-impl Engine {
+impl DirRepo<'_> {
     /// Restores a snapshot.
     #[tracing::instrument(skip_all, err(level = "info"), fields(target = %command.target.display()))]
-    pub async fn repo_restore(&self, mut command: RepoRestore) -> Result<RepoRestored, Error> {
+    pub async fn restore(self, mut command: RepoRestore) -> Result<RepoRestored, Error> {
         let started = self.clock.uptime();
         command.store = self.store_in(&command).await?;
-        let root = self.repo_root();
-        self.repo_settings(&root).await?;
-        let index = self.repo_index(&root).await?;
+        let root = self.root();
+        self.settings(&root).await?;
+        let index = self.index(&root).await?;
         let id = self.resolve(&index, &command.wanted)?;
         let opened = self.open_snapshot(&root, &index, &id).await?;
         command.left_alone = self.left_alone(&index, &opened.manifest, &command).await?;
@@ -249,16 +249,16 @@ impl Engine {
     }
 
     /// Makes `latest` mean what a whole restore in place chose. The tree is what it should be, whatever becomes of that.
-    async fn adopt_restored(&self, index: &Index, manifest: &SnapshotManifest) {
+    async fn adopt_restored(self, index: &Index, manifest: &SnapshotManifest) {
         let seen = index.subject(&manifest.name).active;
-        let (root, op_id) = (self.repo_root(), self.chance.op_id());
+        let (root, op_id) = (self.root(), self.chance.op_id());
         let (name, chosen) = (&manifest.name, Some(&manifest.snapshot_id));
         let changed = root
             .change(op_id, |index| {
                 index.adopt(name, chosen, seen.as_ref(), op_id)
             })
             .await;
-        if let Err(error) = self.known(Change::Restore, changed).await {
+        if let Err(error) = self.operations().known(Change::Restore, changed).await {
             tracing::warn!(
                 error = error_chain(&error),
                 "the restored tree is in place, but `latest` does not mean it"
@@ -267,14 +267,14 @@ impl Engine {
     }
 
     /// Writes a snapshot beside its target, and verifies it; nothing of the target is touched.
-    pub(crate) async fn repo_stage(
-        &self,
+    pub(crate) async fn stage(
+        self,
         mut command: RepoRestore,
         id: &SnapshotId,
     ) -> Result<(SnapshotManifest, StagedSnapshot), Error> {
         command.store = self.store_in(&command).await?;
-        let root = self.repo_root();
-        let index = self.repo_index(&root).await?;
+        let root = self.root();
+        let index = self.index(&root).await?;
         let opened = self.open_snapshot(&root, &index, id).await?;
         command.left_alone = self.left_alone(&index, &opened.manifest, &command).await?;
         let manifest = opened.manifest.clone();
@@ -283,7 +283,7 @@ impl Engine {
 
     /// Refuses to leave something alone that is neither there nor in the snapshot: somebody meant something else.
     pub(crate) async fn ensure_known(
-        &self,
+        self,
         live: &Path,
         except: &[EntryPath],
         (id, list): (&SnapshotId, &FileList),
@@ -292,7 +292,7 @@ impl Engine {
             return Ok(());
         }
         let (live, list, asked) = (live.to_owned(), list.clone(), except.to_vec());
-        let source = Fetching::new(self.repo_root());
+        let source = Fetching::new(self.root());
         let unknown = bridge::blocking(move || {
             let is_absent = |path: &EntryPath| {
                 let path = live.join(OsStr::from_bytes(path.as_bytes()));
@@ -315,7 +315,7 @@ impl Engine {
     }
 
     async fn staged(
-        &self,
+        self,
         root: &Root,
         command: RepoRestore,
         opened: Opened,
@@ -332,7 +332,7 @@ impl Engine {
 
     /// What saves of the subject leave out by now: no snapshot since then has it, so that nothing else could bring it back.
     async fn left_alone(
-        &self,
+        self,
         index: &Index,
         manifest: &SnapshotManifest,
         command: &RepoRestore,
@@ -346,14 +346,14 @@ impl Engine {
 
     /// Patterns of what the next save of a subject would leave out.
     pub(crate) async fn patterns_now(
-        &self,
+        self,
         index: &Index,
         name: &SubjectName,
         dir: &Path,
     ) -> Result<Vec<String>, Error> {
         let mut patterns = ignores(dir).await?;
         if let Some(id) = index.subject(name).active
-            && let Ok(opened) = self.open_snapshot(&self.repo_root(), index, &id).await
+            && let Ok(opened) = self.open_snapshot(&self.root(), index, &id).await
         {
             patterns.extend(opened.manifest.excludes);
         }
@@ -361,7 +361,7 @@ impl Engine {
     }
 
     /// Where this store lies in the target of a restore; refused where it would be moved away with it.
-    async fn store_in(&self, command: &RepoRestore) -> Result<Option<EntryPath>, Error> {
+    async fn store_in(self, command: &RepoRestore) -> Result<Option<EntryPath>, Error> {
         let StoreLocation::File(store) = &self.location else {
             return Ok(None);
         };
@@ -380,7 +380,7 @@ impl Engine {
 
     /// Saves what a restore in place is about to change, under a name of its own.
     async fn save_before(
-        &self,
+        self,
         command: &RepoRestore,
         name: &SubjectName,
     ) -> Result<Option<BeforeRestore>, Error> {
@@ -393,7 +393,7 @@ impl Engine {
             .parse()
             .unwrap_or_else(|_| name.clone());
         let saved = self
-            .repo_save(RepoSave {
+            .save(RepoSave {
                 reason: Reason::BeforeRestore,
                 allow_shrink: true,
                 cancel: command.cancel.clone(),
@@ -405,7 +405,7 @@ impl Engine {
     }
 
     /// A disk is kept busy by as many workers as there are cores; a distant store needs more.
-    pub(crate) fn restore_workers(&self) -> NonZeroUsize {
+    pub(crate) fn restore_workers(self) -> NonZeroUsize {
         let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         match self.location {
             StoreLocation::S3(_) => cores.max(NonZeroUsize::new(FAR).unwrap_or(cores)),
@@ -612,21 +612,18 @@ pub struct Undone {
     pub was: String,
 }
 
-impl Engine {
-    /// Puts back the tree that a restore replaced; doing it again undoes that. Needs nothing of the store.
-    pub async fn restore_undo(target: PathBuf, clock: &dyn Clock) -> Result<Undone, Error> {
-        let origin = Origin {
-            at: clock.now(),
-            from: "an undone restore".to_owned(),
-        };
-        let target = std::path::absolute(&target).unwrap_or(target);
-        let shown = target.display().to_string();
-        let kept =
-            bridge::blocking(move || stasis_disk::tree::restore::undo(&target, &origin)).await?;
-        Ok(Undone {
-            target: shown,
-            kept: kept.path.display().to_string(),
-            was: kept.from,
-        })
-    }
+/// Puts back the tree that a restore replaced; doing it again undoes that. Needs nothing of the store.
+pub async fn undo(target: PathBuf, clock: &dyn Clock) -> Result<Undone, Error> {
+    let origin = Origin {
+        at: clock.now(),
+        from: "an undone restore".to_owned(),
+    };
+    let target = std::path::absolute(&target).unwrap_or(target);
+    let shown = target.display().to_string();
+    let kept = bridge::blocking(move || stasis_disk::tree::restore::undo(&target, &origin)).await?;
+    Ok(Undone {
+        target: shown,
+        kept: kept.path.display().to_string(),
+        was: kept.from,
+    })
 }

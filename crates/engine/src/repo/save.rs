@@ -20,7 +20,7 @@ use super::port::{Fetching, Storing};
 use super::{Opened, references};
 use crate::bridge;
 use crate::error::Error;
-use crate::open::Engine;
+use crate::handle::DirRepo;
 use databases::{DamagedDatabases, LiveDatabases};
 use stasis_disk::form::chunked::cache::CacheKey;
 use stasis_disk::form::chunked::databases::SavedDatabase;
@@ -131,12 +131,12 @@ struct Settled {
     has_moved: bool,
 }
 
-impl Engine {
+impl DirRepo<'_> {
     /// Saves a directory.
     #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %command.name))]
     ///
     /// A sweep that takes what it was about to use makes it begin again, a few times.
-    pub async fn repo_save(&self, command: RepoSave) -> Result<RepoSaved, Error> {
+    pub async fn save(self, command: RepoSave) -> Result<RepoSaved, Error> {
         for _ in 1..ATTEMPTS {
             match Box::pin(self.try_save(command.clone())).await {
                 Err(Error::SaveGaveUp(why)) => tracing::info!(why, "once more"),
@@ -146,7 +146,7 @@ impl Engine {
         self.try_save(command).await
     }
 
-    async fn try_save(&self, command: RepoSave) -> Result<RepoSaved, Error> {
+    async fn try_save(self, command: RepoSave) -> Result<RepoSaved, Error> {
         let gathered = self.save_gather(command).await?;
         if gathered.is_nothing_new() {
             return self.save_nothing(gathered).await;
@@ -156,13 +156,13 @@ impl Engine {
     }
 
     /// Reads the tree and stores what is new of it: steps 1 and 2.
-    pub(crate) async fn save_gather(&self, command: RepoSave) -> Result<Gathered, Error> {
+    pub(crate) async fn save_gather(self, command: RepoSave) -> Result<Gathered, Error> {
         let started = self.clock.uptime();
-        self.ensure_trusted().await?;
+        self.store().ensure_trusted().await?;
         let source = open_source(&command).await?;
         let ignores = ignores(&command.source).await?;
-        let root = self.repo_root();
-        let repo = self.repo_settings(&root).await?;
+        let root = self.root();
+        let repo = self.settings(&root).await?;
         repo.check_writable()?;
         let mut guard = SaveGuard::new();
         let _ = guard.next(SaveAnswer::Begin);
@@ -198,7 +198,7 @@ impl Engine {
     }
 
     /// Puts the manifest, and makes sure that no sweep can hurt what it names: steps 3 and 4.
-    pub(crate) async fn save_describe(&self, gathered: Gathered) -> Result<Ready, Error> {
+    pub(crate) async fn save_describe(self, gathered: Gathered) -> Result<Ready, Error> {
         let Gathered {
             command,
             began,
@@ -231,7 +231,7 @@ impl Engine {
     }
 
     /// Makes the snapshot exist: steps 5 and 6.
-    pub(crate) async fn save_publish(&self, ready: Ready) -> Result<RepoSaved, Error> {
+    pub(crate) async fn save_publish(self, ready: Ready) -> Result<RepoSaved, Error> {
         let Ready {
             mut gathered,
             settled,
@@ -265,14 +265,14 @@ impl Engine {
 
     /// Removes what killed saves of this chain left in a store on this host: documents that the index does not lead to, and
     /// never will, because the fence has passed them. What cannot be removed is left to gc.
-    async fn collect_unpublished(&self, root: &Root, published: &SnapshotManifest) {
+    async fn collect_unpublished(self, root: &Root, published: &SnapshotManifest) {
         // A listing costs a directory here, and a request elsewhere: there gc does it.
         let is_here = matches!(self.location, StoreLocation::File(_));
         if !is_here || !self.chunk_root.is_dated() {
             return;
         }
         self.remove_empty().await;
-        let (Ok(ids), Ok(index)) = (root.manifest_ids().await, self.repo_index(root).await) else {
+        let (Ok(ids), Ok(index)) = (root.manifest_ids().await, self.index(root).await) else {
             return;
         };
         for id in ids {
@@ -293,7 +293,7 @@ impl Engine {
 
     /// Removes directories of snapshots in which a killed save had not even put a document. Only in a project's own state
     /// directory: there its lock says that nobody else is about to put one.
-    async fn remove_empty(&self) {
+    async fn remove_empty(self) {
         let StoreLocation::File(store) = &self.location else {
             return;
         };
@@ -305,7 +305,7 @@ impl Engine {
     }
 
     /// Says that the snapshot before is this very tree, and makes none.
-    pub(crate) async fn save_nothing(&self, gathered: Gathered) -> Result<RepoSaved, Error> {
+    pub(crate) async fn save_nothing(self, gathered: Gathered) -> Result<RepoSaved, Error> {
         let chunks_healed = gathered.release_healed().await?;
         let equal = gathered.equal().cloned();
         let equal = equal.expect("it is the tree of a snapshot");
@@ -333,13 +333,13 @@ impl Engine {
         Ok(told)
     }
 
-    pub(crate) fn elapsed_ms(&self, started: Duration) -> u64 {
+    pub(crate) fn elapsed_ms(self, started: Duration) -> u64 {
         let elapsed = self.clock.uptime().saturating_sub(started);
         u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
     }
 
-    async fn begin(&self, root: Root, repo: Repo, command: &RepoSave) -> Result<Began, Error> {
-        let index = self.repo_index(&root).await?;
+    async fn begin(self, root: Root, repo: Repo, command: &RepoSave) -> Result<Began, Error> {
+        let index = self.index(&root).await?;
         let subject = index.subject(&command.name);
         let (mut parent, mut equals) = (None, Vec::new());
         let mut parent_databases = BTreeMap::new();
@@ -387,7 +387,7 @@ impl Engine {
         })
     }
 
-    async fn storing(&self, began: &Began, guard: &SaveGuard) -> Result<Arc<Storing>, Error> {
+    async fn storing(self, began: &Began, guard: &SaveGuard) -> Result<Arc<Storing>, Error> {
         let is_empty = began.index.subjects.is_empty();
         let damaged = if is_empty {
             Vec::new()
@@ -401,7 +401,7 @@ impl Engine {
     }
 
     async fn read_tree(
-        &self,
+        self,
         command: &RepoSave,
         source: RootDir,
         (began, storing, live): (&Began, &Arc<Storing>, LiveDatabases),
@@ -444,7 +444,7 @@ impl Engine {
     }
 
     /// Who copies the databases of the tree.
-    fn live_databases(&self, command: &RepoSave) -> LiveDatabases {
+    fn live_databases(self, command: &RepoSave) -> LiveDatabases {
         let cache = self.places.cache.clone();
         let spool = cache.unwrap_or_else(std::env::temp_dir).join("captures");
         let is_copied = |facts: &&VolumeFacts| {
@@ -458,7 +458,7 @@ impl Engine {
     }
 
     /// The directory of the store, which does not belong to any tree: device and inode.
-    async fn store_identity(&self) -> Option<(u64, u64)> {
+    async fn store_identity(self) -> Option<(u64, u64)> {
         let StoreLocation::File(path) = &self.location else {
             return None;
         };
@@ -470,7 +470,7 @@ impl Engine {
     }
 
     /// Where this host remembers the tree, if it has a place for that.
-    pub(crate) async fn memory_of(&self, repo: &Repo, tree: &Path) -> Option<CacheKey> {
+    pub(crate) async fn memory_of(self, repo: &Repo, tree: &Path) -> Option<CacheKey> {
         let (directory, tree) = (self.places.cache.clone()?.join("trees"), tree.to_owned());
         let op_id = repo.op_id;
         bridge::blocking(move || {
@@ -489,7 +489,7 @@ impl Engine {
         .await
     }
 
-    fn manifest(&self, command: &RepoSave, began: &Began, saved: &Saved) -> SnapshotManifest {
+    fn manifest(self, command: &RepoSave, began: &Began, saved: &Saved) -> SnapshotManifest {
         let (op_id, mut now) = (self.chance.op_id(), self.lineages.now());
         let id = began.snapshot.clone();
         let subject = began.index.subject(&command.name);
@@ -515,7 +515,7 @@ impl Engine {
 
     /// Puts the manifest, and goes on until no sweep can hurt what it names.
     async fn settle(
-        &self,
+        self,
         mut guard: SaveGuard,
         began: &Began,
         manifest: SnapshotManifest,
@@ -535,7 +535,7 @@ impl Engine {
                 }
                 SaveStep::ReadGc => SaveAnswer::Gc(gc_of(root).await?),
                 SaveStep::CheckIndexed(asked) => {
-                    let index = self.repo_index(root).await?;
+                    let index = self.index(root).await?;
                     let found = references::named_by_indexed(root, &index, &asked).await;
                     SaveAnswer::Indexed(found.map_err(references::Unread::into_error)?)
                 }
@@ -553,7 +553,7 @@ impl Engine {
 
     /// Stores chunks under new names and rewrites the list, under a snapshot id that was never used.
     async fn store_anew(
-        &self,
+        self,
         began: &Began,
         settled: &mut Settled,
         moves: &[Replacement],
@@ -590,11 +590,11 @@ impl Engine {
         Ok(())
     }
 
-    fn new_snapshot_id(&self, root: &Root) -> SnapshotId {
+    fn new_snapshot_id(self, root: &Root) -> SnapshotId {
         root.layout().new_id(self.lineages.now(), &*self.chance)
     }
 
-    async fn publish(&self, gathered: &Gathered, manifest: &SnapshotManifest) -> Result<(), Error> {
+    async fn publish(self, gathered: &Gathered, manifest: &SnapshotManifest) -> Result<(), Error> {
         let Gathered { command, began, .. } = gathered;
         let manifest_sha256 = stasis_model::digest::ManifestDigest::of(
             &stasis_model::format::document::render(manifest),
@@ -620,7 +620,7 @@ impl Engine {
             .root
             .change(op_id, |index| index.publish(&publish, op_id))
             .await;
-        self.known(Change::Save, changed).await?;
+        self.operations().known(Change::Save, changed).await?;
         tracing::info!(snapshot = %manifest.snapshot_id, bytes = manifest.totals.bytes, "published");
         Ok(())
     }

@@ -5,7 +5,7 @@ use super::references::{self, References};
 use super::{Opened, Wanted};
 use crate::bridge;
 use crate::error::Error;
-use crate::open::Engine;
+use crate::handle::DirRepo;
 use serde::Serialize;
 use stasis_disk::form::chunked::list::ListReader;
 use stasis_disk::form::chunked::{ChunkError, ChunkSource, cut_out, fetch};
@@ -120,15 +120,12 @@ pub struct RepoStats {
     pub chunks_damaged: u64,
 }
 
-impl Engine {
+impl DirRepo<'_> {
     /// All snapshots, the oldest first.
-    pub async fn repo_snapshots(
-        &self,
-        name: Option<&SubjectName>,
-    ) -> Result<Vec<SnapshotRow>, Error> {
-        let root = self.repo_root();
-        self.repo_settings(&root).await?;
-        let index = self.repo_index(&root).await?;
+    pub async fn snapshots(self, name: Option<&SubjectName>) -> Result<Vec<SnapshotRow>, Error> {
+        let root = self.root();
+        self.settings(&root).await?;
+        let index = self.index(&root).await?;
         let wanted = index
             .snapshots()
             .filter(|(found, _)| name.is_none_or(|name| name == *found));
@@ -148,21 +145,17 @@ impl Engine {
         Ok(rows)
     }
 
-    async fn open_wanted(&self, wanted: &Wanted) -> Result<(Opened, Fetching), Error> {
-        let root = self.repo_root();
-        self.repo_settings(&root).await?;
-        let index = self.repo_index(&root).await?;
+    async fn open_wanted(self, wanted: &Wanted) -> Result<(Opened, Fetching), Error> {
+        let root = self.root();
+        self.settings(&root).await?;
+        let index = self.index(&root).await?;
         let id = self.resolve(&index, wanted)?;
         let opened = self.open_snapshot(&root, &index, &id).await?;
         Ok((opened, Fetching::new(root)))
     }
 
     /// The entries of a snapshot beneath `path`, in order.
-    pub async fn repo_ls(
-        &self,
-        wanted: &Wanted,
-        path: &EntryPath,
-    ) -> Result<Vec<ListedEntry>, Error> {
+    pub async fn ls(self, wanted: &Wanted, path: &EntryPath) -> Result<Vec<ListedEntry>, Error> {
         let (opened, source) = self.open_wanted(wanted).await?;
         let (path, snapshot) = (path.clone(), opened.manifest.snapshot_id.clone());
         bridge::blocking(move || {
@@ -182,8 +175,8 @@ impl Engine {
     }
 
     /// Writes the content of one file of a snapshot.
-    pub async fn repo_cat(
-        &self,
+    pub async fn cat(
+        self,
         wanted: &Wanted,
         path: &EntryPath,
         out: impl Write + Send + 'static,
@@ -213,11 +206,7 @@ impl Engine {
     }
 
     /// What differs between two snapshots, in the order of paths.
-    pub async fn repo_diff(
-        &self,
-        before: &Wanted,
-        after: &Wanted,
-    ) -> Result<Vec<Difference>, Error> {
+    pub async fn diff(self, before: &Wanted, after: &Wanted) -> Result<Vec<Difference>, Error> {
         let (before, source) = self.open_wanted(before).await?;
         let (after, _) = self.open_wanted(after).await?;
         let found = bridge::blocking(move || {
@@ -231,10 +220,10 @@ impl Engine {
     }
 
     /// How large the repository is, and why.
-    pub async fn repo_stats(&self) -> Result<RepoStats, Error> {
-        let root = self.repo_root();
-        self.repo_settings(&root).await?;
-        let index = self.repo_index(&root).await?;
+    pub async fn stats(self) -> Result<RepoStats, Error> {
+        let root = self.root();
+        self.settings(&root).await?;
+        let index = self.index(&root).await?;
         let mut used = References::default();
         for id in root.manifest_ids().await? {
             if index.tombstones.contains_key(&id) {

@@ -43,7 +43,8 @@ impl Events {
         let log = context
             .engine()
             .await?
-            .event_log(self.tenant.as_ref(), self.last)
+            .events()
+            .latest(self.tenant.as_ref(), self.last)
             .await?;
         let row = |(tenant, event)| Row { tenant, event };
         let unreadable = |(key, reason): (Key, String)| Unreadable {

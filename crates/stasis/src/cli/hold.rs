@@ -52,6 +52,7 @@ async fn run_held(
     let acquire = claim.acquire(context, &engine)?;
     let signals = signals()?;
     Ok(engine
+        .leases()
         .hold(Hold {
             acquire,
             renew_every,

@@ -132,21 +132,21 @@ impl Lease {
                 token,
                 ttl,
             } => {
-                let renewed = engine.renew(&subject, token, ttl).await?;
+                let renewed = engine.leases().renew(&subject, token, ttl).await?;
                 context.output.warn(&renewed.warnings);
                 context
                     .output
                     .result(&renewed, |r| format!("held until {}", r.lock.expires_at))?;
             }
             Self::Release { subject, token } => {
-                let released = engine.release(&subject, token).await?;
+                let released = engine.leases().release(&subject, token).await?;
                 context.output.warn(&released.warnings);
                 context
                     .output
                     .result(&released, |_| "released".to_owned())?;
             }
             Self::Show { subject } => {
-                let shown = engine.show_lease(&subject).await?;
+                let shown = engine.leases().show(&subject).await?;
                 context.output.warn(&shown.warnings);
                 context.output.result(&shown, show)?;
             }
@@ -178,7 +178,7 @@ impl Claim {
         let host = context.host(self.host.as_ref())?;
         let run_id = match self.run_id {
             Some(run_id) => run_id,
-            None => engine.new_run_id(),
+            None => engine.leases().new_run_id(),
         };
         let host_run_id = self.host_run_id.unwrap_or_else(Label::nobody);
         let holder = Holder {
@@ -207,7 +207,10 @@ pub(super) fn operator() -> Label {
 }
 
 async fn acquire(context: &Context, engine: &Engine, claim: Claim) -> anyhow::Result<()> {
-    let acquired = engine.acquire(claim.acquire(context, engine)?).await?;
+    let acquired = engine
+        .leases()
+        .acquire(claim.acquire(context, engine)?)
+        .await?;
     context.output.warn(&acquired.warnings);
     let base = acquired
         .base_sha256
@@ -218,6 +221,7 @@ async fn acquire(context: &Context, engine: &Engine, claim: Claim) -> anyhow::Re
     if let Err(lost) = printed {
         // A lease whose token nobody has is of no use to anybody.
         let returned = engine
+            .leases()
             .release(&acquired.subject, acquired.lease.fence)
             .await
             .is_ok();
@@ -258,11 +262,11 @@ pub(super) async fn force_unlock(
     confirm: bool,
 ) -> anyhow::Result<()> {
     if !confirm {
-        let shown = engine.show_lease(&cmd.lineage).await?;
+        let shown = engine.leases().show(&cmd.lineage).await?;
         context.output.say(&show(&shown));
         bail!("nothing was changed: say --confirm to throw this holder out");
     }
-    let unlocked = engine.force_unlock(cmd).await?;
+    let unlocked = engine.leases().force_unlock(cmd).await?;
     context.output.warn(&unlocked.warnings);
     context.output.result(&unlocked, |unlocked| {
         format!(
@@ -278,7 +282,7 @@ pub(super) async fn reap(
     subject: Option<&Lineage>,
     grace: Option<Duration>,
 ) -> anyhow::Result<ExitCode> {
-    told_reaped(context, &engine.reap(subject, grace).await?)
+    told_reaped(context, &engine.leases().reap(subject, grace).await?)
 }
 
 /// Tells what a sweep of the locks did.

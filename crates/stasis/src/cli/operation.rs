@@ -23,7 +23,12 @@ pub(super) enum Operation {
 impl Operation {
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
         let Self::Show { id, same_store } = self;
-        let operation = context.engine().await?.operation(id, same_store).await?;
+        let operation = context
+            .engine()
+            .await?
+            .operations()
+            .show(id, same_store)
+            .await?;
         context.output.result(&operation, |operation| {
             let fate = match operation.fate {
                 Fate::Applied => "applied",

@@ -214,7 +214,7 @@ impl Which {
             check: spawn()?,
             watchdog: watchdog::HelperCommand::this_program(&["internal", "watchdog"]),
         };
-        Ok(project::Project::new(&engine, home, &self.tenant, host))
+        Ok(engine.project(home, &self.tenant, host))
     }
 }
 

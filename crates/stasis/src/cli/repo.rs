@@ -15,7 +15,6 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use stasis_engine::model::id::{SnapshotId, SubjectName};
 use stasis_engine::model::tree::EntryPath;
-use stasis_engine::open::Engine;
 use stasis_engine::repo::Wanted;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -137,7 +136,7 @@ impl Repo {
         let repo = self.repo.as_deref();
         match self.command {
             Command::Init => {
-                let made = context.repo_engine(repo, true).await?.repo_init().await?;
+                let made = context.repo_engine(repo, true).await?.dirs().init().await?;
                 context
                     .output
                     .result(&made, |made| format!("made a repository in {}", made.repo))?;
@@ -145,7 +144,7 @@ impl Repo {
             Command::Save(save) => return save.run(context, repo).await,
             Command::Restore(restore) => return Box::pin(restore.run(context, repo)).await,
             Command::Undo { target } => {
-                let undone = Engine::restore_undo(target, &system::SystemClock).await?;
+                let undone = stasis_engine::repo::undo(target, &system::SystemClock).await?;
                 context.output.result(&undone, |undone| {
                     let (target, kept) = (printable(&undone.target), printable(&undone.kept));
                     format!("put back {target}; what it replaces is kept in {kept}")
@@ -188,7 +187,8 @@ async fn pin(
     let row = context
         .repo_engine(repo, false)
         .await?
-        .repo_pin(id, pinned)
+        .dirs()
+        .pin(id, pinned)
         .await?;
     let words = if pinned { "is pinned" } else { "is not pinned" };
     context

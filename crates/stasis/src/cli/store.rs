@@ -60,7 +60,7 @@ async fn probe(url: Option<String>, context: &Context) -> anyhow::Result<Exit> {
     context
         .output
         .say(&format!("probing {}", engine.location()));
-    let report = engine.probe().await?;
+    let report = engine.store().probe().await?;
     context.output.result(&report, words)?;
     Ok(if trustworthy(&report) {
         Exit::Done

@@ -46,12 +46,15 @@ impl Tenant {
         };
         match command {
             PolicyCommand::Show { tenant } => {
-                let policy = engine.stored_policy(&tenant).await?;
+                let policy = engine.tenants().stored_policy(&tenant).await?;
                 context.output.result(&policy, words)?;
             }
             PolicyCommand::Set { tenant, settings } => {
                 let actor: Label = "operator".parse()?;
-                let set = engine.set_policy(tenant, &settings, &actor).await?;
+                let set = engine
+                    .tenants()
+                    .set_policy(tenant, &settings, &actor)
+                    .await?;
                 context.output.warn(&set.warnings);
                 context.output.result(&set, |set| words(&set.policy))?;
             }

@@ -22,7 +22,8 @@ use crate::archive::remote::Remote;
 use crate::bridge;
 use crate::check::Spawn;
 use crate::error::{Error, LineageError};
-use crate::open::{Engine, StoreLocation};
+use crate::handle::Profiles;
+use crate::open::StoreLocation;
 use crate::upload::pieces;
 use crate::warning::Warning;
 use serde::Serialize;
@@ -197,16 +198,20 @@ pub struct ProfileSaved {
     pub warnings: Vec<Warning>,
 }
 
-impl Engine {
+impl Profiles<'_> {
     /// Captures a directory under a lease that is ours.
     pub(super) async fn capture(
-        &self,
+        self,
         capture: &Capture,
         lease: &Lease,
     ) -> Result<ProfileSaved, Error> {
         let started = self.clock.uptime();
         let lineage = &lease.lineage;
-        let limit = self.policy(&lineage.tenant).await?.max_profile_bytes;
+        let limit = self
+            .tenants()
+            .policy(&lineage.tenant)
+            .await?
+            .max_profile_bytes;
         let key = self.key_to_save(lineage, lease.base.as_ref()).await?;
         let near = capture
             .base
@@ -265,7 +270,7 @@ impl Engine {
 
     /// Moves the pointer to a snapshot that is stored, unless something speaks against it.
     async fn publish_stored(
-        &self,
+        self,
         capture: &Capture,
         lease: &Lease,
         to: Active,
@@ -297,8 +302,8 @@ impl Engine {
     }
 
     /// Archives a directory into the cache's place; where that cannot be written, elsewhere.
-    async fn make_somewhere(&self, capture: &Capture, making: Making) -> Result<Made, Error> {
-        let cache = self.profile_spool().await;
+    async fn make_somewhere(self, capture: &Capture, making: Making) -> Result<Made, Error> {
+        let cache = self.spool().await;
         let tried = match cache {
             Ok(spool) => {
                 let (job, making) = (capture.clone(), making.clone());
@@ -310,7 +315,7 @@ impl Engine {
             (Err(error), Some(without)) if is_no_room(&error) => (error, without),
             (tried, _) => return tried,
         };
-        let (job, spool) = (capture.clone(), without.profile_spool().await?);
+        let (job, spool) = (capture.clone(), without.profiles().spool().await?);
         let mut made = bridge::blocking(move || make(&job, making, &spool)).await?;
         let reason = crate::error::error_chain(&error);
         made.unchecked.push(Warning::CacheSkipped { reason });
@@ -319,7 +324,7 @@ impl Engine {
 
     /// The archive that most frames can be taken from: in the cache, or in a store that is as near.
     async fn base_archive(
-        &self,
+        self,
         lineage: &Lineage,
         base: Option<ArchiveDigest>,
         key: Option<Arc<DataKey>>,
@@ -357,7 +362,7 @@ impl Engine {
 
     /// The manifest of the active snapshot, if it is our base, as it is now and still ours to move.
     async fn active_base(
-        &self,
+        self,
         lease: &Lease,
         base: Option<ArchiveDigest>,
     ) -> Result<Option<ProfileManifest>, Error> {
@@ -372,7 +377,7 @@ impl Engine {
     }
 
     fn manifest_of(
-        &self,
+        self,
         capture: &Capture,
         lease: &Lease,
         made: &Made,
@@ -424,7 +429,7 @@ impl Engine {
     }
 
     async fn store_snapshot(
-        &self,
+        self,
         lineage: &Lineage,
         manifest: &ProfileManifest,
         file: &Arc<File>,
@@ -452,7 +457,7 @@ impl Engine {
     }
 
     async fn flip_to(
-        &self,
+        self,
         capture: &Capture,
         lease: &Lease,
         to: Active,
@@ -465,7 +470,7 @@ impl Engine {
             to,
         };
         let flipped = self.lineages.flip(&lease.lineage, flip).await;
-        let Err(refused) = self.settled(flipped).await else {
+        let Err(refused) = self.operations().settled(flipped).await else {
             return Ok(());
         };
         let Some(Refusal::Diverged { active, .. }) = refusal(&refused) else {
@@ -473,7 +478,7 @@ impl Engine {
         };
         saved.outcome = SaveOutcome::Diverged;
         saved.active_sha256 = *active;
-        let event = self.event(
+        let event = self.events().event(
             EventKind::Diverged,
             Severity::Warning,
             &capture.holder.run_id,
@@ -483,13 +488,13 @@ impl Engine {
             .with("sha256", saved.sha256.to_string());
         saved
             .warnings
-            .extend(self.record(&lease.lineage.tenant, event).await);
+            .extend(self.events().record(&lease.lineage.tenant, event).await);
         Ok(())
     }
 
     /// Leaves a snapshot that is stored unpublished, and says so where an operator looks.
     async fn hold_back(
-        &self,
+        self,
         capture: &Capture,
         lease: &Lease,
         outcome: SaveOutcome,
@@ -498,12 +503,14 @@ impl Engine {
         saved.outcome = outcome;
         saved.active_sha256 = lease.base.as_ref().map(|base| base.archive);
         let actor = &capture.holder.run_id;
-        let event = self.event(EventKind::NotPublished, Severity::Warning, actor);
+        let event = self
+            .events()
+            .event(EventKind::NotPublished, Severity::Warning, actor);
         let event = event
             .about(lease.lineage.clone(), saved.op_id)
             .with("sha256", saved.sha256.to_string())
             .with("because", outcome.word());
-        let recorded = self.record(&lease.lineage.tenant, event).await;
+        let recorded = self.events().record(&lease.lineage.tenant, event).await;
         saved.warnings.extend(recorded);
     }
 }

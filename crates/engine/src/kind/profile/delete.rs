@@ -7,7 +7,7 @@ use super::refusal::OperatorError;
 use super::standing::{Holdings, SnapshotRow};
 use super::subject::ShaPrefix;
 use crate::error::Error;
-use crate::open::Engine;
+use crate::handle::Profiles;
 use crate::warning::Warning;
 use serde::Serialize;
 use stasis_model::digest::ArchiveDigest;
@@ -46,9 +46,9 @@ pub struct Deleted {
     pub warnings: Vec<Warning>,
 }
 
-impl Engine {
+impl Profiles<'_> {
     /// Says what a delete would do, and whether it may; writes nothing.
-    pub async fn plan_delete(&self, cmd: &Delete) -> Result<Deleted, Error> {
+    pub async fn plan_delete(self, cmd: &Delete) -> Result<Deleted, Error> {
         let holdings = self.sound_holdings(&cmd.lineage).await?;
         let plan = self.delete_plan(&holdings, cmd)?;
         let found = Documents {
@@ -72,14 +72,15 @@ impl Engine {
 
     /// Deletes a snapshot.
     #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %cmd.lineage, snapshot = %cmd.sha))]
-    pub async fn delete_snapshot(&self, cmd: &Delete) -> Result<Deleted, Error> {
-        self.ensure_trusted().await?;
+    pub async fn delete(self, cmd: &Delete) -> Result<Deleted, Error> {
+        self.store().ensure_trusted().await?;
         let holdings = self.sound_holdings(&cmd.lineage).await?;
         let plan = self.delete_plan(&holdings, cmd)?;
         let known = known(&holdings, plan.sha256);
         let result = self.lineages.delete(&cmd.lineage, plan.sha256, known).await;
-        let moved = self.settled(result).await?;
+        let moved = self.operations().settled(result).await?;
         let event = self
+            .events()
             .event(EventKind::Delete, Severity::Info, &cmd.actor)
             .about(cmd.lineage.clone(), moved.op_id)
             .with("sha256", plan.sha256.to_string())
@@ -88,7 +89,7 @@ impl Engine {
                 plan.snapshot.manifest.captured_at_ms.millis(),
             );
         let mut warnings = plan.warnings;
-        warnings.extend(self.record(&cmd.lineage.tenant, event).await);
+        warnings.extend(self.events().record(&cmd.lineage.tenant, event).await);
         Ok(Deleted {
             applied: true,
             op_id: Some(moved.op_id),
@@ -97,7 +98,7 @@ impl Engine {
         })
     }
 
-    fn delete_plan(&self, holdings: &Holdings, cmd: &Delete) -> Result<Deleted, Error> {
+    fn delete_plan(self, holdings: &Holdings, cmd: &Delete) -> Result<Deleted, Error> {
         let chosen = holdings.choose(&cmd.sha)?;
         let sha256 = chosen.active.archive;
         if holdings.is_tombstoned(sha256) {

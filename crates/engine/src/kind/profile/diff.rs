@@ -8,7 +8,7 @@ use super::subject::{BadSha, ShaPrefix};
 use crate::bridge;
 use crate::check::Spawn;
 use crate::error::Error;
-use crate::open::Engine;
+use crate::handle::Profiles;
 use crate::warning::Warning;
 use serde::Serialize;
 use stasis_disk::check::{self, CheckSettings, Identity, IdentityError};
@@ -129,10 +129,10 @@ pub struct ProfileDiff {
     pub warnings: Vec<Warning>,
 }
 
-impl Engine {
+impl Profiles<'_> {
     /// Compares two snapshots.
     #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %cmd.lineage))]
-    pub async fn diff_profile(&self, cmd: &Diff) -> Result<ProfileDiff, Error> {
+    pub async fn diff(self, cmd: &Diff) -> Result<ProfileDiff, Error> {
         let holdings = self.sound_holdings(&cmd.lineage).await?;
         let (before_sha256, before) = self.opened(&holdings, &cmd.before).await?;
         let (after_sha256, after) = self.opened(&holdings, &cmd.after).await?;
@@ -161,7 +161,7 @@ impl Engine {
     }
 
     async fn opened(
-        &self,
+        self,
         holdings: &Holdings,
         wanted: &Wanted,
     ) -> Result<(ArchiveDigest, Archive), Error> {

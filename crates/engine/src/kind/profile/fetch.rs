@@ -8,6 +8,7 @@ use super::error::ProfileError;
 use crate::archive::remote::Remote;
 use crate::bridge;
 use crate::error::Error;
+use crate::handle::Profiles;
 use crate::open::Engine;
 use stasis_disk::crypt::DataKey;
 use stasis_disk::form::archive::{self, Archive, ArchiveError, Assembled, ReadAt, Sealed};
@@ -82,17 +83,17 @@ impl Unproven {
     }
 }
 
-impl Engine {
+impl Profiles<'_> {
     /// The same engine, which keeps no caches; `None` when it keeps none already.
-    pub(super) fn without_cache(&self) -> Option<Self> {
+    pub(super) fn without_cache(self) -> Option<Engine> {
         self.places.cache.as_ref()?;
-        let mut without = self.clone();
+        let mut without = self.engine.clone();
         without.places.cache = None;
         Some(without)
     }
 
     /// Archives that this host has seen; `None` where it keeps no caches.
-    pub(super) async fn archive_cache(&self) -> Option<ArchiveCache> {
+    pub(super) async fn archive_cache(self) -> Option<ArchiveCache> {
         let root = self.places.cache.as_ref()?.join("archives");
         let made = root.clone();
         let made = bridge::blocking(move || stasis_disk::fs::atomic_write::make_directory(&made));
@@ -101,8 +102,8 @@ impl Engine {
     }
 
     /// A place for what is only looked at: elsewhere, if there is no room beside the cache.
-    pub(crate) async fn looking_place(&self) -> Result<PathBuf, Error> {
-        match self.profile_spool().await {
+    pub(crate) async fn looking_place(self) -> Result<PathBuf, Error> {
+        match self.spool().await {
             Ok(spool) => {
                 let place = spool.clone();
                 let has_room =
@@ -119,7 +120,7 @@ impl Engine {
     }
 
     /// Where large files without a name lie; beside the cache, so that they can be kept there.
-    pub(crate) async fn profile_spool(&self) -> Result<PathBuf, Error> {
+    pub(crate) async fn spool(self) -> Result<PathBuf, Error> {
         match &self.places.cache {
             Some(cache) => {
                 let spool = cache.join("archives");
@@ -134,7 +135,7 @@ impl Engine {
 
     /// Brings the archive of a snapshot here, and proves that it is the one.
     pub(super) async fn fetch_archive(
-        &self,
+        self,
         manifest: &ProfileManifest,
         active: &Active,
         cancel: &Arc<AtomicBool>,
@@ -156,7 +157,7 @@ impl Engine {
 
     /// Brings the archive of a snapshot here, unproven; `near` are snapshots it may resemble.
     pub(super) async fn fetch_unproven(
-        &self,
+        self,
         (manifest, active): (&ProfileManifest, &Active),
         supply: Supply,
         near: &[ArchiveDigest],
@@ -170,7 +171,7 @@ impl Engine {
         let remote = Remote::new(self.bucket.clone(), place.clone(), size);
         let fetching = Fetching {
             cache: self.archive_cache().await,
-            spool: self.profile_spool().await?,
+            spool: self.spool().await?,
             name: PathBuf::from(place.as_str()),
             wanted: active.archive,
             tree: manifest.tree_digest,

@@ -14,8 +14,8 @@ use super::refusal::{OperatorError, unusable};
 use super::standing::Holdings;
 use super::subject::ShaPrefix;
 use crate::error::Error;
+use crate::handle::Profiles;
 use crate::lease::Acquire;
-use crate::open::Engine;
 use crate::warning::Warning;
 use bytes::Bytes;
 use futures_util::stream;
@@ -65,17 +65,18 @@ pub struct Forked {
     pub warnings: Vec<Warning>,
 }
 
-impl Engine {
+impl Profiles<'_> {
     /// Starts a new identity.
     #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %cmd.target, source = %cmd.source))]
-    pub async fn fork_profile(&self, cmd: &Fork) -> Result<Forked, Error> {
-        self.ensure_trusted().await?;
+    pub async fn fork(self, cmd: &Fork) -> Result<Forked, Error> {
+        self.store().ensure_trusted().await?;
         let target = new_lineage(cmd)?;
         let holdings = self.sound_holdings(&cmd.source).await?;
         let snapshot = chosen(&holdings, cmd.sha.as_ref())?;
         self.ensure_never_encrypted(&cmd.source).await?;
         self.ensure_new(&target).await?;
         let acquired = self
+            .leases()
             .acquire(Acquire {
                 lineage: target.clone(),
                 holder: cmd.holder.clone(),
@@ -83,7 +84,7 @@ impl Engine {
             })
             .await?;
         let copied = self.copy_into(&acquired.lease, &cmd.source, snapshot).await;
-        let released = self.release(&target, acquired.lease.fence).await;
+        let released = self.leases().release(&target, acquired.lease.fence).await;
         let op_id = copied?;
         let mut warnings = acquired.warnings;
         match released {
@@ -102,7 +103,7 @@ impl Engine {
     }
 
     /// Refuses an identity that exists, under whichever major.
-    async fn ensure_new(&self, target: &Lineage) -> Result<(), Error> {
+    async fn ensure_new(self, target: &Lineage) -> Result<(), Error> {
         let profile = target.any_major();
         match self.lineages_of(&profile).await {
             Err(Error::Operator(OperatorError::NoProfile { .. })) => Ok(()),
@@ -112,7 +113,7 @@ impl Engine {
     }
 
     async fn copy_into(
-        &self,
+        self,
         lease: &Lease,
         source: &Lineage,
         snapshot: &StoredSnapshot,
@@ -161,7 +162,7 @@ impl Engine {
             to,
         };
         let result = self.lineages.flip(target, flip).await;
-        self.settled(result).await?;
+        self.operations().settled(result).await?;
         Ok(op_id)
     }
 }

@@ -18,7 +18,7 @@ use super::save::users;
 use super::verify::VERIFIED;
 use crate::bridge;
 use crate::error::{Error, error_chain};
-use crate::open::Engine;
+use crate::handle::Profiles;
 use crate::warning::Warning;
 use stasis_disk::check::{self, CheckSettings};
 use stasis_disk::fs::remove;
@@ -53,16 +53,16 @@ impl Drop for HotClone {
     }
 }
 
-impl Engine {
+impl Profiles<'_> {
     /// Where the journals of freezes are: the same for all engines of this host.
-    pub(crate) fn freezes(&self) -> PathBuf {
+    pub(crate) fn freezes(self) -> PathBuf {
         let state = self.places.state.clone();
         state.unwrap_or_else(std::env::temp_dir).join("freezes")
     }
 
     /// Lets run what an engine that died had stopped, and removes the copies that it left.
-    pub(super) async fn mend_what_was_left(&self) {
-        let (journals, spool) = (self.freezes(), self.profile_spool().await.ok());
+    pub(super) async fn recover(self) {
+        let (journals, spool) = (self.freezes(), self.spool().await.ok());
         let thawed = bridge::blocking(move || {
             if let Some(spool) = spool {
                 check::collect(&spool);
@@ -78,7 +78,7 @@ impl Engine {
 
     /// Captures a directory whose browser goes on; without a browser, like any other.
     pub(super) async fn capture_hot(
-        &self,
+        self,
         capture: &Capture,
         lease: &Lease,
     ) -> Result<ProfileSaved, Error> {
@@ -126,7 +126,7 @@ impl Engine {
 
     /// Freezes, clones, thaws.
     async fn take(
-        &self,
+        self,
         dir: &Path,
         processes: Vec<Process>,
         capture: &Capture,
@@ -167,8 +167,8 @@ impl Engine {
     }
 
     /// The databases of a clone that are not sound.
-    async fn unsound(&self, taken: &HotClone, capture: &Capture) -> Result<Vec<String>, Error> {
-        let (dir, scratch) = (taken.dir.clone(), self.profile_spool().await?);
+    async fn unsound(self, taken: &HotClone, capture: &Capture) -> Result<Vec<String>, Error> {
+        let (dir, scratch) = (taken.dir.clone(), self.spool().await?);
         let (cancel, spawn) = (capture.cancel.clone(), capture.spawn.clone());
         let checked = bridge::blocking(move || {
             let root = super::capture::open(&dir)?;

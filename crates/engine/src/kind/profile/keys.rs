@@ -6,7 +6,7 @@
 
 use super::error::ProfileError;
 use crate::error::Error;
-use crate::open::Engine;
+use crate::handle::Profiles;
 use bytes::Bytes;
 use serde::Serialize;
 pub use stasis_disk::crypt::TenantKey;
@@ -32,18 +32,9 @@ pub struct Rekeyed {
     pub key_id: String,
 }
 
-impl Engine {
-    /// The same engine for a tenant that has a key.
-    #[must_use = "the engine is not changed in place"]
-    pub fn with_key(self, key: TenantKey) -> Self {
-        Self {
-            tenant_key: Some(Arc::new(key)),
-            ..self
-        }
-    }
-
+impl Profiles<'_> {
     async fn key_document(
-        &self,
+        self,
         lineage: &Lineage,
     ) -> Result<Option<document::Versioned<KeyDocument>>, Error> {
         Ok(read(&*self.bucket, &layout::data_key(lineage)).await?)
@@ -51,7 +42,7 @@ impl Engine {
 
     /// The key to write with: none for a lineage that is plain, a new one for a lineage that begins.
     pub(super) async fn key_to_save(
-        &self,
+        self,
         lineage: &Lineage,
         active: Option<&Active>,
     ) -> Result<Option<Arc<DataKey>>, Error> {
@@ -79,7 +70,7 @@ impl Engine {
 
     /// The key to read a snapshot with, if it needs one.
     pub(super) async fn key_to_load(
-        &self,
+        self,
         manifest: &ProfileManifest,
     ) -> Result<Option<Arc<DataKey>>, Error> {
         let lineage = manifest.lineage();
@@ -100,14 +91,14 @@ impl Engine {
 
     /// Refuses a plain snapshot of a lineage that has a key: whoever can write to the store could have put it there, and
     /// who has no key must not be the one who believes it.
-    pub(super) async fn ensure_never_encrypted(&self, lineage: &Lineage) -> Result<(), Error> {
+    pub(super) async fn ensure_never_encrypted(self, lineage: &Lineage) -> Result<(), Error> {
         match self.key_document(lineage).await? {
             None => Ok(()),
             Some(_) => Err(ProfileError::PlainInEncrypted(lineage.clone()).into()),
         }
     }
 
-    async fn new_key(&self, tenant: &TenantKey, lineage: &Lineage) -> Result<Arc<DataKey>, Error> {
+    async fn new_key(self, tenant: &TenantKey, lineage: &Lineage) -> Result<Arc<DataKey>, Error> {
         let (mut secret, mut nonce) = ([0; 32], [0; 12]);
         self.chance.fill(&mut secret);
         self.chance.fill(&mut nonce);
@@ -128,8 +119,8 @@ impl Engine {
     }
 
     /// Wraps the data key of a lineage with another tenant key; no archive is touched.
-    pub async fn profile_rekey(
-        &self,
+    pub async fn rekey(
+        self,
         lineage: &Lineage,
         new: &TenantKey,
         actor: &Label,
@@ -153,11 +144,13 @@ impl Engine {
                 return Err(ProfileError::RekeyUnknown { lineage, op_id }.into());
             }
         }
-        let event = self.event(EventKind::Rekeyed, Severity::Info, actor);
+        let event = self
+            .events()
+            .event(EventKind::Rekeyed, Severity::Info, actor);
         let event = event
             .about(lineage.clone(), op_id)
             .with("key_id", new.id().to_string());
-        let _ = self.record(&lineage.tenant, event).await;
+        let _ = self.events().record(&lineage.tenant, event).await;
         Ok(Rekeyed {
             subject: lineage.clone(),
             key_id: new.id().to_string(),

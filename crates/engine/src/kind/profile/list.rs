@@ -3,7 +3,7 @@
 use super::standing::{LockWord, SnapshotRow};
 use super::subject::readable;
 use crate::error::{Error, error_chain};
-use crate::open::Engine;
+use crate::handle::Profiles;
 use crate::warning::Warning;
 use serde::Serialize;
 use stasis_model::digest::ArchiveDigest;
@@ -93,9 +93,9 @@ impl SnapshotList {
     }
 }
 
-impl Engine {
+impl Profiles<'_> {
     /// Lists profiles: one row per lineage.
-    pub async fn profiles(&self, tenant: Option<&TenantId>) -> Result<ProfileList, Error> {
+    pub async fn list(self, tenant: Option<&TenantId>) -> Result<ProfileList, Error> {
         let prefix = tenant.map_or_else(Prefix::lineages, Prefix::lineages_of);
         // Asked for at once: an S3 store reads its whole listing for every page.
         let rows = self.bucket.list(&prefix, None, usize::MAX).await?;
@@ -117,8 +117,8 @@ impl Engine {
         for batch in counted.chunks(TOGETHER) {
             let mut looking = JoinSet::new();
             for (lineage, totals) in batch {
-                let (engine, lineage, totals) = (self.clone(), lineage.clone(), *totals);
-                looking.spawn(async move { engine.profile_row(lineage, totals).await });
+                let (engine, lineage, totals) = (self.engine.clone(), lineage.clone(), *totals);
+                looking.spawn(async move { engine.profiles().row(lineage, totals).await });
             }
             for row in looking.join_all().await {
                 profiles.push(row?);
@@ -129,8 +129,8 @@ impl Engine {
         Ok(ProfileList { profiles, warnings })
     }
 
-    async fn profile_row(
-        &self,
+    async fn row(
+        self,
         subject: Lineage,
         (snapshots, bytes): (u64, u64),
     ) -> Result<ProfileRow, Error> {
@@ -155,7 +155,7 @@ impl Engine {
     }
 
     /// Lists all snapshots of a profile, in the order in which they were captured.
-    pub async fn profile_snapshots(&self, subject: &ProfileRef) -> Result<SnapshotList, Error> {
+    pub async fn snapshots(self, subject: &ProfileRef) -> Result<SnapshotList, Error> {
         let mut list = SnapshotList {
             snapshots: Vec::new(),
             damaged: Vec::new(),

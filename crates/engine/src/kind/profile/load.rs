@@ -38,7 +38,7 @@ use super::upgrade::Chosen;
 use crate::bridge;
 use crate::check::Spawn;
 use crate::error::{Error, ErrorKind, error_chain};
-use crate::open::Engine;
+use crate::handle::Profiles;
 use crate::warning::Warning;
 use serde::Serialize;
 use stasis_disk::progress::Progress;
@@ -224,11 +224,11 @@ const RUNNING: &str = "running";
 /// More than a filesystem's clock lags behind.
 const TICK: Duration = Duration::from_millis(20);
 
-impl Engine {
+impl Profiles<'_> {
     /// Loads what the lineage points to now.
     #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %load.lineage, dir = %load.dir.display()))]
-    pub async fn profile_load(&self, load: ProfileLoad) -> Result<ProfileLoaded, Error> {
-        self.mend_what_was_left().await;
+    pub async fn load(self, load: ProfileLoad) -> Result<ProfileLoaded, Error> {
+        self.recover().await;
         nobody_uses(&load.dir).await?;
         let active = match self.lineages.pointer(&load.lineage).await {
             Ok(pointer) => Ok(pointer.and_then(|pointer| pointer.value.active)),
@@ -238,8 +238,8 @@ impl Engine {
     }
 
     /// Loads the snapshot that a lease began with.
-    pub(super) async fn profile_load_leased(
-        &self,
+    pub(super) async fn load_leased(
+        self,
         load: &ProfileLoad,
         base: Option<Active>,
     ) -> Result<ProfileLoaded, Error> {
@@ -247,8 +247,8 @@ impl Engine {
     }
 
     /// Loads one snapshot, whatever else there is.
-    pub(super) async fn profile_load_exactly(
-        &self,
+    pub(super) async fn load_exactly(
+        self,
         load: &ProfileLoad,
         snapshot: Option<Active>,
     ) -> Result<ProfileLoaded, Error> {
@@ -256,7 +256,7 @@ impl Engine {
     }
 
     async fn load_active(
-        &self,
+        self,
         load: &ProfileLoad,
         active: Result<Option<Active>, Failure>,
     ) -> Result<ProfileLoaded, Error> {
@@ -280,7 +280,7 @@ impl Engine {
     }
 
     async fn load_or_fresh(
-        &self,
+        self,
         load: &ProfileLoad,
         active: Result<Option<Active>, Failure>,
     ) -> Result<ProfileLoaded, Error> {
@@ -310,7 +310,7 @@ impl Engine {
 
     /// Loads what was chosen, or what was published before it.
     async fn load_chosen(
-        &self,
+        self,
         load: &ProfileLoad,
         chosen: &Chosen,
     ) -> Result<ProfileLoaded, Failure> {
@@ -335,11 +335,7 @@ impl Engine {
     }
 
     /// Loads a snapshot; where the cache cannot be written, without it.
-    async fn try_load(
-        &self,
-        load: &ProfileLoad,
-        chosen: &Chosen,
-    ) -> Result<ProfileLoaded, Failure> {
+    async fn try_load(self, load: &ProfileLoad, chosen: &Chosen) -> Result<ProfileLoaded, Failure> {
         let failure = match self.try_once(load, chosen).await {
             Err(failure) if is_no_room(&failure.error) => failure,
             tried => return tried,
@@ -349,17 +345,13 @@ impl Engine {
         };
         let reason = error_chain(&*failure.error);
         tracing::warn!(reason, "the cache is not used");
-        let mut loaded = without.try_once(load, chosen).await?;
+        let mut loaded = without.profiles().try_once(load, chosen).await?;
         loaded.warnings.push(Warning::CacheSkipped { reason });
         Ok(loaded)
     }
 
-    async fn try_once(
-        &self,
-        load: &ProfileLoad,
-        chosen: &Chosen,
-    ) -> Result<ProfileLoaded, Failure> {
-        let policy = self.policy(&load.lineage.tenant).await;
+    async fn try_once(self, load: &ProfileLoad, chosen: &Chosen) -> Result<ProfileLoaded, Failure> {
+        let policy = self.tenants().policy(&load.lineage.tenant).await;
         let policy = policy.map_err(Failure::unreachable)?;
         let snapshots = Snapshots::of(&*self.bucket, &chosen.lineage);
         let manifest = snapshots.manifest(&chosen.active).await;
@@ -379,7 +371,7 @@ impl Engine {
 
     /// Records what a load found out about a snapshot that its manifest does not say; a load counts without that.
     async fn note_check(
-        &self,
+        self,
         chosen: &Chosen,
         checked_at: Option<Timestamp>,
         tried: &Result<Option<ProfileLoaded>, Failure>,
@@ -394,13 +386,8 @@ impl Engine {
     }
 
     /// Records what a check of a snapshot found; that it could not be recorded changes nothing of what was found.
-    pub(super) async fn record_check(
-        &self,
-        lineage: &Lineage,
-        archive: ArchiveDigest,
-        sound: bool,
-    ) {
-        if let Err(error) = self.ensure_trusted().await {
+    pub(super) async fn record_check(self, lineage: &Lineage, archive: ArchiveDigest, sound: bool) {
+        if let Err(error) = self.store().ensure_trusted().await {
             tracing::debug!(%error, "the check was not recorded");
             return;
         }
@@ -412,7 +399,7 @@ impl Engine {
 
     /// Brings the archive here and makes it the directory; `None` when it was one that this host had kept, and another.
     async fn fetch_and_place(
-        &self,
+        self,
         load: &ProfileLoad,
         fit: &Fit,
         supply: Supply,
@@ -433,7 +420,7 @@ impl Engine {
 
     /// What was retired and swept while we looked has a successor.
     async fn load_newest(
-        &self,
+        self,
         load: &ProfileLoad,
         chosen: &Chosen,
     ) -> Result<ProfileLoaded, Failure> {
@@ -464,7 +451,7 @@ impl Engine {
 
     /// Extracts beside the directory, checks, proves, swaps; `None` when the archive was another one.
     async fn place(
-        &self,
+        self,
         load: &ProfileLoad,
         fit: &Fit,
         fetched: Fetched,
@@ -477,7 +464,7 @@ impl Engine {
             warnings,
         } = fit;
         let bytes_fetched = fetched.bytes_brought;
-        let scratch = self.profile_spool().await;
+        let scratch = self.spool().await;
         let (files, bytes) = (manifest.file_count, manifest.uncompressed_size_bytes);
         load.progress.expect(files, bytes);
         let job = Placing {
@@ -527,7 +514,7 @@ impl Engine {
 
     /// Loads the newest snapshot that was active before a damaged one; fails as that one did when none comes back.
     async fn load_predecessor(
-        &self,
+        self,
         load: &ProfileLoad,
         damaged: &Chosen,
         failure: Failure,
@@ -549,13 +536,13 @@ impl Engine {
             loaded.detail = Some(error_chain(&*failure.error));
             tracing::warn!(detail = loaded.detail, "an older snapshot was loaded");
             let kind = EventKind::PredecessorLoaded;
-            let event = self.event(kind, Severity::Warning, &load.actor);
+            let event = self.events().event(kind, Severity::Warning, &load.actor);
             let event = event
                 .about(damaged.lineage.clone(), self.lineages.op_id())
                 .with("damaged_sha256", damaged_sha256.to_string())
                 .with("sha256", older.active.archive.to_string())
                 .with("detail", loaded.detail.clone().unwrap_or_default());
-            let recorded = self.record(&load.lineage.tenant, event).await;
+            let recorded = self.events().record(&load.lineage.tenant, event).await;
             loaded.warnings.extend(recorded);
             return Ok(loaded);
         }
@@ -564,7 +551,7 @@ impl Engine {
 
     /// Leaves an empty directory, and what was there beside it.
     pub(super) async fn fresh(
-        &self,
+        self,
         load: &ProfileLoad,
         failure: Option<Failure>,
     ) -> Result<ProfileLoaded, Error> {
@@ -611,11 +598,13 @@ impl Engine {
         self.note_load(load, &loaded).await?;
         if let Some(detail) = &loaded.detail {
             tracing::warn!(%detail, "the profile is a fresh one");
-            let event = self.event(EventKind::FreshFallback, Severity::Warning, &load.actor);
+            let event =
+                self.events()
+                    .event(EventKind::FreshFallback, Severity::Warning, &load.actor);
             let event = event
                 .about(load.lineage.clone(), self.lineages.op_id())
                 .with("detail", detail.as_str());
-            let recorded = self.record(&load.lineage.tenant, event).await;
+            let recorded = self.events().record(&load.lineage.tenant, event).await;
             loaded.warnings.extend(recorded);
         }
         Ok(loaded)
@@ -623,7 +612,7 @@ impl Engine {
 
     /// Says beside the directory that a browser is about to work in it: what it leaves is not saved yet.
     pub(super) async fn note_running(
-        &self,
+        self,
         load: &ProfileLoad,
         loaded: &ProfileLoaded,
     ) -> Result<(), Error> {
@@ -635,7 +624,7 @@ impl Engine {
     }
 
     pub(super) async fn note_load(
-        &self,
+        self,
         load: &ProfileLoad,
         loaded: &ProfileLoaded,
     ) -> Result<(), Error> {
@@ -645,7 +634,7 @@ impl Engine {
             .await
     }
 
-    fn load_record(&self, load: &ProfileLoad, loaded: &ProfileLoaded, outcome: &str) -> Record {
+    fn load_record(self, load: &ProfileLoad, loaded: &ProfileLoaded, outcome: &str) -> Record {
         let mut record = Record::new(
             load.lineage.clone(),
             self.location.to_string(),

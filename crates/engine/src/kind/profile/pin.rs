@@ -2,7 +2,7 @@
 
 use super::subject::ShaPrefix;
 use crate::error::Error;
-use crate::open::Engine;
+use crate::handle::Profiles;
 use crate::warning::Warning;
 use serde::Serialize;
 use stasis_model::digest::ArchiveDigest;
@@ -33,16 +33,16 @@ pub struct Pinned {
     pub warnings: Vec<Warning>,
 }
 
-impl Engine {
+impl Profiles<'_> {
     /// Pins a snapshot that is whole, or takes a pin away from whatever has one.
     #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %lineage, snapshot = %sha))]
-    pub async fn pin_snapshot(
-        &self,
+    pub async fn pin(
+        self,
         lineage: &Lineage,
         sha: &ShaPrefix,
         pinning: Pinning,
     ) -> Result<Pinned, Error> {
-        self.ensure_trusted().await?;
+        self.store().ensure_trusted().await?;
         let holdings = self.sound_holdings(lineage).await?;
         let target = match pinning {
             Pinning::Pin => holdings.choose_whole(sha)?.active.archive,
@@ -58,7 +58,7 @@ impl Engine {
         };
         let pinned = pinning == Pinning::Pin;
         let result = self.lineages.pin(lineage, target, pinned).await;
-        let moved = self.settled(result).await?;
+        let moved = self.operations().settled(result).await?;
         Ok(Pinned {
             subject: lineage.clone(),
             sha256: target,

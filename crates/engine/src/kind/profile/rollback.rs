@@ -12,7 +12,7 @@
 use super::standing::{SnapshotRow, Standing};
 use super::subject::ShaPrefix;
 use crate::error::Error;
-use crate::open::Engine;
+use crate::handle::Profiles;
 use crate::warning::Warning;
 use serde::Serialize;
 use stasis_model::digest::ArchiveDigest;
@@ -74,16 +74,16 @@ impl RolledBack {
     }
 }
 
-impl Engine {
+impl Profiles<'_> {
     /// Says what a rollback would do; writes nothing.
-    pub async fn plan_rollback(&self, cmd: &Rollback) -> Result<RolledBack, Error> {
+    pub async fn plan_rollback(self, cmd: &Rollback) -> Result<RolledBack, Error> {
         Ok(self.rollback_plan(cmd).await?.0)
     }
 
     /// Makes another snapshot the active one, at once, and fences every writer.
     #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %cmd.lineage, snapshot = %cmd.sha))]
-    pub async fn rollback(&self, cmd: &Rollback) -> Result<RolledBack, Error> {
-        self.ensure_trusted().await?;
+    pub async fn rollback(self, cmd: &Rollback) -> Result<RolledBack, Error> {
+        self.store().ensure_trusted().await?;
         let (mut plan, mut to) = self.rollback_plan(cmd).await?;
         for _ in 1..ATTEMPTS {
             if plan.is_active_already() {
@@ -114,7 +114,7 @@ impl Engine {
         self.rolled_back(cmd, plan, result).await
     }
 
-    async fn rollback_plan(&self, cmd: &Rollback) -> Result<(RolledBack, Active), Error> {
+    async fn rollback_plan(self, cmd: &Rollback) -> Result<(RolledBack, Active), Error> {
         let holdings = self.sound_holdings(&cmd.lineage).await?;
         let chosen = holdings.choose_whole(&cmd.sha)?;
         let generation = holdings.pointer.as_ref().map(|pointer| pointer.generation);
@@ -135,7 +135,7 @@ impl Engine {
     }
 
     async fn flip_back(
-        &self,
+        self,
         cmd: &Rollback,
         plan: &RolledBack,
         to: &Active,
@@ -148,14 +148,15 @@ impl Engine {
     }
 
     async fn rolled_back(
-        &self,
+        self,
         cmd: &Rollback,
         plan: RolledBack,
         result: Result<Moved, LineageError>,
     ) -> Result<RolledBack, Error> {
-        let moved = self.settled(result).await?;
+        let moved = self.operations().settled(result).await?;
         let from = plan.from_sha256.map(|from| from.to_string());
         let mut event = self
+            .events()
             .event(EventKind::Rollback, Severity::Warning, &cmd.actor)
             .about(cmd.lineage.clone(), moved.op_id)
             .with("reason", cmd.reason.as_str())
@@ -171,7 +172,7 @@ impl Engine {
             event = event.with("adopted", true);
         }
         warnings.extend((!moved.lock_told).then_some(Warning::LockNotTold));
-        warnings.extend(self.record(&cmd.lineage.tenant, event).await);
+        warnings.extend(self.events().record(&cmd.lineage.tenant, event).await);
         Ok(RolledBack {
             applied: true,
             generation: moved.pointer.generation,

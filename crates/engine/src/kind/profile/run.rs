@@ -15,9 +15,9 @@ use super::error::ProfileError;
 use super::load::{OnFailure, ProfileLoad, ProfileLoaded};
 use super::save::{lost_or, nobody_uses};
 use crate::error::{Error, ErrorKind, error_chain};
+use crate::handle::Profiles;
 use crate::hold::LeaseLost;
 use crate::lease::Acquire;
-use crate::open::Engine;
 use crate::warning::Warning;
 use serde::Serialize;
 use stasis_model::id::Lineage;
@@ -118,15 +118,15 @@ impl ProfileRun {
 /// Waits for a lease to be lost, through all that happens.
 type Keeper<'a> = Pin<&'a mut (dyn Future<Output = LeaseLost> + Send + 'a)>;
 
-impl Engine {
+impl Profiles<'_> {
     /// Loads, runs, saves.
     #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %run.load.lineage, dir = %run.load.dir.display()))]
-    pub async fn profile_run(&self, mut run: ProfileRun) -> Result<ProfileRan, Error> {
+    pub async fn run(self, mut run: ProfileRun) -> Result<ProfileRan, Error> {
         let lineage = run.load.lineage.clone();
         let dir = run.load.dir.clone();
-        self.mend_what_was_left().await;
+        self.recover().await;
         let (command, names_dir) = with_dir(&run.command, &dir)?;
-        let policy = match self.policy(&lineage.tenant).await {
+        let policy = match self.tenants().policy(&lineage.tenant).await {
             Err(error) if run.starts_without_a_store(&error) => {
                 return Box::pin(self.run_unowned(run, &command, error)).await;
             }
@@ -137,7 +137,7 @@ impl Engine {
         }
         nobody_uses(&dir).await?;
         let acquired = tokio::select! {
-            acquired = self.acquire(run.acquire()) => acquired,
+            acquired = self.leases().acquire(run.acquire()) => acquired,
             Some(_) = run.signals.recv() => return Err(Error::Interrupted(lineage)),
         };
         let acquired = match acquired {
@@ -152,13 +152,13 @@ impl Engine {
             warnings.push(Warning::DirNotInCommand);
         }
         let renew_every = policy.renew_every().min(lease.ttl / 3);
-        let mut keeper = std::pin::pin!(self.keep_alive(&lease, renew_every));
+        let mut keeper = std::pin::pin!(self.leases().keep_alive(&lease, renew_every));
         let ran = self
             .run_leased(&mut run, &lease, &command, keeper.as_mut())
             .await;
         let released = match &ran {
             Ok(ran) if ran.lock_lost => false,
-            _ => self.release(&lineage, lease.fence).await.is_ok(),
+            _ => self.leases().release(&lineage, lease.fence).await.is_ok(),
         };
         let mut ran = ran?;
         ran.released = released;
@@ -170,7 +170,7 @@ impl Engine {
     }
 
     async fn run_leased(
-        &self,
+        self,
         run: &mut ProfileRun,
         lease: &Lease,
         command: &[OsString],
@@ -179,12 +179,14 @@ impl Engine {
         let lineage = &lease.lineage;
         let loaded = self.load_kept(run, lease, keeper.as_mut()).await?;
         let group = self.start_browser(run, &loaded, command).await?;
-        let mut running = Running::new(self, run, Some(lease), group);
+        let mut running = Running::new(self.engine, run, Some(lease), group);
         let ended = running.watch(keeper.as_mut()).await?;
         let ran = ran(lineage, loaded, ended.ending, &mut running);
         if let Some(lost) = &ended.lost {
             let detail = lost.detail().to_owned();
-            self.record_lost(lineage, lease.fence, &detail).await;
+            self.leases()
+                .record_lost(lineage, lease.fence, &detail)
+                .await;
             return Ok(without_save(ran, "lock_lost", &lost_error(lineage, lost)));
         }
         run.capture.browser = ended.browser;
@@ -194,7 +196,7 @@ impl Engine {
 
     /// Starts the command on what was loaded; one that does not start has left nothing behind.
     async fn start_browser(
-        &self,
+        self,
         run: &mut ProfileRun,
         loaded: &ProfileLoaded,
         command: &[OsString],
@@ -224,7 +226,7 @@ impl Engine {
 
     /// Captures while the lease is kept alive.
     async fn capture_kept(
-        &self,
+        self,
         capture: &Capture,
         lease: &Lease,
         mut keeper: Keeper<'_>,
@@ -243,13 +245,13 @@ impl Engine {
 
     /// Loads while the lease is kept alive; nothing goes on working in the directory when that ends early.
     async fn load_kept(
-        &self,
+        self,
         run: &mut ProfileRun,
         lease: &Lease,
         mut keeper: Keeper<'_>,
     ) -> Result<ProfileLoaded, Error> {
         let lineage = &lease.lineage;
-        let loading = self.profile_load_leased(&run.load, lease.base.clone());
+        let loading = self.load_leased(&run.load, lease.base.clone());
         let mut loading = std::pin::pin!(loading);
         tokio::select! {
             biased;
@@ -270,7 +272,7 @@ impl Engine {
 
     /// Adds to a report what became of the save.
     async fn told(
-        &self,
+        self,
         mut ran: ProfileRan,
         saved: Result<ProfileSaved, Error>,
         dir: &Path,

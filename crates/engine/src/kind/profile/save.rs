@@ -12,8 +12,8 @@ use super::subject::ShaPrefix;
 use super::{capture, facts};
 use crate::bridge;
 use crate::error::{Error, ErrorKind, error_chain};
+use crate::handle::Profiles;
 use crate::lease::Acquire;
-use crate::open::Engine;
 use crate::warning::Warning;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::format::lease::Fence;
@@ -110,11 +110,11 @@ struct Owned {
     warnings: Vec<Warning>,
 }
 
-impl Engine {
+impl Profiles<'_> {
     /// Saves the profile in a directory.
     #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %save.subject, dir = %save.capture.dir.display()))]
-    pub async fn profile_save(&self, mut save: ProfileSave) -> Result<ProfileSaved, Error> {
-        self.mend_what_was_left().await;
+    pub async fn save(self, mut save: ProfileSave) -> Result<ProfileSaved, Error> {
+        self.recover().await;
         let dir = save.capture.dir.clone();
         let asked = save.subject.major.or(save.chrome_major);
         let major = major_of(&dir, asked, &save.subject).await?;
@@ -122,7 +122,7 @@ impl Engine {
             return Err(ProfileError::NotAProfile(dir).into());
         }
         let lineage = save.subject.lineage(major);
-        if save.mode == Mode::Hot && !self.policy(&lineage.tenant).await?.allow_hot {
+        if save.mode == Mode::Hot && !self.tenants().policy(&lineage.tenant).await?.allow_hot {
             return Err(ProfileError::HotNotAllowed(lineage).into());
         }
         let derived = self.derived_from(&save, &lineage).await?;
@@ -135,7 +135,10 @@ impl Engine {
         let released = if owned.is_borrowed {
             Ok(())
         } else {
-            self.release(&lineage, owned.lease.fence).await.map(drop)
+            self.leases()
+                .release(&lineage, owned.lease.fence)
+                .await
+                .map(drop)
         };
         let mut saved = result?;
         saved.warnings.extend(owned.warnings);
@@ -146,11 +149,15 @@ impl Engine {
     }
 
     async fn save_owned(
-        &self,
+        self,
         save: &mut ProfileSave,
         lease: &Lease,
     ) -> Result<ProfileSaved, Error> {
-        let renew_every = self.policy(&lease.lineage.tenant).await?.renew_every();
+        let renew_every = self
+            .tenants()
+            .policy(&lease.lineage.tenant)
+            .await?
+            .renew_every();
         let renew_every = renew_every.min(lease.ttl / 3);
         let (cancel, dir) = (save.capture.cancel.clone(), save.capture.dir.clone());
         let work = async {
@@ -173,7 +180,7 @@ impl Engine {
         let saved = tokio::select! {
             biased;
             saved = &mut work => saved,
-            lost = self.keep_alive(lease, renew_every) => {
+            lost = self.leases().keep_alive(lease, renew_every) => {
                 // What was sent may have been applied: the work itself says how it ended.
                 cancel.store(true, Ordering::Relaxed);
                 work.await.map_err(|error| lost_or(error, &lease.lineage, lost.detail()))
@@ -185,8 +192,12 @@ impl Engine {
     }
 
     /// Everything that can be refused is refused before a browser is closed for it.
-    async fn precheck(&self, capture: &Capture, lease: &Lease) -> Result<(), Error> {
-        let limit = self.policy(&lease.lineage.tenant).await?.max_profile_bytes;
+    async fn precheck(self, capture: &Capture, lease: &Lease) -> Result<(), Error> {
+        let limit = self
+            .tenants()
+            .policy(&lease.lineage.tenant)
+            .await?
+            .max_profile_bytes;
         self.key_to_save(&lease.lineage, lease.base.as_ref())
             .await?;
         let (capture, major) = (capture.clone(), lease.lineage.major);
@@ -199,7 +210,7 @@ impl Engine {
     }
 
     /// Writes down what the directory is now; the snapshot counts whether that succeeds or not.
-    pub(super) async fn note_save(&self, dir: &Path, saved: &mut ProfileSaved) {
+    pub(super) async fn note_save(self, dir: &Path, saved: &mut ProfileSaved) {
         if !saved.outcome.is_published() {
             return;
         }
@@ -217,9 +228,10 @@ impl Engine {
     }
 
     /// A lease of our own, or the one that was shown.
-    async fn own(&self, save: &ProfileSave, lineage: &Lineage) -> Result<Owned, Error> {
+    async fn own(self, save: &ProfileSave, lineage: &Lineage) -> Result<Owned, Error> {
         let Some(token) = save.token else {
             let acquired = self
+                .leases()
                 .acquire(Acquire {
                     lineage: lineage.clone(),
                     holder: save.capture.holder.clone(),
@@ -233,7 +245,7 @@ impl Engine {
             });
         };
         let sent_at = self.clock.uptime();
-        let renewed = self.renew(lineage, token, None).await?;
+        let renewed = self.leases().renew(lineage, token, None).await?;
         let pointer = self.lineages.pointer(lineage).await?;
         Ok(Owned {
             lease: Lease {
@@ -241,7 +253,7 @@ impl Engine {
                 fence: token,
                 base: pointer.and_then(|pointer| pointer.value.active),
                 took_over: None,
-                ttl: self.policy(&lineage.tenant).await?.lease_ttl(),
+                ttl: self.tenants().policy(&lineage.tenant).await?.lease_ttl(),
                 sent_at,
             },
             is_borrowed: true,
@@ -250,7 +262,7 @@ impl Engine {
     }
 
     /// What the directory derives from: what the caller says, else what was loaded into it.
-    async fn derived_from(&self, save: &ProfileSave, lineage: &Lineage) -> Result<Derived, Error> {
+    async fn derived_from(self, save: &ProfileSave, lineage: &Lineage) -> Result<Derived, Error> {
         let Some(base) = &save.base else {
             let record = Record::of(&save.capture.dir).await;
             let ours = record.filter(|record| record.store == self.location.to_string());

@@ -4,7 +4,7 @@ use super::refusal::{OperatorError, unusable};
 use super::standing::{Holdings, LockWord, SnapshotRow};
 use super::subject::ShaPrefix;
 use crate::error::Error;
-use crate::open::Engine;
+use crate::handle::Profiles;
 use crate::warning::Warning;
 use serde::Serialize;
 use stasis_model::format::lease::Lock;
@@ -39,10 +39,10 @@ pub struct ShownProfile {
     pub warnings: Vec<Warning>,
 }
 
-impl Engine {
+impl Profiles<'_> {
     /// Shows the snapshot whose digest begins with `sha`, else the active one of every major.
-    pub async fn show_profile(
-        &self,
+    pub async fn show(
+        self,
         subject: &ProfileRef,
         sha: Option<&ShaPrefix>,
     ) -> Result<ShownProfile, Error> {
@@ -59,7 +59,7 @@ impl Engine {
     }
 
     fn shown_by_sha(
-        &self,
+        self,
         every: &[Holdings],
         sha: &ShaPrefix,
         subject: &ProfileRef,
@@ -73,7 +73,7 @@ impl Engine {
     }
 
     async fn shown_active(
-        &self,
+        self,
         every: &[Holdings],
         subject: &ProfileRef,
     ) -> Result<Vec<ShownLineage>, Error> {
@@ -101,7 +101,7 @@ impl Engine {
         Ok(shown)
     }
 
-    fn shown(&self, holdings: &Holdings, one: Option<&StoredSnapshot>) -> ShownLineage {
+    fn shown(self, holdings: &Holdings, one: Option<&StoredSnapshot>) -> ShownLineage {
         ShownLineage {
             subject: holdings.lineage.clone(),
             snapshot: one.map(|one| holdings.row(one)),

@@ -3,7 +3,7 @@
 use super::refusal::OperatorError;
 use super::standing::Holdings;
 use crate::error::Error;
-use crate::open::Engine;
+use crate::handle::Profiles;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::id::{Lineage, ProfileRef};
 use stasis_store::documents::lineages::ReadError;
@@ -84,9 +84,9 @@ impl ShaPrefix {
     }
 }
 
-impl Engine {
+impl Profiles<'_> {
     /// Every lineage that a subject means; none is an error that names what there is instead.
-    pub async fn lineages_of(&self, subject: &ProfileRef) -> Result<Vec<Lineage>, Error> {
+    pub async fn lineages_of(self, subject: &ProfileRef) -> Result<Vec<Lineage>, Error> {
         let of_tenant = profiles::lineages(&*self.bucket, Some(&subject.tenant)).await?;
         let of_profile: Vec<Lineage> = of_tenant
             .into_iter()
@@ -104,7 +104,7 @@ impl Engine {
     }
 
     /// The lineage that a subject means; several are an error that names them.
-    pub async fn one_lineage(&self, subject: &ProfileRef) -> Result<Lineage, Error> {
+    pub async fn one_lineage(self, subject: &ProfileRef) -> Result<Lineage, Error> {
         if let Some(major) = subject.major {
             let lineage = subject.lineage(major);
             let first = self
@@ -126,7 +126,7 @@ impl Engine {
 
     /// Everything that lies in a lineage. The pointer is read before the snapshots are listed: whatever is deleted after
     /// that changes the pointer first.
-    pub(super) async fn holdings(&self, lineage: &Lineage) -> Result<Holdings, Error> {
+    pub(super) async fn holdings(self, lineage: &Lineage) -> Result<Holdings, Error> {
         let mut damage = Vec::new();
         let pointer = readable(self.lineages.pointer(lineage).await, &mut damage)?;
         let lock = readable(self.lineages.lock(lineage).await, &mut damage)?;
@@ -141,7 +141,7 @@ impl Engine {
     }
 
     /// The same, when something is to be changed: then both documents must be understood.
-    pub(super) async fn sound_holdings(&self, lineage: &Lineage) -> Result<Holdings, Error> {
+    pub(super) async fn sound_holdings(self, lineage: &Lineage) -> Result<Holdings, Error> {
         let holdings = self.holdings(lineage).await?;
         if !holdings.damage.is_empty() {
             self.lineages.pointer(lineage).await?;

@@ -40,7 +40,7 @@ pub use verdicts::GcVerdict;
 use super::delete::known;
 use super::standing::Holdings;
 use crate::error::{Error, ErrorKind, error_chain};
-use crate::open::Engine;
+use crate::handle::Profiles;
 use crate::warning::Warning;
 use removal::Stale;
 use serde::Serialize;
@@ -141,11 +141,11 @@ impl ProfileGc {
     }
 }
 
-impl Engine {
+impl Profiles<'_> {
     /// Judges, tombstones and removes. A lineage whose documents are damaged is left alone and keeps no other from it.
     #[tracing::instrument(skip_all, err(level = "info"))]
-    pub async fn profile_gc(&self, cmd: &ProfileGc) -> Result<Collected, Error> {
-        self.ensure_trusted().await?;
+    pub async fn gc(self, cmd: &ProfileGc) -> Result<Collected, Error> {
+        self.store().ensure_trusted().await?;
         let lineages = if let Some(subject) = &cmd.subject {
             self.lineages_of(subject).await?
         } else {
@@ -175,8 +175,8 @@ impl Engine {
         })
     }
 
-    async fn collect(&self, lineage: &Lineage, cmd: &ProfileGc) -> Result<LineageCollected, Error> {
-        let policy = self.policy(&lineage.tenant).await?;
+    async fn collect(self, lineage: &Lineage, cmd: &ProfileGc) -> Result<LineageCollected, Error> {
+        let policy = self.tenants().policy(&lineage.tenant).await?;
         let rules = cmd.rules(&policy.retention);
         let holdings = self.sound_holdings(lineage).await?;
         let mut one = LineageCollected::nothing(lineage.clone());
@@ -208,7 +208,7 @@ impl Engine {
 
     /// Tombstones one snapshot; says why not when the rules forbid it by now.
     async fn condemn(
-        &self,
+        self,
         holdings: &Holdings,
         target: ArchiveDigest,
     ) -> Result<Option<Spared>, Error> {
@@ -229,21 +229,22 @@ impl Engine {
                 because: refusal.to_string(),
             })),
             result => {
-                let moved = self.settled(result).await?;
+                let moved = self.operations().settled(result).await?;
                 let actor: Label = "gc".parse().expect("a constant that is a label");
                 let event = self
+                    .events()
                     .event(EventKind::Delete, Severity::Info, &actor)
                     .about(lineage.clone(), moved.op_id)
                     .with("sha256", target.to_string());
                 // The mark in the pointer is the act; an event more or less must not stop the sweep.
-                let _ = self.record(&lineage.tenant, event).await;
+                let _ = self.events().record(&lineage.tenant, event).await;
                 Ok(None)
             }
         }
     }
 
     /// Dates the marks of what still lies there anew, where they are not fresh: only then may it be removed.
-    async fn date_marks(&self, holdings: &Holdings) -> Result<(), Error> {
+    async fn date_marks(self, holdings: &Holdings) -> Result<(), Error> {
         let marks = holdings.pointer.iter().flat_map(|found| &found.tombstones);
         let listed = |mark: &&Mark| removal::is_listed(holdings, mark.sha256);
         for mark in marks.filter(listed) {
@@ -254,14 +255,14 @@ impl Engine {
                     refusal: Refusal::NoSuchSnapshot(_) | Refusal::Contended,
                     ..
                 }) => {}
-                result => drop(self.settled(result).await?),
+                result => drop(self.operations().settled(result).await?),
             }
         }
         Ok(())
     }
 
     /// Drops spent marks of which nothing was left when the sweep began.
-    async fn drop_marks(&self, holdings: &Holdings) -> Result<u64, Error> {
+    async fn drop_marks(self, holdings: &Holdings) -> Result<u64, Error> {
         let Some(pointer) = &holdings.pointer else {
             return Ok(0);
         };
@@ -281,7 +282,7 @@ impl Engine {
                 ..
             }) => Ok(0),
             result => {
-                self.settled(result).await?;
+                self.operations().settled(result).await?;
                 Ok(count)
             }
         }

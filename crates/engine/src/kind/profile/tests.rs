@@ -176,7 +176,7 @@ impl World {
     }
 
     async fn save(&self) -> Result<ProfileSaved, Error> {
-        self.engine.profile_save(self.saving()).await
+        self.engine.profiles().save(self.saving()).await
     }
 
     /// Saves what the browser leaves; that must work.
@@ -198,7 +198,7 @@ impl World {
             progress: Arc::default(),
             cancel: Arc::default(),
         };
-        engine.profile_load(load).await
+        engine.profiles().load(load).await
     }
 
     fn state_in(&self, name: &str) -> String {
@@ -225,7 +225,11 @@ impl World {
             reason: Label::nobody(),
             actor: Label::nobody(),
         };
-        self.elsewhere().force_unlock(unlock).await.unwrap();
+        self.elsewhere()
+            .leases()
+            .force_unlock(unlock)
+            .await
+            .unwrap();
     }
 
     /// Looks whether every snapshot is whole, and the pointer leads to one of them; says how many there are.

@@ -17,7 +17,7 @@ use super::refusal::OperatorError;
 use crate::bridge;
 use crate::check::Spawn;
 use crate::error::{Error, error_chain};
-use crate::open::Engine;
+use crate::handle::Profiles;
 use crate::warning::Warning;
 use serde::Serialize;
 use stasis_disk::check::{self, CheckSettings, IdentityError};
@@ -84,9 +84,9 @@ pub struct UpgradeReport {
     pub unread: Vec<String>,
 }
 
-impl Engine {
+impl Profiles<'_> {
     /// The other majors of a profile that have an active snapshot.
-    async fn other_actives(&self, asked: &Lineage) -> Result<Vec<(Lineage, Active)>, Error> {
+    async fn other_actives(self, asked: &Lineage) -> Result<Vec<(Lineage, Active)>, Error> {
         let mut others = Vec::new();
         for lineage in profiles::lineages_of_profile(&*self.bucket, asked).await? {
             if lineage == *asked {
@@ -100,14 +100,14 @@ impl Engine {
     }
 
     /// Whether no other Chrome has a snapshot of the profile, as far as can be told.
-    pub(super) async fn has_no_other_major(&self, lineage: &Lineage) -> bool {
+    pub(super) async fn has_no_other_major(self, lineage: &Lineage) -> bool {
         let others = self.other_actives(lineage).await;
         others.is_ok_and(|others| others.is_empty())
     }
 
     /// Decides which snapshot a load takes; `None` when the profile has none at all.
     pub(super) async fn choose(
-        &self,
+        self,
         load: &ProfileLoad,
         own: Option<Active>,
     ) -> Result<Option<Chosen>, Failure> {
@@ -124,7 +124,7 @@ impl Engine {
         let others = self.other_actives(&load.lineage).await;
         let others = others.map_err(pointer_failure)?;
         let majors: Vec<ChromeMajor> = others.iter().map(|(lineage, _)| lineage.major).collect();
-        let policy = self.policy(&load.lineage.tenant).await;
+        let policy = self.tenants().policy(&load.lineage.tenant).await;
         let policy = policy.map_err(Failure::unreachable)?.on_major_upgrade;
         let wanted = load.lineage.major;
         match upgrade::source(wanted, own.is_some(), &majors, load.upgrade, policy) {
@@ -153,7 +153,7 @@ impl Engine {
     /// A word about the snapshot of an older major that has something which this one lacks. `None` where a user would miss
     /// nothing: it is what this lineage was carried from, or older than that, or keeps no site signed in that this one does not.
     pub(super) async fn not_carried(
-        &self,
+        self,
         load: &ProfileLoad,
         loaded: &ProfileLoaded,
     ) -> Option<Warning> {
@@ -181,7 +181,7 @@ impl Engine {
     }
 
     /// The active snapshot of an older major that was captured last, if that was after the one this lineage was carried from.
-    async fn newest_older(&self, asked: &Lineage, carried: Option<Ancestor>) -> Option<Older> {
+    async fn newest_older(self, asked: &Lineage, carried: Option<Ancestor>) -> Option<Older> {
         let others = self.other_actives(asked).await.ok()?.into_iter();
         let is_new = |active: &Active| carried.is_none_or(|from| from.sha256 != active.archive);
         let others = others.filter(|(one, active)| one.major < asked.major && is_new(active));
@@ -216,7 +216,7 @@ impl Engine {
 
     /// The sites and origins that an older snapshot has, and the one that was loaded lacks.
     async fn missing_from(
-        &self,
+        self,
         load: &ProfileLoad,
         loaded: &ProfileLoaded,
         older: &Older,
@@ -228,7 +228,7 @@ impl Engine {
         let Some(own) = holdings.snapshots.pop() else {
             return Ok(BTreeSet::new());
         };
-        let spool = self.profile_spool().await?;
+        let spool = self.spool().await?;
         let mut known = Vec::new();
         for (manifest, active) in [
             (&older.manifest, &older.active),
@@ -248,7 +248,7 @@ impl Engine {
 
     /// Compares a profile after its migration with the snapshot it was carried from.
     pub(super) async fn compare_upgrade(
-        &self,
+        self,
         capture: &Capture,
         lease: &Lease,
         from: Ancestor,
@@ -286,7 +286,7 @@ impl Engine {
 
     /// What the ancestor is known by.
     async fn count_ancestor(
-        &self,
+        self,
         capture: &Capture,
         lineage: &Lineage,
         from: Ancestor,
@@ -296,14 +296,14 @@ impl Engine {
         let archive = archive.await?;
         let settings = CheckSettings {
             cancel: capture.cancel.clone(),
-            ..CheckSettings::new(self.profile_spool().await?)
+            ..CheckSettings::new(self.spool().await?)
         };
         let spawn = capture.spawn.clone();
         bridge::blocking(move || count(&archive, &settings, &spawn)).await
     }
 
     /// The snapshot that a lineage was carried from.
-    async fn ancestor(&self, lineage: &Lineage, from: Ancestor) -> Result<StoredSnapshot, Error> {
+    async fn ancestor(self, lineage: &Lineage, from: Ancestor) -> Result<StoredSnapshot, Error> {
         let older = Lineage {
             major: from.chrome_major,
             ..lineage.clone()
@@ -319,13 +319,14 @@ impl Engine {
     }
 
     /// Says where an operator looks that a profile was carried.
-    pub(super) async fn record_upgrade(&self, capture: &Capture, saved: &mut ProfileSaved) {
+    pub(super) async fn record_upgrade(self, capture: &Capture, saved: &mut ProfileSaved) {
         let Some(report) = &saved.upgrade else {
             return;
         };
         let actor = &capture.holder.run_id;
         let told = |counts: Option<Counts>| counts.map(|counts| counts.to_string());
         let event = self
+            .events()
             .event(EventKind::ProfileUpgraded, Severity::Info, actor)
             .about(saved.subject.clone(), saved.op_id)
             .with("from_chrome_major", report.from.chrome_major.to_string())
@@ -337,7 +338,7 @@ impl Engine {
             let reason = report.unread.join("; ");
             saved.warnings.push(Warning::UpgradeNotCompared { reason });
         }
-        let recorded = self.record(&saved.subject.tenant, event).await;
+        let recorded = self.events().record(&saved.subject.tenant, event).await;
         saved.warnings.extend(recorded);
     }
 }

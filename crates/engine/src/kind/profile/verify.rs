@@ -8,7 +8,7 @@ use super::save::close;
 use super::subject::ShaPrefix;
 use crate::check::Spawn;
 use crate::error::Error;
-use crate::open::Engine;
+use crate::handle::Profiles;
 use crate::warning::Warning;
 use serde::Serialize;
 use stasis_disk::fs::remove;
@@ -92,10 +92,10 @@ impl Drop for Scratch {
     }
 }
 
-impl Engine {
+impl Profiles<'_> {
     /// Restores a snapshot to a place of its own and proves that it works there.
     #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %verify.subject))]
-    pub async fn profile_verify(&self, verify: ProfileVerify) -> Result<ProfileVerified, Error> {
+    pub async fn verify(self, verify: ProfileVerify) -> Result<ProfileVerified, Error> {
         let started = self.clock.uptime();
         let lineage = self.one_lineage(&verify.subject).await?;
         let holdings = self.holdings(&lineage).await?;
@@ -104,7 +104,7 @@ impl Engine {
             None => holdings.active_whole()?,
         };
         let name = format!("{VERIFIED}{}-{}", std::process::id(), self.lineages.op_id());
-        let scratch = Scratch(self.profile_spool().await?.join(name));
+        let scratch = Scratch(self.spool().await?.join(name));
         let load = ProfileLoad {
             lineage: lineage.clone(),
             dir: scratch.0.clone(),
@@ -118,7 +118,7 @@ impl Engine {
             cancel: verify.cancel.clone(),
         };
         let active = Some(chosen.active.clone());
-        let loaded: ProfileLoaded = self.profile_load_exactly(&load, active).await?;
+        let loaded: ProfileLoaded = self.load_exactly(&load, active).await?;
         self.record_check(&lineage, chosen.active.archive, true)
             .await;
         let cookies = if verify.browser.is_empty() {

@@ -67,7 +67,7 @@ impl Project {
         };
         let after = self.resolve(&index, after)?;
         let (old, new) = (self.wanted(&before), self.wanted(&after));
-        let entries = self.engine.repo_diff(&old, &new).await?;
+        let entries = self.engine.dirs().diff(&old, &new).await?;
         let tables = self.tables((&before, &after), &entries).await?;
         Ok(ProjectDiff {
             before,
@@ -116,14 +116,17 @@ impl Project {
         named: &[EntryPath],
     ) -> Result<Vec<(EntryPath, TreeChange)>, Error> {
         let index = self.index().await?;
-        let root = self.engine.repo_root();
-        let opened = self.engine.open_snapshot(&root, &index, id).await?;
+        let root = self.engine.dirs().root();
+        let opened = self.engine.dirs().open_snapshot(&root, &index, id).await?;
         let dir = match &self.home.declared {
             Some(declared) => declared.current(),
             None => self.home.dir.clone(),
         };
         let left_alone = if named.is_empty() {
-            self.engine.patterns_now(&index, &self.name(), &dir).await?
+            self.engine
+                .dirs()
+                .patterns_now(&index, &self.name(), &dir)
+                .await?
         } else {
             // Whoever names an entry wants it, whatever saves do.
             Vec::new()
@@ -184,7 +187,7 @@ impl Project {
         if paths.is_empty() {
             return Ok(Vec::new());
         }
-        let place = self.engine.looking_place().await?;
+        let place = self.engine.profiles().looking_place().await?;
         let scratch = bridge::blocking(move || {
             let looks = staging_view::look_at(&place)?.metadata();
             Skeleton::make(&place, looks)
@@ -197,7 +200,7 @@ impl Project {
                 only: paths.clone(),
                 ..RepoRestore::new(self.wanted(id), target)
             };
-            let _ = self.engine.repo_restore(restore).await?;
+            let _ = self.engine.dirs().restore(restore).await?;
         }
         bridge::blocking(move || {
             let mut found = Vec::new();

@@ -8,7 +8,7 @@ use stasis_model::id::SnapshotId;
 impl Project {
     /// The index of its snapshots; empty before the first save.
     pub(super) async fn index(&self) -> Result<Index, Error> {
-        self.engine.repo_index(&self.engine.repo_root()).await
+        self.engine.dirs().index(&self.engine.dirs().root()).await
     }
 
     /// Its snapshots, the oldest first.
@@ -49,7 +49,7 @@ impl Project {
         if !is_none {
             return found;
         }
-        let stored = self.engine.repo_root().manifest_ids().await?;
+        let stored = self.engine.dirs().root().manifest_ids().await?;
         let is_lost =
             |id: &SnapshotId| id.as_str().starts_with(wanted) && !index.tombstones.contains_key(id);
         match stored.into_iter().find(is_lost) {

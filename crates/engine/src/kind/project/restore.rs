@@ -87,7 +87,7 @@ impl Project {
                 only: plan.only.clone(),
                 ..self.repo_restore_of(&command, &id, to)
             };
-            let _ = self.engine.repo_restore(restore).await?;
+            let _ = self.engine.dirs().restore(restore).await?;
         } else {
             match &self.home.declared {
                 None => self.restore_plain(&command, &plan, &mut told).await?,
@@ -100,7 +100,7 @@ impl Project {
             let is_beside = |one: &Warning| matches!(one, Warning::SafetyUnchanged { .. });
             told.warnings.retain(|one| !is_beside(one));
         }
-        told.elapsed_ms = self.engine.elapsed_ms(started);
+        told.elapsed_ms = self.engine.dirs().elapsed_ms(started);
         Ok(told)
     }
 
@@ -341,7 +341,7 @@ impl Project {
             except: plan.except.clone(),
             ..self.repo_restore_of(command, &plan.snapshot, &self.home.dir)
         };
-        let (_, staged) = self.engine.repo_stage(restore, &plan.snapshot).await?;
+        let (_, staged) = self.engine.dirs().stage(restore, &plan.snapshot).await?;
         self.place(staged, plan, told).await?;
         self.choose(command, plan, told).await;
         Ok(())
@@ -362,6 +362,7 @@ impl Project {
         let index = self.index().await?;
         let engine = &self.engine;
         let patterns = engine
+            .dirs()
             .patterns_now(&index, &self.name(), &self.live())
             .await?;
         let placed = bridge::blocking(move || {
@@ -475,7 +476,7 @@ impl Project {
         (declared, id): (&Declared, &SnapshotId),
         told: &mut ProjectRestored,
     ) -> Result<StagedSnapshot, Error> {
-        let (_, staged) = self.engine.repo_stage(restore, id).await?;
+        let (_, staged) = self.engine.dirs().stage(restore, id).await?;
         let staged = self.checked(staged, id, told).await?;
         let dumps = declared.dumps();
         bridge::blocking(move || {
@@ -558,7 +559,7 @@ impl Project {
         id: &SnapshotId,
         told: &mut ProjectRestored,
     ) -> Result<StagedSnapshot, Error> {
-        let scratch = self.engine.profile_spool().await?;
+        let scratch = self.engine.profiles().spool().await?;
         let spawn = self.host.check.clone();
         let checked = bridge::blocking(move || {
             let settings = CheckSettings::new(scratch);
@@ -610,12 +611,17 @@ impl Project {
         seen: Option<&SnapshotId>,
         told: &mut ProjectRestored,
     ) {
-        let (root, op_id) = (self.engine.repo_root(), self.engine.chance.op_id());
+        let (root, op_id) = (self.engine.dirs().root(), self.engine.chance.op_id());
         let name = self.name();
         let changed = root
             .change(op_id, |index| index.adopt(&name, chosen, seen, op_id))
             .await;
-        if let Err(error) = self.engine.known(Change::Restore, changed).await {
+        if let Err(error) = self
+            .engine
+            .operations()
+            .known(Change::Restore, changed)
+            .await
+        {
             told.warnings.push(Warning::NotAdopted {
                 reason: error_chain(&error),
             });

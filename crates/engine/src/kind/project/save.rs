@@ -298,7 +298,8 @@ impl Project {
             .into_iter()
             .map(|name| self.service(declared, name))
             .collect();
-        let mut settings = PauseSettings::new(self.engine.freezes(), self.host.watchdog.clone());
+        let mut settings =
+            PauseSettings::new(self.engine.profiles().freezes(), self.host.watchdog.clone());
         settings.max = LONGEST_PAUSE;
         let cancel = command.cancel.clone();
         bridge::blocking(move || {
@@ -347,9 +348,9 @@ impl Project {
     async fn try_store(&self, save: RepoSave, steps: &mut Steps) -> Result<RepoSaved, Error> {
         steps.begin(Step::Copy);
         let labels = save.labels.clone();
-        let gathered = self.engine.save_gather(save).await?;
+        let gathered = self.engine.dirs().save_gather(save).await?;
         if gathered.is_nothing_new() {
-            let saved = self.engine.save_nothing(gathered).await?;
+            let saved = self.engine.dirs().save_nothing(gathered).await?;
             for (key, value) in &labels {
                 self.label(saved.snapshot_id.as_str(), (key, Some(value)))
                     .await?;
@@ -357,14 +358,14 @@ impl Project {
             return Ok(saved);
         }
         steps.begin(Step::Metadata);
-        let ready = self.engine.save_describe(gathered).await?;
+        let ready = self.engine.dirs().save_describe(gathered).await?;
         steps.begin(Step::Index);
-        self.engine.save_publish(ready).await
+        self.engine.dirs().save_publish(ready).await
     }
 
     /// The volumes of a snapshot that exists; what cannot be read is only not told.
     async fn volumes_of(&self, saved: &RepoSaved) -> BTreeMap<String, VolumeManifest> {
-        let found = self.engine.repo_root().manifest(&saved.snapshot_id).await;
+        let found = self.engine.dirs().root().manifest(&saved.snapshot_id).await;
         let found = found.ok().flatten();
         found
             .map(|(manifest, _)| manifest.volume_manifests)

@@ -130,8 +130,8 @@ impl Project {
     pub async fn show(&self, wanted: &str) -> Result<(ProjectSnapshot, SnapshotManifest), Error> {
         let index = self.index().await?;
         let id = self.resolve(&index, wanted)?;
-        let root = self.engine.repo_root();
-        let opened = self.engine.open_snapshot(&root, &index, &id).await?;
+        let root = self.engine.dirs().root();
+        let opened = self.engine.dirs().open_snapshot(&root, &index, &id).await?;
         let lost = || Error::LostManifest(id.clone());
         let (_, indexed) = index.find(&id).ok_or_else(lost)?;
         Ok((self.row(&index, indexed), opened.manifest))
@@ -140,7 +140,7 @@ impl Project {
     /// Keeps a snapshot whatever a policy says, or no longer.
     pub async fn pin(&self, wanted: &str, pinned: bool) -> Result<ProjectSnapshot, Error> {
         let id = self.resolve(&self.index().await?, wanted)?;
-        let _ = self.engine.repo_pin(&id, pinned).await?;
+        let _ = self.engine.dirs().pin(&id, pinned).await?;
         self.one(&id).await
     }
 
@@ -151,11 +151,14 @@ impl Project {
         (key, value): (&str, Option<&Label>),
     ) -> Result<ProjectSnapshot, Error> {
         let id = self.resolve(&self.index().await?, wanted)?;
-        let (root, op_id) = (self.engine.repo_root(), self.engine.chance.op_id());
+        let (root, op_id) = (self.engine.dirs().root(), self.engine.chance.op_id());
         let changed = root
             .change(op_id, |index| index.label(&id, (key, value), op_id))
             .await;
-        self.engine.known(Change::Label, changed).await?;
+        self.engine
+            .operations()
+            .known(Change::Label, changed)
+            .await?;
         self.one(&id).await
     }
 
@@ -168,14 +171,14 @@ impl Project {
     /// Lets a snapshot go; the next `gc` removes its bytes. The active one and pinned ones stay.
     pub async fn delete(&self, wanted: &str) -> Result<RepoForgotten, Error> {
         let id = self.resolve(&self.index().await?, wanted)?;
-        self.engine.repo_forget(&[id]).await
+        self.engine.dirs().forget(&[id]).await
     }
 
     /// Brings a snapshot back to a scratch place, and checks every database in it.
     pub async fn verify(&self, wanted: &str) -> Result<ProjectVerified, Error> {
         let index = self.index().await?;
         let id = self.resolve(&index, wanted)?;
-        let place = self.engine.looking_place().await?;
+        let place = self.engine.profiles().looking_place().await?;
         let made = place.clone();
         let scratch = bridge::blocking(move || {
             let looks = staging_view::look_at(&made)?.metadata();
@@ -184,7 +187,7 @@ impl Project {
         let scratch = scratch.await?;
         let target = scratch.root().join("tree");
         let restore = RepoRestore::new(self.wanted(&id), &target);
-        let restored = self.engine.repo_restore(restore).await?;
+        let restored = self.engine.dirs().restore(restore).await?;
         let spawn = self.host.check.clone();
         let report = bridge::blocking(move || {
             let tree = RootDir::open(&target, Mounts::Stay);
@@ -228,7 +231,7 @@ impl Project {
             on_doubt: OnDoubt::RefuseAges,
             dry_run,
         };
-        let collected = self.engine.repo_gc(collect).await?;
+        let collected = self.engine.dirs().gc(collect).await?;
         let databases_kept = match &self.home.declared {
             Some(declared) if !dry_run => {
                 let servers: Vec<_> = declared.servers_of().cloned().collect();

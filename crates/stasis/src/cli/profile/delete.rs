@@ -32,14 +32,14 @@ impl Delete {
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
         let engine = context.engine().await?;
         let cmd = profile::Delete {
-            lineage: engine.one_lineage(&self.subject).await?,
+            lineage: engine.profiles().one_lineage(&self.subject).await?,
             sha: self.sha,
             actor: operator(),
         };
         let done = if self.confirm {
-            engine.delete_snapshot(&cmd).await?
+            engine.profiles().delete(&cmd).await?
         } else {
-            engine.plan_delete(&cmd).await?
+            engine.profiles().plan_delete(&cmd).await?
         };
         context.output.warn(&done.warnings);
         context.output.result(&done, words)?;

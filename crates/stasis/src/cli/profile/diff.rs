@@ -30,7 +30,7 @@ impl Diff {
     pub(super) async fn run(self, context: &Context, keys: &Keys) -> anyhow::Result<Exit> {
         let engine = keys.give(context.engine().await?)?;
         let cmd = profile::Diff {
-            lineage: engine.one_lineage(&self.subject).await?,
+            lineage: engine.profiles().one_lineage(&self.subject).await?,
             before: self.before,
             after: self.after,
             scratch: context.spool()?,
@@ -40,7 +40,7 @@ impl Diff {
             },
             cancel: cancel_on_signals()?,
         };
-        let diff = engine.diff_profile(&cmd).await?;
+        let diff = engine.profiles().diff(&cmd).await?;
         context.output.warn(&diff.warnings);
         for unread in &diff.unread {
             context

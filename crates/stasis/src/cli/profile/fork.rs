@@ -33,16 +33,16 @@ impl Fork {
                 .parse()?,
         };
         let cmd = profile::Fork {
-            source: engine.one_lineage(&self.source).await?,
+            source: engine.profiles().one_lineage(&self.source).await?,
             sha: self.sha,
             target: self.target,
             holder: Holder {
-                run_id: engine.new_run_id(),
+                run_id: engine.leases().new_run_id(),
                 host,
                 host_run_id: Label::nobody(),
             },
         };
-        let forked = engine.fork_profile(&cmd).await?;
+        let forked = engine.profiles().fork(&cmd).await?;
         context.output.warn(&forked.warnings);
         context.output.result(&forked, |forked| {
             let (sha, bytes) = (forked.sha256.prefix(), size(forked.bytes));

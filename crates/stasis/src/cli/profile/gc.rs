@@ -44,7 +44,7 @@ impl Gc {
             },
             dry_run: self.dry_run,
         };
-        let collected = context.engine().await?.profile_gc(&cmd).await?;
+        let collected = context.engine().await?.profiles().gc(&cmd).await?;
         context.output.warn(&collected.warnings);
         for doubt in collected
             .lineages

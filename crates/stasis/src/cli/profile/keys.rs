@@ -88,10 +88,10 @@ pub(in crate::cli) struct Rekey {
 
 impl Rekey {
     pub(super) async fn run(self, context: &Context, engine: Engine) -> anyhow::Result<Exit> {
-        let lineage = engine.one_lineage(&self.subject).await?;
+        let lineage = engine.profiles().one_lineage(&self.subject).await?;
         let new = from_file(&self.new_key_file)?;
         let actor: Label = "operator".parse()?;
-        let rekeyed = engine.profile_rekey(&lineage, &new, &actor).await?;
+        let rekeyed = engine.profiles().rekey(&lineage, &new, &actor).await?;
         context.output.result(&rekeyed, |rekeyed| {
             format!(
                 "{} is wrapped by key {} now",

@@ -34,12 +34,12 @@ impl List {
         }
         let engine = context.engine().await?;
         if let Some(subject) = self.subject {
-            let list = engine.profile_snapshots(&subject).await?;
+            let list = engine.profiles().snapshots(&subject).await?;
             context.output.warn(&list.warnings);
             context.output.result(&list, snapshots)?;
             return Ok(exit(list.is_damaged()));
         }
-        let list = engine.profiles(self.tenant.as_ref()).await?;
+        let list = engine.profiles().list(self.tenant.as_ref()).await?;
         context.output.warn(&list.warnings);
         context.output.result(&list, profiles)?;
         let hurt = |row: &ProfileRow| !row.damage.is_empty();

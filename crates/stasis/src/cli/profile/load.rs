@@ -156,7 +156,7 @@ impl Load {
         command.actor = self.who.holder(context, &engine)?.run_id;
         command.cancel = cancel_on_signals()?;
         let progress = command.progress.clone();
-        let work = Box::pin(engine.profile_load(command));
+        let work = Box::pin(engine.profiles().load(command));
         let loaded = watched(context.output, "loading", progress, work).await;
         metrics.add(context, |file| file.loaded(&loaded)).await?;
         let loaded = loaded?;

@@ -18,8 +18,8 @@ pub(in crate::cli) struct Pin {
 impl Pin {
     pub(super) async fn run(self, context: &Context, pinning: Pinning) -> anyhow::Result<Exit> {
         let engine = context.engine().await?;
-        let lineage = engine.one_lineage(&self.subject).await?;
-        let done = engine.pin_snapshot(&lineage, &self.sha, pinning).await?;
+        let lineage = engine.profiles().one_lineage(&self.subject).await?;
+        let done = engine.profiles().pin(&lineage, &self.sha, pinning).await?;
         context.output.warn(&done.warnings);
         context.output.result(&done, |done| {
             let words = if done.pinned {

@@ -29,15 +29,15 @@ impl Rollback {
     pub(super) async fn run(self, context: &Context, metrics: &Metrics) -> anyhow::Result<Exit> {
         let engine = context.engine().await?;
         let cmd = profile::Rollback {
-            lineage: engine.one_lineage(&self.subject).await?,
+            lineage: engine.profiles().one_lineage(&self.subject).await?,
             sha: self.sha,
             reason: self.reason,
             actor: operator(),
         };
         let done = if self.confirm {
-            engine.rollback(&cmd).await?
+            engine.profiles().rollback(&cmd).await?
         } else {
-            engine.plan_rollback(&cmd).await?
+            engine.profiles().plan_rollback(&cmd).await?
         };
         if done.applied && done.evicts.is_some() {
             metrics.add(context, MetricsFile::forced).await?;

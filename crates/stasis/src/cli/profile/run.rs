@@ -119,7 +119,7 @@ impl Run {
                 output.warn(&loaded.warnings);
             }
         });
-        let ran = Box::pin(engine.profile_run(run)).await;
+        let ran = Box::pin(engine.profiles().run(run)).await;
         let _ = talk.await;
         metrics.add(context, |file| file.ran(&ran)).await?;
         Ok(ran?)

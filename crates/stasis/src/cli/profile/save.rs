@@ -136,7 +136,7 @@ impl Save {
             force: self.force,
             token: self.token,
         };
-        let work = Box::pin(engine.profile_save(save));
+        let work = Box::pin(engine.profiles().save(save));
         let saved = watched(context.output, "saving", progress, work).await;
         metrics.add(context, |file| file.saved(&saved)).await?;
         let saved = saved?;

@@ -24,7 +24,8 @@ impl Show {
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
         let engine = context.engine().await?;
         let shown = engine
-            .show_profile(&self.subject, self.sha.as_ref())
+            .profiles()
+            .show(&self.subject, self.sha.as_ref())
             .await?;
         context.output.warn(&shown.warnings);
         context.output.result(&shown, words)?;

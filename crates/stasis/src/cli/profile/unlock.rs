@@ -31,7 +31,7 @@ impl ForceUnlock {
     pub(super) async fn run(self, context: &Context, metrics: &Metrics) -> anyhow::Result<Exit> {
         let engine = context.engine().await?;
         let cmd = engine_lease::ForceUnlock {
-            lineage: engine.one_lineage(&self.subject).await?,
+            lineage: engine.profiles().one_lineage(&self.subject).await?,
             seen: self.token,
             reason: self.reason,
             actor: operator(),
@@ -59,10 +59,10 @@ impl Reap {
     ) -> anyhow::Result<ExitCode> {
         let engine = context.engine().await?;
         let lineage = match &self.subject {
-            Some(subject) => Some(engine.one_lineage(subject).await?),
+            Some(subject) => Some(engine.profiles().one_lineage(subject).await?),
             None => None,
         };
-        let reaped = engine.reap(lineage.as_ref(), self.grace).await?;
+        let reaped = engine.leases().reap(lineage.as_ref(), self.grace).await?;
         metrics.add(context, |file| file.reaped(&reaped)).await?;
         lease::told_reaped(context, &reaped)
     }

@@ -37,7 +37,7 @@ impl Verify {
             progress: Arc::clone(&progress),
             cancel: cancel_on_signals()?,
         };
-        let work = Box::pin(engine.profile_verify(verify));
+        let work = Box::pin(engine.profiles().verify(verify));
         let verified = watched(context.output, "verifying", progress, work).await?;
         context.output.warn(&verified.warnings);
         context.output.result(&verified, words)?;

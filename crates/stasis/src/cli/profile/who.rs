@@ -32,7 +32,10 @@ pub(super) struct Who {
 impl Who {
     pub(super) fn holder(&self, context: &Context, engine: &Engine) -> anyhow::Result<Holder> {
         Ok(Holder {
-            run_id: self.run_id.clone().unwrap_or_else(|| engine.new_run_id()),
+            run_id: self
+                .run_id
+                .clone()
+                .unwrap_or_else(|| engine.leases().new_run_id()),
             host: context.host(self.host.as_ref())?,
             host_run_id: self.host_run_id.clone().unwrap_or_default(),
         })

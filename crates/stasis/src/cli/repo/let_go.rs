@@ -37,18 +37,19 @@ impl Forget {
     pub(super) async fn run(self, context: &Context, repo: Option<&str>) -> anyhow::Result<()> {
         let engine = context.repo_engine(repo, false).await?;
         if !self.damaged {
-            let forgotten = engine.repo_forget(&self.snapshots).await?;
+            let forgotten = engine.dirs().forget(&self.snapshots).await?;
             return context.output.result(&forgotten, |forgotten| {
                 format!("forgot {} snapshots", forgotten.forgotten.len())
             });
         }
         if !self.confirm {
-            let plan = engine.repo_damaged(&self.snapshots).await?;
+            let plan = engine.dirs().damaged(&self.snapshots).await?;
             context.output.say(&words(&plan));
             bail!("nothing was changed: say --confirm to let go of what is damaged");
         }
         let gone = engine
-            .repo_forget_damaged(&self.snapshots, &operator())
+            .dirs()
+            .forget_damaged(&self.snapshots, &operator())
             .await?;
         context.output.warn(&gone.warnings);
         context.output.result(&gone, words)
@@ -59,11 +60,11 @@ impl Retire {
     pub(super) async fn run(self, context: &Context, repo: Option<&str>) -> anyhow::Result<()> {
         let engine = context.repo_engine(repo, false).await?;
         if !self.confirm {
-            let plan = engine.repo_retirement(&self.name).await?;
+            let plan = engine.dirs().plan_retire(&self.name).await?;
             context.output.say(&words(&plan));
             bail!("nothing was changed: say --confirm to let all snapshots of this name go");
         }
-        let gone = engine.repo_retire(&self.name, &operator()).await?;
+        let gone = engine.dirs().retire(&self.name, &operator()).await?;
         context.output.warn(&gone.warnings);
         context.output.result(&gone, words)
     }

@@ -69,7 +69,7 @@ impl Restore {
             context.output,
             "restoring",
             progress,
-            Box::pin(engine.repo_restore(command)),
+            Box::pin(engine.dirs().restore(command)),
         )
         .await?;
         for line in warnings(&restored) {

@@ -70,7 +70,7 @@ impl Save {
             context.output,
             "saving",
             progress,
-            Box::pin(engine.repo_save(command)),
+            Box::pin(engine.dirs().save(command)),
         )
         .await?;
         for entry in saved.left_out_entries.iter().take(SHOWN) {

@@ -15,7 +15,8 @@ pub(super) async fn snapshots(
     let rows = context
         .repo_engine(repo, false)
         .await?
-        .repo_snapshots(name)
+        .dirs()
+        .snapshots(name)
         .await?;
     context.output.result(&rows, |rows| snapshots_words(rows))
 }
@@ -53,7 +54,8 @@ pub(super) async fn ls(
     let entries = context
         .repo_engine(repo, false)
         .await?
-        .repo_ls(&which.into(), &path)
+        .dirs()
+        .ls(&which.into(), &path)
         .await?;
     context.output.result(&entries, |entries| ls_words(entries))
 }
@@ -80,7 +82,8 @@ pub(super) async fn cat(
     let path = entry_path(Some(path))?;
     let engine = context.repo_engine(repo, false).await?;
     let written = engine
-        .repo_cat(&which.into(), &path, std::io::stdout())
+        .dirs()
+        .cat(&which.into(), &path, std::io::stdout())
         .await?;
     written.map_err(OutputLost)?;
     Ok(())
@@ -95,7 +98,8 @@ pub(super) async fn diff(
     let found = context
         .repo_engine(repo, false)
         .await?
-        .repo_diff(before, after)
+        .dirs()
+        .diff(before, after)
         .await?;
     context.output.result(&found, |found| {
         let lines = found
@@ -106,7 +110,12 @@ pub(super) async fn diff(
 }
 
 pub(super) async fn stats(context: &Context, repo: Option<&str>) -> anyhow::Result<()> {
-    let stats = context.repo_engine(repo, false).await?.repo_stats().await?;
+    let stats = context
+        .repo_engine(repo, false)
+        .await?
+        .dirs()
+        .stats()
+        .await?;
     context.output.result(&stats, stats_words)
 }
 

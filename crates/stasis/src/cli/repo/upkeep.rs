@@ -27,7 +27,7 @@ impl Check {
     pub(super) async fn run(self, context: &Context, repo: Option<&str>) -> anyhow::Result<Exit> {
         let engine = context.repo_engine(repo, false).await?;
         let progress = Arc::default();
-        let check = engine.repo_check(self.read_data, Arc::clone(&progress));
+        let check = engine.dirs().check(self.read_data, Arc::clone(&progress));
         let checked = watched(context.output, "checking", progress, check).await?;
         let exit = if checked.damage.is_empty() {
             Exit::Done
@@ -190,7 +190,7 @@ impl Gc {
             dry_run: self.dry_run,
         };
         let engine = context.repo_engine(repo, false).await?;
-        let collected = engine.repo_gc(command).await?;
+        let collected = engine.dirs().gc(command).await?;
         if let Some(doubt) = &collected.clock_doubt {
             context.output.say(&format!(
                 "warning: {doubt}; --trust-clock judges all the same"

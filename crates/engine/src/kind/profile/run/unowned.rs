@@ -9,15 +9,15 @@
 use super::watch::Running;
 use super::{ProfileRan, ProfileRun, outcome_of, ran, without_save};
 use crate::error::Error;
+use crate::handle::Profiles;
 use crate::kind::profile::load::judge::Failure;
 use crate::kind::profile::save::nobody_uses;
-use crate::open::Engine;
 use std::ffi::OsString;
 
-impl Engine {
+impl Profiles<'_> {
     /// Loads nothing, runs, and saves if the store is back.
     pub(super) async fn run_unowned(
-        &self,
+        self,
         mut run: ProfileRun,
         command: &[OsString],
         why: Error,
@@ -29,14 +29,14 @@ impl Engine {
         let group = self.start_browser(&mut run, &loaded, command).await?;
         // Without a lease nothing can be saved in between.
         run.every = None;
-        let mut running = Running::new(self, &mut run, None, group);
+        let mut running = Running::new(self.engine, &mut run, None, group);
         let ended = running
             .watch(std::pin::pin!(std::future::pending()))
             .await?;
         let lineage = running.lineage().clone();
         let mut ran = ran(&lineage, loaded, ended.ending, &mut running);
         run.capture.browser = ended.browser;
-        let acquired = match self.acquire(run.acquire()).await {
+        let acquired = match self.leases().acquire(run.acquire()).await {
             Ok(acquired) => acquired,
             Err(error) => return Ok(without_save(ran, outcome_of(&error), &error)),
         };
@@ -46,9 +46,9 @@ impl Engine {
         let is_first = lease.base.is_none() && self.has_no_other_major(&lineage).await;
         run.capture.held_back = !is_first;
         let renew_every = lease.ttl / 3;
-        let keeper = std::pin::pin!(self.keep_alive(&lease, renew_every));
+        let keeper = std::pin::pin!(self.leases().keep_alive(&lease, renew_every));
         let saved = self.capture_kept(&run.capture, &lease, keeper).await;
-        ran.released = self.release(&lineage, lease.fence).await.is_ok();
+        ran.released = self.leases().release(&lineage, lease.fence).await.is_ok();
         Ok(self.told(ran, saved, &run.load.dir).await)
     }
 }

@@ -140,7 +140,9 @@ impl<'a> Running<'a> {
                 Happened::Due => {
                     let (engine, capture) = (self.engine, self.run.capture.clone());
                     saving = self.lease.map(|lease| -> Saving<'a> {
-                        Box::pin(async move { engine.capture_hot(&capture, lease).await })
+                        Box::pin(
+                            async move { engine.profiles().capture_hot(&capture, lease).await },
+                        )
                     });
                 }
                 Happened::Overdue => {

@@ -2,8 +2,8 @@
 
 use super::A_DAY;
 use crate::error::Error;
+use crate::handle::Profiles;
 use crate::kind::profile::standing::Holdings;
-use crate::open::Engine;
 use serde::Serialize;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::format::lease::Lock;
@@ -51,9 +51,9 @@ impl Stale {
     }
 }
 
-impl Engine {
+impl Profiles<'_> {
     /// Archives without a manifest that nobody will ever give one: a day old, in a lineage that nobody owns.
-    pub(super) async fn stale_orphans(&self, holdings: &Holdings) -> Result<Stale, Error> {
+    pub(super) async fn stale_orphans(self, holdings: &Holdings) -> Result<Stale, Error> {
         let mut stale = Stale::default();
         for (key, size) in &holdings.stored.orphans {
             let spared = |because: &str| Spared {
@@ -93,7 +93,7 @@ impl Engine {
 
     /// Which snapshot an archive without a manifest is: a name says so in full, or only how it begins.
     async fn digest_of_orphan(
-        &self,
+        self,
         holdings: &Holdings,
         key: &Key,
     ) -> Result<Option<ArchiveDigest>, Error> {
@@ -115,7 +115,7 @@ impl Engine {
 
     /// What a sweep would remove if `stale` were tombstoned.
     pub(super) async fn would_go(
-        &self,
+        self,
         holdings: &Holdings,
         stale: &Stale,
     ) -> Result<Vec<Removed>, Error> {
@@ -134,7 +134,7 @@ impl Engine {
     }
 
     /// Removes everything of what is tombstoned, as long as the marks that are read here let it.
-    pub(super) async fn remove_tombstoned(&self, lineage: &Lineage) -> Result<Vec<Removed>, Error> {
+    pub(super) async fn remove_tombstoned(self, lineage: &Lineage) -> Result<Vec<Removed>, Error> {
         // Counted by the uptime from here on, so that neither a nap nor a clock that is set back makes a mark younger.
         let (looked_at, since) = (self.lineages.now(), self.clock.uptime());
         let holdings = self.sound_holdings(lineage).await?;
@@ -154,7 +154,7 @@ impl Engine {
     }
 
     /// The objects of what is tombstoned, manifests before archives.
-    async fn tombstoned(&self, holdings: &Holdings) -> Result<Vec<Removed>, Error> {
+    async fn tombstoned(self, holdings: &Holdings) -> Result<Vec<Removed>, Error> {
         let mut found = Vec::new();
         let gone = |one: &&StoredSnapshot| holdings.is_tombstoned(one.active.archive);
         for one in holdings.stored.snapshots.iter().filter(gone) {

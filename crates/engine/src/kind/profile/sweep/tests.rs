@@ -1,4 +1,5 @@
 use super::*;
+use crate::open::Engine;
 use crate::open::{Places, StoreLocation};
 use bytes::Bytes;
 use futures_util::stream;
@@ -170,7 +171,12 @@ impl World {
     }
 
     async fn delete(&self, target: ArchiveDigest) {
-        let holdings = self.engine.holdings(&self.lineage).await.unwrap();
+        let holdings = self
+            .engine
+            .profiles()
+            .holdings(&self.lineage)
+            .await
+            .unwrap();
         let known = known(&holdings, target);
         let deleted = self.engine.lineages.delete(&self.lineage, target, known);
         deleted.await.unwrap();
@@ -189,7 +195,7 @@ impl World {
             on_doubt: OnDoubt::RefuseAges,
             dry_run,
         };
-        let mut collected = self.engine.profile_gc(&cmd).await.unwrap();
+        let mut collected = self.engine.profiles().gc(&cmd).await.unwrap();
         assert_eq!(collected.lineages.len(), 1);
         collected.lineages.remove(0)
     }
@@ -402,7 +408,12 @@ async fn retention_keeps_the_newest_the_active_the_pinned_and_what_was_rolled_ba
     }
     let pin = world.engine.lineages.pin(&world.lineage, pinned, true);
     pin.await.unwrap();
-    let holdings = world.engine.holdings(&world.lineage).await.unwrap();
+    let holdings = world
+        .engine
+        .profiles()
+        .holdings(&world.lineage)
+        .await
+        .unwrap();
     let to = holdings
         .choose(&chosen.to_string().parse().unwrap())
         .unwrap();

@@ -1,8 +1,8 @@
 //! What the policy says of the snapshots of one lineage.
 
+use crate::handle::Profiles;
 use crate::kind::profile::standing::Holdings;
 use crate::kind::profile::subject::Damage;
-use crate::open::Engine;
 use serde::Serialize;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::format::pointer::Mark;
@@ -35,10 +35,10 @@ pub(super) struct Judged {
     pub(super) doubt: Option<String>,
 }
 
-impl Engine {
+impl Profiles<'_> {
     /// Judges what is whole and not deleted. What its writer may yet publish is not judged but kept.
     pub(super) fn judge_snapshots(
-        &self,
+        self,
         holdings: &Holdings,
         rules: Newest,
         on_doubt: OnDoubt,

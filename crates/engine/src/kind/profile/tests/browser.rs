@@ -64,7 +64,7 @@ async fn a_browser_that_always_comes_back_is_not_captured_and_its_profile_is_not
         ..world.saving()
     };
 
-    let refused = world.engine.profile_save(stopping.clone()).await;
+    let refused = world.engine.profiles().save(stopping.clone()).await;
 
     let refused = refused.unwrap_err();
     assert!(STILL_THERE.contains(&refused.kind()), "{refused}");
@@ -73,7 +73,7 @@ async fn a_browser_that_always_comes_back_is_not_captured_and_its_profile_is_not
     let lock = world.engine.lineages.lock(&world.lineage).await.unwrap();
     assert!(Lock::is_given_up(&lock.unwrap().value), "it was released");
     drop(browser);
-    let saved = world.engine.profile_save(stopping).await.unwrap();
+    let saved = world.engine.profiles().save(stopping).await.unwrap();
     assert_eq!(saved.predecessor_sha256, Some(first));
 }
 
@@ -112,7 +112,7 @@ async fn a_run_whose_browser_always_comes_back_ends_with_the_second_signal_and_s
         loaded: None,
     };
     let engine = world.engine.clone();
-    let running = tokio::spawn(async move { Box::pin(engine.profile_run(run)).await });
+    let running = tokio::spawn(async move { Box::pin(engine.profiles().run(run)).await });
     while !world.dir().join("open").exists() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

@@ -73,14 +73,26 @@ async fn a_flip_that_is_lost_on_its_way_is_unknown_and_the_next_save_settles_it(
     assert_eq!(world.pointer().await.active_archive(), Some(first));
     world.bucket.mend();
     let op_id = op_id_of(&unknown);
-    let fate = world.engine.operation(op_id, false).await.unwrap().fate;
+    let fate = world
+        .engine
+        .operations()
+        .show(op_id, false)
+        .await
+        .unwrap()
+        .fate;
     assert_eq!(fate, Fate::StillUnknown, "it may yet arrive");
     world.later(LONG);
     let again = world.save().await.unwrap();
     assert_eq!(again.outcome, SaveOutcome::Captured);
     assert_eq!(again.predecessor_sha256, Some(first));
     assert_eq!(world.nothing_dangles().await, 2);
-    let fate = world.engine.operation(op_id, false).await.unwrap().fate;
+    let fate = world
+        .engine
+        .operations()
+        .show(op_id, false)
+        .await
+        .unwrap()
+        .fate;
     assert_eq!(fate, Fate::NotApplied);
 }
 
@@ -97,7 +109,11 @@ async fn a_flip_that_was_made_and_never_answered_is_unknown_until_somebody_can_l
 
     assert_eq!(outcome_of(&unknown), "unknown", "{unknown}");
     world.bucket.mend();
-    let fate = world.engine.operation(op_id_of(&unknown), false).await;
+    let fate = world
+        .engine
+        .operations()
+        .show(op_id_of(&unknown), false)
+        .await;
     assert_eq!(fate.unwrap().fate, Fate::Applied);
     assert_eq!(world.restored(&world.elsewhere()).await, "second");
     assert_eq!(world.nothing_dangles().await, 2);

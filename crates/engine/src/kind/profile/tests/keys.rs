@@ -17,7 +17,7 @@ fn tenant_key() -> TenantKey {
 async fn save(world: &World, text: &str) -> Result<ProfileSaved, Error> {
     world.change(text);
     let engine = world.engine.clone().with_key(tenant_key());
-    engine.profile_save(world.saving()).await
+    engine.profiles().save(world.saving()).await
 }
 
 /// Another host of the same tenant.

@@ -79,7 +79,7 @@ async fn gc(engine: &Engine) -> LineageCollected {
         on_doubt: OnDoubt::RefuseAges,
         dry_run: false,
     };
-    engine.profile_gc(&gc).await.unwrap().lineages.remove(0)
+    engine.profiles().gc(&gc).await.unwrap().lineages.remove(0)
 }
 
 #[tokio::test]
@@ -101,7 +101,7 @@ async fn on_s3_an_archive_that_was_never_finished_is_kept_for_a_day_and_goes_aft
         clock.clone(),
         chance,
     );
-    let saved = engine.profile_save(world.saving()).await.unwrap();
+    let saved = engine.profiles().save(world.saving()).await.unwrap();
     put_orphan(&*bucket, &world.lineage).await;
 
     let young = gc(&engine).await;

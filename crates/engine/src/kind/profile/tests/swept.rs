@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 async fn supersede(world: &World, old: ArchiveDigest) {
     world.change("new");
     let engine = world.elsewhere();
-    let saved = engine.profile_save(world.saving()).await.unwrap();
+    let saved = engine.profiles().save(world.saving()).await.unwrap();
     assert_eq!(saved.predecessor_sha256, Some(old));
     let sha: ShaPrefix = old.to_string().parse().unwrap();
     let delete = Delete {
@@ -25,7 +25,7 @@ async fn supersede(world: &World, old: ArchiveDigest) {
         sha,
         actor: Label::nobody(),
     };
-    engine.delete_snapshot(&delete).await.unwrap();
+    engine.profiles().delete(&delete).await.unwrap();
     let gc = ProfileGc {
         subject: None,
         tenant: None,
@@ -34,7 +34,7 @@ async fn supersede(world: &World, old: ArchiveDigest) {
         on_doubt: OnDoubt::RefuseAges,
         dry_run: false,
     };
-    let swept = engine.profile_gc(&gc).await.unwrap();
+    let swept = engine.profiles().gc(&gc).await.unwrap();
     assert_eq!(swept.objects_removed, 2, "{swept:?}");
 }
 

@@ -116,7 +116,7 @@ impl Project {
             only: dumps,
             ..self.repo_restore_of(command, &plan.snapshot, &tree)
         };
-        let _ = self.engine.repo_restore(restore).await?;
+        let _ = self.engine.dirs().restore(restore).await?;
         let staged = self
             .stage_databases((declared, plan), &tree, &command.cancel)
             .await;

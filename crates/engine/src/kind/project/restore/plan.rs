@@ -65,13 +65,14 @@ impl Project {
             let volumes = command.volumes.iter();
             only.extend(volumes.map(|name| config.place_of(name)));
         }
-        let root = self.engine.repo_root();
-        let opened = self.engine.open_snapshot(&root, index, id).await?;
+        let root = self.engine.dirs().root();
+        let opened = self.engine.dirs().open_snapshot(&root, index, id).await?;
         only.extend(command.paths.iter().cloned());
         let Opened { manifest, list } = opened;
         let live = self.live();
         let engine = &self.engine;
         engine
+            .dirs()
             .ensure_known(&live, &command.except, (id, &list))
             .await?;
         if !only.is_empty() {
