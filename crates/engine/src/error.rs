@@ -7,6 +7,7 @@ pub(crate) use kind::{
     bucket as bucket_kind, clone as clone_kind, io_kind, place as place_kind,
     restore as restore_kind, save as save_kind, walk as walk_kind,
 };
+use stasis_model::failure::Failure;
 pub use stasis_model::failure::error_chain;
 
 use crate::kind::profile::{OperatorError, ProfileError};
@@ -17,10 +18,9 @@ use stasis_disk::form::archive::ArchiveError;
 pub use stasis_disk::form::chunked::ChunkError;
 pub use stasis_disk::form::chunked::restore::RestoreError;
 pub use stasis_disk::form::chunked::save::SaveError;
-use stasis_disk::fs::atomic_write::WriteError;
 use stasis_disk::tree::clone::CloneError;
 pub use stasis_disk::tree::restore::RestoreError as PlaceError;
-use stasis_disk::tree::staging_view::SkeletonError;
+use stasis_disk::tree::staging_view::StagingViewError;
 use stasis_model::format::manifest::{BadInline, BadRepo};
 use stasis_model::id::{Lineage, OpId, SnapshotId, TenantId};
 use stasis_model::policy::tenant::BadSetting;
@@ -59,9 +59,9 @@ pub enum Error {
     /// A command we run.
     #[error(transparent)]
     Group(#[from] GroupError),
-    /// A small file on this host.
+    /// What nobody branches on.
     #[error(transparent)]
-    Write(#[from] WriteError),
+    Failed(#[from] Failure),
     /// A clone of a directory.
     #[error(transparent)]
     Clone(#[from] CloneError),
@@ -299,8 +299,8 @@ impl From<WorkspaceError> for Error {
     }
 }
 
-impl From<SkeletonError> for Error {
-    fn from(error: SkeletonError) -> Self {
+impl From<StagingViewError> for Error {
+    fn from(error: StagingViewError) -> Self {
         ProjectError::from(error).into()
     }
 }

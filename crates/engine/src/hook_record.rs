@@ -267,7 +267,7 @@ impl HookRecorder {
             serde_json::to_vec(&record).expect("plain structs of text and numbers are always JSON");
         let written = replace_unsynced(&path, &bytes).or_else(|error| {
             // On a full disk hooks fail, and that is just when somebody asks why.
-            if free_space::is_full(&error.source) {
+            if free_space::is_want_of_room(&error) {
                 return write_over(&path, &bytes);
             }
             Err(error)

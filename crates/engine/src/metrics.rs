@@ -8,7 +8,8 @@ use crate::kind::profile::{
 };
 use crate::reap::Reaped;
 use crate::warning::Warning;
-use stasis_disk::fs::atomic_write::{lock_file, replace_public};
+use stasis_disk::fs::atomic_write::replace_public;
+use stasis_disk::fs::lock_file::LockFile;
 use stasis_model::format::manifest::Mode;
 use stasis_model::id::Label;
 use stasis_model::metrics::{self, Metrics, Sample};
@@ -177,7 +178,7 @@ impl MetricsFile {
     pub async fn add(&self, samples: Vec<Sample>) -> Result<(), Error> {
         let (path, prefix) = (self.path.clone(), self.prefix.clone());
         let written = bridge::blocking(move || {
-            let _lock = lock_file(&path.with_extension("lock"))?;
+            let _lock = LockFile::wait(&path.with_extension("lock"))?;
             let before = std::fs::read_to_string(&path).unwrap_or_default();
             let mut all = Metrics::parse(&before, &prefix);
             for sample in &samples {

@@ -141,6 +141,12 @@ impl Failure {
         self.0.hint.as_deref()
     }
 
+    /// The same, taken out, for whoever says it of something else.
+    pub fn into_io_source(self) -> Option<io::Error> {
+        let source = self.0.source?;
+        source.downcast().ok().map(|source| *source)
+    }
+
     /// What the system said, where the system is why.
     pub fn io_source(&self) -> Option<&io::Error> {
         self.0.source.as_ref()?.downcast_ref()

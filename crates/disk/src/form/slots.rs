@@ -51,6 +51,7 @@ pub use crate::fs::staging::OWN_PATTERNS;
 
 use crate::fs::atomic_write::{self, atomic_write};
 use crate::fs::free_space::{self, Reserve};
+use crate::fs::lock_file::LockFile;
 use crate::fs::root_dir::{Mounts, RootDir};
 use crate::progress::Progress;
 use crate::tree::clone::{CloneSettings, Databases, Fallback, Survey};
@@ -58,10 +59,10 @@ use crate::tree::walk::WalkSettings;
 use chunks::Chunks;
 use error::failed;
 use place::Place;
+use stasis_model::failure::AtPath;
 use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{AgentEvent, Budget, Form, Occupant, Origin, Slot, SlotMetadata};
 use std::collections::HashSet;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -155,13 +156,13 @@ impl Pool {
             settings,
         };
         // Whoever changes something now clears up as well.
-        match atomic_write::try_lock_file(&pool.path().join(LOCK)) {
+        match LockFile::try_take(&pool.path().join(LOCK)) {
             Ok(Some(_lock)) => {
                 pool.slots.collect();
                 pool.undo.collect();
             }
             // Whoever only reads needs no lock, and there may be no room to make one.
-            Err(error) if !free_space::is_full(&error.source) => return Err(error.into()),
+            Err(error) if !free_space::is_want_of_room(&error) => return Err(error.into()),
             _ => {}
         }
         Ok(pool)
@@ -187,8 +188,8 @@ impl Pool {
         self.slots.path()
     }
 
-    fn lock(&self) -> Result<File, SlotError> {
-        Ok(atomic_write::lock_file(&self.path().join(LOCK))?)
+    fn lock(&self) -> Result<LockFile, SlotError> {
+        Ok(LockFile::wait(&self.path().join(LOCK))?)
     }
 
     /// Where checkpoints of an origin are.
@@ -385,11 +386,8 @@ impl Pool {
             return packed::file(&self.chunks, &document, path, most);
         }
         let view = self.view(of, &[])?;
-        read_file(view.tree(), path, most).map_err(|source| SlotError::Failed {
-            doing: "read a file of",
-            path: self.home_of(of),
-            source,
-        })
+        let bytes = read_file(view.tree(), path, most);
+        Ok(bytes.at("read a file of", self.home_of(of))?)
     }
 
     /// What a checkpoint contains: as it was recorded, or as it is found by reading it.

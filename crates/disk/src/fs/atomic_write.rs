@@ -6,6 +6,7 @@
 //! retried: the kernel may have dropped the pages it could not write. The temporary file is always a new one of ours: a
 //! link that somebody put there first is not followed.
 
+use stasis_model::failure::{AtPath, Failure};
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -13,35 +14,13 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Why a file was not replaced.
-#[derive(Debug, thiserror::Error)]
-#[error("could not {doing} `{}`", .path.display())]
-pub struct WriteError {
-    /// Which of the four things failed.
-    pub doing: &'static str,
-    /// To which file or directory.
-    pub path: PathBuf,
-    /// What the system said.
-    #[source]
-    pub source: io::Error,
-}
-
-fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> WriteError {
-    let path = path.to_owned();
-    move |source| WriteError {
-        doing,
-        path,
-        source,
-    }
-}
-
 /// Makes `path` hold exactly `bytes`, readable by its owner only; makes its directory when there is none.
-pub fn atomic_write(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
+pub fn atomic_write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     replace(path, bytes, 0o600)
 }
 
 /// The same for a file that everybody may read.
-pub fn replace_public(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
+pub fn replace_public(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     replace(path, bytes, 0o644)
 }
 
@@ -51,14 +30,14 @@ pub fn replace_public(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
     clippy::disallowed_methods,
     reason = "this file is the one that writes small files"
 )]
-pub fn replace_unsynced(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
+pub fn replace_unsynced(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let parent = path.parent().unwrap_or_else(|| Path::new("."));
     make_directory(parent)?;
     let (temp, mut file) = new_file_beside(parent, path, 0o600)?;
     let written = file
         .write_all(bytes)
-        .map_err(failed("write", &temp))
-        .and_then(|()| fs::rename(&temp, path).map_err(failed("rename into place", path)));
+        .at("write", &temp)
+        .and_then(|()| fs::rename(&temp, path).at("rename into place", path));
     if written.is_err() {
         let _ = fs::remove_file(&temp);
     }
@@ -68,19 +47,18 @@ pub fn replace_unsynced(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
 /// Writes over a file that is there, within the room that it has already: for a note on a full disk, where none can be made beside it.
 ///
 /// A crash, or somebody who reads meanwhile, may find half of it. What does not fit is refused, and the file stays what it was.
-pub fn write_over(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
+pub fn write_over(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let opened = OpenOptions::new().write(true).open(path);
-    let mut file = opened.map_err(failed("open", path))?;
-    let seen = file.metadata().map_err(failed("look at", path))?;
+    let mut file = opened.at("open", path)?;
+    let seen = file.metadata().at("look at", path)?;
     let room = seen.len().max(seen.blocks().saturating_mul(512));
     if !seen.is_file() || bytes.len() as u64 > room {
-        let full = io::Error::from(io::ErrorKind::StorageFull);
-        return Err(failed("write", path)(full));
+        return Err(io::ErrorKind::StorageFull).at("write", path);
     }
     let written = file
         .write_all(bytes)
         .and_then(|()| file.set_len(bytes.len() as u64));
-    written.map_err(failed("write", path))
+    written.at("write", path)
 }
 
 /// Reads a small file; one that is longer than `limit` is [`io::ErrorKind::FileTooLarge`], unread.
@@ -96,32 +74,11 @@ pub fn read_bounded(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     Err(io::ErrorKind::FileTooLarge.into())
 }
 
-/// Waits until nobody else holds the lock in the file at `path`, and holds it until the file is dropped.
-pub fn lock_file(path: &Path) -> Result<File, WriteError> {
-    let mut options = OpenOptions::new();
-    let options = options.write(true).create(true).truncate(false).mode(0o600);
-    let file = options.open(path).map_err(failed("open", path))?;
-    file.lock().map_err(failed("lock", path))?;
-    Ok(file)
-}
-
-/// The same without waiting: `None` when somebody holds it.
-pub fn try_lock_file(path: &Path) -> Result<Option<File>, WriteError> {
-    let mut options = OpenOptions::new();
-    let options = options.write(true).create(true).truncate(false).mode(0o600);
-    let file = options.open(path).map_err(failed("open", path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(Some(file)),
-        Err(fs::TryLockError::WouldBlock) => Ok(None),
-        Err(fs::TryLockError::Error(error)) => Err(failed("lock", path)(error)),
-    }
-}
-
 #[expect(
     clippy::disallowed_methods,
     reason = "this file is the one that writes small files"
 )]
-fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), WriteError> {
+fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure> {
     let parent = path
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty());
@@ -129,7 +86,7 @@ fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), WriteError> {
     make_directory(parent)?;
     let (temp, file) = new_file_beside(parent, path, mode)?;
     let written = write_durably(file, &temp, bytes)
-        .and_then(|()| fs::rename(&temp, path).map_err(failed("rename into place", path)));
+        .and_then(|()| fs::rename(&temp, path).at("rename into place", path));
     if written.is_err() {
         // The first failure is the one to tell; a temporary file that stays is only untidy.
         let _ = fs::remove_file(&temp);
@@ -139,7 +96,7 @@ fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), WriteError> {
 }
 
 /// Makes a directory and those above it, private and durable.
-pub fn make_directory(directory: &Path) -> Result<(), WriteError> {
+pub fn make_directory(directory: &Path) -> Result<(), Failure> {
     if directory.is_dir() {
         return Ok(());
     }
@@ -152,12 +109,12 @@ pub fn make_directory(directory: &Path) -> Result<(), WriteError> {
     match DirBuilder::new().mode(0o700).create(directory) {
         Ok(()) => above.map_or(Ok(()), sync_directory),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && directory.is_dir() => Ok(()),
-        Err(error) => Err(failed("make the directory", directory)(error)),
+        failed => failed.at("make the directory", directory),
     }
 }
 
 /// Creates a file that was not there before.
-fn new_file_beside(parent: &Path, path: &Path, mode: u32) -> Result<(PathBuf, File), WriteError> {
+fn new_file_beside(parent: &Path, path: &Path, mode: u32) -> Result<(PathBuf, File), Failure> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     loop {
         let mut name = OsString::from(format!(
@@ -169,22 +126,24 @@ fn new_file_beside(parent: &Path, path: &Path, mode: u32) -> Result<(PathBuf, Fi
         let temp = parent.join(name);
         let mut options = OpenOptions::new();
         match options.write(true).create_new(true).mode(mode).open(&temp) {
-            Ok(file) => return Ok((temp, file)),
             // Left by a process of the same number that was killed; the next count is free some time.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(failed("create", &temp)(error)),
+            made => {
+                let file = made.at("create", &temp)?;
+                return Ok((temp, file));
+            }
         }
     }
 }
 
-fn write_durably(mut file: File, temp: &Path, bytes: &[u8]) -> Result<(), WriteError> {
-    file.write_all(bytes).map_err(failed("write", temp))?;
-    file.sync_all().map_err(failed("make durable", temp))
+fn write_durably(mut file: File, temp: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    file.write_all(bytes).at("write", temp)?;
+    file.sync_all().at("make durable", temp)
 }
 
-fn sync_directory(directory: &Path) -> Result<(), WriteError> {
-    let opened = File::open(directory).map_err(failed("open the directory", directory))?;
-    opened.sync_all().map_err(failed("make durable", directory))
+fn sync_directory(directory: &Path) -> Result<(), Failure> {
+    let opened = File::open(directory).at("open the directory", directory)?;
+    opened.sync_all().at("make durable", directory)
 }
 
 #[cfg(test)]
@@ -249,7 +208,7 @@ mod tests {
 
         let error = atomic_write(&path, b"new").unwrap_err();
 
-        assert_eq!(error.doing, "rename into place");
+        assert_eq!(error.op(), "rename into place");
         assert_eq!(
             fs::read_dir(home.path()).unwrap().count(),
             1,

@@ -1,91 +1,137 @@
-//! One at a time, on this host: a lock that ends with whoever holds it, and says who that is.
+//! The lock of a path on this host, held by one process at a time.
 //!
-//! The lock is the kernel's, on a small file that stays where it is; the words in the file are for whoever is refused.
+//! The lock is the kernel's (`flock`), on a small file that stays where it is; the text in the file says who holds it, for whoever is refused.
 //!
 //! *Always true:* two holders never live at once. A holder that was killed holds nothing any more. What is read of another
-//! holder may be a moment old, or nothing: it is told to people and decides nothing. A full disk hinders nobody from holding a lock
-//! whose file is there, and nobody who only looks makes one.
+//! holder may be a moment old, or empty: it is shown to a user and decides nothing. On a full disk a lock whose file exists can
+//! still be taken, and [`LockFile::holder`] creates none.
 
 use crate::fs::atomic_write::make_directory;
 use crate::fs::free_space;
-use rustix::fs::{self, Mode, OFlags};
+use rustix::fs::{self, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use stasis_model::failure::{AtPath, Failure};
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Seek, Write};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// More than this is not read of what another holder wrote.
 const LONGEST: u64 = 4096;
 
-/// Why something is not ours alone.
+/// Why a lock was not taken.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ExclusiveError {
-    /// Somebody holds it.
+pub enum LockError {
+    /// Another process holds it.
     #[error("`{}` is held: {holder}", path.display())]
     Held {
         /// The lock.
         path: PathBuf,
-        /// What they wrote.
+        /// What its holder wrote.
         holder: String,
     },
-    /// It could not be found out.
-    #[error("could not {doing} the lock `{}`", path.display())]
-    Failed {
-        /// What we were doing.
-        doing: &'static str,
-        /// To which file.
-        path: PathBuf,
-        /// What the system said.
-        #[source]
-        source: io::Error,
-    },
+    /// The lock file could not be used.
+    #[error(transparent)]
+    Failed(#[from] Failure),
 }
 
-/// Ours alone until it is dropped.
+/// A lock that is held until this is dropped, or the process ends.
 #[derive(Debug)]
-#[must_use = "dropped, it is anybody's"]
+#[must_use = "dropped, the lock is released"]
 pub struct LockFile {
     file: File,
-    has_words: bool,
+    has_text: bool,
 }
 
 impl LockFile {
-    /// Takes what the file at `path` stands for, or says at once who holds it; `words` are for those who come meanwhile, and where there
-    /// is no room for them there are none.
-    pub fn take(path: &Path, words: &str) -> Result<Self, ExclusiveError> {
-        let failed = |doing| {
-            let path = path.to_owned();
-            move |source: io::Error| ExclusiveError::Failed {
-                doing,
-                path,
-                source,
-            }
-        };
+    /// Takes the lock at once, or says who holds it. `text` is for those who come meanwhile, and is left out where the disk is full.
+    pub fn take(path: &Path, text: &str) -> Result<Self, LockError> {
         if let Some(above) = path.parent() {
-            make_directory(above).map_err(|error| failed("make a place for")(error.source))?;
+            if let Err(failure) = make_directory(above) {
+                return Err(relabeled(failure, "make a place for the lock", path).into());
+            }
         }
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let opened = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR);
-        let file = File::from(opened.map_err(|error| failed("open")(error.into()))?);
-        if !file.metadata().map_err(failed("look at"))?.is_file() {
-            return Err(failed("open")(io::ErrorKind::InvalidInput.into()));
+        let file = open(path).at("open the lock", path)?;
+        if !file.metadata().at("look at the lock", path)?.is_file() {
+            return Err(io::ErrorKind::InvalidInput)
+                .at("open the lock", path)
+                .map_err(LockError::from);
         }
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                let (path, holder) = (path.to_owned(), words_in(&file));
-                return Err(ExclusiveError::Held { path, holder });
+                let (path, holder) = (path.to_owned(), text_of(&file));
+                return Err(LockError::Held { path, holder });
             }
-            Err(TryLockError::Error(error)) => return Err(failed("take")(error)),
+            Err(TryLockError::Error(error)) => Err(error).at("take the lock", path)?,
         }
-        let has_words = !words.is_empty();
-        let mut exclusive = Self { file, has_words };
-        if !has_words {
-            return Ok(exclusive);
+        let has_text = !text.is_empty();
+        let mut lock = Self { file, has_text };
+        if has_text {
+            lock.write(text).at("write the lock", path)?;
         }
-        match exclusive.says(words) {
+        Ok(lock)
+    }
+
+    /// Takes the lock when its holder releases it; asks again after each `pause`, until `is_over` says that it was long enough.
+    pub fn take_within(
+        path: &Path,
+        text: &str,
+        pause: Duration,
+        mut is_over: impl FnMut() -> bool,
+    ) -> Result<Self, LockError> {
+        loop {
+            match Self::take(path, text) {
+                Err(LockError::Held { .. }) if !is_over() => std::thread::sleep(pause),
+                taken => return taken,
+            }
+        }
+    }
+
+    /// Takes the lock, however long its holder takes; its directory must be there.
+    pub fn wait(path: &Path) -> Result<Self, Failure> {
+        let file = open(path).at("open", path)?;
+        file.lock().at("lock", path)?;
+        Ok(Self {
+            file,
+            has_text: false,
+        })
+    }
+
+    /// Takes the lock at once; `None` when another process holds it. Its directory must be there.
+    pub fn try_take(path: &Path) -> Result<Option<Self>, Failure> {
+        let file = open(path).at("open", path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Self {
+                file,
+                has_text: false,
+            })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error).at("lock", path),
+        }
+    }
+
+    /// What the holder wrote; `None` when nobody holds it, or that cannot be found out. Nothing is created or written.
+    pub fn holder(path: &Path) -> Option<String> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = File::from(fs::open(path, flags, Mode::empty()).ok()?);
+        match file.try_lock_shared() {
+            Err(TryLockError::WouldBlock) => Some(text_of(&file)),
+            _ => None,
+        }
+    }
+
+    fn write(&mut self, text: &str) -> io::Result<()> {
+        let written = self
+            .file
+            .set_len(0)
+            .and_then(|()| self.file.rewind())
+            .and_then(|()| self.file.write_all(text.as_bytes()));
+        match written {
             Err(error) if free_space::is_full(&error) => {
-                // At least the time is right: who holds it asks since when.
+                // At least the time is right: `status` says since when the lock is held.
                 let now = fs::Timespec {
                     tv_sec: 0,
                     tv_nsec: fs::UTIME_NOW,
@@ -94,45 +140,56 @@ impl LockFile {
                     last_access: now,
                     last_modification: now,
                 };
-                let _ = fs::futimens(&exclusive.file, &times);
+                let _ = fs::futimens(&self.file, &times);
+                Ok(())
             }
-            said => said.map_err(failed("write"))?,
+            written => written,
         }
-        Ok(exclusive)
-    }
-
-    /// What whoever holds it wrote; `None` when nobody does, or it cannot be told. Nothing is made, and nothing is written.
-    pub fn holder(path: &Path) -> Option<String> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = File::from(fs::open(path, flags, Mode::empty()).ok()?);
-        match file.try_lock_shared() {
-            Err(TryLockError::WouldBlock) => Some(words_in(&file)),
-            _ => None,
-        }
-    }
-
-    fn says(&mut self, words: &str) -> io::Result<()> {
-        self.file.set_len(0)?;
-        self.file.rewind()?;
-        self.file.write_all(words.as_bytes())
     }
 }
 
 impl Drop for LockFile {
     fn drop(&mut self) {
-        // The words would be wrong from now on; the lock itself goes with the file.
-        if self.has_words {
+        // The text would be wrong from now on; the lock itself goes with the file.
+        if self.has_text {
             let _ = self.file.set_len(0);
         }
     }
 }
 
-fn words_in(mut file: &File) -> String {
-    let mut words = String::new();
+/// Takes the lock of an open file or directory at once; `false` when another process holds it. An error is a filesystem without locks.
+pub(crate) fn try_lock(file: impl AsFd) -> Result<bool, Errno> {
+    match fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        locked => locked.map(|()| true),
+    }
+}
+
+/// The same for whoever goes on without a lock where the filesystem has none: `false` only when another process holds it.
+pub(crate) fn try_lock_if_supported(file: impl AsFd) -> bool {
+    try_lock(file) != Ok(false)
+}
+
+fn open(path: &Path) -> Result<File, Errno> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    fs::open(path, flags, Mode::RUSR | Mode::WUSR).map(File::from)
+}
+
+/// The same failure of the system, said of the lock.
+fn relabeled(failure: Failure, op: &'static str, path: &Path) -> Failure {
+    let relabeled = Failure::new(failure.kind(), op, path.display());
+    match failure.into_io_source() {
+        Some(source) => relabeled.because(source),
+        None => relabeled,
+    }
+}
+
+fn text_of(mut file: &File) -> String {
+    let mut text = String::new();
     let _ = Read::by_ref(&mut file)
         .take(LONGEST)
-        .read_to_string(&mut words);
-    words
+        .read_to_string(&mut text);
+    text
 }
 
 #[cfg(test)]
@@ -163,7 +220,7 @@ mod tests {
         let third = LockFile::take(&path, "restore by 13");
 
         assert!(
-            matches!(&refused, ExclusiveError::Held { holder, .. } if holder == "save by 12"),
+            matches!(&refused, LockError::Held { holder, .. } if holder == "save by 12"),
             "{refused:?}"
         );
         assert!(third.is_ok());
@@ -184,5 +241,34 @@ mod tests {
         assert_eq!(LockFile::holder(&path).as_deref(), Some(""));
         drop(quiet);
         assert_eq!(LockFile::holder(&path), None);
+    }
+
+    #[test]
+    fn whoever_waits_gets_the_lock_after_its_holder_and_gives_up_in_time() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("lock");
+        let pause = Duration::from_millis(1);
+        let held = LockFile::wait(&path).unwrap();
+
+        assert!(LockFile::try_take(&path).unwrap().is_none());
+        let mut asked = 0;
+        let refused = LockFile::take_within(&path, "", pause, || {
+            asked += 1;
+            asked == 3
+        });
+        assert!(
+            matches!(refused, Err(LockError::Held { .. })),
+            "{refused:?}"
+        );
+        assert_eq!(asked, 3);
+
+        let mut held = Some(held);
+        let taken = LockFile::take_within(&path, "", pause, || {
+            held = None;
+            false
+        });
+        assert!(taken.is_ok(), "{taken:?}");
+        drop(taken);
+        assert!(LockFile::try_take(&path).unwrap().is_some());
     }
 }

@@ -10,8 +10,9 @@
 //! What a restore in place replaced is kept in `.NAME.stasis-backup-N`, the same directory under another name: it is
 //! never garbage while it has a journal, or a file `undo` that says how to take the restore back.
 
+use crate::fs::lock_file::{try_lock, try_lock_if_supported};
 use crate::fs::{metadata, root_dir};
-use rustix::fs::{self, AtFlags, FileType, FlockOperation, Mode, OFlags, RawDir, RenameFlags};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir, RenameFlags};
 use rustix::io::{Errno, Result};
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -102,7 +103,8 @@ impl Staging {
                 }
             };
             // Somebody who clears up may have taken it for one of the dead before it was locked.
-            if !lock(&root) || !is_called(&parent, &temp, &root)? {
+            // A filesystem without locks has nobody who clears up either.
+            if !try_lock_if_supported(&root) || !is_called(&parent, &temp, &root)? {
                 continue;
             }
             return Ok(Self {
@@ -230,12 +232,6 @@ fn names_with(name: &CStr, kind: &'static str) -> impl Iterator<Item = CString> 
         }
         CString::new(temp).ok()
     })
-}
-
-/// Takes the lock of something that was just made; `false` when somebody who clears up was faster.
-pub(crate) fn lock(fd: impl AsFd) -> bool {
-    // A filesystem without locks has nobody who clears up either.
-    fs::flock(fd, FlockOperation::NonBlockingLockExclusive) != Err(Errno::WOULDBLOCK)
 }
 
 /// Whether that is still the name of what was opened.
@@ -418,9 +414,7 @@ pub(crate) fn abandoned(parent: impl AsFd, name: CString) -> Result<Option<Lefto
     if !matches!(file_type, FileType::Directory | FileType::RegularFile) {
         return Ok(None);
     }
-    if fs::flock(&fd, FlockOperation::NonBlockingLockExclusive).is_err()
-        || !is_called(&parent, &name, &fd)?
-    {
+    if try_lock(&fd) != Ok(true) || !is_called(&parent, &name, &fd)? {
         return Ok(None);
     }
     Ok(Some(Leftover {

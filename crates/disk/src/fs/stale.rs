@@ -6,19 +6,18 @@
 //! *Always true:* a file whose maker lives is not removed. Between making and locking another process may lock and remove it;
 //! the maker sees that ([`hold`]) and makes another one.
 
-use rustix::fs::{self, AtFlags, Dir, FileType, FlockOperation, Mode, OFlags};
+use crate::fs::lock_file::try_lock;
+use rustix::fs::{self, AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 
 /// Takes a new temporary file for this process; `false` when somebody took it for left over.
 pub(crate) fn hold(file: impl AsFd) -> Result<bool, Errno> {
-    match fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Err(Errno::WOULDBLOCK) => return Ok(false),
+    match try_lock(&file) {
         // A filesystem without locks has no collector either.
-        Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => return Ok(true),
-        locked => locked?,
+        Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => Ok(true),
+        locked => Ok(locked? && fs::fstat(&file)?.st_nlink > 0),
     }
-    Ok(fs::fstat(&file)?.st_nlink > 0)
 }
 
 /// Removes the regular files of a directory that are temporary by their names, and that nobody holds. What cannot be looked at
@@ -39,7 +38,7 @@ pub(crate) fn collect(directory: &OwnedFd, is_temporary: impl Fn(&[u8]) -> bool)
         };
         let is_file = fs::fstat(&file)
             .is_ok_and(|seen| FileType::from_raw_mode(seen.st_mode) == FileType::RegularFile);
-        if is_file && fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+        if is_file && try_lock(&file) == Ok(true) {
             let _ = fs::unlinkat(directory, name, AtFlags::empty());
         }
     }

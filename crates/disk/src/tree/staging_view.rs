@@ -1,4 +1,4 @@
-//! A place for a capture: directories of our own, onto which others are grafted, and copies that are made for it.
+//! A place for a capture: directories of our own, which others are laid over, and copies that are made for it.
 //!
 //! 1. make `capture-PID-N` in a private directory of ours, after removing those of the dead
 //! 2. make directories in it, and let others put copies there
@@ -6,70 +6,48 @@
 //!
 //! *Always true:* it is removed when it is dropped; a crash leaves it, and the next capture removes it.
 
-use crate::fs::atomic_write::{self, WriteError};
+use crate::fs::atomic_write;
 use crate::fs::metadata::{self, Rights, Seen};
 use crate::fs::remove;
 use rustix::fs::{self, Mode, OFlags};
-use rustix::io::Errno;
+use stasis_model::failure::{AtPath, ErrorKind, Failure, Kinded};
 use stasis_model::tree::Metadata;
-use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const STEM: &str = "capture-";
 
-/// Why there is no place for a capture.
+/// There is no place for a capture.
 #[derive(Debug, thiserror::Error)]
-#[error("could not {doing} `{}`", .path.display())]
-pub struct SkeletonError {
-    /// What we were doing.
-    pub doing: &'static str,
-    /// To what.
-    pub path: PathBuf,
-    /// What the system said.
-    #[source]
-    pub source: io::Error,
-}
+#[error(transparent)]
+pub struct StagingViewError(#[from] Failure);
 
-impl From<WriteError> for SkeletonError {
-    fn from(error: WriteError) -> Self {
-        Self {
-            doing: error.doing,
-            path: error.path,
-            source: error.source,
-        }
-    }
-}
-
-fn failed(doing: &'static str, path: &Path) -> impl FnOnce(Errno) -> SkeletonError {
-    let path = path.to_owned();
-    move |source| SkeletonError {
-        doing,
-        path,
-        source: source.into(),
+impl Kinded for StagingViewError {
+    fn kind(&self) -> ErrorKind {
+        self.0.kind()
     }
 }
 
 /// Directories of our own, until it is dropped.
 #[derive(Debug)]
 #[must_use = "dropped, it is removed"]
-pub struct Skeleton {
+pub struct StagingView {
     root: PathBuf,
     /// What each directory shall look like in the end.
     looks: Vec<(PathBuf, Metadata)>,
 }
 
-impl Skeleton {
+impl StagingView {
     /// Makes one in the directory `place`, which is made if it is not there.
-    pub fn make(place: &Path, looks: Metadata) -> Result<Self, SkeletonError> {
+    pub fn make(place: &Path, looks: Metadata) -> Result<Self, StagingViewError> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         atomic_write::make_directory(place)?;
         remove::left_by_the_dead(place, STEM);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let root = place.join(format!("{STEM}{}-{count}", std::process::id()));
         // One with our own name was left by somebody who had our number before.
-        remove::tree_at(&root).map_err(failed("remove", &root))?;
+        remove::tree_at(&root).at("remove", &root)?;
         make(&root)?;
         let looks = vec![(root.clone(), looks)];
         Ok(Self { root, looks })
@@ -81,7 +59,7 @@ impl Skeleton {
     }
 
     /// Makes a directory in it, whose parent must be there, and which shall look like this in the end.
-    pub fn directory(&mut self, way: &str, looks: Metadata) -> Result<PathBuf, SkeletonError> {
+    pub fn directory(&mut self, way: &str, looks: Metadata) -> Result<PathBuf, StagingViewError> {
         let path = self.root.join(way);
         make(&path)?;
         self.looks.push((path.clone(), looks));
@@ -94,20 +72,20 @@ impl Skeleton {
     }
 
     /// Gives every directory its looks. Nothing is made in it any more.
-    pub fn dress(&mut self) -> Result<(), SkeletonError> {
+    pub fn dress(&mut self) -> Result<(), StagingViewError> {
         self.looks
             .sort_by_key(|(path, _)| usize::MAX - path.components().count());
         for (path, looks) in &self.looks {
-            let failed = || failed("give its owner, mode and time to", path);
+            let op = "give its owner, mode and time to";
             let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let opened = fs::open(path, flags, Mode::empty()).map_err(failed())?;
-            metadata::give(&opened, looks, Rights::of_this_process()).map_err(failed())?;
+            let opened = fs::open(path, flags, Mode::empty()).at(op, path)?;
+            metadata::give(&opened, looks, Rights::of_this_process()).at(op, path)?;
         }
         Ok(())
     }
 }
 
-impl Drop for Skeleton {
+impl Drop for StagingView {
     fn drop(&mut self) {
         // What stays is removed by the next capture.
         let _ = remove::tree_at(&self.root);
@@ -115,9 +93,9 @@ impl Drop for Skeleton {
 }
 
 /// What a directory looks like; a symbolic link is none.
-pub fn look_at(path: &Path) -> Result<Seen, SkeletonError> {
+pub fn look_at(path: &Path) -> Result<Seen, StagingViewError> {
     let seen = open(path).and_then(metadata::of);
-    seen.map_err(failed("look at", path))
+    Ok(seen.at("look at", path)?)
 }
 
 fn open(path: &Path) -> rustix::io::Result<OwnedFd> {
@@ -125,8 +103,8 @@ fn open(path: &Path) -> rustix::io::Result<OwnedFd> {
     fs::open(path, flags, Mode::empty())
 }
 
-fn make(path: &Path) -> Result<(), SkeletonError> {
-    fs::mkdir(path, Mode::RWXU).map_err(failed("make the directory", path))
+fn make(path: &Path) -> Result<(), StagingViewError> {
+    Ok(fs::mkdir(path, Mode::RWXU).at("make the directory", path)?)
 }
 
 #[cfg(test)]
@@ -146,16 +124,16 @@ mod tests {
     #[test]
     fn directories_look_as_was_said_although_others_were_made_in_them_later() {
         let place = tempfile::tempdir().unwrap();
-        let mut skeleton = Skeleton::make(place.path(), aged(1)).unwrap();
-        let above = skeleton.directory("volumes", aged(2)).unwrap();
-        let inner = skeleton.directory("volumes/main", aged(3)).unwrap();
+        let mut view = StagingView::make(place.path(), aged(1)).unwrap();
+        let above = view.directory("volumes", aged(2)).unwrap();
+        let inner = view.directory("volumes/main", aged(3)).unwrap();
         std::fs::create_dir(inner.join("deep")).unwrap();
-        skeleton.shall_look(inner.join("deep"), aged(4));
+        view.shall_look(inner.join("deep"), aged(4));
 
-        skeleton.dress().unwrap();
+        view.dress().unwrap();
 
         for (path, seconds) in [
-            (skeleton.root(), 1),
+            (view.root(), 1),
             (&above, 2),
             (&inner, 3),
             (&inner.join("deep"), 4),
@@ -169,9 +147,9 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(place.path().join("capture-4194999-0/x")).unwrap();
 
-        let skeleton = Skeleton::make(place.path(), aged(1)).unwrap();
+        let view = StagingView::make(place.path(), aged(1)).unwrap();
         let during = std::fs::read_dir(place.path()).unwrap().count();
-        drop(skeleton);
+        drop(view);
 
         assert_eq!(during, 1);
         assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);

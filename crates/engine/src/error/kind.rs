@@ -9,7 +9,7 @@ use stasis_disk::form::archive::ArchiveError;
 use stasis_disk::tree::clone::CloneError;
 use stasis_disk::tree::walk::WalkError;
 use stasis_disk::tree::write::WriteError as TreeWriteError;
-use stasis_model::failure::Kinded;
+use stasis_model::failure::{Failure, Kinded};
 use stasis_model::format::manifest::IndexRefusal;
 use stasis_model::protocol::step::Refusal;
 use stasis_store::copying::CopyError;
@@ -38,7 +38,7 @@ impl Error {
             | Self::StoreInside(_)
             | Self::OtherStore { .. } => ErrorKind::Invalid,
             Self::Interrupted(_) => ErrorKind::Cancelled,
-            Self::Write(error) => io_kind(&error.source),
+            Self::Failed(failure) => failure_kind(failure),
             Self::Clone(error) => clone(error),
             Self::Check(error) => check(error),
             Self::Archive(error) => archive(error),
@@ -268,6 +268,11 @@ fn tree_write(error: &TreeWriteError) -> ErrorKind {
         TreeWriteError::Cancelled => ErrorKind::Cancelled,
         _ => ErrorKind::Corrupt,
     }
+}
+
+/// The failure's own kind; or a store's, where bytes of a store are read as if they were a file's.
+pub(crate) fn failure_kind(failure: &Failure) -> ErrorKind {
+    failure.io_source().map_or(failure.kind(), io_kind)
 }
 
 /// What the system said; or a store, where bytes of a store are read as if they were a file's.

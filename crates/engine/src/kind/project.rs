@@ -40,7 +40,7 @@ use crate::bridge;
 use crate::check;
 use crate::error::Error;
 use crate::open::Engine;
-use stasis_disk::fs::lock_file::{ExclusiveError, LockFile};
+use stasis_disk::fs::lock_file::{LockError, LockFile};
 use stasis_model::id::{SubjectName, TenantId};
 use stasis_quiesce::watchdog;
 use stasis_store::bucket::Swap;
@@ -119,7 +119,7 @@ impl Project {
         let words = format!("{doing} by process {} since {now}", std::process::id());
         let taken = bridge::blocking(move || LockFile::take(&path, &words)).await;
         taken.map(Some).map_err(|error| match error {
-            ExclusiveError::Held { holder, .. } => ProjectError::InProgress {
+            LockError::Held { holder, .. } => ProjectError::InProgress {
                 project: self.home.id.clone(),
                 holder,
             }

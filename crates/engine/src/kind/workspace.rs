@@ -40,7 +40,7 @@ use crate::error::Error;
 use session::Session;
 use stasis_disk::form::slots::{Eviction, Manifest, Pool, StatCache, fact, manifest};
 use stasis_disk::fs::free_space;
-use stasis_disk::fs::lock_file::{ExclusiveError, LockFile};
+use stasis_disk::fs::lock_file::{LockError, LockFile};
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::progress::Progress;
 use stasis_disk::tree::walk::WalkReport;
@@ -431,17 +431,12 @@ impl Workspace {
             self.clock.now()
         );
         let until = self.clock.uptime() + PATIENCE;
-        let taken = loop {
-            match LockFile::take(&self.lock_path(), &words) {
-                Err(ExclusiveError::Held { holder, .. }) => {
-                    if self.clock.uptime() >= until {
-                        return Err(WorkspaceError::Busy(holder).into());
-                    }
-                    std::thread::sleep(AGAIN);
-                }
-                taken => break taken.map_err(WorkspaceError::Lock)?,
-            }
-        };
+        let is_over = || self.clock.uptime() >= until;
+        let taken = LockFile::take_within(&self.lock_path(), &words, AGAIN, is_over);
+        let taken = taken.map_err(|error| match error {
+            LockError::Held { holder, .. } => WorkspaceError::Busy(holder),
+            error => WorkspaceError::Lock(error),
+        })?;
         self.pool.reserve().lend(|| self.recover())?;
         Ok(taken)
     }
@@ -477,7 +472,7 @@ impl Workspace {
         // Without words: whoever looks writes nothing.
         match LockFile::take(&self.lock_path(), "") {
             Ok(_taken) => self.recover(),
-            Err(ExclusiveError::Held { .. }) => Ok(false),
+            Err(LockError::Held { .. }) => Ok(false),
             Err(error) => Err(WorkspaceError::Lock(error).into()),
         }
     }

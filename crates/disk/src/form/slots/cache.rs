@@ -11,9 +11,10 @@
 //! when the kernel has written the page out and the program stores once more. A clone makes the kernel do that; a look at the live tree does not.
 
 use super::manifest::{ATTRIBUTES, AttributesDigest, Held};
-use crate::fs::atomic_write::{WriteError, atomic_write};
+use crate::fs::atomic_write::atomic_write;
 use crate::fs::metadata::Seen;
 use stasis_model::digest::FileDigest;
+use stasis_model::failure::Failure;
 use stasis_model::time::Timestamp;
 use stasis_model::tree::{EntryPath, FileTime};
 use std::collections::HashMap;
@@ -137,7 +138,7 @@ impl StatCache {
     }
 
     /// Writes it down, if there is anything new.
-    pub fn save(&mut self) -> Result<(), WriteError> {
+    pub fn save(&mut self) -> Result<(), Failure> {
         if self.is_saved {
             return Ok(());
         }

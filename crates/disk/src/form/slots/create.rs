@@ -9,6 +9,7 @@ use super::{Eviction, MANIFEST, METADATA, Pool, PoolSettings, SYSTEM, WORKSPACE,
 use crate::fs::atomic_write::atomic_write;
 use crate::tree::clone::{CloneReport, Fallback};
 use crate::tree::walk::WalkSettings;
+use stasis_model::failure::AtPath;
 use stasis_model::workspace::{Form, Occupant, Origin, Slot, SlotMetadata, eviction_order};
 use std::collections::HashSet;
 use std::path::Path;
@@ -237,13 +238,8 @@ impl Pool {
 
 fn copy_file(from: &Path, to: &Path) -> Result<(), SlotError> {
     match std::fs::read(from) {
-        Ok(bytes) => Ok(atomic_write(to, &bytes)?),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(source) => Err(SlotError::Failed {
-            doing: "read",
-            path: from.to_owned(),
-            source,
-        }),
+        bytes => Ok(atomic_write(to, &bytes.at("read", from)?)?),
     }
 }
 

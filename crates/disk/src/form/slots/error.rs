@@ -2,11 +2,11 @@
 
 use crate::form::chunked::restore::RestoreError as UnpackError;
 use crate::form::chunked::save::SaveError;
-use crate::fs::atomic_write::WriteError;
 use crate::tree::clone::CloneError;
 use crate::tree::restore::RestoreError;
 use crate::tree::walk::WalkError;
 use rustix::io::Errno;
+use stasis_model::failure::{Failure, Kinded};
 use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{OverBudget, Slot};
 use std::io;
@@ -72,27 +72,9 @@ pub enum SlotError {
     /// What says what a tree is cannot be used.
     #[error("the checkpoint cannot be used: {0}")]
     Document(String),
-    /// The system refused something.
-    #[error("could not {doing} `{}`", .path.display())]
-    Failed {
-        /// What we were doing.
-        doing: &'static str,
-        /// To what.
-        path: PathBuf,
-        /// What it said.
-        #[source]
-        source: io::Error,
-    },
-}
-
-impl From<WriteError> for SlotError {
-    fn from(error: WriteError) -> Self {
-        Self::Failed {
-            doing: error.doing,
-            path: error.path,
-            source: error.source,
-        }
-    }
+    /// What nobody branches on.
+    #[error(transparent)]
+    Failed(#[from] Failure),
 }
 
 impl SlotError {
@@ -111,9 +93,9 @@ impl SlotError {
 
 pub(super) fn failed(doing: &'static str, path: &Path) -> impl FnOnce(Errno) -> SlotError {
     let path = path.to_owned();
-    move |error| SlotError::Failed {
-        doing,
-        path,
-        source: error.into(),
+    move |error| {
+        let error = io::Error::from(error);
+        let failure = Failure::new(Kinded::kind(&error), doing, path.display());
+        failure.because(error).into()
     }
 }

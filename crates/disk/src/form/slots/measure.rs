@@ -28,6 +28,7 @@ use crate::tree::walk::WalkSettings;
 use rustix::fs;
 use rustix::io::Errno;
 use stasis_model::digest::ChunkDigest;
+use stasis_model::failure::AtPath;
 use stasis_model::workspace::{Occupant, Slot};
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -127,11 +128,7 @@ pub(super) fn is_shared(workspace: &Path, pool: &Path) -> Result<bool, SlotError
         return Ok(false);
     };
     if here.reflinks == Support::Unknown {
-        free_space::check(pool, BLOCK).map_err(|source| SlotError::Failed {
-            doing: "make a checkpoint in",
-            path: pool.to_owned(),
-            source,
-        })?;
+        free_space::check(pool, BLOCK).at("make a checkpoint in", pool)?;
     }
     // The subvolumes of one btrfs are different devices, and share.
     let is_same = device(workspace) == device(pool) || here.filesystem == "btrfs";

@@ -22,6 +22,7 @@ use crate::tree::write::{TreeWriter, WriteReport, WriteSettings};
 use rustix::fs;
 use sets::Sets;
 use stasis_model::digest::FileDigest;
+use stasis_model::failure::AtPath;
 use stasis_model::format::document;
 use stasis_model::format::manifest::SnapshotManifest;
 use stasis_model::id::{OpId, SnapshotId};
@@ -183,15 +184,8 @@ fn parent(document: &SnapshotManifest) -> Result<Parent, SlotError> {
 pub(super) fn read(slot: &Path, name: &str) -> Result<Option<SnapshotManifest>, SlotError> {
     let path = slot.join(name);
     let bytes = match std::fs::read(&path) {
-        Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => {
-            return Err(SlotError::Failed {
-                doing: "read",
-                path,
-                source,
-            });
-        }
+        bytes => bytes.at("read", &path)?,
     };
     let read = document::parse(&bytes);
     read.map(Some)

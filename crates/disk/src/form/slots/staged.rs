@@ -16,6 +16,7 @@ use crate::tree::walk::WalkReport;
 use rustix::fs::{self, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use stasis_model::digest::WorkspaceDigest;
+use stasis_model::failure::AtPath;
 use stasis_model::format::manifest::StoredAs;
 use stasis_model::time::Timestamp;
 use stasis_model::tree::EntryPath;
@@ -208,11 +209,7 @@ impl<'a> Staged<'a> {
         let written = made
             .map_err(std::io::Error::from)
             .and_then(|file| File::from(file).write_all(bytes));
-        written.map_err(|source| SlotError::Failed {
-            doing: "write",
-            path: self.path().join(name),
-            source,
-        })
+        Ok(written.at("write", self.path().join(name))?)
     }
 
     /// Makes durable what was written.

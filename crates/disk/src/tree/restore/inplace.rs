@@ -16,10 +16,11 @@ use super::open_again;
 use super::plan::{Planner, Told};
 use super::target::{Target, is_empty};
 use super::{backup, databases, permissions};
+use crate::fs::lock_file::try_lock_if_supported;
 use crate::fs::metadata;
 use crate::fs::root_dir::{Mounts, RootDir};
 use crate::fs::staging::{self, JOURNAL, Leftover, Staging, UNDO};
-use rustix::fs::{self, AtFlags, FlockOperation, Mode};
+use rustix::fs::{self, AtFlags, Mode};
 use rustix::io::Errno;
 use stasis_model::tree::EntryPath;
 use std::ffi::{CStr, CString};
@@ -171,9 +172,9 @@ impl Work<'_> {
 /// Keeps others from changing the live tree by a journal until it is dropped.
 pub(super) fn lock_root(target: &Target, live: &RootDir) -> Result<OwnedFd, RestoreError> {
     let root = live.directory(b"").map_err(failed("open", &target.path))?;
-    let is_locked = fs::flock(&root, FlockOperation::NonBlockingLockExclusive);
+    let is_locked = try_lock_if_supported(&root);
     let is_there = staging::is_called(&target.parent, &target.name, &root);
-    if is_locked == Err(Errno::WOULDBLOCK) || is_there != Ok(true) {
+    if !is_locked || is_there != Ok(true) {
         return Err(RestoreError::Busy(target.path.clone()));
     }
     Ok(root)

@@ -8,6 +8,7 @@ use super::backup::{self, Backup};
 use super::error::{RestoreError, failed};
 use super::target::{Target, exchange, inode_of};
 use super::{Origin, Placed};
+use crate::fs::lock_file::try_lock_if_supported;
 use crate::fs::staging::{self, Staging};
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::{self, Errno};
@@ -310,7 +311,8 @@ fn new_file(target: &Target) -> io::Result<(CString, OwnedFd)> {
             Err(Errno::EXIST) => {}
             file => {
                 let file = file?;
-                if staging::lock(&file) && staging::is_called(&target.parent, &temp, &file)? {
+                if try_lock_if_supported(&file) && staging::is_called(&target.parent, &temp, &file)?
+                {
                     return Ok((temp, file));
                 }
             }

@@ -2,10 +2,11 @@
 
 use super::error::{RestoreError, failed};
 use super::{Placement, open_again};
+use crate::fs::lock_file::try_lock_if_supported;
 use crate::fs::metadata::{self, Seen};
 use crate::fs::root_dir::{self, Mounts, RootDir};
 use crate::fs::staging;
-use rustix::fs::{self, FlockOperation, Mode, OFlags, RenameFlags};
+use rustix::fs::{self, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -159,8 +160,7 @@ impl Target {
         let parent = self.parent_again();
         let parent = parent.map_err(failed("open the directory of", &self.path))?;
         // A filesystem without locks has to do without.
-        let locked = fs::flock(&parent, FlockOperation::NonBlockingLockExclusive);
-        Ok(Some(parent).filter(|_| locked != Err(Errno::WOULDBLOCK)))
+        Ok(Some(parent).filter(|parent| try_lock_if_supported(parent)))
     }
 }
 

@@ -17,9 +17,10 @@ use crate::bridge;
 use crate::error::{Error, ErrorKind};
 use crate::repo::{Graft, VolumeFacts};
 use stasis_disk::tree::clone::{self, CloneSettings};
-use stasis_disk::tree::staging_view::{self, Skeleton};
+use stasis_disk::tree::staging_view::{self, StagingView};
 use stasis_disk::tree::walk::WalkSettings;
 use stasis_model::digest::TreeDigest;
+use stasis_model::failure::Kinded;
 use stasis_model::format::manifest::{Consistency, VolumeManifest};
 use stasis_model::id::VolumeName;
 use stasis_model::project::{ProjectConfig, VolumeConfig};
@@ -37,7 +38,7 @@ pub(super) struct Capture {
     /// The live state: everything that was not captured is read there.
     pub(super) root: PathBuf,
     /// The copies; gone when this is dropped.
-    pub(super) skeleton: Skeleton,
+    pub(super) view: StagingView,
     /// What is read instead of what is there.
     pub(super) grafts: Vec<Graft>,
     /// What is known of the volumes.
@@ -62,9 +63,9 @@ impl Capture {
             let looks = seen.metadata();
             let mut capture = Self {
                 // Who only compares may not be allowed to write beside the state.
-                skeleton: Skeleton::make(&place, looks).or_else(|error| {
-                    let is_denied = crate::error::io_kind(&error.source) == ErrorKind::Denied;
-                    let elsewhere = is_denied.then(|| Skeleton::make(&elsewhere, looks));
+                view: StagingView::make(&place, looks).or_else(|error| {
+                    let is_denied = error.kind() == ErrorKind::Denied;
+                    let elsewhere = is_denied.then(|| StagingView::make(&elsewhere, looks));
                     elsewhere.unwrap_or(Err(error))
                 })?,
                 root,
@@ -84,7 +85,7 @@ impl Capture {
                 Ok(seen) => seen.metadata(),
                 Err(_) => looks,
             };
-            let place = capture.skeleton.directory("volumes", inner)?;
+            let place = capture.view.directory("volumes", inner)?;
             let is_there = all.symlink_metadata().is_ok();
             if !is_there && !config.volumes.is_empty() {
                 capture.graft("volumes", place);
@@ -108,11 +109,11 @@ impl Capture {
                 modified: FileTime::default(),
                 ..looks
             };
-            let place = self.skeleton.directory(".stasis", quiet)?;
-            self.skeleton.directory(".stasis/volumes", quiet)?;
+            let place = self.view.directory(".stasis", quiet)?;
+            self.view.directory(".stasis/volumes", quiet)?;
             self.graft(".stasis", place);
         }
-        self.skeleton.directory("clones", looks)?;
+        self.view.directory("clones", looks)?;
         for (name, volume) in &config.volumes {
             if volume.consistency == Consistency::Generic {
                 staging_view::look_at(&self.live(name))?;
@@ -201,7 +202,7 @@ impl Capture {
         let at = self.place(name).clone();
         let is_in_state = at.as_bytes().starts_with(b"volumes/");
         let above = if is_in_state { "volumes" } else { "clones" };
-        let directory = self.skeleton.root().join(above).join(name.as_str());
+        let directory = self.view.root().join(above).join(name.as_str());
         self.grafts.push(Graft {
             at,
             directory: directory.clone(),

@@ -13,7 +13,7 @@ use stasis_disk::form::chunked::save::SaveError;
 use stasis_disk::fs::metadata;
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::tree::compare::{Change as TreeChange, Comparison};
-use stasis_disk::tree::staging_view::{self, Skeleton};
+use stasis_disk::tree::staging_view::{self, StagingView};
 use stasis_disk::tree::walk::{self, WalkSettings};
 use stasis_model::format::manifest::{Reason, SnapshotManifest};
 use stasis_model::id::SnapshotId;
@@ -190,7 +190,7 @@ impl Project {
         let place = self.engine.profiles().looking_place().await?;
         let scratch = bridge::blocking(move || {
             let looks = staging_view::look_at(&place)?.metadata();
-            Skeleton::make(&place, looks)
+            StagingView::make(&place, looks)
         });
         let scratch = scratch.await?;
         let sides = [(before, "before"), (after, "after")];

@@ -3,8 +3,9 @@
 use super::services::HookRun;
 use super::snapshots::ProjectSnapshot;
 use crate::error::ErrorKind;
-use stasis_disk::fs::lock_file::ExclusiveError;
-use stasis_disk::tree::staging_view::SkeletonError;
+use stasis_disk::fs::lock_file::LockError;
+use stasis_disk::tree::staging_view::StagingViewError;
+use stasis_model::failure::Kinded;
 use stasis_model::id::{ProjectId, SnapshotId, VolumeName};
 use stasis_model::project::BadProject;
 use stasis_quiesce::pause::PauseError;
@@ -220,10 +221,10 @@ pub enum ProjectError {
     Exists(PathBuf),
     /// There is no place for the capture.
     #[error("there is no place for the capture")]
-    Place(#[from] SkeletonError),
+    Place(#[from] StagingViewError),
     /// It could not be found out whether somebody is at it.
     #[error(transparent)]
-    Lock(ExclusiveError),
+    Lock(LockError),
 }
 
 impl ProjectError {
@@ -236,7 +237,7 @@ impl ProjectError {
             | Self::NoVolume { .. } => ErrorKind::NotFound,
             Self::NothingInState { .. } | Self::HidesHistory { .. } => ErrorKind::Limit,
             Self::Cancelled => ErrorKind::Cancelled,
-            Self::Lock(ExclusiveError::Failed { source, .. }) => crate::error::io_kind(source),
+            Self::Lock(LockError::Failed(failure)) => failure.kind(),
             Self::InProgress { .. } | Self::Lock(_) => ErrorKind::Conflict,
             Self::Sqlite { source, .. } => sqlite(source),
             Self::NotToml { .. }
@@ -255,7 +256,7 @@ impl ProjectError {
             Self::Pause(..) | Self::PauseBroken { .. } => ErrorKind::Retry,
             Self::Integrity { .. } | Self::HalfRestored { .. } => ErrorKind::Corrupt,
             Self::Postgres { source, .. } => postgres(source),
-            Self::Place(error) => crate::error::io_kind(&error.source),
+            Self::Place(error) => error.kind(),
         }
     }
 }

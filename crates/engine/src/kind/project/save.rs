@@ -313,7 +313,7 @@ impl Project {
             if let Some(paused_for) = resumed {
                 capture.paused(&names, paused_for);
             }
-            capture.skeleton.dress()?;
+            capture.view.dress()?;
             Ok(capture)
         })
         .await

@@ -7,7 +7,7 @@ use crate::repo::{RepoCollected, RepoForgotten, RepoGc, RepoRestore};
 use serde::Serialize;
 use stasis_disk::check::{self, CheckSettings};
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
-use stasis_disk::tree::staging_view::{self, Skeleton};
+use stasis_disk::tree::staging_view::{self, StagingView};
 use stasis_model::digest::TreeDigest;
 use stasis_model::format::manifest::{Index, Indexed, Reason, SnapshotManifest};
 use stasis_model::id::{Label, ProjectId, SnapshotId};
@@ -182,7 +182,7 @@ impl Project {
         let made = place.clone();
         let scratch = bridge::blocking(move || {
             let looks = staging_view::look_at(&made)?.metadata();
-            Skeleton::make(&made, looks)
+            StagingView::make(&made, looks)
         });
         let scratch = scratch.await?;
         let target = scratch.root().join("tree");

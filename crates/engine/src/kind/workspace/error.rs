@@ -4,7 +4,7 @@ use crate::error::{
     ErrorKind, clone_kind, io_kind, place_kind, restore_kind, save_kind, walk_kind,
 };
 use stasis_disk::form::slots::{PutBackError, SlotError};
-use stasis_disk::fs::lock_file::ExclusiveError;
+use stasis_disk::fs::lock_file::LockError;
 use stasis_disk::session_db::LedgerError;
 use stasis_disk::tree::walk::WalkError;
 use stasis_disk::watch::MonitorError;
@@ -164,7 +164,7 @@ pub enum WorkspaceError {
     Watched(String),
     /// It could not be locked.
     #[error(transparent)]
-    Lock(ExclusiveError),
+    Lock(LockError),
     /// The watch on the tree.
     #[error(transparent)]
     Monitor(#[from] MonitorError),
@@ -263,7 +263,7 @@ impl WorkspaceError {
             Self::PlanChanged => ErrorKind::Retry,
             Self::Slots(error) => slots(error),
             Self::Walk(error) => walk_kind(error),
-            Self::Lock(ExclusiveError::Failed { source, .. }) => io_kind(source),
+            Self::Lock(LockError::Failed(failure)) => failure.kind(),
             Self::Ledger(error) => ledger(error),
             Self::Monitor(error) => monitor(error),
             _ => ErrorKind::Invalid,
@@ -287,7 +287,7 @@ fn slots(error: &SlotError) -> ErrorKind {
             place_kind(error)
         }
         SlotError::PutBack(_) => ErrorKind::Cancelled,
-        SlotError::Failed { source, .. } => io_kind(source),
+        SlotError::Failed(failure) => failure.kind(),
         _ => ErrorKind::Invalid,
     }
 }

@@ -12,7 +12,7 @@ use super::prompt_mark::{AbandonedMark, PromptMark};
 use super::show::age;
 use crate::error::Error;
 use serde::{Deserialize, Serialize};
-use stasis_disk::fs::lock_file::{ExclusiveError, LockFile};
+use stasis_disk::fs::lock_file::{LockError, LockFile};
 use stasis_model::workspace::pace::{HookPace, Wait};
 use stasis_model::workspace::{self, Origin};
 use std::path::PathBuf;
@@ -244,15 +244,11 @@ impl Workspace {
             std::process::id(),
             self.clock().now()
         );
-        loop {
-            match LockFile::take(&self.hook_lock(), &words) {
-                Ok(only) => return Ok(Ok(only)),
-                Err(ExclusiveError::Held { holder, .. }) if self.clock().uptime() >= until => {
-                    return Ok(Err(holder));
-                }
-                Err(ExclusiveError::Held { .. }) => std::thread::sleep(AGAIN),
-                Err(error) => return Err(WorkspaceError::Lock(error).into()),
-            }
+        let is_over = || self.clock().uptime() >= until;
+        match LockFile::take_within(&self.hook_lock(), &words, AGAIN, is_over) {
+            Ok(only) => Ok(Ok(only)),
+            Err(LockError::Held { holder, .. }) => Ok(Err(holder)),
+            Err(error) => Err(WorkspaceError::Lock(error).into()),
         }
     }
 

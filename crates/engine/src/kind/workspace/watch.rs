@@ -10,7 +10,7 @@ use super::commands::Maker;
 use super::error::WorkspaceError;
 use crate::error::Error;
 use stasis_disk::form::slots::fact;
-use stasis_disk::fs::lock_file::{ExclusiveError, LockFile};
+use stasis_disk::fs::lock_file::{LockError, LockFile};
 use stasis_disk::fs::root_dir::RootDir;
 use stasis_disk::session_db::BELIEFS;
 use stasis_disk::watch::{Batch, Monitor, MonitorError};
@@ -81,17 +81,15 @@ impl Workspace {
     /// Makes this the only watch; somebody who only looks is gone in a moment.
     fn only_watch(&self, words: &str) -> Result<LockFile, WorkspaceError> {
         let mut tries = 0;
-        loop {
-            match LockFile::take(&self.watch_lock(), words) {
-                Ok(taken) => return Ok(taken),
-                Err(ExclusiveError::Held { .. }) if tries < TRIES => tries += 1,
-                Err(ExclusiveError::Held { holder, .. }) => {
-                    return Err(WorkspaceError::Watched(holder));
-                }
-                Err(error) => return Err(WorkspaceError::Lock(error)),
-            }
-            std::thread::sleep(TICK);
-        }
+        let is_over = || {
+            tries += 1;
+            tries > TRIES
+        };
+        LockFile::take_within(&self.watch_lock(), words, TICK, is_over).map_err(|error| match error
+        {
+            LockError::Held { holder, .. } => WorkspaceError::Watched(holder),
+            error => WorkspaceError::Lock(error),
+        })
     }
 
     /// Goes on where the last watch stopped, or begins anew.

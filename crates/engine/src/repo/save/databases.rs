@@ -5,7 +5,7 @@
 use crate::error::error_chain;
 use stasis_disk::form::chunked::databases::{DatabaseCapture, DatabaseCopy, LiveDatabase};
 use stasis_disk::fs::metadata::Seen;
-use stasis_disk::tree::staging_view::{self, Skeleton};
+use stasis_disk::tree::staging_view::{self, StagingView};
 use stasis_model::tree::{EntryPath, FileTime};
 use stasis_quiesce::sqlite::{self, LiveFile, SqliteError, SqliteSettings};
 use std::collections::BTreeSet;
@@ -47,7 +47,7 @@ pub(super) struct LiveDatabases {
     pub(super) cancel: Arc<AtomicBool>,
     /// Those that cannot be copied because they are damaged.
     pub(super) damaged: DamagedDatabases,
-    place: OnceLock<Result<Skeleton, String>>,
+    place: OnceLock<Result<StagingView, String>>,
     count: AtomicU64,
 }
 
@@ -68,9 +68,9 @@ impl LiveDatabases {
     fn target(&self) -> Result<PathBuf, String> {
         let place = self.place.get_or_init(|| {
             let made = stasis_disk::fs::atomic_write::make_directory(&self.spool)
-                .map_err(staging_view::SkeletonError::from);
+                .map_err(staging_view::StagingViewError::from);
             let looks = made.and_then(|()| staging_view::look_at(&self.spool));
-            let place = looks.and_then(|looks| Skeleton::make(&self.spool, looks.metadata()));
+            let place = looks.and_then(|looks| StagingView::make(&self.spool, looks.metadata()));
             place.map_err(|error| error_chain(&error))
         });
         let root = place.as_ref().map_err(Clone::clone)?.root();

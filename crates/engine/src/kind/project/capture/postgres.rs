@@ -25,11 +25,11 @@ impl Capture {
         cancel: &AtomicBool,
     ) -> Result<(), Error> {
         let connection = project.connection(name, volume)?;
-        let mut looks = staging_view::look_at(self.skeleton.root())?.metadata();
+        let mut looks = staging_view::look_at(self.view.root())?.metadata();
         // A dump has no time of its own: the snapshot has.
         (looks.mode, looks.modified) = (0o700, FileTime::default());
         let way = self.place(name).to_string();
-        let directory = self.skeleton.directory(&way, looks)?;
+        let directory = self.view.directory(&way, looks)?;
         // In the application's own tree the directory above stands in for all of them.
         if !way.starts_with(".stasis/") {
             self.graft(&way, directory.clone());
@@ -43,7 +43,7 @@ impl Capture {
             source: Box::new(source),
         })?;
         looks.mode = 0o600;
-        self.skeleton.shall_look(target, looks);
+        self.view.shall_look(target, looks);
         let mut facts = self.facts(name, Consistency::Postgres, "pg_dump-custom", "ok");
         let details = &mut facts.manifest.details;
         details.insert("serverVersion".to_owned(), dumped.server_version.into());

@@ -96,7 +96,7 @@ impl Capture {
         for (directory, modified) in newest {
             let mut looks = staging_view::look_at(&directory)?.metadata();
             looks.modified = modified;
-            self.skeleton.shall_look(directory, looks);
+            self.view.shall_look(directory, looks);
         }
         Ok(())
     }

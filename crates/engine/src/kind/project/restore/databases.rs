@@ -11,7 +11,7 @@ use crate::kind::project::capture::dump_in;
 use crate::kind::project::{Declared, Project, ProjectError, ProjectRestore, or_cancelled};
 use crate::repo::RepoRestore;
 use stasis_disk::fs::{atomic_write, remove};
-use stasis_disk::tree::staging_view::{self, Skeleton};
+use stasis_disk::tree::staging_view::{self, StagingView};
 use stasis_model::format::manifest::Consistency;
 use stasis_model::id::{SnapshotId, VolumeName};
 use stasis_model::project::{ProjectConfig, VolumeConfig};
@@ -108,7 +108,7 @@ impl Project {
         let place = declared.state.join(".stasis");
         let scratch = bridge::blocking(move || {
             let looks = staging_view::look_at(place.parent().unwrap_or(&place))?.metadata();
-            Skeleton::make(&place, looks)
+            StagingView::make(&place, looks)
         });
         let scratch = scratch.await?;
         let tree = scratch.root().join("tree");
