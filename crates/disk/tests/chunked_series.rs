@@ -19,7 +19,7 @@ use stasis_disk::tree::walk::{self, WalkSettings};
 use stasis_disk::tree::write::{TreeWriter, WriteSettings};
 use stasis_model::digest::{ChunkDigest, TreeDigest};
 use stasis_model::id::{OpId, SnapshotId};
-use stasis_model::protocol::gc::{ChunkName, SweepEpoch};
+use stasis_model::protocol::gc::{ChunkName, GcEpoch};
 use stasis_model::time::Timestamp;
 use stasis_model::tree::Entry;
 use stasis_model::tree::chunking::Chunker;
@@ -102,7 +102,7 @@ struct Chunks(Mutex<BTreeMap<ChunkName, Vec<u8>>>);
 
 impl ChunkSink for Chunks {
     fn place(&self, digest: ChunkDigest, known: Option<ChunkName>) -> Result<Placed, ChunkError> {
-        let name = known.unwrap_or(ChunkName::new(digest, SweepEpoch::FIRST));
+        let name = known.unwrap_or(ChunkName::new(digest, GcEpoch::FIRST));
         let is_stored = self.0.lock().unwrap().contains_key(&name);
         assert!(
             is_stored || known.is_none(),

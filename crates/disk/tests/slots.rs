@@ -16,7 +16,7 @@ use stasis_disk::tree::clone::{Fallback, Method};
 use stasis_disk::tree::walk::WalkSettings;
 use stasis_model::time::Timestamp;
 use stasis_model::tree::EntryPath;
-use stasis_model::workspace::{Budget, Form, Occupant, Origin, Slot, SlotMetadata};
+use stasis_model::workspace::{Budget, CheckpointOrigin, Occupant, Slot, SlotForm, SlotMetadata};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::{Path, PathBuf};
@@ -106,7 +106,7 @@ fn pool(session: &Path, fallback: Fallback, budget: u64) -> Pool {
 
 fn auto(pool: &Pool, slot: u32, sequence: u64) -> Result<Created, SlotError> {
     let at = Timestamp::from_millis(sequence * 1000);
-    let metadata = SlotMetadata::new(Slot::new(slot), Origin::Auto, at, sequence);
+    let metadata = SlotMetadata::new(Slot::new(slot), CheckpointOrigin::Auto, at, sequence);
     let workspace = pool.path().parent().unwrap().join("workspace");
     pool.create(&Source::of(&workspace), metadata)
 }
@@ -149,8 +149,8 @@ fn where_nothing_can_be_shared_checkpoints_are_chunks_or_copies() {
         let chunked = auto(&chunking, 0, 1).unwrap();
         let copied = auto(&pool(&session, Fallback::Copy, 1 << 30), 1, 2).unwrap();
 
-        assert_eq!(chunked.metadata.form, Form::Chunked);
-        assert_eq!(copied.metadata.form, Form::Clone);
+        assert_eq!(chunked.metadata.form, SlotForm::Chunked);
+        assert_eq!(copied.metadata.form, SlotForm::Clone);
         assert_eq!(copied.workspace.method, Method::Copy);
         let [in_chunks, as_copy] =
             [&chunked, &copied].map(|one| chunking.contents(&one.metadata).unwrap());

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::handle::AuditLog;
 use crate::warning::Warning;
-use stasis_model::format::event::{Event, EventKind, Severity};
+use stasis_model::format::event::{AuditEvent, EventKind, Severity};
 use stasis_model::id::{Label, TenantId};
 use stasis_store::documents::events;
 pub use stasis_store::layout::Key;
@@ -12,15 +12,15 @@ pub use stasis_store::layout::Key;
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct EventLog {
     /// What happened, and to whom, oldest first.
-    pub events: Vec<(TenantId, Event)>,
+    pub events: Vec<(TenantId, AuditEvent)>,
     /// Where something lies that is no event we understand; and why, in one line.
     pub unreadable: Vec<(Key, String)>,
 }
 
 impl AuditLog<'_> {
     /// A new event of now.
-    pub(crate) fn event(self, kind: EventKind, severity: Severity, actor: &Label) -> Event {
-        Event::new(
+    pub(crate) fn event(self, kind: EventKind, severity: Severity, actor: &Label) -> AuditEvent {
+        AuditEvent::new(
             self.lineages.op_id(),
             kind,
             severity,
@@ -30,7 +30,7 @@ impl AuditLog<'_> {
     }
 
     /// Writes an event down; that it could not be is a warning, because the act itself was applied.
-    pub(crate) async fn record(self, tenant: &TenantId, event: Event) -> Option<Warning> {
+    pub(crate) async fn record(self, tenant: &TenantId, event: AuditEvent) -> Option<Warning> {
         match events::record(&*self.bucket, tenant, &event).await {
             Ok(()) => None,
             Err(error) => {

@@ -6,7 +6,7 @@ use crate::operation::COURTESY;
 use crate::warning::Warning;
 use serde::Serialize;
 use stasis_model::digest::ArchiveDigest;
-use stasis_model::format::event::{Event, EventKind, Severity};
+use stasis_model::format::event::{AuditEvent, EventKind, Severity};
 use stasis_model::format::lease::{Fence, Holder, Lock, LockState};
 use stasis_model::id::{Epoch, Generation, Label, Lineage, OpId};
 use stasis_model::policy::tenant::LONGEST;
@@ -262,7 +262,7 @@ impl Leases<'_> {
             .with("reason", cmd.reason.as_str())
             .with("holder_run_id", lock.holder.run_id.as_str());
         let mut warnings = self.clock_warnings();
-        warnings.extend((!moved.lock_told).then_some(Warning::LockNotTold));
+        warnings.extend((!moved.lock_marked).then_some(Warning::LockNotTold));
         warnings.extend(self.events().record(&cmd.lineage.tenant, event).await);
         Ok(Unlocked {
             subject: cmd.lineage,
@@ -275,7 +275,7 @@ impl Leases<'_> {
 
     pub(crate) async fn record_lost(self, lineage: &Lineage, token: Fence, how: &str) {
         let nobody = Label::nobody();
-        let event: Event = self
+        let event: AuditEvent = self
             .events()
             .event(EventKind::LockLost, Severity::Warning, &nobody)
             .about(lineage.clone(), token.op_id)

@@ -12,7 +12,7 @@ use stasis_disk::fs::atomic_write::replace_public;
 use stasis_disk::fs::lock_file::LockFile;
 use stasis_model::format::manifest::Mode;
 use stasis_model::id::Label;
-use stasis_model::metrics::{self, Metrics, Sample};
+use stasis_model::metrics::{self, MetricsRegistry, Sample};
 use stasis_model::protocol::step::Refusal;
 use std::path::PathBuf;
 
@@ -92,7 +92,7 @@ impl MetricsFile {
         }
         if saved.outcome == SaveOutcome::Captured {
             let took = seconds(saved.pointer_flip_ms);
-            samples.push(Sample::of(metrics::SNAPSHOT_FLIP, &[], took));
+            samples.push(Sample::of(metrics::SNAPSHOT_PUBLISH, &[], took));
         }
         if self.with_subjects {
             let (tenant, profile) = (&saved.subject.tenant, &saved.subject.profile);
@@ -180,7 +180,7 @@ impl MetricsFile {
         let written = bridge::blocking(move || {
             let _lock = LockFile::wait(&path.with_extension("lock"))?;
             let before = std::fs::read_to_string(&path).unwrap_or_default();
-            let mut all = Metrics::parse(&before, &prefix);
+            let mut all = MetricsRegistry::parse(&before, &prefix);
             for sample in &samples {
                 all.add(sample);
             }

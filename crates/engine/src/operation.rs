@@ -6,10 +6,12 @@ use crate::handle::Operations;
 use serde::Serialize;
 use stasis_disk::fs::atomic_write::{atomic_write, read_bounded};
 use stasis_model::format::document;
-use stasis_model::format::event::{Event, EventKind, Severity};
-use stasis_model::format::manifest::Index;
+use stasis_model::format::event::{AuditEvent, EventKind, Severity};
+use stasis_model::format::manifest::SnapshotIndex;
 use stasis_model::id::{Label, OpId, TenantId};
-use stasis_model::protocol::operation::{Change, Fate, Record, UnsettledChange};
+use stasis_model::protocol::operation::{
+    IndexOperation, OperationFate, OperationRecord, UnsettledChange,
+};
 use stasis_store::documents::lineages::{LineageError, ReadError};
 use stasis_store::documents::operations;
 use stasis_store::documents::roots::ChangeError;
@@ -26,9 +28,9 @@ pub(crate) const COURTESY: Duration = Duration::from_secs(3);
 pub struct Operation {
     /// What it was to do.
     #[serde(flatten)]
-    pub record: Record,
+    pub record: OperationRecord,
     /// What became of it.
-    pub fate: Fate,
+    pub fate: OperationFate,
 }
 
 impl Operations<'_> {
@@ -39,7 +41,7 @@ impl Operations<'_> {
                 record.store = self.location.to_string();
                 let tenant = record.lineage.tenant.clone();
                 let event = self.unknown().about(record.lineage.clone(), record.op_id);
-                self.keep(&Record::Lineage(record.clone()), (&tenant, event))
+                self.keep(&OperationRecord::Lineage(record.clone()), (&tenant, event))
                     .await;
                 Err(LineageError::Unknown(record).into())
             }
@@ -50,9 +52,9 @@ impl Operations<'_> {
     /// The same for a change of a repository's index.
     pub(crate) async fn known(
         self,
-        change: Change,
-        result: Result<Index, ChangeError>,
-    ) -> Result<Index, Error> {
+        change: IndexOperation,
+        result: Result<SnapshotIndex, ChangeError>,
+    ) -> Result<SnapshotIndex, Error> {
         match result {
             Err(ChangeError::Unknown { op_id, doubt }) => {
                 let mut record = UnsettledChange::new(op_id, change, doubt, self.lineages.now());
@@ -63,20 +65,20 @@ impl Operations<'_> {
                 let record = Box::new(record);
                 let log = crate::repo::log();
                 // Rare, and large: it should not make every change's future larger.
-                Box::pin(self.keep(&Record::Index(record.clone()), (&log, event))).await;
+                Box::pin(self.keep(&OperationRecord::Index(record.clone()), (&log, event))).await;
                 Err(Error::UnknownChange(record))
             }
             settled => Ok(settled?),
         }
     }
 
-    fn unknown(self) -> Event {
+    fn unknown(self) -> AuditEvent {
         let nobody = Label::nobody();
         self.events()
             .event(EventKind::OutcomeUnknown, Severity::Warning, &nobody)
     }
 
-    async fn keep(self, record: &Record, (tenant, event): (&TenantId, Event)) {
+    async fn keep(self, record: &OperationRecord, (tenant, event): (&TenantId, AuditEvent)) {
         let op_id = record.op_id();
         let written = match self.record_path(op_id) {
             Some(path) => {
@@ -128,19 +130,19 @@ impl Operations<'_> {
             });
         }
         let fate = match &record {
-            Record::Lineage(record) => self.lineages.settle(record).await?,
-            Record::Index(record) => {
+            OperationRecord::Lineage(record) => self.lineages.settle(record).await?,
+            OperationRecord::Index(record) => {
                 let root = ChunkRoot::named(&record.root);
                 let root = root.ok_or(Error::NoSuchOperation(op_id))?;
                 let root = self.rooted(root).dirs().root();
                 let index = root.index().await?.map(|found| found.value);
-                record.doubt.settle(op_id, index.as_ref())
+                record.unknown.settle(op_id, index.as_ref())
             }
         };
         Ok(Operation { record, fate })
     }
 
-    async fn local_record(self, op_id: OpId) -> Result<Option<Record>, Error> {
+    async fn local_record(self, op_id: OpId) -> Result<Option<OperationRecord>, Error> {
         let Some(path) = self.record_path(op_id) else {
             return Ok(None);
         };

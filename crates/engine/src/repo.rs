@@ -33,7 +33,7 @@ use stasis_disk::tree::restore::Spared;
 use stasis_disk::tree::walk;
 use stasis_model::digest::TreeDigest;
 use stasis_model::format::manifest::{
-    BadInline, FileList, Index, Repo, SnapshotManifest, Unresolved,
+    BadInline, FileList, RepoDocument, SnapshotIndex, SnapshotManifest, Unresolved,
 };
 use stasis_model::id::{SnapshotId, SubjectName};
 use stasis_model::tree::Attribute;
@@ -47,13 +47,13 @@ pub struct RepoMade {
     /// Where.
     pub repo: String,
     /// How bytes are cut and stored in it.
-    pub settings: Repo,
+    pub settings: RepoDocument,
 }
 
 /// Which snapshot is meant.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Wanted {
-    /// `latest`, an id or the beginning of one, or a label: see [`Index::resolve`].
+    /// `latest`, an id or the beginning of one, or a label: see [`SnapshotIndex::resolve`].
     pub snapshot: String,
     /// Under which name; without, any.
     pub name: Option<SubjectName>,
@@ -117,7 +117,7 @@ impl DirRepo<'_> {
         if let lost @ Error::LostRepo(_) = self.missing(&root).await? {
             return Err(lost);
         }
-        let settings = Repo::new(self.lineages.now(), self.chance.op_id());
+        let settings = RepoDocument::new(self.lineages.now(), self.chance.op_id());
         let swap = root.init(&settings).await?;
         let found = root.repo().await?;
         match (swap, found) {
@@ -130,7 +130,7 @@ impl DirRepo<'_> {
     }
 
     /// What the repository says of itself, if this build may read it.
-    pub(crate) async fn settings(self, root: &Root) -> Result<Repo, Error> {
+    pub(crate) async fn settings(self, root: &Root) -> Result<RepoDocument, Error> {
         let Some(repo) = root.repo().await? else {
             return Err(self.missing(root).await?);
         };
@@ -140,7 +140,7 @@ impl DirRepo<'_> {
 
     /// Why there is no `repo.json`: because nobody made a root here, or because it was lost.
     pub(crate) async fn missing(self, root: &Root) -> Result<Error, Error> {
-        let was_used = |index: &Index| *index != Index::empty();
+        let was_used = |index: &SnapshotIndex| *index != SnapshotIndex::empty();
         let index = root.index().await?;
         Ok(match index.filter(|index| was_used(&index.value)) {
             Some(_) => Error::LostRepo(self.root_name(root)),
@@ -150,7 +150,7 @@ impl DirRepo<'_> {
 
     /// The index. A root has one from its first moment, so that one that is missing was lost; where no root is, nothing was
     /// saved.
-    pub(crate) async fn index(self, root: &Root) -> Result<Index, Error> {
+    pub(crate) async fn index(self, root: &Root) -> Result<SnapshotIndex, Error> {
         if let Some(found) = root.index().await? {
             return Ok(found.value);
         }
@@ -161,7 +161,7 @@ impl DirRepo<'_> {
             None if has_root || !root.manifest_ids().await?.is_empty() => {
                 Err(Error::LostIndex(self.root_name(root)))
             }
-            None => Ok(Index::empty()),
+            None => Ok(SnapshotIndex::empty()),
         }
     }
 
@@ -199,7 +199,11 @@ impl DirRepo<'_> {
     }
 
     /// Finds the snapshot that is meant.
-    pub(crate) fn resolve(self, index: &Index, wanted: &Wanted) -> Result<SnapshotId, Error> {
+    pub(crate) fn resolve(
+        self,
+        index: &SnapshotIndex,
+        wanted: &Wanted,
+    ) -> Result<SnapshotId, Error> {
         let none = || Error::NoSuchSnapshot {
             wanted: match &wanted.name {
                 Some(name) => format!("{}` of `{name}", wanted.snapshot),
@@ -221,7 +225,7 @@ impl DirRepo<'_> {
     pub(crate) async fn open_snapshot(
         self,
         root: &Root,
-        index: &Index,
+        index: &SnapshotIndex,
         id: &SnapshotId,
     ) -> Result<Opened, Error> {
         let lost = || Error::LostManifest(id.clone());

@@ -6,7 +6,7 @@ use crate::warning::Warning;
 use serde::Serialize;
 use stasis_model::format::event::{EventKind, Severity};
 use stasis_model::id::{Label, TenantId};
-use stasis_model::policy::tenant::Policy;
+use stasis_model::policy::tenant::TenantPolicy;
 use stasis_store::documents::policies;
 
 /// A policy after it was changed.
@@ -15,14 +15,14 @@ pub struct PolicySet {
     /// Whose.
     pub tenant: TenantId,
     /// What it says now.
-    pub policy: Policy,
+    pub policy: TenantPolicy,
     /// What went less well than it should have.
     pub warnings: Vec<Warning>,
 }
 
 impl TenantPolicies<'_> {
     /// The tenant's policy, which fits together; the defaults when none was set.
-    pub async fn policy(self, tenant: &TenantId) -> Result<Policy, Error> {
+    pub async fn policy(self, tenant: &TenantId) -> Result<TenantPolicy, Error> {
         let policy = self.stored_policy(tenant).await?;
         let unfit = |source| Error::UnfitPolicy {
             tenant: tenant.clone(),
@@ -33,7 +33,7 @@ impl TenantPolicies<'_> {
     }
 
     /// The tenant's policy as it is stored, to be looked at even if it cannot be used.
-    pub async fn stored_policy(self, tenant: &TenantId) -> Result<Policy, Error> {
+    pub async fn stored_policy(self, tenant: &TenantId) -> Result<TenantPolicy, Error> {
         Ok(policies::policy(&*self.bucket, tenant).await?)
     }
 

@@ -169,7 +169,7 @@ pub enum CookieLife {
     Session,
     /// Until this moment.
     Until(Timestamp),
-    /// Nobody can tell.
+    /// Unknown.
     Unknown,
 }
 

@@ -45,7 +45,7 @@ pub enum BadId {
         /// Where it stands, counted from 0.
         position: usize,
     },
-    /// Two dots in a row look like a step upwards to somebody.
+    /// Two dots in a row look like a step upwards to some programs.
     #[error("the {what} contains `..` at position {position}")]
     Dots {
         /// What kind of identity was being parsed.
@@ -263,7 +263,7 @@ impl Default for Label {
 }
 
 impl Label {
-    /// The empty label: nobody in particular.
+    /// The empty label: no user in particular.
     pub fn nobody() -> Self {
         Self(String::new())
     }

@@ -1,14 +1,14 @@
 //! Series for Prometheus in its text form, added up over many short processes.
 //!
 //! A process reads the samples that others left, adds its own, and writes all of them again; who does so at a time is
-//! not decided here. *Always true:* what is not one of ours, or not a number, is dropped, so that a damaged file heals.
+//! not decided here. *Always true:* what is not one of ours, or not a number, is dropped, so that a damaged file is repaired.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// What a series means to whoever reads it.
+/// What a series means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Shape {
+pub enum SeriesShape {
     /// It only grows.
     Counter,
     /// It is what was seen last.
@@ -27,7 +27,7 @@ pub struct Series {
     /// What it counts.
     pub help: &'static str,
     /// What it means.
-    pub shape: Shape,
+    pub shape: SeriesShape,
 }
 
 const SECONDS: [f64; 11] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
@@ -35,7 +35,7 @@ const BYTES: [f64; 8] = [1e6, 1e7, 5e7, 1e8, 5e8, 1e9, 4e9, 8e9];
 
 macro_rules! series {
     ($($id:ident = $name:literal, $shape:ident, $help:literal;)*) => {
-        $(#[doc = $help] pub const $id: Series = Series { name: $name, help: $help, shape: Shape::$shape };)*
+        $(#[doc = $help] pub const $id: Series = Series { name: $name, help: $help, shape: SeriesShape::$shape };)*
         /// All series.
         pub const ALL: &[Series] = &[$($id),*];
     };
@@ -46,7 +46,7 @@ series! {
     SNAPSHOT_ARCHIVE_SIZE = "profile_snapshot_archive_size_bytes", Gauge, "Bytes of a profile's newest archive.";
     SNAPSHOT_CAPTURE = "profile_snapshot_capture_seconds", Seconds, "Time to look at a profile and to archive it.";
     SNAPSHOT_UPLOAD = "profile_snapshot_upload_seconds", Seconds, "Time to upload a snapshot.";
-    SNAPSHOT_FLIP = "profile_snapshot_pointer_flip_seconds", Seconds, "Time to move the pointer to a snapshot.";
+    SNAPSHOT_PUBLISH = "profile_snapshot_pointer_flip_seconds", Seconds, "Time to move the pointer to a snapshot.";
     LOAD_TOTAL = "profile_load_total", Counter, "Loads of profiles, by outcome.";
     LOAD_DOWNLOAD = "profile_load_download_seconds", Seconds, "Time to fetch an archive.";
     LOAD_EXTRACT = "profile_load_extract_seconds", Seconds, "Time to extract and check an archive.";
@@ -88,9 +88,9 @@ impl Sample {
 
 /// All samples, by name and labels as they are written.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Metrics(BTreeMap<(&'static str, String), f64>);
+pub struct MetricsRegistry(BTreeMap<(&'static str, String), f64>);
 
-impl Metrics {
+impl MetricsRegistry {
     /// Reads what was written under `prefix`; what makes no sense is left out.
     pub fn parse(text: &str, prefix: &str) -> Self {
         let mut metrics = BTreeMap::new();
@@ -99,8 +99,8 @@ impl Metrics {
                 let rest = line.strip_prefix(prefix)?.strip_prefix(series.name)?;
                 let ends = ["_bucket{", "_sum{", "_count{", "_sum ", "_count ", "{", " "];
                 let end = ends.iter().find(|end| rest.starts_with(**end))?;
-                let is_own =
-                    matches!(series.shape, Shape::Counter | Shape::Gauge) != end.starts_with('_');
+                let is_own = matches!(series.shape, SeriesShape::Counter | SeriesShape::Gauge)
+                    != end.starts_with('_');
                 let (sample, value) = rest.rsplit_once(' ')?;
                 let value: f64 = value.parse().ok().filter(|value: &f64| value.is_finite())?;
                 is_own.then(|| ((series.name, sample.to_owned()), value))
@@ -127,16 +127,16 @@ impl Metrics {
             }
         };
         let bounds: &[f64] = match sample.series.shape {
-            Shape::Counter => {
+            SeriesShape::Counter => {
                 *self.0.entry((name, with(None))).or_default() += sample.value;
                 return;
             }
-            Shape::Gauge => {
+            SeriesShape::Gauge => {
                 self.0.insert((name, with(None)), sample.value);
                 return;
             }
-            Shape::Seconds => &SECONDS,
-            Shape::Bytes => &BYTES,
+            SeriesShape::Seconds => &SECONDS,
+            SeriesShape::Bytes => &BYTES,
         };
         for bound in bounds.iter().chain(&[f64::INFINITY]) {
             let spelled = if bound.is_finite() {
@@ -170,9 +170,9 @@ impl Metrics {
                 continue;
             }
             let kind = match series.shape {
-                Shape::Counter => "counter",
-                Shape::Gauge => "gauge",
-                Shape::Seconds | Shape::Bytes => "histogram",
+                SeriesShape::Counter => "counter",
+                SeriesShape::Gauge => "gauge",
+                SeriesShape::Seconds | SeriesShape::Bytes => "histogram",
             };
             let (name, help) = (series.name, series.help);
             let _ = writeln!(
@@ -203,7 +203,7 @@ mod tests {
         let success = [("outcome", "success"), ("host", "a\"b")];
         let mut text = String::new();
         for seconds in [0.3, 7.0] {
-            let mut metrics = Metrics::parse(&text, "stasis_");
+            let mut metrics = MetricsRegistry::parse(&text, "stasis_");
             metrics.add(&Sample::once(SNAPSHOT_TOTAL, &success));
             metrics.add(&Sample::of(SNAPSHOT_CAPTURE, &[("mode", "cold")], seconds));
             metrics.add(&Sample::of(SNAPSHOT_UPLOAD, &[], seconds));
@@ -226,13 +226,13 @@ mod tests {
     fn rubbish_is_dropped_and_series_with_a_common_beginning_are_told_apart() {
         let text = "stasis_profile_load_total{outcome=\"success\"} 3\nstasis_profile_load_total 4 5 x\nother 1\n\
                     stasis_profile_load_totally 9\nstasis_profile_load_total{} NaN\n";
-        let metrics = Metrics::parse(text, "stasis_");
+        let metrics = MetricsRegistry::parse(text, "stasis_");
         assert_eq!(metrics.0.len(), 1);
-        let again = Metrics::parse(&metrics.render("stasis_"), "stasis_");
+        let again = MetricsRegistry::parse(&metrics.render("stasis_"), "stasis_");
         assert_eq!(again, metrics);
         assert_eq!(
-            Metrics::parse(&metrics.render("stasis_"), "mantis_"),
-            Metrics::default()
+            MetricsRegistry::parse(&metrics.render("stasis_"), "mantis_"),
+            MetricsRegistry::default()
         );
     }
 }

@@ -261,7 +261,7 @@ pub enum BadProject {
     /// An address without a server.
     #[error("volume `{0}` has a `url`, and is not a Postgres database")]
     StrayUrl(VolumeName),
-    /// Nobody knows how to handle it.
+    /// No handler is known for it.
     #[error("service `{0}` says neither `start`, nor `pid_file`, nor `container`")]
     NoHandle(ServiceName),
     /// It is said twice how to handle it.

@@ -11,7 +11,7 @@ pub trait Rng: Debug + Send + Sync {
     /// Returns a number in `0..bound`, or 0 when `bound` is 0.
     fn below(&self, bound: u64) -> u64;
 
-    /// Fills `bytes` with what nobody can guess; a key can be made of it.
+    /// Fills `bytes` with what cannot be guessed; a key can be made of it.
     fn fill(&self, bytes: &mut [u8]) {
         for byte in bytes {
             *byte = u8::try_from(self.below(256)).expect("it is below 256");

@@ -37,7 +37,7 @@ pub enum UpgradeWish {
 
 /// Where a load gets its profile from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Source {
+pub enum UpgradeSource {
     /// From the lineage itself.
     Own,
     /// From nowhere: no Chrome has a snapshot of this profile.
@@ -75,31 +75,31 @@ pub fn source(
     others: &[ChromeMajor],
     wish: UpgradeWish,
     policy: OnMajorUpgrade,
-) -> Source {
+) -> UpgradeSource {
     if let UpgradeWish::From(from) = wish {
         return match policy {
-            _ if from >= wanted => Source::Refused(UpgradeRefusal::NotOlder(from)),
-            _ if !others.contains(&from) => Source::Refused(UpgradeRefusal::NotThere(from)),
-            OnMajorUpgrade::Refuse => Source::Refused(UpgradeRefusal::Policy),
-            OnMajorUpgrade::Carry => Source::Carry(from),
+            _ if from >= wanted => UpgradeSource::Refused(UpgradeRefusal::NotOlder(from)),
+            _ if !others.contains(&from) => UpgradeSource::Refused(UpgradeRefusal::NotThere(from)),
+            OnMajorUpgrade::Refuse => UpgradeSource::Refused(UpgradeRefusal::Policy),
+            OnMajorUpgrade::Carry => UpgradeSource::Carry(from),
         };
     }
     if has_own {
-        return Source::Own;
+        return UpgradeSource::Own;
     }
     let older = others.iter().copied().filter(|major| *major < wanted).max();
     match (older, wish, policy) {
-        (None, _, _) if others.is_empty() => Source::Nothing,
-        (None, _, _) => Source::Refused(UpgradeRefusal::OnlyNewer),
-        (Some(_), UpgradeWish::Stay, _) => Source::Refused(UpgradeRefusal::Wish),
-        (Some(_), _, OnMajorUpgrade::Refuse) => Source::Refused(UpgradeRefusal::Policy),
-        (Some(older), _, OnMajorUpgrade::Carry) => Source::Carry(older),
+        (None, _, _) if others.is_empty() => UpgradeSource::Nothing,
+        (None, _, _) => UpgradeSource::Refused(UpgradeRefusal::OnlyNewer),
+        (Some(_), UpgradeWish::Stay, _) => UpgradeSource::Refused(UpgradeRefusal::Wish),
+        (Some(_), _, OnMajorUpgrade::Refuse) => UpgradeSource::Refused(UpgradeRefusal::Policy),
+        (Some(older), _, OnMajorUpgrade::Carry) => UpgradeSource::Carry(older),
     }
 }
 
 /// What a profile is known by.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Known {
+pub struct ProfileContents {
     /// Cookies by site and name, with how long they last.
     pub cookies: BTreeMap<(String, String), CookieLife>,
     /// Origins that keep something.
@@ -108,24 +108,24 @@ pub struct Known {
 
 /// How much a profile is known by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct Counts {
+pub struct ProfileCounts {
     /// Cookies that outlive the browser and have not expired.
     pub cookies: u64,
     /// Origins that keep something.
     pub origins: u64,
 }
 
-impl fmt::Display for Counts {
+impl fmt::Display for ProfileCounts {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{} cookies, {} origins", self.cookies, self.origins)
     }
 }
 
-impl Known {
+impl ProfileContents {
     /// Counts what must still be there at `now`: every Chrome drops what expired, and cookies of a session.
-    pub fn count(&self, now: Timestamp) -> Counts {
+    pub fn count(&self, now: Timestamp) -> ProfileCounts {
         let lasting = self.cookies.values().filter(|life| life.outlives(now));
-        Counts {
+        ProfileCounts {
             cookies: lasting.count() as u64,
             origins: self.origins.len() as u64,
         }
@@ -145,7 +145,7 @@ impl Known {
 }
 
 /// Whether a migration lost something.
-pub fn has_lost(before: Counts, after: Counts) -> bool {
+pub fn has_lost(before: ProfileCounts, after: ProfileCounts) -> bool {
     after.cookies < before.cookies || after.origins < before.origins
 }
 
@@ -157,7 +157,12 @@ mod tests {
         ChromeMajor::try_from(number).unwrap()
     }
 
-    fn chosen(has_own: bool, others: &[u32], wish: UpgradeWish, policy: OnMajorUpgrade) -> Source {
+    fn chosen(
+        has_own: bool,
+        others: &[u32],
+        wish: UpgradeWish,
+        policy: OnMajorUpgrade,
+    ) -> UpgradeSource {
         let others: Vec<ChromeMajor> = others.iter().map(|number| major(*number)).collect();
         source(major(157), has_own, &others, wish, policy)
     }
@@ -168,13 +173,13 @@ mod tests {
         let by_policy =
             |has_own, others: &[u32]| chosen(has_own, others, UpgradeWish::ByPolicy, Carry);
 
-        assert_eq!(by_policy(false, &[]), Source::Nothing);
+        assert_eq!(by_policy(false, &[]), UpgradeSource::Nothing);
         assert_eq!(
             by_policy(false, &[131, 156, 158]),
-            Source::Carry(major(156))
+            UpgradeSource::Carry(major(156))
         );
-        assert_eq!(by_policy(true, &[156]), Source::Own);
-        let only_newer = Source::Refused(UpgradeRefusal::OnlyNewer);
+        assert_eq!(by_policy(true, &[156]), UpgradeSource::Own);
+        let only_newer = UpgradeSource::Refused(UpgradeRefusal::OnlyNewer);
         assert_eq!(by_policy(false, &[158]), only_newer);
     }
 
@@ -184,13 +189,16 @@ mod tests {
         let stay = chosen(false, &[156], UpgradeWish::Stay, Carry);
         let refused = chosen(false, &[156], UpgradeWish::ByPolicy, Refuse);
 
-        assert_eq!(stay, Source::Refused(UpgradeRefusal::Wish));
-        assert_eq!(refused, Source::Refused(UpgradeRefusal::Policy));
+        assert_eq!(stay, UpgradeSource::Refused(UpgradeRefusal::Wish));
+        assert_eq!(refused, UpgradeSource::Refused(UpgradeRefusal::Policy));
         assert_eq!(
             chosen(false, &[], UpgradeWish::Stay, Refuse),
-            Source::Nothing
+            UpgradeSource::Nothing
         );
-        assert_eq!(chosen(true, &[156], UpgradeWish::Stay, Refuse), Source::Own);
+        assert_eq!(
+            chosen(true, &[156], UpgradeWish::Stay, Refuse),
+            UpgradeSource::Own
+        );
     }
 
     #[test]
@@ -199,22 +207,25 @@ mod tests {
         let from =
             |number, policy| chosen(true, &[140, 156], UpgradeWish::From(major(number)), policy);
 
-        assert_eq!(from(140, Carry), Source::Carry(major(140)));
-        assert_eq!(from(140, Refuse), Source::Refused(UpgradeRefusal::Policy));
+        assert_eq!(from(140, Carry), UpgradeSource::Carry(major(140)));
+        assert_eq!(
+            from(140, Refuse),
+            UpgradeSource::Refused(UpgradeRefusal::Policy)
+        );
         assert_eq!(
             from(150, Carry),
-            Source::Refused(UpgradeRefusal::NotThere(major(150)))
+            UpgradeSource::Refused(UpgradeRefusal::NotThere(major(150)))
         );
         for not_older in [157, 158] {
             let refused = UpgradeRefusal::NotOlder(major(not_older));
-            assert_eq!(from(not_older, Carry), Source::Refused(refused));
+            assert_eq!(from(not_older, Carry), UpgradeSource::Refused(refused));
         }
     }
 
     #[test]
     fn what_expires_by_itself_is_no_loss_and_everything_else_is() {
         let now = Timestamp::from_millis(1000);
-        let known = |cookies: &[(&str, CookieLife)], origins: &[&str]| Known {
+        let known = |cookies: &[(&str, CookieLife)], origins: &[&str]| ProfileContents {
             cookies: cookies
                 .iter()
                 .map(|(name, life)| ((".a.example".to_owned(), (*name).to_owned()), *life))
@@ -238,10 +249,10 @@ mod tests {
         let fewer = known(&[("sid", until(2000))], &["https://a.example"]);
         let elsewhere = known(&[("sid", until(2000)), ("new", until(2000))], &[]);
 
-        let lost = |after: &Known| has_lost(before.count(now), after.count(now));
+        let lost = |after: &ProfileContents| has_lost(before.count(now), after.count(now));
         assert_eq!(
             before.count(now),
-            Counts {
+            ProfileCounts {
                 cookies: 2,
                 origins: 1
             }

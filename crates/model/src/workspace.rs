@@ -1,7 +1,7 @@
 //! The checkpoints of a workspace: how many there are, what they are called, and which one goes.
 //!
 //! Four pools share one row of slots. The automatic ones of the timer are a ring, numbered from 0: each new one takes the slot
-//! after the newest. The manual ones follow, and stay until somebody deletes them. The checkpoints of agents' prompts and
+//! after the newest. The manual ones follow, and stay until they are deleted. The checkpoints of agents' prompts and
 //! commands have numbers from 100 on, none of which is ever given again; they are thinned by age.
 //!
 //! *Always true:* nothing here ever names a slot for overwriting that has a name, that is manual, that is an agent's, or whose
@@ -17,12 +17,13 @@ mod settings;
 pub mod thinning;
 
 pub use agent::{
-    AgentCall, AgentEvent, EventKind, EventText, LONGEST_EVENT_TEXT, MOST_EVENTS, numbered, prompts,
+    AgentCall, AgentEvent, AgentEventKind, EventText, LONGEST_EVENT_TEXT, MOST_EVENTS, numbered,
+    prompts,
 };
 pub use budget::{Budget, OverBudget, eviction_order};
 pub use metadata::{
-    BadMetadata, Form, LARGEST_METADATA, MOST_DATABASES, OF_SYSTEM, Occupant, Origin, SlotDatabase,
-    SlotMetadata, UndoNote,
+    BadMetadata, CheckpointOrigin, LARGEST_METADATA, MOST_DATABASES, OF_SYSTEM, Occupant,
+    SlotDatabase, SlotForm, SlotMetadata, UndoNote,
 };
 pub use reference::{BadReference, CheckpointName, CheckpointRef, LONGEST_CHECKPOINT_NAME};
 pub use ring::{NoSlot, find, named, next_agent, next_auto, next_manual, next_sequence};
@@ -54,7 +55,7 @@ impl Slot {
     }
 }
 
-/// As people name it: `cp-3`.
+/// As users name it: `cp-3`.
 impl fmt::Display for Slot {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "cp-{}", self.0)

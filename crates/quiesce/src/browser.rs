@@ -1,6 +1,6 @@
 //! A Chromium that works in a user data directory: who uses the directory, stop it, make it write what it holds back.
 //!
-//! *Always true:* nobody is signalled or spoken to who does not work in exactly this directory: directories are compared
+//! *Always true:* no process is signalled or spoken to that does not work in exactly this directory: directories are compared
 //! by device and inode, processes by number and start, and a debugging port is used only if a process of this very
 //! browser listens there. A lock or a port file that an earlier run left behind proves nothing.
 

@@ -2,7 +2,7 @@
 //!
 //! A container is named by its whole id, which is never used again, and by how its daemon is reached: a later process, with
 //! another environment, can find the same one. Every question to the daemon has a limit, because a daemon that hangs must not
-//! hold up whoever wants to let things run again.
+//! hold up the release of what was paused.
 
 mod answer;
 
@@ -44,7 +44,7 @@ impl Default for Docker {
 pub(crate) enum ContainerState {
     /// It runs; its first process has this number for the daemon.
     Running(u32),
-    /// Somebody paused it.
+    /// Another process or user paused it.
     Paused(u32),
     /// It does not run.
     Stopped,

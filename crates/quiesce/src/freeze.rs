@@ -2,20 +2,20 @@
 //!
 //! 1. begin a journal and start the watchdog; wait until it is there
 //! 2. have the watchdog pause the containers, if there are any, written down durably before
-//! 3. find the tree; write down who is to be stopped, durably; tell the watchdog
+//! 3. find the tree; write down what is to be stopped, durably; tell the watchdog
 //! 4. send SIGSTOP, parents first; wait until every thread of each stands still (one that waits for its child to begin a
 //!    program cannot: then the child runs on for a moment)
-//! 5. look again: whoever was started meanwhile goes through 3 and 4, until nobody new is found
+//! 5. look again: what was started meanwhile goes through 3 and 4, until nothing new is found
 //! 6. the caller does its work
 //! 7. see whether all still stand still; send SIGCONT, children first; unpause; dismiss the watchdog; remove the journal
 //!
 //! *Always true:* a process that we stopped runs again at the latest when the time is over: by [`Frozen::thaw`], by the
 //! guard's drop, by a thread of ours at the deadline, by the watchdog when this process has died or hangs, or by
-//! [`thaw_abandoned`] at the next start. A process that somebody else had stopped is not stopped by us, not written down,
+//! [`thaw_abandoned`] at the next start. A process that another process had stopped is not stopped by us, not written down,
 //! and not made to run again. After 5 nothing in the tree can change a file: a stopped process starts no other.
 //!
-//! A crash before 4 leaves a journal of processes that were never stopped; SIGCONT does nothing to them. What somebody else
-//! does during 6 is seen in 7: a process that ran, or a time that was over, makes the result worthless and is told.
+//! A crash before 4 leaves a journal of processes that were never stopped; SIGCONT does nothing to them. What another process
+//! does during 6 is seen in 7: a process that ran, or a time that was over, makes the result worthless and is reported.
 
 mod abandoned;
 mod error;
@@ -75,7 +75,7 @@ pub struct Thawed {
     pub frozen_for: Duration,
     /// The time was over before.
     pub expired: bool,
-    /// Somebody else made one of them run.
+    /// Another process made one of them run.
     pub disturbed: bool,
 }
 
@@ -100,7 +100,7 @@ pub struct Frozen {
 impl Frozen {
     /// Stops `roots` and everything they started. Blocks for as long as it takes them to stand still.
     ///
-    /// The first is the one that matters: it must be there and run. Others may have ended, or be stopped by somebody.
+    /// The first is the one that matters: it must be there and run. Others may have ended, or be stopped by another process.
     pub fn freeze(roots: &[Process], settings: &FreezeSettings) -> Result<Self, FreezeError> {
         let mut frozen = Self::begin(settings, JournalScope::Processes)?;
         frozen.stop_all(roots)?;
@@ -141,7 +141,7 @@ impl Frozen {
         Ok(frozen)
     }
 
-    /// Writes down, durably, who is to be stopped.
+    /// Writes down, durably, what is to be stopped.
     fn name(&mut self, held: &[FrozenTarget]) -> Result<(), FreezeError> {
         let journal = self.journal.as_mut().expect("held until the release");
         let path = journal.path().to_owned();
@@ -231,7 +231,7 @@ impl Frozen {
         }
     }
 
-    /// Those of the tree that are not stopped yet. Those that somebody else stopped are kept in mind.
+    /// Those of the tree that are not stopped yet. Those that another process stopped are kept in mind.
     fn find_new(&self, roots: &[Process]) -> Result<Vec<Process>, FreezeError> {
         let first = roots.first().ok_or(FreezeError::NoProcess)?;
         let pid = first.pid();
@@ -332,13 +332,13 @@ impl Frozen {
 
     /// Leaves the rest to the watchdog, which tries once more; if it cannot either, the journal stays for the next start.
     fn give_up(&mut self) {
-        // It takes a journal that nobody holds for one of an engine that died, and removes it when all runs.
+        // It takes a journal that no process holds for one of an engine that died, and removes it when all runs.
         self.journal = None;
         self.watchdog = None;
     }
 
     fn lock(&self) -> MutexGuard<'_, HoldState> {
-        // Whoever panicked while it held this left a list that is still right.
+        // A thread that panicked while it held this left a list that is still right.
         self.hold.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

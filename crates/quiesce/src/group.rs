@@ -103,7 +103,7 @@ impl ProcessGroup {
     pub fn signal(&self, signal: Signal) {
         if let Some(pid) = self.group_id() {
             let _ = kill_process_group(pid, signal);
-            // A command that stands still, say because it asked for the terminal, would never hear it.
+            // A command that stands still, say because it asked for the terminal, would never receive it.
             let _ = kill_process_group(pid, Signal::CONT);
         }
     }
@@ -116,7 +116,7 @@ impl ProcessGroup {
             self.signal(Signal::TERM);
             if tokio::time::timeout(timeout, self.gone()).await.is_err() {
                 self.signal(Signal::KILL);
-                // Killed processes are members of their group until somebody has waited for them.
+                // Killed processes are members of their group until them was waited for.
                 let _ = tokio::time::timeout(Duration::from_secs(2), self.gone()).await;
             }
         }
@@ -132,7 +132,7 @@ impl ProcessGroup {
         }
     }
 
-    /// Whether anything of the group is left; the command itself counts until somebody has waited for it.
+    /// Whether anything of the group is left; the command itself counts until it was waited for.
     pub fn is_running(&self) -> bool {
         self.group_id()
             .is_some_and(|pid| test_kill_process_group(pid).is_ok())

@@ -40,7 +40,7 @@ pub struct HookCommand {
 pub enum HookExit {
     /// By itself, with this code.
     Exited(i32),
-    /// By this signal of somebody else.
+    /// By this signal of another process.
     Signalled(i32),
     /// Its time was over, and it was killed with everything it started.
     TimedOut,
@@ -136,7 +136,7 @@ pub async fn run(hook: &HookCommand) -> Result<HookResult, HookError> {
     let ended = async {
         tokio::select! {
             status = guard.child.wait() => status,
-            // Whoever closes both outputs may still be busy.
+            // A command that closes both outputs may still be busy.
             () = output.drain_all() => guard.child.wait().await,
         }
     };
@@ -227,7 +227,7 @@ impl KillOnDrop {
         Self { child, group }
     }
 
-    /// The command has ended and was waited for: its number may soon be somebody else's.
+    /// The command has ended and was waited for: its number may soon be another process's.
     fn disarm(&mut self) {
         self.group = None;
     }

@@ -1,4 +1,4 @@
-//! A command that somebody wrote down: its words, where it runs, and what it finds in its environment.
+//! A command from a configuration: its words, where it runs, and what it finds in its environment.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -44,7 +44,7 @@ impl Invocation {
         }
     }
 
-    /// The name of the program, for people.
+    /// The name of the program, for users.
     pub fn program(&self) -> &OsStr {
         match &self.line {
             CommandSpec::Words(words) => words.first().map_or(OsStr::new(""), OsString::as_os_str),

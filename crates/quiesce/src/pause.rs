@@ -1,6 +1,6 @@
 //! Holds the services of an application still, all together, for a short time that ends whatever happens.
 //!
-//! 1. look at each: one that does not run is left alone, one that somebody else paused is refused
+//! 1. look at each: one that does not run is left alone, one that another process paused is refused
 //! 2. freeze the trees of the processes and pause the containers, with one journal, one watchdog and one deadline: see
 //!    [`freeze`](crate::freeze), which also says what happens at each crash
 //! 3. the caller does its work
@@ -20,13 +20,13 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PauseError {
-    /// Somebody else paused it, and may let it run at any moment.
+    /// Another process or user paused it, and may let it run at any moment.
     #[error("service `{service}` was already paused by somebody else")]
     AlreadyPaused {
         /// Which service.
         service: String,
     },
-    /// Nobody knows what it does.
+    /// It is unknown what it does.
     #[error("service `{service}` cannot be held still: {why}")]
     Unclear {
         /// Which service.
@@ -47,7 +47,7 @@ pub struct Resumed {
     pub paused_for: Duration,
     /// The time was over before.
     pub expired: bool,
-    /// Somebody else made one of them run.
+    /// Another process made one of them run.
     pub disturbed: bool,
     /// Those that ended or began meanwhile.
     pub changed: Vec<String>,

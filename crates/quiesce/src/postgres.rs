@@ -1,6 +1,6 @@
 //! Dumping and restoring a PostgreSQL database through its own programs.
 //!
-//! A dump is one transaction's view of a running server, in the custom format and uncompressed: whoever stores it cuts
+//! A dump is one transaction's view of a running server, in the custom format and uncompressed: the store cuts
 //! and compresses it better than `pg_dump` could, and finds again what did not change.
 //!
 //! 1. the server's version is asked: a `pg_dump` that is older cannot dump it
@@ -44,7 +44,7 @@ pub enum Owners {
     /// give things to them. Right on the server that was dumped, because applications may use several roles.
     #[default]
     Keep,
-    /// The role we connect as, and nobody has other rights. For a server that does not know the roles.
+    /// The role we connect as, and no other role has rights. For a server that does not know the roles.
     Ours,
 }
 

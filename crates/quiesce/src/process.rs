@@ -108,7 +108,7 @@ impl Process {
         self.identity.pid
     }
 
-    /// Whether it has not ended; one that nobody has waited for has ended too.
+    /// Whether it has not ended; one that was not waited for has ended too.
     pub fn is_running(&self) -> bool {
         let mut polled = [PollFd::new(&*self.fd, PollFlags::IN)];
         let now = Timespec {
@@ -119,7 +119,7 @@ impl Process {
         !matches!(poll(&mut polled, Some(&now)), Ok(ready) if ready > 0)
     }
 
-    /// Sends a signal; returns whether there was still somebody to hear it.
+    /// Sends a signal; returns whether the process was still there.
     pub fn signal(&self, signal: Signal) -> io::Result<bool> {
         match pidfd_send_signal(&*self.fd, signal) {
             Ok(()) => Ok(true),

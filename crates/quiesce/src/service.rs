@@ -8,7 +8,7 @@
 //! 3. it becomes the service, which keeps both
 //!
 //! *Always true:* a service of ours that runs was written down before it did anything: a crash before 2 leaves nothing that
-//! runs, a crash after it leaves a record that names the service or nobody. A number that is used again is not taken for the
+//! runs, a crash after it leaves a record that names the service or no process. A number that is used again is not taken for the
 //! service, because the time of the start differs. The session matters for a pause too: when the parent of a process group in
 //! our own session dies while the group stands still, the kernel sends SIGHUP to it.
 
@@ -68,7 +68,7 @@ pub enum Handling {
 /// A long-running part of an application.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Service {
-    /// What people call it.
+    /// The name that users know.
     pub name: String,
     /// How it is started, found and stopped.
     pub handling: Handling,
@@ -90,7 +90,7 @@ pub enum Status {
     Stopped,
     /// It stands still.
     Paused,
-    /// That cannot be told, for this reason.
+    /// Unknown, for this reason.
     Unknown(String),
 }
 
@@ -167,7 +167,7 @@ fn of_info(look: Option<ContainerInfo>) -> ServiceLookup {
     look.map_or_else(absent, ServiceLookup::Container)
 }
 
-/// Asks a daemon about one container, without holding up anybody else.
+/// Asks a daemon about one container, without holding up other work.
 async fn ask(
     docker: &Docker,
     command: &[&str],

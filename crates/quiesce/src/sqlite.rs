@@ -2,7 +2,7 @@
 //!
 //! 1. the source is a regular file that is there; no symbolic link is followed in its last component, nothing is created
 //! 2. the schema's version is read, and the log is written into the database (`wal_checkpoint(TRUNCATE)`)
-//! 3. the write lock is taken: at that moment nobody has a write transaction, so none that changes the schema either
+//! 3. the write lock is taken: at that moment no process has a write transaction, so none that changes the schema either
 //! 4. a read transaction begins while the write lock is held; then the lock is given back and writers go on
 //! 5. the pages of that one read transaction are copied
 //! 6. the schema's version is read again: if it moved since 2, all of it is done again, a few times
@@ -10,7 +10,7 @@
 //!
 //! *Always true:* a copy that is returned holds exactly the transactions that were committed at 3, has passed
 //! `integrity_check`, and needs no `-wal` or `-journal` beside it. The source is never written, but for the log of a database that
-//! somebody has open, which is checkpointed. What a killed writer left is replayed or rolled back in the copy, and stays where it lies:
+//! another process has open, which is checkpointed. What a killed writer left is replayed or rolled back in the copy, and stays where it lies:
 //! it may be a stranger's, and the database the only one.
 //!
 //! A crash or an error at any step leaves the source whole. An error removes the copy; a crash leaves a part of it
@@ -24,7 +24,7 @@
 //! that the copy of a database at rest has the very bytes of its file.
 //!
 //! A writer of a database with a rollback journal cannot commit during 5, a few milliseconds for each 10 MiB; with a
-//! log nobody waits. POSIX locks belong to a process: whoever has a database open in this very process and opens or closes
+//! log no writer waits. POSIX locks belong to a process: a part of this process that has a database open and opens or closes
 //! its file by other means loses them. So nothing here opens the file but SQLite.
 
 mod check;
@@ -50,7 +50,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// How patiently a database is captured.
+/// How long a capture waits, and how often it tries.
 #[derive(Clone, Debug)]
 pub struct SqliteSettings {
     /// How long may be waited for writers, in all. The log has a quarter of it, the write lock what is left.
@@ -90,7 +90,7 @@ pub enum WalCheckpoint {
     NotNeeded,
     /// All of it is in the database, and it is empty.
     Done,
-    /// Somebody used it for longer than the patience. The copy is as good; only the log goes on growing.
+    /// A reader used it for longer than the budget. The copy is as good; only the log goes on growing.
     Busy {
         /// How many of its pages are not yet in the database.
         pages_left: u32,
@@ -99,7 +99,7 @@ pub enum WalCheckpoint {
     ReadOnly,
 }
 
-/// How it was made sure that nobody was writing.
+/// How it was made sure that no process was writing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CaptureMethod {
     /// We had the write lock when the copied state was chosen.
@@ -121,13 +121,13 @@ pub struct SqliteCaptured {
     pub journal: JournalMode,
     /// What became of the log.
     pub checkpoint: WalCheckpoint,
-    /// How it was made sure that nobody was writing.
+    /// How it was made sure that no process was writing.
     pub method: CaptureMethod,
     /// The schema's version, in the source and in the copy.
     pub schema_version: u32,
     /// What the check of the copy found: never a failure, which is an error.
     pub integrity: Integrity,
-    /// The live file at the moment of the copied state: whoever writes to it later changes that.
+    /// The live file at the moment of the copied state: a later write to it changes that.
     pub live: LiveFile,
 }
 
@@ -150,7 +150,7 @@ pub enum SqliteError {
         /// Which.
         path: PathBuf,
     },
-    /// Somebody was writing all the time. Nothing is wrong; try again later, or stop the writer.
+    /// Another process was writing all the time. Nothing is wrong; try again later, or stop the writer.
     #[error("somebody was writing to `{}` for all of {} ms", .path.display(), .waited.as_millis())]
     Busy {
         /// Which.
@@ -226,7 +226,7 @@ impl SqliteError {
 
 /// Copies the database `source` to the new file `target`, which must not exist.
 ///
-/// Blocks for as long as the copy takes, and before that for the patience at most.
+/// Blocks for as long as the copy takes, and before that for the busy timeout at most.
 #[tracing::instrument(skip_all, err, fields(source = %source.display()))]
 pub fn capture(
     source: &Path,

@@ -1,15 +1,15 @@
 //! A small process that lets frozen programs run again when the one that froze them cannot.
 //!
-//! It is this program again, in a session of its own, with a pipe to read from. It hears one line before each process is
-//! stopped, and opens that process at once. Containers it pauses itself when it hears their line, and answers `settle` with
+//! It is this program again, in a session of its own, with a pipe to read from. It reads one line before each process is
+//! stopped, and opens that process at once. Containers it pauses itself when it reads their line, and answers `settle` with
 //! one line for each: at any moment it knows which pauses are still on their way to the daemon, also when the engine has
 //! died meanwhile. It lets all of them run again
 //!
 //! 1. when the pipe is closed without a `done`: the engine was killed, and then the journal is removed too
 //! 2. a moment after the freeze should have ended: the engine hangs, or was itself stopped
 //!
-//! *Always true:* nothing is stopped before the watchdog has said that it is there and was told of it. A line that was
-//! written before the engine died is heard, because a pipe keeps what was written into it. A container that somebody else
+//! *Always true:* nothing is stopped before the watchdog has said that it is there and knows of it. A line that was
+//! written before the engine died is read, because a pipe keeps what was written into it. A container that another process
 //! paused first is not made to run again. A daemon that does not answer is asked again for a while; then the journal stays.
 
 mod pauses;
@@ -29,7 +29,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The engine thaws at its deadline; whoever watches it waits this much longer.
+/// The engine thaws at its deadline; the watchdog waits this much longer.
 const MARGIN: Duration = Duration::from_millis(250);
 /// How long a watchdog may take to say that it is there: a loaded machine starts programs slowly.
 const START: Duration = Duration::from_secs(5);
@@ -274,7 +274,7 @@ impl WatchdogState {
             .get_or_insert_with(|| Instant::now() + self.max + MARGIN);
     }
 
-    /// Tells the engine what became of its pauses. If it has died, that is heard next.
+    /// Tells the engine what became of its pauses. If it has died, it reads the end of the pipe next.
     fn answer(&mut self) {
         let lines = self.pauses.settle().into_iter();
         let lines: String = lines.map(|pausing| pausing.to_line()).collect();

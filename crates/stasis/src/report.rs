@@ -14,7 +14,7 @@ use stasis_engine::error::{
     BucketError, BucketErrorKind, Error, ErrorKind, LineageError, ReadError,
 };
 use stasis_engine::model::format::lease::Lock;
-use stasis_engine::model::protocol::operation::Kind;
+use stasis_engine::model::protocol::operation::OperationKind;
 use stasis_engine::model::protocol::step::Refusal;
 use std::error::Error as StdError;
 use std::io::Write;
@@ -275,7 +275,7 @@ fn lineage_hint(error: &LineageError) -> Option<String> {
         } => refusal_hint(refusal, &lineage.to_string()),
         LineageError::Store {
             source,
-            kind: Kind::Acquire,
+            kind: OperationKind::Acquire,
             ..
         } => {
             let hint = read_hint(source)?;

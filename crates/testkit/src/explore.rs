@@ -19,7 +19,7 @@ pub trait World: Clone {
     fn moves(&self) -> Vec<(Self::Label, Result<Self, String>)>;
 
     /// Names of the notable things that have happened here, so that a test can tell whether they were possible at all.
-    fn sights(&self) -> &[&'static str] {
+    fn observations(&self) -> &[&'static str] {
         &[]
     }
 }
@@ -45,7 +45,7 @@ pub struct Report {
     /// The broken promise and the moves that lead to it.
     pub violation: Option<(String, Vec<String>)>,
     /// Every sight of every visited state.
-    pub sights: BTreeSet<&'static str>,
+    pub observations: BTreeSet<&'static str>,
 }
 
 impl fmt::Display for Report {
@@ -101,10 +101,10 @@ pub fn explore<W: World>(start: W, order: Order, limit: usize) -> Report {
         transitions: 0,
         exhausted: true,
         violation: None,
-        sights: BTreeSet::new(),
+        observations: BTreeSet::new(),
     };
     seen.insert(start.fingerprint());
-    report.sights.extend(start.sights());
+    report.observations.extend(start.observations());
     waiting.push_back((0_u32, start));
     while let Some((at, world)) = next(&mut waiting, order) {
         for (label, outcome) in world.moves() {
@@ -120,7 +120,7 @@ pub fn explore<W: World>(start: W, order: Order, limit: usize) -> Report {
                     };
                 }
             };
-            report.sights.extend(after.sights());
+            report.observations.extend(after.observations());
             if !seen.insert(after.fingerprint()) {
                 continue;
             }

@@ -6,15 +6,16 @@
 //! *Always true:* the objects themselves behave as the port promises (unless that bug is planted). Every change is shown
 //! to the [`Witness`] at the moment when it is made, in the order in which changes are made.
 
+mod fault_plan;
 mod store;
-mod weather;
 
+pub use fault_plan::FaultPlan;
 pub use store::FaultyStore;
-pub use weather::Weather;
 
 use crate::sim_clock::SimClock;
 use async_trait::async_trait;
 use bytes::Bytes;
+use fault_plan::Journey;
 use futures_util::StreamExt;
 use stasis_model::format::document::Version;
 use stasis_model::id::OpId;
@@ -29,7 +30,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use store::{Condition, Request, at_once};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
-use weather::Journey;
 
 /// Somebody who sees everything that really happens in the store.
 pub trait Witness: Send + Sync {
@@ -37,7 +37,7 @@ pub trait Witness: Send + Sync {
     fn landed(&self, landing: &Landing<'_>);
 
     /// Something notable happened on the way.
-    fn saw(&self, sight: &'static str);
+    fn saw(&self, observation: &'static str);
 }
 
 /// The arrival of one write or removal.
@@ -93,7 +93,7 @@ impl FaultyBucket {
 
     /// An answer came: the host compares the date in it with its own clock.
     fn heard(&self) {
-        if self.store.weather.tells_date {
+        if self.store.faults.tells_date {
             let skew = self.clock.skew_ms();
             *self.offset.lock().unwrap_or_else(PoisonError::into_inner) = Some(-skew);
         }
@@ -102,7 +102,7 @@ impl FaultyBucket {
     async fn write(&self, request: Request) -> Result<Swap, BucketError> {
         let store = &self.store;
         let request = Arc::new(request);
-        let journey = store.weather.journey(&mut store.rng(), store.millis());
+        let journey = store.faults.journey(&mut store.rng(), store.millis());
         let send = |there, sender| store.dispatch(Arc::clone(&request), there, sender);
         match journey {
             Journey::Heard { there, back } => {
@@ -167,7 +167,7 @@ impl FaultyBucket {
         look: impl FnOnce(&FaultyStore) -> Result<T, BucketError> + Send,
     ) -> Result<T, BucketError> {
         let store = &self.store;
-        let (there, back, answered) = store.weather.glance(&mut store.rng(), store.millis());
+        let (there, back, answered) = store.faults.glance(&mut store.rng(), store.millis());
         sleep(there).await;
         let seen = look(store);
         sleep(back).await;
@@ -257,7 +257,7 @@ impl Bucket for FaultyBucket {
     ) -> Result<Vec<Listed>, BucketError> {
         let store = &self.store;
         let now = store.millis();
-        let Some(hindsight) = store.weather.hindsight(&mut store.rng(), now) else {
+        let Some(hindsight) = store.faults.hindsight(&mut store.rng(), now) else {
             return self
                 .read(prefix, |store| {
                     at_once(store.memory.list(prefix, after, limit))

@@ -7,6 +7,8 @@ pub mod faulty_bucket;
 #[cfg(feature = "worlds")]
 pub mod fingerprint;
 #[cfg(feature = "worlds")]
+pub mod gc_world;
+#[cfg(feature = "worlds")]
 pub mod lineage_world;
 #[cfg(feature = "worlds")]
 pub mod mark_world;
@@ -16,10 +18,8 @@ pub mod race;
 #[cfg(feature = "worlds")]
 pub mod real_time;
 #[cfg(feature = "worlds")]
-pub mod seeded_chance;
+pub mod seeded_rng;
 #[cfg(feature = "worlds")]
 pub mod sim;
 #[cfg(feature = "worlds")]
 pub mod sim_clock;
-#[cfg(feature = "worlds")]
-pub mod sweep_world;

@@ -30,8 +30,8 @@ mod ending;
 mod label;
 mod memo;
 pub mod names;
+pub mod observation;
 pub mod promise;
-pub mod sight;
 mod step;
 mod store;
 mod turn;
@@ -44,7 +44,7 @@ use label::Move;
 use memo::Memo;
 use names::{Joint, PAST, Printed, op_id};
 use stasis_model::format::lease::{Fence, Lock, LockState};
-use stasis_model::format::pointer::{Act, Active, Pointer};
+use stasis_model::format::pointer::{Active, Pointer, PointerAct};
 use stasis_model::id::{Epoch, Lineage};
 use stasis_model::time::Timestamp;
 use std::rc::Rc;
@@ -94,7 +94,7 @@ pub struct LineageWorld<C> {
     /// Which archives exist: the two past ones, then the writers'.
     archives: u8,
     unreadable: u8,
-    sights: Option<Rc<Vec<&'static str>>>,
+    observations: Option<Rc<Vec<&'static str>>>,
 }
 
 impl<C: Conduct> LineageWorld<C> {
@@ -123,7 +123,7 @@ impl<C: Conduct> LineageWorld<C> {
             applied: EMPTY_BOOKS,
             archives: 0,
             unreadable,
-            sights: None,
+            observations: None,
         };
         if world.shared.cast.start == Start::Published {
             world.publish_the_past();
@@ -142,7 +142,8 @@ impl<C: Conduct> LineageWorld<C> {
             Lock::first(conduct::nobody(), fence, EARLY, EARLY).successor(op_id(PAST, 1));
         lock.state = LockState::Free;
         let archive = Some(newer().archive);
-        let mut pointer = Pointer::empty().successor(op_id(PAST, 2), Act::Flip, archive, EARLY);
+        let mut pointer =
+            Pointer::empty().successor(op_id(PAST, 2), PointerAct::Publish, archive, EARLY);
         pointer.point_at(older(), EARLY);
         pointer.point_at(newer(), EARLY);
         pointer.fence = fence;
@@ -193,10 +194,10 @@ impl<C: Conduct> LineageWorld<C> {
     }
 
     /// Notes a sight, if it is the first of its kind.
-    fn note(&mut self, sight: &'static str) {
-        if self.shared.memo.is_news(sight) {
-            let sights = self.sights.get_or_insert_default();
-            Rc::make_mut(sights).push(sight);
+    fn note(&mut self, observation: &'static str) {
+        if self.shared.memo.is_news(observation) {
+            let observations = self.observations.get_or_insert_default();
+            Rc::make_mut(observations).push(observation);
         }
     }
 
@@ -255,7 +256,9 @@ impl<C: Conduct> World for LineageWorld<C> {
         self.turns()
     }
 
-    fn sights(&self) -> &[&'static str] {
-        self.sights.as_ref().map_or(&[], |sights| sights.as_slice())
+    fn observations(&self) -> &[&'static str] {
+        self.observations
+            .as_ref()
+            .map_or(&[], |observations| observations.as_slice())
     }
 }

@@ -1,8 +1,8 @@
 //! Saves beside the sweeps of one lineage, and a snapshot whose bytes come back after they went.
 //!
 //! Of two snapshots one, `x`, is deleted, swept, forgotten and stored anew; the other, `y`, is always there. Savers,
-//! sweepers and an operator take turns in every order. What the pointer and the lock may become is decided by
-//! [`stasis_model::step`], and how long a mark counts by [`Mark`]; here are only the objects, time, and the faults:
+//! collectors and an operator take turns in every order. What the pointer and the lock may become is decided by
+//! [`stasis_model::step`], and how long a mark counts by [`PointerMark`]; here are only the objects, time, and the faults:
 //! - a request that removes an object is under way for less than half a day, and lands at any moment of it, or never;
 //! - time passes whenever it likes, in steps of eight hours;
 //! - an actor may stop anywhere. A crash is an actor that never moves again, and needs no move of its own;
@@ -12,26 +12,26 @@
 //! An operation that reads only what it replaces is one move, because the version would have refused anything between.
 //!
 //! *Promised after every move:* neither the pointer nor a pin leads to bytes that are gone; what arrives to remove an
-//! object finds its snapshot tombstoned; a sweep throws nobody out, and marks nothing that nobody deleted.
+//! object finds its snapshot tombstoned; a gc round throws nobody out, and marks nothing that nobody deleted.
 
+mod collector;
 mod operator;
 mod saver;
-mod sweeper;
 
 use crate::explore::World;
 use crate::fingerprint;
+use collector::Collector;
 use saver::Saver;
 use stasis_model::digest::{ArchiveDigest, ManifestDigest};
 use stasis_model::format::lease::{Fence, Holder, Lock, LockState};
-use stasis_model::format::pointer::{Act, Active, Mark, Pointer};
+use stasis_model::format::pointer::{Active, Pointer, PointerAct, PointerMark};
 use stasis_model::id::{Epoch, Generation, Label as Name, OpId};
-use stasis_model::protocol::step::{Change, Documents, Op, Refusal, step};
+use stasis_model::protocol::step::{DocumentChange, Documents, Op, Refusal, step};
 use stasis_model::time::Timestamp;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 use std::time::Duration;
-use sweeper::Sweeper;
 
 /// How much time passes at once: two such steps are more than a request may take, three are a day.
 const STEP: Duration = Duration::from_hours(8);
@@ -60,7 +60,7 @@ pub enum Bug {
     AnyDate,
     /// As first designed: marks keep the date of the deletion, and let requests be sent for ever.
     Undated,
-    /// Marks are dated anew, but a sweep that stalls goes on with what it read.
+    /// Marks are dated anew, but a gc round that stalls goes on with what it read.
     Stalls,
     /// Dating a mark sets it where it was dropped.
     SetsAnew,
@@ -76,7 +76,7 @@ pub struct Config {
     /// Which saves there are: one letter each, in the order of their numbers. `x` and `y` are saves of these bytes under
     /// a lease of their own, `b` saves `x` under the first saver's lease.
     pub saves: &'static str,
-    /// How often each of two sweepers sweeps.
+    /// How often each of two collectors sweeps.
     pub sweeps: [u8; 2],
     /// How often the operator deletes `x`.
     pub deletes: u8,
@@ -86,7 +86,7 @@ pub struct Config {
     pub reaps: u8,
     /// How often eight hours pass.
     pub steps: u8,
-    /// The planted bug.
+    /// The mutant.
     pub bug: Option<Bug>,
 }
 
@@ -139,13 +139,13 @@ pub struct MarkWorld {
     /// Requests to remove an object that may still arrive, and when they were sent.
     flights: Vec<(Object, u8)>,
     savers: Vec<Saver>,
-    sweepers: [Sweeper; 2],
+    collectors: [Collector; 2],
     /// The operator saw that `x` can be chosen, and the pointer has not moved since.
     looked: bool,
     deletes: u8,
     choices: u8,
     reaps: u8,
-    sights: Vec<&'static str>,
+    observations: Vec<&'static str>,
 }
 
 type Moves = Vec<(Label, Result<MarkWorld, String>)>;
@@ -184,16 +184,17 @@ impl MarkWorld {
         };
         let mut lock = Lock::first(nobody, fence, moment(0), moment(0));
         (lock.state, lock.released) = (LockState::Free, true);
-        let mut pointer = Pointer::empty().successor(OpId::default(), Act::Flip, None, moment(0));
+        let mut pointer =
+            Pointer::empty().successor(OpId::default(), PointerAct::Publish, None, moment(0));
         pointer.fence = fence;
         pointer.point_at(snapshot("y"), moment(0));
         if config.start != Start::Stored {
             let at_ms = moment(0);
-            pointer.tombstones.push(Mark { sha256: x(), at_ms });
+            pointer.tombstones.push(PointerMark { sha256: x(), at_ms });
         }
         let there = config.start != Start::Removed;
         let savers = config.saves.bytes().map(Saver::new).collect();
-        let sweepers = config.sweeps.map(Sweeper::new);
+        let collectors = config.sweeps.map(Collector::new);
         Self {
             now: OLD,
             pointer: Part::new(plain(pointer)),
@@ -201,12 +202,12 @@ impl MarkWorld {
             there: [there; 2],
             flights: Vec::new(),
             savers,
-            sweepers,
+            collectors,
             looked: false,
             deletes: config.deletes,
             choices: config.choices,
             reaps: config.reaps,
-            sights: Vec::new(),
+            observations: Vec::new(),
             config,
         }
     }
@@ -220,7 +221,7 @@ impl MarkWorld {
     }
 
     /// The mark of `x`.
-    fn mark(&self) -> Option<Mark> {
+    fn mark(&self) -> Option<PointerMark> {
         let marks = &self.pointer.get().tombstones;
         marks.iter().find(|mark| mark.sha256 == x()).cloned()
     }
@@ -243,15 +244,15 @@ impl MarkWorld {
         Ok(())
     }
 
-    fn write(&mut self, change: Change) {
+    fn write(&mut self, change: DocumentChange) {
         match change {
-            Change::Already => {}
-            Change::Lock(lock) => self.lock = Part::new(plain_lock(lock)),
-            Change::Pointer(pointer) => {
+            DocumentChange::Already => {}
+            DocumentChange::Lock(lock) => self.lock = Part::new(plain_lock(lock)),
+            DocumentChange::Pointer(pointer) => {
                 self.pointer = Part::new(plain(pointer));
                 // Whoever read the one before will be refused.
                 self.looked = false;
-                self.sweepers.iter_mut().for_each(Sweeper::outdate);
+                self.collectors.iter_mut().for_each(Collector::outdate);
             }
         }
     }
@@ -259,7 +260,7 @@ impl MarkWorld {
     /// The same world, before anything notable happens in it.
     fn calm(&self) -> Self {
         Self {
-            sights: Vec::new(),
+            observations: Vec::new(),
             ..self.clone()
         }
     }
@@ -287,7 +288,7 @@ impl MarkWorld {
             after.flights.remove(index);
             after.there[*object as usize] = false;
             if *sent < self.now {
-                after.sights.push("a removal arrived late");
+                after.observations.push("a removal arrived late");
             }
             let label = Label("removal", usize::from(*sent), "arrives");
             if self.mark().is_none() && !self.has_bug(Bug::Unmarked) {
@@ -356,11 +357,11 @@ impl World for MarkWorld {
     type Label = Label;
 
     fn fingerprint(&self) -> u128 {
-        let sweepers = self.sweepers.iter().map(fingerprint::of);
-        let sweepers = sweepers.fold(0, u128::wrapping_add);
+        let collectors = self.collectors.iter().map(fingerprint::of);
+        let collectors = collectors.fold(0, u128::wrapping_add);
         fingerprint::of(&(
             (self.now, &self.pointer, &self.lock, self.there),
-            (&self.flights, &self.savers, sweepers),
+            (&self.flights, &self.savers, collectors),
             (self.looked, self.deletes, self.choices, self.reaps),
         ))
     }
@@ -372,14 +373,14 @@ impl World for MarkWorld {
         for number in 0..self.savers.len() {
             self.saver_moves(number, &mut moves);
         }
-        for number in 0..self.sweepers.len() {
-            self.sweeper_moves(number, &mut moves);
+        for number in 0..self.collectors.len() {
+            self.collector_moves(number, &mut moves);
         }
         self.operator_moves(&mut moves);
         moves
     }
 
-    fn sights(&self) -> &[&'static str] {
-        &self.sights
+    fn observations(&self) -> &[&'static str] {
+        &self.observations
     }
 }

@@ -40,7 +40,7 @@ pub struct Racer<'a> {
     /// Where it writes down what it did.
     pub journal: File,
     /// Where its whims come from.
-    pub chance: &'a dyn Rng,
+    pub random: &'a dyn Rng,
 }
 
 impl Racer<'_> {
@@ -52,7 +52,7 @@ impl Racer<'_> {
                 Ok(acquired) => acknowledged += self.round(&acquired.lease).await?,
                 Err(error) => self.note("waits", &format!("{:?}", error.kind()))?,
             }
-            tokio::time::sleep(Duration::from_millis(5 + self.chance.below(60))).await;
+            tokio::time::sleep(Duration::from_millis(5 + self.random.below(60))).await;
         }
         Ok(())
     }
@@ -73,16 +73,16 @@ impl Racer<'_> {
     async fn round(&mut self, lease: &Lease) -> io::Result<usize> {
         self.note("owns", &lease.fence.to_string())?;
         let mut base = lease.base.as_ref().map(|base| base.archive);
-        let wanted = 1 + self.chance.below(6);
+        let wanted = 1 + self.random.below(6);
         for done in 0..wanted {
-            tokio::time::sleep(Duration::from_millis(self.chance.below(40))).await;
+            tokio::time::sleep(Duration::from_millis(self.random.below(40))).await;
             match self.flip(lease, base).await? {
                 Some(archive) => base = Some(archive),
                 None => return Ok(usize::try_from(done).unwrap_or_default()),
             }
         }
         // A racer that forgets to give back makes the others wait for the expiry.
-        if self.chance.below(8) > 0 {
+        if self.random.below(8) > 0 {
             let _ = self.engine.leases().release(&lineage(), lease.fence).await;
         }
         Ok(usize::try_from(wanted).unwrap_or_default())

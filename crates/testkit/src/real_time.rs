@@ -29,7 +29,7 @@ impl Clock for RealClock {
 
 /// The kernel's randomness.
 #[derive(Debug)]
-pub struct RealChance;
+pub struct SystemRng;
 
 fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
@@ -40,7 +40,7 @@ fn random<const N: usize>() -> [u8; N] {
     bytes
 }
 
-impl Rng for RealChance {
+impl Rng for SystemRng {
     fn op_id(&self) -> OpId {
         OpId::from_random(random())
     }

@@ -4,30 +4,30 @@
 //!  writers (2 to 4) ┐                       ┌ FaultyStore: lost, late, doubled, unanswered; outages; stale listings
 //!  a reaper         ├─ Lineages ─ FaultyBucket                     │ every change, at the moment it is made
 //!  an operator      ┘  (production code)    └──────────────────────▼
-//!      └──────── what they mean, and what they were told ──────▶ ghost ──▶ the promises
+//!      └──────── what they mean, and what they were told ──────▶ oracle ──▶ the promises
 //! ```
 //!
 //! One seed is one run: one thread, paused time, and one generator of chance. First the storm; then everything that is
 //! still on its way lands; then every unknown outcome is settled; then somebody new must be able to own the lineage and
 //! publish. *Always true:* the same seed gives the same events, to the letter.
 
-mod aftermath;
 mod diary;
-pub mod ghost;
+mod final_check;
 mod host;
 mod keepers;
-pub mod plant;
-pub mod sights;
+pub mod mutant;
+pub mod observations;
+pub mod oracle;
 mod world;
 mod writer;
 
-use crate::faulty_bucket::{FaultyStore, Weather};
-use crate::seeded_chance::SeededRng;
+use crate::faulty_bucket::{FaultPlan, FaultyStore};
+use crate::seeded_rng::SeededRng;
 use diary::Diary;
-use ghost::{Breach, Ghost};
 use host::{Ending, Host};
-use plant::Plant;
-use sights::Sights;
+use mutant::Mutant;
+use observations::Observations;
+use oracle::{Breach, Oracle};
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -38,7 +38,7 @@ use world::{Perils, World};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Settings {
     /// A bug to be found.
-    pub plant: Option<Plant>,
+    pub mutant: Option<Mutant>,
     /// Whether the events are kept as text.
     pub keeps_diary: bool,
 }
@@ -53,7 +53,7 @@ pub struct Report {
     /// How many writes arrived at the store.
     pub landings: u64,
     /// What was seen.
-    pub sights: Sights,
+    pub observations: Observations,
     /// The first broken promise.
     pub breach: Option<Breach>,
     /// Every event, if they were to be kept.
@@ -91,9 +91,9 @@ async fn ride(seed: u64, settings: Settings) -> Report {
     let length = Duration::from_millis(rng.within(10_000..=40_000));
     let world = Arc::new(a_world(&mut rng, length, settings));
     let calm_from = u64::try_from(length.as_millis()).expect("a storm is short");
-    let mut weather = Weather::drawn(&mut rng, calm_from);
-    weather.ignores_conditions = settings.plant == Some(Plant::IgnoresConditions);
-    let store = FaultyStore::new(weather, rng.fork(), world.clone());
+    let mut faults = FaultPlan::drawn(&mut rng, calm_from);
+    faults.ignores_conditions = settings.mutant == Some(Mutant::IgnoresConditions);
+    let store = FaultyStore::new(faults, rng.fork(), world.clone());
     let writers = rng.within(2..=4);
     let mut lives = Vec::new();
     for number in 0..writers {
@@ -108,28 +108,28 @@ async fn ride(seed: u64, settings: Settings) -> Report {
         life.await.expect("no actor panics");
     }
     let heir = Host::new("heir".to_owned(), &world, &store, rng.fork(), 0);
-    aftermath::settle_down(&heir).await;
-    let mut ghost = world.ghost();
+    final_check::settle_down(&heir).await;
+    let mut oracle = world.oracle();
     Report {
         seed,
-        hash: ghost.diary.hash(),
-        landings: ghost.landings,
-        sights: std::mem::take(&mut ghost.sights),
-        breach: ghost.breach.take(),
-        diary: ghost.diary.take_lines(),
+        hash: oracle.diary.hash(),
+        landings: oracle.landings,
+        observations: std::mem::take(&mut oracle.observations),
+        breach: oracle.breach.take(),
+        diary: oracle.diary.take_lines(),
     }
 }
 
 fn a_world(rng: &mut SeededRng, length: Duration, settings: Settings) -> World {
     let lineage = "acme/alice@131".parse().expect("a constant lineage");
-    let ghost = Ghost::new(&lineage, Diary::new(settings.keeps_diary));
+    let oracle = Oracle::new(&lineage, Diary::new(settings.keeps_diary));
     World {
         ttl: Duration::from_millis(rng.within(500..=6_000)),
         grace: Duration::from_millis(rng.within(0..=1_000)),
         perils: Perils::drawn(rng),
-        plant: settings.plant,
+        mutant: settings.mutant,
         ends_at: Instant::now() + length,
-        ghost: Mutex::new(ghost),
+        oracle: Mutex::new(oracle),
         lineage,
     }
 }

@@ -5,12 +5,12 @@
 
 #![expect(clippy::print_stdout, reason = "proofs say what they counted")]
 
+#[path = "explorer/deviations.rs"]
+mod deviations;
 #[path = "explorer/honest.rs"]
 mod honest;
-#[path = "explorer/planted.rs"]
-mod planted;
-#[path = "explorer/retold.rs"]
-mod retold;
+#[path = "explorer/mutants.rs"]
+mod mutants;
 #[path = "explorer/seed.rs"]
 mod seed;
 
@@ -20,7 +20,7 @@ use stasis_testkit::lineage_world::cast::Cast;
 use stasis_testkit::lineage_world::conduct::Conduct;
 use stasis_testkit::lineage_world::promise::Promise;
 
-/// Asserts that a planted bug breaks the promise, and gives the length of a shortest proof.
+/// Asserts that a mutant breaks the promise, and gives the length of a shortest proof.
 #[track_caller]
 fn breaks<C: Conduct>(promise: &'static [Promise], cast: Cast) -> usize {
     let found = |thorough| {

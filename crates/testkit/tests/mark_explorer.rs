@@ -11,12 +11,15 @@ const LIMIT: usize = 2_000_000;
 
 /// Explores everything, and fails on a broken promise or on a sight that never came up.
 #[track_caller]
-fn holds(name: &str, config: Config, sights: &[&str]) {
+fn holds(name: &str, config: Config, observations: &[&str]) {
     let report = explore(MarkWorld::new(config), Order::Frugal, LIMIT);
     println!("{name}: {report}");
     assert!(report.violation.is_none() && report.exhausted, "{report}");
-    for sight in sights {
-        assert!(report.sights.contains(sight), "never seen: {sight}");
+    for observation in observations {
+        assert!(
+            report.observations.contains(observation),
+            "never seen: {observation}"
+        );
     }
 }
 
@@ -31,7 +34,7 @@ fn breaks(bug: Bug, promise: &str, config: Config) {
     assert_eq!(what, promise, "{bug:?}");
 }
 
-/// What was deleted days ago, two sweepers, and a save of the same bytes.
+/// What was deleted days ago, two collectors, and a save of the same bytes.
 const OVERLAP: Config = Config {
     start: Start::Deleted,
     saves: "x",
@@ -52,7 +55,7 @@ const RETURN: Config = Config {
     ..OVERLAP
 };
 
-/// Two programs use one lease while a sweep forgets, and the lease may be taken from both.
+/// Two programs use one lease while a gc round forgets, and the lease may be taken from both.
 const SHARED: Config = Config {
     saves: "xb",
     sweeps: [2, 0],
@@ -60,7 +63,7 @@ const SHARED: Config = Config {
     ..OVERLAP
 };
 
-/// An operator deletes, goes back and pins beside a sweep and a save.
+/// An operator deletes, goes back and pins beside a gc round and a save.
 const OPERATED: Config = Config {
     start: Start::Stored,
     sweeps: [2, 0],
@@ -74,7 +77,7 @@ const GONE: &str = "the pointer leads to bytes that are gone";
 
 #[test]
 fn two_sweeps_may_overlap_beside_a_save_of_the_same_bytes() {
-    let sights = [
+    let observations = [
         "a removal arrived late",
         "a sweep took too long",
         "a mark was dropped",
@@ -82,32 +85,32 @@ fn two_sweeps_may_overlap_beside_a_save_of_the_same_bytes() {
         "a tombstone kept a save out",
         "x was published",
     ];
-    holds("overlap", OVERLAP, &sights);
+    holds("overlap", OVERLAP, &observations);
 }
 
 #[test]
 fn bytes_that_come_back_and_go_again_are_never_taken_from_under_a_pointer() {
-    let sights = ["a mark that had changed stayed", "x was published"];
-    holds("return", RETURN, &sights);
+    let observations = ["a mark that had changed stayed", "x was published"];
+    holds("return", RETURN, &observations);
 }
 
 #[test]
 fn two_programs_may_share_a_lease_while_a_sweep_forgets() {
-    let sights = ["a save lost its lease", "x was published"];
-    holds("shared", SHARED, &sights);
+    let observations = ["a save lost its lease", "x was published"];
+    holds("shared", SHARED, &observations);
 }
 
 #[test]
 fn what_an_operator_chose_or_pinned_stays() {
-    let sights = [
+    let observations = [
         "the operator chose what had been seen",
         "a mark was dropped",
     ];
-    holds("operated", OPERATED, &sights);
+    holds("operated", OPERATED, &observations);
 }
 
 #[test]
-fn bugs_that_are_planted_in_the_sweep_are_found() {
+fn mutants_of_the_gc_are_found() {
     breaks(Bug::NoFence, GONE, SHARED);
     breaks(Bug::WhileHeld, "a sweep threw an owner out", OVERLAP);
     breaks(Bug::Hasty, DANGLES, OVERLAP);

@@ -11,7 +11,7 @@ use stasis_store::backend::file::FileBucket;
 use stasis_store::bucket::Bucket;
 use stasis_store::layout::{self, Key};
 use stasis_testkit::race::{TTL, lineage};
-use stasis_testkit::real_time::{RealChance, RealClock};
+use stasis_testkit::real_time::{RealClock, SystemRng};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -84,7 +84,7 @@ fn a_store_whose_writers_are_killed_at_any_moment_stays_readable() {
         let mut writers: Vec<Running> = (0..3)
             .map(|_| Running(Command::new(RACER).args(arguments).spawn().unwrap()))
             .collect();
-        std::thread::sleep(Duration::from_millis(20 + RealChance.below(80)));
+        std::thread::sleep(Duration::from_millis(20 + SystemRng.below(80)));
         for writer in &mut writers {
             writer.0.kill().unwrap();
         }
@@ -121,7 +121,7 @@ fn racers_on_a_real_s3_server_never_lose_an_update() {
         return;
     };
     let home = tempfile::tempdir().unwrap();
-    let store = store.replace("/test?", &format!("/race-{}?", RealChance.op_id()));
+    let store = store.replace("/test?", &format!("/race-{}?", SystemRng.op_id()));
 
     race(&store, home.path(), flips(150));
 }
@@ -148,21 +148,22 @@ fn race(store: &str, home: &Path, flips: usize) {
     drop(race.racers);
 
     let chain = bridge::run(chain(store.to_owned(), home.to_owned())).unwrap();
-    let told = |word: &str| -> BTreeSet<String> { journals.get(word).cloned().unwrap_or_default() };
-    let lost: Vec<String> = told("ok").difference(&chain).cloned().collect();
-    let lies: Vec<String> = told("refused")
-        .union(&told("fenced"))
+    let journal =
+        |word: &str| -> BTreeSet<String> { journals.get(word).cloned().unwrap_or_default() };
+    let lost: Vec<String> = journal("ok").difference(&chain).cloned().collect();
+    let lies: Vec<String> = journal("refused")
+        .union(&journal("fenced"))
         .filter(|sha| chain.contains(*sha))
         .cloned()
         .collect();
     println!(
         "{} acknowledged, {} in the chain, {} fenced, {} refused, {} unknown, {} owners",
-        told("ok").len(),
+        journal("ok").len(),
         chain.len(),
-        told("fenced").len(),
-        told("refused").len(),
-        told("unknown").len(),
-        told("owns").len()
+        journal("fenced").len(),
+        journal("refused").len(),
+        journal("unknown").len(),
+        journal("owns").len()
     );
     assert_eq!(
         lost,
@@ -170,14 +171,14 @@ fn race(store: &str, home: &Path, flips: usize) {
         "acknowledged, but not in the history"
     );
     assert_eq!(lies, Vec::<String>::new(), "refused, but in the history");
-    let tried = told("try");
+    let tried = journal("try");
     assert!(
         chain.iter().all(|sha| tried.contains(sha)),
         "the history holds what nobody tried"
     );
-    assert!(told("ok").len() >= flips);
+    assert!(journal("ok").len() >= flips);
     assert!(
-        flips < 500 || !told("fenced").is_empty(),
+        flips < 500 || !journal("fenced").is_empty(),
         "nobody was ever fenced: the race was too tame"
     );
 }
@@ -208,7 +209,7 @@ impl Race {
     /// Troubles the racers until enough was acknowledged, and returns what the journals say.
     fn until(&mut self, flips: usize) -> BTreeMap<String, BTreeSet<String>> {
         for turn in 0..600 {
-            std::thread::sleep(Duration::from_millis(100 + RealChance.below(400)));
+            std::thread::sleep(Duration::from_millis(100 + SystemRng.below(400)));
             let journals = self.journals();
             if journals.get("ok").map_or(0, BTreeSet::len) >= flips {
                 return journals;
@@ -235,14 +236,14 @@ impl Race {
 
     /// Most often the owner, which is the racer that wrote into its journal last.
     fn victim(&self) -> usize {
-        let anybody = usize::try_from(RealChance.below(3)).unwrap();
+        let anybody = usize::try_from(SystemRng.below(3)).unwrap();
         let touched = |racer: &(Running, PathBuf)| {
             std::fs::metadata(&racer.1)
                 .and_then(|file| file.modified())
                 .ok()
         };
         let owner = (0..self.racers.len()).max_by_key(|racer| touched(&self.racers[*racer]));
-        owner.filter(|_| RealChance.below(4) > 0).unwrap_or(anybody)
+        owner.filter(|_| SystemRng.below(4) > 0).unwrap_or(anybody)
     }
 
     fn journals(&self) -> BTreeMap<String, BTreeSet<String>> {
@@ -277,7 +278,7 @@ async fn chain(store: String, home: PathBuf) -> BTreeSet<String> {
         aws,
         places,
     };
-    let engine = Engine::open(open, Arc::new(RealClock), Arc::new(RealChance))
+    let engine = Engine::open(open, Arc::new(RealClock), Arc::new(SystemRng))
         .await
         .unwrap();
     let pointer = engine

@@ -13,9 +13,9 @@
 use stasis_engine::bridge;
 use stasis_engine::open::{AwsSettings, Engine, Open, Places};
 use stasis_engine::repo::{RepoGc, RepoRestore, RepoSave, RepoSaved, Wanted};
-use stasis_model::policy::retention::{OnDoubt, Policy, Repository};
+use stasis_model::policy::retention::{OnDoubt, Repository, RetentionPolicy};
 use stasis_store::location::StoreLocation;
-use stasis_testkit::real_time::{RealChance, RealClock};
+use stasis_testkit::real_time::{RealClock, SystemRng};
 use std::collections::VecDeque;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -56,7 +56,7 @@ fn small(tree: &Path, number: u64) -> PathBuf {
     tree.join(format!("d{}/f{number}", number % 23))
 }
 
-fn furnish(tree: &Path, draw: &mut Draw) {
+fn init(tree: &Path, draw: &mut Draw) {
     for number in 0..FILES {
         let path = small(tree, number);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -115,7 +115,7 @@ async fn engine(home: &Path) -> Engine {
             state: None,
         },
     };
-    let engine = Engine::open(open, Arc::new(RealClock), Arc::new(RealChance))
+    let engine = Engine::open(open, Arc::new(RealClock), Arc::new(SystemRng))
         .await
         .unwrap();
     engine.dirs().init().await.unwrap();
@@ -132,7 +132,7 @@ async fn save(engine: &Engine, tree: &Path) -> RepoSaved {
 
 async fn collect(engine: &Engine) {
     let keep_last = Some(KEPT as u64);
-    let policy = Policy::Repository(Repository {
+    let policy = RetentionPolicy::Repository(Repository {
         keep_last,
         ..Repository::default()
     });
@@ -188,7 +188,7 @@ async fn churned(snapshots: u64) {
     let (tree, fresh) = (home.path().join("tree"), home.path().join("fresh"));
     fs::create_dir_all(&fresh).unwrap();
     let mut draw = Draw(0x5eed_cafe);
-    furnish(&tree, &mut draw);
+    init(&tree, &mut draw);
     let old = engine(home.path()).await;
     let mut kept: VecDeque<(RepoSaved, PathBuf)> = VecDeque::new();
     for turn in 0..snapshots {

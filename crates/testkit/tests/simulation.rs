@@ -1,17 +1,17 @@
 //! The real lineage code, on a bad network, with wrong clocks, on hosts that die: ten thousand seeds keep every promise,
-//! and every planted bug is found.
+//! and every mutant is found.
 //!
 //! `STASIS_SIM_SEEDS` sets how many seeds there are in all.
 
 use stasis_model::format::lease::Holder;
 use stasis_model::id::{Label, Lineage};
-use stasis_model::protocol::settle::{Answer, Protocol, Step};
+use stasis_model::protocol::settle::{Protocol, ProtocolStep, StoreAnswer};
 use stasis_model::protocol::step::{Doc, Op, Refusal};
 use stasis_store::backend::memory::MemoryBucket;
 use stasis_store::documents::lineages::Lineages;
-use stasis_testkit::seeded_chance::{SeededChance, SeededRng};
-use stasis_testkit::sim::plant::Plant;
-use stasis_testkit::sim::sights::Sights;
+use stasis_testkit::seeded_rng::{ActorRng, SeededRng};
+use stasis_testkit::sim::mutant::Mutant;
+use stasis_testkit::sim::observations::Observations;
 use stasis_testkit::sim::{Settings, run};
 use stasis_testkit::sim_clock::SimClock;
 use std::sync::Arc;
@@ -24,25 +24,25 @@ const SEEDS: u64 = 10_000;
 const TELLING: u64 = 1_000;
 
 fn seeds() -> u64 {
-    let told = std::env::var("STASIS_SIM_SEEDS").ok();
-    told.map_or(SEEDS, |text| {
+    let setting = std::env::var("STASIS_SIM_SEEDS").ok();
+    setting.map_or(SEEDS, |text| {
         text.parse().expect("STASIS_SIM_SEEDS is a number")
     })
 }
 
 fn every_promise_holds_in_shard(shard: u64) {
     let count = seeds().div_ceil(SHARDS);
-    let mut sights = Sights::default();
+    let mut observations = Observations::default();
     for seed in shard * count..(shard + 1) * count {
         let report = run(seed, Settings::default());
         assert!(report.breach.is_none(), "{report}");
-        sights.merge(&report.sights);
+        observations.merge(&report.observations);
     }
     if count >= TELLING {
         assert_eq!(
-            sights.missing(),
+            observations.missing(),
             [""; 0],
-            "never seen; seen were:\n{sights}"
+            "never seen; seen were:\n{observations}"
         );
     }
 }
@@ -119,67 +119,67 @@ fn keeping_a_diary_changes_nothing() {
 }
 
 /// Plants a bug and asserts that one of the first seeds finds it, and says which promise it broke.
-fn is_found(plant: Plant, within: u64) {
+fn is_found(mutant: Mutant, within: u64) {
     let settings = Settings {
-        plant: Some(plant),
+        mutant: Some(mutant),
         ..Settings::default()
     };
     let found = (0..within).map(|seed| run(seed, settings));
     let found = found.filter_map(|report| Some((report.seed, report.breach?)));
     let found = found.into_iter().next();
 
-    let (seed, breach) = found.unwrap_or_else(|| panic!("{plant:?} was not found"));
-    let expected = plant.breaks().contains(&breach.promise);
-    assert!(expected, "{plant:?}: seed {seed}: {breach}");
+    let (seed, breach) = found.unwrap_or_else(|| panic!("{mutant:?} was not found"));
+    let expected = mutant.breaks().contains(&breach.promise);
+    assert!(expected, "{mutant:?}: seed {seed}: {breach}");
 }
 
 #[test]
 fn a_store_that_ignores_conditions_is_found() {
-    is_found(Plant::IgnoresConditions, 50);
+    is_found(Mutant::IgnoresConditions, 50);
 }
 
 #[test]
 fn a_client_that_takes_lost_for_not_applied_is_found() {
-    is_found(Plant::TrustsLost, 50);
+    is_found(Mutant::TrustsLost, 50);
 }
 
 #[test]
 fn a_client_that_settles_an_unknown_flip_by_one_look_is_found() {
-    is_found(Plant::HastyVerdict, 200);
+    is_found(Mutant::HastyVerdict, 200);
 }
 
 #[test]
 fn a_flip_that_is_repeated_on_whatever_is_there_is_found() {
-    is_found(Plant::RetriesBlindly, 200);
+    is_found(Mutant::RetriesBlindly, 200);
 }
 
 #[test]
 fn a_flip_without_a_fence_is_found() {
-    is_found(Plant::SkipsFence, 50);
+    is_found(Mutant::SkipsFence, 50);
 }
 
 #[test]
 fn a_client_that_cleans_up_after_an_unknown_flip_is_found() {
-    is_found(Plant::CleansUp, 200);
+    is_found(Mutant::CleansUp, 200);
 }
 
 #[test]
 fn a_fresh_fallback_that_is_published_is_found() {
-    is_found(Plant::FlipsFresh, 50);
+    is_found(Mutant::FlipsFresh, 50);
 }
 
 #[test]
 fn a_reaper_that_deletes_is_found() {
-    is_found(Plant::ReaperDeletes, 50);
+    is_found(Mutant::ReaperDeletes, 50);
 }
 
 fn in_memory() -> Lineages {
     let clock = SimClock::new(Instant::now(), 0, Duration::ZERO);
-    let chance = SeededChance::new(SeededRng::new(1));
+    let random = ActorRng::new(SeededRng::new(1));
     Lineages::new(
         Arc::new(MemoryBucket::new()),
         Arc::new(clock),
-        Arc::new(chance),
+        Arc::new(random),
     )
 }
 
@@ -191,10 +191,12 @@ fn a_run() -> Holder {
     }
 }
 
-async fn look(lineages: &Lineages, lineage: &Lineage, step: &Step) -> Answer {
+async fn look(lineages: &Lineages, lineage: &Lineage, step: &ProtocolStep) -> StoreAnswer {
     let answer = match step {
-        Step::Read(Doc::Lock) => lineages.lock(lineage).await.map(Answer::Lock),
-        Step::Read(Doc::Pointer) => lineages.pointer(lineage).await.map(Answer::Pointer),
+        ProtocolStep::Read(Doc::Lock) => lineages.lock(lineage).await.map(StoreAnswer::Lock),
+        ProtocolStep::Read(Doc::Pointer) => {
+            lineages.pointer(lineage).await.map(StoreAnswer::Pointer)
+        }
         other => panic!("expected a read, not {other:?}"),
     };
     answer.expect("memory does not fail")
@@ -212,7 +214,7 @@ async fn a_force_unlock_that_slept_between_its_reads_spares_a_newer_owner() {
         .fence;
     let op = Op::ForceUnlock { seen };
     let mut unlock = Protocol::forced(lineages.op_id(), op, Label::nobody(), Duration::ZERO);
-    let first = unlock.next(Answer::Begin, lineages.now());
+    let first = unlock.next(StoreAnswer::Begin, lineages.now());
     let answer = look(&lineages, &lineage, &first).await;
 
     sleep(2 * ttl).await;
@@ -221,6 +223,6 @@ async fn a_force_unlock_that_slept_between_its_reads_spares_a_newer_owner() {
     let answer = look(&lineages, &lineage, &second).await;
     let step = unlock.next(answer, lineages.now());
 
-    let spared = matches!(step, Step::Refused(Refusal::HolderChanged { .. }));
-    assert!(spared, "{step:?}");
+    let preserved = matches!(step, ProtocolStep::Refused(Refusal::HolderChanged { .. }));
+    assert!(preserved, "{step:?}");
 }

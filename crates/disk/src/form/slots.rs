@@ -61,7 +61,9 @@ use error::failed;
 use place::Place;
 use stasis_model::failure::AtPath;
 use stasis_model::tree::EntryPath;
-use stasis_model::workspace::{AgentEvent, Budget, Form, Occupant, Origin, Slot, SlotMetadata};
+use stasis_model::workspace::{
+    AgentEvent, Budget, CheckpointOrigin, Occupant, Slot, SlotForm, SlotMetadata,
+};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -193,10 +195,13 @@ impl Pool {
     }
 
     /// Where checkpoints of an origin are.
-    fn place(&self, origin: Origin) -> &Place {
+    fn place(&self, origin: CheckpointOrigin) -> &Place {
         match origin {
-            Origin::Auto | Origin::Manual | Origin::Prompt | Origin::Command => &self.slots,
-            Origin::Undo => &self.undo,
+            CheckpointOrigin::Auto
+            | CheckpointOrigin::Manual
+            | CheckpointOrigin::Prompt
+            | CheckpointOrigin::Command => &self.slots,
+            CheckpointOrigin::Undo => &self.undo,
         }
     }
 
@@ -381,7 +386,7 @@ impl Pool {
         path: &EntryPath,
         most: u64,
     ) -> Result<Option<Vec<u8>>, SlotError> {
-        if of.form == Form::Chunked {
+        if of.form == SlotForm::Chunked {
             let document = packed::document(&self.home_of(of))?;
             return packed::file(&self.chunks, &document, path, most);
         }
@@ -395,7 +400,7 @@ impl Pool {
         if let Some(recorded) = self.recorded(of) {
             return Ok(recorded);
         }
-        if of.form == Form::Chunked {
+        if of.form == SlotForm::Chunked {
             let document = packed::document(&self.home_of(of))?;
             return packed::contents(&self.chunks, &document);
         }

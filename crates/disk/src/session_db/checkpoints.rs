@@ -4,7 +4,7 @@ use super::events::{self, MOST_NOTES};
 use super::signed;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use stasis_model::time::Timestamp;
-use stasis_model::workspace::{CheckpointName, Origin, Slot, SlotMetadata};
+use stasis_model::workspace::{CheckpointName, CheckpointOrigin, Slot, SlotMetadata};
 
 /// Which events a checkpoint covers: those after `start`, up to and with `stop`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,11 +47,16 @@ pub(super) fn insert(
 ) -> rusqlite::Result<SnapshotRow> {
     let stop = events::last_id(within)?;
     let start = match made.origin {
-        Origin::Manual | Origin::Undo => 0,
-        Origin::Auto => last_stop(within, &[Origin::Auto])?,
-        Origin::Prompt | Origin::Command => {
-            last_stop(within, &[Origin::Auto, Origin::Prompt, Origin::Command])?
-        }
+        CheckpointOrigin::Manual | CheckpointOrigin::Undo => 0,
+        CheckpointOrigin::Auto => last_stop(within, &[CheckpointOrigin::Auto])?,
+        CheckpointOrigin::Prompt | CheckpointOrigin::Command => last_stop(
+            within,
+            &[
+                CheckpointOrigin::Auto,
+                CheckpointOrigin::Prompt,
+                CheckpointOrigin::Command,
+            ],
+        )?,
     };
     let sql = "INSERT INTO snapshot_events
         (timestamp, slot, origin, name, files_count, start_fs_event_id, stop_fs_event_id)
@@ -71,7 +76,7 @@ pub(super) fn insert(
 }
 
 /// Where the last checkpoint of some origins stopped. The contract's automatic ones are a chain of their own.
-fn last_stop(within: &Transaction<'_>, origins: &[Origin]) -> rusqlite::Result<i64> {
+fn last_stop(within: &Transaction<'_>, origins: &[CheckpointOrigin]) -> rusqlite::Result<i64> {
     let sql =
         "SELECT stop_fs_event_id FROM snapshot_events WHERE origin = ?1 ORDER BY id DESC LIMIT 1";
     let mut last = 0;

@@ -6,7 +6,7 @@ mod own;
 use super::*;
 use crate::watch::Action::{self, Created, Deleted, Modified};
 use crate::watch::{FileEvent, Gap, Why};
-use stasis_model::workspace::{Origin, Slot};
+use stasis_model::workspace::{CheckpointOrigin, Slot};
 use tempfile::TempDir;
 
 const NOON: Timestamp = Timestamp::from_millis(1_794_744_000_123);
@@ -89,7 +89,7 @@ fn tell(
     ledger.record(&batch(events), NOON, None, look).unwrap()
 }
 
-fn made(slot: u32, origin: Origin) -> SlotMetadata {
+fn made(slot: u32, origin: CheckpointOrigin) -> SlotMetadata {
     SlotMetadata::new(Slot::new(slot), origin, NOON, 1)
 }
 
@@ -173,14 +173,22 @@ fn an_event_is_a_row_as_the_contract_has_it() {
 fn the_query_of_the_contract_counts_what_each_slot_covers() {
     let home = Home::new();
     home.tell(&[(Created, "a"), (Created, "b"), (Modified, "a")]);
-    home.ledger.checkpoint(&made(0, Origin::Auto)).unwrap();
+    home.ledger
+        .checkpoint(&made(0, CheckpointOrigin::Auto))
+        .unwrap();
     home.tell(&[(Modified, "a"), (Deleted, "b")]);
     let act = [restored("b", 0, None), restored("a", 0, None)];
     home.ledger.settle("act", NOON, &act).unwrap();
-    home.ledger.checkpoint(&made(1, Origin::Auto)).unwrap();
-    home.ledger.checkpoint(&made(10, Origin::Manual)).unwrap();
+    home.ledger
+        .checkpoint(&made(1, CheckpointOrigin::Auto))
+        .unwrap();
+    home.ledger
+        .checkpoint(&made(10, CheckpointOrigin::Manual))
+        .unwrap();
     home.tell(&[(Created, "c")]);
-    home.ledger.checkpoint(&made(0, Origin::Auto)).unwrap();
+    home.ledger
+        .checkpoint(&made(0, CheckpointOrigin::Auto))
+        .unwrap();
 
     let theirs = home.ask::<i64>(FOUR_COUNTS);
     let ours = home.ledger.counts(&|_| true).unwrap();
@@ -213,30 +221,36 @@ fn automatic_checkpoints_are_a_chain_across_restarts_and_manual_ones_begin_at_no
     let mut nothing = |_: &EntryPath| None;
 
     let ledger = open();
-    assert_eq!(range(&ledger, 10, Origin::Manual), (0, 0));
-    assert_eq!(range(&ledger, 0, Origin::Auto), (0, 0));
+    assert_eq!(range(&ledger, 10, CheckpointOrigin::Manual), (0, 0));
+    assert_eq!(range(&ledger, 0, CheckpointOrigin::Auto), (0, 0));
     tell(&ledger, &[(Created, "a"), (Created, "b")], &mut nothing);
-    assert_eq!(range(&ledger, 1, Origin::Auto), (0, 2));
+    assert_eq!(range(&ledger, 1, CheckpointOrigin::Auto), (0, 2));
     drop(ledger);
     let ledger = open();
     tell(&ledger, &[(Modified, "a")], &mut nothing);
-    assert_eq!(range(&ledger, 10, Origin::Manual), (0, 3));
-    assert_eq!(range(&ledger, 0, Origin::Auto), (2, 3));
-    assert_eq!(range(&ledger, 1, Origin::Auto), (3, 3));
+    assert_eq!(range(&ledger, 10, CheckpointOrigin::Manual), (0, 3));
+    assert_eq!(range(&ledger, 0, CheckpointOrigin::Auto), (2, 3));
+    assert_eq!(range(&ledger, 1, CheckpointOrigin::Auto), (3, 3));
     tell(&ledger, &[(Modified, "a")], &mut nothing);
     ledger.prune(0, i64::MAX).unwrap();
-    assert_eq!(range(&ledger, 0, Origin::Auto), (3, 4), "after pruning");
+    assert_eq!(
+        range(&ledger, 0, CheckpointOrigin::Auto),
+        (3, 4),
+        "after pruning"
+    );
 }
 
 #[test]
 fn a_checkpoint_is_a_row_as_the_contract_has_it() {
     let home = Home::new();
-    let mut named = made(12, Origin::Manual);
+    let mut named = made(12, CheckpointOrigin::Manual);
     named.name = Some("before the refactoring".parse().unwrap());
     named.files_count = 321;
 
     let row = home.ledger.checkpoint(&named).unwrap();
-    home.ledger.checkpoint(&made(3, Origin::Auto)).unwrap();
+    home.ledger
+        .checkpoint(&made(3, CheckpointOrigin::Auto))
+        .unwrap();
 
     assert_eq!(row.id, 1);
     let columns =

@@ -138,7 +138,7 @@ impl Project {
             return Err(lost);
         }
         self.engine.store().ensure_trusted().await?;
-        let settings = stasis_model::format::manifest::Repo::new(
+        let settings = stasis_model::format::manifest::RepoDocument::new(
             self.engine.lineages.now(),
             self.engine.chance.op_id(),
         );

@@ -20,7 +20,7 @@ use stasis_disk::form::chunked::restore::{fetch_stored, read_list};
 use stasis_disk::form::chunked::{ChunkError, ChunkSource};
 use stasis_disk::progress::Progress;
 use stasis_model::format::chunk::HEADER;
-use stasis_model::format::manifest::{FileList, Index};
+use stasis_model::format::manifest::{FileList, SnapshotIndex};
 use stasis_model::id::SnapshotId;
 use stasis_model::protocol::gc::ChunkName;
 use stasis_model::tree::list::{FileContent, StoredChunk};
@@ -226,7 +226,7 @@ impl DirRepo<'_> {
     }
 
     /// Reads every snapshot's metadata and list, as a restore does.
-    async fn needs(self, root: &Root, index: &Index) -> Result<Needs, Error> {
+    async fn needs(self, root: &Root, index: &SnapshotIndex) -> Result<Needs, Error> {
         let mut needs = Needs::default();
         let ids: Vec<SnapshotId> = index.snapshots().map(|(_, one)| one.id.clone()).collect();
         for id in ids {
@@ -283,7 +283,7 @@ impl DirRepo<'_> {
     }
 
     /// Whether it is proven that a snapshot cannot be read, so that it may be forgotten.
-    async fn is_proven(self, root: &Root, index: &Index, id: &SnapshotId) -> bool {
+    async fn is_proven(self, root: &Root, index: &SnapshotIndex, id: &SnapshotId) -> bool {
         matches!(self.proof(root, index, id).await, Ok(Some(_)))
     }
 
@@ -388,7 +388,7 @@ fn document(name: &str, error: Error, checked: &mut RepoChecked) -> Result<(), E
 }
 
 /// Chains whose newest snapshot is not among their snapshots: the next save would not find its parent.
-fn lost_heads(index: &Index) -> Vec<Damage> {
+fn lost_heads(index: &SnapshotIndex) -> Vec<Damage> {
     let is_lost = |id: &SnapshotId| index.find(id).is_none();
     let heads = index.subjects.iter();
     let lost = heads.filter_map(|(name, subject)| {

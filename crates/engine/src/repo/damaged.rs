@@ -21,13 +21,13 @@ use crate::warning::Warning;
 use serde::Serialize;
 use stasis_disk::form::chunked::list::root_of;
 use stasis_disk::form::chunked::{ChunkError, ChunkSource, fetch};
-use stasis_model::format::event::{Event, EventKind, Severity};
+use stasis_model::format::event::{AuditEvent, EventKind, Severity};
 use stasis_model::format::manifest::{
-    FileList, Index, IndexRefusal, Indexed, SnapshotManifest, StepBack,
+    FileList, IndexRefusal, Indexed, SnapshotIndex, SnapshotManifest, StepBack,
 };
 use stasis_model::id::{Label, OpId, SnapshotId, SubjectName, TenantId};
 use stasis_model::protocol::gc::ChunkName;
-use stasis_model::protocol::operation::Change;
+use stasis_model::protocol::operation::IndexOperation;
 use stasis_store::bucket::BucketErrorKind;
 use stasis_store::documents::lineages::ReadError;
 use stasis_store::documents::roots::{ChangeError, Root};
@@ -132,7 +132,7 @@ impl DirRepo<'_> {
             .event(EventKind::ForgetDamaged, Severity::Warning, actor);
         engine
             .dirs()
-            .forget_all(&root, plan, (Change::ForgetDamaged, event))
+            .forget_all(&root, plan, (IndexOperation::ForgetDamaged, event))
             .await
     }
 
@@ -171,8 +171,9 @@ impl DirRepo<'_> {
         let plan = self.plan_retire(name).await?;
         let event = self
             .events()
-            .event(EventKind::Retire, Severity::Warning, actor);
-        self.forget_all(&root, plan, (Change::Retire, event)).await
+            .event(EventKind::ForgetAll, Severity::Warning, actor);
+        self.forget_all(&root, plan, (IndexOperation::ForgetAll, event))
+            .await
     }
 
     /// Changes the index as foreseen, and writes the event down.
@@ -180,7 +181,7 @@ impl DirRepo<'_> {
         self,
         root: &Root,
         mut plan: RepoLetGo,
-        (change, mut event): (Change, Event),
+        (change, mut event): (IndexOperation, AuditEvent),
     ) -> Result<RepoLetGo, Error> {
         let (op_id, now) = (self.chance.op_id(), self.lineages.now());
         let back = plan.step_back();
@@ -202,7 +203,7 @@ impl DirRepo<'_> {
     async fn ensure_readable(
         self,
         root: &Root,
-        index: &Index,
+        index: &SnapshotIndex,
         id: &SnapshotId,
     ) -> Result<(), Error> {
         if let Some(proof) = self.proof(root, index, id).await? {
@@ -219,7 +220,7 @@ impl DirRepo<'_> {
     pub(super) async fn proof(
         self,
         root: &Root,
-        index: &Index,
+        index: &SnapshotIndex,
         id: &SnapshotId,
     ) -> Result<Option<Proof>, Error> {
         let found = match index.find(id) {
@@ -245,7 +246,7 @@ impl DirRepo<'_> {
     async fn wrong_tree(
         self,
         root: &Root,
-        index: &Index,
+        index: &SnapshotIndex,
         id: &SnapshotId,
     ) -> Result<Option<Proof>, Error> {
         if index.find(id).is_none() {
@@ -329,7 +330,7 @@ impl RepoLetGo {
     }
 
     /// Finds what `latest` will mean for every name that loses something.
-    fn foresee(&mut self, index: &Index) {
+    fn foresee(&mut self, index: &SnapshotIndex) {
         let names: BTreeSet<_> = self
             .forgotten
             .iter()
@@ -385,7 +386,7 @@ async fn published(root: &Root, indexed: &Indexed) -> Result<Found, Error> {
 }
 
 /// The metadata of a snapshot that was never published: only that it is no metadata at all can be seen.
-async fn unpublished(root: &Root, index: &Index, id: &SnapshotId) -> Result<Found, Error> {
+async fn unpublished(root: &Root, index: &SnapshotIndex, id: &SnapshotId) -> Result<Found, Error> {
     if index.tombstones.contains_key(id) {
         return Err(ChangeError::from(IndexRefusal::Gone(id.clone())).into());
     }

@@ -1,8 +1,8 @@
 //! Forgets snapshots that a policy lets go, and removes what nothing needs any more.
 //!
 //! 1. judge, and tombstone in the index what goes
-//! 2. remove manifests that are tombstoned, or that nobody will publish ([`Burial`])
-//! 3. sweep chunks, round by round, until nothing is left to take ([`Sweep`])
+//! 2. remove manifests that are tombstoned, or that nobody will publish ([`ManifestGc`])
+//! 3. sweep chunks, round by round, until nothing is left to take ([`GcRound`])
 
 use super::SnapshotRow;
 use super::references::{self, Unread};
@@ -10,12 +10,16 @@ use crate::error::Error;
 use crate::handle::DirRepo;
 use serde::Serialize;
 use stasis_disk::form::chunked::open;
-use stasis_model::format::manifest::Index;
+use stasis_model::format::manifest::SnapshotIndex;
 use stasis_model::id::{Epoch, Label, SnapshotId, SubjectName};
-use stasis_model::policy::retention::{self, Clocks, OnDoubt, Origin, Policy, Snapshot};
-use stasis_model::protocol::gc::burial::{Burial, BurialAnswer, BurialStep, Listed};
-use stasis_model::protocol::gc::{Abort, Names, Sweep, SweepAnswer, SweepStep, Swept};
-use stasis_model::protocol::operation::Change;
+use stasis_model::policy::retention::{
+    self, Clocks, OnDoubt, RetentionPolicy, Snapshot, SnapshotOrigin,
+};
+use stasis_model::protocol::gc::manifests::{
+    ListedManifest, ManifestGc, ManifestGcAnswer, ManifestGcStep,
+};
+use stasis_model::protocol::gc::{Abort, GcAnswer, GcReport, GcRound, GcStep, Names};
+use stasis_model::protocol::operation::IndexOperation;
 use stasis_store::bucket::Swap;
 use stasis_store::documents::roots::Root;
 use std::collections::HashMap;
@@ -31,7 +35,7 @@ const TOMBSTONES: Duration = Duration::from_hours(30 * 24);
 #[derive(Clone, Debug)]
 pub struct RepoGc {
     /// Which snapshots are kept; without, all.
-    pub policy: Policy,
+    pub policy: RetentionPolicy,
     /// Only snapshots of this name are judged.
     pub name: Option<SubjectName>,
     /// Whether ages count while clocks disagree.
@@ -106,9 +110,9 @@ impl DirRepo<'_> {
                 let changed = root
                     .change(op_id, |index| index.forget(&judged.going, now, op_id))
                     .await;
-                self.operations().known(Change::Gc, changed).await?;
+                self.operations().known(IndexOperation::Gc, changed).await?;
             }
-            manifests_removed = self.bury(&root).await?;
+            manifests_removed = self.tombstone_unpublished(&root).await?;
             self.drop_tombstones(&root).await?;
             removed = self.sweep_chunks(&root).await?;
             self.leave_quarantine(&root).await?;
@@ -134,7 +138,9 @@ impl DirRepo<'_> {
         let changed = root
             .change(op_id, |index| index.forget(ids, now, op_id))
             .await;
-        self.operations().known(Change::Forget, changed).await?;
+        self.operations()
+            .known(IndexOperation::Forget, changed)
+            .await?;
         Ok(RepoForgotten {
             forgotten: ids.to_vec(),
         })
@@ -149,20 +155,22 @@ impl DirRepo<'_> {
         let changed = root
             .change(op_id, |index| index.pin(id, pinned, op_id))
             .await;
-        self.operations().known(Change::Pin, changed).await?;
+        self.operations()
+            .known(IndexOperation::Pin, changed)
+            .await?;
         let rows = self.snapshots(None).await?;
         let row = rows.into_iter().find(|row| row.snapshot_id == *id);
         row.ok_or_else(|| Error::LostManifest(id.clone()))
     }
 
-    fn judged(self, index: &Index, command: &RepoGc) -> Judged {
+    fn judged(self, index: &SnapshotIndex, command: &RepoGc) -> Judged {
         let snapshot =
             |(name, one): (&SubjectName, &stasis_model::format::manifest::Indexed)| Snapshot {
                 created: one.at_ms,
                 id: one.id.clone(),
                 group: name.as_str().parse().unwrap_or_else(|_| Label::nobody()),
                 bytes: one.bytes,
-                origin: Origin::Auto,
+                origin: SnapshotOrigin::Auto,
                 active: index.subject(name).active.as_ref() == Some(&one.id),
                 pinned: one.pinned,
                 verified: false,
@@ -220,44 +228,44 @@ impl DirRepo<'_> {
     }
 
     /// Removes manifests that nobody will ever publish.
-    async fn bury(self, root: &Root) -> Result<u64, Error> {
-        let mut burial = Burial::new();
-        let mut step = burial.next(BurialAnswer::Begin);
+    async fn tombstone_unpublished(self, root: &Root) -> Result<u64, Error> {
+        let mut burial = ManifestGc::new();
+        let mut step = burial.next(ManifestGcAnswer::Begin);
         loop {
             let answer = match step {
-                BurialStep::Survey => match self.survey(root).await? {
+                ManifestGcStep::Survey => match self.survey(root).await? {
                     Some(answer) => answer,
                     None => return Ok(0),
                 },
-                BurialStep::Tombstone {
+                ManifestGcStep::Tombstone {
                     expected,
                     manifests,
                 } => {
                     let found = root.index().await?;
                     match found.filter(|found| found.version == expected) {
-                        None => BurialAnswer::Lost,
+                        None => ManifestGcAnswer::Lost,
                         Some(found) => {
-                            let next = found.value.bury(
+                            let next = found.value.tombstone_unpublished(
                                 &manifests,
                                 self.lineages.now(),
                                 self.chance.op_id(),
                             );
                             match root.swap_index(Some(&expected), &next).await? {
-                                Swap::Won(_) => BurialAnswer::Won,
-                                Swap::Lost => BurialAnswer::Lost,
-                                Swap::Unknown => BurialAnswer::Silence,
+                                Swap::Won(_) => ManifestGcAnswer::Won,
+                                Swap::Lost => ManifestGcAnswer::Lost,
+                                Swap::Unknown => ManifestGcAnswer::Silence,
                             }
                         }
                     }
                 }
-                BurialStep::Remove(manifests) => {
+                ManifestGcStep::Remove(manifests) => {
                     for id in &manifests {
                         root.remove_manifest(id).await?;
                     }
-                    BurialAnswer::Removed
+                    ManifestGcAnswer::Removed
                 }
-                BurialStep::Done(removed) => return Ok(removed.len() as u64),
-                BurialStep::Unreachable => {
+                ManifestGcStep::Done(removed) => return Ok(removed.len() as u64),
+                ManifestGcStep::Unreachable => {
                     return Err(Error::SweepGaveUp(
                         "the index was changed by others again and again",
                     ));
@@ -285,12 +293,12 @@ impl DirRepo<'_> {
                 Ok(index.without_tombstones(before, &listed, op_id))
             })
             .await;
-        self.operations().known(Change::Gc, changed).await?;
+        self.operations().known(IndexOperation::Gc, changed).await?;
         Ok(())
     }
 
     /// All manifests, and what the index, read afterwards, says about each.
-    async fn survey(self, root: &Root) -> Result<Option<BurialAnswer>, Error> {
+    async fn survey(self, root: &Root) -> Result<Option<ManifestGcAnswer>, Error> {
         let ids = root.manifest_ids().await?;
         let Some(index) = root.index().await? else {
             return Ok(None);
@@ -305,7 +313,7 @@ impl DirRepo<'_> {
             if tombstoned {
                 // What it says does not matter any more, not even whether it can be read.
                 let (lease, fence) = (Epoch::default(), None);
-                listed.push(Listed {
+                listed.push(ListedManifest {
                     id,
                     lease,
                     fence,
@@ -324,7 +332,7 @@ impl DirRepo<'_> {
                 .subjects
                 .get(&manifest.name)
                 .map(|subject| subject.fence.epoch);
-            listed.push(Listed {
+            listed.push(ListedManifest {
                 id,
                 lease: manifest.lease_epoch,
                 fence,
@@ -332,7 +340,7 @@ impl DirRepo<'_> {
                 tombstoned,
             });
         }
-        Ok(Some(BurialAnswer::Surveyed(index.version, listed)))
+        Ok(Some(ManifestGcAnswer::Surveyed(index.version, listed)))
     }
 
     /// Sweeps until nothing is left to take.
@@ -382,40 +390,40 @@ impl DirRepo<'_> {
         self,
         root: &Root,
         sizes: &mut HashMap<stasis_model::protocol::gc::ChunkName, u64>,
-    ) -> Result<Swept, Error> {
+    ) -> Result<GcReport, Error> {
         let mut unread = None;
-        let mut sweep = Sweep::new(self.chance.op_id());
-        let mut step = sweep.next(SweepAnswer::Begin);
+        let mut sweep = GcRound::new(self.chance.op_id());
+        let mut step = sweep.next(GcAnswer::Begin);
         loop {
             let answer = match step {
-                SweepStep::ReadGc => SweepAnswer::Gc(root.gc().await?),
-                SweepStep::ListChunks => {
+                GcStep::ReadGc => GcAnswer::Gc(root.gc().await?),
+                GcStep::ListChunks => {
                     sizes.extend(root.chunks().await?);
-                    SweepAnswer::Listed(sizes.keys().copied().collect())
+                    GcAnswer::Listed(sizes.keys().copied().collect())
                 }
-                SweepStep::FindReferenced(asked) => {
+                GcStep::FindReferenced(asked) => {
                     match references::named_by_all(root, &[], &asked).await {
-                        Ok(named) => SweepAnswer::Referenced(named),
+                        Ok(named) => GcAnswer::Referenced(named),
                         Err(error @ Unread::Manifest(..)) => {
                             unread = Some(error.into_error());
-                            SweepAnswer::UnreadableManifest
+                            GcAnswer::UnreadableManifest
                         }
                         Err(Unread::Store(error)) => return Err(error),
                     }
                 }
-                SweepStep::Write { expected, gc } => {
+                GcStep::Write { expected, gc } => {
                     match root.write_gc(expected.as_ref(), &gc).await? {
-                        Swap::Won(_) => SweepAnswer::Won,
-                        Swap::Lost => SweepAnswer::Lost,
-                        Swap::Unknown => SweepAnswer::Silence,
+                        Swap::Won(_) => GcAnswer::Won,
+                        Swap::Lost => GcAnswer::Lost,
+                        Swap::Unknown => GcAnswer::Silence,
                     }
                 }
-                SweepStep::Delete(names) => {
+                GcStep::Delete(names) => {
                     root.remove_chunks(&names).await?;
-                    SweepAnswer::Deleted
+                    GcAnswer::Deleted
                 }
-                SweepStep::Done(swept) => return Ok(swept),
-                SweepStep::Aborted(why) => {
+                GcStep::Done(swept) => return Ok(swept),
+                GcStep::Aborted(why) => {
                     return Err(unread.unwrap_or(Error::SweepGaveUp(words(why))));
                 }
             };

@@ -6,7 +6,7 @@ use stasis_disk::form::chunked::{
 };
 use stasis_model::digest::ChunkDigest;
 use stasis_model::id::OpId;
-use stasis_model::protocol::gc::{ChunkName, SaveGuard, SweepEpoch};
+use stasis_model::protocol::gc::{ChunkName, GcEpoch, SaveGuard};
 use stasis_store::bucket::BucketError;
 use stasis_store::documents::roots::Root;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -202,7 +202,7 @@ impl Storing {
             durable = self.root.sync().await;
         }
         let first = lock(&self.placed).iter().next().copied();
-        let name = first.unwrap_or(ChunkName::new(ChunkDigest::of(b""), SweepEpoch::FIRST));
+        let name = first.unwrap_or(ChunkName::new(ChunkDigest::of(b""), GcEpoch::FIRST));
         durable.map_err(|source| moving(name, source))
     }
 

@@ -6,7 +6,7 @@ use crate::bridge;
 use crate::error::Error;
 use stasis_disk::form::chunked::list::{Unpacked, root_of};
 use stasis_disk::form::chunked::{ChunkError, ChunkSource, cut_out};
-use stasis_model::format::manifest::{FileList, Index, SnapshotManifest};
+use stasis_model::format::manifest::{FileList, SnapshotIndex, SnapshotManifest};
 use stasis_model::id::SnapshotId;
 use stasis_model::protocol::gc::{ChunkName, Names};
 use stasis_model::tree::list::{FileContent, Slice, section_chunks};
@@ -96,7 +96,7 @@ pub(crate) async fn named_by_all(
 ) -> Result<Names, Unread> {
     let store = |error: Error| Unread::Store(error);
     let index = root.index().await.map_err(|error| store(error.into()))?;
-    let index = index.map_or_else(Index::empty, |found| found.value);
+    let index = index.map_or_else(SnapshotIndex::empty, |found| found.value);
     let listed = root.manifest_ids().await;
     let listed = listed.map_err(|error| store(error.into()))?;
     let indexed = index.snapshots().map(|(_, one)| one.id.clone());
@@ -108,7 +108,7 @@ pub(crate) async fn named_by_all(
 /// Which of `asked` the snapshots of an index name.
 pub(crate) async fn named_by_indexed(
     root: &Root,
-    index: &Index,
+    index: &SnapshotIndex,
     asked: &Names,
 ) -> Result<Names, Unread> {
     let ids = index.snapshots().map(|(_, one)| one.id.clone()).collect();
@@ -117,7 +117,7 @@ pub(crate) async fn named_by_indexed(
 
 async fn named_by(
     root: &Root,
-    index: &Index,
+    index: &SnapshotIndex,
     ids: BTreeSet<SnapshotId>,
     asked: &Names,
 ) -> Result<Names, Unread> {

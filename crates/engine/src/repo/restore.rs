@@ -22,9 +22,9 @@ use stasis_disk::tree::restore::{Finished, Limits, Origin, Placed, Restored, Spa
 use stasis_disk::tree::walk;
 use stasis_disk::tree::write::{WriteReport, WriteSettings};
 use stasis_model::digest::TreeDigest;
-use stasis_model::format::manifest::{FileList, Index, Reason, SnapshotManifest};
+use stasis_model::format::manifest::{FileList, SaveReason, SnapshotIndex, SnapshotManifest};
 use stasis_model::id::{SnapshotId, SubjectName};
-use stasis_model::protocol::operation::Change;
+use stasis_model::protocol::operation::IndexOperation;
 use stasis_model::time::Clock;
 use stasis_model::tree::EntryPath;
 use stasis_store::documents::roots::Root;
@@ -249,7 +249,7 @@ impl DirRepo<'_> {
     }
 
     /// Makes `latest` mean what a whole restore in place chose. The tree is what it should be, whatever becomes of that.
-    async fn adopt_restored(self, index: &Index, manifest: &SnapshotManifest) {
+    async fn adopt_restored(self, index: &SnapshotIndex, manifest: &SnapshotManifest) {
         let seen = index.subject(&manifest.name).active;
         let (root, op_id) = (self.root(), self.chance.op_id());
         let (name, chosen) = (&manifest.name, Some(&manifest.snapshot_id));
@@ -258,7 +258,11 @@ impl DirRepo<'_> {
                 index.adopt(name, chosen, seen.as_ref(), op_id)
             })
             .await;
-        if let Err(error) = self.operations().known(Change::Restore, changed).await {
+        if let Err(error) = self
+            .operations()
+            .known(IndexOperation::Restore, changed)
+            .await
+        {
             tracing::warn!(
                 error = error_chain(&error),
                 "the restored tree is in place, but `latest` does not mean it"
@@ -333,7 +337,7 @@ impl DirRepo<'_> {
     /// What saves of the subject leave out by now: no snapshot since then has it, so that nothing else could bring it back.
     async fn left_alone(
         self,
-        index: &Index,
+        index: &SnapshotIndex,
         manifest: &SnapshotManifest,
         command: &RepoRestore,
     ) -> Result<Vec<String>, Error> {
@@ -347,7 +351,7 @@ impl DirRepo<'_> {
     /// Patterns of what the next save of a subject would leave out.
     pub(crate) async fn patterns_now(
         self,
-        index: &Index,
+        index: &SnapshotIndex,
         name: &SubjectName,
         dir: &Path,
     ) -> Result<Vec<String>, Error> {
@@ -394,7 +398,7 @@ impl DirRepo<'_> {
             .unwrap_or_else(|_| name.clone());
         let saved = self
             .save(RepoSave {
-                reason: Reason::BeforeRestore,
+                reason: SaveReason::BeforeRestore,
                 allow_shrink: true,
                 cancel: command.cancel.clone(),
                 ..RepoSave::new(&command.target, name.clone())

@@ -31,14 +31,14 @@ use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::tree::walk::WalkSettings;
 use stasis_model::digest::{StoreDigest, TreeDigest};
 use stasis_model::format::manifest::{
-    Consistency, DatabaseManifest, Index, Indexed, Publish, Repo, SnapshotManifest,
+    Consistency, DatabaseManifest, Indexed, Publish, RepoDocument, SnapshotIndex, SnapshotManifest,
 };
 use stasis_model::id::SnapshotId;
 use stasis_model::policy::shrink;
 use stasis_model::protocol::gc::{
     GaveUp, GcState, Names, Replacement, SaveAnswer, SaveGuard, SaveStep,
 };
-use stasis_model::protocol::operation::Change;
+use stasis_model::protocol::operation::IndexOperation;
 use stasis_model::time::Timestamp;
 use stasis_store::documents::roots::Root;
 use stasis_store::layout::ChunkRoot;
@@ -66,8 +66,8 @@ const ATTEMPTS: usize = 5;
 /// What a save found when it began.
 struct Began {
     root: Root,
-    repo: Repo,
-    index: Index,
+    repo: RepoDocument,
+    index: SnapshotIndex,
     parent: Option<Parent>,
     /// Snapshots that make another one of the same tree needless, with their digests.
     equals: Vec<(SnapshotId, TreeDigest)>,
@@ -338,7 +338,12 @@ impl DirRepo<'_> {
         u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
     }
 
-    async fn begin(self, root: Root, repo: Repo, command: &RepoSave) -> Result<Began, Error> {
+    async fn begin(
+        self,
+        root: Root,
+        repo: RepoDocument,
+        command: &RepoSave,
+    ) -> Result<Began, Error> {
         let index = self.index(&root).await?;
         let subject = index.subject(&command.name);
         let (mut parent, mut equals) = (None, Vec::new());
@@ -470,7 +475,7 @@ impl DirRepo<'_> {
     }
 
     /// Where this host remembers the tree, if it has a place for that.
-    pub(crate) async fn memory_of(self, repo: &Repo, tree: &Path) -> Option<CacheKey> {
+    pub(crate) async fn memory_of(self, repo: &RepoDocument, tree: &Path) -> Option<CacheKey> {
         let (directory, tree) = (self.places.cache.clone()?.join("trees"), tree.to_owned());
         let op_id = repo.op_id;
         bridge::blocking(move || {
@@ -620,7 +625,9 @@ impl DirRepo<'_> {
             .root
             .change(op_id, |index| index.publish(&publish, op_id))
             .await;
-        self.operations().known(Change::Save, changed).await?;
+        self.operations()
+            .known(IndexOperation::Save, changed)
+            .await?;
         tracing::info!(snapshot = %manifest.snapshot_id, bytes = manifest.totals.bytes, "published");
         Ok(())
     }

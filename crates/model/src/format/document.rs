@@ -11,7 +11,7 @@ pub const SIZE_LIMIT: usize = 256 * 1024;
 
 /// A persisted JSON document with a `version` field.
 pub trait Document: Serialize + DeserializeOwned {
-    /// What people call it, as in its object name.
+    /// Its name, as in its object name.
     const NAME: &'static str;
     /// The only version this build reads and writes.
     const VERSION: u64 = 1;
@@ -84,7 +84,7 @@ pub fn parse<D: Document>(bytes: &[u8]) -> Result<D, BadDocument> {
     serde_json::from_slice(bytes).map_err(|source| BadDocument::Invalid { name, source })
 }
 
-/// Renders a document for people and programs alike.
+/// Renders a document for users and programs alike.
 pub fn render<D: Document>(document: &D) -> Vec<u8> {
     let mut bytes = serde_json::to_vec_pretty(document).expect("documents hold only JSON values");
     bytes.push(b'\n');

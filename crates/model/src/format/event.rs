@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
-    /// An operator threw an owner out.
+    /// An operator fenced an owner out.
     ForceUnlock,
     /// The reaper freed the lock of a dead holder.
     LockReaped,
@@ -24,7 +24,7 @@ pub enum EventKind {
     Delete,
     /// A tenant's policy was changed.
     PolicyChanged,
-    /// A snapshot was stored but not promoted.
+    /// A snapshot was stored but not published.
     Diverged,
     /// The data key of an encrypted lineage was wrapped by another key.
     Rekeyed,
@@ -40,23 +40,24 @@ pub enum EventKind {
     OutcomeUnknown,
     /// An operator forgot snapshots of a repository that cannot be read any more.
     ForgetDamaged,
-    /// An operator let all snapshots of a name in a repository go.
-    Retire,
+    /// An operator forgot all snapshots of a name in a repository.
+    #[serde(rename = "retire")]
+    ForgetAll,
 }
 
 /// How loud an event is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Severity {
-    /// Somebody did something on purpose.
+    /// A user did something on purpose.
     Info,
-    /// Somebody should look.
+    /// A user should look.
     Warning,
 }
 
 /// The document `events/<tenant>/<day>/<id>.json`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Event {
+pub struct AuditEvent {
     version: u64,
     /// The event's own id.
     pub id: OpId,
@@ -79,11 +80,11 @@ pub struct Event {
     pub details: Map<String, Value>,
 }
 
-impl Document for Event {
+impl Document for AuditEvent {
     const NAME: &'static str = "the event";
 }
 
-impl Event {
+impl AuditEvent {
     /// An event without details.
     pub fn new(
         id: OpId,

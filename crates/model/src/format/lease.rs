@@ -196,7 +196,7 @@ impl Lock {
         self.renewal_count > 0 || self.is_given_up()
     }
 
-    /// Whether somebody must be assumed to hold it: the last millisecond still counts.
+    /// Whether it must be assumed to be held: the last millisecond still counts.
     pub fn is_live(&self, now: Timestamp) -> bool {
         self.state == LockState::Held && self.expires_at >= now
     }

@@ -13,13 +13,14 @@ mod volume;
 
 pub use database::{DatabaseManifest, StoredAs};
 pub use index::{
-    Index, IndexRefusal, Indexed, Publish, StepBack, Subject, SubjectFence, Tombstone, Unresolved,
+    IndexRefusal, Indexed, Publish, SnapshotIndex, StepBack, Subject, SubjectFence, Tombstone,
+    Unresolved,
 };
 pub use inline::BadInline;
 pub use profile::{
     CRASHED, CapturedBy, CapturedIn, CookieStore, ENCRYPTED, EndingRecord, Geo, Mode,
     NewProfileManifest, ProfileManifest, UnfitManifest,
 };
-pub use repo::{BadRepo, Repo};
-pub use snapshot::{FileList, INLINE_LIMIT, ListRef, Reason, SnapshotManifest, Totals};
+pub use repo::{BadRepo, RepoDocument};
+pub use snapshot::{FileList, INLINE_LIMIT, ListRef, SaveReason, SnapshotManifest, Totals};
 pub use volume::{Consistency, VolumeManifest};

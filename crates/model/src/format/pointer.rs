@@ -35,11 +35,12 @@ pub struct Active {
 /// What an operation did to a pointer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Act {
+pub enum PointerAct {
     /// A new owner wrote its fence.
     Acquire,
     /// The owner published a snapshot.
-    Flip,
+    #[serde(rename = "flip")]
+    Publish,
     /// An operator chose an older snapshot.
     Rollback,
     /// An operator threw the owner out.
@@ -62,7 +63,7 @@ pub struct Recent {
     /// Which operation.
     pub op_id: OpId,
     /// What it did.
-    pub kind: Act,
+    pub kind: PointerAct,
     /// The snapshot it was about, or the active one for acts that are about none.
     #[serde(with = "blank")]
     pub sha256: Option<ArchiveDigest>,
@@ -74,7 +75,7 @@ pub struct Recent {
 
 /// A snapshot and a moment: it was rolled back to, tombstoned or pinned then.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub struct Mark {
+pub struct PointerMark {
     /// Which snapshot.
     pub sha256: ArchiveDigest,
     /// When, by the writer's clock.
@@ -83,7 +84,7 @@ pub struct Mark {
 
 /// What a check of a snapshot found, after its save.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub struct Finding {
+pub struct CheckFinding {
     /// Which snapshot.
     pub sha256: ArchiveDigest,
     /// Whether it came back whole, its databases included.
@@ -92,7 +93,7 @@ pub struct Finding {
     pub at_ms: Timestamp,
 }
 
-impl Mark {
+impl PointerMark {
     /// Whether a tombstone of this date still lets requests be sent that remove what it is about.
     pub fn lets_remove(&self, now: Timestamp) -> bool {
         now.since(self.at_ms) < REMOVAL_WINDOW
@@ -106,31 +107,31 @@ impl Mark {
 
 /// The document `latest.json`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[serde(try_from = "Wire", into = "Wire")]
+#[serde(try_from = "PointerWire", into = "PointerWire")]
 pub struct Pointer {
     /// The snapshot that counts, if any.
     pub active: Option<Active>,
     /// When `active` last changed.
-    pub flipped_at: Timestamp,
+    pub published_at: Timestamp,
     /// What `active` was before.
-    pub flipped_from: Option<ArchiveDigest>,
+    pub published_from: Option<ArchiveDigest>,
     /// Counts the writes.
     pub generation: Generation,
-    /// The only lease whose flips are accepted.
+    /// The only lease that may publish.
     pub fence: Fence,
     /// The operation that wrote these bytes.
     pub op_id: OpId,
     /// The last operations, oldest first.
     pub recent: Vec<Recent>,
     /// Snapshots an operator chose, for retention.
-    pub rollbacks: Vec<Mark>,
+    pub rollbacks: Vec<PointerMark>,
     /// Snapshots that may be swept and never be chosen again.
-    pub tombstones: Vec<Mark>,
+    pub tombstones: Vec<PointerMark>,
     /// Snapshots that retention must keep.
-    pub pins: Vec<Mark>,
+    pub pins: Vec<PointerMark>,
     /// What loads and `verify` found, where it says more than the manifests do; the oldest first.
-    pub checks: Vec<Finding>,
-    flipped_from_prefix: String,
+    pub checks: Vec<CheckFinding>,
+    published_from_prefix: String,
     extra: Map<String, Value>,
 }
 
@@ -139,12 +140,12 @@ impl Document for Pointer {
 }
 
 impl Pointer {
-    /// A pointer to no snapshot that nobody has written yet.
+    /// A pointer to no snapshot that was not written yet.
     pub fn empty() -> Self {
         Self {
             active: None,
-            flipped_at: Timestamp::default(),
-            flipped_from: None,
+            published_at: Timestamp::default(),
+            published_from: None,
             generation: Generation::default(),
             fence: Fence::default(),
             op_id: OpId::default(),
@@ -153,7 +154,7 @@ impl Pointer {
             tombstones: Vec::new(),
             pins: Vec::new(),
             checks: Vec::new(),
-            flipped_from_prefix: String::new(),
+            published_from_prefix: String::new(),
             extra: Map::new(),
         }
     }
@@ -180,7 +181,7 @@ impl Pointer {
     }
 
     /// What the last check of the snapshot found, if one was recorded.
-    pub fn finding(&self, archive: ArchiveDigest) -> Option<&Finding> {
+    pub fn finding(&self, archive: ArchiveDigest) -> Option<&CheckFinding> {
         self.checks.iter().find(|finding| finding.sha256 == archive)
     }
 
@@ -201,7 +202,7 @@ impl Pointer {
     pub fn successor(
         &self,
         op_id: OpId,
-        kind: Act,
+        kind: PointerAct,
         sha256: Option<ArchiveDigest>,
         now: Timestamp,
     ) -> Self {
@@ -225,12 +226,12 @@ impl Pointer {
 
     /// Makes `to` the active snapshot.
     pub fn point_at(&mut self, to: Active, now: Timestamp) {
-        self.flipped_from = self.active_archive();
-        self.flipped_from_prefix = self
-            .flipped_from
+        self.published_from = self.active_archive();
+        self.published_from_prefix = self
+            .published_from
             .map(|from| from.prefix())
             .unwrap_or_default();
-        self.flipped_at = now;
+        self.published_at = now;
         self.active = Some(to);
     }
 }
@@ -249,7 +250,7 @@ pub enum Contradiction {
 
 /// The document as it is written: the seed's fields first, then ours, then whatever else was there.
 #[derive(Clone, Serialize, Deserialize)]
-struct Wire {
+struct PointerWire {
     version: u64,
     active_sha256_prefix: String,
     active_archive_key: String,
@@ -271,18 +272,18 @@ struct Wire {
     #[serde(default)]
     recent: Vec<Recent>,
     #[serde(default)]
-    rollbacks: Vec<Mark>,
+    rollbacks: Vec<PointerMark>,
     #[serde(default)]
-    tombstones: Vec<Mark>,
+    tombstones: Vec<PointerMark>,
     #[serde(default)]
-    pins: Vec<Mark>,
+    pins: Vec<PointerMark>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    checks: Vec<Finding>,
+    checks: Vec<CheckFinding>,
     #[serde(flatten)]
     extra: Map<String, Value>,
 }
 
-impl Wire {
+impl PointerWire {
     fn active(&self) -> Result<Option<Active>, Contradiction> {
         let texts = [
             &self.active_sha256_prefix,
@@ -309,13 +310,13 @@ impl Wire {
     }
 }
 
-impl TryFrom<Wire> for Pointer {
+impl TryFrom<PointerWire> for Pointer {
     type Error = Contradiction;
-    fn try_from(wire: Wire) -> Result<Self, Contradiction> {
+    fn try_from(wire: PointerWire) -> Result<Self, Contradiction> {
         Ok(Self {
             active: wire.active()?,
-            flipped_at: wire.flipped_at_ms,
-            flipped_from: wire.flipped_from_sha256,
+            published_at: wire.flipped_at_ms,
+            published_from: wire.flipped_from_sha256,
             generation: wire.generation,
             fence: wire.fence,
             op_id: wire.op_id,
@@ -324,13 +325,13 @@ impl TryFrom<Wire> for Pointer {
             tombstones: wire.tombstones,
             pins: wire.pins,
             checks: wire.checks,
-            flipped_from_prefix: wire.flipped_from_sha256_prefix,
+            published_from_prefix: wire.flipped_from_sha256_prefix,
             extra: wire.extra,
         })
     }
 }
 
-impl From<Pointer> for Wire {
+impl From<Pointer> for PointerWire {
     fn from(pointer: Pointer) -> Self {
         let archive = pointer.active_archive();
         let manifest = pointer.active.as_ref().map(|active| active.manifest);
@@ -343,11 +344,11 @@ impl From<Pointer> for Wire {
             active_sha256_prefix: archive.map(|archive| archive.prefix()).unwrap_or_default(),
             active_archive_key: archive_key,
             active_manifest_key: manifest_key,
-            flipped_at_ms: pointer.flipped_at,
-            flipped_from_sha256_prefix: pointer.flipped_from_prefix,
+            flipped_at_ms: pointer.published_at,
+            flipped_from_sha256_prefix: pointer.published_from_prefix,
             active_sha256: archive,
             active_manifest_sha256: manifest,
-            flipped_from_sha256: pointer.flipped_from,
+            flipped_from_sha256: pointer.published_from,
             generation: pointer.generation,
             fence: pointer.fence,
             op_id: pointer.op_id,

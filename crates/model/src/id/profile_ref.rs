@@ -1,4 +1,4 @@
-//! A browser identity as people name it: with or without a Chrome major.
+//! A browser identity as users name it: with or without a Chrome major.
 
 use super::{BadId, ChromeMajor, Lineage, ProfileId, TenantId, shown};
 use std::fmt;

@@ -1,6 +1,6 @@
-//! Which snapshots may go. Pure: the sweep obeys, and decides nothing.
+//! Which snapshots may go. Pure: gc obeys, and decides nothing.
 //!
-//! 1. protect   2. what nobody asked to keep   3. what is too old   4. too many of one group   5. too many in all
+//! 1. protect   2. what no rule asks to keep   3. what is too old   4. too many of one group   5. too many in all
 //! 6. too many bytes
 //!
 //! *Always true:* an active snapshot, a pinned one, the newest one and the newest verified one never go, whatever the
@@ -16,13 +16,13 @@
 //! Clocks jump. While ours differs from the store's by an hour, or lies before the newest snapshot, no snapshot goes
 //! because of its age: the others' verdicts stand, and [`Judgement::clock`] says why.
 
-mod bench;
+mod evaluator;
 mod rules;
 
 use crate::id::{Label, SnapshotId};
 use crate::time::Timestamp;
-use bench::Bench;
-pub use rules::{AgeCountBytes, Newest, Policy, Repository, Ring};
+use evaluator::RetentionEvaluator;
+pub use rules::{AgeCountBytes, Newest, Repository, RetentionPolicy, Ring};
 use serde::{Serialize, Serializer};
 use std::fmt;
 use std::time::Duration;
@@ -32,10 +32,10 @@ pub const CLOCKS_AGREE_WITHIN: Duration = Duration::from_hours(1);
 
 /// How a snapshot came to be.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Origin {
+pub enum SnapshotOrigin {
     /// By itself: at the end of a run, on a timer, before a restore.
     Auto,
-    /// Because somebody asked for it.
+    /// Because a user asked for it.
     Named,
 }
 
@@ -44,7 +44,7 @@ pub enum Origin {
 /// `group` and `id` together name it: no two snapshots of one judgement agree in both.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Snapshot {
-    /// When it was made, by the clock of whoever made it.
+    /// When it was made, by the clock of the host that made it.
     pub created: Timestamp,
     /// Which one.
     pub id: SnapshotId,
@@ -53,14 +53,14 @@ pub struct Snapshot {
     /// How much would be freed, as far as is known.
     pub bytes: u64,
     /// How it came to be.
-    pub origin: Origin,
+    pub origin: SnapshotOrigin,
     /// Whether a pointer leads to it.
     pub active: bool,
-    /// Whether somebody asked to keep it for good.
+    /// Whether it is pinned.
     pub pinned: bool,
     /// Whether all of it was read back and found right.
     pub verified: bool,
-    /// When somebody went back to it last.
+    /// When it was last rolled back to.
     pub rolled_back_at: Option<Timestamp>,
 }
 
@@ -70,7 +70,7 @@ pub enum OnDoubt {
     /// Lets nothing go because of its age.
     #[default]
     RefuseAges,
-    /// Believes the local clock, because somebody said so.
+    /// Believes the local clock, because the caller said so.
     JudgeAnyway,
 }
 
@@ -138,10 +138,10 @@ pub enum ClockDoubt {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
 #[serde(rename_all = "snake_case", tag = "reason")]
 #[non_exhaustive]
-pub enum Reason {
+pub enum KeepReason {
     /// A pointer leads to it.
     Active,
-    /// Somebody asked to keep it.
+    /// It is pinned.
     Pinned,
     /// It is the newest.
     Newest,
@@ -149,7 +149,7 @@ pub enum Reason {
     NewestVerified,
     /// It was asked for by name, and the policy never overwrites those.
     Named,
-    /// Somebody went back to it not long ago.
+    /// It was rolled back to not long ago.
     RolledBackTo {
         /// When.
         at: Timestamp,
@@ -169,7 +169,7 @@ pub enum Reason {
     EverythingStays,
 }
 
-impl Reason {
+impl KeepReason {
     /// Whether it holds against every limit.
     pub fn protects(self) -> bool {
         matches!(
@@ -184,7 +184,7 @@ impl Reason {
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for KeepReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Active => f.write_str("it is active"),
@@ -252,16 +252,16 @@ impl fmt::Display for Excess {
 
 /// What becomes of one snapshot. Exactly one of the two lists is empty.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Verdict<'a> {
+pub struct RetentionVerdict<'a> {
     /// Which one.
     pub snapshot: &'a Snapshot,
     /// Why it stays; empty when it may go.
-    pub kept_because: Vec<Reason>,
+    pub kept_because: Vec<KeepReason>,
     /// Why it may go.
     pub goes_because: Option<Excess>,
 }
 
-impl Verdict<'_> {
+impl RetentionVerdict<'_> {
     /// Whether it stays.
     pub fn is_kept(&self) -> bool {
         !self.kept_because.is_empty()
@@ -284,7 +284,7 @@ pub struct Unmet {
 #[must_use = "a judgement deletes nothing by itself"]
 pub struct Judgement<'a> {
     /// One verdict each, the newest first.
-    pub verdicts: Vec<Verdict<'a>>,
+    pub verdicts: Vec<RetentionVerdict<'a>>,
     /// Limits that what is protected exceeds by itself.
     pub unmet: Vec<Unmet>,
     /// Why no snapshot went because of its age, though the policy has a rule about age.
@@ -300,29 +300,29 @@ impl<'a> Judgement<'a> {
 }
 
 /// Judges every snapshot, with reasons.
-pub fn judge<'a>(policy: &Policy, all: &'a [Snapshot], clocks: &Clocks) -> Judgement<'a> {
+pub fn judge<'a>(policy: &RetentionPolicy, all: &'a [Snapshot], clocks: &Clocks) -> Judgement<'a> {
     let rules = policy.rules();
     let doubt = clocks.doubt(all).filter(|_| rules.look_at_ages());
     let believed = doubt.filter(|_| clocks.on_doubt == OnDoubt::RefuseAges);
-    let mut bench = Bench::new(all, clocks.local, believed.is_some());
-    bench.protect(&rules);
+    let mut evaluator = RetentionEvaluator::new(all, clocks.local, believed.is_some());
+    evaluator.protect(&rules);
     if let Some(asked) = &rules.asked_for {
-        bench.dismiss_what_nobody_asked_for(asked);
+        evaluator.dismiss_not_asked_for(asked);
     }
     if let Some(limit) = rules.max_age {
-        bench.dismiss_older_than(limit);
+        evaluator.dismiss_older_than(limit);
     }
     if let Some((limit, whom)) = rules.per_group {
-        bench.limit_each_group(limit, whom);
+        evaluator.limit_each_group(limit, whom);
     }
     if let Some(limit) = rules.in_all {
-        bench.limit_all(Excess::Count { limit }, limit, |_| 1);
+        evaluator.limit_all(Excess::Count { limit }, limit, |_| 1);
     }
     if let Some(limit) = rules.max_bytes {
-        bench.limit_all(Excess::Bytes { limit }, limit, |snapshot| snapshot.bytes);
+        evaluator.limit_all(Excess::Bytes { limit }, limit, |snapshot| snapshot.bytes);
     }
     let clock = believed;
-    let (verdicts, unmet) = bench.close(&rules);
+    let (verdicts, unmet) = evaluator.close(&rules);
     Judgement {
         verdicts,
         unmet,

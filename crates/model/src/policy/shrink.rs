@@ -3,7 +3,7 @@
 //! An empty mount point, a wrong directory or a failed `git clean` looks like a state of which nearly everything is gone. Such
 //! a save is refused unless `--accept-shrink` says that it is meant.
 
-/// Below this many entries a tree may lose most of them: it is small, and people tidy up.
+/// Below this many entries a tree may lose most of them: it is small, and users tidy up.
 const SMALL: u64 = 20;
 
 /// Of so many entries one must be left.

@@ -31,7 +31,7 @@ pub enum OnMajorUpgrade {
     Refuse,
 }
 
-/// Which snapshots of a profile the sweep may take.
+/// Which snapshots of a profile gc may remove.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProfileRetention {
@@ -66,7 +66,7 @@ pub struct Quotas {
 /// The document `tenants/<tenant>/policy.json`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Policy {
+pub struct TenantPolicy {
     version: u64,
     /// How long a lease lasts without a renewal.
     pub lease_ttl_s: u64,
@@ -84,7 +84,7 @@ pub struct Policy {
     pub on_major_upgrade: OnMajorUpgrade,
     /// The largest profile that is captured.
     pub max_profile_bytes: u64,
-    /// What the sweep may take.
+    /// What gc may remove.
     pub retention: ProfileRetention,
     /// How much may be stored.
     pub quotas: Quotas,
@@ -96,7 +96,7 @@ pub struct Policy {
     extra: Map<String, Value>,
 }
 
-impl Default for Policy {
+impl Default for TenantPolicy {
     fn default() -> Self {
         Self {
             version: Self::VERSION,
@@ -117,7 +117,7 @@ impl Default for Policy {
     }
 }
 
-impl Document for Policy {
+impl Document for TenantPolicy {
     const NAME: &'static str = "policy.json";
 }
 
@@ -151,7 +151,7 @@ pub enum BadSetting {
 
 const OWN: [&str; 3] = ["version", "generation", "op_id"];
 
-impl Policy {
+impl TenantPolicy {
     /// How long a lease lasts without a renewal.
     pub fn lease_ttl(&self) -> Duration {
         Duration::from_secs(self.lease_ttl_s)
@@ -250,12 +250,12 @@ impl Policy {
 mod tests {
     use super::*;
 
-    fn set(settings: &[(&str, &str)]) -> Result<Policy, BadSetting> {
+    fn set(settings: &[(&str, &str)]) -> Result<TenantPolicy, BadSetting> {
         let owned: Vec<(String, String)> = settings
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
             .collect();
-        Policy::default().with_all(&owned)
+        TenantPolicy::default().with_all(&owned)
     }
 
     #[test]

@@ -4,12 +4,12 @@
 //! it. A chunk's name carries the epoch it was born in ([`ChunkName`]).
 //!
 //! ```text
-//! save                                              sweep, one round
+//! save                                              gc, one round
 //! 1. read gc.json                                   1. read gc.json; a list is in? go to 5 with that list
 //! 2. read the index; reuse names it leads to,       2. list the chunks
 //!    else put `digest.epoch` (+1 if condemned)      3. ask every manifest which of them it names
 //! 3. put a manifest, under a name never used        4. swap the condemned list in
-//! 4. read gc.json again, and judge each name        5. ask every manifest again; spare what they name
+//! 4. read gc.json again, and judge each name        5. ask every manifest again; keep what they name
 //!    condemned ─▶ store anew, back to 3             6. delete the rest
 //!    epoch moved ─▶ does the index still lead       7. swap the list out, epoch + 1
 //!    to it? no: store anew, back to 3; yes: 4
@@ -20,28 +20,28 @@
 //! - A DELETE of a name is only ever sent after the name was condemned, in an epoch not before its birth; each epoch
 //!   has at most one list. So a name not condemned now and born now (or later) was never deleted.
 //! - A name in a manifest that the index leads to was never deleted, not even by a request still under way: its save
-//!   saw, after its manifest could be listed, that the name was not condemned, and every list that came later spares it.
+//!   saw, after its manifest could be listed, that the name was not condemned, and every list that came later leaves it out.
 //! - What passed once passes for good, as long as the manifest stays; so a save repeats only for what it stored last.
 //! - A manifest is written once and never rewritten, and goes only after it was tombstoned in the index, which needs its
-//!   lease to be behind the fence ([`burial`]): a live save's manifest protects what it names.
+//!   lease to be behind the fence ([`manifests`]): a live save's manifest protects what it names.
 //!
 //! Nothing rests on a chunk *existing* when looked at: a PUT that lands late can bring a deleted name back, and a slow
-//! sweep may be about to delete a name that its helper spared. Any request may land late or twice, then.
+//! round may be about to delete a name that another one kept. Any request may land late or twice, then.
 //!
 //! *Crash points.* A save that dies leaves garbage: chunks that the next round takes, and a manifest that protects its
-//! chunks until the next owner of the subject raises the fence. A sweep that dies before 4 leaves nothing; after 4 it
+//! chunks until the next owner of the subject raises the fence. A round that dies before 4 leaves nothing; after 4 it
 //! leaves its list in, which costs saves that meet it a second copy of the condemned chunks and which the next round
-//! finishes. Two sweeps at once work on the same list: whoever comes second loses a swap, reads, and finds it done.
+//! finishes. Two rounds at once work on the same list: the second one loses a swap, reads, and finds it done.
 
-pub mod burial;
 mod guard;
+pub mod manifests;
 mod name;
 mod round;
 mod state;
 
 pub use guard::{GaveUp, Replacement, SaveAnswer, SaveGuard, SaveStep};
-pub use name::{BadChunkName, ChunkName, SweepEpoch};
-pub use round::{Abort, Sweep, SweepAnswer, SweepStep, Swept};
+pub use name::{BadChunkName, ChunkName, GcEpoch};
+pub use round::{Abort, GcAnswer, GcReport, GcRound, GcStep};
 pub use state::{BadGc, CONDEMNED_LIMIT, GcState};
 
 use crate::digest::ChunkDigest;
@@ -55,30 +55,30 @@ pub const ATTEMPTS: u8 = 3;
 
 /// What a name is worth to a save whose manifest can be listed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Standing {
+pub enum ChunkStatus {
     /// It exists and will not be deleted while the manifest stays.
     Proved,
-    /// A sweep may be deleting it right now.
+    /// A gc round may be deleting it right now.
     Condemned,
-    /// A sweep was finished since the save learned of it, and may have deleted it.
+    /// A gc round was finished since the save learned of it, and may have deleted it.
     Doubtful,
 }
 
 /// Judges one name that a save learned of in epoch `since` (by the index, or by storing it) after reading `now`.
-pub fn judge(name: &ChunkName, since: SweepEpoch, now: &GcState) -> Standing {
+pub fn judge(name: &ChunkName, since: GcEpoch, now: &GcState) -> ChunkStatus {
     if now.condemns(name) {
-        Standing::Condemned
+        ChunkStatus::Condemned
     } else if since == now.epoch || name.born() >= now.epoch {
-        Standing::Proved
+        ChunkStatus::Proved
     } else {
-        Standing::Doubtful
+        ChunkStatus::Doubtful
     }
 }
 
 /// What a save has to do before it may swap the index.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[must_use = "publishing against the verdict can leave a snapshot without its chunks"]
-pub enum Verdict {
+pub enum PublishVerdict {
     /// Nothing more: every name is safe for good.
     Publish,
     /// These names are condemned: their bytes must be stored under new names.
@@ -93,22 +93,22 @@ pub enum Verdict {
 }
 
 /// Judges all names a save has not proved yet; see [`judge`].
-pub fn before_publish(since: SweepEpoch, now: &GcState, names: &Names) -> Verdict {
-    let standing = |wanted: Standing| -> Names {
+pub fn before_publish(since: GcEpoch, now: &GcState, names: &Names) -> PublishVerdict {
+    let with_status = |wanted: ChunkStatus| -> Names {
         let fits = |name: &&ChunkName| judge(name, since, now) == wanted;
         names.iter().filter(fits).copied().collect()
     };
-    let condemned = standing(Standing::Condemned);
-    let doubtful = standing(Standing::Doubtful);
+    let condemned = with_status(ChunkStatus::Condemned);
+    let doubtful = with_status(ChunkStatus::Doubtful);
     if !doubtful.is_empty() {
-        Verdict::CheckIndexed {
+        PublishVerdict::CheckIndexed {
             doubtful,
             condemned,
         }
     } else if !condemned.is_empty() {
-        Verdict::StoreAnew(condemned)
+        PublishVerdict::StoreAnew(condemned)
     } else {
-        Verdict::Publish
+        PublishVerdict::Publish
     }
 }
 
@@ -147,7 +147,7 @@ pub fn mark(listed: &Names, referenced: &Names, gc: &GcState) -> Names {
 }
 
 /// What of a condemned list may be deleted: what no manifest names, all of them asked after the list was in.
-pub fn spare(condemned: &Names, referenced: &Names) -> Names {
+pub fn unreferenced(condemned: &Names, referenced: &Names) -> Names {
     condemned.difference(referenced).copied().collect()
 }
 

@@ -1,30 +1,35 @@
 //! Which snapshots of a lineage were ever the active one, as far as anything still tells.
 //!
-//! A flip needs the base that it supersedes, so what an active snapshot derives from was active too; and the pointer
-//! remembers its last changes and the rollbacks of a month. A snapshot that neither leads to was stored without being
-//! published, or was left by a rollback so long ago that nobody remembers.
+//! Publishing needs the base that is superseded, so what an active snapshot derives from was active too; and the pointer
+//! records its last changes and the rollbacks of a month. A snapshot that neither leads to was stored without being
+//! published, or was left by a rollback that is not recorded any more.
 
 use crate::digest::ArchiveDigest;
-use crate::format::pointer::{Act, Pointer};
+use crate::format::pointer::{Pointer, PointerAct};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The snapshots that were active once; `predecessors` says what each one supersedes.
-pub fn promoted(
+pub fn published(
     pointer: &Pointer,
     predecessors: &BTreeMap<ArchiveDigest, Option<ArchiveDigest>>,
 ) -> BTreeSet<ArchiveDigest> {
-    // Acts that are about no snapshot remember the one that was active; a delete, a pin and a check are about any.
-    let remembered = pointer
+    // Acts that are about no snapshot record the one that was active; a delete, a pin and a check are about any.
+    let recorded = pointer
         .recent
         .iter()
-        .filter(|entry| !matches!(entry.kind, Act::Delete | Act::Pin | Act::Unpin | Act::Check))
+        .filter(|entry| {
+            !matches!(
+                entry.kind,
+                PointerAct::Delete | PointerAct::Pin | PointerAct::Unpin | PointerAct::Check
+            )
+        })
         .filter_map(|entry| entry.sha256);
     let rolled_back_to = pointer.rollbacks.iter().map(|mark| mark.sha256);
     let mut open: Vec<ArchiveDigest> = pointer
         .active_archive()
         .into_iter()
-        .chain(pointer.flipped_from)
-        .chain(remembered)
+        .chain(pointer.published_from)
+        .chain(recorded)
         .chain(rolled_back_to)
         .collect();
     let mut known = BTreeSet::new();
@@ -50,7 +55,7 @@ mod tests {
         ArchiveDigest::of(text.as_bytes())
     }
 
-    fn flipped(pointer: &Pointer, to: &str, kind: Act) -> Pointer {
+    fn published_as(pointer: &Pointer, to: &str, kind: PointerAct) -> Pointer {
         let mut next = pointer.successor(OpId::default(), kind, Some(digest(to)), NOW);
         let active = Active {
             archive: digest(to),
@@ -64,7 +69,7 @@ mod tests {
 
     #[test]
     fn what_the_active_one_derives_from_was_active_and_what_diverged_was_not() {
-        let mut pointer = flipped(&Pointer::empty(), "c", Act::Flip);
+        let mut pointer = published_as(&Pointer::empty(), "c", PointerAct::Publish);
         pointer.recent.clear();
         let pairs = [
             ("a", None),
@@ -77,27 +82,28 @@ mod tests {
             .map(|(one, from)| (digest(one), from.map(digest)))
             .collect();
 
-        let known = promoted(&pointer, &predecessors);
+        let known = published(&pointer, &predecessors);
 
         assert_eq!(known, ["a", "b", "c"].map(digest).into());
     }
 
     #[test]
-    fn what_a_rollback_left_behind_is_remembered_and_a_pin_proves_nothing() {
-        let pointer = flipped(&Pointer::empty(), "new", Act::Flip);
-        let pointer = flipped(&pointer, "old", Act::Rollback);
-        let pointer = pointer.successor(OpId::default(), Act::Pin, Some(digest("stray")), NOW);
+    fn what_a_rollback_left_behind_is_known_and_a_pin_proves_nothing() {
+        let pointer = published_as(&Pointer::empty(), "new", PointerAct::Publish);
+        let pointer = published_as(&pointer, "old", PointerAct::Rollback);
+        let pointer =
+            pointer.successor(OpId::default(), PointerAct::Pin, Some(digest("stray")), NOW);
 
-        let known = promoted(&pointer, &BTreeMap::new());
+        let known = published(&pointer, &BTreeMap::new());
 
         assert_eq!(known, ["new", "old"].map(digest).into());
     }
 
     #[test]
     fn a_circle_of_predecessors_ends() {
-        let pointer = flipped(&Pointer::empty(), "a", Act::Flip);
+        let pointer = published_as(&Pointer::empty(), "a", PointerAct::Publish);
         let circle = [("a", "b"), ("b", "a")].map(|(one, from)| (digest(one), Some(digest(from))));
 
-        assert_eq!(promoted(&pointer, &circle.into()).len(), 2);
+        assert_eq!(published(&pointer, &circle.into()).len(), 2);
     }
 }

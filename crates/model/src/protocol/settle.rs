@@ -1,7 +1,7 @@
 //! How an operation on a lineage is carried out, without doing any I/O itself.
 //!
-//! Every operation is the same loop: read what the rule needs, ask [`step`], write on condition. A [`Protocol`] hears
-//! an [`Answer`] and says the next [`Step`]; tokio, the simulator and the explorer all drive the same value.
+//! Every operation is the same loop: read what the rule needs, ask [`step`], write on condition. A [`Protocol`] takes
+//! a [`StoreAnswer`] and returns the next [`ProtocolStep`]; tokio, the simulator and the explorer all drive the same value.
 //!
 //! ```text
 //! acquire:                 Take (lock) ──▶ Fence (pointer) ──▶ owned
@@ -11,14 +11,14 @@
 //! ```
 //!
 //! *Always true:* neither `Lost` nor silence proves that a write was not applied; after either the document is read
-//! again. `Done` means applied, `Refused` means not applied and never will be, and what cannot be told is
-//! `Unsettled`: nothing is cleaned up, and the operation id finds the truth later.
+//! again. `Done` means applied, `Refused` means not applied and never will be, and an outcome that is
+//! unknown is `Unsettled`: nothing is cleaned up, and the operation id settles it later.
 
 use crate::format::document::{Version, Versioned};
 use crate::format::lease::{Fence, Holder, Lock};
 use crate::format::pointer::{Active, Pointer};
 use crate::id::{Generation, Label, OpId};
-use crate::protocol::step::{Change, Doc, Documents, Op, Refusal, step};
+use crate::protocol::step::{Doc, DocumentChange, Documents, Op, Refusal, step};
 use crate::time::Timestamp;
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ impl Body {
 
 /// What the store said to the last step.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Answer {
+pub enum StoreAnswer {
     /// Nothing was asked yet.
     Begin,
     /// `lock.json`, or that there is none.
@@ -64,7 +64,7 @@ pub enum Answer {
     Unreadable,
     /// The write was applied.
     Won,
-    /// The condition did not hold: somebody, perhaps we, came first.
+    /// The condition did not hold: another write, perhaps our own, came first.
     Lost,
     /// No answer, or one that settles nothing.
     Silence,
@@ -73,7 +73,7 @@ pub enum Answer {
 /// What to do next.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[must_use = "a protocol advances only when its steps are carried out"]
-pub enum Step {
+pub enum ProtocolStep {
     /// Read one document.
     Read(Doc),
     /// Write one document: create it, or replace exactly the version named.
@@ -84,25 +84,25 @@ pub enum Step {
         body: Box<Body>,
     },
     /// The operation was applied.
-    Done(Outcome),
+    Done(ProtocolOutcome),
     /// The operation was not applied and will not be.
     Refused(Refusal),
     /// The operation was not applied: the store could not be read.
     Unreachable,
-    /// Whether the operation was applied cannot be told now.
-    Unsettled(Doubt),
+    /// Whether the operation was applied is unknown.
+    Unsettled(UnknownWrite),
 }
 
 /// What a finished operation left behind.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Outcome {
+pub enum ProtocolOutcome {
     /// The lineage is ours.
     Acquired {
         /// The lease.
         fence: Fence,
         /// The snapshot to start from, from the very version that carries our fence.
         base: Option<Active>,
-        /// The lock that was taken from somebody, if it was.
+        /// The expired lock that was taken over, if one was.
         took_over: Option<Box<Lock>>,
     },
     /// The lock after the operation.
@@ -111,14 +111,14 @@ pub enum Outcome {
     Pointer {
         /// `latest.json`
         pointer: Box<Pointer>,
-        /// Whether the lock was told as well; `false` is a warning on forced acts.
-        lock_told: bool,
+        /// Whether the lock carries the forced act as well; `false` is a warning.
+        lock_marked: bool,
     },
 }
 
-/// A write whose fate is not known.
+/// A write of which it is unknown whether it was applied.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Doubt {
+pub struct UnknownWrite {
     /// Which document it was sent to.
     pub doc: Doc,
     /// The highest generation it would have written.
@@ -136,7 +136,7 @@ pub struct Protocol {
     versions: [Option<Version>; 2],
     reads_left: &'static [Doc],
     sent: Option<Body>,
-    doubt: Option<Doubt>,
+    unknown: Option<UnknownWrite>,
     writes_left: u8,
     attempts: u8,
     rounds_left: u8,
@@ -156,7 +156,7 @@ impl Protocol {
             versions: [None, None],
             reads_left: &[],
             sent: None,
-            doubt: None,
+            unknown: None,
             writes_left: ATTEMPTS,
             attempts: ATTEMPTS,
             rounds_left: ATTEMPTS,
@@ -176,7 +176,7 @@ impl Protocol {
         }
     }
 
-    /// A forced act on the pointer; afterwards the lock is told, with the operator's `reason`.
+    /// A forced act on the pointer; afterwards the lock is marked with the operator's `reason`.
     pub fn forced(op_id: OpId, op: Op, reason: Label, ttl: Duration) -> Self {
         Self {
             forced: Some((reason, ttl)),
@@ -200,59 +200,61 @@ impl Protocol {
         self.op_id
     }
 
-    /// Hears the answer to the last step and says the next one.
-    pub fn next(&mut self, answer: Answer, now: Timestamp) -> Step {
+    /// Takes the answer to the last step and returns the next one.
+    pub fn next(&mut self, answer: StoreAnswer, now: Timestamp) -> ProtocolStep {
         match answer {
-            Answer::Begin => self.begin(),
-            Answer::Lock(lock) => {
+            StoreAnswer::Begin => self.begin(),
+            StoreAnswer::Lock(lock) => {
                 (self.found.lock, self.versions[0]) = split(lock);
                 self.read_on(now)
             }
-            Answer::Pointer(pointer) => {
+            StoreAnswer::Pointer(pointer) => {
                 (self.found.pointer, self.versions[1]) = split(pointer);
                 self.read_on(now)
             }
-            Answer::Won => match self.sent.take() {
+            StoreAnswer::Won => match self.sent.take() {
                 Some(body) => self.applied(body),
                 None => self.begin(),
             },
-            Answer::Lost | Answer::Silence => {
-                self.remember_doubt();
+            StoreAnswer::Lost | StoreAnswer::Silence => {
+                self.note_unknown();
                 self.begin()
             }
-            Answer::Unreadable => self.give_up(Step::Unreachable, self.doubt.is_some()),
+            StoreAnswer::Unreadable => {
+                self.give_up(ProtocolStep::Unreachable, self.unknown.is_some())
+            }
         }
     }
 
     /// Reads everything anew: no rule is ever asked about an old reading.
-    fn begin(&mut self) -> Step {
+    fn begin(&mut self) -> ProtocolStep {
         self.found = Documents::default();
         self.versions = [None, None];
         self.reads_left = self.op.reads();
-        Step::Read(self.reads_left[0])
+        ProtocolStep::Read(self.reads_left[0])
     }
 
-    fn read_on(&mut self, now: Timestamp) -> Step {
+    fn read_on(&mut self, now: Timestamp) -> ProtocolStep {
         self.reads_left = self.reads_left.get(1..).unwrap_or_default();
         match self.reads_left.first() {
-            Some(doc) => Step::Read(*doc),
+            Some(doc) => ProtocolStep::Read(*doc),
             None => self.decide(now),
         }
     }
 
-    fn decide(&mut self, now: Timestamp) -> Step {
+    fn decide(&mut self, now: Timestamp) -> ProtocolStep {
         match step(&self.found, &self.op, self.op_id, now) {
-            Ok(Change::Already) => self.already(),
-            Ok(Change::Lock(lock)) => self.write(Body::Lock(lock)),
-            Ok(Change::Pointer(pointer)) => self.write(Body::Pointer(pointer)),
+            Ok(DocumentChange::Already) => self.already(),
+            Ok(DocumentChange::Lock(lock)) => self.write(Body::Lock(lock)),
+            Ok(DocumentChange::Pointer(pointer)) => self.write(Body::Pointer(pointer)),
             Err(Refusal::Outrun { .. }) => self.take_again(),
-            Err(refusal) => self.give_up(Step::Refused(refusal), self.still_open()),
+            Err(refusal) => self.give_up(ProtocolStep::Refused(refusal), self.is_unknown()),
         }
     }
 
-    fn write(&mut self, body: Body) -> Step {
+    fn write(&mut self, body: Body) -> ProtocolStep {
         if self.writes_left == 0 {
-            return self.give_up(Step::Refused(Refusal::Contended), self.still_open());
+            return self.give_up(ProtocolStep::Refused(Refusal::Contended), self.is_unknown());
         }
         self.writes_left -= 1;
         let expected = match body.doc() {
@@ -260,17 +262,17 @@ impl Protocol {
             Doc::Pointer => self.versions[1].clone(),
         };
         self.sent = Some(body.clone());
-        Step::Write {
+        ProtocolStep::Write {
             expected,
             body: Box::new(body),
         }
     }
 
-    fn remember_doubt(&mut self) {
+    fn note_unknown(&mut self) {
         let Some(body) = self.sent.take() else { return };
         let generation = body.generation();
-        let since = self.doubt.map_or(generation, |earlier| earlier.since);
-        self.doubt = Some(Doubt {
+        let since = self.unknown.map_or(generation, |earlier| earlier.since);
+        self.unknown = Some(UnknownWrite {
             doc: body.doc(),
             generation,
             since,
@@ -278,55 +280,55 @@ impl Protocol {
     }
 
     /// Whether an unanswered write may have been applied, or may yet be, judging by what was read since.
-    fn still_open(&self) -> bool {
-        let Some(doubt) = self.doubt else {
+    fn is_unknown(&self) -> bool {
+        let Some(unknown) = self.unknown else {
             return false;
         };
         match (self.op.writes(), &self.found.lock, &self.found.pointer) {
             (Doc::Lock, Some(lock), _) => match self.op {
                 // Owning and renewing are statements about now: superseded is the same as never applied.
-                Op::Take { .. } | Op::Renew { .. } => lock.generation < doubt.generation,
-                _ => lock.generation != doubt.generation || doubt.since != doubt.generation,
+                Op::Take { .. } | Op::Renew { .. } => lock.generation < unknown.generation,
+                _ => lock.generation != unknown.generation || unknown.since != unknown.generation,
             },
             (Doc::Pointer, _, Some(pointer)) => {
-                pointer.generation < doubt.generation || !pointer.covers(doubt.since)
+                pointer.generation < unknown.generation || !pointer.covers(unknown.since)
             }
             _ => true,
         }
     }
 
-    /// Ends the operation; what was sent and cannot be told wins over every other ending.
-    fn give_up(&mut self, otherwise: Step, open: bool) -> Step {
+    /// Ends the operation; a write whose outcome is unknown wins over every other ending.
+    fn give_up(&mut self, otherwise: ProtocolStep, open: bool) -> ProtocolStep {
         if let Some(pointer) = self.committed.take() {
-            // The act itself is done; only the lock could not be told.
-            return Step::Done(Outcome::Pointer {
+            // The act itself is done; only the lock could not be marked.
+            return ProtocolStep::Done(ProtocolOutcome::Pointer {
                 pointer,
-                lock_told: false,
+                lock_marked: false,
             });
         }
-        match self.doubt {
-            Some(doubt) if open => Step::Unsettled(doubt),
+        match self.unknown {
+            Some(unknown) if open => ProtocolStep::Unsettled(unknown),
             _ => otherwise,
         }
     }
 
-    fn already(&mut self) -> Step {
+    fn already(&mut self) -> ProtocolStep {
         let body = match self.op.writes() {
             Doc::Lock => self.found.lock.clone().map(Body::Lock),
             Doc::Pointer => self.found.pointer.clone().map(Body::Pointer),
         };
         match (body, self.committed.take()) {
             (Some(body), None) => self.applied(body),
-            (_, Some(pointer)) => Step::Done(Outcome::Pointer {
+            (_, Some(pointer)) => ProtocolStep::Done(ProtocolOutcome::Pointer {
                 pointer,
-                lock_told: true,
+                lock_marked: true,
             }),
             (None, None) => unreachable!("only a document that was found can already be right"),
         }
     }
 
     /// Goes on after a write that was applied.
-    fn applied(&mut self, body: Body) -> Step {
+    fn applied(&mut self, body: Body) -> ProtocolStep {
         match (body, &self.op, self.committed.take()) {
             (Body::Lock(lock), Op::Take { .. }, _) => {
                 let before = self
@@ -339,42 +341,46 @@ impl Protocol {
                     fence: lock.fence(),
                 })
             }
-            (Body::Pointer(pointer), Op::Fence { fence }, _) => Step::Done(Outcome::Acquired {
-                fence: *fence,
-                base: pointer.active,
-                took_over: self.took_over.take(),
-            }),
+            (Body::Pointer(pointer), Op::Fence { fence }, _) => {
+                ProtocolStep::Done(ProtocolOutcome::Acquired {
+                    fence: *fence,
+                    base: pointer.active,
+                    took_over: self.took_over.take(),
+                })
+            }
             (Body::Pointer(pointer), _, _) => match self.forced.take() {
                 Some((reason, ttl)) => {
                     let fence = pointer.fence;
                     self.committed = Some(Box::new(pointer));
                     self.turn_to(Op::MarkForced { fence, reason, ttl })
                 }
-                None => Step::Done(Outcome::Pointer {
+                None => ProtocolStep::Done(ProtocolOutcome::Pointer {
                     pointer: Box::new(pointer),
-                    lock_told: true,
+                    lock_marked: true,
                 }),
             },
-            (Body::Lock(_), _, Some(pointer)) => Step::Done(Outcome::Pointer {
+            (Body::Lock(_), _, Some(pointer)) => ProtocolStep::Done(ProtocolOutcome::Pointer {
                 pointer,
-                lock_told: true,
+                lock_marked: true,
             }),
-            (Body::Lock(lock), _, None) => Step::Done(Outcome::Lock(Box::new(lock))),
+            (Body::Lock(lock), _, None) => {
+                ProtocolStep::Done(ProtocolOutcome::Lock(Box::new(lock)))
+            }
         }
     }
 
-    fn take_again(&mut self) -> Step {
+    fn take_again(&mut self) -> ProtocolStep {
         self.rounds_left = self.rounds_left.saturating_sub(1);
         match self.claim.clone() {
             // Every fence we may have sent is below the one that outran us, so none of them can land.
             Some((holder, ttl)) if self.rounds_left > 0 => self.turn_to(Op::Take { holder, ttl }),
-            _ => self.give_up(Step::Refused(Refusal::Contended), false),
+            _ => self.give_up(ProtocolStep::Refused(Refusal::Contended), false),
         }
     }
 
-    fn turn_to(&mut self, op: Op) -> Step {
+    fn turn_to(&mut self, op: Op) -> ProtocolStep {
         self.op = op;
-        self.doubt = None;
+        self.unknown = None;
         self.writes_left = self.attempts;
         self.begin()
     }

@@ -5,7 +5,7 @@
 //!
 //! *Always true* of every change it allows:
 //! - `epoch` and `generation` grow, and a fence is compared as the pair (epoch, operation), never by number alone;
-//! - a flip needs our fence **and** the base we loaded, in the very version that is replaced;
+//! - publishing needs our fence **and** the base we loaded, in the very version that is replaced;
 //! - a holder, a reaper and a releaser touch only the lease they mean;
 //! - forced acts commit in the pointer first, where they fence every writer at once.
 
@@ -14,7 +14,7 @@ mod pointer;
 
 use crate::digest::ArchiveDigest;
 use crate::format::lease::{Fence, Holder, Lock};
-use crate::format::pointer::{Active, Mark, Pointer};
+use crate::format::pointer::{Active, Pointer, PointerMark};
 use crate::id::{Epoch, Generation, Label, OpId};
 use crate::time::Timestamp;
 use std::time::Duration;
@@ -47,7 +47,7 @@ impl Documents {
             .unwrap_or_default()
     }
 
-    /// An epoch nobody has had: above the lock's and above the fence's.
+    /// An epoch no lease has had: above the lock's and above the fence's.
     fn next_epoch(&self) -> Epoch {
         let locked = self
             .lock
@@ -100,7 +100,7 @@ pub enum Op {
         grace: Duration,
     },
     /// Make a new snapshot the active one.
-    Flip {
+    Publish {
         /// The lease that is ours.
         fence: Fence,
         /// The snapshot the new one derives from: what was loaded, `None` for a fresh start.
@@ -108,23 +108,23 @@ pub enum Op {
         /// The new snapshot, already durable.
         to: Active,
     },
-    /// Make an older snapshot the active one, and throw the owner out.
+    /// Make an older snapshot the active one, and fence the owner out.
     Rollback {
         /// The chosen snapshot, already proved to exist.
         to: Active,
         /// The generation the operator saw, if the act depends on it.
         seen: Option<Generation>,
     },
-    /// Throw the owner out.
+    /// Fence the owner out.
     ForceUnlock {
         /// The lease the operator saw.
         seen: Fence,
     },
-    /// Tell the lock what the pointer already knows: the second half of a forced act.
+    /// Write into the lock what the pointer already says: the second half of a forced act.
     MarkForced {
         /// The forced act's fence, as written into the pointer.
         fence: Fence,
-        /// The operator's words.
+        /// The reason that the operator gave.
         reason: Label,
         /// How long until a reader of the plain contract takes the lock for expired.
         ttl: Duration,
@@ -152,13 +152,13 @@ pub enum Op {
     },
     /// Drop the marks of removed snapshots, so that the same bytes may be stored and chosen again.
     ///
-    /// Nobody may own the lineage, and the fence is raised: whoever saw those bytes before they went, under whichever
-    /// lease, can never flip to them.
+    /// No process may own the lineage, and the fence is raised: a writer that saw those bytes before they went, under whichever
+    /// lease, can never publish them.
     ///
     /// A mark is meant with its date: one that was set or dated since it was read forbids something else, and stays.
     Forget {
         /// Marks of snapshots of which no listing shows anything, as they were read.
-        gone: Vec<Mark>,
+        gone: Vec<PointerMark>,
     },
 }
 
@@ -169,12 +169,12 @@ impl Op {
             Self::Take { .. } | Self::Renew { .. } | Self::Rollback { .. } => {
                 &[Doc::Lock, Doc::Pointer]
             }
-            // The pointer first: whoever becomes the owner after that makes the write fail, and whoever became it
+            // The pointer first: a process that becomes the owner after that makes the write fail, and one that became it
             // before is in the lock. The other way round an owner could slip in between the two and be thrown out.
             Self::ForceUnlock { .. } | Self::Forget { .. } => &[Doc::Pointer, Doc::Lock],
             Self::Release { .. } | Self::Reap { .. } | Self::MarkForced { .. } => &[Doc::Lock],
             Self::Fence { .. }
-            | Self::Flip { .. }
+            | Self::Publish { .. }
             | Self::Delete { .. }
             | Self::Pin { .. }
             | Self::Check { .. } => &[Doc::Pointer],
@@ -196,7 +196,7 @@ impl Op {
 
 /// What is to be written.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Change {
+pub enum DocumentChange {
     /// Nothing: the documents already say what the operation wants.
     Already,
     /// A new `lock.json`.
@@ -209,7 +209,7 @@ pub enum Change {
 #[derive(Clone, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// Somebody else owns the lineage.
+    /// Another process owns the lineage.
     #[error("held by run `{}` on `{}`", .0.holder.run_id, .0.holder.host)]
     Held(Box<Lock>),
     /// The pointer carries a fence that is not older than ours; acquire again, higher.
@@ -278,7 +278,7 @@ pub enum Refusal {
         /// What there are too many of.
         what: &'static str,
     },
-    /// Every attempt was refused by somebody else's unrelated change.
+    /// Every attempt was refused by another writer's unrelated change.
     #[error("other writers came first at every attempt")]
     Contended,
 }
@@ -305,7 +305,12 @@ fn named(archive: Option<&ArchiveDigest>) -> String {
 }
 
 /// Applies the rule for `op`, carried out under `op_id`, to what was read.
-pub fn step(found: &Documents, op: &Op, op_id: OpId, now: Timestamp) -> Result<Change, Refusal> {
+pub fn step(
+    found: &Documents,
+    op: &Op,
+    op_id: OpId,
+    now: Timestamp,
+) -> Result<DocumentChange, Refusal> {
     match op {
         Op::Take { holder, ttl } => lock::take(found, holder, op_id, now, *ttl),
         Op::Fence { fence } => pointer::write_fence(found, *fence, now),

@@ -20,7 +20,7 @@ const REPEAT_MILLIS: u64 = 5_000;
 /// What an agent was about to do.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum EventKind {
+pub enum AgentEventKind {
     /// Work on what the user typed.
     Prompt,
     /// Run a shell command.
@@ -29,7 +29,7 @@ pub enum EventKind {
     Edit,
 }
 
-impl EventKind {
+impl AgentEventKind {
     /// The word for it in documents and results.
     pub fn word(self) -> &'static str {
         match self {
@@ -89,7 +89,7 @@ impl<'de> Deserialize<'de> for EventText {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct AgentCall {
     /// What it is.
-    pub kind: EventKind,
+    pub kind: AgentEventKind,
     /// The agent: `claude-code`.
     pub agent: EventText,
     /// The agent's own id of the conversation.
@@ -122,14 +122,15 @@ pub struct AgentEvent {
 impl AgentEvent {
     /// The number of the prompt, if this is one.
     pub fn prompt(&self) -> Option<u64> {
-        self.turn.filter(|_| self.call.kind == EventKind::Prompt)
+        self.turn
+            .filter(|_| self.call.kind == AgentEventKind::Prompt)
     }
 
     /// Whether both are one prompt that was reported twice.
     fn is_repeat_of(&self, other: &Self) -> bool {
         let is_near = self.at_ms.abs_diff(other.at_ms) <= REPEAT_MILLIS;
         let is_same_turn = self.call.turn_id.is_some() || is_near;
-        self.call == other.call && self.call.kind == EventKind::Prompt && is_same_turn
+        self.call == other.call && self.call.kind == AgentEventKind::Prompt && is_same_turn
     }
 }
 
@@ -139,11 +140,11 @@ pub fn numbered(call: AgentCall, occupants: &[Occupant], at_ms: u64) -> AgentEve
     let prompts = known.flat_map(|one| &one.agent_events);
     let prompts = prompts.filter_map(|event| Some((event.prompt()?, event)));
     let turn = match call.kind {
-        EventKind::Prompt => {
+        AgentEventKind::Prompt => {
             let last = prompts.map(|(turn, _)| turn).max();
             Some(last.map_or(1, |last| last.saturating_add(1)))
         }
-        EventKind::Command | EventKind::Edit => {
+        AgentEventKind::Command | AgentEventKind::Edit => {
             let own = prompts.filter(|(_, event)| {
                 event.call.agent == call.agent && event.call.session == call.session
             });

@@ -1,7 +1,7 @@
 //! Which checkpoints go when there are too many bytes.
 
 use super::thinning::{holds, last_prompt};
-use super::{Occupant, Origin, Slot, SlotMetadata};
+use super::{CheckpointOrigin, Occupant, Slot, SlotMetadata};
 
 /// The most bytes that all checkpoints of a workspace hold together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,7 +28,7 @@ impl Budget {
         Self(bytes)
     }
 
-    /// What is taken on a disk of that size when nobody says anything: 10 GB or a tenth, whichever is less.
+    /// What is taken on a disk of that size when nothing is configured: 10 GB or a tenth, whichever is less.
     pub fn for_disk(total: u64) -> Self {
         Self(Self::MOST.min(total / 10))
     }
@@ -82,7 +82,7 @@ pub fn eviction_order(occupants: &[Occupant], new: &SlotMetadata) -> Vec<Slot> {
             && !holds(one, last_prompt)
             && source != Some(one.slot.to_string().as_str())
             // What takes a change back has a number of its own, in no pool.
-            && (new.origin == Origin::Undo || one.slot != new.slot)
+            && (new.origin == CheckpointOrigin::Undo || one.slot != new.slot)
     };
     let known = occupants.iter().filter_map(Occupant::known);
     let mut candidates: Vec<&SlotMetadata> = known.filter(may_go).collect();

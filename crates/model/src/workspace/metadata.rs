@@ -12,10 +12,10 @@ pub const LARGEST_METADATA: usize = 64 << 10;
 /// Who made a checkpoint, and so which pool it is in.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Origin {
+pub enum CheckpointOrigin {
     /// The timer.
     Auto,
-    /// Somebody.
+    /// A user.
     Manual,
     /// Whatever is about to change the live tree: it is in no pool, and takes that change back.
     Undo,
@@ -25,7 +25,7 @@ pub enum Origin {
     Command,
 }
 
-impl Origin {
+impl CheckpointOrigin {
     /// The word for it in documents and results.
     pub fn word(self) -> &'static str {
         match self {
@@ -37,7 +37,7 @@ impl Origin {
         }
     }
 
-    /// Whether nobody asks for each of them: none is made while nothing changes, and they go when room is needed.
+    /// Whether they are made without being asked for: none is made while nothing changes, and they go when room is needed.
     pub fn is_automatic(self) -> bool {
         matches!(self, Self::Auto | Self::Prompt | Self::Command)
     }
@@ -51,7 +51,7 @@ impl Origin {
 /// How the bytes of a checkpoint are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Form {
+pub enum SlotForm {
     /// As directories that share their bytes with the workspace, where the filesystem can.
     #[default]
     Clone,
@@ -59,7 +59,7 @@ pub enum Form {
     Chunked,
 }
 
-impl Form {
+impl SlotForm {
     /// The word for it in documents and results.
     pub fn word(self) -> &'static str {
         match self {
@@ -81,7 +81,7 @@ pub struct UndoNote {
     pub made: Vec<String>,
     /// Where the new state came from: `cp-3`, or `u-4`.
     pub from: String,
-    /// Whether nobody has written down yet that it was done.
+    /// Whether it is not recorded yet that it was done.
     #[serde(default)]
     pub pending: bool,
 }
@@ -105,7 +105,7 @@ pub struct SlotDatabase {
     pub path: String,
     /// How its files fit together.
     pub state: StoredAs,
-    /// Why they could not be made to fit, for people; nothing where nothing went wrong.
+    /// Why they could not be made to fit, for users; nothing where nothing went wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
@@ -118,7 +118,7 @@ impl SlotDatabase {
         Self { path, ..self }
     }
 
-    /// As many as are listed: first those that somebody must be told of.
+    /// As many as are listed: first those that must be reported.
     pub fn listed(mut all: Vec<Self>) -> Vec<Self> {
         let order = |one: &Self| (one.why.is_none(), one.state == StoredAs::Consistent);
         all.sort_by(|one, other| {
@@ -142,22 +142,22 @@ impl SlotDatabase {
 pub struct SlotMetadata {
     /// Absolute index.
     pub slot: Slot,
-    /// When, as people read it: ISO 8601.
+    /// When, as users read it: ISO 8601.
     pub timestamp: String,
     /// When, in whole seconds since 1970.
     pub epoch_secs: u64,
     /// When, in milliseconds since 1970.
     pub epoch_millis: u64,
     /// Who made it.
-    pub origin: Origin,
-    /// What somebody called it.
+    pub origin: CheckpointOrigin,
+    /// The name a user gave it.
     pub name: Option<CheckpointName>,
     /// BLAKE3 of the manifest of its contents, when it has been computed.
     pub hash: Option<WorkspaceDigest>,
     /// Counts the checkpoints of a workspace: what came later has more, whatever the clock said.
     #[serde(default)]
     pub sequence: u64,
-    /// Whether everything that was there is in it; what was left out is told when it is made.
+    /// Whether everything that was there is in it; what was left out is reported when it is made.
     #[serde(default = "yes")]
     pub complete: bool,
     /// How many regular files it has.
@@ -166,12 +166,12 @@ pub struct SlotMetadata {
     /// How long they are together.
     #[serde(default)]
     pub bytes: u64,
-    /// More than this it cannot hold on the disk, with everything that is in it; nothing when nobody knows.
+    /// More than this it cannot hold on the disk, with everything that is in it; nothing where that is unknown.
     #[serde(default)]
     pub bytes_at_most: Option<u64>,
     /// How its bytes are kept.
     #[serde(default)]
-    pub form: Form,
+    pub form: SlotForm,
     /// Who asked for it, in one word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made_by: Option<String>,
@@ -242,7 +242,7 @@ pub enum BadMetadata {
 
 impl SlotMetadata {
     /// What is known of a checkpoint before it is made.
-    pub fn new(slot: Slot, origin: Origin, at: Timestamp, sequence: u64) -> Self {
+    pub fn new(slot: Slot, origin: CheckpointOrigin, at: Timestamp, sequence: u64) -> Self {
         Self {
             slot,
             timestamp: at.to_string(),
@@ -256,7 +256,7 @@ impl SlotMetadata {
             files_count: 0,
             bytes: 0,
             bytes_at_most: None,
-            form: Form::default(),
+            form: SlotForm::default(),
             made_by: None,
             undo: None,
             agent_events: Vec::new(),
@@ -312,7 +312,7 @@ impl SlotMetadata {
 
     /// Whether a newer one of the timer may take its place.
     pub fn may_go(&self) -> bool {
-        self.origin == Origin::Auto && self.name.is_none()
+        self.origin == CheckpointOrigin::Auto && self.name.is_none()
     }
 
     /// Whether both are about one checkpoint, whatever was found out about it since.

@@ -1,4 +1,4 @@
-//! What people and models call a checkpoint: `cp-N`, or the name it was given.
+//! How users and agents name a checkpoint: `cp-N`, or the name it was given.
 
 use super::Slot;
 use serde::{Deserialize, Serialize};
@@ -40,7 +40,7 @@ pub enum BadReference {
     Undo,
 }
 
-/// A name that somebody gave to a checkpoint.
+/// A name that a user gave to a checkpoint.
 ///
 /// *Always true:* it is not empty, can be shown as it is, and is never taken for `cp-N`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -110,7 +110,7 @@ impl fmt::Display for CheckpointName {
     }
 }
 
-/// Which checkpoint somebody means.
+/// Which checkpoint is meant.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CheckpointRef {
     /// `cp-N`

@@ -1,6 +1,8 @@
 //! Which slot the next checkpoint takes.
 
-use super::{CheckpointName, CheckpointRef, Occupant, Origin, Settings, Slot, SlotMetadata};
+use super::{
+    CheckpointName, CheckpointOrigin, CheckpointRef, Occupant, Settings, Slot, SlotMetadata,
+};
 
 /// Why there is no slot for another checkpoint.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -33,7 +35,8 @@ pub fn next_auto(settings: &Settings, occupants: &[Occupant]) -> Result<Slot, No
     let max = settings.auto_max();
     let known = occupants.iter().filter_map(Occupant::known);
     let is_in_ring = |one: &&SlotMetadata| {
-        one.origin == Origin::Auto && settings.pool_of(one.slot) == Some(Origin::Auto)
+        one.origin == CheckpointOrigin::Auto
+            && settings.pool_of(one.slot) == Some(CheckpointOrigin::Auto)
     };
     let newest = known.filter(is_in_ring).max_by_key(|one| one.age_key());
     let first = newest.map_or(0, |newest| newest.slot.index() + 1);
@@ -45,7 +48,7 @@ pub fn next_auto(settings: &Settings, occupants: &[Occupant]) -> Result<Slot, No
     free.next().ok_or(NoSlot::AutoBlocked { max })
 }
 
-/// The slot of the next manual checkpoint: the first free one of its pool. A name must be nobody else's.
+/// The slot of the next manual checkpoint: the first free one of its pool. A name must be unused.
 pub fn next_manual(
     settings: &Settings,
     occupants: &[Occupant],
@@ -56,7 +59,7 @@ pub fn next_manual(
         return Err(NoSlot::NameTaken { name, slot });
     }
     let is_free = |slot: &Slot| occupants.iter().all(|one| one.slot() != *slot);
-    let mut slots = settings.slots(Origin::Manual);
+    let mut slots = settings.slots(CheckpointOrigin::Manual);
     let max = settings.manual_max();
     slots.find(is_free).ok_or(NoSlot::ManualFull { max })
 }
@@ -89,7 +92,7 @@ pub fn named<'a>(occupants: &'a [Occupant], name: &CheckpointName) -> Option<&'a
     named.max_by_key(|one| one.age_key())
 }
 
-/// What somebody means; `None` when there is no such checkpoint.
+/// The checkpoint that is meant; `None` when there is no such checkpoint.
 pub fn find<'a>(occupants: &'a [Occupant], which: &CheckpointRef) -> Option<&'a Occupant> {
     let slot = match which {
         CheckpointRef::Slot(slot) => *slot,

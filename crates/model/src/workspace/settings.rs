@@ -1,6 +1,6 @@
 //! How many checkpoints a workspace has, and how often one is made.
 
-use super::{Origin, Slot};
+use super::{CheckpointOrigin, Slot};
 use serde::{Deserialize, Serialize};
 
 /// More slots than this in one pool are a mistake.
@@ -94,20 +94,20 @@ impl Settings {
     }
 
     /// The slots of a pool that has a fixed number of them, in order.
-    pub fn slots(&self, origin: Origin) -> impl Iterator<Item = Slot> + use<> {
+    pub fn slots(&self, origin: CheckpointOrigin) -> impl Iterator<Item = Slot> + use<> {
         let range = match origin {
-            Origin::Auto => 0..self.auto_max,
-            Origin::Manual => self.auto_max..self.auto_max + self.manual_max,
-            Origin::Undo | Origin::Prompt | Origin::Command => 0..0,
+            CheckpointOrigin::Auto => 0..self.auto_max,
+            CheckpointOrigin::Manual => self.auto_max..self.auto_max + self.manual_max,
+            CheckpointOrigin::Undo | CheckpointOrigin::Prompt | CheckpointOrigin::Command => 0..0,
         };
         range.map(Slot::new)
     }
 
     /// The pool that a slot is in; `None` beyond both.
-    pub fn pool_of(&self, slot: Slot) -> Option<Origin> {
+    pub fn pool_of(&self, slot: Slot) -> Option<CheckpointOrigin> {
         match slot.index() {
-            index if index < self.auto_max => Some(Origin::Auto),
-            index if index < self.auto_max + self.manual_max => Some(Origin::Manual),
+            index if index < self.auto_max => Some(CheckpointOrigin::Auto),
+            index if index < self.auto_max + self.manual_max => Some(CheckpointOrigin::Manual),
             _ => None,
         }
     }

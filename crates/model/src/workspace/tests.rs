@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 mod agents;
 
-fn checkpoint(slot: u32, origin: Origin, sequence: u64) -> SlotMetadata {
+fn checkpoint(slot: u32, origin: CheckpointOrigin, sequence: u64) -> SlotMetadata {
     SlotMetadata::new(
         Slot::new(slot),
         origin,
@@ -15,17 +15,17 @@ fn checkpoint(slot: u32, origin: Origin, sequence: u64) -> SlotMetadata {
 }
 
 fn auto(slot: u32, sequence: u64) -> Occupant {
-    Occupant::Known(checkpoint(slot, Origin::Auto, sequence))
+    Occupant::Known(checkpoint(slot, CheckpointOrigin::Auto, sequence))
 }
 
 fn manual(slot: u32, name: &str) -> Occupant {
     Occupant::Known(SlotMetadata {
         name: Some(name.parse().unwrap()),
-        ..checkpoint(slot, Origin::Manual, 1)
+        ..checkpoint(slot, CheckpointOrigin::Manual, 1)
     })
 }
 
-fn call(kind: EventKind) -> AgentCall {
+fn call(kind: AgentEventKind) -> AgentCall {
     AgentCall {
         kind,
         agent: EventText::first_line("claude-code").unwrap(),
@@ -52,9 +52,15 @@ fn what_is_not_said_is_as_in_the_contract() {
         settings.auto_interval(),
     );
     assert_eq!(said, (10, 12, 300));
-    assert_eq!(settings.pool_of(Slot::new(9)), Some(Origin::Auto));
-    assert_eq!(settings.pool_of(Slot::new(10)), Some(Origin::Manual));
-    assert_eq!(settings.pool_of(Slot::new(21)), Some(Origin::Manual));
+    assert_eq!(settings.pool_of(Slot::new(9)), Some(CheckpointOrigin::Auto));
+    assert_eq!(
+        settings.pool_of(Slot::new(10)),
+        Some(CheckpointOrigin::Manual)
+    );
+    assert_eq!(
+        settings.pool_of(Slot::new(21)),
+        Some(CheckpointOrigin::Manual)
+    );
     assert_eq!(settings.pool_of(Slot::new(22)), None);
 }
 
@@ -113,7 +119,7 @@ fn a_name_that_would_not_be_seen_as_it_is_is_refused() {
 fn the_document_has_the_seven_fields_of_the_contract() {
     let metadata = SlotMetadata {
         name: Some("first".parse().unwrap()),
-        ..checkpoint(10, Origin::Manual, 3)
+        ..checkpoint(10, CheckpointOrigin::Manual, 3)
     };
 
     let document: serde_json::Value = serde_json::from_slice(&metadata.to_json()).unwrap();
@@ -142,7 +148,7 @@ fn a_document_with_only_the_fields_of_the_contract_is_read() {
 
 #[test]
 fn a_document_that_is_not_that_of_its_slot_is_refused() {
-    let bytes = checkpoint(3, Origin::Auto, 1).to_json();
+    let bytes = checkpoint(3, CheckpointOrigin::Auto, 1).to_json();
     let torn = &bytes[..bytes.len() / 2];
     let times = String::from_utf8(bytes.clone()).unwrap();
     let times = times.replace("\"epoch_secs\": 5", "\"epoch_secs\": 6");
@@ -238,7 +244,7 @@ fn the_oldest_automatic_ones_go_first_and_nothing_else_goes() {
         auto(2, 3),
     ];
     let held = |gone: &[Slot]| Ok::<u64, OverBudget>(100 - 10 * gone.len() as u64);
-    let order = eviction_order(&occupants, &checkpoint(2, Origin::Auto, 5));
+    let order = eviction_order(&occupants, &checkpoint(2, CheckpointOrigin::Auto, 5));
 
     let gone = Budget::of_bytes(85).make_room(&order, held);
     let refused = Budget::of_bytes(70).make_room(&order, held);
@@ -281,11 +287,11 @@ impl World {
     }
 
     /// As the pool does it: choose a slot, make room, let the oldest go, put it in.
-    fn create(&mut self, settings: &Settings, budget: Budget, origin: Origin) -> bool {
+    fn create(&mut self, settings: &Settings, budget: Budget, origin: CheckpointOrigin) -> bool {
         let occupants = self.occupants();
         let slot = match origin {
-            Origin::Auto => next_auto(settings, &occupants),
-            Origin::Manual => next_manual(settings, &occupants, None),
+            CheckpointOrigin::Auto => next_auto(settings, &occupants),
+            CheckpointOrigin::Manual => next_manual(settings, &occupants, None),
             _ => Ok(next_agent(settings, &occupants, None)),
         };
         let Ok(slot) = slot else {
@@ -293,8 +299,8 @@ impl World {
         };
         let mut metadata = checkpoint(slot.index(), origin, next_sequence(&occupants));
         let kind = match origin {
-            Origin::Prompt => Some(EventKind::Prompt),
-            Origin::Command => Some(EventKind::Command),
+            CheckpointOrigin::Prompt => Some(AgentEventKind::Prompt),
+            CheckpointOrigin::Command => Some(AgentEventKind::Command),
             _ => None,
         };
         if let Some(kind) = kind {
@@ -331,10 +337,10 @@ proptest! {
                 0..5 => world.live.extend(block..block + 12),
                 5 => world.live.retain(|one| *one / 60 != block / 60),
                 6 => drop(world.slots.remove(&Slot::new(slot))),
-                7 => drop(world.create(&settings, budget, Origin::Manual)),
-                8 => drop(world.create(&settings, budget, Origin::Auto)),
-                9 => drop(world.create(&settings, budget, Origin::Prompt)),
-                _ => drop(world.create(&settings, budget, Origin::Command)),
+                7 => drop(world.create(&settings, budget, CheckpointOrigin::Manual)),
+                8 => drop(world.create(&settings, budget, CheckpointOrigin::Auto)),
+                9 => drop(world.create(&settings, budget, CheckpointOrigin::Prompt)),
+                _ => drop(world.create(&settings, budget, CheckpointOrigin::Command)),
             }
             let prompt = world.last_prompt();
             prop_assert!(prompt == last || what == 9 && prompt > last, "the last prompt went");

@@ -7,7 +7,7 @@
 //! *Always true:* the newest few of either kind stay whatever the clock says, and so does whatever seems to be from the future:
 //! a clock that jumps, forwards or back, never empties a pool.
 
-use super::{Occupant, Origin, Slot, SlotMetadata};
+use super::{CheckpointOrigin, Occupant, Slot, SlotMetadata};
 use crate::time::Timestamp;
 use std::collections::{BTreeSet, HashSet};
 
@@ -25,7 +25,7 @@ const MOST: usize = 2000;
 pub enum KeptBecause {
     /// The last prompt began with it.
     LastPrompt,
-    /// Its time is after now: some clock was wrong, and nobody knows which.
+    /// Its time is after now: some clock was wrong, and it is unknown which.
     FromTheFuture,
     /// It is among the newest of its kind.
     Newest,
@@ -48,42 +48,46 @@ pub enum GoesBecause {
     Thinned,
     /// It is more than a week old.
     Old,
-    /// There are more than anybody keeps.
+    /// There are more than are kept.
     TooMany,
 }
 
 /// What becomes of a checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
+pub enum ThinningVerdict {
     /// It stays.
     Keep(KeptBecause),
     /// It may go.
     Forget(GoesBecause),
 }
 
-impl Verdict {
+impl ThinningVerdict {
     fn is_keep(self) -> bool {
         matches!(self, Self::Keep(_))
     }
 }
 
 /// Judges every checkpoint of agents' prompts and commands, the oldest first.
-pub fn judge(occupants: &[Occupant], now: Timestamp) -> Vec<(Slot, Verdict)> {
+pub fn judge(occupants: &[Occupant], now: Timestamp) -> Vec<(Slot, ThinningVerdict)> {
     let known: Vec<&SlotMetadata> = occupants.iter().filter_map(Occupant::known).collect();
     let is_judged = |one: &&SlotMetadata| {
-        matches!(one.origin, Origin::Prompt | Origin::Command) && one.name.is_none()
+        matches!(
+            one.origin,
+            CheckpointOrigin::Prompt | CheckpointOrigin::Command
+        ) && one.name.is_none()
     };
     let mut judged: Vec<&SlotMetadata> = known.iter().copied().filter(is_judged).collect();
     judged.sort_by_key(|one| one.age_key());
-    let mut bench = Evaluator {
+    let mut evaluator = Evaluator {
         now: now.millis(),
         last_prompt: last_prompt(occupants),
         newest: newest(&judged),
         periods: BTreeSet::new(),
     };
-    let mut verdicts: Vec<Verdict> = judged.iter().map(|one| bench.judge(one)).collect();
+    let mut verdicts: Vec<ThinningVerdict> =
+        judged.iter().map(|one| evaluator.judge(one)).collect();
     keep_prompts_in_use(&judged, &mut verdicts, &known);
-    forget_surplus(&judged, &mut verdicts, bench.last_prompt);
+    forget_surplus(&judged, &mut verdicts, evaluator.last_prompt);
     let slots = judged.iter().map(|one| one.slot);
     slots.zip(verdicts).collect()
 }
@@ -119,37 +123,37 @@ struct Evaluator {
 }
 
 impl Evaluator {
-    fn judge(&mut self, one: &SlotMetadata) -> Verdict {
+    fn judge(&mut self, one: &SlotMetadata) -> ThinningVerdict {
         let prompt = one.last_prompt();
         let at = prompt.map_or(one.epoch_millis, |prompt| prompt.at_ms);
         if holds(one, self.last_prompt) {
-            return Verdict::Keep(KeptBecause::LastPrompt);
+            return ThinningVerdict::Keep(KeptBecause::LastPrompt);
         }
         if at > self.now {
-            return Verdict::Keep(KeptBecause::FromTheFuture);
+            return ThinningVerdict::Keep(KeptBecause::FromTheFuture);
         }
         let age = self.now - at;
         if prompt.is_some() && age < WEEK {
-            return Verdict::Keep(KeptBecause::PromptOfTheWeek);
+            return ThinningVerdict::Keep(KeptBecause::PromptOfTheWeek);
         }
         let by_age = match age {
-            _ if prompt.is_some() => Verdict::Forget(GoesBecause::Old),
-            0..HOUR => Verdict::Keep(KeptBecause::LastHour),
+            _ if prompt.is_some() => ThinningVerdict::Forget(GoesBecause::Old),
+            0..HOUR => ThinningVerdict::Keep(KeptBecause::LastHour),
             HOUR..DAY => self.first_of(10 * MINUTE, at, KeptBecause::TenMinutes),
             DAY..WEEK => self.first_of(HOUR, at, KeptBecause::Hourly),
-            _ => Verdict::Forget(GoesBecause::Old),
+            _ => ThinningVerdict::Forget(GoesBecause::Old),
         };
         if !by_age.is_keep() && self.newest.contains(&one.slot) {
-            return Verdict::Keep(KeptBecause::Newest);
+            return ThinningVerdict::Keep(KeptBecause::Newest);
         }
         by_age
     }
 
-    fn first_of(&mut self, period: u64, at: u64, because: KeptBecause) -> Verdict {
+    fn first_of(&mut self, period: u64, at: u64, because: KeptBecause) -> ThinningVerdict {
         if self.periods.insert((period, at / period)) {
-            Verdict::Keep(because)
+            ThinningVerdict::Keep(because)
         } else {
-            Verdict::Forget(GoesBecause::Thinned)
+            ThinningVerdict::Forget(GoesBecause::Thinned)
         }
     }
 }
@@ -157,7 +161,7 @@ impl Evaluator {
 /// A prompt's own checkpoint outlives all others of that prompt.
 fn keep_prompts_in_use(
     judged: &[&SlotMetadata],
-    verdicts: &mut [Verdict],
+    verdicts: &mut [ThinningVerdict],
     known: &[&SlotMetadata],
 ) {
     let going: HashSet<Slot> = judged
@@ -177,20 +181,24 @@ fn keep_prompts_in_use(
             .iter()
             .filter_map(super::agent::AgentEvent::prompt);
         if !verdict.is_keep() && turns.any(|turn| in_use.contains(&turn)) {
-            *verdict = Verdict::Keep(KeptBecause::PromptInUse);
+            *verdict = ThinningVerdict::Keep(KeptBecause::PromptInUse);
         }
     }
 }
 
 /// Beyond the most that are kept, the oldest go: those of commands first, that of the last prompt never.
-fn forget_surplus(judged: &[&SlotMetadata], verdicts: &mut [Verdict], last_prompt: Option<u64>) {
+fn forget_surplus(
+    judged: &[&SlotMetadata],
+    verdicts: &mut [ThinningVerdict],
+    last_prompt: Option<u64>,
+) {
     let kept = verdicts.iter().filter(|verdict| verdict.is_keep()).count();
     let mut surplus = kept.saturating_sub(MOST);
     for is_prompt in [false, true] {
         for (one, verdict) in judged.iter().zip(&mut *verdicts) {
             let is_meant = one.last_prompt().is_some() == is_prompt && !holds(one, last_prompt);
             if surplus > 0 && verdict.is_keep() && is_meant {
-                *verdict = Verdict::Forget(GoesBecause::TooMany);
+                *verdict = ThinningVerdict::Forget(GoesBecause::TooMany);
                 surplus -= 1;
             }
         }

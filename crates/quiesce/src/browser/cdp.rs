@@ -20,7 +20,7 @@ pub enum CdpError {
     /// It is not known whether a browser runs.
     #[error("could not find the browser")]
     Users(#[from] UsersError),
-    /// Nobody works in the directory.
+    /// No browser runs in the directory.
     #[error("no browser is running in the directory")]
     NotRunning,
     /// It has no debugging port, or did not write it down.

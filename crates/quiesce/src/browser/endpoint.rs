@@ -1,6 +1,6 @@
 //! Where a browser can be spoken to, if it listens there itself.
 //!
-//! `DevToolsActivePort` is written at start and never removed: the port in it may belong to anybody by now. It is used
+//! `DevToolsActivePort` is written at start and never removed: the port in it may belong to any process by now. It is used
 //! only if every socket that would be reached there is held by a process of this browser.
 
 use super::cdp::CdpError;
@@ -45,7 +45,7 @@ fn read(directory: &Directory) -> Option<(u16, String)> {
     expected.then_some((port.trim().parse().ok()?, path.to_owned()))
 }
 
-/// The addresses on which somebody listens at this port, with the sockets.
+/// The addresses on which a process listens at this port, with the sockets.
 fn listeners(port: u16) -> Vec<(IpAddr, u64)> {
     ["/proc/self/net/tcp", "/proc/self/net/tcp6"]
         .iter()

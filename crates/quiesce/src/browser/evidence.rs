@@ -64,7 +64,7 @@ impl DirectoryClaim {
             if let Some(path) = value(argument, "--user-data-dir=") {
                 claim.names_it |= seen_by(pid, &path).iter().any(|path| directory.is(path));
             } else if let Some(path) = value(argument, "--database=") {
-                // The handler of crashes is told only where its reports go, and leads a life of its own.
+                // The handler of crashes knows only where its reports go, and leads a life of its own.
                 let reports = seen_by(pid, &path);
                 if is_crash_handler(&arguments) && reports.iter().any(|path| directory.holds(path))
                 {
@@ -123,7 +123,7 @@ fn seen_by(pid: u32, path: &OsStr) -> Vec<PathBuf> {
     match path.strip_prefix("/") {
         Ok(beneath) => {
             let root = PathBuf::from(format!("/proc/{pid}/root"));
-            // Whoever may not look at its root can still believe that it is the usual one.
+            // A process that may not look at its root can still believe that it is the usual one.
             match fs::read_link(&root) {
                 Ok(_) => vec![root.join(beneath)],
                 Err(_) => vec![path.to_owned()],

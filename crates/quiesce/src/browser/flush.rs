@@ -73,7 +73,7 @@ pub(super) async fn connect(directory: &Path) -> Result<Cdp, CdpError> {
 async fn flush(browser: &mut Cdp) -> Result<(), CdpError> {
     if let Some(page) = any_page(browser).await? {
         match flush_as(browser, &page).await {
-            // It may be closed by now, or be one that lets nobody in.
+            // It may be closed by now, or be one that accepts no connection.
             Err(CdpError::Refused { .. }) => {}
             settled => return settled,
         }

@@ -5,7 +5,7 @@
 //! 3. SIGTERM, which ends at once and loses the last half minute of cookies
 //! 4. SIGKILL to every process that is left
 //!
-//! After each the browser has a share of the patience. It is stopped when all its processes have ended: some outlive the
+//! After each the browser has a share of the timeout. It is stopped when all its processes have ended: some outlive the
 //! first by more than half a second, and they are the ones that write cookies and databases.
 //!
 //! The shares, of eight seconds: a close has four and takes 0.2 s on an idle machine, 0.8 to 1.5 s on one with four times
@@ -27,12 +27,12 @@ use tokio::time::Instant;
 
 /// How often is looked whether all have ended.
 const TICK: Duration = Duration::from_millis(25);
-/// How long the browser may take to confirm that it heard the question.
+/// How long the browser may take to confirm the request.
 const ANSWER: Duration = Duration::from_secs(2);
 /// How long a script that names the directory may take to become a browser.
 const LAUNCH: Duration = Duration::from_millis(500);
 
-/// How patiently a browser is stopped.
+/// How long stopping a browser may take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StopSettings {
     /// How long it may take in all. The last eighth is for ending what was killed.
@@ -96,7 +96,7 @@ pub enum BrowserStopError {
         /// In which directory it should work.
         directory: PathBuf,
     },
-    /// It may not be signalled, say because it is somebody else's.
+    /// It may not be signalled, say because it belongs to another user.
     #[error("could not signal process {pid}")]
     Signal {
         /// Which process.
@@ -115,7 +115,7 @@ pub enum BrowserStopError {
 
 /// Stops the browser that works in a directory, with all its processes.
 ///
-/// `pid` names the browser, or whoever started it, where the caller knows: a live process that is neither is refused
+/// `pid` names the browser, or its launcher, where the caller knows: a live process that is neither is refused
 /// before anything is done. Scripts and readers that are not of the browser are left alone.
 pub async fn stop(
     directory: &Path,
@@ -142,7 +142,7 @@ pub async fn stop(
         if was_asked {
             how = step;
         }
-        // Once the browser itself has ended, nobody is left to be asked, and its children are given the time.
+        // Once the browser itself has ended, no process is left to be asked, and its children are given the time.
         if was_asked || processes.browsers.is_empty() {
             processes.wait_until_gone(until).await?;
         }
@@ -160,7 +160,7 @@ pub async fn stop(
     }
 }
 
-/// The part of the patience that has passed when a step is given up.
+/// The part of the timeout that has passed when a step is given up.
 fn share(step: BrowserExit) -> f64 {
     match step {
         BrowserExit::NotRunning => 0.0,
@@ -223,7 +223,7 @@ impl BrowserProcesses {
         Ok(())
     }
 
-    /// Takes the next step; returns whether anybody was there to be asked.
+    /// Takes the next step; returns whether a process was there to be asked.
     async fn ask(&self, step: BrowserExit, until: Instant) -> Result<bool, BrowserStopError> {
         match step {
             BrowserExit::NotRunning => Ok(false),
@@ -236,7 +236,7 @@ impl BrowserProcesses {
 
     /// Asks the browser to close. Whatever goes wrong here, a signal comes next.
     async fn close(&self, until: Instant) -> bool {
-        // One that stands still hears nothing.
+        // One that stands still receives nothing.
         let _ = signal(&self.browsers, Signal::CONT);
         let until = until.min(Instant::now() + ANSWER);
         let asked = tokio::time::timeout_at(until, self.ask_to_close()).await;
@@ -307,7 +307,7 @@ impl BrowserProcesses {
     }
 }
 
-/// Signals all; returns whether any was there to hear it.
+/// Signals all; returns whether any was there to receive it.
 fn signal(processes: &[Process], signal: Signal) -> Result<bool, BrowserStopError> {
     let mut heard = false;
     for process in processes {
@@ -316,7 +316,7 @@ fn signal(processes: &[Process], signal: Signal) -> Result<bool, BrowserStopErro
             source,
         };
         heard |= process.signal(signal).map_err(failed)?;
-        // One that stands still would hear it only when it goes on.
+        // One that stands still would receive it only when it goes on.
         let _ = process.signal(Signal::CONT);
     }
     Ok(heard)

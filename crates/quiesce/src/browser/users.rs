@@ -38,7 +38,7 @@ pub enum ProcessRole {
     Child,
     /// Names the directory on its command line and has nothing open there: a script that started a browser, or will.
     Launcher,
-    /// Has something open there without being of the browser, such as somebody who reads a log.
+    /// Has something open there without being of the browser, such as a reader of a log.
     Bystander,
 }
 
@@ -74,7 +74,7 @@ pub fn users_of(directory: &Path) -> Result<Vec<DirectoryUser>, UsersError> {
     Ok(users)
 }
 
-/// Whether a browser of this host left its lock in a directory that nobody works in: it was killed, or ended by SIGTERM,
+/// Whether a browser of this host left its lock in a directory that no browser runs in: it was killed, or ended by SIGTERM,
 /// and did not write what it held back. One that was closed, or interrupted, removes it. Measured with Chromium 156.
 pub fn has_stale_lock(directory: &Path) -> bool {
     Directory::open(directory).is_ok_and(|directory| locked_by(&directory).is_some())

@@ -57,7 +57,7 @@ const BEGINNINGS: [&str; 7] = [
     "brave",
 ];
 
-/// Whether a program is called like a browser. Any other is not asked for its version: to ask is to run it, and whoever
+/// Whether a program is called like a browser. Any other is not asked for its version: to ask is to run it, and a user who
 /// wrote it may not know the question.
 pub fn is_browser_name(program: &Path) -> bool {
     let name = program.file_name().and_then(std::ffi::OsStr::to_str);

@@ -31,7 +31,7 @@ pub(crate) struct DockerCall {
 }
 
 impl DockerCall {
-    /// Starts the program. It does not hear what is typed into our terminal.
+    /// Starts the program. It does not receive what is typed into our terminal.
     pub(crate) fn ask(program: &OsStr, words: &[OsString], limit: Duration) -> io::Result<Self> {
         let child = Command::new(program)
             .args(words)
@@ -49,7 +49,7 @@ impl DockerCall {
 
     /// Waits for the answer. Past the limit it fails with [`io::ErrorKind::TimedOut`]: what was asked may happen yet.
     pub(crate) fn answer(mut self) -> io::Result<DockerReply> {
-        // Whoever cannot be opened has ended already; nobody else has its number before we waited for it.
+        // A process that cannot be opened has ended already; no other process has its number before we waited for it.
         if let Some(process) = Process::open(self.child.id())?
             && !ends(&process, self.deadline)
         {
@@ -89,7 +89,7 @@ fn ends(process: &Process, deadline: Instant) -> bool {
     }
 }
 
-/// What is in a pipe; does not wait for whoever else keeps it open.
+/// What is in a pipe; does not wait for another process that keeps it open.
 fn ready(pipe: Option<impl AsFd + Read>) -> io::Result<String> {
     let Some(pipe) = pipe else {
         return Ok(String::new());

@@ -1,4 +1,4 @@
-//! Processes that stand still because whoever stopped them has died.
+//! Processes that stand still because the process that stopped them has died.
 
 use super::error::{FreezeError, journal_failed};
 use super::journal::{self, FrozenTarget, JournalState};

@@ -8,7 +8,7 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FreezeError {
-    /// Nobody was named.
+    /// No process was given.
     #[error("there is no process to hold still")]
     NoProcess,
     /// It has ended.
@@ -17,7 +17,7 @@ pub enum FreezeError {
         /// Which process.
         pid: u32,
     },
-    /// Somebody else stopped it, and may let it run at any moment.
+    /// Another process stopped it, and may let it run at any moment.
     #[error("process {pid} was already stopped by somebody else")]
     AlreadyStopped {
         /// Which process.
@@ -55,7 +55,7 @@ pub enum FreezeError {
     /// The processes could not be looked at.
     #[error("could not look at the running processes")]
     Processes(#[source] io::Error),
-    /// It may not be signalled, say because it is somebody else's.
+    /// It may not be signalled, say because it belongs to another user.
     #[error("could not {doing} process {pid}")]
     Signal {
         /// What we were doing to it.
@@ -77,7 +77,7 @@ pub enum FreezeError {
         #[source]
         source: io::Error,
     },
-    /// Somebody else paused it, and may let it run at any moment.
+    /// Another process or user paused it, and may let it run at any moment.
     #[error("container `{id}` was already paused by somebody else")]
     AlreadyPaused {
         /// Which container.

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A thread that ends the hold when its time is over, unless it is told before.
+/// A thread that ends the hold when its time is over, unless it is ended before.
 pub(super) fn start_timer(
     hold: &Arc<Mutex<HoldState>>,
     max: Duration,
@@ -32,7 +32,7 @@ pub(super) fn start_timer(
 pub(super) struct HoldState {
     /// Stopped by us, parents first.
     pub(super) stopped: Vec<Process>,
-    /// Of the tree, and stopped by somebody else.
+    /// Of the tree, and stopped by another process.
     pub(super) others: Vec<Process>,
     /// Containers that we paused.
     pub(super) containers: Vec<Container>,
@@ -118,7 +118,7 @@ impl HoldState {
                     source,
                 })?;
             }
-            // Long enough to begin a program; they are stopped again before anybody else sees the list.
+            // Long enough to begin a program; they are stopped again before another thread sees the list.
             if signal == Signal::CONT {
                 std::thread::sleep(Duration::from_millis(2));
             }

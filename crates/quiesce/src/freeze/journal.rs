@@ -1,9 +1,9 @@
-//! What was stopped, written down before it is, for whoever comes after a crash.
+//! What was stopped, written down before it is, for the next process after a crash.
 //!
 //! One file per freeze: a line that says on which boot and in which process namespace the numbers mean something, then one
-//! line per process (`stopped PID START`) or container (`paused ID DAEMON PROGRAM`). Whoever knows only processes must not
+//! line per process (`stopped PID START`) or container (`paused ID DAEMON PROGRAM`). A reader that knows only processes must not
 //! take a journal with containers for one without: those that may name containers begin with another word. The file is locked for as long as its engine lives: the kernel unlocks what a dead process held. Lines
-//! are durable before their process is stopped, so that a line cut short names nobody who was.
+//! are durable before their process is stopped, so that a line cut short names no process that was.
 
 use crate::docker::Container;
 use crate::process::ProcessId;
@@ -66,7 +66,7 @@ pub(crate) struct FreezeJournal {
 }
 
 impl FreezeJournal {
-    /// Begins a journal that names nobody yet; makes the directory when there is none.
+    /// Begins a journal that names no process yet; makes the directory when there is none.
     pub(crate) fn create(directory: &Path, scope: JournalScope) -> io::Result<Self> {
         DirBuilder::new()
             .recursive(true)
@@ -101,7 +101,7 @@ impl FreezeJournal {
     }
 }
 
-/// A new file with a name of its own, locked by us before anybody could take it for an abandoned one.
+/// A new file with a name of its own, locked by us before another process could take it for an abandoned one.
 fn new_file(directory: &Path) -> io::Result<(File, PathBuf)> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     for number in 0..10_000 {
@@ -110,7 +110,7 @@ fn new_file(directory: &Path) -> io::Result<(File, PathBuf)> {
         match open(&path, flags, Mode::RUSR | Mode::WUSR) {
             Ok(file) => {
                 let locked = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
-                // Somebody who looked in between may have removed it.
+                // A process that looked in between may have removed it.
                 if locked && fstat(&file)?.st_nlink > 0 {
                     return Ok((file.into(), path));
                 }
@@ -174,7 +174,7 @@ pub(super) fn read(path: &Path) -> io::Result<Option<JournalState>> {
     }))
 }
 
-/// What a journal names, or `None` when it is not for us. After a reboot nobody stands still any more.
+/// What a journal names, or `None` when it is not for us. After a reboot no process stands still any more.
 fn parse(text: &str, boot: &str, namespace: &str) -> Option<Vec<FrozenTarget>> {
     let whole = text
         .rfind('\n')

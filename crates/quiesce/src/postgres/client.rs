@@ -1,4 +1,4 @@
-//! Running PostgreSQL's own programs: found, told where the server is, watched, and killed with all they started.
+//! Running PostgreSQL's own programs: found, given the server's address, watched, and killed with all they started.
 
 use super::{Connection, PostgresError, PostgresSettings};
 use rustix::process::{Pid, Signal, kill_process_group};

@@ -36,7 +36,7 @@ pub async fn leftovers(
     Ok(found)
 }
 
-/// Drops a database that a restore left, whoever is connected to it.
+/// Drops a database that a restore left, also while clients are connected to it.
 pub async fn drop_leftover(
     connection: &Connection,
     leftover: &LeftoverDatabase,

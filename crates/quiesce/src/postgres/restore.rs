@@ -6,11 +6,11 @@
 //! 4. the rows of every table are counted, which reads all of them
 //! 5. [`StagedRestore::swap`]: the old one becomes `<database>_before_<tag>` and the new one `<database>`, in one transaction
 //!
-//! *Always true:* `<database>` is the old one or the new one, whole, and never absent to anybody who looks. An error before
+//! *Always true:* `<database>` is the old one or the new one, whole, and never absent to a client that connects. An error before
 //! 5 drops the fresh database; a crash or a dropped future leaves it, and [`discard_staged`] with the same tag drops it. A
 //! crash at 5 is the server's transaction: it did all or nothing.
 //!
-//! Nobody may be connected to a database that is renamed. The renaming takes the database's lock first, so that nobody
+//! No client may be connected to a database that is renamed. The renaming takes the database's lock first, so that no client
 //! else comes in, and then waits up to five seconds for those who are there; meanwhile we end their sessions.
 //!
 //! Roles belong to a server, not to a database: no dump has them, and the ones it names must be there.
@@ -215,7 +215,7 @@ fn farewell(databases: &[&str]) -> String {
     )
 }
 
-/// Renames databases, all or none, whoever is connected to them.
+/// Renames databases, all or none, also while clients are connected to them.
 async fn rename(client: Client<'_>, names: &[(&str, &str)]) -> Result<(), PostgresError> {
     let maintenance = &client.settings.maintenance_database;
     let statements: Vec<String> = names
@@ -230,7 +230,7 @@ async fn rename(client: Client<'_>, names: &[(&str, &str)]) -> Result<(), Postgr
     let farewell = farewell(&connected);
     let chase = async {
         loop {
-            // Who may not be sent away stays, and the renaming says so.
+            // A session that may not be ended stays, and the renaming says so.
             let doing = "end the sessions of";
             let _ = client.ask(doing, maintenance, &farewell).await;
             tokio::time::sleep(CHASE).await;
@@ -269,7 +269,7 @@ impl StagedRestore {
 
     /// Puts it in the place of the database, which is kept under another name.
     ///
-    /// Ends the sessions of everybody who is connected. After an error the old one has its name still, and this is still
+    /// Ends the sessions of all clients that are connected. After an error the old one has its name still, and this is still
     /// staged; only [`PostgresError::SwapUnknown`] leaves that open.
     #[tracing::instrument(skip_all, err, fields(database = self.connection.database()))]
     pub async fn swap(self) -> Result<RestoredDatabase, PostgresError> {

@@ -12,7 +12,7 @@ pub enum ProcessState {
     Alive,
     /// It stands still, by a signal or by a debugger.
     Stopped,
-    /// It has ended; perhaps nobody has waited for it.
+    /// It has ended; perhaps not waited for yet.
     Ended,
 }
 
@@ -135,7 +135,7 @@ impl ProcessTable {
     /// The living among `roots` and everything they started, roots first, parents before children.
     ///
     /// One whose parent has ended is still found when it is in a process group or a session that one of the family began.
-    /// Numbers of groups and sessions are not used again while anybody is in them, so this never takes in a stranger.
+    /// Numbers of groups and sessions are not used again while a process is in them, so this never takes in a stranger.
     pub fn family(&self, roots: &[ProcessId]) -> Vec<ProcessInfo> {
         let known = roots.iter().filter_map(|root| self.rows.get(&root.pid()));
         let mut family: Vec<ProcessInfo> = known

@@ -19,7 +19,7 @@ pub enum Probe {
     Unix(PathBuf),
 }
 
-/// What is tried, and how patiently.
+/// What is tried, how often and for how long.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HealthCheck {
     /// What is tried.
@@ -132,7 +132,7 @@ impl Service {
                 let elapsed = began.elapsed();
                 return Ok(Healthy { attempts, elapsed });
             };
-            // A try that only the end of our patience cut short says nothing: the one before it does.
+            // A try that only the end of the time cut short says nothing: the one before it does.
             let is_cut = left < check.timeout && began.elapsed() >= check.total_timeout;
             if !is_cut || reason.is_empty() {
                 reason = last;

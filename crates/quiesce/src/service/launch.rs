@@ -1,6 +1,6 @@
 //! The small program that becomes a service.
 //!
-//! Its standard input is a pipe to whoever started it. It says there why it failed; it says nothing when it became the
+//! Its standard input is a pipe to the process that started it. It says there why it failed; it says nothing when it became the
 //! service, because that has another standard input.
 
 use super::record;
@@ -28,7 +28,7 @@ fn become_service(arguments: &[OsString]) -> io::Error {
     let [path, program, rest @ ..] = arguments else {
         return io::ErrorKind::InvalidInput.into();
     };
-    // Refused only to one that leads a group already, which whoever starts this does not make it.
+    // Refused only to one that leads a group already, which the one that starts this does not make it.
     if let Err(error) = rustix::process::setsid() {
         return error.into();
     }

@@ -1,7 +1,7 @@
 //! A process that wrote its number into a file.
 //!
-//! The file says nothing about when the process began. Whoever has the number now began before the file was written, or is
-//! somebody else; then we do not know what became of the service, and touch nothing.
+//! The file says nothing about when the process began. The process that has the number now began before the file was written, or is
+//! another process; then we do not know what became of the service, and touch nothing.
 
 use super::ServiceLookup;
 use crate::process::Process;

@@ -77,7 +77,7 @@ pub(super) fn find(path: &Path) -> io::Result<ServiceLookup> {
 
 /// Whether something goes on in the session of a service whose first process has ended.
 fn left_behind(first: ProcessId) -> io::Result<ServiceLookup> {
-    // The number of a session is free again when nobody is in it any more: then it may lead another one.
+    // The number of a session is free again when no process is in it any more: then it may lead another one.
     if ProcessInfo::read(first.pid()).is_some_and(|row| row.identity != first) {
         return Ok(ServiceLookup::Nothing);
     }

@@ -24,13 +24,13 @@ const TICK: Duration = Duration::from_millis(20);
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// Nobody said how.
+    /// No command for it is configured.
     #[error("service `{service}` has no command that starts it")]
     NoCommand {
         /// Which service.
         service: String,
     },
-    /// It stands still, or nobody knows what it does: a second one might be started beside it.
+    /// It stands still, or it is unknown what it does: a second one might be started beside it.
     #[error("service `{service}` cannot be started: {why}")]
     Unclear {
         /// Which service.
@@ -105,7 +105,7 @@ impl Service {
         }
         match &self.handling {
             Handling::Command { start, record, .. } => {
-                // It goes on without us; whoever started it waits for it in the background.
+                // It goes on without us; the process that started it waits for it in the background.
                 let _service = self.launch(start, record, deadline).await?;
             }
             Handling::PidFile { start, .. } => {

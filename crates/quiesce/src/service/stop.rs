@@ -2,7 +2,7 @@
 //!
 //! 1. its own command, if it has one; else SIGTERM to its first process and to all of the group that this leads
 //! 2. wait until everything it started has ended
-//! 3. when the patience is over, SIGKILL to whatever is left
+//! 3. when the timeout is over, SIGKILL to whatever is left
 //!
 //! Every signal goes by descriptor to a process that was found in the family of the first: never to a number.
 
@@ -19,7 +19,7 @@ use tokio::time::Instant;
 const TICK: Duration = Duration::from_millis(10);
 /// How long what was killed may take to end.
 const KILLED: Duration = Duration::from_secs(2);
-/// How much longer than its patience a daemon may take.
+/// How much longer than its timeout a daemon may take.
 const DAEMON: Duration = Duration::from_secs(10);
 
 /// How a service ended.
@@ -37,7 +37,7 @@ pub enum ServiceStopped {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServiceStopError {
-    /// Nobody knows which process it is.
+    /// It is unknown which process it is.
     #[error("service `{service}` cannot be stopped: {why}")]
     Unclear {
         /// Which service.
@@ -164,7 +164,7 @@ impl Service {
 
     async fn kill(&self, mut family: ProcessFamily) -> Result<(), ServiceStopError> {
         let deadline = Instant::now() + KILLED;
-        // Whoever is started meanwhile is found in the next round.
+        // What is started meanwhile is found in the next round.
         while !family.has_ended().map_err(self.system("look at"))? {
             if Instant::now() >= deadline {
                 let service = self.name.clone();
@@ -236,7 +236,7 @@ impl ProcessFamily {
             let group = ProcessInfo::read(process.pid()).map(|row| row.group);
             if process == &self.first || group == Some(first) {
                 process.signal(Signal::TERM)?;
-                // One that stands still would never hear it.
+                // One that stands still would never receive it.
                 process.signal(Signal::CONT)?;
             }
         }

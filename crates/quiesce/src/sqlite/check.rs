@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// How many findings are told.
+/// How many findings are reported.
 const MOST: usize = 10;
 
 /// What `integrity_check` found in a copy.
@@ -80,7 +80,7 @@ fn verdict(findings: &[String], good: Integrity) -> Integrity {
     }
 }
 
-/// Nobody else knows of the copy yet, so it need not be locked; so a log is neither looked for nor made.
+/// No other process knows of the copy yet, so it need not be locked; so a log is neither looked for nor made.
 fn open(path: &Path, budget: &RetryBudget) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
         | OpenFlags::SQLITE_OPEN_NO_MUTEX

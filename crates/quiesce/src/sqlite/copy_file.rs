@@ -59,7 +59,7 @@ impl FileStat {
         self.0.st_size == 0
     }
 
-    /// Whether nobody wrote between the two, as far as the file system's clock can tell.
+    /// Whether no process wrote between the two, as far as the file system's clock can tell.
     pub(super) fn is_unmoved(&self, later: &Self) -> bool {
         let state = |stat: &Stat| {
             (
@@ -90,7 +90,7 @@ impl FileStat {
     }
 
     fn apply_to(&self, file: &File) -> io::Result<()> {
-        // Only root may give a file away; for everybody else it is the owner's own already, or cannot be.
+        // Only root may give a file away; for other users it is the owner's own already, or cannot be.
         let owner = (Uid::from_raw(self.0.st_uid), Gid::from_raw(self.0.st_gid));
         match fchown(file, Some(owner.0), Some(owner.1)) {
             Ok(()) | Err(rustix::io::Errno::PERM) => {}

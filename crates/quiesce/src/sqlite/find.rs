@@ -14,9 +14,9 @@ pub(super) const COMPANIONS: [&str; 3] = ["-wal", "-journal", "-shm"];
 
 /// Whether a regular file begins like a SQLite database. An empty file, a symbolic link and a pipe do not.
 ///
-/// Opens and closes the file, which takes away the locks of whoever in this process has the database open.
+/// Opens and closes the file, which takes away the locks of every connection of this process to the database.
 pub fn is_database(path: &Path) -> io::Result<bool> {
-    // A pipe must neither be waited for nor, by opening it, be told that a reader is there.
+    // A pipe must neither be waited for nor, by opening it, signal that a reader is there.
     if !path.symlink_metadata()?.is_file() {
         return Ok(false);
     }
@@ -32,7 +32,7 @@ pub fn is_database(path: &Path) -> io::Result<bool> {
 
 /// Whether a file belongs to the database beside it: its log, its journal or its shared memory, by name.
 ///
-/// Says so only where that database is: a file called `notes-wal` alone is nobody's.
+/// Says so only where that database is: a file called `notes-wal` alone belongs to no database.
 pub fn is_companion(path: &Path) -> bool {
     let owner = path.file_name().and_then(owner_of);
     let owner = owner.map(|name| path.with_file_name(name));
@@ -105,14 +105,14 @@ pub(super) fn has_companion(path: &Path) -> bool {
     COMPANIONS.iter().take(2).any(end_has)
 }
 
-/// Whether a log or a journal is what somebody left who is gone: whoever opens the database now would replay it or roll back with it,
+/// Whether a log or a journal is what a process left that has ended: a process that opens the database now would replay it or roll back with it,
 /// and change what lies there. Locks that we are not shown are those of another container; what is copied then must not move.
 pub(super) fn is_left(path: &Path) -> bool {
     let shared = companion(path, "-shm");
     has_companion(path) && !is_locked(path) && !is_locked(&shared)
 }
 
-/// Whether anybody has a lock on this file, as far as the kernel tells us.
+/// Whether a process has a lock on this file, as far as the kernel tells us.
 fn is_locked(path: &Path) -> bool {
     let Ok(seen) = path.symlink_metadata() else {
         return false;

@@ -16,7 +16,7 @@ use std::time::Duration;
 const STRIDE: i32 = 1024;
 
 /// How long a checkpoint waits for those who read the log, with the write lock: others wait for it, so it is short, and
-/// asked again. Without any, it would fail whenever somebody happens to read.
+/// asked again. Without any, it would fail whenever a process happens to read.
 const CHECKPOINT: Duration = Duration::from_millis(20);
 
 /// Opens what is there, by a path without links, and believes nothing that its schema says.
@@ -97,7 +97,7 @@ impl LiveDatabase {
         })
     }
 
-    /// Chooses the state that will be copied: one at which nobody has a write transaction.
+    /// Chooses the state that will be copied: one at which no process has a write transaction.
     pub(super) fn snapshot(self, budget: &RetryBudget) -> Result<ReadSnapshot, SqliteError> {
         let path = &self.path;
         let reader = connect(path, budget)

@@ -4,7 +4,7 @@
 //! SQLite needs to write beside a database that has a log, or a journal to be rolled back, before it can read it. So
 //!
 //! 1. database, log and journal are looked at, and after a moment copied
-//! 2. they are looked at again: if one moved, all is done again, within the patience
+//! 2. they are looked at again: if one moved, all is done again, within the budget
 //! 3. the copy is opened, which recovers it, and its log is written into it
 //!
 //! The moment is longer than the tick of a file system's clock, so a write between the first look and the copy cannot hide
@@ -55,7 +55,7 @@ pub(super) fn capture(
     recovered(source, copied, budget)
 }
 
-/// The same, tried once; `None` when somebody writes.
+/// The same, tried once; `None` when a process writes.
 pub(super) fn capture_once(
     source: &Path,
     target: &Path,

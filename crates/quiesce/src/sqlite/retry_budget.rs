@@ -1,4 +1,4 @@
-//! How long is waited for others, and whether anybody still wants the result.
+//! How long is waited for others, and whether the caller still wants the result.
 
 use super::{SqliteError, SqliteSettings};
 use rusqlite::{Connection, ErrorCode};
@@ -69,7 +69,7 @@ impl RetryBudget {
         connection.progress_handler(STEPS, Some(move || cancel.load(Ordering::Relaxed)))
     }
 
-    /// Tries until it is not refused because somebody else is at it, or until the time is over.
+    /// Tries until it is not refused because another process is at it, or until the time is over.
     pub(super) fn ask<T>(
         &self,
         doing: &'static str,

@@ -1,11 +1,11 @@
-//! How many rows a database has, for people who compare two.
+//! How many rows a database has, for comparing two.
 
 use super::find::is_database;
 use rusqlite::{Connection, OpenFlags};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The number of rows of every table of a database that nobody else has open; `None` when it is no database.
+/// The number of rows of every table of a database that no other process has open; `None` when it is no database.
 ///
 /// Tables that this build cannot read, as those of an extension, are left out.
 pub fn row_counts(path: &Path) -> rusqlite::Result<Option<BTreeMap<String, u64>>> {

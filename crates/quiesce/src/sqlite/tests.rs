@@ -30,7 +30,7 @@ while True:
     time.sleep(0.001)
 ";
 
-/// Does what it is told, says that it is ready, and waits until it is killed.
+/// Runs a script, says that it is ready, and waits until it is killed.
 const HOLD: &str = "
 import sqlite3, sys
 db = sqlite3.connect(sys.argv[1], timeout=60, isolation_level=None)
@@ -358,7 +358,7 @@ fn the_log_that_a_killed_writer_left_stays_and_is_in_the_copy() {
     assert!((std::fs::read(&path).unwrap(), std::fs::read(&log).unwrap()) == before);
 }
 
-/// Runs as somebody who may not write where the modes say so, which root may.
+/// Runs as a user that may not write where the modes say so, which root may.
 fn as_somebody<T: Send>(task: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {

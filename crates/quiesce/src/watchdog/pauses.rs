@@ -13,11 +13,11 @@ const LATE: Duration = Duration::from_secs(3);
 pub(crate) enum PauseOutcome {
     /// It stands still because of us.
     Paused,
-    /// Somebody else paused it first.
+    /// Another process or user paused it first.
     Theirs,
     /// It runs, for this reason.
     Failed(String),
-    /// It may stand still, now or in a moment; whoever is not dismissed looks after it.
+    /// It may stand still, now or in a moment; a watchdog that is not dismissed looks after it.
     Unsure(String),
 }
 

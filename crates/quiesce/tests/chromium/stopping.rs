@@ -69,7 +69,7 @@ async fn a_page_that_asks_before_it_is_left_costs_the_timeout_where_there_is_no_
     };
     let mut speech = browser.speak().await;
     speech.confirm_leaving().await;
-    // The port is somebody else's now, as far as the file says.
+    // The port is another process's now, as far as the file says.
     let stranger = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = stranger.local_addr().unwrap().port();
     let file = directory.join("DevToolsActivePort");

@@ -6,7 +6,7 @@ use crate::report::Exit;
 use clap::Args;
 use serde::Serialize;
 use stasis_engine::events::Key;
-use stasis_engine::model::format::event::Event;
+use stasis_engine::model::format::event::AuditEvent;
 use stasis_engine::model::id::TenantId;
 
 #[derive(Debug, Args)]
@@ -29,7 +29,7 @@ struct Log {
 struct Row {
     tenant: TenantId,
     #[serde(flatten)]
-    event: Event,
+    event: AuditEvent,
 }
 
 #[derive(Serialize)]

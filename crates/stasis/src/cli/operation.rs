@@ -4,7 +4,7 @@ use super::Context;
 use crate::report::Exit;
 use clap::Subcommand;
 use stasis_engine::model::id::OpId;
-use stasis_engine::model::protocol::operation::{Fate, Record};
+use stasis_engine::model::protocol::operation::{OperationFate, OperationRecord};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Operation {
@@ -31,25 +31,25 @@ impl Operation {
             .await?;
         context.output.result(&operation, |operation| {
             let fate = match operation.fate {
-                Fate::Applied => "applied",
-                Fate::NotApplied => "not applied",
-                Fate::StillUnknown => "still unknown",
+                OperationFate::Applied => "applied",
+                OperationFate::NotApplied => "not applied",
+                OperationFate::Unknown => "still unknown",
             };
             match &operation.record {
-                Record::Lineage(record) => format!(
+                OperationRecord::Lineage(record) => format!(
                     "{fate}: {:?} of {}, given up at {}",
                     record.kind, record.lineage, record.at
                 ),
-                Record::Index(record) => format!(
+                OperationRecord::Index(record) => format!(
                     "{fate}: {:?} in the repository, given up at {}",
                     record.change, record.at
                 ),
             }
         })?;
         Ok(match operation.fate {
-            Fate::Applied => Exit::Done,
-            Fate::NotApplied => Exit::Failed,
-            Fate::StillUnknown => Exit::Unknown,
+            OperationFate::Applied => Exit::Done,
+            OperationFate::NotApplied => Exit::Failed,
+            OperationFate::Unknown => Exit::Unknown,
         })
     }
 }

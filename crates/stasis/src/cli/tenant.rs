@@ -6,7 +6,7 @@ use crate::report::Exit;
 use clap::Subcommand;
 use serde_json::Value;
 use stasis_engine::model::id::{Label, TenantId};
-use stasis_engine::model::policy::tenant::Policy;
+use stasis_engine::model::policy::tenant::TenantPolicy;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Tenant {
@@ -63,7 +63,7 @@ impl Tenant {
     }
 }
 
-fn words(policy: &Policy) -> String {
+fn words(policy: &TenantPolicy) -> String {
     let tree = serde_json::to_value(policy).unwrap_or_default();
     let row = |name: String| {
         let value = tree
@@ -74,7 +74,7 @@ fn words(policy: &Policy) -> String {
     };
     table(
         &["SETTING", "VALUE"],
-        Policy::settings().into_iter().map(row).collect(),
+        TenantPolicy::settings().into_iter().map(row).collect(),
     )
 }
 

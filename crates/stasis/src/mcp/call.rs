@@ -13,7 +13,7 @@ use stasis_engine::kind::workspace::{
     Compact, Create, Fork, Maker, RestoreWorkspace, RevertPath, Run, Undo, Workspace,
 };
 use stasis_engine::model::tree::EntryPath;
-use stasis_engine::model::workspace::{CheckpointName, CheckpointRef, Origin};
+use stasis_engine::model::workspace::{CheckpointName, CheckpointOrigin, CheckpointRef};
 use std::path::PathBuf;
 
 /// The longest name of a fork.
@@ -56,7 +56,7 @@ impl Served {
     async fn create(&self, wire: wire::Create) -> Answer {
         let command = Create {
             name: name(wire.name.as_deref())?,
-            pool: Origin::Manual,
+            pool: CheckpointOrigin::Manual,
             maker: Maker::Mcp,
             call: None,
             run: run(wire.dry_run),

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use stasis_engine::model::digest::{ArchiveDigest, ManifestDigest, TreeDigest};
 use stasis_engine::model::format::document::{parse, render};
 use stasis_engine::model::format::manifest::{CapturedBy, NewProfileManifest, ProfileManifest};
-use stasis_engine::model::format::pointer::{Act, Active, Pointer};
+use stasis_engine::model::format::pointer::{Active, Pointer, PointerAct};
 use stasis_engine::model::id::{Lineage, OpId};
 use stasis_engine::model::time::Timestamp;
 use stasis_engine::model::tree::canonical::TreeHasher;
@@ -85,7 +85,12 @@ impl World {
         let key = Self::key(subject, "latest.json");
         let pointer: Pointer = self.document(&key);
         let now = Timestamp::from_millis(1_700_000_000_000 + self.made * 60_000);
-        let mut next = pointer.successor(pointer.op_id, Act::Flip, Some(active.archive), now);
+        let mut next = pointer.successor(
+            pointer.op_id,
+            PointerAct::Publish,
+            Some(active.archive),
+            now,
+        );
         next.point_at(active, now);
         std::fs::write(self.session.object(&key), render(&next)).unwrap();
         sha

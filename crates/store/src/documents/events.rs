@@ -9,7 +9,7 @@ use crate::layout::{self, Key, Prefix};
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use stasis_model::format::document;
-use stasis_model::format::event::Event;
+use stasis_model::format::event::AuditEvent;
 use stasis_model::id::TenantId;
 
 /// How many events are read at once.
@@ -21,7 +21,7 @@ const REASON_LENGTH: usize = 300;
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Latest {
     /// What happened, oldest first.
-    pub events: Vec<Event>,
+    pub events: Vec<AuditEvent>,
     /// Where something lies, on the days that were read, that is no event we understand; and why, in one line.
     pub unreadable: Vec<(Key, String)>,
 }
@@ -30,7 +30,7 @@ pub struct Latest {
 pub async fn record(
     bucket: &dyn Bucket,
     tenant: &TenantId,
-    event: &Event,
+    event: &AuditEvent,
 ) -> Result<(), BucketError> {
     let key = layout::event(tenant, event.at_ms, event.id);
     bucket.put(&key, Bytes::from(document::render(event))).await
@@ -77,8 +77,8 @@ async fn read_day(bucket: &dyn Bucket, day: &[Key], found: &mut Latest) -> Resul
 async fn read_one(
     bucket: &dyn Bucket,
     key: Key,
-) -> Result<(Key, Result<Option<Event>, String>), BucketError> {
-    let event = match read::<Event>(bucket, &key).await {
+) -> Result<(Key, Result<Option<AuditEvent>, String>), BucketError> {
+    let event = match read::<AuditEvent>(bucket, &key).await {
         Ok(found) => Ok(found.map(|found| found.value)),
         Err(ReadError::Bucket(error)) => return Err(error),
         Err(ReadError::Document { source, .. }) => Err(reason(&source)),

@@ -6,8 +6,8 @@ use crate::layout::{self, Prefix};
 use stasis_model::format::lease::{Fence, Holder, Lock};
 use stasis_model::format::pointer::Active;
 use stasis_model::id::{Lineage, OpId};
-use stasis_model::protocol::operation::Kind;
-use stasis_model::protocol::settle::{Outcome, Protocol};
+use stasis_model::protocol::operation::OperationKind;
+use stasis_model::protocol::settle::{Protocol, ProtocolOutcome};
 use stasis_model::protocol::step::Op;
 use std::time::Duration;
 
@@ -37,8 +37,10 @@ impl Lineages {
         ttl: Duration,
     ) -> Result<Lease, LineageError> {
         let protocol = Protocol::acquire(self.op_id(), holder, ttl);
-        let applied = self.carry_out(lineage, Kind::Acquire, protocol).await?;
-        let Outcome::Acquired {
+        let applied = self
+            .carry_out(lineage, OperationKind::Acquire, protocol)
+            .await?;
+        let ProtocolOutcome::Acquired {
             fence,
             base,
             took_over,
@@ -65,14 +67,18 @@ impl Lineages {
         ttl: Duration,
     ) -> Result<(Lock, Duration), LineageError> {
         let protocol = Protocol::new(self.op_id(), Op::Renew { fence, ttl });
-        let applied = self.carry_out(lineage, Kind::Renew, protocol).await?;
+        let applied = self
+            .carry_out(lineage, OperationKind::Renew, protocol)
+            .await?;
         Ok((lock_after(&applied), applied.sent_at))
     }
 
     /// Gives a lease back.
     pub async fn release(&self, lineage: &Lineage, fence: Fence) -> Result<Lock, LineageError> {
         let protocol = Protocol::new(self.op_id(), Op::Release { fence });
-        let applied = self.carry_out(lineage, Kind::Release, protocol).await?;
+        let applied = self
+            .carry_out(lineage, OperationKind::Release, protocol)
+            .await?;
         Ok(lock_after(&applied))
     }
 
@@ -83,14 +89,16 @@ impl Lineages {
         grace: Duration,
     ) -> Result<(OpId, Lock), LineageError> {
         let protocol = Protocol::new(self.op_id(), Op::Reap { grace });
-        let applied = self.carry_out(lineage, Kind::Reap, protocol).await?;
+        let applied = self
+            .carry_out(lineage, OperationKind::Reap, protocol)
+            .await?;
         Ok((applied.op_id, lock_after(&applied)))
     }
 }
 
 fn lock_after(applied: &Applied) -> Lock {
     match &applied.outcome {
-        Outcome::Lock(lock) => (**lock).clone(),
+        ProtocolOutcome::Lock(lock) => (**lock).clone(),
         _ => unreachable!("an operation on the lock ends with the lock"),
     }
 }

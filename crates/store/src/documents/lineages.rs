@@ -11,8 +11,8 @@ use stasis_model::format::document::{self, BadDocument, Document, SIZE_LIMIT, Ve
 use stasis_model::format::lease::Lock;
 use stasis_model::format::pointer::Pointer;
 use stasis_model::id::{Lineage, OpId};
-use stasis_model::protocol::operation::{Kind, Unsettled};
-use stasis_model::protocol::settle::{Answer, Body, Outcome, Protocol, Step};
+use stasis_model::protocol::operation::{OperationKind, Unsettled};
+use stasis_model::protocol::settle::{Body, Protocol, ProtocolOutcome, ProtocolStep, StoreAnswer};
 use stasis_model::protocol::step::{Doc, Refusal};
 use stasis_model::rng::Rng;
 use stasis_model::time::{Clock, Timestamp};
@@ -32,7 +32,7 @@ pub enum LineageError {
         /// Which lineage.
         lineage: Lineage,
         /// What was to be done.
-        kind: Kind,
+        kind: OperationKind,
         /// Why not.
         #[source]
         refusal: Refusal,
@@ -46,26 +46,26 @@ pub enum LineageError {
         /// Which lineage.
         lineage: Lineage,
         /// What was to be done.
-        kind: Kind,
+        kind: OperationKind,
         /// What the store said.
         #[source]
         source: ReadError,
     },
 }
 
-fn words(kind: Kind) -> &'static str {
+fn words(kind: OperationKind) -> &'static str {
     match kind {
-        Kind::Acquire => "acquire the lease of",
-        Kind::Renew => "renew the lease of",
-        Kind::Release => "release the lease of",
-        Kind::Reap => "reap the lock of",
-        Kind::Flip => "flip the pointer of",
-        Kind::Rollback => "roll back",
-        Kind::ForceUnlock => "force-unlock",
-        Kind::Delete => "delete a snapshot of",
-        Kind::Pin => "pin a snapshot of",
-        Kind::Check => "record the check of a snapshot of",
-        Kind::Forget => "forget removed snapshots of",
+        OperationKind::Acquire => "acquire the lease of",
+        OperationKind::Renew => "renew the lease of",
+        OperationKind::Release => "release the lease of",
+        OperationKind::Reap => "reap the lock of",
+        OperationKind::Publish => "flip the pointer of",
+        OperationKind::Rollback => "roll back",
+        OperationKind::ForceUnlock => "force-unlock",
+        OperationKind::Delete => "delete a snapshot of",
+        OperationKind::Pin => "pin a snapshot of",
+        OperationKind::Check => "record the check of a snapshot of",
+        OperationKind::Forget => "forget removed snapshots of",
     }
 }
 
@@ -150,7 +150,7 @@ pub struct Applied {
     /// Under which id.
     pub op_id: OpId,
     /// What it left behind.
-    pub outcome: Outcome,
+    pub outcome: ProtocolOutcome,
     /// Uptime just before its first write was sent: what a holder may count its lease from.
     pub sent_at: Duration,
 }
@@ -258,28 +258,32 @@ impl Lineages {
     pub async fn carry_out(
         &self,
         lineage: &Lineage,
-        kind: Kind,
+        kind: OperationKind,
         mut protocol: Protocol,
     ) -> Result<Applied, LineageError> {
-        let (mut answer, mut failure, mut sent_at, mut waits) = (Answer::Begin, None, None, 0);
+        let (mut answer, mut failure, mut sent_at, mut waits) = (StoreAnswer::Begin, None, None, 0);
         loop {
-            if matches!(answer, Answer::Lost | Answer::Silence) {
+            if matches!(answer, StoreAnswer::Lost | StoreAnswer::Silence) {
                 self.wait(waits).await;
                 waits += 1;
             }
             answer = match protocol.next(answer, self.now()) {
-                Step::Read(Doc::Lock) => told(self.lock(lineage).await, &mut failure, Answer::Lock),
-                Step::Read(Doc::Pointer) => {
-                    told(self.pointer(lineage).await, &mut failure, Answer::Pointer)
+                ProtocolStep::Read(Doc::Lock) => {
+                    told(self.lock(lineage).await, &mut failure, StoreAnswer::Lock)
                 }
-                Step::Write { expected, body } => {
+                ProtocolStep::Read(Doc::Pointer) => told(
+                    self.pointer(lineage).await,
+                    &mut failure,
+                    StoreAnswer::Pointer,
+                ),
+                ProtocolStep::Write { expected, body } => {
                     sent_at.get_or_insert_with(|| self.clock.uptime());
                     let written = self.write(lineage, expected, &body).await;
                     told(written.map_err(ReadError::from), &mut failure, |answer| {
                         answer
                     })
                 }
-                Step::Done(outcome) => {
+                ProtocolStep::Done(outcome) => {
                     let sent_at = sent_at.unwrap_or_else(|| self.clock.uptime());
                     return Ok(Applied {
                         op_id: protocol.op_id(),
@@ -287,14 +291,14 @@ impl Lineages {
                         sent_at,
                     });
                 }
-                Step::Refused(refusal) => {
+                ProtocolStep::Refused(refusal) => {
                     return Err(LineageError::Refused {
                         lineage: lineage.clone(),
                         kind,
                         refusal,
                     });
                 }
-                Step::Unreachable => {
+                ProtocolStep::Unreachable => {
                     let source = failure.expect("a protocol ends unreachable only after a failure");
                     return Err(LineageError::Store {
                         lineage: lineage.clone(),
@@ -302,7 +306,7 @@ impl Lineages {
                         source,
                     });
                 }
-                Step::Unsettled(doubt) => {
+                ProtocolStep::Unsettled(doubt) => {
                     let (op_id, lineage) = (protocol.op_id(), lineage.clone());
                     tracing::warn!(generation = %doubt.generation, "outcome unknown");
                     let record = Unsettled::new(op_id, kind, lineage, doubt, self.now());
@@ -317,7 +321,7 @@ impl Lineages {
         lineage: &Lineage,
         expected: Option<document::Version>,
         body: &Body,
-    ) -> Result<Answer, BucketError> {
+    ) -> Result<StoreAnswer, BucketError> {
         let (key, bytes) = match body {
             Body::Lock(lock) => (layout::lock(lineage), document::render(lock)),
             Body::Pointer(pointer) => (layout::pointer(lineage), document::render(pointer)),
@@ -333,9 +337,9 @@ impl Lineages {
         };
         tracing::debug!(%key, ?swap, "conditional write");
         Ok(match swap {
-            Swap::Won(_) => Answer::Won,
-            Swap::Lost => Answer::Lost,
-            Swap::Unknown => Answer::Silence,
+            Swap::Won(_) => StoreAnswer::Won,
+            Swap::Lost => StoreAnswer::Lost,
+            Swap::Unknown => StoreAnswer::Silence,
         })
     }
 
@@ -351,13 +355,13 @@ impl Lineages {
 fn told<T>(
     result: Result<T, ReadError>,
     failure: &mut Option<ReadError>,
-    answer: impl FnOnce(T) -> Answer,
-) -> Answer {
+    answer: impl FnOnce(T) -> StoreAnswer,
+) -> StoreAnswer {
     match result {
         Ok(value) => answer(value),
         Err(error) => {
             *failure = Some(error);
-            Answer::Unreadable
+            StoreAnswer::Unreadable
         }
     }
 }

@@ -6,10 +6,10 @@ use crate::layout;
 use bytes::Bytes;
 use stasis_model::format::document;
 use stasis_model::id::OpId;
-use stasis_model::protocol::operation::{Fate, Record, Unsettled};
+use stasis_model::protocol::operation::{OperationFate, OperationRecord, Unsettled};
 
 /// Writes the record down.
-pub async fn record(bucket: &dyn Bucket, record: &Record) -> Result<(), BucketError> {
+pub async fn record(bucket: &dyn Bucket, record: &OperationRecord) -> Result<(), BucketError> {
     let key = layout::operation(record.op_id());
     bucket
         .put(&key, Bytes::from(document::render(record)))
@@ -17,7 +17,7 @@ pub async fn record(bucket: &dyn Bucket, record: &Record) -> Result<(), BucketEr
 }
 
 /// Finds a record.
-pub async fn find(bucket: &dyn Bucket, op_id: OpId) -> Result<Option<Record>, ReadError> {
+pub async fn find(bucket: &dyn Bucket, op_id: OpId) -> Result<Option<OperationRecord>, ReadError> {
     Ok(read(bucket, &layout::operation(op_id))
         .await?
         .map(|found| found.value))
@@ -25,7 +25,7 @@ pub async fn find(bucket: &dyn Bucket, op_id: OpId) -> Result<Option<Record>, Re
 
 impl Lineages {
     /// Judges an operation by what its lineage says now.
-    pub async fn settle(&self, unsettled: &Unsettled) -> Result<Fate, ReadError> {
+    pub async fn settle(&self, unsettled: &Unsettled) -> Result<OperationFate, ReadError> {
         let lock = self
             .lock(&unsettled.lineage)
             .await?

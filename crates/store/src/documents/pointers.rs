@@ -3,10 +3,10 @@
 use crate::documents::lineages::{Applied, LineageError, Lineages};
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::format::lease::Fence;
-use stasis_model::format::pointer::{Active, Mark, Pointer};
+use stasis_model::format::pointer::{Active, Pointer, PointerMark};
 use stasis_model::id::{Generation, Label, Lineage, OpId};
-use stasis_model::protocol::operation::Kind;
-use stasis_model::protocol::settle::{Outcome, Protocol};
+use stasis_model::protocol::operation::OperationKind;
+use stasis_model::protocol::settle::{Protocol, ProtocolOutcome};
 use stasis_model::protocol::step::Op;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub struct Moved {
     /// What it says now.
     pub pointer: Pointer,
     /// Whether the lock was told as well; `false` is a warning on forced acts.
-    pub lock_told: bool,
+    pub lock_marked: bool,
 }
 
 /// A snapshot to be published.
@@ -43,8 +43,8 @@ impl Lineages {
             base,
             to,
         } = flip;
-        let protocol = Protocol::new(op_id, Op::Flip { fence, base, to });
-        self.carry_out(lineage, Kind::Flip, protocol)
+        let protocol = Protocol::new(op_id, Op::Publish { fence, base, to });
+        self.carry_out(lineage, OperationKind::Publish, protocol)
             .await
             .map(moved)
     }
@@ -63,7 +63,7 @@ impl Lineages {
             reason,
             Duration::ZERO,
         );
-        self.carry_out(lineage, Kind::Rollback, protocol)
+        self.carry_out(lineage, OperationKind::Rollback, protocol)
             .await
             .map(moved)
     }
@@ -81,7 +81,7 @@ impl Lineages {
             reason,
             Duration::ZERO,
         );
-        self.carry_out(lineage, Kind::ForceUnlock, protocol)
+        self.carry_out(lineage, OperationKind::ForceUnlock, protocol)
             .await
             .map(moved)
     }
@@ -94,7 +94,7 @@ impl Lineages {
         known: Vec<ArchiveDigest>,
     ) -> Result<Moved, LineageError> {
         let protocol = Protocol::new(self.op_id(), Op::Delete { target, known });
-        self.carry_out(lineage, Kind::Delete, protocol)
+        self.carry_out(lineage, OperationKind::Delete, protocol)
             .await
             .map(moved)
     }
@@ -107,7 +107,7 @@ impl Lineages {
         pinned: bool,
     ) -> Result<Moved, LineageError> {
         let protocol = Protocol::new(self.op_id(), Op::Pin { target, pinned });
-        self.carry_out(lineage, Kind::Pin, protocol)
+        self.carry_out(lineage, OperationKind::Pin, protocol)
             .await
             .map(moved)
     }
@@ -120,16 +120,20 @@ impl Lineages {
         sound: bool,
     ) -> Result<Moved, LineageError> {
         let protocol = Protocol::new(self.op_id(), Op::Check { target, sound });
-        self.carry_out(lineage, Kind::Check, protocol)
+        self.carry_out(lineage, OperationKind::Check, protocol)
             .await
             .map(moved)
     }
 
     /// Drops the marks of removed snapshots of which no listing shows anything, as they were read; refused while
     /// somebody owns the lineage.
-    pub async fn forget(&self, lineage: &Lineage, gone: Vec<Mark>) -> Result<Moved, LineageError> {
+    pub async fn forget(
+        &self,
+        lineage: &Lineage,
+        gone: Vec<PointerMark>,
+    ) -> Result<Moved, LineageError> {
         let protocol = Protocol::new(self.op_id(), Op::Forget { gone });
-        self.carry_out(lineage, Kind::Forget, protocol)
+        self.carry_out(lineage, OperationKind::Forget, protocol)
             .await
             .map(moved)
     }
@@ -137,10 +141,13 @@ impl Lineages {
 
 fn moved(applied: Applied) -> Moved {
     match applied.outcome {
-        Outcome::Pointer { pointer, lock_told } => Moved {
+        ProtocolOutcome::Pointer {
+            pointer,
+            lock_marked,
+        } => Moved {
             op_id: applied.op_id,
             pointer: *pointer,
-            lock_told,
+            lock_marked,
         },
         _ => unreachable!("an operation on the pointer ends with the pointer"),
     }

@@ -5,7 +5,7 @@ use crate::documents::lineages::{ReadError, read};
 use crate::layout;
 use stasis_model::format::document::{self, Versioned};
 use stasis_model::id::{OpId, TenantId};
-use stasis_model::policy::tenant::{BadSetting, Policy};
+use stasis_model::policy::tenant::{BadSetting, TenantPolicy};
 use std::time::Duration;
 
 /// How long to wait after each attempt to change a policy.
@@ -53,7 +53,7 @@ pub enum PolicyError {
 }
 
 /// The tenant's policy; the defaults when none was set.
-pub async fn policy(bucket: &dyn Bucket, tenant: &TenantId) -> Result<Policy, PolicyError> {
+pub async fn policy(bucket: &dyn Bucket, tenant: &TenantId) -> Result<TenantPolicy, PolicyError> {
     Ok(stored(bucket, tenant)
         .await?
         .map(|found| found.value)
@@ -63,7 +63,7 @@ pub async fn policy(bucket: &dyn Bucket, tenant: &TenantId) -> Result<Policy, Po
 async fn stored(
     bucket: &dyn Bucket,
     tenant: &TenantId,
-) -> Result<Option<Versioned<Policy>>, PolicyError> {
+) -> Result<Option<Versioned<TenantPolicy>>, PolicyError> {
     let failed = |source| PolicyError::Read {
         tenant: tenant.clone(),
         source,
@@ -74,7 +74,7 @@ async fn stored(
 /// What one attempt to change a policy came to.
 enum Attempt {
     /// It is changed.
-    Applied(Policy),
+    Applied(TenantPolicy),
     /// Somebody else was faster.
     Lost,
     /// There was no clear answer.
@@ -90,7 +90,7 @@ pub async fn set(
     tenant: &TenantId,
     settings: &[(String, String)],
     op_id: OpId,
-) -> Result<Policy, PolicyError> {
+) -> Result<TenantPolicy, PolicyError> {
     let unknown = || PolicyError::Unknown {
         tenant: tenant.clone(),
         op_id,

@@ -9,10 +9,10 @@ use bytes::Bytes;
 use stasis_model::digest::ManifestDigest;
 use stasis_model::format::chunk::HEADER;
 use stasis_model::format::document::{self, BadDocument, Document, Version, Versioned};
-use stasis_model::format::manifest::{Index, IndexRefusal, Repo, SnapshotManifest};
+use stasis_model::format::manifest::{IndexRefusal, RepoDocument, SnapshotIndex, SnapshotManifest};
 use stasis_model::id::{OpId, SnapshotId};
 use stasis_model::protocol::gc::{ChunkName, GcState, Names};
-use stasis_model::protocol::operation::{Fate, IndexDoubt};
+use stasis_model::protocol::operation::{OperationFate, UnknownIndexWrite};
 use stasis_model::tree::chunking::CHUNK_MAX;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,7 +46,7 @@ pub enum ChangeError {
         /// What the index remembers if it was applied.
         op_id: OpId,
         /// Which writes had no clear answer.
-        doubt: IndexDoubt,
+        doubt: UnknownIndexWrite,
     },
 }
 
@@ -69,16 +69,16 @@ impl Root {
     }
 
     /// `repo.json`; `None` when nobody made this root.
-    pub async fn repo(&self) -> Result<Option<Repo>, ReadError> {
-        let found = read::<Repo>(&*self.bucket, &self.root.repo_json()).await?;
+    pub async fn repo(&self) -> Result<Option<RepoDocument>, ReadError> {
+        let found = read::<RepoDocument>(&*self.bucket, &self.root.repo_json()).await?;
         Ok(found.map(|found| found.value))
     }
 
     /// Makes the root; `Lost` when it is there already.
     ///
     /// The index comes first: a root that has its `repo.json` and no index has lost it.
-    pub async fn init(&self, repo: &Repo) -> Result<Swap, BucketError> {
-        let _ = self.swap_index(None, &Index::empty()).await?;
+    pub async fn init(&self, repo: &RepoDocument) -> Result<Swap, BucketError> {
+        let _ = self.swap_index(None, &SnapshotIndex::empty()).await?;
         if !self.bucket.exists(&self.root.index()).await? {
             return Ok(Swap::Unknown);
         }
@@ -101,7 +101,7 @@ impl Root {
     }
 
     /// `index.json`.
-    pub async fn index(&self) -> Result<Option<Versioned<Index>>, ReadError> {
+    pub async fn index(&self) -> Result<Option<Versioned<SnapshotIndex>>, ReadError> {
         read(&*self.bucket, &self.root.index()).await
     }
 
@@ -126,7 +126,7 @@ impl Root {
     pub async fn swap_index(
         &self,
         expected: Option<&Version>,
-        index: &Index,
+        index: &SnapshotIndex,
     ) -> Result<Swap, BucketError> {
         self.write(&self.root.index(), expected, index).await
     }
@@ -138,11 +138,11 @@ impl Root {
     pub async fn change(
         &self,
         op_id: OpId,
-        change: impl Fn(&Index) -> Result<Index, IndexRefusal>,
-    ) -> Result<Index, ChangeError> {
-        let mut doubt: Option<IndexDoubt> = None;
+        change: impl Fn(&SnapshotIndex) -> Result<SnapshotIndex, IndexRefusal>,
+    ) -> Result<SnapshotIndex, ChangeError> {
+        let mut doubt: Option<UnknownIndexWrite> = None;
         // As long as a write is in doubt, nothing else that goes wrong is the answer.
-        let ends = |doubt: Option<IndexDoubt>, error: ChangeError| match doubt {
+        let ends = |doubt: Option<UnknownIndexWrite>, error: ChangeError| match doubt {
             Some(doubt) => ChangeError::Unknown { op_id, doubt },
             None => error,
         };
@@ -151,13 +151,14 @@ impl Root {
             let found = found.map_err(|error| ends(doubt, error.into()))?;
             let (index, version) = match found {
                 Some(found) => (found.value, Some(found.version)),
-                None => (Index::empty(), None),
+                None => (SnapshotIndex::empty(), None),
             };
             if index.remembers(op_id) {
                 return Ok(index);
             }
             // A write that has not landed by now can only land on the very version we see.
-            doubt = doubt.filter(|doubt| doubt.settle(op_id, Some(&index)) == Fate::StillUnknown);
+            doubt =
+                doubt.filter(|doubt| doubt.settle(op_id, Some(&index)) == OperationFate::Unknown);
             let next = change(&index).map_err(|refusal| ends(doubt, refusal.into()))?;
             match self.swap_index(version.as_ref(), &next).await {
                 Ok(Swap::Won(_)) => return Ok(next),
@@ -165,7 +166,7 @@ impl Root {
                 Ok(Swap::Unknown) => {
                     let generation = next.generation;
                     let since = doubt.map_or(generation, |doubt| doubt.since);
-                    doubt = Some(IndexDoubt { generation, since });
+                    doubt = Some(UnknownIndexWrite { generation, since });
                 }
                 Err(error) => return Err(ends(doubt, error.into())),
             }

@@ -1,7 +1,7 @@
 use crate::scripted_bucket::{ScriptedBucket, Turn};
 use crate::support::SeededChance;
 use bytes::Bytes;
-use stasis_model::format::event::{Event, EventKind, Severity};
+use stasis_model::format::event::{AuditEvent, EventKind, Severity};
 use stasis_model::id::{Lineage, TenantId};
 use stasis_model::rng::Rng;
 use stasis_model::time::Timestamp;
@@ -15,10 +15,10 @@ fn tenant() -> TenantId {
     "acme".parse().unwrap()
 }
 
-fn event_at(chance: &SeededChance, at_ms: u64) -> Event {
+fn event_at(chance: &SeededChance, at_ms: u64) -> AuditEvent {
     let at = Timestamp::from_millis(at_ms);
     let actor = "operator".parse().unwrap();
-    Event::new(
+    AuditEvent::new(
         chance.op_id(),
         EventKind::Rollback,
         Severity::Info,

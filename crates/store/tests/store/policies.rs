@@ -2,7 +2,7 @@ use crate::scripted_bucket::{ScriptedBucket, Turn};
 use crate::support::SeededChance;
 use Turn::{ApplySilently, Fail, Lose, Vanish, Work};
 use stasis_model::id::{OpId, TenantId};
-use stasis_model::policy::tenant::Policy;
+use stasis_model::policy::tenant::TenantPolicy;
 use stasis_model::rng::Rng;
 use stasis_store::bucket::Bucket;
 use stasis_store::documents::policies::{self, PolicyError};
@@ -17,12 +17,12 @@ fn op_id() -> OpId {
 }
 
 /// Sets the grace to 90 seconds.
-async fn set(bucket: &dyn Bucket) -> Result<Policy, PolicyError> {
+async fn set(bucket: &dyn Bucket) -> Result<TenantPolicy, PolicyError> {
     let settings = [("grace_s".to_owned(), "90".to_owned())];
     policies::set(bucket, &tenant(), &settings, op_id()).await
 }
 
-fn is_unknown(outcome: &Result<Policy, PolicyError>) -> bool {
+fn is_unknown(outcome: &Result<TenantPolicy, PolicyError>) -> bool {
     let about_ours = |found: &OpId| *found == op_id();
     matches!(outcome, Err(PolicyError::Unknown { op_id, .. }) if about_ours(op_id))
 }

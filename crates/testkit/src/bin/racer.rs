@@ -10,7 +10,7 @@ use stasis_store::backend::file::FileBucket;
 use stasis_store::bucket::{Bucket, Swap};
 use stasis_store::layout::Key;
 use stasis_testkit::race::Racer;
-use stasis_testkit::real_time::{RealChance, RealClock};
+use stasis_testkit::real_time::{RealClock, SystemRng};
 use std::fs::OpenOptions;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -51,13 +51,13 @@ async fn flip(
         aws,
         places,
     };
-    let engine = Engine::open(open, Arc::new(RealClock), Arc::new(RealChance)).await?;
+    let engine = Engine::open(open, Arc::new(RealClock), Arc::new(SystemRng)).await?;
     let journal = OpenOptions::new().create(true).append(true).open(journal)?;
     let mut racer = Racer {
         engine: &engine,
         name: name.parse()?,
         journal,
-        chance: &RealChance,
+        random: &SystemRng,
     };
     Ok(racer.race(flips).await?)
 }
@@ -79,7 +79,7 @@ async fn count(directory: &str, times: u32) -> Result<(), Failure> {
             .unwrap_or_default()
             .parse()
             .unwrap_or_default();
-        let body = Bytes::from(format!("{} {}", value + 1, RealChance.op_id()));
+        let body = Bytes::from(format!("{} {}", value + 1, SystemRng.op_id()));
         let swap = match &found {
             Some(found) => bucket.swap(&key, &found.version, body).await?,
             None => bucket.create(&key, body).await?,

@@ -1,6 +1,6 @@
 //! Runs seeds of the simulator: `sim COUNT FIRST-SEED`. One seed alone is told in full.
 
-use stasis_testkit::sim::sights::Sights;
+use stasis_testkit::sim::observations::Observations;
 use stasis_testkit::sim::{Report, Settings, run};
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -29,14 +29,14 @@ fn main() -> io::Result<ExitCode> {
 #[derive(Default)]
 struct Tally {
     runs: u64,
-    sights: Sights,
+    observations: Observations,
     broken: Vec<Report>,
 }
 
 impl Tally {
     fn add(&mut self, report: Report) {
         self.runs += 1;
-        self.sights.merge(&report.sights);
+        self.observations.merge(&report.observations);
         if report.breach.is_some() {
             self.broken.push(report);
         }
@@ -44,13 +44,13 @@ impl Tally {
 
     fn merge(&mut self, other: Self) {
         self.runs += other.runs;
-        self.sights.merge(&other.sights);
+        self.observations.merge(&other.observations);
         self.broken.extend(other.broken);
     }
 
     fn summarise(&self, first: u64) -> io::Result<ExitCode> {
         let mut out = io::stdout().lock();
-        write!(out, "{}", self.sights)?;
+        write!(out, "{}", self.observations)?;
         for report in self.broken.iter().take(10) {
             writeln!(out, "{report}")?;
         }

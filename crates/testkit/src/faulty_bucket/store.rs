@@ -1,7 +1,7 @@
 //! The store at the other end of the network.
 
-use super::{FaultyBucket, Landing, Sender, Weather, Witness};
-use crate::seeded_chance::SeededRng;
+use super::{FaultPlan, FaultyBucket, Landing, Sender, Witness};
+use crate::seeded_rng::SeededRng;
 use crate::sim_clock::SimClock;
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -35,7 +35,7 @@ type Changes = Vec<(u64, Key, Option<u64>)>;
 /// The store that all hosts share.
 pub struct FaultyStore {
     pub(super) memory: MemoryBucket,
-    pub(super) weather: Weather,
+    pub(super) faults: FaultPlan,
     began: Instant,
     rng: Mutex<SeededRng>,
     changes: Mutex<Changes>,
@@ -43,11 +43,11 @@ pub struct FaultyStore {
 }
 
 impl FaultyStore {
-    /// An empty store that behaves as `weather` says, beginning now.
-    pub fn new(weather: Weather, rng: SeededRng, witness: Arc<dyn Witness>) -> Arc<Self> {
+    /// An empty store that behaves as `faults` says, beginning now.
+    pub fn new(faults: FaultPlan, rng: SeededRng, witness: Arc<dyn Witness>) -> Arc<Self> {
         Arc::new(Self {
             memory: MemoryBucket::new(),
-            weather,
+            faults,
             began: Instant::now(),
             rng: Mutex::new(rng),
             changes: Mutex::default(),
@@ -97,10 +97,10 @@ impl FaultyStore {
                 let gone = self.memory.delete(key).await;
                 gone.map(|()| Swap::Won(Version::new("gone")))
             }
-            (Some(body), Condition::Absent) if !self.weather.ignores_conditions => {
+            (Some(body), Condition::Absent) if !self.faults.ignores_conditions => {
                 self.memory.create(key, body.clone()).await
             }
-            (Some(body), Condition::Is(version)) if !self.weather.ignores_conditions => {
+            (Some(body), Condition::Is(version)) if !self.faults.ignores_conditions => {
                 self.memory.swap(key, version, body.clone()).await
             }
             (Some(body), _) => {

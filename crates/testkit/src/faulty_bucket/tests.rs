@@ -1,22 +1,22 @@
 use super::*;
-use crate::seeded_chance::SeededRng;
+use crate::seeded_rng::SeededRng;
 use stasis_store::contract;
 use std::time::Duration;
 use tokio::time::Instant;
 
-fn a_bucket(weather: Weather) -> FaultyBucket {
-    let store = FaultyStore::new(weather, SeededRng::new(7), Arc::new(Nobody));
+fn a_bucket(faults: FaultPlan) -> FaultyBucket {
+    let store = FaultyStore::new(faults, SeededRng::new(7), Arc::new(Nobody));
     let clock = SimClock::new(Instant::now(), 90_000, Duration::ZERO);
     store.reached_from(Arc::new(clock))
 }
 
-fn always(fault: impl FnOnce(&mut Weather)) -> FaultyBucket {
-    let mut weather = Weather {
+fn always(fault: impl FnOnce(&mut FaultPlan)) -> FaultyBucket {
+    let mut faults = FaultPlan {
         calm_from: 1_000,
-        ..Weather::fine()
+        ..FaultPlan::fine()
     };
-    fault(&mut weather);
-    a_bucket(weather)
+    fault(&mut faults);
+    a_bucket(faults)
 }
 
 fn key() -> Key {
@@ -29,12 +29,12 @@ async fn is_there(bucket: &FaultyBucket) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn a_faulty_bucket_in_fine_weather_is_a_bucket() {
-    contract::all(&a_bucket(Weather::fine())).await;
+    contract::all(&a_bucket(FaultPlan::fine())).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_request_is_unknown_and_never_applied() {
-    let bucket = always(|weather| weather.lost = 1000);
+    let bucket = always(|faults| faults.lost = 1000);
 
     let swap = bucket.create(&key(), "a".into()).await.unwrap();
 
@@ -45,7 +45,7 @@ async fn a_lost_request_is_unknown_and_never_applied() {
 
 #[tokio::test(start_paused = true)]
 async fn an_unheard_request_is_unknown_and_applied() {
-    let bucket = always(|weather| weather.unheard = 1000);
+    let bucket = always(|faults| faults.unheard = 1000);
 
     let swap = bucket.create(&key(), "a".into()).await.unwrap();
 
@@ -55,7 +55,7 @@ async fn an_unheard_request_is_unknown_and_applied() {
 
 #[tokio::test(start_paused = true)]
 async fn a_late_request_is_unknown_and_lands_after_its_sender_gave_up() {
-    let bucket = always(|weather| (weather.late, weather.lateness) = (1000, 5_000));
+    let bucket = always(|faults| (faults.late, faults.lateness) = (1000, 5_000));
 
     let swap = bucket.create(&key(), "a".into()).await.unwrap();
 
@@ -67,7 +67,7 @@ async fn a_late_request_is_unknown_and_lands_after_its_sender_gave_up() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_lands_although_its_sender_died() {
-    let bucket = always(|weather| weather.slowness = 100);
+    let bucket = always(|faults| faults.slowness = 100);
     let (key, body) = (key(), "a".into());
     let request = bucket.create(&key, body);
 
@@ -80,7 +80,7 @@ async fn a_request_lands_although_its_sender_died() {
 
 #[tokio::test(start_paused = true)]
 async fn a_doubled_request_is_refused_by_its_own_success() {
-    let bucket = always(|weather| weather.twice = 1000);
+    let bucket = always(|faults| faults.twice = 1000);
 
     let swap = bucket.create(&key(), "a".into()).await.unwrap();
 
@@ -90,7 +90,7 @@ async fn a_doubled_request_is_refused_by_its_own_success() {
 
 #[tokio::test(start_paused = true)]
 async fn in_an_outage_nothing_is_applied_and_nothing_is_read_as_absent() {
-    let bucket = always(|weather| weather.outages.push(0..500));
+    let bucket = always(|faults| faults.outages.push(0..500));
 
     for _ in 0..4 {
         let write = bucket.create(&key(), "a".into()).await;
@@ -105,7 +105,7 @@ async fn in_an_outage_nothing_is_applied_and_nothing_is_read_as_absent() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stale_listing_shows_the_past_and_a_read_does_not() {
-    let bucket = always(|weather| (weather.stale, weather.calm_from) = (1000, 100_000));
+    let bucket = always(|faults| (faults.stale, faults.calm_from) = (1000, 100_000));
     sleep(Duration::from_secs(30)).await;
     let created = bucket.create(&key(), "a".into()).await.unwrap();
     assert!(matches!(created, Swap::Won(_)));
@@ -121,7 +121,7 @@ async fn a_stale_listing_shows_the_past_and_a_read_does_not() {
 
 #[tokio::test(start_paused = true)]
 async fn a_host_learns_the_stores_clock_from_an_answer() {
-    let bucket = always(|weather| weather.tells_date = true);
+    let bucket = always(|faults| faults.tells_date = true);
     assert_eq!(bucket.clock_offset_ms(), None);
 
     assert!(!is_there(&bucket).await);

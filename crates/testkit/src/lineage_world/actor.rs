@@ -8,8 +8,8 @@ use stasis_model::digest::ArchiveDigest;
 use stasis_model::format::lease::Fence;
 use stasis_model::format::pointer::Active;
 use stasis_model::id::Generation;
-use stasis_model::protocol::operation::{Kind, Unsettled};
-use stasis_model::protocol::settle::{Answer, Body};
+use stasis_model::protocol::operation::{OperationKind, Unsettled};
+use stasis_model::protocol::settle::{Body, StoreAnswer};
 use stasis_model::protocol::step::Doc;
 use stasis_model::time::Timestamp;
 use std::hash::{Hash, Hasher};
@@ -140,7 +140,7 @@ impl<C: Conduct> Actor<C> {
     /// Takes up a task; what it does then is its first wish.
     pub(crate) fn start(&mut self, task: Task, then: Next, shared: &Shared<C>) {
         let mut conduct = C::new(&task);
-        let action = conduct.next(Answer::Begin, EARLY);
+        let action = conduct.next(StoreAnswer::Begin, EARLY);
         let task = Rc::new(task);
         let wish = self
             .wish(&task, action, shared)
@@ -183,7 +183,7 @@ impl<C: Conduct> Actor<C> {
     /// Hears an answer; says which task ended and how, if one did.
     pub(crate) fn hear(
         &mut self,
-        answer: Answer,
+        answer: StoreAnswer,
         now: Timestamp,
         shared: &Shared<C>,
     ) -> Option<(Rc<Task>, Ending, bool)> {
@@ -196,7 +196,7 @@ impl<C: Conduct> Actor<C> {
         else {
             unreachable!("only busy actors hear answers");
         };
-        if let (Duty::Reap, Answer::Lock(Some(lock))) = (&task.duty, &answer) {
+        if let (Duty::Reap, StoreAnswer::Lock(Some(lock))) = (&task.duty, &answer) {
             self.judged = lock.version.as_str().parse().expect("our own version");
         }
         let action = conduct.next(answer, now);
@@ -235,16 +235,18 @@ impl<C: Conduct> Actor<C> {
             self.riddles.push(Rc::new(Riddle { task, record }));
         }
         match (kind, ending) {
-            (Kind::Acquire, Ending::Acquired { fence, base }) => {
+            (OperationKind::Acquire, Ending::Acquired { fence, base }) => {
                 self.lease = Some(*fence);
                 self.base = *base;
                 self.stage = Stage::Free(then);
             }
-            (Kind::Renew, Ending::Refused(_)) => self.leave(),
-            (Kind::Renew, _) | (Kind::Flip, Ending::Done { .. }) => {
+            (OperationKind::Renew, Ending::Refused(_)) => self.leave(),
+            (OperationKind::Renew, _) | (OperationKind::Publish, Ending::Done { .. }) => {
                 self.stage = Stage::Free(then);
             }
-            (Kind::Acquire | Kind::Flip | Kind::Release, _) => self.leave(),
+            (OperationKind::Acquire | OperationKind::Publish | OperationKind::Release, _) => {
+                self.leave()
+            }
             _ if self.turns > 0 => self.stage = Stage::Free(then),
             _ => self.leave(),
         }

@@ -92,7 +92,7 @@ impl Default for Cast {
 
 impl Cast {
     /// The document whose change is the deed.
-    pub(crate) fn deed_of(&self, duty: &Duty) -> Doc {
+    pub(crate) fn effect_of(&self, duty: &Duty) -> Doc {
         match duty {
             Duty::Acquire => self.owned_by,
             Duty::Renew(_) | Duty::Release(_) | Duty::Reap => Doc::Lock,

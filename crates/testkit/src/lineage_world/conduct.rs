@@ -1,4 +1,4 @@
-//! How an actor carries out a task: by the production protocol, or by a planted bug.
+//! How an actor carries out a task: by the production protocol, or by a mutant.
 
 use super::names::op_id;
 use stasis_model::digest::ArchiveDigest;
@@ -6,8 +6,10 @@ use stasis_model::format::document::Version;
 use stasis_model::format::lease::{Fence, Holder};
 use stasis_model::format::pointer::Active;
 use stasis_model::id::{Generation, Label, OpId};
-use stasis_model::protocol::operation::Kind;
-use stasis_model::protocol::settle::{Answer, Body, Doubt, Outcome, Protocol, Step};
+use stasis_model::protocol::operation::OperationKind;
+use stasis_model::protocol::settle::{
+    Body, Protocol, ProtocolOutcome, ProtocolStep, StoreAnswer, UnknownWrite,
+};
 use stasis_model::protocol::step::{Doc, Op, Refusal};
 use stasis_model::time::Timestamp;
 use std::fmt::Debug;
@@ -56,17 +58,17 @@ pub enum Duty {
 
 impl Duty {
     /// The word for it.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> OperationKind {
         match self {
-            Self::Acquire => Kind::Acquire,
-            Self::Renew(_) => Kind::Renew,
-            Self::Release(_) => Kind::Release,
-            Self::Reap => Kind::Reap,
-            Self::Flip { .. } => Kind::Flip,
-            Self::Rollback { .. } => Kind::Rollback,
-            Self::ForceUnlock(_) => Kind::ForceUnlock,
-            Self::Delete { .. } => Kind::Delete,
-            Self::Pin(_) => Kind::Pin,
+            Self::Acquire => OperationKind::Acquire,
+            Self::Renew(_) => OperationKind::Renew,
+            Self::Release(_) => OperationKind::Release,
+            Self::Reap => OperationKind::Reap,
+            Self::Flip { .. } => OperationKind::Publish,
+            Self::Rollback { .. } => OperationKind::Rollback,
+            Self::ForceUnlock(_) => OperationKind::ForceUnlock,
+            Self::Delete { .. } => OperationKind::Delete,
+            Self::Pin(_) => OperationKind::Pin,
         }
     }
 }
@@ -118,7 +120,7 @@ impl Task {
             Duty::Reap => new(Op::Reap {
                 grace: Duration::ZERO,
             }),
-            Duty::Flip { fence, base, to } => new(Op::Flip { fence, base, to }),
+            Duty::Flip { fence, base, to } => new(Op::Publish { fence, base, to }),
             Duty::Rollback { to, seen } => forced(Op::Rollback { to, seen }),
             Duty::ForceUnlock(seen) => forced(Op::ForceUnlock { seen }),
             Duty::Delete { target, known } => new(Op::Delete { target, known }),
@@ -174,30 +176,32 @@ pub enum Ending {
     /// It is done.
     Done {
         /// Whether the lock was told as well.
-        lock_told: bool,
+        lock_marked: bool,
     },
     /// It was not done and will not be.
     Refused(Refusal),
     /// It was not done: the store could not be read.
     Unreachable,
     /// Nobody can tell.
-    Unsettled(Doubt),
+    Unsettled(UnknownWrite),
 }
 
-impl From<Step> for Action {
-    fn from(step: Step) -> Self {
+impl From<ProtocolStep> for Action {
+    fn from(step: ProtocolStep) -> Self {
         Self::End(match step {
-            Step::Read(doc) => return Self::Read(doc),
-            Step::Write { expected, body } => return Self::Write(expected, body),
-            Step::Done(Outcome::Acquired { fence, base, .. }) => Ending::Acquired {
+            ProtocolStep::Read(doc) => return Self::Read(doc),
+            ProtocolStep::Write { expected, body } => return Self::Write(expected, body),
+            ProtocolStep::Done(ProtocolOutcome::Acquired { fence, base, .. }) => Ending::Acquired {
                 fence,
                 base: base.map(|active| active.archive),
             },
-            Step::Done(Outcome::Lock(_)) => Ending::Done { lock_told: true },
-            Step::Done(Outcome::Pointer { lock_told, .. }) => Ending::Done { lock_told },
-            Step::Refused(refusal) => Ending::Refused(refusal),
-            Step::Unreachable => Ending::Unreachable,
-            Step::Unsettled(doubt) => Ending::Unsettled(doubt),
+            ProtocolStep::Done(ProtocolOutcome::Lock(_)) => Ending::Done { lock_marked: true },
+            ProtocolStep::Done(ProtocolOutcome::Pointer { lock_marked, .. }) => {
+                Ending::Done { lock_marked }
+            }
+            ProtocolStep::Refused(refusal) => Ending::Refused(refusal),
+            ProtocolStep::Unreachable => Ending::Unreachable,
+            ProtocolStep::Unsettled(doubt) => Ending::Unsettled(doubt),
         })
     }
 }
@@ -215,11 +219,11 @@ pub enum PutAnswer {
 
 /// How tasks are carried out.
 pub trait Conduct: Clone + Hash + Debug {
-    /// Takes up a task; the first [`Answer`] to come is [`Answer::Begin`].
+    /// Takes up a task; the first [`StoreAnswer`] to come is [`StoreAnswer::Begin`].
     fn new(task: &Task) -> Self;
 
     /// Hears an answer and says what to do next.
-    fn next(&mut self, answer: Answer, now: Timestamp) -> Action;
+    fn next(&mut self, answer: StoreAnswer, now: Timestamp) -> Action;
 
     /// Whether an archive may be relied upon after this answer; otherwise it is put again.
     fn is_stored(answer: PutAnswer) -> bool {
@@ -236,7 +240,7 @@ impl Conduct for Honest {
         Self(task.protocol())
     }
 
-    fn next(&mut self, answer: Answer, now: Timestamp) -> Action {
+    fn next(&mut self, answer: StoreAnswer, now: Timestamp) -> Action {
         self.0.next(answer, now).into()
     }
 }

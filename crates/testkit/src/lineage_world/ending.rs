@@ -4,8 +4,8 @@ use super::actor::{Actor, Next, Riddle};
 use super::conduct::{Conduct, Duty, Ending, PutAnswer, Task};
 use super::names::Printed;
 use super::promise::Verdict;
-use super::{LineageWorld, sight};
-use stasis_model::protocol::operation::{Fate, Kind};
+use super::{LineageWorld, observation};
+use stasis_model::protocol::operation::{OperationFate, OperationKind};
 use stasis_model::protocol::step::Refusal;
 use std::rc::Rc;
 
@@ -48,9 +48,9 @@ impl<C: Conduct> LineageWorld<C> {
             for riddle in &actor.value.riddles {
                 let fate = self.check_riddle(riddle)?;
                 match fate {
-                    Fate::Applied => self.note(sight::SETTLED_APPLIED),
-                    Fate::NotApplied => self.note(sight::SETTLED_NOT),
-                    Fate::StillUnknown => {}
+                    OperationFate::Applied => self.note(observation::SETTLED_APPLIED),
+                    OperationFate::NotApplied => self.note(observation::SETTLED_NOT),
+                    OperationFate::Unknown => {}
                 }
                 if self.shared.cast.thorough || self.is_open(riddle, fate) {
                     open.push(Rc::clone(riddle));
@@ -68,39 +68,39 @@ impl<C: Conduct> LineageWorld<C> {
     }
 
     /// Whether a riddle's answer can still change.
-    fn is_open(&self, riddle: &Riddle, fate: Fate) -> bool {
+    fn is_open(&self, riddle: &Riddle, fate: OperationFate) -> bool {
         let lock = self.lock.as_deref().map(|cell| &cell.value.value);
         let passed = lock.is_some_and(|lock| lock.generation > riddle.record.generation);
         let hopeless =
             riddle.record.on_lock && passed && self.under_way(&riddle.task).next().is_none();
-        fate == Fate::StillUnknown && !hopeless
+        fate == OperationFate::Unknown && !hopeless
     }
 
-    fn note_ending(&mut self, kind: Kind, ending: &Ending, outrun: bool) {
+    fn note_ending(&mut self, kind: OperationKind, ending: &Ending, outrun: bool) {
         let noted = match (ending, kind) {
-            (Ending::Acquired { .. }, _) if outrun => sight::OUTRUN,
-            (Ending::Done { lock_told: false }, _) => sight::NOT_TOLD,
-            (Ending::Done { .. }, Kind::Flip) => sight::FLIPPED,
-            (Ending::Done { .. }, Kind::Release) => sight::RELEASED,
-            (Ending::Done { .. }, Kind::Renew) => sight::RENEWED,
-            (Ending::Done { .. }, Kind::Reap) => sight::REAPED,
-            (Ending::Done { .. }, Kind::Rollback) => sight::ROLLED_BACK,
-            (Ending::Done { .. }, Kind::ForceUnlock) => sight::FORCED,
-            (Ending::Done { .. }, Kind::Delete) => sight::DELETED,
-            (Ending::Done { .. }, Kind::Pin) => sight::PINNED,
-            (Ending::Unsettled(_), _) => sight::UNSETTLED,
-            (Ending::Unreachable, _) => sight::UNREACHABLE,
+            (Ending::Acquired { .. }, _) if outrun => observation::OUTRUN,
+            (Ending::Done { lock_marked: false }, _) => observation::NOT_TOLD,
+            (Ending::Done { .. }, OperationKind::Publish) => observation::FLIPPED,
+            (Ending::Done { .. }, OperationKind::Release) => observation::RELEASED,
+            (Ending::Done { .. }, OperationKind::Renew) => observation::RENEWED,
+            (Ending::Done { .. }, OperationKind::Reap) => observation::REAPED,
+            (Ending::Done { .. }, OperationKind::Rollback) => observation::ROLLED_BACK,
+            (Ending::Done { .. }, OperationKind::ForceUnlock) => observation::FORCED,
+            (Ending::Done { .. }, OperationKind::Delete) => observation::DELETED,
+            (Ending::Done { .. }, OperationKind::Pin) => observation::PINNED,
+            (Ending::Unsettled(_), _) => observation::UNSETTLED,
+            (Ending::Unreachable, _) => observation::UNREACHABLE,
             (Ending::Refused(refusal), _) => match refusal {
-                Refusal::Held(_) => sight::HELD,
-                Refusal::LockLost(_) => sight::LOCK_LOST,
-                Refusal::Diverged { .. } => sight::DIVERGED,
-                Refusal::NotExpired => sight::NOT_EXPIRED,
-                Refusal::Contended => sight::CONTENDED,
-                Refusal::HolderChanged { .. } => sight::HOLDER_CHANGED,
-                Refusal::PointerMoved { .. } => sight::POINTER_MOVED,
-                Refusal::IsActive(_) => sight::IS_ACTIVE,
-                Refusal::IsPinned(_) => sight::IS_PINNED,
-                Refusal::Tombstoned(_) => sight::TOMBSTONED,
+                Refusal::Held(_) => observation::HELD,
+                Refusal::LockLost(_) => observation::LOCK_LOST,
+                Refusal::Diverged { .. } => observation::DIVERGED,
+                Refusal::NotExpired => observation::NOT_EXPIRED,
+                Refusal::Contended => observation::CONTENDED,
+                Refusal::HolderChanged { .. } => observation::HOLDER_CHANGED,
+                Refusal::PointerMoved { .. } => observation::POINTER_MOVED,
+                Refusal::IsActive(_) => observation::IS_ACTIVE,
+                Refusal::IsPinned(_) => observation::IS_PINNED,
+                Refusal::Tombstoned(_) => observation::TOMBSTONED,
                 _ => return,
             },
             _ => return,

@@ -1,7 +1,7 @@
 //! What moves are called in a counterexample.
 
 use super::actor::{OPERATOR, REAPER};
-use stasis_model::protocol::operation::Kind;
+use stasis_model::protocol::operation::OperationKind;
 use stasis_model::protocol::step::Doc;
 use std::fmt;
 
@@ -30,7 +30,7 @@ pub(crate) enum Event {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Move {
     pub(crate) actor: u8,
-    pub(crate) kind: Kind,
+    pub(crate) kind: OperationKind,
     pub(crate) doc: Doc,
     pub(crate) event: Event,
 }

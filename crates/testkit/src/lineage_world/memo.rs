@@ -104,10 +104,10 @@ impl<C> Memo<C> {
     }
 
     /// Whether a sight is new.
-    pub(crate) fn is_news(&self, sight: &'static str) -> bool {
-        let news = !self.noted.borrow().contains(&sight);
+    pub(crate) fn is_news(&self, observation: &'static str) -> bool {
+        let news = !self.noted.borrow().contains(&observation);
         if news {
-            self.noted.borrow_mut().push(sight);
+            self.noted.borrow_mut().push(observation);
         }
         news
     }

@@ -8,7 +8,7 @@ use stasis_model::digest::ArchiveDigest;
 use stasis_model::format::lease::{Fence, Lock, LockState};
 use stasis_model::format::pointer::{Active, Pointer};
 use stasis_model::id::{Epoch, Generation};
-use stasis_model::protocol::operation::Fate;
+use stasis_model::protocol::operation::OperationFate;
 use stasis_model::protocol::settle::Body;
 use stasis_model::protocol::step::Doc;
 use std::fmt::Display;
@@ -25,7 +25,7 @@ pub enum Promise {
     /// Epochs never decrease, generations grow by one, documents are never deleted.
     Growing,
     /// Nobody takes a lease that is not the one it judged.
-    Spared,
+    Preserved,
     /// The active snapshot exists and is not marked for removal.
     Closed,
 }
@@ -37,7 +37,7 @@ impl Promise {
         Self::Truthful,
         Self::Fenced,
         Self::Growing,
-        Self::Spared,
+        Self::Preserved,
         Self::Closed,
     ];
 }
@@ -82,7 +82,7 @@ impl<C: Conduct> LineageWorld<C> {
             next.epoch >= epoch,
             format_args!("the lock's epoch fell from {epoch} to {} {by}", next.epoch),
         )?;
-        let spared = match &request.task.duty {
+        let preserved = match &request.task.duty {
             Duty::Release(fence) | Duty::Renew(fence) => {
                 old.is_some_and(|old| old.fence() == *fence)
             }
@@ -93,8 +93,8 @@ impl<C: Conduct> LineageWorld<C> {
             _ => true,
         };
         self.hold(
-            Promise::Spared,
-            spared,
+            Promise::Preserved,
+            preserved,
             format_args!("a lease that was not the one judged was changed {by}"),
         )
     }
@@ -126,7 +126,7 @@ impl<C: Conduct> LineageWorld<C> {
             format_args!("the fence went from {fence} to {} {by}", next.fence),
         )?;
         let active = old.and_then(Pointer::active_archive);
-        self.check_deed(active, next, request)?;
+        self.check_effect(active, next, request)?;
         let closed = next
             .active_archive()
             .is_none_or(|active| self.stores(active) && !next.is_tombstoned(active));
@@ -138,7 +138,7 @@ impl<C: Conduct> LineageWorld<C> {
     }
 
     /// Whether the deed was allowed, seen from outside of the rules.
-    fn check_deed(
+    fn check_effect(
         &self,
         active: Option<ArchiveDigest>,
         next: &Pointer,
@@ -164,7 +164,7 @@ impl<C: Conduct> LineageWorld<C> {
             Duty::ForceUnlock(seen) => {
                 let newer = |owned: Fence| owned != *seen && owned.epoch >= seen.epoch;
                 self.hold(
-                    Promise::Spared,
+                    Promise::Preserved,
                     !self.owner.as_ref().is_some_and(|owner| newer(owner.fence)),
                     "the operator threw out a newer owner than the one seen",
                 )
@@ -194,7 +194,7 @@ impl<C: Conduct> LineageWorld<C> {
         let version = self.lock.as_ref().map(|cell| cell.value.version);
         if doc == Doc::Lock && task.duty == Duty::Reap {
             self.hold(
-                Promise::Spared,
+                Promise::Preserved,
                 version.is_none_or(|version| version == judged),
                 "the reaper deleted a lock that it had not judged",
             )?;
@@ -255,7 +255,7 @@ impl<C: Conduct> LineageWorld<C> {
         }
     }
 
-    /// Whether the task is about owning, and what it got is somebody else's by now: to own is a statement about now.
+    /// Whether the task is about owning, and what it got is another process's by now: to own is a statement about now.
     fn superseded(&self, task: &Task) -> bool {
         let fence = self.pointer.as_deref().map(|cell| cell.value.value.fence);
         match task.duty {
@@ -274,17 +274,17 @@ impl<C: Conduct> LineageWorld<C> {
     }
 
     /// Checks that a riddle, asked now, is not answered wrongly.
-    pub(crate) fn check_riddle(&self, riddle: &Riddle) -> Result<Fate, String> {
+    pub(crate) fn check_riddle(&self, riddle: &Riddle) -> Result<OperationFate, String> {
         let lock = self.lock.as_deref().map(|cell| &cell.value.value);
         let pointer = self.pointer.as_deref().map(|cell| &cell.value.value);
         let fate = riddle.record.settle(lock, pointer);
         let applied = self.applied(&riddle.task);
-        let deed = self.shared.cast.deed_of(&riddle.task.duty);
-        let coming = self.under_way(&riddle.task).any(|doc| doc == deed);
+        let effect = self.shared.cast.effect_of(&riddle.task.duty);
+        let coming = self.under_way(&riddle.task).any(|doc| doc == effect);
         let right = match fate {
-            Fate::Applied => applied,
-            Fate::NotApplied => !applied && !coming,
-            Fate::StillUnknown => true,
+            OperationFate::Applied => applied,
+            OperationFate::NotApplied => !applied && !coming,
+            OperationFate::Unknown => true,
         };
         let kind = riddle.record.kind;
         self.hold(

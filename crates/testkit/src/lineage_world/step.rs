@@ -8,7 +8,7 @@ use super::names::Printed;
 use super::store::Request;
 use super::turn::{Moves, Outcome};
 use super::{EARLY, LATE, LineageWorld};
-use stasis_model::protocol::settle::Answer;
+use stasis_model::protocol::settle::StoreAnswer;
 use stasis_model::protocol::step::{Doc, Refusal};
 use stasis_model::time::Timestamp;
 use std::rc::Rc;
@@ -32,14 +32,14 @@ impl<C: Conduct> LineageWorld<C> {
             Wish::Erase(doc, judged) => {
                 let mut world = self.successor();
                 let outcome = world.erase(*doc, task, *judged);
-                let outcome = outcome.and_then(|()| world.told(number, Answer::Won).0);
+                let outcome = outcome.and_then(|()| world.answered(number, StoreAnswer::Won).0);
                 moves.push((label(*doc, Event::Erased), outcome));
             }
             Wish::EraseArchive => {
                 let mut world = self.successor();
                 world.archives &= !(0b100 << number);
                 let outcome = world.check_archives();
-                let outcome = outcome.and_then(|()| world.told(number, Answer::Won).0);
+                let outcome = outcome.and_then(|()| world.answered(number, StoreAnswer::Won).0);
                 moves.push((label(Doc::Pointer, Event::ErasedArchive), outcome));
             }
         }
@@ -61,7 +61,7 @@ impl<C: Conduct> LineageWorld<C> {
         if self.unreadable > 0 {
             let mut world = world;
             world.unreadable -= 1;
-            let (blind, _) = world.told(number, Answer::Unreadable);
+            let (blind, _) = world.answered(number, StoreAnswer::Unreadable);
             moves.push((label(doc, Event::Unreadable), blind));
         }
     }
@@ -105,8 +105,8 @@ impl<C: Conduct> LineageWorld<C> {
             )
             .then_some(heard.actor.print)
         };
-        let refused = after(Answer::Lost);
-        refused.is_some() && refused == after(Answer::Silence)
+        let refused = after(StoreAnswer::Lost);
+        refused.is_some() && refused == after(StoreAnswer::Silence)
     }
 
     fn writes(
@@ -119,8 +119,8 @@ impl<C: Conduct> LineageWorld<C> {
         let number = request.value.task.actor;
         if !self.accepts(doc, request.value.condition) {
             let world = self.successor();
-            let (lost, _) = world.told(number, Answer::Lost);
-            let (silent, _) = world.told(number, Answer::Silence);
+            let (lost, _) = world.answered(number, StoreAnswer::Lost);
+            let (silent, _) = world.answered(number, StoreAnswer::Silence);
             moves.push((label(doc, Event::Stale), lost));
             moves.push((label(doc, Event::StaleUnheard), silent));
             return;
@@ -130,22 +130,22 @@ impl<C: Conduct> LineageWorld<C> {
             moves.push((label(doc, Event::Heard), Err(breach)));
             return;
         }
-        let (heard, _) = applied.told(number, Answer::Won);
+        let (heard, _) = applied.answered(number, StoreAnswer::Won);
         moves.push((label(doc, Event::Heard), heard));
-        let (unheard, _) = applied.told(number, Answer::Silence);
+        let (unheard, _) = applied.answered(number, StoreAnswer::Silence);
         moves.push((label(doc, Event::Unheard), unheard));
         if self.shared.cast.thorough || !self.takes_refusal_for_silence(number) {
-            let (refused, _) = applied.told(number, Answer::Lost);
+            let (refused, _) = applied.answered(number, StoreAnswer::Lost);
             moves.push((label(doc, Event::RefusedByRetry), refused));
         }
         let mut delayed = self.successor();
         delayed.delay(request);
-        let (after, _) = delayed.told(number, Answer::Silence);
+        let (after, _) = delayed.answered(number, StoreAnswer::Silence);
         moves.push((label(doc, Event::Delayed), after));
     }
 
     /// What comes of an answer that is not a document.
-    fn told(&self, number: u8, answer: Answer) -> (Outcome<C>, bool) {
+    fn answered(&self, number: u8, answer: StoreAnswer) -> (Outcome<C>, bool) {
         self.hear(number, (key_of(&answer), EARLY), || answer)
     }
 
@@ -154,7 +154,7 @@ impl<C: Conduct> LineageWorld<C> {
         &self,
         number: u8,
         (key, now): (u128, Timestamp),
-        answer: impl FnOnce() -> Answer,
+        answer: impl FnOnce() -> StoreAnswer,
     ) -> Rc<Heard<C>> {
         let before = self.actors[usize::from(number)].as_ref();
         let before = before.expect("only actors of the cast move");
@@ -172,7 +172,7 @@ impl<C: Conduct> LineageWorld<C> {
         &self,
         number: u8,
         key: (u128, Timestamp),
-        answer: impl FnOnce() -> Answer,
+        answer: impl FnOnce() -> StoreAnswer,
     ) -> (Outcome<C>, bool) {
         let heard = self.heard(number, key, answer);
         let mut world = self.clone();
@@ -191,11 +191,11 @@ impl<C: Conduct> LineageWorld<C> {
 }
 
 /// A key for an answer that is not a document.
-fn key_of(answer: &Answer) -> u128 {
+fn key_of(answer: &StoreAnswer) -> u128 {
     match answer {
-        Answer::Won => 1,
-        Answer::Lost => 2,
-        Answer::Silence => 3,
+        StoreAnswer::Won => 1,
+        StoreAnswer::Lost => 2,
+        StoreAnswer::Silence => 3,
         _ => 4,
     }
 }

@@ -3,14 +3,14 @@
 use super::conduct::{Conduct, Duty, Task};
 use super::memo::Written;
 use super::names::Printed;
+use super::observation;
 use super::promise::Verdict;
-use super::sight;
 use super::{EARLY, actor::ACTORS};
 use super::{LineageWorld, Owner};
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::format::document::{Version, Versioned};
 use stasis_model::format::lease::{Lock, LockState};
-use stasis_model::protocol::settle::{Answer, Body};
+use stasis_model::protocol::settle::{Body, StoreAnswer};
 use stasis_model::protocol::step::Doc;
 use std::hash::Hash;
 use std::rc::Rc;
@@ -60,11 +60,11 @@ pub(crate) struct Request {
 
 impl<C: Conduct> LineageWorld<C> {
     /// Answers a read.
-    pub(crate) fn read(&self, doc: Doc) -> Answer {
+    pub(crate) fn read(&self, doc: Doc) -> StoreAnswer {
         match doc {
-            Doc::Lock => Answer::Lock(self.lock.as_ref().map(|cell| cell.value.versioned())),
+            Doc::Lock => StoreAnswer::Lock(self.lock.as_ref().map(|cell| cell.value.versioned())),
             Doc::Pointer => {
-                Answer::Pointer(self.pointer.as_ref().map(|cell| cell.value.versioned()))
+                StoreAnswer::Pointer(self.pointer.as_ref().map(|cell| cell.value.versioned()))
             }
         }
     }
@@ -113,7 +113,7 @@ impl<C: Conduct> LineageWorld<C> {
             Written::Pointer(cell) => self.pointer = Some(cell),
         }
         let task = &request.task;
-        if doc == self.shared.cast.deed_of(&task.duty) {
+        if doc == self.shared.cast.effect_of(&task.duty) {
             self.applied[usize::from(task.actor)] |= 1 << task.serial;
         }
         self.change_owner(request);
@@ -121,7 +121,7 @@ impl<C: Conduct> LineageWorld<C> {
         Ok(())
     }
 
-    /// Keeps the ghost's own books about who may flip.
+    /// Keeps the oracle's own books about who may flip.
     fn change_owner(&mut self, request: &Request) {
         let doc = request.body.doc();
         match request.task.duty {
@@ -156,16 +156,16 @@ impl<C: Conduct> LineageWorld<C> {
         let before = self.lock.as_deref().map(|cell| cell.value.value.state);
         match (&request.task.duty, request.body.doc()) {
             (Duty::Renew(_), _) if before == Some(LockState::Free) => {
-                self.note(sight::HANDED_BACK);
+                self.note(observation::HANDED_BACK);
             }
             (Duty::Acquire, Doc::Lock) if before == Some(LockState::Held) => {
-                self.note(sight::TAKEN_OVER);
+                self.note(observation::TAKEN_OVER);
             }
             (Duty::Acquire, Doc::Lock) if before == Some(LockState::Forced) => {
-                self.note(sight::TAKEN_AFTER_FORCE);
+                self.note(observation::TAKEN_AFTER_FORCE);
             }
             (Duty::Rollback { .. } | Duty::ForceUnlock(_), Doc::Lock) => {
-                self.note(sight::MARKED);
+                self.note(observation::MARKED);
             }
             _ => {}
         }
@@ -178,7 +178,7 @@ impl<C: Conduct> LineageWorld<C> {
             Doc::Lock => self.lock = None,
             Doc::Pointer => self.pointer = None,
         }
-        if doc == self.shared.cast.deed_of(&task.duty) {
+        if doc == self.shared.cast.effect_of(&task.duty) {
             self.applied[usize::from(task.actor)] |= 1 << task.serial;
         }
         self.drop_dead_requests();

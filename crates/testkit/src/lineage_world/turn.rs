@@ -5,8 +5,8 @@ use super::cast::Command;
 use super::conduct::{Conduct, Duty, PutAnswer, Task};
 use super::label::{Event, Move};
 use super::names::{Print, Printed};
-use super::{LineageWorld, sight};
-use stasis_model::protocol::operation::Kind;
+use super::{LineageWorld, observation};
+use stasis_model::protocol::operation::OperationKind;
 use stasis_model::protocol::step::Doc;
 use std::rc::Rc;
 
@@ -98,7 +98,7 @@ impl<C: Conduct> LineageWorld<C> {
     /// The same world, before anything notable happens in it.
     pub(super) fn successor(&self) -> Self {
         Self {
-            sights: None,
+            observations: None,
             ..self.clone()
         }
     }
@@ -110,7 +110,7 @@ impl<C: Conduct> LineageWorld<C> {
         world.place(number, actor);
         let label = Move {
             actor: number,
-            kind: Kind::Release,
+            kind: OperationKind::Release,
             doc: Doc::Lock,
             event: Event::Crashed,
         };
@@ -127,7 +127,7 @@ impl<C: Conduct> LineageWorld<C> {
             doc: request.body.doc(),
             event: Event::Landed,
         };
-        world.note(sight::LANDED_LATE);
+        world.note(observation::LANDED_LATE);
         (label, world.apply(&flight).map(|()| world))
     }
 
@@ -193,7 +193,7 @@ impl<C: Conduct> LineageWorld<C> {
     fn store_archive(&self, number: u8, moves: &mut Moves<C>) {
         let label = |event| Move {
             actor: number,
-            kind: Kind::Flip,
+            kind: OperationKind::Publish,
             doc: Doc::Pointer,
             event,
         };
@@ -267,7 +267,7 @@ impl<C: Conduct> LineageWorld<C> {
         world.place(number, actor);
         let label = Move {
             actor: number,
-            kind: Kind::ForceUnlock,
+            kind: OperationKind::ForceUnlock,
             doc,
             event: Event::Looked,
         };

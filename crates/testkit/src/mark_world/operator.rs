@@ -54,7 +54,9 @@ impl MarkWorld {
             after.choices -= 1;
             after.looked = false;
             if after.act(&op, NUMBER + after.choices).is_ok() {
-                after.sights.push("the operator chose what had been seen");
+                after
+                    .observations
+                    .push("the operator chose what had been seen");
                 Self::add(moves, Label("operator", 0, what), after);
             }
         }

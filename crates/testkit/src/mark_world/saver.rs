@@ -111,19 +111,19 @@ impl MarkWorld {
     ) -> (Stage, &'static str) {
         let to = snapshot(name);
         let was_marked = self.mark().is_some();
-        let what = match self.act(&Op::Flip { fence, base, to }, own_number(number)) {
+        let what = match self.act(&Op::Publish { fence, base, to }, own_number(number)) {
             Ok(()) => {
                 if name == "x" && !was_marked {
-                    self.sights.push("x was published");
+                    self.observations.push("x was published");
                 }
                 "flips"
             }
             Err(Refusal::Tombstoned(_)) => {
-                self.sights.push("a tombstone kept a save out");
+                self.observations.push("a tombstone kept a save out");
                 "is refused by the tombstone"
             }
             Err(_) => {
-                self.sights.push("a save lost its lease");
+                self.observations.push("a save lost its lease");
                 "is refused"
             }
         };

@@ -1,9 +1,9 @@
 //! A host: its clock, its way to the store, and what can befall it.
 
-use super::ghost::Means;
+use super::oracle::Means;
 use super::world::World;
 use crate::faulty_bucket::{FaultyBucket, FaultyStore};
-use crate::seeded_chance::{SeededChance, SeededRng};
+use crate::seeded_rng::{ActorRng, SeededRng};
 use crate::sim_clock::{MOST_SKEW, SimClock};
 use stasis_model::format::lease::Holder;
 use stasis_model::id::{Label, OpId};
@@ -22,7 +22,7 @@ pub(crate) struct Host {
     pub(crate) name: String,
     pub(crate) world: Arc<World>,
     pub(crate) clock: Arc<SimClock>,
-    pub(crate) chance: Arc<SeededChance>,
+    pub(crate) random: Arc<ActorRng>,
     pub(crate) bucket: Arc<FaultyBucket>,
     pub(crate) lineages: Lineages,
 }
@@ -46,31 +46,31 @@ impl Host {
     ) -> Self {
         let booted = Duration::from_millis(rng.below(1 << 30));
         let clock = Arc::new(SimClock::new(Instant::now(), skew_ms, booted));
-        let chance = Arc::new(SeededChance::new(rng));
+        let random = Arc::new(ActorRng::new(rng));
         let bucket = Arc::new(store.reached_from(Arc::clone(&clock)));
-        let lineages = Lineages::new(bucket.clone(), clock.clone(), chance.clone());
+        let lineages = Lineages::new(bucket.clone(), clock.clone(), random.clone());
         Self {
             name,
             world: Arc::clone(world),
             clock,
-            chance,
+            random,
             bucket,
             lineages,
         }
     }
 
     pub(crate) fn happens(&self, permille: u64) -> bool {
-        self.chance.happens(permille)
+        self.random.happens(permille)
     }
 
     /// Waits a while.
     pub(crate) async fn pause(&self, millis: RangeInclusive<u64>) {
-        sleep(Duration::from_millis(self.chance.within(millis))).await;
+        sleep(Duration::from_millis(self.random.within(millis))).await;
     }
 
     /// The next run on this host.
     pub(crate) fn holder(&self) -> Holder {
-        let run = format!("{}-{}", self.name, self.chance.within(0..=99_999));
+        let run = format!("{}-{}", self.name, self.random.within(0..=99_999));
         Holder {
             run_id: run.parse().expect("a short plain label"),
             host: self.label(),
@@ -82,16 +82,16 @@ impl Host {
         self.name.parse().expect("a short plain label")
     }
 
-    /// Does something under an id, and lets the ghost know what was meant and what was told.
+    /// Does something under an id, and lets the oracle know what was meant and what was told.
     pub(crate) async fn perform<T>(
         &self,
         op_id: OpId,
         means: Means,
         act: impl Future<Output = Result<T, LineageError>>,
     ) -> Result<T, Setback> {
-        self.world.ghost().begin(op_id, self.name.clone(), means);
+        self.world.oracle().begin(op_id, self.name.clone(), means);
         let ending = act.await;
-        self.world.ghost().told(op_id, &ending);
+        self.world.oracle().record_answer(op_id, &ending);
         ending.map_err(|error| match error {
             LineageError::Unknown(record) => Setback::Unknown(record),
             _ => Setback::Denied,
@@ -115,7 +115,7 @@ impl Host {
         let perils = self.world.perils;
         if self.happens(perils.jump) {
             let most = if self.happens(300) { MOST_SKEW } else { 8_000 };
-            let by = self.chance.within(0..=2 * most.unsigned_abs());
+            let by = self.random.within(0..=2 * most.unsigned_abs());
             self.clock
                 .jump(i64::try_from(by).expect("two hours at most") - most);
             self.befell("clock jumped");
@@ -126,7 +126,7 @@ impl Host {
         }
         if self.happens(perils.suspend) {
             let ttl = u64::try_from(self.world.ttl.as_millis()).expect("a lease is short");
-            let nap = Duration::from_millis(self.chance.within(1..=3 * ttl));
+            let nap = Duration::from_millis(self.random.within(1..=3 * ttl));
             if nap > self.world.ttl {
                 self.befell("suspended beyond the lease");
             }
@@ -136,9 +136,9 @@ impl Host {
     }
 
     fn befell(&self, what: &'static str) {
-        let mut ghost = self.world.ghost();
-        ghost.sights.add(what);
-        ghost.note(format_args!("befell {}: {what}", self.name));
+        let mut oracle = self.world.oracle();
+        oracle.observations.add(what);
+        oracle.note(format_args!("befell {}: {what}", self.name));
     }
 }
 

@@ -1,9 +1,9 @@
 //! What the actors of one run share.
 
-use super::ghost::Ghost;
-use super::plant::Plant;
+use super::mutant::Mutant;
+use super::oracle::Oracle;
 use crate::faulty_bucket::{Landing, Witness};
-use crate::seeded_chance::SeededRng;
+use crate::seeded_rng::SeededRng;
 use stasis_model::id::Lineage;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -39,34 +39,34 @@ pub(crate) struct World {
     pub(crate) ttl: Duration,
     pub(crate) grace: Duration,
     pub(crate) perils: Perils,
-    pub(crate) plant: Option<Plant>,
+    pub(crate) mutant: Option<Mutant>,
     pub(crate) ends_at: Instant,
-    pub(crate) ghost: Mutex<Ghost>,
+    pub(crate) oracle: Mutex<Oracle>,
 }
 
 impl World {
-    pub(crate) fn ghost(&self) -> MutexGuard<'_, Ghost> {
-        self.ghost.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn oracle(&self) -> MutexGuard<'_, Oracle> {
+        self.oracle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn note(&self, what: fmt::Arguments<'_>) {
-        self.ghost().note(what);
+        self.oracle().note(what);
     }
 
     /// Whether the storm is over, or a promise was broken.
     pub(crate) fn is_over(&self) -> bool {
-        Instant::now() >= self.ends_at || self.ghost().breach.is_some()
+        Instant::now() >= self.ends_at || self.oracle().breach.is_some()
     }
 }
 
 impl Witness for World {
     fn landed(&self, landing: &Landing<'_>) {
-        self.ghost().landed(landing);
+        self.oracle().landed(landing);
     }
 
-    fn saw(&self, sight: &'static str) {
-        let mut ghost = self.ghost();
-        ghost.sights.add(sight);
-        ghost.note(format_args!("saw: {sight}"));
+    fn saw(&self, observation: &'static str) {
+        let mut oracle = self.oracle();
+        oracle.observations.add(observation);
+        oracle.note(format_args!("saw: {observation}"));
     }
 }

@@ -1,13 +1,13 @@
 //! A run that loads a profile, works, and publishes what came of it.
 
-use super::ghost::Means;
 use super::host::{Host, Setback};
-use super::plant::{Plant, careless_flip};
+use super::mutant::{Mutant, careless_flip};
+use super::oracle::Means;
 use bytes::Bytes;
 use futures_util::future::join;
 use stasis_model::digest::{ArchiveDigest, ManifestDigest};
 use stasis_model::format::pointer::Active;
-use stasis_model::protocol::operation::{Fate, Unsettled};
+use stasis_model::protocol::operation::{OperationFate, Unsettled};
 use stasis_model::time::Clock;
 use stasis_store::bucket::{Bucket, Swap};
 use stasis_store::documents::leases::Lease;
@@ -33,7 +33,7 @@ pub(crate) async fn session(host: &Host) {
     let mut start = load(host, &lease).await;
     // A careless run does not watch its own clock, and does not stop when it cannot renew.
     let (careful, mut sent_at) = (host.happens(500), lease.sent_at);
-    for _ in 0..host.chance.within(1..=3) {
+    for _ in 0..host.random.within(1..=3) {
         host.pause(0..=800).await;
         if host.happens(400) {
             match renew(host, &lease).await {
@@ -60,7 +60,7 @@ pub(crate) async fn session(host: &Host) {
         }
     }
     if host.happens(800) {
-        let (op_id, fence) = (host.chance.foretell(), lease.fence);
+        let (op_id, fence) = (host.random.preview_op_id(), lease.fence);
         let release = host.lineages.release(&lease.lineage, fence);
         let _ended = host.perform(op_id, Means::Release(fence), release).await;
     }
@@ -68,13 +68,13 @@ pub(crate) async fn session(host: &Host) {
 
 /// Tries to own the lineage.
 pub(crate) async fn acquire(host: &Host) -> Option<Lease> {
-    let (world, op_id) = (&host.world, host.chance.foretell());
+    let (world, op_id) = (&host.world, host.random.preview_op_id());
     let acquire = host
         .lineages
         .acquire(&world.lineage, host.holder(), world.ttl);
     match host.perform(op_id, Means::Acquire, acquire).await {
         Ok(lease) => {
-            world.ghost().owned(&lease);
+            world.oracle().owned(&lease);
             Some(lease)
         }
         Err(Setback::Denied) => None,
@@ -86,7 +86,7 @@ pub(crate) async fn acquire(host: &Host) -> Option<Lease> {
 }
 
 async fn renew(host: &Host, lease: &Lease) -> Option<Duration> {
-    let (op_id, fence) = (host.chance.foretell(), lease.fence);
+    let (op_id, fence) = (host.random.preview_op_id(), lease.fence);
     let renew = host.lineages.renew(&lease.lineage, fence, lease.ttl);
     match host.perform(op_id, Means::Renew(fence), renew).await {
         Ok((_, sent_at)) => Some(sent_at),
@@ -99,17 +99,17 @@ async fn renew(host: &Host, lease: &Lease) -> Option<Duration> {
 }
 
 /// Asks what became of an operation, if it feels like it.
-async fn ask(host: &Host, record: &Unsettled) -> Fate {
+async fn ask(host: &Host, record: &Unsettled) -> OperationFate {
     if host.happens(500) {
-        return Fate::StillUnknown;
+        return OperationFate::Unknown;
     }
     host.pause(0..=400).await;
     match host.lineages.settle(record).await {
         Ok(fate) => {
-            host.world.ghost().settled(record, fate);
+            host.world.oracle().settled(record, fate);
             fate
         }
-        Err(_) => Fate::StillUnknown,
+        Err(_) => OperationFate::Unknown,
     }
 }
 
@@ -146,7 +146,7 @@ async fn save(host: &Host, lease: &Lease, start: Start) -> Option<Start> {
     publish(host, lease, start, to).await
 }
 
-/// Loads, and publishes one snapshot; a run in calm weather always can.
+/// Loads, and publishes one snapshot; a run in calm fault plan always can.
 pub(crate) async fn publish_once(host: &Host, lease: &Lease) -> bool {
     let start = Start {
         base: lease.base.as_ref().map(|base| base.archive),
@@ -163,8 +163,8 @@ async fn publish(host: &Host, lease: &Lease, start: Start, to: Active) -> Option
     if host.happens(200) {
         host.pause(0..=3_000).await;
     }
-    let op_id = host.chance.fresh_op_id();
-    let overwrites = start.fresh && host.world.plant == Some(Plant::FlipsFresh);
+    let op_id = host.random.fresh_op_id();
+    let overwrites = start.fresh && host.world.mutant == Some(Mutant::FlipsFresh);
     let loaded = lease.base.as_ref().map(|base| base.archive);
     let flip = Flip {
         op_id,
@@ -186,12 +186,12 @@ async fn publish(host: &Host, lease: &Lease, start: Start, to: Active) -> Option
         Ok(()) => Some(published),
         Err(Setback::Denied) => None,
         Err(Setback::Unknown(record)) => {
-            if host.world.plant == Some(Plant::CleansUp) {
+            if host.world.mutant == Some(Mutant::CleansUp) {
                 let key = layout::archive(&lease.lineage, to.archive);
                 let _removed = host.bucket.delete(&key).await;
             }
             match ask(host, &record).await {
-                Fate::Applied => Some(published),
+                OperationFate::Applied => Some(published),
                 _ => host.happens(500).then_some(start),
             }
         }
@@ -199,18 +199,18 @@ async fn publish(host: &Host, lease: &Lease, start: Start, to: Active) -> Option
 }
 
 async fn send(host: &Host, lease: &Lease, flip: Flip) -> Result<(), LineageError> {
-    if let Some(plant) = host.world.plant.filter(|plant| plant.is_a_flip()) {
-        return careless_flip(host, &flip, plant).await;
+    if let Some(mutant) = host.world.mutant.filter(|mutant| mutant.is_a_flip()) {
+        return careless_flip(host, &flip, mutant).await;
     }
     let moved = host.lineages.flip(&lease.lineage, flip).await?;
-    assert!(moved.lock_told, "a flip has nothing to tell the lock");
+    assert!(moved.lock_marked, "a flip has nothing to tell the lock");
     Ok(())
 }
 
 /// Makes a snapshot durable, of these bytes or of new ones: its archive, then its manifest.
 async fn store(host: &Host, bytes: Option<Bytes>) -> Option<Active> {
     let lineage = &host.world.lineage;
-    let new = || Bytes::from(format!("archive {}", host.chance.fresh_op_id()));
+    let new = || Bytes::from(format!("archive {}", host.random.fresh_op_id()));
     let archive = bytes.unwrap_or_else(new);
     let digest = ArchiveDigest::of(&archive);
     let manifest = Bytes::from(format!("manifest of {digest}"));
@@ -224,7 +224,7 @@ async fn store(host: &Host, bytes: Option<Bytes>) -> Option<Active> {
         archive_key: archive_key.to_string(),
         manifest_key: manifest_key.to_string(),
     };
-    host.world.ghost().announce(&active);
+    host.world.oracle().announce(&active);
     let durable =
         settle(host, &archive_key, archive).await && settle(host, &manifest_key, manifest).await;
     durable.then_some(active)
@@ -232,10 +232,13 @@ async fn store(host: &Host, bytes: Option<Bytes>) -> Option<Active> {
 
 /// The bytes of a snapshot that was stored before.
 async fn older(host: &Host) -> Option<Bytes> {
-    let known = host.world.ghost().catalog().to_vec();
-    let key = layout::archive(&host.world.lineage, host.chance.pick(&known)?.archive);
+    let known = host.world.oracle().catalog().to_vec();
+    let key = layout::archive(&host.world.lineage, host.random.pick(&known)?.archive);
     let found = host.bucket.get(&key, 1 << 20).await.ok()??;
-    host.world.ghost().sights.add("same bytes published again");
+    host.world
+        .oracle()
+        .observations
+        .add("same bytes published again");
     Some(found.body)
 }
 

@@ -7,18 +7,21 @@ use stasis_testkit::lineage_world::cast::Command::{
 };
 use stasis_testkit::lineage_world::cast::{Cast, Command, Start};
 use stasis_testkit::lineage_world::conduct::Honest;
-use stasis_testkit::lineage_world::sight;
+use stasis_testkit::lineage_world::observation;
 
 const EVERYTHING: &[Command] = &[Rollback, RollbackIfUnmoved, Adopt, ForceUnlock, Delete, Pin];
 
-/// Visits every state, and asserts that no promise was broken and that all the sights were seen.
+/// Visits every state, and asserts that no promise was broken and that all the observations were seen.
 #[track_caller]
-fn exhausted(cast: Cast, sights: &[&str]) -> Report {
+fn exhausted(cast: Cast, observations: &[&str]) -> Report {
     let report = explore(LineageWorld::<Honest>::new(cast), Order::Frugal, usize::MAX);
     println!("{report}");
     assert!(report.exhausted, "{report}");
-    for sight in sights {
-        assert!(report.sights.contains(sight), "never seen: {sight}");
+    for observation in observations {
+        assert!(
+            report.observations.contains(observation),
+            "never seen: {observation}"
+        );
     }
     report
 }
@@ -44,30 +47,30 @@ fn two_writers_a_reaper_and_an_operator_who_may_do_anything() {
     exhausted(
         cast,
         &[
-            sight::FLIPPED,
-            sight::TAKEN_OVER,
-            sight::TAKEN_AFTER_FORCE,
-            sight::LOCK_LOST,
-            sight::DIVERGED,
-            sight::UNSETTLED,
-            sight::SETTLED_APPLIED,
-            sight::SETTLED_NOT,
-            sight::MARKED,
-            sight::NOT_TOLD,
-            sight::HELD,
-            sight::RELEASED,
-            sight::REAPED,
-            sight::NOT_EXPIRED,
-            sight::CONTENDED,
-            sight::ROLLED_BACK,
-            sight::FORCED,
-            sight::HOLDER_CHANGED,
-            sight::POINTER_MOVED,
-            sight::DELETED,
-            sight::IS_ACTIVE,
-            sight::TOMBSTONED,
-            sight::PINNED,
-            sight::LANDED_LATE,
+            observation::FLIPPED,
+            observation::TAKEN_OVER,
+            observation::TAKEN_AFTER_FORCE,
+            observation::LOCK_LOST,
+            observation::DIVERGED,
+            observation::UNSETTLED,
+            observation::SETTLED_APPLIED,
+            observation::SETTLED_NOT,
+            observation::MARKED,
+            observation::NOT_TOLD,
+            observation::HELD,
+            observation::RELEASED,
+            observation::REAPED,
+            observation::NOT_EXPIRED,
+            observation::CONTENDED,
+            observation::ROLLED_BACK,
+            observation::FORCED,
+            observation::HOLDER_CHANGED,
+            observation::POINTER_MOVED,
+            observation::DELETED,
+            observation::IS_ACTIVE,
+            observation::TOMBSTONED,
+            observation::PINNED,
+            observation::LANDED_LATE,
         ],
     );
 }
@@ -86,10 +89,10 @@ fn two_writers_that_renew_a_reaper_and_an_operator_who_rolls_back() {
     exhausted(
         cast,
         &[
-            sight::RENEWED,
-            sight::HANDED_BACK,
-            sight::ROLLED_BACK,
-            sight::LOCK_LOST,
+            observation::RENEWED,
+            observation::HANDED_BACK,
+            observation::ROLLED_BACK,
+            observation::LOCK_LOST,
         ],
     );
 }
@@ -107,10 +110,10 @@ fn two_writers_that_renew_a_reaper_and_an_operator_who_unlocks() {
     exhausted(
         cast,
         &[
-            sight::RENEWED,
-            sight::HANDED_BACK,
-            sight::FORCED,
-            sight::MARKED,
+            observation::RENEWED,
+            observation::HANDED_BACK,
+            observation::FORCED,
+            observation::MARKED,
         ],
     );
 }
@@ -128,10 +131,10 @@ fn two_writers_that_renew_a_reaper_and_an_operator_who_deletes_or_pins() {
     exhausted(
         cast,
         &[
-            sight::RENEWED,
-            sight::DELETED,
-            sight::PINNED,
-            sight::TOMBSTONED,
+            observation::RENEWED,
+            observation::DELETED,
+            observation::PINNED,
+            observation::TOMBSTONED,
         ],
     );
 }
@@ -147,7 +150,11 @@ fn an_operator_who_acts_twice_meets_his_own_marks() {
 
     exhausted(
         cast,
-        &[sight::IS_PINNED, sight::TOMBSTONED, sight::IS_ACTIVE],
+        &[
+            observation::IS_PINNED,
+            observation::TOMBSTONED,
+            observation::IS_ACTIVE,
+        ],
     );
 }
 
@@ -162,10 +169,10 @@ fn two_stubborn_writers_and_a_reaper() {
     exhausted(
         cast,
         &[
-            sight::OUTRUN,
-            sight::TAKEN_OVER,
-            sight::REAPED,
-            sight::CONTENDED,
+            observation::OUTRUN,
+            observation::TAKEN_OVER,
+            observation::REAPED,
+            observation::CONTENDED,
         ],
     );
 }
@@ -179,7 +186,7 @@ fn two_stubborn_writers_and_an_operator_who_pins() {
         ..Cast::default()
     };
 
-    exhausted(cast, &[sight::PINNED, sight::OUTRUN]);
+    exhausted(cast, &[observation::PINNED, observation::OUTRUN]);
 }
 
 #[test]
@@ -190,7 +197,7 @@ fn two_writers_in_a_lineage_that_is_still_empty() {
         start: Start::Empty,
         ..brief()
     };
-    exhausted(cast, &[sight::FLIPPED, sight::TAKEN_OVER]);
+    exhausted(cast, &[observation::FLIPPED, observation::TAKEN_OVER]);
 
     let cast = Cast {
         acts: 1,
@@ -198,7 +205,14 @@ fn two_writers_in_a_lineage_that_is_still_empty() {
         start: Start::Empty,
         ..brief()
     };
-    exhausted(cast, &[sight::FORCED, sight::MARKED, sight::ROLLED_BACK]);
+    exhausted(
+        cast,
+        &[
+            observation::FORCED,
+            observation::MARKED,
+            observation::ROLLED_BACK,
+        ],
+    );
 }
 
 #[test]
@@ -212,7 +226,7 @@ fn two_writers_a_reaper_and_an_operator_who_cannot_always_read() {
         ..brief()
     };
 
-    exhausted(cast, &[sight::UNREACHABLE, sight::NOT_TOLD]);
+    exhausted(cast, &[observation::UNREACHABLE, observation::NOT_TOLD]);
 }
 
 #[test]
@@ -227,7 +241,11 @@ fn three_writers_and_an_operator_who_rolls_back() {
 
     exhausted(
         cast,
-        &[sight::FLIPPED, sight::ROLLED_BACK, sight::LOCK_LOST],
+        &[
+            observation::FLIPPED,
+            observation::ROLLED_BACK,
+            observation::LOCK_LOST,
+        ],
     );
 }
 
@@ -242,7 +260,14 @@ fn three_writers_a_reaper_and_an_operator_who_rolls_back() {
         ..brief()
     };
 
-    exhausted(cast, &[sight::FLIPPED, sight::ROLLED_BACK, sight::REAPED]);
+    exhausted(
+        cast,
+        &[
+            observation::FLIPPED,
+            observation::ROLLED_BACK,
+            observation::REAPED,
+        ],
+    );
 }
 
 #[test]
@@ -257,7 +282,14 @@ fn two_writers_that_renew_a_reaper_and_an_operator_who_may_do_anything() {
         ..brief()
     };
 
-    exhausted(cast, &[sight::RENEWED, sight::HANDED_BACK, sight::MARKED]);
+    exhausted(
+        cast,
+        &[
+            observation::RENEWED,
+            observation::HANDED_BACK,
+            observation::MARKED,
+        ],
+    );
 }
 
 #[test]
@@ -270,7 +302,7 @@ fn two_stubborn_writers_and_an_operator_who_rolls_back() {
         ..Cast::default()
     };
 
-    exhausted(cast, &[sight::OUTRUN, sight::ROLLED_BACK]);
+    exhausted(cast, &[observation::OUTRUN, observation::ROLLED_BACK]);
 }
 
 #[test]
@@ -283,7 +315,7 @@ fn two_stubborn_writers_and_an_operator_who_unlocks() {
         ..Cast::default()
     };
 
-    exhausted(cast, &[sight::OUTRUN, sight::FORCED]);
+    exhausted(cast, &[observation::OUTRUN, observation::FORCED]);
 }
 
 #[test]
@@ -303,5 +335,5 @@ fn the_short_cuts_of_the_explorer_leave_nothing_out() {
     let quick = exhausted(quick, &[]);
     let thorough = exhausted(thorough, &[]);
 
-    assert_eq!(quick.sights, thorough.sights);
+    assert_eq!(quick.observations, thorough.observations);
 }

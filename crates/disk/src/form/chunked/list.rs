@@ -7,7 +7,7 @@ use super::seal::{Sealed, Sealer};
 use super::{ChunkError, ChunkSink, ChunkSource, cut_out, fetch};
 use stasis_model::digest::ChunkDigest;
 use stasis_model::format::manifest::{FileList, INLINE_LIMIT, ListRef};
-use stasis_model::protocol::gc::{ChunkName, Names, SweepEpoch};
+use stasis_model::protocol::gc::{ChunkName, GcEpoch, Names};
 use stasis_model::tree::EntryPath;
 use stasis_model::tree::chunking::BUNDLE_MIN;
 use stasis_model::tree::list::{
@@ -287,7 +287,7 @@ pub fn relocate(
         .sections
         .retain(|place| !moves.contains_key(&place.slice.chunk.name));
     let tools = |error: std::io::Error| ChunkError::Moving {
-        name: ChunkName::new(ChunkDigest::of(b""), SweepEpoch::FIRST),
+        name: ChunkName::new(ChunkDigest::of(b""), GcEpoch::FIRST),
         source: Box::new(error),
     };
     let sealer = Sealer::new(sink, level).map_err(tools)?;

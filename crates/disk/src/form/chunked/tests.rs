@@ -12,7 +12,7 @@ use crate::tree::walk::{self, WalkSettings};
 use crate::tree::write::{TreeWriter, WriteSettings};
 use stasis_model::digest::TreeDigest;
 use stasis_model::id::{OpId, SnapshotId};
-use stasis_model::protocol::gc::SweepEpoch;
+use stasis_model::protocol::gc::GcEpoch;
 use stasis_model::time::Timestamp;
 use stasis_model::tree::Entry;
 use stasis_model::tree::chunking::Chunker;
@@ -28,7 +28,7 @@ struct Chunks(Mutex<BTreeMap<ChunkName, Vec<u8>>>);
 
 impl ChunkSink for Chunks {
     fn place(&self, digest: ChunkDigest, known: Option<ChunkName>) -> Result<Placed, ChunkError> {
-        let name = known.unwrap_or(ChunkName::new(digest, SweepEpoch::FIRST));
+        let name = known.unwrap_or(ChunkName::new(digest, GcEpoch::FIRST));
         let is_stored = self
             .0
             .lock()

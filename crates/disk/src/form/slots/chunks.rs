@@ -15,7 +15,7 @@ use crate::fs::staging::{self, Staging};
 use rustix::fs::{self, AtFlags, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use stasis_model::digest::ChunkDigest;
-use stasis_model::protocol::gc::{ChunkName, Names, SweepEpoch};
+use stasis_model::protocol::gc::{ChunkName, GcEpoch, Names};
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -93,7 +93,7 @@ impl Chunks {
     pub(super) fn sweep(&self, named: &HashSet<ChunkDigest>) -> Result<(), SlotError> {
         for digest in self.costs()?.into_keys() {
             if !named.contains(&digest) {
-                let name = ChunkName::new(digest, SweepEpoch::FIRST);
+                let name = ChunkName::new(digest, GcEpoch::FIRST);
                 match fs::unlinkat(&self.fd, &*name_of(&name), AtFlags::empty()) {
                     Ok(()) | Err(Errno::NOENT) => {}
                     Err(error) => return Err(failed("remove a chunk from", &self.path)(error)),
@@ -152,7 +152,7 @@ fn adopt(from: &OwnedFd, into: &Staging, adopted: &mut HashMap<ChunkDigest, u64>
         };
         let mut bytes = Vec::new();
         let is_read = File::from(opened).read_to_end(&mut bytes).is_ok();
-        let name = ChunkName::new(digest, SweepEpoch::FIRST);
+        let name = ChunkName::new(digest, GcEpoch::FIRST);
         if is_read
             && chunked::open(&name, &bytes).is_ok()
             && fs::renameat(from, &*file, into.root(), &*file).is_ok()
@@ -239,7 +239,7 @@ impl ChunkSource for Incoming<'_> {
 
 impl ChunkSink for Incoming<'_> {
     fn place(&self, digest: ChunkDigest, _known: Option<ChunkName>) -> Result<Placed, ChunkError> {
-        let name = ChunkName::new(digest, SweepEpoch::FIRST);
+        let name = ChunkName::new(digest, GcEpoch::FIRST);
         let is_first = lock(&self.placed).insert(digest);
         let is_stored = !is_first
             || fs::accessat(

@@ -10,7 +10,9 @@ use crate::fs::atomic_write::atomic_write;
 use crate::tree::clone::{CloneReport, Fallback};
 use crate::tree::walk::WalkSettings;
 use stasis_model::failure::AtPath;
-use stasis_model::workspace::{Form, Occupant, Origin, Slot, SlotMetadata, eviction_order};
+use stasis_model::workspace::{
+    CheckpointOrigin, Occupant, Slot, SlotForm, SlotMetadata, eviction_order,
+};
 use std::collections::HashSet;
 use std::path::Path;
 
@@ -131,7 +133,7 @@ impl Pool {
         staged.publish(replaced.is_some())?;
         if replaced
             .as_ref()
-            .is_some_and(|old| old.form == Form::Chunked)
+            .is_some_and(|old| old.form == SlotForm::Chunked)
             || !evicted.is_empty()
         {
             self.sweep(&HashSet::new())?;
@@ -159,7 +161,7 @@ impl Pool {
         };
         // Something that takes a change back has a number of its own, in no pool.
         let target = match target.origin {
-            Origin::Undo => Slot::new(u32::MAX),
+            CheckpointOrigin::Undo => Slot::new(u32::MAX),
             _ => target.slot,
         };
         let pools = [(&self.slots, &*occupants), (&self.undo, &*undos)];
@@ -182,7 +184,7 @@ impl Pool {
         let made = rustix::fs::mkdir(&tree, rustix::fs::Mode::RWXU);
         made.map_err(failed("make", &tree))?;
         let metadata = SlotMetadata {
-            form: Form::Clone,
+            form: SlotForm::Clone,
             ..metadata
         };
         atomic_write(&staged.path().join(METADATA), &metadata.to_json())?;
@@ -214,7 +216,7 @@ impl Pool {
             },
             ..self.settings.clone()
         })?;
-        if from.form == Form::Clone {
+        if from.form == SlotForm::Clone {
             let system = Some(home.join(SYSTEM)).filter(|system| system.is_dir());
             let source = Source {
                 workspace: &home.join(WORKSPACE),

@@ -7,7 +7,7 @@ use crate::fs::root_dir;
 use crate::fs::{free_space, remove, staging};
 use rustix::fs::{self, FileType, Mode, OFlags, RawDir, RenameFlags};
 use rustix::io::Errno;
-use stasis_model::workspace::{Form, LARGEST_METADATA, Occupant, Slot, SlotMetadata};
+use stasis_model::workspace::{LARGEST_METADATA, Occupant, Slot, SlotForm, SlotMetadata};
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::Read;
@@ -207,10 +207,10 @@ impl Place {
 }
 
 /// Whether the tree of a checkpoint is where its form says.
-fn has_tree(slot: &OwnedFd, form: Form) -> bool {
+fn has_tree(slot: &OwnedFd, form: SlotForm) -> bool {
     let (name, wanted) = match form {
-        Form::Clone => (c"workspace", FileType::Directory),
-        Form::Chunked => (c"workspace.json", FileType::RegularFile),
+        SlotForm::Clone => (c"workspace", FileType::Directory),
+        SlotForm::Chunked => (c"workspace.json", FileType::RegularFile),
     };
     let seen = root_dir::find(slot, name).ok().flatten();
     seen.is_some_and(|seen| seen.file_type() == wanted)

@@ -20,7 +20,7 @@ use stasis_model::failure::AtPath;
 use stasis_model::format::manifest::StoredAs;
 use stasis_model::time::Timestamp;
 use stasis_model::tree::EntryPath;
-use stasis_model::workspace::{Form, Slot, SlotDatabase, SlotMetadata};
+use stasis_model::workspace::{Slot, SlotDatabase, SlotForm, SlotMetadata};
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -121,7 +121,7 @@ impl<'a> Staged<'a> {
             files_count: report.files + report.hard_links,
             bytes: report.bytes,
             bytes_at_most: at_most,
-            form: Form::Clone,
+            form: SlotForm::Clone,
             ..with_gaps(metadata, &report.walk)
         };
         atomic_write(&path.join(METADATA), &metadata.to_json())?;

@@ -7,7 +7,7 @@ use super::*;
 use crate::tree::compare::Change;
 use stasis_model::time::Timestamp;
 use stasis_model::tree::EntryPath;
-use stasis_model::workspace::{Origin, next_auto, next_manual, next_sequence};
+use stasis_model::workspace::{CheckpointOrigin, next_auto, next_manual, next_sequence};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -79,10 +79,10 @@ fn list(root: &RootDir, stats: &Path, now: Timestamp) -> Manifest {
 }
 
 fn auto(pool: &Pool, slot: u32) -> Result<Created, SlotError> {
-    make(pool, Slot::new(slot), Origin::Auto)
+    make(pool, Slot::new(slot), CheckpointOrigin::Auto)
 }
 
-fn make(pool: &Pool, slot: Slot, origin: Origin) -> Result<Created, SlotError> {
+fn make(pool: &Pool, slot: Slot, origin: CheckpointOrigin) -> Result<Created, SlotError> {
     let sequence = next_sequence(&pool.list().unwrap());
     let at = Timestamp::from_millis(1000 * sequence);
     let metadata = SlotMetadata::new(slot, origin, at, sequence);
@@ -121,7 +121,7 @@ fn a_checkpoint_is_a_whole_tree_with_the_metadata_of_the_contract() {
     let pool = world.pool(1 << 30);
     let metadata = SlotMetadata {
         name: Some("first".parse().unwrap()),
-        ..SlotMetadata::new(Slot::new(10), Origin::Manual, LATER, 1)
+        ..SlotMetadata::new(Slot::new(10), CheckpointOrigin::Manual, LATER, 1)
     };
 
     let created = pool.create(&with_system(&world.live(), &system), metadata);
@@ -150,12 +150,12 @@ fn an_automatic_one_is_replaced_and_a_manual_one_never() {
     let pool = world.pool(1 << 30);
     world.write("file", "one");
     let _ = auto(&pool, 0).unwrap();
-    let _ = make(&pool, Slot::new(11), Origin::Manual).unwrap();
+    let _ = make(&pool, Slot::new(11), CheckpointOrigin::Manual).unwrap();
     world.write("file", "two");
 
     let replaced = auto(&pool, 0).unwrap().replaced;
     let refused = auto(&pool, 11).unwrap_err();
-    let manual = make(&pool, Slot::new(0), Origin::Manual).unwrap_err();
+    let manual = make(&pool, Slot::new(0), CheckpointOrigin::Manual).unwrap_err();
 
     assert_eq!(replaced.map(|old| old.sequence), Some(1));
     assert!(matches!(refused, SlotError::Occupied(_)), "{refused}");
@@ -246,7 +246,7 @@ fn a_checkpoint_that_cannot_be_made_leaves_the_old_one() {
     world.write("file", "one");
     let pool = world.pool(1 << 30);
     let _ = auto(&pool, 0).unwrap();
-    let metadata = SlotMetadata::new(Slot::new(0), Origin::Auto, LATER, 9);
+    let metadata = SlotMetadata::new(Slot::new(0), CheckpointOrigin::Auto, LATER, 9);
 
     let missing = pool.create(&Source::of(&world.at("nowhere")), metadata.clone());
     let system = pool.create(
@@ -264,14 +264,14 @@ fn a_checkpoint_that_cannot_be_made_leaves_the_old_one() {
 fn the_oldest_automatic_ones_go_for_a_new_one_and_a_manual_one_never() {
     let world = World::new();
     let pool = world.pool(5 << 20);
-    let _ = make(&pool, Slot::new(10), Origin::Manual).unwrap();
+    let _ = make(&pool, Slot::new(10), CheckpointOrigin::Manual).unwrap();
     for slot in 0..4 {
         std::fs::write(world.at("file"), vec![slot; 1 << 20]).unwrap();
         let _ = auto(&pool, slot.into()).unwrap();
     }
     std::fs::write(world.at("file"), vec![9; 3 << 20]).unwrap();
 
-    let created = make(&pool, Slot::new(11), Origin::Manual).unwrap();
+    let created = make(&pool, Slot::new(11), CheckpointOrigin::Manual).unwrap();
     std::fs::write(world.at("file"), vec![9; 6 << 20]).unwrap();
     let refused = auto(&pool, 0).unwrap_err();
 
@@ -314,8 +314,11 @@ fn many_random_checkpoints_never_pass_the_budget() {
                 pool.delete(found[which].slot()).unwrap();
                 continue;
             }
-            1 => (next_manual(&settings, &found, None), Origin::Manual),
-            _ => (next_auto(&settings, &found), Origin::Auto),
+            1 => (
+                next_manual(&settings, &found, None),
+                CheckpointOrigin::Manual,
+            ),
+            _ => (next_auto(&settings, &found), CheckpointOrigin::Auto),
         };
         let created = slot.map(|slot| make(&pool, slot, origin));
         made += u32::from(created.is_ok_and(|created| created.is_ok()));

@@ -8,7 +8,7 @@ use super::error::{SlotError, failed};
 use super::{Pool, WORKSPACE, remove};
 use crate::fs::atomic_write::atomic_write;
 use crate::tree::restore::{self, RestoreError};
-use stasis_model::workspace::{Origin, Slot, SlotMetadata};
+use stasis_model::workspace::{CheckpointOrigin, Slot, SlotMetadata};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -112,7 +112,9 @@ impl Pool {
         for undo in undos {
             let is_pending = undo.undo.as_ref().is_some_and(|note| note.pending);
             match self.backup_of(undo) {
-                None if undo.origin == Origin::Undo => self.delete_undo(undo.slot.index())?,
+                None if undo.origin == CheckpointOrigin::Undo => {
+                    self.delete_undo(undo.slot.index())?
+                }
                 Some(_) if is_pending => self.was_done(undo)?,
                 _ => {}
             }

@@ -11,7 +11,7 @@ use crate::tree::walk::WalkSettings;
 use rustix::fs::{self, Mode, OFlags};
 use stasis_model::time::Timestamp;
 use stasis_model::tree::EntryPath;
-use stasis_model::workspace::{Form, SlotMetadata};
+use stasis_model::workspace::{SlotForm, SlotMetadata};
 use std::collections::HashSet;
 use std::path::Path;
 
@@ -52,7 +52,7 @@ impl Pool {
     /// The tree of a checkpoint; of one in chunks at least the entries that are named and what is in them, all of it if none is.
     pub fn view(&self, of: &SlotMetadata, only: &[EntryPath]) -> Result<View, SlotError> {
         let home = self.home_of(of);
-        if of.form == Form::Clone {
+        if of.form == SlotForm::Clone {
             let path = home.join(WORKSPACE);
             let tree = RootDir::open(&path, Mounts::Stay).map_err(failed("open", &path))?;
             self.still(of)?;
@@ -113,7 +113,7 @@ impl Pool {
             at: back.at,
             from: of.slot.to_string(),
         };
-        if of.form == Form::Chunked {
+        if of.form == SlotForm::Chunked {
             let document = packed::document(&self.home_of(of))?;
             self.still(of)?;
             let is_there = back.only.is_none_or(|only| contents.find(only).is_some());
@@ -150,7 +150,7 @@ impl Pool {
     /// Makes a new directory of what a checkpoint holds.
     pub fn fork(&self, of: &SlotMetadata, target: &Path) -> Result<CloneReport, SlotError> {
         self.still(of)?;
-        if of.form == Form::Chunked {
+        if of.form == SlotForm::Chunked {
             let document = packed::document(&self.home_of(of))?;
             let placing = packed::Placing {
                 beside: Vec::new(),

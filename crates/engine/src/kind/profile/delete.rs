@@ -13,8 +13,8 @@ use serde::Serialize;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::format::event::{EventKind, Severity};
 use stasis_model::id::{Label, Lineage, OpId};
-use stasis_model::protocol::operation::Kind;
-use stasis_model::protocol::step::{Change, Documents, Op, step};
+use stasis_model::protocol::operation::OperationKind;
+use stasis_model::protocol::step::{DocumentChange, Documents, Op, step};
 use stasis_store::documents::lineages::LineageError;
 
 /// Asks for the end of a snapshot.
@@ -60,10 +60,12 @@ impl Profiles<'_> {
             known: known(&holdings, plan.sha256),
         };
         match step(&found, &op, self.lineages.op_id(), self.lineages.now()) {
-            Ok(Change::Already | Change::Lock(_) | Change::Pointer(_)) => Ok(plan),
+            Ok(DocumentChange::Already | DocumentChange::Lock(_) | DocumentChange::Pointer(_)) => {
+                Ok(plan)
+            }
             Err(refusal) => Err(LineageError::Refused {
                 lineage: cmd.lineage.clone(),
-                kind: Kind::Delete,
+                kind: OperationKind::Delete,
                 refusal,
             }
             .into()),

@@ -144,7 +144,7 @@ impl Profiles<'_> {
         let active = pointer.as_ref().filter(|pointer| pointer.active.is_some());
         Ok(ProfileRow {
             active_sha256: active.and_then(Pointer::active_archive),
-            flipped_at_ms: active.map(|pointer| pointer.flipped_at),
+            flipped_at_ms: active.map(|pointer| pointer.published_at),
             snapshots,
             bytes,
             lock: LockWord::of(lock.as_ref(), self.lineages.now()),

@@ -171,7 +171,7 @@ impl Profiles<'_> {
         if plan.snapshot.marks.contains(&Standing::Unpromoted) {
             event = event.with("adopted", true);
         }
-        warnings.extend((!moved.lock_told).then_some(Warning::LockNotTold));
+        warnings.extend((!moved.lock_marked).then_some(Warning::LockNotTold));
         warnings.extend(self.events().record(&cmd.lineage.tenant, event).await);
         Ok(RolledBack {
             applied: true,

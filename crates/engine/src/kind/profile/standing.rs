@@ -7,7 +7,7 @@ use stasis_model::format::lease::{Lock, LockState};
 use stasis_model::format::manifest::ProfileManifest;
 use stasis_model::format::pointer::{Active, Pointer};
 use stasis_model::id::Lineage;
-use stasis_model::protocol::publish::promoted;
+use stasis_model::protocol::publish::published;
 use stasis_model::time::Timestamp;
 use stasis_store::documents::profiles::{StoredSnapshot, StoredSnapshots};
 use std::collections::BTreeSet;
@@ -109,13 +109,13 @@ impl Holdings {
     }
 
     /// Those that were active once, as far as anything tells.
-    pub(super) fn promoted(&self) -> BTreeSet<ArchiveDigest> {
+    pub(super) fn published(&self) -> BTreeSet<ArchiveDigest> {
         let Some(pointer) = &self.pointer else {
             return BTreeSet::new();
         };
         let each = self.stored.snapshots.iter();
         let predecessors = each.map(|one| (one.active.archive, one.manifest.predecessor_sha256));
-        promoted(pointer, &predecessors.collect())
+        published(pointer, &predecessors.collect())
     }
 
     /// Every snapshot that can be chosen: whole, and not deleted.
@@ -129,7 +129,7 @@ impl Holdings {
 
     /// Snapshots that were active before `archive`, and are whole by their sizes: the newest first.
     pub(super) fn published_before(&self, archive: ArchiveDigest) -> impl Iterator<Item = &Active> {
-        let published = self.promoted();
+        let published = self.published();
         let stored = self.stored.snapshots.iter().rev();
         stored
             .filter(move |one| one.active.archive != archive)
@@ -140,19 +140,19 @@ impl Holdings {
 
     /// All snapshots, the oldest first, with their marks.
     pub(super) fn rows(&self) -> Vec<SnapshotRow> {
-        let promoted = self.promoted();
+        let promoted = self.published();
         let row = |one: &StoredSnapshot| self.row_among(one, &promoted);
         self.stored.snapshots.iter().map(row).collect()
     }
 
     /// One snapshot with its marks.
     pub(super) fn row(&self, one: &StoredSnapshot) -> SnapshotRow {
-        self.row_among(one, &self.promoted())
+        self.row_among(one, &self.published())
     }
 
     fn row_among(&self, one: &StoredSnapshot, promoted: &BTreeSet<ArchiveDigest>) -> SnapshotRow {
         let archive = one.active.archive;
-        let marked = |marks: fn(&Pointer) -> &[stasis_model::format::pointer::Mark]| {
+        let marked = |marks: fn(&Pointer) -> &[stasis_model::format::pointer::PointerMark]| {
             let pointer = self.pointer.as_ref();
             pointer.is_some_and(|pointer| marks(pointer).iter().any(|mark| mark.sha256 == archive))
         };

@@ -46,7 +46,7 @@ use removal::Stale;
 use serde::Serialize;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::format::event::{EventKind, Severity};
-use stasis_model::format::pointer::Mark;
+use stasis_model::format::pointer::PointerMark;
 use stasis_model::id::{Label, Lineage, ProfileRef, TenantId};
 use stasis_model::policy::retention::{Newest, OnDoubt};
 use stasis_model::policy::tenant::ProfileRetention;
@@ -246,7 +246,7 @@ impl Profiles<'_> {
     /// Dates the marks of what still lies there anew, where they are not fresh: only then may it be removed.
     async fn date_marks(self, holdings: &Holdings) -> Result<(), Error> {
         let marks = holdings.pointer.iter().flat_map(|found| &found.tombstones);
-        let listed = |mark: &&Mark| removal::is_listed(holdings, mark.sha256);
+        let listed = |mark: &&PointerMark| removal::is_listed(holdings, mark.sha256);
         for mark in marks.filter(listed) {
             // Naming no snapshot, it sets no mark that somebody has dropped since.
             let lineage = &holdings.lineage;
@@ -268,7 +268,7 @@ impl Profiles<'_> {
         };
         let now = self.lineages.now();
         let spent = pointer.tombstones.iter().filter(|mark| mark.is_spent(now));
-        let gone: Vec<Mark> = spent
+        let gone: Vec<PointerMark> = spent
             .filter(|mark| !removal::is_listed(holdings, mark.sha256))
             .cloned()
             .collect();

@@ -28,7 +28,9 @@ use stasis_model::format::manifest::ProfileManifest;
 use stasis_model::format::pointer::Active;
 use stasis_model::id::{ChromeMajor, Lineage};
 use stasis_model::tree::EntryKind;
-use stasis_model::upgrade::{self, Ancestor, Counts, Known, Source, UpgradeWish};
+use stasis_model::upgrade::{
+    self, Ancestor, ProfileContents, ProfileCounts, UpgradeSource, UpgradeWish,
+};
 use stasis_store::documents::leases::Lease;
 use stasis_store::documents::profiles::{self, Snapshots, StoredSnapshot};
 use std::collections::BTreeSet;
@@ -63,7 +65,7 @@ struct Older {
 /// What a profile is known by, and what of it could not be read.
 #[derive(Debug, Default)]
 pub(super) struct Counted {
-    known: Known,
+    known: ProfileContents,
     unread: Vec<String>,
 }
 
@@ -73,9 +75,9 @@ pub struct UpgradeReport {
     /// What it was carried from.
     pub from: Ancestor,
     /// What it was known by; `None` when that could not be counted.
-    pub before: Option<Counts>,
+    pub before: Option<ProfileCounts>,
     /// What it is known by; `None` when that could not be counted.
-    pub after: Option<Counts>,
+    pub after: Option<ProfileCounts>,
     /// Whether there is less than before.
     pub has_lost: bool,
     /// Sites and origins of which something is missing, the first few.
@@ -128,8 +130,8 @@ impl Profiles<'_> {
         let policy = policy.map_err(Failure::unreachable)?.on_major_upgrade;
         let wanted = load.lineage.major;
         match upgrade::source(wanted, own.is_some(), &majors, load.upgrade, policy) {
-            Source::Own | Source::Nothing => Ok(None),
-            Source::Carry(major) => {
+            UpgradeSource::Own | UpgradeSource::Nothing => Ok(None),
+            UpgradeSource::Carry(major) => {
                 let mut others = others.into_iter();
                 let found = others.find(|(lineage, _)| lineage.major == major);
                 Ok(found.map(|(lineage, active)| Chosen {
@@ -138,7 +140,7 @@ impl Profiles<'_> {
                     carried: Some(own.map(|own| own.archive)),
                 }))
             }
-            Source::Refused(why) => {
+            UpgradeSource::Refused(why) => {
                 let error = ProfileError::OnlyOtherMajors {
                     asked: load.lineage.clone(),
                     others: others.into_iter().map(|(lineage, _)| lineage).collect(),
@@ -324,7 +326,7 @@ impl Profiles<'_> {
             return;
         };
         let actor = &capture.holder.run_id;
-        let told = |counts: Option<Counts>| counts.map(|counts| counts.to_string());
+        let told = |counts: Option<ProfileCounts>| counts.map(|counts| counts.to_string());
         let event = self
             .events()
             .event(EventKind::ProfileUpgraded, Severity::Info, actor)
@@ -373,7 +375,7 @@ pub(super) fn count(
     let indexed = identity.indexed_db.iter();
     let indexed = indexed.map(|origin| format!("{origin} (IndexedDB)"));
     Ok(Counted {
-        known: Known {
+        known: ProfileContents {
             cookies: identity.lives,
             origins: local.chain(indexed).collect(),
         },

@@ -14,7 +14,7 @@ use crate::error::Error;
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::tree::walk::{self, WalkSettings};
 use stasis_model::digest::{FileDigest, TreeDigest};
-use stasis_model::format::manifest::Reason;
+use stasis_model::format::manifest::SaveReason;
 use stasis_model::project::AutosaveConfig;
 use stasis_model::tree::canonical::TreeHasher;
 use std::path::PathBuf;
@@ -74,7 +74,7 @@ impl Project {
             }
             let saved = Box::pin(self.save(ProjectSave {
                 cancel: cancel.clone(),
-                ..ProjectSave::new(Reason::Autosave)
+                ..ProjectSave::new(SaveReason::Autosave)
             }))
             .await;
             pending = match &saved {

@@ -15,7 +15,7 @@ use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::tree::compare::{Change as TreeChange, Comparison};
 use stasis_disk::tree::staging_view::{self, StagingView};
 use stasis_disk::tree::walk::{self, WalkSettings};
-use stasis_model::format::manifest::{Reason, SnapshotManifest};
+use stasis_model::format::manifest::{SaveReason, SnapshotManifest};
 use stasis_model::id::SnapshotId;
 use stasis_model::tree::EntryPath;
 use stasis_quiesce::sqlite;
@@ -102,7 +102,7 @@ impl Project {
         let Some(declared) = declared.filter(|declared| declared.current().is_dir()) else {
             return self.compared(id, None, named).await;
         };
-        let command = ProjectSave::new(Reason::Manual);
+        let command = ProjectSave::new(SaveReason::Manual);
         let capture = Capture::begin(self, declared).await?;
         let capture = self.databases(declared, &command, capture).await?;
         let capture = self.clones(declared, &command, capture).await?;

@@ -2,24 +2,24 @@
 
 use super::{Project, ProjectError};
 use crate::error::Error;
-use stasis_model::format::manifest::{Index, Indexed, Unresolved};
+use stasis_model::format::manifest::{Indexed, SnapshotIndex, Unresolved};
 use stasis_model::id::SnapshotId;
 
 impl Project {
     /// The index of its snapshots; empty before the first save.
-    pub(super) async fn index(&self) -> Result<Index, Error> {
+    pub(super) async fn index(&self) -> Result<SnapshotIndex, Error> {
         self.engine.dirs().index(&self.engine.dirs().root()).await
     }
 
     /// Its snapshots, the oldest first.
-    pub(super) fn own<'i>(&self, index: &'i Index) -> Vec<&'i Indexed> {
+    pub(super) fn own<'i>(&self, index: &'i SnapshotIndex) -> Vec<&'i Indexed> {
         let name = self.name();
         let own = index.snapshots().filter(|(of, _)| **of == name);
         own.map(|(_, one)| one).collect()
     }
 
-    /// Finds the snapshot that a user means: see [`Index::resolve`].
-    pub(super) fn resolve(&self, index: &Index, wanted: &str) -> Result<SnapshotId, Error> {
+    /// Finds the snapshot that a user means: see [`SnapshotIndex::resolve`].
+    pub(super) fn resolve(&self, index: &SnapshotIndex, wanted: &str) -> Result<SnapshotId, Error> {
         let project = self.home.id.clone();
         match index.resolve(Some(&self.name()), wanted) {
             Ok(one) => Ok(one.id.clone()),
@@ -43,7 +43,11 @@ impl Project {
     }
 
     /// The same, for somebody who must not be told "there is none" by a damaged index.
-    pub(super) async fn find(&self, index: &Index, wanted: &str) -> Result<SnapshotId, Error> {
+    pub(super) async fn find(
+        &self,
+        index: &SnapshotIndex,
+        wanted: &str,
+    ) -> Result<SnapshotId, Error> {
         let found = self.resolve(index, wanted);
         let is_none = matches!(&found, Err(Error::Project(error)) if matches!(**error, ProjectError::NoSnapshot { .. }));
         if !is_none {
@@ -59,7 +63,7 @@ impl Project {
     }
 
     /// A snapshot of another project is named as such, and not as missing.
-    fn somebody_elses(&self, index: &Index, wanted: &str) -> Result<(), ProjectError> {
+    fn somebody_elses(&self, index: &SnapshotIndex, wanted: &str) -> Result<(), ProjectError> {
         let mut others = index.snapshots();
         match others.find(|(_, one)| one.id.as_str().starts_with(wanted)) {
             Some((name, one)) => Err(ProjectError::OtherProject {

@@ -36,9 +36,9 @@ use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::tree::compare::Change as TreeChange;
 use stasis_disk::tree::restore::{self, Changes, Origin, Placed, Returned};
 use stasis_disk::tree::walk;
-use stasis_model::format::manifest::Reason;
+use stasis_model::format::manifest::SaveReason;
 use stasis_model::id::{ServiceName, SnapshotId};
-use stasis_model::protocol::operation::Change;
+use stasis_model::protocol::operation::IndexOperation;
 use stasis_model::tree::EntryPath;
 use std::path::{Path, PathBuf};
 
@@ -272,7 +272,7 @@ impl Project {
         let save = ProjectSave {
             allow_shrink: true,
             cancel: command.cancel.clone(),
-            ..ProjectSave::new(Reason::BeforeRestore)
+            ..ProjectSave::new(SaveReason::BeforeRestore)
         };
         let Some(declared) = &self.home.declared else {
             return self.save_as(None, save).await;
@@ -619,7 +619,7 @@ impl Project {
         if let Err(error) = self
             .engine
             .operations()
-            .known(Change::Restore, changed)
+            .known(IndexOperation::Restore, changed)
             .await
         {
             told.warnings.push(Warning::NotAdopted {

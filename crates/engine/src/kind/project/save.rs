@@ -13,7 +13,7 @@ use crate::repo::{RepoSave, RepoSaved};
 use crate::warning::Warning;
 use serde::Serialize;
 use stasis_disk::progress::Progress;
-use stasis_model::format::manifest::{Consistency, Reason, VolumeManifest};
+use stasis_model::format::manifest::{Consistency, SaveReason, VolumeManifest};
 use stasis_model::id::{Label, ProjectId, VolumeName};
 use stasis_quiesce::pause::{PauseSettings, Paused};
 use stasis_quiesce::service::Service;
@@ -35,7 +35,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 #[expect(clippy::struct_excessive_bools, reason = "each is a choice of its own")]
 pub struct ProjectSave {
     /// What made somebody save.
-    pub reason: Reason,
+    pub reason: SaveReason,
     /// Words of the user's.
     pub labels: BTreeMap<String, Label>,
     /// Whether a snapshot is made although nothing changed.
@@ -58,7 +58,7 @@ pub struct ProjectSave {
 
 impl ProjectSave {
     /// A save for a reason, with nothing special about it.
-    pub fn new(reason: Reason) -> Self {
+    pub fn new(reason: SaveReason) -> Self {
         Self {
             reason,
             labels: BTreeMap::new(),
@@ -81,7 +81,7 @@ pub struct ProjectSaved {
     /// Which project.
     pub project: ProjectId,
     /// Why.
-    pub reason: Reason,
+    pub reason: SaveReason,
     /// The snapshot.
     #[serde(flatten)]
     pub saved: RepoSaved,
@@ -190,7 +190,7 @@ impl Project {
         let why = reason_word(command.reason);
         steps.begin(Step::PreSaveHooks);
         // Before a restore the programs stand: there is nobody to prepare.
-        let has_hooks = command.reason != Reason::BeforeRestore;
+        let has_hooks = command.reason != SaveReason::BeforeRestore;
         let before = if has_hooks {
             let hooks = self.run_hooks(declared, Moment::PreSave, why);
             or_cancelled(&command.cancel, hooks).await.flatten()
@@ -426,12 +426,12 @@ fn resumed(paused: Paused, names: &[VolumeName]) -> Result<Duration, Error> {
 }
 
 /// The word for a reason, as hooks hear it.
-pub(super) fn reason_word(reason: Reason) -> &'static str {
+pub(super) fn reason_word(reason: SaveReason) -> &'static str {
     match reason {
-        Reason::Manual => "manual",
-        Reason::Autosave => "autosave",
-        Reason::BeforeUpgrade => "before-upgrade",
-        Reason::BeforeRestore => "before-restore",
+        SaveReason::Manual => "manual",
+        SaveReason::Autosave => "autosave",
+        SaveReason::BeforeUpgrade => "before-upgrade",
+        SaveReason::BeforeRestore => "before-restore",
     }
 }
 

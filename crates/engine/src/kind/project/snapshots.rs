@@ -9,10 +9,10 @@ use stasis_disk::check::{self, CheckSettings};
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::tree::staging_view::{self, StagingView};
 use stasis_model::digest::TreeDigest;
-use stasis_model::format::manifest::{Index, Indexed, Reason, SnapshotManifest};
+use stasis_model::format::manifest::{Indexed, SaveReason, SnapshotIndex, SnapshotManifest};
 use stasis_model::id::{Label, ProjectId, SnapshotId};
-use stasis_model::policy::retention::{OnDoubt, Policy, Repository};
-use stasis_model::protocol::operation::Change;
+use stasis_model::policy::retention::{OnDoubt, Repository, RetentionPolicy};
+use stasis_model::protocol::operation::IndexOperation;
 use std::collections::BTreeMap;
 
 /// One snapshot in a listing.
@@ -25,7 +25,7 @@ pub struct ProjectSnapshot {
     /// The same in milliseconds.
     pub timestamp_ms: u64,
     /// What made somebody save.
-    pub reason: Reason,
+    pub reason: SaveReason,
     /// How many entries it has.
     pub entries: u64,
     /// The length of all its files.
@@ -95,7 +95,7 @@ impl Project {
             .collect())
     }
 
-    pub(super) fn row(&self, index: &Index, one: &Indexed) -> ProjectSnapshot {
+    pub(super) fn row(&self, index: &SnapshotIndex, one: &Indexed) -> ProjectSnapshot {
         ProjectSnapshot {
             snapshot_id: one.id.clone(),
             timestamp: one.at_ms.to_string(),
@@ -153,11 +153,11 @@ impl Project {
         let id = self.resolve(&self.index().await?, wanted)?;
         let (root, op_id) = (self.engine.dirs().root(), self.engine.chance.op_id());
         let changed = root
-            .change(op_id, |index| index.label(&id, (key, value), op_id))
+            .change(op_id, |index| index.label(&id, key, value, op_id))
             .await;
         self.engine
             .operations()
-            .known(Change::Label, changed)
+            .known(IndexOperation::Label, changed)
             .await?;
         self.one(&id).await
     }
@@ -221,7 +221,7 @@ impl Project {
         let said = self.home.declared.as_ref();
         let said = said.map(|declared| declared.config.retention.max_snapshots);
         let keep = max.or(said).unwrap_or(100);
-        let policy = Policy::Repository(Repository {
+        let policy = RetentionPolicy::Repository(Repository {
             keep_last: Some(keep),
             ..Repository::default()
         });

@@ -8,7 +8,7 @@ use crate::error::{Error, error_chain};
 use crate::warning::Warning;
 use serde::Serialize;
 use stasis_disk::fs::atomic_write;
-use stasis_model::format::manifest::Reason;
+use stasis_model::format::manifest::SaveReason;
 use stasis_model::id::{ProjectId, ServiceName, SnapshotId};
 use stasis_quiesce::group::ProcessGroup;
 use std::ffi::OsString;
@@ -66,7 +66,7 @@ impl Project {
         let ran = self.running(&declared).await;
         let save = ProjectSave {
             allow_shrink: true,
-            ..ProjectSave::new(Reason::BeforeUpgrade)
+            ..ProjectSave::new(SaveReason::BeforeUpgrade)
         };
         let saved = self.save_locked(save).await?;
         let outcome = self.try_upgrade((&declared, &ran), command, cancel).await;

@@ -31,7 +31,7 @@ use stasis_disk::tree::walk::WalkSettings;
 use stasis_model::digest::StoreDigest;
 use stasis_model::time::Timestamp;
 use stasis_model::tree::{EntryKind, EntryPath, FileTime};
-use stasis_model::workspace::{Origin, SlotMetadata};
+use stasis_model::workspace::{CheckpointOrigin, SlotMetadata};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::SystemTime;
@@ -531,7 +531,7 @@ impl Workspace {
     fn change_tree(&self, act: &Act<'_>, undo: &SlotMetadata) -> Result<Changes, Error> {
         let label = self.pool().label_of(undo);
         let at = self.clock().now();
-        let done = if act.from.origin == Origin::Undo {
+        let done = if act.from.origin == CheckpointOrigin::Undo {
             let backup = self.pool().backup_of(act.from);
             let backup = backup.ok_or(WorkspaceError::NothingToUndo)?;
             let origin = restore::Origin {
@@ -570,7 +570,7 @@ impl Workspace {
     fn put_back_rows(&self, act: &Act<'_>, changed: &[EntryPath]) -> Result<Vec<Restored>, Error> {
         let root = self.root()?;
         let from = match act.from.origin {
-            Origin::Undo => Source::Word("undo"),
+            CheckpointOrigin::Undo => Source::Word("undo"),
             _ => Source::Checkpoint(act.from.slot),
         };
         let is_file = |path: &&EntryPath| {

@@ -1,7 +1,9 @@
 //! What is asked of a workspace.
 
 use stasis_model::tree::EntryPath;
-use stasis_model::workspace::{AgentCall, CheckpointName, CheckpointRef, EventKind, Origin};
+use stasis_model::workspace::{
+    AgentCall, AgentEventKind, CheckpointName, CheckpointOrigin, CheckpointRef,
+};
 use std::path::PathBuf;
 
 /// Who asks for a checkpoint; it is kept with it.
@@ -45,7 +47,7 @@ pub struct Create {
     /// What it will be called; only for a manual one.
     pub name: Option<CheckpointName>,
     /// Which pool; in one of the automatic ones none is made when nothing changed since the last.
-    pub pool: Origin,
+    pub pool: CheckpointOrigin,
     /// Who asks.
     pub maker: Maker,
     /// What an agent is about to do.
@@ -59,7 +61,7 @@ impl Create {
     pub fn automatic(maker: Maker) -> Self {
         Self {
             name: None,
-            pool: Origin::Auto,
+            pool: CheckpointOrigin::Auto,
             maker,
             call: None,
             run: Run::Real,
@@ -70,8 +72,8 @@ impl Create {
     pub fn before(call: AgentCall) -> Self {
         Self {
             pool: match call.kind {
-                EventKind::Prompt => Origin::Prompt,
-                EventKind::Command | EventKind::Edit => Origin::Command,
+                AgentEventKind::Prompt => CheckpointOrigin::Prompt,
+                AgentEventKind::Command | AgentEventKind::Edit => CheckpointOrigin::Command,
             },
             call: Some(call),
             ..Self::automatic(Maker::Hook)

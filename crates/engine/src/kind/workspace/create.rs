@@ -20,9 +20,10 @@ use stasis_disk::session_db::USUAL_MOST_EVENTS;
 use stasis_disk::tree::clone::Method;
 use stasis_disk::tree::walk::WalkReport;
 use stasis_model::time::Timestamp;
-use stasis_model::workspace::thinning::{self, Verdict};
+use stasis_model::workspace::thinning::{self, ThinningVerdict};
 use stasis_model::workspace::{
-    self, AgentCall, AgentEvent, CheckpointName, Occupant, Origin, Slot, SlotDatabase, SlotMetadata,
+    self, AgentCall, AgentEvent, CheckpointName, CheckpointOrigin, Occupant, Slot, SlotDatabase,
+    SlotMetadata,
 };
 use std::time::Duration;
 
@@ -33,7 +34,7 @@ impl Workspace {
     pub(super) fn create_now(&self, command: &Create) -> Result<Checkpointed, Error> {
         let started = self.clock().uptime();
         let _lock = self.lock("making a checkpoint")?;
-        if command.pool != Origin::Manual && command.name.is_some() {
+        if command.pool != CheckpointOrigin::Manual && command.name.is_some() {
             return Err(WorkspaceError::NamedAuto.into());
         }
         let occupants = self.pool().list().map_err(WorkspaceError::from)?;
@@ -54,12 +55,14 @@ impl Workspace {
         }
         let name = match (&command.name, command.pool) {
             (Some(name), _) => Some(name.clone()),
-            (None, Origin::Manual) => Some(default_name(&occupants, now)),
+            (None, CheckpointOrigin::Manual) => Some(default_name(&occupants, now)),
             (None, _) => None,
         };
         let slot = match command.pool {
-            Origin::Auto => workspace::next_auto(self.settings(), &occupants),
-            Origin::Prompt | Origin::Command => Ok(self.next_agent(&occupants)?),
+            CheckpointOrigin::Auto => workspace::next_auto(self.settings(), &occupants),
+            CheckpointOrigin::Prompt | CheckpointOrigin::Command => {
+                Ok(self.next_agent(&occupants)?)
+            }
             _ => workspace::next_manual(self.settings(), &occupants, name.as_ref()),
         };
         let slot = slot.map_err(WorkspaceError::from)?;
@@ -95,8 +98,8 @@ impl Workspace {
     fn thin_out(&self, occupants: &[Occupant], now: Timestamp) -> Vec<String> {
         let judged = thinning::judge(occupants, now).into_iter();
         let going = judged.filter_map(|(slot, verdict)| match verdict {
-            Verdict::Forget(why) => Some((slot, why)),
-            Verdict::Keep(_) => None,
+            ThinningVerdict::Forget(why) => Some((slot, why)),
+            ThinningVerdict::Keep(_) => None,
         });
         let going: Vec<_> = going.take(MOST_FORGOTTEN).collect();
         if going.is_empty() {
@@ -212,7 +215,7 @@ impl Workspace {
     fn unchanged_since(
         &self,
         occupants: &[Occupant],
-        pool: Origin,
+        pool: CheckpointOrigin,
     ) -> Result<Option<SlotMetadata>, Error> {
         if self.session().system.is_some() {
             // Whether that changed nobody knows.
@@ -235,7 +238,7 @@ impl Workspace {
             return Ok(None);
         }
         let is_same = |one: &SlotMetadata| one.hash == Some(live.hash());
-        if is_same(&newest) && (pool != Origin::Prompt || newest.origin.is_agents()) {
+        if is_same(&newest) && (pool != CheckpointOrigin::Prompt || newest.origin.is_agents()) {
             return Ok(Some(newest));
         }
         let mut others = automatic
@@ -310,7 +313,7 @@ impl Workspace {
 
     /// How many more manual checkpoints there can be.
     pub(super) fn available(&self, occupants: &[Occupant]) -> u32 {
-        let slots = self.settings().slots(Origin::Manual);
+        let slots = self.settings().slots(CheckpointOrigin::Manual);
         let free = slots.filter(|slot| occupants.iter().all(|one| one.slot() != *slot));
         u32::try_from(free.count()).unwrap_or(u32::MAX)
     }

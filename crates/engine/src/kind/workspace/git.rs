@@ -11,7 +11,7 @@ use stasis_disk::fs::root_dir::RootDir;
 use stasis_disk::tree::compare::Change;
 use stasis_disk::tree::walk::WalkSettings;
 use stasis_model::tree::EntryPath;
-use stasis_model::workspace::{Origin, SlotMetadata};
+use stasis_model::workspace::{CheckpointOrigin, SlotMetadata};
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -124,7 +124,7 @@ fn moves(changed: &[(EntryPath, Change)]) -> Vec<&'static str> {
 impl Workspace {
     /// Where the repository stood at a checkpoint, or stands again when something is undone.
     pub(super) fn head_of(&self, of: &SlotMetadata) -> Head {
-        if of.origin == Origin::Undo {
+        if of.origin == CheckpointOrigin::Undo {
             let kept = self.pool().backup_of(of);
             let kept = kept.and_then(|path| stasis_disk::tree::restore::returned(&path).ok());
             return match (kept, self.root()) {
@@ -163,7 +163,7 @@ impl Workspace {
         }
         let then = self.head_of(source);
         plan.branch_then = then.branch;
-        if source.origin != Origin::Undo {
+        if source.origin != CheckpointOrigin::Undo {
             // Commits of any branch may go, not only those of the one that is checked out.
             let Some(tips) = self.tips_of(source) else {
                 plan.commits_leaving = None;
@@ -181,7 +181,7 @@ impl Workspace {
             let kept = self
                 .pool()
                 .backup_of(source)
-                .filter(|_| source.origin == Origin::Undo);
+                .filter(|_| source.origin == CheckpointOrigin::Undo);
             let kept = kept.map(|kept| kept.join("tree/.git/objects"));
             let range = (&**from, then.commit.as_deref());
             (plan.commits_leaving, plan.commits) = self.commits(range, kept.as_deref());

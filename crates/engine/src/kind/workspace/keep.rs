@@ -9,7 +9,7 @@ use crate::error::Error;
 use stasis_disk::form::slots::SlotError;
 use stasis_disk::fs::free_space;
 use stasis_model::workspace::{
-    self, CheckpointName, CheckpointRef, Form, NoSlot, Occupant, Origin, SlotMetadata,
+    self, CheckpointName, CheckpointOrigin, CheckpointRef, NoSlot, Occupant, SlotForm, SlotMetadata,
 };
 use std::path::{Path, PathBuf};
 
@@ -67,12 +67,12 @@ impl Workspace {
         let name = self.compacted_name(command, &sources, &occupants)?;
         // A manual one stays where it is, and only gets the name.
         let (slot, instead_of) = match newest.origin {
-            Origin::Manual => (newest.slot, None),
+            CheckpointOrigin::Manual => (newest.slot, None),
             _ => self.compacted_slot(&sources, &occupants)?,
         };
         let mut result = SlotMetadata {
             slot,
-            origin: Origin::Manual,
+            origin: CheckpointOrigin::Manual,
             name: Some(name.clone()),
             made_by: Some(self.maker().word().to_owned()),
             ..newest.clone()
@@ -161,7 +161,7 @@ impl Workspace {
         newest: &SlotMetadata,
         copied: SlotMetadata,
     ) -> Result<SlotMetadata, Error> {
-        if copied.form == Form::Chunked {
+        if copied.form == SlotForm::Chunked {
             return Ok(copied);
         }
         let contents = self.contents(newest)?;
@@ -211,7 +211,9 @@ impl Workspace {
         match workspace::next_manual(self.settings(), occupants, None) {
             Ok(slot) => Ok((slot, None)),
             Err(full) => {
-                let manual = sources.iter().find(|one| one.origin == Origin::Manual);
+                let manual = sources
+                    .iter()
+                    .find(|one| one.origin == CheckpointOrigin::Manual);
                 let manual = manual.ok_or(WorkspaceError::from(full))?;
                 Ok((manual.slot, Some(manual.clone())))
             }
@@ -239,7 +241,7 @@ impl Workspace {
                 .iter()
                 .map(|target| target.display().to_string())
                 .collect(),
-            method: if from.form == Form::Chunked {
+            method: if from.form == SlotForm::Chunked {
                 "chunks"
             } else {
                 "reflink"
@@ -255,7 +257,7 @@ impl Workspace {
                     .pool()
                     .fork(&from, target)
                     .map_err(WorkspaceError::from)?;
-                if from.form == Form::Clone {
+                if from.form == SlotForm::Clone {
                     told.method = report.method.word();
                 }
             }

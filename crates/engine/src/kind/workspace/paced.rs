@@ -14,7 +14,7 @@ use crate::error::Error;
 use serde::{Deserialize, Serialize};
 use stasis_disk::fs::lock_file::{LockError, LockFile};
 use stasis_model::workspace::pace::{HookPace, Wait};
-use stasis_model::workspace::{self, Origin};
+use stasis_model::workspace::{self, CheckpointOrigin};
 use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
@@ -64,7 +64,7 @@ impl Workspace {
         command: &BeforeCall,
         hurry: impl FnOnce(),
     ) -> Result<Checkpointed, Error> {
-        if command.create.pool != Origin::Prompt {
+        if command.create.pool != CheckpointOrigin::Prompt {
             return self.create_in_time(command, hurry);
         }
         let at_ms = self.clock().now().millis();

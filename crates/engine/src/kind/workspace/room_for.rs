@@ -11,7 +11,7 @@ use crate::error::Error;
 use stasis_disk::form::slots::{Manifest, What};
 use stasis_disk::fs::free_space;
 use stasis_disk::tree::compare::Change;
-use stasis_model::workspace::{Form, Occupant, Origin};
+use stasis_model::workspace::{CheckpointOrigin, Occupant, SlotForm};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
@@ -108,8 +108,8 @@ impl Workspace {
 
     fn need_of(&self, act: &Act<'_>) -> Need {
         // What takes a change back exchanges the same inodes again.
-        let is_shared = act.from.origin == Origin::Undo
-            || act.from.form == Form::Clone && self.session().form().0 == "clone";
+        let is_shared = act.from.origin == CheckpointOrigin::Undo
+            || act.from.form == SlotForm::Clone && self.session().form().0 == "clone";
         Need::of(&act.is, &act.becomes, is_shared)
     }
 

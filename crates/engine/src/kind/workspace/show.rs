@@ -14,7 +14,7 @@ use stasis_disk::tree::compare::Change;
 use stasis_model::time::Timestamp;
 use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{
-    self, AgentEvent, CheckpointRef, Form, Occupant, Origin, SlotMetadata,
+    self, AgentEvent, CheckpointOrigin, CheckpointRef, Occupant, SlotForm, SlotMetadata,
 };
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub(super) fn age(then: u64, now: Timestamp) -> String {
 /// What a checkpoint is called: `cp-3`, or `u-4` for what takes a change back.
 pub(super) fn called(one: &SlotMetadata) -> String {
     match one.origin {
-        Origin::Undo => format!("u-{}", one.slot.index()),
+        CheckpointOrigin::Undo => format!("u-{}", one.slot.index()),
         _ => one.slot.to_string(),
     }
 }
@@ -424,7 +424,7 @@ impl Workspace {
 
     /// What a path is in a checkpoint, with everything in it.
     pub(super) fn then(&self, of: &SlotMetadata, path: &EntryPath) -> Result<Vec<Listed>, Error> {
-        if of.form == Form::Clone {
+        if of.form == SlotForm::Clone {
             let view = self.pool().view(of, &[]).map_err(WorkspaceError::from)?;
             // One file is read sooner than the list of all of them.
             if view.tree().directory(path.as_bytes()).is_err() {
@@ -435,7 +435,7 @@ impl Workspace {
         if let Some(recorded) = self.pool().recorded(of) {
             return Ok(recorded.portion(path).to_vec());
         }
-        if of.form == Form::Chunked {
+        if of.form == SlotForm::Chunked {
             return Ok(self.contents(of)?.portion(path).to_vec());
         }
         let view = self.pool().view(of, &[]).map_err(WorkspaceError::from)?;
@@ -451,7 +451,7 @@ impl Workspace {
         };
         let session = self.session();
         let occupants = self.pool().list().map_err(WorkspaceError::from)?;
-        let count = |origin: Origin| {
+        let count = |origin: CheckpointOrigin| {
             let known = occupants.iter().filter_map(Occupant::known);
             u32::try_from(known.filter(|one| one.origin == origin).count()).unwrap_or(u32::MAX)
         };
@@ -467,10 +467,10 @@ impl Workspace {
             auto_max: self.settings().auto_max(),
             manual_max: self.settings().manual_max(),
             auto_interval: self.settings().auto_interval(),
-            auto_count: count(Origin::Auto),
-            manual_count: count(Origin::Manual),
-            prompt_count: count(Origin::Prompt),
-            command_count: count(Origin::Command),
+            auto_count: count(CheckpointOrigin::Auto),
+            manual_count: count(CheckpointOrigin::Manual),
+            prompt_count: count(CheckpointOrigin::Prompt),
+            command_count: count(CheckpointOrigin::Command),
             manual_available: self.available(&occupants),
             held_bytes: self.pool().usage().map_err(WorkspaceError::from)?.held,
             budget_bytes: session.budget.bytes(),

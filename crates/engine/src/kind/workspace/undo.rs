@@ -15,7 +15,7 @@ use stasis_disk::form::slots::{self, AttributesDigest, Listed, Manifest, SlotErr
 use stasis_disk::tree::restore::{self, Returned};
 use stasis_model::time::Timestamp;
 use stasis_model::tree::{BadPath, EntryPath};
-use stasis_model::workspace::{Origin, Slot, SlotMetadata, UndoNote};
+use stasis_model::workspace::{CheckpointOrigin, Slot, SlotMetadata, UndoNote};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -269,7 +269,8 @@ impl Workspace {
     /// Makes the undo checkpoint of a change that is about to be made.
     pub(super) fn begin_undo(&self, act: &Act<'_>) -> Result<SlotMetadata, Error> {
         let (slot, now) = (Slot::new(self.next_undo()?), self.clock().now());
-        let mut metadata = SlotMetadata::new(slot, Origin::Undo, now, self.next_sequence()?);
+        let mut metadata =
+            SlotMetadata::new(slot, CheckpointOrigin::Undo, now, self.next_sequence()?);
         metadata.made_by = Some(self.maker().word().to_owned());
         metadata.undo = Some(UndoNote {
             act: act.word.to_owned(),

@@ -6,7 +6,7 @@ use serde::Serialize;
 use stasis_disk::form::chunked::save::SaveReport;
 use stasis_disk::progress::Progress;
 use stasis_model::digest::TreeDigest;
-use stasis_model::format::manifest::{Reason, SnapshotManifest, VolumeManifest};
+use stasis_model::format::manifest::{SaveReason, SnapshotManifest, VolumeManifest};
 use stasis_model::id::{Label, SnapshotId, SubjectName};
 use stasis_model::tree::EntryPath;
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ pub struct RepoSave {
     /// Under which name.
     pub name: SubjectName,
     /// What made somebody save.
-    pub reason: Reason,
+    pub reason: SaveReason,
     /// Words of the user's.
     pub labels: BTreeMap<String, Label>,
     /// Gitignore-style patterns of what is left out.
@@ -84,7 +84,7 @@ impl RepoSave {
         Self {
             source: source.into(),
             name,
-            reason: Reason::Manual,
+            reason: SaveReason::Manual,
             labels: BTreeMap::new(),
             excludes: Vec::new(),
             inherits_excludes: false,

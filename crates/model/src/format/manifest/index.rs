@@ -1,18 +1,18 @@
 //! `index.json`: what leads to every snapshot of a chunked root, and the rules to change it.
 //!
 //! A save reads a subject's fence and its active snapshot before it begins, and publishes only if neither has moved:
-//! whoever publishes raises the fence, so that of two saves that began alike one is told that it diverged, and so that a
-//! manifest whose lease is behind the fence can never be published any more ([`crate::protocol::gc::burial`]).
+//! publishing raises the fence, so that of two saves that began alike one learns that it diverged, and so that a
+//! manifest whose lease is behind the fence can never be published any more ([`crate::protocol::gc::manifests`]).
 //!
 //! `latest` has one meaning: the active snapshot of a chain. A save that a user asked for makes its snapshot active, and so
-//! does a restore of the whole subject ([`Index::adopt`]). Automatic and safety snapshots join the chain without moving it
+//! does a restore of the whole subject ([`SnapshotIndex::adopt`]). Automatic and safety snapshots join the chain without moving it
 //! ([`Publish::activates`]); they raise the fence like any other.
 //!
-//! A chain goes back only by [`Index::step_back`], which an operator asks for. It raises the fence too, so that no save that
+//! A chain goes back only by [`SnapshotIndex::step_back`], which an operator asks for. It raises the fence too, so that no save that
 //! began before it publishes after it. A chain that has lost all its snapshots stays in the index with its fence: were that
 //! to begin anew, a manifest of its first life could be published in its second.
 
-use super::snapshot::Reason;
+use super::snapshot::SaveReason;
 use crate::digest::ManifestDigest;
 use crate::format::document::Document;
 use crate::id::{Epoch, Generation, Label, OpId, SnapshotId, SubjectName};
@@ -24,9 +24,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// How many recent writers are remembered.
 const RECENT: usize = 16;
 
-/// The document `index.json`; where there is none, [`Index::empty`] holds.
+/// The document `index.json`; where there is none, [`SnapshotIndex::empty`] holds.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Index {
+pub struct SnapshotIndex {
     version: u64,
     /// Counts the writes.
     pub generation: Generation,
@@ -44,7 +44,7 @@ pub struct Index {
     extra: Map<String, Value>,
 }
 
-impl Document for Index {
+impl Document for SnapshotIndex {
     const NAME: &'static str = "index.json";
     const LIMIT: usize = 8 << 20;
 }
@@ -88,9 +88,9 @@ pub struct Indexed {
     /// Whether it is kept whatever a policy says.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pinned: bool,
-    /// What made somebody save.
+    /// What the save was made for.
     #[serde(default)]
-    pub reason: Reason,
+    pub reason: SaveReason,
     /// Words of the user's; they may change, while what its document says stays.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, Label>,
@@ -133,7 +133,7 @@ pub struct StepBack {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IndexRefusal {
-    /// Somebody else published meanwhile.
+    /// Another save was published meanwhile.
     #[error("`{subject}` was saved by somebody else meanwhile: its newest snapshot is `{active}`")]
     Diverged {
         /// Which chain.
@@ -150,7 +150,7 @@ pub enum IndexRefusal {
     /// The newest of its chain stays.
     #[error("snapshot `{0}` is the newest of its chain and is kept")]
     Active(SnapshotId),
-    /// Somebody asked to keep it.
+    /// It is pinned.
     #[error("snapshot `{0}` is pinned")]
     Pinned(SnapshotId),
 }
@@ -176,7 +176,7 @@ impl Subject {
     }
 }
 
-impl Index {
+impl SnapshotIndex {
     /// What holds before the first save.
     pub fn empty() -> Self {
         Self {
@@ -329,9 +329,9 @@ impl Index {
         Ok(next)
     }
 
-    /// The index with manifests tombstoned that nobody will ever publish.
+    /// The index with manifests tombstoned that no save will ever publish.
     #[must_use = "the index is not changed in place"]
-    pub fn bury<'i>(
+    pub fn tombstone_unpublished<'i>(
         &self,
         ids: impl IntoIterator<Item = &'i SnapshotId>,
         at_ms: Timestamp,
@@ -348,7 +348,7 @@ impl Index {
 
     /// The index without tombstones that are older than `before` and whose manifests are not among those listed.
     ///
-    /// A manifest that comes back afterwards is behind the fence of its chain, and is buried again.
+    /// A manifest that comes back afterwards is behind the fence of its chain, and is tombstoned again.
     #[must_use = "the index is not changed in place"]
     pub fn without_tombstones(
         &self,
@@ -373,7 +373,8 @@ impl Index {
     pub fn label(
         &self,
         id: &SnapshotId,
-        (key, value): (&str, Option<&Label>),
+        key: &str,
+        value: Option<&Label>,
         op_id: OpId,
     ) -> Result<Self, IndexRefusal> {
         let mut next = self.successor(op_id);
@@ -417,7 +418,7 @@ impl Index {
         Ok(next)
     }
 
-    /// The snapshot that `latest` means in a chain; none when nobody saved it explicitly.
+    /// The snapshot that `latest` means in a chain; none where no user saved it explicitly.
     pub fn latest(&self, name: &SubjectName) -> Option<&Indexed> {
         let subject = self.subjects.get(name)?;
         let active = subject.active.as_ref()?;

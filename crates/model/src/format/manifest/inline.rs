@@ -63,7 +63,7 @@ pub(super) struct InlineEntry {
     path: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     path_b64: Option<String>,
-    kind: Kind,
+    kind: InlineKind,
     mode: u32,
     uid: u32,
     gid: u32,
@@ -75,7 +75,7 @@ pub(super) struct InlineEntry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     target_b64: Option<String>,
     #[serde(flatten)]
-    content: Option<Content>,
+    content: Option<InlineContent>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -107,7 +107,7 @@ impl InlineAttribute {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Kind {
+enum InlineKind {
     File,
     Directory,
     Symlink,
@@ -116,17 +116,17 @@ enum Kind {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-struct Content {
+struct InlineContent {
     size: u64,
     blake3: FileDigest,
     /// In order; a stretch without a chunk is a hole.
-    chunks: Vec<Stretch>,
+    chunks: Vec<InlineExtent>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pieces: Option<Stretch>,
+    pieces: Option<InlineExtent>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-struct Stretch {
+struct InlineExtent {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     chunk: Option<ChunkName>,
     #[serde(default)]
@@ -136,7 +136,7 @@ struct Stretch {
     length: u64,
 }
 
-impl From<&Slice> for Stretch {
+impl From<&Slice> for InlineExtent {
     fn from(slice: &Slice) -> Self {
         Self {
             chunk: Some(slice.chunk.name),
@@ -147,7 +147,7 @@ impl From<&Slice> for Stretch {
     }
 }
 
-impl From<&Extent> for Stretch {
+impl From<&Extent> for InlineExtent {
     fn from(extent: &Extent) -> Self {
         match extent {
             Extent::Stored(slice) => Self::from(slice),
@@ -161,7 +161,7 @@ impl From<&Extent> for Stretch {
     }
 }
 
-impl Stretch {
+impl InlineExtent {
     fn extent(&self) -> Result<Extent, BadInline> {
         let Some(name) = self.chunk else {
             return Ok(Extent::Hole(self.length));
@@ -181,17 +181,17 @@ impl Stretch {
 impl From<&Row> for InlineEntry {
     fn from(Row { entry, content }: &Row) -> Self {
         let (kind, target) = match &entry.kind {
-            EntryKind::File { .. } => (Kind::File, None),
-            EntryKind::Directory => (Kind::Directory, None),
-            EntryKind::Fifo => (Kind::Fifo, None),
-            EntryKind::Symlink { target } => (Kind::Symlink, Some(&target[..])),
-            EntryKind::HardLink { to } => (Kind::HardLink, Some(to.as_bytes())),
+            EntryKind::File { .. } => (InlineKind::File, None),
+            EntryKind::Directory => (InlineKind::Directory, None),
+            EntryKind::Fifo => (InlineKind::Fifo, None),
+            EntryKind::Symlink { target } => (InlineKind::Symlink, Some(&target[..])),
+            EntryKind::HardLink { to } => (InlineKind::HardLink, Some(to.as_bytes())),
         };
-        let content = content.as_ref().map(|content| Content {
+        let content = content.as_ref().map(|content| InlineContent {
             size: content.extents.iter().map(Extent::length).sum(),
             blake3: content.digest,
-            chunks: content.extents.iter().map(Stretch::from).collect(),
-            pieces: content.pieces.as_ref().map(Stretch::from),
+            chunks: content.extents.iter().map(InlineExtent::from).collect(),
+            pieces: content.pieces.as_ref().map(InlineExtent::from),
         });
         let Metadata {
             mode,
@@ -222,13 +222,13 @@ impl InlineEntry {
         let target = read(self.target.as_ref(), self.target_b64.as_ref())?;
         let path = read(self.path.as_ref(), self.path_b64.as_ref())?.unwrap_or_default();
         let kind = match (self.kind, target, &self.content) {
-            (Kind::File, None, Some(content)) => EntryKind::File { size: content.size },
-            (Kind::Directory, None, None) => EntryKind::Directory,
-            (Kind::Fifo, None, None) => EntryKind::Fifo,
-            (Kind::Symlink, Some(target), None) => EntryKind::Symlink {
+            (InlineKind::File, None, Some(content)) => EntryKind::File { size: content.size },
+            (InlineKind::Directory, None, None) => EntryKind::Directory,
+            (InlineKind::Fifo, None, None) => EntryKind::Fifo,
+            (InlineKind::Symlink, Some(target), None) => EntryKind::Symlink {
                 target: target.into(),
             },
-            (Kind::HardLink, Some(to), None) => EntryKind::HardLink {
+            (InlineKind::HardLink, Some(to), None) => EntryKind::HardLink {
                 to: EntryPath::parse(&to).map_err(BadInline::Path)?,
             },
             _ => return Err(BadInline::Kind),
@@ -249,14 +249,18 @@ impl InlineEntry {
                 .map(InlineAttribute::attribute)
                 .collect::<Result<_, BadInline>>()?,
         };
-        let content = self.content.as_ref().map(Content::content).transpose()?;
+        let content = self
+            .content
+            .as_ref()
+            .map(InlineContent::content)
+            .transpose()?;
         Ok(Row { entry, content })
     }
 }
 
-impl Content {
+impl InlineContent {
     fn content(&self) -> Result<FileContent, BadInline> {
-        let pieces = match self.pieces.as_ref().map(Stretch::extent).transpose()? {
+        let pieces = match self.pieces.as_ref().map(InlineExtent::extent).transpose()? {
             Some(Extent::Hole(_)) => return Err(BadInline::Kind),
             Some(Extent::Stored(slice)) => Some(slice),
             None => None,
@@ -266,7 +270,7 @@ impl Content {
             extents: self
                 .chunks
                 .iter()
-                .map(Stretch::extent)
+                .map(InlineExtent::extent)
                 .collect::<Result<_, _>>()?,
             pieces,
         })

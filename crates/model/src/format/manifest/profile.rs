@@ -62,7 +62,7 @@ pub struct ProfileManifest {
     pub mode: Mode,
     /// How long the browser had been running when it was stopped or frozen; 0 when it was not running.
     pub chrome_uptime_seconds_at_capture: u64,
-    /// Whether the browser ended by itself, with everything written; `None` when nobody saw it end.
+    /// Whether the browser ended by itself, with everything written; `None` where its end was not seen.
     #[serde(default)]
     pub clean_exit: Option<bool>,
     /// How it was ended.
@@ -120,7 +120,7 @@ pub struct CapturedBy {
     pub writer_version: Label,
 }
 
-/// Where a snapshot was captured, as far as somebody said.
+/// Where a snapshot was captured, as far as it was given.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct CapturedIn {
     /// The host's region.
@@ -164,7 +164,7 @@ pub struct EndingRecord {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CookieStore {
-    /// Nobody could tell.
+    /// Unknown.
     #[default]
     Unknown,
     /// There are no cookies.
@@ -295,7 +295,7 @@ pub enum UnfitManifest {
     /// It needs something that this build does not know.
     #[error("it needs the feature `{0}`, which this build does not know; use a newer stasis")]
     Feature(String),
-    /// It belongs to somebody else.
+    /// It belongs to another lineage.
     #[error("it belongs to `{0}`")]
     OtherLineage(Lineage),
     /// It is of another snapshot.

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 /// The document `repo.json`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Repo {
+pub struct RepoDocument {
     version: u64,
     /// The format of everything in the root.
     pub format: u64,
@@ -26,7 +26,7 @@ pub struct Repo {
     /// The digests in use, by what they are of.
     pub hashes: Hashes,
     /// How chunks are packed.
-    pub compression: Compression,
+    pub compression: RepoCompression,
     /// Reserved: a root that says anything here cannot be read by this build.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encryption: Option<Value>,
@@ -49,14 +49,14 @@ pub struct Hashes {
 
 /// How chunks are packed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Compression {
+pub struct RepoCompression {
     /// The codec, where bytes can be packed at all.
     pub codec: String,
     /// Its level.
     pub level: i32,
 }
 
-impl Document for Repo {
+impl Document for RepoDocument {
     const NAME: &'static str = "repo.json";
 }
 
@@ -74,7 +74,7 @@ pub enum BadRepo {
 
 const FORMAT: u64 = 1;
 
-impl Repo {
+impl RepoDocument {
     /// What a new root says.
     pub fn new(created_at_ms: Timestamp, op_id: OpId) -> Self {
         Self {
@@ -88,7 +88,7 @@ impl Repo {
                 chunk: "sha256".to_owned(),
                 file: "blake3".to_owned(),
             },
-            compression: Compression {
+            compression: RepoCompression {
                 codec: "zstd".to_owned(),
                 level: 3,
             },

@@ -32,14 +32,14 @@ pub struct SnapshotManifest {
     pub snapshot_id: SnapshotId,
     /// Of which chain.
     pub name: SubjectName,
-    /// When it was made, for people.
+    /// When it was made, for users.
     pub timestamp: String,
     /// When it was made.
     pub timestamp_ms: Timestamp,
     /// The state it derives from.
     pub parent_snapshot_id: Option<SnapshotId>,
-    /// What made somebody save.
-    pub reason: Reason,
+    /// What the save was made for.
+    pub reason: SaveReason,
     /// Words of the user's.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, Label>,
@@ -53,7 +53,7 @@ pub struct SnapshotManifest {
     /// captured before a restore. It is something to go back to, and never what `latest` means.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_part: bool,
-    /// The version of the application that wrote the state, where somebody said it.
+    /// The version of the application that wrote the state, where it was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app_version: Option<Label>,
     /// The parts of the state that were held still in their own way, by name.
@@ -87,11 +87,11 @@ impl Document for SnapshotManifest {
     const LIMIT: usize = 4 << 20;
 }
 
-/// What made somebody save.
+/// What the save was made for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Reason {
-    /// Somebody asked.
+pub enum SaveReason {
+    /// A user asked for it.
     #[default]
     Manual,
     /// It was time.
@@ -102,7 +102,7 @@ pub enum Reason {
     BeforeRestore,
 }
 
-impl Reason {
+impl SaveReason {
     /// Whether a user asked for this save. Only such a snapshot becomes what `latest` means; automatic and safety
     /// snapshots are listed beside it.
     pub fn is_explicit(self) -> bool {
@@ -193,7 +193,7 @@ impl SnapshotManifest {
             timestamp: timestamp_ms.to_string(),
             timestamp_ms,
             parent_snapshot_id: None,
-            reason: Reason::default(),
+            reason: SaveReason::default(),
             labels: BTreeMap::new(),
             excludes: Vec::new(),
             ignores: Vec::new(),

@@ -13,7 +13,7 @@ pub enum Consistency {
     Sqlite,
     /// A database server: it is asked for a dump.
     Postgres,
-    /// Anything else: whoever writes it is paused while it is cloned.
+    /// Anything else: the programs that write it are paused while it is cloned.
     Generic,
 }
 

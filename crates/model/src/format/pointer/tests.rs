@@ -26,7 +26,7 @@ fn fields_we_do_not_know_survive_a_rewrite() {
 
     let next = pointer.successor(
         OpId::default(),
-        Act::Acquire,
+        PointerAct::Acquire,
         None,
         Timestamp::from_millis(9),
     );
@@ -92,7 +92,7 @@ fn the_last_sixteen_writes_are_remembered_and_their_range_is_known() {
     for n in 0..20_u8 {
         pointer = pointer.successor(
             OpId::from_random([n; 16]),
-            Act::Pin,
+            PointerAct::Pin,
             None,
             Timestamp::default(),
         );

@@ -1,4 +1,4 @@
-//! The policies that people choose from, and the few rules that they all amount to.
+//! The policies that users choose from, and the few rules that they all amount to.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ const DAY: Duration = Duration::from_hours(24);
 /// What is kept of a kind of snapshot.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub enum Policy {
+pub enum RetentionPolicy {
     /// Everything.
     KeepAll,
     /// The newest of each group: a session.
@@ -20,7 +20,7 @@ pub enum Policy {
     Newest(Newest),
     /// So many of each group: a project. At least the newest is kept.
     MaxSnapshots(u64),
-    /// What a repository is told.
+    /// The options of a repository.
     Repository(Repository),
 }
 
@@ -53,7 +53,7 @@ impl Default for AgeCountBytes {
 pub struct Ring {
     /// How many automatic ones a group keeps.
     pub auto: u64,
-    /// How many names a group has room for. One more is not removed but reported: whoever makes it must be refused.
+    /// How many names a group has room for. One more is not removed but reported: making it must be refused.
     pub named: u64,
 }
 
@@ -97,7 +97,7 @@ pub struct Repository {
 
 /// Among whom the newest one is looked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Scope {
+pub(super) enum NewestScope {
     /// Each group has its newest one.
     Group,
     /// There is one newest, so that a group may end.
@@ -106,8 +106,8 @@ pub(super) enum Scope {
 
 /// Whom a limit is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Whom {
-    /// Everybody.
+pub(super) enum LimitTarget {
+    /// All of them.
     Everybody,
     /// Only those that came by themselves; so many names there is room for.
     Automatic { names: u64 },
@@ -115,28 +115,28 @@ pub(super) enum Whom {
 
 /// What is asked for: a snapshot that fits neither is not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Asked {
+pub(super) struct KeepRequest {
     pub(super) last: u64,
     pub(super) within: Option<Duration>,
 }
 
 /// What every policy amounts to.
 #[derive(Clone, Debug)]
-pub(super) struct Rules {
-    pub(super) scope: Scope,
+pub(super) struct RetentionRules {
+    pub(super) scope: NewestScope,
     pub(super) everything_stays: bool,
     pub(super) keep_rolled_back: Option<Duration>,
-    pub(super) asked_for: Option<Asked>,
+    pub(super) asked_for: Option<KeepRequest>,
     pub(super) max_age: Option<Duration>,
-    pub(super) per_group: Option<(u64, Whom)>,
+    pub(super) per_group: Option<(u64, LimitTarget)>,
     pub(super) in_all: Option<u64>,
     pub(super) max_bytes: Option<u64>,
 }
 
-impl Default for Rules {
+impl Default for RetentionRules {
     fn default() -> Self {
         Self {
-            scope: Scope::Group,
+            scope: NewestScope::Group,
             everything_stays: false,
             keep_rolled_back: None,
             asked_for: None,
@@ -148,48 +148,48 @@ impl Default for Rules {
     }
 }
 
-impl Rules {
+impl RetentionRules {
     pub(super) fn look_at_ages(&self) -> bool {
         let within = self.asked_for.and_then(|asked| asked.within);
         self.max_age.or(self.keep_rolled_back).or(within).is_some()
     }
 
     pub(super) fn keep_names(&self) -> bool {
-        matches!(self.per_group, Some((_, Whom::Automatic { .. })))
+        matches!(self.per_group, Some((_, LimitTarget::Automatic { .. })))
     }
 }
 
-impl Policy {
-    pub(super) fn rules(&self) -> Rules {
-        let rules = Rules::default();
+impl RetentionPolicy {
+    pub(super) fn rules(&self) -> RetentionRules {
+        let rules = RetentionRules::default();
         match self {
-            Self::KeepAll => Rules {
+            Self::KeepAll => RetentionRules {
                 everything_stays: true,
                 ..rules
             },
-            Self::KeepOne => Rules {
-                per_group: Some((1, Whom::Everybody)),
+            Self::KeepOne => RetentionRules {
+                per_group: Some((1, LimitTarget::Everybody)),
                 ..rules
             },
-            Self::MaxSnapshots(limit) => Rules {
-                per_group: Some((*limit, Whom::Everybody)),
+            Self::MaxSnapshots(limit) => RetentionRules {
+                per_group: Some((*limit, LimitTarget::Everybody)),
                 ..rules
             },
-            Self::AgeCountBytes(limits) => Rules {
-                scope: Scope::All,
+            Self::AgeCountBytes(limits) => RetentionRules {
+                scope: NewestScope::All,
                 max_age: Some(limits.max_age),
-                per_group: Some((limits.per_group, Whom::Everybody)),
+                per_group: Some((limits.per_group, LimitTarget::Everybody)),
                 in_all: Some(limits.in_all),
                 max_bytes: Some(limits.max_bytes),
                 ..rules
             },
-            Self::Ring(ring) => Rules {
-                per_group: Some((ring.auto, Whom::Automatic { names: ring.named })),
+            Self::Ring(ring) => RetentionRules {
+                per_group: Some((ring.auto, LimitTarget::Automatic { names: ring.named })),
                 ..rules
             },
-            Self::Newest(newest) => Rules {
+            Self::Newest(newest) => RetentionRules {
                 keep_rolled_back: Some(newest.keep_rolled_back),
-                asked_for: Some(Asked {
+                asked_for: Some(KeepRequest {
                     last: newest.keep,
                     within: None,
                 }),
@@ -201,17 +201,17 @@ impl Policy {
 }
 
 impl Repository {
-    fn rules(&self) -> Rules {
-        let asked = Asked {
+    fn rules(&self) -> RetentionRules {
+        let asked = KeepRequest {
             last: self.keep_last.unwrap_or(0),
             within: self.keep_within,
         };
         let asks = self.keep_last.is_some() || self.keep_within.is_some();
-        Rules {
+        RetentionRules {
             everything_stays: !asks && self.max_bytes.is_none(),
             asked_for: asks.then_some(asked),
             max_bytes: self.max_bytes,
-            ..Rules::default()
+            ..RetentionRules::default()
         }
     }
 }

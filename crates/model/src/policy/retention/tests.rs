@@ -17,7 +17,7 @@ fn snapshot(id: &str, age: u64) -> Snapshot {
         id: id.parse().unwrap(),
         group: Label::nobody(),
         bytes: 1,
-        origin: Origin::Auto,
+        origin: SnapshotOrigin::Auto,
         active: false,
         pinned: false,
         verified: false,
@@ -36,7 +36,7 @@ fn now() -> Clocks {
     Clocks::local(at(NOW))
 }
 
-fn going(policy: &Policy, all: &[Snapshot], clocks: &Clocks) -> Vec<String> {
+fn going(policy: &RetentionPolicy, all: &[Snapshot], clocks: &Clocks) -> Vec<String> {
     let judgement = judge(policy, all, clocks);
     judgement.going().map(|gone| gone.id.to_string()).collect()
 }
@@ -50,12 +50,12 @@ fn a_session_keeps_exactly_one_and_each_session_its_own() {
         of_group("a", "a3", 1),
     ];
 
-    assert_eq!(going(&Policy::KeepOne, &all, &now()), ["a2", "a1"]);
+    assert_eq!(going(&RetentionPolicy::KeepOne, &all, &now()), ["a2", "a1"]);
 }
 
 #[test]
 fn containers_are_judged_by_age_then_count_then_bytes() {
-    let policy = Policy::AgeCountBytes(AgeCountBytes {
+    let policy = RetentionPolicy::AgeCountBytes(AgeCountBytes {
         per_group: 2,
         in_all: 4,
         max_bytes: 103,
@@ -92,7 +92,7 @@ fn containers_are_judged_by_age_then_count_then_bytes() {
 
 #[test]
 fn a_group_whose_days_are_over_ends_but_the_newest_of_all_stays() {
-    let policy = Policy::AgeCountBytes(AgeCountBytes::default());
+    let policy = RetentionPolicy::AgeCountBytes(AgeCountBytes::default());
     let all = [of_group("a", "a1", 9 * DAY), of_group("b", "b1", 8 * DAY)];
 
     assert_eq!(going(&policy, &all, &now()), ["a1"]);
@@ -100,9 +100,9 @@ fn a_group_whose_days_are_over_ends_but_the_newest_of_all_stays() {
 
 #[test]
 fn a_ring_turns_beside_names_that_are_never_overwritten() {
-    let policy = Policy::Ring(Ring { auto: 2, named: 1 });
+    let policy = RetentionPolicy::Ring(Ring { auto: 2, named: 1 });
     let named = |id, age| Snapshot {
-        origin: Origin::Named,
+        origin: SnapshotOrigin::Named,
         ..snapshot(id, age)
     };
     let all = [
@@ -127,12 +127,12 @@ fn a_ring_turns_beside_names_that_are_never_overwritten() {
 
 #[test]
 fn a_name_that_takes_over_a_protection_leaves_its_place_in_the_ring_to_another() {
-    let policy = Policy::Ring(Ring { auto: 2, named: 1 });
+    let policy = RetentionPolicy::Ring(Ring { auto: 2, named: 1 });
     let mut all = vec![snapshot("v", 3), snapshot("a2", 2), snapshot("a1", 1)];
     all[0].verified = true;
     let before = going(&policy, &all, &now());
     all.push(Snapshot {
-        origin: Origin::Named,
+        origin: SnapshotOrigin::Named,
         verified: true,
         ..snapshot("n", 0)
     });
@@ -143,7 +143,7 @@ fn a_name_that_takes_over_a_protection_leaves_its_place_in_the_ring_to_another()
 
 #[test]
 fn a_profile_keeps_the_newest_and_in_addition_pins_and_what_was_rolled_back_to() {
-    let policy = Policy::Newest(Newest {
+    let policy = RetentionPolicy::Newest(Newest {
         keep: 2,
         ..Newest::default()
     });
@@ -160,12 +160,15 @@ fn a_project_keeps_so_many_and_what_is_protected_takes_its_share() {
     let mut all: Vec<Snapshot> = (1..=5).map(|n| snapshot(&format!("s{n}"), n)).collect();
     all[4].active = true;
 
-    assert_eq!(going(&Policy::MaxSnapshots(3), &all, &now()), ["s3", "s4"]);
     assert_eq!(
-        going(&Policy::MaxSnapshots(0), &all, &now()),
+        going(&RetentionPolicy::MaxSnapshots(3), &all, &now()),
+        ["s3", "s4"]
+    );
+    assert_eq!(
+        going(&RetentionPolicy::MaxSnapshots(0), &all, &now()),
         ["s2", "s3", "s4"]
     );
-    assert!(going(&Policy::KeepAll, &all, &now()).is_empty());
+    assert!(going(&RetentionPolicy::KeepAll, &all, &now()).is_empty());
 }
 
 #[test]
@@ -174,13 +177,13 @@ fn a_repository_keeps_what_any_of_its_rules_asks_for() {
         .map(|n| snapshot(&format!("s{n}"), n * DAY))
         .collect();
     let policy = |keep_last, days: Option<u64>, max_bytes| {
-        Policy::Repository(Repository {
+        RetentionPolicy::Repository(Repository {
             keep_last,
             keep_within: days.map(|days| Duration::from_millis(days * DAY)),
             max_bytes,
         })
     };
-    let going = |policy: Policy| going(&policy, &all, &now());
+    let going = |policy: RetentionPolicy| going(&policy, &all, &now());
 
     assert_eq!(going(policy(Some(1), None, None)), ["s2", "s3", "s4"]);
     assert_eq!(going(policy(Some(1), Some(3), None)), ["s4"]);
@@ -193,7 +196,7 @@ fn a_repository_keeps_what_any_of_its_rules_asks_for() {
 fn a_small_old_snapshot_does_not_outlive_a_large_newer_one() {
     let mut all = [snapshot("new", 1), snapshot("large", 2), snapshot("old", 3)];
     all[1].bytes = 100;
-    let policy = Policy::Repository(Repository {
+    let policy = RetentionPolicy::Repository(Repository {
         max_bytes: Some(50),
         ..Repository::default()
     });
@@ -203,7 +206,7 @@ fn a_small_old_snapshot_does_not_outlive_a_large_newer_one() {
 
 #[test]
 fn nothing_goes_because_of_its_age_while_the_clocks_disagree() {
-    let policy = Policy::AgeCountBytes(AgeCountBytes {
+    let policy = RetentionPolicy::AgeCountBytes(AgeCountBytes {
         per_group: 3,
         ..AgeCountBytes::default()
     });
@@ -221,7 +224,7 @@ fn nothing_goes_because_of_its_age_while_the_clocks_disagree() {
 
     let (local, store) = (at(NOW), at(NOW - HOUR));
     assert_eq!(judgement.clock, Some(ClockDoubt::Apart { local, store }));
-    assert_eq!(judgement.verdicts[1].kept_because, [Reason::AgeRefused]);
+    assert_eq!(judgement.verdicts[1].kept_because, [KeepReason::AgeRefused]);
     let gone: Vec<&str> = judgement.going().map(|gone| gone.id.as_str()).collect();
     assert_eq!(gone, ["s4", "s5"], "counting needs no clock");
     let believed = clocks(NOW - HOUR, OnDoubt::JudgeAnyway);
@@ -232,7 +235,7 @@ fn nothing_goes_because_of_its_age_while_the_clocks_disagree() {
 
 #[test]
 fn nothing_goes_because_of_its_age_before_the_newest_was_made() {
-    let policy = Policy::Repository(Repository {
+    let policy = RetentionPolicy::Repository(Repository {
         keep_within: Some(Duration::from_hours(24)),
         ..Repository::default()
     });
@@ -261,11 +264,11 @@ fn verdicts_are_told_in_words_and_as_data() {
         serde_json::json!({"reason": "too_old", "limit_s": 172_800})
     );
     assert_eq!(excess.to_string(), "it is older than 48 hours");
-    let kept = serde_json::to_value(Reason::NewestVerified).unwrap();
+    let kept = serde_json::to_value(KeepReason::NewestVerified).unwrap();
     assert_eq!(kept, serde_json::json!({"reason": "newest_verified"}));
 }
 
-fn any_policy() -> impl Strategy<Value = Policy> {
+fn any_policy() -> impl Strategy<Value = RetentionPolicy> {
     let age = || (0..20 * DAY).prop_map(Duration::from_millis);
     let limits = (age(), 0..5_u64, 0..9_u64, 0..300_u64);
     let limits = limits.prop_map(|(max_age, per_group, in_all, max_bytes)| AgeCountBytes {
@@ -286,16 +289,16 @@ fn any_policy() -> impl Strategy<Value = Policy> {
     });
     let newest = (0..5_u64, age());
     prop_oneof![
-        Just(Policy::KeepAll),
-        Just(Policy::KeepOne),
-        limits.prop_map(Policy::AgeCountBytes),
-        (0..5_u64, 0..5_u64).prop_map(|(auto, named)| Policy::Ring(Ring { auto, named })),
-        newest.prop_map(|(keep, keep_rolled_back)| Policy::Newest(Newest {
+        Just(RetentionPolicy::KeepAll),
+        Just(RetentionPolicy::KeepOne),
+        limits.prop_map(RetentionPolicy::AgeCountBytes),
+        (0..5_u64, 0..5_u64).prop_map(|(auto, named)| RetentionPolicy::Ring(Ring { auto, named })),
+        newest.prop_map(|(keep, keep_rolled_back)| RetentionPolicy::Newest(Newest {
             keep,
             keep_rolled_back
         })),
-        (0..5_u64).prop_map(Policy::MaxSnapshots),
-        asked.prop_map(Policy::Repository),
+        (0..5_u64).prop_map(RetentionPolicy::MaxSnapshots),
+        asked.prop_map(RetentionPolicy::Repository),
     ]
 }
 
@@ -331,7 +334,11 @@ fn snapshots(
         active: flags.0,
         pinned: flags.1,
         verified: flags.2,
-        origin: if flags.3 { Origin::Auto } else { Origin::Named },
+        origin: if flags.3 {
+            SnapshotOrigin::Auto
+        } else {
+            SnapshotOrigin::Named
+        },
         rolled_back_at,
         ..of_group(["", "a", "b"][group], "x", 0)
     });
@@ -355,13 +362,13 @@ fn any_clocks() -> impl Strategy<Value = Clocks> {
     })
 }
 
-fn kept(policy: &Policy, all: &[Snapshot], clocks: &Clocks) -> BTreeSet<Snapshot> {
+fn kept(policy: &RetentionPolicy, all: &[Snapshot], clocks: &Clocks) -> BTreeSet<Snapshot> {
     let verdicts = judge(policy, all, clocks).verdicts;
-    let kept = verdicts.into_iter().filter(Verdict::is_kept);
+    let kept = verdicts.into_iter().filter(RetentionVerdict::is_kept);
     kept.map(|verdict| verdict.snapshot.clone()).collect()
 }
 
-fn protected(policy: &Policy, all: &[Snapshot], clocks: &Clocks) -> BTreeSet<Snapshot> {
+fn protected(policy: &RetentionPolicy, all: &[Snapshot], clocks: &Clocks) -> BTreeSet<Snapshot> {
     let verdicts = judge(policy, all, clocks).verdicts.into_iter();
     let protected = verdicts.filter(|verdict| verdict.kept_because.iter().any(|r| r.protects()));
     protected.map(|verdict| verdict.snapshot.clone()).collect()
@@ -417,10 +424,10 @@ proptest! {
         let judgement = judge(&policy, &all, &clocks);
         let bytes = |of: &BTreeSet<Snapshot>| of.iter().map(|s| s.bytes).fold(0, u64::saturating_add);
         let (per_group, in_all, max_bytes) = match &policy {
-            Policy::KeepOne => (1, u64::MAX, u64::MAX),
-            Policy::MaxSnapshots(limit) => (*limit, u64::MAX, u64::MAX),
-            Policy::AgeCountBytes(limits) => (limits.per_group, limits.in_all, limits.max_bytes),
-            Policy::Repository(asked) => (u64::MAX, u64::MAX, asked.max_bytes.unwrap_or(u64::MAX)),
+            RetentionPolicy::KeepOne => (1, u64::MAX, u64::MAX),
+            RetentionPolicy::MaxSnapshots(limit) => (*limit, u64::MAX, u64::MAX),
+            RetentionPolicy::AgeCountBytes(limits) => (limits.per_group, limits.in_all, limits.max_bytes),
+            RetentionPolicy::Repository(asked) => (u64::MAX, u64::MAX, asked.max_bytes.unwrap_or(u64::MAX)),
             _ => (u64::MAX, u64::MAX, u64::MAX),
         };
 
@@ -433,7 +440,7 @@ proptest! {
         prop_assert!(kept.len() as u64 <= in_all.max(held.len() as u64));
         prop_assert!(bytes(&kept) <= max_bytes.max(bytes(&held)));
         excused += usize::from(held.len() as u64 > in_all) + usize::from(bytes(&held) > max_bytes);
-        if !matches!(policy, Policy::Ring(_)) {
+        if !matches!(policy, RetentionPolicy::Ring(_)) {
             prop_assert_eq!(judgement.unmet.len(), excused, "each limit that is not met is said to be");
         }
     }
@@ -442,15 +449,15 @@ proptest! {
     fn a_ring_has_no_more_automatic_ones_than_slots(
         auto in 0..5_u64, all in snapshots(any_moment()), clocks in any_clocks(),
     ) {
-        let policy = Policy::Ring(Ring { auto, named: 12 });
+        let policy = RetentionPolicy::Ring(Ring { auto, named: 12 });
         let (kept, held) = (kept(&policy, &all, &clocks), protected(&policy, &all, &clocks));
 
         for group in all.iter().map(|s| &s.group) {
-            let mine = |s: &&Snapshot| s.group == *group && s.origin == Origin::Auto;
+            let mine = |s: &&Snapshot| s.group == *group && s.origin == SnapshotOrigin::Auto;
             let of = |set: &BTreeSet<Snapshot>| set.iter().filter(mine).count() as u64;
             prop_assert!(of(&kept) <= auto.max(of(&held)));
         }
-        prop_assert!(all.iter().all(|s| s.origin == Origin::Auto || kept.contains(s)));
+        prop_assert!(all.iter().all(|s| s.origin == SnapshotOrigin::Auto || kept.contains(s)));
     }
 
     #[test]
@@ -466,8 +473,8 @@ proptest! {
 
         // Where the newcomer takes a place itself, a protection that moves to it frees no other.
         let takes_a_place = match policy {
-            Policy::KeepAll | Policy::KeepOne | Policy::MaxSnapshots(_) | Policy::Newest(_) => true,
-            Policy::Ring(_) => newcomer.origin == Origin::Auto,
+            RetentionPolicy::KeepAll | RetentionPolicy::KeepOne | RetentionPolicy::MaxSnapshots(_) | RetentionPolicy::Newest(_) => true,
+            RetentionPolicy::Ring(_) => newcomer.origin == SnapshotOrigin::Auto,
             _ => false,
         };
         if takes_a_place {
@@ -484,10 +491,10 @@ proptest! {
         let clocks = |on_doubt| Clocks { local, store: Some(store), on_doubt };
         let judgement = judge(&policy, &all, &clocks(OnDoubt::RefuseAges));
 
-        let counts_only = !matches!(policy, Policy::AgeCountBytes(_) | Policy::Repository(_) | Policy::Newest(_));
+        let counts_only = !matches!(policy, RetentionPolicy::AgeCountBytes(_) | RetentionPolicy::Repository(_) | RetentionPolicy::Newest(_));
         prop_assert!(judgement.clock.is_none() || !counts_only);
         if judgement.clock.is_some() {
-            let gone_by_age = |v: &Verdict<'_>| matches!(v.goes_because, Some(Excess::TooOld { .. }));
+            let gone_by_age = |v: &RetentionVerdict<'_>| matches!(v.goes_because, Some(Excess::TooOld { .. }));
             prop_assert!(!judgement.verdicts.iter().any(gone_by_age));
         }
     }

@@ -1,9 +1,9 @@
 //! The save's side: which names it may use, and when its manifest may be published. No I/O.
 
-use super::{ATTEMPTS, ChunkName, GcState, Names, Verdict, before_publish, newborn, place};
+use super::{ATTEMPTS, ChunkName, GcState, Names, PublishVerdict, before_publish, newborn, place};
 use crate::digest::ChunkDigest;
 
-/// How often a save stores chunks anew before it gives up; every time a sweep must have overtaken it.
+/// How often a save stores chunks anew before it gives up; every time a gc round must have overtaken it.
 const ROUNDS: u8 = 8;
 
 /// What the store said to the last step.
@@ -57,12 +57,12 @@ pub struct Replacement {
 pub enum GaveUp {
     /// The store does not answer.
     Unreachable,
-    /// Sweeps were faster again and again.
+    /// Gc rounds were faster again and again.
     Outrun,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-enum Stage {
+enum SaveStage {
     Opening,
     Gathering,
     Writing,
@@ -72,10 +72,10 @@ enum Stage {
     Over(Option<GaveUp>),
 }
 
-/// One save's dealings with the sweep, from before its first chunk until it may publish.
+/// One save's dealings with gc, from before its first chunk until it may publish.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct SaveGuard {
-    stage: Stage,
+    stage: SaveStage,
     /// As read last; every unproved name was learned of after it.
     gc: GcState,
     unproved: Names,
@@ -93,7 +93,7 @@ impl SaveGuard {
     /// A save that has not begun.
     pub fn new() -> Self {
         Self {
-            stage: Stage::Opening,
+            stage: SaveStage::Opening,
             gc: GcState::empty(),
             unproved: Names::new(),
             attempts_left: ATTEMPTS,
@@ -104,7 +104,7 @@ impl SaveGuard {
     /// A save that gathers right after `gc` was read, for chunks that are stored while it repeats.
     pub fn after(gc: GcState) -> Self {
         Self {
-            stage: Stage::Gathering,
+            stage: SaveStage::Gathering,
             gc,
             ..Self::new()
         }
@@ -118,64 +118,64 @@ impl SaveGuard {
     /// Hears the answer to the last step and says the next one.
     pub fn next(&mut self, answer: SaveAnswer) -> SaveStep {
         let stage = match (&self.stage, answer) {
-            (_, SaveAnswer::Begin) => Stage::Opening,
-            (Stage::Opening, SaveAnswer::Gc(gc)) => {
+            (_, SaveAnswer::Begin) => SaveStage::Opening,
+            (SaveStage::Opening, SaveAnswer::Gc(gc)) => {
                 self.gc = gc;
-                Stage::Gathering
+                SaveStage::Gathering
             }
-            (Stage::Gathering, SaveAnswer::Gathered(names)) => {
+            (SaveStage::Gathering, SaveAnswer::Gathered(names)) => {
                 self.unproved = names;
-                Stage::Writing
+                SaveStage::Writing
             }
-            (Stage::Writing, SaveAnswer::Stored) => Stage::Judging,
-            (Stage::Judging, SaveAnswer::Gc(gc)) => self.judge(gc),
-            (Stage::Checking { condemned }, SaveAnswer::Indexed(named)) => {
+            (SaveStage::Writing, SaveAnswer::Stored) => SaveStage::Judging,
+            (SaveStage::Judging, SaveAnswer::Gc(gc)) => self.judge(gc),
+            (SaveStage::Checking { condemned }, SaveAnswer::Indexed(named)) => {
                 let anew = condemned | &(&self.unproved - &named);
                 self.unproved = &self.unproved & &named;
                 self.replace(&anew)
             }
-            (Stage::Replacing(moves), SaveAnswer::Stored) => {
+            (SaveStage::Replacing(moves), SaveAnswer::Stored) => {
                 self.unproved.extend(moves.iter().map(|chunk| chunk.to));
-                Stage::Writing
+                SaveStage::Writing
             }
             _ => return self.again(),
         };
         self.enter(stage)
     }
 
-    fn judge(&mut self, now: GcState) -> Stage {
+    fn judge(&mut self, now: GcState) -> SaveStage {
         let verdict = before_publish(self.gc.epoch, &now, &self.unproved);
         self.gc = now;
         self.unproved = Names::new();
         match verdict {
-            Verdict::Publish => Stage::Over(None),
-            Verdict::StoreAnew(condemned) => self.replace(&condemned),
-            Verdict::CheckIndexed {
+            PublishVerdict::Publish => SaveStage::Over(None),
+            PublishVerdict::StoreAnew(condemned) => self.replace(&condemned),
+            PublishVerdict::CheckIndexed {
                 doubtful,
                 condemned,
             } => {
                 self.unproved = doubtful;
-                Stage::Checking { condemned }
+                SaveStage::Checking { condemned }
             }
         }
     }
 
-    fn replace(&mut self, names: &Names) -> Stage {
+    fn replace(&mut self, names: &Names) -> SaveStage {
         if names.is_empty() {
-            return Stage::Judging;
+            return SaveStage::Judging;
         }
         if self.rounds_left == 0 {
-            return Stage::Over(Some(GaveUp::Outrun));
+            return SaveStage::Over(Some(GaveUp::Outrun));
         }
         self.rounds_left -= 1;
         let replacement = |&from: &ChunkName| Replacement {
             from,
             to: newborn(from.digest(), &self.gc),
         };
-        Stage::Replacing(names.iter().map(replacement).collect())
+        SaveStage::Replacing(names.iter().map(replacement).collect())
     }
 
-    fn enter(&mut self, stage: Stage) -> SaveStep {
+    fn enter(&mut self, stage: SaveStage) -> SaveStep {
         self.stage = stage;
         self.attempts_left = ATTEMPTS;
         self.step()
@@ -184,21 +184,21 @@ impl SaveGuard {
     /// Everything a save asks for can be asked again.
     fn again(&mut self) -> SaveStep {
         self.attempts_left = self.attempts_left.saturating_sub(1);
-        if self.attempts_left == 0 && !matches!(self.stage, Stage::Over(_)) {
-            self.stage = Stage::Over(Some(GaveUp::Unreachable));
+        if self.attempts_left == 0 && !matches!(self.stage, SaveStage::Over(_)) {
+            self.stage = SaveStage::Over(Some(GaveUp::Unreachable));
         }
         self.step()
     }
 
     fn step(&self) -> SaveStep {
         match &self.stage {
-            Stage::Opening | Stage::Judging => SaveStep::ReadGc,
-            Stage::Gathering => SaveStep::Gather,
-            Stage::Writing => SaveStep::PutManifest,
-            Stage::Checking { .. } => SaveStep::CheckIndexed(self.unproved.clone()),
-            Stage::Replacing(moves) => SaveStep::StoreAnew(moves.clone()),
-            Stage::Over(None) => SaveStep::Publish,
-            Stage::Over(Some(why)) => SaveStep::GiveUp(*why),
+            SaveStage::Opening | SaveStage::Judging => SaveStep::ReadGc,
+            SaveStage::Gathering => SaveStep::Gather,
+            SaveStage::Writing => SaveStep::PutManifest,
+            SaveStage::Checking { .. } => SaveStep::CheckIndexed(self.unproved.clone()),
+            SaveStage::Replacing(moves) => SaveStep::StoreAnew(moves.clone()),
+            SaveStage::Over(None) => SaveStep::Publish,
+            SaveStage::Over(Some(why)) => SaveStep::GiveUp(*why),
         }
     }
 }

@@ -5,14 +5,14 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// Counts the finished rounds of the sweep of one `chunks/`; never decreases.
+/// Counts the finished gc rounds of one `chunks/`; never decreases.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
 )]
 #[serde(transparent)]
-pub struct SweepEpoch(u32);
+pub struct GcEpoch(u32);
 
-impl SweepEpoch {
+impl GcEpoch {
     /// No round was ever finished.
     pub const FIRST: Self = Self(0);
 
@@ -38,7 +38,7 @@ impl SweepEpoch {
     }
 }
 
-impl fmt::Display for SweepEpoch {
+impl fmt::Display for GcEpoch {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(out)
     }
@@ -51,12 +51,12 @@ impl fmt::Display for SweepEpoch {
 #[serde(try_from = "String", into = "String")]
 pub struct ChunkName {
     digest: ChunkDigest,
-    born: SweepEpoch,
+    born: GcEpoch,
 }
 
 impl ChunkName {
     /// Names a chunk that is stored in the epoch `born`.
-    pub fn new(digest: ChunkDigest, born: SweepEpoch) -> Self {
+    pub fn new(digest: ChunkDigest, born: GcEpoch) -> Self {
         Self { digest, born }
     }
 
@@ -66,7 +66,7 @@ impl ChunkName {
     }
 
     /// The epoch the name was made in.
-    pub fn born(&self) -> SweepEpoch {
+    pub fn born(&self) -> GcEpoch {
         self.born
     }
 }
@@ -75,8 +75,8 @@ impl fmt::Display for ChunkName {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "sha256:{}", self.digest)?;
         match self.born {
-            SweepEpoch::FIRST => Ok(()),
-            SweepEpoch(born) => write!(out, ".{born:08x}"),
+            GcEpoch::FIRST => Ok(()),
+            GcEpoch(born) => write!(out, ".{born:08x}"),
         }
     }
 }
@@ -108,20 +108,20 @@ impl FromStr for ChunkName {
         let rest = text.strip_prefix("sha256:").ok_or(BadChunkName::Hash)?;
         let (digest, born) = match rest.split_once('.') {
             Some((digest, born)) => (digest, parse_born(born)?),
-            None => (rest, SweepEpoch::FIRST),
+            None => (rest, GcEpoch::FIRST),
         };
         let digest = digest.parse().map_err(BadChunkName::Digest)?;
         Ok(Self { digest, born })
     }
 }
 
-fn parse_born(text: &str) -> Result<SweepEpoch, BadChunkName> {
+fn parse_born(text: &str) -> Result<GcEpoch, BadChunkName> {
     let plain = |c: u8| matches!(c, b'0'..=b'9' | b'a'..=b'f');
     if text.len() != 8 || !text.bytes().all(plain) {
         return Err(BadChunkName::Epoch);
     }
     match u32::from_str_radix(text, 16) {
-        Ok(born) if born > 0 => Ok(SweepEpoch(born)),
+        Ok(born) if born > 0 => Ok(GcEpoch(born)),
         _ => Err(BadChunkName::Epoch),
     }
 }

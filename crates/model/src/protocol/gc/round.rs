@@ -1,15 +1,15 @@
-//! The sweep's side: one round, from reading `gc.json` to the next epoch. No I/O.
+//! The side of gc: one round, from reading `gc.json` to the next epoch. No I/O.
 //!
 //! A swap that was lost, or whose answer was, is settled by reading `gc.json` again. It does not matter who wrote what is
-//! found there: a list that is in must be worked off by whoever finds it, and an epoch that has gone by is over.
+//! found there: a list that is in must be worked off by the round that finds it, and an epoch that has gone by is over.
 
-use super::{ATTEMPTS, GcState, Names, mark, spare};
+use super::{ATTEMPTS, GcState, Names, mark, unreferenced};
 use crate::format::document::{Version, Versioned};
 use crate::id::OpId;
 
 /// What the store said to the last step.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum SweepAnswer {
+pub enum GcAnswer {
     /// Nothing was asked yet.
     Begin,
     /// `gc.json`, or that there is none.
@@ -32,13 +32,13 @@ pub enum SweepAnswer {
 
 /// What to do next.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-#[must_use = "a sweep advances only when its steps are carried out"]
-pub enum SweepStep {
+#[must_use = "a gc round advances only when its steps are carried out"]
+pub enum GcStep {
     /// Read `gc.json`.
     ReadGc,
     /// List stored chunks.
     ListChunks,
-    /// List the manifests now, all of them, promoted or not; read each; say which of these names they name.
+    /// List the manifests now, all of them, published or not; read each; say which of these names they name.
     ///
     /// One that disappears between the list and the read was tombstoned, and names nothing.
     FindReferenced(Names),
@@ -52,19 +52,19 @@ pub enum SweepStep {
     /// Delete these chunks; a chunk that is absent is deleted.
     Delete(Names),
     /// The round is over.
-    Done(Swept),
+    Done(GcReport),
     /// The round was given up; a list that is in stays in for the next one.
     Aborted(Abort),
 }
 
 /// What a round did.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Swept {
-    /// Deleted by us; another sweep may have deleted the same.
+pub struct GcReport {
+    /// Deleted by us; another round may have deleted the same.
     pub deleted: Names,
     /// Condemned, and then found in a manifest.
-    pub spared: Names,
-    /// The list was one that somebody else had left. Run another round to look for garbage of one's own.
+    pub preserved: Names,
+    /// The list was one that another process left. Run another round to look for garbage of one's own.
     pub resumed: bool,
     /// There was more garbage than one round takes.
     pub more: bool,
@@ -82,7 +82,7 @@ pub enum Abort {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-enum Stage {
+enum RoundStage {
     Opening,
     Listing,
     Marking(Names),
@@ -95,72 +95,72 @@ enum Stage {
     Over(Result<(), Abort>),
 }
 
-/// One round of a sweep.
+/// One round of gc.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Sweep {
+pub struct GcRound {
     op_id: OpId,
-    stage: Stage,
+    stage: RoundStage,
     gc: GcState,
     /// `None` while there is no document.
     version: Option<Version>,
-    swept: Swept,
+    report: GcReport,
     attempts_left: u8,
 }
 
-impl Sweep {
+impl GcRound {
     /// A round that has not begun, under a fresh `op_id`.
     pub fn new(op_id: OpId) -> Self {
         Self {
             op_id,
-            stage: Stage::Opening,
+            stage: RoundStage::Opening,
             gc: GcState::empty(),
             version: None,
-            swept: Swept::default(),
+            report: GcReport::default(),
             attempts_left: ATTEMPTS,
         }
     }
 
     /// Whether nothing was decided yet.
     pub fn is_opening(&self) -> bool {
-        self.stage == Stage::Opening
+        self.stage == RoundStage::Opening
     }
 
-    /// Whether the list is one that somebody else had left.
+    /// Whether the list is one that another process left.
     pub fn is_resumed(&self) -> bool {
-        self.swept.resumed
+        self.report.resumed
     }
 
     /// Hears the answer to the last step and says the next one.
-    pub fn next(&mut self, answer: SweepAnswer) -> SweepStep {
+    pub fn next(&mut self, answer: GcAnswer) -> GcStep {
         let stage = match (&self.stage, answer) {
-            (_, SweepAnswer::Begin) => Stage::Opening,
-            (Stage::Marking(_) | Stage::Sparing, SweepAnswer::UnreadableManifest) => {
-                Stage::Over(Err(Abort::UnreadableManifest))
+            (_, GcAnswer::Begin) => RoundStage::Opening,
+            (RoundStage::Marking(_) | RoundStage::Sparing, GcAnswer::UnreadableManifest) => {
+                RoundStage::Over(Err(Abort::UnreadableManifest))
             }
-            (Stage::Opening, SweepAnswer::Gc(found)) => self.open(found),
-            (Stage::Listing, SweepAnswer::Listed(listed)) => Stage::Marking(listed),
-            (Stage::Marking(listed), SweepAnswer::Referenced(named)) => {
+            (RoundStage::Opening, GcAnswer::Gc(found)) => self.open(found),
+            (RoundStage::Listing, GcAnswer::Listed(listed)) => RoundStage::Marking(listed),
+            (RoundStage::Marking(listed), GcAnswer::Referenced(named)) => {
                 let condemned = mark(listed, &named, &self.gc);
-                self.swept.more = condemned.len() == super::CONDEMNED_LIMIT;
+                self.report.more = condemned.len() == super::CONDEMNED_LIMIT;
                 self.condemn(condemned)
             }
-            (Stage::Condemning(sent), SweepAnswer::Won) => {
+            (RoundStage::Condemning(sent), GcAnswer::Won) => {
                 self.gc = sent.as_ref().clone();
-                Stage::Sparing
+                RoundStage::Sparing
             }
-            (Stage::Condemning(_), SweepAnswer::Lost | SweepAnswer::Silence) => {
-                return self.retry(Stage::Opening);
+            (RoundStage::Condemning(_), GcAnswer::Lost | GcAnswer::Silence) => {
+                return self.retry(RoundStage::Opening);
             }
-            (Stage::Sparing, SweepAnswer::Referenced(named)) => {
-                self.swept.deleted = spare(self.gc.condemned(), &named);
-                self.swept.spared = self.gc.condemned() - &self.swept.deleted;
-                Stage::Deleting(self.swept.deleted.clone())
+            (RoundStage::Sparing, GcAnswer::Referenced(named)) => {
+                self.report.deleted = unreferenced(self.gc.condemned(), &named);
+                self.report.preserved = self.gc.condemned() - &self.report.deleted;
+                RoundStage::Deleting(self.report.deleted.clone())
             }
-            (Stage::Deleting(_), SweepAnswer::Deleted) => Stage::Settling,
-            (Stage::Settling, SweepAnswer::Gc(found)) => self.settle(found),
-            (Stage::Finishing(_), SweepAnswer::Won) => Stage::Over(Ok(())),
-            (Stage::Finishing(_), SweepAnswer::Lost | SweepAnswer::Silence) => {
-                return self.retry(Stage::Settling);
+            (RoundStage::Deleting(_), GcAnswer::Deleted) => RoundStage::Settling,
+            (RoundStage::Settling, GcAnswer::Gc(found)) => self.settle(found),
+            (RoundStage::Finishing(_), GcAnswer::Won) => RoundStage::Over(Ok(())),
+            (RoundStage::Finishing(_), GcAnswer::Lost | GcAnswer::Silence) => {
+                return self.retry(RoundStage::Settling);
             }
             _ => return self.retry(self.stage.clone()),
         };
@@ -175,63 +175,63 @@ impl Sweep {
         };
     }
 
-    fn open(&mut self, found: Option<Versioned<GcState>>) -> Stage {
+    fn open(&mut self, found: Option<Versioned<GcState>>) -> RoundStage {
         self.take(found);
-        if self.gc.is_sweeping() {
-            // Ours, if an answer was lost; else somebody's who died, or is at it right now.
-            self.swept.resumed = self.gc.op_id != self.op_id;
-            Stage::Sparing
+        if self.gc.is_collecting() {
+            // Ours, if an answer was lost; else of a process that died, or is at it right now.
+            self.report.resumed = self.gc.op_id != self.op_id;
+            RoundStage::Sparing
         } else if self.gc.epoch.is_last() {
-            Stage::Over(Err(Abort::Exhausted))
+            RoundStage::Over(Err(Abort::Exhausted))
         } else {
-            Stage::Listing
+            RoundStage::Listing
         }
     }
 
-    fn condemn(&mut self, names: Names) -> Stage {
+    fn condemn(&mut self, names: Names) -> RoundStage {
         if names.is_empty() {
-            return Stage::Over(Ok(()));
+            return RoundStage::Over(Ok(()));
         }
-        Stage::Condemning(Box::new(self.gc.condemn(self.op_id, names)))
+        RoundStage::Condemning(Box::new(self.gc.condemn(self.op_id, names)))
     }
 
-    /// Ends the epoch, unless somebody else has.
-    fn settle(&mut self, found: Option<Versioned<GcState>>) -> Stage {
+    /// Ends the epoch, unless another process has.
+    fn settle(&mut self, found: Option<Versioned<GcState>>) -> RoundStage {
         let epoch = self.gc.epoch;
         self.take(found);
-        if self.gc.epoch == epoch && self.gc.is_sweeping() {
-            Stage::Finishing(Box::new(self.gc.finish(self.op_id)))
+        if self.gc.epoch == epoch && self.gc.is_collecting() {
+            RoundStage::Finishing(Box::new(self.gc.finish(self.op_id)))
         } else {
-            Stage::Over(Ok(()))
+            RoundStage::Over(Ok(()))
         }
     }
 
     /// Goes on with `stage` after an answer that settles nothing; not forever.
-    fn retry(&mut self, stage: Stage) -> SweepStep {
+    fn retry(&mut self, stage: RoundStage) -> GcStep {
         self.stage = match self.attempts_left.checked_sub(1) {
             Some(left) => {
                 self.attempts_left = left;
                 stage
             }
-            None if matches!(self.stage, Stage::Over(_)) => stage,
-            None => Stage::Over(Err(Abort::Unreachable)),
+            None if matches!(self.stage, RoundStage::Over(_)) => stage,
+            None => RoundStage::Over(Err(Abort::Unreachable)),
         };
         self.step()
     }
 
-    fn step(&self) -> SweepStep {
+    fn step(&self) -> GcStep {
         match &self.stage {
-            Stage::Opening | Stage::Settling => SweepStep::ReadGc,
-            Stage::Listing => SweepStep::ListChunks,
-            Stage::Marking(listed) => SweepStep::FindReferenced(listed.clone()),
-            Stage::Sparing => SweepStep::FindReferenced(self.gc.condemned().clone()),
-            Stage::Deleting(names) => SweepStep::Delete(names.clone()),
-            Stage::Condemning(gc) | Stage::Finishing(gc) => SweepStep::Write {
+            RoundStage::Opening | RoundStage::Settling => GcStep::ReadGc,
+            RoundStage::Listing => GcStep::ListChunks,
+            RoundStage::Marking(listed) => GcStep::FindReferenced(listed.clone()),
+            RoundStage::Sparing => GcStep::FindReferenced(self.gc.condemned().clone()),
+            RoundStage::Deleting(names) => GcStep::Delete(names.clone()),
+            RoundStage::Condemning(gc) | RoundStage::Finishing(gc) => GcStep::Write {
                 expected: self.version.clone(),
                 gc: gc.clone(),
             },
-            Stage::Over(Ok(())) => SweepStep::Done(self.swept.clone()),
-            Stage::Over(Err(why)) => SweepStep::Aborted(*why),
+            RoundStage::Over(Ok(())) => GcStep::Done(self.report.clone()),
+            RoundStage::Over(Err(why)) => GcStep::Aborted(*why),
         }
     }
 }

@@ -1,10 +1,10 @@
-//! `gc.json`: how far the sweep of one `chunks/` has come.
+//! `gc.json`: how far the gc of one `chunks/` has come.
 //!
 //! The condemned names stand in the document itself, not behind a reference: then one conditional write says everything,
 //! and there is no second object to be late or lost. A round condemns at most [`CONDEMNED_LIMIT`]; more garbage takes
 //! more rounds, whose cost (two swaps and two looks at the manifests) is small beside that many deletions.
 
-use super::{ChunkName, Names, SweepEpoch};
+use super::{ChunkName, GcEpoch, Names};
 use crate::format::document::Document;
 use crate::id::{Generation, OpId};
 use serde::{Deserialize, Serialize};
@@ -15,10 +15,10 @@ pub const CONDEMNED_LIMIT: usize = 2_000;
 
 /// The document `gc.json`; where there is none, [`GcState::empty`] holds.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[serde(try_from = "Wire", into = "Wire")]
+#[serde(try_from = "GcWire", into = "GcWire")]
 pub struct GcState {
     /// How many rounds were finished.
-    pub epoch: SweepEpoch,
+    pub epoch: GcEpoch,
     /// The operation that wrote these bytes.
     pub op_id: OpId,
     /// Counts the writes.
@@ -32,10 +32,10 @@ impl Document for GcState {
 }
 
 impl GcState {
-    /// What holds before the first sweep.
+    /// What holds before the first round.
     pub fn empty() -> Self {
         Self {
-            epoch: SweepEpoch::FIRST,
+            epoch: GcEpoch::FIRST,
             op_id: OpId::default(),
             generation: Generation::default(),
             condemned: Names::new(),
@@ -54,7 +54,7 @@ impl GcState {
     }
 
     /// Whether a round is under way, or died.
-    pub fn is_sweeping(&self) -> bool {
+    pub fn is_collecting(&self) -> bool {
         !self.condemned.is_empty()
     }
 
@@ -107,15 +107,15 @@ pub enum BadGc {
         /// The name.
         name: ChunkName,
         /// The document's epoch.
-        epoch: SweepEpoch,
+        epoch: GcEpoch,
     },
 }
 
 /// The document as it is written.
 #[derive(Clone, Serialize, Deserialize)]
-struct Wire {
+struct GcWire {
     version: u64,
-    epoch: SweepEpoch,
+    epoch: GcEpoch,
     condemned: Vec<ChunkName>,
     op_id: OpId,
     generation: Generation,
@@ -123,9 +123,9 @@ struct Wire {
     extra: Map<String, Value>,
 }
 
-impl TryFrom<Wire> for GcState {
+impl TryFrom<GcWire> for GcState {
     type Error = BadGc;
-    fn try_from(wire: Wire) -> Result<Self, BadGc> {
+    fn try_from(wire: GcWire) -> Result<Self, BadGc> {
         let found = wire.condemned.len();
         if found > CONDEMNED_LIMIT {
             return Err(BadGc::TooMany { found });
@@ -147,7 +147,7 @@ impl TryFrom<Wire> for GcState {
     }
 }
 
-impl From<GcState> for Wire {
+impl From<GcState> for GcWire {
     fn from(gc: GcState) -> Self {
         Self {
             version: GcState::VERSION,

@@ -1,4 +1,6 @@
-use super::burial::{Burial, BurialAnswer, BurialStep, Fate, Listed, Manifests};
+use super::manifests::{
+    ListedManifest, ManifestFate, ManifestGc, ManifestGcAnswer, ManifestGcStep, Manifests,
+};
 use super::*;
 use crate::format::document::{self, Version, Versioned};
 use crate::id::{Epoch, OpId};
@@ -8,8 +10,8 @@ fn digest(text: &str) -> ChunkDigest {
     ChunkDigest::of(text.as_bytes())
 }
 
-fn epoch(number: usize) -> SweepEpoch {
-    (0..number).fold(SweepEpoch::FIRST, |epoch, _| epoch.next())
+fn epoch(number: usize) -> GcEpoch {
+    (0..number).fold(GcEpoch::FIRST, |epoch, _| epoch.next())
 }
 
 fn chunk(text: &str, born: usize) -> ChunkName {
@@ -33,9 +35,9 @@ fn gc<const N: usize>(rounds: usize, condemned: [ChunkName; N]) -> GcState {
     }
 }
 
-fn read(gc: GcState) -> SweepAnswer {
+fn read(gc: GcState) -> GcAnswer {
     let version = Version::new(gc.generation.to_string());
-    SweepAnswer::Gc(Some(Versioned { value: gc, version }))
+    GcAnswer::Gc(Some(Versioned { value: gc, version }))
 }
 
 #[test]
@@ -83,7 +85,7 @@ fn gc_json_keeps_fields_it_does_not_know() {
     let finished = found.finish(op(2));
     let written: Value = serde_json::from_slice(&document::render(&finished)).unwrap();
 
-    assert!(found.condemns(&chunk("a", 2)) && found.is_sweeping());
+    assert!(found.condemns(&chunk("a", 2)) && found.is_collecting());
     assert_eq!(written["note"], "kept");
     assert_eq!(
         (
@@ -154,11 +156,11 @@ fn a_name_condemned_in_its_own_epoch_is_followed_by_one_of_the_next() {
     assert_eq!(newborn(digest("a"), &condemning), chunk("a", 3));
     assert_eq!(
         judge(&chunk("a", 3), epoch(2), &condemning),
-        Standing::Proved
+        ChunkStatus::Proved
     );
     assert_eq!(
         judge(&chunk("a", 3), epoch(2), &gc(3, [])),
-        Standing::Proved
+        ChunkStatus::Proved
     );
 }
 
@@ -168,18 +170,18 @@ fn an_epoch_that_went_by_makes_older_names_doubtful() {
 
     assert_eq!(
         before_publish(epoch(2), &gc(2, []), &used),
-        Verdict::Publish
+        PublishVerdict::Publish
     );
     assert_eq!(
         before_publish(epoch(1), &gc(2, []), &used),
-        Verdict::CheckIndexed {
+        PublishVerdict::CheckIndexed {
             doubtful: names([chunk("a", 0), chunk("b", 1)]),
             condemned: Names::new(),
         }
     );
     assert_eq!(
         before_publish(epoch(2), &gc(2, [chunk("b", 1)]), &used),
-        Verdict::StoreAnew(names([chunk("b", 1)]))
+        PublishVerdict::StoreAnew(names([chunk("b", 1)]))
     );
 }
 
@@ -190,11 +192,11 @@ fn only_unnamed_chunks_that_are_born_are_condemned() {
     let condemned = mark(&listed, &names([chunk("a", 0)]), &gc(1, []));
 
     assert_eq!(condemned, names([chunk("b", 1)]));
-    assert_eq!(spare(&condemned, &condemned), Names::new());
+    assert_eq!(unreferenced(&condemned, &condemned), Names::new());
 }
 
 #[test]
-fn a_save_that_meets_no_sweep_reads_twice_and_publishes() {
+fn a_save_that_meets_no_gc_reads_twice_and_publishes() {
     let mut guard = SaveGuard::new();
 
     assert_eq!(guard.next(SaveAnswer::Begin), SaveStep::ReadGc);
@@ -270,7 +272,7 @@ fn a_save_gives_up_when_the_store_stays_silent() {
 }
 
 #[test]
-fn a_save_that_sweeps_outrun_forever_gives_up() {
+fn a_save_that_gc_outruns_forever_gives_up() {
     let mut guard = judging([chunk("a", 0)]);
     let mut answers = 0;
 
@@ -296,99 +298,99 @@ fn a_save_that_sweeps_outrun_forever_gives_up() {
 #[test]
 fn a_round_asks_the_manifests_again_before_it_deletes() {
     let (a, b, c) = (chunk("a", 0), chunk("b", 0), chunk("c", 0));
-    let mut round = Sweep::new(op(9));
+    let mut round = GcRound::new(op(9));
 
-    let _ = round.next(SweepAnswer::Begin);
-    assert_eq!(round.next(SweepAnswer::Gc(None)), SweepStep::ListChunks);
-    let _ = round.next(SweepAnswer::Listed(names([a, b, c])));
-    let step = round.next(SweepAnswer::Referenced(names([c])));
+    let _ = round.next(GcAnswer::Begin);
+    assert_eq!(round.next(GcAnswer::Gc(None)), GcStep::ListChunks);
+    let _ = round.next(GcAnswer::Listed(names([a, b, c])));
+    let step = round.next(GcAnswer::Referenced(names([c])));
     let list = gc(0, [a, b]);
-    let write = SweepStep::Write {
+    let write = GcStep::Write {
         expected: None,
         gc: Box::new(list.clone()),
     };
     assert_eq!(step, write);
-    let step = round.next(SweepAnswer::Won);
-    assert_eq!(step, SweepStep::FindReferenced(names([a, b])));
-    let step = round.next(SweepAnswer::Referenced(names([b])));
-    assert_eq!(step, SweepStep::Delete(names([a])));
-    assert_eq!(round.next(SweepAnswer::Deleted), SweepStep::ReadGc);
+    let step = round.next(GcAnswer::Won);
+    assert_eq!(step, GcStep::FindReferenced(names([a, b])));
+    let step = round.next(GcAnswer::Referenced(names([b])));
+    assert_eq!(step, GcStep::Delete(names([a])));
+    assert_eq!(round.next(GcAnswer::Deleted), GcStep::ReadGc);
     let finish = round.next(read(list.clone()));
     let gc = Box::new(list.finish(op(9)));
     let expected = Some(Version::new("1"));
-    assert_eq!(finish, SweepStep::Write { expected, gc });
-    let SweepStep::Done(swept) = round.next(SweepAnswer::Won) else {
+    assert_eq!(finish, GcStep::Write { expected, gc });
+    let GcStep::Done(report) = round.next(GcAnswer::Won) else {
         panic!("the round is over")
     };
 
-    assert_eq!((swept.deleted, swept.spared), (names([a]), names([b])));
-    assert!(!swept.resumed && !swept.more);
+    assert_eq!((report.deleted, report.preserved), (names([a]), names([b])));
+    assert!(!report.resumed && !report.more);
 }
 
 #[test]
 fn a_round_that_finds_a_list_finishes_it_first() {
     let a = chunk("a", 0);
-    let mut round = Sweep::new(op(3));
-    let _ = round.next(SweepAnswer::Begin);
+    let mut round = GcRound::new(op(3));
+    let _ = round.next(GcAnswer::Begin);
 
     let step = round.next(read(gc(0, [a])));
-    assert_eq!(step, SweepStep::FindReferenced(names([a])));
-    let _ = round.next(SweepAnswer::Referenced(Names::new()));
-    let _ = round.next(SweepAnswer::Deleted);
+    assert_eq!(step, GcStep::FindReferenced(names([a])));
+    let _ = round.next(GcAnswer::Referenced(Names::new()));
+    let _ = round.next(GcAnswer::Deleted);
     let done = round.next(read(gc(1, [])));
 
-    let SweepStep::Done(swept) = done else {
+    let GcStep::Done(report) = done else {
         panic!("somebody else ended the epoch")
     };
-    assert!(swept.resumed);
+    assert!(report.resumed);
 }
 
 #[test]
 fn a_list_whose_swap_was_not_heard_of_is_recognised_as_ours() {
     let a = chunk("a", 0);
-    let mut round = Sweep::new(op(9));
-    let _ = round.next(SweepAnswer::Begin);
-    let _ = round.next(SweepAnswer::Gc(None));
-    let _ = round.next(SweepAnswer::Listed(names([a])));
-    let _ = round.next(SweepAnswer::Referenced(Names::new()));
+    let mut round = GcRound::new(op(9));
+    let _ = round.next(GcAnswer::Begin);
+    let _ = round.next(GcAnswer::Gc(None));
+    let _ = round.next(GcAnswer::Listed(names([a])));
+    let _ = round.next(GcAnswer::Referenced(Names::new()));
 
-    assert_eq!(round.next(SweepAnswer::Silence), SweepStep::ReadGc);
+    assert_eq!(round.next(GcAnswer::Silence), GcStep::ReadGc);
     let step = round.next(read(gc(0, [a])));
 
-    assert_eq!(step, SweepStep::FindReferenced(names([a])));
+    assert_eq!(step, GcStep::FindReferenced(names([a])));
     assert!(!round.is_resumed());
 }
 
 #[test]
 fn an_unreadable_manifest_ends_a_round_without_a_deletion() {
     let a = chunk("a", 0);
-    let aborted = SweepStep::Aborted(Abort::UnreadableManifest);
-    let mut marking = Sweep::new(op(3));
-    let _ = marking.next(SweepAnswer::Begin);
+    let aborted = GcStep::Aborted(Abort::UnreadableManifest);
+    let mut marking = GcRound::new(op(3));
+    let _ = marking.next(GcAnswer::Begin);
     let mut sparing = marking.clone();
-    let _ = marking.next(SweepAnswer::Gc(None));
-    let _ = marking.next(SweepAnswer::Listed(names([a])));
+    let _ = marking.next(GcAnswer::Gc(None));
+    let _ = marking.next(GcAnswer::Listed(names([a])));
     let _ = sparing.next(read(gc(0, [a])));
 
-    assert_eq!(marking.next(SweepAnswer::UnreadableManifest), aborted);
-    assert_eq!(sparing.next(SweepAnswer::UnreadableManifest), aborted);
+    assert_eq!(marking.next(GcAnswer::UnreadableManifest), aborted);
+    assert_eq!(sparing.next(GcAnswer::UnreadableManifest), aborted);
 }
 
 #[test]
 fn nothing_is_written_when_there_is_no_garbage() {
     let a = chunk("a", 0);
-    let mut round = Sweep::new(op(3));
-    let _ = round.next(SweepAnswer::Begin);
-    let _ = round.next(SweepAnswer::Gc(None));
-    let _ = round.next(SweepAnswer::Listed(names([a])));
+    let mut round = GcRound::new(op(3));
+    let _ = round.next(GcAnswer::Begin);
+    let _ = round.next(GcAnswer::Gc(None));
+    let _ = round.next(GcAnswer::Listed(names([a])));
 
-    let step = round.next(SweepAnswer::Referenced(names([a])));
+    let step = round.next(GcAnswer::Referenced(names([a])));
 
-    assert_eq!(step, SweepStep::Done(Swept::default()));
+    assert_eq!(step, GcStep::Done(GcReport::default()));
 }
 
-fn listed(id: &str, lease: u64) -> Listed {
-    Listed {
+fn listed(id: &str, lease: u64) -> ListedManifest {
+    ListedManifest {
         id: id.parse().unwrap(),
         lease: Epoch(lease),
         fence: Some(Epoch(2)),
@@ -398,45 +400,54 @@ fn listed(id: &str, lease: u64) -> Listed {
 }
 
 #[test]
-fn only_a_manifest_behind_the_fence_is_buried() {
+fn only_a_manifest_behind_the_fence_is_tombstoned() {
     let (behind, live) = (listed("old", 1), listed("new", 2));
-    let indexed = Listed {
+    let indexed = ListedManifest {
         indexed: true,
         ..behind.clone()
     };
-    let unknown = Listed {
+    let unknown = ListedManifest {
         fence: None,
         ..behind.clone()
     };
 
-    assert_eq!(burial::judge(&behind), Fate::Behind);
-    assert_eq!(burial::judge(&live), Fate::MayBePublished);
-    assert_eq!(burial::judge(&indexed), Fate::Indexed);
-    assert_eq!(burial::judge(&unknown), Fate::MayBePublished);
+    assert_eq!(manifests::judge(&behind), ManifestFate::Behind);
+    assert_eq!(manifests::judge(&live), ManifestFate::MayBePublished);
+    assert_eq!(manifests::judge(&indexed), ManifestFate::Indexed);
+    assert_eq!(manifests::judge(&unknown), ManifestFate::MayBePublished);
 }
 
 #[test]
 fn a_manifest_is_removed_only_after_the_index_says_that_it_is_tombstoned() {
     let old = listed("old", 1);
     let manifests: Manifests = [old.id.clone()].into();
-    let mut burial = Burial::new();
-    let _ = burial.next(BurialAnswer::Begin);
+    let mut gc_run = ManifestGc::new();
+    let _ = gc_run.next(ManifestGcAnswer::Begin);
 
     let expected = Version::new("7");
-    let step = burial.next(BurialAnswer::Surveyed(expected.clone(), vec![old.clone()]));
-    let tombstone = BurialStep::Tombstone {
+    let step = gc_run.next(ManifestGcAnswer::Surveyed(
+        expected.clone(),
+        vec![old.clone()],
+    ));
+    let tombstone = ManifestGcStep::Tombstone {
         expected,
         manifests: manifests.clone(),
     };
     assert_eq!(step, tombstone);
-    assert_eq!(burial.next(BurialAnswer::Silence), BurialStep::Survey);
-    let buried = Listed {
+    assert_eq!(
+        gc_run.next(ManifestGcAnswer::Silence),
+        ManifestGcStep::Survey
+    );
+    let tombstoned_one = ListedManifest {
         tombstoned: true,
         ..old
     };
-    let step = burial.next(BurialAnswer::Surveyed(Version::new("8"), vec![buried]));
+    let step = gc_run.next(ManifestGcAnswer::Surveyed(
+        Version::new("8"),
+        vec![tombstoned_one],
+    ));
 
-    assert_eq!(step, BurialStep::Remove(manifests.clone()));
-    let done = burial.next(BurialAnswer::Removed);
-    assert_eq!(done, BurialStep::Done(manifests));
+    assert_eq!(step, ManifestGcStep::Remove(manifests.clone()));
+    let done = gc_run.next(ManifestGcAnswer::Removed);
+    assert_eq!(done, ManifestGcStep::Done(manifests));
 }

@@ -43,16 +43,16 @@ impl Store {
         Version::new(self.versions[doc as usize].to_string())
     }
 
-    fn read(&self, doc: Doc) -> Answer {
+    fn read(&self, doc: Doc) -> StoreAnswer {
         let version = self.version(doc);
         match doc {
-            Doc::Lock => Answer::Lock(
+            Doc::Lock => StoreAnswer::Lock(
                 self.found
                     .lock
                     .clone()
                     .map(|value| Versioned { value, version }),
             ),
-            Doc::Pointer => Answer::Pointer(
+            Doc::Pointer => StoreAnswer::Pointer(
                 self.found
                     .pointer
                     .clone()
@@ -61,39 +61,45 @@ impl Store {
         }
     }
 
-    fn write(&mut self, expected: Option<&Version>, body: Body) -> Answer {
+    fn write(&mut self, expected: Option<&Version>, body: Body) -> StoreAnswer {
         let doc = body.doc();
         let exists = self.versions[doc as usize] > 0;
         if expected.cloned() != exists.then(|| self.version(doc)) {
-            return Answer::Lost;
+            return StoreAnswer::Lost;
         }
         self.versions[doc as usize] += 1;
         match body {
             Body::Lock(lock) => self.found.lock = Some(lock),
             Body::Pointer(pointer) => self.found.pointer = Some(pointer),
         }
-        Answer::Won
+        StoreAnswer::Won
     }
 
     /// Carries the protocol to its end; `hears` may lose what the store says to writes.
-    fn run_hearing(&mut self, mut protocol: Protocol, hears: impl Fn(Answer) -> Answer) -> Step {
-        let mut answer = Answer::Begin;
+    fn run_hearing(
+        &mut self,
+        mut protocol: Protocol,
+        hears: impl Fn(StoreAnswer) -> StoreAnswer,
+    ) -> ProtocolStep {
+        let mut answer = StoreAnswer::Begin;
         loop {
             answer = match protocol.next(answer, NOW) {
-                Step::Read(doc) => self.read(doc),
-                Step::Write { expected, body } => hears(self.write(expected.as_ref(), *body)),
+                ProtocolStep::Read(doc) => self.read(doc),
+                ProtocolStep::Write { expected, body } => {
+                    hears(self.write(expected.as_ref(), *body))
+                }
                 end => return end,
             };
         }
     }
 
-    fn run(&mut self, protocol: Protocol) -> Step {
+    fn run(&mut self, protocol: Protocol) -> ProtocolStep {
         self.run_hearing(protocol, |answer| answer)
     }
 
     fn acquire(&mut self, byte: u8) -> Fence {
         match self.run(Protocol::acquire(op(byte), holder(), TTL)) {
-            Step::Done(Outcome::Acquired { fence, .. }) => fence,
+            ProtocolStep::Done(ProtocolOutcome::Acquired { fence, .. }) => fence,
             other => panic!("expected a lease, got {other:?}"),
         }
     }
@@ -102,7 +108,7 @@ impl Store {
 fn flip(fence: Fence, base: Option<&str>, to: &str) -> Protocol {
     let base = base.map(|text| snapshot(text).archive);
     let to = snapshot(to);
-    Protocol::new(op(50), Op::Flip { fence, base, to })
+    Protocol::new(op(50), Op::Publish { fence, base, to })
 }
 
 #[test]
@@ -125,20 +131,23 @@ fn a_lock_that_is_held_is_refused_and_one_that_was_released_is_taken() {
     let released = store.run(Protocol::new(op(3), Op::Release { fence: first }));
     let second = store.acquire(4);
 
-    assert!(matches!(refused, Step::Refused(Refusal::Held(_))));
-    assert!(matches!(released, Step::Done(Outcome::Lock(_))));
+    assert!(matches!(refused, ProtocolStep::Refused(Refusal::Held(_))));
+    assert!(matches!(
+        released,
+        ProtocolStep::Done(ProtocolOutcome::Lock(_))
+    ));
     assert_eq!(second.epoch, Epoch(2));
 }
 
 #[test]
 fn an_applied_write_whose_answer_was_lost_is_done_once() {
-    for deaf in [Answer::Silence, Answer::Lost] {
+    for deaf in [StoreAnswer::Silence, StoreAnswer::Lost] {
         let mut store = Store::default();
         let fence = store.acquire(1);
 
         let step = store.run_hearing(flip(fence, None, "s"), |_| deaf.clone());
 
-        let Step::Done(Outcome::Pointer { pointer, .. }) = step else {
+        let ProtocolStep::Done(ProtocolOutcome::Pointer { pointer, .. }) = step else {
             panic!("expected a flip, got {step:?}");
         };
         assert_eq!(pointer.active, Some(snapshot("s")));
@@ -152,18 +161,18 @@ fn a_write_that_may_still_land_is_unsettled() {
     let fence = store.acquire(1);
     let mut protocol = flip(fence, None, "s").with_attempts(1);
 
-    let _ = protocol.next(Answer::Begin, NOW);
+    let _ = protocol.next(StoreAnswer::Begin, NOW);
     let sent = protocol.next(store.read(Doc::Pointer), NOW);
-    let _ = protocol.next(Answer::Silence, NOW);
+    let _ = protocol.next(StoreAnswer::Silence, NOW);
     let end = protocol.next(store.read(Doc::Pointer), NOW);
 
-    assert!(matches!(sent, Step::Write { .. }));
-    let doubt = Doubt {
+    assert!(matches!(sent, ProtocolStep::Write { .. }));
+    let doubt = UnknownWrite {
         doc: Doc::Pointer,
         generation: Generation(2),
         since: Generation(2),
     };
-    assert_eq!(end, Step::Unsettled(doubt));
+    assert_eq!(end, ProtocolStep::Unsettled(doubt));
 }
 
 #[test]
@@ -172,16 +181,19 @@ fn a_store_that_cannot_be_read_is_unreachable_before_a_write_and_a_doubt_after()
     let mut before = Protocol::acquire(op(1), holder(), TTL);
     let mut after = before.clone();
 
-    let _ = before.next(Answer::Begin, NOW);
-    let _ = after.next(Answer::Begin, NOW);
+    let _ = before.next(StoreAnswer::Begin, NOW);
+    let _ = after.next(StoreAnswer::Begin, NOW);
     let _ = after.next(store.read(Doc::Lock), NOW);
     let _ = after.next(store.read(Doc::Pointer), NOW);
-    let _ = after.next(Answer::Silence, NOW);
+    let _ = after.next(StoreAnswer::Silence, NOW);
 
-    assert_eq!(before.next(Answer::Unreadable, NOW), Step::Unreachable);
+    assert_eq!(
+        before.next(StoreAnswer::Unreadable, NOW),
+        ProtocolStep::Unreachable
+    );
     assert!(matches!(
-        after.next(Answer::Unreadable, NOW),
-        Step::Unsettled(_)
+        after.next(StoreAnswer::Unreadable, NOW),
+        ProtocolStep::Unsettled(_)
     ));
 }
 
@@ -190,7 +202,7 @@ fn a_change_that_touches_neither_fence_nor_snapshot_is_met_by_another_attempt() 
     let mut store = Store::default();
     let fence = store.acquire(1);
     let mut protocol = flip(fence, None, "s");
-    let _ = protocol.next(Answer::Begin, NOW);
+    let _ = protocol.next(StoreAnswer::Begin, NOW);
     let _ = protocol.next(store.read(Doc::Pointer), NOW);
     let target = snapshot("kept").archive;
     let pin = Op::Pin {
@@ -199,11 +211,11 @@ fn a_change_that_touches_neither_fence_nor_snapshot_is_met_by_another_attempt() 
     };
     let _ = store.run(Protocol::new(op(9), pin));
 
-    let again = protocol.next(Answer::Lost, NOW);
+    let again = protocol.next(StoreAnswer::Lost, NOW);
     let write = protocol.next(store.read(Doc::Pointer), NOW);
 
-    assert_eq!(again, Step::Read(Doc::Pointer));
-    let Step::Write { body, .. } = write else {
+    assert_eq!(again, ProtocolStep::Read(Doc::Pointer));
+    let ProtocolStep::Write { body, .. } = write else {
         panic!("expected another attempt, got {write:?}");
     };
     let Body::Pointer(pointer) = *body else {
@@ -224,12 +236,12 @@ fn a_forced_act_throws_the_owner_out_and_tells_the_lock() {
 
     assert!(matches!(
         done,
-        Step::Done(Outcome::Pointer {
-            lock_told: true,
+        ProtocolStep::Done(ProtocolOutcome::Pointer {
+            lock_marked: true,
             ..
         })
     ));
-    assert!(matches!(late, Step::Refused(Refusal::LockLost(_))));
+    assert!(matches!(late, ProtocolStep::Refused(Refusal::LockLost(_))));
     assert_eq!(store.found.lock.unwrap().state, LockState::Forced);
 }
 
@@ -239,18 +251,18 @@ fn a_forced_act_that_cannot_tell_the_lock_is_done_all_the_same() {
     let owner = store.acquire(1);
     let unlock = Op::ForceUnlock { seen: owner };
     let mut protocol = Protocol::forced(op(2), unlock, label("stuck"), TTL);
-    let _ = protocol.next(Answer::Begin, NOW);
+    let _ = protocol.next(StoreAnswer::Begin, NOW);
     let _ = protocol.next(store.read(Doc::Pointer), NOW);
     let _ = protocol.next(store.read(Doc::Lock), NOW);
 
-    let tell = protocol.next(Answer::Won, NOW);
-    let end = protocol.next(Answer::Unreadable, NOW);
+    let tell = protocol.next(StoreAnswer::Won, NOW);
+    let end = protocol.next(StoreAnswer::Unreadable, NOW);
 
-    assert_eq!(tell, Step::Read(Doc::Lock));
+    assert_eq!(tell, ProtocolStep::Read(Doc::Lock));
     assert!(matches!(
         end,
-        Step::Done(Outcome::Pointer {
-            lock_told: false,
+        ProtocolStep::Done(ProtocolOutcome::Pointer {
+            lock_marked: false,
             ..
         })
     ));
@@ -262,7 +274,7 @@ fn an_owner_that_came_between_makes_a_force_unlock_fail() {
     let seen = store.acquire(1);
     let unlock = Op::ForceUnlock { seen };
     let mut protocol = Protocol::forced(op(2), unlock, label("stuck"), TTL);
-    let _ = protocol.next(Answer::Begin, NOW);
+    let _ = protocol.next(StoreAnswer::Begin, NOW);
     let read = protocol.next(store.read(Doc::Pointer), NOW);
     let lock = store.read(Doc::Lock);
     let _ = store.run(Protocol::new(op(3), Op::Release { fence: seen }));
@@ -270,9 +282,9 @@ fn an_owner_that_came_between_makes_a_force_unlock_fail() {
 
     let write = protocol.next(lock, NOW);
 
-    assert_eq!(read, Step::Read(Doc::Lock));
-    let Step::Write { expected, body } = write else {
+    assert_eq!(read, ProtocolStep::Read(Doc::Lock));
+    let ProtocolStep::Write { expected, body } = write else {
         panic!("expected a write, got {write:?}");
     };
-    assert_eq!(store.write(expected.as_ref(), *body), Answer::Lost);
+    assert_eq!(store.write(expected.as_ref(), *body), StoreAnswer::Lost);
 }

@@ -1,6 +1,6 @@
-//! The rules of `lock.json`: take, renew, release, reap, and what a forced act tells it.
+//! The rules of `lock.json`: take, renew, release, reap, and the mark of a forced act.
 
-use super::{Change, Documents, Lost, OPERATOR, Refusal};
+use super::{DocumentChange, Documents, Lost, OPERATOR, Refusal};
 use crate::format::lease::{Fence, Holder, Lock, LockState};
 use crate::id::{Label, OpId};
 use crate::time::Timestamp;
@@ -12,7 +12,7 @@ pub(super) fn take(
     op_id: OpId,
     now: Timestamp,
     ttl: Duration,
-) -> Result<Change, Refusal> {
+) -> Result<DocumentChange, Refusal> {
     let fence = Fence {
         epoch: found.next_epoch(),
         op_id,
@@ -24,7 +24,7 @@ pub(super) fn take(
         return Err(Refusal::PointerLost(lock.epoch));
     }
     let Some(lock) = &found.lock else {
-        return Ok(Change::Lock(Lock::first(
+        return Ok(DocumentChange::Lock(Lock::first(
             holder.clone(),
             fence,
             now,
@@ -32,15 +32,19 @@ pub(super) fn take(
         )));
     };
     if lock.op_id == op_id && lock.state == LockState::Held {
-        // Ours already, through a lost answer; worth something only while nobody has passed it.
+        // Ours already, through a lost answer; worth something only while no later owner has passed it.
         let ahead = lock.epoch > found.fence().epoch || lock.fence() == found.fence();
-        let again = || Change::Lock(lock.taken_by(holder.clone(), fence, now, expires_at));
-        return Ok(if ahead { Change::Already } else { again() });
+        let again = || DocumentChange::Lock(lock.taken_by(holder.clone(), fence, now, expires_at));
+        return Ok(if ahead {
+            DocumentChange::Already
+        } else {
+            again()
+        });
     }
     if lock.is_live(now) {
         return Err(Refusal::Held(Box::new(lock.clone())));
     }
-    Ok(Change::Lock(lock.taken_by(
+    Ok(DocumentChange::Lock(lock.taken_by(
         holder.clone(),
         fence,
         now,
@@ -54,7 +58,7 @@ pub(super) fn renew(
     op_id: OpId,
     now: Timestamp,
     ttl: Duration,
-) -> Result<Change, Refusal> {
+) -> Result<DocumentChange, Refusal> {
     let lock = found.lock.as_ref().ok_or(Refusal::LockLost(Lost::NoLock))?;
     if lock.fence() != fence || lock.state == LockState::Forced {
         return Err(Refusal::LockLost(Lost::TakenOver(lock.fence())));
@@ -66,15 +70,15 @@ pub(super) fn renew(
         return Err(Refusal::LockLost(Lost::Fenced(found.fence())));
     }
     if lock.write_id == op_id {
-        return Ok(Change::Already);
+        return Ok(DocumentChange::Already);
     }
-    // A lock that the reaper freed while nobody else took it comes back to its holder.
+    // A lock that the reaper freed while no other process took it comes back to its holder.
     let mut next = lock.successor(op_id);
     next.state = LockState::Held;
     next.renewed_at = now;
     next.expires_at = now.plus(ttl);
     next.renewal_count = lock.renewal_count.saturating_add(1);
-    Ok(Change::Lock(next))
+    Ok(DocumentChange::Lock(next))
 }
 
 pub(super) fn release(
@@ -82,17 +86,17 @@ pub(super) fn release(
     fence: Fence,
     op_id: OpId,
     now: Timestamp,
-) -> Result<Change, Refusal> {
+) -> Result<DocumentChange, Refusal> {
     let lock = found.lock.as_ref().ok_or(Refusal::LockLost(Lost::NoLock))?;
     if lock.fence() != fence || lock.state == LockState::Forced {
         return Err(Refusal::LockLost(Lost::TakenOver(lock.fence())));
     }
     if lock.state == LockState::Free {
-        return Ok(Change::Already);
+        return Ok(DocumentChange::Already);
     }
     let mut next = freed(lock, op_id, now);
     next.released = true;
-    Ok(Change::Lock(next))
+    Ok(DocumentChange::Lock(next))
 }
 
 pub(super) fn reap(
@@ -100,10 +104,10 @@ pub(super) fn reap(
     op_id: OpId,
     now: Timestamp,
     grace: Duration,
-) -> Result<Change, Refusal> {
+) -> Result<DocumentChange, Refusal> {
     let lock = found.lock.as_ref().ok_or(Refusal::NotHeld)?;
     if lock.write_id == op_id {
-        return Ok(Change::Already);
+        return Ok(DocumentChange::Already);
     }
     if lock.state != LockState::Held {
         return Err(Refusal::NotHeld);
@@ -111,7 +115,7 @@ pub(super) fn reap(
     if lock.expires_at >= now.minus(grace) {
         return Err(Refusal::NotExpired);
     }
-    Ok(Change::Lock(freed(lock, op_id, now)))
+    Ok(DocumentChange::Lock(freed(lock, op_id, now)))
 }
 
 /// Free, under the same epoch; readers of the plain contract see it as expired.
@@ -127,13 +131,13 @@ pub(super) fn mark_forced(
     fence: Fence,
     reason: &Label,
     expires_at: Timestamp,
-) -> Change {
+) -> DocumentChange {
     let Some(lock) = &found.lock else {
-        return Change::Already;
+        return DocumentChange::Already;
     };
-    // Whoever is at this epoch or above has seen the act, or will meet it when writing its own fence.
+    // A holder at this epoch or above has seen the act, or meets it when it writes its own fence.
     if lock.state != LockState::Held || lock.epoch >= fence.epoch {
-        return Change::Already;
+        return DocumentChange::Already;
     }
     let mut next = lock.successor(fence.op_id);
     next.holder.run_id = OPERATOR.parse().expect("a constant that is a label");
@@ -142,5 +146,5 @@ pub(super) fn mark_forced(
     next.state = LockState::Forced;
     next.expires_at = lock.expires_at.min(expires_at);
     next.reason = reason.clone();
-    Change::Lock(next)
+    DocumentChange::Lock(next)
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::format::pointer::Act;
+use crate::format::pointer::PointerAct;
 
 mod lock;
 mod pointer;
@@ -57,7 +57,8 @@ fn snapshot(text: &str) -> Active {
 
 /// A pointer to `text`, owned under `fence`.
 fn pointing_at(text: &str, fence: Fence) -> Pointer {
-    let mut pointer = Pointer::empty().successor(op(90), Act::Flip, Some(archive(text)), NOW);
+    let mut pointer =
+        Pointer::empty().successor(op(90), PointerAct::Publish, Some(archive(text)), NOW);
     pointer.point_at(snapshot(text), NOW);
     pointer.fence = fence;
     pointer
@@ -71,17 +72,17 @@ fn documents(lock: impl Into<Option<Lock>>, pointer: impl Into<Option<Pointer>>)
 }
 
 #[track_caller]
-fn new_lock(change: Result<Change, Refusal>) -> Lock {
+fn new_lock(change: Result<DocumentChange, Refusal>) -> Lock {
     match change {
-        Ok(Change::Lock(lock)) => lock,
+        Ok(DocumentChange::Lock(lock)) => lock,
         other => panic!("expected a new lock, got {other:?}"),
     }
 }
 
 #[track_caller]
-fn new_pointer(change: Result<Change, Refusal>) -> Pointer {
+fn new_pointer(change: Result<DocumentChange, Refusal>) -> Pointer {
     match change {
-        Ok(Change::Pointer(pointer)) => pointer,
+        Ok(DocumentChange::Pointer(pointer)) => pointer,
         other => panic!("expected a new pointer, got {other:?}"),
     }
 }
@@ -102,7 +103,7 @@ fn a_rule_writes_only_a_document_that_it_has_read() {
         },
         Op::Release { fence: lease },
         Op::Reap { grace: GRACE },
-        Op::Flip {
+        Op::Publish {
             fence: lease,
             base: None,
             to: to.clone(),
@@ -123,7 +124,7 @@ fn a_rule_writes_only_a_document_that_it_has_read() {
             pinned: true,
         },
         Op::Forget {
-            gone: vec![Mark {
+            gone: vec![PointerMark {
                 sha256: target,
                 at_ms: NOW,
             }],

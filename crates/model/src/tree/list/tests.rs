@@ -1,13 +1,13 @@
 use super::*;
 use crate::digest::ChunkDigest;
-use crate::protocol::gc::SweepEpoch;
+use crate::protocol::gc::GcEpoch;
 use crate::tree::{Attribute, EntryKind, EntryPath, FileTime, Metadata};
 use proptest::prelude::*;
 
 fn chunk(number: u32) -> StoredChunk {
     let digest = ChunkDigest::of(&number.to_le_bytes());
     StoredChunk {
-        name: ChunkName::new(digest, SweepEpoch::from_number(number % 3)),
+        name: ChunkName::new(digest, GcEpoch::from_number(number % 3)),
         plain_len: 1 << 20,
     }
 }

@@ -2,7 +2,7 @@
 
 use super::StoredChunk;
 use crate::digest::ChunkDigest;
-use crate::protocol::gc::{ChunkName, SweepEpoch};
+use crate::protocol::gc::{ChunkName, GcEpoch};
 use crate::tree::BadPath;
 use crate::varint::{BadVarint, ByteReader};
 
@@ -111,7 +111,7 @@ impl<'b> ListReader<'b> {
 
     pub(super) fn chunk(&mut self) -> Result<StoredChunk, BadList> {
         let digest = ChunkDigest::from_document(self.array()?);
-        let born = SweepEpoch::from_number(self.small("an epoch too large")?);
+        let born = GcEpoch::from_number(self.small("an epoch too large")?);
         let plain_len = self.small("a chunk too long")?;
         let name = ChunkName::new(digest, born);
         Ok(StoredChunk { name, plain_len })

@@ -1,6 +1,6 @@
 //! Prompts and commands: what is kept of them, which number each gets, and which of them go.
 
-use super::super::thinning::{GoesBecause, KeptBecause, Verdict, judge};
+use super::super::thinning::{GoesBecause, KeptBecause, ThinningVerdict, judge};
 use super::*;
 
 const MINUTE: u64 = 60_000;
@@ -10,10 +10,10 @@ const DAY: u64 = 24 * HOUR;
 const NOW: u64 = 500_000 * HOUR;
 
 /// A checkpoint of an agent, made so long ago, for the prompt of that number.
-fn made(slot: u32, kind: EventKind, turn: u64, ago: u64) -> SlotMetadata {
+fn made(slot: u32, kind: AgentEventKind, turn: u64, ago: u64) -> SlotMetadata {
     let origin = match kind {
-        EventKind::Prompt => Origin::Prompt,
-        _ => Origin::Command,
+        AgentEventKind::Prompt => CheckpointOrigin::Prompt,
+        _ => CheckpointOrigin::Command,
     };
     let at = NOW.saturating_sub(ago);
     let at = Timestamp::from_millis(at);
@@ -28,18 +28,18 @@ fn made(slot: u32, kind: EventKind, turn: u64, ago: u64) -> SlotMetadata {
 }
 
 fn command(slot: u32, turn: u64, ago: u64) -> SlotMetadata {
-    made(slot, EventKind::Command, turn, ago)
+    made(slot, AgentEventKind::Command, turn, ago)
 }
 
 fn prompt(slot: u32, turn: u64, ago: u64) -> SlotMetadata {
-    made(slot, EventKind::Prompt, turn, ago)
+    made(slot, AgentEventKind::Prompt, turn, ago)
 }
 
 fn known(all: Vec<SlotMetadata>) -> Vec<Occupant> {
     all.into_iter().map(Occupant::Known).collect()
 }
 
-fn verdicts(all: &[Occupant], now: u64) -> BTreeMap<u32, Verdict> {
+fn verdicts(all: &[Occupant], now: u64) -> BTreeMap<u32, ThinningVerdict> {
     let judged = judge(all, Timestamp::from_millis(now));
     judged
         .into_iter()
@@ -50,7 +50,7 @@ fn verdicts(all: &[Occupant], now: u64) -> BTreeMap<u32, Verdict> {
 fn kept(all: &[Occupant], now: u64) -> BTreeSet<u32> {
     let judged = verdicts(all, now).into_iter();
     judged
-        .filter(|(_, verdict)| matches!(verdict, Verdict::Keep(_)))
+        .filter(|(_, verdict)| matches!(verdict, ThinningVerdict::Keep(_)))
         .map(|(slot, _)| slot)
         .collect()
 }
@@ -86,7 +86,7 @@ fn events_come_back_from_the_document_and_never_make_it_too_large() {
         session: EventText::first_line(&"\\".repeat(500)),
         turn_id: EventText::first_line(&"\"".repeat(500)),
         text: EventText::first_line(&"\"".repeat(500)),
-        ..call(EventKind::Edit)
+        ..call(AgentEventKind::Edit)
     };
     for at_ms in 0..200 {
         one.note(AgentEvent {
@@ -115,11 +115,11 @@ fn of_too_many_events_commands_go_before_prompts() {
         late_ms: None,
     };
     for turn in 2..=20 {
-        one.note(event(EventKind::Prompt, turn, turn * 10_000));
-        one.note(event(EventKind::Command, turn, turn * 10_000 + 1));
+        one.note(event(AgentEventKind::Prompt, turn, turn * 10_000));
+        one.note(event(AgentEventKind::Command, turn, turn * 10_000 + 1));
     }
     for at_ms in 0..60 {
-        one.note(event(EventKind::Command, 20, 900_000 + at_ms));
+        one.note(event(AgentEventKind::Command, 20, 900_000 + at_ms));
     }
 
     let occupants = [Occupant::Known(one)];
@@ -136,7 +136,7 @@ fn a_prompt_that_two_hooks_report_is_one_prompt() {
     let again = |at_ms, text: &str| AgentEvent {
         call: AgentCall {
             text: EventText::first_line(text),
-            ..call(EventKind::Prompt)
+            ..call(AgentEventKind::Prompt)
         },
         turn: Some(2),
         at_ms,
@@ -156,20 +156,23 @@ fn a_prompt_gets_the_next_number_and_a_command_that_of_its_conversation() {
     let occupants = known(vec![prompt(100, 1, 5), other]);
     let stranger = AgentCall {
         session: None,
-        ..call(EventKind::Command)
+        ..call(AgentEventKind::Command)
     };
 
     assert_eq!(
-        numbered(call(EventKind::Prompt), &occupants, 9).turn,
+        numbered(call(AgentEventKind::Prompt), &occupants, 9).turn,
         Some(3)
     );
     assert_eq!(
-        numbered(call(EventKind::Command), &occupants, 9).turn,
+        numbered(call(AgentEventKind::Command), &occupants, 9).turn,
         Some(1)
     );
-    assert_eq!(numbered(call(EventKind::Edit), &occupants, 9).turn, Some(1));
+    assert_eq!(
+        numbered(call(AgentEventKind::Edit), &occupants, 9).turn,
+        Some(1)
+    );
     assert_eq!(numbered(stranger, &occupants, 9).turn, None);
-    assert_eq!(numbered(call(EventKind::Prompt), &[], 9).turn, Some(1));
+    assert_eq!(numbered(call(AgentEventKind::Prompt), &[], 9).turn, Some(1));
 }
 
 #[test]
@@ -202,7 +205,7 @@ fn the_ring_and_the_manual_slots_pass_over_agents_checkpoints() {
 fn a_prompt_is_found_with_the_first_checkpoint_that_has_it() {
     let mut reused = command(100, 1, 90);
     reused.note(AgentEvent {
-        call: call(EventKind::Prompt),
+        call: call(AgentEventKind::Prompt),
         turn: Some(2),
         at_ms: NOW,
         late_ms: None,
@@ -230,23 +233,35 @@ fn all_of_the_last_hour_stay_and_then_the_first_of_ten_minutes_and_of_an_hour() 
 
     let judged = verdicts(&occupants, NOW);
 
-    let count = |wanted: Verdict| judged.values().filter(|one| **one == wanted).count();
-    let because = |why| count(Verdict::Keep(why));
+    let count = |wanted: ThinningVerdict| judged.values().filter(|one| **one == wanted).count();
+    let because = |why| count(ThinningVerdict::Keep(why));
     assert_eq!(because(KeptBecause::LastHour), 59);
     assert_eq!(because(KeptBecause::TenMinutes), 23 * 6 + 1);
     assert_eq!(because(KeptBecause::Hourly), 6 * 24 + 1);
     assert_eq!(because(KeptBecause::LastPrompt), 1);
-    assert_eq!(judged[&100], Verdict::Keep(KeptBecause::Newest));
-    assert!(count(Verdict::Forget(GoesBecause::Old)) > 2 * 24 * 60 - 2);
+    assert_eq!(judged[&100], ThinningVerdict::Keep(KeptBecause::Newest));
+    assert!(count(ThinningVerdict::Forget(GoesBecause::Old)) > 2 * 24 * 60 - 2);
     // What stays for its ten minutes is the first of them.
     let at = |ago: u64| 101 + minutes - u32::try_from(ago).unwrap();
-    assert_eq!(judged[&at(120)], Verdict::Keep(KeptBecause::TenMinutes));
-    assert_eq!(judged[&at(119)], Verdict::Forget(GoesBecause::Thinned));
-    assert_eq!(judged[&at(60)], Verdict::Keep(KeptBecause::TenMinutes));
-    assert_eq!(judged[&at(26 * 60)], Verdict::Keep(KeptBecause::Hourly));
+    assert_eq!(
+        judged[&at(120)],
+        ThinningVerdict::Keep(KeptBecause::TenMinutes)
+    );
+    assert_eq!(
+        judged[&at(119)],
+        ThinningVerdict::Forget(GoesBecause::Thinned)
+    );
+    assert_eq!(
+        judged[&at(60)],
+        ThinningVerdict::Keep(KeptBecause::TenMinutes)
+    );
+    assert_eq!(
+        judged[&at(26 * 60)],
+        ThinningVerdict::Keep(KeptBecause::Hourly)
+    );
     assert_eq!(
         judged[&at(26 * 60 - 10)],
-        Verdict::Forget(GoesBecause::Thinned)
+        ThinningVerdict::Forget(GoesBecause::Thinned)
     );
 }
 
@@ -264,7 +279,7 @@ fn a_prompt_stays_for_a_week_and_longer_while_a_checkpoint_of_it_does() {
     let used = [prompt(100, 1, week), command(101, 1, week - HOUR)];
     let used = known(used.into_iter().chain(filler()).collect());
     let mut named = command(12, 1, week);
-    named.origin = Origin::Manual;
+    named.origin = CheckpointOrigin::Manual;
     let named = known(
         [prompt(100, 1, week), named]
             .into_iter()
@@ -273,7 +288,7 @@ fn a_prompt_stays_for_a_week_and_longer_while_a_checkpoint_of_it_does() {
     );
     let mut asked_again = prompt(100, 1, 2 * week);
     asked_again.note(AgentEvent {
-        call: call(EventKind::Prompt),
+        call: call(AgentEventKind::Prompt),
         turn: Some(7),
         at_ms: NOW - DAY,
         late_ms: None,
@@ -282,20 +297,23 @@ fn a_prompt_stays_for_a_week_and_longer_while_a_checkpoint_of_it_does() {
 
     assert_eq!(
         verdicts(&young, NOW)[&100],
-        Verdict::Keep(KeptBecause::PromptOfTheWeek)
+        ThinningVerdict::Keep(KeptBecause::PromptOfTheWeek)
     );
-    assert_eq!(verdicts(&old, NOW)[&100], Verdict::Forget(GoesBecause::Old));
+    assert_eq!(
+        verdicts(&old, NOW)[&100],
+        ThinningVerdict::Forget(GoesBecause::Old)
+    );
     assert_eq!(
         verdicts(&used, NOW)[&100],
-        Verdict::Keep(KeptBecause::PromptInUse)
+        ThinningVerdict::Keep(KeptBecause::PromptInUse)
     );
     assert_eq!(
         verdicts(&named, NOW)[&100],
-        Verdict::Keep(KeptBecause::PromptInUse)
+        ThinningVerdict::Keep(KeptBecause::PromptInUse)
     );
     assert_eq!(
         verdicts(&asked_again, NOW)[&100],
-        Verdict::Keep(KeptBecause::PromptOfTheWeek)
+        ThinningVerdict::Keep(KeptBecause::PromptOfTheWeek)
     );
 }
 
@@ -324,14 +342,14 @@ fn more_than_the_most_are_never_kept_and_commands_go_first() {
     let kept = kept(&all, NOW);
     assert_eq!(kept.len(), 2000);
     assert!((100..1600).all(|slot| kept.contains(&slot)));
-    assert_eq!(judged[&1600], Verdict::Forget(GoesBecause::TooMany));
+    assert_eq!(judged[&1600], ThinningVerdict::Forget(GoesBecause::TooMany));
 }
 
 #[test]
 fn commands_and_the_timers_go_before_prompts_and_the_last_prompt_and_what_is_restored_never() {
     let mut kept_by_name = command(104, 2, 3);
     kept_by_name.name = Some("mine".parse().unwrap());
-    let mut timers = checkpoint(0, Origin::Auto, 102);
+    let mut timers = checkpoint(0, CheckpointOrigin::Auto, 102);
     timers.sequence = 102;
     let occupants = known(vec![
         prompt(100, 1, 9),
@@ -341,7 +359,7 @@ fn commands_and_the_timers_go_before_prompts_and_the_last_prompt_and_what_is_res
         kept_by_name,
         command(105, 2, 4),
     ]);
-    let mut undo = checkpoint(101, Origin::Undo, 200);
+    let mut undo = checkpoint(101, CheckpointOrigin::Undo, 200);
     undo.undo = Some(UndoNote {
         act: "restore".to_owned(),
         path: None,

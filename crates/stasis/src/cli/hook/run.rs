@@ -19,7 +19,7 @@ use stasis_engine::error::Error;
 use stasis_engine::hook_record::{HookOutcome, HookRecorder, Trigger};
 use stasis_engine::kind::workspace::{BeforeCall, Checkpointed, Create, Workspace, WorkspaceError};
 use stasis_engine::model::workspace::pace::LONGEST_WAIT;
-use stasis_engine::model::workspace::{AgentCall, EventKind};
+use stasis_engine::model::workspace::{AgentCall, AgentEventKind};
 use std::ffi::OsString;
 use std::io::{IsTerminal as _, Read as _, Write as _};
 use std::panic::AssertUnwindSafe;
@@ -290,7 +290,7 @@ fn record_failure(arguments: impl Iterator<Item = String>, message: String) {
 async fn note_failure(agent: Agent, environment: &Environment, message: String) {
     let input = Input::parse(&heard_in_time().await);
     let call = input.call(agent.name());
-    let is_prompt = call.is_some_and(|call| call.kind == EventKind::Prompt);
+    let is_prompt = call.is_some_and(|call| call.kind == AgentEventKind::Prompt);
     let directories = directories_of(&input, &environment.agent_projects);
     let recorder = recorder(environment, agent.name(), &directories);
     let failed = || HookOutcome::Failed {

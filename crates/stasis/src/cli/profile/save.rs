@@ -15,7 +15,7 @@ use stasis_engine::kind::profile::{
 use stasis_engine::model::format::lease::{Fence, Holder};
 use stasis_engine::model::format::manifest::Mode;
 use stasis_engine::model::id::{ChromeMajor, ProfileRef};
-use stasis_engine::model::upgrade::Counts;
+use stasis_engine::model::upgrade::ProfileCounts;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -254,7 +254,7 @@ fn upgraded(saved: &ProfileSaved) -> String {
     let Some(report) = &saved.upgrade else {
         return String::new();
     };
-    let told = |counts: Option<Counts>| {
+    let told = |counts: Option<ProfileCounts>| {
         counts.map_or_else(|| "not counted".to_owned(), |counts| counts.to_string())
     };
     let missing = if report.has_lost && !report.missing.is_empty() {

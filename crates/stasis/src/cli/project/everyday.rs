@@ -5,7 +5,7 @@ use crate::cli::Context;
 use crate::report::Exit;
 use clap::Args;
 use stasis_engine::kind::project::ProjectRestore;
-use stasis_engine::model::format::manifest::Reason;
+use stasis_engine::model::format::manifest::SaveReason;
 use std::path::PathBuf;
 
 /// `stasis save`
@@ -20,7 +20,7 @@ pub(in crate::cli) struct Save {
 impl Save {
     pub(in crate::cli) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
         let project = Which::of(&self.dir).open(context).await?;
-        self.how.save(context, &project, Reason::Manual).await
+        self.how.save(context, &project, SaveReason::Manual).await
     }
 }
 

@@ -9,7 +9,7 @@ use crate::report::Exit;
 use clap::{Args, ValueEnum};
 use stasis_engine::clone::LeftOut;
 use stasis_engine::kind::project::{Project, ProjectSave, ProjectSaved};
-use stasis_engine::model::format::manifest::Reason;
+use stasis_engine::model::format::manifest::SaveReason;
 use stasis_engine::repo::{RepoSaved, patterns_in};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ enum Why {
     BeforeRestore,
 }
 
-impl From<Why> for Reason {
+impl From<Why> for SaveReason {
     fn from(why: Why) -> Self {
         match why {
             Why::Manual => Self::Manual,
@@ -102,7 +102,7 @@ impl How {
         self,
         context: &Context,
         project: &Project,
-        reason: Reason,
+        reason: SaveReason,
     ) -> anyhow::Result<Exit> {
         whole_machine::refuse(context, &project.home().dir, self.force)?;
         let progress = Arc::default();

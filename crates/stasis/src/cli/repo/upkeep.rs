@@ -7,7 +7,7 @@ use crate::cli::{Context, duration};
 use crate::report::Exit;
 use clap::Args;
 use stasis_engine::model::id::SubjectName;
-use stasis_engine::model::policy::retention::{OnDoubt, Policy, Repository};
+use stasis_engine::model::policy::retention::{OnDoubt, Repository, RetentionPolicy};
 use stasis_engine::repo::{Damage, RepoChecked, RepoCollected, RepoGc};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -175,9 +175,9 @@ impl Gc {
             max_bytes: self.max_bytes,
         };
         let policy = if asked == Repository::default() {
-            Policy::KeepAll
+            RetentionPolicy::KeepAll
         } else {
-            Policy::Repository(asked)
+            RetentionPolicy::Repository(asked)
         };
         let command = RepoGc {
             policy,

@@ -10,7 +10,7 @@ use stasis_engine::clone::LeftOut;
 use stasis_engine::kind::workspace::{
     self, Checkpointed, Compacted, DatabaseRow, DeletedCheckpoint, Forked, Maker,
 };
-use stasis_engine::model::workspace::{CheckpointName, CheckpointRef, Origin};
+use stasis_engine::model::workspace::{CheckpointName, CheckpointOrigin, CheckpointRef};
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
@@ -29,9 +29,9 @@ impl Create {
         let command = workspace::Create {
             name: self.name,
             pool: if self.auto {
-                Origin::Auto
+                CheckpointOrigin::Auto
             } else {
-                Origin::Manual
+                CheckpointOrigin::Manual
             },
             maker: Maker::Cli,
             call: None,

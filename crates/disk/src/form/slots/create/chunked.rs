@@ -18,7 +18,7 @@ use stasis_model::id::SnapshotId;
 use stasis_model::protocol::gc::{ChunkName, Names};
 use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{
-    Form, OF_SYSTEM, Occupant, Origin, OverBudget, SlotDatabase, SlotMetadata,
+    CheckpointOrigin, OF_SYSTEM, Occupant, OverBudget, SlotDatabase, SlotForm, SlotMetadata,
 };
 use std::collections::HashSet;
 use std::path::Path;
@@ -115,7 +115,7 @@ impl Pool {
         let pools = [(&self.slots, &*occupants), (&self.undo, &*undos)];
         let mut accounts = measure::Accounts::new(&self.chunks, pools, measure::New::Expected(0))?;
         let target = match wanted.metadata.origin {
-            Origin::Undo => Vec::new(),
+            CheckpointOrigin::Undo => Vec::new(),
             _ => vec![wanted.metadata.slot],
         };
         let budget = self.settings.budget.bytes();
@@ -182,7 +182,7 @@ impl Pool {
         let mut whole: Vec<&&SlotMetadata> = all
             .iter()
             .filter(|one| {
-                one.form == Form::Chunked
+                one.form == SlotForm::Chunked
                     && one.undo.as_ref().is_none_or(|undo| undo.path.is_none())
             })
             .collect();
@@ -278,7 +278,7 @@ impl Pool {
             files_count: totals.files + totals.hard_links,
             bytes: totals.bytes,
             bytes_at_most: Some(own),
-            form: Form::Chunked,
+            form: SlotForm::Chunked,
             ..with_gaps(wanted.metadata.clone(), &trees.own_walk)
         };
         let report = CloneReport {

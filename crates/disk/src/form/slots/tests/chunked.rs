@@ -57,7 +57,7 @@ fn a_checkpoint_in_chunks_holds_the_whole_tree_and_comes_back_in_place() {
     let pool = chunking(&world, 1 << 30);
     let before = world.manifest();
 
-    let made = make(&pool, Slot::new(10), Origin::Manual).unwrap();
+    let made = make(&pool, Slot::new(10), CheckpointOrigin::Manual).unwrap();
     world.write("deep/file", "CONTENT");
     world.write("added/file", "new");
     std::fs::remove_file(world.at("link")).unwrap();
@@ -65,7 +65,7 @@ fn a_checkpoint_in_chunks_holds_the_whole_tree_and_comes_back_in_place() {
     let inode = std::fs::metadata(world.live()).unwrap().ino();
     let _ = put_back(&world, &pool, &made.metadata, &live).unwrap();
 
-    assert_eq!(made.metadata.form, Form::Chunked);
+    assert_eq!(made.metadata.form, SlotForm::Chunked);
     assert_eq!(made.metadata.hash, Some(before.hash()));
     assert_eq!(pool.contents(&made.metadata).unwrap(), before);
     assert_eq!(world.manifest(), before);
@@ -173,7 +173,7 @@ fn what_came_out_is_kept_for_whoever_wants_it_back_and_counts() {
         pending: true,
     };
     let at = Timestamp::from_millis(1000);
-    let mut metadata = SlotMetadata::new(Slot::new(1), Origin::Undo, at, 1);
+    let mut metadata = SlotMetadata::new(Slot::new(1), CheckpointOrigin::Undo, at, 1);
     metadata.undo = Some(note.clone());
 
     let undo = pool.begin_undo(metadata).unwrap();
@@ -213,7 +213,7 @@ fn an_undo_checkpoint_of_a_change_that_was_never_made_goes() {
     let world = World::new();
     let pool = world.pool(1 << 30);
     let at = Timestamp::from_millis(1000);
-    let metadata = SlotMetadata::new(Slot::new(1), Origin::Undo, at, 1);
+    let metadata = SlotMetadata::new(Slot::new(1), CheckpointOrigin::Undo, at, 1);
     let _ = pool.begin_undo(metadata).unwrap();
 
     pool.settle_undos(&world.live()).unwrap();
@@ -230,14 +230,14 @@ fn a_manual_checkpoint_takes_the_place_of_the_one_that_is_named_and_of_no_other(
     let old = make(
         &pool,
         next_manual(&settings, &[], None).unwrap(),
-        Origin::Manual,
+        CheckpointOrigin::Manual,
     )
     .unwrap();
     world.write("file", "new");
     let ring = auto(&pool, 0).unwrap();
     let metadata = SlotMetadata {
         slot: old.metadata.slot,
-        origin: Origin::Manual,
+        origin: CheckpointOrigin::Manual,
         ..ring.metadata.clone()
     };
 
@@ -325,14 +325,14 @@ fn random_checkpoints(pool: &Pool, world: &World, (budget, count): (u64, u64)) {
         let Ok(slot) = slot else {
             let manual = occupants
                 .iter()
-                .find(|one| one.known().unwrap().origin == Origin::Manual);
+                .find(|one| one.known().unwrap().origin == CheckpointOrigin::Manual);
             pool.delete(manual.unwrap().slot()).unwrap();
             continue;
         };
         let origin = if kind == 0 {
-            Origin::Manual
+            CheckpointOrigin::Manual
         } else {
-            Origin::Auto
+            CheckpointOrigin::Auto
         };
         match make(pool, slot, origin) {
             Ok(_) => made += 1,

@@ -6,7 +6,7 @@ use crate::kind::profile::error::ProfileError;
 use crate::warning::Warning;
 use stasis_model::format::manifest::{CookieStore, Mode, ProfileManifest};
 use stasis_model::format::pointer::Active;
-use stasis_model::policy::tenant::{OnRegionChange, Policy};
+use stasis_model::policy::tenant::{OnRegionChange, TenantPolicy};
 use stasis_model::time::Timestamp;
 use stasis_store::documents::profiles::ManifestError;
 use std::time::Duration;
@@ -110,7 +110,7 @@ pub(super) fn fit(
     load: &ProfileLoad,
     active: Active,
     manifest: ProfileManifest,
-    policy: &Policy,
+    policy: &TenantPolicy,
     now: Timestamp,
 ) -> Result<Fit, Failure> {
     let snapshot = active.archive.prefix();

@@ -5,9 +5,11 @@ use crate::kind::profile::standing::Holdings;
 use crate::kind::profile::subject::Damage;
 use serde::Serialize;
 use stasis_model::digest::ArchiveDigest;
-use stasis_model::format::pointer::Mark;
+use stasis_model::format::pointer::PointerMark;
 use stasis_model::id::{Label, SnapshotId};
-use stasis_model::policy::retention::{self, Clocks, Newest, OnDoubt, Origin, Policy, Snapshot};
+use stasis_model::policy::retention::{
+    self, Clocks, Newest, OnDoubt, RetentionPolicy, Snapshot, SnapshotOrigin,
+};
 use stasis_model::time::Timestamp;
 use stasis_store::documents::profiles::StoredSnapshot;
 use std::collections::BTreeMap;
@@ -43,7 +45,7 @@ impl Profiles<'_> {
         rules: Newest,
         on_doubt: OnDoubt,
     ) -> Judged {
-        let promoted = holdings.promoted();
+        let promoted = holdings.published();
         let fence = holdings.pointer.as_ref().map(|pointer| pointer.fence.epoch);
         let (mut verdicts, mut snapshots) = (Vec::new(), Vec::new());
         let mut digests: BTreeMap<SnapshotId, ArchiveDigest> = BTreeMap::new();
@@ -76,7 +78,7 @@ impl Profiles<'_> {
             store: self.bucket.clock_offset_ms().map(|_| self.lineages.now()),
             on_doubt,
         };
-        let judgement = retention::judge(&Policy::Newest(rules), &snapshots, &clocks);
+        let judgement = retention::judge(&RetentionPolicy::Newest(rules), &snapshots, &clocks);
         let mut going = Vec::new();
         for verdict in &judgement.verdicts {
             let sha256 = digests[&verdict.snapshot.id];
@@ -106,7 +108,7 @@ impl Profiles<'_> {
 
 fn judged(holdings: &Holdings, one: &StoredSnapshot) -> Snapshot {
     let archive = one.active.archive;
-    let at = |marks: &[Mark]| {
+    let at = |marks: &[PointerMark]| {
         let of_it = marks.iter().filter(|mark| mark.sha256 == archive);
         of_it.map(|mark| mark.at_ms).max()
     };
@@ -118,7 +120,7 @@ fn judged(holdings: &Holdings, one: &StoredSnapshot) -> Snapshot {
             .expect("hexadecimal digits are a name"),
         group: Label::nobody(),
         bytes: one.manifest.archive_size_bytes,
-        origin: Origin::Auto,
+        origin: SnapshotOrigin::Auto,
         active: holdings.active() == Some(archive),
         pinned: pointer.is_some_and(|pointer| pointer.is_pinned(archive)),
         verified: pointer

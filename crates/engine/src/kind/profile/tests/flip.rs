@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind, LineageError};
 use crate::kind::profile::capture::SaveOutcome;
 use crate::kind::profile::run::outcome_of;
 use stasis_model::id::OpId;
-use stasis_model::protocol::operation::Fate;
+use stasis_model::protocol::operation::OperationFate;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -80,7 +80,7 @@ async fn a_flip_that_is_lost_on_its_way_is_unknown_and_the_next_save_settles_it(
         .await
         .unwrap()
         .fate;
-    assert_eq!(fate, Fate::StillUnknown, "it may yet arrive");
+    assert_eq!(fate, OperationFate::Unknown, "it may yet arrive");
     world.later(LONG);
     let again = world.save().await.unwrap();
     assert_eq!(again.outcome, SaveOutcome::Captured);
@@ -93,7 +93,7 @@ async fn a_flip_that_is_lost_on_its_way_is_unknown_and_the_next_save_settles_it(
         .await
         .unwrap()
         .fate;
-    assert_eq!(fate, Fate::NotApplied);
+    assert_eq!(fate, OperationFate::NotApplied);
 }
 
 #[tokio::test(start_paused = true)]
@@ -114,7 +114,7 @@ async fn a_flip_that_was_made_and_never_answered_is_unknown_until_somebody_can_l
         .operations()
         .show(op_id_of(&unknown), false)
         .await;
-    assert_eq!(fate.unwrap().fate, Fate::Applied);
+    assert_eq!(fate.unwrap().fate, OperationFate::Applied);
     assert_eq!(world.restored(&world.elsewhere()).await, "second");
     assert_eq!(world.nothing_dangles().await, 2);
 }

@@ -6,7 +6,7 @@ use crate::kind::project::{Project, ProjectError, ProjectRestore};
 use crate::repo::{Fetching, Opened, no_entry};
 use stasis_disk::form::chunked::list::ListReader;
 use stasis_disk::tree::restore;
-use stasis_model::format::manifest::{Consistency, FileList, Index, SnapshotManifest};
+use stasis_model::format::manifest::{Consistency, FileList, SnapshotIndex, SnapshotManifest};
 use stasis_model::id::{SnapshotId, VolumeName};
 use stasis_model::tree::EntryPath;
 
@@ -56,7 +56,7 @@ impl Project {
     pub(super) async fn plan_restore(
         &self,
         command: &ProjectRestore,
-        index: &Index,
+        index: &SnapshotIndex,
         id: &SnapshotId,
     ) -> Result<RestorePlan, Error> {
         let mut only: Vec<EntryPath> = Vec::new();

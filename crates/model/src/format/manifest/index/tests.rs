@@ -13,12 +13,12 @@ fn snapshot(id: &str) -> Indexed {
         bytes: 1,
         entries: 1,
         pinned: false,
-        reason: Reason::Manual,
+        reason: SaveReason::Manual,
         labels: BTreeMap::new(),
     }
 }
 
-fn publish(index: &Index, id: &str) -> Publish {
+fn publish(index: &SnapshotIndex, id: &str) -> Publish {
     let name: SubjectName = "default".parse().unwrap();
     let subject = index.subject(&name);
     Publish {
@@ -32,7 +32,7 @@ fn publish(index: &Index, id: &str) -> Publish {
 
 #[test]
 fn of_two_saves_that_began_alike_one_diverged() {
-    let index = Index::empty();
+    let index = SnapshotIndex::empty();
     let (one, other) = (publish(&index, "one"), publish(&index, "other"));
 
     let index = index.publish(&one, op(1)).unwrap();
@@ -50,7 +50,7 @@ fn of_two_saves_that_began_alike_one_diverged() {
 
 #[test]
 fn a_chain_grows_and_another_is_not_touched() {
-    let index = Index::empty();
+    let index = SnapshotIndex::empty();
     let index = index.publish(&publish(&index, "one"), op(1)).unwrap();
     let elsewhere = Publish {
         subject: "other".parse().unwrap(),
@@ -69,13 +69,13 @@ fn a_chain_grows_and_another_is_not_touched() {
         .collect();
     assert_eq!(ids, ["default/one", "default/two", "other/x"]);
     assert!(index.remembers(op(1)) && index.generation == Generation(3));
-    let again: Index = document::parse(&document::render(&index)).unwrap();
+    let again: SnapshotIndex = document::parse(&document::render(&index)).unwrap();
     assert_eq!(again, index);
 }
 
 #[test]
 fn what_is_forgotten_never_comes_back() {
-    let index = Index::empty();
+    let index = SnapshotIndex::empty();
     let first = publish(&index, "one");
     let index = index.publish(&first, op(1)).unwrap();
     let index = index.publish(&publish(&index, "two"), op(2)).unwrap();
@@ -100,7 +100,7 @@ fn what_is_forgotten_never_comes_back() {
 
 #[test]
 fn the_newest_and_the_pinned_are_not_forgotten() {
-    let index = Index::empty();
+    let index = SnapshotIndex::empty();
     let index = index.publish(&publish(&index, "one"), op(1)).unwrap();
     let index = index.publish(&publish(&index, "two"), op(2)).unwrap();
     let (one, two): (SnapshotId, SnapshotId) = ("one".parse().unwrap(), "two".parse().unwrap());
@@ -121,26 +121,26 @@ fn the_newest_and_the_pinned_are_not_forgotten() {
 }
 
 #[test]
-fn a_burial_takes_only_what_nothing_leads_to() {
-    let index = Index::empty();
+fn only_what_nothing_leads_to_is_tombstoned() {
+    let index = SnapshotIndex::empty();
     let index = index.publish(&publish(&index, "one"), op(1)).unwrap();
     let ids: Vec<SnapshotId> = ["one", "lost"]
         .iter()
         .map(|id| id.parse().unwrap())
         .collect();
 
-    let index = index.bury(&ids, Timestamp::from_millis(2), op(2));
+    let index = index.tombstone_unpublished(&ids, Timestamp::from_millis(2), op(2));
 
-    let buried: Vec<&str> = index.tombstones.keys().map(SnapshotId::as_str).collect();
-    assert_eq!(buried, ["lost"]);
+    let tombstoned: Vec<&str> = index.tombstones.keys().map(SnapshotId::as_str).collect();
+    assert_eq!(tombstoned, ["lost"]);
     assert!(index.find(&ids[0]).is_some());
 }
 
 #[test]
 fn recent_writers_are_remembered_and_the_oldest_forgotten() {
-    let mut index = Index::empty();
+    let mut index = SnapshotIndex::empty();
     for number in 0..20 {
-        index = index.bury(&[], Timestamp::default(), op(number));
+        index = index.tombstone_unpublished(&[], Timestamp::default(), op(number));
     }
     assert!(index.remembers(op(19)) && index.remembers(op(4)) && !index.remembers(op(3)));
 }
@@ -151,9 +151,10 @@ fn old_tombstones_go_when_nothing_is_left_of_what_they_say() {
         .iter()
         .map(|id| id.parse().unwrap())
         .collect();
-    let index = Index::empty().bury(&ids, Timestamp::from_millis(5), op(1));
+    let index =
+        SnapshotIndex::empty().tombstone_unpublished(&ids, Timestamp::from_millis(5), op(1));
     let young: SnapshotId = "young".parse().unwrap();
-    let index = index.bury([&young], Timestamp::from_millis(50), op(2));
+    let index = index.tombstone_unpublished([&young], Timestamp::from_millis(50), op(2));
 
     let listed = BTreeSet::from([ids[1].clone()]);
     let index = index.without_tombstones(Timestamp::from_millis(10), &listed, op(3));
@@ -167,8 +168,8 @@ fn ids<const N: usize>(ids: [&str; N]) -> [SnapshotId; N] {
 }
 
 /// A chain of two snapshots, and a step back that leaves `newest`.
-fn two_and_back(gone: &[SnapshotId], newest: Option<&SnapshotId>) -> (Index, StepBack) {
-    let index = Index::empty();
+fn two_and_back(gone: &[SnapshotId], newest: Option<&SnapshotId>) -> (SnapshotIndex, StepBack) {
+    let index = SnapshotIndex::empty();
     let index = index.publish(&publish(&index, "one"), op(1)).unwrap();
     let index = index.publish(&publish(&index, "two"), op(2)).unwrap();
     let newest = BTreeMap::from([("default".parse().unwrap(), newest.cloned())]);
@@ -236,7 +237,7 @@ fn a_middle_one_goes_without_a_new_fence() {
 #[test]
 fn a_chain_without_snapshots_keeps_its_fence_so_that_its_first_life_stays_over() {
     let [one, two] = ids(["one", "two"]);
-    let first = publish(&Index::empty(), "very-late");
+    let first = publish(&SnapshotIndex::empty(), "very-late");
     let (index, back) = two_and_back(&[one, two], None);
 
     let index = index.step_back(&back, Timestamp::default(), op(3)).unwrap();
@@ -248,19 +249,19 @@ fn a_chain_without_snapshots_keeps_its_fence_so_that_its_first_life_stays_over()
 }
 
 #[test]
-fn a_step_back_keeps_what_is_pinned_and_buries_what_nothing_leads_to() {
+fn a_step_back_keeps_what_is_pinned_and_tombstones_what_nothing_leads_to() {
     let [one, two, stray] = ids(["one", "two", "stray"]);
     let (index, mut back) = two_and_back(&[], Some(&two));
     back.unpublished = vec![stray.clone()];
 
-    let buried = index.step_back(&back, Timestamp::default(), op(3)).unwrap();
+    let tombstoned = index.step_back(&back, Timestamp::default(), op(3)).unwrap();
     back.unpublished = vec![one.clone()];
     let published = index.step_back(&back, Timestamp::default(), op(3));
     let pinned = index.pin(&two, true, op(4)).unwrap();
     let (_, back) = two_and_back(std::slice::from_ref(&two), Some(&one));
     let pinned = pinned.step_back(&back, Timestamp::default(), op(5));
 
-    assert!(buried.tombstones.contains_key(&stray));
+    assert!(tombstoned.tombstones.contains_key(&stray));
     assert!(matches!(published, Err(IndexRefusal::Diverged { .. })));
     assert_eq!(pinned, Err(IndexRefusal::Pinned(two)));
 }
@@ -268,17 +269,18 @@ fn a_step_back_keeps_what_is_pinned_and_buries_what_nothing_leads_to() {
 #[test]
 fn a_safety_snapshot_joins_the_chain_and_latest_stays_what_it_was() {
     let name: SubjectName = "default".parse().unwrap();
-    let index = Index::empty();
+    let index = SnapshotIndex::empty();
     let index = index.publish(&publish(&index, "asked"), op(1)).unwrap();
     let mut safety = publish(&index, "safety");
     safety.activates = false;
-    safety.snapshot.reason = Reason::BeforeRestore;
+    safety.snapshot.reason = SaveReason::BeforeRestore;
     safety.snapshot.at_ms = Timestamp::from_millis(9);
     let began_before = publish(&index, "late");
 
     let index = index.publish(&safety, op(2)).unwrap();
 
-    let latest = |index: &Index| index.resolve(Some(&name), "latest").unwrap().id.to_string();
+    let latest =
+        |index: &SnapshotIndex| index.resolve(Some(&name), "latest").unwrap().id.to_string();
     assert_eq!(latest(&index), "asked");
     assert_eq!(index.resolve(None, "latest").unwrap().id.as_str(), "asked");
     assert_eq!(index.snapshots().count(), 2, "it is listed");
@@ -301,18 +303,21 @@ fn a_safety_snapshot_joins_the_chain_and_latest_stays_what_it_was() {
 #[test]
 fn what_was_never_saved_explicitly_has_no_latest() {
     let name: SubjectName = "default".parse().unwrap();
-    let mut automatic = publish(&Index::empty(), "automatic");
+    let mut automatic = publish(&SnapshotIndex::empty(), "automatic");
     automatic.activates = false;
-    automatic.snapshot.reason = Reason::Autosave;
+    automatic.snapshot.reason = SaveReason::Autosave;
 
-    let index = Index::empty().publish(&automatic, op(1)).unwrap();
+    let index = SnapshotIndex::empty().publish(&automatic, op(1)).unwrap();
 
-    let of = |index: &Index, wanted: &str| {
+    let of = |index: &SnapshotIndex, wanted: &str| {
         index
             .resolve(Some(&name), wanted)
             .map(|one| one.id.to_string())
     };
-    assert_eq!(of(&Index::empty(), "latest"), Err(Unresolved::Absent));
+    assert_eq!(
+        of(&SnapshotIndex::empty(), "latest"),
+        Err(Unresolved::Absent)
+    );
     assert_eq!(of(&index, "latest"), Err(Unresolved::NoLatest));
     assert_eq!(of(&index, "auto"), Ok("automatic".to_owned()));
     assert_eq!(of(&index, ""), Err(Unresolved::Absent));
@@ -321,12 +326,12 @@ fn what_was_never_saved_explicitly_has_no_latest() {
 #[test]
 fn a_step_back_leaves_the_active_one_and_never_makes_a_safety_snapshot_active() {
     let name: SubjectName = "default".parse().unwrap();
-    let index = Index::empty();
+    let index = SnapshotIndex::empty();
     let index = index.publish(&publish(&index, "one"), op(1)).unwrap();
     let index = index.publish(&publish(&index, "two"), op(2)).unwrap();
     let mut safety = publish(&index, "safety");
     safety.activates = false;
-    safety.snapshot.reason = Reason::BeforeRestore;
+    safety.snapshot.reason = SaveReason::BeforeRestore;
     let index = index.publish(&safety, op(3)).unwrap();
     let [one, two] = ids(["one", "two"]);
 

@@ -3,7 +3,7 @@ use crate::digest::ChunkDigest;
 use crate::format::document;
 use crate::format::manifest::{FileList, SnapshotManifest};
 use crate::id::OpId;
-use crate::protocol::gc::SweepEpoch;
+use crate::protocol::gc::GcEpoch;
 use crate::time::Timestamp;
 
 fn entry(path: &[u8], kind: EntryKind) -> Row {
@@ -28,7 +28,7 @@ fn entry(path: &[u8], kind: EntryKind) -> Row {
 
 fn tree() -> Vec<Row> {
     let chunk = StoredChunk {
-        name: ChunkName::new(ChunkDigest::of(b"chunk"), SweepEpoch::FIRST),
+        name: ChunkName::new(ChunkDigest::of(b"chunk"), GcEpoch::FIRST),
         plain_len: 40,
     };
     let slice = Slice {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::format::lease::LockState;
 
-fn take(found: &Documents, now: Timestamp) -> Result<Change, Refusal> {
+fn take(found: &Documents, now: Timestamp) -> Result<DocumentChange, Refusal> {
     let take = Op::Take {
         holder: holder("new"),
         ttl: TTL,
@@ -68,7 +68,7 @@ fn a_forced_lock_is_taken_at_once() {
 fn a_lost_answer_to_taking_is_recognised_by_its_operation() {
     let found = documents(held("new", fence(5, 7)), pointing_at("s", fence(4, 1)));
 
-    assert_eq!(take(&found, NOW), Ok(Change::Already));
+    assert_eq!(take(&found, NOW), Ok(DocumentChange::Already));
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn a_lock_of_ours_that_a_fence_has_passed_is_taken_again_higher() {
     assert_eq!(new_lock(take(&found, NOW)).fence(), fence(6, 7));
 }
 
-fn renew(found: &Documents) -> Result<Change, Refusal> {
+fn renew(found: &Documents) -> Result<DocumentChange, Refusal> {
     let renew = Op::Renew {
         fence: fence(4, 1),
         ttl: TTL,
@@ -110,7 +110,7 @@ fn a_lost_answer_to_a_renewal_is_recognised_by_its_operation() {
 
     let again = renew(&documents(lock, pointing_at("s", fence(4, 1))));
 
-    assert_eq!(again, Ok(Change::Already));
+    assert_eq!(again, Ok(DocumentChange::Already));
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn a_lock_that_only_the_reaper_took_comes_back_to_its_holder() {
     );
 }
 
-fn release(lock: impl Into<Option<Lock>>) -> Result<Change, Refusal> {
+fn release(lock: impl Into<Option<Lock>>) -> Result<DocumentChange, Refusal> {
     let release = Op::Release { fence: fence(4, 1) };
     step(&documents(lock, None), &release, op(8), NOW)
 }
@@ -170,7 +170,10 @@ fn a_release_frees_the_lock_and_keeps_its_epoch() {
 
 #[test]
 fn a_release_of_a_free_lock_is_done_already() {
-    assert_eq!(release(freed_lock(fence(4, 1))), Ok(Change::Already));
+    assert_eq!(
+        release(freed_lock(fence(4, 1))),
+        Ok(DocumentChange::Already)
+    );
 }
 
 #[test]
@@ -185,7 +188,7 @@ fn a_release_never_frees_somebody_elses_lease() {
     assert_eq!(release(None), Err(Refusal::LockLost(Lost::NoLock)));
 }
 
-fn reap(lock: impl Into<Option<Lock>>, now: Timestamp) -> Result<Change, Refusal> {
+fn reap(lock: impl Into<Option<Lock>>, now: Timestamp) -> Result<DocumentChange, Refusal> {
     step(
         &documents(lock, None),
         &Op::Reap { grace: GRACE },
@@ -231,10 +234,10 @@ fn a_lost_answer_to_reaping_is_recognised_by_its_operation() {
     let mut lock = freed_lock(fence(4, 1));
     lock.write_id = op(8);
 
-    assert_eq!(reap(lock, NOW), Ok(Change::Already));
+    assert_eq!(reap(lock, NOW), Ok(DocumentChange::Already));
 }
 
-fn mark(lock: impl Into<Option<Lock>>) -> Result<Change, Refusal> {
+fn mark(lock: impl Into<Option<Lock>>) -> Result<DocumentChange, Refusal> {
     let mark = Op::MarkForced {
         fence: fence(6, 8),
         reason: label("stuck"),
@@ -258,10 +261,13 @@ fn a_forced_act_marks_the_lock_of_whoever_it_threw_out() {
 
 #[test]
 fn a_forced_act_leaves_locks_alone_that_it_does_not_concern() {
-    assert_eq!(mark(None), Ok(Change::Already));
-    assert_eq!(mark(freed_lock(fence(4, 1))), Ok(Change::Already));
-    assert_eq!(mark(held("new", fence(6, 2))), Ok(Change::Already));
-    assert_eq!(mark(held("newer", fence(7, 2))), Ok(Change::Already));
+    assert_eq!(mark(None), Ok(DocumentChange::Already));
+    assert_eq!(mark(freed_lock(fence(4, 1))), Ok(DocumentChange::Already));
+    assert_eq!(mark(held("new", fence(6, 2))), Ok(DocumentChange::Already));
+    assert_eq!(
+        mark(held("newer", fence(7, 2))),
+        Ok(DocumentChange::Already)
+    );
 }
 
 #[test]
@@ -273,7 +279,7 @@ fn a_lease_that_was_given_back_cannot_be_renewed() {
         op(8),
         NOW,
     ) {
-        Ok(Change::Lock(lock)) => lock,
+        Ok(DocumentChange::Lock(lock)) => lock,
         other => panic!("{other:?}"),
     };
 
@@ -316,7 +322,7 @@ fn a_lock_that_only_an_owner_can_have_written_is_not_taken_without_its_pointer()
     }
     // A first owner that died between its two writes, also one that the reaper freed.
     for begun in [died, freed_lock(fence(3, 1))] {
-        let Ok(Change::Lock(lock)) = taken(begun.clone()) else {
+        let Ok(DocumentChange::Lock(lock)) = taken(begun.clone()) else {
             panic!("{begun:?} can be taken")
         };
         assert_eq!(lock.epoch, begun.epoch.next());

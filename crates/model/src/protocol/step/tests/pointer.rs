@@ -1,9 +1,9 @@
 //! The rules that change `latest.json`.
 
 use super::*;
-use crate::format::pointer::{Mark, REMOVAL_WINDOW, TOMBSTONE_REST};
+use crate::format::pointer::{PointerMark, REMOVAL_WINDOW, TOMBSTONE_REST};
 
-fn on(pointer: impl Into<Option<Pointer>>, rule: &Op) -> Result<Change, Refusal> {
+fn on(pointer: impl Into<Option<Pointer>>, rule: &Op) -> Result<DocumentChange, Refusal> {
     step(&documents(None, pointer), rule, op(8), NOW)
 }
 
@@ -27,7 +27,7 @@ fn a_fence_replaces_only_an_older_one() {
 
     assert_eq!(written.fence, fence(5, 7));
     assert_eq!(written.active_archive(), Some(archive("s")));
-    assert_eq!(on(written, &ours), Ok(Change::Already));
+    assert_eq!(on(written, &ours), Ok(DocumentChange::Already));
     assert_eq!(
         on(pointing_at("s", fence(5, 1)), &ours),
         outrun(fence(5, 1))
@@ -39,7 +39,7 @@ fn a_fence_replaces_only_an_older_one() {
 }
 
 fn flip_from(base: Option<&str>) -> Op {
-    Op::Flip {
+    Op::Publish {
         fence: fence(4, 1),
         base: base.map(archive),
         to: snapshot("new"),
@@ -53,7 +53,7 @@ fn a_flip_replaces_the_snapshot_that_was_loaded() {
     let after = new_pointer(on(before.clone(), &flip_from(Some("s"))));
 
     assert_eq!(after.active, Some(snapshot("new")));
-    assert_eq!(after.flipped_from, Some(archive("s")));
+    assert_eq!(after.published_from, Some(archive("s")));
     assert_eq!((after.fence, after.op_id), (before.fence, op(8)));
     assert_eq!(after.generation, before.generation.next());
     assert!(after.remembers(op(8)));
@@ -67,7 +67,7 @@ fn the_first_flip_of_a_lineage_needs_no_base() {
     let after = new_pointer(on(fenced, &flip_from(None)));
 
     assert_eq!(
-        (after.active, after.flipped_from),
+        (after.active, after.published_from),
         (Some(snapshot("new")), None)
     );
 }
@@ -104,13 +104,16 @@ fn a_flip_that_was_applied_is_recognised_whatever_came_after() {
     let flipped = new_pointer(on(pointing_at("s", fence(4, 1)), &flip_from(Some("s"))));
     let fenced = new_pointer(on(flipped, &Op::Fence { fence: fence(5, 2) }));
 
-    assert_eq!(on(fenced, &flip_from(Some("s"))), Ok(Change::Already));
+    assert_eq!(
+        on(fenced, &flip_from(Some("s"))),
+        Ok(DocumentChange::Already)
+    );
 }
 
 #[test]
 fn a_flip_needs_a_pointer_and_a_snapshot_that_was_not_deleted() {
     let mut marked = pointing_at("s", fence(4, 1));
-    let mark = |text| Mark {
+    let mark = |text| PointerMark {
         sha256: archive(text),
         at_ms: NOW,
     };
@@ -143,7 +146,7 @@ fn a_rollback_chooses_a_snapshot_and_fences_everybody() {
 fn a_rollback_forgets_older_ones_after_their_time() {
     let mut before = pointing_at("s", fence(4, 1));
     let long_ago = Timestamp::from_millis(0);
-    before.rollbacks.push(Mark {
+    before.rollbacks.push(PointerMark {
         sha256: archive("ancient"),
         at_ms: long_ago,
     });
@@ -163,7 +166,7 @@ fn a_rollback_forgets_older_ones_after_their_time() {
 fn a_rollback_is_refused_where_it_cannot_be_meant() {
     let pointer = pointing_at("s", fence(4, 1));
     let mut marked = pointer.clone();
-    marked.tombstones.push(Mark {
+    marked.tombstones.push(PointerMark {
         sha256: archive("old"),
         at_ms: NOW,
     });
@@ -177,7 +180,7 @@ fn a_rollback_is_refused_where_it_cannot_be_meant() {
     assert_eq!(deleted, Err(Refusal::Tombstoned(archive("old"))));
 }
 
-fn unlock(found: &Documents) -> Result<Change, Refusal> {
+fn unlock(found: &Documents) -> Result<DocumentChange, Refusal> {
     step(found, &Op::ForceUnlock { seen: fence(4, 1) }, op(8), NOW)
 }
 
@@ -228,13 +231,13 @@ fn a_delete_marks_a_snapshot_once() {
     assert!(after.is_tombstoned(archive("old")));
     assert_eq!(after.fence, fence(4, 1));
     let again = step(&documents(None, after), &rule, op(9), NOW);
-    assert_eq!(again, Ok(Change::Already));
+    assert_eq!(again, Ok(DocumentChange::Already));
 }
 
 #[test]
 fn a_delete_spares_the_active_the_pinned_the_last_and_the_unknown() {
     let mut pointer = pointing_at("s", fence(4, 1));
-    pointer.pins.push(Mark {
+    pointer.pins.push(PointerMark {
         sha256: archive("pinned"),
         at_ms: NOW,
     });
@@ -274,9 +277,9 @@ fn a_pin_is_set_once_and_lifted_once() {
         (before.fence, &before.active)
     );
     assert!(!new_pointer(lifted).is_pinned(archive("old")));
-    assert_eq!(on(before, &pin("old", false)), Ok(Change::Already));
+    assert_eq!(on(before, &pin("old", false)), Ok(DocumentChange::Already));
     let again = step(&documents(None, pinned), &pin("old", true), op(9), NOW);
-    assert_eq!(again, Ok(Change::Already));
+    assert_eq!(again, Ok(DocumentChange::Already));
 }
 
 #[test]
@@ -292,7 +295,7 @@ fn a_deleted_snapshot_cannot_be_pinned() {
 #[test]
 fn a_pointer_holds_only_so_many_marks() {
     let mut full = pointing_at("s", fence(4, 1));
-    let mark = |number: usize| Mark {
+    let mark = |number: usize| PointerMark {
         sha256: archive(&number.to_string()),
         at_ms: NOW,
     };
@@ -334,7 +337,7 @@ fn forget(text: &str) -> Op {
 
 fn with_tombstone(text: &str) -> Pointer {
     let mut pointer = pointing_at("s", fence(4, 1));
-    pointer.tombstones.push(Mark {
+    pointer.tombstones.push(PointerMark {
         sha256: archive(text),
         at_ms: NOW,
     });
@@ -356,7 +359,7 @@ fn a_mark_is_dropped_and_whoever_saw_the_bytes_can_never_flip_to_them() {
     assert!(!after.is_tombstoned(archive("old")));
     assert_eq!(after.fence, fence(5, 8));
     assert_eq!(after.active_archive(), Some(archive("s")));
-    let late = Op::Flip {
+    let late = Op::Publish {
         fence: fence(4, 1),
         base: Some(archive("s")),
         to: snapshot("old"),
@@ -364,7 +367,7 @@ fn a_mark_is_dropped_and_whoever_saw_the_bytes_can_never_flip_to_them() {
     let refused = step(&documents(None, after.clone()), &late, op(9), NOW);
     assert_eq!(refused, Err(Refusal::LockLost(Lost::Fenced(fence(5, 8)))));
     let again = step(&documents(None, after), &forget("old"), op(9), NOW);
-    assert_eq!(again, Ok(Change::Already));
+    assert_eq!(again, Ok(DocumentChange::Already));
 }
 
 #[test]
@@ -390,12 +393,15 @@ fn a_mark_that_was_dated_since_it_was_read_is_not_dropped() {
     let found = documents(None, with_tombstone("old"));
     let dated = new_pointer(step(&found, &again, op(8), later));
 
-    assert_eq!(fresh, Ok(Change::Already));
+    assert_eq!(fresh, Ok(DocumentChange::Already));
     assert_eq!(dated.tombstones.len(), 1);
     assert_eq!(dated.tombstones[0].at_ms, later);
     assert_eq!(dated.fence, fence(4, 1));
     let found = documents(None, dated);
-    assert_eq!(step(&found, &read, op(9), later), Ok(Change::Already));
+    assert_eq!(
+        step(&found, &read, op(9), later),
+        Ok(DocumentChange::Already)
+    );
     // A mark that is gone is not set anew by somebody who only meant to date it.
     let unmarked = documents(None, pointing_at("s", fence(4, 1)));
     let refused = step(&unmarked, &again, op(9), later);
@@ -430,11 +436,11 @@ fn what_a_check_found_is_recorded_once_and_the_last_one_counts() {
         "being active proves nothing"
     );
 
-    let Ok(Change::Pointer(damaged)) = check(&pointer, "a", false) else {
+    let Ok(DocumentChange::Pointer(damaged)) = check(&pointer, "a", false) else {
         panic!("it is recorded")
     };
     assert!(!damaged.is_proven(archive("a"), Some(NOW)));
-    assert_eq!(check(&damaged, "a", false), Ok(Change::Already));
+    assert_eq!(check(&damaged, "a", false), Ok(DocumentChange::Already));
     let again = step(
         &found(&damaged),
         &Op::Check {
@@ -444,7 +450,7 @@ fn what_a_check_found_is_recorded_once_and_the_last_one_counts() {
         op(41),
         NOW,
     );
-    let Ok(Change::Pointer(sound)) = again else {
+    let Ok(DocumentChange::Pointer(sound)) = again else {
         panic!("it is recorded")
     };
     assert!(sound.is_proven(archive("a"), None));
@@ -463,7 +469,7 @@ fn a_pointer_holds_so_many_findings_and_the_oldest_go() {
         };
         let target = archive(&number.to_string());
         let op_id = OpId::from_random(u128::to_be_bytes(number as u128 + 1000));
-        let Ok(Change::Pointer(next)) = step(
+        let Ok(DocumentChange::Pointer(next)) = step(
             &found,
             &Op::Check {
                 target,

@@ -6,7 +6,7 @@
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
-use stasis_engine::model::workspace::{AgentCall, EventKind, EventText};
+use stasis_engine::model::workspace::{AgentCall, AgentEventKind, EventText};
 use std::path::PathBuf;
 
 /// What agents call the moment before they work on a prompt.
@@ -58,7 +58,7 @@ impl Input {
         directory.filter(|path| path.is_absolute())
     }
 
-    fn kind(&self) -> EventKind {
+    fn kind(&self) -> AgentEventKind {
         let is_prompt = match (&self.event, &self.tool) {
             (Some(event), _) => PROMPTS.contains(&event.as_str()),
             (None, Some(_)) => false,
@@ -69,9 +69,9 @@ impl Input {
             None => self.path.is_some() && self.command.is_none(),
         };
         match (is_prompt, is_edit) {
-            (true, _) => EventKind::Prompt,
-            (false, true) => EventKind::Edit,
-            (false, false) => EventKind::Command,
+            (true, _) => AgentEventKind::Prompt,
+            (false, true) => AgentEventKind::Edit,
+            (false, false) => AgentEventKind::Command,
         }
     }
 
@@ -80,9 +80,9 @@ impl Input {
         let line = |text: &Option<String>| EventText::first_line(text.as_deref()?);
         let kind = self.kind();
         let text = match kind {
-            EventKind::Prompt => line(&self.prompt),
-            EventKind::Command => line(&self.command),
-            EventKind::Edit => line(&self.path).or_else(|| self.patched()),
+            AgentEventKind::Prompt => line(&self.prompt),
+            AgentEventKind::Command => line(&self.command),
+            AgentEventKind::Edit => line(&self.path).or_else(|| self.patched()),
         };
         Some(AgentCall {
             kind,

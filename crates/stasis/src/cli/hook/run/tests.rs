@@ -1,12 +1,19 @@
 use super::*;
-use stasis_engine::model::workspace::EventKind;
+use stasis_engine::model::workspace::AgentEventKind;
 
 fn working_directory(said: &[u8]) -> Option<PathBuf> {
     Input::parse(said).directory()
 }
 
 /// What kind of event it is, its text, session and turn.
-fn call(said: &str) -> (EventKind, Option<String>, Option<String>, Option<String>) {
+fn call(
+    said: &str,
+) -> (
+    AgentEventKind,
+    Option<String>,
+    Option<String>,
+    Option<String>,
+) {
     let call = Input::parse(said.as_bytes()).call("codex").unwrap();
     assert_eq!(call.agent.as_str(), "codex");
     let text = |text: Option<stasis_engine::model::workspace::EventText>| {
@@ -26,45 +33,45 @@ fn prompts_commands_and_edits_of_every_agent_are_told_apart() {
     let said = [
         (
             r#"{"session_id": "s1", "cwd": "/w", "hook_event_name": "UserPromptSubmit", "prompt": "fix it\nplease"}"#,
-            (EventKind::Prompt, some("fix it"), some("s1"), None),
+            (AgentEventKind::Prompt, some("fix it"), some("s1"), None),
         ),
         (
             r#"{"session_id": "s1", "hook_event_name": "PreToolUse", "tool_name": "Bash", "tool_input": {"command": "rm -r x", "description": "d"}}"#,
-            (EventKind::Command, some("rm -r x"), some("s1"), None),
+            (AgentEventKind::Command, some("rm -r x"), some("s1"), None),
         ),
         (
             r#"{"hook_event_name": "PreToolUse", "tool_name": "Write", "tool_input": {"file_path": "/w/a", "content": "c"}}"#,
-            (EventKind::Edit, some("/w/a"), None, None),
+            (AgentEventKind::Edit, some("/w/a"), None, None),
         ),
         (
             r#"{"turn_id": "t7", "hook_event_name": "PreToolUse", "tool_name": "apply_patch", "tool_input": {"command": "*** Begin Patch\n*** Update File: src/a.rs\n@@"}}"#,
-            (EventKind::Edit, some("src/a.rs"), None, some("t7")),
+            (AgentEventKind::Edit, some("src/a.rs"), None, some("t7")),
         ),
         (
             r#"{"hook_event_name": "PreToolUse", "tool_name": "shell", "tool_input": {"command": ["git", "clean", "-fdx"]}}"#,
-            (EventKind::Command, some("git clean -fdx"), None, None),
+            (AgentEventKind::Command, some("git clean -fdx"), None, None),
         ),
         (
             r#"{"hook_event_name": "BeforeAgent", "prompt": "tidy up"}"#,
-            (EventKind::Prompt, some("tidy up"), None, None),
+            (AgentEventKind::Prompt, some("tidy up"), None, None),
         ),
         (
             r#"{"hook_event_name": "BeforeTool", "tool_name": "replace", "tool_input": {"file_path": "b", "old_string": "x"}}"#,
-            (EventKind::Edit, some("b"), None, None),
+            (AgentEventKind::Edit, some("b"), None, None),
         ),
         (
             r#"{"hook_event_name": "UserPromptSubmit", "session_id": 7, "prompt": [{"text": "x"}]}"#,
-            (EventKind::Prompt, None, None, None),
+            (AgentEventKind::Prompt, None, None, None),
         ),
         (
             r#"{"prompt": "no event"}"#,
-            (EventKind::Prompt, some("no event"), None, None),
+            (AgentEventKind::Prompt, some("no event"), None, None),
         ),
         (
             r#"{"tool_name": "x", "tool_input": 3, "session_id": "s"}"#,
-            (EventKind::Command, None, some("s"), None),
+            (AgentEventKind::Command, None, some("s"), None),
         ),
-        ("", (EventKind::Command, None, None, None)),
+        ("", (AgentEventKind::Command, None, None, None)),
     ];
 
     for (said, expected) in said {
@@ -80,7 +87,7 @@ fn what_was_said_before_the_end_was_cut_off_is_known() {
 
     assert_eq!(
         (kind, text.as_deref(), session.as_deref()),
-        (EventKind::Edit, Some("/w/a"), Some("s"))
+        (AgentEventKind::Edit, Some("/w/a"), Some("s"))
     );
 }
 

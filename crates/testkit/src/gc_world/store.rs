@@ -6,7 +6,7 @@
 
 use stasis_model::digest::ChunkDigest;
 use stasis_model::id::SnapshotId;
-use stasis_model::protocol::gc::{ChunkName, Names, SweepEpoch};
+use stasis_model::protocol::gc::{ChunkName, GcEpoch, Names};
 use std::sync::LazyLock;
 
 /// Chunk names as bits: digest times [`BIRTHS`] plus epoch of birth.
@@ -24,7 +24,7 @@ const MANIFESTS: usize = OLD as usize + 1;
 static NAMES: LazyLock<Vec<ChunkName>> = LazyLock::new(|| {
     let mut names = Vec::new();
     for digest in [b"a", b"b", b"c"].map(|text| ChunkDigest::of(text)) {
-        let mut epoch = SweepEpoch::FIRST;
+        let mut epoch = GcEpoch::FIRST;
         for _ in 0..BIRTHS {
             names.push(ChunkName::new(digest, epoch));
             epoch = epoch.next();

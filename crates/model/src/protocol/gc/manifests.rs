@@ -1,11 +1,11 @@
-//! Manifests that nobody will ever publish: which they are, and how they go. No I/O.
+//! Manifests that no save will ever publish: which they are, and how they are removed. No I/O.
 //!
 //! 1. list the manifests, then read the index   2. tombstone in the index, by a swap   3. look again   4. remove
 //!
 //! *Always true:* a manifest is removed only after the index said that it is tombstoned, and the index never leads to a
 //! tombstoned manifest again. A live save's manifest is not tombstoned: only a lease behind the fence is, and a fence
 //! never goes back, so that the save which holds such a lease could not publish any more. A crash anywhere leaves
-//! manifests that the next burial finds again, as does a PUT of a removed manifest that lands late.
+//! manifests that the next round finds again, as does a PUT of a removed manifest that lands late.
 
 use super::ATTEMPTS;
 use crate::format::document::Version;
@@ -17,7 +17,7 @@ pub type Manifests = BTreeSet<SnapshotId>;
 
 /// One listed manifest and what the index, in one version read afterwards, says about it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Listed {
+pub struct ListedManifest {
     /// Which manifest.
     pub id: SnapshotId,
     /// The epoch of the lease it was made under.
@@ -26,16 +26,16 @@ pub struct Listed {
     pub fence: Option<Epoch>,
     /// Whether the index leads to it.
     pub indexed: bool,
-    /// Whether the index says that it was forgotten or buried.
+    /// Whether the index says that it was forgotten or tombstoned.
     pub tombstoned: bool,
 }
 
 /// What becomes of a manifest, and why.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Fate {
+pub enum ManifestFate {
     /// Stays: it is a snapshot.
     Indexed,
-    /// Stays: its save may still publish it, or nobody can tell.
+    /// Stays: its save may still publish it, or that is unknown.
     MayBePublished,
     /// To be tombstoned: its lease is behind the fence.
     Behind,
@@ -44,25 +44,25 @@ pub enum Fate {
 }
 
 /// Judges one manifest.
-pub fn judge(manifest: &Listed) -> Fate {
+pub fn judge(manifest: &ListedManifest) -> ManifestFate {
     if manifest.indexed {
-        Fate::Indexed
+        ManifestFate::Indexed
     } else if manifest.tombstoned {
-        Fate::Tombstoned
+        ManifestFate::Tombstoned
     } else if manifest.fence.is_some_and(|fence| manifest.lease < fence) {
-        Fate::Behind
+        ManifestFate::Behind
     } else {
-        Fate::MayBePublished
+        ManifestFate::MayBePublished
     }
 }
 
 /// What the store said to the last step.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum BurialAnswer {
+pub enum ManifestGcAnswer {
     /// Nothing was asked yet.
     Begin,
     /// All manifests, and the version of the index that they were looked up in.
-    Surveyed(Version, Vec<Listed>),
+    Surveyed(Version, Vec<ListedManifest>),
     /// None of the manifests is there any more.
     Removed,
     /// The write was applied.
@@ -75,8 +75,8 @@ pub enum BurialAnswer {
 
 /// What to do next.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-#[must_use = "a burial advances only when its steps are carried out"]
-pub enum BurialStep {
+#[must_use = "a gc of manifests advances only when its steps are carried out"]
+pub enum ManifestGcStep {
     /// List all manifests, then read the index.
     Survey,
     /// Replace exactly this version of the index by one in which these manifests are tombstoned.
@@ -94,43 +94,44 @@ pub enum BurialStep {
     Unreachable,
 }
 
-/// One burial in progress.
+/// One gc of manifests in progress.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Burial {
-    step: BurialStep,
+pub struct ManifestGc {
+    step: ManifestGcStep,
     attempts_left: u8,
 }
 
-impl Default for Burial {
+impl Default for ManifestGc {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Burial {
-    /// A burial that has not begun.
+impl ManifestGc {
+    /// One that has not begun.
     pub fn new() -> Self {
         Self {
-            step: BurialStep::Survey,
+            step: ManifestGcStep::Survey,
             attempts_left: ATTEMPTS,
         }
     }
 
-    /// Hears the answer to the last step and says the next one.
-    pub fn next(&mut self, answer: BurialAnswer) -> BurialStep {
+    /// Takes the answer to the last step and returns the next one.
+    pub fn next(&mut self, answer: ManifestGcAnswer) -> ManifestGcStep {
         self.step = match (&self.step, answer) {
-            (_, BurialAnswer::Begin) | (BurialStep::Tombstone { .. }, BurialAnswer::Won) => {
-                BurialStep::Survey
-            }
-            (BurialStep::Survey, BurialAnswer::Surveyed(version, manifests)) => {
+            (_, ManifestGcAnswer::Begin)
+            | (ManifestGcStep::Tombstone { .. }, ManifestGcAnswer::Won) => ManifestGcStep::Survey,
+            (ManifestGcStep::Survey, ManifestGcAnswer::Surveyed(version, manifests)) => {
                 after_survey(version, &manifests)
             }
-            (BurialStep::Remove(gone), BurialAnswer::Removed) => BurialStep::Done(gone.clone()),
-            (BurialStep::Done(_) | BurialStep::Unreachable, _) => self.step.clone(),
-            _ if self.attempts_left == 0 => BurialStep::Unreachable,
-            (BurialStep::Tombstone { .. }, _) => {
+            (ManifestGcStep::Remove(gone), ManifestGcAnswer::Removed) => {
+                ManifestGcStep::Done(gone.clone())
+            }
+            (ManifestGcStep::Done(_) | ManifestGcStep::Unreachable, _) => self.step.clone(),
+            _ if self.attempts_left == 0 => ManifestGcStep::Unreachable,
+            (ManifestGcStep::Tombstone { .. }, _) => {
                 self.attempts_left -= 1;
-                BurialStep::Survey
+                ManifestGcStep::Survey
             }
             _ => {
                 self.attempts_left -= 1;
@@ -141,20 +142,20 @@ impl Burial {
     }
 }
 
-fn after_survey(expected: Version, manifests: &[Listed]) -> BurialStep {
-    let of = |fate: Fate| -> Manifests {
+fn after_survey(expected: Version, manifests: &[ListedManifest]) -> ManifestGcStep {
+    let of = |fate: ManifestFate| -> Manifests {
         let fits = manifests.iter().filter(|one| judge(one) == fate);
         fits.map(|one| one.id.clone()).collect()
     };
-    let (behind, tombstoned) = (of(Fate::Behind), of(Fate::Tombstoned));
+    let (behind, tombstoned) = (of(ManifestFate::Behind), of(ManifestFate::Tombstoned));
     if !behind.is_empty() {
-        BurialStep::Tombstone {
+        ManifestGcStep::Tombstone {
             expected,
             manifests: behind,
         }
     } else if !tombstoned.is_empty() {
-        BurialStep::Remove(tombstoned)
+        ManifestGcStep::Remove(tombstoned)
     } else {
-        BurialStep::Done(Manifests::new())
+        ManifestGcStep::Done(Manifests::new())
     }
 }

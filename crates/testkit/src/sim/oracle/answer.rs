@@ -1,19 +1,19 @@
 //! What is checked whenever an actor is told something.
 
-use super::{Deed, Ghost, Means, Promise, Said, Verdict, hold};
+use super::{Effect, Means, Oracle, Promise, Said, Verdict, hold};
 use stasis_model::format::lease::LockState;
 use stasis_model::id::OpId;
-use stasis_model::protocol::operation::{Fate, Kind, Unsettled};
+use stasis_model::protocol::operation::{OperationFate, OperationKind, Unsettled};
 use stasis_model::protocol::step::Refusal;
 use stasis_store::documents::leases::Lease;
 use stasis_store::documents::lineages::LineageError;
 
-impl Ghost {
+impl Oracle {
     /// An actor is about to do something under this id.
     pub(crate) fn begin(&mut self, op_id: OpId, who: String, means: Means) {
         self.note(format_args!("begins: {who} {op_id:?} {means:?}"));
         let since = (self.pointers.len(), self.locks.len());
-        let deed = Deed {
+        let effect = Effect {
             who,
             means,
             pointers: 0,
@@ -23,12 +23,12 @@ impl Ghost {
             settled: None,
             since,
         };
-        let again = self.deeds.insert(op_id, deed);
+        let again = self.effects.insert(op_id, effect);
         assert!(again.is_none(), "operation ids are never drawn twice");
     }
 
     /// An actor was told how it ended.
-    pub(crate) fn told<T>(&mut self, op_id: OpId, ending: &Result<T, LineageError>) {
+    pub(crate) fn record_answer<T>(&mut self, op_id: OpId, ending: &Result<T, LineageError>) {
         let verdict = match ending {
             Ok(_) => self.acknowledged(op_id),
             Err(LineageError::Refused { refusal, .. }) => {
@@ -48,46 +48,47 @@ impl Ghost {
     }
 
     fn say(&mut self, op_id: OpId, said: Said) {
-        if let Some(deed) = self.deeds.get_mut(&op_id) {
-            deed.said = Some(said);
+        if let Some(effect) = self.effects.get_mut(&op_id) {
+            effect.said = Some(said);
         }
     }
 
     fn acknowledged(&mut self, op_id: OpId) -> Verdict {
         self.note(format_args!("done: {op_id:?}"));
         self.say(op_id, Said::Done);
-        let deed = self.deed(op_id)?;
+        let effect = self.effect(op_id)?;
         hold(
-            deed.applied() || self.in_effect(deed),
+            effect.applied() || self.in_effect(effect),
             Promise::Truthful,
-            format_args!("said to be done, and not applied: {deed}"),
+            format_args!("said to be done, and not applied: {effect}"),
         )?;
-        let (kind, unheard) = (deed.means.kind(), deed.unheard);
-        self.sights.add(match kind {
-            Kind::Acquire => "acknowledged acquire",
-            Kind::Renew => "acknowledged renew",
-            Kind::Release => "acknowledged release",
-            Kind::Reap => "acknowledged reap",
-            Kind::Flip => "acknowledged flip",
-            Kind::Rollback => "acknowledged rollback",
-            Kind::ForceUnlock => "acknowledged force-unlock",
-            Kind::Delete => "acknowledged delete",
-            Kind::Pin => "acknowledged pin",
-            Kind::Check => "acknowledged check",
-            Kind::Forget => "acknowledged forget",
+        let (kind, unheard) = (effect.means.kind(), effect.unheard);
+        self.observations.add(match kind {
+            OperationKind::Acquire => "acknowledged acquire",
+            OperationKind::Renew => "acknowledged renew",
+            OperationKind::Release => "acknowledged release",
+            OperationKind::Reap => "acknowledged reap",
+            OperationKind::Publish => "acknowledged flip",
+            OperationKind::Rollback => "acknowledged rollback",
+            OperationKind::ForceUnlock => "acknowledged force-unlock",
+            OperationKind::Delete => "acknowledged delete",
+            OperationKind::Pin => "acknowledged pin",
+            OperationKind::Check => "acknowledged check",
+            OperationKind::Forget => "acknowledged forget",
         });
         if unheard {
-            self.sights.add("acknowledged though its answer was lost");
+            self.observations
+                .add("acknowledged though its answer was lost");
         }
         Ok(())
     }
 
     /// Whether what the deed wants was so at some time since it began, whoever did it.
-    fn in_effect(&self, deed: &Deed) -> bool {
-        let (pointers, locks) = deed.since;
+    fn in_effect(&self, effect: &Effect) -> bool {
+        let (pointers, locks) = effect.since;
         let mut pointers = self.pointers[pointers.saturating_sub(1)..].iter();
         let mut locks = self.locks[locks.saturating_sub(1)..].iter();
-        match &deed.means {
+        match &effect.means {
             Means::Release(fence) => {
                 locks.any(|lock| lock.fence() == *fence && lock.state == LockState::Free)
             }
@@ -118,24 +119,24 @@ impl Ghost {
         self.judge(verdict);
         let taken = lease.took_over.as_ref();
         if taken.is_some_and(|lock| lock.state == LockState::Held) {
-            self.sights.add("take-over");
+            self.observations.add("take-over");
         }
     }
 
     fn denied(&mut self, op_id: OpId) -> Verdict {
         self.say(op_id, Said::Denied);
-        let deed = self.deed(op_id)?;
+        let effect = self.effect(op_id)?;
         hold(
-            !deed.applied() || self.superseded(op_id, deed),
+            !effect.applied() || self.superseded(op_id, effect),
             Promise::Truthful,
-            format_args!("said not to be applied, and was: {deed}"),
+            format_args!("said not to be applied, and was: {effect}"),
         )
     }
 
-    /// Owning is a statement about now: what somebody else has ended counts as never applied.
-    fn superseded(&self, op_id: OpId, deed: &Deed) -> bool {
+    /// Owning is a statement about now: what another process has ended counts as never applied.
+    fn superseded(&self, op_id: OpId, effect: &Effect) -> bool {
         let pointer = self.pointers.last();
-        match deed.means {
+        match effect.means {
             Means::Acquire => pointer.is_none_or(|pointer| pointer.fence.op_id != op_id),
             Means::Renew(fence) => {
                 let fenced = pointer.is_none_or(|pointer| pointer.fence != fence);
@@ -147,48 +148,48 @@ impl Ghost {
 
     fn doubted(&mut self, op_id: OpId, record: &Unsettled) {
         self.note(format_args!("unknown: {op_id:?}"));
-        self.sights.add("unknown outcome");
+        self.observations.add("unknown outcome");
         self.say(op_id, Said::Unknown);
         self.riddles.push(record.clone());
     }
 
     /// Somebody asked again, and got an answer.
-    pub(crate) fn settled(&mut self, record: &Unsettled, fate: Fate) {
+    pub(crate) fn settled(&mut self, record: &Unsettled, fate: OperationFate) {
         let op_id = record.op_id;
         self.note(format_args!("settled: {op_id:?} {fate:?}"));
         let verdict = self.check_fate(op_id, fate);
         self.judge(verdict);
-        if let Some(deed) = self.deeds.get_mut(&op_id) {
-            deed.settled = Some(fate);
+        if let Some(effect) = self.effects.get_mut(&op_id) {
+            effect.settled = Some(fate);
         }
         match fate {
-            Fate::Applied => self.sights.add("settled as applied"),
-            Fate::NotApplied => self.sights.add("settled as not applied"),
-            Fate::StillUnknown => {}
+            OperationFate::Applied => self.observations.add("settled as applied"),
+            OperationFate::NotApplied => self.observations.add("settled as not applied"),
+            OperationFate::Unknown => {}
         }
     }
 
-    fn check_fate(&self, op_id: OpId, fate: Fate) -> Verdict {
-        let deed = self.deed(op_id)?;
+    fn check_fate(&self, op_id: OpId, fate: OperationFate) -> Verdict {
+        let effect = self.effect(op_id)?;
         let right = match fate {
-            Fate::Applied => deed.applied(),
-            Fate::NotApplied => !deed.applied() || self.superseded(op_id, deed),
-            Fate::StillUnknown => true,
+            OperationFate::Applied => effect.applied(),
+            OperationFate::NotApplied => !effect.applied() || self.superseded(op_id, effect),
+            OperationFate::Unknown => true,
         };
         hold(
             right,
             Promise::Truthful,
-            format_args!("settled wrongly as {fate:?}: {deed}"),
+            format_args!("settled wrongly as {fate:?}: {effect}"),
         )
     }
 
     fn refused(&mut self, op_id: OpId, refusal: &Refusal) {
         self.note(format_args!("refused: {op_id:?} {refusal}"));
         let fresh = self
-            .deeds
+            .effects
             .get(&op_id)
-            .is_some_and(|deed| matches!(deed.means, Means::Flip { fresh: true, .. }));
-        self.sights.add(match refusal {
+            .is_some_and(|effect| matches!(effect.means, Means::Flip { fresh: true, .. }));
+        self.observations.add(match refusal {
             Refusal::Held(_) => "held by another",
             Refusal::LockLost(_) => "lock lost",
             Refusal::Diverged { .. } if fresh => "fresh fallback kept from replacing a snapshot",

@@ -1,4 +1,4 @@
-//! Rng that can be had again: everything random in a simulated run comes from one seed.
+//! Randomness that can be had again: everything random in a simulated run comes from one seed.
 
 use stasis_model::id::OpId;
 use stasis_model::rng::Rng;
@@ -74,21 +74,21 @@ impl SeededRng {
 }
 
 /// A seeded [`Rng`] that one actor of a simulation uses for everything it does.
-pub struct SeededChance {
+pub struct ActorRng {
     state: Mutex<State>,
 }
 
 struct State {
     rng: SeededRng,
-    foretold: Option<OpId>,
+    previewed: Option<OpId>,
 }
 
-impl SeededChance {
-    /// Rng that comes from `rng`.
+impl ActorRng {
+    /// Randomness that comes from `rng`.
     pub fn new(rng: SeededRng) -> Self {
-        let foretold = None;
+        let previewed = None;
         Self {
-            state: Mutex::new(State { rng, foretold }),
+            state: Mutex::new(State { rng, previewed }),
         }
     }
 
@@ -97,9 +97,9 @@ impl SeededChance {
     }
 
     /// Says which operation id the next call of [`Rng::op_id`] will return.
-    pub fn foretell(&self) -> OpId {
+    pub fn preview_op_id(&self) -> OpId {
         let drawn = self.fresh_op_id();
-        self.state().foretold = Some(drawn);
+        self.state().previewed = Some(drawn);
         drawn
     }
 
@@ -130,10 +130,10 @@ impl SeededChance {
     }
 }
 
-impl Rng for SeededChance {
+impl Rng for ActorRng {
     fn op_id(&self) -> OpId {
-        let foretold = self.state().foretold.take();
-        foretold.unwrap_or_else(|| self.fresh_op_id())
+        let previewed = self.state().previewed.take();
+        previewed.unwrap_or_else(|| self.fresh_op_id())
     }
 
     fn below(&self, bound: u64) -> u64 {
@@ -141,9 +141,9 @@ impl Rng for SeededChance {
     }
 }
 
-impl fmt::Debug for SeededChance {
+impl fmt::Debug for ActorRng {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("SeededChance")
+        out.write_str("ActorRng")
     }
 }
 
@@ -174,10 +174,10 @@ mod tests {
 
     #[test]
     fn what_was_foretold_comes_next_and_only_once() {
-        let chance = SeededChance::new(SeededRng::new(1));
-        let foretold = chance.foretell();
+        let random = ActorRng::new(SeededRng::new(1));
+        let previewed = random.preview_op_id();
 
-        assert_eq!(chance.op_id(), foretold);
-        assert_ne!(chance.op_id(), foretold);
+        assert_eq!(random.op_id(), previewed);
+        assert_ne!(random.op_id(), previewed);
     }
 }

@@ -24,7 +24,7 @@ pub const HANDED_BACK: &str = "lock handed back after reap";
 pub const MARKED: &str = "forced lock marked";
 /// A forced act did not reach the lock.
 pub const NOT_TOLD: &str = "forced lock not told";
-/// An acquirer was told that somebody else holds the lock.
+/// An acquirer was told that another process holds the lock.
 pub const HELD: &str = "held by another";
 /// A lease was given back.
 pub const RELEASED: &str = "released";
@@ -34,7 +34,7 @@ pub const RENEWED: &str = "renewed";
 pub const REAPED: &str = "reaped";
 /// The reaper left a live lock alone.
 pub const NOT_EXPIRED: &str = "not expired";
-/// Every attempt met somebody else's change.
+/// Every attempt met another process's change.
 pub const CONTENDED: &str = "contended";
 /// The store could not be read.
 pub const UNREACHABLE: &str = "unreachable";

@@ -1,9 +1,9 @@
-//! Planted bugs that carry out another task than the one they were given, judging by what they find.
+//! Mutants that carry out another task than the one they were given, judging by what they find.
 
 use crate::breaks;
 use stasis_model::format::lease::Lock;
 use stasis_model::format::pointer::Pointer;
-use stasis_model::protocol::settle::{Answer, Protocol};
+use stasis_model::protocol::settle::{Protocol, StoreAnswer};
 use stasis_model::time::Timestamp;
 use stasis_testkit::lineage_world::EARLY;
 use stasis_testkit::lineage_world::cast::{Cast, Command};
@@ -15,19 +15,19 @@ use std::marker::PhantomData;
 
 /// How a task is retold, once the documents are known.
 pub(crate) trait Story: Clone + Hash + Debug {
-    fn retold(duty: Duty, lock: Option<&Lock>, pointer: Option<&Pointer>) -> Duty;
+    fn deviations(duty: Duty, lock: Option<&Lock>, pointer: Option<&Pointer>) -> Duty;
 }
 
 /// Carries out the task as it is retold after every read.
 #[derive(Clone, Hash, Debug)]
-pub(crate) struct Retold<S> {
+pub(crate) struct Deviation<S> {
     task: Task,
-    heard: Vec<Answer>,
+    heard: Vec<StoreAnswer>,
     protocol: Protocol,
     story: PhantomData<S>,
 }
 
-impl<S: Story> Conduct for Retold<S> {
+impl<S: Story> Conduct for Deviation<S> {
     fn new(task: &Task) -> Self {
         Self {
             task: task.clone(),
@@ -37,30 +37,30 @@ impl<S: Story> Conduct for Retold<S> {
         }
     }
 
-    fn next(&mut self, answer: Answer, now: Timestamp) -> Action {
-        let is_document = matches!(answer, Answer::Lock(_) | Answer::Pointer(_));
+    fn next(&mut self, answer: StoreAnswer, now: Timestamp) -> Action {
+        let is_document = matches!(answer, StoreAnswer::Lock(_) | StoreAnswer::Pointer(_));
         if !is_document {
             self.heard.clear();
             return self.protocol.next(answer, now).into();
         }
         self.heard.push(answer.clone());
-        let found = |answer: &Answer| match answer {
-            Answer::Lock(Some(lock)) => (Some(lock.value.clone()), None),
-            Answer::Pointer(Some(pointer)) => (None, Some(pointer.value.clone())),
+        let found = |answer: &StoreAnswer| match answer {
+            StoreAnswer::Lock(Some(lock)) => (Some(lock.value.clone()), None),
+            StoreAnswer::Pointer(Some(pointer)) => (None, Some(pointer.value.clone())),
             _ => (None, None),
         };
         let lock = self.heard.iter().find_map(|answer| found(answer).0);
         let pointer = self.heard.iter().find_map(|answer| found(answer).1);
-        let duty = S::retold(self.task.duty.clone(), lock.as_ref(), pointer.as_ref());
+        let duty = S::deviations(self.task.duty.clone(), lock.as_ref(), pointer.as_ref());
         if duty == self.task.duty {
             return self.protocol.next(answer, now).into();
         }
-        let retold = Task {
+        let deviations = Task {
             duty,
             ..self.task.clone()
         };
-        self.protocol = retold.protocol();
-        let first = self.protocol.next(Answer::Begin, EARLY);
+        self.protocol = deviations.protocol();
+        let first = self.protocol.next(StoreAnswer::Begin, EARLY);
         let answers = self.heard.clone();
         answers
             .into_iter()
@@ -70,14 +70,14 @@ impl<S: Story> Conduct for Retold<S> {
 }
 
 macro_rules! story {
-    ($name:ident, $retold:expr) => {
+    ($name:ident, $deviations:expr) => {
         #[derive(Clone, Hash, Debug)]
         pub(crate) struct $name;
 
         impl Story for $name {
-            fn retold(duty: Duty, lock: Option<&Lock>, pointer: Option<&Pointer>) -> Duty {
-                let retold: fn(Duty, Option<&Lock>, Option<&Pointer>) -> Duty = $retold;
-                retold(duty, lock, pointer)
+            fn deviations(duty: Duty, lock: Option<&Lock>, pointer: Option<&Pointer>) -> Duty {
+                let deviations: fn(Duty, Option<&Lock>, Option<&Pointer>) -> Duty = $deviations;
+                deviations(duty, lock, pointer)
             }
         }
     };
@@ -102,12 +102,12 @@ story!(WithoutFence, |duty, _, pointer| match (duty, pointer) {
 });
 
 story!(WithoutEither, |duty, lock, pointer| {
-    let duty = WithoutBase::retold(duty, lock, pointer);
-    WithoutFence::retold(duty, lock, pointer)
+    let duty = WithoutBase::deviations(duty, lock, pointer);
+    WithoutFence::deviations(duty, lock, pointer)
 });
 
 story!(FreshIsAsGood, |duty, lock, pointer| match duty {
-    Duty::Flip { base: None, .. } => WithoutBase::retold(duty, lock, pointer),
+    Duty::Flip { base: None, .. } => WithoutBase::deviations(duty, lock, pointer),
     duty => duty,
 });
 
@@ -123,17 +123,17 @@ fn a_flip_without_the_base_check_replaces_what_its_writer_never_loaded() {
         fresh: true,
         ..Cast::default()
     };
-    breaks::<Retold<WithoutBase>>(&[Promise::Linear], cast);
+    breaks::<Deviation<WithoutBase>>(&[Promise::Linear], cast);
 }
 
 #[test]
 fn a_flip_without_the_fence_check_is_made_by_an_evicted_writer() {
-    breaks::<Retold<WithoutFence>>(&[Promise::Fenced], Cast::default());
+    breaks::<Deviation<WithoutFence>>(&[Promise::Fenced], Cast::default());
 }
 
 #[test]
 fn a_flip_without_either_check_loses_an_update() {
-    breaks::<Retold<WithoutEither>>(&[Promise::Linear], Cast::default());
+    breaks::<Deviation<WithoutEither>>(&[Promise::Linear], Cast::default());
 }
 
 #[test]
@@ -143,12 +143,12 @@ fn a_fresh_fallback_that_flips_replaces_a_good_snapshot() {
         fresh: true,
         ..Cast::default()
     };
-    breaks::<Retold<FreshIsAsGood>>(&[Promise::Linear], cast);
+    breaks::<Deviation<FreshIsAsGood>>(&[Promise::Linear], cast);
 }
 
 #[test]
 fn a_release_of_whatever_is_held_frees_somebody_elses_lease() {
-    breaks::<Retold<WhoeverHolds>>(&[Promise::Spared], Cast::default());
+    breaks::<Deviation<WhoeverHolds>>(&[Promise::Preserved], Cast::default());
 }
 
 #[test]
@@ -159,5 +159,5 @@ fn a_force_unlock_of_whoever_holds_throws_out_a_newer_owner() {
         attempts: 1,
         ..Cast::default()
     };
-    breaks::<Retold<WhoeverHolds>>(&[Promise::Spared], cast);
+    breaks::<Deviation<WhoeverHolds>>(&[Promise::Preserved], cast);
 }

@@ -1,9 +1,9 @@
 //! After the storm: everything lands, every doubt is settled, and life goes on.
 
-use super::ghost::{Breach, Means, Promise, Verdict};
 use super::host::Host;
+use super::oracle::{Breach, Means, Promise, Verdict};
 use super::writer;
-use stasis_model::protocol::operation::Fate;
+use stasis_model::protocol::operation::OperationFate;
 use stasis_store::documents::leases::Lease;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -17,22 +17,22 @@ const LONGEST_WAIT: Duration = Duration::from_hours(3);
 pub(crate) async fn settle_down(heir: &Host) {
     sleep(LONGEST_FLIGHT).await;
     settle_all(heir, "settled after the storm").await;
-    if heir.world.ghost().breach.is_none() {
+    if heir.world.oracle().breach.is_none() {
         let verdict = go_on(heir).await;
-        heir.world.ghost().judge(verdict);
+        heir.world.oracle().judge(verdict);
     }
     settle_all(heir, "still unknown at the end").await;
 }
 
-async fn settle_all(heir: &Host, in_doubt: &'static str) {
-    let riddles = heir.world.ghost().riddles();
+async fn settle_all(heir: &Host, unknown_outcome: &'static str) {
+    let riddles = heir.world.oracle().riddles();
     for record in &riddles {
         let fate = heir.lineages.settle(record).await;
         let fate = fate.expect("there are no faults after the storm");
-        let mut ghost = heir.world.ghost();
-        ghost.settled(record, fate);
-        if fate == Fate::StillUnknown {
-            ghost.sights.add(in_doubt);
+        let mut oracle = heir.world.oracle();
+        oracle.settled(record, fate);
+        if fate == OperationFate::Unknown {
+            oracle.observations.add(unknown_outcome);
         }
     }
 }
@@ -44,7 +44,7 @@ async fn go_on(heir: &Host) -> Verdict {
     if !published {
         return Err(dead("the owner of a calm lineage could not publish"));
     }
-    let op_id = heir.chance.foretell();
+    let op_id = heir.random.preview_op_id();
     let release = heir.lineages.release(&lease.lineage, lease.fence);
     let means = Means::Release(lease.fence);
     match heir.perform(op_id, means, release).await {

@@ -1,12 +1,12 @@
 //! What goes wrong between a host and the store, and how often.
 
-use crate::seeded_chance::SeededRng;
+use crate::seeded_rng::SeededRng;
 use std::ops::Range;
 use std::time::Duration;
 
 /// How often each kind of fault strikes, in times per thousand, and how slow everything is.
 #[derive(Clone, Debug, Default)]
-pub struct Weather {
+pub struct FaultPlan {
     /// A request that never arrives: nobody answers.
     pub lost: u64,
     /// A request that arrives and whose answer does not; also a 5xx after the fact.
@@ -28,22 +28,22 @@ pub struct Weather {
     /// The longest way to the store or back, in milliseconds.
     pub slowness: u64,
     /// How long a sender waits for an answer, at most, in milliseconds.
-    pub patience: u64,
+    pub timeout: u64,
     /// How late a late request arrives, at most, in milliseconds.
     pub lateness: u64,
     /// Whether the store tells the date with each answer.
     pub tells_date: bool,
-    /// A planted bug: a store that accepts conditions and does not check them.
+    /// A mutant: a store that accepts conditions and does not check them.
     pub ignores_conditions: bool,
 }
 
-impl Weather {
+impl FaultPlan {
     /// No faults at all, and no delay.
     pub fn fine() -> Self {
         Self::default()
     }
 
-    /// The weather of one seed: from calm to a hurricane, until `calm_from`.
+    /// The fault plan of one seed: from calm to a hurricane, until `calm_from`.
     pub fn drawn(rng: &mut SeededRng, calm_from: u64) -> Self {
         let severity = rng.one_of([0, 10, 40, 90, 160]);
         let mut some = |share: u64| rng.below(severity * share / 100 + 1);
@@ -65,7 +65,7 @@ impl Weather {
             stale,
             calm_from,
             slowness: rng.one_of([4, 20, 60, 250]),
-            patience: rng.within(100..=3_000),
+            timeout: rng.within(100..=3_000),
             lateness: rng.one_of([900, 5_000, 30_000, 300_000]),
             tells_date: rng.happens(500),
             ignores_conditions: false,
@@ -84,14 +84,14 @@ impl Weather {
     /// Decides the fate of a write that is sent at `at`.
     pub(super) fn journey(&self, rng: &mut SeededRng, at: u64) -> Journey {
         let (there, back) = (self.way(rng), self.way(rng));
-        let patience = Duration::from_millis(rng.within(20..=self.patience.max(20)));
+        let timeout = Duration::from_millis(rng.within(20..=self.timeout.max(20)));
         if at >= self.calm_from {
             return Journey::Heard { there, back };
         }
         if self.is_out(at) {
             let sent = rng.happens(500);
             return if sent {
-                Journey::Lost { after: patience }
+                Journey::Lost { after: timeout }
             } else {
                 Journey::Refused { after: there }
             };
@@ -103,7 +103,7 @@ impl Weather {
             struck
         };
         if strikes(self.lost) {
-            Journey::Lost { after: patience }
+            Journey::Lost { after: timeout }
         } else if strikes(self.unsettling) {
             Journey::Lost {
                 after: there + back,
@@ -111,13 +111,13 @@ impl Weather {
         } else if strikes(self.unheard) {
             Journey::Unheard {
                 there,
-                after: patience.max(there),
+                after: timeout.max(there),
             }
         } else if strikes(self.late) {
             let late = Duration::from_millis(rng.within(1..=self.lateness.max(1)));
             Journey::Late {
-                there: patience + late,
-                after: patience,
+                there: timeout + late,
+                after: timeout,
             }
         } else if strikes(self.twice) {
             Journey::Twice {

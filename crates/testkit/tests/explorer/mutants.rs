@@ -1,9 +1,9 @@
-//! Planted bugs in the way answers are heard and requests are made.
+//! Mutants in the way answers are heard and requests are made.
 
 use crate::breaks;
-use crate::retold::{Retold, WithoutFence};
+use crate::deviations::{Deviation, WithoutFence};
 use stasis_model::format::lease::{Fence, LockState};
-use stasis_model::protocol::settle::{Answer, Body, Protocol};
+use stasis_model::protocol::settle::{Body, Protocol, StoreAnswer};
 use stasis_model::protocol::step::{Doc, Refusal};
 use stasis_model::time::Timestamp;
 use stasis_testkit::lineage_world::EARLY;
@@ -22,9 +22,9 @@ impl Conduct for TrustsLost {
     fn new(task: &Task) -> Self {
         Self(Honest::new(task))
     }
-    fn next(&mut self, answer: Answer, now: Timestamp) -> Action {
+    fn next(&mut self, answer: StoreAnswer, now: Timestamp) -> Action {
         match answer {
-            Answer::Lost => Action::End(Ending::Refused(Refusal::Contended)),
+            StoreAnswer::Lost => Action::End(Ending::Refused(Refusal::Contended)),
             answer => self.0.next(answer, now),
         }
     }
@@ -43,7 +43,7 @@ impl Conduct for TrustsSilence {
     fn new(task: &Task) -> Self {
         Self(Honest::new(task))
     }
-    fn next(&mut self, answer: Answer, now: Timestamp) -> Action {
+    fn next(&mut self, answer: StoreAnswer, now: Timestamp) -> Action {
         match self.0.next(answer, now) {
             Action::End(Ending::Unsettled(_)) => Action::End(Ending::Unreachable),
             action => action,
@@ -72,15 +72,15 @@ impl Conduct for FreshIds {
             protocol: task.protocol(),
         }
     }
-    fn next(&mut self, answer: Answer, now: Timestamp) -> Action {
-        let retries = matches!(answer, Answer::Lost | Answer::Silence);
+    fn next(&mut self, answer: StoreAnswer, now: Timestamp) -> Action {
+        let retries = matches!(answer, StoreAnswer::Lost | StoreAnswer::Silence);
         if !retries || self.tries == 1 {
             return self.protocol.next(answer, now).into();
         }
         self.tries += 1;
         let fresh = op_id(self.task.actor, 100 + self.task.serial);
         self.protocol = self.task.protocol_under(fresh);
-        self.protocol.next(Answer::Begin, EARLY).into()
+        self.protocol.next(StoreAnswer::Begin, EARLY).into()
     }
 }
 
@@ -97,7 +97,7 @@ impl Conduct for BusyIsStored {
     fn new(task: &Task) -> Self {
         Self(Honest::new(task))
     }
-    fn next(&mut self, answer: Answer, now: Timestamp) -> Action {
+    fn next(&mut self, answer: StoreAnswer, now: Timestamp) -> Action {
         self.0.next(answer, now)
     }
     fn is_stored(answer: PutAnswer) -> bool {
@@ -126,7 +126,7 @@ impl Conduct for CleansUp {
             ending: None,
         }
     }
-    fn next(&mut self, answer: Answer, now: Timestamp) -> Action {
+    fn next(&mut self, answer: StoreAnswer, now: Timestamp) -> Action {
         if let Some(ending) = self.ending.take() {
             return Action::End(ending);
         }
@@ -151,7 +151,7 @@ struct SkipsFence {
     acquires: bool,
     taken: Option<Fence>,
     sent: Option<Fence>,
-    honest: Retold<WithoutFence>,
+    honest: Deviation<WithoutFence>,
 }
 
 impl Conduct for SkipsFence {
@@ -163,12 +163,12 @@ impl Conduct for SkipsFence {
             honest: Conduct::new(task),
         }
     }
-    fn next(&mut self, answer: Answer, now: Timestamp) -> Action {
-        if let (Some(fence), Answer::Pointer(Some(pointer))) = (self.taken, &answer) {
+    fn next(&mut self, answer: StoreAnswer, now: Timestamp) -> Action {
+        if let (Some(fence), StoreAnswer::Pointer(Some(pointer))) = (self.taken, &answer) {
             let base = pointer.value.active_archive();
             return Action::End(Ending::Acquired { fence, base });
         }
-        if answer == Answer::Won && self.acquires {
+        if answer == StoreAnswer::Won && self.acquires {
             self.taken = self.sent;
         }
         let action = self.honest.next(answer, now);
@@ -204,7 +204,7 @@ impl Conduct for Deletes {
             honest: Honest::new(task),
         }
     }
-    fn next(&mut self, answer: Answer, now: Timestamp) -> Action {
+    fn next(&mut self, answer: StoreAnswer, now: Timestamp) -> Action {
         match self.honest.next(answer, now) {
             Action::Write(..) if self.reaps => Action::Erase(Doc::Lock),
             action => action,
@@ -220,7 +220,7 @@ fn a_reaper_that_deletes_takes_a_lock_that_was_renewed_after_it_looked() {
         reaps: 1,
         ..Cast::default()
     };
-    breaks::<Deletes>(&[Promise::Spared], cast);
+    breaks::<Deletes>(&[Promise::Preserved], cast);
 }
 
 /// Frees the lock, but leaves the pointer's fence alone.
@@ -237,19 +237,19 @@ impl Conduct for UnlocksOnly {
             honest: Honest::new(task),
         }
     }
-    fn next(&mut self, answer: Answer, now: Timestamp) -> Action {
+    fn next(&mut self, answer: StoreAnswer, now: Timestamp) -> Action {
         if !self.unlocks {
             return self.honest.next(answer, now);
         }
         match answer {
-            Answer::Begin => Action::Read(Doc::Lock),
-            Answer::Lock(Some(lock)) if lock.value.state == LockState::Held => {
+            StoreAnswer::Begin => Action::Read(Doc::Lock),
+            StoreAnswer::Lock(Some(lock)) if lock.value.state == LockState::Held => {
                 let mut next = lock.value.clone();
                 next.generation = next.generation.next();
                 next.state = LockState::Forced;
                 Action::Write(Some(lock.version), Box::new(Body::Lock(next)))
             }
-            Answer::Won => Action::End(Ending::Done { lock_told: true }),
+            StoreAnswer::Won => Action::End(Ending::Done { lock_marked: true }),
             _ => Action::End(Ending::Refused(Refusal::NotHeld)),
         }
     }
@@ -270,7 +270,7 @@ fn a_force_unlock_that_leaves_the_fence_lets_the_old_owner_flip() {
 struct LooksAtTheLockFirst {
     unlocks: bool,
     looking: bool,
-    lock: Option<Answer>,
+    lock: Option<StoreAnswer>,
     honest: Honest,
 }
 
@@ -283,8 +283,8 @@ impl Conduct for LooksAtTheLockFirst {
             honest: Honest::new(task),
         }
     }
-    fn next(&mut self, answer: Answer, now: Timestamp) -> Action {
-        if self.looking && matches!(answer, Answer::Lock(_)) {
+    fn next(&mut self, answer: StoreAnswer, now: Timestamp) -> Action {
+        if self.looking && matches!(answer, StoreAnswer::Lock(_)) {
             self.looking = false;
             self.lock = Some(answer);
             return Action::Read(Doc::Pointer);
@@ -308,7 +308,7 @@ fn a_force_unlock_that_looks_at_the_lock_first_misses_an_owner_that_came_after()
         repertoire: &[Command::ForceUnlock],
         ..Cast::default()
     };
-    breaks::<LooksAtTheLockFirst>(&[Promise::Spared], cast);
+    breaks::<LooksAtTheLockFirst>(&[Promise::Preserved], cast);
 }
 
 /// Counts epochs by the lock alone, and writes its fence over whatever fence it finds.
@@ -325,8 +325,8 @@ impl Conduct for ForgetsFences {
             honest: Honest::new(task),
         }
     }
-    fn next(&mut self, mut answer: Answer, now: Timestamp) -> Action {
-        if let Answer::Pointer(Some(pointer)) = &mut answer
+    fn next(&mut self, mut answer: StoreAnswer, now: Timestamp) -> Action {
+        if let StoreAnswer::Pointer(Some(pointer)) = &mut answer
             && self.acquires
         {
             pointer.value.fence = Fence::default();
@@ -365,8 +365,8 @@ impl Conduct for ComparesNumbers {
             honest: Honest::new(task),
         }
     }
-    fn next(&mut self, mut answer: Answer, now: Timestamp) -> Action {
-        if let (Answer::Pointer(Some(pointer)), Some(own)) = (&mut answer, self.own)
+    fn next(&mut self, mut answer: StoreAnswer, now: Timestamp) -> Action {
+        if let (StoreAnswer::Pointer(Some(pointer)), Some(own)) = (&mut answer, self.own)
             && pointer.value.fence.epoch == own.epoch
         {
             pointer.value.fence = own;

@@ -1,14 +1,14 @@
-//! A sweep, in the order of the engine's: read and list, date, read and list again, remove, forget.
+//! A gc round, in the order of the engine's: read and list, date, read and list again, remove, forget.
 
 use super::{Bug, Label, MarkWorld, Moves, Object, Part, snapshot, x};
 use stasis_model::format::lease::LockState;
-use stasis_model::format::pointer::{Mark, Pointer};
-use stasis_model::protocol::step::{Change, Op, Refusal, step};
+use stasis_model::format::pointer::{Pointer, PointerMark};
+use stasis_model::protocol::step::{DocumentChange, Op, Refusal, step};
 
-/// What a sweep knew at its beginning: the mark, and whether anything lay there.
-type Known = (Option<Mark>, bool);
+/// What a gc round knew at its beginning: the mark, and whether anything lay there.
+type Known = (Option<PointerMark>, bool);
 
-/// Where a sweep stands. What was listed the second time only keeps a request from being sent: here all are sent, which
+/// Where a gc round stands. What was listed the second time only keeps a request from being sent: here all are sent, which
 /// leaves out nothing and makes that listing, and the reading before it, one with the move before.
 #[derive(Clone, Hash, Debug)]
 enum Stage {
@@ -16,21 +16,21 @@ enum Stage {
     /// It read and listed, and dates the mark next.
     Listed(Known),
     /// It removes these objects for the mark that it read, the manifest first.
-    Removes(Known, Mark, Object),
+    Removes(Known, PointerMark, Object),
     /// It drops the mark next, if it may.
     Removed(Known),
     /// It read the pointer and the lock, and swaps this in.
     Forgets(Known, Part<Pointer>),
 }
 
-/// One sweeper.
+/// One collector.
 #[derive(Clone, Hash, Debug)]
-pub(super) struct Sweeper {
+pub(super) struct Collector {
     stage: Stage,
     rounds: u8,
 }
 
-impl Sweeper {
+impl Collector {
     pub(super) fn new(rounds: u8) -> Self {
         let stage = Stage::Begins;
         Self { stage, rounds }
@@ -50,13 +50,13 @@ impl Sweeper {
 }
 
 impl MarkWorld {
-    pub(super) fn sweeper_moves(&self, number: usize, moves: &mut Moves) {
-        let sweeper = &self.sweepers[number];
-        if sweeper.rounds == 0 {
+    pub(super) fn collector_moves(&self, number: usize, moves: &mut Moves) {
+        let collector = &self.collectors[number];
+        if collector.rounds == 0 {
             return;
         }
         let mut after = self.calm();
-        let outcome = match sweeper.stage.clone() {
+        let outcome = match collector.stage.clone() {
             Stage::Begins => {
                 let known = (self.mark(), self.lies_there());
                 Ok((Stage::Listed(known), "reads the pointer and lists"))
@@ -69,11 +69,11 @@ impl MarkWorld {
         let label = |what| Label("sweep", number, what);
         match outcome {
             Ok((Stage::Begins, what)) => {
-                after.sweepers[number].end();
+                after.collectors[number].end();
                 Self::add(moves, label(what), after);
             }
             Ok((stage, what)) => {
-                after.sweepers[number].stage = stage;
+                after.collectors[number].stage = stage;
                 Self::add(moves, label(what), after);
             }
             Err(broken) => moves.push((label("breaks a promise"), Err(broken.to_owned()))),
@@ -97,7 +97,7 @@ impl MarkWorld {
         let at_ms = self.now();
         let unmarked = self
             .has_bug(Bug::Unmarked)
-            .then(|| Mark { sha256: x(), at_ms });
+            .then(|| PointerMark { sha256: x(), at_ms });
         Ok(match self.mark().or(unmarked) {
             Some(mark) => {
                 let next = Stage::Removes(known, mark, Object::Manifest);
@@ -108,10 +108,10 @@ impl MarkWorld {
     }
 
     /// Sends the next request, if the mark lets it.
-    fn remove(&mut self, known: Known, mark: Mark, next: Object) -> (Stage, &'static str) {
+    fn remove(&mut self, known: Known, mark: PointerMark, next: Object) -> (Stage, &'static str) {
         let stalls = self.has_bug(Bug::Stalls) || self.has_bug(Bug::Undated);
         if !mark.lets_remove(self.now()) && !stalls {
-            self.sights.push("a sweep took too long");
+            self.observations.push("a sweep took too long");
             return (Stage::Removed(known), "took too long");
         }
         self.send_removal(next);
@@ -120,7 +120,7 @@ impl MarkWorld {
                 let rest = Stage::Removes(known, mark, Object::Archive);
                 (rest, "removes the manifest")
             }
-            // What lay there when the sweep began keeps its mark.
+            // What lay there when the gc began keeps its mark.
             Object::Archive if known.1 => (Stage::Begins, "removes the archive"),
             Object::Archive => (Stage::Removed(known), "removes the archive"),
         }
@@ -144,18 +144,19 @@ impl MarkWorld {
         }
         let op_id = super::op_id(200 + u8::try_from(number).expect("few sweepers"));
         match step(&found, &Op::Forget { gone }, op_id, self.now()) {
-            Ok(Change::Pointer(mut next)) => {
+            Ok(DocumentChange::Pointer(mut next)) => {
                 if self.has_bug(Bug::NoFence) {
                     next.fence = self.pointer.get().fence;
                 }
                 (Stage::Forgets(known, Part::new(next)), "reads the lock")
             }
             Err(Refusal::Held(_)) => {
-                self.sights.push("an owner kept a mark from being dropped");
+                self.observations
+                    .push("an owner kept a mark from being dropped");
                 (Stage::Begins, "drops nothing: there is an owner")
             }
             _ => {
-                self.sights.push("a mark that had changed stayed");
+                self.observations.push("a mark that had changed stayed");
                 (Stage::Begins, "drops nothing")
             }
         }
@@ -167,12 +168,12 @@ impl MarkWorld {
         if self.savers.iter().any(|saver| saver.lease() == owner) {
             return Err("a sweep threw an owner out");
         }
-        self.sights.push("a mark was dropped");
+        self.observations.push("a mark was dropped");
         if self.lies_there() {
-            self.sights
+            self.observations
                 .push("a mark was dropped though bytes had come back");
         }
-        self.write(Change::Pointer(next.get().clone()));
+        self.write(DocumentChange::Pointer(next.get().clone()));
         Ok((Stage::Begins, "drops the mark"))
     }
 }

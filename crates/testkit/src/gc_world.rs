@@ -1,6 +1,6 @@
 //! Saves and sweeps over one small chunk store, with everything that can go wrong between them.
 //!
-//! Two saves, two sweepers and an environment take turns in every order. The decisions are those of
+//! Two saves, two collectors and an environment take turns in every order. The decisions are those of
 //! [`stasis_model::sweep`]; here are only the store, the index and the faults:
 //! - every PUT and DELETE that was ever sent may land again at any later time, as often as it likes;
 //! - a swap may be applied or not without anybody hearing of it, and land late while its version still holds;
@@ -10,12 +10,13 @@
 //! *Promised after every move:* every chunk named by a manifest that the index leads to exists, and so does the manifest,
 //! and no DELETE of either is under way; a save that said it is done was published; one that said it is not never was and never will be.
 
+mod collector;
 mod saver;
 mod store;
-mod sweeper;
 
 use crate::explore::World;
 use crate::fingerprint;
+use collector::Collector;
 use saver::{End, Saver};
 use stasis_model::format::document::{Version, Versioned};
 use stasis_model::id::OpId;
@@ -23,7 +24,6 @@ use stasis_model::protocol::gc::GcState;
 use std::fmt;
 use std::rc::Rc;
 use store::{Bits, Change, Index, OLD, ROUNDS, Store, names_of, ones};
-use sweeper::Sweeper;
 
 /// What there is before anything happens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,7 +37,7 @@ pub enum Start {
 /// A mistake that the protocol must not make; each is planted to show that the explorer would see it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bug {
-    /// The sweep deletes what it condemned without asking the manifests again.
+    /// The gc deletes what it condemned without asking the manifests again.
     NoSecondListing,
     /// The save publishes without reading `gc.json` again.
     NoSecondRead,
@@ -45,15 +45,15 @@ pub enum Bug {
     SameName,
     /// The save does not notice that an epoch went by.
     EpochIgnored,
-    /// The sweep takes an unreadable manifest for one that names nothing.
+    /// The gc takes an unreadable manifest for one that names nothing.
     UnreadableIgnored,
-    /// The sweep deletes before its list is in.
+    /// The gc deletes before its list is in.
     DeletedFirst,
-    /// The sweep takes its list out without ending the epoch.
+    /// The gc takes its list out without ending the epoch.
     EpochKept,
-    /// The sweep condemns nothing, and trusts that what is in use is young.
+    /// The gc condemns nothing, and trusts that what is in use is young.
     AgeGrace,
-    /// The sweep throws away a list that it finds.
+    /// The gc throws away a list that it finds.
     ListForgotten,
     /// As first designed: a chunk is stored under its plain name unless that is condemned right now.
     PlainNames,
@@ -63,8 +63,8 @@ pub enum Bug {
     RevivalTrusted,
     /// As it might be read: the new manifest replaces the old one in place.
     ManifestRewritten,
-    /// The sweep removes manifests that are not in the index, without tombstones.
-    Unburied,
+    /// The gc removes manifests that are not in the index, without tombstones.
+    NoTombstone,
 }
 
 /// What takes part, and how much may go wrong.
@@ -74,10 +74,10 @@ pub struct Config {
     pub start: Start,
     /// Which of the chunks `a` (1), `b` (2) and `c` (4) each save wants; 0 for no save.
     pub wants: [u8; 2],
-    /// How many sweepers there are, at most two; each condemns once.
-    pub sweepers: u8,
-    /// Whether sweepers also bury manifests.
-    pub burial: bool,
+    /// How many collectors there are, at most two; each condemns once.
+    pub collectors: u8,
+    /// Whether collectors also bury manifests.
+    pub manifest_gc: bool,
     /// How many requests may stay without an answer, applied or not.
     pub silences: u8,
     /// How often a manifest may be unreadable.
@@ -86,18 +86,18 @@ pub struct Config {
     pub forgets: u8,
     /// How many subjects may be taken over.
     pub takeovers: u8,
-    /// The planted bug.
+    /// The mutant.
     pub bug: Option<Bug>,
 }
 
 impl Default for Config {
-    /// Two saves that share the old chunk, two sweepers; nothing else goes wrong.
+    /// Two saves that share the old chunk, two collectors; nothing else goes wrong.
     fn default() -> Self {
         Self {
             start: Start::Orphan,
             wants: [0b01, 0b11],
-            sweepers: 2,
-            burial: false,
+            collectors: 2,
+            manifest_gc: false,
             silences: 0,
             unreadable: 0,
             forgets: 0,
@@ -112,8 +112,8 @@ impl Default for Config {
 pub enum Who {
     /// One of the saves.
     Save(usize),
-    /// One of the sweepers.
-    Sweeper(usize),
+    /// One of the collectors.
+    Collector(usize),
     /// Whatever else there is.
     Environment,
 }
@@ -155,25 +155,25 @@ type LateGc = (Option<Version>, GcState);
 
 /// The whole of it.
 #[derive(Clone, Debug)]
-pub struct SweepWorld {
+pub struct GcWorld {
     config: Config,
     store: Store,
     index: Index,
     gc: Part<Option<Versioned<GcState>>>,
     saves: [Part<Saver>; 2],
-    sweepers: [Part<Sweeper>; 2],
+    collectors: [Part<Collector>; 2],
     late_gc: Vec<Part<LateGc>>,
     late_index: Vec<(u8, Change)>,
     silences: u8,
     unreadable: u8,
     forgets: u8,
     takeovers: u8,
-    sights: Vec<&'static str>,
+    observations: Vec<&'static str>,
 }
 
-type Moves = Vec<(Label, Result<SweepWorld, String>)>;
+type Moves = Vec<(Label, Result<GcWorld, String>)>;
 
-impl SweepWorld {
+impl GcWorld {
     /// The state before anybody has moved.
     pub fn new(config: Config) -> Self {
         let mut store = Store::default();
@@ -196,14 +196,14 @@ impl SweepWorld {
             index,
             gc: Part::new(None),
             saves: [0, 1].map(|save| Part::new(Saver::new(config.wants[save]))),
-            sweepers: [0, 1].map(|n| Part::new(Sweeper::new(n, config))),
+            collectors: [0, 1].map(|n| Part::new(Collector::new(n, config))),
             late_gc: Vec::new(),
             late_index: Vec::new(),
             silences: config.silences,
             unreadable: config.unreadable,
             forgets: config.forgets,
             takeovers: config.takeovers,
-            sights: Vec::new(),
+            observations: Vec::new(),
         }
     }
 
@@ -227,7 +227,7 @@ impl SweepWorld {
         if found != expected {
             return false;
         }
-        if !gc.is_sweeping() {
+        if !gc.is_collecting() {
             // Nobody asks who ended an epoch, so that two states need not be told apart.
             gc.op_id = OpId::default();
         }
@@ -307,7 +307,7 @@ impl SweepWorld {
             let mut after = self.calm();
             let (expected, gc) = late.get();
             if after.swap_gc(expected.as_ref(), gc.clone()) {
-                after.sights.push("a swap of gc.json landed late");
+                after.observations.push("a swap of gc.json landed late");
                 Self::add(moves, label("lands a swap of gc.json"), after);
             }
         }
@@ -347,13 +347,13 @@ impl SweepWorld {
     /// A copy in which nothing has been seen yet.
     fn calm(&self) -> Self {
         Self {
-            sights: Vec::new(),
+            observations: Vec::new(),
             ..self.clone()
         }
     }
 }
 
-impl World for SweepWorld {
+impl World for GcWorld {
     type Label = Label;
 
     fn fingerprint(&self) -> u128 {
@@ -361,8 +361,8 @@ impl World for SweepWorld {
             self.gc.0.0,
             self.saves[0].0.0,
             self.saves[1].0.0,
-            self.sweepers[0].0.0,
-            self.sweepers[1].0.0,
+            self.collectors[0].0.0,
+            self.collectors[1].0.0,
         ];
         let budgets = [self.silences, self.unreadable, self.forgets, self.takeovers];
         let late_gc = self.late_gc.iter().fold(0, |all, late| all ^ late.0.0);
@@ -381,8 +381,8 @@ impl World for SweepWorld {
         for save in 0..2 {
             self.save_moves(save, &mut moves);
         }
-        for sweeper in 0..2 {
-            self.sweeper_moves(sweeper, &mut moves);
+        for collector in 0..2 {
+            self.collector_moves(collector, &mut moves);
         }
         if self.has_bug(Bug::ManifestRewritten) {
             self.rewritten(&mut moves);
@@ -392,7 +392,7 @@ impl World for SweepWorld {
         moves
     }
 
-    fn sights(&self) -> &[&'static str] {
-        &self.sights
+    fn observations(&self) -> &[&'static str] {
+        &self.observations
     }
 }

@@ -1,11 +1,11 @@
-//! Visits every state of saves beside sweeps: two saves, two sweepers, and everything that can go wrong between them.
+//! Visits every state of saves beside sweeps: two saves, two collectors, and everything that can go wrong between them.
 #![expect(
     clippy::print_stdout,
     reason = "how much was explored belongs into the test's output"
 )]
 
 use stasis_testkit::explore::{Order, Report, explore};
-use stasis_testkit::sweep_world::{Bug, Config, Start, SweepWorld};
+use stasis_testkit::gc_world::{Bug, Config, GcWorld, Start};
 
 const LIMIT: usize = 80_000_000;
 const A: u8 = 0b001;
@@ -13,13 +13,16 @@ const AB: u8 = 0b011;
 const BC: u8 = 0b110;
 
 /// Explores everything, and fails on a broken promise or on a sight that never came up.
-fn holds(name: &str, config: Config, sights: &[&str]) {
-    let report = explore(SweepWorld::new(config), Order::Frugal, LIMIT);
+fn holds(name: &str, config: Config, observations: &[&str]) {
+    let report = explore(GcWorld::new(config), Order::Frugal, LIMIT);
     println!("{name}: {report}");
     assert!(report.violation.is_none(), "{report}");
     assert!(report.exhausted, "{report}");
-    for sight in sights {
-        assert!(report.sights.contains(sight), "never seen: {sight}");
+    for observation in observations {
+        assert!(
+            report.observations.contains(observation),
+            "never seen: {observation}"
+        );
     }
 }
 
@@ -27,7 +30,7 @@ fn holds(name: &str, config: Config, sights: &[&str]) {
 fn broken_by(bug: Bug, config: Config) -> Report {
     let bug = Some(bug);
     let report = explore(
-        SweepWorld::new(Config { bug, ..config }),
+        GcWorld::new(Config { bug, ..config }),
         Order::Shortest,
         LIMIT,
     );
@@ -52,7 +55,7 @@ const USUAL: [&str; 4] = [
 
 #[test]
 fn two_saves_and_two_sweepers_keep_every_promise() {
-    let sights = [
+    let observations = [
         "a sweep spared what an unpublished manifest names",
         "a sweep found a list that was left",
         "a sweep finished what another had begun",
@@ -63,27 +66,27 @@ fn two_saves_and_two_sweepers_keep_every_promise() {
         wants: [A, AB],
         ..Config::default()
     };
-    let sights = [&USUAL[..], &sights].concat();
-    holds("two saves, two sweepers", config, &sights);
+    let observations = [&USUAL[..], &observations].concat();
+    holds("two saves, two sweepers", config, &observations);
 }
 
 #[test]
 fn two_saves_beside_a_sweep_survive_silence_unreadable_manifests_and_forgetting() {
     let config = Config {
         wants: [AB, AB],
-        sweepers: 1,
+        collectors: 1,
         silences: 2,
         unreadable: 1,
         forgets: 1,
         ..Config::default()
     };
-    let sights = [
+    let observations = [
         "a sweep could not read a manifest",
         "a swap of gc.json landed late",
         "a save lost a swap of the index",
         "a save found its own swap applied",
     ];
-    holds("two saves, one sweep, silence", config, &sights);
+    holds("two saves, one sweep, silence", config, &observations);
 }
 
 #[test]
@@ -93,11 +96,11 @@ fn two_sweepers_settle_swaps_that_nobody_heard_of() {
         silences: 1,
         ..Config::default()
     };
-    let sights = [
+    let observations = [
         "a swap of gc.json landed late",
         "a sweep finished what another had begun",
     ];
-    holds("one save, two sweepers, silence", config, &sights);
+    holds("one save, two sweepers, silence", config, &observations);
 }
 
 #[test]
@@ -105,11 +108,11 @@ fn names_taken_from_a_snapshot_survive_its_being_forgotten() {
     let config = Config {
         start: Start::Snapshot,
         forgets: 1,
-        burial: true,
+        manifest_gc: true,
         takeovers: 1,
         ..one_save()
     };
-    let sights = [
+    let observations = [
         "a save used a name from the index",
         "a save found names in the index again",
         "a save was fenced",
@@ -117,26 +120,30 @@ fn names_taken_from_a_snapshot_survive_its_being_forgotten() {
         "a manifest was removed",
         "garbage was deleted",
     ];
-    holds("one save, two burying sweepers", config, &sights);
+    holds("one save, two burying sweepers", config, &observations);
 }
 
 #[test]
 fn burials_settle_swaps_that_nobody_heard_of() {
     let config = Config {
         start: Start::Snapshot,
-        sweepers: 1,
-        burial: true,
+        collectors: 1,
+        manifest_gc: true,
         silences: 2,
         forgets: 1,
         takeovers: 1,
         ..one_save()
     };
-    let sights = [
+    let observations = [
         "a manifest behind the fence was tombstoned",
         "a manifest was removed",
         "a save was fenced",
     ];
-    holds("one save, one burying sweep, silence", config, &sights);
+    holds(
+        "one save, one burying sweep, silence",
+        config,
+        &observations,
+    );
 }
 
 #[test]
@@ -157,13 +164,13 @@ fn two_saves_and_two_burying_sweepers_survive_forgetting() {
     let config = Config {
         start: Start::Snapshot,
         wants: [A, A],
-        burial: true,
+        manifest_gc: true,
         forgets: 1,
         takeovers: 1,
         ..Config::default()
     };
-    let sights = ["a manifest was removed", "garbage was deleted"];
-    holds("two saves, two burying sweepers", config, &sights);
+    let observations = ["a manifest was removed", "garbage was deleted"];
+    holds("two saves, two burying sweepers", config, &observations);
 }
 
 #[test]
@@ -178,7 +185,7 @@ fn two_saves_and_two_sweepers_survive_silence() {
 }
 
 #[test]
-fn every_planted_bug_of_the_sweep_is_noticed() {
+fn every_mutant_of_the_gc_is_found() {
     for bug in [
         Bug::NoSecondListing,
         Bug::DeletedFirst,
@@ -193,15 +200,15 @@ fn every_planted_bug_of_the_sweep_is_noticed() {
         ..Config::default()
     };
     broken_by(Bug::UnreadableIgnored, unreadable);
-    let burial = Config {
-        burial: true,
+    let manifest_gc = Config {
+        manifest_gc: true,
         ..Config::default()
     };
-    broken_by(Bug::Unburied, burial);
+    broken_by(Bug::NoTombstone, manifest_gc);
 }
 
 #[test]
-fn every_planted_bug_of_a_save_is_noticed() {
+fn every_mutant_of_a_save_is_found() {
     for bug in [Bug::NoSecondRead, Bug::SameName, Bug::EpochIgnored] {
         broken_by(bug, one_save());
     }
@@ -209,9 +216,9 @@ fn every_planted_bug_of_a_save_is_noticed() {
 
 #[test]
 fn a_plain_name_that_was_deleted_once_is_not_safe_to_use_again() {
-    let sweepers = 1;
+    let collectors = 1;
     let config = Config {
-        sweepers,
+        collectors,
         ..one_save()
     };
 

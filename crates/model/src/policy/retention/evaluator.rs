@@ -1,24 +1,31 @@
 //! Where the judging is done: all snapshots in order, the newest first, each with what was found about it so far.
 
-use super::rules::{Asked, Rules, Scope, Whom};
-use super::{Excess, Origin, Reason, Snapshot, Unmet, Verdict};
+use super::rules::{KeepRequest, LimitTarget, NewestScope, RetentionRules};
+use super::{Excess, KeepReason, RetentionVerdict, Snapshot, SnapshotOrigin, Unmet};
 use crate::id::Label;
 use crate::time::Timestamp;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-pub(super) struct Bench<'a> {
-    verdicts: Vec<Verdict<'a>>,
+/// A limit, the reason it gives, and the group it is about, if about one.
+struct GroupLimit<'g> {
+    excess: Excess,
+    group: Option<&'g Label>,
+    limit: u64,
+}
+
+pub(super) struct RetentionEvaluator<'a> {
+    verdicts: Vec<RetentionVerdict<'a>>,
     unmet: Vec<Unmet>,
     now: Timestamp,
     ages_refused: bool,
 }
 
-impl<'a> Bench<'a> {
+impl<'a> RetentionEvaluator<'a> {
     pub(super) fn new(all: &'a [Snapshot], now: Timestamp, ages_refused: bool) -> Self {
         let mut sorted: Vec<&Snapshot> = all.iter().collect();
         sorted.sort_unstable_by(|one, other| other.cmp(one));
-        let verdict = |snapshot| Verdict {
+        let verdict = |snapshot| RetentionVerdict {
             snapshot,
             kept_because: Vec::new(),
             goes_because: None,
@@ -41,32 +48,32 @@ impl<'a> Bench<'a> {
         groups
     }
 
-    pub(super) fn protect(&mut self, rules: &Rules) {
+    pub(super) fn protect(&mut self, rules: &RetentionRules) {
         let scopes: Vec<Vec<usize>> = match rules.scope {
-            Scope::Group => self.groups().into_values().collect(),
-            Scope::All => vec![(0..self.verdicts.len()).collect()],
+            NewestScope::Group => self.groups().into_values().collect(),
+            NewestScope::All => vec![(0..self.verdicts.len()).collect()],
         };
         for members in scopes {
             let newest = members.first().copied();
             let is_verified = |index: &&usize| self.verdicts[**index].snapshot.verified;
             let verified = members.iter().find(is_verified).copied();
-            self.keep(newest, Reason::Newest);
-            self.keep(verified, Reason::NewestVerified);
+            self.keep(newest, KeepReason::Newest);
+            self.keep(verified, KeepReason::NewestVerified);
         }
         for index in 0..self.verdicts.len() {
             let snapshot = self.verdicts[index].snapshot;
-            self.keep(snapshot.active.then_some(index), Reason::Active);
-            self.keep(snapshot.pinned.then_some(index), Reason::Pinned);
-            let is_named = rules.keep_names() && snapshot.origin == Origin::Named;
-            self.keep(is_named.then_some(index), Reason::Named);
+            self.keep(snapshot.active.then_some(index), KeepReason::Active);
+            self.keep(snapshot.pinned.then_some(index), KeepReason::Pinned);
+            let is_named = rules.keep_names() && snapshot.origin == SnapshotOrigin::Named;
+            self.keep(is_named.then_some(index), KeepReason::Named);
             if let (Some(span), Some(at)) = (rules.keep_rolled_back, snapshot.rolled_back_at) {
                 let recent = self.ages_refused || self.now.since(at) <= span;
-                self.keep(recent.then_some(index), Reason::RolledBackTo { at });
+                self.keep(recent.then_some(index), KeepReason::RolledBackTo { at });
             }
         }
     }
 
-    fn keep(&mut self, index: Option<usize>, reason: Reason) {
+    fn keep(&mut self, index: Option<usize>, reason: KeepReason) {
         if let Some(index) = index {
             self.verdicts[index].kept_because.push(reason);
         }
@@ -83,17 +90,17 @@ impl<'a> Bench<'a> {
         verdict.goes_because = Some(excess);
     }
 
-    pub(super) fn dismiss_what_nobody_asked_for(&mut self, asked: &Asked) {
+    pub(super) fn dismiss_not_asked_for(&mut self, asked: &KeepRequest) {
         for members in self.groups().into_values() {
             for (rank, index) in members.into_iter().enumerate() {
                 let age = self.now.since(self.verdicts[index].snapshot.created);
                 let keep = asked.last;
                 if (rank as u64) < keep {
-                    self.keep(Some(index), Reason::AmongLast { keep });
+                    self.keep(Some(index), KeepReason::AmongLast { keep });
                 }
                 match asked.within {
-                    Some(_) if self.ages_refused => self.keep(Some(index), Reason::AgeRefused),
-                    Some(span) if age <= span => self.keep(Some(index), Reason::Young),
+                    Some(_) if self.ages_refused => self.keep(Some(index), KeepReason::AgeRefused),
+                    Some(span) if age <= span => self.keep(Some(index), KeepReason::Young),
                     _ => {}
                 }
                 if self.verdicts[index].kept_because.is_empty() {
@@ -109,25 +116,42 @@ impl<'a> Bench<'a> {
                 continue;
             }
             if self.ages_refused {
-                self.keep(Some(index), Reason::AgeRefused);
+                self.keep(Some(index), KeepReason::AgeRefused);
             } else if !self.is_protected(index) {
                 self.dismiss(index, Excess::TooOld { limit });
             }
         }
     }
 
-    pub(super) fn limit_each_group(&mut self, limit: u64, whom: Whom) {
+    pub(super) fn limit_each_group(&mut self, limit: u64, whom: LimitTarget) {
         for (group, members) in self.groups() {
             let concerned = |index: &usize| {
-                whom == Whom::Everybody || self.verdicts[*index].snapshot.origin == Origin::Auto
+                whom == LimitTarget::Everybody
+                    || self.verdicts[*index].snapshot.origin == SnapshotOrigin::Auto
             };
             let (concerned, names): (Vec<usize>, Vec<usize>) =
                 members.into_iter().partition(concerned);
             let excess = Excess::GroupCount { limit };
-            self.squeeze(&concerned, (excess, Some(group)), limit, |_| 1);
-            if let Whom::Automatic { names: room } = whom {
+            self.squeeze(
+                &concerned,
+                &GroupLimit {
+                    excess,
+                    group: Some(group),
+                    limit,
+                },
+                |_| 1,
+            );
+            if let LimitTarget::Automatic { names: room } = whom {
                 let excess = Excess::GroupCount { limit: room };
-                self.squeeze(&names, (excess, Some(group)), room, |_| 1);
+                self.squeeze(
+                    &names,
+                    &GroupLimit {
+                        excess,
+                        group: Some(group),
+                        limit: room,
+                    },
+                    |_| 1,
+                );
             }
         }
     }
@@ -139,15 +163,22 @@ impl<'a> Bench<'a> {
         weight: impl Fn(&Snapshot) -> u64,
     ) {
         let everybody: Vec<usize> = (0..self.verdicts.len()).collect();
-        self.squeeze(&everybody, (excess, None), limit, weight);
+        self.squeeze(
+            &everybody,
+            &GroupLimit {
+                excess,
+                group: None,
+                limit,
+            },
+            weight,
+        );
     }
 
     /// Counts those of `members` that are still there, the protected ones first, and lets go what does not fit.
     fn squeeze(
         &mut self,
         members: &[usize],
-        (excess, group): (Excess, Option<&Label>),
-        limit: u64,
+        bound: &GroupLimit<'_>,
         weight: impl Fn(&Snapshot) -> u64,
     ) {
         let here = |index: &usize| self.verdicts[*index].goes_because.is_none();
@@ -160,28 +191,31 @@ impl<'a> Bench<'a> {
             .into_iter()
             .map(weigh)
             .fold(0, u64::saturating_add);
-        let mut room = limit.checked_sub(reserved);
+        let mut room = bound.limit.checked_sub(reserved);
         if room.is_none() {
             self.unmet.push(Unmet {
-                limit: excess,
-                group: group.cloned(),
+                limit: bound.excess,
+                group: bound.group.cloned(),
                 protected: reserved,
             });
         }
         for index in others {
             room = room.and_then(|room| room.checked_sub(weight(self.verdicts[index].snapshot)));
             if room.is_none() {
-                self.dismiss(index, excess);
+                self.dismiss(index, bound.excess);
             }
         }
     }
 
-    /// Gives whoever is left a reason.
-    pub(super) fn close(mut self, rules: &Rules) -> (Vec<Verdict<'a>>, Vec<Unmet>) {
+    /// Gives every snapshot that is left a reason.
+    pub(super) fn close(
+        mut self,
+        rules: &RetentionRules,
+    ) -> (Vec<RetentionVerdict<'a>>, Vec<Unmet>) {
         let reason = if rules.everything_stays {
-            Reason::EverythingStays
+            KeepReason::EverythingStays
         } else {
-            Reason::WithinLimits
+            KeepReason::WithinLimits
         };
         for verdict in &mut self.verdicts {
             if verdict.goes_because.is_none() && verdict.kept_because.is_empty() {

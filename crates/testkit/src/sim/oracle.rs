@@ -1,7 +1,7 @@
 //! What really happened in one run, and the promises held against it.
 //!
-//! The ghost sees every change of the store at the moment when it is made, and hears from every actor what it means to
-//! do before it begins and what it was told at the end. No actor ever sees the ghost. *Always true:* the first broken
+//! The oracle sees every change of the store at the moment when it is made, and hears from every actor what it means to
+//! do before it begins and what it was told at the end. No actor ever sees the oracle. *Always true:* the first broken
 //! promise is kept and ends the run.
 
 mod answer;
@@ -9,12 +9,12 @@ mod landing;
 mod rules;
 
 use super::diary::Diary;
-use super::sights::Sights;
+use super::observations::Observations;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::format::lease::{Fence, Lock};
 use stasis_model::format::pointer::{Active, Pointer};
 use stasis_model::id::{Lineage, OpId};
-use stasis_model::protocol::operation::{Fate, Kind, Unsettled};
+use stasis_model::protocol::operation::{OperationFate, OperationKind, Unsettled};
 use stasis_store::layout::{self, Key};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display};
@@ -32,7 +32,7 @@ pub enum Promise {
     /// Epochs never decrease, generations grow by one, documents are never deleted and forget nothing they must keep.
     Growing,
     /// Nobody changes a lease that is not the one it means.
-    Spared,
+    Preserved,
     /// The active snapshot exists and was never marked for removal.
     Closed,
     /// After the storm somebody new can own the lineage and publish.
@@ -85,17 +85,17 @@ pub(crate) enum Means {
 }
 
 impl Means {
-    pub(crate) fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> OperationKind {
         match self {
-            Self::Acquire => Kind::Acquire,
-            Self::Renew(_) => Kind::Renew,
-            Self::Release(_) => Kind::Release,
-            Self::Reap => Kind::Reap,
-            Self::Flip { .. } => Kind::Flip,
-            Self::Rollback(_) => Kind::Rollback,
-            Self::ForceUnlock(_) => Kind::ForceUnlock,
-            Self::Delete(_) => Kind::Delete,
-            Self::Pin(..) => Kind::Pin,
+            Self::Acquire => OperationKind::Acquire,
+            Self::Renew(_) => OperationKind::Renew,
+            Self::Release(_) => OperationKind::Release,
+            Self::Reap => OperationKind::Reap,
+            Self::Flip { .. } => OperationKind::Publish,
+            Self::Rollback(_) => OperationKind::Rollback,
+            Self::ForceUnlock(_) => OperationKind::ForceUnlock,
+            Self::Delete(_) => OperationKind::Delete,
+            Self::Pin(..) => OperationKind::Pin,
         }
     }
 
@@ -115,7 +115,7 @@ enum Said {
 
 /// One operation: what was meant, what came of it, what was said.
 #[derive(Debug)]
-struct Deed {
+struct Effect {
     who: String,
     means: Means,
     /// How often it changed the pointer, and the lock.
@@ -124,12 +124,12 @@ struct Deed {
     /// Whether one of its changes was made without its hearing so.
     unheard: bool,
     said: Option<Said>,
-    settled: Option<Fate>,
+    settled: Option<OperationFate>,
     /// How many pointers and locks there had been when it began.
     since: (usize, usize),
 }
 
-impl Deed {
+impl Effect {
     fn applied(&self) -> bool {
         if self.means.is_about_the_lock() {
             self.locks > 0
@@ -139,7 +139,7 @@ impl Deed {
     }
 }
 
-impl Display for Deed {
+impl Display for Effect {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{:?} by {}", self.means.kind(), self.who)
     }
@@ -147,9 +147,9 @@ impl Display for Deed {
 
 /// The memory of one run.
 #[derive(Debug)]
-pub(crate) struct Ghost {
+pub(crate) struct Oracle {
     pub(crate) diary: Diary,
-    pub(crate) sights: Sights,
+    pub(crate) observations: Observations,
     pub(crate) breach: Option<Breach>,
     pub(crate) landings: u64,
     began: Instant,
@@ -157,18 +157,18 @@ pub(crate) struct Ghost {
     lock_key: Key,
     pointers: Vec<Pointer>,
     locks: Vec<Lock>,
-    deeds: BTreeMap<OpId, Deed>,
+    effects: BTreeMap<OpId, Effect>,
     stored: BTreeSet<Key>,
     tombstoned: BTreeSet<ArchiveDigest>,
     catalog: Vec<Active>,
     riddles: Vec<Unsettled>,
 }
 
-impl Ghost {
+impl Oracle {
     pub(crate) fn new(lineage: &Lineage, diary: Diary) -> Self {
         Self {
             diary,
-            sights: Sights::default(),
+            observations: Observations::default(),
             breach: None,
             landings: 0,
             began: Instant::now(),
@@ -176,7 +176,7 @@ impl Ghost {
             lock_key: layout::lock(lineage),
             pointers: Vec::new(),
             locks: Vec::new(),
-            deeds: BTreeMap::new(),
+            effects: BTreeMap::new(),
             stored: BTreeSet::new(),
             tombstoned: BTreeSet::new(),
             catalog: Vec::new(),
@@ -213,8 +213,8 @@ impl Ghost {
         self.riddles.clone()
     }
 
-    fn deed(&self, op_id: OpId) -> Result<&Deed, Breach> {
-        self.deeds.get(&op_id).ok_or_else(|| Breach {
+    fn effect(&self, op_id: OpId) -> Result<&Effect, Breach> {
+        self.effects.get(&op_id).ok_or_else(|| Breach {
             promise: Promise::Growing,
             what: format!("{op_id} wrote, but nobody meant to"),
         })

@@ -1,16 +1,16 @@
 //! What is checked whenever a change is made.
 
-use super::{Breach, Deed, Ghost, Means, Promise, Said, Verdict, hold, rules};
+use super::{Breach, Effect, Means, Oracle, Promise, Said, Verdict, hold, rules};
 use crate::faulty_bucket::{Landing, Sender};
 use stasis_model::format::document::{self, BadDocument};
 use stasis_model::format::lease::{Lock, LockState};
 use stasis_model::format::pointer::{Active, Pointer};
 use stasis_model::id::{Epoch, Generation, OpId};
-use stasis_model::protocol::operation::Fate;
+use stasis_model::protocol::operation::OperationFate;
 use stasis_model::protocol::step::Doc;
 use stasis_store::layout::Key;
 
-impl Ghost {
+impl Oracle {
     /// Looks at a change that was made, or refused.
     pub(crate) fn landed(&mut self, landing: &Landing<'_>) {
         self.landings += 1;
@@ -26,7 +26,7 @@ impl Ghost {
         if sender == Sender::Gone
             && (*landing.key == self.pointer_key || *landing.key == self.lock_key)
         {
-            self.sights.add(if applied {
+            self.observations.add(if applied {
                 "late landing applied"
             } else {
                 "late landing refused"
@@ -97,52 +97,52 @@ impl Ghost {
     }
 
     fn check_pointer(&self, before: &Pointer, next: &Pointer) -> Verdict {
-        let deed = self.deed(next.op_id)?;
+        let effect = self.effect(next.op_id)?;
         let (from, to) = (before.generation, next.generation);
         hold(
             to == from.next(),
             Promise::Growing,
-            format_args!("latest.json went from generation {from} to {to}: {deed}"),
+            format_args!("latest.json went from generation {from} to {to}: {effect}"),
         )?;
         let (old, new) = (before.fence, next.fence);
         hold(
             new == old || new.epoch > old.epoch,
             Promise::Growing,
-            format_args!("the fence went from {old} to {new}: {deed}"),
+            format_args!("the fence went from {old} to {new}: {effect}"),
         )?;
-        let acquires = matches!(deed.means, Means::Acquire);
+        let acquires = matches!(effect.means, Means::Acquire);
         hold(
-            deed.pointers == 0 || acquires,
+            effect.pointers == 0 || acquires,
             Promise::Truthful,
-            format_args!("applied twice: {deed}"),
+            format_args!("applied twice: {effect}"),
         )?;
         hold(
-            deed.said != Some(Said::Denied) && deed.settled != Some(Fate::NotApplied),
+            effect.said != Some(Said::Denied) && effect.settled != Some(OperationFate::NotApplied),
             Promise::Truthful,
-            format_args!("said not to be applied, and applied later: {deed}"),
+            format_args!("said not to be applied, and applied later: {effect}"),
         )?;
-        rules::check_memory(before, next, deed)?;
-        rules::check_deed(before, next, deed)?;
-        self.check_owner(before, deed)?;
-        self.check_closed(next, deed)
+        rules::check_memory(before, next, effect)?;
+        rules::check_effect(before, next, effect)?;
+        self.check_owner(before, effect)?;
+        self.check_closed(next, effect)
     }
 
     /// Whoever came after the holder that the operator saw is not thrown out.
-    fn check_owner(&self, before: &Pointer, deed: &Deed) -> Verdict {
-        let Means::ForceUnlock(seen) = deed.means else {
+    fn check_owner(&self, before: &Pointer, effect: &Effect) -> Verdict {
+        let Means::ForceUnlock(seen) = effect.means else {
             return Ok(());
         };
-        let last = self.deeds.get(&before.fence.op_id);
+        let last = self.effects.get(&before.fence.op_id);
         let is_owner = last.is_some_and(|last| matches!(last.means, Means::Acquire));
         let newer = before.fence != seen && before.fence.epoch >= seen.epoch;
         hold(
             !(is_owner && newer),
-            Promise::Spared,
-            format_args!("a newer owner than the one seen was thrown out: {deed}"),
+            Promise::Preserved,
+            format_args!("a newer owner than the one seen was thrown out: {effect}"),
         )
     }
 
-    fn check_closed(&self, next: &Pointer, deed: &Deed) -> Verdict {
+    fn check_closed(&self, next: &Pointer, effect: &Effect) -> Verdict {
         let Some(active) = &next.active else {
             return Ok(());
         };
@@ -152,14 +152,17 @@ impl Ghost {
         hold(
             there,
             Promise::Closed,
-            format_args!("active {:?} is not stored: {deed}", active.archive),
+            format_args!("active {:?} is not stored: {effect}", active.archive),
         )?;
         let buried =
             self.tombstoned.contains(&active.archive) || next.is_tombstoned(active.archive);
         hold(
             !buried,
             Promise::Closed,
-            format_args!("active {:?} was marked for removal: {deed}", active.archive),
+            format_args!(
+                "active {:?} was marked for removal: {effect}",
+                active.archive
+            ),
         )
     }
 
@@ -167,16 +170,16 @@ impl Ghost {
         self.check_lock(self.locks.last(), &next)?;
         let freed = |lock: &Lock| lock.state == LockState::Free;
         let was_free = self.locks.last().is_some_and(freed);
-        let deed = self.deed(next.write_id)?;
-        let sight = match deed.means {
+        let effect = self.effect(next.write_id)?;
+        let observation = match effect.means {
             Means::Renew(_) if was_free => Some("hand-back after a reap"),
             Means::Reap => Some("reaped"),
             Means::Rollback(_) | Means::ForceUnlock(_) => Some("marked forced"),
-            Means::Acquire if deed.locks > 0 => Some("outrun"),
+            Means::Acquire if effect.locks > 0 => Some("outrun"),
             _ => None,
         };
-        if let Some(sight) = sight {
-            self.sights.add(sight);
+        if let Some(observation) = observation {
+            self.observations.add(observation);
         }
         self.count(next.write_id, sender, Doc::Lock);
         self.note(format_args!(
@@ -188,40 +191,41 @@ impl Ghost {
     }
 
     fn check_lock(&self, before: Option<&Lock>, next: &Lock) -> Verdict {
-        let deed = self.deed(next.write_id)?;
+        let effect = self.effect(next.write_id)?;
         let from = before.map_or(Generation(0), |before| before.generation);
         let to = next.generation;
         hold(
             to == from.next(),
             Promise::Growing,
-            format_args!("lock.json went from generation {from} to {to}: {deed}"),
+            format_args!("lock.json went from generation {from} to {to}: {effect}"),
         )?;
         let epoch = before.map_or(Epoch(0), |before| before.epoch);
         hold(
             next.epoch >= epoch,
             Promise::Growing,
             format_args!(
-                "the lock's epoch fell from {epoch} to {}: {deed}",
+                "the lock's epoch fell from {epoch} to {}: {effect}",
                 next.epoch
             ),
         )?;
-        let denied = deed.said == Some(Said::Denied)
-            || deed.means.is_about_the_lock() && deed.settled == Some(Fate::NotApplied);
+        let denied = effect.said == Some(Said::Denied)
+            || effect.means.is_about_the_lock()
+                && effect.settled == Some(OperationFate::NotApplied);
         hold(
             !denied,
             Promise::Truthful,
-            format_args!("said not to be applied, and applied later: {deed}"),
+            format_args!("said not to be applied, and applied later: {effect}"),
         )?;
         hold(
-            self.spares(before, next, deed),
-            Promise::Spared,
-            format_args!("a lease that was not the one meant was changed: {deed}"),
+            self.preserves(before, next, effect),
+            Promise::Preserved,
+            format_args!("a lease that was not the one meant was changed: {effect}"),
         )
     }
 
-    fn spares(&self, before: Option<&Lock>, next: &Lock, deed: &Deed) -> bool {
+    fn preserves(&self, before: Option<&Lock>, next: &Lock, effect: &Effect) -> bool {
         let same = |before: &Lock| before.fence() == next.fence();
-        match &deed.means {
+        match &effect.means {
             Means::Acquire => {
                 next.fence().op_id == next.write_id
                     && before.is_none_or(|before| before.epoch < next.epoch)
@@ -237,7 +241,7 @@ impl Ghost {
                 let owner = self.pointers.last().map(|pointer| pointer.fence);
                 let thrown_out =
                     |before: &Lock| before.epoch < next.epoch && owner != Some(before.fence());
-                deed.pointers == 1 && before.is_some_and(thrown_out)
+                effect.pointers == 1 && before.is_some_and(thrown_out)
             }
             Means::Flip { .. } | Means::Delete(_) | Means::Pin(..) => false,
         }
@@ -245,16 +249,16 @@ impl Ghost {
 
     /// Enters a change into the books of the operation that made it.
     fn count(&mut self, op_id: OpId, sender: Sender, doc: Doc) {
-        let Some(deed) = self.deeds.get_mut(&op_id) else {
+        let Some(effect) = self.effects.get_mut(&op_id) else {
             return;
         };
-        deed.unheard |= sender != Sender::Listens;
+        effect.unheard |= sender != Sender::Listens;
         match doc {
-            Doc::Pointer => deed.pointers += 1,
-            Doc::Lock => deed.locks += 1,
+            Doc::Pointer => effect.pointers += 1,
+            Doc::Lock => effect.locks += 1,
         }
-        if deed.said == Some(Said::Unknown) {
-            self.sights.add("landed after its operation gave up");
+        if effect.said == Some(Said::Unknown) {
+            self.observations.add("landed after its operation gave up");
         }
     }
 }

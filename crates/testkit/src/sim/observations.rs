@@ -5,9 +5,9 @@ use std::fmt;
 
 /// How often each notable thing was seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sights(BTreeMap<&'static str, u64>);
+pub struct Observations(BTreeMap<&'static str, u64>);
 
-impl Sights {
+impl Observations {
     /// What any large set of seeds must show.
     pub const EXPECTED: [&'static str; 42] = [
         "acknowledged acquire",
@@ -55,33 +55,33 @@ impl Sights {
     ];
 
     /// Counts one more.
-    pub fn add(&mut self, sight: &'static str) {
-        *self.0.entry(sight).or_default() += 1;
+    pub fn add(&mut self, observation: &'static str) {
+        *self.0.entry(observation).or_default() += 1;
     }
 
-    /// Adds all that somebody else saw.
+    /// Adds all that another process saw.
     pub fn merge(&mut self, others: &Self) {
-        for (sight, count) in &others.0 {
-            *self.0.entry(sight).or_default() += count;
+        for (observation, count) in &others.0 {
+            *self.0.entry(observation).or_default() += count;
         }
     }
 
     /// How often it was seen.
-    pub fn count(&self, sight: &str) -> u64 {
-        self.0.get(sight).copied().unwrap_or_default()
+    pub fn count(&self, observation: &str) -> u64 {
+        self.0.get(observation).copied().unwrap_or_default()
     }
 
     /// What should have been seen and was not.
     pub fn missing(&self) -> Vec<&'static str> {
-        let unseen = |sight: &&'static str| self.count(sight) == 0;
+        let unseen = |observation: &&'static str| self.count(observation) == 0;
         Self::EXPECTED.into_iter().filter(unseen).collect()
     }
 }
 
-impl fmt::Display for Sights {
+impl fmt::Display for Observations {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0
             .iter()
-            .try_for_each(|(sight, count)| writeln!(out, "{count:>10}  {sight}"))
+            .try_for_each(|(observation, count)| writeln!(out, "{count:>10}  {observation}"))
     }
 }

@@ -1,22 +1,22 @@
-//! Planted bugs: what a careless implementation would do. A simulation that does not find them is worth nothing.
+//! Mutants: what a careless implementation would do. A simulation that does not find them is worth nothing.
 
-use super::ghost::Promise;
 use super::host::Host;
+use super::oracle::Promise;
 use bytes::Bytes;
 use stasis_model::format::document::{self, Versioned};
-use stasis_model::format::pointer::{Act, Pointer};
+use stasis_model::format::pointer::{Pointer, PointerAct};
 use stasis_model::id::Generation;
-use stasis_model::protocol::operation::{Kind, Unsettled};
-use stasis_model::protocol::settle::Doubt;
+use stasis_model::protocol::operation::{OperationKind, Unsettled};
+use stasis_model::protocol::settle::UnknownWrite;
 use stasis_model::protocol::step::{Doc, Lost, Refusal};
 use stasis_store::bucket::{Bucket, Swap};
 use stasis_store::documents::lineages::LineageError;
 use stasis_store::documents::pointers::Flip;
 use stasis_store::layout;
 
-/// A bug that can be planted.
+/// A mutant of the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Plant {
+pub enum Mutant {
     /// The store accepts conditions and does not check them.
     IgnoresConditions,
     /// A refused or unanswered flip is reported as failed, without reading.
@@ -35,7 +35,7 @@ pub enum Plant {
     ReaperDeletes,
 }
 
-impl Plant {
+impl Mutant {
     /// All of them.
     pub const ALL: [Self; 8] = [
         Self::IgnoresConditions,
@@ -74,23 +74,23 @@ impl Plant {
 pub(crate) async fn careless_flip(
     host: &Host,
     flip: &Flip,
-    plant: Plant,
+    mutant: Mutant,
 ) -> Result<(), LineageError> {
     let mut sent = None;
     for attempt in 0..3 {
         let Ok(Some(found)) = host.lineages.pointer(&host.world.lineage).await else {
-            return Err(in_doubt(host, flip, sent));
+            return Err(unknown_outcome(host, flip, sent));
         };
         if found.value.remembers(flip.op_id) {
             return Ok(());
         }
-        if attempt > 0 && plant == Plant::HastyVerdict {
+        if attempt > 0 && mutant == Mutant::HastyVerdict {
             return Err(refused(host, Refusal::Contended));
         }
-        let blind = attempt > 0 && plant == Plant::RetriesBlindly;
-        if let Some(refusal) = objection(&found.value, flip, plant).filter(|_| !blind) {
+        let blind = attempt > 0 && mutant == Mutant::RetriesBlindly;
+        if let Some(refusal) = objection(&found.value, flip, mutant).filter(|_| !blind) {
             return Err(if sent.is_some() {
-                in_doubt(host, flip, sent)
+                unknown_outcome(host, flip, sent)
             } else {
                 refused(host, refusal)
             });
@@ -98,16 +98,16 @@ pub(crate) async fn careless_flip(
         sent = Some(found.value.generation.next());
         match swap(host, flip, &found).await {
             Some(Swap::Won(_)) => return Ok(()),
-            _ if plant == Plant::TrustsLost => return Err(refused(host, Refusal::Contended)),
+            _ if mutant == Mutant::TrustsLost => return Err(refused(host, Refusal::Contended)),
             _ => {}
         }
     }
-    Err(in_doubt(host, flip, sent))
+    Err(unknown_outcome(host, flip, sent))
 }
 
-fn objection(pointer: &Pointer, flip: &Flip, plant: Plant) -> Option<Refusal> {
+fn objection(pointer: &Pointer, flip: &Flip, mutant: Mutant) -> Option<Refusal> {
     let (base, active) = (flip.base, pointer.active_archive());
-    if pointer.fence != flip.fence && plant != Plant::SkipsFence {
+    if pointer.fence != flip.fence && mutant != Mutant::SkipsFence {
         return Some(Refusal::LockLost(Lost::Fenced(pointer.fence)));
     }
     if active != base {
@@ -121,7 +121,7 @@ async fn swap(host: &Host, flip: &Flip, found: &Versioned<Pointer>) -> Option<Sw
     let (now, to) = (host.lineages.now(), &flip.to);
     let mut next = found
         .value
-        .successor(flip.op_id, Act::Flip, Some(to.archive), now);
+        .successor(flip.op_id, PointerAct::Publish, Some(to.archive), now);
     next.point_at(to.clone(), now);
     let key = layout::pointer(&host.world.lineage);
     let body = Bytes::from(document::render(&next));
@@ -131,16 +131,16 @@ async fn swap(host: &Host, flip: &Flip, found: &Versioned<Pointer>) -> Option<Sw
 fn refused(host: &Host, refusal: Refusal) -> LineageError {
     LineageError::Refused {
         lineage: host.world.lineage.clone(),
-        kind: Kind::Flip,
+        kind: OperationKind::Publish,
         refusal,
     }
 }
 
-fn in_doubt(host: &Host, flip: &Flip, sent: Option<Generation>) -> LineageError {
+fn unknown_outcome(host: &Host, flip: &Flip, sent: Option<Generation>) -> LineageError {
     let Some(generation) = sent else {
         return refused(host, Refusal::NoPointer);
     };
-    let doubt = Doubt {
+    let doubt = UnknownWrite {
         doc: Doc::Pointer,
         generation,
         since: generation,
@@ -149,7 +149,7 @@ fn in_doubt(host: &Host, flip: &Flip, sent: Option<Generation>) -> LineageError 
     let now = host.lineages.now();
     LineageError::Unknown(Box::new(Unsettled::new(
         flip.op_id,
-        Kind::Flip,
+        OperationKind::Publish,
         lineage,
         doubt,
         now,

@@ -1,23 +1,25 @@
-//! A sweeper: the model's burial and rounds, carried out step by step against the store.
+//! A collector: the model's manifest gc and rounds, carried out step by step against the store.
 
 use super::store::{Bits, Change, bits_of, id_of, maker, manifest_of, names_of, ones};
-use super::{Bug, Config, Label, Moves, Part, SweepWorld, Who};
+use super::{Bug, Config, GcWorld, Label, Moves, Part, Who};
 use stasis_model::format::document::Version;
 use stasis_model::id::{Epoch, OpId};
-use stasis_model::protocol::gc::burial::{Burial, BurialAnswer, BurialStep, Listed, Manifests};
-use stasis_model::protocol::gc::{GcState, Sweep, SweepAnswer, SweepStep};
+use stasis_model::protocol::gc::manifests::{
+    ListedManifest, ManifestGc, ManifestGcAnswer, ManifestGcStep, Manifests,
+};
+use stasis_model::protocol::gc::{GcAnswer, GcRound, GcState, GcStep};
 
-/// What a sweeper is doing.
+/// What a collector is doing.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Task {
-    Bury(Burial, BurialStep),
-    Round(Sweep, SweepStep),
+    CollectManifests(ManifestGc, ManifestGcStep),
+    Round(GcRound, GcStep),
     Over,
 }
 
-/// One sweeper.
+/// One collector.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Sweeper {
+pub(super) struct Collector {
     number: u8,
     task: Task,
     /// Chunks of the current step that are still to be deleted.
@@ -27,26 +29,26 @@ pub(super) struct Sweeper {
     rounds: u8,
 }
 
-impl Sweeper {
+impl Collector {
     pub(super) fn new(number: u8, config: Config) -> Self {
-        let mut sweeper = Self {
+        let mut collector = Self {
             number,
             task: Task::Over,
             left: 0,
             marking: false,
             rounds: 0,
         };
-        if number < config.sweepers {
-            sweeper.begin(config.burial);
+        if number < config.collectors {
+            collector.begin(config.manifest_gc);
         }
-        sweeper
+        collector
     }
 
-    fn begin(&mut self, burial: bool) {
-        if burial {
-            let mut burial = Burial::new();
-            let step = burial.next(BurialAnswer::Begin);
-            self.task = Task::Bury(burial, step);
+    fn begin(&mut self, manifest_gc: bool) {
+        if manifest_gc {
+            let mut manifest_gc = ManifestGc::new();
+            let step = manifest_gc.next(ManifestGcAnswer::Begin);
+            self.task = Task::CollectManifests(manifest_gc, step);
         } else {
             self.begin_round();
         }
@@ -55,32 +57,34 @@ impl Sweeper {
     fn begin_round(&mut self) {
         let op_id = OpId::from_random([self.number + 1 + 16 * self.rounds; 16]);
         self.rounds += 1;
-        let mut round = Sweep::new(op_id);
-        let step = round.next(SweepAnswer::Begin);
+        let mut round = GcRound::new(op_id);
+        let step = round.next(GcAnswer::Begin);
         self.task = Task::Round(round, step);
     }
 
-    fn hear(&mut self, answer: SweepAnswer) {
+    fn hear(&mut self, answer: GcAnswer) {
         if let Task::Round(round, step) = &mut self.task {
             *step = round.next(answer);
-            if let SweepStep::Delete(names) = step {
+            if let GcStep::Delete(names) = step {
                 self.left = bits_of(names);
             }
         }
         match &self.task {
-            Task::Round(_, SweepStep::Done(swept)) if swept.resumed && self.rounds < 2 => {
+            Task::Round(_, GcStep::Done(swept)) if swept.resumed && self.rounds < 2 => {
                 self.begin_round();
             }
-            Task::Round(_, SweepStep::Done(_) | SweepStep::Aborted(_)) => self.stop(),
+            Task::Round(_, GcStep::Done(_) | GcStep::Aborted(_)) => self.stop(),
             _ => {}
         }
     }
 
-    fn hear_burial(&mut self, answer: BurialAnswer) {
-        if let Task::Bury(burial, step) = &mut self.task {
-            *step = burial.next(answer);
+    fn hear_manifest_gc(&mut self, answer: ManifestGcAnswer) {
+        if let Task::CollectManifests(manifest_gc, step) = &mut self.task {
+            *step = manifest_gc.next(answer);
         }
-        if let Task::Bury(_, BurialStep::Done(_) | BurialStep::Unreachable) = &self.task {
+        if let Task::CollectManifests(_, ManifestGcStep::Done(_) | ManifestGcStep::Unreachable) =
+            &self.task
+        {
             self.begin_round();
         }
     }
@@ -96,40 +100,44 @@ impl Sweeper {
     }
 }
 
-impl SweepWorld {
-    pub(super) fn sweeper_moves(&self, n: usize, moves: &mut Moves) {
-        match &self.sweepers[n].get().task {
+impl GcWorld {
+    pub(super) fn collector_moves(&self, n: usize, moves: &mut Moves) {
+        match &self.collectors[n].get().task {
             Task::Over => {}
-            Task::Bury(_, step) => self.burial_moves(n, step, moves),
+            Task::CollectManifests(_, step) => self.manifest_gc_moves(n, step, moves),
             Task::Round(_, step) => self.round_moves(n, step, moves),
         }
     }
 
-    fn burial_moves(&self, n: usize, step: &BurialStep, moves: &mut Moves) {
-        if *step == BurialStep::Survey {
+    fn manifest_gc_moves(&self, n: usize, step: &ManifestGcStep, moves: &mut Moves) {
+        if *step == ManifestGcStep::Survey {
             for found in self.store.manifests.looks() {
-                self.sweeper_move(n, moves, |world, sweeper| world.survey(sweeper, found));
+                self.collector_move(n, moves, |world, collector| world.survey(collector, found));
             }
         } else {
-            self.sweeper_move(n, moves, |world, sweeper| world.bury(sweeper, step));
+            self.collector_move(n, moves, |world, collector| {
+                world.tombstone_unpublished(collector, step)
+            });
         }
         if self.silences > 0 {
-            self.sweeper_move(n, moves, |world, sweeper| world.bury_unheard(sweeper, step));
+            self.collector_move(n, moves, |world, collector| {
+                world.collect_manifests_unheard(collector, step)
+            });
         }
     }
 
-    fn round_moves(&self, n: usize, step: &SweepStep, moves: &mut Moves) {
+    fn round_moves(&self, n: usize, step: &GcStep, moves: &mut Moves) {
         match step {
-            SweepStep::ListChunks => {
+            GcStep::ListChunks => {
                 for chunks in self.store.chunks.looks() {
-                    self.sweeper_move(n, moves, |_, sweeper| {
-                        sweeper.marking = true;
-                        sweeper.hear(SweepAnswer::Listed(names_of(chunks)));
+                    self.collector_move(n, moves, |_, collector| {
+                        collector.marking = true;
+                        collector.hear(GcAnswer::Listed(names_of(chunks)));
                         ("lists chunks", chunks)
                     });
                 }
             }
-            SweepStep::FindReferenced(names) => {
+            GcStep::FindReferenced(names) => {
                 let names = bits_of(names);
                 let manifests = self.store.manifests.looks();
                 let mut answers: Vec<Bits> = manifests
@@ -138,49 +146,51 @@ impl SweepWorld {
                 answers.sort_unstable();
                 answers.dedup();
                 for found in answers {
-                    self.sweeper_move(n, moves, |world, sweeper| world.find(sweeper, names, found));
+                    self.collector_move(n, moves, |world, collector| {
+                        world.find(collector, names, found)
+                    });
                 }
                 if self.unreadable > 0 {
                     self.unreadable_moves(n, names, moves);
                 }
             }
-            _ => self.sweeper_move(n, moves, |world, sweeper| world.sweep(sweeper, step)),
+            _ => self.collector_move(n, moves, |world, collector| world.sweep(collector, step)),
         }
         if self.silences > 0 {
-            self.sweeper_move(n, moves, |world, sweeper| {
-                world.sweep_unheard(sweeper, step)
+            self.collector_move(n, moves, |world, collector| {
+                world.write_unheard(collector, step)
             });
         }
     }
 
-    fn sweeper_move<F>(&self, n: usize, moves: &mut Moves, act: F)
+    fn collector_move<F>(&self, n: usize, moves: &mut Moves, act: F)
     where
-        F: FnOnce(&mut Self, &mut Sweeper) -> (&'static str, Bits),
+        F: FnOnce(&mut Self, &mut Collector) -> (&'static str, Bits),
     {
         let mut after = self.calm();
-        let mut sweeper = self.sweepers[n].get().clone();
-        let (what, names) = act(&mut after, &mut sweeper);
-        after.sweepers[n] = Part::new(sweeper);
-        let who = Who::Sweeper(n);
+        let mut collector = self.collectors[n].get().clone();
+        let (what, names) = act(&mut after, &mut collector);
+        after.collectors[n] = Part::new(collector);
+        let who = Who::Collector(n);
         Self::add(moves, Label { who, what, names }, after);
     }
 
     /// Does the next thing of a round that has one outcome, and hears of it.
-    fn sweep(&mut self, sweeper: &mut Sweeper, step: &SweepStep) -> (&'static str, Bits) {
+    fn sweep(&mut self, collector: &mut Collector, step: &GcStep) -> (&'static str, Bits) {
         match step {
-            SweepStep::ReadGc => self.sweeper_reads(sweeper),
-            SweepStep::Write { expected, gc } => {
-                self.sweeper_writes(sweeper, expected.as_ref(), gc.as_ref().clone())
+            GcStep::ReadGc => self.collector_reads(collector),
+            GcStep::Write { expected, gc } => {
+                self.collector_writes(collector, expected.as_ref(), gc.as_ref().clone())
             }
-            SweepStep::Delete(_) => {
-                let one = sweeper.left & sweeper.left.wrapping_neg();
+            GcStep::Delete(_) => {
+                let one = collector.left & collector.left.wrapping_neg();
                 self.store.chunks.delete(one);
-                sweeper.left &= !one;
+                collector.left &= !one;
                 if one != 0 {
-                    self.sights.push("garbage was deleted");
+                    self.observations.push("garbage was deleted");
                 }
-                if sweeper.left == 0 {
-                    sweeper.hear(SweepAnswer::Deleted);
+                if collector.left == 0 {
+                    collector.hear(GcAnswer::Deleted);
                 }
                 ("deletes chunk", one)
             }
@@ -188,47 +198,52 @@ impl SweepWorld {
         }
     }
 
-    fn sweeper_reads(&mut self, sweeper: &mut Sweeper) -> (&'static str, Bits) {
-        let opening = matches!(&sweeper.task, Task::Round(round, _) if round.is_opening());
+    fn collector_reads(&mut self, collector: &mut Collector) -> (&'static str, Bits) {
+        let opening = matches!(&collector.task, Task::Round(round, _) if round.is_opening());
         let gc = self.gc_state();
-        if opening && gc.is_sweeping() {
+        if opening && gc.is_collecting() {
             if self.has_bug(Bug::ListForgotten) {
                 let version = self.gc.get().as_ref().map(|found| found.version.clone());
                 self.swap_gc(version.as_ref(), gc.condemn(OpId::default(), names_of(0)));
             }
-            self.sights.push("a sweep found a list that was left");
+            self.observations.push("a sweep found a list that was left");
         }
-        sweeper.hear(SweepAnswer::Gc(self.gc.get().clone()));
-        match &sweeper.task {
-            Task::Round(_, step @ SweepStep::Write { .. }) if self.config.silences == 0 => {
+        collector.hear(GcAnswer::Gc(self.gc.get().clone()));
+        match &collector.task {
+            Task::Round(_, step @ GcStep::Write { .. }) if self.config.silences == 0 => {
                 // As for the index: reading just before winning is all there is to try.
-                self.sweep(sweeper, &step.clone())
+                self.sweep(collector, &step.clone())
             }
             _ => ("reads gc.json", 0),
         }
     }
 
     /// Hears which of the names stand in any manifest.
-    fn find(&mut self, sweeper: &mut Sweeper, names: Bits, found: Bits) -> (&'static str, Bits) {
-        let mut told = found;
-        if !sweeper.marking {
+    fn find(
+        &mut self,
+        collector: &mut Collector,
+        names: Bits,
+        found: Bits,
+    ) -> (&'static str, Bits) {
+        let mut reported = found;
+        if !collector.marking {
             if self.has_bug(Bug::NoSecondListing) {
-                told = 0;
+                reported = 0;
             } else if self.has_bug(Bug::AgeGrace) {
-                told = names & !1;
+                reported = names & !1;
             } else if found & !self.indexed() != 0 {
-                self.sights
+                self.observations
                     .push("a sweep spared what an unpublished manifest names");
             }
         }
-        sweeper.marking = false;
-        sweeper.hear(SweepAnswer::Referenced(names_of(told)));
-        ("finds manifests that name", told)
+        collector.marking = false;
+        collector.hear(GcAnswer::Referenced(names_of(reported)));
+        ("finds manifests that name", reported)
     }
 
-    fn sweeper_writes(
+    fn collector_writes(
         &mut self,
-        sweeper: &mut Sweeper,
+        collector: &mut Collector,
         expected: Option<&Version>,
         mut gc: GcState,
     ) -> (&'static str, Bits) {
@@ -237,27 +252,24 @@ impl SweepWorld {
             gc.epoch = self.gc_state().epoch;
         }
         if condemned != 0 && self.has_bug(Bug::AgeGrace) {
-            sweeper.hear(SweepAnswer::Won);
+            collector.hear(GcAnswer::Won);
             return ("condemns nothing, but means", condemned);
         }
         if condemned != 0 && self.has_bug(Bug::DeletedFirst) {
             self.store.chunks.delete(condemned);
         }
         let won = self.swap_gc(expected, gc);
-        let Task::Round(round, _) = &sweeper.task else {
+        let Task::Round(round, _) = &collector.task else {
             unreachable!("only a round writes gc.json")
         };
         if won && condemned == 0 && round.is_resumed() {
-            self.sights.push("a sweep finished what another had begun");
+            self.observations
+                .push("a sweep finished what another had begun");
         }
         if !won {
-            self.sights.push("a sweep lost a swap of gc.json");
+            self.observations.push("a sweep lost a swap of gc.json");
         }
-        sweeper.hear(if won {
-            SweepAnswer::Won
-        } else {
-            SweepAnswer::Lost
-        });
+        collector.hear(if won { GcAnswer::Won } else { GcAnswer::Lost });
         match (won, condemned) {
             (true, 0) => ("ends the epoch", 0),
             (true, _) => ("condemns", condemned),
@@ -266,10 +278,10 @@ impl SweepWorld {
     }
 
     /// Sends the next request of a round and hears nothing.
-    fn sweep_unheard(&mut self, sweeper: &mut Sweeper, step: &SweepStep) -> (&'static str, Bits) {
+    fn write_unheard(&mut self, collector: &mut Collector, step: &GcStep) -> (&'static str, Bits) {
         self.silences -= 1;
         match step {
-            SweepStep::Write { expected, gc } => {
+            GcStep::Write { expected, gc } => {
                 let found = self.gc.get().as_ref().map(|found| &found.version);
                 if found == expected.as_ref() {
                     let late = Part::new((expected.clone(), gc.as_ref().clone()));
@@ -277,15 +289,15 @@ impl SweepWorld {
                     self.late_gc.push(late);
                 }
             }
-            SweepStep::Delete(_) => {
+            GcStep::Delete(_) => {
                 self.store
                     .chunks
-                    .delete(sweeper.left & sweeper.left.wrapping_neg());
+                    .delete(collector.left & collector.left.wrapping_neg());
                 return ("hears nothing about its deletion", 0);
             }
             _ => {}
         }
-        sweeper.hear(SweepAnswer::Silence);
+        collector.hear(GcAnswer::Silence);
         ("hears nothing", 0)
     }
 
@@ -294,55 +306,63 @@ impl SweepWorld {
         for manifest in ones(manifests) {
             let readable = self.store.named_by(manifests & !(1 << manifest));
             let ignored = self.has_bug(Bug::UnreadableIgnored);
-            self.sweeper_move(n, moves, |world, sweeper| {
+            self.collector_move(n, moves, |world, collector| {
                 world.unreadable -= 1;
-                sweeper.marking = false;
+                collector.marking = false;
                 if ignored {
                     let others = names_of(names & readable);
-                    sweeper.hear(SweepAnswer::Referenced(others));
+                    collector.hear(GcAnswer::Referenced(others));
                 } else {
-                    world.sights.push("a sweep could not read a manifest");
-                    sweeper.hear(SweepAnswer::UnreadableManifest);
+                    world.observations.push("a sweep could not read a manifest");
+                    collector.hear(GcAnswer::UnreadableManifest);
                 }
                 ("cannot read a manifest", 0)
             });
         }
     }
 
-    /// Does the next thing of a burial, and hears that it is done.
-    fn bury(&mut self, sweeper: &mut Sweeper, step: &BurialStep) -> (&'static str, Bits) {
+    /// Does the next thing of a manifest gc, and hears that it is done.
+    fn tombstone_unpublished(
+        &mut self,
+        collector: &mut Collector,
+        step: &ManifestGcStep,
+    ) -> (&'static str, Bits) {
         match step {
-            BurialStep::Tombstone {
+            ManifestGcStep::Tombstone {
                 expected,
                 manifests,
             } => {
                 let behind = Change::Tombstone(manifest_bits(manifests));
                 let answer = match version_number(expected) {
                     version if self.swap_index(version, behind) => {
-                        self.sights
+                        self.observations
                             .push("a manifest behind the fence was tombstoned");
-                        BurialAnswer::Won
+                        ManifestGcAnswer::Won
                     }
-                    _ => BurialAnswer::Lost,
+                    _ => ManifestGcAnswer::Lost,
                 };
-                sweeper.hear_burial(answer);
+                collector.hear_manifest_gc(answer);
                 ("tombstones manifests", 0)
             }
-            BurialStep::Remove(manifests) => {
+            ManifestGcStep::Remove(manifests) => {
                 self.store.manifests.delete(manifest_bits(manifests));
-                self.sights.push("a manifest was removed");
-                sweeper.hear_burial(BurialAnswer::Removed);
+                self.observations.push("a manifest was removed");
+                collector.hear_manifest_gc(ManifestGcAnswer::Removed);
                 ("removes manifests", 0)
             }
             _ => unreachable!("a step with many outcomes, or none"),
         }
     }
 
-    /// Sends the next request of a burial and hears nothing.
-    fn bury_unheard(&mut self, sweeper: &mut Sweeper, step: &BurialStep) -> (&'static str, Bits) {
+    /// Sends the next request of a manifest gc and hears nothing.
+    fn collect_manifests_unheard(
+        &mut self,
+        collector: &mut Collector,
+        step: &ManifestGcStep,
+    ) -> (&'static str, Bits) {
         self.silences -= 1;
         match step {
-            BurialStep::Tombstone {
+            ManifestGcStep::Tombstone {
                 expected,
                 manifests,
             } => {
@@ -352,22 +372,22 @@ impl SweepWorld {
                     self.late_index.push((version, late));
                 }
             }
-            BurialStep::Remove(manifests) => {
+            ManifestGcStep::Remove(manifests) => {
                 self.store.manifests.delete(manifest_bits(manifests));
             }
             _ => {}
         }
-        sweeper.hear_burial(BurialAnswer::Silence);
+        collector.hear_manifest_gc(ManifestGcAnswer::Silence);
         ("hears nothing", 0)
     }
 
-    fn survey(&mut self, sweeper: &mut Sweeper, found: u16) -> (&'static str, Bits) {
-        if self.has_bug(Bug::Unburied) {
+    fn survey(&mut self, collector: &mut Collector, found: u16) -> (&'static str, Bits) {
+        if self.has_bug(Bug::NoTombstone) {
             self.store.manifests.delete(found & !self.index.active);
         }
         let listed = ones(found).map(|manifest| {
             let (subject, lease) = maker(manifest);
-            Listed {
+            ListedManifest {
                 id: id_of(manifest),
                 lease: Epoch(lease.into()),
                 fence: Some(Epoch(self.index.fences[subject].into())),
@@ -376,7 +396,7 @@ impl SweepWorld {
             }
         });
         let version = Version::new(self.index.version.to_string());
-        sweeper.hear_burial(BurialAnswer::Surveyed(version, listed.collect()));
+        collector.hear_manifest_gc(ManifestGcAnswer::Surveyed(version, listed.collect()));
         ("lists manifests and reads the index", 0)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::store::{Bits, Change, DIGESTS, ROUNDS, any_birth, bits_of, digest_of, names_of};
 use super::store::{bit_of, plain};
-use super::{Bug, Label, Moves, Part, SweepWorld, Who};
+use super::{Bug, GcWorld, Label, Moves, Part, Who};
 use stasis_model::id::{Generation, OpId};
 use stasis_model::protocol::gc::{Names, SaveAnswer, SaveGuard, SaveStep};
 
@@ -96,7 +96,7 @@ impl Saver {
     }
 }
 
-impl SweepWorld {
+impl GcWorld {
     pub(super) fn save_moves(&self, n: usize, moves: &mut Moves) {
         let task = &self.saves[n].get().task;
         if matches!(task, Task::End(_)) {
@@ -154,11 +154,11 @@ impl SweepWorld {
                 // The guard asks neither who wrote it nor when, so that two states need not be told apart.
                 (gc.op_id, gc.generation) = (OpId::default(), Generation::default());
                 if self.has_bug(Bug::EpochIgnored) && saver.manifests > 0 {
-                    gc.epoch = stasis_model::protocol::gc::SweepEpoch::FIRST;
+                    gc.epoch = stasis_model::protocol::gc::GcEpoch::FIRST;
                 }
                 saver.hear(SaveAnswer::Gc(gc));
                 if matches!(saver.task, Task::CheckIndexed(_)) {
-                    self.sights.push("a save met a new epoch");
+                    self.observations.push("a save met a new epoch");
                 }
                 ("reads gc.json", 0)
             }
@@ -174,7 +174,8 @@ impl SweepWorld {
             Task::CheckIndexed(names) => {
                 let found = names & self.indexed();
                 if found != 0 {
-                    self.sights.push("a save found names in the index again");
+                    self.observations
+                        .push("a save found names in the index again");
                 }
                 saver.hear(SaveAnswer::Indexed(names_of(found)));
                 ("looks whether the index names", names)
@@ -189,7 +190,7 @@ impl SweepWorld {
                     saver.finish(End::Done(manifest));
                     ("publishes", self.store.contents[usize::from(manifest)])
                 } else {
-                    self.sights.push("a save lost a swap of the index");
+                    self.observations.push("a save lost a swap of the index");
                     saver.task = Task::ReadIndex;
                     ("loses the swap of the index", 0)
                 }
@@ -210,7 +211,7 @@ impl SweepWorld {
             if name & indexed == 0 {
                 fresh |= name;
             } else {
-                self.sights.push("a save used a name from the index");
+                self.observations.push("a save used a name from the index");
             }
             saver.names |= name;
         }
@@ -233,10 +234,11 @@ impl SweepWorld {
         let there = self.store.chunks.certain() & stored == stored;
         self.store.chunks.put(stored);
         if there && stored != 0 {
-            self.sights.push("a save used a chunk that lay around");
+            self.observations
+                .push("a save used a chunk that lay around");
         }
         if answer == SaveAnswer::Stored {
-            self.sights.push("a save stored a chunk anew");
+            self.observations.push("a save stored a chunk anew");
         }
         match names & !lowest(names) {
             0 => saver.hear(answer),
@@ -285,11 +287,11 @@ impl SweepWorld {
         let manifest = last_manifest(n, saver);
         let one = 1 << manifest;
         if self.index.ever & one != 0 {
-            self.sights.push("a save found its own swap applied");
+            self.observations.push("a save found its own swap applied");
             saver.finish(End::Done(manifest));
             ("finds itself published", 0)
         } else if self.index.fences[n] > 1 {
-            self.sights.push("a save was fenced");
+            self.observations.push("a save was fenced");
             saver.finish(End::Refused);
             ("finds its lease lost", 0)
         } else if self.index.tombstones & one != 0 {
