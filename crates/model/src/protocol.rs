@@ -1,4 +1,13 @@
-//! How documents change: pure rules that hear an answer and say the next step.
+//! How documents change: sans-I/O state machines that take the store's answer and return the next step.
+//!
+//! 1. [`step`]: one pure function from two documents, an operation and the time to the document to write, or to why not
+//! 2. [`settle`]: one operation from its first read to a definite end, through lost answers and other writers
+//! 3. [`operation`]: what is recorded when the end is not known, and how it is decided later from the operation id
+//! 4. [`publish`]: which snapshots of a lineage were ever active
+//! 5. [`gc`]: removing chunks that no snapshot needs, beside running saves
+//!
+//! *Always true:* every write is conditional on the version that was read, every document carries a generation that never
+//! repeats and the ids of its last operations, and an answer that was lost is settled by reading, never by trying again blindly.
 
 pub mod gc;
 pub mod operation;
