@@ -121,10 +121,10 @@ fn snapshot(row: &SnapshotRow) -> String {
 }
 
 fn pointer(pointer: &Pointer) -> String {
-    let from = pointer.flipped_from.map(|from| from.prefix());
+    let from = pointer.published_from.map(|from| from.prefix());
     told(&[
         ("pointer generation", pointer.generation.to_string()),
-        ("flipped at", pointer.flipped_at.to_string()),
+        ("flipped at", pointer.published_at.to_string()),
         ("flipped from", from.unwrap_or_default()),
         ("fence epoch", pointer.fence.epoch.to_string()),
     ])
