@@ -13,3 +13,4 @@ pub mod progress;
 pub mod session_db;
 pub mod tree;
 pub mod watch;
+pub mod worker_pool;

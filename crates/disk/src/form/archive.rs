@@ -20,7 +20,6 @@
 mod assemble;
 mod base;
 mod bytes;
-mod crew;
 mod extract;
 mod foreign;
 mod framed;
@@ -44,6 +43,7 @@ mod sparse;
 mod spelling;
 mod unpack;
 mod verify;
+mod workers;
 mod writer;
 
 pub use assemble::{Assembled, assemble, assemble_sealed};
@@ -154,7 +154,7 @@ pub enum ArchiveError {
 
 /// All cores, as far as their memory stays small.
 fn usual_workers() -> NonZeroUsize {
-    let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let cores = crate::worker_pool::all_processors();
     cores.min(MOST_WORKERS)
 }
 

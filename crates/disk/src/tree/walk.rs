@@ -15,11 +15,11 @@
 //! [`WalkSettings::strict`]. Sockets and devices are reported and never opened.
 
 mod collect;
-mod crew;
 mod names;
 mod node;
 mod ordered;
 mod report;
+mod workers;
 
 pub use collect::list;
 pub use ordered::{InOrder, walk_in_order};
@@ -27,6 +27,7 @@ pub use report::{LONGEST_LIST, Reason, Skipped, WalkReport};
 
 use crate::fs::metadata::{self, Seen};
 use crate::fs::root_dir::{Mounts, RootDir};
+use crate::worker_pool::all_processors;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use report::Notes;
 use rustix::io::Errno;
@@ -60,7 +61,7 @@ pub struct WalkSettings {
 impl Default for WalkSettings {
     fn default() -> Self {
         Self {
-            workers: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
+            workers: all_processors(),
             deepest: 1000,
             strict: false,
             excludes: Vec::new(),
@@ -260,7 +261,7 @@ pub fn walk<V: Visitor>(
     settings: &WalkSettings,
 ) -> Result<WalkReport, V::Error> {
     let excludes = Excludes::new(&settings.excludes)?;
-    crew::Crew::new(root, visitor, settings, &excludes).run()
+    workers::WalkWorkers::new(root, visitor, settings, &excludes).run()
 }
 
 /// What does not belong to the tree.

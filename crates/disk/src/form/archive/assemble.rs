@@ -11,19 +11,19 @@
 use super::reader::{Archive, Form, go_on};
 use super::sealed::Sealed;
 use super::{ArchiveError, ReadAt};
+use crate::worker_pool::WorkerPool;
 use std::collections::HashMap;
 use std::fs::File;
+use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
 
 /// How much is asked for at once.
 const PART: u64 = 8 << 20;
 /// How many parts are under way at once: together with [`PART`] this is the memory it takes.
-const PARTS_AT_ONCE: usize = 4;
+const PARTS_AT_ONCE: NonZeroUsize = NonZeroUsize::new(4).unwrap();
 /// A gap this small between two parts is read along with them: a request costs more.
 const GAP: u64 = 64 << 10;
 
@@ -93,21 +93,18 @@ fn bring(
     let missing = take_over(frames, (file, path), length)?;
     let parts = parts(&missing);
     let bytes_fetched = parts.iter().map(|part| part.end - part.start).sum();
-    let fetching = Fetching {
-        bytes,
-        name,
-        left: Mutex::new(parts),
-        cancel,
-    };
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..PARTS_AT_ONCE)
-            .map(|_| scope.spawn(|| fetching.work(file, path)))
-            .collect();
-        workers.into_iter().try_for_each(|worker| {
-            worker
-                .join()
-                .unwrap_or_else(|gone| std::panic::resume_unwind(gone))
-        })
+    let pool = WorkerPool::new(parts);
+    pool.run(PARTS_AT_ONCE, |pool| {
+        let mut buffer = Vec::new();
+        pool.work(|part: Range<u64>| {
+            go_on(cancel)?;
+            let length = usize::try_from(part.end - part.start).expect("a part is small");
+            buffer.resize(length, 0);
+            let read = bytes.read_exact_at(&mut buffer, part.start);
+            read.map_err(ArchiveError::failed("read", name))?;
+            let written = file.write_all_at(&buffer, part.start);
+            written.map_err(ArchiveError::failed("write", path))
+        });
     })?;
     Ok(Assembled {
         stored_bytes: length,
@@ -145,7 +142,7 @@ fn add(missing: &mut Vec<Range<u64>>, range: Range<u64>) {
     }
 }
 
-/// The same ranges in parts that are not too large; the first one last, where it is taken from.
+/// The same ranges in parts that are not too large.
 fn parts(ranges: &[Range<u64>]) -> Vec<Range<u64>> {
     let mut parts = Vec::new();
     for range in ranges {
@@ -156,34 +153,5 @@ fn parts(ranges: &[Range<u64>]) -> Vec<Range<u64>> {
             start = end;
         }
     }
-    parts.reverse();
     parts
-}
-
-struct Fetching<'a> {
-    bytes: &'a dyn ReadAt,
-    name: &'a Path,
-    left: Mutex<Vec<Range<u64>>>,
-    cancel: &'a AtomicBool,
-}
-
-impl Fetching<'_> {
-    fn next(&self) -> Option<Range<u64>> {
-        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
-        left.pop()
-    }
-
-    fn work(&self, file: &File, path: &Path) -> Result<(), ArchiveError> {
-        let mut buffer = Vec::new();
-        while let Some(part) = self.next() {
-            go_on(self.cancel)?;
-            let length = usize::try_from(part.end - part.start).expect("a part is small");
-            buffer.resize(length, 0);
-            let read = self.bytes.read_exact_at(&mut buffer, part.start);
-            read.map_err(ArchiveError::failed("read", self.name))?;
-            let written = file.write_all_at(&buffer, part.start);
-            written.map_err(ArchiveError::failed("write", path))?;
-        }
-        Ok(())
-    }
 }

@@ -4,12 +4,12 @@
 //! decides what an entry is, never when it is written. Nothing here makes an entry: that is the [`TreeWriter`]'s, which
 //! works where nobody looks yet, so that an archive that is refused in its last block leaves nothing.
 
-use super::crew::{self, Crew, Deed};
 use super::framed::Framed;
 use super::frames::Tar;
 use super::parser::Event;
 use super::reader::{Archive, Form, ReadSettings, go_on};
 use super::reading::Reading;
+use super::workers::{self, FrameTask, FrameWorkers};
 use super::{ArchiveError, Problem};
 use crate::tree::write::{NewFile, TreeWriter};
 use stasis_model::tree::{Entry, EntryKind, EntryPath, Metadata};
@@ -29,13 +29,13 @@ impl Archive {
         writer: &TreeWriter,
         settings: &ReadSettings,
     ) -> Result<Root, ArchiveError> {
-        let crew = Crew::new(settings.workers, settings.cancel.clone());
+        let workers = FrameWorkers::new(settings.workers, settings.cancel.clone());
         let mut sorter = Sorter::new(writer, Wanted::All);
         match &self.0 {
             Form::Framed(archive) => {
                 let mut reading = Reading::framed(archive, settings.limits);
                 let frames = 0..archive.index.frames.len();
-                crew::work(&crew, archive, frames, |_, tar| {
+                workers::work(&workers, archive, frames, |_, tar| {
                     let events = reading.feed(tar.bytes())?;
                     sorter
                         .sort(events, 0)
@@ -48,7 +48,7 @@ impl Archive {
                     Reading::plain(&plain.path, settings.limits),
                     plain.stream()?,
                 );
-                crew::perform(&crew, || {
+                workers::perform(&workers, || {
                     loop {
                         let tar = stream.next()?;
                         if tar.is_empty() {
@@ -77,7 +77,7 @@ impl Archive {
         writer: &TreeWriter,
         settings: &ReadSettings,
     ) -> Result<Root, ArchiveError> {
-        let crew = Crew::new(settings.workers, settings.cancel.clone());
+        let workers = FrameWorkers::new(settings.workers, settings.cancel.clone());
         let only = path.clone();
         let mut sorter;
         match &self.0 {
@@ -86,7 +86,7 @@ impl Archive {
                 self.directories_above(path, &mut sorter, settings)?;
                 let (frames, mut skip) = part(archive, path);
                 let mut reading = Reading::in_the_middle(archive, settings.limits);
-                crew::work(&crew, archive, frames, |_, tar| {
+                workers::work(&workers, archive, frames, |_, tar| {
                     let from = std::mem::take(&mut skip);
                     let rest = tar.bytes().get(from..).unwrap_or_default();
                     let steps = sorter.sort(reading.feed(rest)?, from)?;
@@ -342,7 +342,7 @@ impl<'w> Batch<'w> {
     }
 }
 
-impl Deed for Batch<'_> {
+impl FrameTask for Batch<'_> {
     fn perform(self) -> Result<(), ArchiveError> {
         let Self { writer, tar, steps } = self;
         for step in steps {

@@ -9,13 +9,14 @@ use super::base::Base;
 use super::frames::{FrameSink, PIECE, Sealer, Start, Tar, frame_digest, stored_digest, zeros};
 use super::index::{Frame, IndexMark, IndexWriter};
 use super::output::Output;
+use crate::worker_pool::WorkerPool;
 use rustix::fs;
 use stasis_model::digest::ArchiveHasher;
 use std::collections::BTreeMap;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::num::NonZeroUsize;
+use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
-use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// How many frames per worker are on their way at once.
 const PER_WORKER: usize = 8;
@@ -23,7 +24,7 @@ const PER_WORKER: usize = 8;
 const SYNCED: u64 = 32 << 20;
 
 /// What a worker is asked to do.
-struct Job {
+struct SealJob {
     number: u64,
     tar: Tar,
     start: Start,
@@ -62,9 +63,12 @@ pub(super) struct Stored {
     pub(super) bytes_reused: u64,
 }
 
+/// Nobody fails here: a worker tells the writer, and ends when that has ended.
+type SealPool = WorkerPool<SealJob, ()>;
+
 /// The reader's end of the pipeline.
-pub(super) struct Feeder {
-    jobs: SyncSender<Job>,
+pub(super) struct Feeder<'p> {
+    pool: &'p SealPool,
     messages: Sender<(u64, Message)>,
     tokens: Receiver<()>,
     number: u64,
@@ -75,11 +79,9 @@ pub(super) struct Feeder {
 pub(super) fn run<T>(
     works: &Works<'_>,
     output: &mut Output,
-    read: impl FnOnce(&mut Feeder) -> Result<T, ArchiveError>,
+    read: impl FnOnce(&mut Feeder<'_>) -> Result<T, ArchiveError>,
 ) -> Result<(T, Stored), ArchiveError> {
     let in_flight = PER_WORKER * works.workers.get();
-    let (jobs, waiting) = sync_channel(in_flight);
-    let waiting = Mutex::new(waiting);
     let (messages, told) = channel();
     let (returned, tokens) = sync_channel(in_flight);
     for _ in 0..in_flight {
@@ -88,25 +90,27 @@ pub(super) fn run<T>(
     let zeros = OnceLock::new();
     let file = output.file.try_clone();
     let file = file.map_err(ArchiveError::failed("open again", &output.path))?;
+    let pool = SealPool::new([]);
     std::thread::scope(|scope| {
-        for _ in 0..works.workers.get() {
-            let (messages, waiting, zeros) = (messages.clone(), &waiting, &zeros);
-            scope.spawn(move || Worker::run(works, waiting, &messages, zeros));
-        }
         let (due, when) = sync_channel(1);
         let disk = scope.spawn(move || when.iter().try_for_each(|()| fs::fdatasync(&file)));
         let path = output.path.clone();
         let writer = scope.spawn(move || write(told, returned, due, output));
-        let mut feeder = Feeder {
-            jobs,
-            messages,
-            tokens,
-            number: 0,
-            is_stopped: false,
-        };
-        let read = read(&mut feeder);
-        let was_stopped = feeder.is_stopped;
-        drop(feeder);
+        let workers = (0..works.workers.get()).map(|_| {
+            let (messages, zeros) = (messages.clone(), &zeros);
+            move |pool: &SealPool| Worker::run(works, pool, &messages, zeros)
+        });
+        let (read, was_stopped) = pool.run_fed(workers, |pool| {
+            let mut feeder = Feeder {
+                pool,
+                messages: messages.clone(),
+                tokens,
+                number: 0,
+                is_stopped: false,
+            };
+            (read(&mut feeder), feeder.is_stopped)
+        });
+        drop(messages);
         let written = writer.join().expect("the writer does not panic");
         let synced = disk.join().expect("a sync does not panic");
         // A failed sync is told once only: the next one knows nothing of it.
@@ -120,7 +124,7 @@ pub(super) fn run<T>(
     })
 }
 
-impl Feeder {
+impl Feeder<'_> {
     /// Sets a mark to which the file can be returned.
     pub(super) fn mark(&mut self) -> Result<(), ArchiveError> {
         self.tell(Message::Mark)
@@ -144,17 +148,20 @@ impl Feeder {
     }
 }
 
-impl FrameSink for Feeder {
+impl FrameSink for Feeder<'_> {
     type Error = ArchiveError;
 
     fn frame(&mut self, tar: Tar, start: Start) -> Result<(), ArchiveError> {
         if self.tokens.recv().is_err() {
             return Err(self.stopped());
         }
+        if self.pool.has_ended() {
+            return Err(self.stopped());
+        }
         let number = self.number;
-        let sent = self.jobs.send(Job { number, tar, start });
+        self.pool.push(SealJob { number, tar, start });
         self.number += 1;
-        sent.map_err(|_| self.stopped())
+        Ok(())
     }
 }
 
@@ -168,7 +175,7 @@ type ZerosSealed = OnceLock<(Vec<u8>, Frame)>;
 impl<'a> Worker<'a> {
     fn run(
         works: &Works<'a>,
-        waiting: &Mutex<Receiver<Job>>,
+        pool: &SealPool,
         messages: &Sender<(u64, Message)>,
         zeros: &ZerosSealed,
     ) {
@@ -176,23 +183,14 @@ impl<'a> Worker<'a> {
             sealer,
             base: works.base,
         });
-        loop {
-            let job = waiting
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .recv();
-            let Ok(Job { number, tar, start }) = job else {
-                return;
-            };
+        pool.work(|SealJob { number, tar, start }| {
             let sealed = match &mut worker {
                 Ok(worker) => worker.seal(&tar, start, zeros),
                 Err(error) => Err(io::Error::from(error.kind())),
             };
             let message = sealed.map_or_else(Message::Failed, Message::Frame);
-            if messages.send((number, message)).is_err() {
-                return;
-            }
-        }
+            messages.send((number, message)).map_err(|_| ())
+        });
     }
 
     fn seal(&mut self, tar: &Tar, start: Start, sealed_zeros: &ZerosSealed) -> io::Result<Sealed> {

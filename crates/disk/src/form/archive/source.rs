@@ -40,8 +40,8 @@ pub(super) struct Counts {
 }
 
 /// Reads entries and hands out frames.
-pub(super) struct Source<'a> {
-    feeder: &'a mut Feeder,
+pub(super) struct Source<'a, 'p> {
+    feeder: &'a mut Feeder<'p>,
     framer: Framer,
     tree: TreeHasher,
     counts: Counts,
@@ -70,8 +70,8 @@ struct Opened<'p> {
     attributes: Vec<Attribute>,
 }
 
-impl<'a> Source<'a> {
-    pub(super) fn new(feeder: &'a mut Feeder, control: &'a Control) -> Self {
+impl<'a, 'p> Source<'a, 'p> {
+    pub(super) fn new(feeder: &'a mut Feeder<'p>, control: &'a Control) -> Self {
         Self {
             feeder,
             framer: Framer::default(),
@@ -302,7 +302,7 @@ impl Opened<'_> {
     }
 }
 
-impl InOrder for Source<'_> {
+impl InOrder for Source<'_, '_> {
     type Error = ArchiveError;
 
     fn directory(

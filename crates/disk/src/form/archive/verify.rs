@@ -1,9 +1,9 @@
 //! Whether an archive is whole, and which tree is in it.
 
-use super::crew::{self, Crew};
 use super::parser::Event;
 use super::reader::{Archive, Form, ReadSettings, go_on};
 use super::reading::Reading;
+use super::workers::{self, FrameWorkers};
 use super::{ArchiveError, Problem, ReadAt};
 use stasis_model::digest::{ArchiveDigest, ArchiveHasher, FileHasher, TreeDigest};
 use stasis_model::tree::canonical::TreeHasher;
@@ -41,9 +41,9 @@ impl Archive {
         let frames = match &self.0 {
             Form::Framed(framed) => {
                 let mut reading = Reading::framed(framed, settings.limits);
-                let crew = Crew::new(settings.workers, settings.cancel.clone());
+                let workers = FrameWorkers::new(settings.workers, settings.cancel.clone());
                 found.tree = Some(TreeHasher::new());
-                crew::decode(&crew, framed, |frame, tar| {
+                workers::decode(&workers, framed, |frame, tar| {
                     let _ = framed.stored(frame)?;
                     let tar = tar.bytes();
                     found.read(reading.feed(tar)?, tar);

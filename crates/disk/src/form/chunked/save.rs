@@ -15,9 +15,9 @@ mod database;
 mod heal;
 mod large;
 mod plan;
-mod pool;
 mod small;
 mod stream;
+mod workers;
 
 use super::cache::{self, CacheKey, CacheReader, CacheWriter};
 use super::databases::{DatabaseCapture, DatabaseState, Inconsistent, SavedDatabase};
@@ -277,14 +277,19 @@ fn round(
     settings: &SaveSettings,
     (scan, plan): (&mut Scan, &mut Plan),
 ) -> Result<SaveReport, SaveError> {
-    let (mut report, aside) = pool::read(parts, settings, scan, plan)?;
+    let (mut report, aside) = workers::read(parts, settings, scan, plan)?;
     // Now, while it is known what was in each file before.
     let rebuilt = heal::rebuild(parts, settings.level, (scan, plan), &report.damaged)?;
     report.damaged.retain(|name| !rebuilt.contains(name));
     let databases = database::second_round(plan, aside);
     if !plan.jobs.is_empty() {
         let second = databases.clone();
-        report.merge(pool::read_databases(parts, settings, (scan, plan), second)?);
+        report.merge(workers::read_databases(
+            parts,
+            settings,
+            (scan, plan),
+            second,
+        )?);
         database::refresh(scan, plan, &databases, parts.root);
     }
     Ok(report)

@@ -1,11 +1,11 @@
 //! Encrypts an archive.
 
-use super::super::crew::{self, Crew, Deed};
 use super::super::framed::Framed;
 use super::super::index;
 use super::super::output::Output;
 use super::super::reader::{Archive, Form};
 use super::super::verify::digest;
+use super::super::workers::{self, FrameTask, FrameWorkers};
 use super::super::{ArchiveError, Problem};
 use super::layout::{Footer, Table};
 use super::ledger::{Behind, Closing, Ledger};
@@ -112,7 +112,7 @@ struct SealFrame<'a> {
     frame: usize,
 }
 
-impl Deed for SealFrame<'_> {
+impl FrameTask for SealFrame<'_> {
     fn perform(self) -> Result<(), ArchiveError> {
         let mut piece = self.sealing.plain.stored(self.frame)?;
         let id = self.sealing.pieces.close(Kind::Frame, &mut piece);
@@ -127,7 +127,7 @@ impl Sealing<'_> {
     /// Encrypts everything, and digests it behind those who write; says how long the archive was.
     fn run(&self, settings: &SealSettings) -> Result<(u64, (ArchiveDigest, u64)), ArchiveError> {
         let Output { file, path, .. } = self.output;
-        let crew = Crew::new(settings.workers, settings.cancel.clone());
+        let workers = FrameWorkers::new(settings.workers, settings.cancel.clone());
         std::thread::scope(|scope| {
             let follower = scope.spawn(|| {
                 let behind = Behind(file, &self.ledger);
@@ -135,7 +135,7 @@ impl Sealing<'_> {
             });
             let closing = Closing(&self.ledger);
             let mut frames = 0..self.plain.index.frames.len();
-            crew::perform(&crew, || {
+            workers::perform(&workers, || {
                 let sealing = self;
                 Ok(frames.next().map(|frame| SealFrame { sealing, frame }))
             })?;

@@ -5,12 +5,13 @@ use super::rows::{FileRow, Rows, Use};
 use super::{RestoreError, RestoreParts, WrittenTree};
 use crate::form::chunked::same;
 use crate::tree::write::NewFile;
+use crate::worker_pool::{WorkerPool, lock};
 use stasis_model::digest::TreeDigest;
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::os::fd::AsFd;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// How many files a worker takes at once when it needs no chunk for them.
 const RUN: usize = 256;
@@ -32,17 +33,11 @@ pub(super) struct Filling<'s> {
     begun: Mutex<HashMap<u32, NewFile<'s>>>,
     /// Where the uses of each chunk begin, the last one being their end.
     starts: Vec<usize>,
-    next: AtomicUsize,
-    failed: Mutex<Option<RestoreError>>,
     chunks_fetched: AtomicU64,
     files_reused: AtomicU64,
     bytes_reused: AtomicU64,
     files_left: AtomicU64,
     bytes_left: AtomicU64,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<'s> Filling<'s> {
@@ -81,8 +76,6 @@ impl<'s> Filling<'s> {
             several,
             begun: Mutex::default(),
             starts,
-            next: AtomicUsize::new(0),
-            failed: Mutex::new(None),
             chunks_fetched: AtomicU64::new(0),
             files_reused: AtomicU64::new(0),
             bytes_reused: AtomicU64::new(0),
@@ -93,13 +86,15 @@ impl<'s> Filling<'s> {
 
     pub(super) fn run(self) -> Result<WrittenTree, RestoreError> {
         let runs = self.rows.files.len().div_ceil(RUN);
-        self.all(runs, &|run| self.without_chunks(run))?;
+        let workers = self.parts.workers;
+        WorkerPool::for_each(workers, 0..runs, |run| self.without_chunks(run))?;
         // Only now is it known what the old tree does not have; holes and what is left where it is need no room.
         let uses = self.rows.uses.iter();
         let missing = uses.filter(|one| !self.is_reused(one.file));
         let needed = missing.map(|one| u64::from(one.length)).sum();
         self.parts.writer.check_room(needed)?;
-        self.all(self.rows.chunks.len(), &|chunk| self.chunk(chunk))?;
+        let chunks = 0..self.rows.chunks.len();
+        WorkerPool::for_each(workers, chunks, |chunk| self.chunk(chunk))?;
         Ok(WrittenTree {
             digest: TreeDigest::from_document([0; 32]),
             chunks_fetched: self.chunks_fetched.into_inner(),
@@ -108,34 +103,6 @@ impl<'s> Filling<'s> {
             files_left: self.files_left.into_inner(),
             bytes_left: self.bytes_left.into_inner(),
         })
-    }
-
-    /// Has every number below `count` worked on, by all workers.
-    fn all(
-        &self,
-        count: usize,
-        work: &(dyn Fn(usize) -> Result<(), RestoreError> + Sync),
-    ) -> Result<(), RestoreError> {
-        self.next.store(0, Ordering::Relaxed);
-        let worker = || {
-            loop {
-                let number = self.next.fetch_add(1, Ordering::Relaxed);
-                if number >= count {
-                    return;
-                }
-                if let Err(error) = work(number) {
-                    lock(&self.failed).get_or_insert(error);
-                    self.next.store(count, Ordering::Relaxed);
-                }
-            }
-        };
-        std::thread::scope(|scope| {
-            for _ in 1..self.parts.workers.get().min(count.max(1)) {
-                scope.spawn(worker);
-            }
-            worker();
-        });
-        lock(&self.failed).take().map_or(Ok(()), Err)
     }
 
     /// Makes files that lie in no chunk, and takes what is right from the old tree.

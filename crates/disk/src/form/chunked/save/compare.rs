@@ -3,8 +3,8 @@
 use super::SaveError;
 use super::large::{LargeFile, Part, Reading, Taken, WINDOW};
 use super::plan::Before;
-use super::pool::{Offered, Tools};
 use super::stream::PieceStream;
+use super::workers::{Offered, Tools};
 use crate::form::chunked::Look;
 use stasis_model::protocol::gc::ChunkName;
 use stasis_model::tree::blocks;

@@ -2,8 +2,8 @@
 
 use super::SaveError;
 use super::large::{LargeFile, Part, Reading, Taken, WINDOW};
-use super::pool::{Offered, Tools};
 use super::stream::PieceStream;
+use super::workers::{Offered, Tools};
 use crate::fs::holes;
 use stasis_model::tree::chunking::PIECES_CUT;
 use stasis_model::tree::list::Extent;

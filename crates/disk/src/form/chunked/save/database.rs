@@ -2,12 +2,13 @@
 
 use super::SaveError;
 use super::plan::{FileState, Job, Plan};
-use super::pool::{Aside, Copied, DatabaseTask, Opened, Pool, Source, Tools, lock};
+use super::workers::{Aside, Copied, DatabaseTask, Opened, SaveWorkers, Source, Tools};
 use crate::form::chunked::databases::{
     DatabaseCopy, DatabaseState, HEADER, Inconsistent, LiveDatabase, OPENED_MEANWHILE, SetFile,
 };
 use crate::form::chunked::scan::Scan;
 use crate::tree::walk::{Reason, WalkError};
+use crate::worker_pool::lock;
 use rustix::io::Errno;
 use stasis_model::tree::EntryPath;
 use stasis_model::tree::chunking::LARGE;
@@ -16,7 +17,7 @@ use std::ffi::CString;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-impl<'a> Pool<'a> {
+impl<'a> SaveWorkers<'a> {
     /// Whether what a file begins with makes it a database that is to be captured.
     pub(super) fn is_database(&self, start: &[u8], tools: &Tools<'a>) -> bool {
         start.starts_with(HEADER) && tools.source.is_none() && self.parts.databases.is_some()

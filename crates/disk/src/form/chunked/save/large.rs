@@ -3,12 +3,13 @@
 use super::SaveError;
 use super::compare::Compared;
 use super::plan::{Done, Job, Rare};
-use super::pool::{ATTEMPTS, Opened, Pool, Tools, lock};
+use super::workers::{ATTEMPTS, Opened, SaveWorkers, Tools};
 use crate::form::chunked::databases::HEADER;
 use crate::form::chunked::table::Content;
 use crate::form::chunked::{ChunkError, cut_out, fetch};
 use crate::fs::metadata;
 use crate::tree::walk::{Reason, WalkError};
+use crate::worker_pool::lock;
 use rustix::io::{Errno, pread};
 use stasis_model::digest::FileDigest;
 use stasis_model::tree::list::{Extent, FileContent, Slice, StoredChunk, append};
@@ -70,12 +71,12 @@ pub(super) struct Taken {
 
 /// A large file while it is read.
 pub(super) struct Reading<'p, 'a> {
-    pub(super) pool: &'p Pool<'a>,
+    pub(super) pool: &'p SaveWorkers<'a>,
     pub(super) job: &'p Job,
     pub(super) opened: Opened<'a>,
 }
 
-impl<'a> Pool<'a> {
+impl<'a> SaveWorkers<'a> {
     /// Reads a large file and stores what is new of it.
     pub(super) fn large(&self, at: usize, tools: &mut Tools<'a>) -> Result<(), SaveError> {
         let job = &self.plan.jobs[at];
@@ -141,7 +142,7 @@ impl<'a> Reading<'_, 'a> {
 
     fn settle(self, taken: Taken, tools: &mut Tools<'a>) -> Result<(), SaveError> {
         let Self { pool, job, opened } = self;
-        pool.wait_for(&taken.of, tools)?;
+        pool.wait_for(&taken.of, tools);
         pool.count(1, 0);
         let attributes = pool.attributes(job, &opened)?;
         let (fresh, database) = (opened.fresh(taken.size), opened.database());

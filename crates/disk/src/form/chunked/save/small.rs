@@ -3,7 +3,7 @@
 use super::SaveError;
 use super::bundle::Bundle;
 use super::plan::{Done, Job, Rare};
-use super::pool::{ATTEMPTS, Opened, Pool, Tools};
+use super::workers::{ATTEMPTS, Opened, SaveWorkers, Tools};
 use crate::form::chunked::table::Content;
 use crate::fs::metadata;
 use crate::tree::walk::Reason;
@@ -20,7 +20,7 @@ pub(super) struct Pending {
     done: Done,
 }
 
-impl<'a> Pool<'a> {
+impl<'a> SaveWorkers<'a> {
     /// Reads a run of small files and stores what is new of them.
     pub(super) fn small(
         &self,

@@ -10,12 +10,13 @@ use super::{
 };
 use crate::fs::root_dir::RootDir;
 use crate::tree::clone::{ClonedFile, Witness};
+use crate::worker_pool::{WorkerPool, all_processors, into_inner, lock};
 use stasis_model::tree::{Attribute, EntryPath};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Gathers what is cloned; `cache` is that of the live tree.
 pub(in crate::form::slots) struct Gatherer<'a> {
@@ -62,8 +63,7 @@ impl<'a> Gatherer<'a> {
 
     /// What was gathered; `None` when nothing was shown, or not all of it could be read.
     pub(in crate::form::slots) fn into_contents(self) -> Option<Finished> {
-        let finished = self.finished.into_inner();
-        finished.unwrap_or_else(PoisonError::into_inner)
+        into_inner(self.finished)
     }
 
     fn list(&self, clone: &RootDir) -> io::Result<Option<Finished>> {
@@ -97,34 +97,20 @@ impl<'a> Gatherer<'a> {
 
     /// The contents of files, in their order, read by all processors.
     fn read(&self, clone: &RootDir, files: &[(EntryPath, ClonedFile)]) -> io::Result<Vec<Held>> {
-        let next = AtomicUsize::new(0);
-        let work = || {
-            let mut read = Vec::new();
-            loop {
-                let at = next.fetch_add(1, Ordering::Relaxed);
-                let Some((path, _)) = files.get(at) else {
-                    return Ok(read);
-                };
+        let read = Mutex::new(Vec::with_capacity(files.len()));
+        WorkerPool::for_each(
+            all_processors(),
+            files.iter().enumerate(),
+            |(at, (path, _))| {
                 if self.cancel.load(Ordering::Relaxed) {
                     return Err(io::Error::from(io::ErrorKind::Interrupted));
                 }
-                read.push((at, content_at(clone, path)?));
-            }
-        };
-        let others = std::thread::available_parallelism().map_or(0, |all| all.get() - 1);
-        let others = others.min(files.len() / 2);
-        let mut read = std::thread::scope(|scope| {
-            let others: Vec<_> = (0..others).map(|_| scope.spawn(work)).collect();
-            let mut read = work();
-            for other in others {
-                let other = other.join().unwrap_or(Err(io::ErrorKind::Other.into()));
-                read = read.and_then(|mut read| {
-                    read.append(&mut other?);
-                    Ok(read)
-                });
-            }
-            read
-        })?;
+                let held = content_at(clone, path)?;
+                lock(&read).push((at, held));
+                Ok(())
+            },
+        )?;
+        let mut read = into_inner(read);
         read.sort_unstable_by_key(|(at, _)| *at);
         Ok(read.into_iter().map(|(_, held)| held).collect())
     }
@@ -209,10 +195,6 @@ impl Witness for Gatherer<'_> {
         // Whoever lists the clone later meets the same error, and says so.
         *lock(&self.finished) = self.list(clone).ok().flatten();
     }
-}
-
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

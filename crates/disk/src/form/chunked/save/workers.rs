@@ -14,6 +14,7 @@ use crate::form::chunked::{ChunkError, Look};
 use crate::fs::metadata::{self, Seen};
 use crate::fs::root_dir::RootDir;
 use crate::tree::walk::{Reason, WalkError};
+use crate::worker_pool::{WorkerPool, into_inner, lock};
 use rustix::io::Errno;
 use stasis_model::digest::FileDigest;
 use stasis_model::protocol::gc::ChunkName;
@@ -25,7 +26,7 @@ use std::ffi::CString;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Small files are handed out in runs of about this many.
 const RUN: usize = 256;
@@ -34,18 +35,12 @@ const RUN_BYTES: u64 = 16 << 20;
 /// How often a file that changes is read.
 pub(super) const ATTEMPTS: usize = 3;
 
-#[derive(Clone, Debug)]
-enum Task {
+enum SaveTask {
     Small(Range<usize>),
     Large(usize),
     Database(DatabaseTask),
-}
-
-impl Task {
-    /// Whether chunks may be offered to others while it is done.
-    fn may_offer(&self) -> bool {
-        !matches!(self, Self::Small(_))
-    }
+    /// Urgent: whoever read the chunk may wait for it.
+    Seal(Offered),
 }
 
 /// A file that turned out to be a database.
@@ -93,17 +88,8 @@ pub(super) struct Offered {
     pub(super) of: Arc<LargeFile>,
 }
 
-#[derive(Default)]
-struct Pile {
-    tasks: VecDeque<Task>,
-    offered: VecDeque<Offered>,
-    /// How many large files are being read: they may still offer something.
-    reading: usize,
-    failed: Option<SaveError>,
-}
-
 /// Everything workers share.
-pub(super) struct Pool<'a> {
+pub(super) struct SaveWorkers<'a> {
     pub(super) parts: &'a SaveParts<'a>,
     pub(super) settings: &'a SaveSettings,
     pub(super) scan: &'a Scan,
@@ -116,12 +102,7 @@ pub(super) struct Pool<'a> {
     pub(super) aside: Mutex<Vec<Aside>>,
     /// Chunks that were to be used again and turned out damaged or missing.
     damaged: Mutex<HashSet<ChunkName>>,
-    pile: Mutex<Pile>,
-    news: Condvar,
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    pool: WorkerPool<SaveTask, SaveError>,
 }
 
 /// Reads every file that must be read; says which of them turned out to be databases, and were not read on.
@@ -132,7 +113,7 @@ pub(super) fn read(
     plan: &Plan,
 ) -> Result<(SaveReport, Vec<Aside>), SaveError> {
     let tasks = tasks(scan, &plan.jobs);
-    Pool::new(parts, settings, (scan, plan), tasks).run()
+    SaveWorkers::new(parts, settings, (scan, plan), tasks).run()
 }
 
 /// Captures and reads databases, and what was held back only because of the files beside it, which are none: the jobs
@@ -146,26 +127,26 @@ pub(super) fn read_databases(
     let first = databases
         .first()
         .map_or(plan.jobs.len(), |one| one.jobs.start);
-    let mut all: VecDeque<Task> = databases.into_iter().map(Task::Database).collect();
+    let mut all: VecDeque<SaveTask> = databases.into_iter().map(SaveTask::Database).collect();
     all.extend(tasks(scan, &plan.jobs[..first]));
-    let pool = Pool::new(parts, settings, (scan, plan), all);
+    let pool = SaveWorkers::new(parts, settings, (scan, plan), all);
     pool.run().map(|(report, _)| report)
 }
 
 /// Large files first, because they take longest; then runs of small ones, which end where a name says so.
-fn tasks(scan: &Scan, jobs: &[Job]) -> VecDeque<Task> {
+fn tasks(scan: &Scan, jobs: &[Job]) -> VecDeque<SaveTask> {
     let (mut large, mut small) = (VecDeque::new(), VecDeque::new());
     let (mut start, mut bytes) = (0, 0);
     let mut end = |range: Range<usize>| {
         if !range.is_empty() {
-            small.push_back(Task::Small(range));
+            small.push_back(SaveTask::Small(range));
         }
     };
     for (at, job) in jobs.iter().enumerate() {
         let (listing, spotted) = scan.get(job.spot);
         let size = spotted.size();
         if size >= LARGE {
-            large.push_back(Task::Large(at));
+            large.push_back(SaveTask::Large(at));
             end(start..at);
             (start, bytes) = (at + 1, 0);
             continue;
@@ -195,12 +176,12 @@ pub(super) struct Tools<'a> {
     pub(super) source: Option<Source>,
 }
 
-impl<'a> Pool<'a> {
+impl<'a> SaveWorkers<'a> {
     fn new(
         parts: &'a SaveParts<'a>,
         settings: &'a SaveSettings,
         (scan, plan): (&'a Scan, &'a Plan),
-        tasks: VecDeque<Task>,
+        tasks: VecDeque<SaveTask>,
     ) -> Self {
         Self {
             parts,
@@ -212,42 +193,20 @@ impl<'a> Pool<'a> {
             report: Mutex::default(),
             aside: Mutex::default(),
             damaged: Mutex::default(),
-            pile: Mutex::new(Pile {
-                tasks,
-                ..Pile::default()
-            }),
-            news: Condvar::new(),
+            pool: WorkerPool::new(tasks),
         }
     }
 
     /// Has everything done.
     fn run(self) -> Result<(SaveReport, Vec<Aside>), SaveError> {
-        if !lock(&self.pile).tasks.is_empty() {
-            std::thread::scope(|scope| {
-                for _ in 1..self.settings.walk.workers.get() {
-                    scope.spawn(|| self.work());
-                }
-                self.work();
-            });
-        }
-        let Self {
-            report,
-            pile,
-            aside,
-            damaged,
-            ..
-        } = self;
-        let pile = pile.into_inner().unwrap_or_else(PoisonError::into_inner);
-        if let Some(failed) = pile.failed {
-            return Err(failed);
-        }
-        let mut report = report.into_inner().unwrap_or_else(PoisonError::into_inner);
-        report.damaged = damaged.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let aside = aside.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Ok((report, aside))
+        let workers = self.settings.walk.workers;
+        self.pool.run(workers, |pool| self.work(pool))?;
+        let mut report = into_inner(self.report);
+        report.damaged = into_inner(self.damaged);
+        Ok((report, into_inner(self.aside)))
     }
 
-    fn work(&self) {
+    fn work(&self, pool: &WorkerPool<SaveTask, SaveError>) {
         let tools = Sealer::new(self.parts.sink, self.settings.level);
         let mut tools = match tools {
             Ok(sealer) => Tools {
@@ -255,102 +214,47 @@ impl<'a> Pool<'a> {
                 directory: None,
                 source: None,
             },
-            Err(source) => return self.fail(SaveError::Tools(source)),
+            Err(source) => return pool.fail(SaveError::Tools(source)),
         };
-        while let Some(work) = self.take() {
-            // A worker that panics must not leave the others waiting for it.
-            let ended = matches!(&work, Work::Task(task) if task.may_offer()).then(|| Ended(self));
-            if let Err(error) = self.perform(work, &mut tools) {
-                self.fail(error);
-            }
-            drop(ended);
-        }
-    }
-
-    fn fail(&self, error: SaveError) {
-        let mut pile = lock(&self.pile);
-        pile.failed.get_or_insert(error);
-        pile.tasks.clear();
-        pile.offered.clear();
-        self.news.notify_all();
+        pool.work(|task| self.perform(task, &mut tools));
     }
 
     pub(super) fn has_failed(&self) -> bool {
-        lock(&self.pile).failed.is_some()
+        self.pool.has_ended()
     }
 
-    fn take(&self) -> Option<Work> {
-        let mut pile = lock(&self.pile);
-        loop {
-            if pile.failed.is_some() {
-                return None;
-            }
-            if let Some(offered) = pile.offered.pop_front() {
-                return Some(Work::Seal(offered));
-            }
-            if let Some(task) = pile.tasks.pop_front() {
-                pile.reading += usize::from(task.may_offer());
-                return Some(Work::Task(task));
-            }
-            if pile.reading == 0 {
-                return None;
-            }
-            pile = self.news.wait(pile).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    fn perform(&self, work: Work, tools: &mut Tools<'a>) -> Result<(), SaveError> {
+    fn perform(&self, task: SaveTask, tools: &mut Tools<'a>) -> Result<(), SaveError> {
         if self.settings.walk.cancel.load(Ordering::Relaxed) {
             return Err(WalkError::Cancelled.into());
         }
-        match work {
-            Work::Seal(offered) => self.seal(&offered, tools),
-            Work::Task(Task::Small(range)) => self.small(range, tools),
-            Work::Task(Task::Large(at)) => self.large(at, tools),
-            Work::Task(Task::Database(task)) => self.database(&task, tools),
+        match task {
+            SaveTask::Seal(offered) => self.seal(&offered, tools),
+            SaveTask::Small(range) => self.small(range, tools),
+            SaveTask::Large(at) => self.large(at, tools),
+            SaveTask::Database(task) => self.database(&task, tools),
         }
     }
 
     /// Gives a chunk to whoever has time; seals it here when nobody has.
     pub(super) fn offer(&self, offered: Offered, tools: &mut Tools<'a>) -> Result<(), SaveError> {
-        let mut pile = lock(&self.pile);
-        if pile.offered.len() < self.settings.walk.workers.get() {
-            pile.offered.push_back(offered);
-            self.news.notify_all();
-            return Ok(());
+        let limit = self.settings.walk.workers.get();
+        match self.pool.try_push_urgent(SaveTask::Seal(offered), limit) {
+            Some(back) => self.perform(back, tools),
+            None => Ok(()),
         }
-        drop(pile);
-        self.seal(&offered, tools)
     }
 
     fn seal(&self, offered: &Offered, tools: &mut Tools<'a>) -> Result<(), SaveError> {
         let chunk = self.seal_bytes(&offered.bytes, tools)?;
         offered.of.put(offered.number, chunk);
-        let _pile = lock(&self.pile);
-        self.news.notify_all();
         Ok(())
     }
 
-    /// Seals until every chunk of a file is sealed.
-    pub(super) fn wait_for(
-        &self,
-        file: &LargeFile,
-        tools: &mut Tools<'a>,
-    ) -> Result<(), SaveError> {
-        loop {
-            let mut pile = lock(&self.pile);
-            let offered = loop {
-                if file.is_sealed() || pile.failed.is_some() {
-                    return Ok(());
-                }
-                match pile.offered.pop_front() {
-                    Some(offered) => break offered,
-                    None => pile = self.news.wait(pile).unwrap_or_else(PoisonError::into_inner),
-                }
-            };
-            drop(pile);
-            self.seal(&offered, tools)?;
-        }
+    /// Seals until every chunk of a file is sealed, or something failed.
+    pub(super) fn wait_for(&self, file: &LargeFile, tools: &mut Tools<'a>) {
+        let is_sealed = || file.is_sealed();
+        self.pool
+            .help_until(is_sealed, |task| self.perform(task, tools));
     }
 
     /// Makes a chunk of some bytes, unless there is one.
@@ -602,20 +506,5 @@ impl Opened<'_> {
             Some(Source::Still) => Some(DatabaseState::Consistent),
             Some(Source::AsItIs(state)) => *state,
         }
-    }
-}
-
-enum Work {
-    Seal(Offered),
-    Task(Task),
-}
-
-/// Tells the others that a large file is read.
-struct Ended<'p, 'a>(&'p Pool<'a>);
-
-impl Drop for Ended<'_, '_> {
-    fn drop(&mut self) {
-        lock(&self.0.pile).reading -= 1;
-        self.0.news.notify_all();
     }
 }

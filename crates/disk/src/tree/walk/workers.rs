@@ -1,4 +1,4 @@
-//! The workers and their pile.
+//! What workers do with the directories of one walk.
 
 use super::names::Names;
 use super::node::{Node, SetAside, by_file};
@@ -6,20 +6,21 @@ use super::report::{Notes, Reason, WalkReport};
 use super::{Excludes, Found, Place, Visitor, WalkError, WalkSettings, go_on, refused};
 use crate::fs::metadata::{self, Seen};
 use crate::fs::root_dir::RootDir;
+use crate::worker_pool::{WorkerPool, lock};
 use rustix::fs::{self, FileType};
 use rustix::io::Errno;
 use stasis_model::tree::{EntryKind, EntryPath};
 use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// How many entries are shown in one call.
 const BATCH: usize = 512;
 
 /// Something to do.
 #[derive(Debug)]
-enum Task {
+enum WalkTask {
     /// Reads a directory and shows its first entries.
     List(Arc<Node>),
     /// Shows further entries.
@@ -28,49 +29,31 @@ enum Task {
     Names(Vec<SetAside>),
 }
 
-#[derive(Debug)]
-struct Pile<E> {
-    tasks: Vec<Task>,
-    working: usize,
-    failed: Option<E>,
-}
-
-/// Everybody who works on one walk.
-pub(super) struct Crew<'a, V: Visitor> {
+/// What the workers of one walk share.
+pub(super) struct WalkWorkers<'a, V: Visitor> {
     root: &'a RootDir,
     visitor: &'a V,
     settings: &'a WalkSettings,
     excludes: &'a Excludes,
     notes: Notes,
-    pile: Mutex<Pile<V::Error>>,
-    news: Condvar,
     set_aside: Mutex<Vec<SetAside>>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+type Pool<V> = WorkerPool<WalkTask, <V as Visitor>::Error>;
 
-impl<'a, V: Visitor> Crew<'a, V> {
+impl<'a, V: Visitor> WalkWorkers<'a, V> {
     pub(super) fn new(
         root: &'a RootDir,
         visitor: &'a V,
         settings: &'a WalkSettings,
         excludes: &'a Excludes,
     ) -> Self {
-        let pile = Pile {
-            tasks: Vec::new(),
-            working: 0,
-            failed: None,
-        };
         Self {
             root,
             visitor,
             settings,
             excludes,
             notes: Notes::default(),
-            pile: Mutex::new(pile),
-            news: Condvar::new(),
             set_aside: Mutex::default(),
         }
     }
@@ -84,76 +67,40 @@ impl<'a, V: Visitor> Crew<'a, V> {
         let fd = self.root.directory(b"").map_err(failed)?;
         let root = Node::new(None, c"", metadata::of(&fd).map_err(failed)?);
         drop(fd);
-        self.work_off(vec![Task::List(Arc::new(root))])?;
+        self.work_off(vec![WalkTask::List(Arc::new(root))])?;
         let set_aside = std::mem::take(&mut *lock(&self.set_aside));
-        self.work_off(by_file(set_aside).into_iter().map(Task::Names).collect())?;
+        self.work_off(
+            by_file(set_aside)
+                .into_iter()
+                .map(WalkTask::Names)
+                .collect(),
+        )?;
         Ok(self.notes.close())
     }
 
     /// Works until nothing is left to do, or something failed.
-    fn work_off(&self, tasks: Vec<Task>) -> Result<(), V::Error> {
-        lock(&self.pile).tasks = tasks;
-        std::thread::scope(|scope| {
-            for _ in 1..self.settings.workers.get() {
-                scope.spawn(|| self.work());
-            }
-            self.work();
-        });
-        lock(&self.pile).failed.take().map_or(Ok(()), Err)
+    fn work_off(&self, tasks: Vec<WalkTask>) -> Result<(), V::Error> {
+        let pool = WorkerPool::new(tasks);
+        pool.run(self.settings.workers, |pool| {
+            pool.work(|task| {
+                go_on(&self.settings.cancel)?;
+                self.perform(task, pool)
+            });
+        })
     }
 
-    fn work(&self) {
-        while let Some(task) = self.take() {
-            // A visitor that panics must not leave the others waiting for it.
-            let ended = Ended(self);
-            let done = go_on(&self.settings.cancel)
-                .map_err(V::Error::from)
-                .and_then(|()| self.perform(task));
-            if let Err(error) = done {
-                let mut pile = lock(&self.pile);
-                pile.failed.get_or_insert(error);
-                pile.tasks.clear();
-            }
-            drop(ended);
-        }
-    }
-
-    fn take(&self) -> Option<Task> {
-        let mut pile = lock(&self.pile);
-        loop {
-            if let Some(task) = pile.tasks.pop() {
-                pile.working += 1;
-                return Some(task);
-            }
-            if pile.working == 0 {
-                return None;
-            }
-            pile = self.news.wait(pile).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    fn put(&self, tasks: Vec<Task>) {
-        if tasks.is_empty() {
-            return;
-        }
-        let mut pile = lock(&self.pile);
-        if pile.failed.is_none() {
-            pile.tasks.extend(tasks);
-            self.news.notify_all();
-        }
-    }
-
-    fn perform(&self, task: Task) -> Result<(), V::Error> {
+    fn perform(&self, task: WalkTask, pool: &Pool<V>) -> Result<(), V::Error> {
         match task {
-            Task::List(node) => self.list(&node),
-            Task::Batch(node, names, from) => {
+            WalkTask::List(node) => self.list(&node, pool),
+            WalkTask::Batch(node, names, from) => {
                 let path = node.path();
                 if let Some(fd) = self.open(&path)? {
-                    self.batch(&node, &self.place(&path, &fd), &names, from)?;
+                    let inside = self.batch(&node, &self.place(&path, &fd), &names, from)?;
+                    pool.push_first(inside);
                 }
                 self.close(&node)
             }
-            Task::Names(names) => self.names_of_one(&names),
+            WalkTask::Names(names) => self.names_of_one(&names),
         }
     }
 
@@ -177,7 +124,7 @@ impl<'a, V: Visitor> Crew<'a, V> {
         }
     }
 
-    fn list(&self, node: &Arc<Node>) -> Result<(), V::Error> {
+    fn list(&self, node: &Arc<Node>, pool: &Pool<V>) -> Result<(), V::Error> {
         let path = node.path();
         if node.depth > self.settings.deepest {
             let top = path.components().next().unwrap_or_default();
@@ -198,22 +145,23 @@ impl<'a, V: Visitor> Crew<'a, V> {
         self.visitor.enter(&place)?;
         let names = Arc::new(names);
         let further = (BATCH..names.len()).step_by(BATCH);
-        let further: Vec<Task> = further
-            .map(|from| Task::Batch(node.clone(), names.clone(), from))
+        let further: Vec<WalkTask> = further
+            .map(|from| WalkTask::Batch(node.clone(), names.clone(), from))
             .collect();
         node.open.fetch_add(further.len(), Ordering::Relaxed);
-        self.put(further);
-        self.batch(node, &place, &names, 0)?;
+        pool.push_first(further);
+        pool.push_first(self.batch(node, &place, &names, 0)?);
         self.close(node)
     }
 
+    /// Shows some entries of a directory; says which directories among them are to be listed.
     fn batch(
         &self,
         node: &Arc<Node>,
         place: &Place<'_>,
         names: &Names,
         from: usize,
-    ) -> Result<(), V::Error> {
+    ) -> Result<Vec<WalkTask>, V::Error> {
         let until = names.len().min(from + BATCH);
         let mut entries = Vec::with_capacity(until - from);
         for name in (from..until).map(|index| names.get(index)) {
@@ -225,14 +173,13 @@ impl<'a, V: Visitor> Crew<'a, V> {
         let inside = entries
             .iter()
             .filter(|found| found.kind == EntryKind::Directory);
-        let inside: Vec<Task> = inside
+        let inside: Vec<WalkTask> = inside
             .map(|found| Node::new(Some(node.clone()), found.name, found.seen))
-            .map(|below| Task::List(Arc::new(below)))
+            .map(|below| WalkTask::List(Arc::new(below)))
             .rev()
             .collect();
         node.open.fetch_add(inside.len(), Ordering::Relaxed);
-        self.put(inside);
-        Ok(())
+        Ok(inside)
     }
 
     fn show(&self, place: &Place<'_>, entries: &[Found<'_>]) -> Result<(), V::Error> {
@@ -340,18 +287,5 @@ impl<'a, V: Visitor> Crew<'a, V> {
             node = here.above.as_ref();
         }
         Ok(())
-    }
-}
-
-/// Tells the others that a worker has nothing in its hands any more.
-struct Ended<'c, 'a, V: Visitor>(&'c Crew<'a, V>);
-
-impl<V: Visitor> Drop for Ended<'_, '_, V> {
-    fn drop(&mut self) {
-        let mut pile = lock(&self.0.pile);
-        pile.working -= 1;
-        if pile.tasks.is_empty() && pile.working == 0 {
-            self.0.news.notify_all();
-        }
     }
 }
