@@ -11,9 +11,9 @@ use stasis_disk::form::chunked::list::ListReader;
 use stasis_disk::form::chunked::{ChunkError, ChunkSource, cut_out, fetch};
 use stasis_model::digest::FileDigest;
 use stasis_model::id::{SnapshotId, SubjectName};
-use stasis_model::tree::list::{Extent, Row};
+use stasis_model::tree::diff::{DiffError, DigestedEntry, diff};
+use stasis_model::tree::list::Extent;
 use stasis_model::tree::{EntryKind, EntryPath};
-use std::cmp::Ordering;
 use std::io::{self, Write};
 
 /// One snapshot in a listing.
@@ -210,11 +210,19 @@ impl DirRepo<'_> {
         let (before, source) = self.open_wanted(before).await?;
         let (after, _) = self.open_wanted(after).await?;
         let found = bridge::blocking(move || {
-            let (mut old, mut new) = (
-                ListReader::new(&source, &before.list)?,
-                ListReader::new(&source, &after.list)?,
+            let (old, new) = (
+                ListReader::new(&source, &before.list)?.entries(),
+                ListReader::new(&source, &after.list)?.entries(),
             );
-            differences(&mut old, &mut new)
+            let changes = diff(old, new, DigestedEntry::difference);
+            let found = changes.map(|change| {
+                let change = change.map_err(DiffError::into_source)?;
+                Ok::<_, ChunkError>(Difference {
+                    path: change.path().to_string(),
+                    change: change.kind().word(),
+                })
+            });
+            found.collect()
         });
         Ok(found.await?)
     }
@@ -282,61 +290,4 @@ fn write_out(
         written += extent.length();
     }
     Ok(out.flush().map(|()| written))
-}
-
-fn differences(
-    old: &mut ListReader<'_>,
-    new: &mut ListReader<'_>,
-) -> Result<Vec<Difference>, ChunkError> {
-    let mut found = Vec::new();
-    let mut add = |row: &Row, change: &'static str| {
-        let path = row.entry.path.to_string();
-        found.push(Difference { path, change });
-    };
-    let (mut before, mut after) = (old.next_row()?, new.next_row()?);
-    loop {
-        let order = match (&before, &after) {
-            (None, None) => return Ok(found),
-            (Some(_), None) => Ordering::Less,
-            (None, Some(_)) => Ordering::Greater,
-            (Some(before), Some(after)) => before.entry.path.cmp(&after.entry.path),
-        };
-        if let (Some(before), Some(after), Ordering::Equal) = (&before, &after, order)
-            && let Some(change) = change(before, after)
-        {
-            add(after, change);
-        }
-        if order.is_le() {
-            if order.is_lt()
-                && let Some(before) = &before
-            {
-                add(before, "removed");
-            }
-            before = old.next_row()?;
-        }
-        if order.is_ge() {
-            if order.is_gt()
-                && let Some(after) = &after
-            {
-                add(after, "added");
-            }
-            after = new.next_row()?;
-        }
-    }
-}
-
-/// How two entries of one path differ.
-fn change(before: &Row, after: &Row) -> Option<&'static str> {
-    let digest = |row: &Row| row.content.as_ref().map(|content| content.digest);
-    let is_same_kind =
-        std::mem::discriminant(&before.entry.kind) == std::mem::discriminant(&after.entry.kind);
-    if !is_same_kind {
-        Some("kind")
-    } else if digest(before) != digest(after) || before.entry.kind != after.entry.kind {
-        Some("content")
-    } else if before.entry != after.entry {
-        Some("metadata")
-    } else {
-        None
-    }
 }

@@ -1,31 +1,67 @@
-//! What changed from one tree to another.
+//! What changed from one tree to another: the one comparison of trees, for every kind of snapshot.
 //!
 //! Both trees come as streams sorted by path and are read side by side, one entry of each at a time: however large they
 //! are, a diff costs the memory of two entries. A stream that is not sorted ends the diff with an error, because what
-//! it would say from there on would be wrong.
-//!
-//! Names that moved are found afterwards, among what was added and removed ([`find_renames`]), within a bound.
+//! it would say from there on would be wrong. What two entries of one path differ in, their type knows, or whoever asks:
+//! some have a digest of every file, others must read the two of one length.
 
-mod renames;
-
-pub use renames::{Moved, find_renames};
-
+use crate::digest::FileDigest;
 use crate::tree::{Entry, EntryKind, EntryPath};
+use serde::Serialize;
 use std::cmp::Ordering;
 use std::iter::{FusedIterator, Peekable};
 
+/// Something that a tree has at a path.
+pub trait TreeItem {
+    /// Where in the tree.
+    fn path(&self) -> &EntryPath;
+}
+
+impl<T: TreeItem> TreeItem for &T {
+    fn path(&self) -> &EntryPath {
+        T::path(self)
+    }
+}
+
+impl TreeItem for Entry {
+    fn path(&self) -> &EntryPath {
+        &self.path
+    }
+}
+
 /// An entry, and the digest of its content where it is a file and the digest is known.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Item<D> {
+pub struct DigestedEntry<D = FileDigest> {
     /// The entry.
     pub entry: Entry,
     /// The digest of its content.
     pub digest: Option<D>,
 }
 
+impl<D> TreeItem for DigestedEntry<D> {
+    fn path(&self) -> &EntryPath {
+        &self.entry.path
+    }
+}
+
+impl<D: PartialEq> DigestedEntry<D> {
+    /// In what a newer entry of the same path differs; files of one length and time are the same where a digest is missing.
+    pub fn difference(&self, newer: &Self) -> Option<EntryDifference> {
+        let same_time = self.entry.metadata.modified == newer.entry.metadata.modified;
+        EntryDifference::between(&self.entry, &newer.entry, || {
+            match (&self.digest, &newer.digest) {
+                (Some(was), Some(is)) if was == is => ContentChange::Same,
+                (Some(_), Some(_)) => ContentChange::Changed,
+                _ if same_time => ContentChange::Same,
+                _ => ContentChange::Unknown,
+            }
+        })
+    }
+}
+
 /// Which of the two trees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Side {
+pub enum DiffSide {
     /// The one that was.
     Old,
     /// The one that is.
@@ -34,7 +70,7 @@ pub enum Side {
 
 /// Whether a file has another content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Content {
+pub enum ContentChange {
     /// It has the same; or it is no file.
     Same,
     /// It has another: another length, digest or link target.
@@ -45,77 +81,111 @@ pub enum Content {
 
 /// In what two entries of one path differ; at least in something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Difference {
+pub struct EntryDifference {
     /// It is another kind of thing.
     pub kind: bool,
     /// Its content, or where it leads to.
-    pub content: Content,
+    pub content: ContentChange,
     /// Owner, permissions or time.
     pub metadata: bool,
     /// Extended attributes.
     pub attributes: bool,
 }
 
-impl Difference {
-    /// Compares two entries of one path; `None` when they agree in everything.
-    fn between<D: PartialEq>(old: &Item<D>, new: &Item<D>) -> Option<Self> {
-        let (was, is) = (&old.entry, &new.entry);
+impl EntryDifference {
+    /// Compares two entries of one path; `None` when they agree in everything. Of two files of one length `content` says
+    /// whether they hold the same.
+    pub fn between(
+        was: &Entry,
+        is: &Entry,
+        content: impl FnOnce() -> ContentChange,
+    ) -> Option<Self> {
+        let content = match (&was.kind, &is.kind) {
+            (EntryKind::File { .. }, EntryKind::File { .. }) if was.kind == is.kind => content(),
+            (was, is) if was == is => ContentChange::Same,
+            _ => ContentChange::Changed,
+        };
         let difference = Self {
             kind: std::mem::discriminant(&was.kind) != std::mem::discriminant(&is.kind),
-            content: content(old, new),
+            content,
             metadata: was.metadata != is.metadata,
             attributes: was.attributes != is.attributes,
         };
-        let nothing = Self {
-            kind: false,
-            content: Content::Same,
-            metadata: false,
-            attributes: false,
-        };
-        (difference != nothing).then_some(difference)
+        difference.is_any().then_some(difference)
+    }
+
+    /// Whether there is one at all.
+    pub fn is_any(&self) -> bool {
+        self.kind || self.content != ContentChange::Same || self.metadata || self.attributes
     }
 }
 
-fn content<D: PartialEq>(old: &Item<D>, new: &Item<D>) -> Content {
-    let same_time = old.entry.metadata.modified == new.entry.metadata.modified;
-    match (&old.entry.kind, &new.entry.kind) {
-        (EntryKind::File { size: was }, EntryKind::File { size: is }) if was == is => {
-            match (&old.digest, &new.digest) {
-                (Some(was), Some(is)) if was == is => Content::Same,
-                (Some(_), Some(_)) => Content::Changed,
-                _ if same_time => Content::Same,
-                _ => Content::Unknown,
-            }
+/// What became of an entry, in one word: the first of these that applies.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChangeKind {
+    /// Only the new tree has it.
+    Added,
+    /// Only the old tree had it.
+    Removed,
+    /// It is another kind of thing.
+    Kind,
+    /// It has another content, or leads elsewhere.
+    Content,
+    /// It has another owner, mode, time or attribute.
+    Metadata,
+}
+
+impl ChangeKind {
+    /// The word for it in results.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Added => "added",
+            Self::Removed => "removed",
+            Self::Kind => "kind",
+            Self::Content => "content",
+            Self::Metadata => "metadata",
         }
-        (was, is) if was == is => Content::Same,
-        _ => Content::Changed,
     }
 }
 
 /// One difference between two trees.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Change<D> {
+pub enum TreeChange<I> {
     /// Only the new tree has it.
-    Added(Item<D>),
+    Added(I),
     /// Only the old tree had it.
-    Removed(Item<D>),
+    Removed(I),
     /// Both have it, and it is not the same.
     Changed {
         /// As it was.
-        old: Box<Item<D>>,
+        old: I,
         /// As it is.
-        new: Box<Item<D>>,
+        new: I,
         /// In what they differ.
-        difference: Difference,
+        difference: EntryDifference,
     },
 }
 
-impl<D> Change<D> {
+impl<I: TreeItem> TreeChange<I> {
     /// Where.
     pub fn path(&self) -> &EntryPath {
         match self {
-            Self::Added(item) | Self::Removed(item) => &item.entry.path,
-            Self::Changed { new, .. } => &new.entry.path,
+            Self::Added(item) | Self::Removed(item) => item.path(),
+            Self::Changed { new, .. } => new.path(),
+        }
+    }
+
+    /// What became of it.
+    pub fn kind(&self) -> ChangeKind {
+        match self {
+            Self::Added(_) => ChangeKind::Added,
+            Self::Removed(_) => ChangeKind::Removed,
+            Self::Changed { difference, .. } if difference.kind => ChangeKind::Kind,
+            Self::Changed { difference, .. } if difference.content != ContentChange::Same => {
+                ChangeKind::Content
+            }
+            Self::Changed { .. } => ChangeKind::Metadata,
         }
     }
 }
@@ -128,7 +198,7 @@ pub enum DiffError<E> {
     #[error("`{path}` of the {side:?} tree comes after an entry that it should come before")]
     Unsorted {
         /// Which stream.
-        side: Side,
+        side: DiffSide,
         /// The entry that came too late.
         path: EntryPath,
     },
@@ -136,47 +206,77 @@ pub enum DiffError<E> {
     #[error("could not read the next entry of the {side:?} tree")]
     Unreadable {
         /// Which stream.
-        side: Side,
+        side: DiffSide,
         /// What it said.
         source: E,
     },
 }
 
+impl<E> DiffError<E> {
+    /// What a stream said, of streams that are sorted by those who make them.
+    ///
+    /// # Panics
+    ///
+    /// When a stream was not sorted after all.
+    pub fn into_source(self) -> E {
+        match self {
+            Self::Unreadable { source, .. } => source,
+            Self::Unsorted { side, path } => {
+                panic!("`{path}` of the {side:?} tree is not in order")
+            }
+        }
+    }
+}
+
+/// The changes between two lists in memory, each sorted by path and without a path twice.
+///
+/// # Panics
+///
+/// When a list is not sorted: a list in memory is sorted by whoever made it.
+pub fn diff_lists<'a, I: TreeItem>(
+    old: &'a [I],
+    new: &'a [I],
+    mut compare: impl FnMut(&I, &I) -> Option<EntryDifference>,
+) -> Vec<TreeChange<&'a I>> {
+    let sure = |items: &'a [I]| items.iter().map(Ok::<_, std::convert::Infallible>);
+    let found = diff(sure(old), sure(new), |old, new| compare(old, new));
+    found
+        .map(|change| change.expect("lists in memory are sorted"))
+        .collect()
+}
+
 /// The differences between two trees, sorted by path; after an error there are no more.
-#[derive(Debug)]
-pub struct Diff<D, E, A, B>
-where
-    A: Iterator<Item = Result<Item<D>, E>>,
-    B: Iterator<Item = Result<Item<D>, E>>,
-{
-    old: Stream<D, E, A>,
-    new: Stream<D, E, B>,
+pub struct TreeDiff<A: Iterator, B: Iterator, F> {
+    old: SortedStream<A>,
+    new: SortedStream<B>,
+    compare: F,
     has_failed: bool,
 }
 
-/// Compares two streams of entries, each sorted by path.
-pub fn diff<D, E, A, B>(old: A, new: B) -> Diff<D, E, A::IntoIter, B::IntoIter>
+/// Compares two streams of entries, each sorted by path; `compare` says in what two of one path differ.
+pub fn diff<I, E, A, B, F>(old: A, new: B, compare: F) -> TreeDiff<A::IntoIter, B::IntoIter, F>
 where
-    D: PartialEq,
-    A: IntoIterator<Item = Result<Item<D>, E>>,
-    B: IntoIterator<Item = Result<Item<D>, E>>,
+    I: TreeItem,
+    A: IntoIterator<Item = Result<I, E>>,
+    B: IntoIterator<Item = Result<I, E>>,
+    F: FnMut(&I, &I) -> Option<EntryDifference>,
 {
-    Diff {
-        old: Stream::new(old.into_iter(), Side::Old),
-        new: Stream::new(new.into_iter(), Side::New),
+    TreeDiff {
+        old: SortedStream::new(old.into_iter(), DiffSide::Old),
+        new: SortedStream::new(new.into_iter(), DiffSide::New),
+        compare,
         has_failed: false,
     }
 }
 
-#[derive(Debug)]
-struct Stream<D, E, I: Iterator<Item = Result<Item<D>, E>>> {
-    items: Peekable<I>,
+struct SortedStream<S: Iterator> {
+    items: Peekable<S>,
     last: Option<EntryPath>,
-    side: Side,
+    side: DiffSide,
 }
 
-impl<D, E, I: Iterator<Item = Result<Item<D>, E>>> Stream<D, E, I> {
-    fn new(items: I, side: Side) -> Self {
+impl<I: TreeItem, E, S: Iterator<Item = Result<I, E>>> SortedStream<S> {
+    fn new(items: S, side: DiffSide) -> Self {
         let items = items.peekable();
         Self {
             items,
@@ -185,13 +285,13 @@ impl<D, E, I: Iterator<Item = Result<Item<D>, E>>> Stream<D, E, I> {
         }
     }
 
-    fn take(&mut self) -> Result<Option<Item<D>>, DiffError<E>> {
+    fn take(&mut self) -> Result<Option<I>, DiffError<E>> {
         let side = self.side;
         let unreadable = |source| DiffError::Unreadable { side, source };
         let Some(item) = self.items.next().transpose().map_err(unreadable)? else {
             return Ok(None);
         };
-        let path = &item.entry.path;
+        let path = item.path();
         if self.last.as_ref().is_some_and(|last| last >= path) {
             let path = path.clone();
             return Err(DiffError::Unsorted { side, path });
@@ -200,23 +300,28 @@ impl<D, E, I: Iterator<Item = Result<Item<D>, E>>> Stream<D, E, I> {
         Ok(Some(item))
     }
 
-    /// The path that comes next; `None` at the end. An entry that cannot be read comes first, so that it is told soon.
-    fn path(&mut self) -> Option<&EntryPath> {
+    /// The path that comes next; `None` at the end. An entry that cannot be read comes first, so that the diff ends with it.
+    fn path<'s>(&'s mut self) -> Option<&'s EntryPath>
+    where
+        I: 's,
+        E: 's,
+    {
         static ROOT: std::sync::OnceLock<EntryPath> = std::sync::OnceLock::new();
         Some(match self.items.peek()? {
-            Ok(item) => &item.entry.path,
+            Ok(item) => item.path(),
             Err(_) => ROOT.get_or_init(EntryPath::root),
         })
     }
 }
 
-impl<D, E, A, B> Diff<D, E, A, B>
+impl<I, E, A, B, F> TreeDiff<A, B, F>
 where
-    D: PartialEq,
-    A: Iterator<Item = Result<Item<D>, E>>,
-    B: Iterator<Item = Result<Item<D>, E>>,
+    I: TreeItem,
+    A: Iterator<Item = Result<I, E>>,
+    B: Iterator<Item = Result<I, E>>,
+    F: FnMut(&I, &I) -> Option<EntryDifference>,
 {
-    fn advance(&mut self) -> Result<Option<Change<D>>, DiffError<E>> {
+    fn advance(&mut self) -> Result<Option<TreeChange<I>>, DiffError<E>> {
         loop {
             let order = match (self.old.path(), self.new.path()) {
                 (None, None) => return Ok(None),
@@ -225,16 +330,15 @@ where
                 (Some(old), Some(new)) => old.cmp(new),
             };
             match order {
-                Ordering::Less => return Ok(self.old.take()?.map(Change::Removed)),
-                Ordering::Greater => return Ok(self.new.take()?.map(Change::Added)),
+                Ordering::Less => return Ok(self.old.take()?.map(TreeChange::Removed)),
+                Ordering::Greater => return Ok(self.new.take()?.map(TreeChange::Added)),
                 Ordering::Equal => {}
             }
             let (Some(old), Some(new)) = (self.old.take()?, self.new.take()?) else {
                 return Ok(None);
             };
-            if let Some(difference) = Difference::between(&old, &new) {
-                let (old, new) = (Box::new(old), Box::new(new));
-                return Ok(Some(Change::Changed {
+            if let Some(difference) = (self.compare)(&old, &new) {
+                return Ok(Some(TreeChange::Changed {
                     old,
                     new,
                     difference,
@@ -244,13 +348,14 @@ where
     }
 }
 
-impl<D, E, A, B> Iterator for Diff<D, E, A, B>
+impl<I, E, A, B, F> Iterator for TreeDiff<A, B, F>
 where
-    D: PartialEq,
-    A: Iterator<Item = Result<Item<D>, E>>,
-    B: Iterator<Item = Result<Item<D>, E>>,
+    I: TreeItem,
+    A: Iterator<Item = Result<I, E>>,
+    B: Iterator<Item = Result<I, E>>,
+    F: FnMut(&I, &I) -> Option<EntryDifference>,
 {
-    type Item = Result<Change<D>, DiffError<E>>;
+    type Item = Result<TreeChange<I>, DiffError<E>>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.has_failed {
@@ -262,11 +367,12 @@ where
     }
 }
 
-impl<D, E, A, B> FusedIterator for Diff<D, E, A, B>
+impl<I, E, A, B, F> FusedIterator for TreeDiff<A, B, F>
 where
-    D: PartialEq,
-    A: Iterator<Item = Result<Item<D>, E>>,
-    B: Iterator<Item = Result<Item<D>, E>>,
+    I: TreeItem,
+    A: Iterator<Item = Result<I, E>>,
+    B: Iterator<Item = Result<I, E>>,
+    F: FnMut(&I, &I) -> Option<EntryDifference>,
 {
 }
 

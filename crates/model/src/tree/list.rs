@@ -18,7 +18,8 @@ pub use wire::BadList;
 
 use crate::digest::FileDigest;
 use crate::protocol::gc::ChunkName;
-use crate::tree::Entry;
+use crate::tree::diff::{ContentChange, EntryDifference, TreeItem};
+use crate::tree::{Entry, EntryPath};
 
 /// A chunk as a list refers to it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -141,6 +142,26 @@ pub struct Row {
     pub entry: Entry,
     /// What is in it; only files have content.
     pub content: Option<FileContent>,
+}
+
+impl TreeItem for Row {
+    fn path(&self) -> &EntryPath {
+        &self.entry.path
+    }
+}
+
+impl Row {
+    /// In what a newer entry of the same path differs.
+    pub fn difference(&self, newer: &Self) -> Option<EntryDifference> {
+        let digest = |row: &Self| row.content.as_ref().map(|content| content.digest);
+        EntryDifference::between(&self.entry, &newer.entry, || {
+            if digest(self) == digest(newer) {
+                ContentChange::Same
+            } else {
+                ContentChange::Changed
+            }
+        })
+    }
 }
 
 #[cfg(test)]

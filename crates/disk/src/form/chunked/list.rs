@@ -10,6 +10,7 @@ use stasis_model::format::manifest::{FileList, INLINE_LIMIT, ListRef};
 use stasis_model::protocol::gc::{ChunkName, GcEpoch, Names};
 use stasis_model::tree::EntryPath;
 use stasis_model::tree::chunking::BUNDLE_MIN;
+use stasis_model::tree::diff::DigestedEntry;
 use stasis_model::tree::list::{
     BadList, Extent, ListRoot, Row, SectionPlace, SectionWriter, Slice, StoredChunk, read_section,
 };
@@ -377,6 +378,23 @@ impl<'s> ListReader<'s> {
             };
             self.read(&place)?;
         }
+    }
+
+    /// All entries that are still to come, for a diff.
+    pub fn entries(mut self) -> impl Iterator<Item = Result<DigestedEntry, ChunkError>> + use<'s> {
+        // Rows that stand in the manifest itself are here already, and nobody checked their order.
+        let rows = self.rows.make_contiguous();
+        rows.sort_by(|one, other| one.entry.path.cmp(&other.entry.path));
+        let mut last = None;
+        self.rows
+            .retain(|row| last.replace(row.entry.path.clone()).as_ref() != Some(&row.entry.path));
+        let next = move || self.next_row().transpose();
+        std::iter::from_fn(next).map(|row| {
+            row.map(|Row { entry, content }| DigestedEntry {
+                entry,
+                digest: content.map(|content| content.digest),
+            })
+        })
     }
 
     fn read(&mut self, place: &SectionPlace) -> Result<(), ChunkError> {

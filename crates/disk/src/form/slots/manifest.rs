@@ -9,18 +9,16 @@ pub(super) use witnessed::Gatherer;
 use super::cache::{Remembered, StatCache};
 use crate::fs::metadata::{self, Seen};
 use crate::fs::root_dir::RootDir;
-use crate::tree::compare::Change;
 use crate::tree::database_set;
 use crate::tree::walk::{self, Found, Place, Reason, Visitor, WalkError, WalkReport, WalkSettings};
 use stasis_model::digest::{FileDigest, FileHasher, WorkspaceDigest};
 use stasis_model::format::manifest::StoredAs;
+use stasis_model::tree::diff::{ChangeKind, ContentChange, EntryDifference, TreeItem, diff_lists};
 use stasis_model::tree::{Attribute, EntryKind, EntryPath};
 use stasis_model::workspace::SlotDatabase;
-use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
-use std::iter::Peekable;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
@@ -119,6 +117,29 @@ pub struct Listed {
     pub attributes: Option<AttributesDigest>,
 }
 
+impl TreeItem for Listed {
+    fn path(&self) -> &EntryPath {
+        &self.path
+    }
+}
+
+impl Listed {
+    /// In what a newer entry of the same path differs.
+    fn difference(&self, newer: &Self) -> Option<EntryDifference> {
+        let difference = EntryDifference {
+            kind: std::mem::discriminant(&self.what) != std::mem::discriminant(&newer.what),
+            content: if self.what == newer.what {
+                ContentChange::Same
+            } else {
+                ContentChange::Changed
+            },
+            metadata: self.mode != newer.mode,
+            attributes: self.attributes != newer.attributes,
+        };
+        difference.is_any().then_some(difference)
+    }
+}
+
 /// Everything in a tree, sorted by path. Pipes, sockets and devices are in no checkpoint, and not here either.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Manifest {
@@ -168,16 +189,12 @@ impl Manifest {
     }
 
     /// What became of the entries of `self` in `newer`, in the order of paths.
-    pub fn diff(&self, newer: &Self) -> Vec<(EntryPath, Change)> {
-        let (mut was, mut is) = (
-            self.entries.iter().peekable(),
-            newer.entries.iter().peekable(),
-        );
-        let mut changes = Vec::new();
-        while let Some((path, change)) = next(&mut was, &mut is) {
-            changes.extend(change.map(|change| (path.clone(), change)));
-        }
-        changes
+    pub fn diff(&self, newer: &Self) -> Vec<(EntryPath, ChangeKind)> {
+        let found = diff_lists(&self.entries, &newer.entries, Listed::difference);
+        let found = found.iter();
+        found
+            .map(|change| (change.path().clone(), change.kind()))
+            .collect()
     }
 
     /// As it is kept in a slot: for each entry the length of its path, the path, permissions, `x` and a digest if it has attributes,
@@ -283,38 +300,6 @@ fn text<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (text, behind) = rest.split_at_checked(length)?;
     *rest = behind;
     Some(text)
-}
-
-/// The next path of either, and what became of it.
-fn next<'a>(
-    was: &mut Peekable<impl Iterator<Item = &'a Listed>>,
-    is: &mut Peekable<impl Iterator<Item = &'a Listed>>,
-) -> Option<(&'a EntryPath, Option<Change>)> {
-    let order = match (was.peek(), is.peek()) {
-        (None, None) => return None,
-        (Some(_), None) => Ordering::Less,
-        (None, Some(_)) => Ordering::Greater,
-        (Some(was), Some(is)) => was.path.cmp(&is.path),
-    };
-    Some(match order {
-        Ordering::Less => (&was.next()?.path, Some(Change::Removed)),
-        Ordering::Greater => (&is.next()?.path, Some(Change::Added)),
-        Ordering::Equal => {
-            let (was, is) = (was.next()?, is.next()?);
-            (&was.path, change(was, is))
-        }
-    })
-}
-
-fn change(was: &Listed, is: &Listed) -> Option<Change> {
-    if std::mem::discriminant(&was.what) != std::mem::discriminant(&is.what) {
-        Some(Change::Kind)
-    } else if was.what != is.what {
-        Some(Change::Content)
-    } else {
-        let is_same = was.mode == is.mode && was.attributes == is.attributes;
-        (!is_same).then_some(Change::Metadata)
-    }
 }
 
 /// Lists what is beneath a root. Files that look as they did when the cache was made are not read.

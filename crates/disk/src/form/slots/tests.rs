@@ -4,9 +4,9 @@
 )]
 
 use super::*;
-use crate::tree::compare::Change;
 use stasis_model::time::Timestamp;
 use stasis_model::tree::EntryPath;
+use stasis_model::tree::diff::ChangeKind;
 use stasis_model::workspace::{CheckpointOrigin, next_auto, next_manual, next_sequence};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -355,18 +355,18 @@ fn a_touch_is_no_change_and_an_edit_of_the_same_length_is() {
 
     let after = world.manifest();
 
-    let told: Vec<(String, Change)> = before
+    let told: Vec<(String, ChangeKind)> = before
         .diff(&after)
         .into_iter()
         .map(|(path, change)| (path.to_string(), change))
         .collect();
     let expected = [
-        ("edited", Change::Content),
-        ("gone", Change::Removed),
-        ("link", Change::Content),
-        ("mode", Change::Metadata),
-        ("turned", Change::Kind),
-        ("turned/new", Change::Added),
+        ("edited", ChangeKind::Content),
+        ("gone", ChangeKind::Removed),
+        ("link", ChangeKind::Content),
+        ("mode", ChangeKind::Metadata),
+        ("turned", ChangeKind::Kind),
+        ("turned/new", ChangeKind::Added),
     ];
     assert_eq!(
         told,

@@ -15,8 +15,8 @@ use stasis_disk::check::{self, CheckSettings, Identity, IdentityError};
 use stasis_disk::form::archive::{Archive, ArchiveError, ReadSettings};
 use stasis_model::digest::{ArchiveDigest, FileDigest, FileHasher};
 use stasis_model::id::Lineage;
+use stasis_model::tree::diff::{ContentChange, EntryDifference, TreeChange, diff_lists};
 use stasis_model::tree::{Entry, EntryKind, EntryPath};
-use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -194,6 +194,8 @@ impl<'a> Side<'a> {
             Ok::<_, ArchiveError>(())
         })?;
         entries.sort_by(|one, other| one.path.cmp(&other.path));
+        // A diff needs each path once; a foreign archive may have one twice.
+        entries.dedup_by(|later, first| later.path == first.path);
         let named: Vec<(EntryPath, u64)> = entries
             .iter()
             .map(|entry| (entry.path.clone(), size(entry)))
@@ -326,54 +328,40 @@ fn changes<T: Ord, U>(
 }
 
 impl Compared {
-    /// Walks through both lists of entries side by side.
+    /// Compares both lists of entries; files of one length and two times are read, but not too many of them.
     fn join(
         &mut self,
         before: &Side<'_>,
         after: &Side<'_>,
         settings: &CheckSettings,
     ) -> Result<(), IdentityError> {
-        let (mut old, mut new) = (
-            before.entries.iter().peekable(),
-            after.entries.iter().peekable(),
-        );
         let (mut compared, mut passed_over) = (0, 0);
-        loop {
-            let order = match (old.peek(), new.peek()) {
-                (None, None) => break,
-                (Some(_), None) => Ordering::Less,
-                (None, Some(_)) => Ordering::Greater,
-                (Some(one), Some(other)) => one.path.cmp(&other.path),
-            };
-            if order == Ordering::Less {
-                self.files.removed.extend(old.next().map(one_sided));
-                continue;
-            }
-            if order == Ordering::Greater {
-                self.files.added.extend(new.next().map(one_sided));
-                continue;
-            }
-            let (Some(one), Some(other)) = (old.next(), new.next()) else {
-                break;
-            };
-            let differs = match sameness(one, other) {
-                Sameness::Same => false,
-                Sameness::Other => true,
-                Sameness::Touched if compared == MOST_COMPARED => {
-                    passed_over += 1;
-                    true
+        for change in diff_lists(&before.entries, &after.entries, difference) {
+            match change {
+                TreeChange::Removed(entry) => self.files.removed.push(one_sided(entry)),
+                TreeChange::Added(entry) => self.files.added.push(one_sided(entry)),
+                TreeChange::Changed {
+                    old,
+                    new,
+                    difference,
+                } => {
+                    if difference.content == ContentChange::Unknown {
+                        if compared == MOST_COMPARED {
+                            passed_over += 1;
+                        } else {
+                            compared += 1;
+                            let was = before.digest(&old.path, settings)?;
+                            if was == after.digest(&new.path, settings)? {
+                                continue;
+                            }
+                        }
+                    }
+                    self.changed.push(Differing {
+                        path: old.path.to_string(),
+                        before_bytes: size(old),
+                        after_bytes: size(new),
+                    });
                 }
-                Sameness::Touched => {
-                    compared += 1;
-                    before.digest(&one.path, settings)? != after.digest(&other.path, settings)?
-                }
-            };
-            if differs {
-                self.changed.push(Differing {
-                    path: one.path.to_string(),
-                    before_bytes: size(one),
-                    after_bytes: size(other),
-                });
             }
         }
         if passed_over > 0 {
@@ -385,20 +373,13 @@ impl Compared {
     }
 }
 
-enum Sameness {
-    Same,
-    Other,
-    /// Files of one size, written at two times.
-    Touched,
-}
-
-fn sameness(one: &Entry, other: &Entry) -> Sameness {
-    let is_file = matches!(one.kind, EntryKind::File { .. });
-    if one.kind != other.kind {
-        Sameness::Other
-    } else if is_file && one.metadata.modified != other.metadata.modified {
-        Sameness::Touched
-    } else {
-        Sameness::Same
-    }
+/// In what two entries differ. Metadata is no difference here: a browser touches everything.
+fn difference(was: &Entry, is: &Entry) -> Option<EntryDifference> {
+    let same_time = was.metadata.modified == is.metadata.modified;
+    let content = || match same_time {
+        true => ContentChange::Same,
+        false => ContentChange::Unknown,
+    };
+    EntryDifference::between(was, is, content)
+        .filter(|difference| difference.kind || difference.content != ContentChange::Same)
 }

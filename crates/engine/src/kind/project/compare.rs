@@ -12,12 +12,13 @@ use stasis_disk::form::chunked::list::ListReader;
 use stasis_disk::form::chunked::save::SaveError;
 use stasis_disk::fs::metadata;
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
-use stasis_disk::tree::compare::{Change as TreeChange, Comparison};
+use stasis_disk::tree::compare::compare_live;
 use stasis_disk::tree::staging_view::{self, StagingView};
 use stasis_disk::tree::walk::{self, WalkSettings};
 use stasis_model::format::manifest::{SaveReason, SnapshotManifest};
 use stasis_model::id::SnapshotId;
 use stasis_model::tree::EntryPath;
+use stasis_model::tree::diff::{ChangeKind, DiffError};
 use stasis_quiesce::sqlite;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
@@ -88,7 +89,7 @@ impl Project {
     pub(super) async fn compared_with_now(
         &self,
         id: &SnapshotId,
-    ) -> Result<Vec<(EntryPath, TreeChange)>, Error> {
+    ) -> Result<Vec<(EntryPath, ChangeKind)>, Error> {
         self.compared_as(self.home.declared.as_ref(), id, &[]).await
     }
 
@@ -98,7 +99,7 @@ impl Project {
         declared: Option<&Declared>,
         id: &SnapshotId,
         named: &[EntryPath],
-    ) -> Result<Vec<(EntryPath, TreeChange)>, Error> {
+    ) -> Result<Vec<(EntryPath, ChangeKind)>, Error> {
         let Some(declared) = declared.filter(|declared| declared.current().is_dir()) else {
             return self.compared(id, None, named).await;
         };
@@ -114,7 +115,7 @@ impl Project {
         id: &SnapshotId,
         capture: Option<Capture>,
         named: &[EntryPath],
-    ) -> Result<Vec<(EntryPath, TreeChange)>, Error> {
+    ) -> Result<Vec<(EntryPath, ChangeKind)>, Error> {
         let index = self.index().await?;
         let root = self.engine.dirs().root();
         let opened = self.engine.dirs().open_snapshot(&root, &index, id).await?;
@@ -138,13 +139,10 @@ impl Project {
         };
         bridge::blocking(move || {
             let source = Fetching::new(root);
-            let mut reader = ListReader::new(&source, &opened.list)?;
+            let listed = ListReader::new(&source, &opened.list)?.entries();
             if !dir.exists() {
-                let mut gone = Vec::new();
-                while let Some(row) = reader.next_row()? {
-                    gone.push((row.entry.path, TreeChange::Removed));
-                }
-                return Ok(gone);
+                let gone = listed.map(|one| Ok((one?.entry.path, ChangeKind::Removed)));
+                return gone.collect();
             }
             let place = capture.as_ref().map_or(&*dir, |one| &*one.root);
             let failed = |source: std::io::Error| Error::NoDirectory {
@@ -159,14 +157,10 @@ impl Project {
                 let grafted = opened.and_then(|opened| live.grafted(graft.at.clone(), opened));
                 live = grafted.map_err(|error| failed(error.into()))?;
             }
-            let (mut comparison, _) =
-                Comparison::begin(&live, &settings).map_err(SaveError::from)?;
-            while let Some(row) = reader.next_row()? {
-                let digest = row.content.as_ref().map(|content| content.digest);
-                comparison.listed(&row.entry, digest.as_ref());
-            }
+            let (entries, _) = walk::list(&live, &settings).map_err(SaveError::from)?;
+            let found = compare_live(&live, entries, listed);
+            let mut found = found.map_err(DiffError::into_source)?;
             let is_shown = shown(&opened.manifest, &left_alone, &live)?;
-            let mut found = comparison.finish();
             found.retain(|(path, change)| is_shown(path, *change));
             Ok(found)
         })
@@ -218,7 +212,7 @@ impl Project {
 }
 
 /// A change as it is reported.
-pub(super) fn difference(path: &EntryPath, change: TreeChange) -> Difference {
+pub(super) fn difference(path: &EntryPath, change: ChangeKind) -> Difference {
     Difference {
         path: path.to_string(),
         change: change.word(),
@@ -233,7 +227,7 @@ fn shown<'a>(
     manifest: &'a SnapshotManifest,
     left_alone: &[String],
     live: &'a RootDir,
-) -> Result<impl Fn(&EntryPath, TreeChange) -> bool + use<'a>, Error> {
+) -> Result<impl Fn(&EntryPath, ChangeKind) -> bool + use<'a>, Error> {
     let is_left_alone = walk::matcher(left_alone).map_err(SaveError::from)?;
     let is_owner_left = walk::matcher(left_alone).map_err(SaveError::from)?;
     let is_left_with_owner = move |path: &EntryPath| {
@@ -242,15 +236,15 @@ fn shown<'a>(
             .and_then(|(above, name)| above.child(owner_name(name)?).ok());
         owner.is_some_and(|owner| is_owner_left(&owner, false))
     };
-    Ok(move |path: &EntryPath, change: TreeChange| {
+    Ok(move |path: &EntryPath, change: ChangeKind| {
         let is_directory = live.directory(path.as_bytes()).is_ok();
         // What saves leave out by now comes back if it is gone, and stays as it is otherwise.
-        if change != TreeChange::Removed
+        if change != ChangeKind::Removed
             && (is_left_alone(path, is_directory) || is_left_with_owner(path))
         {
             return false;
         }
-        if change != TreeChange::Added {
+        if change != ChangeKind::Added {
             return true;
         }
         let is_of_database = || {

@@ -33,13 +33,13 @@ use crate::repo::{InPlaceChanges, Placement, RepoRestore, StagedSnapshot};
 use crate::warning::Warning;
 use stasis_disk::check::{self, CheckSettings};
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
-use stasis_disk::tree::compare::Change as TreeChange;
 use stasis_disk::tree::restore::{self, Changes, Origin, Placed, Returned};
 use stasis_disk::tree::walk;
 use stasis_model::format::manifest::SaveReason;
 use stasis_model::id::{ServiceName, SnapshotId};
 use stasis_model::protocol::operation::IndexOperation;
 use stasis_model::tree::EntryPath;
+use stasis_model::tree::diff::ChangeKind;
 use std::path::{Path, PathBuf};
 
 /// How many damaged databases are named.
@@ -108,7 +108,7 @@ impl Project {
     async fn would_change(
         &self,
         plan: &RestorePlan,
-    ) -> Result<Vec<(EntryPath, TreeChange)>, Error> {
+    ) -> Result<Vec<(EntryPath, ChangeKind)>, Error> {
         let mut scope = self.home.declared.as_ref();
         let mut scope = scope
             .take()
@@ -134,22 +134,22 @@ impl Project {
     /// What of that this user may change: what is only live and may not be moved is left alone, anything else refuses the restore.
     async fn may_change(
         &self,
-        differing: Vec<(EntryPath, TreeChange)>,
-    ) -> (Vec<(EntryPath, TreeChange)>, Result<(), Error>) {
+        differing: Vec<(EntryPath, ChangeKind)>,
+    ) -> (Vec<(EntryPath, ChangeKind)>, Result<(), Error>) {
         let live = self.live();
         bridge::blocking(move || {
             let Ok(live) = RootDir::open(&live, Mounts::Stay) else {
                 return (differing, Ok(()));
             };
             let mut permissions = restore::Permissions::new(&live);
-            let may_move = |one: &(EntryPath, TreeChange)| match one.1 {
-                TreeChange::Metadata => permissions.is_own(&one.0),
+            let may_move = |one: &(EntryPath, ChangeKind)| match one.1 {
+                ChangeKind::Metadata => permissions.is_own(&one.0),
                 _ => permissions.may_move(&one.0),
             };
             let (ours, others): (Vec<_>, Vec<_>) = differing.into_iter().partition(may_move);
             let others = others.into_iter();
             let others = others
-                .filter(|(_, change)| !matches!(change, TreeChange::Added | TreeChange::Metadata));
+                .filter(|(_, change)| !matches!(change, ChangeKind::Added | ChangeKind::Metadata));
             let others: Vec<EntryPath> = others.map(|(path, _)| path).collect();
             let is_ours = if others.is_empty() {
                 Ok(())
@@ -176,7 +176,7 @@ impl Project {
     async fn ensure_none_open(
         &self,
         plan: &RestorePlan,
-        differing: &[(EntryPath, TreeChange)],
+        differing: &[(EntryPath, ChangeKind)],
     ) -> Result<(), Error> {
         if self.home.declared.is_some() || !self.home.dir.is_dir() {
             return Ok(());

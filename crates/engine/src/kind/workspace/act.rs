@@ -25,11 +25,11 @@ use stasis_disk::form::chunked::databases::{COMPANIONS, HEADER, holds_changes};
 use stasis_disk::form::slots::{self, Listed, Manifest, StatCache, What, fact};
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::session_db::{Restored, Source};
-use stasis_disk::tree::compare::Change;
 use stasis_disk::tree::restore::{self, Changes};
 use stasis_disk::tree::walk::WalkSettings;
 use stasis_model::digest::StoreDigest;
 use stasis_model::time::Timestamp;
+use stasis_model::tree::diff::ChangeKind;
 use stasis_model::tree::{EntryKind, EntryPath, FileTime};
 use stasis_model::workspace::{CheckpointOrigin, SlotMetadata};
 use std::collections::BTreeSet;
@@ -297,7 +297,7 @@ impl Workspace {
         let changes = act.is.diff(&act.becomes);
         let git = self.git_plan(&changes, act.from);
         let (changes, _) = super::git::collapsed(changes);
-        let count = |wanted: fn(&Change) -> bool| {
+        let count = |wanted: fn(&ChangeKind) -> bool| {
             changes.iter().filter(|(_, change)| wanted(change)).count() as u64
         };
         let is_file = |path: &EntryPath| {
@@ -307,9 +307,9 @@ impl Workspace {
         };
         let going = changes
             .iter()
-            .filter(|(_, change)| *change == Change::Removed);
-        let creates = count(|change| *change == Change::Added);
-        let deletes = count(|change| *change == Change::Removed);
+            .filter(|(_, change)| *change == ChangeKind::Removed);
+        let creates = count(|change| *change == ChangeKind::Added);
+        let deletes = count(|change| *change == ChangeKind::Removed);
         let shown = super::show::differences(&act.is, &act.becomes);
         let (shown, _) = super::git::collapsed(shown);
         let all = shown.len();
@@ -610,7 +610,7 @@ impl<'a> Act<'a> {
     /// How many entries stay what they are.
     fn untouched(&self) -> u64 {
         let changed = self.is.diff(&self.becomes).into_iter();
-        let changed = changed.filter(|(_, change)| *change != Change::Added);
+        let changed = changed.filter(|(_, change)| *change != ChangeKind::Added);
         (self.is.entries().len() - changed.count()) as u64
     }
 

@@ -8,9 +8,9 @@ use super::Workspace;
 use super::answers::{GitChange, GitCommit, GitPlan};
 use stasis_disk::form::slots::{self, What};
 use stasis_disk::fs::root_dir::RootDir;
-use stasis_disk::tree::compare::Change;
 use stasis_disk::tree::walk::WalkSettings;
 use stasis_model::tree::EntryPath;
+use stasis_model::tree::diff::ChangeKind;
 use stasis_model::workspace::{CheckpointOrigin, SlotMetadata};
 use std::io::Read;
 use std::path::Path;
@@ -36,13 +36,15 @@ pub(super) fn is_inside(path: &EntryPath) -> bool {
 }
 
 /// Makes one difference of all that are in the repository; says how many those were.
-pub(super) fn collapsed(found: Vec<(EntryPath, Change)>) -> (Vec<(EntryPath, Change)>, u64) {
+pub(super) fn collapsed(
+    found: Vec<(EntryPath, ChangeKind)>,
+) -> (Vec<(EntryPath, ChangeKind)>, u64) {
     let (inside, mut others): (Vec<_>, Vec<_>) =
         found.into_iter().partition(|(path, _)| is_inside(path));
     let top = EntryPath::root().child(GIT).expect("it is a name");
     let is_told = others.iter().any(|(path, _)| *path == top);
     if !inside.is_empty() && !is_told {
-        others.push((top, Change::Content));
+        others.push((top, ChangeKind::Content));
         others.sort_by(|(one, _), (other, _)| one.cmp(other));
     }
     (others, inside.len() as u64)
@@ -105,7 +107,7 @@ fn commit(text: &str) -> Option<String> {
 }
 
 /// What moves in a repository when these entries change.
-fn moves(changed: &[(EntryPath, Change)]) -> Vec<&'static str> {
+fn moves(changed: &[(EntryPath, ChangeKind)]) -> Vec<&'static str> {
     let starts = |name: &[u8]| {
         let is_it = |path: &EntryPath| path.components().nth(1) == Some(name) && is_inside(path);
         changed.iter().any(|(path, _)| is_it(path))
@@ -139,7 +141,7 @@ impl Workspace {
     /// What a plan does to the repository, if it does anything.
     pub(super) fn git_plan(
         &self,
-        changed: &[(EntryPath, Change)],
+        changed: &[(EntryPath, ChangeKind)],
         source: &SlotMetadata,
     ) -> Option<GitPlan> {
         let entries = changed.iter().filter(|(path, _)| is_inside(path)).count() as u64;
@@ -329,7 +331,7 @@ mod tests {
     #[test]
     fn what_is_in_the_repository_is_one_difference() {
         let all = [".git/HEAD", ".git/objects/ab/c", ".gitignore", "src/.git/x"];
-        let all = all.map(|text| (path(text), Change::Added)).to_vec();
+        let all = all.map(|text| (path(text), ChangeKind::Added)).to_vec();
 
         let moved = moves(&all);
         let (told, inside) = collapsed(all);

@@ -18,10 +18,10 @@ use super::error::WorkspaceError;
 use crate::error::Error;
 use stasis_disk::form::chunked::databases::{COMPANIONS, HEADER};
 use stasis_disk::form::slots::{self, Listed, Manifest, What};
-use stasis_disk::tree::compare::Change;
 use stasis_disk::tree::restore::{Permissions, is_part_of};
 use stasis_disk::tree::walk::WalkReport;
 use stasis_model::tree::EntryPath;
+use stasis_model::tree::diff::ChangeKind;
 use stasis_model::workspace::SlotMetadata;
 use std::collections::BTreeMap;
 
@@ -147,7 +147,7 @@ impl Workspace {
         if act.from.left_out_count > act.from.left_out.len() as u64 {
             // Nobody can tell what was not there then from what could not be read.
             let added = act.becomes.diff(&act.is).into_iter();
-            for (path, _) in added.filter(|(_, change)| *change == Change::Added) {
+            for (path, _) in added.filter(|(_, change)| *change == ChangeKind::Added) {
                 if !all.last().is_some_and(|last| path.is_within(&last.path)) {
                     all.push(stays("not_in_checkpoint")(path));
                 }
@@ -180,7 +180,10 @@ impl Workspace {
                 && is_directory(&act.becomes, &path);
             if !stays_directory && !permissions.may_move(&path) {
                 stay.push(path);
-            } else if stays_directory && change == Change::Metadata && !permissions.is_own(&path) {
+            } else if stays_directory
+                && change == ChangeKind::Metadata
+                && !permissions.is_own(&path)
+            {
                 dressed.extend(is.map(|one| (path, one.clone())));
             }
         }

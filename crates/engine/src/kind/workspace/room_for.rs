@@ -10,7 +10,7 @@ use super::error::{Freeable, NoRoom, WorkspaceError};
 use crate::error::Error;
 use stasis_disk::form::slots::{Manifest, What};
 use stasis_disk::fs::free_space;
-use stasis_disk::tree::compare::Change;
+use stasis_model::tree::diff::ChangeKind;
 use stasis_model::workspace::{CheckpointOrigin, Occupant, SlotForm};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -41,7 +41,7 @@ impl Need {
         let changes = was.diff(is);
         let comes = changes
             .iter()
-            .filter(|(_, change)| *change != Change::Removed);
+            .filter(|(_, change)| *change != ChangeKind::Removed);
         let files = comes.clone().filter_map(|(path, _)| is.find(path));
         let bytes = files.map(|one| match one.what {
             What::File { size, .. } if !is_shared => size.next_multiple_of(4096),

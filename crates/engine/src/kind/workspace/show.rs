@@ -10,9 +10,9 @@ use crate::error::Error;
 use stasis_disk::form::slots::{Listed, Manifest, What, portion};
 use stasis_disk::fs::free_space;
 use stasis_disk::fs::lock_file::LockFile;
-use stasis_disk::tree::compare::Change;
 use stasis_model::time::Timestamp;
 use stasis_model::tree::EntryPath;
+use stasis_model::tree::diff::ChangeKind;
 use stasis_model::workspace::{
     self, AgentEvent, CheckpointOrigin, CheckpointRef, Occupant, SlotForm, SlotMetadata,
 };
@@ -56,22 +56,22 @@ pub(super) fn size(listed: &Listed) -> Option<u64> {
 }
 
 /// The word for what became of an entry.
-fn op(change: Change) -> &'static str {
+fn op(change: ChangeKind) -> &'static str {
     match change {
-        Change::Added => "created",
-        Change::Removed => "deleted",
+        ChangeKind::Added => "created",
+        ChangeKind::Removed => "deleted",
         _ => "modified",
     }
 }
 
 /// What became of the entries of `was` in `is`; a directory that came or went is not told beside what is in it.
-pub(super) fn differences(was: &Manifest, is: &Manifest) -> Vec<(EntryPath, Change)> {
+pub(super) fn differences(was: &Manifest, is: &Manifest) -> Vec<(EntryPath, ChangeKind)> {
     let all = was.diff(is);
     let holds = |at: usize, path: &EntryPath| {
         let next = all.get(at + 1).and_then(|(next, _)| next.split_last());
         next.is_some_and(|(above, _)| above == *path)
     };
-    let is_whole = |change: Change| matches!(change, Change::Added | Change::Removed);
+    let is_whole = |change: ChangeKind| matches!(change, ChangeKind::Added | ChangeKind::Removed);
     let told = all.iter().enumerate();
     let told = told.filter(|(at, (path, change))| !(is_whole(*change) && holds(*at, path)));
     told.map(|(_, one)| one.clone()).collect()
@@ -127,7 +127,7 @@ impl Workspace {
     /// What one change looks like to whoever asked.
     pub(super) fn change(
         &self,
-        (path, change): (&EntryPath, Change),
+        (path, change): (&EntryPath, ChangeKind),
         (was, is): (&Manifest, &Manifest),
         than: &SlotMetadata,
     ) -> PathChange {

@@ -4,13 +4,13 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 
-type Tree = BTreeMap<EntryPath, Item<u8>>;
+type Tree = BTreeMap<EntryPath, DigestedEntry<u8>>;
 
 fn path(text: &str) -> EntryPath {
     EntryPath::parse(text.as_bytes()).unwrap()
 }
 
-fn item(at: &str, kind: EntryKind, digest: Option<u8>) -> Item<u8> {
+fn item(at: &str, kind: EntryKind, digest: Option<u8>) -> DigestedEntry<u8> {
     let (metadata, attributes) = (Metadata::default(), Vec::new());
     let entry = Entry {
         path: path(at),
@@ -18,38 +18,45 @@ fn item(at: &str, kind: EntryKind, digest: Option<u8>) -> Item<u8> {
         metadata,
         attributes,
     };
-    Item { entry, digest }
+    DigestedEntry { entry, digest }
 }
 
-fn file(at: &str, size: u64, digest: u8) -> Item<u8> {
+fn file(at: &str, size: u64, digest: u8) -> DigestedEntry<u8> {
     item(at, EntryKind::File { size }, Some(digest))
 }
 
-fn sure(items: &[Item<u8>]) -> impl Iterator<Item = Result<Item<u8>, Infallible>> {
+fn sure(
+    items: &[DigestedEntry<u8>],
+) -> impl Iterator<Item = Result<DigestedEntry<u8>, Infallible>> {
     items.iter().cloned().map(Ok)
 }
 
-fn changes(old: &[Item<u8>], new: &[Item<u8>]) -> Vec<Change<u8>> {
-    diff(sure(old), sure(new)).map(Result::unwrap).collect()
+fn changes(
+    old: &[DigestedEntry<u8>],
+    new: &[DigestedEntry<u8>],
+) -> Vec<TreeChange<DigestedEntry<u8>>> {
+    diff(sure(old), sure(new), DigestedEntry::difference)
+        .map(Result::unwrap)
+        .collect()
 }
 
-fn difference(old: Item<u8>, new: Item<u8>) -> Option<Difference> {
+fn difference(old: DigestedEntry<u8>, new: DigestedEntry<u8>) -> Option<EntryDifference> {
     match changes(&[old], &[new]).pop()? {
-        Change::Changed { difference, .. } => Some(difference),
+        TreeChange::Changed { difference, .. } => Some(difference),
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
 fn a_change_says_in_what_the_two_differ() {
-    let nothing = Difference {
+    let nothing = EntryDifference {
         kind: false,
-        content: Content::Same,
+        content: ContentChange::Same,
         metadata: false,
         attributes: false,
     };
-    let content = Difference {
-        content: Content::Changed,
+    let content = EntryDifference {
+        content: ContentChange::Changed,
         ..nothing
     };
     let (mut newer, mut tagged) = (file("a", 1, 1), file("a", 1, 1));
@@ -68,24 +75,24 @@ fn a_change_says_in_what_the_two_differ() {
     assert_eq!(difference(file("a", 1, 1), file("a", 2, 1)), Some(content));
     assert_eq!(difference(link(b"x"), link(b"y")), Some(content));
     assert_eq!(difference(link(b"x"), link(b"x")), None);
-    let metadata = Difference {
+    let metadata = EntryDifference {
         metadata: true,
         ..nothing
     };
     assert_eq!(difference(file("a", 1, 1), newer.clone()), Some(metadata));
-    let attributes = Difference {
+    let attributes = EntryDifference {
         attributes: true,
         ..nothing
     };
     assert_eq!(difference(file("a", 1, 1), tagged), Some(attributes));
-    let kind = Difference {
+    let kind = EntryDifference {
         kind: true,
         ..content
     };
     assert_eq!(difference(file("a", 1, 1), link(b"x")), Some(kind));
     newer.digest = None;
-    let unknown = Difference {
-        content: Content::Unknown,
+    let unknown = EntryDifference {
+        content: ContentChange::Unknown,
         ..metadata
     };
     assert_eq!(difference(file("a", 1, 1), newer), Some(unknown));
@@ -95,11 +102,11 @@ fn a_change_says_in_what_the_two_differ() {
 fn a_stream_that_is_not_sorted_ends_the_diff() {
     let twice = [file("a", 1, 1), file("b", 1, 1), file("b", 1, 1)];
 
-    let mut found = diff(sure(&[]), sure(&twice));
+    let mut found = diff(sure(&[]), sure(&twice), DigestedEntry::difference);
 
     assert!(found.next().unwrap().is_ok() && found.next().unwrap().is_ok());
     let late = DiffError::Unsorted {
-        side: Side::New,
+        side: DiffSide::New,
         path: path("b"),
     };
     assert_eq!(found.next(), Some(Err(late)));
@@ -110,37 +117,69 @@ fn a_stream_that_is_not_sorted_ends_the_diff() {
 fn an_entry_that_cannot_be_read_ends_the_diff() {
     let broken = [Ok(file("b", 1, 1)), Err("torn")];
 
-    let found: Vec<_> = diff(broken, [Ok(file("a", 1, 1)), Ok(file("b", 1, 1))]).collect();
+    let found: Vec<_> = diff(
+        broken,
+        [Ok(file("a", 1, 1)), Ok(file("b", 1, 1))],
+        DigestedEntry::difference,
+    )
+    .collect();
 
     assert_eq!(found.len(), 2);
     let torn = DiffError::Unreadable {
-        side: Side::Old,
+        side: DiffSide::Old,
         source: "torn",
     };
     assert_eq!(found[1], Err(torn));
 }
 
 #[test]
-fn files_that_moved_are_joined_in_order_and_empty_ones_never_are() {
-    let old = [file("a", 5, 1), file("b", 5, 1), file("c", 0, 0)];
-    let new = [file("x", 5, 1), file("y", 0, 0)];
+fn the_first_that_applies_is_the_word_for_a_change() {
+    let link = item(
+        "c",
+        EntryKind::Symlink {
+            target: Box::from(*b"x"),
+        },
+        None,
+    );
+    let mut touched = file("d", 1, 1);
+    touched.entry.metadata.mode = 0o600;
+    let mut unknown = file("e", 1, 1);
+    unknown.entry.metadata.modified.seconds = 7;
+    unknown.digest = None;
+    let old = [
+        file("a", 1, 1),
+        file("b", 1, 1),
+        file("c", 1, 1),
+        file("d", 1, 1),
+        file("e", 1, 1),
+    ];
+    let new = [file("aa", 1, 1), file("b", 1, 2), link, touched, unknown];
+
     let found = changes(&old, &new);
 
-    let moved = find_renames(found.clone(), 10);
-
-    let words: Vec<String> = moved
+    let words: Vec<(String, &str)> = found
         .iter()
-        .map(|moved| match moved {
-            Moved::Renamed { from, to } => format!("{}>{}", from.entry.path, to.entry.path),
-            Moved::Change(change) => change.path().to_string(),
-        })
+        .map(|change| (change.path().to_string(), change.kind().word()))
         .collect();
-    assert_eq!(words, ["b", "c", "a>x", "y"]);
-    let unjoined: Vec<Moved<u8>> = found.iter().cloned().map(Moved::Change).collect();
-    assert_eq!(find_renames(found, 4), unjoined);
+    let wanted = [
+        ("a", "removed"),
+        ("aa", "added"),
+        ("b", "content"),
+        ("c", "kind"),
+        ("d", "metadata"),
+        ("e", "content"),
+    ];
+    assert_eq!(words, wanted.map(|(path, word)| (path.to_owned(), word)));
+    let spelled = wanted.map(|(_, word)| serde_json::json!(word));
+    let kinds = found.iter().map(TreeChange::kind);
+    let kinds: Vec<_> = kinds
+        .map(|kind| serde_json::to_value(kind).unwrap())
+        .collect();
+    assert_eq!(kinds, spelled, "results spell it as its word");
+    assert_eq!(diff_lists(&old, &new, DigestedEntry::difference).len(), 6);
 }
 
-fn any_tree() -> impl Strategy<Value = Vec<Item<u8>>> {
+fn any_tree() -> impl Strategy<Value = Vec<DigestedEntry<u8>>> {
     let kind = prop_oneof![
         4 => (0..3_u64).prop_map(|size| EntryKind::File { size }),
         1 => Just(EntryKind::Directory),
@@ -163,8 +202,8 @@ fn any_tree() -> impl Strategy<Value = Vec<Item<u8>>> {
     })
 }
 
-fn by_path(items: &[Item<u8>]) -> Tree {
-    let entry = |item: &Item<u8>| (item.entry.path.clone(), item.clone());
+fn by_path(items: &[DigestedEntry<u8>]) -> Tree {
+    let entry = |item: &DigestedEntry<u8>| (item.entry.path.clone(), item.clone());
     items.iter().map(entry).collect()
 }
 
@@ -175,10 +214,10 @@ proptest! {
         let mut made = by_path(&old);
         for change in &found {
             match change.clone() {
-                Change::Added(item) => prop_assert!(made.insert(item.entry.path.clone(), item).is_none()),
-                Change::Removed(item) => prop_assert_eq!(made.remove(&item.entry.path), Some(item)),
-                Change::Changed { old, new, .. } => {
-                    prop_assert_eq!(made.insert(new.entry.path.clone(), *new), Some(*old));
+                TreeChange::Added(item) => prop_assert!(made.insert(item.entry.path.clone(), item).is_none()),
+                TreeChange::Removed(item) => prop_assert_eq!(made.remove(&item.entry.path), Some(item)),
+                TreeChange::Changed { old, new, .. } => {
+                    prop_assert_eq!(made.insert(new.entry.path.clone(), new), Some(old));
                 }
             }
         }
@@ -192,30 +231,12 @@ proptest! {
 
     #[test]
     fn the_way_back_is_the_way_there_reversed(old in any_tree(), new in any_tree()) {
-        let back: Vec<Change<u8>> = changes(&new, &old).into_iter().map(|change| match change {
-            Change::Added(item) => Change::Removed(item),
-            Change::Removed(item) => Change::Added(item),
-            Change::Changed { old, new, difference } => Change::Changed { old: new, new: old, difference },
+        let back: Vec<TreeChange<DigestedEntry<u8>>> = changes(&new, &old).into_iter().map(|change| match change {
+            TreeChange::Added(item) => TreeChange::Removed(item),
+            TreeChange::Removed(item) => TreeChange::Added(item),
+            TreeChange::Changed { old, new, difference } => TreeChange::Changed { old: new, new: old, difference },
         }).collect();
 
         prop_assert_eq!(changes(&old, &new), back);
-    }
-
-    #[test]
-    fn joining_moves_loses_and_invents_nothing(old in any_tree(), new in any_tree()) {
-        let found = changes(&old, &new);
-        let mut parts: Vec<Change<u8>> = Vec::new();
-        for moved in find_renames(found.clone(), 100) {
-            match moved {
-                Moved::Change(change) => parts.push(change),
-                Moved::Renamed { from, to } => {
-                    prop_assert_eq!((&from.entry.kind, from.digest), (&to.entry.kind, to.digest));
-                    parts.extend([Change::Removed(*from), Change::Added(*to)]);
-                }
-            }
-        }
-        parts.sort_by(|one, other| one.path().cmp(other.path()));
-
-        prop_assert_eq!(parts, found);
     }
 }
