@@ -6,6 +6,7 @@ pub(crate) mod content;
 pub(crate) mod database_set;
 pub mod restore;
 pub mod staging_view;
+pub mod stat_cache;
 pub mod survey;
 pub mod walk;
 pub mod write;

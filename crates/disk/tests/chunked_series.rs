@@ -10,7 +10,7 @@
     reason = "tests make the trees that they look at"
 )]
 
-use stasis_disk::form::chunked::cache::CacheKey;
+use stasis_disk::form::chunked::list_cache::ListCacheKey;
 use stasis_disk::form::chunked::restore::{RestoreParts, restore};
 use stasis_disk::form::chunked::save::{Parent, SaveParts, SaveSettings, Saved, save};
 use stasis_disk::form::chunked::{ChunkError, ChunkSink, ChunkSource, Placed, SealedChunk};
@@ -157,7 +157,7 @@ impl Line {
             level: 1,
             // Far in the future: every file counts as old. The series takes care that no two changes share an instant.
             started: Timestamp::from_millis(5_000_000_000_000),
-            cache: self.cache.clone().map(|file| CacheKey {
+            cache: self.cache.clone().map(|file| ListCacheKey {
                 file,
                 repo: OpId::default(),
             }),

@@ -8,6 +8,7 @@ pub mod diff;
 pub mod list;
 
 pub mod acl;
+pub mod attributes;
 pub mod canonical;
 
 use std::cmp::Ordering;

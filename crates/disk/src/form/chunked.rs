@@ -4,9 +4,9 @@
 //! hash and compress; sinks and sources only move bytes. Where names come from, and when a list may be published, is not
 //! decided here.
 
-pub mod cache;
 pub mod databases;
 pub mod list;
+pub mod list_cache;
 pub mod restore;
 mod same;
 pub mod save;

@@ -21,7 +21,6 @@
 //! of room has been done before 4 lets anything go. What is in a published checkpoint does not change any more, but for what is found
 //! out about it ([`Pool::record`]). Whatever changes the pool holds its lock; whoever only reads needs none.
 
-mod cache;
 mod chunks;
 mod create;
 mod error;
@@ -36,12 +35,10 @@ mod staged;
 mod undo;
 mod view;
 
-pub use cache::StatCache;
+pub use crate::tree::stat_cache::StatCache;
 pub use create::{Created, Source};
 pub use error::SlotError;
-pub use manifest::{
-    AttributesDigest, Listed, Manifest, What, databases_in_snapshot, manifest, manifest_of_clone,
-};
+pub use manifest::{Listed, Manifest, What, databases_in_snapshot, manifest, manifest_of_clone};
 pub use measure::{SlotUsage, Usage};
 pub use portion::{excluded_in, fact, portion, read_file};
 pub use put_back::{PutBack, PutBackError, Same, WasPutBack, put_back};

@@ -22,9 +22,9 @@ use crate::bridge;
 use crate::error::Error;
 use crate::handle::DirRepo;
 use databases::{DamagedDatabases, LiveDatabases};
-use stasis_disk::form::chunked::cache::CacheKey;
 use stasis_disk::form::chunked::databases::SavedDatabase;
 use stasis_disk::form::chunked::list::relocate;
+use stasis_disk::form::chunked::list_cache::ListCacheKey;
 use stasis_disk::form::chunked::save::{self, Parent, SaveParts, SaveSettings, Saved};
 use stasis_disk::fs::remove;
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
@@ -475,7 +475,7 @@ impl DirRepo<'_> {
     }
 
     /// Where this host remembers the tree, if it has a place for that.
-    pub(crate) async fn memory_of(self, repo: &RepoDocument, tree: &Path) -> Option<CacheKey> {
+    pub(crate) async fn memory_of(self, repo: &RepoDocument, tree: &Path) -> Option<ListCacheKey> {
         let (directory, tree) = (self.places.cache.clone()?.join("trees"), tree.to_owned());
         let op_id = repo.op_id;
         bridge::blocking(move || {
@@ -486,7 +486,7 @@ impl DirRepo<'_> {
             made.ok()?;
             let identity = format!("{op_id} {}", tree.display());
             let name = StoreDigest::of(identity.as_bytes());
-            Some(CacheKey {
+            Some(ListCacheKey {
                 file: directory.join(name.to_string()),
                 repo: op_id,
             })

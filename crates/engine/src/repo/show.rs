@@ -12,7 +12,7 @@ use stasis_disk::form::chunked::{ChunkError, ChunkSource, cut_out, fetch};
 use stasis_model::digest::FileDigest;
 use stasis_model::id::{SnapshotId, SubjectName};
 use stasis_model::tree::diff::{DiffError, DigestedEntry, diff};
-use stasis_model::tree::list::Extent;
+use stasis_model::tree::list::{Extent, Row};
 use stasis_model::tree::{EntryKind, EntryPath};
 use std::io::{self, Write};
 

@@ -19,9 +19,9 @@ mod small;
 mod stream;
 mod workers;
 
-use super::cache::{self, CacheKey, CacheReader, CacheWriter};
 use super::databases::{DatabaseCapture, DatabaseState, Inconsistent, SavedDatabase};
 use super::list::{Bundler, ListReader, ListWriter, root_of};
+use super::list_cache::{self, ListCacheKey, ListCacheReader, ListCacheWriter};
 use super::scan::{Scan, What};
 use super::seal::Sealer;
 use super::{ChunkError, ChunkSink, ChunkSource};
@@ -54,7 +54,7 @@ pub struct SaveSettings {
     /// When the save began.
     pub started: Timestamp,
     /// Where this host remembers the tree; without, everything is read.
-    pub cache: Option<CacheKey>,
+    pub cache: Option<ListCacheKey>,
     /// How far it has come.
     pub progress: Arc<Progress>,
 }
@@ -185,9 +185,9 @@ enum Memory {
     /// Nothing.
     Nothing,
     /// All of it, anew.
-    New(Box<CacheWriter>, CacheKey),
+    New(Box<ListCacheWriter>, ListCacheKey),
     /// What it remembers already, as of this snapshot.
-    Same(CacheKey, SnapshotId),
+    Same(ListCacheKey, SnapshotId),
 }
 
 impl Saved {
@@ -196,7 +196,7 @@ impl Saved {
         match std::mem::replace(&mut self.memory, Memory::Nothing) {
             Memory::Nothing => Ok(()),
             Memory::New(writer, _) => writer.finish(),
-            Memory::Same(key, snapshot) => cache::belongs_to(&key, &snapshot),
+            Memory::Same(key, snapshot) => list_cache::belongs_to(&key, &snapshot),
         }
     }
 
@@ -209,11 +209,11 @@ impl Saved {
                 writer.finish()?;
                 // Under an id that the index does not lead to, nothing of it would count.
                 if is_fit {
-                    cache::belongs_to(&key, snapshot)?;
+                    list_cache::belongs_to(&key, snapshot)?;
                 }
                 Ok(())
             }
-            Memory::Same(key, _) => cache::belongs_to(&key, snapshot),
+            Memory::Same(key, _) => list_cache::belongs_to(&key, snapshot),
         }
     }
 }
@@ -305,7 +305,7 @@ fn is_the_same(
     // A memory that is torn ends early; then it knows less than the parent has.
     plan.same_as.as_ref() == Some(&parent.snapshot)
         && plan.entries_known == parent.totals.entries()
-        && cache::can_belong_to(&parent.snapshot, parts.snapshot)
+        && list_cache::can_belong_to(&parent.snapshot, parts.snapshot)
         && plan.leaves_nothing()
         && parts.damaged.is_empty()
         && scan.root == parent.root
@@ -317,7 +317,7 @@ fn same(
     parts: &SaveParts<'_>,
     parent: &Parent,
     plan: &Plan,
-    (key, walk): (&CacheKey, WalkReport),
+    (key, walk): (&ListCacheKey, WalkReport),
 ) -> Result<Saved, ChunkError> {
     let mut names: Names = plan.table().names().collect();
     if let FileList::Stored(at) = &parent.list {
@@ -364,7 +364,7 @@ fn previous<'s>(
     parts: &SaveParts<'s>,
     settings: &SaveSettings,
 ) -> Result<plan::Previous<'s>, ChunkError> {
-    let remembered = settings.cache.as_ref().and_then(CacheReader::open);
+    let remembered = settings.cache.as_ref().and_then(ListCacheReader::open);
     let remembered = remembered.filter(|memory| (parts.is_indexed)(&memory.snapshot));
     Ok(match (remembered, parts.parent) {
         (Some(memory), _) => plan::Previous::Memory(memory),
@@ -414,7 +414,7 @@ fn write(
     let mut sealer = Sealer::new(parts.sink, settings.level).map_err(tools)?;
     store_fingerprints(plan, &mut sealer, &mut report)?;
     let memory = settings.cache.as_ref();
-    let memory = memory.map(|key| CacheWriter::create(key, parts.snapshot, settings.started));
+    let memory = memory.map(|key| ListCacheWriter::create(key, parts.snapshot, settings.started));
     let known = |digest: &_| plan.table().known(digest);
     let mut out = Output {
         scan,
@@ -476,7 +476,7 @@ struct Output<'p, 's, 'k> {
     list: ListWriter<'s, 'k>,
     hasher: TreeHasher,
     totals: Totals,
-    memory: Option<CacheWriter>,
+    memory: Option<ListCacheWriter>,
     dropped: HashSet<EntryPath>,
     databases: Vec<SavedDatabase>,
     file: usize,
@@ -523,7 +523,11 @@ impl Output<'_, '_, '_> {
         self.row(entry, None, (None, None))
     }
 
-    fn file(&mut self, mut entry: Entry, mut stat: super::scan::Stat) -> Result<(), SaveError> {
+    fn file(
+        &mut self,
+        mut entry: Entry,
+        mut stat: crate::tree::stat_cache::FileStat,
+    ) -> Result<(), SaveError> {
         let state = self.plan.files[self.file].get();
         self.file += 1;
         let done = match state {
@@ -535,7 +539,7 @@ impl Output<'_, '_, '_> {
         };
         if let Some(seen) = done.fresh() {
             entry.metadata = seen.metadata();
-            stat = super::scan::Stat::from(seen);
+            stat = crate::tree::stat_cache::FileStat::from(seen);
         }
         let size = stat.size;
         entry.kind = EntryKind::File { size };
@@ -559,7 +563,10 @@ impl Output<'_, '_, '_> {
         &mut self,
         entry: Entry,
         content: Option<FileContent>,
-        (stat, database): (Option<&super::scan::Stat>, Option<DatabaseState>),
+        (stat, database): (
+            Option<&crate::tree::stat_cache::FileStat>,
+            Option<DatabaseState>,
+        ),
     ) -> Result<(), SaveError> {
         let digest = content.as_ref().map(|content| &content.digest);
         self.hasher.entry(&entry, digest);

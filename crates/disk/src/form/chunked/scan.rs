@@ -1,7 +1,8 @@
 //! Everything in a tree but the content of files, in order and compact.
 
-use crate::fs::metadata::{self, Seen};
+use crate::fs::metadata;
 use crate::fs::root_dir::RootDir;
+use crate::tree::stat_cache::FileStat;
 use crate::tree::walk::{self, Found, Place, Reason, Visitor, WalkError, WalkReport, WalkSettings};
 use stasis_model::tree::list::FILE_MAX;
 use stasis_model::tree::{Attribute, Entry, EntryKind, EntryPath, FileTime, Metadata};
@@ -18,28 +19,6 @@ pub(super) enum What {
     Symlink(Box<Box<[u8]>>),
     HardLink(Box<EntryPath>),
     Fifo,
-}
-
-/// What decides whether a file is still the one that was seen before.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Stat {
-    pub(super) device: u64,
-    pub(super) inode: u64,
-    pub(super) size: u64,
-    pub(super) modified: FileTime,
-    pub(super) changed: FileTime,
-}
-
-impl From<&Seen> for Stat {
-    fn from(seen: &Seen) -> Self {
-        Self {
-            device: seen.device,
-            inode: seen.inode,
-            size: seen.size,
-            modified: seen.modified,
-            changed: seen.changed,
-        }
-    }
 }
 
 /// One entry of a directory, in 80 bytes: a tree has millions of them.
@@ -79,8 +58,8 @@ impl Spotted {
         self.size
     }
 
-    pub(super) fn stat(&self) -> Stat {
-        Stat {
+    pub(super) fn stat(&self) -> FileStat {
+        FileStat {
             device: self.device,
             inode: self.inode,
             size: self.size,

@@ -3,7 +3,7 @@
     reason = "tests make and change the trees that are saved"
 )]
 
-use super::cache::CacheKey;
+use super::list_cache::ListCacheKey;
 use super::restore::{RestoreParts, restore};
 use super::save::{Parent, SaveParts, SaveSettings, Saved, save};
 use super::*;
@@ -121,7 +121,7 @@ impl World {
     fn save_with(&mut self, workers: usize) -> Saved {
         let root = RootDir::open(&self.tree(), Mounts::Stay).unwrap();
         let snapshot: SnapshotId = format!("s{}", self.saves).parse().unwrap();
-        let cache = self.caches.then(|| CacheKey {
+        let cache = self.caches.then(|| ListCacheKey {
             file: self.scratch.path().join("memory"),
             repo: OpId::default(),
         });

@@ -106,7 +106,7 @@ impl Chunks {
     /// Begins to store some, no more than `allowance` bytes of the disk.
     pub(super) fn incoming(&self, allowance: u64) -> Result<Incoming<'_>, SlotError> {
         let failed = || failed("make a temporary directory in", &self.path);
-        // Held while the new directory is made, so that nobody takes them for garbage.
+        // HeldContent while the new directory is made, so that nobody takes them for garbage.
         let left = staging::leftovers(&self.fd, INCOMING).map_err(failed())?;
         let again = self.fd.try_clone().map_err(|_| Errno::MFILE);
         let staging = again.and_then(|parent| Staging::make(parent, INCOMING));

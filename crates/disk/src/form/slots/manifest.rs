@@ -6,15 +6,16 @@ mod witnessed;
 pub use cloned::manifest_of_clone;
 pub(super) use witnessed::Gatherer;
 
-use super::cache::{Remembered, StatCache};
 use crate::fs::metadata::{self, Seen};
 use crate::fs::root_dir::RootDir;
 use crate::tree::database_set;
+use crate::tree::stat_cache::{CachedFile, CachedFiles, HeldContent, StatCache};
 use crate::tree::walk::{self, Found, Place, Reason, Visitor, WalkError, WalkReport, WalkSettings};
 use stasis_model::digest::{FileDigest, FileHasher, WorkspaceDigest};
 use stasis_model::format::manifest::StoredAs;
+use stasis_model::tree::attributes::AttributesDigest;
 use stasis_model::tree::diff::{ChangeKind, ContentChange, EntryDifference, TreeItem, diff_lists};
-use stasis_model::tree::{Attribute, EntryKind, EntryPath};
+use stasis_model::tree::{EntryKind, EntryPath};
 use stasis_model::workspace::SlotDatabase;
 use std::collections::HashMap;
 use std::fs::File;
@@ -25,9 +26,6 @@ use std::sync::{Mutex, PoisonError};
 const MAGIC: &[u8; 8] = b"STMANIF1";
 /// What separates this digest from all others.
 const DOMAIN: &str = "stasis workspace manifest v1";
-const ATTRIBUTES_DOMAIN: &str = "stasis workspace attributes v1";
-/// How long the digest of attributes is.
-pub(super) const ATTRIBUTES: usize = 16;
 /// How often a file that changes while it is read is read again.
 const PATIENCE: usize = 3;
 /// About what an entry takes.
@@ -53,55 +51,6 @@ pub enum What {
         /// Where it points.
         target: Box<[u8]>,
     },
-}
-
-/// What stands for the extended attributes that a user gave an entry: those whose names begin with `user.`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct AttributesDigest([u8; ATTRIBUTES]);
-
-impl AttributesDigest {
-    /// That of these attributes, which are sorted; nothing where none is a user's.
-    pub fn of(all: &[Attribute]) -> Option<Self> {
-        let mut own = all.iter().filter(|one| one.name.starts_with(b"user."));
-        let first = own.next()?;
-        let mut bytes = Vec::new();
-        for one in std::iter::once(first).chain(own) {
-            put(&mut bytes, &one.name);
-            put(&mut bytes, &one.value);
-        }
-        let mut hasher = blake3::Hasher::new_derive_key(ATTRIBUTES_DOMAIN);
-        hasher.update(&bytes);
-        let digest = hasher.finalize();
-        let digest = digest.as_bytes().first_chunk();
-        digest.copied().map(Self)
-    }
-
-    /// That of an open file or directory; what says nothing of them has none.
-    pub(super) fn read(file: impl AsFd) -> Option<Self> {
-        Self::of(&metadata::attributes(file).ok()?.user)
-    }
-
-    /// As it is remembered; nothing is all zeros.
-    pub(super) fn to_bytes(this: Option<Self>) -> [u8; ATTRIBUTES] {
-        this.map_or([0; ATTRIBUTES], |this| this.0)
-    }
-
-    pub(super) fn from_bytes(bytes: [u8; ATTRIBUTES]) -> Option<Self> {
-        (bytes != [0; ATTRIBUTES]).then_some(Self(bytes))
-    }
-}
-
-impl std::fmt::Display for AttributesDigest {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(out, "{byte:02x}"))
-    }
-}
-
-/// What a file holds: its content, and what its user wrote beside it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Held {
-    pub(super) digest: FileDigest,
-    pub(super) attributes: Option<AttributesDigest>,
 }
 
 /// One entry of a manifest.
@@ -207,7 +156,7 @@ impl Manifest {
             bytes.extend_from_slice(&one.mode.to_le_bytes());
             if let Some(attributes) = one.attributes {
                 bytes.push(b'x');
-                bytes.extend_from_slice(&attributes.0);
+                bytes.extend_from_slice(attributes.as_bytes());
             }
             match &one.what {
                 What::File { size, digest } => {
@@ -235,7 +184,7 @@ impl Manifest {
             let mut letter = take::<1>(&mut rest)?;
             let mut attributes = None;
             if letter == b"x" {
-                attributes = Some(AttributesDigest(*take(&mut rest)?));
+                attributes = Some(AttributesDigest::from_document(*take(&mut rest)?));
                 letter = take(&mut rest)?;
             }
             let what = match letter {
@@ -351,7 +300,7 @@ pub fn databases_in_snapshot(snapshot: &RootDir, contents: &Manifest) -> Vec<Slo
 struct Gathered {
     entries: Vec<Listed>,
     /// Of its files, for the next time.
-    known: KnownFiles,
+    known: CachedFiles,
     /// The directories that have attributes.
     directories: HashMap<EntryPath, AttributesDigest>,
 }
@@ -359,12 +308,12 @@ struct Gathered {
 impl Gathered {
     /// The attributes of a directory are seen when it is entered, which is after it was listed.
     fn enter(&mut self, place: &Place<'_>) {
-        let found = AttributesDigest::read(place.fd);
+        let found = attributes_of(place.fd);
         self.directories
             .extend(found.map(|found| (place.path.clone(), found)));
     }
 
-    fn finish(self) -> (Manifest, KnownFiles) {
+    fn finish(self) -> (Manifest, CachedFiles) {
         let mut entries = self.entries;
         for one in &mut entries {
             if one.what == What::Directory {
@@ -375,9 +324,6 @@ impl Gathered {
     }
 }
 
-/// By device and inode.
-type KnownFiles = HashMap<(u64, u64), Remembered>;
-
 struct Reader<'a> {
     cache: &'a StatCache,
     found: Mutex<Gathered>,
@@ -386,7 +332,7 @@ struct Reader<'a> {
 /// What a file held when it was read.
 struct Content {
     seen: Seen,
-    held: Held,
+    held: HeldContent,
     /// Whether it held still meanwhile.
     is_still: bool,
 }
@@ -409,9 +355,9 @@ fn read(place: &Place<'_>, found: &Found<'_>) -> Result<Option<Content>, WalkErr
                 });
             }
         };
-        let held = Held {
+        let held = HeldContent {
             digest,
-            attributes: AttributesDigest::read(&file),
+            attributes: attributes_of(&file),
         };
         let now = match metadata::of(&file) {
             Ok(now) => now,
@@ -451,18 +397,23 @@ fn digest(file: &mut File) -> std::io::Result<FileDigest> {
     Ok(hasher.finish())
 }
 
+/// What stands for the attributes of an open file or directory; what says nothing of them has none.
+pub(super) fn attributes_of(file: impl AsFd) -> Option<AttributesDigest> {
+    AttributesDigest::of(&metadata::attributes(file).ok()?.user)
+}
+
 /// What an open file holds.
-pub(super) fn content_of(file: OwnedFd) -> std::io::Result<Held> {
-    let attributes = AttributesDigest::read(&file);
+pub(super) fn content_of(file: OwnedFd) -> std::io::Result<HeldContent> {
+    let attributes = attributes_of(&file);
     let digest = digest(&mut File::from(file))?;
-    Ok(Held { digest, attributes })
+    Ok(HeldContent { digest, attributes })
 }
 
 /// Lists some entries of a directory, asking `file` for the content of files.
 fn list<'f>(
     place: &Place<'_>,
     entries: &'f [Found<'f>],
-    mut file: impl FnMut(&'f Found<'f>, &EntryPath) -> Result<Option<(Seen, Held)>, WalkError>,
+    mut file: impl FnMut(&'f Found<'f>, &EntryPath) -> Result<Option<(Seen, HeldContent)>, WalkError>,
 ) -> Result<Vec<Listed>, WalkError> {
     let mut listed = Vec::with_capacity(entries.len());
     for found in entries {
@@ -519,7 +470,7 @@ impl Visitor for Reader<'_> {
             };
             let Content { seen, held, .. } = content;
             if content.is_still && self.cache.is_settled(&seen) {
-                known.push((seen.identity(), Remembered::new(path, &seen, held)));
+                known.push((seen.identity(), CachedFile::new(path, &seen, held)));
             }
             Ok(Some((seen, held)))
         })?;

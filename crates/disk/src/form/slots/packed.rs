@@ -6,10 +6,10 @@ mod sets;
 
 use super::chunks::Incoming;
 use super::error::{SlotError, failed};
-use super::manifest::{AttributesDigest, Listed, Manifest, What};
+use super::manifest::{Listed, Manifest, What};
 use super::put_back::stage_above;
-use crate::form::chunked::cache::CacheKey;
 use crate::form::chunked::list::ListReader;
+use crate::form::chunked::list_cache::ListCacheKey;
 use crate::form::chunked::restore::{RestoreParts, fetch_stored, restore};
 use crate::form::chunked::save::{Parent, SaveParts, SaveSettings, Saved, save};
 use crate::form::chunked::{ChunkError, ChunkSource};
@@ -27,6 +27,7 @@ use stasis_model::format::document;
 use stasis_model::format::manifest::SnapshotManifest;
 use stasis_model::id::{OpId, SnapshotId};
 use stasis_model::time::Timestamp;
+use stasis_model::tree::attributes::AttributesDigest;
 use stasis_model::tree::chunking::Chunker;
 use stasis_model::tree::list::{Extent, FileContent, Row};
 use stasis_model::tree::{EntryKind, EntryPath};
@@ -126,7 +127,7 @@ pub(super) fn pack(
         cache: packing
             .memory
             .clone()
-            .map(|file| CacheKey { file, repo: own() }),
+            .map(|file| ListCacheKey { file, repo: own() }),
         progress: packing.progress.clone(),
     };
     let contents = Mutex::new(Ok(Contents::default()));

@@ -1,10 +1,10 @@
 //! One entry of a tree, with everything in it; the rest of the tree is not looked at.
 
-use super::cache::StatCache;
-use super::manifest::{AttributesDigest, Listed, What, content_of, manifest};
+use super::manifest::{Listed, What, attributes_of, content_of, manifest};
 use crate::fs::metadata::Seen;
 use crate::fs::root_dir::{self, Mounts, RootDir};
 use crate::session_db::Fact;
+use crate::tree::stat_cache::StatCache;
 use crate::tree::walk::{self, WalkError, WalkSettings};
 use rustix::fs::{self, FileType};
 use rustix::io::Errno;
@@ -75,7 +75,7 @@ pub fn portion(
         FileType::Directory => {
             let opened = root.directory(path.as_bytes()).ok();
             let mut all = vec![Listed {
-                attributes: opened.and_then(AttributesDigest::read),
+                attributes: opened.and_then(attributes_of),
                 ..listed(mode, What::Directory)
             }];
             all.extend(inside(root, path, settings)?);

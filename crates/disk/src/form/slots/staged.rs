@@ -1,6 +1,5 @@
 //! A checkpoint in the making.
 
-use super::cache::StatCache;
 use super::create::Source;
 use super::error::{SlotError, failed};
 use super::manifest::Gatherer;
@@ -12,6 +11,7 @@ use crate::fs::root_dir;
 use crate::fs::staging::Staging;
 use crate::tree::clone::{CloneReport, CloneSettings, clone, clone_before};
 use crate::tree::content::{self, Trouble};
+use crate::tree::stat_cache::StatCache;
 use crate::tree::walk::WalkReport;
 use rustix::fs::{self, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;

@@ -2,9 +2,9 @@
 
 use super::SaveError;
 use crate::form::chunked::ChunkError;
-use crate::form::chunked::cache::{CacheReader, Cached};
 use crate::form::chunked::databases::{DatabaseState, holds_changes, owner_name, set_owner_name};
 use crate::form::chunked::list::ListReader;
+use crate::form::chunked::list_cache::{CachedStat, ListCacheReader};
 use crate::form::chunked::scan::{Listing, Scan, Spot, What};
 use crate::form::chunked::table::{ChunkTable, Content};
 use crate::fs::metadata::Seen;
@@ -24,12 +24,12 @@ const MOVED_MIN: u64 = 64 << 20;
 /// What is known of a tree from before.
 pub(super) enum Previous<'s> {
     Nothing,
-    Memory(CacheReader),
+    Memory(ListCacheReader),
     List(Box<ListReader<'s>>),
 }
 
 impl Previous<'_> {
-    fn next(&mut self) -> Result<Option<(Row, Option<Cached>)>, ChunkError> {
+    fn next(&mut self) -> Result<Option<(Row, Option<CachedStat>)>, ChunkError> {
         match self {
             Self::Nothing => Ok(None),
             Self::Memory(memory) => Ok(memory.next_row()),
@@ -224,7 +224,7 @@ pub(super) fn join(
 struct Joiner<'a, 's> {
     scan: &'a Scan,
     previous: Previous<'s>,
-    waiting: Option<(Row, Option<Cached>)>,
+    waiting: Option<(Row, Option<CachedStat>)>,
     ended: bool,
     plan: Plan,
     /// Whether nothing differed so far.
@@ -318,7 +318,7 @@ impl Joiner<'_, '_> {
     fn judge(
         &mut self,
         row: Row,
-        cached: Option<Cached>,
+        cached: Option<CachedStat>,
         spot: Spot,
         state: &OnceLock<FileState>,
     ) -> Option<Box<Before>> {
@@ -327,7 +327,7 @@ impl Joiner<'_, '_> {
         };
         let content = self.pack(content);
         let now = self.scan.get(spot).1.stat();
-        let is_kept = |cached: &Cached| match cached.database {
+        let is_kept = |cached: &CachedStat| match cached.database {
             _ if cached.stat != now => false,
             None => true,
             Some(DatabaseState::Consistent) => {
@@ -356,7 +356,10 @@ impl Joiner<'_, '_> {
     }
 
     /// What was known under this path. Paths that were passed over are gone: their contents may turn up elsewhere.
-    fn before(&mut self, path: &EntryPath) -> Result<Option<(Row, Option<Cached>)>, ChunkError> {
+    fn before(
+        &mut self,
+        path: &EntryPath,
+    ) -> Result<Option<(Row, Option<CachedStat>)>, ChunkError> {
         loop {
             if self.waiting.is_none() && !self.ended {
                 self.waiting = self.previous.next()?;

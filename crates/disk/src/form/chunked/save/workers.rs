@@ -7,12 +7,13 @@ use super::large::LargeFile;
 use super::plan::{Before, Done, FileState, Job, Plan};
 use super::{SaveError, SaveParts, SaveReport, SaveSettings};
 use crate::form::chunked::databases::DatabaseState;
-use crate::form::chunked::scan::{Listing, Scan, Spotted, Stat};
+use crate::form::chunked::scan::{Listing, Scan, Spotted};
 use crate::form::chunked::seal::Sealer;
 use crate::form::chunked::table::Content;
 use crate::form::chunked::{ChunkError, Look};
 use crate::fs::metadata::{self, Seen};
 use crate::fs::root_dir::RootDir;
+use crate::tree::stat_cache::FileStat;
 use crate::tree::walk::{Reason, WalkError};
 use crate::worker_pool::{WorkerPool, into_inner, lock};
 use rustix::io::Errno;
@@ -493,8 +494,8 @@ impl Opened<'_> {
             _ => self.seen,
         };
         let seen = Seen { size, ..seen };
-        let same =
-            Stat::from(&seen) == self.path.1.stat() && seen.metadata() == self.path.1.metadata();
+        let same = FileStat::from(&seen) == self.path.1.stat()
+            && seen.metadata() == self.path.1.metadata();
         (!same).then_some(seen)
     }
 

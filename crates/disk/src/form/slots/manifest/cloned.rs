@@ -13,15 +13,15 @@
 //! What was read is remembered for the live file under the same proof. Not seen is only a directory that was moved away
 //! and back while the tree was cloned, and another one to its place meanwhile, in which a file has the same name, size and time.
 
-use super::super::cache::{Remembered, StatCache, settled_before};
-use super::{Gathered, Held, Manifest, list, read};
+use super::{Gathered, Manifest, list, read};
 use crate::fs::metadata::{self, Seen};
 use crate::fs::root_dir::RootDir;
 use crate::fs::sys;
+use crate::tree::stat_cache::{CachedFile, FileStat, HeldContent, RacyLimit, StatCache};
 use crate::tree::walk::{self, Found, Place, Visitor, WalkError, WalkReport, WalkSettings};
 use rustix::fs::{self, Mode, OFlags};
 use stasis_model::time::Timestamp;
-use stasis_model::tree::{EntryPath, FileTime};
+use stasis_model::tree::EntryPath;
 use std::cell::OnceCell;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
@@ -51,7 +51,7 @@ pub fn manifest_of_clone(
         live,
         root: live_root.map(|(seen, _)| seen.identity()),
         is_snapshot: is_whole(&tree_root) && is_whole(&live_root),
-        settled_before: settled_before(began),
+        racy: RacyLimit::at(began),
         found: Mutex::default(),
     };
     let report = walk::walk(tree, &reader, settings)?;
@@ -69,7 +69,7 @@ struct CloneReader<'a> {
     root: Option<(u64, u64)>,
     is_snapshot: bool,
     /// What is older did not change since before the clone.
-    settled_before: FileTime,
+    racy: RacyLimit,
     found: Mutex<Gathered>,
 }
 
@@ -83,7 +83,7 @@ impl CloneReader<'_> {
     ) -> Result<Option<File>, WalkError> {
         let live = here.live(found);
         let known = live.and_then(|live| self.cache.find(&live));
-        let memory = live.zip(known.map(Remembered::held));
+        let memory = live.zip(known.map(CachedFile::held));
         if let (Some(live), Some(known)) = (&live, known)
             && self.is_cloned(here, live, (found, || known.was_at(path)))
         {
@@ -115,8 +115,7 @@ impl CloneReader<'_> {
         (found, was_at_path): (&Found<'_>, impl FnOnce() -> bool),
     ) -> bool {
         let clone = &found.seen;
-        let is_settled = live.changed < self.settled_before && live.modified < self.settled_before;
-        is_settled
+        self.racy.is_settled(&FileStat::from(live))
             && live.size == clone.size
             && live.modified == clone.modified
             && if self.is_snapshot {
@@ -139,7 +138,7 @@ impl CloneReader<'_> {
             if Some(seen.identity()) == self.root {
                 return true;
             }
-            if seen.changed >= self.settled_before {
+            if self.racy.is_racy(seen.changed) {
                 return false;
             }
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -178,7 +177,7 @@ impl Visitor for CloneReader<'_> {
                 return Ok(None);
             };
             known.extend(file.memory.map(|(live, held)| {
-                let remembered = Remembered::new(path, &live, held);
+                let remembered = CachedFile::new(path, &live, held);
                 (live.identity(), remembered)
             }));
             Ok(Some((file.seen, file.held)))
@@ -193,8 +192,8 @@ impl Visitor for CloneReader<'_> {
 /// A file of the clone, and what is known of the live one.
 struct File {
     seen: Seen,
-    held: Held,
-    memory: Option<(Seen, Held)>,
+    held: HeldContent,
+    memory: Option<(Seen, HeldContent)>,
 }
 
 /// A directory of the clone, and the live one at the same place.

@@ -4,13 +4,12 @@
 //! the content that was remembered, and so has its clone. Any other is read, in the clone, which nobody changes any more, and only
 //! when everything is cloned: the live tree does not wait. What cannot be read means that there is no list, not that there is no clone.
 
-use super::super::cache::{Remembered, StatCache};
-use super::{
-    AttributesDigest, Held, KnownFiles, Listed, Manifest, SealedManifest, What, content_of,
-};
+use super::{Listed, Manifest, SealedManifest, What, content_of};
 use crate::fs::root_dir::RootDir;
 use crate::tree::clone::{ClonedFile, Witness};
+use crate::tree::stat_cache::{CachedFile, CachedFiles, HeldContent, StatCache};
 use crate::worker_pool::{WorkerPool, all_processors, into_inner, lock};
+use stasis_model::tree::attributes::AttributesDigest;
 use stasis_model::tree::{Attribute, EntryPath};
 use std::ffi::CString;
 use std::io;
@@ -30,7 +29,7 @@ pub(in crate::form::slots) struct Gatherer<'a> {
 #[derive(Default)]
 struct Shown {
     entries: Vec<Listed>,
-    known: KnownFiles,
+    known: CachedFiles,
     /// Files whose content nobody remembers.
     unread: Vec<(EntryPath, ClonedFile)>,
     /// Names of files that have several, and the first name of each.
@@ -40,7 +39,7 @@ struct Shown {
 /// What a checkpoint contains, and what is to be remembered of the live tree.
 pub(in crate::form::slots) struct Finished {
     pub(in crate::form::slots) contents: SealedManifest,
-    known: KnownFiles,
+    known: CachedFiles,
 }
 
 impl Finished {
@@ -96,7 +95,11 @@ impl<'a> Gatherer<'a> {
     }
 
     /// The contents of files, in their order, read by all processors.
-    fn read(&self, clone: &RootDir, files: &[(EntryPath, ClonedFile)]) -> io::Result<Vec<Held>> {
+    fn read(
+        &self,
+        clone: &RootDir,
+        files: &[(EntryPath, ClonedFile)],
+    ) -> io::Result<Vec<HeldContent>> {
         let read = Mutex::new(Vec::with_capacity(files.len()));
         WorkerPool::for_each(
             all_processors(),
@@ -120,10 +123,10 @@ impl<'a> Gatherer<'a> {
         &self,
         path: &EntryPath,
         file: &ClonedFile,
-        held: Held,
-    ) -> Option<((u64, u64), Remembered)> {
+        held: HeldContent,
+    ) -> Option<((u64, u64), CachedFile)> {
         let settled = file.source.filter(|seen| self.cache.is_settled(seen))?;
-        Some((settled.identity(), Remembered::new(path, &settled, held)))
+        Some((settled.identity(), CachedFile::new(path, &settled, held)))
     }
 
     fn add(&self, path: EntryPath, mode: u32, what: What) {
@@ -137,7 +140,7 @@ impl<'a> Gatherer<'a> {
     }
 }
 
-fn listed(path: EntryPath, file: &ClonedFile, held: Held) -> Listed {
+fn listed(path: EntryPath, file: &ClonedFile, held: HeldContent) -> Listed {
     let (size, digest) = (file.size, held.digest);
     Listed {
         path,
@@ -148,7 +151,7 @@ fn listed(path: EntryPath, file: &ClonedFile, held: Held) -> Listed {
 }
 
 /// What a file of the clone holds.
-fn content_at(clone: &RootDir, path: &EntryPath) -> io::Result<Held> {
+fn content_at(clone: &RootDir, path: &EntryPath) -> io::Result<HeldContent> {
     content_of(open_at(clone, path)?)
 }
 
@@ -163,7 +166,7 @@ pub(super) fn open_at(clone: &RootDir, path: &EntryPath) -> io::Result<OwnedFd> 
 impl Witness for Gatherer<'_> {
     fn file(&self, path: EntryPath, file: &ClonedFile) {
         let known = file.source.as_ref().and_then(|seen| self.cache.find(seen));
-        let Some(held) = known.map(Remembered::held) else {
+        let Some(held) = known.map(CachedFile::held) else {
             lock(&self.shown).unread.push((path, *file));
             return;
         };

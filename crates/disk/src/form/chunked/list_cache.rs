@@ -1,15 +1,15 @@
-//! What this host remembers of a tree it saved or restored: which files need not be read again.
+//! The list of the newest snapshot of a tree on this host, with the stat of each file: which files need not be read again.
 //!
 //! A file of its own for every tree and repository, in blocks. A block is a section of the snapshot's list, the stat of
 //! each file in it, and a digest of both. It is written beside the old one and renamed, without waiting for the disk: a
 //! crash can leave it torn, a torn block is noticed, and whatever is missing is only read again.
 //!
-//! *Always true:* a file counts as unchanged only if device, inode, size, mtime and ctime are those that were remembered,
-//! and only if mtime and ctime were more than two seconds old when it was remembered.
+//! *Always true:* a file counts as unchanged only if device, inode, size, mtime and ctime are those that were cached,
+//! and only if mtime and ctime were more than two seconds old when it was cached.
 
 use super::databases::DatabaseState;
-use super::scan::Stat;
 use crate::fs::stale;
+use crate::tree::stat_cache::{FileStat, RacyLimit};
 use rustix::fs::{self, Mode, OFlags};
 use stasis_model::id::{OpId, SnapshotId};
 use stasis_model::time::Timestamp;
@@ -21,35 +21,33 @@ use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8; 8] = b"STCACHE2";
-/// A time this close to the save may still be given to another content.
-const FRESH_MS: u64 = 2_000;
 /// More than any block has.
 const LONGEST: u32 = 64 << 20;
 const STAT: usize = 32;
 
-/// Where a tree's memory lies, and what it belongs to.
+/// Where the cache of a tree lies, and what it belongs to.
 #[derive(Clone, Debug)]
-pub struct CacheKey {
+pub struct ListCacheKey {
     /// The file.
     pub file: PathBuf,
     /// The repository, by the operation that made it.
     pub repo: OpId,
 }
 
-/// A memory in the making. Dropped before it is finished, it leaves nothing.
+/// A cache in the making. Dropped before it is finished, it leaves nothing.
 #[derive(Debug)]
-pub(super) struct CacheWriter {
+pub(super) struct ListCacheWriter {
     out: BufWriter<File>,
     temp: PathBuf,
     file: PathBuf,
     section: SectionWriter,
     stats: Vec<u8>,
-    fresh_after: FileTime,
+    racy: RacyLimit,
     id_length: usize,
     is_done: bool,
 }
 
-fn stat_bytes(stat: Option<&Stat>, database: Option<DatabaseState>) -> [u8; STAT] {
+fn stat_bytes(stat: Option<&FileStat>, database: Option<DatabaseState>) -> [u8; STAT] {
     let mut bytes = [0; STAT];
     if let Some(stat) = stat {
         bytes[..8].copy_from_slice(&stat.device.to_le_bytes());
@@ -71,10 +69,10 @@ fn header(repo: OpId, snapshot: &SnapshotId) -> Vec<u8> {
     header
 }
 
-impl CacheWriter {
-    /// Begins the memory of a tree as it is in `snapshot`, saved or restored since `started`.
+impl ListCacheWriter {
+    /// Begins the cache of a tree as it is in `snapshot`, saved or restored since `started`.
     pub(super) fn create(
-        key: &CacheKey,
+        key: &ListCacheKey,
         snapshot: &SnapshotId,
         started: Timestamp,
     ) -> io::Result<Self> {
@@ -94,7 +92,7 @@ impl CacheWriter {
             file: key.file.clone(),
             section: SectionWriter::default(),
             stats: Vec::new(),
-            fresh_after: seconds_before(started),
+            racy: RacyLimit::at(started),
             id_length: snapshot.as_str().len(),
             is_done: false,
         };
@@ -102,17 +100,15 @@ impl CacheWriter {
         Ok(writer)
     }
 
-    /// Remembers an entry, and of a file what it was when it was read and whether it is a database.
+    /// Adds an entry, and of a file what it was when it was read and whether it is a database.
     pub(super) fn push(
         &mut self,
         row: &Row,
-        stat: Option<&Stat>,
+        stat: Option<&FileStat>,
         database: Option<DatabaseState>,
     ) -> io::Result<()> {
-        let is_old =
-            |stat: &&Stat| stat.modified < self.fresh_after && stat.changed < self.fresh_after;
         if let EntryKind::File { .. } = row.entry.kind {
-            let stat = stat.filter(is_old);
+            let stat = stat.filter(|stat| self.racy.is_settled(stat));
             self.stats.extend_from_slice(&stat_bytes(stat, database));
         }
         if self.section.push(row) {
@@ -137,7 +133,7 @@ impl CacheWriter {
         self.id_length == snapshot.as_str().len()
     }
 
-    /// Puts the memory in its place.
+    /// Puts the cache in its place.
     pub(super) fn finish(mut self) -> io::Result<()> {
         if self.section.entries() > 0 {
             self.block()?;
@@ -149,7 +145,7 @@ impl CacheWriter {
     }
 }
 
-/// Removes what saves that were killed left beside a memory: `DIGEST.PID`.
+/// Removes what saves that were killed left beside a cache: `DIGEST.PID`.
 fn collect(file: &Path) {
     let Some(above) = file.parent() else {
         return;
@@ -164,7 +160,7 @@ fn collect(file: &Path) {
     });
 }
 
-impl Drop for CacheWriter {
+impl Drop for ListCacheWriter {
     fn drop(&mut self) {
         if !self.is_done {
             // A file that stays is only untidy: the next save removes it.
@@ -178,10 +174,10 @@ pub(super) fn can_belong_to(before: &SnapshotId, now: &SnapshotId) -> bool {
     before.as_str().len() == now.as_str().len()
 }
 
-/// Says that what is remembered is as it is in another snapshot, of the same tree, whose id is as long.
+/// Says that what is cached is as it is in another snapshot, of the same tree, whose id is as long.
 ///
 /// A crash in between leaves an id that no index leads to, or the old one: then everything is read, or it still counts.
-pub(super) fn belongs_to(key: &CacheKey, snapshot: &SnapshotId) -> io::Result<()> {
+pub(super) fn belongs_to(key: &ListCacheKey, snapshot: &SnapshotId) -> io::Result<()> {
     let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file = fs::open(&key.file, flags, Mode::empty())?;
     let header = header(key.repo, snapshot);
@@ -194,32 +190,24 @@ pub(super) fn belongs_to(key: &CacheKey, snapshot: &SnapshotId) -> io::Result<()
     }
 }
 
-fn seconds_before(started: Timestamp) -> FileTime {
-    let millis = started.millis().saturating_sub(FRESH_MS);
-    FileTime {
-        seconds: i64::try_from(millis / 1000).unwrap_or(i64::MAX),
-        nanos: u32::try_from(millis % 1000).unwrap_or_default() * 1_000_000,
-    }
-}
-
-/// What this host knows of a file: while it looks like that, it has the content that was remembered.
+/// What this host knows of a file: while it looks like that, it has the content that was cached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Cached {
-    pub(super) stat: Stat,
+pub(super) struct CachedStat {
+    pub(super) stat: FileStat,
     pub(super) database: Option<DatabaseState>,
 }
 
-/// Reads what was remembered, entry by entry.
+/// Reads what was cached, entry by entry.
 #[derive(Debug)]
-pub(super) struct CacheReader {
+pub(super) struct ListCacheReader {
     input: BufReader<File>,
-    rows: VecDeque<(Row, Option<Cached>)>,
+    rows: VecDeque<(Row, Option<CachedStat>)>,
     pub(super) snapshot: SnapshotId,
 }
 
-impl CacheReader {
-    /// Opens a memory; `None` when there is none, or it is of another repository.
-    pub(super) fn open(key: &CacheKey) -> Option<Self> {
+impl ListCacheReader {
+    /// Opens a cache; `None` when there is none, or it is of another repository.
+    pub(super) fn open(key: &ListCacheKey) -> Option<Self> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = fs::open(&key.file, flags, Mode::empty()).ok()?;
         let mut input = BufReader::with_capacity(256 << 10, File::from(file));
@@ -237,7 +225,7 @@ impl CacheReader {
     }
 
     /// The next entry; what is torn reads as the end.
-    pub(super) fn next_row(&mut self) -> Option<(Row, Option<Cached>)> {
+    pub(super) fn next_row(&mut self) -> Option<(Row, Option<CachedStat>)> {
         if self.rows.is_empty() {
             self.block()?;
         }
@@ -273,7 +261,7 @@ impl CacheReader {
     }
 }
 
-fn stat(bytes: &[u8; STAT], size: u64, row: &Row) -> Option<Cached> {
+fn stat(bytes: &[u8; STAT], size: u64, row: &Row) -> Option<CachedStat> {
     let eight = |from: usize| {
         bytes[from..from + 8]
             .try_into()
@@ -281,7 +269,7 @@ fn stat(bytes: &[u8; STAT], size: u64, row: &Row) -> Option<Cached> {
             .ok()
     };
     let nanos = u32::from_le_bytes([bytes[24], bytes[25], bytes[26], bytes[27]]);
-    let stat = Stat {
+    let stat = FileStat {
         device: eight(0)?,
         inode: eight(8)?,
         size,
@@ -292,5 +280,5 @@ fn stat(bytes: &[u8; STAT], size: u64, row: &Row) -> Option<Cached> {
         },
     };
     let database = DatabaseState::of_byte(bytes[29]);
-    (bytes[28] == 1).then_some(Cached { stat, database })
+    (bytes[28] == 1).then_some(CachedStat { stat, database })
 }
