@@ -222,7 +222,7 @@ impl DirRepo<'_> {
                     change: change.kind().word(),
                 })
             });
-            found.collect()
+            found.collect::<Result<Vec<_>, _>>()
         });
         Ok(found.await?)
     }
