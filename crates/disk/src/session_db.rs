@@ -15,7 +15,7 @@
 //! 4. [`Ledger::record`] finds a path as it was left: that was us, and nothing is written; or it does not: it is written
 //!
 //! *Always true:* an event that [`Ledger::record`] was given is in `fs_events`, or is held back, or the path was at that moment exactly as
-//! one of our acts had left it. Events, what is held back, and the watcher's beliefs are written together. A crash between 1 and 3
+//! one of our acts had left it. Events, what is held back, and the watcher's watch_state are written together. A crash between 1 and 3
 //! ends the process that announced; the next [`Ledger::record`] sees that it ended, forgets its announcement, and writes what was held back.
 //!
 //! On a full disk SQLite cannot even read a database with a log: it wants a file beside it, which it maps, and where the filesystem has no
@@ -37,7 +37,7 @@ pub use events::{EventRow, GapRow, USUAL_MOST_EVENTS};
 pub use own::{Fact, Restored, Source};
 pub use record::Recorded;
 
-use crate::watch::Batch;
+use crate::watch::EventBatch;
 use error::{file, sqlite};
 use owner::Owner;
 use record::Recorder;
@@ -52,8 +52,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The name of the database in the directory of a session.
 pub const DATABASE: &str = "session.db";
-/// Under which key the beliefs of the watcher are kept.
-pub const BELIEFS: &str = "beliefs";
+/// Under which key the watch_state of the watcher are kept.
+pub const WATCH_STATE: &str = "beliefs";
 
 /// The database of one session. Blocking; any thread may use it, one at a time does.
 #[derive(Debug)]
@@ -90,12 +90,12 @@ impl Ledger {
     /// nothing to write, nothing is locked.
     pub fn record(
         &self,
-        batch: &Batch,
+        batch: &EventBatch,
         at: Timestamp,
-        beliefs: Option<&[u8]>,
+        watch_state: Option<&[u8]>,
         look: &mut dyn FnMut(&EntryPath) -> Option<Fact>,
     ) -> Result<Recorded, LedgerError> {
-        let is_empty = batch.events.is_empty() && batch.gap.is_none() && beliefs.is_none();
+        let is_empty = batch.events.is_empty() && batch.gap.is_none() && watch_state.is_none();
         if is_empty && !self.read("read what is held back in", record::is_any_held)? {
             return Ok(Recorded::default());
         }
@@ -107,8 +107,8 @@ impl Ledger {
             if let Some(gap) = batch.gap {
                 events::insert_gap(within, gap, at)?;
             }
-            if let Some(beliefs) = beliefs {
-                keep(within, BELIEFS, beliefs)?;
+            if let Some(watch_state) = watch_state {
+                keep(within, WATCH_STATE, watch_state)?;
             }
             Ok(done)
         })

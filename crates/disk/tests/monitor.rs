@@ -1,4 +1,4 @@
-//! fanotify on real filesystems: ext4, xfs and btrfs on loop devices.
+//! The monitor on real filesystems: ext4, xfs and btrfs on loop devices.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![expect(clippy::print_stdout, reason = "a test that is skipped says so")]
@@ -8,7 +8,7 @@
 )]
 
 use rustix::time::{ClockId, clock_gettime};
-use stasis_disk::watch::{Batch, Ended, Hearer, Monitor, MonitorError, MonitorSettings};
+use stasis_disk::watch::{EventBatch, Monitor, MonitorError, MonitorSettings, RootGone};
 use stasis_model::time::{Clock, Timestamp};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -83,16 +83,11 @@ impl Drop for Mounted {
     }
 }
 
-fn start(root: &Path, hearer: Hearer, most_watches: usize) -> Result<Monitor, MonitorError> {
-    let settings = MonitorSettings {
-        hearer,
-        most_watches,
-        ..MonitorSettings::default()
-    };
-    Monitor::start(root, Arc::new(Ticking), settings)
+fn start(root: &Path) -> Monitor {
+    Monitor::start(root, Arc::new(Ticking), MonitorSettings::default()).unwrap()
 }
 
-fn words(batch: &Batch) -> Vec<String> {
+fn words(batch: &EventBatch) -> Vec<String> {
     assert_eq!(batch.gap, None);
     let word =
         |event: &stasis_disk::watch::FileEvent| format!("{} {}", event.action.word(), event.path);
@@ -102,25 +97,14 @@ fn words(batch: &Batch) -> Vec<String> {
 }
 
 #[test]
-fn a_tree_is_heard_of_on_every_filesystem_with_steady_handles() {
+fn a_tree_is_watched_on_every_filesystem() {
     for filesystem in ["ext4", "xfs", "btrfs"] {
         let Some(mounted) = Mounted::new(filesystem) else {
             continue;
         };
         let root = mounted.root().join("tree");
         fs::create_dir_all(root.join("a/b")).unwrap();
-        let mut monitor = match start(&root, Hearer::Fanotify, usize::MAX) {
-            Ok(monitor) => monitor,
-            Err(refused) => {
-                let source = std::error::Error::source(&refused);
-                let source = source.and_then(|source| source.downcast_ref::<std::io::Error>());
-                let denied = std::io::ErrorKind::PermissionDenied;
-                let is_denied = source.is_some_and(|why| why.kind() == denied);
-                assert!(is_denied, "{filesystem}: {refused:?}");
-                println!("skipped: {filesystem}: {refused:?}");
-                continue;
-            }
-        };
+        let mut monitor = start(&root);
 
         fs::write(root.join("a/b/file"), "1").unwrap();
         fs::create_dir_all(root.join("x/y/z")).unwrap();
@@ -141,7 +125,7 @@ fn a_tree_is_heard_of_on_every_filesystem_with_steady_handles() {
         assert_eq!(words(&moved), expected, "{filesystem}");
         let expected = ["created a/b/again", "modified y/z/file"];
         assert_eq!(words(&after), expected, "{filesystem}");
-        assert_eq!(monitor.hearing().fanotify, 6, "{filesystem}");
+        assert_eq!(monitor.coverage().watched, 6, "{filesystem}");
         must_end_when_unmounted(&mounted, monitor);
     }
 }
@@ -152,8 +136,8 @@ fn must_end_when_unmounted(mounted: &Mounted, mut monitor: Monitor) {
     let done = unmount.arg("-l").arg(mounted.root()).status().unwrap();
     assert!(done.success());
     let ended = monitor.next(Duration::from_secs(20)).unwrap_err();
-    let why = Ended::Moved;
-    assert!(matches!(ended, MonitorError::Ended { why: found } if found == why));
+    let why = RootGone::Moved;
+    assert!(matches!(ended, MonitorError::RootGone { why: found } if found == why));
 }
 
 #[test]
@@ -170,15 +154,8 @@ fn subvolumes_of_btrfs_are_told_apart() {
         // In each it has the same inode.
         fs::create_dir(root.join(name).join("d")).unwrap();
     }
-    let mut monitor = start(&root, Hearer::Auto, 0).unwrap();
-    let hearing = monitor.hearing();
-    if let Some(refused) = hearing.refused {
-        println!("skipped: fanotify is not permitted: {refused:?}");
-        return;
-    }
-    // A subvolume by itself is refused by the kernel, for all we know; nobody may believe to hear of it then.
-    let inner = start(&root.join("one"), Hearer::Auto, 0).unwrap().hearing();
-    assert_eq!(inner.refused.is_some(), inner.blind > 0);
+    let mut monitor = start(&root);
+    let coverage = monitor.coverage();
 
     fs::write(root.join("two/d/file"), "1").unwrap();
     let two = monitor.flush().unwrap();
@@ -186,7 +163,7 @@ fn subvolumes_of_btrfs_are_told_apart() {
     fs::write(root.join("one/top"), "1").unwrap();
     let one = monitor.flush().unwrap();
 
-    assert_eq!(hearing.fanotify, 5);
+    assert_eq!((coverage.watched, coverage.unwatched), (5, 0));
     assert_eq!(words(&two), ["created two/d/file"]);
     assert_eq!(words(&one), ["created one/d/file", "created one/top"]);
 }

@@ -188,13 +188,20 @@ impl Kinded for Failure {
 pub trait AtPath<T> {
     /// Turns an error of the system into "could not `op` `path`".
     fn at(self, op: impl Into<Cow<'static, str>>, path: impl AsRef<Path>) -> Result<T, Failure>;
+
+    /// The same for what is no path of this host: an entry of a tree, which shows its name escaped.
+    fn on(self, op: impl Into<Cow<'static, str>>, target: impl Display) -> Result<T, Failure>;
 }
 
 impl<T, E: Into<io::Error>> AtPath<T> for Result<T, E> {
     fn at(self, op: impl Into<Cow<'static, str>>, path: impl AsRef<Path>) -> Result<T, Failure> {
+        self.on(op, path.as_ref().display())
+    }
+
+    fn on(self, op: impl Into<Cow<'static, str>>, target: impl Display) -> Result<T, Failure> {
         self.map_err(|error| {
             let error = error.into();
-            Failure::new(Kinded::kind(&error), op, path.as_ref().display()).because(error)
+            Failure::new(Kinded::kind(&error), op, target).because(error)
         })
     }
 }

@@ -1,7 +1,5 @@
-//! The calls that nobody wraps for us: those of btrfs about its subvolumes, where the blocks of a file are, and those of
-//! fanotify. The only place with `unsafe` in it.
-
-pub(crate) mod fanotify;
+//! The calls that nobody wraps for us: those of btrfs about its subvolumes, where the blocks of a file are, and record
+//! locks. The only place with `unsafe` in it.
 
 use rustix::fs::{self, AtFlags, FileType};
 use rustix::io::{Errno, Result};

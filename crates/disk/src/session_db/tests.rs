@@ -5,7 +5,7 @@ mod own;
 
 use super::*;
 use crate::watch::Action::{self, Created, Deleted, Modified};
-use crate::watch::{FileEvent, Gap, Why};
+use crate::watch::{FileEvent, Gap, GapReason};
 use stasis_model::workspace::{CheckpointOrigin, Slot};
 use tempfile::TempDir;
 
@@ -73,9 +73,9 @@ fn event(action: Action, at: impl AsRef<[u8]>) -> FileEvent {
     }
 }
 
-fn batch(events: &[(Action, &str)]) -> Batch {
+fn batch(events: &[(Action, &str)]) -> EventBatch {
     let events = events.iter().map(|(action, at)| event(*action, at));
-    Batch {
+    EventBatch {
         events: events.collect(),
         gap: None,
     }
@@ -290,7 +290,7 @@ fn events_are_read_after_an_id_of_one_file_and_so_many() {
 fn a_path_that_is_no_text_is_shown_without_loss_and_found_again() {
     let home = Home::new();
     let odd = path(b"caf\xe9/\n\\");
-    let batch = Batch {
+    let batch = EventBatch {
         events: vec![event(Created, odd.as_bytes())],
         gap: None,
     };
@@ -336,10 +336,10 @@ fn the_oldest_events_are_pruned_never_those_to_be_kept_and_no_id_comes_twice() {
 fn events_gap_and_beliefs_are_written_together_or_not_at_all() {
     let home = Home::new();
     let gap = Some(Gap {
-        why: Why::Overflow,
+        why: GapReason::Overflow,
         missed: 3,
     });
-    let told = Batch {
+    let told = EventBatch {
         gap,
         ..batch(&[(Created, "a"), (Created, "b")])
     };
@@ -362,7 +362,7 @@ fn events_gap_and_beliefs_are_written_together_or_not_at_all() {
         ["created a", "created b", "restored c (from cp-1)"]
     );
     assert_eq!(
-        home.ledger.kept(BELIEFS).unwrap().as_deref(),
+        home.ledger.kept(WATCH_STATE).unwrap().as_deref(),
         Some(&b"one"[..])
     );
     let gap = GapRow {
@@ -434,7 +434,7 @@ fn a_hundred_thousand_events_are_all_there_in_their_order() {
     for chunk in 0..100 {
         let names = (0..1000).map(|number| format!("some/where/{chunk}/{number}"));
         let events = names.map(|name| event(Created, name)).collect();
-        let batch = Batch { events, gap: None };
+        let batch = EventBatch { events, gap: None };
         home.ledger
             .record(&batch, NOON, None, &mut |_| None)
             .unwrap();

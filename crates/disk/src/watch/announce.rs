@@ -4,13 +4,13 @@
 //! 2. Change them.
 //! 3. Drop the [`Announced`]: it looks once at what was left there.
 //!
-//! Whatever the monitor finds at these paths from then on is believed and not told, until it has heard everything that was
-//! said before step 3; a path that is not as step 3 left it was changed by somebody else and is told. So is a path of which
-//! a sign was read before step 1: that was not us, or not us alone.
+//! Whatever the monitor finds at these paths from then on is recorded and not reported, until it has heard everything that was
+//! said before step 3; a path that is not as step 3 left it was changed by somebody else and is reported. So is a path of which
+//! a event was read before step 1: that was not us, or not us alone.
 //!
 //! A crash between the steps takes the monitor with it; nothing outlives the process.
 
-use super::table::{Fact, Kind};
+use super::table::{EntryStat, WatchedKind};
 use crate::fs::root_dir::{self, RootDir};
 use rustix::io::Errno;
 use stasis_model::time::Clock;
@@ -24,13 +24,13 @@ use std::time::Duration;
 #[derive(Debug)]
 enum Left {
     Nothing,
-    Entry(Fact),
+    Entry(EntryStat),
     /// A directory, or something that could not be looked at: anything in it is ours.
     Anything,
 }
 
 #[derive(Debug)]
-struct One {
+struct Announcement {
     generation: u64,
     paths: HashSet<EntryPath>,
     /// On the clock that only goes forward.
@@ -39,9 +39,9 @@ struct One {
     left: OnceLock<HashMap<EntryPath, Left>>,
 }
 
-impl One {
-    /// Whether `now` at `path`, of which the first sign came at `first`, is our doing.
-    fn explains(&self, path: &EntryPath, first: Duration, now: Option<&Fact>) -> bool {
+impl Announcement {
+    /// Whether `now` at `path`, of which the first event came at `first`, is our doing.
+    fn explains(&self, path: &EntryPath, first: Duration, now: Option<&EntryStat>) -> bool {
         if first < self.since || !self.covers(path) {
             return false;
         }
@@ -68,15 +68,15 @@ impl One {
 }
 
 #[derive(Debug, Default)]
-struct Book {
+struct AnnouncementBook {
     last: u64,
-    open: Vec<Arc<One>>,
+    open: Vec<Arc<Announcement>>,
 }
 
-/// Tells the monitor of changes that are its owner's, from any thread.
+/// Reports the monitor of changes that are its owner's, from any thread.
 #[derive(Clone, Debug)]
 pub struct Announcer {
-    book: Arc<Mutex<Book>>,
+    book: Arc<Mutex<AnnouncementBook>>,
     root: Arc<RootDir>,
     clock: Arc<dyn Clock>,
 }
@@ -85,7 +85,7 @@ pub struct Announcer {
 #[derive(Debug)]
 #[must_use = "the change is taken to be over when this is dropped"]
 pub struct Announced {
-    one: Arc<One>,
+    one: Arc<Announcement>,
     announcer: Announcer,
 }
 
@@ -102,7 +102,7 @@ impl Announcer {
     pub fn announce(&self, paths: impl IntoIterator<Item = EntryPath>) -> Announced {
         let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
         book.last += 1;
-        let one = Arc::new(One {
+        let one = Arc::new(Announcement {
             generation: book.last,
             paths: paths.into_iter().collect(),
             since: self.clock.uptime(),
@@ -123,8 +123,8 @@ impl Announcer {
         let directory = self.root.directory(above.as_bytes());
         match directory.and_then(|directory| root_dir::find(directory, &name)) {
             Ok(None) | Err(Errno::NOENT | Errno::NOTDIR) => Left::Nothing,
-            Ok(Some(seen)) => match Fact::of(&seen, 0) {
-                Some(fact) if fact.kind != Kind::Directory => Left::Entry(fact),
+            Ok(Some(seen)) => match EntryStat::of(&seen, 0) {
+                Some(fact) if fact.kind != WatchedKind::Directory => Left::Entry(fact),
                 _ => Left::Anything,
             },
             Err(_) => Left::Anything,
@@ -171,7 +171,7 @@ impl Drop for Announced {
 
 /// What was announced at one moment.
 #[derive(Debug, Default)]
-pub(super) struct Announcements(Vec<Arc<One>>);
+pub(super) struct Announcements(Vec<Arc<Announcement>>);
 
 impl Announcements {
     #[cfg(test)]
@@ -179,7 +179,12 @@ impl Announcements {
         self.0.len()
     }
 
-    pub(super) fn explain(&self, path: &EntryPath, first: Duration, now: Option<&Fact>) -> bool {
+    pub(super) fn explain(
+        &self,
+        path: &EntryPath,
+        first: Duration,
+        now: Option<&EntryStat>,
+    ) -> bool {
         self.0.iter().any(|one| one.explains(path, first, now))
     }
 }

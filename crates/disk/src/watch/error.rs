@@ -1,13 +1,11 @@
 //! How it ends.
 
 use crate::tree::walk::WalkError;
-use rustix::io::Errno;
-use stasis_model::tree::EntryPath;
-use std::path::PathBuf;
+use stasis_model::failure::Failure;
 
-/// Why there is no more to be told.
+/// Why there is no more to be reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ended {
+pub enum RootGone {
     /// The root was deleted.
     Deleted,
     /// The root's path leads elsewhere or nowhere: it was moved, replaced, mounted over or lazily unmounted.
@@ -20,32 +18,15 @@ pub enum Ended {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MonitorError {
-    /// The root is not a directory that can be opened.
-    #[error("could not open the root `{}`", path.display())]
-    Root {
-        /// Its path.
-        path: PathBuf,
-        /// What the system said.
-        #[source]
-        source: std::io::Error,
-    },
-    /// The root is there no more; nothing else will be told.
+    /// The root is there no more; nothing else will be reported.
     #[error("the root is no longer there: {why:?}")]
-    Ended {
+    RootGone {
         /// What became of it.
-        why: Ended,
+        why: RootGone,
     },
-    /// The system refused something. What was found is told by the next call, which reads everything again.
-    #[error("could not {doing} `{path}`")]
-    Failed {
-        /// What we were doing.
-        doing: &'static str,
-        /// To which entry.
-        path: EntryPath,
-        /// What the system said.
-        #[source]
-        source: std::io::Error,
-    },
+    /// The system refused something. What was found is reported by the next call, which reads everything again.
+    #[error(transparent)]
+    Failed(#[from] Failure),
     /// The tree is too large.
     #[error("more than {limit} entries are in the tree")]
     TooMany {
@@ -55,17 +36,7 @@ pub enum MonitorError {
     /// A pattern is not one.
     #[error("could not use the ignore list")]
     Ignore(#[source] WalkError),
-    /// Kept beliefs are damaged; starting anew is the way out.
-    #[error("the kept beliefs are damaged")]
-    Beliefs,
-}
-
-impl MonitorError {
-    pub(super) fn failed(doing: &'static str, path: &EntryPath, error: Errno) -> Self {
-        Self::Failed {
-            doing,
-            path: path.clone(),
-            source: error.into(),
-        }
-    }
+    /// The saved state is damaged; starting anew is the way out.
+    #[error("the saved state is damaged")]
+    SavedState,
 }

@@ -1,11 +1,11 @@
-//! What was told at once, and what was nearly missed.
+//! What was reported at once, and what was nearly missed.
 
-use super::told::FileEvent;
+use super::file_event::FileEvent;
 
 /// Why events could be missed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub enum Why {
+pub enum GapReason {
     /// More happened at once than the kernel keeps.
     Overflow,
     /// The kernel, or the settings, allow no more watches.
@@ -18,7 +18,7 @@ pub enum Why {
     Resumed,
 }
 
-impl Why {
+impl GapReason {
     /// The word for it in results.
     pub fn word(self) -> &'static str {
         match self {
@@ -31,21 +31,21 @@ impl Why {
     }
 }
 
-/// A time in which signs were missed, and what a rescan made of it.
+/// A time in which events were missed, and what a rescan made of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gap {
     /// Why.
-    pub why: Why,
+    pub why: GapReason,
     /// How many of the events were found by the rescan alone.
     pub missed: usize,
 }
 
-/// What was told at once.
+/// What was reported at once.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-#[must_use = "what is told once is not told again"]
-pub struct Batch {
-    /// In the order of the first sign of each; at most one per path.
+#[must_use = "events are handed out once"]
+pub struct EventBatch {
+    /// In the order of the first event of each; at most one per path.
     pub events: Vec<FileEvent>,
-    /// Set when signs were missed, or from now on will be.
+    /// Set when events were missed, or from now on will be.
     pub gap: Option<Gap>,
 }

@@ -1,4 +1,4 @@
-//! What the monitor believes is there.
+//! What was in the tree when it was last read.
 //!
 //! *Always true:* an entry is in the table under its directory, and a directory that is an entry has a (perhaps empty) list
 //! of its own. Only names are kept, no whole paths but those of directories.
@@ -12,9 +12,9 @@ use std::time::Duration;
 const COARSEST_STAMP: Duration = Duration::from_millis(20);
 const NANOS: i64 = 1_000_000_000;
 
-/// The things that are told, and what holds them.
+/// The things that are reported, and what holds them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum WatchedKind {
     File,
     Symlink,
     Directory,
@@ -22,27 +22,27 @@ pub(super) enum Kind {
 
 /// What is known of one entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Fact {
+pub(super) struct EntryStat {
     pub(super) inode: u64,
     pub(super) size: u64,
     /// When the content changed, in nanoseconds since 1970.
     pub(super) modified: i64,
     /// When anything changed.
     pub(super) changed: i64,
-    pub(super) kind: Kind,
+    pub(super) kind: WatchedKind,
     /// Whether a change after we looked could bear the same times.
     pub(super) is_fresh: bool,
     /// Whether it had other names too when we looked.
     pub(super) has_more_names: bool,
 }
 
-impl Fact {
+impl EntryStat {
     /// What `seen` is to us, looked at no earlier than `now` (nanoseconds since 1970); `None` for pipes, sockets and devices.
     pub(super) fn of(seen: &Seen, now: i64) -> Option<Self> {
         let kind = match seen.file_type() {
-            kind if kind.is_file() => Kind::File,
-            kind if kind.is_symlink() => Kind::Symlink,
-            kind if kind.is_dir() => Kind::Directory,
+            kind if kind.is_file() => WatchedKind::File,
+            kind if kind.is_symlink() => WatchedKind::Symlink,
+            kind if kind.is_dir() => WatchedKind::Directory,
             _ => return None,
         };
         let changed = nanos(seen.changed);
@@ -54,11 +54,11 @@ impl Fact {
             changed,
             kind,
             is_fresh: changed > now.saturating_sub(coarsest),
-            has_more_names: kind == Kind::File && seen.links > 1,
+            has_more_names: kind == WatchedKind::File && seen.links > 1,
         })
     }
 
-    /// Whether the content may be another one, judged without a hint: permissions and the number of names do not count.
+    /// Whether the content may be another one, judged without a reason: permissions and the number of names do not count.
     pub(super) fn has_other_content(&self, was: &Self) -> bool {
         (self.kind, self.inode, self.size) != (was.kind, was.inode, was.size)
             || self.modified != was.modified
@@ -77,12 +77,12 @@ fn nanos(time: FileTime) -> i64 {
 
 /// Facts by directory and name.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Table {
-    directories: HashMap<EntryPath, BTreeMap<Box<[u8]>, Fact>>,
+pub(super) struct EntryTable {
+    directories: HashMap<EntryPath, BTreeMap<Box<[u8]>, EntryStat>>,
     entries: usize,
 }
 
-impl Default for Table {
+impl Default for EntryTable {
     fn default() -> Self {
         Self {
             directories: HashMap::from([(EntryPath::root(), BTreeMap::new())]),
@@ -91,13 +91,13 @@ impl Default for Table {
     }
 }
 
-impl Table {
+impl EntryTable {
     /// How many entries there are.
     pub(super) fn len(&self) -> usize {
         self.entries
     }
 
-    pub(super) fn get(&self, path: &EntryPath) -> Option<&Fact> {
+    pub(super) fn get(&self, path: &EntryPath) -> Option<&EntryStat> {
         let (above, name) = path.split_last()?;
         self.directories.get(&above)?.get(name)
     }
@@ -110,7 +110,7 @@ impl Table {
     /// Keeps a fact; says whether the directory that holds the entry is known, without which nothing is kept.
     ///
     /// What was a directory must have been removed before it becomes something else.
-    pub(super) fn insert(&mut self, path: &EntryPath, fact: Fact) -> bool {
+    pub(super) fn insert(&mut self, path: &EntryPath, fact: EntryStat) -> bool {
         let Some((above, name)) = path.split_last() else {
             return false;
         };
@@ -120,14 +120,14 @@ impl Table {
         if entries.insert(name.into(), fact).is_none() {
             self.entries += 1;
         }
-        if fact.kind == Kind::Directory {
+        if fact.kind == WatchedKind::Directory {
             self.directories.entry(path.clone()).or_default();
         }
         true
     }
 
     /// Forgets an entry with everything in it; gives back all of it, what is held before what holds it.
-    pub(super) fn remove(&mut self, path: &EntryPath) -> Vec<(EntryPath, Fact)> {
+    pub(super) fn remove(&mut self, path: &EntryPath) -> Vec<(EntryPath, EntryStat)> {
         let mut removed = Vec::new();
         let Some((above, name)) = path.split_last() else {
             return removed;
@@ -156,8 +156,8 @@ impl Table {
     }
 
     /// The paths of all files that `wanted` says yes to, sorted.
-    pub(super) fn files(&self, wanted: impl Fn(&Fact) -> bool) -> Vec<EntryPath> {
-        let is_wanted = |fact: &Fact| fact.kind == Kind::File && wanted(fact);
+    pub(super) fn files(&self, wanted: impl Fn(&EntryStat) -> bool) -> Vec<EntryPath> {
+        let is_wanted = |fact: &EntryStat| fact.kind == WatchedKind::File && wanted(fact);
         let mut found = Vec::new();
         for (above, entries) in &self.directories {
             let wanted = entries.iter().filter(|(_, fact)| is_wanted(fact));
@@ -168,7 +168,7 @@ impl Table {
     }
 
     /// Everything, in no order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (EntryPath, &Fact)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (EntryPath, &EntryStat)> {
         self.directories.iter().flat_map(|(above, entries)| {
             entries
                 .iter()

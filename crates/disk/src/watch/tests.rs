@@ -4,44 +4,12 @@ use stasis_model::time::Timestamp;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::process::Command;
 use std::thread::sleep;
 use tempfile::TempDir;
-
-/// Makes of each a test with each of those who hear, and one with both.
-macro_rules! with_each_hearer {
-    ($($test:ident),* $(,)?) => {
-        mod by_inotify {
-            $(#[test]
-            fn $test() {
-                super::$test(crate::watch::Hearer::Inotify);
-            })*
-        }
-
-        mod by_fanotify {
-            $(#[test]
-            fn $test() {
-                if crate::watch::tests::is_fanotify_permitted() {
-                    super::$test(crate::watch::Hearer::Fanotify);
-                }
-            })*
-        }
-
-        mod by_both {
-            $(#[test]
-            fn $test() {
-                if crate::watch::tests::is_fanotify_permitted() {
-                    super::$test(crate::watch::Hearer::Auto);
-                }
-            })*
-        }
-    };
-}
 
 mod announced;
 mod endings;
 mod gaps;
-mod hearers;
 mod races;
 
 const SOON: Duration = Duration::from_millis(1);
@@ -72,88 +40,20 @@ fn a_place() -> TempDir {
     tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
 }
 
-/// Where a tree is: for fanotify on a filesystem of its own, so that no other test makes the queue overflow.
-struct Place {
-    home: TempDir,
-    is_mounted: bool,
-}
-
-impl Place {
-    fn new(by: Hearer) -> Self {
-        if by == Hearer::Inotify {
-            return Self {
-                home: a_place(),
-                is_mounted: false,
-            };
-        }
-        Self::mounted().expect("somebody has asked whether it may be")
-    }
-
-    /// A filesystem of its own; `None` where nobody may mount one.
-    fn mounted() -> Option<Self> {
-        let home = a_place();
-        let mut mount = Command::new("mount");
-        let mount = mount.args(["-t", "tmpfs", "stasis-test"]).arg(home.path());
-        let is_mounted = mount.output().is_ok_and(|mounted| mounted.status.success());
-        is_mounted.then_some(Self { home, is_mounted })
-    }
-
-    fn path(&self) -> &Path {
-        self.home.path()
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if self.is_mounted {
-            // The monitor may have it open.
-            let _ = Command::new("umount").arg("-l").arg(self.path()).status();
-        }
-    }
-}
-
-/// The usual settings; so few watches that both are needed, if both may hear.
-fn heard(by: Hearer) -> MonitorSettings {
-    let most_watches = if by == Hearer::Auto { 2 } else { usize::MAX };
-    MonitorSettings {
-        hearer: by,
-        most_watches,
-        ..MonitorSettings::default()
-    }
-}
-
-fn is_fanotify_permitted() -> bool {
-    let Some(place) = Place::mounted() else {
-        println!("skipped: nobody may mount a filesystem here");
-        return false;
-    };
-    let tried = Monitor::start(place.path(), Arc::new(Ticking), heard(Hearer::Fanotify));
-    let Err(refused) = tried else {
-        return true;
-    };
-    let source = std::error::Error::source(&refused);
-    let source = source.and_then(|source| source.downcast_ref::<std::io::Error>());
-    let is_denied = source.is_some_and(|why| why.kind() == std::io::ErrorKind::PermissionDenied);
-    // Whoever may mount has all that it takes, but for a sandbox that forbids it by name.
-    assert!(is_denied, "{refused:?}");
-    println!("skipped: fanotify is not permitted: {refused:?}");
-    false
-}
-
-/// A tree, its monitor, and what replaying everything that was told makes of the first state.
+/// A tree, its monitor, and what replaying everything that was reported makes of the first state.
 struct Watched {
-    place: Place,
+    place: TempDir,
     monitor: Monitor,
     replayed: BTreeMap<EntryPath, u64>,
 }
 
 impl Watched {
-    fn new(by: Hearer) -> Self {
-        Self::with(|_| {}, heard(by))
+    fn new() -> Self {
+        Self::with(|_| {}, MonitorSettings::default())
     }
 
     fn with(prepare: impl FnOnce(&Path), settings: MonitorSettings) -> Self {
-        let place = Place::new(settings.hearer);
+        let place = a_place();
         let root = place.path().join("root");
         fs::create_dir(&root).unwrap();
         prepare(&root);
@@ -164,6 +64,12 @@ impl Watched {
             monitor,
             replayed,
         }
+    }
+
+    /// How many directories are watched, and how many are not.
+    fn reach(&self) -> (usize, usize) {
+        let coverage = self.monitor.coverage();
+        (coverage.watched, coverage.unwatched)
     }
 
     fn at(&self, path: &str) -> PathBuf {
@@ -182,7 +88,7 @@ impl Watched {
     }
 
     /// Every event must make sense where it stands.
-    fn replay(&mut self, batch: &Batch) {
+    fn replay(&mut self, batch: &EventBatch) {
         for event in &batch.events {
             let path = event.path.clone();
             let before = match event.size {
@@ -196,13 +102,13 @@ impl Watched {
         }
     }
 
-    /// What was told explains the tree.
+    /// What was reported explains the tree.
     fn must_be_explained(&self) {
         assert_eq!(self.replayed, files(&self.at("")));
     }
 }
 
-fn words(batch: &Batch) -> Vec<String> {
+fn words(batch: &EventBatch) -> Vec<String> {
     let word = |event: &FileEvent| match event.size {
         Some(size) => format!("{} {} {size}", event.action.word(), event.path),
         None => format!("{} {}", event.action.word(), event.path),
@@ -233,12 +139,13 @@ fn files(root: &Path) -> BTreeMap<EntryPath, u64> {
     found
 }
 
-fn files_are_told_as_they_come_change_and_go(by: Hearer) {
+#[test]
+fn files_are_told_as_they_come_change_and_go() {
     let mut tree = Watched::with(
         |root| fs::write(root.join("old"), "old").unwrap(),
-        heard(by),
+        MonitorSettings::default(),
     );
-    assert_eq!(tree.flush(), [""; 0], "what was there is not told");
+    assert_eq!(tree.flush(), [""; 0], "what was there is not reported");
 
     tree.write("b", "12");
     tree.write("a", "1");
@@ -254,8 +161,9 @@ fn files_are_told_as_they_come_change_and_go(by: Hearer) {
     tree.must_be_explained();
 }
 
-fn an_edit_of_the_same_length_at_once_is_told(by: Hearer) {
-    let mut tree = Watched::new(by);
+#[test]
+fn an_edit_of_the_same_length_at_once_is_told() {
+    let mut tree = Watched::new();
     for round in 0..50 {
         tree.write("same", &format!("{round:03}"));
         let action = if round == 0 { "created" } else { "modified" };
@@ -263,8 +171,9 @@ fn an_edit_of_the_same_length_at_once_is_told(by: Hearer) {
     }
 }
 
-fn an_edit_that_keeps_length_and_time_is_told(by: Hearer) {
-    let mut tree = Watched::new(by);
+#[test]
+fn an_edit_that_keeps_length_and_time_is_told() {
+    let mut tree = Watched::new();
     tree.write("file", "before");
     tree.flush();
     let seen = fs::metadata(tree.at("file")).unwrap();
@@ -281,22 +190,23 @@ fn an_edit_that_keeps_length_and_time_is_told(by: Hearer) {
 
 #[test]
 fn a_watch_that_the_kernel_ends_is_put_up_again() {
-    let mut tree = Watched::new(Hearer::Inotify);
+    let mut tree = Watched::new();
     fs::create_dir(tree.at("d")).unwrap();
     tree.flush();
 
-    tree.monitor.belief.watches.lose(&path("d"));
+    tree.monitor.state.watches.lose(&path("d"));
     tree.flush();
     tree.write("d/file", "1");
 
     assert_eq!(tree.flush(), ["created d/file 1"]);
-    assert_eq!(tree.monitor.reach(), (2, 0));
+    assert_eq!(tree.reach(), (2, 0));
 }
 
-fn what_happens_to_one_path_in_a_window_is_one_event(by: Hearer) {
+#[test]
+fn what_happens_to_one_path_in_a_window_is_one_event() {
     let mut tree = Watched::with(
         |root| fs::write(root.join("replaced"), "was").unwrap(),
-        heard(by),
+        MonitorSettings::default(),
     );
 
     tree.write("grown", "1");
@@ -309,8 +219,9 @@ fn what_happens_to_one_path_in_a_window_is_one_event(by: Hearer) {
     assert_eq!(tree.flush(), ["created grown 2", "modified replaced 3"]);
 }
 
-fn a_batch_comes_when_its_window_is_over_and_not_before(by: Hearer) {
-    let mut tree = Watched::new(by);
+#[test]
+fn a_batch_comes_when_its_window_is_over_and_not_before() {
+    let mut tree = Watched::new();
     let began = read_clock(ClockId::Monotonic);
     tree.write("first", "1");
     let early = tree.monitor.next(SOON).unwrap();
@@ -319,15 +230,16 @@ fn a_batch_comes_when_its_window_is_over_and_not_before(by: Hearer) {
     let batch = tree.monitor.next(LONG).unwrap();
 
     let took = read_clock(ClockId::Monotonic).checked_sub(began).unwrap();
-    assert_eq!(early, Batch::default());
+    assert_eq!(early, EventBatch::default());
     assert_eq!(words(&batch), ["created first 1", "created second 1"]);
     assert!(took >= Duration::from_millis(100), "{took:?}");
     assert!(took < LONG, "{took:?}");
     assert!(batch.events[0].at <= batch.events[1].at);
 }
 
-fn other_permissions_times_or_names_are_no_modification(by: Hearer) {
-    let mut tree = Watched::new(by);
+#[test]
+fn other_permissions_times_or_names_are_no_modification() {
+    let mut tree = Watched::new();
     tree.write("file", "1");
     tree.flush();
 
@@ -344,8 +256,9 @@ fn other_permissions_times_or_names_are_no_modification(by: Hearer) {
     assert_eq!(tree.flush(), [""; 0]);
 }
 
-fn an_atomic_save_is_one_modification(by: Hearer) {
-    let mut tree = Watched::new(by);
+#[test]
+fn an_atomic_save_is_one_modification() {
+    let mut tree = Watched::new();
     tree.write("doc", "first");
     tree.flush();
 
@@ -356,8 +269,9 @@ fn an_atomic_save_is_one_modification(by: Hearer) {
     tree.must_be_explained();
 }
 
-fn a_renamed_directory_is_told_as_its_files_and_watched_under_its_new_name(by: Hearer) {
-    let mut tree = Watched::new(by);
+#[test]
+fn a_renamed_directory_is_told_as_its_files_and_watched_under_its_new_name() {
+    let mut tree = Watched::new();
     fs::create_dir_all(tree.at("a/deep/er")).unwrap();
     tree.write("a/deep/er/file", "1");
     tree.write("a/top", "1");
@@ -386,11 +300,12 @@ fn a_renamed_directory_is_told_as_its_files_and_watched_under_its_new_name(by: H
         ["modified b/deep/er/file 3", "created b/deep/er/new 1"]
     );
     tree.must_be_explained();
-    assert_eq!(tree.monitor.reach(), (4, 0));
+    assert_eq!(tree.reach(), (4, 0));
 }
 
-fn what_is_moved_out_is_deleted_and_no_longer_watched(by: Hearer) {
-    let mut tree = Watched::new(by);
+#[test]
+fn what_is_moved_out_is_deleted_and_no_longer_watched() {
+    let mut tree = Watched::new();
     let outside = tree.place.path().join("outside");
     fs::create_dir_all(tree.at("d/e")).unwrap();
     tree.write("d/e/file", "1");
@@ -409,8 +324,9 @@ fn what_is_moved_out_is_deleted_and_no_longer_watched(by: Hearer) {
     tree.must_be_explained();
 }
 
-fn directories_that_trade_places_are_told_as_their_files(by: Hearer) {
-    let mut tree = Watched::new(by);
+#[test]
+fn directories_that_trade_places_are_told_as_their_files() {
+    let mut tree = Watched::new();
     for (name, content) in [("x/sub", "1"), ("y/sub", "22")] {
         fs::create_dir_all(tree.at(name)).unwrap();
         tree.write(&format!("{name}/file"), content);
@@ -432,8 +348,9 @@ fn directories_that_trade_places_are_told_as_their_files(by: Hearer) {
     tree.must_be_explained();
 }
 
-fn a_file_and_a_directory_take_each_others_place(by: Hearer) {
-    let mut tree = Watched::new(by);
+#[test]
+fn a_file_and_a_directory_take_each_others_place() {
+    let mut tree = Watched::new();
     tree.write("x", "1");
     fs::create_dir(tree.at("y")).unwrap();
     tree.write("y/in", "1");
@@ -445,15 +362,16 @@ fn a_file_and_a_directory_take_each_others_place(by: Hearer) {
     fs::remove_dir_all(tree.at("y")).unwrap();
     tree.write("y", "333");
 
-    let mut told = tree.flush();
+    let mut outgoing = tree.flush();
     tree.must_be_explained();
-    told.sort();
+    outgoing.sort();
     let expected = ["created x/in 2", "created y 3", "deleted x", "deleted y/in"];
-    assert_eq!(told, expected);
+    assert_eq!(outgoing, expected);
 }
 
-fn a_write_through_one_name_is_told_of_the_others_too(by: Hearer) {
-    let mut tree = Watched::new(by);
+#[test]
+fn a_write_through_one_name_is_told_of_the_others_too() {
+    let mut tree = Watched::new();
     fs::create_dir(tree.at("d")).unwrap();
     tree.write("one", "1");
     tree.flush();
@@ -469,8 +387,9 @@ fn a_write_through_one_name_is_told_of_the_others_too(by: Hearer) {
     tree.must_be_explained();
 }
 
-fn links_are_told_and_never_followed(by: Hearer) {
-    let mut tree = Watched::new(by);
+#[test]
+fn links_are_told_and_never_followed() {
+    let mut tree = Watched::new();
     let outside = tree.place.path().join("outside");
     fs::create_dir(&outside).unwrap();
 
@@ -478,23 +397,24 @@ fn links_are_told_and_never_followed(by: Hearer) {
     fs::create_dir(tree.at("d")).unwrap();
     symlink("..", tree.at("d/up")).unwrap();
     symlink(&outside, tree.at("out")).unwrap();
-    let told = tree.flush();
+    let outgoing = tree.flush();
     fs::write(outside.join("secret"), "1").unwrap();
 
-    assert_eq!(told.len(), 3, "{told:?}");
+    assert_eq!(outgoing.len(), 3, "{outgoing:?}");
     assert_eq!(tree.flush(), [""; 0]);
-    assert_eq!(tree.monitor.reach(), (2, 0));
+    assert_eq!(tree.reach(), (2, 0));
     tree.must_be_explained();
 }
 
-fn ignored_paths_are_neither_told_nor_watched(by: Hearer) {
+#[test]
+fn ignored_paths_are_neither_told_nor_watched() {
     let mut tree = Watched::with(
         |_| {},
         MonitorSettings {
             ignore: ["node_modules", "*.log", "!keep.log", "/build/"]
                 .map(str::to_owned)
                 .to_vec(),
-            ..heard(by)
+            ..MonitorSettings::default()
         },
     );
 
@@ -509,11 +429,12 @@ fn ignored_paths_are_neither_told_nor_watched(by: Hearer) {
         tree.flush(),
         ["created p/build/file 1", "created keep.log 1"]
     );
-    assert_eq!(tree.monitor.reach(), (3, 0));
+    assert_eq!(tree.reach(), (3, 0));
 }
 
-fn a_directory_that_stops_being_ignored_is_told_and_the_reverse(by: Hearer) {
-    let mut tree = Watched::new(by);
+#[test]
+fn a_directory_that_stops_being_ignored_is_told_and_the_reverse() {
+    let mut tree = Watched::new();
     fs::create_dir_all(tree.at("node_modules/a")).unwrap();
     tree.write("node_modules/a/file", "1");
     assert_eq!(tree.flush(), [""; 0]);
@@ -523,11 +444,12 @@ fn a_directory_that_stops_being_ignored_is_told_and_the_reverse(by: Hearer) {
     fs::rename(tree.at("mine"), tree.at("node_modules")).unwrap();
 
     assert_eq!(tree.flush(), ["deleted mine/a/file"]);
-    assert_eq!(tree.monitor.reach(), (1, 0));
+    assert_eq!(tree.reach(), (1, 0));
 }
 
-fn names_that_are_no_text_and_pipes_do_not_disturb(by: Hearer) {
-    let mut tree = Watched::new(by);
+#[test]
+fn names_that_are_no_text_and_pipes_do_not_disturb() {
+    let mut tree = Watched::new();
     let odd = std::os::unix::ffi::OsStrExt::from_bytes(b"\xff\n ");
     fs::write(tree.at("").join::<&std::ffi::OsStr>(odd), "1").unwrap();
     let (kind, mode) = (rustix::fs::FileType::Fifo, 0o600.into());
@@ -535,23 +457,4 @@ fn names_that_are_no_text_and_pipes_do_not_disturb(by: Hearer) {
 
     assert_eq!(tree.flush(), ["created \\xff\\x0a  1"]);
     tree.must_be_explained();
-}
-
-with_each_hearer! {
-    files_are_told_as_they_come_change_and_go,
-    an_edit_of_the_same_length_at_once_is_told,
-    an_edit_that_keeps_length_and_time_is_told,
-    what_happens_to_one_path_in_a_window_is_one_event,
-    a_batch_comes_when_its_window_is_over_and_not_before,
-    other_permissions_times_or_names_are_no_modification,
-    an_atomic_save_is_one_modification,
-    a_renamed_directory_is_told_as_its_files_and_watched_under_its_new_name,
-    what_is_moved_out_is_deleted_and_no_longer_watched,
-    directories_that_trade_places_are_told_as_their_files,
-    a_file_and_a_directory_take_each_others_place,
-    a_write_through_one_name_is_told_of_the_others_too,
-    links_are_told_and_never_followed,
-    ignored_paths_are_neither_told_nor_watched,
-    a_directory_that_stops_being_ignored_is_told_and_the_reverse,
-    names_that_are_no_text_and_pipes_do_not_disturb,
 }

@@ -2,8 +2,9 @@
 
 use super::*;
 
-fn an_announced_change_is_not_told_and_the_next_one_is(by: Hearer) {
-    let mut tree = Watched::new(by);
+#[test]
+fn an_announced_change_is_not_told_and_the_next_one_is() {
+    let mut tree = Watched::new();
     for name in ["edited", "gone", "other"] {
         tree.write(name, "1");
     }
@@ -21,12 +22,13 @@ fn an_announced_change_is_not_told_and_the_next_one_is(by: Hearer) {
     tree.write("edited", "by somebody else");
     tree.write("gone", "again");
     assert_eq!(tree.monitor.announcer().open().count(), 0);
-    let told = words(&tree.monitor.flush().unwrap());
-    assert_eq!(told, ["modified edited 16", "created gone 5"]);
+    let outgoing = words(&tree.monitor.flush().unwrap());
+    assert_eq!(outgoing, ["modified edited 16", "created gone 5"]);
 }
 
-fn a_change_goes_on_over_several_windows(by: Hearer) {
-    let mut tree = Watched::new(by);
+#[test]
+fn a_change_goes_on_over_several_windows() {
+    let mut tree = Watched::new();
     tree.write("file", "1");
     tree.flush();
 
@@ -39,11 +41,12 @@ fn a_change_goes_on_over_several_windows(by: Hearer) {
     assert_eq!(announced.generation(), 1);
     drop(announced);
     assert_eq!((first.len(), second.len()), (0, 0));
-    assert_eq!(tree.monitor.flush().unwrap(), Batch::default());
+    assert_eq!(tree.monitor.flush().unwrap(), EventBatch::default());
 }
 
-fn an_edit_by_somebody_else_right_after_ours_is_told(by: Hearer) {
-    let mut tree = Watched::new(by);
+#[test]
+fn an_edit_by_somebody_else_right_after_ours_is_told() {
+    let mut tree = Watched::new();
     tree.write("file", "1");
     tree.write("gone", "1");
     tree.flush();
@@ -61,13 +64,14 @@ fn an_edit_by_somebody_else_right_after_ours_is_told(by: Hearer) {
     assert_eq!(tree.flush(), ["modified file 6", "modified gone 4"]);
 }
 
-fn an_edit_heard_of_before_ours_is_told(by: Hearer) {
-    let mut tree = Watched::new(by);
+#[test]
+fn an_edit_heard_of_before_ours_is_told() {
+    let mut tree = Watched::new();
     tree.write("file", "1");
     tree.flush();
 
     tree.write("file", "theirs");
-    assert_eq!(tree.monitor.next(SOON).unwrap(), Batch::default());
+    assert_eq!(tree.monitor.next(SOON).unwrap(), EventBatch::default());
     let announced = tree.monitor.announcer().announce([path("file")]);
     tree.write("file", "ours");
     drop(announced);
@@ -75,8 +79,9 @@ fn an_edit_heard_of_before_ours_is_told(by: Hearer) {
     assert_eq!(tree.flush(), ["modified file 4"]);
 }
 
-fn an_announced_directory_covers_what_is_in_it_until_it_is_heard_of(by: Hearer) {
-    let mut tree = Watched::new(by);
+#[test]
+fn an_announced_directory_covers_what_is_in_it_until_it_is_heard_of() {
+    let mut tree = Watched::new();
     fs::create_dir(tree.at("d")).unwrap();
     tree.flush();
 
@@ -88,17 +93,18 @@ fn an_announced_directory_covers_what_is_in_it_until_it_is_heard_of(by: Hearer) 
     assert_eq!(tree.flush(), ["created dd 8"]);
     tree.write("d/e/file", "theirs");
 
-    let told = words(&tree.monitor.flush().unwrap());
-    assert_eq!(told, ["modified d/e/file 6"]);
+    let outgoing = words(&tree.monitor.flush().unwrap());
+    assert_eq!(outgoing, ["modified d/e/file 6"]);
 }
 
-fn a_change_that_was_announced_and_not_made_is_forgotten(by: Hearer) {
-    let mut tree = Watched::new(by);
+#[test]
+fn a_change_that_was_announced_and_not_made_is_forgotten() {
+    let mut tree = Watched::new();
     fs::create_dir(tree.at("d")).unwrap();
     tree.flush();
 
     drop(tree.monitor.announcer().announce([path("d")]));
-    assert_eq!(tree.monitor.next(SOON).unwrap(), Batch::default());
+    assert_eq!(tree.monitor.next(SOON).unwrap(), EventBatch::default());
     tree.write("d/file", "theirs");
 
     assert_eq!(tree.flush(), ["created d/file 6"]);
@@ -107,26 +113,25 @@ fn a_change_that_was_announced_and_not_made_is_forgotten(by: Hearer) {
 #[test]
 fn what_only_a_rescan_finds_is_ours_too() {
     let settings = MonitorSettings {
-        hearer: Hearer::Inotify,
         most_watches: 0,
         rescan_every: LONG,
         ..MonitorSettings::default()
     };
-    let mut blind = Watched::with(|_| {}, settings);
-    let _ = blind.monitor.flush().unwrap();
-    let mut resting = Watched::new(Hearer::Inotify);
+    let mut unwatched = Watched::with(|_| {}, settings);
+    let _ = unwatched.monitor.flush().unwrap();
+    let mut resting = Watched::new();
     resting.monitor.rest = read_clock(ClockId::Boottime) + LONG;
 
-    for tree in [&mut blind, &mut resting] {
+    for tree in [&mut unwatched, &mut resting] {
         let announced = tree.monitor.announcer().announce([path("ours")]);
         tree.write("ours", "1");
         tree.write("theirs", "1");
         drop(announced);
         let mut heard = [""; 0].to_vec();
-        if tree.monitor.reach().0 > 0 {
-            // The signs so far were lost, and others are heard.
-            tree.monitor.belief.watches.hear().unwrap();
-            tree.monitor.lost = Some((Why::Overflow, read_clock(ClockId::Boottime)));
+        if tree.reach().0 > 0 {
+            // The events so far were lost, and others are heard.
+            tree.monitor.state.watches.read_events().unwrap();
+            tree.monitor.lost = Some((GapReason::Overflow, read_clock(ClockId::Boottime)));
             tree.write("heard", "1");
             heard.push("created heard 1");
         }
@@ -137,13 +142,4 @@ fn what_only_a_rescan_finds_is_ours_too() {
         assert_eq!(words(&found), ["created theirs 1"]);
         assert_eq!(tree.monitor.announcer().open().count(), 0);
     }
-}
-
-with_each_hearer! {
-    an_announced_change_is_not_told_and_the_next_one_is,
-    a_change_goes_on_over_several_windows,
-    an_edit_by_somebody_else_right_after_ours_is_told,
-    an_edit_heard_of_before_ours_is_told,
-    an_announced_directory_covers_what_is_in_it_until_it_is_heard_of,
-    a_change_that_was_announced_and_not_made_is_forgotten,
 }

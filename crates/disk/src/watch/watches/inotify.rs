@@ -3,8 +3,8 @@
 //! A watch is put on an *open directory* (through its link in `/proc/self/fd`, which leads to the very inode), never on a
 //! path: whatever somebody puts in the place of a directory meanwhile is not what gets watched.
 
-use super::Sign;
-use super::known::Known;
+use super::RawEvent;
+use super::watch_table::WatchTable;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::{Errno, Result, ioctl_fionread};
 use stasis_model::tree::EntryPath;
@@ -28,9 +28,9 @@ const ASKED: WatchFlags = WatchFlags::CREATE
 
 /// What came of putting up a watch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Put {
+pub(super) enum AddedWatch {
     Watched,
-    /// There are as many watches as there may be.
+    /// There are as many has_kernel_watch as there may be.
     Full,
     /// We may not know what happens in it.
     Unreadable,
@@ -41,51 +41,50 @@ pub(super) struct Inotify {
     /// `None` when the kernel gave none.
     queue: Option<OwnedFd>,
     most: usize,
-    known: Known<i32>,
+    watch_table: WatchTable<i32>,
 }
 
 impl Inotify {
-    /// Opens a queue that takes `most` watches.
+    /// Opens a queue that takes `most` has_kernel_watch.
     pub(super) fn open(most: usize) -> Result<Self> {
         let queue = match inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK) {
             Ok(queue) => Some(queue),
             Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => None,
             Err(error) => return Err(error),
         };
-        let known = Known::default();
-        Ok(Self { queue, most, known })
-    }
-
-    /// One that hears of nothing.
-    pub(super) fn deaf() -> Self {
-        Self {
-            queue: None,
-            most: 0,
-            known: Known::default(),
-        }
+        let watch_table = WatchTable::default();
+        Ok(Self {
+            queue,
+            most,
+            watch_table,
+        })
     }
 
     /// Watches an open directory that was reached as `path`.
-    pub(super) fn watch(&mut self, path: &EntryPath, directory: BorrowedFd<'_>) -> Result<Put> {
-        let has_room = self.known.has(path) || self.known.len() < self.most;
+    pub(super) fn watch(
+        &mut self,
+        path: &EntryPath,
+        directory: BorrowedFd<'_>,
+    ) -> Result<AddedWatch> {
+        let has_room = self.watch_table.has(path) || self.watch_table.len() < self.most;
         let Some(queue) = self.queue.as_ref().filter(|_| has_room) else {
-            return Ok(Put::Full);
+            return Ok(AddedWatch::Full);
         };
         let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
         let number = match inotify::add_watch(queue, link, ASKED) {
             Ok(number) => number,
-            Err(Errno::NOSPC | Errno::NOMEM) => return Ok(Put::Full),
-            Err(Errno::ACCESS | Errno::PERM) => return Ok(Put::Unreadable),
+            Err(Errno::NOSPC | Errno::NOMEM) => return Ok(AddedWatch::Full),
+            Err(Errno::ACCESS | Errno::PERM) => return Ok(AddedWatch::Unreadable),
             Err(error) => return Err(error),
         };
-        if let Some(other) = self.known.put(path, &number) {
+        if let Some(other) = self.watch_table.put(path, &number) {
             self.end(other);
         }
-        Ok(Put::Watched)
+        Ok(AddedWatch::Watched)
     }
 
     pub(super) fn forget(&mut self, path: &EntryPath) {
-        if let Some(number) = self.known.take(path) {
+        if let Some(number) = self.watch_table.take(path) {
             self.end(number);
         }
     }
@@ -97,21 +96,21 @@ impl Inotify {
         }
     }
 
-    pub(super) fn sees(&self, path: &EntryPath) -> bool {
-        self.known.has(path)
+    pub(super) fn has(&self, path: &EntryPath) -> bool {
+        self.watch_table.has(path)
     }
 
     pub(super) fn len(&self) -> usize {
-        self.known.len()
+        self.watch_table.len()
     }
 
     pub(super) fn queue(&self) -> Option<BorrowedFd<'_>> {
         self.queue.as_ref().map(AsFd::as_fd)
     }
 
-    /// Whether the kernel watches an inode for us, by its own account.
+    /// Whether the kernel has_kernel_watch an inode for us, by its own account.
     #[cfg(test)]
-    pub(super) fn watches(&self, inode: u64) -> bool {
+    pub(super) fn has_kernel_watch(&self, inode: u64) -> bool {
         let Some(queue) = &self.queue else {
             return false;
         };
@@ -128,21 +127,22 @@ impl Inotify {
     /// Makes the kernel end a watch without our knowing.
     #[cfg(test)]
     pub(super) fn lose(&self, path: &EntryPath) {
-        let (queue, number) = (self.queue.as_ref(), self.known.key(path));
+        let (queue, number) = (self.queue.as_ref(), self.watch_table.key(path));
         inotify::remove_watch(queue.unwrap(), *number.unwrap()).unwrap();
     }
 
-    /// Reads everything that the kernel had to say when this was called; not forever, if somebody keeps it talking.
-    pub(super) fn hear(&mut self, signs: &mut Vec<Sign>) -> Result<()> {
-        let Some(queue) = self.queue.take() else {
-            return Ok(());
-        };
-        let heard = self.read(&queue, signs);
-        self.queue = Some(queue);
-        heard
+    /// Reads everything that the kernel had to report when this was called; not forever, if more keeps coming.
+    pub(super) fn read_events(&mut self) -> Result<Vec<RawEvent>> {
+        let mut events = Vec::new();
+        if let Some(queue) = self.queue.take() {
+            let read = self.read_queue(&queue, &mut events);
+            self.queue = Some(queue);
+            read?;
+        }
+        Ok(events)
     }
 
-    fn read(&mut self, queue: &OwnedFd, signs: &mut Vec<Sign>) -> Result<()> {
+    fn read_queue(&mut self, queue: &OwnedFd, events: &mut Vec<RawEvent>) -> Result<()> {
         let mut left = ioctl_fionread(queue)? / SMALLEST_EVENT;
         let mut buffer = vec![MaybeUninit::uninit(); BUFFER];
         let mut reader = Reader::new(queue, &mut buffer);
@@ -155,24 +155,24 @@ impl Inotify {
                 Err(error) => return Err(error),
             };
             let name = event.file_name().map(std::ffi::CStr::to_bytes);
-            signs.extend(self.read_one(event.wd(), event.events(), name));
+            events.extend(self.read_one(event.wd(), event.events(), name));
         }
         Ok(())
     }
 
-    fn read_one(&mut self, number: i32, said: ReadFlags, name: Option<&[u8]>) -> Option<Sign> {
+    fn read_one(&mut self, number: i32, said: ReadFlags, name: Option<&[u8]>) -> Option<RawEvent> {
         if said.contains(ReadFlags::QUEUE_OVERFLOW) {
-            return Some(Sign::Overflow);
+            return Some(RawEvent::Overflow);
         }
         if said.contains(ReadFlags::UNMOUNT) {
-            return Some(Sign::Unmounted);
+            return Some(RawEvent::Unmounted);
         }
         if said.contains(ReadFlags::IGNORED) {
-            return self.known.lose(&number).map(Sign::Lost);
+            return self.watch_table.lose(&number).map(RawEvent::Lost);
         }
-        let path = self.known.path(&number)?.child(name?).ok()?;
+        let path = self.watch_table.path(&number)?.child(name?).ok()?;
         let certain = ReadFlags::MODIFY | ReadFlags::DELETE | ReadFlags::MOVED_FROM;
-        Some(Sign::Name {
+        Some(RawEvent::Name {
             path,
             is_directory: said.contains(ReadFlags::ISDIR),
             is_certain: said.intersects(certain),

@@ -303,8 +303,8 @@ fn ledger(error: &LedgerError) -> ErrorKind {
 
 fn monitor(error: &MonitorError) -> ErrorKind {
     match error {
-        MonitorError::Root { source, .. } | MonitorError::Failed { source, .. } => io_kind(source),
-        MonitorError::Ended { .. } => ErrorKind::NotFound,
+        MonitorError::Failed(failure) => failure.kind(),
+        MonitorError::RootGone { .. } => ErrorKind::NotFound,
         MonitorError::TooMany { .. } => ErrorKind::Limit,
         _ => ErrorKind::Invalid,
     }

@@ -15,7 +15,7 @@ use stasis_disk::fs::facilities::{self, Support};
 use stasis_disk::session_db::Ledger;
 use stasis_disk::tree::clone::Fallback;
 use stasis_disk::tree::walk::WalkSettings;
-use stasis_disk::watch::{Hearer, MonitorSettings};
+use stasis_disk::watch::MonitorSettings;
 use stasis_model::workspace::{Budget, Settings};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -58,9 +58,6 @@ pub(super) struct Config {
     /// Whether the first lines of prompts and commands are kept with checkpoints; they are unless somebody says no.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) keep_event_text: Option<bool>,
-    /// Who may hear of file events.
-    #[serde(default)]
-    pub(super) hearer: Hears,
     #[serde(default)]
     pub(super) vm: Vm,
 }
@@ -71,14 +68,6 @@ pub(super) enum Fall {
     #[default]
     Chunks,
     Copy,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Hears {
-    #[default]
-    Auto,
-    Inotify,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -165,14 +154,7 @@ impl Session {
         let usual = MonitorSettings::default();
         let mut ignore = self.config.ignore.clone().unwrap_or(usual.ignore);
         ignore.extend(OWN_PATTERNS.map(str::to_owned));
-        MonitorSettings {
-            ignore,
-            hearer: match self.config.hearer {
-                Hears::Auto => Hearer::Auto,
-                Hears::Inotify => Hearer::Inotify,
-            },
-            ..usual
-        }
+        MonitorSettings { ignore, ..usual }
     }
 
     /// The checkpoints.
@@ -428,7 +410,6 @@ fn configuration(budget: Option<u64>) -> String {
          # fallback = \"chunks\"  # where nothing can be shared; or \"copy\"\n\
          # exclude = {excluded:?}  # patterns of what is in no checkpoint, as in a .gitignore\n\
          # keep_event_text = true  # the first line of each prompt and command, with its checkpoint\n\
-         # hearer = \"auto\"  # fanotify where inotify has no more watches; or \"inotify\" alone\n\
          # ignore = [\".git\", \"node_modules\", \"target\", \"__pycache__\", \".venv\", \".cache\"]  # told in no file event\n\
          \n\
          [vm.snapshots]\n\

@@ -12,8 +12,8 @@ use crate::error::Error;
 use stasis_disk::form::slots::fact;
 use stasis_disk::fs::lock_file::{LockError, LockFile};
 use stasis_disk::fs::root_dir::RootDir;
-use stasis_disk::session_db::BELIEFS;
-use stasis_disk::watch::{Batch, Monitor, MonitorError};
+use stasis_disk::session_db::WATCH_STATE;
+use stasis_disk::watch::{EventBatch, Monitor, MonitorError};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
@@ -44,12 +44,10 @@ impl Workspace {
         let _only = self.only_watch(&words)?;
         self.recover_if_free()?;
         let mut monitor = self.monitor()?;
-        let hearing = monitor.hearing();
+        let coverage = monitor.coverage();
         tracing::info!(
-            inotify = hearing.inotify,
-            fanotify = hearing.fanotify,
-            rescanned = hearing.blind,
-            refused = hearing.refused.map(|why| why.to_string()),
+            inotify = coverage.watched,
+            rescanned = coverage.unwatched,
             "watching the directories of the workspace"
         );
         let root = self.root()?;
@@ -95,12 +93,19 @@ impl Workspace {
     /// Goes on where the last watch stopped, or begins anew.
     fn monitor(&self) -> Result<Monitor, Error> {
         let (ledger, clock) = (&self.session().ledger, self.shared_clock());
-        let beliefs = ledger.kept(BELIEFS).map_err(WorkspaceError::from)?;
+        let saved_state = ledger.kept(WATCH_STATE).map_err(WorkspaceError::from)?;
         let settings = self.session().monitoring();
-        if let Some(beliefs) = beliefs {
-            match Monitor::resume(self.directory(), clock.clone(), settings.clone(), &beliefs) {
-                Err(MonitorError::Beliefs) => {
-                    tracing::warn!("what an earlier watch believed is damaged; beginning anew");
+        if let Some(saved_state) = saved_state {
+            match Monitor::resume(
+                self.directory(),
+                clock.clone(),
+                settings.clone(),
+                &saved_state,
+            ) {
+                Err(MonitorError::SavedState) => {
+                    tracing::warn!(
+                        "the saved state of an earlier watch is damaged; beginning anew"
+                    );
                 }
                 resumed => return Ok(resumed.map_err(WorkspaceError::from)?),
             }
@@ -129,7 +134,7 @@ impl Workspace {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Write {
     Events,
-    EventsAndBeliefs,
+    EventsAndState,
 }
 
 /// The thread that hears of changes.
@@ -163,28 +168,28 @@ impl Listening<'_> {
             }
             if now >= self.keep_at {
                 self.keep_at = now + KEEP;
-                self.flush(monitor, Write::EventsAndBeliefs)?;
+                self.flush(monitor, Write::EventsAndState)?;
             }
             let wait = TICK.min(self.due.saturating_sub(clock.uptime()));
             let batch = monitor.next(wait).map_err(WorkspaceError::from)?;
             self.record(&batch, None)?;
         }
-        self.flush(monitor, Write::EventsAndBeliefs)
+        self.flush(monitor, Write::EventsAndState)
     }
 
     /// Writes down everything that happened until now, and if asked what is believed.
     fn flush(&mut self, monitor: &mut Monitor, write: Write) -> Result<(), Error> {
         let batch = monitor.flush().map_err(WorkspaceError::from)?;
-        let beliefs = (write == Write::EventsAndBeliefs).then(|| monitor.beliefs());
-        self.record(&batch, beliefs.as_deref())
+        let saved_state = (write == Write::EventsAndState).then(|| monitor.saved_state());
+        self.record(&batch, saved_state.as_deref())
     }
 
-    fn record(&mut self, batch: &Batch, beliefs: Option<&[u8]>) -> Result<(), Error> {
+    fn record(&mut self, batch: &EventBatch, saved_state: Option<&[u8]>) -> Result<(), Error> {
         let (ledger, now) = (
             &self.workspace.session().ledger,
             self.workspace.clock().now(),
         );
-        let recorded = ledger.record(batch, now, beliefs, &mut |path| fact(self.root, path));
+        let recorded = ledger.record(batch, now, saved_state, &mut |path| fact(self.root, path));
         let recorded = recorded.map_err(WorkspaceError::from)?;
         self.watched.events += recorded.written as u64;
         if let Some(gap) = batch.gap {

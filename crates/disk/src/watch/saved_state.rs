@@ -1,9 +1,9 @@
-//! Beliefs as bytes, so that a monitor can go on where an earlier one stopped.
+//! The state as bytes, so that a monitor can go on where an earlier one stopped.
 //!
 //! A mark, then one record per entry (length of the path, path, kind, inode, size, two times; numbers little-endian), then
 //! the BLAKE3 of all that. Directories come before what they hold.
 
-use super::table::{Fact, Kind, Table};
+use super::table::{EntryStat, EntryTable, WatchedKind};
 use stasis_model::tree::EntryPath;
 
 const MARK: &[u8; 16] = b"stasis beliefs 1";
@@ -13,8 +13,8 @@ const DIGEST: usize = blake3::OUT_LEN;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Damaged;
 
-pub(super) fn encode(table: &Table) -> Vec<u8> {
-    let mut entries: Vec<(EntryPath, &Fact)> = table.iter().collect();
+pub(super) fn encode(table: &EntryTable) -> Vec<u8> {
+    let mut entries: Vec<(EntryPath, &EntryStat)> = table.iter().collect();
     entries.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
     let mut bytes = MARK.to_vec();
     for (path, fact) in entries {
@@ -23,9 +23,9 @@ pub(super) fn encode(table: &Table) -> Vec<u8> {
         bytes.extend_from_slice(&length.to_le_bytes());
         bytes.extend_from_slice(path);
         bytes.push(match fact.kind {
-            Kind::File => b'f',
-            Kind::Symlink => b'l',
-            Kind::Directory => b'd',
+            WatchedKind::File => b'f',
+            WatchedKind::Symlink => b'l',
+            WatchedKind::Directory => b'd',
         });
         bytes.extend_from_slice(&fact.inode.to_le_bytes());
         bytes.extend_from_slice(&fact.size.to_le_bytes());
@@ -37,13 +37,13 @@ pub(super) fn encode(table: &Table) -> Vec<u8> {
     bytes
 }
 
-pub(super) fn decode(bytes: &[u8]) -> Result<Table, Damaged> {
+pub(super) fn decode(bytes: &[u8]) -> Result<EntryTable, Damaged> {
     let (body, digest) = bytes.split_last_chunk::<DIGEST>().ok_or(Damaged)?;
     if blake3::hash(body) != *digest {
         return Err(Damaged);
     }
     let mut rest = body.strip_prefix(MARK).ok_or(Damaged)?;
-    let mut table = Table::default();
+    let mut table = EntryTable::default();
     while !rest.is_empty() {
         let (path, fact) = record(&mut rest).ok_or(Damaged)?;
         if !table.insert(&path, fact) {
@@ -53,17 +53,17 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Table, Damaged> {
     Ok(table)
 }
 
-fn record(rest: &mut &[u8]) -> Option<(EntryPath, Fact)> {
+fn record(rest: &mut &[u8]) -> Option<(EntryPath, EntryStat)> {
     let length = u32::from_le_bytes(take(rest)?);
     let (path, after) = rest.split_at_checked(usize::try_from(length).ok()?)?;
     *rest = after;
     let kind = match take(rest)? {
-        [b'f'] => Kind::File,
-        [b'l'] => Kind::Symlink,
-        [b'd'] => Kind::Directory,
+        [b'f'] => WatchedKind::File,
+        [b'l'] => WatchedKind::Symlink,
+        [b'd'] => WatchedKind::Directory,
         _ => return None,
     };
-    let fact = Fact {
+    let fact = EntryStat {
         inode: u64::from_le_bytes(take(rest)?),
         size: u64::from_le_bytes(take(rest)?),
         modified: i64::from_le_bytes(take(rest)?),

@@ -45,21 +45,21 @@ pub struct FileEvent {
     pub path: EntryPath,
     /// How long it is now, or how long the target of a symbolic link is; `None` when it was deleted.
     pub size: Option<u64>,
-    /// When the first sign of it was read; of what a rescan found, when that began.
+    /// When the first event of it was read; of what a rescan found, when that began.
     pub at: Timestamp,
 }
 
-/// Events in the order of the first sign of each.
+/// Events in the order of the first event of each.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct OutgoingEvents {
     events: Vec<Option<FileEvent>>,
     places: HashMap<EntryPath, usize>,
-    /// How often something was told, ever.
+    /// How often something was reported, ever.
     pub(super) count: usize,
 }
 
-impl Told {
-    pub(super) fn tell(&mut self, event: FileEvent) {
+impl OutgoingEvents {
+    pub(super) fn push(&mut self, event: FileEvent) {
         self.count += 1;
         let Some(&place) = self.places.get(&event.path) else {
             self.places.insert(event.path.clone(), self.events.len());
@@ -109,7 +109,7 @@ mod tests {
             (Modified, Deleted, Some(Deleted)),
         ];
         for (first, then, expected) in cases {
-            let mut told = Told::default();
+            let mut outgoing = OutgoingEvents::default();
             let event = |path: &str, action, size| FileEvent {
                 action,
                 path: EntryPath::parse(path.as_bytes()).unwrap(),
@@ -117,11 +117,11 @@ mod tests {
                 at: Timestamp::from_millis(size),
             };
 
-            told.tell(event("one", first, 1));
-            told.tell(event("other", Modified, 2));
-            told.tell(event("one", then, 3));
+            outgoing.push(event("one", first, 1));
+            outgoing.push(event("other", Modified, 2));
+            outgoing.push(event("one", then, 3));
 
-            let mut events = told.take();
+            let mut events = outgoing.take();
             assert_eq!(events.pop(), Some(event("other", Modified, 2)));
             let merged = events.pop().map(|event| {
                 let at = event.at.millis();
@@ -129,7 +129,7 @@ mod tests {
             });
             let expected = expected.map(|action| (action, Some(3), 1));
             assert_eq!(merged, expected, "{first:?}, then {then:?}");
-            assert!(events.is_empty() && told.is_empty());
+            assert!(events.is_empty() && outgoing.is_empty());
         }
     }
 }

@@ -9,12 +9,12 @@ use std::hash::Hash;
 ///
 /// *Always true:* a directory has one path, and a path is one directory.
 #[derive(Debug)]
-pub(super) struct Known<K> {
+pub(super) struct WatchTable<K> {
     by_key: HashMap<K, EntryPath>,
     by_path: HashMap<EntryPath, K>,
 }
 
-impl<K> Default for Known<K> {
+impl<K> Default for WatchTable<K> {
     fn default() -> Self {
         Self {
             by_key: HashMap::new(),
@@ -23,7 +23,7 @@ impl<K> Default for Known<K> {
     }
 }
 
-impl<K: Clone + Eq + Hash> Known<K> {
+impl<K: Clone + Eq + Hash> WatchTable<K> {
     /// Keeps that `path` is the directory `key`; gives back another directory that had this path until now.
     pub(super) fn put(&mut self, path: &EntryPath, key: &K) -> Option<K> {
         // The same directory under another name: it moved, and the old name is about to be found gone.
@@ -86,26 +86,26 @@ mod tests {
 
     #[test]
     fn directories_that_move_and_trade_places_have_one_path_each() {
-        let mut known = Known::default();
-        assert_eq!(known.put(&path("a"), &1), None);
-        assert_eq!(known.put(&path("b"), &2), None);
+        let mut table = WatchTable::default();
+        assert_eq!(table.put(&path("a"), &1), None);
+        assert_eq!(table.put(&path("b"), &2), None);
 
         assert_eq!(
-            known.put(&path("b"), &1),
+            table.put(&path("b"), &1),
             Some(2),
             "1 moved to the place of 2"
         );
-        assert_eq!((known.has(&path("a")), known.len()), (false, 1));
-        assert_eq!(known.put(&path("a"), &2), None);
+        assert_eq!((table.has(&path("a")), table.len()), (false, 1));
+        assert_eq!(table.put(&path("a"), &2), None);
         assert_eq!(
-            (known.path(&1), known.path(&2)),
+            (table.path(&1), table.path(&2)),
             (Some(&path("b")), Some(&path("a")))
         );
 
-        assert_eq!(known.take(&path("b")), Some(1));
-        assert_eq!(known.lose(&2), Some(path("a")));
+        assert_eq!(table.take(&path("b")), Some(1));
+        assert_eq!(table.lose(&2), Some(path("a")));
         assert_eq!(
-            (known.lose(&1), known.take(&path("a")), known.len()),
+            (table.lose(&1), table.take(&path("a")), table.len()),
             (None, None, 0)
         );
     }

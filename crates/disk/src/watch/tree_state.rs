@@ -1,15 +1,16 @@
-//! Looking, believing what is seen, and telling what that changes.
+//! The state of the tree as it was last read, and the events that a new look makes of it.
 
 use super::announce::Announcements;
-use super::table::{Fact, Kind, Table};
-use super::told::{Action, FileEvent, Told};
+use super::file_event::{Action, FileEvent, OutgoingEvents};
+use super::table::{EntryStat, EntryTable, WatchedKind};
 use super::watches::Watches;
-use super::{MonitorError, Why};
+use super::{GapReason, MonitorError};
 use crate::fs::metadata::{self, Seen};
 use crate::fs::root_dir::{Mounts, RootDir};
 use crate::tree::walk::Excludes;
 use rustix::fs::Dir;
 use rustix::io::Errno;
+use stasis_model::failure::AtPath;
 use stasis_model::time::Timestamp;
 use stasis_model::tree::EntryPath;
 use std::collections::{BTreeSet, HashSet};
@@ -29,8 +30,8 @@ pub(super) enum Reread {
 
 /// Why something is looked at.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Hint {
-    /// When the first sign of it was read.
+pub(super) struct LookReason {
+    /// When the first event of it was read.
     pub(super) at: Timestamp,
     /// The same on the clock that only goes forward.
     pub(super) first: Duration,
@@ -40,21 +41,21 @@ pub(super) struct Hint {
 
 /// The table, and all that is needed to make it true.
 #[derive(Debug)]
-pub(super) struct Belief {
+pub(super) struct TreeState {
     pub(super) root: Arc<RootDir>,
-    pub(super) table: Table,
+    pub(super) table: EntryTable,
     pub(super) watches: Watches,
-    pub(super) told: Told,
+    pub(super) outgoing: OutgoingEvents,
     pub(super) ignore: Excludes,
     pub(super) announced: Announcements,
     pub(super) most_entries: usize,
-    /// Whether nothing is told: the first look at everything.
+    /// Whether nothing is reported: the first look at everything.
     pub(super) is_silent: bool,
     /// When looking began, in nanoseconds since 1970.
     now: i64,
     /// Directories that must be read.
     to_read: Vec<EntryPath>,
-    /// Files with several names of which something was told under one.
+    /// Files with several names of which something was reported under one.
     shared: HashSet<u64>,
 }
 
@@ -71,13 +72,13 @@ fn is_refusal(error: Errno) -> bool {
     matches!(error, Errno::ACCESS | Errno::PERM)
 }
 
-impl Belief {
+impl TreeState {
     pub(super) fn new(root: Arc<RootDir>, watches: Watches, ignore: Excludes) -> Self {
         Self {
             root,
-            table: Table::default(),
+            table: EntryTable::default(),
             watches,
-            told: Told::default(),
+            outgoing: OutgoingEvents::default(),
             ignore,
             announced: Announcements::default(),
             most_entries: usize::MAX,
@@ -95,25 +96,34 @@ impl Belief {
     }
 
     /// Looks at one path, and at everything in it when it is a directory.
-    pub(super) fn look(&mut self, path: &EntryPath, hint: Hint) -> Result<(), MonitorError> {
+    pub(super) fn look(
+        &mut self,
+        path: &EntryPath,
+        reason: LookReason,
+    ) -> Result<(), MonitorError> {
         if path.is_root() {
-            return self.read(vec![path.clone()], Reread::All, hint);
+            return self.read(vec![path.clone()], Reread::All, reason);
         }
         let seen = match self.see(path) {
-            Ok(seen) => Some(seen),
             Err(error) if is_absence(error) => None,
-            // What cannot be seen is still believed; its directory is asked about now and then.
+            // What cannot be seen is still recorded; its directory is asked about now and then.
             Err(error) if is_refusal(error) => {
                 let above = path.split_last().map(|(above, _)| above);
                 self.watches
-                    .cannot_see(&above.unwrap_or_default(), Why::Unreadable);
+                    .mark_unwatched(&above.unwrap_or_default(), GapReason::Unreadable);
                 return Ok(());
             }
-            Err(error) => return Err(MonitorError::failed("look at", path, error)),
+            seen => Some(seen.on("look at", path)?),
         };
-        self.believe(path, seen, Reread::All, hint)?;
+        self.update(path, seen, Reread::All, reason)?;
         let is_certain = false;
-        self.read_waiting(Reread::All, Hint { is_certain, ..hint })
+        self.read_waiting(
+            Reread::All,
+            LookReason {
+                is_certain,
+                ..reason
+            },
+        )
     }
 
     fn see(&self, path: &EntryPath) -> rustix::io::Result<Seen> {
@@ -123,23 +133,24 @@ impl Belief {
         metadata::look(directory.as_fd(), &name)
     }
 
-    /// Makes the table say what was seen, and tells what that changes.
-    fn believe(
+    /// Makes the table say what was seen, and reports what that changes.
+    fn update(
         &mut self,
         path: &EntryPath,
         seen: Option<Seen>,
         reread: Reread,
-        hint: Hint,
+        reason: LookReason,
     ) -> Result<(), MonitorError> {
         let seen = seen.filter(|seen| self.belongs(path, seen));
-        let now = seen.and_then(|seen| Fact::of(&seen, self.now));
+        let now = seen.and_then(|seen| EntryStat::of(&seen, self.now));
         let was = self.table.get(path).copied();
-        let is_directory = |fact: Option<Fact>| fact.is_some_and(|f| f.kind == Kind::Directory);
+        let is_directory =
+            |fact: Option<EntryStat>| fact.is_some_and(|f| f.kind == WatchedKind::Directory);
         if is_directory(was) != is_directory(now) {
-            self.remove(path, hint);
+            self.remove(path, reason);
         }
         let Some(now) = now else {
-            self.remove(path, hint);
+            self.remove(path, reason);
             return Ok(());
         };
         let was = self.table.get(path).copied();
@@ -152,15 +163,15 @@ impl Belief {
             return Ok(());
         }
         match (was, now.kind) {
-            (was, Kind::Directory) => {
+            (was, WatchedKind::Directory) => {
                 let is_same = was.is_some_and(|was| was.inode == now.inode);
-                if reread == Reread::All || !is_same || !self.watches.sees(path) {
+                if reread == Reread::All || !is_same || !self.watches.is_watched(path) {
                     self.to_read.push(path.clone());
                 }
             }
-            (None, _) => self.tell(Action::Created, path, &now, hint),
-            (Some(was), _) if is_other(&now, &was, hint) => {
-                self.tell(Action::Modified, path, &now, hint);
+            (None, _) => self.emit(Action::Created, path, &now, reason),
+            (Some(was), _) if is_other(&now, &was, reason) => {
+                self.emit(Action::Modified, path, &now, reason);
             }
             _ => {}
         }
@@ -173,18 +184,18 @@ impl Belief {
         stays && !self.ignore.names(path, seen.file_type().is_dir())
     }
 
-    fn remove(&mut self, path: &EntryPath, hint: Hint) {
+    fn remove(&mut self, path: &EntryPath, reason: LookReason) {
         for (path, fact) in self.table.remove(path) {
-            if fact.kind == Kind::Directory {
+            if fact.kind == WatchedKind::Directory {
                 self.watches.forget(&path);
             } else {
-                self.tell(Action::Deleted, &path, &fact, hint);
+                self.emit(Action::Deleted, &path, &fact, reason);
             }
         }
     }
 
-    /// Tells what was done to a file or a link, of which `fact` is, or was, true.
-    fn tell(&mut self, action: Action, path: &EntryPath, fact: &Fact, hint: Hint) {
+    /// Reports what was done to a file or a link, of which `fact` is, or was, true.
+    fn emit(&mut self, action: Action, path: &EntryPath, fact: &EntryStat, reason: LookReason) {
         if self.is_silent {
             return;
         }
@@ -192,14 +203,14 @@ impl Belief {
             self.shared.insert(fact.inode);
         }
         let now = (action != Action::Deleted).then_some(fact);
-        if self.announced.explain(path, hint.first, now) {
+        if self.announced.explain(path, reason.first, now) {
             return;
         }
-        self.told.tell(FileEvent {
+        self.outgoing.push(FileEvent {
             action,
             path: path.clone(),
             size: now.map(|now| now.size),
-            at: hint.at,
+            at: reason.at,
         });
     }
 
@@ -208,17 +219,17 @@ impl Belief {
         &mut self,
         directories: Vec<EntryPath>,
         reread: Reread,
-        hint: Hint,
+        reason: LookReason,
     ) -> Result<(), MonitorError> {
         self.to_read = directories;
         self.to_read.reverse();
-        self.read_waiting(reread, hint)
+        self.read_waiting(reread, reason)
     }
 
-    fn read_waiting(&mut self, reread: Reread, hint: Hint) -> Result<(), MonitorError> {
+    fn read_waiting(&mut self, reread: Reread, reason: LookReason) -> Result<(), MonitorError> {
         while let Some(path) = self.to_read.pop() {
             let waiting = self.to_read.len();
-            self.read_one(&path, reread, hint)?;
+            self.read_one(&path, reread, reason)?;
             // The last one is read next: so they are read in the order of their names.
             self.to_read[waiting..].reverse();
         }
@@ -230,60 +241,58 @@ impl Belief {
         &mut self,
         path: &EntryPath,
         reread: Reread,
-        hint: Hint,
+        reason: LookReason,
     ) -> Result<(), MonitorError> {
         if !self.table.has_directory(path) {
             return Ok(());
         }
         let directory = match self.root.directory(path.as_bytes()) {
-            Ok(directory) => directory,
             Err(error) if is_absence(error) => {
-                self.remove(path, hint);
+                self.remove(path, reason);
                 return Ok(());
             }
             Err(error) if is_refusal(error) => {
-                self.watches.cannot_see(path, Why::Unreadable);
+                self.watches.mark_unwatched(path, GapReason::Unreadable);
                 return Ok(());
             }
-            Err(error) => return Err(MonitorError::failed("open", path, error)),
+            directory => directory.on("open", path)?,
         };
         let watched = self.watches.watch(path, directory.as_fd());
-        watched.map_err(|error| MonitorError::failed("watch", path, error))?;
+        watched.on("watch", path)?;
         let names = match list(&directory) {
             // It was deleted after it was opened.
             Err(Errno::NOENT) => Vec::new(),
-            names => names.map_err(|error| MonitorError::failed("list", path, error))?,
+            names => names.on("list", path)?,
         };
         for name in &names {
             let child = child(path, name.to_bytes());
             let seen = match metadata::look(directory.as_fd(), name) {
-                Ok(seen) => Some(seen),
                 Err(Errno::NOENT) => None,
                 Err(error) if is_refusal(error) => {
-                    self.watches.cannot_see(path, Why::Unreadable);
+                    self.watches.mark_unwatched(path, GapReason::Unreadable);
                     return Ok(());
                 }
-                Err(error) => return Err(MonitorError::failed("look at", &child, error)),
+                seen => Some(seen.on("look at", &child)?),
             };
-            self.believe(&child, seen, reread, hint)?;
+            self.update(&child, seen, reread, reason)?;
         }
         let there: HashSet<&[u8]> = names.iter().map(|name| name.to_bytes()).collect();
         for name in self.table.names(path) {
             if !there.contains(&*name) {
-                self.remove(&child(path, &name), hint);
+                self.remove(&child(path, &name), reason);
             }
         }
         Ok(())
     }
 
-    /// Looks at the other names of files of which something was told under one: the kernel speaks of that one only.
-    pub(super) fn look_at_other_names(&mut self, hint: Hint) -> Result<(), MonitorError> {
+    /// Looks at the other names of files of which something was reported under one: the kernel speaks of that one only.
+    pub(super) fn look_at_other_names(&mut self, reason: LookReason) -> Result<(), MonitorError> {
         let shared = std::mem::take(&mut self.shared);
         if shared.is_empty() {
             return Ok(());
         }
         for path in self.table.files(|fact| shared.contains(&fact.inode)) {
-            self.look(&path, hint)?;
+            self.look(&path, reason)?;
         }
         self.shared.clear();
         Ok(())
@@ -291,8 +300,8 @@ impl Belief {
 }
 
 /// Whether a file must be taken for another one than it was.
-fn is_other(now: &Fact, was: &Fact, hint: Hint) -> bool {
-    let is_suspect = hint.is_certain && (was.is_fresh || !now.is_untouched(was));
+fn is_other(now: &EntryStat, was: &EntryStat, reason: LookReason) -> bool {
+    let is_suspect = reason.is_certain && (was.is_fresh || !now.is_untouched(was));
     is_suspect || now.has_other_content(was)
 }
 
