@@ -126,7 +126,6 @@ pub enum Recovered {
 /// What is known of a database after its check.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[must_use = "a check that nobody reads is no check"]
-#[non_exhaustive]
 pub enum Verdict {
     /// Nothing wrong was found.
     Sound {

@@ -2,9 +2,11 @@
 
 use crate::bridge;
 use crate::error::Error;
+use crate::result::{DatabaseEngine, DatabaseRecovery, DatabaseVerdict};
+use schemars::JsonSchema;
 use serde::Serialize;
 pub use stasis_disk::check::sqlite::child as sqlite_child;
-use stasis_disk::check::{self, CheckSettings, Checked, DatabaseKind, Recovered};
+use stasis_disk::check::{self, CheckSettings, Checked};
 pub use stasis_disk::check::{CheckError, CheckReport, Depth, Spawn, Verdict};
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::tree::walk::WalkError;
@@ -29,17 +31,17 @@ pub struct CheckTree {
 }
 
 /// One database and what is known of it.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct CheckedDatabase {
     /// Which file or directory; bytes that are no text are written as `\xNN`, a backslash is doubled.
     pub path: String,
-    /// `sqlite` or `leveldb`.
-    pub kind: &'static str,
-    /// One word: `sound`, `damaged`, `not_a_database`, `timed_out`, `limit`, `changed`, `unable`.
-    pub verdict: &'static str,
-    /// What was made good first, as its own program would: `journal`, `wal`, `torn_tail`.
+    /// Whose format it has.
+    pub kind: DatabaseEngine,
+    /// What the check found.
+    pub verdict: DatabaseVerdict,
+    /// What was made good first.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub recovered: Option<&'static str>,
+    pub recovered: Option<DatabaseRecovery>,
     /// What is wrong, or why nothing is known.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub messages: Vec<String>,
@@ -51,7 +53,7 @@ pub struct CheckedDatabase {
 }
 
 /// What was found in a directory.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[must_use = "a check that nobody reads is no check"]
 pub struct CheckedTree {
     /// Whether everything could be read, and every database was found sound.
@@ -99,12 +101,7 @@ fn one(checked: &Checked) -> CheckedDatabase {
             unchecked: tables,
             ..
         } => {
-            recovered = match what {
-                Recovered::Journal => Some("journal"),
-                Recovered::Wal => Some("wal"),
-                Recovered::TornTail => Some("torn_tail"),
-                _ => None,
-            };
+            recovered = DatabaseRecovery::of(*what);
             unchecked = tables.kept().to_vec();
         }
         Verdict::Damaged { messages: all } => {
@@ -115,11 +112,8 @@ fn one(checked: &Checked) -> CheckedDatabase {
     }
     CheckedDatabase {
         path: checked.path.to_string(),
-        kind: match checked.kind {
-            DatabaseKind::LevelDb => "leveldb",
-            _ => "sqlite",
-        },
-        verdict: checked.verdict.word(),
+        kind: checked.kind.into(),
+        verdict: (&checked.verdict).into(),
         recovered,
         messages,
         messages_dropped,

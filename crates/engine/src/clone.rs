@@ -2,6 +2,8 @@
 
 use crate::bridge;
 use crate::error::Error;
+use crate::result::{CopyMethod, SkipReason};
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::fs::root_dir::Mounts;
 use stasis_disk::tree::clone::{self, CloneSettings};
@@ -33,12 +35,12 @@ pub struct CloneTree {
 }
 
 /// An entry that was left out, or is not to be trusted.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct LeftOut {
     /// Which; bytes that are no text are written as `\xNN`, a backslash is doubled.
     pub path: String,
-    /// One word.
-    pub reason: &'static str,
+    /// What kept it out.
+    pub reason: SkipReason,
     /// The same as half a sentence.
     #[serde(skip)]
     pub words: String,
@@ -47,14 +49,17 @@ pub struct LeftOut {
 impl LeftOut {
     /// Whether a user could expect it: it is there, and is missing.
     pub fn is_missing(&self) -> bool {
-        ["unreadable", "replaced", "too_large"].contains(&self.reason)
+        matches!(
+            self.reason,
+            SkipReason::Unreadable | SkipReason::Replaced | SkipReason::TooLarge
+        )
     }
 
     /// What a walk left out, as far as it is listed by name.
     pub(crate) fn of(report: &WalkReport) -> Vec<Self> {
         let left_out = |path: &EntryPath, reason: Reason| Self {
             path: path.to_string(),
-            reason: reason.word(),
+            reason: reason.into(),
             words: reason.to_string(),
         };
         let vanished = report.vanished.iter();
@@ -66,13 +71,13 @@ impl LeftOut {
 }
 
 /// What became of a clone.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[must_use = "what was left out is said only here"]
 pub struct Cloned {
     /// Where the clone is.
     pub target: String,
-    /// How it was made: `subvolume`, `reflink` or `copy`.
-    pub method: &'static str,
+    /// How its bytes came.
+    pub method: CopyMethod,
     /// Regular files, each counted once.
     pub files: u64,
     /// Directories, without the root.
@@ -143,7 +148,7 @@ fn settings(command: &CloneTree) -> CloneSettings {
 fn told(report: &CloneReport, target: String, elapsed_ms: u64) -> Cloned {
     Cloned {
         target,
-        method: report.method.word(),
+        method: report.method.into(),
         files: report.files,
         directories: report.directories,
         symlinks: report.symlinks,

@@ -21,7 +21,7 @@ const SHORT: Duration = Duration::from_millis(400);
 #[derive(Clone, Debug, Serialize)]
 pub struct Scene {
     /// What somebody tried.
-    pub act: &'static str,
+    pub act: String,
     /// What came of it.
     pub outcome: String,
     /// How long it took.
@@ -173,7 +173,7 @@ impl Stage<'_> {
         let took = self.engine.clock.uptime().saturating_sub(started);
         let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.scenes.push(Scene {
-            act,
+            act: act.to_owned(),
             outcome,
             took_us,
         });

@@ -26,14 +26,17 @@ pub enum Health {
 /// One thing that was looked at.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
-    /// What.
-    pub name: &'static str,
+    /// What was looked at.
+    pub name: String,
     /// How it is.
     pub health: Health,
     /// What was seen.
     pub detail: String,
     /// What its absence costs; empty when it is fine.
-    pub costs: &'static str,
+    pub costs: String,
+    /// Whether nothing can be saved or restored without it.
+    #[serde(skip)]
+    pub is_vital: bool,
 }
 
 impl Finding {
@@ -45,10 +48,11 @@ impl Finding {
     ) -> Self {
         let costs = if health == Health::Ok { "" } else { costs };
         Self {
-            name,
+            name: name.to_owned(),
             health,
             detail: detail.into(),
-            costs,
+            costs: costs.to_owned(),
+            is_vital: false,
         }
     }
 }
@@ -65,7 +69,10 @@ pub async fn examine(
         _ => place,
     };
     let mut findings = vec![
-        store_health(store).await,
+        Finding {
+            is_vital: true,
+            ..store_health(store).await
+        },
         reflinks(existing(place)).await,
         openat2(),
     ];
@@ -87,7 +94,7 @@ pub async fn examine(
 pub fn store_works(findings: &[Finding]) -> bool {
     findings
         .iter()
-        .all(|finding| finding.name != STORE || finding.health != Health::Broken)
+        .all(|finding| !finding.is_vital || finding.health != Health::Broken)
 }
 
 const STORE: &str = "store";

@@ -23,6 +23,7 @@ pub mod operation;
 pub mod probe;
 pub mod reap;
 pub mod repo;
+pub mod result;
 pub mod tenant;
 mod upload;
 pub mod warning;

@@ -3,7 +3,7 @@
 use crate::bridge;
 use crate::error::{Error, LineageError};
 use crate::kind::profile::{
-    FallbackReason, LoadOutcome, ProfileError, ProfileLoaded, ProfileRan, ProfileSaved,
+    FallbackReason, LoadOutcome, ProfileError, ProfileLoaded, ProfileRan, ProfileSaved, RunOutcome,
     SaveOutcome, outcome_of,
 };
 use crate::reap::Reaped;
@@ -50,7 +50,7 @@ impl MetricsFile {
             }
             Err(error) if is_held(error) => vec![lock("conflict_409")],
             Err(error) => vec![self.snapshot(match outcome_of(error) {
-                "skipped" => "skipped",
+                RunOutcome::Skipped => "skipped",
                 _ => "failed",
             })],
         }
@@ -154,7 +154,9 @@ impl MetricsFile {
         samples.extend(acquired(&ran.warnings));
         match &ran.save {
             Some(saved) => samples.extend(self.captured(saved)),
-            None if ran.save_outcome == "skipped" => samples.push(self.snapshot("skipped")),
+            None if ran.save_outcome == RunOutcome::Skipped => {
+                samples.push(self.snapshot("skipped"))
+            }
             None => samples.push(self.snapshot("failed")),
         }
         samples

@@ -1,5 +1,6 @@
 //! What went less well than it should have, as data in the result.
 
+use crate::result::DatabaseVerdict;
 use serde::Serialize;
 use stasis_model::id::SnapshotId;
 use std::fmt;
@@ -103,7 +104,7 @@ pub enum Warning {
         /// Which.
         path: String,
         /// Why: `timed_out`, `limit`, `unable`, …
-        verdict: &'static str,
+        verdict: DatabaseVerdict,
     },
     /// Somebody owned the lineage and was thrown out.
     HolderEvicted {

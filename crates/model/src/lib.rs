@@ -108,6 +108,7 @@
 
 pub mod base64;
 pub mod chrome;
+mod closed_set;
 pub mod digest;
 pub mod failure;
 pub mod format;

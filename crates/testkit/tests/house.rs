@@ -15,7 +15,7 @@ fn root() -> PathBuf {
 const DRAWING: [(&str, &str); 7] = [
     (
         "model",
-        "serde serde_json sha2 blake3 fastcdc uuid thiserror",
+        "serde serde_json schemars sha2 blake3 fastcdc uuid thiserror",
     ),
     (
         "store",
@@ -32,12 +32,12 @@ const DRAWING: [(&str, &str); 7] = [
     ),
     (
         "engine",
-        "stasis-model stasis-store stasis-disk stasis-quiesce bytes futures-util serde serde_json similar thiserror tokio \
+        "stasis-model stasis-store stasis-disk stasis-quiesce bytes futures-util schemars serde serde_json similar thiserror tokio \
          toml tracing",
     ),
     (
         "stasis",
-        "stasis-engine anyhow clap comfy-table getrandom indicatif rmcp rustix serde serde_json tokio toml tracing \
+        "stasis-engine anyhow clap comfy-table getrandom indicatif rmcp rustix schemars serde serde_json tokio toml tracing \
          tracing-subscriber",
     ),
     // Measures the binary from outside, beside its peers: it leans on nothing of ours.

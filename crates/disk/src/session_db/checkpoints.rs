@@ -64,7 +64,7 @@ pub(super) fn insert(
     let values = params![
         made.timestamp,
         made.slot.index(),
-        made.origin.word(),
+        made.origin.to_string(),
         made.name.as_ref().map(CheckpointName::as_str),
         signed(made.files_count),
         start,
@@ -81,7 +81,7 @@ fn last_stop(within: &Transaction<'_>, origins: &[CheckpointOrigin]) -> rusqlite
         "SELECT stop_fs_event_id FROM snapshot_events WHERE origin = ?1 ORDER BY id DESC LIMIT 1";
     let mut last = 0;
     for origin in origins {
-        let stop = within.query_row(sql, [origin.word()], |row| row.get(0));
+        let stop = within.query_row(sql, [origin.to_string()], |row| row.get(0));
         last = last.max(stop.optional()?.unwrap_or(0));
     }
     Ok(last)

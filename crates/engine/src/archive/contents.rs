@@ -3,6 +3,7 @@
 use super::{ReadArchive, millis};
 use crate::bridge;
 use crate::error::Error;
+use crate::result::EntryType;
 use serde::Serialize;
 use stasis_disk::form::archive::ArchiveError;
 use stasis_model::digest::{ArchiveDigest, TreeDigest};
@@ -74,8 +75,8 @@ pub async fn verify(command: ReadArchive, clock: &dyn Clock) -> Result<Verified,
 pub struct Listed {
     /// Its name; bytes that are no text are written as `\xNN`, a backslash is doubled.
     pub path: String,
-    /// `file`, `directory`, `symlink`, `hard_link` or `fifo`.
-    pub kind: &'static str,
+    /// What it is.
+    pub kind: EntryType,
     /// The length of a file.
     pub size: u64,
     /// Permissions, in octal digits.
@@ -97,16 +98,15 @@ pub struct Listed {
 
 impl From<&Entry> for Listed {
     fn from(entry: &Entry) -> Self {
-        let (kind, size, target) = match &entry.kind {
-            EntryKind::File { size } => ("file", *size, None),
-            EntryKind::Directory => ("directory", 0, None),
-            EntryKind::Symlink { target } => ("symlink", 0, Some(spelled(target))),
-            EntryKind::HardLink { to } => ("hard_link", 0, Some(to.to_string())),
-            _ => ("fifo", 0, None),
+        let (size, target) = match &entry.kind {
+            EntryKind::File { size } => (*size, None),
+            EntryKind::Symlink { target } => (0, Some(spelled(target))),
+            EntryKind::HardLink { to } => (0, Some(to.to_string())),
+            _ => (0, None),
         };
         Self {
             path: entry.path.to_string(),
-            kind,
+            kind: (&entry.kind).into(),
             size,
             mode: format!("{:04o}", entry.metadata.mode),
             uid: entry.metadata.uid,

@@ -3,6 +3,7 @@
 use super::{ReadArchive, millis};
 use crate::bridge;
 use crate::error::Error;
+use crate::result::PlacedAs;
 use serde::Serialize;
 use stasis_disk::form::archive::{self, UnpackSettings};
 use stasis_disk::fs::metadata::Rights;
@@ -36,8 +37,8 @@ pub struct ExtractArchive {
 pub struct Extracted {
     /// Where the tree is.
     pub target: String,
-    /// How it took its place: `new`, `replaced` or `in_place`.
-    pub placed: &'static str,
+    /// How it took its place.
+    pub placed: PlacedAs,
     /// Where the tree that was there before is kept.
     pub kept: Option<String>,
     /// Regular files, each counted once.
@@ -91,9 +92,9 @@ pub async fn extract(command: ExtractArchive, clock: &dyn Clock) -> Result<Extra
     let elapsed_ms = millis(clock.uptime().saturating_sub(started));
     tracing::info!(files = written.files, bytes = written.bytes, "extracted");
     let (placed, kept) = match placed {
-        Placed::New => ("new", None),
-        Placed::Replaced { kept } => ("replaced", Some(kept.display().to_string())),
-        Placed::InPlace(_) => ("in_place", None),
+        Placed::New => (PlacedAs::New, None),
+        Placed::Replaced { kept } => (PlacedAs::Replaced, Some(kept.display().to_string())),
+        Placed::InPlace(_) => (PlacedAs::InPlace, None),
     };
     Ok(Extracted {
         target,

@@ -39,7 +39,7 @@ pub use pin::{Pinned, Pinning};
 pub use record::Record;
 pub use refusal::OperatorError;
 pub use rollback::{Rollback, RolledBack};
-pub use run::{ProfileRan, ProfileRun, outcome_of};
+pub use run::{ProfileRan, ProfileRun, RunOutcome, outcome_of};
 pub use save::{OnBrowser, ProfileSave, browser_major, browser_major_for};
 pub use show::{ShownLineage, ShownProfile};
 pub use standing::{LockWord, SnapshotRow, Standing};

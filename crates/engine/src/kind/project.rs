@@ -29,7 +29,7 @@ pub use home::{Declared, FILE, Home};
 pub use init::{Finding, FindingKind, ProjectInit, ProjectMade, init};
 pub use restore::{KeptDatabase, ProjectRestore, ProjectRestored, SetAsideEntry};
 pub use save::{ProjectSave, ProjectSaved};
-pub use services::{HookRun, Moment, ServiceState};
+pub use services::{HookRun, Moment, ServiceState, ServiceStatus};
 pub use snapshots::{ProjectCollected, ProjectSnapshot, ProjectStatus, ProjectVerified};
 pub use steps::{Step, StepTaken};
 

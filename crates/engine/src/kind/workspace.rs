@@ -25,11 +25,12 @@ mod undo;
 mod watch;
 
 pub use answers::{
-    AgentEventRow, Changes, ChangesSummary, CheckpointRow, Checkpointed, Checkpoints, Compacted,
-    DatabaseRow, DeletedCheckpoint, EventCounts, ExcludedNow, ForgottenUndo, Forked, GitChange,
-    GitCommit, GitPlan, History, LeftAlone, PathChange, PathDiff, Plan, PromptRow,
-    RestoredWorkspace, RevertedPath, Side, UndoRow, Undone, UnreadableSlot, Version, Watched,
-    WorkspaceMade, WorkspaceStatus,
+    AgentEventRow, ChangeOp, Changes, ChangesSummary, CheckpointRow, Checkpointed, Checkpoints,
+    Compacted, DatabaseRow, DeletedCheckpoint, DiffKind, EventCounts, ExcludedNow, ForgetReason,
+    ForgottenUndo, Forked, GitChange, GitCommit, GitPlan, History, LeftAlone, LeftAloneReason,
+    PathChange, PathDiff, PathStatus, Plan, PromptRow, RestoredWorkspace, RevertAction,
+    RevertedPath, SessionForm, Side, UndoRow, Undone, UnreadableSlot, Version, VersionStatus,
+    Watched, WorkspaceMade, WorkspaceStatus,
 };
 pub use commands::{Compact, Create, Fork, Maker, RestoreWorkspace, RevertPath, Run, Undo};
 pub use error::{Freeable, NoRoom, WorkspaceError};

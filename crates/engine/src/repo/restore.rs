@@ -10,6 +10,7 @@ use super::{Opened, Readable, RepoSave, Wanted, no_entry};
 use crate::bridge;
 use crate::error::{Error, PlaceError, SaveError, error_chain};
 use crate::handle::DirRepo;
+use crate::result::PlacedAs;
 use serde::Serialize;
 use stasis_disk::form::chunked::databases::owner_name;
 use stasis_disk::form::chunked::list::ListReader;
@@ -97,8 +98,8 @@ pub struct RepoRestored {
     pub state_digest: TreeDigest,
     /// Where it is.
     pub target: String,
-    /// `new`, `replaced` or `in_place`.
-    pub placed: &'static str,
+    /// How it took its place.
+    pub placed: PlacedAs,
     /// Where the tree that was there is kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kept: Option<String>,
@@ -568,9 +569,9 @@ fn told(
 ) -> RepoRestored {
     let written = &restored.written;
     let (placed, kept) = match &restored.placed {
-        Placed::New => ("new", None),
-        Placed::Replaced { kept } => ("replaced", Some(kept.display().to_string())),
-        Placed::InPlace(_) => ("in_place", None),
+        Placed::New => (PlacedAs::New, None),
+        Placed::Replaced { kept } => (PlacedAs::Replaced, Some(kept.display().to_string())),
+        Placed::InPlace(_) => (PlacedAs::InPlace, None),
     };
     let changes = InPlaceChanges::of(&restored.placed);
     RepoRestored {

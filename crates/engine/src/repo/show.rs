@@ -6,12 +6,13 @@ use super::{Opened, Wanted};
 use crate::bridge;
 use crate::error::Error;
 use crate::handle::DirRepo;
+use crate::result::EntryType;
 use serde::Serialize;
 use stasis_disk::form::chunked::list::ListReader;
 use stasis_disk::form::chunked::{ChunkError, ChunkSource, cut_out, fetch};
 use stasis_model::digest::FileDigest;
 use stasis_model::id::{SnapshotId, SubjectName};
-use stasis_model::tree::diff::{DiffError, DigestedEntry, diff};
+use stasis_model::tree::diff::{ChangeKind, DiffError, DigestedEntry, diff};
 use stasis_model::tree::list::{Extent, Row};
 use stasis_model::tree::{EntryKind, EntryPath};
 use std::io::{self, Write};
@@ -43,7 +44,7 @@ pub struct ListedEntry {
     /// Its path; bytes that are no text are written as `\\xNN`.
     pub path: String,
     /// What it is.
-    pub kind: &'static str,
+    pub kind: EntryType,
     /// Its permissions.
     pub mode: u32,
     /// Its owner.
@@ -65,17 +66,16 @@ pub struct ListedEntry {
 
 impl From<&Row> for ListedEntry {
     fn from(row: &Row) -> Self {
-        let (kind, size, target) = match &row.entry.kind {
-            EntryKind::File { size } => ("file", Some(*size), None),
-            EntryKind::Directory => ("directory", None, None),
-            EntryKind::Symlink { target } => ("symlink", None, Some(text(target))),
-            EntryKind::HardLink { to } => ("hard_link", None, Some(to.to_string())),
-            _ => ("fifo", None, None),
+        let (size, target) = match &row.entry.kind {
+            EntryKind::File { size } => (Some(*size), None),
+            EntryKind::Symlink { target } => (None, Some(text(target))),
+            EntryKind::HardLink { to } => (None, Some(to.to_string())),
+            _ => (None, None),
         };
         let metadata = &row.entry.metadata;
         Self {
             path: row.entry.path.to_string(),
-            kind,
+            kind: (&row.entry.kind).into(),
             mode: metadata.mode,
             uid: metadata.uid,
             gid: metadata.gid,
@@ -97,8 +97,8 @@ fn text(bytes: &[u8]) -> String {
 pub struct Difference {
     /// Which entry.
     pub path: String,
-    /// `added`, `removed`, `content`, `metadata` or `kind`.
-    pub change: &'static str,
+    /// In what it differs.
+    pub change: ChangeKind,
 }
 
 /// How large a repository is, and why.
@@ -219,7 +219,7 @@ impl DirRepo<'_> {
                 let change = change.map_err(DiffError::into_source)?;
                 Ok::<_, ChunkError>(Difference {
                     path: change.path().to_string(),
-                    change: change.kind().word(),
+                    change: change.kind(),
                 })
             });
             found.collect::<Result<Vec<_>, _>>()

@@ -122,6 +122,7 @@ impl EntryDifference {
 
 /// What became of an entry, in one word: the first of these that applies.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeKind {
     /// Only the new tree has it.
@@ -135,6 +136,8 @@ pub enum ChangeKind {
     /// It has another owner, mode, time or attribute.
     Metadata,
 }
+
+crate::display_as_serialized!(ChangeKind);
 
 impl ChangeKind {
     /// The word for it in results.

@@ -19,6 +19,7 @@ const REPEAT_MILLIS: u64 = 5_000;
 
 /// What an agent was about to do.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum AgentEventKind {
     /// Work on what the user typed.
@@ -29,16 +30,7 @@ pub enum AgentEventKind {
     Edit,
 }
 
-impl AgentEventKind {
-    /// The word for it in documents and results.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Prompt => "prompt",
-            Self::Command => "command",
-            Self::Edit => "edit",
-        }
-    }
-}
+crate::display_as_serialized!(AgentEventKind);
 
 /// One line of text from an agent.
 ///

@@ -11,6 +11,7 @@ pub const LARGEST_METADATA: usize = 64 << 10;
 
 /// Who made a checkpoint, and so which pool it is in.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum CheckpointOrigin {
     /// The timer.
@@ -26,17 +27,6 @@ pub enum CheckpointOrigin {
 }
 
 impl CheckpointOrigin {
-    /// The word for it in documents and results.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Manual => "manual",
-            Self::Undo => "undo",
-            Self::Prompt => "prompt",
-            Self::Command => "command",
-        }
-    }
-
     /// Whether they are made without being asked for: none is made while nothing changes, and they go when room is needed.
     pub fn is_automatic(self) -> bool {
         matches!(self, Self::Auto | Self::Prompt | Self::Command)
@@ -50,6 +40,7 @@ impl CheckpointOrigin {
 
 /// How the bytes of a checkpoint are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum SlotForm {
     /// As directories that share their bytes with the workspace, where the filesystem can.
@@ -59,15 +50,7 @@ pub enum SlotForm {
     Chunked,
 }
 
-impl SlotForm {
-    /// The word for it in documents and results.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Clone => "clone",
-            Self::Chunked => "chunked",
-        }
-    }
-}
+crate::display_as_serialized!(CheckpointOrigin, SlotForm);
 
 /// What an undo checkpoint takes back.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

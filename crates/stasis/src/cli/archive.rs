@@ -16,6 +16,7 @@ use stasis_engine::archive::{
 };
 use stasis_engine::error::Error;
 use stasis_engine::model::tree::EntryPath;
+use stasis_engine::result::EntryType;
 use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
 use std::num::NonZeroUsize;
@@ -312,7 +313,7 @@ impl List {
 /// An entry for people: like `ls -l`, with names that cannot move a cursor.
 fn line(entry: &Listed) -> String {
     let arrow = match (entry.kind, &entry.target) {
-        ("hard_link", Some(to)) => format!(" = {}", printable(to)),
+        (EntryType::HardLink, Some(to)) => format!(" = {}", printable(to)),
         (_, Some(to)) => format!(" -> {}", printable(to)),
         _ => String::new(),
     };

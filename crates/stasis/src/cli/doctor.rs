@@ -38,7 +38,7 @@ fn words(findings: &[Finding]) -> String {
             Health::Broken => "broken",
         };
         vec![
-            finding.name.to_owned(),
+            finding.name.clone(),
             health.to_owned(),
             finding.detail.clone(),
         ]

@@ -8,6 +8,7 @@ use stasis_engine::kind::workspace::{
     Changes, ChangesSummary, CheckpointRow, Checkpoints, History, PathChange, PathDiff, Side,
     Version,
 };
+use stasis_engine::result::EntryType;
 
 /// How many changes are listed with one checkpoint.
 const CHANGES_PER_ROW: usize = 20;
@@ -185,8 +186,8 @@ pub(super) fn changes(all: &Changes) -> Listing {
 
 fn change(change: &PathChange) -> (Value, String) {
     let size = match (change.kind, change.size) {
-        ("file", Some(size)) => format!("file, {size} bytes"),
-        (kind, _) => kind.to_owned(),
+        (EntryType::File, Some(size)) => format!("file, {size} bytes"),
+        (kind, _) => kind.to_string(),
     };
     let words = format!("{}  {}  ({size})", change.op, change.path);
     (json!(change), words)
@@ -225,7 +226,7 @@ pub(super) fn diff(diff: &PathDiff, digests: bool) -> Listing {
 }
 
 fn side_words(side: &Side, digests: bool) -> String {
-    let mut words = vec![side.kind.to_owned()];
+    let mut words = vec![side.kind.to_string()];
     words.extend(side.size.map(|size| format!("{size} bytes")));
     words.extend(side.mode.as_ref().map(|mode| format!("mode {mode}")));
     let digest = side.digest.as_ref().filter(|_| digests);
@@ -259,7 +260,7 @@ fn version(version: &Version) -> (Value, String) {
     let mut words = format!("{}  {}", version.checkpoint, version.status);
     let more = [
         version.size.map(|size| format!("{size} bytes")),
-        Some(version.origin.to_owned()),
+        Some(version.origin.to_string()),
         version.name.as_ref().map(|name| format!("\"{name}\"")),
         Some(version.age.clone()),
     ];

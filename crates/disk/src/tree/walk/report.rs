@@ -10,7 +10,6 @@ pub const LONGEST_LIST: usize = 1000;
 
 /// Why an entry was left out, or is not to be trusted.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[non_exhaustive]
 pub enum Reason {
     /// It was there when its directory was listed, and then it was not.
     Vanished,

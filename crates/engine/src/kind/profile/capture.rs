@@ -121,19 +121,9 @@ pub enum SaveOutcome {
     Shrunk,
 }
 
-impl SaveOutcome {
-    /// The word for it in results and records.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Captured => "captured",
-            Self::Deduplicated => "deduplicated",
-            Self::Diverged => "diverged",
-            Self::Damaged => "damaged",
-            Self::UpgradeIncomplete => "upgrade_incomplete",
-            Self::Shrunk => "shrunk",
-        }
-    }
+stasis_model::display_as_serialized!(SaveOutcome);
 
+impl SaveOutcome {
     /// Whether the active snapshot is what was captured.
     pub fn is_published(self) -> bool {
         matches!(self, Self::Captured | Self::Deduplicated)
@@ -509,7 +499,7 @@ impl Profiles<'_> {
         let event = event
             .about(lease.lineage.clone(), saved.op_id)
             .with("sha256", saved.sha256.to_string())
-            .with("because", outcome.word());
+            .with("because", outcome.to_string());
         let recorded = self.events().record(&lease.lineage.tenant, event).await;
         saved.warnings.extend(recorded);
     }

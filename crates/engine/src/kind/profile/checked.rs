@@ -35,7 +35,7 @@ pub(super) fn unchecked(report: &CheckReport) -> Vec<Warning> {
     doubtful
         .map(|one| Warning::DatabaseUnchecked {
             path: one.path.to_string(),
-            verdict: one.verdict.word(),
+            verdict: (&one.verdict).into(),
         })
         .collect()
 }

@@ -9,6 +9,7 @@ use crate::bridge;
 use crate::check::Spawn;
 use crate::error::Error;
 use crate::handle::Profiles;
+use crate::result::EntryType;
 use crate::warning::Warning;
 use serde::Serialize;
 use stasis_disk::check::{self, CheckSettings, Identity, IdentityError};
@@ -69,8 +70,8 @@ pub struct Diff {
 pub struct OneSided {
     /// Its name.
     pub path: String,
-    /// `file`, `directory`, `symlink`, `hard_link` or `fifo`.
-    pub kind: &'static str,
+    /// What it is.
+    pub kind: EntryType,
     /// The length of a file.
     pub size_bytes: u64,
 }
@@ -249,13 +250,7 @@ fn size(entry: &Entry) -> u64 {
 fn one_sided(entry: &Entry) -> OneSided {
     OneSided {
         path: entry.path.to_string(),
-        kind: match entry.kind {
-            EntryKind::File { .. } => "file",
-            EntryKind::Directory => "directory",
-            EntryKind::Symlink { .. } => "symlink",
-            EntryKind::HardLink { .. } => "hard_link",
-            _ => "fifo",
-        },
+        kind: (&entry.kind).into(),
         size_bytes: size(entry),
     }
 }

@@ -108,18 +108,7 @@ pub enum LoadOutcome {
     FreshFallback,
 }
 
-impl LoadOutcome {
-    /// The word for it in results and records.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Success => "success",
-            Self::Upgraded => "upgraded",
-            Self::Predecessor => "predecessor",
-            Self::NoSnapshot => "no_snapshot",
-            Self::FreshFallback => "fresh_fallback",
-        }
-    }
-}
+stasis_model::display_as_serialized!(LoadOutcome);
 
 /// Why a snapshot was not loaded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -628,8 +617,8 @@ impl Profiles<'_> {
         load: &ProfileLoad,
         loaded: &ProfileLoaded,
     ) -> Result<(), Error> {
-        let outcome = loaded.outcome.word();
-        self.load_record(load, loaded, outcome)
+        let outcome = loaded.outcome.to_string();
+        self.load_record(load, loaded, &outcome)
             .write(&load.dir)
             .await
     }

@@ -60,6 +60,53 @@ pub struct ProfileRun {
     pub loaded: Option<mpsc::UnboundedSender<ProfileLoaded>>,
 }
 
+/// What became of the save at the end of a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunOutcome {
+    /// It is the active snapshot now.
+    Captured,
+    /// Nothing changed since the active snapshot.
+    Deduplicated,
+    /// It is stored, but another snapshot stays the active one.
+    Diverged,
+    /// It is stored, but databases in it are damaged.
+    Damaged,
+    /// It is stored, but the browser's migration lost cookies or origins.
+    UpgradeIncomplete,
+    /// It is stored, but has suspiciously little of what the active snapshot has.
+    Shrunk,
+    /// The profile is larger than its policy allows.
+    TooLarge,
+    /// The store did not take it.
+    UploadFailed,
+    /// Other writers moved the pointer each time it was to be published.
+    PointerRace,
+    /// The lease belonged to somebody else by then.
+    LockLost,
+    /// No save was wanted, or it was cancelled.
+    Skipped,
+    /// The store did not say whether it was published.
+    Unknown,
+    /// Anything else.
+    Failed,
+}
+
+stasis_model::display_as_serialized!(RunOutcome);
+
+impl From<SaveOutcome> for RunOutcome {
+    fn from(outcome: SaveOutcome) -> Self {
+        match outcome {
+            SaveOutcome::Captured => Self::Captured,
+            SaveOutcome::Deduplicated => Self::Deduplicated,
+            SaveOutcome::Diverged => Self::Diverged,
+            SaveOutcome::Damaged => Self::Damaged,
+            SaveOutcome::UpgradeIncomplete => Self::UpgradeIncomplete,
+            SaveOutcome::Shrunk => Self::Shrunk,
+        }
+    }
+}
+
 /// A browser that ran.
 #[derive(Clone, Debug, Serialize)]
 #[expect(
@@ -75,9 +122,8 @@ pub struct ProfileRan {
     pub load: ProfileLoaded,
     /// What was saved of it.
     pub save: Option<ProfileSaved>,
-    /// One word: `captured`, `deduplicated`, `diverged`, `damaged`, `upgrade_incomplete`, `shrunk`, `too_large`, `upload_failed`, `pointer_race`, `lock_lost`,
-    /// `skipped`, `unknown`, `failed`.
-    pub save_outcome: &'static str,
+    /// What became of the save when it ended.
+    pub save_outcome: RunOutcome,
     /// Why nothing was saved.
     pub save_error: Option<String>,
     /// Whether a snapshot was wanted and there is none: the one before stays.
@@ -187,7 +233,11 @@ impl Profiles<'_> {
             self.leases()
                 .record_lost(lineage, lease.fence, &detail)
                 .await;
-            return Ok(without_save(ran, "lock_lost", &lost_error(lineage, lost)));
+            return Ok(without_save(
+                ran,
+                RunOutcome::LockLost,
+                &lost_error(lineage, lost),
+            ));
         }
         run.capture.browser = ended.browser;
         let saved = self.capture_kept(&run.capture, lease, keeper).await;
@@ -213,7 +263,7 @@ impl Profiles<'_> {
         let variables = [
             ("STASIS_PROFILE", run.load.lineage.to_string()),
             ("STASIS_PROFILE_DIR", run.load.dir.display().to_string()),
-            ("STASIS_PROFILE_LOAD", loaded.outcome.word().to_owned()),
+            ("STASIS_PROFILE_LOAD", loaded.outcome.to_string()),
         ];
         match ProcessGroup::start(command, &variables) {
             Ok(group) => Ok(group),
@@ -287,7 +337,7 @@ impl Profiles<'_> {
                     SaveOutcome::Shrunk,
                 ];
                 ran.snapshot_failed = held_back.contains(&saved.outcome);
-                ran.save_outcome = saved.outcome.word();
+                ran.save_outcome = saved.outcome.into();
                 ran.save = Some(saved);
                 ran
             }
@@ -309,7 +359,7 @@ fn ran(
         exit_code: ending.code(),
         load,
         save: None,
-        save_outcome: "skipped",
+        save_outcome: RunOutcome::Skipped,
         save_error: None,
         snapshot_failed: false,
         lock_lost: false,
@@ -330,7 +380,7 @@ fn lost_error(lineage: &Lineage, lost: &LeaseLost) -> Error {
     .into()
 }
 
-fn without_save(ran: ProfileRan, outcome: &'static str, error: &Error) -> ProfileRan {
+fn without_save(ran: ProfileRan, outcome: RunOutcome, error: &Error) -> ProfileRan {
     let kind = error.kind();
     ProfileRan {
         save_outcome: outcome,
@@ -342,21 +392,21 @@ fn without_save(ran: ProfileRan, outcome: &'static str, error: &Error) -> Profil
     }
 }
 
-/// The word for a save that failed.
-pub fn outcome_of(error: &Error) -> &'static str {
+/// What became of a save that failed.
+pub fn outcome_of(error: &Error) -> RunOutcome {
     match (error, error.kind()) {
-        (_, ErrorKind::Fenced) => "lock_lost",
-        (_, ErrorKind::Diverged) => "diverged",
-        (_, ErrorKind::Unknown) => "unknown",
-        (_, ErrorKind::Cancelled) => "skipped",
-        (Error::Lineage(_), ErrorKind::Retry) => "pointer_race",
-        (Error::Bucket(_) | Error::Lineage(_), _) => "upload_failed",
+        (_, ErrorKind::Fenced) => RunOutcome::LockLost,
+        (_, ErrorKind::Diverged) => RunOutcome::Diverged,
+        (_, ErrorKind::Unknown) => RunOutcome::Unknown,
+        (_, ErrorKind::Cancelled) => RunOutcome::Skipped,
+        (Error::Lineage(_), ErrorKind::Retry) => RunOutcome::PointerRace,
+        (Error::Bucket(_) | Error::Lineage(_), _) => RunOutcome::UploadFailed,
         (Error::Profile(error), _) => match **error {
-            ProfileError::TooLarge { .. } => "too_large",
-            ProfileError::NotListed(_) | ProfileError::Manifest(_) => "upload_failed",
-            _ => "failed",
+            ProfileError::TooLarge { .. } => RunOutcome::TooLarge,
+            ProfileError::NotListed(_) | ProfileError::Manifest(_) => RunOutcome::UploadFailed,
+            _ => RunOutcome::Failed,
         },
-        _ => "failed",
+        _ => RunOutcome::Failed,
     }
 }
 

@@ -218,7 +218,7 @@ impl Profiles<'_> {
             saved.subject.clone(),
             self.location.to_string(),
             Some(saved.sha256),
-            saved.outcome.word(),
+            &saved.outcome.to_string(),
             self.clock.now(),
         );
         if let Err(error) = record.write(dir).await {

@@ -173,7 +173,9 @@ impl Project {
         (before, after): (&SnapshotId, &SnapshotId),
         entries: &[Difference],
     ) -> Result<Vec<TableDiff>, Error> {
-        let changed = entries.iter().filter(|entry| entry.change == "content");
+        let changed = entries
+            .iter()
+            .filter(|entry| entry.change == ChangeKind::Content);
         let paths: Vec<EntryPath> = changed
             .filter(|entry| is_like_a_database(&entry.path))
             .filter_map(|entry| EntryPath::parse(entry.path.as_bytes()).ok())
@@ -215,7 +217,7 @@ impl Project {
 pub(super) fn difference(path: &EntryPath, change: ChangeKind) -> Difference {
     Difference {
         path: path.to_string(),
-        change: change.word(),
+        change,
     }
 }
 

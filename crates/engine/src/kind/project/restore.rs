@@ -30,6 +30,7 @@ use super::{Declared, Project, ProjectError, or_cancelled};
 use crate::bridge;
 use crate::error::{Error, PlaceError, error_chain};
 use crate::repo::{InPlaceChanges, Placement, RepoRestore, StagedSnapshot};
+use crate::result::SkipReason;
 use crate::warning::Warning;
 use stasis_disk::check::{self, CheckSettings};
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
@@ -707,6 +708,6 @@ fn came_out(
 }
 
 /// Whether an entry that a save left out is there, and would be gone after a restore.
-fn is_lost(reason: &str) -> bool {
-    reason == "unreadable"
+fn is_lost(reason: SkipReason) -> bool {
+    reason == SkipReason::Unreadable
 }

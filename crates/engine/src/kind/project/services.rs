@@ -29,16 +29,9 @@ pub enum Moment {
     PostRestore,
 }
 
-impl Moment {
-    fn word(self) -> &'static str {
-        match self {
-            Self::PreSave => "pre_save",
-            Self::PostSave => "post_save",
-            Self::PreRestore => "pre_restore",
-            Self::PostRestore => "post_restore",
-        }
-    }
+stasis_model::display_as_serialized!(Moment);
 
+impl Moment {
     fn command(self, service: &ServiceConfig) -> Option<&CommandLine> {
         match self {
             Self::PreSave => service.hooks.pre_save.as_ref(),
@@ -68,13 +61,26 @@ pub struct HookRun {
     pub elapsed_ms: u64,
 }
 
+/// Whether a program runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the names say what they mean")]
+pub enum ServiceStatus {
+    Running,
+    Stopped,
+    Paused,
+    Unknown,
+}
+
+stasis_model::display_as_serialized!(ServiceStatus);
+
 /// What one program does.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct ServiceState {
     /// Which.
     pub service: ServiceName,
-    /// `running`, `stopped`, `paused` or `unknown`.
-    pub status: &'static str,
+    /// Whether it runs.
+    pub status: ServiceStatus,
     /// Its first process, if it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
@@ -110,10 +116,10 @@ impl Project {
         for name in declared.config.services.keys() {
             let found = self.service(declared, name).status().await;
             let (status, pid, detail) = match found {
-                Status::Running { pid } => ("running", Some(pid), None),
-                Status::Stopped => ("stopped", None, None),
-                Status::Paused => ("paused", None, None),
-                Status::Unknown(why) => ("unknown", None, Some(why)),
+                Status::Running { pid } => (ServiceStatus::Running, Some(pid), None),
+                Status::Stopped => (ServiceStatus::Stopped, None, None),
+                Status::Paused => (ServiceStatus::Paused, None, None),
+                Status::Unknown(why) => (ServiceStatus::Unknown, None, Some(why)),
             };
             all.push(ServiceState {
                 service: name.clone(),
@@ -330,7 +336,7 @@ impl Project {
                     "STASIS_STATE",
                     declared.state_for_programs().into_os_string(),
                 ),
-                ("STASIS_HOOK", moment.word().into()),
+                ("STASIS_HOOK", moment.to_string().into()),
                 ("STASIS_REASON", why.into()),
             ];
             let variables = variables.map(|(key, value): (&str, OsString)| (key.into(), value));

@@ -13,7 +13,8 @@
 //! the tree or in the undo checkpoint; what was not what the plan says is named in the result.
 
 use super::answers::{
-    ExcludedNow, ForgottenUndo, LeftAlone, Plan, RestoredWorkspace, RevertedPath,
+    ExcludedNow, ForgottenUndo, LeftAlone, LeftAloneReason, Plan, RestoredWorkspace, RevertAction,
+    RevertedPath,
 };
 use super::commands::{RestoreWorkspace, RevertPath, Run};
 use super::error::WorkspaceError;
@@ -85,7 +86,7 @@ impl Done {
     pub(super) fn refused(&self) -> impl Iterator<Item = LeftAlone> {
         self.not_permitted.iter().map(|path| LeftAlone {
             path: path.to_string(),
-            why: "not_ours",
+            why: LeftAloneReason::NotOurs,
             within: None,
         })
     }
@@ -125,9 +126,9 @@ impl Workspace {
         let plan = self.plan(&act);
         let is_same = act.is == act.becomes;
         let action = match (is_same, act.becomes.entries().is_empty()) {
-            (true, _) => "unchanged",
-            (false, true) => "deleted",
-            (false, false) => "restored",
+            (true, _) => RevertAction::Unchanged,
+            (false, true) => RevertAction::Deleted,
+            (false, false) => RevertAction::Restored,
         };
         let mut told = RevertedPath {
             reverted: false,
@@ -318,9 +319,7 @@ impl Workspace {
             .map(|(path, change)| self.change((path, *change), (&act.is, &act.becomes), act.from));
         let identity = format!(
             "{} {} {}",
-            act.from.origin.word(),
-            act.from.slot,
-            act.from.sequence
+            act.from.origin, act.from.slot, act.from.sequence
         );
         let path = act.path.map(ToString::to_string).unwrap_or_default();
         // What is in the live tree may change at any time, and is kept whatever it is: the digest stands for what the tree becomes,

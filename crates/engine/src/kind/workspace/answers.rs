@@ -2,18 +2,23 @@
 //!
 //! Paths are written as [`EntryPath`](stasis_model::tree::EntryPath) displays them: lossless and safe to print.
 
+use crate::clone::LeftOut;
+use crate::result::{CopyMethod, EntryType};
+use schemars::JsonSchema;
 use serde::Serialize;
-use stasis_model::workspace::SlotMetadata;
+use stasis_model::display_as_serialized;
+use stasis_model::format::manifest::StoredAs;
+use stasis_model::workspace::{AgentEventKind, CheckpointOrigin, SlotForm, SlotMetadata};
 
 /// A checkpoint, as it is listed.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct CheckpointRow {
     /// `cp-3`
     pub checkpoint: String,
     /// Its absolute slot.
     pub slot: u32,
-    /// `auto`, `manual`, `prompt` or `command`: which pool it is in.
-    pub origin: &'static str,
+    /// Which pool it is in.
+    pub origin: CheckpointOrigin,
     /// What somebody called it.
     pub name: Option<String>,
     /// BLAKE3 of the manifest of its contents, when it has been computed.
@@ -28,8 +33,8 @@ pub struct CheckpointRow {
     pub files_count: u64,
     /// How long they are together.
     pub bytes: u64,
-    /// `clone` or `chunked`.
-    pub form: &'static str,
+    /// How its bytes are kept.
+    pub form: SlotForm,
     /// Whether everything that was there is in it.
     pub complete: bool,
     /// Who asked for it: `cli`, `mcp`, `watch` or `hook`.
@@ -57,12 +62,12 @@ pub struct CheckpointRow {
 }
 
 /// A SQLite database in a checkpoint.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct DatabaseRow {
     /// Where it is; in the system of a workspace, after `system:`.
     pub path: String,
-    /// `consistent`, `crash_consistent` or `torn`.
-    pub stored_as: &'static str,
+    /// In what state it is in the checkpoint.
+    pub stored_as: StoredAs,
     /// Why it could not be made consistent; nothing where nothing went wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
@@ -72,7 +77,7 @@ impl DatabaseRow {
     pub(super) fn of(made: &SlotMetadata) -> Vec<Self> {
         let databases = made.databases.iter().map(|one| Self {
             path: one.path.clone(),
-            stored_as: one.state.word(),
+            stored_as: one.state,
             why: one.why.clone(),
         });
         databases.collect()
@@ -85,10 +90,10 @@ impl DatabaseRow {
 }
 
 /// What an agent was about to do.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct AgentEventRow {
-    /// `prompt`, `command` or `edit`.
-    pub event: &'static str,
+    /// What kind of act.
+    pub event: AgentEventKind,
     /// The agent: `claude-code`.
     pub agent: String,
     /// The agent's own id of the conversation.
@@ -111,7 +116,7 @@ pub struct AgentEventRow {
 }
 
 /// A prompt that can be gone back to.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct PromptRow {
     /// Its number, counted in this workspace.
     pub prompt: u64,
@@ -140,7 +145,7 @@ pub struct PromptRow {
 }
 
 /// How many file events there were.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
 pub struct EventCounts {
     /// Files that came.
     pub created: u64,
@@ -153,7 +158,7 @@ pub struct EventCounts {
 }
 
 /// Differences in numbers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
 pub struct ChangesSummary {
     /// Entries that came.
     pub created: u64,
@@ -166,14 +171,14 @@ pub struct ChangesSummary {
 }
 
 /// What became of one entry.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct PathChange {
     /// Which.
     pub path: String,
-    /// `created`, `modified` or `deleted`.
-    pub op: &'static str,
-    /// What it is, or was if it is gone: `file`, `directory` or `symlink`.
-    pub kind: &'static str,
+    /// Against the checkpoint.
+    pub op: ChangeOp,
+    /// What it is, or was if it is gone.
+    pub kind: EntryType,
     /// How long the file is; `None` for what is no file, or gone.
     pub size: Option<u64>,
     /// Whether it is, or was, a symbolic link.
@@ -183,13 +188,13 @@ pub struct PathChange {
     /// How old that is.
     pub checkpoint_age: String,
     /// Which pool that is in.
-    pub checkpoint_origin: &'static str,
+    pub checkpoint_origin: CheckpointOrigin,
     /// What that is called.
     pub checkpoint_name: Option<String>,
 }
 
 /// Something in a slot that cannot be used.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct UnreadableSlot {
     /// `cp-3`
     pub checkpoint: String,
@@ -198,7 +203,7 @@ pub struct UnreadableSlot {
 }
 
 /// All checkpoints.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct Checkpoints {
     /// The newest first.
     pub snapshots: Vec<CheckpointRow>,
@@ -216,7 +221,7 @@ pub struct Checkpoints {
 }
 
 /// A commit.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct GitCommit {
     /// Its short id.
     pub id: String,
@@ -225,7 +230,7 @@ pub struct GitCommit {
 }
 
 /// What happened to the Git repository of a workspace since a checkpoint.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct GitChange {
     /// `.git`
     pub path: String,
@@ -238,7 +243,7 @@ pub struct GitChange {
 }
 
 /// What a plan does to the Git repository of a workspace.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct GitPlan {
     /// `.git`
     pub path: String,
@@ -264,7 +269,7 @@ impl GitPlan {
 }
 
 /// What differs from the checkpoints.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct Changes {
     /// Each entry that differs.
     pub changes: Vec<PathChange>,
@@ -279,16 +284,16 @@ pub struct Changes {
 }
 
 /// What differs in one entry.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct PathDiff {
     /// Which.
     pub path: String,
     /// The checkpoint it is compared with.
     pub checkpoint: String,
-    /// `created`, `modified`, `deleted` or `unchanged`: what became of it since.
-    pub status: &'static str,
-    /// `text`, `binary`, `symlink`, `directory`, or `mixed` when it became another kind of thing.
-    pub kind: &'static str,
+    /// What became of it since.
+    pub status: PathStatus,
+    /// What was compared.
+    pub kind: DiffKind,
     /// A unified diff, where both sides are text, or links.
     pub unified: Option<String>,
     /// Whether the unified diff was cut because it is too long.
@@ -303,10 +308,10 @@ pub struct PathDiff {
 }
 
 /// One side of a difference.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct Side {
-    /// `file`, `directory` or `symlink`.
-    pub kind: &'static str,
+    /// What it is on this side.
+    pub kind: EntryType,
     /// How long the file is.
     pub size: Option<u64>,
     /// Permissions in octal, without those of links.
@@ -319,7 +324,7 @@ pub struct Side {
 }
 
 /// A checkpoint that was made, or not.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[must_use = "what was left out, and what had to go, is said only here"]
 pub struct Checkpointed {
     /// Whether there is a new one.
@@ -328,8 +333,8 @@ pub struct Checkpointed {
     pub checkpoint: String,
     /// Its absolute slot.
     pub slot: u32,
-    /// `auto`, `manual`, `prompt` or `command`.
-    pub origin: &'static str,
+    /// Which pool it is in.
+    pub origin: CheckpointOrigin,
     /// What it is called.
     pub name: Option<String>,
     /// BLAKE3 of the manifest of its contents.
@@ -340,8 +345,8 @@ pub struct Checkpointed {
     pub files_count: u64,
     /// How long they are together.
     pub bytes: u64,
-    /// `clone` or `chunked`.
-    pub form: &'static str,
+    /// How checkpoints are kept.
+    pub form: SessionForm,
     /// Why there is no new one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
@@ -351,7 +356,7 @@ pub struct Checkpointed {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub thinned: Vec<String>,
     /// Entries that vanished, changed, or could not be read; the first thousand.
-    pub left_out: Vec<crate::clone::LeftOut>,
+    pub left_out: Vec<LeftOut>,
     /// How many those are.
     pub left_out_count: u64,
     /// The SQLite databases in it; as many as are listed, first those that could not be made consistent.
@@ -363,7 +368,7 @@ pub struct Checkpointed {
 }
 
 /// What a revert or a restore does to the live tree.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct Plan {
     /// Entries that come back.
     pub creates: u64,
@@ -385,14 +390,14 @@ pub struct Plan {
 }
 
 /// An entry that was reverted, or not.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct RevertedPath {
     /// Whether anything was changed.
     pub reverted: bool,
     /// Which entry.
     pub path: String,
-    /// `restored`, `deleted`, or `unchanged` when it holds what it held then.
-    pub action: &'static str,
+    /// What the revert does to it.
+    pub action: RevertAction,
     /// From which checkpoint.
     pub checkpoint: String,
     /// What takes it back: `u-4`.
@@ -411,28 +416,28 @@ pub struct RevertedPath {
 }
 
 /// An undo checkpoint that is gone.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct ForgottenUndo {
     /// `u-4`
     pub undo: String,
-    /// `old` or `budget`.
-    pub why: &'static str,
+    /// Its age, or the room it took.
+    pub why: ForgetReason,
 }
 
 /// An entry that a restore left as it is, though nobody asked for that.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct LeftAlone {
     /// Which.
     pub path: String,
-    /// `unreadable`, `not_in_checkpoint`, `not_ours` or `holds_excluded`.
-    pub why: &'static str,
+    /// What kept it from being restored.
+    pub why: LeftAloneReason,
     /// What stays with it, and everything in that; nothing where it stays alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub within: Option<String>,
 }
 
 /// What a checkpoint holds that is excluded from checkpoints by now.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct ExcludedNow {
     /// How many entries.
     pub entries: u64,
@@ -441,7 +446,7 @@ pub struct ExcludedNow {
 }
 
 /// A workspace that was restored, or not.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct RestoredWorkspace {
     /// Whether anything was changed.
     pub restored: bool,
@@ -471,27 +476,27 @@ pub struct RestoredWorkspace {
 }
 
 /// What is known of one entry through all checkpoints.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct History {
     /// Which.
     pub path: String,
-    /// What it is now: `file`, `directory` or `symlink`; nothing when it is not there.
-    pub current_kind: Option<&'static str>,
+    /// What it is now; nothing when it is not there.
+    pub current_kind: Option<EntryType>,
     /// How long the file is now.
     pub current_size: Option<u64>,
     /// Whether it holds what it holds in the newest checkpoint.
-    pub current_status: &'static str,
+    pub current_status: VersionStatus,
     /// The newest first.
     pub versions: Vec<Version>,
 }
 
 /// An entry in one checkpoint.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct Version {
     /// `cp-3`
     pub checkpoint: String,
-    /// `auto`, `manual`, `prompt` or `command`.
-    pub origin: &'static str,
+    /// Which pool it is in.
+    pub origin: CheckpointOrigin,
     /// What somebody called it.
     pub name: Option<String>,
     /// How old it is.
@@ -500,12 +505,12 @@ pub struct Version {
     pub timestamp: String,
     /// How long the file is in it.
     pub size: Option<u64>,
-    /// `new`, `modified`, `unchanged` or `deleted`, against the checkpoint before it.
-    pub status: &'static str,
+    /// Against the checkpoint before it.
+    pub status: VersionStatus,
 }
 
 /// A checkpoint that was deleted, or would be.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct DeletedCheckpoint {
     /// Whether it is gone.
     pub deleted: bool,
@@ -518,7 +523,7 @@ pub struct DeletedCheckpoint {
 }
 
 /// Checkpoints that became one.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct Compacted {
     /// Whether they did.
     pub compacted: bool,
@@ -539,7 +544,7 @@ pub struct Compacted {
 }
 
 /// Directories that were made from a checkpoint.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct Forked {
     /// Whether they were.
     pub forked: bool,
@@ -547,8 +552,8 @@ pub struct Forked {
     pub checkpoint: String,
     /// The directories.
     pub directories: Vec<String>,
-    /// `subvolume`, `reflink`, `copy` or `chunks`: how their bytes came.
-    pub method: &'static str,
+    /// How their bytes came.
+    pub method: CopyMethod,
     /// How many regular files each has.
     pub files: u64,
     /// How long they are together.
@@ -560,7 +565,7 @@ pub struct Forked {
 }
 
 /// A revert, a restore or an undo that was taken back.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct Undone {
     /// Whether anything was changed.
     pub undone: bool,
@@ -587,7 +592,7 @@ pub struct Undone {
 }
 
 /// An undo checkpoint.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct UndoRow {
     /// `u-4`
     pub undo: String,
@@ -604,14 +609,14 @@ pub struct UndoRow {
 }
 
 /// A workspace that was made known.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct WorkspaceMade {
     /// The directory.
     pub workspace: String,
     /// Where its checkpoints and events are kept.
     pub session: String,
-    /// `clone` where bytes are shared, else `chunked`, or `copy` where that was asked for.
-    pub form: &'static str,
+    /// How checkpoints are kept.
+    pub form: SessionForm,
     /// The filesystem of the session directory.
     pub filesystem: String,
     /// The most bytes that all checkpoints hold together.
@@ -623,14 +628,14 @@ pub struct WorkspaceMade {
 }
 
 /// How a workspace is.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct WorkspaceStatus {
     /// The directory.
     pub workspace: String,
     /// Where its checkpoints and events are kept.
     pub session: String,
-    /// `clone` where bytes are shared, else `chunked`, or `copy` where that was asked for.
-    pub form: &'static str,
+    /// How checkpoints are kept.
+    pub form: SessionForm,
     /// How many automatic ones there are at most.
     pub auto_max: u32,
     /// How many manual ones there are at most.
@@ -674,7 +679,7 @@ pub struct WorkspaceStatus {
 }
 
 /// What a watch did, when it ended.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
 pub struct Watched {
     /// Automatic checkpoints that were made.
     pub checkpoints: u64,
@@ -685,3 +690,120 @@ pub struct Watched {
     /// Times in which signs were missed; what was missed was found by looking at everything.
     pub gaps: u64,
 }
+
+/// What became of an entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the names say what they mean")]
+pub enum ChangeOp {
+    Created,
+    Modified,
+    Deleted,
+}
+
+/// What became of an entry that was asked for by name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the names say what they mean")]
+pub enum PathStatus {
+    Created,
+    Modified,
+    Deleted,
+    Unchanged,
+}
+
+/// What is compared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DiffKind {
+    /// Two texts, line by line.
+    Text,
+    /// Files of which one is no text, or too long.
+    Binary,
+    /// Where two links lead.
+    Symlink,
+    /// What is in two directories.
+    Directory,
+    /// Nothing: it became another type of entry.
+    Mixed,
+}
+
+/// What a revert did to its entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RevertAction {
+    /// It holds what it held then.
+    Restored,
+    /// It did not exist then.
+    Deleted,
+    /// It held that already.
+    Unchanged,
+}
+
+/// Why an undo checkpoint is gone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the names say what they mean")]
+pub enum ForgetReason {
+    Old,
+    Budget,
+}
+
+/// Why a restore left an entry as it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LeftAloneReason {
+    /// It may not be read: nobody could say what an undo brings back.
+    Unreadable,
+    /// It could not be read when the checkpoint was made, which says nothing of what it was.
+    NotInCheckpoint,
+    /// It, or the directory it is in, belongs to another user, and may not be moved.
+    NotOurs,
+    /// A directory that did not exist then, with something in it that is excluded from checkpoints.
+    HoldsExcluded,
+}
+
+/// An entry in one checkpoint, against the checkpoint before it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the names say what they mean")]
+pub enum VersionStatus {
+    New,
+    Modified,
+    Unchanged,
+    Deleted,
+    /// Neither has it.
+    Absent,
+}
+
+/// How the checkpoints of a session are kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SessionForm {
+    /// As directories that share their bytes with the workspace.
+    Clone,
+    /// As compressed chunks.
+    Chunked,
+    /// As full copies, because that was asked for.
+    Copy,
+}
+
+impl From<SlotForm> for SessionForm {
+    fn from(form: SlotForm) -> Self {
+        match form {
+            SlotForm::Clone => Self::Clone,
+            SlotForm::Chunked => Self::Chunked,
+        }
+    }
+}
+
+display_as_serialized!(
+    ChangeOp,
+    PathStatus,
+    DiffKind,
+    RevertAction,
+    ForgetReason,
+    LeftAloneReason,
+    VersionStatus,
+    SessionForm,
+);

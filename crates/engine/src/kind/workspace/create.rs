@@ -79,7 +79,7 @@ impl Workspace {
         let thinned = self.thin_out(&occupants, now);
         let told = self.told(&occupants, &created.metadata, started);
         self.keep_reserve();
-        tracing::info!(checkpoint = %created.metadata.slot, origin = created.metadata.origin.word(), "made a checkpoint");
+        tracing::info!(checkpoint = %created.metadata.slot, origin = %created.metadata.origin, "made a checkpoint");
         Ok(Checkpointed {
             thinned,
             ..with_report(told, &created)
@@ -293,13 +293,13 @@ impl Workspace {
             created: true,
             checkpoint: made.slot.to_string(),
             slot: made.slot.index(),
-            origin: made.origin.word(),
+            origin: made.origin,
             name: made.name.as_ref().map(ToString::to_string),
             hash: made.hash.map(|hash| hash.to_string()),
             available: self.available(occupants),
             files_count: made.files_count,
             bytes: made.bytes,
-            form: made.form.word(),
+            form: made.form.into(),
             skipped: None,
             evicted: Vec::new(),
             thinned: Vec::new(),

@@ -1,10 +1,11 @@
 //! What differs in one entry.
 
 use super::Workspace;
-use super::answers::{PathChange, PathDiff, Side};
+use super::answers::{DiffKind, PathChange, PathDiff, PathStatus, Side};
 use super::error::WorkspaceError;
 use super::show::{differences, kind, size};
 use crate::error::Error;
+use crate::result::EntryType;
 use similar::TextDiff;
 use stasis_disk::form::slots::{Listed, Manifest, What, read_file};
 use stasis_model::tree::EntryPath;
@@ -39,27 +40,33 @@ impl Workspace {
                 }
                 .into());
             }
-            (None, Some(_)) => "created",
-            (Some(_), None) => "deleted",
-            (Some(_), Some(_)) if then == live => "unchanged",
-            (Some(_), Some(_)) => "modified",
+            (None, Some(_)) => PathStatus::Created,
+            (Some(_), None) => PathStatus::Deleted,
+            (Some(_), Some(_)) if then == live => PathStatus::Unchanged,
+            (Some(_), Some(_)) => PathStatus::Modified,
         };
         let mut diff = PathDiff {
             path: path.to_string(),
             checkpoint: of.slot.to_string(),
             status,
-            kind: kind_of(was, is),
+            kind: DiffKind::Mixed,
             unified: None,
             truncated: false,
             before: was.map(side),
             after: is.map(side),
             inside: Vec::new(),
         };
-        match diff.kind {
-            "directory" => diff.inside = self.inside(&of, (&then, &live)),
-            "symlink" => diff.unified = Some(unified((&target(was), &target(is)), path, &of)),
-            "file" => self.compare(&mut diff, path, &of)?,
-            _ => {}
+        match common_type(was, is) {
+            Some(EntryType::Directory) => {
+                diff.kind = DiffKind::Directory;
+                diff.inside = self.inside(&of, (&then, &live));
+            }
+            Some(EntryType::Symlink) => {
+                diff.kind = DiffKind::Symlink;
+                diff.unified = Some(unified((&target(was), &target(is)), path, &of));
+            }
+            Some(_) => self.compare(&mut diff, path, &of)?,
+            None => {}
         }
         if let Some(text) = diff.unified.as_mut().filter(|text| text.len() > LONGEST) {
             let end = (0..=LONGEST).rev().find(|end| text.is_char_boundary(*end));
@@ -111,10 +118,10 @@ impl Workspace {
         })?;
         let is = is.unwrap_or_default();
         let (Some(was), Some(is)) = (text(&was), text(&is)) else {
-            diff.kind = "binary";
+            diff.kind = DiffKind::Binary;
             return Ok(());
         };
-        diff.kind = "text";
+        diff.kind = DiffKind::Text;
         diff.unified = Some(unified((was, is), path, of));
         Ok(())
     }
@@ -126,13 +133,11 @@ fn text(bytes: &[u8]) -> Option<&str> {
     text.filter(|text| is_short && !text.contains('\0'))
 }
 
-/// What two sides are together; one that is missing is what the other is.
-fn kind_of(was: Option<&Listed>, is: Option<&Listed>) -> &'static str {
-    let (was, is) = (
-        was.or(is).map_or("file", kind),
-        is.or(was).map_or("file", kind),
-    );
-    if was == is { was } else { "mixed" }
+/// What both sides are; one that is missing is what the other is.
+fn common_type(was: Option<&Listed>, is: Option<&Listed>) -> Option<EntryType> {
+    let was_type = was.or(is).map(kind)?;
+    let is_type = is.or(was).map(kind)?;
+    (was_type == is_type).then_some(was_type)
 }
 
 fn side(listed: &Listed) -> Side {

@@ -6,6 +6,7 @@ use super::error::WorkspaceError;
 use super::room_for::Wanted;
 use super::{Actor, Workspace};
 use crate::error::Error;
+use crate::result::CopyMethod;
 use stasis_disk::form::slots::SlotError;
 use stasis_disk::fs::free_space;
 use stasis_model::workspace::{
@@ -242,9 +243,9 @@ impl Workspace {
                 .map(|target| target.display().to_string())
                 .collect(),
             method: if from.form == SlotForm::Chunked {
-                "chunks"
+                CopyMethod::Chunks
             } else {
-                "reflink"
+                CopyMethod::Reflink
             },
             files: from.files_count,
             bytes: from.bytes,
@@ -258,7 +259,7 @@ impl Workspace {
                     .fork(&from, target)
                     .map_err(WorkspaceError::from)?;
                 if from.form == SlotForm::Clone {
-                    told.method = report.method.word();
+                    told.method = report.method.into();
                 }
             }
             told.forked = true;

@@ -13,7 +13,7 @@
 
 use super::Workspace;
 use super::act::Act;
-use super::answers::{ExcludedNow, LeftAlone};
+use super::answers::{ExcludedNow, LeftAlone, LeftAloneReason};
 use super::error::WorkspaceError;
 use crate::error::Error;
 use stasis_disk::form::chunked::databases::{COMPANIONS, HEADER};
@@ -31,7 +31,7 @@ const NAMED: usize = 10;
 /// Something that stays.
 struct Stays {
     path: EntryPath,
-    why: &'static str,
+    why: LeftAloneReason,
     /// Whether there is something, which must not go with the directory that it is in.
     is_live: bool,
 }
@@ -53,11 +53,8 @@ impl Workspace {
         let act = Act::new("restore", from, (is, self.contents(from)?));
         let root = self.root()?;
         let whole = asked.iter().map(|path| {
-            act.kept_with(&Stays {
-                path: path.clone(),
-                why: "",
-                is_live: slots::fact(&root, path).is_some(),
-            })
+            let is_live = slots::fact(&root, path).is_some();
+            act.kept_with(path, is_live)
         });
         let whole: Vec<EntryPath> = whole.chain(asked.iter().cloned()).collect();
         let act = self.without_excluded(self.without_idle(act.without(&whole))?)?;
@@ -133,7 +130,10 @@ impl Workspace {
                 is_live: true,
             }
         };
-        let unreadable = report.unreadable().cloned().map(stays("unreadable"));
+        let unreadable = report
+            .unreadable()
+            .cloned()
+            .map(stays(LeftAloneReason::Unreadable));
         let mut all: Vec<Stays> = unreadable.collect();
         let is_unreadable = |path: &EntryPath| report.unreadable().any(|one| one == path);
         let left_out = act.from.left_out.iter();
@@ -141,7 +141,7 @@ impl Workspace {
         for path in left_out.filter(|path| !is_unreadable(path)) {
             all.push(Stays {
                 is_live: act.is.find(&path).is_some(),
-                ..stays("not_in_checkpoint")(path)
+                ..stays(LeftAloneReason::NotInCheckpoint)(path)
             });
         }
         if act.from.left_out_count > act.from.left_out.len() as u64 {
@@ -149,7 +149,7 @@ impl Workspace {
             let added = act.becomes.diff(&act.is).into_iter();
             for (path, _) in added.filter(|(_, change)| *change == ChangeKind::Added) {
                 if !all.last().is_some_and(|last| path.is_within(&last.path)) {
-                    all.push(stays("not_in_checkpoint")(path));
+                    all.push(stays(LeftAloneReason::NotInCheckpoint)(path));
                 }
             }
         }
@@ -160,7 +160,7 @@ impl Workspace {
                 let (above, _) = path.split_last().unwrap_or_default();
                 !above.is_root() && !is_directory(&act.becomes, &above)
             });
-            all.extend(goes.map(stays("holds_excluded")));
+            all.extend(goes.map(stays(LeftAloneReason::HoldsExcluded)));
         }
         Ok(all)
     }
@@ -193,7 +193,7 @@ impl Workspace {
         let others = stay.iter().chain(dressed.keys());
         act.left_alone.extend(others.map(|path| LeftAlone {
             path: path.to_string(),
-            why: "not_ours",
+            why: LeftAloneReason::NotOurs,
             within: None,
         }));
         let mut becomes = act.becomes.entries().to_vec();
@@ -213,7 +213,7 @@ impl Act<'_> {
         let is_asked = |path: &EntryPath| asked.iter().any(|one| is_part_of(path, one));
         let mut except = Vec::new();
         for one in stays.iter().filter(|one| !is_asked(&one.path)) {
-            let whole = self.kept_with(one);
+            let whole = self.kept_with(&one.path, one.is_live);
             if is_asked(&whole) {
                 continue;
             }
@@ -232,10 +232,10 @@ impl Act<'_> {
 
     /// What must stay so that an entry does: the database that it belongs to, or the outermost directory that would go or become
     /// something else.
-    fn kept_with(&self, one: &Stays) -> EntryPath {
+    fn kept_with(&self, path: &EntryPath, is_live: bool) -> EntryPath {
         let mut at = EntryPath::root();
-        if one.is_live {
-            let (above, _) = one.path.split_last().unwrap_or_default();
+        if is_live {
+            let (above, _) = path.split_last().unwrap_or_default();
             for name in above.components() {
                 at = at.child(name).expect("it is part of a good path");
                 if !is_directory(&self.becomes, &at) {
@@ -243,14 +243,12 @@ impl Act<'_> {
                 }
             }
         }
-        let bytes = one.path.as_bytes();
+        let bytes = path.as_bytes();
         let database = COMPANIONS.iter().find_map(|end| bytes.strip_suffix(*end));
         let database = database.and_then(|bytes| EntryPath::parse(bytes).ok());
         let is_known =
             |path: &EntryPath| self.becomes.find(path).is_some() || self.is.find(path).is_some();
-        database
-            .filter(is_known)
-            .unwrap_or_else(|| one.path.clone())
+        database.filter(is_known).unwrap_or_else(|| path.clone())
     }
 }
 

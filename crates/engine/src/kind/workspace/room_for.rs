@@ -6,6 +6,7 @@
 
 use super::Workspace;
 use super::act::Act;
+use super::answers::SessionForm;
 use super::error::{Freeable, NoRoom, WorkspaceError};
 use crate::error::Error;
 use stasis_disk::form::slots::{Manifest, What};
@@ -109,13 +110,13 @@ impl Workspace {
     fn need_of(&self, act: &Act<'_>) -> Need {
         // What takes a change back exchanges the same inodes again.
         let is_shared = act.from.origin == CheckpointOrigin::Undo
-            || act.from.form == SlotForm::Clone && self.session().form().0 == "clone";
+            || act.from.form == SlotForm::Clone && self.session().form().0 == SessionForm::Clone;
         Need::of(&act.is, &act.becomes, is_shared)
     }
 
     /// What a checkpoint of the tree as it is now needs at most: all names in a clone, what is new since the newest one in chunks.
     fn need_of_checkpoint(&self) -> Need {
-        let is_shared = self.session().form().0 == "clone";
+        let is_shared = self.session().form().0 == SessionForm::Clone;
         let live = self.live().map(|(live, _)| live).unwrap_or_default();
         let newest = self.newest_first().unwrap_or_default();
         let newest = newest.first().filter(|_| !is_shared);

@@ -4,6 +4,7 @@
 //! there says where. `session.json` says which workspace it is; `config.toml`, which is the user's and may be missing, is read when the
 //! session is opened and not again.
 
+use super::answers::SessionForm;
 use super::error::WorkspaceError;
 use super::{Init, Surroundings, WorkspaceMade};
 use crate::error::Error;
@@ -176,9 +177,9 @@ impl Session {
     }
 
     /// How checkpoints are kept here, and on which filesystem.
-    pub(super) fn form(&self) -> (&'static str, &'static str) {
+    pub(super) fn form(&self) -> (SessionForm, &'static str) {
         let Ok(here) = facilities::examine(&self.path) else {
-            return ("chunked", "another filesystem");
+            return (SessionForm::Chunked, "another filesystem");
         };
         let device = |path: &Path| {
             std::fs::metadata(path)
@@ -192,9 +193,9 @@ impl Session {
             tried => tried == Support::Yes,
         };
         let form = match (shares && is_near, self.config.fallback) {
-            (true, _) => "clone",
-            (false, Fall::Chunks) => "chunked",
-            (false, Fall::Copy) => "copy",
+            (true, _) => SessionForm::Clone,
+            (false, Fall::Chunks) => SessionForm::Chunked,
+            (false, Fall::Copy) => SessionForm::Copy,
         };
         (form, here.filesystem)
     }
@@ -422,7 +423,7 @@ fn configuration(budget: Option<u64>) -> String {
 fn told(session: &Session, existed: bool) -> WorkspaceMade {
     let (form, filesystem) = session.form();
     let mut hints = Vec::new();
-    if form == "chunked" {
+    if form == SessionForm::Chunked {
         hints.push(
             "checkpoints are kept as compressed chunks, because nothing can be shared with the workspace here; a --session-dir on the \
              workspace's own filesystem, if that is xfs or btrfs, makes them clones"

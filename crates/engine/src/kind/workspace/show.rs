@@ -2,11 +2,13 @@
 
 use super::Workspace;
 use super::answers::{
-    AgentEventRow, Changes, ChangesSummary, CheckpointRow, Checkpoints, DatabaseRow, EventCounts,
-    History, PathChange, PromptRow, UndoRow, UnreadableSlot, Version, WorkspaceStatus,
+    AgentEventRow, ChangeOp, Changes, ChangesSummary, CheckpointRow, Checkpoints, DatabaseRow,
+    EventCounts, History, PathChange, PromptRow, UndoRow, UnreadableSlot, Version, VersionStatus,
+    WorkspaceStatus,
 };
 use super::error::WorkspaceError;
 use crate::error::Error;
+use crate::result::EntryType;
 use stasis_disk::form::slots::{Listed, Manifest, What, portion};
 use stasis_disk::fs::free_space;
 use stasis_disk::fs::lock_file::LockFile;
@@ -38,12 +40,11 @@ pub(super) fn called(one: &SlotMetadata) -> String {
     }
 }
 
-/// The word for what an entry is.
-pub(super) fn kind(listed: &Listed) -> &'static str {
+pub(super) fn kind(listed: &Listed) -> EntryType {
     match listed.what {
-        What::File { .. } => "file",
-        What::Directory => "directory",
-        What::Symlink { .. } => "symlink",
+        What::File { .. } => EntryType::File,
+        What::Directory => EntryType::Directory,
+        What::Symlink { .. } => EntryType::Symlink,
     }
 }
 
@@ -55,12 +56,11 @@ pub(super) fn size(listed: &Listed) -> Option<u64> {
     }
 }
 
-/// The word for what became of an entry.
-fn op(change: ChangeKind) -> &'static str {
+fn op(change: ChangeKind) -> ChangeOp {
     match change {
-        ChangeKind::Added => "created",
-        ChangeKind::Removed => "deleted",
-        _ => "modified",
+        ChangeKind::Added => ChangeOp::Created,
+        ChangeKind::Removed => ChangeOp::Deleted,
+        _ => ChangeOp::Modified,
     }
 }
 
@@ -79,11 +79,11 @@ pub(super) fn differences(was: &Manifest, is: &Manifest) -> Vec<(EntryPath, Chan
 
 /// Differences in numbers.
 pub(super) fn summary(changes: &[PathChange]) -> ChangesSummary {
-    let count = |op: &str| changes.iter().filter(|one| one.op == op).count() as u64;
+    let count = |op: ChangeOp| changes.iter().filter(|one| one.op == op).count() as u64;
     ChangesSummary {
-        created: count("created"),
-        edited: count("modified"),
-        deleted: count("deleted"),
+        created: count(ChangeOp::Created),
+        edited: count(ChangeOp::Modified),
+        deleted: count(ChangeOp::Deleted),
         total: changes.len() as u64,
     }
 }
@@ -132,16 +132,16 @@ impl Workspace {
         than: &SlotMetadata,
     ) -> PathChange {
         let listed = is.find(path).or_else(|| was.find(path));
-        let kind = listed.map_or("file", kind);
+        let kind = listed.map_or(EntryType::File, kind);
         PathChange {
             path: path.to_string(),
             op: op(change),
             kind,
             size: is.find(path).and_then(size),
-            is_symlink: kind == "symlink",
+            is_symlink: kind == EntryType::Symlink,
             checkpoint: called(than),
             checkpoint_age: age(than.epoch_millis, self.clock().now()),
-            checkpoint_origin: than.origin.word(),
+            checkpoint_origin: than.origin,
             checkpoint_name: than.name.as_ref().map(ToString::to_string),
         }
     }
@@ -167,7 +167,7 @@ impl Workspace {
             snapshots.push(CheckpointRow {
                 checkpoint: one.slot.to_string(),
                 slot: one.slot.index(),
-                origin: one.origin.word(),
+                origin: one.origin,
                 name: one.name.as_ref().map(ToString::to_string),
                 hash: one.hash.map(|hash| hash.to_string()),
                 timestamp: one.timestamp.clone(),
@@ -175,7 +175,7 @@ impl Workspace {
                 age: age(one.epoch_millis, now),
                 files_count: one.files_count,
                 bytes: one.bytes,
-                form: one.form.word(),
+                form: one.form,
                 complete: one.complete,
                 made_by: one.made_by.clone(),
                 agent_events: one.agent_events.iter().map(event_row).collect(),
@@ -371,7 +371,7 @@ impl Workspace {
             if let Some(status) = status(&before, &then) {
                 versions.push(Version {
                     checkpoint: one.slot.to_string(),
-                    origin: one.origin.word(),
+                    origin: one.origin,
                     name: one.name.as_ref().map(ToString::to_string),
                     age: age(one.epoch_millis, now),
                     timestamp: one.timestamp.clone(),
@@ -390,7 +390,7 @@ impl Workspace {
             path: path.to_string(),
             current_kind: live.first().map(kind),
             current_size: live.first().and_then(size),
-            current_status: status(&before, &live).unwrap_or("absent"),
+            current_status: status(&before, &live).unwrap_or(VersionStatus::Absent),
             versions,
         })
     }
@@ -532,7 +532,7 @@ impl Workspace {
 fn event_row(event: &AgentEvent) -> AgentEventRow {
     let call = &event.call;
     AgentEventRow {
-        event: call.kind.word(),
+        event: call.kind,
         agent: call.agent.to_string(),
         session: call.session.as_ref().map(ToString::to_string),
         prompt: event.turn,
@@ -555,12 +555,12 @@ fn unreadable(occupants: &[Occupant]) -> Vec<UnreadableSlot> {
 }
 
 /// What became of an entry from one checkpoint to the next; nothing when it is in neither.
-fn status(before: &[Listed], then: &[Listed]) -> Option<&'static str> {
+fn status(before: &[Listed], then: &[Listed]) -> Option<VersionStatus> {
     match (before.is_empty(), then.is_empty()) {
         (true, true) => None,
-        (true, false) => Some("new"),
-        (false, true) => Some("deleted"),
-        (false, false) if before == then => Some("unchanged"),
-        (false, false) => Some("modified"),
+        (true, false) => Some(VersionStatus::New),
+        (false, true) => Some(VersionStatus::Deleted),
+        (false, false) if before == then => Some(VersionStatus::Unchanged),
+        (false, false) => Some(VersionStatus::Modified),
     }
 }

@@ -5,7 +5,7 @@
 //! before the others: the tree is then what it was before all of them, but for what others changed since.
 
 use super::act::{Act, Done};
-use super::answers::{ForgottenUndo, LeftAlone, Undone};
+use super::answers::{ForgetReason, ForgottenUndo, LeftAlone, LeftAloneReason, Undone};
 use super::commands::{Run, Undo};
 use super::error::WorkspaceError;
 use super::show::called;
@@ -119,8 +119,10 @@ impl Workspace {
                 let mut unreadable = report.unreadable();
                 let found = unreadable.find(|one| one.is_within(&path) || path.is_within(one));
                 let (found, why) = match found {
-                    Some(found) => (found.clone(), "unreadable"),
-                    None if !permissions.may_move(&path) => (path.clone(), "not_ours"),
+                    Some(found) => (found.clone(), LeftAloneReason::Unreadable),
+                    None if !permissions.may_move(&path) => {
+                        (path.clone(), LeftAloneReason::NotOurs)
+                    }
                     None => continue,
                 };
                 left_alone.entry(found.clone()).or_insert(LeftAlone {
@@ -317,9 +319,9 @@ impl Workspace {
             let made = Timestamp::from_millis(old.epoch_millis);
             let is_old = made.plus(KEPT) < now;
             let why = if is_old {
-                "old"
+                ForgetReason::Old
             } else if undos.len() >= UNDOS && self.is_over_budget()? {
-                "budget"
+                ForgetReason::Budget
             } else {
                 break;
             };

@@ -6,7 +6,7 @@ use serde::Serialize;
 use stasis_disk::form::chunked::save::SaveReport;
 use stasis_disk::progress::Progress;
 use stasis_model::digest::TreeDigest;
-use stasis_model::format::manifest::{SaveReason, SnapshotManifest, VolumeManifest};
+use stasis_model::format::manifest::{SaveReason, SnapshotManifest, StoredAs, VolumeManifest};
 use stasis_model::id::{Label, SnapshotId, SubjectName};
 use stasis_model::tree::EntryPath;
 use std::collections::BTreeMap;
@@ -111,7 +111,7 @@ pub struct NotConsistent {
     /// Where in the tree.
     pub path: String,
     /// How it is stored all the same: always `crash_consistent`.
-    pub stored_as: &'static str,
+    pub stored_as: StoredAs,
     /// Why there is no copy.
     pub reason: String,
 }
@@ -220,7 +220,7 @@ impl RepoSaved {
                 .iter()
                 .map(|one| NotConsistent {
                     path: one.path.to_string(),
-                    stored_as: "crash_consistent",
+                    stored_as: StoredAs::CrashConsistent,
                     reason: one.why.clone(),
                 })
                 .collect(),

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// How a database is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum StoredAs {
     /// As one committed state that passed `integrity_check`.
@@ -15,16 +16,7 @@ pub enum StoredAs {
     Torn,
 }
 
-impl StoredAs {
-    /// The word for it in results.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Consistent => "consistent",
-            Self::CrashConsistent => "crash_consistent",
-            Self::Torn => "torn",
-        }
-    }
-}
+crate::display_as_serialized!(StoredAs);
 
 /// A database in the tree of a snapshot.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -261,22 +261,17 @@ fn seen(agent: Agent, trust: Trust, ran: Option<&HookRecord>, now: Timestamp) ->
 }
 
 fn finding(agent: Agent, health: Health, detail: String) -> Finding {
-    let name = match agent {
-        Agent::ClaudeCode => "hook claude-code",
-        Agent::Codex => "hook codex",
-        Agent::Gemini => "hook gemini",
-        Agent::OpenCode => "hook opencode",
-    };
     let costs = if health == Health::Ok {
         ""
     } else {
         "the agent works without checkpoints"
     };
     Finding {
-        name,
+        name: format!("hook {}", agent.name()),
         health,
         detail,
-        costs,
+        costs: costs.to_owned(),
+        is_vital: false,
     }
 }
 

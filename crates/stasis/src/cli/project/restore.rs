@@ -9,6 +9,7 @@ use crate::report::Exit;
 use clap::Args;
 use stasis_engine::kind::project::{KeptDatabase, Project, ProjectRestore, ProjectRestored};
 use stasis_engine::model::id::VolumeName;
+use stasis_engine::model::tree::diff::ChangeKind;
 use stasis_engine::repo::InPlaceChanges;
 use stasis_engine::warning::Warning;
 use std::ffi::OsString;
@@ -211,12 +212,12 @@ fn would(restored: &ProjectRestored) -> String {
     if changes.is_empty() {
         return format!("nothing would change: it is {}", restored.snapshot_id);
     }
-    let line = |path: &str, change: &str| {
+    let line = |path: &str, change: ChangeKind| {
         // What was added since the snapshot would be gone, and so on.
         let would = match change {
-            "added" => "remove",
-            "removed" => "bring back",
-            "metadata" => "set metadata of",
+            ChangeKind::Added => "remove",
+            ChangeKind::Removed => "bring back",
+            ChangeKind::Metadata => "set metadata of",
             _ => "replace",
         };
         format!("would {would} {}", printable(path))

@@ -11,6 +11,7 @@ use stasis_engine::clone::LeftOut;
 use stasis_engine::kind::project::{Project, ProjectSave, ProjectSaved};
 use stasis_engine::model::format::manifest::SaveReason;
 use stasis_engine::repo::{RepoSaved, patterns_in};
+use stasis_engine::result::SkipReason;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -135,7 +136,7 @@ pub(in crate::cli) fn exit_of(saved: &RepoSaved) -> Exit {
     if !saved.lost_databases.is_empty() && !saved.is_latest {
         return Exit::Failed;
     }
-    let is_unreadable = |one: &LeftOut| one.reason == "unreadable";
+    let is_unreadable = |one: &LeftOut| one.reason == SkipReason::Unreadable;
     if saved.not_consistent.is_empty() && !saved.left_out_entries.iter().any(is_unreadable) {
         return Exit::Done;
     }

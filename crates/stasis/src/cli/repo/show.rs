@@ -64,7 +64,7 @@ fn ls_words(entries: &[ListedEntry]) -> String {
     let rows = entries.iter().map(|entry| {
         let size = entry.size.map(|size| size.to_string()).unwrap_or_default();
         vec![
-            entry.kind.to_owned(),
+            entry.kind.to_string(),
             format!("{:04o}", entry.mode),
             size,
             entry.path.clone(),

@@ -6,8 +6,9 @@ use crate::cli::output::printable;
 use crate::report::Exit;
 use clap::Args;
 use stasis_engine::kind::workspace::{
-    self, ExcludedNow, ForgottenUndo, GitPlan, LeftAlone, PathChange, Plan, RestoreWorkspace,
-    RestoredWorkspace, RevertPath, RevertedPath, Run, Undone,
+    self, ChangeOp, ExcludedNow, ForgetReason, ForgottenUndo, GitPlan, LeftAlone, LeftAloneReason,
+    PathChange, Plan, RestoreWorkspace, RestoredWorkspace, RevertAction, RevertPath, RevertedPath,
+    Run, Undone,
 };
 use stasis_engine::model::workspace::CheckpointRef;
 use std::ffi::OsString;
@@ -45,8 +46,10 @@ fn reverted_words(told: &RevertedPath) -> String {
     let (path, checkpoint) = (printable(&told.path), &told.checkpoint);
     let would = if told.dry_run { "would be " } else { "" };
     let what = match told.action {
-        "unchanged" => return format!("{path} is what it was in {checkpoint}"),
-        "deleted" => format!("{path}: {would}deleted, it did not exist in {checkpoint}"),
+        RevertAction::Unchanged => return format!("{path} is what it was in {checkpoint}"),
+        RevertAction::Deleted => {
+            format!("{path}: {would}deleted, it did not exist in {checkpoint}")
+        }
         action => format!("{path}: {would}{action} from {checkpoint}"),
     };
     if told.dry_run {
@@ -162,8 +165,8 @@ fn warn_left_alone(context: &Context, all: &[LeftAlone], from: &str) {
 fn with_forgotten(words: String, gone: &[ForgottenUndo]) -> String {
     let line = |words: String, one: &ForgottenUndo| {
         let why = match one.why {
-            "old" => "it was kept for 7 days",
-            _ => "all checkpoints together are over the budget",
+            ForgetReason::Old => "it was kept for 7 days",
+            ForgetReason::Budget => "all checkpoints together are over the budget",
         };
         format!("{words}\n{} can be undone no longer: {why}", one.undo)
     };
@@ -173,11 +176,17 @@ fn with_forgotten(words: String, gone: &[ForgottenUndo]) -> String {
 fn left_alone_words(one: &LeftAlone, checkpoint: &str) -> String {
     let path = printable(&one.path);
     let why = match one.why {
-        "unreadable" => "may not be read, so that no undo could bring it back".to_owned(),
-        "not_in_checkpoint" => format!("is not in {checkpoint}, because it could not be read then"),
-        "holds_excluded" => "is excluded from checkpoints".to_owned(),
-        _ => "belongs to another user, or lies in a directory that does, and may not be moved"
-            .to_owned(),
+        LeftAloneReason::Unreadable => {
+            "may not be read, so that no undo could bring it back".to_owned()
+        }
+        LeftAloneReason::NotInCheckpoint => {
+            format!("is not in {checkpoint}, because it could not be read then")
+        }
+        LeftAloneReason::HoldsExcluded => "is excluded from checkpoints".to_owned(),
+        LeftAloneReason::NotOurs => {
+            "belongs to another user, or lies in a directory that does, and may not be moved"
+                .to_owned()
+        }
     };
     let whole = one.within.as_deref().map(printable);
     match whole {
@@ -397,7 +406,7 @@ fn with_undo(words: String, undo: Option<&str>) -> String {
 /// A plan with its first paths, those that go before the others.
 fn with_paths(what: &str, plan: &Plan) -> String {
     let mut sample: Vec<&PathChange> = plan.sample.iter().collect();
-    sample.sort_by_key(|change| change.op != "deleted");
+    sample.sort_by_key(|change| change.op != ChangeOp::Deleted);
     let shown = sample.iter().take(SHOWN);
     let mut lines = vec![what.to_owned()];
     lines.extend(
@@ -455,8 +464,8 @@ fn git_lines(git: &GitPlan) -> Vec<String> {
 /// What a plan does to an entry.
 fn act(change: &PathChange) -> &'static str {
     match change.op {
-        "deleted" => "delete",
-        "created" => "bring back",
+        ChangeOp::Deleted => "delete",
+        ChangeOp::Created => "bring back",
         _ => "change",
     }
 }
@@ -464,23 +473,25 @@ fn act(change: &PathChange) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stasis_engine::model::workspace::CheckpointOrigin;
+    use stasis_engine::result::EntryType;
 
-    fn change(op: &'static str, path: &str) -> PathChange {
+    fn change(op: ChangeOp, path: &str) -> PathChange {
         PathChange {
             path: path.to_owned(),
             op,
-            kind: "file",
+            kind: EntryType::File,
             size: None,
             is_symlink: false,
             checkpoint: "cp-3".to_owned(),
             checkpoint_age: "1 min ago".to_owned(),
-            checkpoint_origin: "auto",
+            checkpoint_origin: CheckpointOrigin::Auto,
             checkpoint_name: None,
         }
     }
 
     fn restored(sample: Vec<PathChange>) -> RestoredWorkspace {
-        let count = |op: &str| sample.iter().filter(|change| change.op == op).count() as u64;
+        let count = |op: ChangeOp| sample.iter().filter(|change| change.op == op).count() as u64;
         RestoredWorkspace {
             restored: true,
             checkpoint: "cp-3".to_owned(),
@@ -490,10 +501,10 @@ mod tests {
             left_alone: Vec::new(),
             excluded_now: None,
             plan: Plan {
-                creates: count("created"),
-                replaces: count("modified"),
-                deletes: count("deleted"),
-                deletes_files: count("deleted"),
+                creates: count(ChangeOp::Created),
+                replaces: count(ChangeOp::Modified),
+                deletes: count(ChangeOp::Deleted),
+                deletes_files: count(ChangeOp::Deleted),
                 sample,
                 sample_is_cut: false,
                 git: None,
@@ -507,7 +518,10 @@ mod tests {
 
     #[test]
     fn a_restore_says_what_it_did_and_how_to_take_it_back() {
-        let told = restored(vec![change("modified", "a"), change("deleted", "b")]);
+        let told = restored(vec![
+            change(ChangeOp::Modified, "a"),
+            change(ChangeOp::Deleted, "b"),
+        ]);
 
         assert_eq!(
             restored_words(&told),
@@ -532,8 +546,11 @@ mod tests {
 
     #[test]
     fn a_plan_shows_what_goes_first_and_no_more_than_ten_paths() {
-        let others = (0..11).map(|number| change("created", &format!("lost-{number}")));
-        let all = others.chain([change("modified", "a"), change("deleted", "odd\u{1b}name")]);
+        let others = (0..11).map(|number| change(ChangeOp::Created, &format!("lost-{number}")));
+        let all = others.chain([
+            change(ChangeOp::Modified, "a"),
+            change(ChangeOp::Deleted, "odd\u{1b}name"),
+        ]);
         let told = RestoredWorkspace {
             dry_run: true,
             ..restored(all.collect())

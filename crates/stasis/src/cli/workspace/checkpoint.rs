@@ -10,6 +10,7 @@ use stasis_engine::clone::LeftOut;
 use stasis_engine::kind::workspace::{
     self, Checkpointed, Compacted, DatabaseRow, DeletedCheckpoint, Forked, Maker,
 };
+use stasis_engine::model::format::manifest::StoredAs;
 use stasis_engine::model::workspace::{CheckpointName, CheckpointOrigin, CheckpointRef};
 use std::path::PathBuf;
 
@@ -61,7 +62,7 @@ pub(super) fn database_words(one: &DatabaseRow) -> Option<String> {
     let why = printable(one.why.as_deref()?);
     let path = printable(&one.path);
     let how = match one.stored_as {
-        "crash_consistent" => {
+        StoredAs::CrashConsistent => {
             "is in it as a power cut would have left it (crash_consistent), which SQLite recovers from"
         }
         _ => "is in it as it was at different moments (torn), and may be damaged",
@@ -97,7 +98,7 @@ fn created_words(made: &Checkpointed) -> String {
     }
     let verb = if made.dry_run { "would make" } else { "made" };
     let more = match made.origin {
-        "manual" => format!("; {} more can be made", made.available),
+        CheckpointOrigin::Manual => format!("; {} more can be made", made.available),
         _ => String::new(),
     };
     format!(

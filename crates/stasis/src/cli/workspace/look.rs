@@ -7,9 +7,10 @@ use crate::cli::clone::size;
 use crate::cli::output::{printable, table};
 use clap::Args;
 use stasis_engine::kind::workspace::{
-    self, AgentEventRow, CheckpointRow, Checkpoints, EventCounts, PathChange, PathDiff, Side,
-    Version,
+    self, AgentEventRow, CheckpointRow, Checkpoints, EventCounts, PathChange, PathDiff, PathStatus,
+    Side, Version,
 };
+use stasis_engine::model::workspace::AgentEventKind;
 use stasis_engine::model::workspace::CheckpointRef;
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -45,7 +46,7 @@ fn list_words(all: &Checkpoints) -> String {
         vec![
             row.checkpoint.clone(),
             row.name.clone().unwrap_or_default(),
-            row.origin.to_owned(),
+            row.origin.to_string(),
             row.age.clone(),
             row.files_count.to_string(),
             size(row.bytes),
@@ -100,7 +101,7 @@ fn reason(row: &CheckpointRow) -> String {
 /// `claude-code prompt 3: fix the tests`
 pub(super) fn event_words(event: &AgentEventRow) -> String {
     let number = match (event.event, event.prompt) {
-        ("prompt", Some(number)) => format!(" {number}"),
+        (AgentEventKind::Prompt, Some(number)) => format!(" {number}"),
         (_, Some(number)) => format!(" of prompt {number}"),
         (_, None) => String::new(),
     };
@@ -212,9 +213,9 @@ fn changes_table(changes: &[PathChange]) -> String {
     let row = |change: &PathChange| {
         let since = called(&change.checkpoint, change.checkpoint_name.as_deref());
         vec![
-            change.op.to_owned(),
+            change.op.to_string(),
             change.path.clone(),
-            change.kind.to_owned(),
+            change.kind.to_string(),
             change.size.map(size).unwrap_or_default(),
             format!("{since}, {}", change.checkpoint_age),
         ]
@@ -242,7 +243,7 @@ impl Diff {
                 .output
                 .say("warning: the difference is too long, and was cut");
         }
-        if diff.status == "unchanged" {
+        if diff.status == PathStatus::Unchanged {
             let (path, checkpoint) = (printable(&diff.path), &diff.checkpoint);
             context
                 .output
@@ -256,7 +257,7 @@ impl Diff {
 }
 
 fn diff_words(diff: &PathDiff) -> String {
-    if diff.status == "unchanged" {
+    if diff.status == PathStatus::Unchanged {
         return String::new();
     }
     let unified = diff.unified.as_deref().filter(|text| !text.is_empty());
@@ -318,7 +319,7 @@ fn side_words(side: &Side) -> String {
         side.mode.as_ref().map(|mode| format!("mode {mode}")),
         side.digest.as_ref().map(|hash| format!("blake3 {hash}")),
     ];
-    let all = [side.kind.to_owned()].into_iter();
+    let all = [side.kind.to_string()].into_iter();
     all.chain(more.into_iter().flatten())
         .collect::<Vec<_>>()
         .join(", ")
@@ -346,16 +347,16 @@ fn history_words(history: &workspace::History) -> String {
         String::new(),
         String::new(),
         history.current_size.map(size).unwrap_or_default(),
-        history.current_status.to_owned(),
+        history.current_status.to_string(),
     ];
     let row = |version: &Version| {
         vec![
             version.checkpoint.clone(),
             version.name.clone().unwrap_or_default(),
-            version.origin.to_owned(),
+            version.origin.to_string(),
             version.age.clone(),
             version.size.map(size).unwrap_or_default(),
-            version.status.to_owned(),
+            version.status.to_string(),
         ]
     };
     let rows = history.versions.iter().map(row);
@@ -366,10 +367,12 @@ fn history_words(history: &workspace::History) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stasis_engine::kind::workspace::DiffKind;
+    use stasis_engine::result::EntryType;
 
     fn file(size: u64, mode: &str) -> Side {
         Side {
-            kind: "file",
+            kind: EntryType::File,
             size: Some(size),
             mode: Some(mode.to_owned()),
             digest: None,
@@ -381,8 +384,8 @@ mod tests {
         PathDiff {
             path: "a".to_owned(),
             checkpoint: "cp-3".to_owned(),
-            status: "modified",
-            kind: "text",
+            status: PathStatus::Modified,
+            kind: DiffKind::Text,
             unified: unified.map(str::to_owned),
             truncated: false,
             before: Some(file(3, "644")),
@@ -422,14 +425,17 @@ mod tests {
             late_ms: None,
         };
 
-        let prompt = event("prompt", Some(3), Some("fix the tests"));
+        let prompt = event(AgentEventKind::Prompt, Some(3), Some("fix the tests"));
         assert_eq!(event_words(&prompt), "codex prompt 3: fix the tests");
-        let command = event("command", Some(3), Some("rm -r src"));
+        let command = event(AgentEventKind::Command, Some(3), Some("rm -r src"));
         assert_eq!(
             event_words(&command),
             "codex command of prompt 3: rm -r src"
         );
-        assert_eq!(event_words(&event("edit", None, None)), "codex edit");
+        assert_eq!(
+            event_words(&event(AgentEventKind::Edit, None, None)),
+            "codex edit"
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::World;
 use super::rigged::{Asked, Turn};
 use crate::error::{Error, ErrorKind, LineageError};
 use crate::kind::profile::capture::SaveOutcome;
-use crate::kind::profile::run::outcome_of;
+use crate::kind::profile::run::{RunOutcome, outcome_of};
 use stasis_model::id::OpId;
 use stasis_model::protocol::operation::OperationFate;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ async fn an_outage_at_the_flip_is_upload_failed_the_pointer_stays_and_the_next_s
     let failed = world.save().await.unwrap_err();
 
     assert_eq!(failed.kind(), ErrorKind::Unreachable, "{failed}");
-    assert_eq!(outcome_of(&failed), "upload_failed");
+    assert_eq!(outcome_of(&failed), RunOutcome::UploadFailed);
     assert_eq!(world.pointer().await.active_archive(), Some(first));
     assert_eq!(world.nothing_dangles().await, 2, "stored, and unpromoted");
     world.bucket.mend();
@@ -69,7 +69,7 @@ async fn a_flip_that_is_lost_on_its_way_is_unknown_and_the_next_save_settles_it(
     let unknown = world.save().await.unwrap_err();
 
     assert_eq!(unknown.kind(), ErrorKind::Unknown, "{unknown}");
-    assert_eq!(outcome_of(&unknown), "unknown");
+    assert_eq!(outcome_of(&unknown), RunOutcome::Unknown);
     assert_eq!(world.pointer().await.active_archive(), Some(first));
     world.bucket.mend();
     let op_id = op_id_of(&unknown);
@@ -107,7 +107,7 @@ async fn a_flip_that_was_made_and_never_answered_is_unknown_until_somebody_can_l
 
     let unknown = world.save().await.unwrap_err();
 
-    assert_eq!(outcome_of(&unknown), "unknown", "{unknown}");
+    assert_eq!(outcome_of(&unknown), RunOutcome::Unknown, "{unknown}");
     world.bucket.mend();
     let fate = world
         .engine
@@ -161,7 +161,7 @@ async fn a_lease_that_is_taken_away_just_before_the_flip_is_lock_lost_and_nothin
 
     world.bucket.mend();
     assert_eq!(lost.kind(), ErrorKind::Fenced, "{lost}");
-    assert_eq!(outcome_of(&lost), "lock_lost");
+    assert_eq!(outcome_of(&lost), RunOutcome::LockLost);
     assert_eq!(world.pointer().await.active_archive(), Some(first));
     assert_eq!(world.nothing_dangles().await, 2);
     let again = world.save().await.unwrap();
