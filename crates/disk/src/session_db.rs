@@ -1,7 +1,7 @@
 //! `session.db`: what happened to the files of a workspace, and when it was checkpointed.
 //!
 //! `fs_events` and `snapshot_events` are a contract: whoever shows statistics reads them with SQL of their own. The tables
-//! whose names begin with `stasis_` are ours. A watcher, commands and servers use the database at once; SQLite keeps them
+//! owner_of names begin with `stasis_` are ours. A watcher, commands and servers use the database at once; SQLite keeps them
 //! apart, and each write is one transaction that takes the lock before it reads.
 //!
 //! A checkpoint covers the events in `(start, stop]`: `stop` is the last event there is, `start` that of the automatic one
@@ -9,19 +9,19 @@
 //!
 //! What we put back ourselves is recorded once, as `restored`, although the watcher sees it as well, in another process:
 //!
-//! 1. [`Ledger::announce`] the paths, with the process that is at it: events on them are held back from now on
+//! 1. [`SessionDb::announce`] the paths, with the process that is at it: events on them are held back from now on
 //! 2. change them
-//! 3. [`Ledger::settle`]: in one transaction the `restored` events are written, and what was left at each path
-//! 4. [`Ledger::record`] finds a path as it was left: that was us, and nothing is written; or it does not: it is written
+//! 3. [`SessionDb::settle`]: in one transaction the `restored` events are written, and what was left at each path
+//! 4. [`SessionDb::record`] finds a path as it was left: that was us, and nothing is written; or it does not: it is written
 //!
-//! *Always true:* an event that [`Ledger::record`] was given is in `fs_events`, or is held back, or the path was at that moment exactly as
+//! *Always true:* an event that [`SessionDb::record`] was given is in `fs_events`, or is held back, or the path was at that moment exactly as
 //! one of our acts had left it. Events, what is held back, and the watcher's watch_state are written together. A crash between 1 and 3
-//! ends the process that announced; the next [`Ledger::record`] sees that it ended, forgets its announcement, and writes what was held back.
+//! ends the process that announced; the next [`SessionDb::record`] sees that it ended, forgets its announcement, and writes what was held back.
 //!
 //! On a full disk SQLite cannot even read a database with a log: it wants a file beside it, which it maps, and where the filesystem has no
 //! block for a page of that, as btrfs for every page that was written out, the process is killed (`SIGBUS`). So there is no connection
 //! while there is no room: whoever reads gets a look at what is there without that file, whoever writes is told that there is no
-//! room ([`LedgerError::Full`]), until there is some.
+//! room ([`SessionDbError::Full`]), until there is some.
 
 mod checkpoints;
 mod error;
@@ -31,19 +31,20 @@ mod owner;
 mod record;
 mod schema;
 
-pub use checkpoints::{Counts, Skipped, SnapshotRow};
-pub use error::LedgerError;
+pub use checkpoints::{CheckpointRow, EventCounts, SkippedCheckpoint};
+pub use error::SessionDbError;
 pub use events::{EventRow, GapRow, USUAL_MOST_EVENTS};
-pub use own::{Fact, Restored, Source};
-pub use record::Recorded;
+pub use own::{LeftEntry, RestoredFile, RestoredFrom};
+pub use record::RecordedEvents;
 
 use crate::watch::EventBatch;
-use error::{file, sqlite};
-use owner::Owner;
+use error::SqliteContext;
+use owner::OwnerProcess;
 use record::Recorder;
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
-use schema::Aside;
+use schema::NewDatabase;
+use stasis_model::failure::AtPath;
 use stasis_model::time::Timestamp;
 use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{Slot, SlotMetadata};
@@ -57,22 +58,22 @@ pub const WATCH_STATE: &str = "beliefs";
 
 /// The database of one session. Blocking; any thread may use it, one at a time does.
 #[derive(Debug)]
-pub struct Ledger {
+pub struct SessionDb {
     path: PathBuf,
     /// Nothing while there is no room for what SQLite needs beside the database.
     connection: Mutex<Option<Connection>>,
 }
 
-impl Ledger {
+impl SessionDb {
     /// Opens the database at `path`; makes it when there is none, for its owner only.
     ///
     /// What is not ours, or of a later version, is refused and not touched.
-    pub fn open(path: &Path) -> Result<Self, LedgerError> {
-        let path = std::path::absolute(path).map_err(file("find", path))?;
+    pub fn open(path: &Path) -> Result<Self, SessionDbError> {
+        let path = std::path::absolute(path).at("find", path)?;
         let connection = match schema::has_room(&path).and_then(|()| schema::open(&path)) {
             Ok(opened) => Some(opened),
             // Made when there is room; what is there can be read.
-            Err(LedgerError::Full { .. }) if path.is_file() => None,
+            Err(SessionDbError::Full { .. }) if path.is_file() => None,
             Err(error) => return Err(error),
         };
         let connection = Mutex::new(connection);
@@ -93,11 +94,11 @@ impl Ledger {
         batch: &EventBatch,
         at: Timestamp,
         watch_state: Option<&[u8]>,
-        look: &mut dyn FnMut(&EntryPath) -> Option<Fact>,
-    ) -> Result<Recorded, LedgerError> {
+        look: &mut dyn FnMut(&EntryPath) -> Option<LeftEntry>,
+    ) -> Result<RecordedEvents, SessionDbError> {
         let is_empty = batch.events.is_empty() && batch.gap.is_none() && watch_state.is_none();
-        if is_empty && !self.read("read what is held back in", record::is_any_held)? {
-            return Ok(Recorded::default());
+        if is_empty && !self.read("read what is held back in", record::has_held)? {
+            return Ok(RecordedEvents::default());
         }
         self.write("record events in", |within| {
             let mut recorder = Recorder::new(within, look)?;
@@ -116,11 +117,11 @@ impl Ledger {
 
     /// Says that this process is about to change these paths and, where they are directories, what is in them.
     ///
-    /// To be called before anything is touched; `act` is a name that nobody else uses. Ends with [`Ledger::settle`] or
-    /// [`Ledger::abandon`], or with the process.
-    pub fn announce(&self, act: &str, paths: &[EntryPath]) -> Result<(), LedgerError> {
+    /// To be called before anything is touched; `act` is a name that nobody else uses. Ends with [`SessionDb::settle`] or
+    /// [`SessionDb::abandon`], or with the process.
+    pub fn announce(&self, act: &str, paths: &[EntryPath]) -> Result<(), SessionDbError> {
         let stat = owner::path(std::process::id());
-        let owner = Owner::this().map_err(file("read", Path::new(&stat)))?;
+        let owner = OwnerProcess::this().at("read", &stat)?;
         self.write("announce a change in", |within| {
             own::announce(within, act, owner, paths)
         })
@@ -131,20 +132,20 @@ impl Ledger {
         &self,
         act: &str,
         at: Timestamp,
-        restored: &[Restored],
-    ) -> Result<(), LedgerError> {
+        restored: &[RestoredFile],
+    ) -> Result<(), SessionDbError> {
         self.write("settle a change in", |within| {
             own::settle(within, act, at, restored)
         })
     }
 
-    /// Takes back an announcement of which nothing came: what was held back is written by the next [`Ledger::record`].
-    pub fn abandon(&self, act: &str) -> Result<(), LedgerError> {
+    /// Takes back an announcement of which nothing came: what was held back is written by the next [`SessionDb::record`].
+    pub fn abandon(&self, act: &str) -> Result<(), SessionDbError> {
         self.write("abandon a change in", |within| own::abandon(within, act))
     }
 
     /// Writes that a checkpoint was made, with the events that it covers.
-    pub fn checkpoint(&self, made: &SlotMetadata) -> Result<SnapshotRow, LedgerError> {
+    pub fn checkpoint(&self, made: &SlotMetadata) -> Result<CheckpointRow, SessionDbError> {
         self.write("record a checkpoint in", |within| {
             checkpoints::insert(within, made)
         })
@@ -153,26 +154,29 @@ impl Ledger {
     /// How many files were created, modified, deleted and restored before the checkpoint in each slot that is wanted, by slot.
     ///
     /// Of a slot that was used again the last checkpoint counts.
-    pub fn counts(&self, is_wanted: &dyn Fn(Slot) -> bool) -> Result<Vec<Counts>, LedgerError> {
+    pub fn counts(
+        &self,
+        is_wanted: &dyn Fn(Slot) -> bool,
+    ) -> Result<Vec<EventCounts>, SessionDbError> {
         self.read("count the events in", |connection| {
             checkpoints::counts(connection, is_wanted)
         })
     }
 
     /// The highest slot that a checkpoint of an agent ever had.
-    pub fn last_agent_slot(&self) -> Result<Option<Slot>, LedgerError> {
+    pub fn last_agent_slot(&self) -> Result<Option<Slot>, SessionDbError> {
         self.read("read the checkpoints in", checkpoints::last_agent_slot)
     }
 
     /// Writes why no checkpoint was made when one was due.
-    pub fn skipped(&self, at: Timestamp, because: &str) -> Result<(), LedgerError> {
+    pub fn skipped(&self, at: Timestamp, because: &str) -> Result<(), SessionDbError> {
         self.write("record a skipped checkpoint in", |within| {
             checkpoints::skip(within, at, because)
         })
     }
 
     /// The last checkpoint that was due and not made.
-    pub fn last_skipped(&self) -> Result<Option<Skipped>, LedgerError> {
+    pub fn last_skipped(&self) -> Result<Option<SkippedCheckpoint>, SessionDbError> {
         self.read("read the skipped checkpoints in", checkpoints::last_skipped)
     }
 
@@ -182,33 +186,33 @@ impl Ledger {
         since: i64,
         path: Option<&EntryPath>,
         limit: usize,
-    ) -> Result<Vec<EventRow>, LedgerError> {
+    ) -> Result<Vec<EventRow>, SessionDbError> {
         self.read("read the events in", |connection| {
             events::select(connection, since, path, limit)
         })
     }
 
     /// The id of the last event that was ever written; 0 when there was none.
-    pub fn last_event_id(&self) -> Result<i64, LedgerError> {
+    pub fn last_event_id(&self) -> Result<i64, SessionDbError> {
         self.read("read the events in", events::last_id)
     }
 
     /// The last `limit` times that signs were missed, the newest first.
-    pub fn gaps(&self, limit: usize) -> Result<Vec<GapRow>, LedgerError> {
+    pub fn gaps(&self, limit: usize) -> Result<Vec<GapRow>, SessionDbError> {
         self.read("read the gaps in", |connection| {
             events::select_gaps(connection, limit)
         })
     }
 
     /// Removes the oldest events until there are at most `most`, but none after `keep_after`; says how many went.
-    pub fn prune(&self, most: u64, keep_after: i64) -> Result<u64, LedgerError> {
+    pub fn prune(&self, most: u64, keep_after: i64) -> Result<u64, SessionDbError> {
         self.write("prune the events in", |within| {
             events::prune(within, most, keep_after)
         })
     }
 
     /// What was kept under this key.
-    pub fn kept(&self, key: &str) -> Result<Option<Vec<u8>>, LedgerError> {
+    pub fn kept(&self, key: &str) -> Result<Option<Vec<u8>>, SessionDbError> {
         self.read("read what is kept in", |connection| {
             let sql = "SELECT value FROM stasis_kept WHERE key = ?1";
             let found = connection.query_row(sql, [key], |row| row.get(0));
@@ -217,19 +221,19 @@ impl Ledger {
     }
 
     /// Keeps something under a key, instead of what was kept there.
-    pub fn keep(&self, key: &str, bytes: &[u8]) -> Result<(), LedgerError> {
+    pub fn keep(&self, key: &str, bytes: &[u8]) -> Result<(), SessionDbError> {
         self.write("keep something in", |within| keep(within, key, bytes))
     }
 
     /// Makes a copy at `path`, where there is nothing yet, of one committed state; others may go on writing.
     ///
     /// A crash leaves the copy whole or not at all.
-    pub fn copy_to(&self, path: &Path) -> Result<(), LedgerError> {
-        let aside = Aside::new(path)?;
-        let failed = |error| sqlite("copy the session database to", path)(error);
-        let mut copy = schema::connect(&aside.path).map_err(failed)?;
-        copy_all(self.opened(&mut self.connection())?, &mut copy).map_err(failed)?;
-        copy.close().map_err(|(_, error)| failed(error))?;
+    pub fn copy_to(&self, path: &Path) -> Result<(), SessionDbError> {
+        let aside = NewDatabase::new(path)?;
+        let op = "copy the session database to";
+        let mut copy = schema::connect(&aside.path).doing(op, path)?;
+        copy_all(self.opened(&mut self.connection())?, &mut copy).doing(op, path)?;
+        copy.close().map_err(|(_, error)| error).doing(op, path)?;
         aside.place(path)
     }
 
@@ -243,7 +247,7 @@ impl Ledger {
     fn opened<'a>(
         &self,
         connection: &'a mut Option<Connection>,
-    ) -> Result<&'a mut Connection, LedgerError> {
+    ) -> Result<&'a mut Connection, SessionDbError> {
         if let Err(full) = schema::has_room(&self.path) {
             drop(connection.take().map(schema::at_rest));
             return Err(full);
@@ -258,13 +262,13 @@ impl Ledger {
         &self,
         doing: &'static str,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
-    ) -> Result<T, LedgerError> {
+    ) -> Result<T, SessionDbError> {
         let mut connection = self.connection();
         match self.opened(&mut connection) {
-            Ok(opened) => work(opened).map_err(sqlite(doing, &self.path)),
-            Err(LedgerError::Full { .. }) => {
+            Ok(opened) => work(opened).doing(doing, &self.path),
+            Err(SessionDbError::Full { .. }) => {
                 let look = schema::look(&self.path)?;
-                work(&look).map_err(sqlite(doing, &self.path))
+                work(&look).doing(doing, &self.path)
             }
             Err(error) => Err(error),
         }
@@ -275,7 +279,7 @@ impl Ledger {
         &self,
         doing: &'static str,
         work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
-    ) -> Result<T, LedgerError> {
+    ) -> Result<T, SessionDbError> {
         let mut connection = self.connection();
         let connection = self.opened(&mut connection)?;
         let all = || {
@@ -284,11 +288,11 @@ impl Ledger {
             within.commit()?;
             Ok(done)
         };
-        all().map_err(sqlite(doing, &self.path))
+        all().doing(doing, &self.path)
     }
 }
 
-impl Drop for Ledger {
+impl Drop for SessionDb {
     fn drop(&mut self) {
         let connection = self.connection.get_mut();
         let connection = connection.unwrap_or_else(PoisonError::into_inner);

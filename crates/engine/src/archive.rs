@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::upload::upload;
 use serde::Serialize;
 use stasis_disk::form::archive::{
-    self, Archive, CreateReport, CreateSettings, Limits, ReadSettings,
+    self, Archive, ArchiveLimits, CreateReport, CreateSettings, ReadSettings,
 };
 pub use stasis_disk::form::archive::{ArchiveError, Problem};
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
@@ -227,7 +227,7 @@ impl ReadArchive {
     fn settings(&self) -> ReadSettings {
         let usual = ReadSettings::default();
         ReadSettings {
-            limits: Limits {
+            limits: ArchiveLimits {
                 bytes: self.largest.unwrap_or(usual.limits.bytes),
                 ..usual.limits
             },

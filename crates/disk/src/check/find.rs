@@ -53,7 +53,7 @@ pub(super) fn databases(
     root: &RootDir,
     settings: &CheckSettings,
 ) -> Result<(Vec<Database>, WalkReport), CheckError> {
-    let finder = Finder::default();
+    let finder = DatabaseFinder::default();
     let walk_settings = WalkSettings {
         avoid: settings.walk.avoid.or_else(|| copies(settings)),
         cancel: settings.cancel.clone(),
@@ -79,9 +79,9 @@ fn copies(settings: &CheckSettings) -> Option<(u64, u64)> {
 }
 
 #[derive(Default)]
-struct Finder(Mutex<BTreeMap<EntryPath, (DatabaseKind, u64)>>);
+struct DatabaseFinder(Mutex<BTreeMap<EntryPath, (DatabaseKind, u64)>>);
 
-impl Finder {
+impl DatabaseFinder {
     fn add(&self, path: EntryPath, kind: DatabaseKind, bytes: u64) {
         let mut found = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if found.len() <= MOST {
@@ -91,7 +91,7 @@ impl Finder {
     }
 }
 
-impl Visitor for Finder {
+impl Visitor for DatabaseFinder {
     type Error = WalkError;
 
     fn visit(&self, place: &Place<'_>, entries: &[Found<'_>]) -> Result<(), WalkError> {

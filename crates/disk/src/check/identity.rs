@@ -5,7 +5,7 @@
 //! read is named with the reason; it never reads as "nothing there".
 
 use super::leveldb::{self, Bytes, LevelDbSettings};
-use super::scratch::Scratch;
+use super::scratch::CheckScratch;
 use super::sqlite::{self, Cookies};
 use super::{CheckError, CheckSettings, Depth, Spawn};
 use crate::form::archive::{Archive, ArchiveError, ReadSettings};
@@ -101,7 +101,7 @@ fn cookies(
     settings: &CheckSettings,
     spawn: &Spawn,
 ) -> Result<Cookies, IdentityError> {
-    let scratch = Scratch::make(&settings.scratch).map_err(CheckError::from)?;
+    let scratch = CheckScratch::make(&settings.scratch).map_err(CheckError::from)?;
     let mut bytes = size;
     for (copy, suffix) in [
         (c"db", ""),

@@ -28,11 +28,11 @@ mod source;
 mod table;
 
 pub use keys::keys;
-pub use source::{Bytes, Files, ReadAt};
+pub use source::{Bytes, Files, ReadFileAt};
 
 use super::{CheckError, CheckSettings, Depth, Messages, Recovered, Verdict};
 use crate::fs::root_dir::RootDir;
-use log::Record;
+use log::LogRecord;
 use manifest::{Live, Number};
 use source::Beside;
 use stasis_model::tree::EntryPath;
@@ -123,21 +123,21 @@ impl End {
 
 /// What is wrong with a file, or why we cannot tell.
 #[derive(Debug)]
-enum Trouble {
+enum LevelDbTrouble {
     /// It is damaged, in this way.
     Damage(String),
     /// The check ends.
     End(End),
 }
 
-impl From<End> for Trouble {
+impl From<End> for LevelDbTrouble {
     fn from(end: End) -> Self {
         Self::End(end)
     }
 }
 
-fn damage<T>(what: impl Into<String>) -> Result<T, Trouble> {
-    Err(Trouble::Damage(what.into()))
+fn damage<T>(what: impl Into<String>) -> Result<T, LevelDbTrouble> {
+    Err(LevelDbTrouble::Damage(what.into()))
 }
 
 /// What was found so far.
@@ -179,11 +179,11 @@ impl<'a> Findings<'a> {
     }
 
     /// Notes what is wrong with `name` and goes on, unless the check ends.
-    fn note<T>(&mut self, name: &str, found: Result<T, Trouble>) -> Result<Option<T>, End> {
+    fn note<T>(&mut self, name: &str, found: Result<T, LevelDbTrouble>) -> Result<Option<T>, End> {
         match found {
             Ok(found) => Ok(Some(found)),
-            Err(Trouble::End(end)) => Err(end),
-            Err(Trouble::Damage(what)) => {
+            Err(LevelDbTrouble::End(end)) => Err(end),
+            Err(LevelDbTrouble::Damage(what)) => {
                 self.say(&format!("{name}: {what}"));
                 Ok(None)
             }
@@ -239,7 +239,7 @@ impl<'a> Findings<'a> {
         Ok(name.map(str::to_owned))
     }
 
-    fn manifest(&mut self, files: &dyn Files, name: &str) -> Result<Live, Trouble> {
+    fn manifest(&mut self, files: &dyn Files, name: &str) -> Result<Live, LevelDbTrouble> {
         let Some(file) = open(files, name)? else {
             return damage("it is missing");
         };
@@ -248,8 +248,8 @@ impl<'a> Findings<'a> {
         while let Some(record) = records.next()? {
             self.go_on()?;
             match record {
-                Record::Whole(bytes) => live.apply(&bytes)?,
-                Record::TooLong => {
+                LogRecord::Whole(bytes) => live.apply(&bytes)?,
+                LogRecord::TooLong => {
                     let what = format!("`{name}` has a record that is too long");
                     return Err(End::limit(what).into());
                 }
@@ -261,14 +261,19 @@ impl<'a> Findings<'a> {
         live.finish()
     }
 
-    fn log(&mut self, files: &dyn Files, name: &str, is_newest: bool) -> Result<(), Trouble> {
+    fn log(
+        &mut self,
+        files: &dyn Files,
+        name: &str,
+        is_newest: bool,
+    ) -> Result<(), LevelDbTrouble> {
         let Some(file) = open(files, name)? else {
             return damage("it is missing");
         };
         let mut records = log::Records::new(&*file, name);
         while let Some(record) = records.next()? {
             self.go_on()?;
-            if let Record::Whole(bytes) = record {
+            if let LogRecord::Whole(bytes) = record {
                 batch::check(&bytes)?;
             }
         }
@@ -310,11 +315,11 @@ impl<'a> Findings<'a> {
 
     fn table_file(
         &mut self,
-        file: &dyn ReadAt,
+        file: &dyn ReadFileAt,
         name: &str,
         is_bytewise: bool,
-    ) -> Result<(), Trouble> {
-        let table = table::Table::open(file, name, is_bytewise)?;
+    ) -> Result<(), LevelDbTrouble> {
+        let table = table::SortedTable::open(file, name, is_bytewise)?;
         if self.settings.depth == Depth::Full {
             let mut last = Vec::new();
             let more = file.size().saturating_mul(EXPANSION);
@@ -329,7 +334,7 @@ impl<'a> Findings<'a> {
     }
 }
 
-fn open<'a>(files: &'a dyn Files, name: &str) -> Result<Option<Box<dyn ReadAt + 'a>>, End> {
+fn open<'a>(files: &'a dyn Files, name: &str) -> Result<Option<Box<dyn ReadFileAt + 'a>>, End> {
     files
         .open(name)
         .map_err(|error| End::unreadable(name, &error))

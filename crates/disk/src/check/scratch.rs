@@ -31,7 +31,7 @@ pub struct ScratchError {
 
 /// Whether a copy is of one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Copied {
+pub(super) enum CopiedDatabase {
     /// The file did not change meanwhile.
     Whole,
     /// It did.
@@ -39,14 +39,14 @@ pub(super) enum Copied {
 }
 
 #[derive(Debug)]
-pub(super) struct Scratch {
+pub(super) struct CheckScratch {
     parent: OwnedFd,
     name: CString,
     root: OwnedFd,
     at: PathBuf,
 }
 
-impl Scratch {
+impl CheckScratch {
     /// Makes a directory in `parent` that only we enter; one that a dead process left there is not touched.
     pub(super) fn make(parent: &Path) -> Result<Self, ScratchError> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
@@ -91,7 +91,7 @@ impl Scratch {
         source: BorrowedFd<'_>,
         name: &CStr,
         cancel: &AtomicBool,
-    ) -> Result<(OwnedFd, Copied), CheckError> {
+    ) -> Result<(OwnedFd, CopiedDatabase), CheckError> {
         let before = metadata::of(source).map_err(self.failed("look at a file"))?;
         let target = self.file(name)?;
         match content::carry(source, target.as_fd(), before.size, Fallback::Copy, cancel) {
@@ -104,9 +104,9 @@ impl Scratch {
         }
         let after = metadata::of(source).map_err(self.failed("look at a file"))?;
         let copied = if after.is_unchanged_since(&before) {
-            Copied::Whole
+            CopiedDatabase::Whole
         } else {
-            Copied::Torn
+            CopiedDatabase::Torn
         };
         Ok((target, copied))
     }
@@ -125,7 +125,7 @@ fn failed(doing: &'static str, scratch: &Path) -> impl FnOnce(Errno) -> ScratchE
     }
 }
 
-impl Drop for Scratch {
+impl Drop for CheckScratch {
     fn drop(&mut self) {
         // What is told is the verdict; a copy that stays is only untidy.
         let _ = remove::tree(&self.parent, &self.name);

@@ -27,12 +27,12 @@ pub use cookie_store::cookie_store;
 pub(super) use cookies::{Cookies, read as read_cookies};
 
 use super::find::{self, JOURNAL, SQLITE};
-use super::scratch::{Copied, Scratch};
+use super::scratch::{CheckScratch, CopiedDatabase};
 use super::{CheckError, CheckSettings, Spawn, Verdict};
 use crate::fs::metadata;
 use crate::fs::root_dir::RootDir;
-use answer::Claim;
-use process::Ended;
+use answer::SqliteClaim;
+use process::ChildEnd;
 use rustix::io::{self, Errno};
 use stasis_model::tree::EntryPath;
 use std::ffi::{CStr, CString};
@@ -63,12 +63,12 @@ pub fn check(
         );
         return Ok(Verdict::Limit { what });
     }
-    let scratch = Scratch::make(&settings.scratch)?;
-    if originals.copy(&scratch, settings)? == Copied::Torn {
+    let scratch = CheckScratch::make(&settings.scratch)?;
+    if originals.copy(&scratch, settings)? == CopiedDatabase::Torn {
         return Ok(Verdict::Changed);
     }
-    let limits = child::Limits {
-        task: child::Task::Check(settings.depth),
+    let limits = child::ChildLimits {
+        task: child::ChildTask::Check(settings.depth),
         memory: settings.memory,
         seconds: settings.time.as_secs().saturating_add(1),
         largest: bytes.saturating_add(GROWTH),
@@ -78,29 +78,29 @@ pub fn check(
     Ok(judge(ended, originals.has_header, settings))
 }
 
-fn judge(ended: Ended, has_header: bool, settings: &CheckSettings) -> Verdict {
+fn judge(ended: ChildEnd, has_header: bool, settings: &CheckSettings) -> Verdict {
     let said = match ended {
-        Ended::TimedOut => return Verdict::TimedOut,
-        Ended::Said(said) => said,
+        ChildEnd::TimedOut => return Verdict::TimedOut,
+        ChildEnd::Said(said) => said,
     };
     let Some(answer) = answer::parse(&said, settings.messages) else {
         return unable("the process that checked it died without an answer");
     };
     match answer.claim {
-        Claim::Sound => Verdict::Sound {
+        SqliteClaim::Sound => Verdict::Sound {
             pages: answer.pages,
             recovered: answer.recovered,
             unchecked: answer.unchecked,
         },
         // Whoever wrote the header meant it to be one.
-        Claim::NotADatabase if !has_header => Verdict::NotADatabase,
-        Claim::Damaged | Claim::NotADatabase => Verdict::Damaged {
+        SqliteClaim::NotADatabase if !has_header => Verdict::NotADatabase,
+        SqliteClaim::Damaged | SqliteClaim::NotADatabase => Verdict::Damaged {
             messages: answer.messages,
         },
-        Claim::Limit => Verdict::Limit {
+        SqliteClaim::Limit => Verdict::Limit {
             what: answer.messages.kept().join("; "),
         },
-        Claim::Unable => unable(&answer.messages.kept().join("; ")),
+        SqliteClaim::Unable => unable(&answer.messages.kept().join("; ")),
     }
 }
 
@@ -134,12 +134,16 @@ impl Originals {
         sizes.fold(0, u64::saturating_add)
     }
 
-    fn copy(&self, scratch: &Scratch, settings: &CheckSettings) -> Result<Copied, CheckError> {
-        let mut all = Copied::Whole;
+    fn copy(
+        &self,
+        scratch: &CheckScratch,
+        settings: &CheckSettings,
+    ) -> Result<CopiedDatabase, CheckError> {
+        let mut all = CopiedDatabase::Whole;
         for (name, file, _) in &self.files {
             let (copy, copied) = scratch.copy(file.as_fd(), name, &settings.cancel)?;
-            if copied == Copied::Torn {
-                all = Copied::Torn;
+            if copied == CopiedDatabase::Torn {
+                all = CopiedDatabase::Torn;
             }
             if *name == c"db-journal" {
                 let cut = forget_super_journal(&copy);

@@ -15,7 +15,7 @@
 //! before it is parsed, and headers must be spelled exactly as we spell them. What other tars write is read as well, by
 //! the same parser with fewer expectations but the same safety.
 //!
-//! **Encrypting** ([`seal`]): each frame for itself, so that all of this holds for encrypted archives too ([`Sealed`]).
+//! **Encrypting** ([`seal`]): each frame for itself, so that all of this holds for encrypted archives too ([`SealedArchive`]).
 
 mod assemble;
 mod base;
@@ -41,6 +41,7 @@ mod sealed;
 mod source;
 mod sparse;
 mod spelling;
+mod tar_event;
 mod unpack;
 mod verify;
 mod workers;
@@ -52,12 +53,12 @@ pub use extract::Root;
 pub use frames::encoder_id;
 pub use index::Summary;
 pub use output::nameless;
-pub use parser::{Dialect, Limits};
 pub use plain::Compression;
 pub use problem::{BadSeal, Problem};
 pub use reader::{Archive, ReadSettings};
-pub use sealed::{SealReport, SealSettings, Sealed, seal, seal_nameless};
-pub use unpack::{UnpackSettings, Unpacked, unpack, unpack_beside};
+pub use rules::{ArchiveLimits, TarDialect};
+pub use sealed::{SealReport, SealSettings, SealedArchive, seal, seal_nameless};
+pub use unpack::{UnpackSettings, UnpackedArchive, unpack, unpack_beside};
 pub use verify::{VerifyReport, digest};
 pub use writer::{CreateReport, CreateSettings, create, create_nameless};
 

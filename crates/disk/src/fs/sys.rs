@@ -18,14 +18,14 @@ pub(crate) const EMPTY_SUBVOLUME: u64 = 2;
 
 /// `struct btrfs_ioctl_vol_args`
 #[repr(C)]
-struct Named {
+struct SubvolumeName {
     fd: i64,
     name: [u8; 4088],
 }
 
 /// `struct btrfs_ioctl_vol_args_v2`
 #[repr(C)]
-struct NamedWithFlags {
+struct SubvolumeNameWithFlags {
     fd: i64,
     transaction: u64,
     flags: u64,
@@ -43,24 +43,18 @@ struct RootRefs {
     unused: [u8; 7],
 }
 
-const SNAP_DESTROY: ioctl::Opcode = opcode::write::<Named>(GROUP, 15);
-const SNAP_CREATE_V2: ioctl::Opcode = opcode::write::<NamedWithFlags>(GROUP, 23);
+const SNAP_DESTROY: ioctl::Opcode = opcode::write::<SubvolumeName>(GROUP, 15);
+const SNAP_CREATE_V2: ioctl::Opcode = opcode::write::<SubvolumeNameWithFlags>(GROUP, 23);
 const GET_SUBVOL_ROOTREF: ioctl::Opcode = opcode::read_write::<RootRefs>(GROUP, 61);
 
 // The numbers of the calls have these sizes in them.
-const _: () = assert!(size_of::<Named>() == 4096);
-const _: () = assert!(size_of::<NamedWithFlags>() == 4096);
+const _: () = assert!(size_of::<SubvolumeName>() == 4096);
+const _: () = assert!(size_of::<SubvolumeNameWithFlags>() == 4096);
 const _: () = assert!(size_of::<RootRefs>() == 4096);
 
 /// Whether somebody holds a record lock on some bytes of a file, this process included.
 pub(crate) fn is_locked(file: BorrowedFd<'_>, start: i64, length: i64) -> Result<bool> {
-    let mut lock = libc::flock {
-        l_type: i16::try_from(libc::F_WRLCK).unwrap_or_default(),
-        l_whence: i16::try_from(libc::SEEK_SET).unwrap_or_default(),
-        l_start: start,
-        l_len: length,
-        l_pid: 0,
-    };
+    let mut lock = record_lock(libc::F_WRLCK, start, length);
     // SAFETY: the descriptor is open, and the kernel writes nothing but the structure it is given.
     let asked = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
     if asked != 0 {
@@ -72,7 +66,7 @@ pub(crate) fn is_locked(file: BorrowedFd<'_>, start: i64, length: i64) -> Result
 /// Takes a shared record lock on some bytes of a file, without waiting; says whether it is held now. It belongs to the open file and not to
 /// the process: closing another descriptor does not let it go.
 pub(crate) fn try_share(file: BorrowedFd<'_>, start: i64, length: i64) -> Result<bool> {
-    match set_lock(file, libc::F_RDLCK, (start, length)) {
+    match set_lock(file, libc::F_RDLCK, start, length) {
         Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
         taken => taken.map(|()| true),
     }
@@ -80,17 +74,21 @@ pub(crate) fn try_share(file: BorrowedFd<'_>, start: i64, length: i64) -> Result
 
 /// Lets a record lock go.
 pub(crate) fn unlock(file: BorrowedFd<'_>, start: i64, length: i64) -> Result<()> {
-    set_lock(file, libc::F_UNLCK, (start, length))
+    set_lock(file, libc::F_UNLCK, start, length)
 }
 
-fn set_lock(file: BorrowedFd<'_>, kind: i32, (start, length): (i64, i64)) -> Result<()> {
-    let mut lock = libc::flock {
+fn record_lock(kind: i32, start: i64, length: i64) -> libc::flock {
+    libc::flock {
         l_type: i16::try_from(kind).unwrap_or_default(),
         l_whence: i16::try_from(libc::SEEK_SET).unwrap_or_default(),
         l_start: start,
         l_len: length,
         l_pid: 0,
-    };
+    }
+}
+
+fn set_lock(file: BorrowedFd<'_>, kind: i32, start: i64, length: i64) -> Result<()> {
+    let mut lock = record_lock(kind, start, length);
     // SAFETY: the descriptor is open, and the kernel reads nothing but the structure it is given.
     let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw mut lock) };
     if done == 0 {
@@ -125,7 +123,7 @@ fn field<const N: usize>(name: &CStr) -> Result<[u8; N]> {
 
 /// Makes the writable snapshot `name` of an open subvolume in an open directory.
 pub(crate) fn snapshot(source: BorrowedFd<'_>, parent: BorrowedFd<'_>, name: &CStr) -> Result<()> {
-    let arguments = NamedWithFlags {
+    let arguments = SubvolumeNameWithFlags {
         fd: source.as_raw_fd().into(),
         transaction: 0,
         flags: 0,
@@ -139,7 +137,7 @@ pub(crate) fn snapshot(source: BorrowedFd<'_>, parent: BorrowedFd<'_>, name: &CS
 
 /// Removes the subvolume `name` of an open directory with everything in it, however much that is.
 pub(crate) fn destroy(parent: BorrowedFd<'_>, name: &CStr) -> Result<()> {
-    let arguments = Named {
+    let arguments = SubvolumeName {
         fd: 0,
         name: field(name)?,
     };
@@ -183,7 +181,7 @@ const PLACELESS: u32 = 0x2 | 0x4 | 0x200;
 /// `struct fiemap_extent`
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-struct Stretch {
+struct FileExtent {
     logical: u64,
     physical: u64,
     length: u64,
@@ -194,21 +192,21 @@ struct Stretch {
 
 /// `struct fiemap` with room for some stretches.
 #[repr(C)]
-struct Map {
+struct ExtentMap {
     start: u64,
     length: u64,
     flags: u32,
     mapped: u32,
     room: u32,
     unused: u32,
-    stretches: [Stretch; STRETCHES],
+    stretches: [FileExtent; STRETCHES],
 }
 
 /// The number of the call has only the size of its head.
 const FIEMAP: ioctl::Opcode = opcode::read_write::<[u64; 4]>(b'f', 11);
 
-const _: () = assert!(size_of::<Stretch>() == 56);
-const _: () = assert!(size_of::<Map>() == 32 + STRETCHES * 56);
+const _: () = assert!(size_of::<FileExtent>() == 56);
+const _: () = assert!(size_of::<ExtentMap>() == 32 + STRETCHES * 56);
 
 /// Calls `place` with where each stretch of a file lies on its disk and how long it is; no place for one that has none of its own.
 pub(crate) fn stretches(
@@ -217,14 +215,14 @@ pub(crate) fn stretches(
 ) -> Result<()> {
     let mut from = 0;
     loop {
-        let mut map = Map {
+        let mut map = ExtentMap {
             start: from,
             length: u64::MAX - from,
             flags: 0,
             mapped: 0,
             room: u32::try_from(STRETCHES).unwrap_or_default(),
             unused: 0,
-            stretches: [Stretch::default(); STRETCHES],
+            stretches: [FileExtent::default(); STRETCHES],
         };
         {
             // SAFETY: the number and the structure are those of FS_IOC_FIEMAP, which reads the head, fills at most as many

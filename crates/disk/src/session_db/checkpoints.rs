@@ -8,7 +8,7 @@ use stasis_model::workspace::{CheckpointName, CheckpointOrigin, Slot, SlotMetada
 
 /// Which events a checkpoint covers: those after `start`, up to and with `stop`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SnapshotRow {
+pub struct CheckpointRow {
     /// Later ones have larger ids.
     pub id: i64,
     /// The last event that it does not cover.
@@ -19,7 +19,7 @@ pub struct SnapshotRow {
 
 /// How many events of each kind a checkpoint covers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Counts {
+pub struct EventCounts {
     /// Where it is.
     pub slot: Slot,
     /// Files that were not there before.
@@ -34,7 +34,7 @@ pub struct Counts {
 
 /// A checkpoint that was due and not made.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Skipped {
+pub struct SkippedCheckpoint {
     /// When it was due, as people read it: ISO 8601.
     pub timestamp: String,
     /// Why it was not made.
@@ -44,7 +44,7 @@ pub struct Skipped {
 pub(super) fn insert(
     within: &Transaction<'_>,
     made: &SlotMetadata,
-) -> rusqlite::Result<SnapshotRow> {
+) -> rusqlite::Result<CheckpointRow> {
     let stop = events::last_id(within)?;
     let start = match made.origin {
         CheckpointOrigin::Manual | CheckpointOrigin::Undo => 0,
@@ -72,7 +72,7 @@ pub(super) fn insert(
     ];
     within.execute(sql, values)?;
     let id = within.last_insert_rowid();
-    Ok(SnapshotRow { id, start, stop })
+    Ok(CheckpointRow { id, start, stop })
 }
 
 /// Where the last checkpoint of some origins stopped. The contract's automatic ones are a chain of their own.
@@ -98,7 +98,7 @@ pub(super) fn last_agent_slot(connection: &Connection) -> rusqlite::Result<Optio
 pub(super) fn counts(
     connection: &Connection,
     is_wanted: &dyn Fn(Slot) -> bool,
-) -> rusqlite::Result<Vec<Counts>> {
+) -> rusqlite::Result<Vec<EventCounts>> {
     let sql = "SELECT slot, MAX(id) FROM snapshot_events GROUP BY slot ORDER BY slot";
     let mut rows = connection.prepare(sql)?;
     let rows = rows.query_map([], |row| Ok((row.get::<_, u32>(0)?, row.get::<_, i64>(1)?)))?;
@@ -118,7 +118,7 @@ pub(super) fn counts(
     let counts = wanted.map(|(_, id)| {
         counts.query_row([id], |row| {
             let number = |column| row.get::<_, i64>(column).map(i64::cast_unsigned);
-            Ok(Counts {
+            Ok(EventCounts {
                 slot: Slot::new(row.get(0)?),
                 created: number(1)?,
                 modified: number(2)?,
@@ -138,11 +138,11 @@ pub(super) fn skip(within: &Transaction<'_>, at: Timestamp, because: &str) -> ru
     Ok(())
 }
 
-pub(super) fn last_skipped(connection: &Connection) -> rusqlite::Result<Option<Skipped>> {
+pub(super) fn last_skipped(connection: &Connection) -> rusqlite::Result<Option<SkippedCheckpoint>> {
     let sql = "SELECT timestamp, because FROM stasis_skipped ORDER BY id DESC LIMIT 1";
     let last = connection.query_row(sql, [], |row| {
         let (timestamp, because) = (row.get(0)?, row.get(1)?);
-        Ok(Skipped { timestamp, because })
+        Ok(SkippedCheckpoint { timestamp, because })
     });
     last.optional()
 }

@@ -1,13 +1,18 @@
 //! Why something is not written down, or cannot be read.
 
+use crate::fs::free_space;
 use rusqlite::ErrorCode;
+use stasis_model::failure::{ErrorKind, Failure};
+use std::error::Error;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why the ledger did not do what it was asked.
+/// What SQLite needs beside a database before anything can be read or written: its index of the log, and some pages of that.
+const NEEDED: u64 = 128 << 10;
+/// Why the session database did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum LedgerError {
+pub enum SessionDbError {
     /// What is there is somebody else's; nothing was written to it.
     #[error("`{}` is not a session database of ours; it was left as it is", path.display())]
     Foreign {
@@ -46,73 +51,54 @@ pub enum LedgerError {
         #[source]
         source: io::Error,
     },
-    /// SQLite refused something: no right, or somebody wrote for longer than we wait.
-    #[error("could not {doing} `{}`", path.display())]
-    Failed {
-        /// What we were doing.
-        doing: &'static str,
-        /// To which database.
-        path: PathBuf,
-        /// What SQLite said.
-        #[source]
-        source: rusqlite::Error,
-    },
-    /// The system refused something.
-    #[error("could not {doing} `{}`", path.display())]
-    File {
-        /// What we were doing.
-        doing: &'static str,
-        /// To which file.
-        path: PathBuf,
-        /// What the system said.
-        #[source]
-        source: io::Error,
-    },
+    /// SQLite or the system refused something: no right, or another process wrote for longer than we wait.
+    #[error(transparent)]
+    Failed(#[from] Failure),
 }
 
-impl LedgerError {
+impl SessionDbError {
     /// Whether somebody else wrote for longer than we wait: later it may work.
     pub fn is_busy(&self) -> bool {
-        let Self::Failed { source, .. } = self else {
+        let Self::Failed(failure) = self else {
             return false;
         };
+        let sqlite = failure.source().and_then(|source| source.downcast_ref());
         matches!(
-            source.sqlite_error_code(),
+            sqlite.and_then(rusqlite::Error::sqlite_error_code),
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
         )
     }
 }
 
-/// SQLite's part of an error: what we were doing, to which database.
-pub(super) fn sqlite(
-    doing: &'static str,
-    path: &Path,
-) -> impl FnOnce(rusqlite::Error) -> LedgerError + use<> {
-    let path = path.to_owned();
-    move |source| {
-        if matches!(
-            source.sqlite_error_code(),
-            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
-        ) {
-            LedgerError::Damaged {
-                doing,
-                path,
-                source,
-            }
-        } else {
+/// Says of what SQLite refused what it was, and to which database.
+pub(super) trait SqliteContext<T> {
+    fn doing(self, op: &'static str, path: &Path) -> Result<T, SessionDbError>;
+}
+
+impl<T> SqliteContext<T> for rusqlite::Result<T> {
+    fn doing(self, op: &'static str, path: &Path) -> Result<T, SessionDbError> {
+        self.map_err(|source| {
+            let is_damaged = matches!(
+                source.sqlite_error_code(),
+                Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
+            );
+            let path = path.to_owned();
             match no_room(&path, &source) {
-                Some(source) => LedgerError::Full {
-                    doing,
+                _ if is_damaged => SessionDbError::Damaged {
+                    doing: op,
                     path,
                     source,
                 },
-                None => LedgerError::Failed {
-                    doing,
+                Some(source) => SessionDbError::Full {
+                    doing: op,
                     path,
                     source,
                 },
+                None => Failure::new(ErrorKind::Unreachable, op, path.display())
+                    .because(source)
+                    .into(),
             }
-        }
+        })
     }
 }
 
@@ -124,21 +110,18 @@ fn no_room(path: &Path, refused: &rusqlite::Error) -> Option<io::Error> {
         ErrorCode::CannotOpen | ErrorCode::SystemIoFailure => false,
         _ => return None,
     };
-    match super::schema::has_room(path) {
-        Err(LedgerError::Full { source, .. }) => Some(source),
-        _ => says_so.then(|| rustix::io::Errno::NOSPC.into()),
+    match check_room(path) {
+        Err(source) => Some(source),
+        Ok(()) => says_so.then(|| rustix::io::Errno::NOSPC.into()),
     }
 }
 
-/// The system's part of an error.
-pub(super) fn file<E: Into<io::Error>>(
-    doing: &'static str,
-    path: &Path,
-) -> impl FnOnce(E) -> LedgerError + use<E> {
-    let path = path.to_owned();
-    move |error| LedgerError::File {
-        doing,
-        path,
-        source: error.into(),
+/// Whether there is room for what SQLite needs beside a database; the error is that there is none.
+pub(super) fn check_room(path: &Path) -> io::Result<()> {
+    let above = path.parent().filter(|at| !at.as_os_str().is_empty());
+    match free_space::has(above.unwrap_or_else(|| Path::new(".")), NEEDED) {
+        Err(source) if free_space::is_full(&source) => Err(source),
+        // Whatever else is wrong is found by whoever opens it.
+        _ => Ok(()),
     }
 }

@@ -3,7 +3,7 @@
 //! One row per path: `pending` while the act goes on, then `settled` with what it left there. A pending row speaks for all
 //! that is below its path; a settled one for its path only, or, when nothing was left there, for all that was below.
 
-use super::owner::Owner;
+use super::owner::OwnerProcess;
 use super::{events, signed};
 use crate::fs::metadata::Seen;
 use rusqlite::{Row, Transaction, params};
@@ -16,7 +16,7 @@ const NANOS: i64 = 1_000_000_000;
 
 /// What tells whether anything was done to an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Fact {
+pub struct LeftEntry {
     /// Its number in its filesystem.
     pub inode: u64,
     /// How long it is.
@@ -27,7 +27,7 @@ pub struct Fact {
     pub changed: i64,
 }
 
-impl From<&Seen> for Fact {
+impl From<&Seen> for LeftEntry {
     fn from(seen: &Seen) -> Self {
         Self {
             inode: seen.inode,
@@ -45,14 +45,14 @@ fn nanos(time: FileTime) -> i64 {
 
 /// Where something was put back from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Source {
+pub enum RestoredFrom {
     /// The checkpoint in this slot.
     Checkpoint(Slot),
     /// Something else that has one word for it, say `undo`.
     Word(&'static str),
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for RestoredFrom {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Checkpoint(slot) => slot.fmt(out),
@@ -63,25 +63,25 @@ impl fmt::Display for Source {
 
 /// A file that was put back, or removed because it was not there before.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Restored {
+pub struct RestoredFile {
     /// Which.
     pub path: EntryPath,
     /// From where.
-    pub from: Source,
+    pub from: RestoredFrom,
     /// How long it is now; `None` when it was removed.
     pub size: Option<u64>,
     /// What is there after the act; `None` when nothing is.
-    pub left: Option<Fact>,
+    pub left: Option<LeftEntry>,
 }
 
 /// What is known of a path that we changed, or are changing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Own {
+pub(super) enum OwnChange {
     Pending,
-    Settled(Option<Fact>),
+    Settled(Option<LeftEntry>),
 }
 
-impl Own {
+impl OwnChange {
     pub(super) const SELECT: &str =
         "SELECT state, inode, size, modified, changed FROM stasis_own_changes WHERE path = ?1";
 
@@ -92,7 +92,7 @@ impl Own {
         let Some(inode) = row.get::<_, Option<i64>>(1)? else {
             return Ok(Self::Settled(None));
         };
-        Ok(Self::Settled(Some(Fact {
+        Ok(Self::Settled(Some(LeftEntry {
             inode: inode.cast_unsigned(),
             size: row.get::<_, i64>(2)?.cast_unsigned(),
             modified: row.get(3)?,
@@ -104,7 +104,7 @@ impl Own {
 pub(super) fn announce(
     within: &Transaction<'_>,
     act: &str,
-    owner: Owner,
+    owner: OwnerProcess,
     paths: &[EntryPath],
 ) -> rusqlite::Result<()> {
     let sql = "INSERT OR REPLACE INTO stasis_own_changes (path, act, pid, started, state)
@@ -125,7 +125,7 @@ pub(super) fn settle(
     within: &Transaction<'_>,
     act: &str,
     at: Timestamp,
-    restored: &[Restored],
+    restored: &[RestoredFile],
 ) -> rusqlite::Result<()> {
     abandon(within, act)?;
     let at = at.to_string();
@@ -158,12 +158,12 @@ pub(super) fn settle(
 }
 
 /// Takes back the announcements of processes that have ended.
-pub(super) fn forget_the_dead(within: &Transaction<'_>) -> rusqlite::Result<()> {
+pub(super) fn forget_ended(within: &Transaction<'_>) -> rusqlite::Result<()> {
     let sql = "SELECT DISTINCT act, pid, started FROM stasis_own_changes WHERE state = 'pending'";
     let mut pending = within.prepare(sql)?;
     let pending = pending.query_map([], |row| {
         let (pid, started) = (row.get(1)?, row.get(2)?);
-        Ok((row.get::<_, String>(0)?, Owner { pid, started }))
+        Ok((row.get::<_, String>(0)?, OwnerProcess { pid, started }))
     })?;
     for (act, owner) in pending.collect::<rusqlite::Result<Vec<_>>>()? {
         if !owner.is_alive() {

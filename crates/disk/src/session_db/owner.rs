@@ -4,13 +4,13 @@ use std::{fs, io};
 
 /// A process, told from others that had or will have its number by the moment it began.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Owner {
+pub(super) struct OwnerProcess {
     pub(super) pid: u32,
     /// In the kernel's ticks since boot.
     pub(super) started: i64,
 }
 
-impl Owner {
+impl OwnerProcess {
     /// This process.
     pub(super) fn this() -> io::Result<Self> {
         let pid = std::process::id();
@@ -47,14 +47,14 @@ mod tests {
 
     #[test]
     fn a_process_lives_until_it_ends_and_its_number_alone_is_not_enough() {
-        let this = Owner::this().unwrap();
-        let other = Owner {
+        let this = OwnerProcess::this().unwrap();
+        let other = OwnerProcess {
             started: this.started + 1,
             ..this
         };
         let mut child = Command::new("true").spawn().unwrap();
         let line = fs::read(path(child.id())).unwrap();
-        let ended = Owner {
+        let ended = OwnerProcess {
             pid: child.id(),
             started: parse(&line).unwrap().0,
         };

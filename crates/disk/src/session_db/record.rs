@@ -1,6 +1,6 @@
 //! Which events are written, which were our own doing, and which cannot be told yet.
 
-use super::own::{self, Fact, Own};
+use super::own::{self, LeftEntry, OwnChange};
 use super::{events, signed};
 use crate::watch::FileEvent;
 use rusqlite::types::Type;
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 /// What became of the events that were recorded, and of those that were held back before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Recorded {
+pub struct RecordedEvents {
     /// How many were written.
     pub written: usize,
     /// How many were our own doing.
@@ -20,33 +20,33 @@ pub struct Recorded {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Verdict {
+enum EventVerdict {
     Write,
-    Own,
+    OwnChange,
     Hold,
 }
 
-pub(super) fn is_any_held(connection: &Connection) -> rusqlite::Result<bool> {
+pub(super) fn has_held(connection: &Connection) -> rusqlite::Result<bool> {
     connection.query_row("SELECT EXISTS (SELECT 1 FROM stasis_held)", [], |row| {
         row.get(0)
     })
 }
 
-/// One call of [`record`](super::Ledger::record).
+/// One call of [`record`](super::SessionDb::record).
 pub(super) struct Recorder<'a> {
     within: &'a Transaction<'a>,
     find: Statement<'a>,
     insert: Statement<'a>,
     hold: Statement<'a>,
-    look: &'a mut dyn FnMut(&EntryPath) -> Option<Fact>,
+    look: &'a mut dyn FnMut(&EntryPath) -> Option<LeftEntry>,
     /// Whether any path is or was changed by us.
     has_own: bool,
     /// What is not as we left it any more: forgotten at the end, because it speaks for others of the same moment too.
     spent: BTreeSet<EntryPath>,
-    done: Recorded,
+    done: RecordedEvents,
 }
 
-struct Held {
+struct HeldEvent {
     id: i64,
     timestamp: String,
     action: String,
@@ -54,7 +54,7 @@ struct Held {
     size: Option<i64>,
 }
 
-impl Held {
+impl HeldEvent {
     fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
         let path: Vec<u8> = row.get(3)?;
         let path = EntryPath::parse(&path).map_err(|error| {
@@ -73,21 +73,21 @@ impl Held {
 impl<'a> Recorder<'a> {
     pub(super) fn new(
         within: &'a Transaction<'a>,
-        look: &'a mut dyn FnMut(&EntryPath) -> Option<Fact>,
+        look: &'a mut dyn FnMut(&EntryPath) -> Option<LeftEntry>,
     ) -> rusqlite::Result<Self> {
-        own::forget_the_dead(within)?;
+        own::forget_ended(within)?;
         let sql = "SELECT EXISTS (SELECT 1 FROM stasis_own_changes)";
         let has_own = within.query_row(sql, [], |row| row.get(0))?;
         let sql = "INSERT INTO stasis_held (timestamp, action, path, size) VALUES (?1, ?2, ?3, ?4)";
         Ok(Self {
             within,
-            find: within.prepare(Own::SELECT)?,
+            find: within.prepare(OwnChange::SELECT)?,
             insert: within.prepare(events::INSERT)?,
             hold: within.prepare(sql)?,
             look,
             has_own,
             spent: BTreeSet::new(),
-            done: Recorded::default(),
+            done: RecordedEvents::default(),
         })
     }
 
@@ -95,19 +95,21 @@ impl<'a> Recorder<'a> {
     pub(super) fn judge_held(&mut self) -> rusqlite::Result<()> {
         let sql = "SELECT id, timestamp, action, path, size FROM stasis_held ORDER BY id";
         let mut held = self.within.prepare(sql)?;
-        let held: Vec<Held> = held.query_map([], Held::read)?.collect::<Result<_, _>>()?;
+        let held: Vec<HeldEvent> = held
+            .query_map([], HeldEvent::read)?
+            .collect::<Result<_, _>>()?;
         let mut forget = self
             .within
             .prepare("DELETE FROM stasis_held WHERE id = ?1")?;
         for one in held {
             let verdict = self.verdict(&one.path)?;
             self.count(verdict);
-            if verdict == Verdict::Write {
+            if verdict == EventVerdict::Write {
                 let path = one.path.to_string();
                 self.insert
                     .execute(params![one.timestamp, one.action, path, one.size])?;
             }
-            if verdict != Verdict::Hold {
+            if verdict != EventVerdict::Hold {
                 forget.execute([one.id])?;
             }
         }
@@ -121,21 +123,21 @@ impl<'a> Recorder<'a> {
             let (at, action) = (event.at.to_string(), event.action.word());
             let size = event.size.map(signed);
             match verdict {
-                Verdict::Write => {
+                EventVerdict::Write => {
                     let path = event.path.to_string();
                     self.insert.execute(params![at, action, path, size])?;
                 }
-                Verdict::Hold => {
+                EventVerdict::Hold => {
                     let path = event.path.as_bytes();
                     self.hold.execute(params![at, action, path, size])?;
                 }
-                Verdict::Own => {}
+                EventVerdict::OwnChange => {}
             }
         }
         Ok(())
     }
 
-    pub(super) fn finish(self) -> rusqlite::Result<Recorded> {
+    pub(super) fn finish(self) -> rusqlite::Result<RecordedEvents> {
         let sql = "DELETE FROM stasis_own_changes WHERE path = ?1 AND state = 'settled'";
         let mut forget = self.within.prepare(sql)?;
         for path in &self.spent {
@@ -144,44 +146,44 @@ impl<'a> Recorder<'a> {
         Ok(self.done)
     }
 
-    fn count(&mut self, verdict: Verdict) {
+    fn count(&mut self, verdict: EventVerdict) {
         let count = match verdict {
-            Verdict::Write => &mut self.done.written,
-            Verdict::Own => &mut self.done.own,
-            Verdict::Hold => &mut self.done.held,
+            EventVerdict::Write => &mut self.done.written,
+            EventVerdict::OwnChange => &mut self.done.own,
+            EventVerdict::Hold => &mut self.done.held,
         };
         *count += 1;
     }
 
-    fn verdict(&mut self, path: &EntryPath) -> rusqlite::Result<Verdict> {
+    fn verdict(&mut self, path: &EntryPath) -> rusqlite::Result<EventVerdict> {
         if !self.has_own {
-            return Ok(Verdict::Write);
+            return Ok(EventVerdict::Write);
         }
         let mut said = None;
         let mut at = Some(path.clone());
         while let Some(place) = at {
             at = place.split_last().map(|(above, _)| above);
             match self.own(&place)? {
-                Some(Own::Pending) => return Ok(Verdict::Hold),
+                Some(OwnChange::Pending) => return Ok(EventVerdict::Hold),
                 // What was left of a directory says nothing of what is in it, unless nothing was.
-                Some(Own::Settled(left)) if left.is_none() || place == *path => {
+                Some(OwnChange::Settled(left)) if left.is_none() || place == *path => {
                     said.get_or_insert((place, left));
                 }
                 _ => {}
             }
         }
         let Some((place, left)) = said else {
-            return Ok(Verdict::Write);
+            return Ok(EventVerdict::Write);
         };
         if (self.look)(path) == left {
-            return Ok(Verdict::Own);
+            return Ok(EventVerdict::OwnChange);
         }
         self.spent.insert(place);
-        Ok(Verdict::Write)
+        Ok(EventVerdict::Write)
     }
 
-    fn own(&mut self, place: &EntryPath) -> rusqlite::Result<Option<Own>> {
-        let found = self.find.query_row([place.as_bytes()], Own::read);
+    fn own(&mut self, place: &EntryPath) -> rusqlite::Result<Option<OwnChange>> {
+        let found = self.find.query_row([place.as_bytes()], OwnChange::read);
         found.optional()
     }
 }

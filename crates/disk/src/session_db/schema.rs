@@ -11,15 +11,16 @@
 //!
 //! The file is never opened but by SQLite: closing any other descriptor would end all locks that this process has on it.
 
-use super::error::{LedgerError, file, sqlite};
-use crate::fs::free_space;
+use super::error::{SessionDbError, SqliteContext, check_room};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 use rustix::fs::{self, AtFlags, CWD, FileType, Mode, RenameFlags};
 use rustix::io::Errno;
+use stasis_model::failure::AtPath;
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::fs::File;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,14 +31,12 @@ pub(super) const APPLICATION: i32 = 0x5374_6173;
 /// What we write, and the newest that we read.
 pub(super) const VERSION: i32 = 1;
 /// How long we wait for another process that writes.
-const PATIENCE: Duration = Duration::from_secs(10);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often, and after which rest, a database is looked at again that another process may be writing down its log into.
 const LOOKS: u32 = 50;
 const REST: Duration = Duration::from_millis(20);
 /// How long somebody waits who only wants a look.
-const SHORT: Duration = Duration::from_secs(1);
-/// What SQLite needs beside a database before anything can be read or written: its index of the log, and some pages of that.
-const NEEDED: u64 = 128 << 10;
+const SHORT_TIMEOUT: Duration = Duration::from_secs(1);
 /// What stays of the log once it has been written down.
 const LOG_BYTES: u32 = 4 << 20;
 
@@ -98,9 +97,9 @@ CREATE TABLE stasis_skipped (
 );
 ";
 
-/// Whose database it is.
+/// DatabaseOwner database it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Whose {
+enum DatabaseOwner {
     Ours,
     /// Of a version that we do not know.
     Newer(i32),
@@ -109,44 +108,45 @@ enum Whose {
     Foreign,
 }
 
-fn whose(connection: &Connection) -> rusqlite::Result<Whose> {
+fn owner_of(connection: &Connection) -> rusqlite::Result<DatabaseOwner> {
     let number = |pragma| connection.query_row(pragma, [], |row| row.get::<_, i32>(0));
     let application = number("PRAGMA application_id")?;
     let version = number("PRAGMA user_version")?;
     Ok(match (application, version) {
-        (APPLICATION, 1..=VERSION) => Whose::Ours,
-        (APPLICATION, version) if version > VERSION => Whose::Newer(version),
-        (0, 0) if number("SELECT COUNT(*) FROM sqlite_master")? == 0 => Whose::Nobodys,
-        _ => Whose::Foreign,
+        (APPLICATION, 1..=VERSION) => DatabaseOwner::Ours,
+        (APPLICATION, version) if version > VERSION => DatabaseOwner::Newer(version),
+        (0, 0) if number("SELECT COUNT(*) FROM sqlite_master")? == 0 => DatabaseOwner::Nobodys,
+        _ => DatabaseOwner::Foreign,
     })
 }
 
 /// Opens the database at `path`, which is made when there is none.
-pub(super) fn open(path: &Path) -> Result<Connection, LedgerError> {
+pub(super) fn open(path: &Path) -> Result<Connection, SessionDbError> {
     match fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => create(path)?,
-        Err(error) => return Err(file("look at", path)(error)),
         Ok(seen) if !FileType::from_raw_mode(seen.st_mode).is_file() => {
             let path = path.to_owned();
-            return Err(LedgerError::Foreign { path });
+            return Err(SessionDbError::Foreign { path });
         }
-        Ok(_) => {}
+        seen => {
+            seen.at("look at", path)?;
+        }
     }
     check(path, peek(path)?)?;
-    let failed = |error| sqlite("open", path)(error);
-    let mut connection = connect(path).map_err(failed)?;
+    let op = "open";
+    let mut connection = connect(path).doing(op, path)?;
     // A version may be in the log only.
-    check(path, whose(&connection).map_err(failed)?)?;
-    furnish(&mut connection).map_err(failed)?;
+    check(path, owner_of(&connection).doing(op, path)?)?;
+    init(&mut connection).doing(op, path)?;
     Ok(connection)
 }
 
-fn check(path: &Path, whose: Whose) -> Result<(), LedgerError> {
+fn check(path: &Path, owner_of: DatabaseOwner) -> Result<(), SessionDbError> {
     let path = path.to_owned();
-    match whose {
-        Whose::Ours | Whose::Nobodys => Ok(()),
-        Whose::Foreign => Err(LedgerError::Foreign { path }),
-        Whose::Newer(found) => Err(LedgerError::Newer {
+    match owner_of {
+        DatabaseOwner::Ours | DatabaseOwner::Nobodys => Ok(()),
+        DatabaseOwner::Foreign => Err(SessionDbError::Foreign { path }),
+        DatabaseOwner::Newer(found) => Err(SessionDbError::Newer {
             path,
             found,
             known: VERSION,
@@ -155,39 +155,34 @@ fn check(path: &Path, whose: Whose) -> Result<(), LedgerError> {
 }
 
 /// Looks at what is in the file itself, and leaves it and all beside it alone.
-fn peek(path: &Path) -> Result<Whose, LedgerError> {
+fn peek(path: &Path) -> Result<DatabaseOwner, SessionDbError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
         | OpenFlags::SQLITE_OPEN_URI;
     let mut looks = 0;
     loop {
         let looked = Connection::open_with_flags(address(path), flags);
-        let error = match looked.and_then(|connection| whose(&connection)) {
-            Ok(whose) => return Ok(whose),
+        let error = match looked.and_then(|connection| owner_of(&connection)) {
+            Ok(owner_of) => return Ok(owner_of),
             Err(error) => error,
         };
         looks += 1;
         match error.sqlite_error_code() {
-            Some(ErrorCode::NotADatabase) => return Ok(Whose::Foreign),
+            Some(ErrorCode::NotADatabase) => return Ok(DatabaseOwner::Foreign),
             // Its log is being written down: the first page is ahead of the others for a moment.
             Some(ErrorCode::DatabaseCorrupt) if looks < LOOKS => std::thread::sleep(REST),
-            _ => return Err(sqlite("open", path)(error)),
+            _ => return Err(error).doing("open", path),
         }
     }
 }
 
 /// Whether there is room for what SQLite needs beside a database.
-pub(super) fn has_room(path: &Path) -> Result<(), LedgerError> {
-    let above = path.parent().filter(|at| !at.as_os_str().is_empty());
-    match free_space::has(above.unwrap_or_else(|| Path::new(".")), NEEDED) {
-        Err(source) if free_space::is_full(&source) => Err(LedgerError::Full {
-            doing: "open",
-            path: path.to_owned(),
-            source,
-        }),
-        // Whatever else is wrong is found by whoever opens it.
-        _ => Ok(()),
-    }
+pub(super) fn has_room(path: &Path) -> Result<(), SessionDbError> {
+    check_room(path).map_err(|source| SessionDbError::Full {
+        doing: "open",
+        path: path.to_owned(),
+        source,
+    })
 }
 
 /// A connection that is closed without writing anything down, and without a look into what is mapped.
@@ -202,8 +197,8 @@ pub(super) fn at_rest(connection: Connection) -> Connection {
 /// What has no log is read as it is. A log that was left by somebody who was killed is read into memory under a lock that shuts out all
 /// others, for which no file is needed; nothing of it is written down. Where that is refused, because somebody still has the database open,
 /// what he wrote last is not seen.
-pub(super) fn look(path: &Path) -> Result<Connection, LedgerError> {
-    let failed = |error| sqlite("read", path)(error);
+pub(super) fn look(path: &Path) -> Result<Connection, SessionDbError> {
+    let op = "read";
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
     let has_log = fs::stat(&log).is_ok_and(|seen| seen.st_size > 0);
@@ -213,14 +208,14 @@ pub(super) fn look(path: &Path) -> Result<Connection, LedgerError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
         | OpenFlags::SQLITE_OPEN_URI;
-    Connection::open_with_flags(address(path), flags).map_err(failed)
+    Connection::open_with_flags(address(path), flags).doing(op, path)
 }
 
 /// A copy in memory of a database with what is in its log.
 fn read_log(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let from = at_rest(Connection::open_with_flags(path, flags)?);
-    from.busy_timeout(SHORT)?;
+    from.busy_timeout(SHORT_TIMEOUT)?;
     from.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
     // Before anything is read, also by another pragma: who shuts out all others keeps the index of the log to himself.
     from.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
@@ -246,7 +241,7 @@ fn address(path: &Path) -> String {
 pub(super) fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
-    connection.busy_timeout(PATIENCE)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     connection.execute_batch("PRAGMA synchronous = NORMAL")?;
@@ -254,11 +249,11 @@ pub(super) fn connect(path: &Path) -> rusqlite::Result<Connection> {
 }
 
 /// Puts everything into a database that is nobody's yet; from then on it has a log.
-fn furnish(connection: &mut Connection) -> rusqlite::Result<()> {
-    if whose(connection)? == Whose::Nobodys {
+fn init(connection: &mut Connection) -> rusqlite::Result<()> {
+    if owner_of(connection)? == DatabaseOwner::Nobodys {
         let within = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         // Somebody else may have been faster.
-        if whose(&within)? == Whose::Nobodys {
+        if owner_of(&within)? == DatabaseOwner::Nobodys {
             within.execute_batch(SCHEMA)?;
             within.pragma_update(None, "application_id", APPLICATION)?;
             within.pragma_update(None, "user_version", VERSION)?;
@@ -270,15 +265,19 @@ fn furnish(connection: &mut Connection) -> rusqlite::Result<()> {
 }
 
 /// Makes the database; when somebody else was faster, theirs is as good.
-fn create(path: &Path) -> Result<(), LedgerError> {
-    let aside = Aside::new(path)?;
-    let failed = |error| sqlite("create", path)(error);
-    let mut connection = connect(&aside.path).map_err(failed)?;
-    furnish(&mut connection).map_err(failed)?;
-    connection.close().map_err(|(_, error)| failed(error))?;
+fn create(path: &Path) -> Result<(), SessionDbError> {
+    let aside = NewDatabase::new(path)?;
+    let op = "create";
+    let mut connection = connect(&aside.path).doing(op, path)?;
+    init(&mut connection).doing(op, path)?;
+    connection
+        .close()
+        .map_err(|(_, error)| error)
+        .doing(op, path)?;
     match aside.place(path) {
-        Err(LedgerError::File { source, .. })
-            if source.kind() == std::io::ErrorKind::AlreadyExists =>
+        // Another process was faster.
+        Err(SessionDbError::Failed(failure))
+            if failure.io_source().map(io::Error::kind) == Some(io::ErrorKind::AlreadyExists) =>
         {
             Ok(())
         }
@@ -288,13 +287,13 @@ fn create(path: &Path) -> Result<(), LedgerError> {
 
 /// An empty file for a database that gets its name when it is whole; removed when it never does.
 #[derive(Debug)]
-pub(super) struct Aside {
+pub(super) struct NewDatabase {
     pub(super) path: PathBuf,
 }
 
-impl Aside {
+impl NewDatabase {
     /// Makes it beside `target`, for its owner only.
-    pub(super) fn new(target: &Path) -> Result<Self, LedgerError> {
+    pub(super) fn new(target: &Path) -> Result<Self, SessionDbError> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         loop {
             let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -307,23 +306,23 @@ impl Aside {
                 Ok(()) => return Ok(Self { path }),
                 // Left by a process of the same number that was killed.
                 Err(Errno::EXIST) => {}
-                Err(error) => return Err(file("create", &path)(error)),
+                failed => failed.at("create", &path)?,
             }
         }
     }
 
     /// Gives it its name, durably, unless that is taken.
-    pub(super) fn place(self, target: &Path) -> Result<(), LedgerError> {
+    pub(super) fn place(self, target: &Path) -> Result<(), SessionDbError> {
         fs::renameat_with(CWD, &self.path, CWD, target, RenameFlags::NOREPLACE)
-            .map_err(file("create", target))?;
+            .at("create", target)?;
         let above = target.parent().filter(|at| !at.as_os_str().is_empty());
         let above = above.unwrap_or_else(|| Path::new("."));
-        let directory = File::open(above).map_err(file("open", above))?;
-        directory.sync_all().map_err(file("make durable", above))
+        let directory = File::open(above).at("open", above)?;
+        Ok(directory.sync_all().at("make durable", above)?)
     }
 }
 
-impl Drop for Aside {
+impl Drop for NewDatabase {
     fn drop(&mut self) {
         for end in ["", "-wal", "-shm", "-journal"] {
             let mut path = self.path.clone().into_os_string();

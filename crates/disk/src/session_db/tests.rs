@@ -19,13 +19,13 @@ WHERE s.id IN (SELECT MAX(id) FROM snapshot_events GROUP BY slot)";
 /// A database in a directory of its own.
 struct Home {
     directory: TempDir,
-    ledger: Ledger,
+    ledger: SessionDb,
 }
 
 impl Home {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let ledger = Ledger::open(&directory.path().join(DATABASE)).unwrap();
+        let ledger = SessionDb::open(&directory.path().join(DATABASE)).unwrap();
         Self { directory, ledger }
     }
 
@@ -34,8 +34,8 @@ impl Home {
     }
 
     /// Another handle, as another process would have it.
-    fn again(&self) -> Ledger {
-        Ledger::open(&self.path()).unwrap()
+    fn again(&self) -> SessionDb {
+        SessionDb::open(&self.path()).unwrap()
     }
 
     /// What somebody else reads with SQL of their own.
@@ -48,7 +48,7 @@ impl Home {
     }
 
     /// Records events that are nobody's of ours.
-    fn tell(&self, events: &[(Action, &str)]) -> Recorded {
+    fn tell(&self, events: &[(Action, &str)]) -> RecordedEvents {
         tell(&self.ledger, events, &mut |_| panic!("nothing is ours"))
     }
 
@@ -82,10 +82,10 @@ fn batch(events: &[(Action, &str)]) -> EventBatch {
 }
 
 fn tell(
-    ledger: &Ledger,
+    ledger: &SessionDb,
     events: &[(Action, &str)],
-    look: &mut dyn FnMut(&EntryPath) -> Option<Fact>,
-) -> Recorded {
+    look: &mut dyn FnMut(&EntryPath) -> Option<LeftEntry>,
+) -> RecordedEvents {
     ledger.record(&batch(events), NOON, None, look).unwrap()
 }
 
@@ -93,10 +93,10 @@ fn made(slot: u32, origin: CheckpointOrigin) -> SlotMetadata {
     SlotMetadata::new(Slot::new(slot), origin, NOON, 1)
 }
 
-fn restored(at: &str, slot: u32, left: Option<Fact>) -> Restored {
-    Restored {
+fn restored(at: &str, slot: u32, left: Option<LeftEntry>) -> RestoredFile {
+    RestoredFile {
         path: path(at),
-        from: Source::Checkpoint(Slot::new(slot)),
+        from: RestoredFrom::Checkpoint(Slot::new(slot)),
         size: left.map(|left| left.size),
         left,
     }
@@ -154,7 +154,7 @@ fn an_event_is_a_row_as_the_contract_has_it() {
 
     assert_eq!(
         recorded,
-        Recorded {
+        RecordedEvents {
             written: 2,
             own: 0,
             held: 0
@@ -197,7 +197,7 @@ fn the_query_of_the_contract_counts_what_each_slot_covers() {
         .iter()
         .map(|row| [row[0], row[1], row[2], row[3]].map(i64::cast_unsigned))
         .collect();
-    let four = |one: &Counts| [one.created, one.modified, one.deleted, one.restored];
+    let four = |one: &EventCounts| [one.created, one.modified, one.deleted, one.restored];
     let with_slots: Vec<_> = ours
         .iter()
         .map(|one| (one.slot.index(), four(one)))
@@ -213,8 +213,8 @@ fn the_query_of_the_contract_counts_what_each_slot_covers() {
 #[test]
 fn automatic_checkpoints_are_a_chain_across_restarts_and_manual_ones_begin_at_nothing() {
     let directory = tempfile::tempdir().unwrap();
-    let open = || Ledger::open(&directory.path().join(DATABASE)).unwrap();
-    let range = |ledger: &Ledger, slot, origin| {
+    let open = || SessionDb::open(&directory.path().join(DATABASE)).unwrap();
+    let range = |ledger: &SessionDb, slot, origin| {
         let row = ledger.checkpoint(&made(slot, origin)).unwrap();
         (row.start, row.stop)
     };

@@ -6,7 +6,7 @@ use crate::tree::{Taste, assert_restored, grow};
 use stasis_disk::crypt::DataKey;
 use stasis_disk::form::archive::{
     Archive, ArchiveError, BadSeal, CreateSettings, Problem, ReadAt, ReadSettings, SealReport,
-    SealSettings, Sealed, assemble_sealed, create, nameless, seal, seal_nameless,
+    SealSettings, SealedArchive, assemble_sealed, create, nameless, seal, seal_nameless,
 };
 use stasis_disk::tree::write::{TreeWriter, WriteSettings};
 use stasis_model::digest::ArchiveDigest;
@@ -59,13 +59,13 @@ fn over(bytes: &[u8]) -> Arc<dyn ReadAt> {
     Arc::new(Bytes(bytes.to_vec(), AtomicU64::default()))
 }
 
-fn open(bytes: &[u8]) -> Result<Sealed, ArchiveError> {
-    Sealed::open(over(bytes), name(), &key())
+fn open(bytes: &[u8]) -> Result<SealedArchive, ArchiveError> {
+    SealedArchive::open(over(bytes), name(), &key())
 }
 
 /// Opens and reads everything.
 fn read(bytes: &[u8], key: &DataKey) -> Result<(), ArchiveError> {
-    let sealed = Sealed::open(over(bytes), name(), key)?;
+    let sealed = SealedArchive::open(over(bytes), name(), key)?;
     let _ = Archive::over(Arc::new(sealed), name())?.verify(&alone())?;
     Ok(())
 }
@@ -135,7 +135,7 @@ fn what_was_encrypted_comes_back_byte_for_byte_and_as_a_tree() {
 
         let report = seal(&plain, &key(), &at("sealed"), &SealSettings::default()).unwrap();
         let file = File::open(at("sealed")).unwrap();
-        let opened = Arc::new(Sealed::open(Arc::new(file), &at("sealed"), &key()).unwrap());
+        let opened = Arc::new(SealedArchive::open(Arc::new(file), &at("sealed"), &key()).unwrap());
         let archive = Archive::over(opened.clone(), &at("sealed")).unwrap();
         std::fs::create_dir(at("into")).unwrap();
         let into = File::open(at("into")).unwrap().into();
@@ -315,7 +315,7 @@ fn one_file_is_read_without_the_others() {
     let home = tempfile::tempdir().unwrap();
     let (tree, plain) = archived(home.path(), 9);
     let bytes = Arc::new(Bytes(sealed(&plain, &key()).1, AtomicU64::default()));
-    let opened = Sealed::open(bytes.clone(), name(), &key()).unwrap();
+    let opened = SealedArchive::open(bytes.clone(), name(), &key()).unwrap();
     let archive = Archive::over(Arc::new(opened), name()).unwrap();
     let (path, mut content) = (EntryPath::parse(b"s50").unwrap(), Vec::new());
 
@@ -357,8 +357,8 @@ fn an_encrypted_archive_is_brought_here_without_what_an_older_one_has() {
     let mut decayed = old.clone();
     decayed[frames(&plain)[1].1.start] ^= 1;
     let elsewhere = sealed(&plain, &key_of("acme/ada@131", 0x43)).1;
-    let elsewhere = Sealed::open(over(&elsewhere), name(), &key_of("acme/ada@131", 0x43));
-    let bring = |base: Option<&Sealed>| {
+    let elsewhere = SealedArchive::open(over(&elsewhere), name(), &key_of("acme/ada@131", 0x43));
+    let bring = |base: Option<&SealedArchive>| {
         let (file, go_on) = (nameless(home.path()).unwrap(), AtomicBool::new(false));
         let wanted = open(&new).unwrap();
         let brought = assemble_sealed(&wanted, base, (&file, home.path()), &go_on).unwrap();

@@ -1,18 +1,18 @@
 //! A record of a log: a batch of writes that counts them.
 
 use super::cursor::Cursor;
-use super::{Trouble, damage};
+use super::{LevelDbTrouble, damage};
 
 /// Checks that a batch holds as many writes as it says, and nothing else.
-pub(super) fn check(record: &[u8]) -> Result<(), Trouble> {
+pub(super) fn check(record: &[u8]) -> Result<(), LevelDbTrouble> {
     writes(record, |_, _| Ok(()))
 }
 
 /// Calls `each` with the key of every write, and with its number and kind as a table has them.
 pub(super) fn writes(
     record: &[u8],
-    mut each: impl FnMut(&[u8], u64) -> Result<(), Trouble>,
-) -> Result<(), Trouble> {
+    mut each: impl FnMut(&[u8], u64) -> Result<(), LevelDbTrouble>,
+) -> Result<(), LevelDbTrouble> {
     let mut cursor = Cursor::new(record);
     let (Some(sequence), Some(count)) = (cursor.fixed64(), cursor.fixed32()) else {
         return damage("a batch without a header");

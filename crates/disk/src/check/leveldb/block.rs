@@ -1,7 +1,7 @@
 //! A block of a table: checked, unpacked, and its entries read one after the other.
 
 use super::cursor::{Cursor, masked};
-use super::{End, LARGEST, ReadAt, Trouble, damage};
+use super::{End, LARGEST, LevelDbTrouble, ReadFileAt, damage};
 
 /// Behind every block: how it is packed, and its checksum.
 pub(super) const TRAILER: u64 = 5;
@@ -26,7 +26,11 @@ impl Handle {
 }
 
 /// Reads a block, checks it and unpacks it.
-pub(super) fn read(file: &dyn ReadAt, name: &str, handle: Handle) -> Result<Vec<u8>, Trouble> {
+pub(super) fn read(
+    file: &dyn ReadFileAt,
+    name: &str,
+    handle: Handle,
+) -> Result<Vec<u8>, LevelDbTrouble> {
     let at = handle.offset;
     if handle.end().is_none_or(|end| end > file.size()) {
         return damage(format!("a block at byte {at} that goes beyond the end"));
@@ -64,7 +68,7 @@ fn too_large(name: &str, at: u64) -> End {
     ))
 }
 
-fn unpack_snappy(packed: &[u8], name: &str, at: u64) -> Result<Vec<u8>, Trouble> {
+fn unpack_snappy(packed: &[u8], name: &str, at: u64) -> Result<Vec<u8>, LevelDbTrouble> {
     let length = snap::raw::decompress_len(packed).ok();
     if length.is_some_and(|length| length as u64 > LARGEST) {
         return Err(too_large(name, at).into());
@@ -76,7 +80,7 @@ fn unpack_snappy(packed: &[u8], name: &str, at: u64) -> Result<Vec<u8>, Trouble>
     }
 }
 
-fn unpack_zstd(packed: &[u8], name: &str, at: u64) -> Result<Vec<u8>, Trouble> {
+fn unpack_zstd(packed: &[u8], name: &str, at: u64) -> Result<Vec<u8>, LevelDbTrouble> {
     let most = usize::try_from(LARGEST).unwrap_or(usize::MAX);
     let said = zstd::zstd_safe::get_frame_content_size(packed)
         .ok()
@@ -97,8 +101,8 @@ fn unpack_zstd(packed: &[u8], name: &str, at: u64) -> Result<Vec<u8>, Trouble> {
 /// Calls `each` with the key and the value of every entry, in order.
 pub(super) fn entries(
     block: &[u8],
-    mut each: impl FnMut(&[u8], &[u8]) -> Result<(), Trouble>,
-) -> Result<(), Trouble> {
+    mut each: impl FnMut(&[u8], &[u8]) -> Result<(), LevelDbTrouble>,
+) -> Result<(), LevelDbTrouble> {
     let Some(data) = without_restarts(block) else {
         return damage("a block whose restarts do not fit");
     };

@@ -3,9 +3,9 @@
 //! Every write has a sequence number, wherever it stands; the highest one of a key decides whether it is alive.
 
 use super::block;
-use super::log::{Record, Records};
-use super::table::Table;
-use super::{End, Files, Findings, LevelDbSettings, Trouble, Verdict, batch, damage, open};
+use super::log::{LogRecord, Records};
+use super::table::SortedTable;
+use super::{End, Files, Findings, LevelDbSettings, LevelDbTrouble, Verdict, batch, damage, open};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// More keys than this are not looked at.
@@ -14,7 +14,7 @@ const MOST_KEYS: usize = 100_000;
 const LONGEST_KEY: usize = 4096;
 
 /// Keys with the number of their last write, and whether it was one that left something.
-type Found = BTreeMap<Vec<u8>, (u64, bool)>;
+type FoundRecord = BTreeMap<Vec<u8>, (u64, bool)>;
 
 /// The live keys that begin with `prefix`; else why they cannot be told.
 pub fn keys(
@@ -23,25 +23,34 @@ pub fn keys(
     settings: &LevelDbSettings<'_>,
 ) -> Result<BTreeSet<Vec<u8>>, String> {
     let mut findings = Findings::new(settings);
-    let mut found = Found::new();
+    let mut found = FoundRecord::new();
     let read = collect(&mut findings, files, &mut |key, write| {
         note(&mut found, prefix, key, write)
     });
     match read {
         Ok(()) => {}
-        Err(Trouble::Damage(what)) => return Err(what),
-        Err(Trouble::End(End::Cancelled)) => return Err("somebody asked us to stop".to_owned()),
-        Err(Trouble::End(End::Verdict(Verdict::Limit { what: why } | Verdict::Unable { why }))) => {
+        Err(LevelDbTrouble::Damage(what)) => return Err(what),
+        Err(LevelDbTrouble::End(End::Cancelled)) => {
+            return Err("somebody asked us to stop".to_owned());
+        }
+        Err(LevelDbTrouble::End(End::Verdict(
+            Verdict::Limit { what: why } | Verdict::Unable { why },
+        ))) => {
             return Err(why);
         }
-        Err(Trouble::End(End::Verdict(verdict))) => return Err(verdict.word().to_owned()),
+        Err(LevelDbTrouble::End(End::Verdict(verdict))) => return Err(verdict.word().to_owned()),
     }
     let live = found.into_iter().filter(|(_, (_, is_alive))| *is_alive);
     Ok(live.map(|(key, _)| key).collect())
 }
 
 /// Remembers the newest write to a key; a write is its sequence number and its kind, as they stand behind a key.
-fn note(found: &mut Found, prefix: &[u8], key: &[u8], write: u64) -> Result<(), Trouble> {
+fn note(
+    found: &mut FoundRecord,
+    prefix: &[u8],
+    key: &[u8],
+    write: u64,
+) -> Result<(), LevelDbTrouble> {
     if !key.starts_with(prefix) || key.len() > LONGEST_KEY {
         return Ok(());
     }
@@ -61,13 +70,13 @@ fn note(found: &mut Found, prefix: &[u8], key: &[u8], write: u64) -> Result<(), 
 }
 
 /// Hears a key and its write.
-type Each<'a> = dyn FnMut(&[u8], u64) -> Result<(), Trouble> + 'a;
+type Each<'a> = dyn FnMut(&[u8], u64) -> Result<(), LevelDbTrouble> + 'a;
 
 fn collect(
     findings: &mut Findings<'_>,
     files: &dyn Files,
     each: &mut Each<'_>,
-) -> Result<(), Trouble> {
+) -> Result<(), LevelDbTrouble> {
     let Some(manifest) = findings.current(files)? else {
         return damage("CURRENT does not lead to a manifest");
     };
@@ -78,7 +87,7 @@ fn collect(
         for name in &names {
             if let Some(file) = open(files, name)? {
                 is_there = true;
-                let table = Table::open(&*file, name, live.is_bytewise())?;
+                let table = SortedTable::open(&*file, name, live.is_bytewise())?;
                 for handle in table.blocks() {
                     findings.go_on()?;
                     let bytes = block::read(&*file, name, *handle)?;
@@ -102,7 +111,7 @@ fn collect(
         let mut records = Records::new(&*file, &name);
         while let Some(record) = records.next()? {
             findings.go_on()?;
-            if let Record::Whole(bytes) = record {
+            if let LogRecord::Whole(bytes) = record {
                 batch::writes(&bytes, |key, write| each(key, write))?;
             }
         }

@@ -4,7 +4,7 @@
 //! as when the program or the machine died while it wrote. Everything else is damage.
 
 use super::cursor::{Cursor, masked};
-use super::{End, ReadAt, Trouble, damage};
+use super::{End, LevelDbTrouble, ReadFileAt, damage};
 
 /// Every block but the last has this size.
 pub(super) const BLOCK: usize = 32 << 10;
@@ -24,7 +24,7 @@ enum Piece {
 }
 
 /// What stands at one place of a block.
-enum Found<'a> {
+enum FoundRecord<'a> {
     Piece(Piece, &'a [u8]),
     /// Nothing more in this block.
     End,
@@ -35,12 +35,12 @@ enum Found<'a> {
 
 /// A record whose pieces all match their checksums.
 #[derive(Debug)]
-pub(super) enum Record {
+pub(super) enum LogRecord {
     Whole(Vec<u8>),
     TooLong,
 }
 
-impl Record {
+impl LogRecord {
     fn is_empty(&self) -> bool {
         matches!(self, Self::Whole(bytes) if bytes.is_empty())
     }
@@ -58,7 +58,7 @@ impl Record {
 
 /// The records of a log, one after the other.
 pub(super) struct Records<'a> {
-    file: &'a dyn ReadAt,
+    file: &'a dyn ReadFileAt,
     name: &'a str,
     block: Vec<u8>,
     at: usize,
@@ -67,7 +67,7 @@ pub(super) struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    pub(super) fn new(file: &'a dyn ReadAt, name: &'a str) -> Self {
+    pub(super) fn new(file: &'a dyn ReadFileAt, name: &'a str) -> Self {
         Self {
             file,
             name,
@@ -84,8 +84,8 @@ impl<'a> Records<'a> {
     }
 
     /// The next record; `None` at the end, torn or not.
-    pub(super) fn next(&mut self) -> Result<Option<Record>, Trouble> {
-        let mut record: Option<Record> = None;
+    pub(super) fn next(&mut self) -> Result<Option<LogRecord>, LevelDbTrouble> {
+        let mut record: Option<LogRecord> = None;
         loop {
             if self.at >= self.block.len() && !self.read_block()? {
                 self.is_torn |= record.is_some();
@@ -93,13 +93,13 @@ impl<'a> Records<'a> {
             }
             let place = self.place();
             let torn = match self.here() {
-                Found::End => {
+                FoundRecord::End => {
                     self.at = self.block.len();
                     continue;
                 }
-                Found::Wrong(what) => return damage(format!("{what} at byte {place}")),
-                Found::Torn(what) => Err(what),
-                Found::Piece(piece, bytes) => Ok((piece, bytes.to_vec())),
+                FoundRecord::Wrong(what) => return damage(format!("{what} at byte {place}")),
+                FoundRecord::Torn(what) => Err(what),
+                FoundRecord::Piece(piece, bytes) => Ok((piece, bytes.to_vec())),
             };
             let (piece, bytes) = match torn {
                 Ok(found) => found,
@@ -113,13 +113,13 @@ impl<'a> Records<'a> {
             };
             self.at += HEADER + bytes.len();
             record = match (piece, record.take()) {
-                (Piece::Full, None) => return Ok(Some(Record::Whole(bytes))),
-                (Piece::First, None) => Some(Record::Whole(bytes)),
+                (Piece::Full, None) => return Ok(Some(LogRecord::Whole(bytes))),
+                (Piece::First, None) => Some(LogRecord::Whole(bytes)),
                 // Old writers left an empty beginning at the end of a block.
                 (Piece::Full, Some(begun)) if begun.is_empty() => {
-                    return Ok(Some(Record::Whole(bytes)));
+                    return Ok(Some(LogRecord::Whole(bytes)));
                 }
-                (Piece::First, Some(begun)) if begun.is_empty() => Some(Record::Whole(bytes)),
+                (Piece::First, Some(begun)) if begun.is_empty() => Some(LogRecord::Whole(bytes)),
                 (Piece::Middle, Some(begun)) => Some(begun.and(&bytes)),
                 (Piece::Last, Some(begun)) => return Ok(Some(begun.and(&bytes))),
                 (Piece::Full | Piece::First, Some(_)) => {
@@ -152,7 +152,7 @@ impl<'a> Records<'a> {
         Ok(true)
     }
 
-    fn here(&self) -> Found<'_> {
+    fn here(&self) -> FoundRecord<'_> {
         piece_at(&self.block[self.at..], self.block.len() == BLOCK)
     }
 
@@ -167,13 +167,13 @@ impl<'a> Records<'a> {
                 return false;
             }
             let found = piece_at(&self.block[from..], self.block.len() == BLOCK);
-            matches!(found, Found::Piece(..))
+            matches!(found, FoundRecord::Piece(..))
         };
         if (self.at + 1..self.block.len()).any(is_piece) {
             return Ok(true);
         }
         while self.read_block()? {
-            if matches!(self.here(), Found::Piece(..)) {
+            if matches!(self.here(), FoundRecord::Piece(..)) {
                 return Ok(true);
             }
         }
@@ -182,13 +182,13 @@ impl<'a> Records<'a> {
 }
 
 /// What stands at the beginning of `rest`, which goes to the end of a block.
-fn piece_at(rest: &[u8], is_whole_block: bool) -> Found<'_> {
+fn piece_at(rest: &[u8], is_whole_block: bool) -> FoundRecord<'_> {
     if rest.len() < HEADER {
         let is_padding = rest.iter().all(|byte| *byte == 0);
         return match (is_whole_block, is_padding) {
-            (true, true) => Found::End,
-            (true, false) => Found::Wrong("bytes in the padding of a block"),
-            (false, _) => Found::Torn("a torn header"),
+            (true, true) => FoundRecord::End,
+            (true, false) => FoundRecord::Wrong("bytes in the padding of a block"),
+            (false, _) => FoundRecord::Torn("a torn header"),
         };
     }
     let mut header = Cursor::new(rest);
@@ -198,22 +198,22 @@ fn piece_at(rest: &[u8], is_whole_block: bool) -> Found<'_> {
         .map_or(0, |b| usize::from(b[0]) | usize::from(b[1]) << 8);
     let kind = header.byte().unwrap_or_default();
     if kind == 0 && length == 0 && rest.iter().all(|byte| *byte == 0) {
-        return Found::Torn("room that was never written");
+        return FoundRecord::Torn("room that was never written");
     }
     let Some(checked) = rest.get(HEADER - 1..HEADER + length) else {
         return if is_whole_block {
-            Found::Wrong("a record that is longer than its block")
+            FoundRecord::Wrong("a record that is longer than its block")
         } else {
-            Found::Torn("a torn record")
+            FoundRecord::Torn("a torn record")
         };
     };
     if masked(crc32c::crc32c(checked)) != stored {
         let end = HEADER + length;
         let unwritten = &rest[end - UNWRITTEN.min(end)..];
         return if unwritten.iter().all(|byte| *byte == 0) {
-            Found::Torn("a record that was never written")
+            FoundRecord::Torn("a record that was never written")
         } else {
-            Found::Wrong("a record that does not match its checksum")
+            FoundRecord::Wrong("a record that does not match its checksum")
         };
     }
     let piece = match kind {
@@ -221,7 +221,7 @@ fn piece_at(rest: &[u8], is_whole_block: bool) -> Found<'_> {
         2 => Piece::First,
         3 => Piece::Middle,
         4 => Piece::Last,
-        _ => return Found::Wrong("a record of an unknown kind"),
+        _ => return FoundRecord::Wrong("a record of an unknown kind"),
     };
-    Found::Piece(piece, &checked[1..])
+    FoundRecord::Piece(piece, &checked[1..])
 }

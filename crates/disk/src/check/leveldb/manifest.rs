@@ -1,7 +1,7 @@
 //! The manifest: edits that, applied one after the other, say which files are alive.
 
 use super::cursor::Cursor;
-use super::{End, Trouble, damage};
+use super::{End, LevelDbTrouble, damage};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The number in a file's name.
@@ -32,7 +32,7 @@ impl Live {
     }
 
     /// Applies one record of the manifest.
-    pub(super) fn apply(&mut self, record: &[u8]) -> Result<(), Trouble> {
+    pub(super) fn apply(&mut self, record: &[u8]) -> Result<(), LevelDbTrouble> {
         let mut cursor = Cursor::new(record);
         while !cursor.is_empty() {
             match self.edit(&mut cursor) {
@@ -48,7 +48,7 @@ impl Live {
         Ok(())
     }
 
-    fn edit(&mut self, cursor: &mut Cursor<'_>) -> Option<Result<(), Trouble>> {
+    fn edit(&mut self, cursor: &mut Cursor<'_>) -> Option<Result<(), LevelDbTrouble>> {
         match cursor.varint32()? {
             1 => {
                 let name = cursor.string()?;
@@ -91,7 +91,7 @@ impl Live {
     }
 
     /// Checks that everything was said that must be.
-    pub(super) fn finish(self) -> Result<Self, Trouble> {
+    pub(super) fn finish(self) -> Result<Self, LevelDbTrouble> {
         let Some(next_file) = self.next_file else {
             return damage("it does not say the number of the next file");
         };
@@ -121,7 +121,7 @@ impl Live {
     }
 }
 
-fn check_level(level: u32) -> Result<(), Trouble> {
+fn check_level(level: u32) -> Result<(), LevelDbTrouble> {
     if level >= LEVELS {
         return damage(format!("an edit of level {level}"));
     }

@@ -15,7 +15,7 @@ const MOST_NAMES: usize = 1_000_000;
 const BUFFER: usize = 32 << 10;
 
 /// A file that is read here and there.
-pub trait ReadAt {
+pub trait ReadFileAt {
     /// How long it is.
     fn size(&self) -> u64;
 
@@ -29,7 +29,7 @@ pub trait Files {
     fn names(&self) -> &[String];
 
     /// Opens one of them; `None` when there is no regular file of that name.
-    fn open(&self, name: &str) -> io::Result<Option<Box<dyn ReadAt + '_>>>;
+    fn open(&self, name: &str) -> io::Result<Option<Box<dyn ReadFileAt + '_>>>;
 }
 
 /// Files in memory, by name.
@@ -51,13 +51,13 @@ impl Files for Bytes {
         &self.names
     }
 
-    fn open(&self, name: &str) -> io::Result<Option<Box<dyn ReadAt + '_>>> {
+    fn open(&self, name: &str) -> io::Result<Option<Box<dyn ReadFileAt + '_>>> {
         let found = self.files.get(name);
-        Ok(found.map(|bytes| Box::new(&**bytes) as Box<dyn ReadAt + '_>))
+        Ok(found.map(|bytes| Box::new(&**bytes) as Box<dyn ReadFileAt + '_>))
     }
 }
 
-impl ReadAt for &[u8] {
+impl ReadFileAt for &[u8] {
     fn size(&self) -> u64 {
         self.len() as u64
     }
@@ -106,7 +106,7 @@ impl Files for Beside<'_> {
         &self.names
     }
 
-    fn open(&self, name: &str) -> io::Result<Option<Box<dyn ReadAt + '_>>> {
+    fn open(&self, name: &str) -> io::Result<Option<Box<dyn ReadFileAt + '_>>> {
         let name = CString::new(name)?;
         let file = match self.root.file(self.directory.as_fd(), &name) {
             Ok(file) => file,
@@ -127,7 +127,7 @@ struct OnDisk {
     size: u64,
 }
 
-impl ReadAt for OnDisk {
+impl ReadFileAt for OnDisk {
     fn size(&self) -> u64 {
         self.size
     }

@@ -2,7 +2,7 @@
 
 use super::block::{self, Handle};
 use super::cursor::Cursor;
-use super::{End, ReadAt, Trouble, damage};
+use super::{End, LevelDbTrouble, ReadFileAt, damage};
 
 /// Two handles, room for the longest ones, and the magic number.
 pub(super) const FOOTER: usize = 48;
@@ -12,19 +12,19 @@ pub(super) const MAGIC: u64 = 0xdb47_7524_8b80_fb57;
 const KEY_TRAILER: usize = 8;
 
 /// A table whose footer and index are right.
-pub(super) struct Table<'a> {
-    file: &'a dyn ReadAt,
+pub(super) struct SortedTable<'a> {
+    file: &'a dyn ReadFileAt,
     name: &'a str,
     is_bytewise: bool,
     blocks: Vec<Handle>,
 }
 
-impl<'a> Table<'a> {
+impl<'a> SortedTable<'a> {
     pub(super) fn open(
-        file: &'a dyn ReadAt,
+        file: &'a dyn ReadFileAt,
         name: &'a str,
         is_bytewise: bool,
-    ) -> Result<Self, Trouble> {
+    ) -> Result<Self, LevelDbTrouble> {
         let (metaindex, index) = footer(file, name)?;
         for_each_handle(&block::read(file, name, metaindex)?, |_, filter| {
             block::read(file, name, filter).map(drop)
@@ -56,14 +56,18 @@ impl<'a> Table<'a> {
     }
 
     /// Reads one block and parses it; `last` is the last key of the block before. Says how large it is unpacked.
-    pub(super) fn check_block(&self, handle: Handle, last: &mut Vec<u8>) -> Result<u64, Trouble> {
+    pub(super) fn check_block(
+        &self,
+        handle: Handle,
+        last: &mut Vec<u8>,
+    ) -> Result<u64, LevelDbTrouble> {
         let bytes = block::read(self.file, self.name, handle)?;
         block::entries(&bytes, |key, _| check_order(last, key, self.is_bytewise))?;
         Ok(bytes.len() as u64)
     }
 }
 
-fn footer(file: &dyn ReadAt, name: &str) -> Result<(Handle, Handle), Trouble> {
+fn footer(file: &dyn ReadFileAt, name: &str) -> Result<(Handle, Handle), LevelDbTrouble> {
     let Some(at) = file.size().checked_sub(FOOTER as u64) else {
         return damage("it is too short for a table");
     };
@@ -83,8 +87,8 @@ fn footer(file: &dyn ReadAt, name: &str) -> Result<(Handle, Handle), Trouble> {
 
 fn for_each_handle(
     block: &[u8],
-    mut each: impl FnMut(&[u8], Handle) -> Result<(), Trouble>,
-) -> Result<(), Trouble> {
+    mut each: impl FnMut(&[u8], Handle) -> Result<(), LevelDbTrouble>,
+) -> Result<(), LevelDbTrouble> {
     block::entries(block, |key, value| {
         match Handle::parse(&mut Cursor::new(value)) {
             Some(handle) => each(key, handle),
@@ -94,7 +98,7 @@ fn for_each_handle(
 }
 
 /// Checks that a key is one, and comes after the one before where the order is known; remembers it.
-fn check_order(last: &mut Vec<u8>, key: &[u8], is_bytewise: bool) -> Result<(), Trouble> {
+fn check_order(last: &mut Vec<u8>, key: &[u8], is_bytewise: bool) -> Result<(), LevelDbTrouble> {
     let Some((user, trailer)) = split(key) else {
         return damage("a key without a sequence number");
     };

@@ -363,7 +363,7 @@ fn a_block_that_claims_to_be_huge_costs_nothing() {
 
     assert!(matches!(
         refused,
-        Err(Trouble::End(End::Verdict(Verdict::Limit { .. })))
+        Err(LevelDbTrouble::End(End::Verdict(Verdict::Limit { .. })))
     ));
 }
 
@@ -399,7 +399,7 @@ fn a_small_table_that_unpacks_to_very_much_is_a_limit() {
     assert!(out.len() < 1 << 20);
     assert!(matches!(
         ended,
-        Err(Trouble::End(End::Verdict(Verdict::Limit { .. })))
+        Err(LevelDbTrouble::End(End::Verdict(Verdict::Limit { .. })))
     ));
 }
 

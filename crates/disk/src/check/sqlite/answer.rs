@@ -7,7 +7,7 @@ use std::fmt::{self, Write};
 
 /// What the process claims of the database.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Claim {
+pub(super) enum SqliteClaim {
     Sound,
     Damaged,
     NotADatabase,
@@ -15,12 +15,12 @@ pub(super) enum Claim {
     Unable,
 }
 
-const CLAIMS: [(Claim, &str); 5] = [
-    (Claim::Sound, "sound"),
-    (Claim::Damaged, "damaged"),
-    (Claim::NotADatabase, "not_a_database"),
-    (Claim::Limit, "limit"),
-    (Claim::Unable, "unable"),
+const CLAIMS: [(SqliteClaim, &str); 5] = [
+    (SqliteClaim::Sound, "sound"),
+    (SqliteClaim::Damaged, "damaged"),
+    (SqliteClaim::NotADatabase, "not_a_database"),
+    (SqliteClaim::Limit, "limit"),
+    (SqliteClaim::Unable, "unable"),
 ];
 
 const RECOVERED: [(Recovered, &str); 3] = [
@@ -30,16 +30,16 @@ const RECOVERED: [(Recovered, &str); 3] = [
 ];
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Answer {
-    pub(super) claim: Claim,
+pub(super) struct SqliteAnswer {
+    pub(super) claim: SqliteClaim,
     pub(super) pages: u64,
     pub(super) recovered: Recovered,
     pub(super) messages: Messages,
     pub(super) unchecked: Messages,
 }
 
-impl Answer {
-    pub(super) fn new(claim: Claim) -> Self {
+impl SqliteAnswer {
+    pub(super) fn new(claim: SqliteClaim) -> Self {
         Self {
             claim,
             pages: 0,
@@ -50,7 +50,7 @@ impl Answer {
     }
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for SqliteAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "pages {}", self.pages)?;
         writeln!(f, "recovered {}", word(&RECOVERED, &self.recovered))?;
@@ -78,8 +78,8 @@ fn meaning<T: Copy>(words: &[(T, &str)], text: &str) -> Option<T> {
 }
 
 /// Reads an answer; `None` when it is not whole. No more than `most` messages are kept.
-pub(super) fn parse(said: &str, most: usize) -> Option<Answer> {
-    let mut answer = Answer::new(Claim::Unable);
+pub(super) fn parse(said: &str, most: usize) -> Option<SqliteAnswer> {
+    let mut answer = SqliteAnswer::new(SqliteClaim::Unable);
     for line in said.strip_suffix('\n')?.lines() {
         let (name, value) = line.split_once(' ').unwrap_or((line, ""));
         match name {
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_heard_as_it_was_said_or_not_at_all() {
-        let mut answer = Answer::new(Claim::Damaged);
+        let mut answer = SqliteAnswer::new(SqliteClaim::Damaged);
         (answer.pages, answer.recovered) = (7, Recovered::Wal);
         for number in 0..5 {
             answer.messages.push(3, &format!("message {number}\nof it"));

@@ -1,6 +1,6 @@
 //! Inside the other process: bound to its limits before it opens anything.
 
-use super::answer::{Answer, Claim};
+use super::answer::{SqliteAnswer, SqliteClaim};
 use super::{cookie_store, cookies};
 use crate::check::find::{self, JOURNAL};
 use crate::check::{Depth, Messages, Recovered};
@@ -18,7 +18,7 @@ const UNSAFE: &str = " - unsafe use of ";
 
 /// What the process is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Task {
+pub(super) enum ChildTask {
     /// Checks the database.
     Check(Depth),
     /// Says which cookies are in it, by site and name.
@@ -27,24 +27,24 @@ pub(super) enum Task {
     CookieStore,
 }
 
-const TASKS: [(Task, &str); 4] = [
-    (Task::CookieStore, "cookie-store"),
-    (Task::Check(Depth::Quick), "quick"),
-    (Task::Check(Depth::Full), "full"),
-    (Task::Cookies, "cookies"),
+const TASKS: [(ChildTask, &str); 4] = [
+    (ChildTask::CookieStore, "cookie-store"),
+    (ChildTask::Check(Depth::Quick), "quick"),
+    (ChildTask::Check(Depth::Full), "full"),
+    (ChildTask::Cookies, "cookies"),
 ];
 
 /// What the process is for, and what it may use.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Limits {
-    pub(super) task: Task,
+pub(super) struct ChildLimits {
+    pub(super) task: ChildTask,
     pub(super) memory: u64,
     pub(super) seconds: u64,
     pub(super) largest: u64,
     pub(super) messages: usize,
 }
 
-impl Limits {
+impl ChildLimits {
     /// The words that [`child`] reads.
     pub(super) fn arguments(&self) -> Vec<OsString> {
         let task = TASKS.iter().find(|(task, _)| *task == self.task);
@@ -111,18 +111,18 @@ impl Limits {
 /// To be called first thing in a process that was started for nothing else, with the arguments it was started with: it
 /// gives up most of what a process may do.
 pub fn child(arguments: &[OsString]) -> String {
-    let Some(limits) = Limits::parse(arguments) else {
+    let Some(limits) = ChildLimits::parse(arguments) else {
         return unable("the limits are not understood").to_string();
     };
     if let Err(error) = limits.bind() {
         return unable(&format!("the limits cannot be set: {error}")).to_string();
     }
     let depth = match limits.task {
-        Task::Check(depth) => depth,
-        Task::Cookies => return cookies::told(&limits),
-        Task::CookieStore => return cookie_store::told(&limits),
+        ChildTask::Check(depth) => depth,
+        ChildTask::Cookies => return cookies::told(&limits),
+        ChildTask::CookieStore => return cookie_store::told(&limits),
     };
-    let pending = Pending::see();
+    let pending = PendingAnswer::see();
     let mut answer = match check(&limits, depth) {
         Ok(answer) => answer,
         Err(error) => refusal(&error, limits.messages),
@@ -131,27 +131,31 @@ pub fn child(arguments: &[OsString]) -> String {
     answer.to_string()
 }
 
-fn unable(why: &str) -> Answer {
-    let mut answer = Answer::new(Claim::Unable);
+fn unable(why: &str) -> SqliteAnswer {
+    let mut answer = SqliteAnswer::new(SqliteClaim::Unable);
     answer.messages.push(1, why);
     answer
 }
 
 /// What an error of SQLite says about the database.
-fn refusal(error: &rusqlite::Error, most: usize) -> Answer {
-    let mut answer = Answer::new(match code(error) {
+fn refusal(error: &rusqlite::Error, most: usize) -> SqliteAnswer {
+    let mut answer = SqliteAnswer::new(match code(error) {
         // The schema calls something that only people may call; a program that trusts its schema could open it.
-        Some(ErrorCode::DatabaseCorrupt) if error.to_string().contains(UNSAFE) => Claim::Unable,
-        Some(ErrorCode::DatabaseCorrupt) => Claim::Damaged,
-        Some(ErrorCode::NotADatabase) => Claim::NotADatabase,
-        Some(ErrorCode::OutOfMemory | ErrorCode::TooBig | ErrorCode::DiskFull) => Claim::Limit,
-        _ => Claim::Unable,
+        Some(ErrorCode::DatabaseCorrupt) if error.to_string().contains(UNSAFE) => {
+            SqliteClaim::Unable
+        }
+        Some(ErrorCode::DatabaseCorrupt) => SqliteClaim::Damaged,
+        Some(ErrorCode::NotADatabase) => SqliteClaim::NotADatabase,
+        Some(ErrorCode::OutOfMemory | ErrorCode::TooBig | ErrorCode::DiskFull) => {
+            SqliteClaim::Limit
+        }
+        _ => SqliteClaim::Unable,
     });
     answer.messages.push(most, &error.to_string());
     answer
 }
 
-fn check(limits: &Limits, depth: Depth) -> rusqlite::Result<Answer> {
+fn check(limits: &ChildLimits, depth: Depth) -> rusqlite::Result<SqliteAnswer> {
     let connection = open(limits)?;
     let pages: i64 = connection.query_row("PRAGMA page_count", [], |row| row.get(0))?;
     let check = match depth {
@@ -165,20 +169,20 @@ fn check(limits: &Limits, depth: Depth) -> rusqlite::Result<Answer> {
         Err(error) => return Err(error),
     };
     let claim = if messages.is_empty() {
-        Claim::Sound
+        SqliteClaim::Sound
     } else {
-        Claim::Damaged
+        SqliteClaim::Damaged
     };
-    Ok(Answer {
+    Ok(SqliteAnswer {
         pages: u64::try_from(pages).unwrap_or(0),
         messages,
         unchecked,
-        ..Answer::new(claim)
+        ..SqliteAnswer::new(claim)
     })
 }
 
 /// Opens the copy so that nothing in it is trusted, and recovers it.
-pub(super) fn open(limits: &Limits) -> rusqlite::Result<Connection> {
+pub(super) fn open(limits: &ChildLimits) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags("db", flags)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
@@ -235,7 +239,7 @@ fn rows(connection: &Connection, check: &str, most: usize) -> rusqlite::Result<M
 fn table_by_table(
     connection: &Connection,
     check: &str,
-    limits: &Limits,
+    limits: &ChildLimits,
 ) -> rusqlite::Result<(Messages, Messages)> {
     let (mut wrong, mut unchecked) = (Messages::default(), Messages::default());
     let mut statement =
@@ -263,12 +267,12 @@ fn table_by_table(
 }
 
 /// What was waiting to be recovered before SQLite looked.
-struct Pending {
+struct PendingAnswer {
     journal: bool,
     wal: bool,
 }
 
-impl Pending {
+impl PendingAnswer {
     fn see() -> Self {
         let header = |name| {
             let flags = OFlags::RDONLY | OFlags::CLOEXEC;

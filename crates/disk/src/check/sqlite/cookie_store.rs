@@ -1,9 +1,9 @@
 //! What the key to the cookies of a profile is, by how their encrypted values begin; never a value.
 
-use super::child::{self, Limits, Task};
-use super::process::{self, Ended};
+use super::child::{self, ChildLimits, ChildTask};
+use super::process::{self, ChildEnd};
 use super::{GROWTH, Originals};
-use crate::check::scratch::{Copied, Scratch};
+use crate::check::scratch::{CheckScratch, CopiedDatabase};
 use crate::check::{CheckError, CheckSettings, Spawn};
 use crate::fs::root_dir::RootDir;
 use stasis_model::chrome;
@@ -30,20 +30,20 @@ pub fn cookie_store(
     if bytes > settings.largest {
         return Ok(CookieStore::Unknown);
     }
-    let scratch = Scratch::make(&settings.scratch)?;
-    if originals.copy(&scratch, settings)? == Copied::Torn {
+    let scratch = CheckScratch::make(&settings.scratch)?;
+    if originals.copy(&scratch, settings)? == CopiedDatabase::Torn {
         return Ok(CookieStore::Unknown);
     }
-    let limits = Limits {
-        task: Task::CookieStore,
+    let limits = ChildLimits {
+        task: ChildTask::CookieStore,
         memory: settings.memory,
         seconds: settings.time.as_secs().saturating_add(1),
         largest: bytes.saturating_add(GROWTH),
         messages: settings.messages,
     };
     Ok(match process::run(spawn, &limits, &scratch, settings)? {
-        Ended::TimedOut => CookieStore::Unknown,
-        Ended::Said(said) => heard(&said),
+        ChildEnd::TimedOut => CookieStore::Unknown,
+        ChildEnd::Said(said) => heard(&said),
     })
 }
 
@@ -57,11 +57,11 @@ fn heard(said: &str) -> CookieStore {
 }
 
 /// Inside the other process: every beginning, one a line.
-pub(super) fn told(limits: &Limits) -> String {
+pub(super) fn told(limits: &ChildLimits) -> String {
     begins(limits).unwrap_or_default()
 }
 
-fn begins(limits: &Limits) -> rusqlite::Result<String> {
+fn begins(limits: &ChildLimits) -> rusqlite::Result<String> {
     let connection = child::open(limits)?;
     let query = "SELECT DISTINCT hex(substr(encrypted_value, 1, 3)) FROM main.cookies";
     let mut all = connection.prepare(query)?;

@@ -3,10 +3,10 @@
 //! Asked of SQLite in the same way as a check: on a copy, in another process, within limits. What that process says is
 //! taken as the claims of a stranger.
 
-use super::child::{self, Limits, Task};
-use super::process::{self, Ended};
+use super::child::{self, ChildLimits, ChildTask};
+use super::process::{self, ChildEnd};
 use crate::check::message::printable;
-use crate::check::scratch::Scratch;
+use crate::check::scratch::CheckScratch;
 use crate::check::{CheckError, CheckSettings, Spawn};
 use rusqlite::Row;
 use rusqlite::types::ValueRef;
@@ -32,21 +32,21 @@ pub(in crate::check) type Cookies = Result<BTreeMap<(String, String), CookieLife
 
 /// Reads the names from the copy `db` in `scratch`, which has `bytes` with its journals.
 pub(in crate::check) fn read(
-    scratch: &Scratch,
+    scratch: &CheckScratch,
     bytes: u64,
     settings: &CheckSettings,
     spawn: &Spawn,
 ) -> Result<Cookies, CheckError> {
-    let limits = Limits {
-        task: Task::Cookies,
+    let limits = ChildLimits {
+        task: ChildTask::Cookies,
         memory: settings.memory,
         seconds: settings.time.as_secs().saturating_add(1),
         largest: bytes.saturating_add(super::GROWTH),
         messages: settings.messages,
     };
     Ok(match process::run(spawn, &limits, scratch, settings)? {
-        Ended::TimedOut => Err("it took too long".to_owned()),
-        Ended::Said(said) => heard(&said),
+        ChildEnd::TimedOut => Err("it took too long".to_owned()),
+        ChildEnd::Said(said) => heard(&said),
     })
 }
 
@@ -82,14 +82,14 @@ fn three(line: &str) -> Option<(&str, &str, CookieLife)> {
 }
 
 /// Inside the other process: all names, one a line.
-pub(super) fn told(limits: &Limits) -> String {
+pub(super) fn told(limits: &ChildLimits) -> String {
     match names(limits) {
         Ok(text) => text,
         Err(why) => format!("{UNABLE}{}\n", printable(&why)),
     }
 }
 
-fn names(limits: &Limits) -> Result<String, String> {
+fn names(limits: &ChildLimits) -> Result<String, String> {
     let say = |error: rusqlite::Error| error.to_string();
     let connection = child::open(limits).map_err(say)?;
     // A Chrome that has other columns still has these names.

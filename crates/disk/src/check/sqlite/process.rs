@@ -3,8 +3,8 @@
 //! A thread reads what it says, no more than [`MOST`] bytes, until it closes its output; meanwhile we wait for the
 //! deadline. Then it is killed if it still lives, and always waited for.
 
-use super::child::Limits;
-use crate::check::scratch::{Scratch, ScratchError};
+use super::child::ChildLimits;
+use crate::check::scratch::{CheckScratch, ScratchError};
 use crate::check::{CheckError, CheckSettings, Spawn};
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
@@ -18,7 +18,7 @@ const MOST: u64 = 8 << 20;
 /// How often we look whether somebody wants us to stop.
 const TICK: Duration = Duration::from_millis(50);
 
-pub(super) enum Ended {
+pub(super) enum ChildEnd {
     /// By itself, after saying this; whether that is a whole answer is seen from it.
     Said(String),
     /// It was killed at the deadline.
@@ -27,10 +27,10 @@ pub(super) enum Ended {
 
 pub(super) fn run(
     spawn: &Spawn,
-    limits: &Limits,
-    scratch: &Scratch,
+    limits: &ChildLimits,
+    scratch: &CheckScratch,
     settings: &CheckSettings,
-) -> Result<Ended, CheckError> {
+) -> Result<ChildEnd, CheckError> {
     let mut child = Killed(
         start(spawn, limits, scratch).map_err(|source| ScratchError {
             doing: "start the process that checks a database",
@@ -52,9 +52,9 @@ pub(super) fn run(
             break Err(CheckError::Cancelled);
         }
         match heard.recv_timeout(left.min(TICK)) {
-            Ok(said) => break Ok(Ended::Said(said)),
-            Err(RecvTimeoutError::Disconnected) => break Ok(Ended::Said(String::new())),
-            Err(RecvTimeoutError::Timeout) if left.is_zero() => break Ok(Ended::TimedOut),
+            Ok(said) => break Ok(ChildEnd::Said(said)),
+            Err(RecvTimeoutError::Disconnected) => break Ok(ChildEnd::Said(String::new())),
+            Err(RecvTimeoutError::Timeout) if left.is_zero() => break Ok(ChildEnd::TimedOut),
             Err(RecvTimeoutError::Timeout) => left = left.saturating_sub(TICK),
         }
     };
@@ -62,7 +62,7 @@ pub(super) fn run(
     ended
 }
 
-fn start(spawn: &Spawn, limits: &Limits, scratch: &Scratch) -> io::Result<Child> {
+fn start(spawn: &Spawn, limits: &ChildLimits, scratch: &CheckScratch) -> io::Result<Child> {
     // The descriptor is still open when the new process enters the directory, and closed when the program starts.
     let directory = format!("/proc/self/fd/{}", scratch.fd().as_raw_fd());
     Command::new(&spawn.program)

@@ -8,8 +8,8 @@
 //! yet: the caller does, before anything that is read from it counts. The file is not made durable: it can be brought
 //! again.
 
-use super::reader::{Archive, Form, go_on};
-use super::sealed::Sealed;
+use super::reader::{Archive, ArchiveForm, go_on};
+use super::sealed::SealedArchive;
 use super::{ArchiveError, ReadAt};
 use crate::worker_pool::WorkerPool;
 use std::collections::HashMap;
@@ -45,7 +45,7 @@ pub fn assemble(
 ) -> Result<Assembled, ArchiveError> {
     let from = (wanted.bytes(), wanted.path());
     match (&wanted.0, base.map(|base| &base.0)) {
-        (Form::Framed(new), Some(Form::Framed(base))) => {
+        (ArchiveForm::Framed(new), Some(ArchiveForm::Framed(base))) => {
             let old = base.index.frames.iter().enumerate();
             let known: HashMap<_, _> = old
                 .map(|(at, frame)| ((frame.stored_digest, frame.stored), at))
@@ -64,8 +64,8 @@ pub fn assemble(
 /// Copies the encrypted bytes of `wanted` into `file`, which is empty, taking from `base` what that has; nothing is
 /// decrypted but to check it.
 pub fn assemble_sealed(
-    wanted: &Sealed,
-    base: Option<&Sealed>,
+    wanted: &SealedArchive,
+    base: Option<&SealedArchive>,
     to: (&File, &Path),
     cancel: &AtomicBool,
 ) -> Result<Assembled, ArchiveError> {

@@ -6,9 +6,9 @@
 
 use super::framed::Framed;
 use super::frames::Tar;
-use super::parser::Event;
-use super::reader::{Archive, Form, ReadSettings, go_on};
-use super::reading::Reading;
+use super::reader::{Archive, ArchiveForm, ReadSettings, go_on};
+use super::reading::ArchiveReading;
+use super::tar_event::TarEvent;
 use super::workers::{self, FrameTask, FrameWorkers};
 use super::{ArchiveError, Problem};
 use crate::tree::write::{NewFile, TreeWriter};
@@ -30,22 +30,22 @@ impl Archive {
         settings: &ReadSettings,
     ) -> Result<Root, ArchiveError> {
         let workers = FrameWorkers::new(settings.workers, settings.cancel.clone());
-        let mut sorter = Sorter::new(writer, Wanted::All);
+        let mut sorter = Sorter::new(writer, WantedEntries::All);
         match &self.0 {
-            Form::Framed(archive) => {
-                let mut reading = Reading::framed(archive, settings.limits);
+            ArchiveForm::Framed(archive) => {
+                let mut reading = ArchiveReading::framed(archive, settings.limits);
                 let frames = 0..archive.index.frames.len();
                 workers::work(&workers, archive, frames, |_, tar| {
                     let events = reading.feed(tar.bytes())?;
                     sorter
                         .sort(events, 0)
-                        .map(|steps| Batch::of(writer, tar, steps))
+                        .map(|steps| ExtractBatch::of(writer, tar, steps))
                 })?;
                 reading.finish()?;
             }
-            Form::Plain(plain) => {
+            ArchiveForm::Plain(plain) => {
                 let (mut reading, mut stream) = (
-                    Reading::plain(&plain.path, settings.limits),
+                    ArchiveReading::plain(&plain.path, settings.limits),
                     plain.stream()?,
                 );
                 workers::perform(&workers, || {
@@ -56,7 +56,7 @@ impl Archive {
                         }
                         let events = reading.feed(&tar)?;
                         let steps = sorter.sort(events, 0)?;
-                        if let Some(batch) = Batch::of(writer, Tar::Bytes(tar), steps) {
+                        if let Some(batch) = ExtractBatch::of(writer, Tar::Bytes(tar), steps) {
                             return Ok(Some(batch));
                         }
                     }
@@ -81,22 +81,22 @@ impl Archive {
         let only = path.clone();
         let mut sorter;
         match &self.0 {
-            Form::Framed(archive) => {
-                sorter = Sorter::new(writer, Wanted::Below(only));
+            ArchiveForm::Framed(archive) => {
+                sorter = Sorter::new(writer, WantedEntries::Below(only));
                 self.directories_above(path, &mut sorter, settings)?;
                 let (frames, mut skip) = part(archive, path);
-                let mut reading = Reading::in_the_middle(archive, settings.limits);
+                let mut reading = ArchiveReading::in_the_middle(archive, settings.limits);
                 workers::work(&workers, archive, frames, |_, tar| {
                     let from = std::mem::take(&mut skip);
                     let rest = tar.bytes().get(from..).unwrap_or_default();
                     let steps = sorter.sort(reading.feed(rest)?, from)?;
-                    Ok(Batch::of(writer, tar, steps))
+                    Ok(ExtractBatch::of(writer, tar, steps))
                 })?;
             }
-            Form::Plain(plain) => {
-                sorter = Sorter::new(writer, Wanted::BelowAndAbove(only));
+            ArchiveForm::Plain(plain) => {
+                sorter = Sorter::new(writer, WantedEntries::BelowAndAbove(only));
                 let (mut reading, mut stream) = (
-                    Reading::plain(&plain.path, settings.limits),
+                    ArchiveReading::plain(&plain.path, settings.limits),
                     plain.stream()?,
                 );
                 loop {
@@ -106,7 +106,7 @@ impl Archive {
                         break;
                     }
                     let steps = sorter.sort(reading.feed(&tar)?, 0)?;
-                    if let Some(batch) = Batch::of(writer, Tar::Bytes(tar), steps) {
+                    if let Some(batch) = ExtractBatch::of(writer, Tar::Bytes(tar), steps) {
                         batch.perform()?;
                     }
                 }
@@ -147,7 +147,7 @@ impl Archive {
 }
 
 /// Which entries are wanted.
-enum Wanted {
+enum WantedEntries {
     All,
     /// One, and what lies in it.
     Below(EntryPath),
@@ -155,7 +155,7 @@ enum Wanted {
     BelowAndAbove(EntryPath),
 }
 
-impl Wanted {
+impl WantedEntries {
     fn has(&self, entry: &Entry) -> bool {
         match self {
             Self::All => true,
@@ -198,14 +198,14 @@ fn part(archive: &Framed, path: &EntryPath) -> (Range<usize>, usize) {
 /// Puts together what comes in pieces.
 struct Sorter<'w> {
     writer: &'w TreeWriter,
-    wanted: Wanted,
+    wanted: WantedEntries,
     root: Root,
     is_found: bool,
     /// A file whose content has not begun, or has not ended.
-    open: Option<Open<'w>>,
+    open: Option<OpenExtract<'w>>,
 }
 
-enum Open<'w> {
+enum OpenExtract<'w> {
     /// Nothing of its content has come.
     Announced(Entry, u64),
     /// Some of it has; so much is left.
@@ -232,14 +232,14 @@ impl Large<'_> {
 }
 
 /// What a worker does with a part of the tar.
-enum Step<'w> {
+enum ExtractStep<'w> {
     Entry(Entry),
     File(Entry, Range<usize>),
     Piece(Arc<Large<'w>>, u64, Range<usize>),
 }
 
 impl<'w> Sorter<'w> {
-    fn new(writer: &'w TreeWriter, wanted: Wanted) -> Self {
+    fn new(writer: &'w TreeWriter, wanted: WantedEntries) -> Self {
         Self {
             writer,
             wanted,
@@ -252,26 +252,26 @@ impl<'w> Sorter<'w> {
     /// Turns what was found in some bytes, of which the first `before` were not looked at, into steps.
     fn sort(
         &mut self,
-        events: std::vec::Drain<'_, Event>,
+        events: std::vec::Drain<'_, TarEvent>,
         before: usize,
-    ) -> Result<Vec<Step<'w>>, ArchiveError> {
+    ) -> Result<Vec<ExtractStep<'w>>, ArchiveError> {
         let mut steps = Vec::new();
         for event in events {
             match event {
-                Event::Entry(entry, _) => self.entry(entry, &mut steps),
-                Event::Content(range) => {
+                TarEvent::Entry(entry, _) => self.entry(entry, &mut steps),
+                TarEvent::Content(range) => {
                     let range = range.start + before..range.end + before;
                     self.content(range.len() as u64, Some(range), &mut steps)?;
                 }
-                Event::Hole(length) => self.content(length, None, &mut steps)?,
+                TarEvent::Hole(length) => self.content(length, None, &mut steps)?,
             }
         }
         Ok(steps)
     }
 
-    fn entry(&mut self, entry: Entry, steps: &mut Vec<Step<'w>>) {
+    fn entry(&mut self, entry: Entry, steps: &mut Vec<ExtractStep<'w>>) {
         if !self.wanted.has(&entry) {
-            self.open = Some(Open::Passed);
+            self.open = Some(OpenExtract::Passed);
             return;
         }
         self.is_found |= self.wanted.is_it(&entry);
@@ -279,9 +279,9 @@ impl<'w> Sorter<'w> {
             self.root = Some(entry.metadata);
         }
         match entry.kind {
-            EntryKind::File { size: 0 } => steps.push(Step::File(entry, 0..0)),
-            EntryKind::File { size } => self.open = Some(Open::Announced(entry, size)),
-            _ => steps.push(Step::Entry(entry)),
+            EntryKind::File { size: 0 } => steps.push(ExtractStep::File(entry, 0..0)),
+            EntryKind::File { size } => self.open = Some(OpenExtract::Announced(entry, size)),
+            _ => steps.push(ExtractStep::Entry(entry)),
         }
     }
 
@@ -290,30 +290,30 @@ impl<'w> Sorter<'w> {
         &mut self,
         length: u64,
         range: Option<Range<usize>>,
-        steps: &mut Vec<Step<'w>>,
+        steps: &mut Vec<ExtractStep<'w>>,
     ) -> Result<(), ArchiveError> {
         let (large, left) = match self.open.take() {
-            Some(Open::Announced(entry, size)) => {
+            Some(OpenExtract::Announced(entry, size)) => {
                 if let Some(range) = range.clone().filter(|_| size == length) {
-                    steps.push(Step::File(entry, range));
+                    steps.push(ExtractStep::File(entry, range));
                     return Ok(());
                 }
                 let file = self.writer.file(&entry.path, size)?;
                 (Arc::new(Large { file, entry, size }), size)
             }
-            Some(Open::Begun(large, left)) => (large, left),
-            Some(Open::Passed) => {
-                self.open = Some(Open::Passed);
+            Some(OpenExtract::Begun(large, left)) => (large, left),
+            Some(OpenExtract::Passed) => {
+                self.open = Some(OpenExtract::Passed);
                 return Ok(());
             }
             None => return Ok(()),
         };
         if let Some(range) = range {
             let offset = large.size - left;
-            steps.push(Step::Piece(large.clone(), offset, range));
+            steps.push(ExtractStep::Piece(large.clone(), offset, range));
         }
         if left > length {
-            self.open = Some(Open::Begun(large, left - length));
+            self.open = Some(OpenExtract::Begun(large, left - length));
             return Ok(());
         }
         Large::release(large)
@@ -321,7 +321,7 @@ impl<'w> Sorter<'w> {
 
     fn finish(self, archive: &Archive) -> Result<Root, ArchiveError> {
         match self.open {
-            Some(Open::Announced(..) | Open::Begun(..)) => {
+            Some(OpenExtract::Announced(..) | OpenExtract::Begun(..)) => {
                 Err(ArchiveError::refused(archive.path())(Problem::Truncated))
             }
             _ => Ok(self.root),
@@ -330,31 +330,31 @@ impl<'w> Sorter<'w> {
 }
 
 /// Some bytes of the tar, and what is to be done with them.
-struct Batch<'w> {
+struct ExtractBatch<'w> {
     writer: &'w TreeWriter,
     tar: Tar,
-    steps: Vec<Step<'w>>,
+    steps: Vec<ExtractStep<'w>>,
 }
 
-impl<'w> Batch<'w> {
-    fn of(writer: &'w TreeWriter, tar: Tar, steps: Vec<Step<'w>>) -> Option<Self> {
+impl<'w> ExtractBatch<'w> {
+    fn of(writer: &'w TreeWriter, tar: Tar, steps: Vec<ExtractStep<'w>>) -> Option<Self> {
         (!steps.is_empty()).then_some(Self { writer, tar, steps })
     }
 }
 
-impl FrameTask for Batch<'_> {
+impl FrameTask for ExtractBatch<'_> {
     fn perform(self) -> Result<(), ArchiveError> {
         let Self { writer, tar, steps } = self;
         for step in steps {
             match step {
-                Step::Entry(entry) => make(writer, &entry)?,
-                Step::File(entry, range) => {
+                ExtractStep::Entry(entry) => make(writer, &entry)?,
+                ExtractStep::File(entry, range) => {
                     let bytes = &tar.bytes()[range];
                     let file = writer.file(&entry.path, bytes.len() as u64)?;
                     write(&file, 0, bytes)?;
                     file.finish(&entry.metadata, &entry.attributes)?;
                 }
-                Step::Piece(large, offset, range) => {
+                ExtractStep::Piece(large, offset, range) => {
                     if let Tar::Bytes(bytes) = &tar {
                         write(&large.file, offset, &bytes[range])?;
                     }

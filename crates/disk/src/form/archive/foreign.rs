@@ -9,7 +9,7 @@ use stasis_model::tree::{Attribute, Entry, EntryKind, EntryPath, FileTime, Metad
 
 /// Headers that speak of the next entry, and those that speak of all.
 #[derive(Debug, Default)]
-pub(super) struct Pending {
+pub(super) struct PendingHeaders {
     pax: Option<Vec<u8>>,
     name: Option<Vec<u8>>,
     target: Option<Vec<u8>>,
@@ -70,7 +70,7 @@ pub(super) struct Extra {
     pub(super) sparse: Option<u64>,
 }
 
-impl Pending {
+impl PendingHeaders {
     pub(super) fn is_empty(&self) -> bool {
         self.pax.is_none() && self.name.is_none() && self.target.is_none()
     }
@@ -207,7 +207,7 @@ fn told(key: &[u8]) -> String {
 }
 
 /// Joins a header with those that came before it.
-pub(super) fn entry(header: Header, pending: &mut Pending) -> Result<Extra, Problem> {
+pub(super) fn entry(header: Header, pending: &mut PendingHeaders) -> Result<Extra, Problem> {
     let facts = match pending.pax.take() {
         Some(body) => Facts::read(&body, false)?,
         None => Facts::default(),

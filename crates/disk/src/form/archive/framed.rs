@@ -1,7 +1,7 @@
 //! A file that is an archive of ours: its index, and its frames one by one.
 
 use super::frames::{Opener, PIECE, Tar, damaged, frame_digest, stored_digest};
-use super::index::{FOOTER, Footer, HEAD, Index};
+use super::index::{FOOTER, HEAD, Index, IndexFooter};
 use super::{ArchiveError, Problem, ReadAt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -30,7 +30,7 @@ impl Framed {
             .read_exact_at(&mut footer, before_footer)
             .map_err(failed())?;
         let refused = || ArchiveError::refused(path);
-        let Some(footer) = Footer::read(&footer).map_err(refused())? else {
+        let Some(footer) = IndexFooter::read(&footer).map_err(refused())? else {
             return Ok(None);
         };
         let head = (footer.stored + HEAD) as u64;

@@ -157,9 +157,9 @@ fn is_a_cut(path: &EntryPath, length: u64) -> bool {
 }
 
 /// Compresses frames, always in the same way.
-pub(super) struct Sealer(Compressor<'static>);
+pub(super) struct FrameEncoder(Compressor<'static>);
 
-impl Sealer {
+impl FrameEncoder {
     pub(super) fn new(level: i32) -> io::Result<Self> {
         let mut compressor = Compressor::new(effort(level))?;
         compressor.set_parameter(CParameter::ChecksumFlag(true))?;
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn a_sealed_frame_opens_to_the_same_bytes_and_to_no_other_length() {
-        let (mut sealer, mut opener) = (Sealer::new(9).unwrap(), Opener::new().unwrap());
+        let (mut sealer, mut opener) = (FrameEncoder::new(9).unwrap(), Opener::new().unwrap());
         let bytes: Vec<u8> = (0..100_000_u32).flat_map(u32::to_le_bytes).collect();
         let (first, again) = (sealer.seal(&bytes).unwrap(), sealer.seal(&bytes).unwrap());
         assert_eq!(first, again, "a compressor has no memory");

@@ -1,9 +1,11 @@
 //! Bodies for whoever throws arbitrary bytes at the readers: none may panic, hang or take much memory.
 
 use super::frames::{LARGEST, Opener};
-use super::index::{FOOTER, Footer, HEAD, Index};
-use super::parser::{Dialect, Event, Limits, Parser};
-use super::sealed::Table;
+use super::index::{FOOTER, HEAD, Index, IndexFooter};
+use super::parser::Parser;
+use super::rules::{ArchiveLimits, TarDialect};
+use super::sealed::SealedFrames;
+use super::tar_event::TarEvent;
 use super::{pax, spelling};
 use stasis_model::tree::EntryKind;
 
@@ -29,7 +31,7 @@ pub fn footer(bytes: &[u8]) {
     let Some((rest, footer)) = bytes.split_last_chunk::<FOOTER>() else {
         return;
     };
-    if let Ok(Some(footer)) = Footer::read(footer)
+    if let Ok(Some(footer)) = IndexFooter::read(footer)
         && let Some(before) = rest.len().checked_sub(footer.stored + HEAD)
     {
         let _ = footer.index(&rest[before..], before as u64);
@@ -41,7 +43,7 @@ pub fn sealed_index(bytes: &[u8]) {
     let Some((before, body)) = bytes.split_first_chunk() else {
         return;
     };
-    if let Ok((table, tail)) = Table::parse(body, u64::from_le_bytes(*before)) {
+    if let Ok((table, tail)) = SealedFrames::parse(body, u64::from_le_bytes(*before)) {
         let again = table.spell(tail).expect("what was read can be written");
         assert!(again == body, "an index has one spelling");
     }
@@ -62,7 +64,7 @@ pub fn frame(bytes: &[u8]) {
 
 /// Reads bytes as a tar in both dialects, whole and in small pieces.
 pub fn tar(bytes: &[u8]) {
-    for dialect in [Dialect::Ours, Dialect::Any] {
+    for dialect in [TarDialect::Ours, TarDialect::Any] {
         let whole = parse(dialect, bytes, bytes.len().max(1));
         let pieces = parse(dialect, bytes, 77);
         assert_eq!(whole, pieces, "where the bytes are cut makes no difference");
@@ -70,10 +72,10 @@ pub fn tar(bytes: &[u8]) {
 }
 
 /// The entries of a tar, the length of its contents, and whether it is one.
-fn parse(dialect: Dialect, bytes: &[u8], piece: usize) -> (Vec<Event>, u64, bool) {
-    let limits = Limits {
+fn parse(dialect: TarDialect, bytes: &[u8], piece: usize) -> (Vec<TarEvent>, u64, bool) {
+    let limits = ArchiveLimits {
         entries: 100_000,
-        ..Limits::default()
+        ..ArchiveLimits::default()
     };
     let mut parser = Parser::new(dialect, limits);
     let (mut entries, mut events, mut content) = (Vec::new(), Vec::new(), 0);
@@ -81,13 +83,13 @@ fn parse(dialect: Dialect, bytes: &[u8], piece: usize) -> (Vec<Event>, u64, bool
         let fed = parser.feed(piece, &mut events);
         for event in events.drain(..) {
             match event {
-                Event::Content(range) => content += piece[range].len() as u64,
-                Event::Hole(length) => content += length,
-                Event::Entry(entry, at) => {
+                TarEvent::Content(range) => content += piece[range].len() as u64,
+                TarEvent::Hole(length) => content += length,
+                TarEvent::Entry(entry, at) => {
                     let again = spelling::headers(&entry);
                     assert!(again.is_none_or(|headers| headers.len() % 512 == 0));
                     assert!(!entry.path.is_root() || entry.kind == EntryKind::Directory);
-                    entries.push(Event::Entry(entry, at));
+                    entries.push(TarEvent::Entry(entry, at));
                 }
             }
         }

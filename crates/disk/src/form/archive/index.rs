@@ -154,14 +154,14 @@ pub(super) fn bounded(body: &mut ByteReader<'_>, most: usize) -> Result<usize, P
 
 /// The end of a file that is an archive of ours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Footer {
+pub(super) struct IndexFooter {
     /// How long the body is as stored.
     pub(super) stored: usize,
     length: usize,
     digest: [u8; 32],
 }
 
-impl Footer {
+impl IndexFooter {
     /// Reads the last bytes of a file; `None` when it has no index.
     pub(super) fn read(bytes: &[u8; FOOTER]) -> Result<Option<Self>, Problem> {
         if &bytes[40..] != MAGIC {

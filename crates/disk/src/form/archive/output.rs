@@ -19,24 +19,24 @@ const LEFT_BEHIND: usize = 1000;
 
 /// A file that is being written.
 #[derive(Debug)]
-pub(super) struct Output {
+pub(super) struct ArchiveOutput {
     pub(super) path: PathBuf,
     pub(super) file: File,
     /// What it will be called; a file without a name is gone when it is closed.
-    name: Option<Name>,
+    name: Option<OutputName>,
 }
 
 /// `.NAME.stasis-tmp-PID-N` beside the target, locked. Dropped before it is published, it is removed; what a killed process
 /// leaves, the next one that writes an archive beside it removes.
 #[derive(Debug)]
-struct Name {
+struct OutputName {
     parent: OwnedFd,
     last: CString,
     temp: CString,
     is_published: bool,
 }
 
-impl Output {
+impl ArchiveOutput {
     /// Creates the temporary file, readable by its owner only; what has the final name is not touched yet.
     pub(super) fn create(path: &Path) -> Result<Self, ArchiveError> {
         let failed = |error: Errno| ArchiveError::failed("create", path)(error);
@@ -53,7 +53,7 @@ impl Output {
         }
         stale::collect(&parent, is_temporary);
         let (temp, file) = new_file(&parent, name.to_bytes()).map_err(failed)?;
-        let name = Name {
+        let name = OutputName {
             parent,
             last: name,
             temp,
@@ -165,7 +165,7 @@ fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
     bytes.windows(wanted.len()).rposition(|some| some == wanted)
 }
 
-impl Drop for Name {
+impl Drop for OutputName {
     fn drop(&mut self) {
         if !self.is_published {
             // What made us give up is the failure to tell; a file that stays is only untidy.

@@ -7,58 +7,17 @@
 //! contradict one another. Memory does not grow with the archive, except for 8 bytes or so per file.
 
 use super::Problem;
-use super::foreign::{self, Extra, Pending};
+use super::foreign::{self, Extra, PendingHeaders};
 use super::header::{BLOCK, Header, padding};
 use super::pax;
-use super::rules::Rules;
+use super::rules::{ArchiveLimits, Rules, TarDialect};
 use super::sparse::SparseFile;
 use super::spelling;
+use super::tar_event::TarEvent;
 use stasis_model::tree::{Entry, EntryKind, acl};
-use std::ops::Range;
-
-/// Whose archive is read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Dialect {
-    /// One that we wrote.
-    Ours,
-    /// One that another tar wrote.
-    Any,
-}
-
-/// What an archive may cost whoever reads it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Limits {
-    /// How many entries.
-    pub entries: u64,
-    /// How many bytes all files have together, holes included.
-    pub bytes: u64,
-    /// How many directories lie in one another.
-    pub deepest: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            entries: 50_000_000,
-            bytes: 1 << 42,
-            deepest: 1000,
-        }
-    }
-}
-
-/// What was found in the bytes that were fed.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Event {
-    /// An entry, and where its headers begin in the tar. If it is a file with a size, that much content follows.
-    Entry(Entry, u64),
-    /// The next bytes of the content, as a part of what was fed.
-    Content(Range<usize>),
-    /// So many zeros of the content, which are not stored.
-    Hole(u64),
-}
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum State {
+enum ParserState {
     /// In a header block.
     Block,
     /// In the body of a header that belongs to another one.
@@ -78,13 +37,13 @@ enum State {
 /// A tar that is being read.
 #[derive(Debug)]
 pub(super) struct Parser {
-    dialect: Dialect,
-    state: State,
+    dialect: TarDialect,
+    state: ParserState,
     /// The part of a header block, or of a header's body, that has come so far.
     gathered: Vec<u8>,
     /// All bytes of the headers of the entry that is being read.
     spelled: Vec<u8>,
-    pending: Pending,
+    pending: PendingHeaders,
     rules: Rules,
     position: u64,
     /// Where the headers of the entry that is being read begin.
@@ -93,22 +52,22 @@ pub(super) struct Parser {
 }
 
 impl Parser {
-    pub(super) fn new(dialect: Dialect, limits: Limits) -> Self {
+    pub(super) fn new(dialect: TarDialect, limits: ArchiveLimits) -> Self {
         Self::with_rules(dialect, Rules::new(dialect, limits))
     }
 
     /// Begins at an entry in the middle: what lies in what is not known.
-    pub(super) fn in_the_middle(limits: Limits) -> Self {
-        Self::with_rules(Dialect::Ours, Rules::in_the_middle(limits))
+    pub(super) fn in_the_middle(limits: ArchiveLimits) -> Self {
+        Self::with_rules(TarDialect::Ours, Rules::in_the_middle(limits))
     }
 
-    fn with_rules(dialect: Dialect, rules: Rules) -> Self {
+    fn with_rules(dialect: TarDialect, rules: Rules) -> Self {
         Self {
             dialect,
-            state: State::Block,
+            state: ParserState::Block,
             gathered: Vec::with_capacity(BLOCK),
             spelled: Vec::new(),
-            pending: Pending::default(),
+            pending: PendingHeaders::default(),
             rules,
             position: 0,
             began: None,
@@ -123,11 +82,11 @@ impl Parser {
 
     /// Whether all of the next `length` bytes belong to the content of a file.
     pub(super) fn is_in_content(&self, length: u64) -> bool {
-        matches!(self.state, State::Content { left, pad } if left + pad as u64 >= length)
+        matches!(self.state, ParserState::Content { left, pad } if left + pad as u64 >= length)
     }
 
     /// Reads further bytes and appends what is found in them.
-    pub(super) fn feed(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Problem> {
+    pub(super) fn feed(&mut self, bytes: &[u8], events: &mut Vec<TarEvent>) -> Result<(), Problem> {
         let mut at = 0;
         while at < bytes.len() {
             let taken = self.step(bytes, at, events)?;
@@ -139,14 +98,14 @@ impl Parser {
 
     /// Passes over `length` bytes that are all content, without looking at them.
     pub(super) fn skip(&mut self, length: u64) -> Result<(), Problem> {
-        let State::Content { left, pad } = self.state else {
+        let ParserState::Content { left, pad } = self.state else {
             return Err(Problem::IndexDisagrees("a frame should hold content only"));
         };
         let all = left + pad as u64;
         let after = all.checked_sub(length);
         let after = after.ok_or(Problem::IndexDisagrees("a frame should hold content only"))?;
         self.state = match after.checked_sub(pad as u64) {
-            Some(left) if left > 0 => State::Content { left, pad },
+            Some(left) if left > 0 => ParserState::Content { left, pad },
             _ => Self::after_content(usize::try_from(after).expect("no more than a block")),
         };
         self.position += length;
@@ -156,32 +115,37 @@ impl Parser {
     /// Says that no more bytes come.
     pub(super) fn finish(&self) -> Result<(), Problem> {
         match self.state {
-            State::Ended if self.gathered.is_empty() => Ok(()),
+            ParserState::Ended if self.gathered.is_empty() => Ok(()),
             _ => Err(Problem::Truncated),
         }
     }
 
-    fn after_content(pad: usize) -> State {
+    fn after_content(pad: usize) -> ParserState {
         match pad {
-            0 => State::Block,
-            left => State::Padding { left },
+            0 => ParserState::Block,
+            left => ParserState::Padding { left },
         }
     }
 
     /// Reads at least one byte; returns how many.
-    fn step(&mut self, bytes: &[u8], at: usize, events: &mut Vec<Event>) -> Result<usize, Problem> {
+    fn step(
+        &mut self,
+        bytes: &[u8],
+        at: usize,
+        events: &mut Vec<TarEvent>,
+    ) -> Result<usize, Problem> {
         let rest = &bytes[at..];
         match self.state {
-            State::Content { left, pad } => {
+            ParserState::Content { left, pad } => {
                 let take = usize::try_from(left).map_or(rest.len(), |left| left.min(rest.len()));
-                events.push(Event::Content(at..at + take));
+                events.push(TarEvent::Content(at..at + take));
                 self.state = match left - take as u64 {
                     0 => Self::after_content(pad),
-                    left => State::Content { left, pad },
+                    left => ParserState::Content { left, pad },
                 };
                 Ok(take)
             }
-            State::Sparse { left, pad } => {
+            ParserState::Sparse { left, pad } => {
                 let take = usize::try_from(left).map_or(rest.len(), |left| left.min(rest.len()));
                 let sparse = self.sparse.as_mut().expect("its header was read");
                 let taken = sparse.feed(&rest[..take], at, events)?;
@@ -191,29 +155,29 @@ impl Parser {
                         sparse.map_or(Ok(()), |sparse| sparse.finish(events))?;
                         Self::after_content(pad)
                     }
-                    left => State::Sparse { left, pad },
+                    left => ParserState::Sparse { left, pad },
                 };
                 Ok(taken)
             }
-            State::Padding { left } => {
+            ParserState::Padding { left } => {
                 let take = left.min(rest.len());
-                if self.dialect == Dialect::Ours && rest[..take].iter().any(|byte| *byte != 0) {
+                if self.dialect == TarDialect::Ours && rest[..take].iter().any(|byte| *byte != 0) {
                     return Err(Problem::Spelling);
                 }
                 self.state = Self::after_content(left - take);
                 Ok(take)
             }
-            State::Body { kind, left, pad } => {
+            ParserState::Body { kind, left, pad } => {
                 let take = usize::try_from(left).map_or(rest.len(), |left| left.min(rest.len()));
                 self.gather(&rest[..take]);
                 let left = left - take as u64;
-                self.state = State::Body { kind, left, pad };
+                self.state = ParserState::Body { kind, left, pad };
                 if left == 0 {
                     self.end_body(kind, pad)?;
                 }
                 Ok(take)
             }
-            State::Block | State::Ending => {
+            ParserState::Block | ParserState::Ending => {
                 let take = (BLOCK - self.gathered.len()).min(rest.len());
                 self.began.get_or_insert(self.position);
                 self.gather(&rest[..take]);
@@ -224,39 +188,39 @@ impl Parser {
                 }
                 Ok(take)
             }
-            State::Ended if self.dialect == Dialect::Ours => Err(Problem::Trailing),
-            State::Ended if rest.iter().any(|byte| *byte != 0) => Err(Problem::Trailing),
-            State::Ended => Ok(rest.len()),
+            ParserState::Ended if self.dialect == TarDialect::Ours => Err(Problem::Trailing),
+            ParserState::Ended if rest.iter().any(|byte| *byte != 0) => Err(Problem::Trailing),
+            ParserState::Ended => Ok(rest.len()),
         }
     }
 
     fn gather(&mut self, bytes: &[u8]) {
         self.gathered.extend_from_slice(bytes);
-        if self.dialect == Dialect::Ours {
+        if self.dialect == TarDialect::Ours {
             self.spelled.extend_from_slice(bytes);
         }
     }
 
     fn pad_spelling(&mut self, length: usize) {
-        if self.dialect == Dialect::Ours {
+        if self.dialect == TarDialect::Ours {
             self.spelled.resize(self.spelled.len() + length, 0);
         }
     }
 
-    fn block(&mut self, block: &[u8; BLOCK], events: &mut Vec<Event>) -> Result<(), Problem> {
+    fn block(&mut self, block: &[u8; BLOCK], events: &mut Vec<TarEvent>) -> Result<(), Problem> {
         if block.iter().all(|byte| *byte == 0) {
             if !self.pending.is_empty() {
                 return Err(Problem::Stray);
             }
             self.state = match self.state {
-                State::Ending => State::Ended,
-                _ => State::Ending,
+                ParserState::Ending => ParserState::Ended,
+                _ => ParserState::Ending,
             };
             self.spelled.clear();
             self.began = None;
             return Ok(());
         }
-        if self.state == State::Ending {
+        if self.state == ParserState::Ending {
             return Err(Problem::Trailing);
         }
         let header = Header::decode(block)?;
@@ -272,15 +236,15 @@ impl Parser {
         let began = self.began.take().unwrap_or_default();
         if let Some(entry) = entry {
             self.check(&entry)?;
-            events.push(Event::Entry(entry, began));
+            events.push(TarEvent::Entry(entry, began));
         }
         self.spelled.clear();
         self.sparse = sparse.map(SparseFile::new);
         self.state = match size {
             0 if sparse.is_some() => return Err(Problem::SparseMap),
-            0 => State::Block,
-            left if sparse.is_some() => State::Sparse { left, pad },
-            left => State::Content { left, pad },
+            0 => ParserState::Block,
+            left if sparse.is_some() => ParserState::Sparse { left, pad },
+            left => ParserState::Content { left, pad },
         };
         Ok(())
     }
@@ -290,16 +254,16 @@ impl Parser {
         if header.size > pax::LONGEST as u64 {
             return Err(Problem::LongHeader(header.size));
         }
-        if self.dialect == Dialect::Ours && header.kind != b'x' {
+        if self.dialect == TarDialect::Ours && header.kind != b'x' {
             return Err(Problem::Spelling);
         }
         let (kind, left, pad) = (header.kind, header.size, padding(header.size));
         self.state = match left {
             0 => {
                 self.pending.add(kind, Vec::new())?;
-                State::Block
+                ParserState::Block
             }
-            _ => State::Body { kind, left, pad },
+            _ => ParserState::Body { kind, left, pad },
         };
         Ok(())
     }
@@ -315,7 +279,7 @@ impl Parser {
     }
 
     fn check(&mut self, entry: &Entry) -> Result<(), Problem> {
-        if self.dialect == Dialect::Ours {
+        if self.dialect == TarDialect::Ours {
             let is_ours = spelling::headers(entry).is_some_and(|ours| ours == self.spelled);
             let is_kept = entry.attributes.iter().all(|one| acl::is_kept(&one.name));
             let is_spelled =

@@ -6,9 +6,11 @@
 
 use super::ArchiveError;
 use super::base::Base;
-use super::frames::{FrameSink, PIECE, Sealer, Start, Tar, frame_digest, stored_digest, zeros};
+use super::frames::{
+    FrameEncoder, FrameSink, PIECE, Start, Tar, frame_digest, stored_digest, zeros,
+};
 use super::index::{Frame, IndexMark, IndexWriter};
-use super::output::Output;
+use super::output::ArchiveOutput;
 use crate::worker_pool::WorkerPool;
 use rustix::fs;
 use stasis_model::digest::ArchiveHasher;
@@ -32,14 +34,14 @@ struct SealJob {
 
 /// What the writer is told, each with its number.
 enum Message {
-    Frame(Sealed),
-    Mark,
+    Frame(EncodedFrame),
+    PipelineMark,
     Return,
     Failed(io::Error),
 }
 
 /// A frame that is ready.
-struct Sealed {
+struct EncodedFrame {
     stored: Vec<u8>,
     frame: Frame,
     is_reused: bool,
@@ -54,7 +56,7 @@ pub(super) struct Works<'a> {
 
 /// What is in the file by now.
 #[derive(Default)]
-pub(super) struct Stored {
+pub(super) struct StoredFrame {
     pub(super) index: IndexWriter,
     pub(super) hasher: ArchiveHasher,
     pub(super) length: u64,
@@ -78,9 +80,9 @@ pub(super) struct Feeder<'p> {
 /// Runs `read`, whose frames go through workers into the file.
 pub(super) fn run<T>(
     works: &Works<'_>,
-    output: &mut Output,
+    output: &mut ArchiveOutput,
     read: impl FnOnce(&mut Feeder<'_>) -> Result<T, ArchiveError>,
-) -> Result<(T, Stored), ArchiveError> {
+) -> Result<(T, StoredFrame), ArchiveError> {
     let in_flight = PER_WORKER * works.workers.get();
     let (messages, told) = channel();
     let (returned, tokens) = sync_channel(in_flight);
@@ -127,7 +129,7 @@ pub(super) fn run<T>(
 impl Feeder<'_> {
     /// Sets a mark to which the file can be returned.
     pub(super) fn mark(&mut self) -> Result<(), ArchiveError> {
-        self.tell(Message::Mark)
+        self.tell(Message::PipelineMark)
     }
 
     /// Takes back everything since the mark.
@@ -166,7 +168,7 @@ impl FrameSink for Feeder<'_> {
 }
 
 struct Worker<'a> {
-    sealer: Sealer,
+    sealer: FrameEncoder,
     base: Option<&'a Base<'a>>,
 }
 
@@ -179,7 +181,7 @@ impl<'a> Worker<'a> {
         messages: &Sender<(u64, Message)>,
         zeros: &ZerosSealed,
     ) {
-        let mut worker = Sealer::new(works.level).map(|sealer| Self {
+        let mut worker = FrameEncoder::new(works.level).map(|sealer| Self {
             sealer,
             base: works.base,
         });
@@ -193,12 +195,17 @@ impl<'a> Worker<'a> {
         });
     }
 
-    fn seal(&mut self, tar: &Tar, start: Start, sealed_zeros: &ZerosSealed) -> io::Result<Sealed> {
+    fn seal(
+        &mut self,
+        tar: &Tar,
+        start: Start,
+        sealed_zeros: &ZerosSealed,
+    ) -> io::Result<EncodedFrame> {
         match tar {
             Tar::Bytes(tar) => self.seal_bytes(tar, start),
             Tar::Zeros => {
                 if let Some((stored, frame)) = sealed_zeros.get() {
-                    return Ok(Sealed {
+                    return Ok(EncodedFrame {
                         stored: stored.clone(),
                         frame: frame.clone(),
                         is_reused: false,
@@ -211,7 +218,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn seal_bytes(&mut self, tar: &[u8], start: Start) -> io::Result<Sealed> {
+    fn seal_bytes(&mut self, tar: &[u8], start: Start) -> io::Result<EncodedFrame> {
         let digest = frame_digest(tar);
         let found = self.base.and_then(|base| base.find(digest, tar.len()));
         let is_reused = found.is_some();
@@ -230,7 +237,7 @@ impl<'a> Worker<'a> {
             stored_digest,
             start,
         };
-        Ok(Sealed {
+        Ok(EncodedFrame {
             stored,
             frame,
             is_reused,
@@ -239,7 +246,7 @@ impl<'a> Worker<'a> {
 }
 
 /// What the file is returned to.
-struct Mark {
+struct PipelineMark {
     index: IndexMark,
     hasher: ArchiveHasher,
     length: u64,
@@ -256,9 +263,9 @@ fn write(
     told: Receiver<(u64, Message)>,
     returned: SyncSender<()>,
     due: SyncSender<()>,
-    output: &mut Output,
-) -> Result<Stored, ArchiveError> {
-    let mut stored = Stored::default();
+    output: &mut ArchiveOutput,
+) -> Result<StoredFrame, ArchiveError> {
+    let mut stored = StoredFrame::default();
     let mut next_sync = SYNCED;
     let mut early = BTreeMap::new();
     let (mut next, mut mark) = (0, None);
@@ -280,7 +287,7 @@ fn write(
                         next_sync = stored.length + SYNCED;
                     }
                 }
-                Message::Mark => mark = Some(stored.mark()),
+                Message::PipelineMark => mark = Some(stored.mark()),
                 Message::Return => {
                     let mark = mark.take().expect("a mark is set before it is returned to");
                     stored.return_to(mark);
@@ -297,8 +304,8 @@ fn write(
     Ok(stored)
 }
 
-impl Stored {
-    fn add(&mut self, sealed: &Sealed) {
+impl StoredFrame {
+    fn add(&mut self, sealed: &EncodedFrame) {
         self.hasher.update(&sealed.stored);
         self.index.add(&sealed.frame);
         self.length += sealed.stored.len() as u64;
@@ -309,8 +316,8 @@ impl Stored {
         }
     }
 
-    fn mark(&self) -> Mark {
-        Mark {
+    fn mark(&self) -> PipelineMark {
+        PipelineMark {
             index: self.index.mark(),
             hasher: self.hasher.clone(),
             length: self.length,
@@ -320,7 +327,7 @@ impl Stored {
         }
     }
 
-    fn return_to(&mut self, mark: Mark) {
+    fn return_to(&mut self, mark: PipelineMark) {
         self.index.return_to(mark.index);
         self.hasher = mark.hasher;
         self.length = mark.length;

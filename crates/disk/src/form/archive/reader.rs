@@ -2,9 +2,10 @@
 
 use super::framed::Framed;
 use super::frames::Opener;
-use super::parser::{Event, Limits};
 use super::plain::{Compression, Plain};
-use super::reading::Reading;
+use super::reading::ArchiveReading;
+use super::rules::ArchiveLimits;
+use super::tar_event::TarEvent;
 use super::{ArchiveError, Problem, ReadAt, Summary};
 use stasis_model::tree::{Entry, EntryKind, EntryPath};
 use std::fs::File;
@@ -19,10 +20,10 @@ const FOLLOWED: usize = 1;
 
 /// An open archive.
 #[derive(Debug)]
-pub struct Archive(pub(super) Form);
+pub struct Archive(pub(super) ArchiveForm);
 
 #[derive(Debug)]
-pub(super) enum Form {
+pub(super) enum ArchiveForm {
     Framed(Framed),
     Plain(Plain),
 }
@@ -31,7 +32,7 @@ pub(super) enum Form {
 #[derive(Clone, Debug)]
 pub struct ReadSettings {
     /// What it may cost.
-    pub limits: Limits,
+    pub limits: ArchiveLimits,
     /// How many threads decompress.
     pub workers: NonZeroUsize,
     /// Set by anybody at any time to end the reading soon.
@@ -41,7 +42,7 @@ pub struct ReadSettings {
 impl Default for ReadSettings {
     fn default() -> Self {
         Self {
-            limits: Limits::default(),
+            limits: ArchiveLimits::default(),
             workers: super::usual_workers(),
             cancel: Arc::default(),
         }
@@ -64,38 +65,38 @@ impl Archive {
     /// Takes bytes that are wherever they are, known as `name`, and reads their index if they have one.
     pub fn over(bytes: Arc<dyn ReadAt>, name: &Path) -> Result<Self, ArchiveError> {
         Ok(Self(match Framed::open(&bytes, name)? {
-            Some(framed) => Form::Framed(framed),
-            None => Form::Plain(Plain::open(bytes, name)?),
+            Some(framed) => ArchiveForm::Framed(framed),
+            None => ArchiveForm::Plain(Plain::open(bytes, name)?),
         }))
     }
 
     /// What the index says of the whole; `None` when there is no index.
     pub fn summary(&self) -> Option<&Summary> {
         match &self.0 {
-            Form::Framed(framed) => Some(&framed.index.summary),
-            Form::Plain(_) => None,
+            ArchiveForm::Framed(framed) => Some(&framed.index.summary),
+            ArchiveForm::Plain(_) => None,
         }
     }
 
     /// How a tar without an index is compressed.
     pub fn compression(&self) -> Compression {
         match &self.0 {
-            Form::Framed(_) => Compression::Zstd,
-            Form::Plain(plain) => plain.compression,
+            ArchiveForm::Framed(_) => Compression::Zstd,
+            ArchiveForm::Plain(plain) => plain.compression,
         }
     }
 
     pub(super) fn bytes(&self) -> &dyn ReadAt {
         match &self.0 {
-            Form::Framed(framed) => &*framed.bytes,
-            Form::Plain(plain) => &*plain.bytes,
+            ArchiveForm::Framed(framed) => &*framed.bytes,
+            ArchiveForm::Plain(plain) => &*plain.bytes,
         }
     }
 
     pub(super) fn path(&self) -> &Path {
         match &self.0 {
-            Form::Framed(framed) => &framed.path,
-            Form::Plain(plain) => &plain.path,
+            ArchiveForm::Framed(framed) => &framed.path,
+            ArchiveForm::Plain(plain) => &plain.path,
         }
     }
 
@@ -106,18 +107,18 @@ impl Archive {
         mut each: impl FnMut(&Entry) -> Result<(), E>,
     ) -> Result<(), E> {
         let go_on = || go_on(&settings.cancel);
-        let mut show = |events: std::vec::Drain<'_, Event>| {
+        let mut show = |events: std::vec::Drain<'_, TarEvent>| {
             for event in events {
-                if let Event::Entry(entry, _) = event {
+                if let TarEvent::Entry(entry, _) = event {
                     each(&entry)?;
                 }
             }
             Ok::<_, E>(())
         };
         match &self.0 {
-            Form::Framed(framed) => {
+            ArchiveForm::Framed(framed) => {
                 let mut opener = opener(&framed.path)?;
-                let mut reading = Reading::framed(framed, settings.limits);
+                let mut reading = ArchiveReading::framed(framed, settings.limits);
                 for (at, frame) in framed.index.frames.iter().enumerate() {
                     go_on()?;
                     if frame.start.is_none() && reading.can_skip(frame.tar) {
@@ -129,9 +130,9 @@ impl Archive {
                 }
                 Ok(reading.finish()?)
             }
-            Form::Plain(plain) => {
+            ArchiveForm::Plain(plain) => {
                 let (mut reading, mut stream) = (
-                    Reading::plain(&plain.path, settings.limits),
+                    ArchiveReading::plain(&plain.path, settings.limits),
                     plain.stream()?,
                 );
                 loop {
@@ -186,12 +187,12 @@ impl Archive {
 
     fn find(&self, one: &mut One<'_>, settings: &ReadSettings) -> Result<(), ArchiveError> {
         match &self.0 {
-            Form::Framed(framed) => {
+            ArchiveForm::Framed(framed) => {
                 let Some(first) = framed.index.frame_of(one.path) else {
                     return Ok(());
                 };
                 let mut opener = opener(&framed.path)?;
-                let mut reading = Reading::in_the_middle(framed, settings.limits);
+                let mut reading = ArchiveReading::in_the_middle(framed, settings.limits);
                 let start = framed.index.frames[first].start.as_ref();
                 let mut skip = start.map_or(0, |(at, _)| *at as usize);
                 for frame in first..framed.index.frames.len() {
@@ -205,9 +206,9 @@ impl Archive {
                 }
                 Ok(())
             }
-            Form::Plain(plain) => {
+            ArchiveForm::Plain(plain) => {
                 let (mut reading, mut stream) = (
-                    Reading::plain(&plain.path, settings.limits),
+                    ArchiveReading::plain(&plain.path, settings.limits),
                     plain.stream()?,
                 );
                 loop {
@@ -258,13 +259,13 @@ impl<'a> One<'a> {
     /// Whether everything is known; of an archive that is sorted also when the name has been passed.
     fn read(
         &mut self,
-        events: std::vec::Drain<'_, Event>,
+        events: std::vec::Drain<'_, TarEvent>,
         tar: &[u8],
         is_sorted: bool,
     ) -> Result<bool, ArchiveError> {
         for event in events {
             match event {
-                Event::Entry(entry, _) => {
+                TarEvent::Entry(entry, _) => {
                     self.is_inside = entry.path == *self.path;
                     if self.is_inside {
                         if let EntryKind::File { size } = entry.kind {
@@ -275,7 +276,7 @@ impl<'a> One<'a> {
                         return Ok(true);
                     }
                 }
-                Event::Content(range) if self.is_inside => {
+                TarEvent::Content(range) if self.is_inside => {
                     self.left -= range.len() as u64;
                     if let Some(sink) = &mut self.sink {
                         let path = self.path.clone();
@@ -283,11 +284,11 @@ impl<'a> One<'a> {
                         written.map_err(|source| ArchiveError::Sink { path, source })?;
                     }
                 }
-                Event::Hole(length) if self.is_inside => {
+                TarEvent::Hole(length) if self.is_inside => {
                     self.left -= length;
                     self.zeros(length)?;
                 }
-                Event::Content(_) | Event::Hole(_) => {}
+                TarEvent::Content(_) | TarEvent::Hole(_) => {}
             }
         }
         let is_complete = self.left == 0 || self.sink.is_none();

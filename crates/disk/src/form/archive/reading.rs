@@ -2,20 +2,22 @@
 
 use super::framed::Framed;
 use super::index::Summary;
-use super::parser::{Dialect, Event, Limits, Parser};
+use super::parser::Parser;
+use super::rules::{ArchiveLimits, TarDialect};
+use super::tar_event::TarEvent;
 use super::{ArchiveError, Problem};
 use stasis_model::tree::{Entry, EntryKind, EntryPath};
 use std::path::{Path, PathBuf};
 
 /// The parser, and what must agree with what it finds.
 #[derive(Debug)]
-pub(super) struct Reading<'a> {
+pub(super) struct ArchiveReading<'a> {
     parser: Parser,
     path: PathBuf,
     /// The entry that was read last.
     last: Option<EntryPath>,
     hints: Option<Hints<'a>>,
-    events: Vec<Event>,
+    events: Vec<TarEvent>,
 }
 
 /// What the index says of the tar, compared with it from the first frame on.
@@ -30,9 +32,9 @@ struct Hints<'a> {
     bytes: u64,
 }
 
-impl<'a> Reading<'a> {
+impl<'a> ArchiveReading<'a> {
     /// Reads an archive of ours from its beginning.
-    pub(super) fn framed(archive: &'a Framed, limits: Limits) -> Self {
+    pub(super) fn framed(archive: &'a Framed, limits: ArchiveLimits) -> Self {
         let hints = Hints {
             archive,
             frame: 0,
@@ -41,18 +43,18 @@ impl<'a> Reading<'a> {
             files: 0,
             bytes: 0,
         };
-        let parser = Parser::new(Dialect::Ours, limits);
+        let parser = Parser::new(TarDialect::Ours, limits);
         Self::new(parser, &archive.path, Some(hints))
     }
 
     /// Reads an archive of ours from some entry on.
-    pub(super) fn in_the_middle(archive: &'a Framed, limits: Limits) -> Self {
+    pub(super) fn in_the_middle(archive: &'a Framed, limits: ArchiveLimits) -> Self {
         Self::new(Parser::in_the_middle(limits), &archive.path, None)
     }
 
     /// Reads what another tar wrote.
-    pub(super) fn plain(path: &Path, limits: Limits) -> Self {
-        Self::new(Parser::new(Dialect::Any, limits), path, None)
+    pub(super) fn plain(path: &Path, limits: ArchiveLimits) -> Self {
+        Self::new(Parser::new(TarDialect::Any, limits), path, None)
     }
 
     fn new(parser: Parser, path: &Path, hints: Option<Hints<'a>>) -> Self {
@@ -66,12 +68,15 @@ impl<'a> Reading<'a> {
     }
 
     /// Reads the next bytes.
-    pub(super) fn feed(&mut self, tar: &[u8]) -> Result<std::vec::Drain<'_, Event>, ArchiveError> {
+    pub(super) fn feed(
+        &mut self,
+        tar: &[u8],
+    ) -> Result<std::vec::Drain<'_, TarEvent>, ArchiveError> {
         self.events.clear();
         let fed = self.parser.feed(tar, &mut self.events);
         let mut agrees = Ok(());
         for event in &self.events {
-            if let Event::Entry(entry, began) = event {
+            if let TarEvent::Entry(entry, began) = event {
                 self.last = Some(entry.path.clone());
                 let compared = self
                     .hints

@@ -1,15 +1,44 @@
 //! What must be true of the entries of one archive together.
 
 use super::Problem;
-use super::parser::{Dialect, Limits};
 use stasis_model::tree::{Entry, EntryKind, EntryPath};
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+/// Whose archive is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TarDialect {
+    /// One that we wrote.
+    Ours,
+    /// One that another tar wrote.
+    Any,
+}
+
+/// What an archive may cost whoever reads it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ArchiveLimits {
+    /// How many entries.
+    pub entries: u64,
+    /// How many bytes all files have together, holes included.
+    pub bytes: u64,
+    /// How many directories lie in one another.
+    pub deepest: usize,
+}
+
+impl Default for ArchiveLimits {
+    fn default() -> Self {
+        Self {
+            entries: 50_000_000,
+            bytes: 1 << 42,
+            deepest: 1000,
+        }
+    }
+}
+
 /// The entries so far.
 #[derive(Debug)]
 pub(super) struct Rules {
-    limits: Limits,
+    limits: ArchiveLimits,
     entries: u64,
     bytes: u64,
     sorted: Option<Sorted>,
@@ -27,8 +56,8 @@ struct Sorted {
 }
 
 impl Rules {
-    pub(super) fn new(dialect: Dialect, limits: Limits) -> Self {
-        let sorted = (dialect == Dialect::Ours).then(|| Sorted::new(Some(Vec::new())));
+    pub(super) fn new(dialect: TarDialect, limits: ArchiveLimits) -> Self {
+        let sorted = (dialect == TarDialect::Ours).then(|| Sorted::new(Some(Vec::new())));
         Self {
             limits,
             entries: 0,
@@ -37,7 +66,7 @@ impl Rules {
         }
     }
 
-    pub(super) fn in_the_middle(limits: Limits) -> Self {
+    pub(super) fn in_the_middle(limits: ArchiveLimits) -> Self {
         Self {
             limits,
             entries: 0,

@@ -21,16 +21,16 @@
 //!
 //! The same as for an archive holds of crashes: the target is what it was before, or whole.
 //!
-//! **Reading** ([`Sealed`]): the footer is used only to find the index and its key, and a footer that lies leads to an
+//! **Reading** ([`SealedArchive`]): the footer is used only to find the index and its key, and a footer that lies leads to an
 //! index that does not open. *Always true of one that was opened:* its frames tile the file, and every byte that is
 //! read through it was authenticated as this frame of this archive of this lineage.
 
+mod frame_table;
 mod layout;
-mod ledger;
 mod view;
 mod writer;
 
-pub use view::Sealed;
+pub use view::SealedArchive;
 pub use writer::{SealReport, SealSettings, seal, seal_nameless};
 
-pub(super) use layout::Table;
+pub(super) use layout::SealedFrames;

@@ -28,7 +28,7 @@ const PATIENCE: usize = 3;
 
 /// What was read.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct SourceCounts {
     pub(super) entries: u64,
     pub(super) files: u64,
     pub(super) directories: u64,
@@ -40,11 +40,11 @@ pub(super) struct Counts {
 }
 
 /// Reads entries and hands out frames.
-pub(super) struct Source<'a, 'p> {
+pub(super) struct ArchiveSource<'a, 'p> {
     feeder: &'a mut Feeder<'p>,
     framer: Framer,
     tree: TreeHasher,
-    counts: Counts,
+    counts: SourceCounts,
     /// The first names of files that have several.
     names: HashMap<(u64, u64), EntryPath>,
     buffer: Vec<u8>,
@@ -61,7 +61,7 @@ pub(super) struct Control {
 }
 
 /// An open file of the source.
-struct Opened<'p> {
+struct OpenedSource<'p> {
     place: &'p Place<'p>,
     name: &'p CStr,
     path: EntryPath,
@@ -70,13 +70,13 @@ struct Opened<'p> {
     attributes: Vec<Attribute>,
 }
 
-impl<'a, 'p> Source<'a, 'p> {
+impl<'a, 'p> ArchiveSource<'a, 'p> {
     pub(super) fn new(feeder: &'a mut Feeder<'p>, control: &'a Control) -> Self {
         Self {
             feeder,
             framer: Framer::default(),
             tree: TreeHasher::new(),
-            counts: Counts::default(),
+            counts: SourceCounts::default(),
             names: HashMap::new(),
             buffer: Vec::new(),
             control,
@@ -84,7 +84,7 @@ impl<'a, 'p> Source<'a, 'p> {
     }
 
     /// Ends the tar.
-    pub(super) fn finish(mut self) -> Result<(Counts, TreeDigest), ArchiveError> {
+    pub(super) fn finish(mut self) -> Result<(SourceCounts, TreeDigest), ArchiveError> {
         self.framer.push(&spelling::END, self.feeder)?;
         self.framer.cut(self.feeder)?;
         Ok((self.counts, self.tree.finish()))
@@ -111,7 +111,7 @@ impl<'a, 'p> Source<'a, 'p> {
         self.framer.push(&headers, self.feeder)
     }
 
-    /// Counts an entry that is written completely.
+    /// SourceCounts an entry that is written completely.
     fn written(&mut self, entry: &Entry, content: Option<&FileDigest>) {
         self.tree.entry(entry, content);
         self.counts.entries += 1;
@@ -153,7 +153,7 @@ impl<'a, 'p> Source<'a, 'p> {
             if let Some(to) = self.names.get(&seen.identity()).cloned() {
                 return self.plain(path, EntryKind::HardLink { to }, &seen);
             }
-            let opened = Opened {
+            let opened = OpenedSource {
                 place,
                 name,
                 attributes: self.attributes(&file, &path)?,
@@ -175,7 +175,7 @@ impl<'a, 'p> Source<'a, 'p> {
     }
 
     /// Reads a file whole, then writes it; `false` when it must be read again.
-    fn small(&mut self, opened: &Opened<'_>, is_last: bool) -> Result<bool, ArchiveError> {
+    fn small(&mut self, opened: &OpenedSource<'_>, is_last: bool) -> Result<bool, ArchiveError> {
         let mut content = std::mem::take(&mut self.buffer);
         let size = usize::try_from(opened.seen.size).expect("no more than a piece");
         content.resize(size, 0);
@@ -202,7 +202,7 @@ impl<'a, 'p> Source<'a, 'p> {
     }
 
     /// Writes a file while it is read; `false` when it must be read again, and nothing of it was kept.
-    fn large(&mut self, opened: &Opened<'_>, is_last: bool) -> Result<bool, ArchiveError> {
+    fn large(&mut self, opened: &OpenedSource<'_>, is_last: bool) -> Result<bool, ArchiveError> {
         let before = self.framer.clone();
         self.feeder.mark()?;
         let entry = opened.entry(opened.seen.size);
@@ -223,7 +223,7 @@ impl<'a, 'p> Source<'a, 'p> {
     }
 
     /// Hands out the content of a file piece by piece; `None` when it ended too early.
-    fn pieces(&mut self, opened: &Opened<'_>) -> Result<Option<FileDigest>, ArchiveError> {
+    fn pieces(&mut self, opened: &OpenedSource<'_>) -> Result<Option<FileDigest>, ArchiveError> {
         let (mut hasher, mut at, size) = (FileHasher::default(), 0, opened.seen.size);
         let mut data = 0..0;
         #[cfg(test)]
@@ -262,7 +262,7 @@ impl<'a, 'p> Source<'a, 'p> {
         Ok(Some(hasher.finish()))
     }
 
-    fn file_written(&mut self, opened: &Opened<'_>, entry: &Entry, content: &FileDigest) {
+    fn file_written(&mut self, opened: &OpenedSource<'_>, entry: &Entry, content: &FileDigest) {
         if opened.seen.links > 1 {
             let path = opened.path.clone();
             self.names.insert(opened.seen.identity(), path);
@@ -271,7 +271,7 @@ impl<'a, 'p> Source<'a, 'p> {
     }
 }
 
-impl Opened<'_> {
+impl OpenedSource<'_> {
     fn entry(&self, size: u64) -> Entry {
         Entry {
             path: self.path.clone(),
@@ -302,7 +302,7 @@ impl Opened<'_> {
     }
 }
 
-impl InOrder for Source<'_, '_> {
+impl InOrder for ArchiveSource<'_, '_> {
     type Error = ArchiveError;
 
     fn directory(

@@ -7,8 +7,8 @@
 
 use super::Problem;
 use super::header::BLOCK;
-use super::parser::Event;
 use super::pax;
+use super::tar_event::TarEvent;
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -23,13 +23,13 @@ pub(super) struct SparseFile {
     size: u64,
     /// Where in the file we are.
     at: u64,
-    map: Map,
+    map: SparseMap,
     parts: VecDeque<Range<u64>>,
 }
 
 /// The map while it is read.
 #[derive(Debug, Default)]
-struct Map {
+struct SparseMap {
     line: Vec<u8>,
     /// How many numbers are to come; nobody knows before the first.
     left: Option<u64>,
@@ -43,7 +43,7 @@ impl SparseFile {
         Self {
             size,
             at: 0,
-            map: Map::default(),
+            map: SparseMap::default(),
             parts: VecDeque::new(),
         }
     }
@@ -53,19 +53,19 @@ impl SparseFile {
         &mut self,
         bytes: &[u8],
         from: usize,
-        events: &mut Vec<Event>,
+        events: &mut Vec<TarEvent>,
     ) -> Result<usize, Problem> {
         if !self.map.is_complete {
             return self.feed_map(bytes);
         }
         let part = self.parts.front_mut().ok_or(Problem::SparseMap)?;
         if part.start > self.at {
-            events.push(Event::Hole(part.start - self.at));
+            events.push(TarEvent::Hole(part.start - self.at));
             self.at = part.start;
         }
         let left = part.end - part.start;
         let take = usize::try_from(left).map_or(bytes.len(), |left| left.min(bytes.len()));
-        events.push(Event::Content(from..from + take));
+        events.push(TarEvent::Content(from..from + take));
         self.at += take as u64;
         part.start = self.at;
         if part.is_empty() {
@@ -75,12 +75,12 @@ impl SparseFile {
     }
 
     /// Says that all stored bytes have come.
-    pub(super) fn finish(self, events: &mut Vec<Event>) -> Result<(), Problem> {
+    pub(super) fn finish(self, events: &mut Vec<TarEvent>) -> Result<(), Problem> {
         if !self.map.is_complete || !self.parts.is_empty() {
             return Err(Problem::SparseMap);
         }
         if self.size > self.at {
-            events.push(Event::Hole(self.size - self.at));
+            events.push(TarEvent::Hole(self.size - self.at));
         }
         Ok(())
     }

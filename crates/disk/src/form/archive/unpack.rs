@@ -48,12 +48,12 @@ impl Default for UnpackSettings {
 /// A tree that was unpacked beside its place, and has not taken it yet. Dropped, it is removed.
 #[derive(Debug)]
 #[must_use = "a tree that is not swapped in is removed"]
-pub struct Unpacked {
+pub struct UnpackedArchive {
     stage: Stage,
     written: WriteReport,
 }
 
-impl Unpacked {
+impl UnpackedArchive {
     /// The new tree, to look at before it takes its place.
     pub fn tree(&self) -> &RootDir {
         self.stage.tree()
@@ -80,7 +80,7 @@ pub fn unpack_beside(
     archive: &Archive,
     target: &Path,
     settings: &UnpackSettings,
-) -> Result<Unpacked, ArchiveError> {
+) -> Result<UnpackedArchive, ArchiveError> {
     let limits = settings.read.limits;
     let cancel = settings.read.cancel.clone();
     let stage = Stage::begin(target, settings.placement, cancel.clone()).map_err(told)?;
@@ -98,7 +98,7 @@ pub fn unpack_beside(
     let is_written = AtomicBool::new(false);
     let root = std::thread::scope(|scope| {
         let disk = scope.spawn(|| sync_along(stage.tree(), &settings.progress, &is_written));
-        let ended = Ended(&is_written, disk.thread());
+        let ended = UnpackEnd(&is_written, disk.thread());
         let root = match &settings.only {
             Some(path) => archive.extract_one(path, &writer, &settings.read),
             None => archive.extract(&writer, &settings.read),
@@ -107,7 +107,7 @@ pub fn unpack_beside(
         root
     });
     let written = writer.finish(root?.as_ref())?;
-    Ok(Unpacked { stage, written })
+    Ok(UnpackedArchive { stage, written })
 }
 
 /// Lets the disk take what is written while more is coming, so that it does not have everything to do in the end.
@@ -129,9 +129,9 @@ fn sync_along(tree: &RootDir, progress: &Progress, is_written: &AtomicBool) {
 }
 
 /// Says so when the writing has ended, in whatever way.
-struct Ended<'a>(&'a AtomicBool, &'a Thread);
+struct UnpackEnd<'a>(&'a AtomicBool, &'a Thread);
 
-impl Drop for Ended<'_> {
+impl Drop for UnpackEnd<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
         self.1.unpark();

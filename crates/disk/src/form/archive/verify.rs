@@ -1,8 +1,8 @@
 //! Whether an archive is whole, and which tree is in it.
 
-use super::parser::Event;
-use super::reader::{Archive, Form, ReadSettings, go_on};
-use super::reading::Reading;
+use super::reader::{Archive, ArchiveForm, ReadSettings, go_on};
+use super::reading::ArchiveReading;
+use super::tar_event::TarEvent;
 use super::workers::{self, FrameWorkers};
 use super::{ArchiveError, Problem, ReadAt};
 use stasis_model::digest::{ArchiveDigest, ArchiveHasher, FileHasher, TreeDigest};
@@ -37,10 +37,10 @@ impl Archive {
     /// Reads everything and compares it with everything that is known of it.
     pub fn verify(&self, settings: &ReadSettings) -> Result<VerifyReport, ArchiveError> {
         let (archive_sha256, stored_bytes) = digest(self.bytes(), self.path(), &settings.cancel)?;
-        let mut found = Verified::default();
+        let mut found = VerifiedEntries::default();
         let frames = match &self.0 {
-            Form::Framed(framed) => {
-                let mut reading = Reading::framed(framed, settings.limits);
+            ArchiveForm::Framed(framed) => {
+                let mut reading = ArchiveReading::framed(framed, settings.limits);
                 let workers = FrameWorkers::new(settings.workers, settings.cancel.clone());
                 found.tree = Some(TreeHasher::new());
                 workers::decode(&workers, framed, |frame, tar| {
@@ -52,9 +52,9 @@ impl Archive {
                 reading.finish()?;
                 Some(framed.index.frames.len() as u64)
             }
-            Form::Plain(plain) => {
+            ArchiveForm::Plain(plain) => {
                 let (mut reading, mut stream) = (
-                    Reading::plain(&plain.path, settings.limits),
+                    ArchiveReading::plain(&plain.path, settings.limits),
                     plain.stream()?,
                 );
                 loop {
@@ -117,7 +117,7 @@ pub fn digest(
 
 /// What a whole archive turns out to hold.
 #[derive(Default)]
-struct Verified {
+struct VerifiedEntries {
     tree: Option<TreeHasher>,
     open: Option<(Entry, FileHasher, u64)>,
     entries: u64,
@@ -126,12 +126,12 @@ struct Verified {
     tar_bytes: u64,
 }
 
-impl Verified {
-    fn read(&mut self, events: std::vec::Drain<'_, Event>, tar: &[u8]) {
+impl VerifiedEntries {
+    fn read(&mut self, events: std::vec::Drain<'_, TarEvent>, tar: &[u8]) {
         self.tar_bytes += tar.len() as u64;
         for event in events {
             match event {
-                Event::Entry(entry, _) => {
+                TarEvent::Entry(entry, _) => {
                     self.entries += 1;
                     if let EntryKind::File { size } = entry.kind {
                         self.files += 1;
@@ -142,7 +142,7 @@ impl Verified {
                         tree.entry(&entry, None);
                     }
                 }
-                Event::Content(range) => {
+                TarEvent::Content(range) => {
                     if let Some((_, hasher, left)) = &mut self.open {
                         *left -= range.len() as u64;
                         if self.tree.is_some() {
@@ -152,7 +152,7 @@ impl Verified {
                     self.close();
                 }
                 // Only others store holes, and their trees have no digest.
-                Event::Hole(length) => {
+                TarEvent::Hole(length) => {
                     if let Some((_, _, left)) = &mut self.open {
                         *left -= length;
                     }

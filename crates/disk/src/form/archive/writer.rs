@@ -4,10 +4,10 @@ use super::ArchiveError;
 use super::base::Base;
 use super::frames::encoder_id;
 use super::index::Summary;
-use super::output::Output;
+use super::output::ArchiveOutput;
 use super::pipeline::{self, Works};
 use super::reader::Archive;
-use super::source::{Control, Counts, Source};
+use super::source::{ArchiveSource, Control, SourceCounts};
 use crate::fs::root_dir::{Mounts, RootDir};
 use crate::progress::Progress;
 use crate::tree::walk::{WalkError, WalkReport, WalkSettings, walk_in_order};
@@ -97,7 +97,7 @@ pub fn create(
     target: &Path,
     settings: &CreateSettings,
 ) -> Result<CreateReport, ArchiveError> {
-    let output = Output::create(target)?;
+    let output = ArchiveOutput::create(target)?;
     Ok(write(source, output, settings)?.0)
 }
 
@@ -107,13 +107,13 @@ pub fn create_nameless(
     spool: &Path,
     settings: &CreateSettings,
 ) -> Result<(CreateReport, File), ArchiveError> {
-    let output = Output::nameless(spool)?;
+    let output = ArchiveOutput::nameless(spool)?;
     write(source, output, settings)
 }
 
 fn write(
     source: &Path,
-    mut output: Output,
+    mut output: ArchiveOutput,
     settings: &CreateSettings,
 ) -> Result<(CreateReport, File), ArchiveError> {
     // Without a trailing slash, which would follow a symbolic link.
@@ -135,7 +135,7 @@ fn write(
         base: base.as_ref(),
     };
     let ((walk, counts, tree_digest), stored) = pipeline::run(&works, &mut output, |feeder| {
-        let mut source = Source::new(feeder, &control);
+        let mut source = ArchiveSource::new(feeder, &control);
         let walk = walk_in_order(&root, &mut source, &settings.walk)?;
         let (counts, tree_digest) = source.finish()?;
         Ok((walk, counts, tree_digest))
@@ -161,7 +161,7 @@ fn cancelled(error: ArchiveError) -> ArchiveError {
 /// A tree that was read to its end.
 struct Read {
     walk: WalkReport,
-    counts: Counts,
+    counts: SourceCounts,
     tree_digest: TreeDigest,
     encoder_id: String,
 }
@@ -169,8 +169,8 @@ struct Read {
 impl Read {
     fn publish(
         self,
-        stored: pipeline::Stored,
-        mut output: Output,
+        stored: pipeline::StoredFrame,
+        mut output: ArchiveOutput,
     ) -> Result<(CreateReport, File), ArchiveError> {
         let Self {
             walk,
@@ -178,7 +178,7 @@ impl Read {
             tree_digest,
             encoder_id,
         } = self;
-        let pipeline::Stored {
+        let pipeline::StoredFrame {
             index,
             mut hasher,
             mut length,

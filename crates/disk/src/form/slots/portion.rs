@@ -3,7 +3,7 @@
 use super::manifest::{Listed, What, attributes_of, content_of, manifest};
 use crate::fs::metadata::Seen;
 use crate::fs::root_dir::{self, Mounts, RootDir};
-use crate::session_db::Fact;
+use crate::session_db::LeftEntry;
 use crate::tree::stat_cache::StatCache;
 use crate::tree::walk::{self, WalkError, WalkSettings};
 use rustix::fs::{self, FileType};
@@ -135,9 +135,9 @@ fn below(path: &EntryPath, rest: &EntryPath) -> EntryPath {
 }
 
 /// What is at a path now, without following a link.
-pub fn fact(root: &RootDir, path: &EntryPath) -> Option<Fact> {
+pub fn fact(root: &RootDir, path: &EntryPath) -> Option<LeftEntry> {
     let (_, _, seen) = find(root, path).ok().flatten()?;
-    Some(Fact::from(&seen))
+    Some(LeftEntry::from(&seen))
 }
 
 /// The first bytes of a regular file, and no more than `most` of them; `None` when it is none.

@@ -54,13 +54,13 @@ fn all_who_open_it_first_at_once_get_the_same_one() {
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
-                let ledger = Ledger::open(&path).unwrap();
+                let ledger = SessionDb::open(&path).unwrap();
                 tell(&ledger, &[(Created, "a")], &mut |_| None);
             });
         }
     });
 
-    let ledger = Ledger::open(&path).unwrap();
+    let ledger = SessionDb::open(&path).unwrap();
     assert_eq!(ledger.last_event_id().unwrap(), 8);
     drop(ledger);
     assert_eq!(all(directory.path()).len(), 1, "nothing is left beside it");
@@ -76,11 +76,11 @@ fn what_a_crash_left_while_it_was_made_is_no_hindrance() {
         let left = format!(".stasis-tmp-{pid}-{number}-{DATABASE}");
         fs::write(directory.path().join(left), "half").unwrap();
     }
-    Ledger::open(&path).unwrap();
+    SessionDb::open(&path).unwrap();
     fs::remove_file(&path).unwrap();
     fs::write(&path, "").unwrap();
 
-    let ledger = Ledger::open(&path).unwrap();
+    let ledger = SessionDb::open(&path).unwrap();
 
     tell(&ledger, &[(Created, "a")], &mut |_| None);
     assert_eq!(ledger.last_event_id().unwrap(), 1);
@@ -121,10 +121,10 @@ fn a_file_that_is_not_ours_is_refused_and_left_as_it_is() {
         make(&path);
         let before = all(home.path());
 
-        let refused = Ledger::open(&path).unwrap_err();
+        let refused = SessionDb::open(&path).unwrap_err();
 
         assert!(
-            matches!(refused, LedgerError::Foreign { .. }),
+            matches!(refused, SessionDbError::Foreign { .. }),
             "{refused:?}"
         );
         assert!(refused.to_string().contains(DATABASE));
@@ -136,18 +136,18 @@ fn a_file_that_is_not_ours_is_refused_and_left_as_it_is() {
 fn a_database_of_a_later_version_is_refused_and_left_as_it_is() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join(DATABASE);
-    drop(Ledger::open(&path).unwrap());
+    drop(SessionDb::open(&path).unwrap());
     let later = Connection::open(&path).unwrap();
     later.pragma_update(None, "user_version", 2).unwrap();
 
-    let in_the_log = Ledger::open(&path).unwrap_err();
+    let in_the_log = SessionDb::open(&path).unwrap_err();
     drop(later);
     let before = all(directory.path());
-    let in_the_file = Ledger::open(&path).unwrap_err();
+    let in_the_file = SessionDb::open(&path).unwrap_err();
 
     assert!(matches!(
         in_the_log,
-        LedgerError::Newer {
+        SessionDbError::Newer {
             found: 2,
             known: 1,
             ..
@@ -155,7 +155,7 @@ fn a_database_of_a_later_version_is_refused_and_left_as_it_is() {
     ));
     assert!(matches!(
         in_the_file,
-        LedgerError::Newer {
+        SessionDbError::Newer {
             found: 2,
             known: 1,
             ..
@@ -179,12 +179,12 @@ fn damage_is_told_apart_from_other_failures() {
     }
     fs::write(&path, bytes).unwrap();
 
-    let ledger = Ledger::open(&path).unwrap();
+    let ledger = SessionDb::open(&path).unwrap();
     let told = ledger.events(0, None, 9).unwrap_err();
 
-    assert!(matches!(told, LedgerError::Damaged { .. }), "{told:?}");
-    let nowhere = Ledger::open(&directory.path().join("no/such/place")).unwrap_err();
-    assert!(matches!(nowhere, LedgerError::File { .. }), "{nowhere:?}");
+    assert!(matches!(told, SessionDbError::Damaged { .. }), "{told:?}");
+    let nowhere = SessionDb::open(&directory.path().join("no/such/place")).unwrap_err();
+    assert!(matches!(nowhere, SessionDbError::Failed(_)), "{nowhere:?}");
 }
 
 #[test]
@@ -199,11 +199,11 @@ fn a_copy_has_what_was_written_before_and_nothing_of_what_comes_after() {
     home.tell(&[(Created, "b")]);
     let taken = home.ledger.copy_to(&copy).unwrap_err();
 
-    assert!(matches!(taken, LedgerError::File { .. }), "{taken:?}");
+    assert!(matches!(taken, SessionDbError::Failed(_)), "{taken:?}");
     assert_eq!(all(fork.path()).len(), 1, "nothing is left beside it");
     let mode = copy.metadata().unwrap().permissions().mode();
     assert_eq!(mode & 0o7777, 0o600);
-    let copy = Ledger::open(&copy).unwrap();
+    let copy = SessionDb::open(&copy).unwrap();
     assert_eq!(copy.last_event_id().unwrap(), 1);
     assert_eq!(copy.kept("key").unwrap().unwrap(), b"value");
     tell(&copy, &[(Created, "c")], &mut |_| None);
@@ -225,7 +225,7 @@ fn a_copy_of_a_database_that_is_being_written_is_one_state_of_it() {
         for number in 0..10 {
             let copy = fork.path().join(number.to_string());
             home.ledger.copy_to(&copy).unwrap();
-            let copy = Ledger::open(&copy).unwrap();
+            let copy = SessionDb::open(&copy).unwrap();
             let events = copy.events(0, None, usize::MAX).unwrap();
             assert_eq!(events.len() % 2, 0, "whole transactions only");
             let checked: String = copy
@@ -284,7 +284,7 @@ fn whoever_waited_in_vain_can_tell_and_reads_all_the_same() {
     let nothing_to_write = home.tell(&[]);
 
     assert!(refused.is_busy(), "{refused:?}");
-    assert_eq!(nothing_to_write, Recorded::default());
+    assert_eq!(nothing_to_write, RecordedEvents::default());
     assert_eq!(home.ledger.last_event_id().unwrap(), 1);
     other.execute_batch("ROLLBACK").unwrap();
     home.ledger.keep("key", b"value").unwrap();
@@ -311,7 +311,7 @@ fn a_look_sees_what_is_only_in_the_log_and_writes_nothing() {
 
     assert_eq!(seen, "in the log");
     assert_eq!(all(left.path()), before);
-    drop(Ledger::open(&path).unwrap());
+    drop(SessionDb::open(&path).unwrap());
     let look = schema::look(&path).unwrap();
     let seen: String = look.query_row(sql, [], |row| row.get(0)).unwrap();
     assert_eq!(seen, "in the log", "also when there is no log");
@@ -321,5 +321,5 @@ fn a_look_sees_what_is_only_in_the_log_and_writes_nothing() {
 #[test]
 fn any_thread_may_use_it() {
     fn is_shared<T: Send + Sync>() {}
-    is_shared::<Ledger>();
+    is_shared::<SessionDb>();
 }

@@ -2,15 +2,15 @@
 
 use super::*;
 
-const LEFT: Fact = Fact {
+const LEFT: LeftEntry = LeftEntry {
     inode: u64::MAX - 3,
     size: 5,
     modified: -1,
     changed: 42,
 };
 
-fn recorded(written: usize, own: usize, held: usize) -> Recorded {
-    Recorded { written, own, held }
+fn recorded(written: usize, own: usize, held: usize) -> RecordedEvents {
+    RecordedEvents { written, own, held }
 }
 
 /// Makes the announcement of `act` that of a process that has ended.
@@ -44,13 +44,13 @@ fn what_we_put_back_is_written_once_as_restored_and_never_as_modified() {
 fn a_file_that_is_not_as_we_left_it_is_written_and_so_is_all_that_follows() {
     let others = [
         None,
-        Some(Fact { inode: 1, ..LEFT }),
-        Some(Fact { size: 6, ..LEFT }),
-        Some(Fact {
+        Some(LeftEntry { inode: 1, ..LEFT }),
+        Some(LeftEntry { size: 6, ..LEFT }),
+        Some(LeftEntry {
             modified: 0,
             ..LEFT
         }),
-        Some(Fact {
+        Some(LeftEntry {
             changed: 43,
             ..LEFT
         }),
@@ -200,7 +200,7 @@ fn an_act_that_is_abandoned_explains_nothing() {
 #[test]
 fn a_later_act_on_a_path_takes_the_place_of_an_earlier_one() {
     let home = Home::new();
-    let later = Fact { inode: 9, ..LEFT };
+    let later = LeftEntry { inode: 9, ..LEFT };
     home.ledger.announce("one", &[path("a")]).unwrap();
     home.ledger.announce("two", &[path("a")]).unwrap();
     home.ledger
@@ -253,7 +253,7 @@ fn a_real_file_is_as_we_left_it_until_somebody_touches_it() {
     let file = home.directory.path().join("file");
     let look = || {
         let seen = rustix::fs::lstat(&file).ok()?;
-        Some(Fact::from(&crate::fs::metadata::Seen::from(&seen)))
+        Some(LeftEntry::from(&crate::fs::metadata::Seen::from(&seen)))
     };
     std::fs::write(&file, "old").unwrap();
     home.ledger

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::handle::Profiles;
 use crate::open::Engine;
 use stasis_disk::crypt::DataKey;
-use stasis_disk::form::archive::{self, Archive, ArchiveError, Assembled, ReadAt, Sealed};
+use stasis_disk::form::archive::{self, Archive, ArchiveError, Assembled, ReadAt, SealedArchive};
 use stasis_disk::form::archive_cache::{ArchiveCache, USUAL_LIMIT};
 use stasis_disk::fs::free_space;
 use stasis_model::digest::{ArchiveDigest, TreeDigest};
@@ -295,9 +295,10 @@ impl Fetching {
                 archive::assemble(&there, near.as_ref(), place, &self.cancel)
             }
             Some(key) => {
-                let there = Sealed::open(remote, &self.name, key)?;
+                let there = SealedArchive::open(remote, &self.name, key)?;
                 let near = near();
-                let near = near.and_then(|near| Sealed::open(Arc::new(near), &self.name, key).ok());
+                let near =
+                    near.and_then(|near| SealedArchive::open(Arc::new(near), &self.name, key).ok());
                 archive::assemble_sealed(&there, near.as_ref(), place, &self.cancel)
             }
         }
@@ -313,7 +314,7 @@ pub(super) fn opened(
     match key {
         None => Archive::over(stored, name),
         Some(key) => {
-            let view = Sealed::open(stored, name, key)?;
+            let view = SealedArchive::open(stored, name, key)?;
             Archive::over(Arc::new(view), name)
         }
     }

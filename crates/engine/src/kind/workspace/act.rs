@@ -4,7 +4,7 @@
 //! 2. compare the live tree with what it will become: the plan
 //! 3. an agent that would delete many files must have seen this very plan
 //! 4. make an undo checkpoint, which holds nothing yet
-//! 5. announce the change in the ledger   6. change the tree in place: what comes out is the backup (`disk::restore`)
+//! 5. announce the change in the session database   6. change the tree in place: what comes out is the backup (`disk::restore`)
 //! 7. give the backup to the undo checkpoint; write down what was put back
 //!
 //! A crash before the journal of 6 leaves the tree as it was, and an undo checkpoint without a backup, which goes. After it the next
@@ -25,7 +25,7 @@ use crate::error::Error;
 use stasis_disk::form::chunked::databases::{COMPANIONS, HEADER, holds_changes};
 use stasis_disk::form::slots::{self, Listed, Manifest, StatCache, What, fact};
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
-use stasis_disk::session_db::{Restored, Source};
+use stasis_disk::session_db::{RestoredFile, RestoredFrom};
 use stasis_disk::tree::restore::{self, Changes};
 use stasis_disk::tree::walk::WalkSettings;
 use stasis_model::digest::StoreDigest;
@@ -388,10 +388,12 @@ impl Workspace {
             undo.slot.index(),
             std::process::id()
         );
-        let ledger = &self.session().ledger;
+        let session_db = &self.session().session_db;
         let announced = match act.path {
-            Some(path) => ledger.announce(&id, &[std::slice::from_ref(path), &act.beside].concat()),
-            None => ledger.announce(&id, &changed),
+            Some(path) => {
+                session_db.announce(&id, &[std::slice::from_ref(path), &act.beside].concat())
+            }
+            None => session_db.announce(&id, &changed),
         };
         let done = announced
             .map_err(WorkspaceError::from)
@@ -399,7 +401,7 @@ impl Workspace {
             .and_then(|()| self.change_tree(act, &undo));
         let done = match done {
             Err(error) => {
-                let _ = ledger.abandon(&id);
+                let _ = session_db.abandon(&id);
                 // A restore that is brought to its end later must be undone.
                 if is_half_done(&error) {
                     return Err(error);
@@ -412,7 +414,7 @@ impl Workspace {
         let Some(backup) = &done.backup else {
             // Somebody else had made it what it was to become.
             let _ = (
-                ledger.abandon(&id),
+                session_db.abandon(&id),
                 self.pool().delete_undo(undo.slot.index()),
             );
             return Ok(Done {
@@ -483,13 +485,13 @@ impl Workspace {
 
     /// Writes down what was put back. It has been done: that nobody could write it down is told in the log.
     fn settle(&self, id: &str, act: &Act<'_>, changed: &[EntryPath]) {
-        let ledger = &self.session().ledger;
+        let session_db = &self.session().session_db;
         let settled = self.put_back_rows(act, changed).and_then(|restored| {
-            let settled = ledger.settle(id, self.clock().now(), &restored);
+            let settled = session_db.settle(id, self.clock().now(), &restored);
             Ok(settled.map_err(WorkspaceError::from)?)
         });
         if let Err(error) = settled {
-            let _ = ledger.abandon(id);
+            let _ = session_db.abandon(id);
             let error = crate::error::error_chain(&error);
             tracing::error!(error, "could not write down what was put back");
         }
@@ -565,18 +567,22 @@ impl Workspace {
         Ok(done.map_err(WorkspaceError::from)?)
     }
 
-    /// The files that were put back, or taken away, as the ledger has them.
-    fn put_back_rows(&self, act: &Act<'_>, changed: &[EntryPath]) -> Result<Vec<Restored>, Error> {
+    /// The files that were put back, or taken away, as the session database has them.
+    fn put_back_rows(
+        &self,
+        act: &Act<'_>,
+        changed: &[EntryPath],
+    ) -> Result<Vec<RestoredFile>, Error> {
         let root = self.root()?;
         let from = match act.from.origin {
-            CheckpointOrigin::Undo => Source::Word("undo"),
-            _ => Source::Checkpoint(act.from.slot),
+            CheckpointOrigin::Undo => RestoredFrom::Word("undo"),
+            _ => RestoredFrom::Checkpoint(act.from.slot),
         };
         let is_file = |path: &&EntryPath| {
             let one = act.becomes.find(path).or_else(|| act.is.find(path));
             one.is_some_and(|one| one.what != What::Directory)
         };
-        let rows = changed.iter().filter(is_file).map(|path| Restored {
+        let rows = changed.iter().filter(is_file).map(|path| RestoredFile {
             path: path.clone(),
             from,
             size: act.becomes.find(path).and_then(super::show::size),

@@ -2,9 +2,9 @@
 //!
 //! 1. lock the session   2. an automatic one: list the live tree; the same as in the last one means that none is needed, and what an
 //!    agent is about to do is noted with that one   3. choose the slot   4. make the checkpoint, which is listed along the way unless it
-//!    is a snapshot of a subvolume   5. list that one   6. write it down in the ledger   7. forget what is thinned out by now
+//!    is a snapshot of a subvolume   5. list that one   6. write it down in the session database   7. forget what is thinned out by now
 //!
-//! A crash after 4 leaves a checkpoint without a row in the ledger, and a snapshot without a hash; it is as good as any other, and its
+//! A crash after 4 leaves a checkpoint without a row in the session database, and a snapshot without a hash; it is as good as any other, and its
 //! hash is computed when it is asked for.
 
 use super::Workspace;
@@ -88,7 +88,7 @@ impl Workspace {
 
     /// The slot of the next checkpoint of an agent.
     fn next_agent(&self, occupants: &[Occupant]) -> Result<Slot, Error> {
-        let used = self.session().ledger.last_agent_slot();
+        let used = self.session().session_db.last_agent_slot();
         let used = used.map_err(WorkspaceError::from)?;
         Ok(workspace::next_agent(self.settings(), occupants, used))
     }
@@ -163,7 +163,7 @@ impl Workspace {
                 }
             }
         }
-        let written = || self.session().ledger.checkpoint(&created.metadata);
+        let written = || self.session().session_db.checkpoint(&created.metadata);
         match self.pool().reserve().lend(written) {
             // It is there, and as good as any other without a row.
             Err(error) if free_space::is_want_of_room(&error) => {
@@ -272,7 +272,7 @@ impl Workspace {
                     .note(last, event)
                     .map_err(WorkspaceError::from)?;
             }
-            match self.session().ledger.skipped(self.clock().now(), &why) {
+            match self.session().session_db.skipped(self.clock().now(), &why) {
                 // The tree is what the checkpoint holds, whether that is written down or not.
                 Err(error) if free_space::is_want_of_room(&error) => {
                     tracing::debug!(%error, "could not write down that nothing changed");
@@ -327,9 +327,9 @@ impl Workspace {
 
     /// Makes an automatic checkpoint for a watch, and forgets the oldest events when there are too many.
     pub(super) fn automatic(&self, maker: Maker) -> Result<Checkpointed, Error> {
-        let ledger = &self.session().ledger;
-        let last = ledger.last_event_id().map_err(WorkspaceError::from)?;
-        match ledger.prune(USUAL_MOST_EVENTS, last) {
+        let session_db = &self.session().session_db;
+        let last = session_db.last_event_id().map_err(WorkspaceError::from)?;
+        match session_db.prune(USUAL_MOST_EVENTS, last) {
             Err(error) if free_space::is_want_of_room(&error) => {
                 tracing::warn!(%error, "could not forget the oldest events");
             }

@@ -5,7 +5,7 @@ use crate::error::{
 };
 use stasis_disk::form::slots::{PutBackError, SlotError};
 use stasis_disk::fs::lock_file::LockError;
-use stasis_disk::session_db::LedgerError;
+use stasis_disk::session_db::SessionDbError;
 use stasis_disk::tree::walk::WalkError;
 use stasis_disk::watch::MonitorError;
 use stasis_model::tree::EntryPath;
@@ -170,7 +170,7 @@ pub enum WorkspaceError {
     Monitor(#[from] MonitorError),
     /// The database of the session.
     #[error(transparent)]
-    Ledger(#[from] LedgerError),
+    SessionDb(#[from] SessionDbError),
     /// The live tree could not be read.
     #[error("could not read the workspace")]
     Walk(#[from] WalkError),
@@ -264,7 +264,7 @@ impl WorkspaceError {
             Self::Slots(error) => slots(error),
             Self::Walk(error) => walk_kind(error),
             Self::Lock(LockError::Failed(failure)) => failure.kind(),
-            Self::Ledger(error) => ledger(error),
+            Self::SessionDb(error) => session_db(error),
             Self::Monitor(error) => monitor(error),
             _ => ErrorKind::Invalid,
         }
@@ -292,11 +292,11 @@ fn slots(error: &SlotError) -> ErrorKind {
     }
 }
 
-fn ledger(error: &LedgerError) -> ErrorKind {
+fn session_db(error: &SessionDbError) -> ErrorKind {
     match error {
-        LedgerError::File { source, .. } | LedgerError::Full { source, .. } => io_kind(source),
-        LedgerError::Failed { .. } => ErrorKind::Unreachable,
-        LedgerError::Newer { .. } => ErrorKind::Limit,
+        SessionDbError::Full { source, .. } => io_kind(source),
+        SessionDbError::Failed(failure) => failure.kind(),
+        SessionDbError::Newer { .. } => ErrorKind::Limit,
         _ => ErrorKind::Corrupt,
     }
 }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use stasis_disk::form::slots::{self, Eviction, OWN_PATTERNS, Pool, PoolSettings};
 use stasis_disk::fs::atomic_write::{atomic_write, make_directory};
 use stasis_disk::fs::facilities::{self, Support};
-use stasis_disk::session_db::Ledger;
+use stasis_disk::session_db::SessionDb;
 use stasis_disk::tree::clone::Fallback;
 use stasis_disk::tree::walk::WalkSettings;
 use stasis_disk::watch::MonitorSettings;
@@ -86,7 +86,7 @@ pub(super) struct Session {
     pub(super) system: Option<PathBuf>,
     pub(super) config: Config,
     pub(super) budget: Budget,
-    pub(super) ledger: Ledger,
+    pub(super) session_db: SessionDb,
 }
 
 impl Session {
@@ -101,14 +101,14 @@ impl Session {
         let total = facilities::total_bytes(&path).map_err(unreadable)?;
         let budget = config.budget_bytes.map(Budget::of_bytes);
         let budget = budget.unwrap_or_else(|| Budget::for_disk(total));
-        let ledger = Ledger::open(&path.join(DATABASE)).map_err(WorkspaceError::from)?;
+        let session_db = SessionDb::open(&path.join(DATABASE)).map_err(WorkspaceError::from)?;
         Ok(Self {
             directory: identity.workspace,
             system: identity.system,
             path,
             config,
             budget,
-            ledger,
+            session_db,
         })
     }
 
@@ -369,7 +369,7 @@ fn furnish(session: &Path, own: &Identity, budget: Option<u64>) -> Result<(), Er
     if !session.join(CONFIG).exists() {
         atomic_write(&session.join(CONFIG), configuration(budget).as_bytes())?;
     }
-    drop(Ledger::open(&session.join(DATABASE)).map_err(WorkspaceError::from)?);
+    drop(SessionDb::open(&session.join(DATABASE)).map_err(WorkspaceError::from)?);
     // Last: what says whose it is, is a session.
     let text = serde_json::to_vec_pretty(own).expect("plain fields are always JSON");
     Ok(atomic_write(&session.join(IDENTITY), &text)?)

@@ -150,7 +150,7 @@ impl Workspace {
         let occupants = self.pool().list().map_err(WorkspaceError::from)?;
         let counts = self
             .session()
-            .ledger
+            .session_db
             .counts(&|slot| occupants.iter().any(|one| one.slot() == slot))
             .map_err(WorkspaceError::from)?;
         let counts: HashMap<_, _> = counts.into_iter().map(|one| (one.slot, one)).collect();
@@ -457,7 +457,7 @@ impl Workspace {
         };
         let newest = self.newest_first()?.into_iter().next();
         let skipped = session
-            .ledger
+            .session_db
             .last_skipped()
             .map_err(WorkspaceError::from)?;
         Ok(WorkspaceStatus {
@@ -483,7 +483,7 @@ impl Workspace {
                 .map(|skipped| format!("{}: {}", skipped.timestamp, skipped.because)),
             undo: self.undo_rows()?,
             last_event_id: session
-                .ledger
+                .session_db
                 .last_event_id()
                 .map_err(WorkspaceError::from)?,
             finished_restore,

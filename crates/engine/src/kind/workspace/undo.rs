@@ -257,13 +257,13 @@ impl Workspace {
 
     /// The number of the next undo checkpoint: none is ever used again.
     fn next_undo(&self) -> Result<u32, Error> {
-        let ledger = &self.session().ledger;
-        let kept = ledger.kept(LAST_UNDO).map_err(WorkspaceError::from)?;
+        let session_db = &self.session().session_db;
+        let kept = session_db.kept(LAST_UNDO).map_err(WorkspaceError::from)?;
         let kept = kept.and_then(|bytes| Some(u32::from_le_bytes(bytes.try_into().ok()?)));
         let all = self.pool().undos().map_err(WorkspaceError::from)?;
         let last = all.iter().map(|one| one.slot().index()).chain(kept).max();
         let next = last.unwrap_or_default().saturating_add(1);
-        ledger
+        session_db
             .keep(LAST_UNDO, &next.to_le_bytes())
             .map_err(WorkspaceError::from)?;
         Ok(next)

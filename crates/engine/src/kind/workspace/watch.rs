@@ -92,8 +92,8 @@ impl Workspace {
 
     /// Goes on where the last watch stopped, or begins anew.
     fn monitor(&self) -> Result<Monitor, Error> {
-        let (ledger, clock) = (&self.session().ledger, self.shared_clock());
-        let saved_state = ledger.kept(WATCH_STATE).map_err(WorkspaceError::from)?;
+        let (session_db, clock) = (&self.session().session_db, self.shared_clock());
+        let saved_state = session_db.kept(WATCH_STATE).map_err(WorkspaceError::from)?;
         let settings = self.session().monitoring();
         if let Some(saved_state) = saved_state {
             match Monitor::resume(
@@ -185,11 +185,12 @@ impl Listening<'_> {
     }
 
     fn record(&mut self, batch: &EventBatch, saved_state: Option<&[u8]>) -> Result<(), Error> {
-        let (ledger, now) = (
-            &self.workspace.session().ledger,
+        let (session_db, now) = (
+            &self.workspace.session().session_db,
             self.workspace.clock().now(),
         );
-        let recorded = ledger.record(batch, now, saved_state, &mut |path| fact(self.root, path));
+        let recorded =
+            session_db.record(batch, now, saved_state, &mut |path| fact(self.root, path));
         let recorded = recorded.map_err(WorkspaceError::from)?;
         self.watched.events += recorded.written as u64;
         if let Some(gap) = batch.gap {

@@ -37,7 +37,7 @@ fn written(frames: &[Frame]) -> Vec<u8> {
 /// What is read back from the end of a file in which the frames fill `before` bytes.
 fn read(bytes: &[u8], before: u64) -> Result<Option<Index>, Problem> {
     let (rest, footer) = bytes.split_last_chunk::<FOOTER>().unwrap();
-    Footer::read(footer)?
+    IndexFooter::read(footer)?
         .map(|footer| footer.index(rest, before))
         .transpose()
 }

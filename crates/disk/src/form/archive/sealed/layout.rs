@@ -15,13 +15,13 @@ const MOST: usize = 3 * LARGEST_INDEX;
 
 /// The end of the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Footer {
+pub(super) struct SealedFooter {
     pub(super) id: PieceId,
     /// How long the index is, its tag included.
     pub(super) stored: usize,
 }
 
-impl Footer {
+impl SealedFooter {
     /// Reads the last bytes of a file.
     pub(super) fn read(bytes: &[u8; FOOTER]) -> Result<Self, BadSeal> {
         let (id, rest) = bytes.split_first_chunk().ok_or(BadSeal::NotSealed)?;
@@ -52,13 +52,13 @@ impl Footer {
 
 /// The frames of an encrypted archive, in order.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(in super::super) struct Table {
+pub(in super::super) struct SealedFrames {
     ids: Vec<PieceId>,
     /// Where each begins in the archive, and where the last ends.
     starts: Vec<u64>,
 }
 
-impl Table {
+impl SealedFrames {
     pub(super) fn new(frames: impl Iterator<Item = (u32, PieceId)>) -> Self {
         let (mut table, mut end) = (Self::default(), 0);
         for (length, id) in frames {
@@ -148,9 +148,9 @@ impl Table {
 mod tests {
     use super::*;
 
-    fn table(lengths: &[u32]) -> Table {
+    fn table(lengths: &[u32]) -> SealedFrames {
         let frames = lengths.iter().zip(1..);
-        Table::new(frames.map(|(length, id)| (*length, PieceId::from_document([id; ID]))))
+        SealedFrames::new(frames.map(|(length, id)| (*length, PieceId::from_document([id; ID]))))
     }
 
     #[test]
@@ -168,14 +168,14 @@ mod tests {
         let table = table(&[10, 1, 30]);
         let spelled = table.spell(b"tail").unwrap();
 
-        let read = Table::parse(&spelled, 41 + 48).unwrap();
+        let read = SealedFrames::parse(&spelled, 41 + 48).unwrap();
 
         assert_eq!(read, (table, &b"tail"[..]));
         for before in [0, 41, 41 + 47, 41 + 49, u64::MAX] {
-            assert!(Table::parse(&spelled, before).is_err(), "{before}");
+            assert!(SealedFrames::parse(&spelled, before).is_err(), "{before}");
         }
         for length in 0..spelled.len() - 4 {
-            assert!(Table::parse(&spelled[..length], 41 + 48).is_err());
+            assert!(SealedFrames::parse(&spelled[..length], 41 + 48).is_err());
         }
     }
 
@@ -187,26 +187,29 @@ mod tests {
         let huge = [&[1, 1, 0xff, 0xff, 0xff, 0xff, 0x0f][..], &id].concat();
         let endless = [&[1, 0xff, 0xff, 0xff, 0xff, 0x0f, 5][..], &id].concat();
         for bytes in [no_version, empty, huge, endless] {
-            assert!(Table::parse(&bytes, 5 + TAG as u64).is_err(), "{bytes:?}");
+            assert!(
+                SealedFrames::parse(&bytes, 5 + TAG as u64).is_err(),
+                "{bytes:?}"
+            );
         }
     }
 
     #[test]
     fn a_footer_has_one_spelling_and_says_what_is_wrong() {
         let id = PieceId::from_document([7; ID]);
-        let footer = Footer { id, stored: 500 };
+        let footer = SealedFooter { id, stored: 500 };
         let spelled: [u8; FOOTER] = footer.spell().try_into().unwrap();
         let with = |at: usize, byte: u8| {
             let mut changed = spelled;
             changed[at] = byte;
-            Footer::read(&changed)
+            SealedFooter::read(&changed)
         };
 
-        assert_eq!(Footer::read(&spelled), Ok(footer));
+        assert_eq!(SealedFooter::read(&spelled), Ok(footer));
         assert_eq!(with(FOOTER - 1, 2), Err(BadSeal::Version(2)));
         assert_eq!(with(FOOTER - 2, b'l'), Err(BadSeal::NotSealed));
         assert_eq!(with(ID + 3, 0xff), Err(BadSeal::Index), "too large");
-        let short = Footer { id, stored: 3 }.spell().try_into().unwrap();
-        assert_eq!(Footer::read(&short), Err(BadSeal::Index), "no tag");
+        let short = SealedFooter { id, stored: 3 }.spell().try_into().unwrap();
+        assert_eq!(SealedFooter::read(&short), Err(BadSeal::Index), "no tag");
     }
 }

@@ -3,7 +3,7 @@
 use super::super::problem::{BadSeal, Problem};
 use super::super::verify::digest;
 use super::super::{ArchiveError, ReadAt};
-use super::layout::{FOOTER, Footer, Table};
+use super::layout::{FOOTER, SealedFooter, SealedFrames};
 use crate::crypt::{DataKey, Kind, PieceId, Pieces};
 use stasis_model::digest::ArchiveDigest;
 use std::collections::VecDeque;
@@ -18,17 +18,17 @@ const KEPT: usize = 4;
 /// An encrypted archive whose index was opened. As [`ReadAt`] it is the archive before it was encrypted, for
 /// [`Archive::over`](super::super::Archive::over): a frame is decrypted when it is read.
 #[derive(Debug)]
-pub struct Sealed {
+pub struct SealedArchive {
     path: PathBuf,
     bytes: Arc<dyn ReadAt>,
     pieces: Pieces,
-    table: Table,
+    table: SealedFrames,
     /// What follows the frames in the archive.
     tail: Vec<u8>,
     kept: Mutex<VecDeque<(usize, Arc<Vec<u8>>)>>,
 }
 
-impl Sealed {
+impl SealedArchive {
     /// Takes encrypted bytes that are wherever they are, known as `name`, and opens their index.
     pub fn open(bytes: Arc<dyn ReadAt>, name: &Path, key: &DataKey) -> Result<Self, ArchiveError> {
         let refused = |bad| ArchiveError::refused(name)(Problem::Seal(bad));
@@ -39,7 +39,7 @@ impl Sealed {
         let mut footer = [0; FOOTER];
         let read = bytes.read_exact_at(&mut footer, before_footer);
         read.map_err(failed())?;
-        let footer = Footer::read(&footer).map_err(refused)?;
+        let footer = SealedFooter::read(&footer).map_err(refused)?;
         let before = before_footer.checked_sub(footer.stored as u64);
         let before = before.ok_or_else(|| refused(BadSeal::Index))?;
         let mut index = vec![0; footer.stored];
@@ -48,7 +48,8 @@ impl Sealed {
         let pieces = key.pieces();
         let opened = pieces.open(Kind::Index, &footer.id, &mut index);
         opened.map_err(|_| refused(BadSeal::Index))?;
-        let (table, tail) = Table::parse(&index, before).map_err(ArchiveError::refused(name))?;
+        let (table, tail) =
+            SealedFrames::parse(&index, before).map_err(ArchiveError::refused(name))?;
         Ok(Self {
             path: name.to_owned(),
             tail: tail.to_vec(),
@@ -130,7 +131,7 @@ impl Sealed {
     }
 }
 
-impl ReadAt for Sealed {
+impl ReadAt for SealedArchive {
     fn length(&self) -> io::Result<u64> {
         Ok(self.table.end() + self.tail.len() as u64)
     }

@@ -2,13 +2,13 @@
 
 use super::super::framed::Framed;
 use super::super::index;
-use super::super::output::Output;
-use super::super::reader::{Archive, Form};
+use super::super::output::ArchiveOutput;
+use super::super::reader::{Archive, ArchiveForm};
 use super::super::verify::digest;
 use super::super::workers::{self, FrameTask, FrameWorkers};
 use super::super::{ArchiveError, Problem};
-use super::layout::{Footer, Table};
-use super::ledger::{Behind, Closing, Ledger};
+use super::frame_table::{Behind, Closing, FrameTable};
+use super::layout::{SealedFooter, SealedFrames};
 use crate::crypt::{DataKey, Kind, Pieces};
 use stasis_model::digest::ArchiveDigest;
 use std::fs::File;
@@ -57,7 +57,7 @@ pub fn seal(
     target: &Path,
     settings: &SealSettings,
 ) -> Result<SealReport, ArchiveError> {
-    let output = Output::create(target)?;
+    let output = ArchiveOutput::create(target)?;
     Ok(write(plain, key, output, settings)?.0)
 }
 
@@ -68,25 +68,25 @@ pub fn seal_nameless(
     spool: &Path,
     settings: &SealSettings,
 ) -> Result<(SealReport, File), ArchiveError> {
-    let output = Output::nameless(spool)?;
+    let output = ArchiveOutput::nameless(spool)?;
     write(plain, key, output, settings)
 }
 
 fn write(
     plain: &Archive,
     key: &DataKey,
-    output: Output,
+    output: ArchiveOutput,
     settings: &SealSettings,
 ) -> Result<(SealReport, File), ArchiveError> {
     let plain = match &plain.0 {
-        Form::Framed(framed) => framed,
-        Form::Plain(plain) => return Err(ArchiveError::NotFramed(plain.path.clone())),
+        ArchiveForm::Framed(framed) => framed,
+        ArchiveForm::Plain(plain) => return Err(ArchiveError::NotFramed(plain.path.clone())),
     };
     let sealing = Sealing {
         plain,
         pieces: key.pieces(),
         output: &output,
-        ledger: Ledger::new(plain.index.frames.iter().map(|frame| frame.stored)),
+        frame_table: FrameTable::new(plain.index.frames.iter().map(|frame| frame.stored)),
     };
     let (plain_bytes, (archive_sha256, stored_bytes)) = sealing.run(settings)?;
     let file = output.publish()?;
@@ -103,8 +103,8 @@ fn write(
 struct Sealing<'a> {
     plain: &'a Framed,
     pieces: Pieces,
-    output: &'a Output,
-    ledger: Ledger,
+    output: &'a ArchiveOutput,
+    frame_table: FrameTable,
 }
 
 struct SealFrame<'a> {
@@ -116,9 +116,9 @@ impl FrameTask for SealFrame<'_> {
     fn perform(self) -> Result<(), ArchiveError> {
         let mut piece = self.sealing.plain.stored(self.frame)?;
         let id = self.sealing.pieces.close(Kind::Frame, &mut piece);
-        let at = self.sealing.ledger.start(self.frame);
+        let at = self.sealing.frame_table.start(self.frame);
         self.sealing.put(&piece, at)?;
-        self.sealing.ledger.note(self.frame, id);
+        self.sealing.frame_table.note(self.frame, id);
         Ok(())
     }
 }
@@ -126,14 +126,14 @@ impl FrameTask for SealFrame<'_> {
 impl Sealing<'_> {
     /// Encrypts everything, and digests it behind those who write; says how long the archive was.
     fn run(&self, settings: &SealSettings) -> Result<(u64, (ArchiveDigest, u64)), ArchiveError> {
-        let Output { file, path, .. } = self.output;
+        let ArchiveOutput { file, path, .. } = self.output;
         let workers = FrameWorkers::new(settings.workers, settings.cancel.clone());
         std::thread::scope(|scope| {
             let follower = scope.spawn(|| {
-                let behind = Behind(file, &self.ledger);
+                let behind = Behind(file, &self.frame_table);
                 digest(&behind, path, &settings.cancel)
             });
-            let closing = Closing(&self.ledger);
+            let closing = Closing(&self.frame_table);
             let mut frames = 0..self.plain.index.frames.len();
             workers::perform(&workers, || {
                 let sealing = self;
@@ -157,13 +157,14 @@ impl Sealing<'_> {
         let tail = self.tail()?;
         let frames = self.plain.index.frames.iter();
         let lengths = frames.map(|frame| frame.stored);
-        let table = Table::new(lengths.zip(self.ledger.ids()));
+        let table = SealedFrames::new(lengths.zip(self.frame_table.ids()));
         let mut index = table.spell(&tail).ok_or(ArchiveError::TooLarge)?;
         let id = self.pieces.close(Kind::Index, &mut index);
         let stored = index.len();
-        index.extend_from_slice(&Footer { id, stored }.spell());
+        index.extend_from_slice(&SealedFooter { id, stored }.spell());
         self.put(&index, table.stored_end())?;
-        self.ledger.finish(table.stored_end() + index.len() as u64);
+        self.frame_table
+            .finish(table.stored_end() + index.len() as u64);
         Ok(table.end() + tail.len() as u64)
     }
 
@@ -188,7 +189,7 @@ impl Sealing<'_> {
         let (body, footer) = tail
             .split_last_chunk()
             .ok_or_else(|| refused()(Problem::Truncated))?;
-        let footer = index::Footer::read(footer).map_err(refused())?;
+        let footer = index::IndexFooter::read(footer).map_err(refused())?;
         let footer = footer.ok_or_else(|| refused()(Problem::Truncated))?;
         if footer.index(body, start).map_err(refused())? != self.plain.index {
             return Err(refused()(Problem::Index("it changed while it was read")));

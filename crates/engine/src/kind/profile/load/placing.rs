@@ -9,7 +9,7 @@ use crate::kind::profile::error::ProfileError;
 use crate::kind::profile::fetch::{Proof, Unproven};
 use stasis_disk::check::{self, CheckReport, CheckSettings};
 use stasis_disk::form::archive::{
-    Archive, Limits, ReadSettings, UnpackSettings, Unpacked, unpack_beside,
+    Archive, ArchiveLimits, ReadSettings, UnpackSettings, UnpackedArchive, unpack_beside,
 };
 use stasis_disk::fs::metadata::Rights;
 use stasis_disk::tree::restore::{Origin, Placement, Restored};
@@ -56,16 +56,16 @@ impl Placing {
     }
 
     /// Extracts beside the directory, and checks the databases there.
-    fn stage(&self) -> Result<(Unpacked, CheckReport), Failure> {
+    fn stage(&self) -> Result<(UnpackedArchive, CheckReport), Failure> {
         let load = &self.load;
         let settings = UnpackSettings {
             placement: Placement::Replace,
             only: None,
             rights: Rights::Own,
             read: ReadSettings {
-                limits: Limits {
+                limits: ArchiveLimits {
                     bytes: self.bytes,
-                    ..Limits::default()
+                    ..ArchiveLimits::default()
                 },
                 cancel: load.cancel.clone(),
                 ..ReadSettings::default()

@@ -12,15 +12,15 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// The frames of an encrypted archive while it is written.
 #[derive(Debug)]
-pub(super) struct Ledger {
+pub(super) struct FrameTable {
     /// Where each begins in the file, and where the last ends.
     starts: Vec<u64>,
-    state: Mutex<State>,
+    state: Mutex<FrameTableState>,
     news: Condvar,
 }
 
 #[derive(Debug)]
-struct State {
+struct FrameTableState {
     ids: Vec<Option<PieceId>>,
     /// So many frames are written without a gap.
     whole: usize,
@@ -29,7 +29,7 @@ struct State {
     is_over: bool,
 }
 
-impl Ledger {
+impl FrameTable {
     /// Expects frames that have these lengths before they are encrypted.
     pub(super) fn new(lengths: impl Iterator<Item = u32>) -> Self {
         let (mut starts, mut end) = (vec![0], 0);
@@ -37,7 +37,7 @@ impl Ledger {
             end += u64::from(length) + TAG as u64;
             starts.push(end);
         }
-        let state = State {
+        let state = FrameTableState {
             ids: vec![None; starts.len() - 1],
             whole: 0,
             end: 0,
@@ -50,7 +50,7 @@ impl Ledger {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, FrameTableState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -97,7 +97,7 @@ impl Ledger {
 }
 
 /// Ends all waiting when the writer ends, in whatever way.
-pub(super) struct Closing<'a>(pub(super) &'a Ledger);
+pub(super) struct Closing<'a>(pub(super) &'a FrameTable);
 
 impl Drop for Closing<'_> {
     fn drop(&mut self) {
@@ -108,7 +108,7 @@ impl Drop for Closing<'_> {
 
 /// A file that is read behind those who write it: its end is where they end.
 #[derive(Debug)]
-pub(super) struct Behind<'a>(pub(super) &'a File, pub(super) &'a Ledger);
+pub(super) struct Behind<'a>(pub(super) &'a File, pub(super) &'a FrameTable);
 
 impl ReadAt for Behind<'_> {
     fn length(&self) -> io::Result<u64> {
