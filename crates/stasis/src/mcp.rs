@@ -21,13 +21,11 @@ mod misfit;
 mod page;
 mod schema;
 mod tools;
-mod wire;
-mod words;
 
 pub(crate) use listen::{Address, Socket};
 
 use call::Served;
-use failure::Failure;
+use failure::CallFailure;
 use lines::Lines;
 use rmcp::model::{
     CallToolRequestMethod, CallToolRequestParams, CallToolResponse, ConstString, CustomRequest,
@@ -183,11 +181,11 @@ impl ServerHandler for Server {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(tools::TOOLS.clone()))
+        Ok(ListToolsResult::with_all_items(tools::list()))
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        tools::TOOLS.iter().find(|tool| tool.name == name).cloned()
+        tools::find(name).cloned()
     }
 
     async fn call_tool(
@@ -204,13 +202,13 @@ impl ServerHandler for Server {
         // A task of its own: a client that goes does not leave a call half done, and a bug of ours does not leave it unanswered.
         let call = tokio::spawn(async move {
             let _place = place;
-            served.call(&request.name, arguments).await
+            tools::call(&served, &request.name, arguments).await
         });
         let answer = match call.await {
             Ok(answer) => answer,
             Err(error) => {
                 tracing::error!(%error, "a call broke off");
-                Err(Failure::Internal)
+                Err(CallFailure::Internal)
             }
         };
         let root = self.served.root();

@@ -7,7 +7,9 @@ use super::escape;
 use crate::report;
 use rmcp::ErrorData;
 use rmcp::model::{CallToolResult, ContentBlock};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
 use stasis_engine::error::{Error, ErrorKind};
 use stasis_engine::kind::workspace::WorkspaceError;
 use stasis_engine::model::workspace::NoSlot;
@@ -15,7 +17,7 @@ use std::error::Error as StdError;
 
 /// Why a call has no answer.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum CallFailure {
     /// The parameters cannot be used, whatever there is.
     Params(String),
     /// It was not done; the model is told why, and what it can do.
@@ -24,19 +26,48 @@ pub(super) enum Failure {
     Internal,
 }
 
-/// Something that was not done.
-#[derive(Debug)]
+/// Why it was not done
+#[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Refused {
-    pub(super) kind: String,
-    pub(super) reason: &'static str,
-    pub(super) message: String,
-    pub(super) causes: Vec<String>,
-    pub(super) hint: Option<String>,
-    /// Numbers that belong to it.
-    pub(super) details: Value,
+    /// What kind of failure: notfound, limit, conflict, denied, retry, ...
+    kind: String,
+    /// One word for it, such as needs_confirmation
+    // Listed in the schema of every tool they would be an eighth of it.
+    #[schemars(with = "String")]
+    reason: RefusalReason,
+    message: String,
+    causes: Vec<String>,
+    hint: Option<String>,
+    /// Numbers that belong to it
+    #[schemars(with = "Option<Map<String, Value>>")]
+    details: Value,
 }
 
-impl Failure {
+/// Why a call was refused, for a client that decides by it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum RefusalReason {
+    BadFork,
+    Busy,
+    Excluded,
+    Failed,
+    ForksNotAllowed,
+    NameTaken,
+    NeedsConfirmation,
+    NoCheckpoints,
+    NoSuchCheckpoint,
+    NoSuchEntry,
+    NoSuchUndo,
+    NotYours,
+    NothingDiffers,
+    NothingToUndo,
+    OverBudget,
+    PlanChanged,
+    PoolFull,
+    Unreadable,
+}
+
+impl CallFailure {
     /// As the protocol has it; it names the workspace, as every answer does.
     pub(super) fn into_result(self, workspace: &str) -> Result<CallToolResult, ErrorData> {
         let mut data = json!({ "workspace": workspace });
@@ -57,30 +88,36 @@ impl Failure {
 
 impl Refused {
     fn into_result(self, workspace: &str) -> CallToolResult {
-        let mut words = vec![format!("error: {}", self.message)];
-        words.extend(self.causes.iter().map(|cause| format!("because: {cause}")));
-        words.extend(self.hint.iter().map(|hint| format!("hint: {hint}")));
-        words.push(format!("workspace: {workspace}"));
-        let words: Vec<String> = words.iter().map(|line| escape::line(line)).collect();
-        let mut answer = json!({
-            "workspace": workspace,
-            "error": {
-                "kind": self.kind,
-                "reason": self.reason,
-                "message": self.message,
-                "causes": self.causes,
-                "hint": self.hint,
-                "details": self.details,
-            },
-        });
+        let mut lines = vec![format!("error: {}", self.message)];
+        lines.extend(self.causes.iter().map(|cause| format!("because: {cause}")));
+        lines.extend(self.hint.iter().map(|hint| format!("hint: {hint}")));
+        lines.push(format!("workspace: {workspace}"));
+        let lines: Vec<String> = lines.iter().map(|line| escape::line(line)).collect();
+        let mut answer = json!({ "workspace": workspace, "error": self });
         escape::scrub(&mut answer);
-        let mut result = CallToolResult::error(vec![ContentBlock::text(words.join("\n"))]);
+        let mut result = CallToolResult::error(vec![ContentBlock::text(lines.join("\n"))]);
         result.structured_content = Some(answer);
         result
     }
 }
 
-impl From<Error> for Failure {
+impl CallFailure {
+    /// The operator named no directory that forks go to.
+    pub(super) fn no_forks() -> Self {
+        Self::Refused(Box::new(Refused {
+            kind: "denied".to_owned(),
+            reason: RefusalReason::ForksNotAllowed,
+            message: "this server makes no forks".to_owned(),
+            causes: Vec::new(),
+            hint: Some(
+                "the user can allow them by starting the server with `--forks DIR`, the directory they go to".to_owned(),
+            ),
+            details: Value::Null,
+        }))
+    }
+}
+
+impl From<Error> for CallFailure {
     fn from(error: Error) -> Self {
         if let Error::Workspace(inside) = &error
             && is_about_parameters(inside)
@@ -94,7 +131,7 @@ impl From<Error> for Failure {
         }
         let (reason, hint, details) = match &error {
             Error::Workspace(inside) => advice(inside, error.kind()),
-            _ => ("failed", None, Value::Null),
+            _ => (RefusalReason::Failed, None, Value::Null),
         };
         let hint = hint.map(str::to_owned).or_else(|| report::hint(&error));
         Self::Refused(Box::new(Refused {
@@ -129,74 +166,78 @@ fn is_about_parameters(error: &WorkspaceError) -> bool {
     )
 }
 
-/// One word for it, what a model can do about it, and its numbers.
+/// Why it was refused, what a model can do about it, and its numbers.
 #[expect(clippy::too_many_lines, reason = "one line of advice for each error")]
-fn advice(error: &WorkspaceError, kind: ErrorKind) -> (&'static str, Option<&'static str>, Value) {
+fn advice(error: &WorkspaceError, kind: ErrorKind) -> (RefusalReason, Option<&'static str>, Value) {
     let (reason, hint) = match error {
         WorkspaceError::NoCheckpoint(_) => (
-            "no_such_checkpoint",
+            RefusalReason::NoSuchCheckpoint,
             "snapshots_list shows the checkpoints there are",
         ),
-        WorkspaceError::NoCheckpoints => ("no_checkpoints", "make one with snapshots_create"),
+        WorkspaceError::NoCheckpoints => (
+            RefusalReason::NoCheckpoints,
+            "make one with snapshots_create",
+        ),
         WorkspaceError::NoSlot(NoSlot::ManualFull { max }) => {
             let hint = "delete one that you made with snapshots_delete, or merge some of yours with snapshots_compact";
-            return ("pool_full", Some(hint), json!({ "max": max }));
+            return (RefusalReason::PoolFull, Some(hint), json!({ "max": max }));
         }
         WorkspaceError::NoSlot(NoSlot::NameTaken { .. }) => {
-            ("name_taken", "give another name, or none")
+            (RefusalReason::NameTaken, "give another name, or none")
         }
         WorkspaceError::NotInCheckpoint { .. } => (
-            "no_such_entry",
+            RefusalReason::NoSuchEntry,
             "snapshots_history shows which checkpoints have it",
         ),
         WorkspaceError::NoSuchEntry(_) => (
-            "no_such_entry",
+            RefusalReason::NoSuchEntry,
             "check the spelling; snapshots_changes lists paths as they must be written",
         ),
         WorkspaceError::NothingDiffers(_) => (
-            "nothing_differs",
+            RefusalReason::NothingDiffers,
             "it is in the newest state that was kept; snapshots_history shows its versions",
         ),
         WorkspaceError::NeedsConfirmation { deletes, most } => {
             let hint = "call again with dry_run=true, show the user what would be deleted, then call with confirm set to plan.digest";
             let details = json!({ "deletes": deletes, "most_without_confirm": most });
-            return ("needs_confirmation", Some(hint), details);
+            return (RefusalReason::NeedsConfirmation, Some(hint), details);
         }
         WorkspaceError::MovesGit { moves, commits } => {
             let hint = "call again with dry_run=true, show the user plan.git, then call with confirm set to plan.digest; or let snapshots_restore leave it with except [\".git\"]";
             let details = json!({ "moves": moves, "commits_leaving": commits });
-            return ("needs_confirmation", Some(hint), details);
+            return (RefusalReason::NeedsConfirmation, Some(hint), details);
         }
         WorkspaceError::Unreadable(_) => (
-            "unreadable",
+            RefusalReason::Unreadable,
             "nothing was changed; ask the user to make it readable or to move it away",
         ),
         WorkspaceError::Excluded(_) => (
-            "excluded",
+            RefusalReason::Excluded,
             "nothing was changed; revert smaller parts that it is not in, or ask the user to move it away",
         ),
-        WorkspaceError::BadFork { .. } => ("bad_fork", "choose another name"),
+        WorkspaceError::BadFork { .. } => (RefusalReason::BadFork, "choose another name"),
         WorkspaceError::PlanChanged => (
-            "plan_changed",
+            RefusalReason::PlanChanged,
             "call again with dry_run=true and look at the new plan; nothing was changed",
         ),
         WorkspaceError::NotYours(_) => (
-            "not_yours",
+            RefusalReason::NotYours,
             "leave it: only the user can delete it, with `stasis workspace delete`",
         ),
-        WorkspaceError::NothingToUndo => {
-            ("nothing_to_undo", "nothing was reverted or restored yet")
-        }
+        WorkspaceError::NothingToUndo => (
+            RefusalReason::NothingToUndo,
+            "nothing was reverted or restored yet",
+        ),
         WorkspaceError::NoUndo(_) => (
-            "no_such_undo",
+            RefusalReason::NoSuchUndo,
             "leave out `undo` to take back the last revert, restore or undo",
         ),
         WorkspaceError::Slots(_) if kind == ErrorKind::Limit => (
-            "over_budget",
+            RefusalReason::OverBudget,
             "delete or compact checkpoints that you made, or ask the user for more room",
         ),
-        _ if kind == ErrorKind::Conflict => ("busy", "try again in a moment"),
-        _ => return ("failed", None, Value::Null),
+        _ if kind == ErrorKind::Conflict => (RefusalReason::Busy, "try again in a moment"),
+        _ => return (RefusalReason::Failed, None, Value::Null),
     };
     (reason, Some(hint), Value::Null)
 }

@@ -32,25 +32,81 @@ pub(super) fn lean(answer: &mut Value, digests: bool) {
     }
 }
 
+/// What an object is, by the fields it has.
+#[derive(Clone, Copy)]
+struct Shape {
+    is_change: bool,
+    is_row: bool,
+    is_version: bool,
+    is_side: bool,
+}
+
+impl Shape {
+    fn of(fields: &Map<String, Value>) -> Self {
+        let has = |name: &str| fields.contains_key(name);
+        Self {
+            is_change: has("path") && has("op"),
+            is_row: has("checkpoint") && has("files_count") && has("age"),
+            is_version: has("checkpoint") && has("status") && has("age"),
+            is_side: has("kind") && has("mode"),
+        }
+    }
+
+    /// Fields that are never sent.
+    fn drops(self, name: &str) -> bool {
+        (self.is_change && (OF_CHECKPOINT.contains(&name) || name == "is_symlink"))
+            || ((self.is_row || self.is_version) && OF_ROW.contains(&name))
+    }
+
+    /// Fields that are sent only with some values, or when they were asked for.
+    fn may_drop(self, name: &str) -> bool {
+        (self.is_change && name == "kind")
+            || (self.is_row && ["complete", "events"].contains(&name))
+            || self.drops_unasked(name)
+    }
+
+    fn drops_unasked(self, name: &str) -> bool {
+        (self.is_row || self.is_side) && DIGESTS.contains(&name)
+    }
+}
+
 fn lean_fields(fields: &mut Map<String, Value>, digests: bool) {
-    let has = |name: &str| fields.contains_key(name);
-    let (is_change, is_row, is_version) = (
-        has("path") && has("op"),
-        has("checkpoint") && has("files_count") && has("age"),
-        has("checkpoint") && has("status") && has("age"),
-    );
-    let is_side = has("kind") && has("mode");
+    let shape = Shape::of(fields);
     fields.retain(|name, value| {
         let name = name.as_str();
+        let says_nothing = match name {
+            "kind" => value == "file",
+            "complete" => *value == Value::Bool(true),
+            "events" => is_all_zero(value),
+            _ => false,
+        };
         let goes = value.is_null()
-            || (is_change && (OF_CHECKPOINT.contains(&name) || name == "is_symlink"))
-            || (is_change && name == "kind" && value == "file")
-            || ((is_row || is_version) && OF_ROW.contains(&name))
-            || (is_row && name == "complete" && *value == Value::Bool(true))
-            || (is_row && name == "events" && is_all_zero(value))
-            || (!digests && (is_row || is_side) && DIGESTS.contains(&name));
+            || shape.drops(name)
+            || (shape.may_drop(name) && says_nothing)
+            || (!digests && shape.drops_unasked(name));
         !goes
     });
+}
+
+/// The schema of what is left of an answer.
+pub(super) fn lean_schema(schema: &mut Map<String, Value>) {
+    let shape = schema.get("properties").and_then(Value::as_object);
+    if let Some(shape) = shape.map(Shape::of) {
+        if let Some(Value::Array(required)) = schema.get_mut("required") {
+            required.retain(|name| {
+                let name = name.as_str().unwrap_or_default();
+                !shape.drops(name) && !shape.may_drop(name)
+            });
+        }
+        if let Some(Value::Object(properties)) = schema.get_mut("properties") {
+            properties.retain(|name, _| !shape.drops(name));
+            let inner = properties.values_mut().filter_map(Value::as_object_mut);
+            inner.for_each(lean_schema);
+        }
+    }
+    if let Some(Value::Object(items)) = schema.get_mut("items") {
+        lean_schema(items);
+    }
 }
 
 fn is_all_zero(counts: &Value) -> bool {

@@ -6,8 +6,9 @@
 
 use super::escape;
 use super::lean::lean;
-use super::wire::{Format, LONGEST, Paging};
 use rmcp::model::{CallToolResult, ContentBlock};
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 /// What stands before everything that comes from the tree.
@@ -17,6 +18,60 @@ pub(super) const UNTRUSTED: &str =
 const LONGEST_LINE: usize = 2_000;
 /// What the numbers of a page take beside the list.
 const NUMBERS: usize = 120;
+
+/// How long an answer in words is, by default.
+const TEXT_LENGTH: usize = 5_000;
+/// How long an answer in JSON is, by default.
+const JSON_LENGTH: usize = 20_000;
+/// The shortest that a client may ask for.
+pub(super) const SHORTEST: usize = 200;
+/// The longest answer there is.
+pub(super) const LONGEST: usize = 100_000;
+
+/// Form of the answer's text
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(extend("default" = "text"))]
+pub(super) enum PageFormat {
+    #[default]
+    Text,
+    Json,
+}
+
+/// Which part of an answer is wanted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Paging {
+    pub(super) format: PageFormat,
+    pub(super) start: usize,
+    pub(super) max_length: usize,
+}
+
+impl Paging {
+    /// What was asked for, with what is usual for the rest.
+    pub(super) fn new(
+        format: Option<PageFormat>,
+        start: Option<usize>,
+        max_length: Option<usize>,
+    ) -> Result<Self, String> {
+        let format = format.unwrap_or_default();
+        let usual = match format {
+            PageFormat::Text => TEXT_LENGTH,
+            PageFormat::Json => JSON_LENGTH,
+        };
+        let max_length = max_length.unwrap_or(usual);
+        if !(SHORTEST..=LONGEST).contains(&max_length) {
+            return Err(format!(
+                "`max_length` is {max_length}; give a number from {SHORTEST} to {LONGEST}, and page on with `start_index`"
+            ));
+        }
+        let start = start.unwrap_or_default();
+        Ok(Self {
+            format,
+            start,
+            max_length,
+        })
+    }
+}
 
 /// An answer with a list in it.
 #[derive(Debug)]
@@ -145,8 +200,8 @@ pub(super) fn page(listing: Listing, paging: Paging) -> CallToolResult {
         length(&head) + NUMBERS + UNTRUSTED.len(),
     );
     let (words_room, json_room) = match paging.format {
-        Format::Text => (paging.max_length, LONGEST),
-        Format::Json => (usize::MAX, paging.max_length),
+        PageFormat::Text => (paging.max_length, LONGEST),
+        PageFormat::Json => (usize::MAX, paging.max_length),
     };
     let rooms = (
         words_room.saturating_sub(words_before),
@@ -163,8 +218,8 @@ pub(super) fn page(listing: Listing, paging: Paging) -> CallToolResult {
         answer["next_index"] = json!(next);
     }
     match paging.format {
-        Format::Json => CallToolResult::structured(answer),
-        Format::Text => {
+        PageFormat::Json => CallToolResult::structured(answer),
+        PageFormat::Text => {
             let mut text = vec![span.words(), UNTRUSTED.to_owned()];
             text.extend(lead);
             text.extend(words);

@@ -1,310 +1,194 @@
-//! The schemas of what tools take and answer.
+//! The schemas of what tools take and answer, from the types that are read and sent.
 
-use super::call::MOST_FORKS;
-use super::wire::{LONGEST, SHORTEST};
+use super::failure::Refused;
+use super::lean;
+use rmcp::model::JsonObject;
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-/// Parameters: exactly these.
-pub(super) fn parameters<const N: usize>(
-    required: &[&str],
-    properties: [(&str, Value); N],
-) -> Value {
-    let properties = properties.map(|(name, schema)| (name.to_owned(), schema));
-    json!({
-        "type": "object",
-        "properties": Map::from_iter(properties),
-        "required": required,
-        "additionalProperties": false,
-    })
+/// What every page says of itself.
+#[derive(Serialize, JsonSchema)]
+struct PageNumbers {
+    notice: String,
+    total: usize,
+    start_index: usize,
+    /// start_index of the next page; absent at the end
+    next_index: Option<usize>,
 }
 
-/// An answer: these, or an `error`.
-pub(super) fn answer<const N: usize>(properties: [(&str, Value); N]) -> Value {
-    // What would be null is left out.
-    let is_nullable = |schema: &Value| {
-        let types = schema["type"].as_array();
-        types.is_some_and(|types| types.iter().any(|one| one == "null"))
+/// Where an answer comes from.
+#[derive(Serialize, JsonSchema)]
+struct FromWorkspace {
+    /// The workspace's directory
+    workspace: String,
+}
+
+/// What a tool takes: exactly these.
+pub(super) fn parameters<T: JsonSchema>() -> JsonObject {
+    let settings = SchemaSettings::draft2020_12().for_deserialize();
+    let mut schema = generated::<T>(settings);
+    without_null(&mut schema);
+    schema.entry("required").or_insert_with(|| json!([]));
+    schema
+}
+
+/// What a tool answers: the fields of its type that are sent, or an `error`.
+pub(super) fn answer<T: JsonSchema>(is_paged: bool) -> JsonObject {
+    let settings = || SchemaSettings::draft2020_12().for_serialize();
+    let mut schema = generated::<T>(settings());
+    without_descriptions(&mut schema);
+    if is_paged {
+        merge(&mut schema, generated::<PageNumbers>(settings()));
+    }
+    merge(&mut schema, generated::<FromWorkspace>(settings()));
+    without_null(&mut schema);
+    lean::lean_schema(&mut schema);
+    let required = schema.remove("required").unwrap_or_else(|| json!([]));
+    if let Some(properties) = properties(&mut schema) {
+        // Its nulls are sent.
+        let error = generated::<Refused>(settings());
+        properties.insert("error".to_owned(), Value::Object(error));
+    }
+    let either = json!([{ "required": required }, { "required": ["error"] }]);
+    schema.insert("anyOf".to_owned(), either);
+    schema
+}
+
+fn generated<T: JsonSchema>(settings: SchemaSettings) -> JsonObject {
+    let settings = settings.with(|settings| {
+        // Some clients do not follow references.
+        settings.inline_subschemas = true;
+        settings.meta_schema = None;
+    });
+    let mut schema: Value = settings.into_generator().into_root_schema_for::<T>().into();
+    tidy(&mut schema);
+    match schema {
+        Value::Object(fields) => fields,
+        _ => JsonObject::new(),
+    }
+}
+
+/// Without what says nothing to a client, and with closed sets as plain lists of their words.
+fn tidy(schema: &mut Value) {
+    match schema {
+        Value::Array(all) => all.iter_mut().for_each(tidy),
+        Value::Object(fields) => {
+            fields.remove("title");
+            fields.remove("format");
+            let words = fields.get("oneOf").and_then(words);
+            if let Some(words) = words {
+                fields.remove("oneOf");
+                fields.insert("type".to_owned(), json!("string"));
+                fields.insert("enum".to_owned(), json!(words));
+            }
+            for (name, inner) in fields.iter_mut() {
+                match inner {
+                    // Its names are those of fields, not of keywords.
+                    Value::Object(all) if name == "properties" => all.values_mut().for_each(tidy),
+                    inner => tidy(inner),
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Answers are described by their tool: a description of each field would double what every client reads before its first call.
+fn without_descriptions(schema: &mut JsonObject) {
+    schema.remove("description");
+    if let Some(all) = properties(schema) {
+        let inner = all.values_mut().filter_map(Value::as_object_mut);
+        inner.for_each(without_descriptions);
+    }
+    if let Some(Value::Object(items)) = schema.get_mut("items") {
+        without_descriptions(items);
+    }
+}
+
+/// The words of an enum, some of which may have a description of their own.
+fn words(choices: &Value) -> Option<Vec<String>> {
+    let mut all = Vec::new();
+    for choice in choices.as_array()? {
+        match (choice.get("const"), choice.get("enum")) {
+            (Some(Value::String(word)), _) => all.push(word.clone()),
+            (None, Some(Value::Array(some))) => {
+                all.extend(some.iter().filter_map(Value::as_str).map(str::to_owned));
+            }
+            _ => return None,
+        }
+    }
+    Some(all)
+}
+
+/// What would be null is left out, in what is sent as in what is taken.
+fn without_null(schema: &mut JsonObject) {
+    if let Some(all) = properties(schema) {
+        let nullable: Vec<String> = all
+            .iter_mut()
+            .filter_map(|(name, field)| take_null(field).then(|| name.clone()))
+            .collect();
+        if let Some(Value::Array(required)) = schema.get_mut("required") {
+            required.retain(|name| !nullable.iter().any(|one| name == one));
+        }
+    }
+    for name in ["properties", "items"] {
+        match schema.get_mut(name) {
+            Some(Value::Object(fields)) if name == "properties" => {
+                let inner = fields.values_mut().filter_map(Value::as_object_mut);
+                inner.for_each(without_null);
+            }
+            Some(Value::Object(items)) => without_null(items),
+            _ => {}
+        }
+    }
+}
+
+/// Takes null from what a field may be; whether it was there.
+fn take_null(field: &mut Value) -> bool {
+    let is_null = |one: &Value| *one == json!("null") || one["type"] == "null" || one.is_null();
+    let Some(fields) = field.as_object_mut() else {
+        return false;
     };
-    let always =
-        |(name, schema): &&(&str, Value)| !MAY_BE_ABSENT.contains(name) && !is_nullable(schema);
-    let required = properties.iter().filter(always).map(|(name, _)| *name);
-    let mut required: Vec<&str> = required.collect();
-    required.push("workspace");
-    let properties = properties.map(|(name, schema)| (name.to_owned(), schema));
-    let mut properties = Map::from_iter(properties);
-    properties.insert("error".to_owned(), error());
-    properties.insert(
-        "workspace".to_owned(),
-        described("The workspace's directory"),
-    );
-    json!({
-        "type": "object",
-        "properties": properties,
-        "anyOf": [{ "required": required }, { "required": ["error"] }],
-    })
+    let mut found = false;
+    for name in ["type", "enum", "anyOf"] {
+        let Some(Value::Array(choices)) = fields.get_mut(name) else {
+            continue;
+        };
+        let before = choices.len();
+        choices.retain(|one| !is_null(one));
+        found |= choices.len() < before;
+    }
+    if let Some(Value::Array(types)) = fields.get("type")
+        && let [one] = types.as_slice()
+    {
+        let one = one.clone();
+        fields.insert("type".to_owned(), one);
+    }
+    if let Some(Value::Array(choices)) = fields.get("anyOf")
+        && let [Value::Object(one)] = choices.as_slice()
+    {
+        let one = one.clone();
+        fields.remove("anyOf");
+        for (name, value) in one {
+            fields.entry(name).or_insert(value);
+        }
+    }
+    found
 }
 
-/// Fields that some answers have and some have not.
-const MAY_BE_ABSENT: [&str; 5] = [
-    "skipped",
-    "inside",
-    "left_alone",
-    "excluded_now",
-    "undo_forgotten",
-];
-
-fn error() -> Value {
-    json!({
-        "type": "object",
-        "description": "Why it was not done",
-        "properties": {
-            "kind": described("What kind of failure: notfound, limit, conflict, denied, retry, ..."),
-            "reason": described("One word for it, such as needs_confirmation"),
-            "message": text(),
-            "causes": list(&text()),
-            "hint": nullable("string"),
-            "details": { "type": ["object", "null"] },
-        },
-        "required": ["kind", "reason", "message"],
-    })
+fn properties(schema: &mut JsonObject) -> Option<&mut Map<String, Value>> {
+    schema.get_mut("properties")?.as_object_mut()
 }
 
-/// What is left as it is.
-pub(super) fn except() -> Value {
-    json!({
-        "type": "array",
-        "items": { "type": "string" },
-        "description": "Paths that are left as they are, with everything in them",
-    })
-}
-
-/// Undo checkpoints that went.
-pub(super) fn undo_forgotten() -> Value {
-    json!({
-        "type": "array",
-        "description": "What can be undone no longer",
-        "items": {
-            "type": "object",
-            "properties": { "undo": text(), "why": one_of(&["old", "budget"]) },
-        },
-    })
-}
-
-/// What a restore left alone though nobody asked for that.
-pub(super) fn left_alone() -> Value {
-    json!({
-        "type": "array",
-        "description": "Entries left as they are though nobody asked for that",
-        "items": {
-            "type": "object",
-            "properties": {
-                "path": text(),
-                "why": one_of(&["unreadable", "not_in_checkpoint", "not_ours", "holds_excluded"]),
-                "within": described("What stays with it, and everything in that"),
-            },
-        },
-    })
-}
-
-/// What a checkpoint holds that is excluded by now.
-pub(super) fn excluded_now() -> Value {
-    json!({
-        "type": "object",
-        "description": "What the checkpoint holds and is excluded from checkpoints by now: left as it is",
-        "properties": { "entries": number(), "paths": list(&text()) },
-    })
-}
-
-pub(super) fn text() -> Value {
-    json!({ "type": "string" })
-}
-
-pub(super) fn described(description: &str) -> Value {
-    json!({ "type": "string", "description": description })
-}
-
-pub(super) fn number() -> Value {
-    json!({ "type": "integer", "minimum": 0 })
-}
-
-pub(super) fn truth() -> Value {
-    json!({ "type": "boolean" })
-}
-
-fn described_truth(description: &str) -> Value {
-    json!({ "type": "boolean", "description": description })
-}
-
-/// Whether digests are in an answer.
-pub(super) fn digests() -> Value {
-    json!({ "type": "boolean", "default": false, "description": "Also BLAKE3 digests" })
-}
-
-pub(super) fn nullable(of: &str) -> Value {
-    json!({ "type": [of, "null"] })
-}
-
-pub(super) fn list(items: &Value) -> Value {
-    json!({ "type": "array", "items": items })
-}
-
-fn one_of(words: &[&str]) -> Value {
-    json!({ "type": "string", "enum": words })
-}
-
-pub(super) fn format() -> Value {
-    json!({ "type": "string", "enum": ["text", "json"], "default": "text", "description": "Form of the answer's text" })
-}
-
-pub(super) fn start_index() -> Value {
-    json!({
-        "type": "integer", "minimum": 0, "default": 0,
-        "description": "Item to begin with; the answer before says which comes next",
-    })
-}
-
-pub(super) fn max_length() -> Value {
-    json!({
-        "type": "integer", "minimum": SHORTEST, "maximum": LONGEST,
-        "description": "Most characters of the answer: 5000 in text and 20000 in JSON by default; only whole items are shown",
-    })
-}
-
-pub(super) fn dry_run() -> Value {
-    json!({ "type": "boolean", "default": false, "description": "Only show what would be done" })
-}
-
-pub(super) fn confirm() -> Value {
-    described(
-        "`plan.digest` of a dry run of the same call; needed when more than 20 files would be deleted",
-    )
-}
-
-pub(super) fn path() -> Value {
-    described(
-        "Path relative to the workspace, as answers write it (`\\xNN` for bytes that are no text)",
-    )
-}
-
-pub(super) fn checkpoint(description: &str) -> Value {
-    described(&format!("{description}: `cp-N` or its name"))
-}
-
-pub(super) fn checkpoints() -> Value {
-    json!({ "type": "array", "items": { "type": "string" }, "minItems": 2, "description": "At least two checkpoints: `cp-N` or names" })
-}
-
-pub(super) fn forks() -> Value {
-    json!({ "type": "integer", "minimum": 1, "maximum": MOST_FORKS, "default": 1, "description": "How many directories" })
-}
-
-pub(super) fn origin() -> Value {
-    one_of(&["auto", "manual", "prompt", "command"])
-}
-
-/// What the numbers of a page are.
-pub(super) fn next_index() -> Value {
-    json!({ "type": ["integer", "null"], "description": "start_index of the next page; absent at the end" })
-}
-
-pub(super) fn summary() -> Value {
-    json!({
-        "type": "object",
-        "properties": { "created": number(), "edited": number(), "deleted": number(), "total": number() },
-        "required": ["created", "edited", "deleted", "total"],
-    })
-}
-
-pub(super) fn change() -> Value {
-    json!({
-        "type": "object",
-        "properties": {
-            "path": text(),
-            "op": one_of(&["created", "modified", "deleted"]),
-            "kind": described("`directory` or `symlink`; absent for files"),
-            "size": number(),
-        },
-        "required": ["path", "op"],
-    })
-}
-
-pub(super) fn row() -> Value {
-    json!({
-        "type": "object",
-        "properties": {
-            "checkpoint": text(),
-            "origin": origin(),
-            "name": text(),
-            "hash": described("BLAKE3 of its manifest; with digests=true"),
-            "age": text(),
-            "files_count": number(),
-            "bytes": number(),
-            "complete": described_truth("Only if it is false"),
-            "made_by": text(),
-            "agent_events": list(&agent_event()),
-            "left_out": list(&described("What could not be read, and is not in it")),
-            "left_out_count": number(),
-            "events": { "type": "object" },
-            "changes_summary": summary(),
-            "changes": list(&change()),
-        },
-        "required": ["checkpoint", "origin", "age", "files_count"],
-    })
-}
-
-fn agent_event() -> Value {
-    json!({
-        "type": "object",
-        "description": "What an agent was about to do while the tree was this one",
-        "properties": {
-            "event": one_of(&["prompt", "command", "edit"]),
-            "agent": text(),
-            "session": text(),
-            "prompt": number(),
-            "turn_id": text(),
-            "text": text(),
-            "timestamp": text(),
-        },
-        "required": ["event", "agent"],
-    })
-}
-
-pub(super) fn version() -> Value {
-    json!({
-        "type": "object",
-        "properties": {
-            "checkpoint": text(),
-            "origin": origin(),
-            "name": text(),
-            "age": text(),
-            "size": number(),
-            "status": one_of(&["new", "modified", "unchanged", "deleted"]),
-        },
-        "required": ["checkpoint", "origin", "age", "status"],
-    })
-}
-
-pub(super) fn plan() -> Value {
-    json!({
-        "type": "object",
-        "description": "What is done to the live tree",
-        "properties": {
-            "creates": number(),
-            "replaces": number(),
-            "deletes": number(),
-            "deletes_files": number(),
-            "sample": list(&change()),
-            "sample_is_cut": { "type": "boolean" },
-            "git": {
-                "type": ["object", "null"],
-                "description": "What moves in .git, and the commits that would leave the branch",
-            },
-            "digest": described("Give it back as `confirm`"),
-        },
-        "required": ["creates", "replaces", "deletes", "deletes_files", "sample", "digest"],
-    })
-}
-
-pub(super) fn side() -> Value {
-    json!({ "type": ["object", "null"] })
+/// One object with the fields of two.
+fn merge(schema: &mut JsonObject, mut more: JsonObject) {
+    if let (Some(into), Some(from)) = (properties(schema), properties(&mut more)) {
+        into.append(from);
+    }
+    let required = more.remove("required").unwrap_or_else(|| json!([]));
+    if let (Some(Value::Array(into)), Value::Array(from)) = (schema.get_mut("required"), required) {
+        into.extend(from);
+    }
 }

@@ -1,8 +1,8 @@
 use super::*;
 use stasis_engine::model::workspace::Slot;
 
-fn told(error: WorkspaceError) -> Result<CallToolResult, ErrorData> {
-    Failure::from(Error::from(error)).into_result("/w")
+fn refused_as(error: WorkspaceError) -> Result<CallToolResult, ErrorData> {
+    CallFailure::from(Error::from(error)).into_result("/w")
 }
 
 #[test]
@@ -19,7 +19,7 @@ fn what_could_never_work_is_an_error_of_the_protocol() {
     ];
 
     for error in bad {
-        let refused = told(error).unwrap_err();
+        let refused = refused_as(error).unwrap_err();
         assert_eq!(refused.code.0, -32602);
         assert_eq!(refused.data, Some(json!({ "workspace": "/w" })));
         assert!(!refused.message.contains(['\u{202e}', '\n']));
@@ -66,7 +66,7 @@ fn what_the_workspace_stands_against_is_an_answer_that_can_be_acted_on() {
     ];
 
     for (error, kind, reason, details) in cases {
-        let result = told(error).unwrap();
+        let result = refused_as(error).unwrap();
         assert_eq!(result.is_error, Some(true));
         let answer = result.structured_content.unwrap();
         assert_eq!(answer["workspace"], "/w");

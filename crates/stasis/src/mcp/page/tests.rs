@@ -1,5 +1,4 @@
 use super::*;
-use crate::mcp::wire::SHORTEST;
 
 fn listing(count: usize) -> Listing {
     let item = |index: usize| {
@@ -18,7 +17,7 @@ fn listing(count: usize) -> Listing {
     }
 }
 
-fn paging(format: Format, start: usize, max_length: usize) -> Paging {
+fn paging(format: PageFormat, start: usize, max_length: usize) -> Paging {
     Paging {
         format,
         start,
@@ -36,7 +35,7 @@ fn whoever_pages_on_in_json_sees_every_item_once_and_never_more_than_was_asked_f
     let mut start = Some(0);
 
     while let Some(index) = start {
-        let result = page(listing(1_000), paging(Format::Json, index, 3_000));
+        let result = page(listing(1_000), paging(PageFormat::Json, index, 3_000));
         let length = text(&result).chars().count();
         assert!(length <= 3_000, "{length}");
         let answer: Value = serde_json::from_str(text(&result)).unwrap();
@@ -62,7 +61,7 @@ fn whoever_pages_on_in_words_sees_every_line_once() {
     let mut start = 0;
 
     loop {
-        let result = page(listing(1_000), paging(Format::Text, start, 2_000));
+        let result = page(listing(1_000), paging(PageFormat::Text, start, 2_000));
         assert!(text(&result).chars().count() <= 2_000);
         let lines: Vec<&str> = text(&result).lines().collect();
         assert!(
@@ -89,7 +88,7 @@ fn an_item_that_is_longer_than_the_page_is_shown_alone() {
         things[1].0["path"] = json!("x".repeat(16_000));
     }
 
-    let result = page(listing, paging(Format::Json, 1, SHORTEST));
+    let result = page(listing, paging(PageFormat::Json, 1, SHORTEST));
 
     let answer = result.structured_content.unwrap();
     assert_eq!(answer["changes"].as_array().unwrap().len(), 1);
@@ -98,7 +97,7 @@ fn an_item_that_is_longer_than_the_page_is_shown_alone() {
 
 #[test]
 fn a_page_behind_the_end_is_empty_and_says_how_many_there_are() {
-    let result = page(listing(5), paging(Format::Text, 9, 5_000));
+    let result = page(listing(5), paging(PageFormat::Text, 9, 5_000));
 
     assert!(text(&result).starts_with("Showing none of 5\n"));
     let answer = result.structured_content.unwrap();
@@ -121,7 +120,7 @@ fn the_lines_of_a_diff_stay_lines_and_an_endless_one_is_cut() {
         items: Items::Lines(lines),
     };
 
-    let result = page(listing, paging(Format::Json, 0, 20_000));
+    let result = page(listing, paging(PageFormat::Json, 0, 20_000));
 
     let answer = result.structured_content.unwrap();
     let unified = answer["unified"].as_str().unwrap();
@@ -138,7 +137,7 @@ fn words_never_carry_more_json_than_there_may_be() {
     let wide = |_| (json!({ "path": "x".repeat(30_000) }), "x".to_owned());
     listing.items = Items::Things((0..20).map(wide).collect());
 
-    let result = page(listing, paging(Format::Text, 0, 5_000));
+    let result = page(listing, paging(PageFormat::Text, 0, 5_000));
 
     assert!(length(&result.structured_content.unwrap()) <= LONGEST);
 }

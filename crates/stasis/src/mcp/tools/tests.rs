@@ -1,49 +1,30 @@
 use super::*;
-use crate::mcp::wire;
-use serde::de::DeserializeOwned;
 use serde_json::json;
-use std::collections::BTreeSet;
 
 fn named(name: &str) -> &'static Tool {
-    TOOLS.iter().find(|tool| tool.name == name).unwrap()
-}
-
-/// What the reader of parameters says it takes, when it is given something else.
-fn taken<T: DeserializeOwned + std::fmt::Debug>() -> BTreeSet<String> {
-    let refused = serde_json::from_value::<T>(json!({ "no such parameter": 1 })).unwrap_err();
-    let said = refused.to_string();
-    let (_, expected) = said.split_once("expected").unwrap();
-    let names = expected.split('`').skip(1).step_by(2);
-    names.map(str::to_owned).collect()
+    find(name).unwrap()
 }
 
 #[test]
-fn a_schema_has_exactly_the_parameters_that_are_read() {
-    let readers = [
-        ("snapshots_create", taken::<wire::Create>()),
-        ("snapshots_list", taken::<wire::List>()),
-        ("snapshots_changes", taken::<wire::Changes>()),
-        ("snapshots_diff", taken::<wire::Diff>()),
-        ("snapshots_revert", taken::<wire::Revert>()),
-        ("snapshots_restore", taken::<wire::Restore>()),
-        ("snapshots_history", taken::<wire::History>()),
-        ("snapshots_delete", taken::<wire::Delete>()),
-        ("snapshots_compact", taken::<wire::Compact>()),
-        ("snapshots_undo", taken::<wire::Undo>()),
-        ("snapshots_fork", taken::<wire::Fork>()),
-    ];
-
-    assert_eq!(readers.len(), TOOLS.len());
-    for (name, read) in readers {
-        let properties = named(name).input_schema["properties"].as_object().unwrap();
-        let told: BTreeSet<String> = properties.keys().cloned().collect();
-        assert_eq!(told, read, "{name}");
+fn what_is_not_in_its_schema_is_refused_by_every_tool() {
+    for tool in list() {
+        let properties = tool.input_schema["properties"].as_object().unwrap();
+        assert!(!properties.contains_key("no such parameter"));
+        let unknown = json!({ "no such parameter": 1 });
+        let Value::Object(unknown) = unknown else {
+            unreachable!("it is an object")
+        };
+        let said = misfit::wrong_parameter(&tool.name, &unknown).unwrap();
+        assert!(said.contains("no such parameter"), "{said}");
+        for name in properties.keys() {
+            assert!(said.contains(&format!("`{name}`")), "{said}");
+        }
     }
 }
 
 #[test]
 fn no_tool_takes_a_root_or_a_tenant() {
-    for tool in TOOLS.iter() {
+    for tool in list() {
         for name in tool.input_schema["properties"].as_object().unwrap().keys() {
             assert!(
                 !["root", "workspace", "tenant", "session", "directory", "dir"]
@@ -57,7 +38,7 @@ fn no_tool_takes_a_root_or_a_tenant() {
 
 #[test]
 fn every_tool_says_what_it_is_and_what_its_parameters_are() {
-    for tool in TOOLS.iter() {
+    for tool in list() {
         assert!(tool.title.is_some());
         assert!(tool.output_schema.is_some());
         let description = tool.description.as_ref().unwrap();
@@ -102,8 +83,52 @@ fn hints_say_what_reads_and_what_destroys() {
         );
     }
     assert!(
-        TOOLS
+        list()
             .iter()
             .all(|tool| tool.annotations.as_ref().unwrap().open_world_hint == Some(false))
     );
+}
+
+#[test]
+fn a_schema_says_what_is_sent_of_a_type_and_no_more() {
+    let output = |name: &str| named(name).output_schema.clone().unwrap();
+    let list = output("snapshots_list");
+    let row = &list["properties"]["snapshots"]["items"];
+
+    // Never sent, not required, required.
+    assert!(row["properties"].get("slot").is_none(), "{row}");
+    let required = row["required"].as_array().unwrap();
+    assert!(row["properties"]["complete"].is_object() && !required.contains(&json!("complete")));
+    assert!(required.contains(&json!("files_count")));
+    // Nulls are left out, so that nothing may be null.
+    assert_eq!(row["properties"]["name"]["type"], "string");
+    assert_eq!(
+        row["properties"]["changes"]["items"]["properties"]["op"]["enum"],
+        json!(["created", "modified", "deleted"])
+    );
+    let either = &list["anyOf"];
+    assert_eq!(either[1]["required"], json!(["error"]));
+    for name in ["total", "start_index", "notice", "workspace"] {
+        assert!(
+            either[0]["required"]
+                .as_array()
+                .unwrap()
+                .contains(&json!(name)),
+            "{either}"
+        );
+    }
+    assert_eq!(
+        list["properties"]["error"]["properties"]["hint"]["type"],
+        json!(["string", "null"])
+    );
+    assert_eq!(
+        named("snapshots_list").input_schema["properties"]["format"]["enum"],
+        json!(["text", "json"])
+    );
+}
+
+#[test]
+fn all_tools_together_are_short_enough_to_be_read_before_every_conversation() {
+    let all = serde_json::to_string(&list()).unwrap();
+    assert!(all.len() < 34_000, "{}", all.len());
 }
