@@ -2,7 +2,7 @@
 //!
 //! For each workload the tree is generated once; then every tool that is installed saves it, saves it unchanged, saves it
 //! changed, restores it and fetches one file, and so on for as many rounds as are asked. Each round begins with another
-//! tool. Medians are told, as seconds and megabytes and as ratios against the best peer, beside what was promised. No
+//! tool. Medians are printed, as seconds and megabytes and as ratios against the best peer, beside what was promised. No
 //! absolute time is a failure: only a restore that is wrong, or a tool that fails.
 
 #![expect(
@@ -63,7 +63,7 @@ struct Arguments {
     /// How large the trees are: 1 is full size
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
-    /// How often everything is repeated; medians are told
+    /// How often everything is repeated; medians are printed
     #[arg(long, default_value_t = 3)]
     repeats: usize,
     /// The seed of the trees
@@ -77,22 +77,22 @@ struct Arguments {
     json: bool,
 }
 
-/// Everything that is told of one workload.
+/// The figures of one workload.
 #[derive(Debug, Serialize)]
-struct Told {
+struct WorkloadReport {
     workload: Workload,
     samples: Results,
     verdicts: Vec<Verdict>,
 }
 
-/// Everything that is told.
+/// The whole report.
 #[derive(Debug, Default, Serialize)]
 struct Report {
     scale: f64,
     repeats: usize,
     versions: BTreeMap<&'static str, String>,
     absent: Vec<&'static str>,
-    workloads: Vec<Told>,
+    workloads: Vec<WorkloadReport>,
     failures: Vec<String>,
     notes: Vec<String>,
 }
@@ -131,13 +131,13 @@ fn main() -> Result<ExitCode> {
         round.workload(workload, &world, (&savers, &copiers))?;
         let samples = round.samples;
         let verdicts = budget::judge(workload, &samples);
-        report.workloads.push(Told {
+        report.workloads.push(WorkloadReport {
             workload,
             samples,
             verdicts,
         });
     }
-    tell(&arguments, &report)?;
+    print_report(&arguments, &report)?;
     let failed = !report.failures.is_empty();
     Ok(ExitCode::from(u8::from(failed)))
 }
@@ -311,7 +311,7 @@ impl Round<'_> {
 }
 
 #[expect(clippy::print_stdout, reason = "the tables are what is asked for")]
-fn tell(arguments: &Arguments, report: &Report) -> Result<()> {
+fn print_report(arguments: &Arguments, report: &Report) -> Result<()> {
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(report)?);
         return Ok(());
@@ -323,9 +323,12 @@ fn tell(arguments: &Arguments, report: &Report) -> Result<()> {
     // Somebody may do both.
     let mut seen = BTreeSet::new();
     order.retain(|name| seen.insert(name.clone()));
-    for told in &report.workloads {
-        println!("{}", tables::figures(told.workload, &order, &told.samples));
-        println!("{}", tables::ratios(&told.verdicts));
+    for workload in &report.workloads {
+        println!(
+            "{}",
+            tables::figures(workload.workload, &order, &workload.samples)
+        );
+        println!("{}", tables::ratios(&workload.verdicts));
     }
     println!(
         "Seconds and MB (10⁶ bytes); medians of {} rounds, scale {}.",

@@ -1,4 +1,4 @@
-//! What is told: tables of figures and of ratios.
+//! What is printed: tables of figures and of ratios.
 
 use crate::bench::Measure;
 use crate::budget::{Results, Verdict, figure};

@@ -1,4 +1,4 @@
-//! Who is measured, and what each is told to do.
+//! Who is measured, and what each is asked to do.
 //!
 //! Lines are run by `bash` and use these variables: `TREE` (what is saved), `REPO` (an empty directory that is all the
 //! tool's own), `CACHE` (another one, beside), `TARGET` (where the tree is restored; it is not there yet), `FILE` (a path in
