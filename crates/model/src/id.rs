@@ -61,6 +61,15 @@ pub enum BadId {
         /// What was found instead, escaped.
         found: String,
     },
+    /// The text does not have the parts of a lease token.
+    #[error("a lease token has the form <epoch>.<operation-id>")]
+    Token,
+    /// The second part of a lease token is not an operation id.
+    #[error("the second part of the lease token is wrong")]
+    TokenOperation(#[source] Box<BadId>),
+    /// The text is not the id of a key.
+    #[error("the id of a key has 16 lower-case hexadecimal digits")]
+    Key,
     /// The text does not have the parts of a lineage.
     #[error("`{found}` is not of the form <tenant>/<profile>@<chrome-major>")]
     Lineage {

@@ -8,7 +8,7 @@
 
 use crate::base64;
 use crate::format::document::Document;
-use crate::id::{Generation, Lineage, OpId};
+use crate::id::{BadId, Generation, Lineage, OpId};
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -24,11 +24,6 @@ pub const WRAPPED: usize = 48;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct KeyId([u8; 8]);
-
-/// Why a text is not the id of a key.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the id of a key has 16 lower-case hexadecimal digits")]
-pub struct BadKeyId;
 
 impl KeyId {
     /// The id that begins with these bytes of a digest.
@@ -50,18 +45,18 @@ impl fmt::Debug for KeyId {
 }
 
 impl FromStr for KeyId {
-    type Err = BadKeyId;
-    fn from_str(text: &str) -> Result<Self, BadKeyId> {
-        let number = u64::from_str_radix(text, 16).map_err(|_| BadKeyId)?;
+    type Err = BadId;
+    fn from_str(text: &str) -> Result<Self, BadId> {
+        let number = u64::from_str_radix(text, 16).map_err(|_| BadId::Key)?;
         let id = Self(number.to_be_bytes());
         let is_its_spelling = id.to_string() == text;
-        is_its_spelling.then_some(id).ok_or(BadKeyId)
+        is_its_spelling.then_some(id).ok_or(BadId::Key)
     }
 }
 
 impl TryFrom<String> for KeyId {
-    type Error = BadKeyId;
-    fn try_from(text: String) -> Result<Self, BadKeyId> {
+    type Error = BadId;
+    fn try_from(text: String) -> Result<Self, BadId> {
         text.parse()
     }
 }

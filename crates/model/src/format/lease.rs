@@ -25,24 +25,13 @@ impl fmt::Display for Fence {
     }
 }
 
-/// Why a text is not a lease token.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum BadToken {
-    /// The two parts are not there.
-    #[error("a lease token has the form <epoch>.<operation-id>")]
-    Shape,
-    /// The second part is not an operation id.
-    #[error("the second part of the lease token is wrong")]
-    Operation(#[source] BadId),
-}
-
 impl FromStr for Fence {
-    type Err = BadToken;
-    fn from_str(text: &str) -> Result<Self, BadToken> {
-        let (epoch, op_id) = text.split_once('.').ok_or(BadToken::Shape)?;
-        let epoch = Epoch(epoch.parse().map_err(|_| BadToken::Shape)?);
-        let op_id = op_id.parse().map_err(BadToken::Operation)?;
+    type Err = BadId;
+    fn from_str(text: &str) -> Result<Self, BadId> {
+        let (epoch, op_id) = text.split_once('.').ok_or(BadId::Token)?;
+        let epoch = Epoch(epoch.parse().map_err(|_| BadId::Token)?);
+        let op_id = op_id.parse();
+        let op_id = op_id.map_err(|error| BadId::TokenOperation(Box::new(error)))?;
         Ok(Self { epoch, op_id })
     }
 }

@@ -4,7 +4,7 @@
 //! be told apart from writes that never happened. An empty `active_*` means "no snapshot", everywhere.
 
 use crate::digest::{ArchiveDigest, ManifestDigest};
-use crate::format::document::Document;
+use crate::format::document::{Contradiction, Document};
 use crate::format::lease::Fence;
 use crate::id::{Generation, OpId};
 use crate::time::Timestamp;
@@ -236,18 +236,6 @@ impl Pointer {
     }
 }
 
-/// Why the parts of a `latest.json` do not fit together.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Contradiction {
-    /// Some `active_*` fields are filled, others are not.
-    #[error("some of its `active_*` fields are empty and others are not")]
-    HalfActive,
-    /// The prefix belongs to another digest.
-    #[error("`active_sha256_prefix` is not the start of `active_sha256`")]
-    Prefix,
-}
-
 /// The document as it is written: the seed's fields first, then ours, then whatever else was there.
 #[derive(Clone, Serialize, Deserialize)]
 struct PointerWire {
@@ -294,7 +282,8 @@ impl PointerWire {
             (None, None) if texts.iter().all(|text| text.is_empty()) => Ok(None),
             (Some(archive), Some(manifest)) if texts.iter().all(|text| !text.is_empty()) => {
                 if archive.prefix() != self.active_sha256_prefix {
-                    return Err(Contradiction::Prefix);
+                    let prefix = "`active_sha256_prefix` is not the start of `active_sha256`";
+                    return Err(Contradiction(prefix.to_owned()));
                 }
                 let archive_key = self.active_archive_key.clone();
                 let manifest_key = self.active_manifest_key.clone();
@@ -305,7 +294,10 @@ impl PointerWire {
                     manifest_key,
                 }))
             }
-            _ => Err(Contradiction::HalfActive),
+            _ => {
+                let half = "some of its `active_*` fields are empty and others are not";
+                Err(Contradiction(half.to_owned()))
+            }
         }
     }
 }

@@ -42,7 +42,7 @@ mod state;
 pub use guard::{GaveUp, Replacement, SaveAnswer, SaveGuard, SaveStep};
 pub use name::{BadChunkName, ChunkName, GcEpoch};
 pub use round::{Abort, GcAnswer, GcReport, GcRound, GcStep};
-pub use state::{BadGc, CONDEMNED_LIMIT, GcState};
+pub use state::{CONDEMNED_LIMIT, GcState};
 
 use crate::digest::ChunkDigest;
 use std::collections::BTreeSet;

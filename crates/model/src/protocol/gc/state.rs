@@ -5,7 +5,7 @@
 //! more rounds, whose cost (two swaps and two looks at the manifests) is small beside that many deletions.
 
 use super::{ChunkName, GcEpoch, Names};
-use crate::format::document::Document;
+use crate::format::document::{Contradiction, Document};
 use crate::id::{Generation, OpId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -88,29 +88,6 @@ impl GcState {
     }
 }
 
-/// Why the parts of a `gc.json` do not fit together.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum BadGc {
-    /// Bytes that two builds would write differently are refused.
-    #[error("its condemned names are not sorted, or one is there twice")]
-    Unsorted,
-    /// No round condemns that many.
-    #[error("it condemns {found} names; at most {CONDEMNED_LIMIT} are allowed")]
-    TooMany {
-        /// How many there are.
-        found: usize,
-    },
-    /// A list holds only what was listed before it was written.
-    #[error("it condemns `{name}`, which is born after its epoch {epoch}")]
-    Unborn {
-        /// The name.
-        name: ChunkName,
-        /// The document's epoch.
-        epoch: GcEpoch,
-    },
-}
-
 /// The document as it is written.
 #[derive(Clone, Serialize, Deserialize)]
 struct GcWire {
@@ -124,18 +101,24 @@ struct GcWire {
 }
 
 impl TryFrom<GcWire> for GcState {
-    type Error = BadGc;
-    fn try_from(wire: GcWire) -> Result<Self, BadGc> {
+    type Error = Contradiction;
+    fn try_from(wire: GcWire) -> Result<Self, Contradiction> {
         let found = wire.condemned.len();
         if found > CONDEMNED_LIMIT {
-            return Err(BadGc::TooMany { found });
+            // No round condemns that many.
+            let why = format!("it condemns {found} names; at most {CONDEMNED_LIMIT} are allowed");
+            return Err(Contradiction(why));
         }
         if !wire.condemned.is_sorted_by(|a, b| a < b) {
-            return Err(BadGc::Unsorted);
+            // Bytes that two builds would write differently are refused.
+            let why = "its condemned names are not sorted, or one is there twice";
+            return Err(Contradiction(why.to_owned()));
         }
         let epoch = wire.epoch;
         if let Some(&name) = wire.condemned.iter().find(|name| name.born() > epoch) {
-            return Err(BadGc::Unborn { name, epoch });
+            // A list holds only what was listed before it was written.
+            let why = format!("it condemns `{name}`, which is born after its epoch {epoch}");
+            return Err(Contradiction(why));
         }
         Ok(Self {
             epoch,
