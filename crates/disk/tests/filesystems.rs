@@ -13,77 +13,17 @@ use stasis_disk::tree::clone::{CloneError, CloneSettings, Fallback, Method, Surv
 use stasis_disk::tree::walk::{self, Reason, WalkError, WalkSettings};
 use stasis_model::time::Timestamp;
 use stasis_model::tree::Entry;
+use stasis_testkit::mounted_image::MountedImage;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use tempfile::TempDir;
 
-/// A filesystem of its own, unmounted when dropped.
-struct Mounted {
-    home: TempDir,
-}
-
-impl Mounted {
-    /// Mounts what `mount` says, or says why this test is skipped.
-    fn new(filesystem: &str) -> Option<Self> {
-        if !rustix::process::geteuid().is_root() {
-            println!("skipped: only root mounts a {filesystem}");
-            return None;
-        }
-        let home = tempfile::tempdir().unwrap();
-        let mounted = Self { home };
-        fs::create_dir(mounted.root()).unwrap();
-        if filesystem == "tmpfs" {
-            return mounted.mount(&["-t", "tmpfs", "stasis-test"]);
-        }
-        let image = mounted.home.path().join("image");
-        File::create(&image).unwrap().set_len(512 << 20).unwrap();
-        let made = Command::new(format!("mkfs.{filesystem}"))
-            .arg("-q")
-            .arg(&image)
-            .output();
-        let Ok(made) = made else {
-            let needed = std::env::var_os("STASIS_REQUIRE_PARTS").is_some();
-            assert!(!needed, "mkfs.{filesystem} is not there: run scripts/test");
-            println!("skipped: mkfs.{filesystem} is not there");
-            return None;
-        };
-        assert!(
-            made.status.success(),
-            "{}",
-            String::from_utf8_lossy(&made.stderr)
-        );
-        mounted.mount(&["-o", "loop", image.to_str().unwrap()])
-    }
-
-    fn mount(self, arguments: &[&str]) -> Option<Self> {
-        let mounted = Command::new("mount")
-            .args(arguments)
-            .arg(self.root())
-            .output()
-            .unwrap();
-        if !mounted.status.success() {
-            println!(
-                "skipped: not allowed to mount: {}",
-                String::from_utf8_lossy(&mounted.stderr)
-            );
-            return None;
-        }
-        Some(self)
-    }
-
-    fn root(&self) -> PathBuf {
-        self.home.path().join("mounted")
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.root()).output();
-    }
+/// An image of half a gigabyte, or a tmpfs.
+fn mounted(filesystem: &str) -> Option<MountedImage> {
+    MountedImage::new(filesystem, 512 << 20)
 }
 
 fn refusing() -> CloneSettings {
@@ -119,7 +59,7 @@ fn names(directory: &Path) -> Vec<String> {
 }
 
 fn every_byte_is_shared(filesystem: &str) {
-    let Some(mounted) = Mounted::new(filesystem) else {
+    let Some(mounted) = mounted(filesystem) else {
         return;
     };
     let (source, target) = (mounted.root().join("source"), mounted.root().join("target"));
@@ -161,7 +101,7 @@ fn on_btrfs_every_byte_is_shared() {
 #[test]
 fn on_ext4_and_tmpfs_a_clone_that_may_not_copy_is_refused() {
     for filesystem in ["ext4", "tmpfs"] {
-        let Some(mounted) = Mounted::new(filesystem) else {
+        let Some(mounted) = mounted(filesystem) else {
             continue;
         };
         let (source, target) = (mounted.root().join("source"), mounted.root().join("target"));
@@ -190,7 +130,7 @@ fn on_ext4_and_tmpfs_a_clone_that_may_not_copy_is_refused() {
 
 #[test]
 fn between_two_filesystems_bytes_are_copied() {
-    let Some(mounted) = Mounted::new("tmpfs") else {
+    let Some(mounted) = mounted("tmpfs") else {
         return;
     };
     let home = tempfile::tempdir().unwrap();
@@ -211,11 +151,11 @@ fn between_two_filesystems_bytes_are_copied() {
 
 #[test]
 fn what_is_mounted_in_a_tree_is_crossed_only_when_asked_for() {
-    let Some(mounted) = Mounted::new("tmpfs") else {
+    let Some(mounted) = mounted("tmpfs") else {
         return;
     };
     fs::write(mounted.root().join("inside"), "elsewhere").unwrap();
-    let source = mounted.home.path();
+    let source = mounted.home();
     let list = |mounts| {
         let root = RootDir::open(source, mounts).unwrap();
         walk::list(&root, &WalkSettings::default()).unwrap()
@@ -238,8 +178,8 @@ fn call(program: &str, arguments: &[&str], on: &Path) {
 }
 
 /// A btrfs with a furnished subvolume `source`, the place of a `target`, and how long the files are.
-fn subvolume() -> Option<(Mounted, PathBuf, PathBuf, u64)> {
-    let mounted = Mounted::new("btrfs")?;
+fn subvolume() -> Option<(MountedImage, PathBuf, PathBuf, u64)> {
+    let mounted = mounted("btrfs")?;
     let (source, target) = (mounted.root().join("source"), mounted.root().join("target"));
     call("btrfs", &["subvolume", "create"], &source);
     let bytes = furnish(&source);
@@ -519,7 +459,7 @@ fn a_clone_is_listed_by_what_is_known_of_its_source(source: &Path, target: &Path
 
 #[test]
 fn on_xfs_a_clone_is_listed_by_what_is_known_of_its_source() {
-    let Some(mounted) = Mounted::new("xfs") else {
+    let Some(mounted) = mounted("xfs") else {
         return;
     };
     let (source, target) = (mounted.root().join("source"), mounted.root().join("target"));

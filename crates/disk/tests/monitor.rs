@@ -10,12 +10,12 @@
 use rustix::time::{ClockId, clock_gettime};
 use stasis_disk::watch::{EventBatch, Monitor, MonitorError, MonitorSettings, RootGone};
 use stasis_model::time::{Clock, Timestamp};
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use stasis_testkit::mounted_image::MountedImage;
+use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
-use tempfile::TempDir;
 
 #[derive(Debug)]
 struct Ticking;
@@ -37,52 +37,6 @@ impl Clock for Ticking {
     }
 }
 
-/// A filesystem of its own, unmounted when dropped.
-struct Mounted {
-    home: TempDir,
-}
-
-impl Mounted {
-    /// Mounts a new filesystem, or says why this test is skipped.
-    fn new(filesystem: &str) -> Option<Self> {
-        if !rustix::process::geteuid().is_root() {
-            println!("skipped: only root mounts a {filesystem}");
-            return None;
-        }
-        let home = tempfile::tempdir().unwrap();
-        let mounted = Self { home };
-        fs::create_dir(mounted.root()).unwrap();
-        let image = mounted.home.path().join("image");
-        File::create(&image).unwrap().set_len(512 << 20).unwrap();
-        let mut mkfs = Command::new(format!("mkfs.{filesystem}"));
-        let Ok(made) = mkfs.arg("-q").arg(&image).output() else {
-            let needed = std::env::var_os("STASIS_REQUIRE_PARTS").is_some();
-            assert!(!needed, "mkfs.{filesystem} is not there: run scripts/test");
-            println!("skipped: mkfs.{filesystem} is not there");
-            return None;
-        };
-        assert!(made.status.success(), "{made:?}");
-        let mut mount = Command::new("mount");
-        let mount = mount.args(["-o", "loop"]).arg(&image).arg(mounted.root());
-        let done = mount.output().unwrap();
-        if !done.status.success() {
-            println!("skipped: not allowed to mount: {done:?}");
-            return None;
-        }
-        Some(mounted)
-    }
-
-    fn root(&self) -> PathBuf {
-        self.home.path().join("mounted")
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.root()).output();
-    }
-}
-
 fn start(root: &Path) -> Monitor {
     Monitor::start(root, Arc::new(Ticking), MonitorSettings::default()).unwrap()
 }
@@ -99,7 +53,7 @@ fn words(batch: &EventBatch) -> Vec<String> {
 #[test]
 fn a_tree_is_watched_on_every_filesystem() {
     for filesystem in ["ext4", "xfs", "btrfs"] {
-        let Some(mounted) = Mounted::new(filesystem) else {
+        let Some(mounted) = MountedImage::new(filesystem, 512 << 20) else {
             continue;
         };
         let root = mounted.root().join("tree");
@@ -131,7 +85,7 @@ fn a_tree_is_watched_on_every_filesystem() {
 }
 
 /// What is open is only unmounted lazily: the path leads elsewhere then.
-fn must_end_when_unmounted(mounted: &Mounted, mut monitor: Monitor) {
+fn must_end_when_unmounted(mounted: &MountedImage, mut monitor: Monitor) {
     let mut unmount = Command::new("umount");
     let done = unmount.arg("-l").arg(mounted.root()).status().unwrap();
     assert!(done.success());
@@ -142,7 +96,7 @@ fn must_end_when_unmounted(mounted: &Mounted, mut monitor: Monitor) {
 
 #[test]
 fn subvolumes_of_btrfs_are_told_apart() {
-    let Some(mounted) = Mounted::new("btrfs") else {
+    let Some(mounted) = MountedImage::new("btrfs", 512 << 20) else {
         return;
     };
     let root = mounted.root().join("tree");

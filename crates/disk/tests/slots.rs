@@ -17,9 +17,10 @@ use stasis_disk::tree::walk::WalkSettings;
 use stasis_model::time::Timestamp;
 use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{Budget, CheckpointOrigin, Occupant, Slot, SlotForm, SlotMetadata};
+use stasis_testkit::mounted_image::MountedImage;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, symlink};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Instant;
 use tempfile::TempDir;
@@ -40,60 +41,6 @@ fn revert(live: &Path, tree: &RootDir, path: &EntryPath) -> Result<bool, PutBack
     settings.limits.only = Some(path.clone());
     let _ = put_back(tree, live, &|_| false, settings)?;
     Ok(true)
-}
-
-/// A filesystem of its own, unmounted when dropped.
-struct Mounted {
-    home: TempDir,
-}
-
-impl Mounted {
-    /// Makes and mounts one, or says why this test is skipped.
-    fn new(filesystem: &str, bytes: u64) -> Option<Self> {
-        if !rustix::process::geteuid().is_root() {
-            println!("skipped: only root mounts a {filesystem}");
-            return None;
-        }
-        let home = tempfile::tempdir().unwrap();
-        let mounted = Self { home };
-        fs::create_dir(mounted.root()).unwrap();
-        if filesystem == "tmpfs" {
-            return mounted.mount(&["-t", "tmpfs", "stasis-test"]);
-        }
-        let image = mounted.home.path().join("image");
-        File::create(&image).unwrap().set_len(bytes).unwrap();
-        let mut mkfs = Command::new(format!("mkfs.{filesystem}"));
-        let Ok(made) = mkfs.arg("-q").arg(&image).output() else {
-            let needed = std::env::var_os("STASIS_REQUIRE_PARTS").is_some();
-            assert!(!needed, "mkfs.{filesystem} is not there: run scripts/test");
-            println!("skipped: mkfs.{filesystem} is not there");
-            return None;
-        };
-        let said = String::from_utf8_lossy(&made.stderr);
-        assert!(made.status.success(), "{said}");
-        mounted.mount(&["-o", "loop", image.to_str().unwrap()])
-    }
-
-    fn mount(self, arguments: &[&str]) -> Option<Self> {
-        let mut mount = Command::new("mount");
-        let mounted = mount.args(arguments).arg(self.root()).output().unwrap();
-        if !mounted.status.success() {
-            let said = String::from_utf8_lossy(&mounted.stderr);
-            println!("skipped: not allowed to mount: {said}");
-            return None;
-        }
-        Some(self)
-    }
-
-    fn root(&self) -> PathBuf {
-        self.home.path().join("mounted")
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.root()).output();
-    }
 }
 
 fn pool(session: &Path, fallback: Fallback, budget: u64) -> Pool {
@@ -138,7 +85,7 @@ fn sync(path: &Path) {
 #[test]
 fn where_nothing_can_be_shared_checkpoints_are_chunks_or_copies() {
     for filesystem in ["ext4", "tmpfs"] {
-        let Some(mounted) = Mounted::new(filesystem, 64 << 20) else {
+        let Some(mounted) = MountedImage::new(filesystem, 64 << 20) else {
             continue;
         };
         let session = mounted.root();
@@ -169,7 +116,7 @@ fn used(path: &Path) -> u64 {
 
 fn what_is_shared_is_counted_once(filesystem: &str) {
     const LARGE: u64 = 24 << 20;
-    let Some(mounted) = Mounted::new(filesystem, 512 << 20) else {
+    let Some(mounted) = MountedImage::new(filesystem, 512 << 20) else {
         return;
     };
     let session = mounted.root();
@@ -227,7 +174,7 @@ fn what_is_shared_is_counted_once_on_btrfs() {
 
 #[test]
 fn a_subvolume_is_checkpointed_at_once_replaced_and_deleted() {
-    let Some(mounted) = Mounted::new("btrfs", 512 << 20) else {
+    let Some(mounted) = MountedImage::new("btrfs", 512 << 20) else {
         return;
     };
     let session = mounted.root();
@@ -266,7 +213,7 @@ fn a_subvolume_is_checkpointed_at_once_replaced_and_deleted() {
 
 #[test]
 fn a_subvolume_is_counted_when_it_is_recorded_or_when_the_budget_asks_for_it() {
-    let Some(mounted) = Mounted::new("btrfs", 512 << 20) else {
+    let Some(mounted) = MountedImage::new("btrfs", 512 << 20) else {
         return;
     };
     let session = mounted.root();
@@ -512,7 +459,7 @@ fn a_revert_killed_at_any_call_leaves_what_was_or_what_is() {
 #[ignore = "it measures, and takes a while"]
 fn how_long_it_takes_with_fifty_thousand_files() {
     for filesystem in ["xfs", "btrfs"] {
-        let Some(mounted) = Mounted::new(filesystem, 3 << 30) else {
+        let Some(mounted) = MountedImage::new(filesystem, 3 << 30) else {
             return;
         };
         let session = mounted.root();

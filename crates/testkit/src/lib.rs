@@ -12,6 +12,7 @@ pub mod gc_world;
 pub mod lineage_world;
 #[cfg(feature = "worlds")]
 pub mod mark_world;
+pub mod mounted_image;
 pub mod postgres;
 #[cfg(feature = "worlds")]
 pub mod race;
@@ -23,3 +24,4 @@ pub mod seeded_rng;
 pub mod sim;
 #[cfg(feature = "worlds")]
 pub mod sim_clock;
+pub mod unprivileged;

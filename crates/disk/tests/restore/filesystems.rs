@@ -2,62 +2,16 @@
 
 use crate::support::*;
 use stasis_disk::tree::restore::{self, Placement, RestoreError};
-use std::fs::File;
-use std::path::PathBuf;
+use stasis_testkit::mounted_image::MountedImage;
 use std::process::Command;
 
-/// A filesystem of its own, unmounted when dropped.
-pub(crate) struct Mounted(Home);
-
-impl Mounted {
-    /// Makes and mounts one, or says why not.
-    pub(crate) fn new(filesystem: &str) -> Option<Self> {
-        if !rustix::process::geteuid().is_root() {
-            println!("skipped: only root mounts a {filesystem}");
-            return None;
-        }
-        let mounted = Self(Home::new());
-        let image = mounted.0.path().join("image");
-        std::fs::create_dir(mounted.root()).unwrap();
-        let mut mount = Command::new("mount");
-        if filesystem == "tmpfs" {
-            mount.args(["-t", "tmpfs", "stasis-test"]);
-        } else {
-            File::create(&image).unwrap().set_len(512 << 20).unwrap();
-            let made = Command::new(format!("mkfs.{filesystem}"))
-                .arg("-q")
-                .arg(&image)
-                .output();
-            let Ok(made) = made else {
-                let needed = std::env::var_os("STASIS_REQUIRE_PARTS").is_some();
-                assert!(!needed, "mkfs.{filesystem} is not there: run scripts/test");
-                println!("skipped: mkfs.{filesystem} is not there");
-                return None;
-            };
-            assert!(made.status.success(), "{made:?}");
-            mount.args(["-o", "loop"]).arg(&image);
-        }
-        let done = mount.arg(mounted.root()).output().unwrap();
-        if !done.status.success() {
-            println!("skipped: not allowed to mount: {done:?}");
-            return None;
-        }
-        Some(mounted)
-    }
-
-    pub(crate) fn root(&self) -> PathBuf {
-        self.0.path().join("mounted")
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.root()).output();
-    }
+/// An image of half a gigabyte, or a tmpfs.
+pub(crate) fn mounted(filesystem: &str) -> Option<MountedImage> {
+    MountedImage::new(filesystem, 512 << 20)
 }
 
 fn every_way_works(filesystem: &str) {
-    let Some(mounted) = Mounted::new(filesystem) else {
+    let Some(mounted) = mounted(filesystem) else {
         return;
     };
     let home = Home::on(&mounted.root());
@@ -119,7 +73,7 @@ fn every_way_works_in_memory() {
 
 #[test]
 fn a_btrfs_subvolume_is_replaced_or_restored_in_place_and_one_inside_refused() {
-    let Some(mounted) = Mounted::new("btrfs") else {
+    let Some(mounted) = mounted("btrfs") else {
         return;
     };
     let target = mounted.root().join("target");

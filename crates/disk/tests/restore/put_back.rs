@@ -1,7 +1,7 @@
 //! A live workspace becomes what it was at a checkpoint.
 
 use crate::child;
-use crate::filesystems::Mounted;
+use crate::filesystems::mounted;
 use crate::support::*;
 use stasis_disk::form::slots::{PutBack, PutBackError, WasPutBack, put_back};
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
@@ -298,7 +298,7 @@ fn a_process_killed_at_any_call_leaves_what_is_or_leads_to_what_was() {
 }
 
 fn a_clone_is_put_back(filesystem: &str) {
-    let Some(mounted) = Mounted::new(filesystem) else {
+    let Some(mounted) = mounted(filesystem) else {
         return;
     };
     let (live, kept) = (mounted.root().join("live"), mounted.root().join("kept"));
@@ -334,7 +334,7 @@ fn a_clone_is_put_back_in_memory() {
 
 #[test]
 fn a_subvolume_is_put_back_from_its_snapshot() {
-    let Some(mounted) = Mounted::new("btrfs") else {
+    let Some(mounted) = mounted("btrfs") else {
         return;
     };
     let (live, kept) = (mounted.root().join("live"), mounted.root().join("kept"));

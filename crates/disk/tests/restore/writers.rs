@@ -4,7 +4,7 @@
 //! the live tree and the backups together have every acknowledged number.
 
 use crate::child;
-use crate::filesystems::Mounted;
+use crate::filesystems::mounted;
 use crate::support::{Home, origin};
 use stasis_disk::form::slots::{PutBack, PutBackError, put_back};
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
@@ -349,7 +349,7 @@ fn an_addition_never_replaces_what_somebody_made_since_the_plan() {
 }
 
 fn nothing_is_lost_on_a(filesystem: &str) {
-    if let Some(mounted) = Mounted::new(filesystem) {
+    if let Some(mounted) = mounted(filesystem) {
         nothing_is_lost_on(&mounted.root());
         killed_at_each_step(&mounted.root().join("killed"), &["renameat2"], 9);
     }
@@ -372,7 +372,7 @@ fn no_write_is_lost_on_btrfs() {
 
 #[test]
 fn no_write_is_lost_on_overlayfs() {
-    let Some(below) = Mounted::new("ext4") else {
+    let Some(below) = mounted("ext4") else {
         return;
     };
     let at = |name: &str| below.root().join(name);

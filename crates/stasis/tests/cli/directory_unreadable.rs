@@ -2,13 +2,11 @@
 
 use crate::session::{Said, Session, said};
 use serde_json::{Value, json};
+use stasis_testkit::unprivileged::{as_unprivileged, give_to_unprivileged};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-/// Somebody with no privileges.
-const NOBODY: u32 = 65_534;
 
 /// A directory of somebody with no privileges.
 struct Theirs {
@@ -32,7 +30,7 @@ impl Theirs {
             dir,
             is_root,
         };
-        theirs.give(theirs.session.home());
+        give_to_unprivileged(theirs.session.home());
         let saved = theirs.run(&["save", theirs.text()]);
         if saved.code == 126 || saved.code == 127 {
             println!("skipped: nobody else can run the program: {}", saved.err);
@@ -46,22 +44,9 @@ impl Theirs {
         self.dir.to_str().unwrap()
     }
 
-    /// Makes everything beneath a place theirs.
-    fn give(&self, place: &Path) {
-        if !self.is_root {
-            return;
-        }
-        chown(place, Some(NOBODY), Some(NOBODY)).unwrap();
-        if place.is_dir() {
-            for entry in fs::read_dir(place).unwrap() {
-                self.give(&entry.unwrap().path());
-            }
-        }
-    }
-
     fn write(&self, path: &str, content: &str, mode: u32) {
         fs::write(self.dir.join(path), content).unwrap();
-        self.give(&self.dir.join(path));
+        give_to_unprivileged(&self.dir.join(path));
         fs::set_permissions(self.dir.join(path), fs::Permissions::from_mode(mode)).unwrap();
     }
 
@@ -72,17 +57,7 @@ impl Theirs {
     /// Runs a command without privileges.
     fn run(&self, words: &[&str]) -> Said {
         let plain = self.session.command(words);
-        let mut command = Command::new(plain.get_program());
-        if self.is_root {
-            let id = NOBODY.to_string();
-            command = Command::new("setpriv");
-            command.args(["--reuid", &id, "--regid", &id, "--clear-groups", "--"]);
-            command.arg(plain.get_program());
-        }
-        command.args(plain.get_args()).env_clear();
-        let set = plain.get_envs();
-        command.envs(set.filter_map(|(name, value)| Some((name, value?))));
-        said(command.output().unwrap())
+        said(as_unprivileged(&plain).output().unwrap())
     }
 
     fn json(&self, code: i32, words: &[&str]) -> Value {
@@ -231,7 +206,7 @@ fn what_may_not_be_read_stays_also_deep_in_a_directory_that_goes() {
     };
     let deep = theirs.dir.join("new/deep");
     fs::create_dir_all(&deep).unwrap();
-    theirs.give(&theirs.dir.join("new"));
+    give_to_unprivileged(&theirs.dir.join("new"));
     theirs.write("new/deep/secret", "mine", 0o000);
     theirs.write("new/deep/open", "x", 0o644);
 
@@ -266,7 +241,7 @@ fn a_file_that_became_anothers_secret_is_not_replaced_and_a_dry_run_says_so() {
         (theirs.read("code"), theirs.read("sec")),
         ("two".into(), "theirs".into())
     );
-    theirs.give(&theirs.dir.join("sec"));
+    give_to_unprivileged(&theirs.dir.join("sec"));
     theirs.write("sub/f", "two", 0o644);
     chown(theirs.dir.join("sub"), Some(0), Some(0)).unwrap();
     let dry = theirs.run(&["restore", theirs.text(), "--dry-run"]);

@@ -5,56 +5,12 @@ use crate::project::eventually;
 use crate::session::Session;
 use crate::workspace::{Tree, text};
 use serde_json::Value;
-use std::fs::{self, File};
+use stasis_testkit::mounted_image::MountedImage;
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
-
-/// A filesystem of its own, unmounted when dropped.
-struct Mounted {
-    home: TempDir,
-}
-
-impl Mounted {
-    /// Makes and mounts one, or says why this test is skipped.
-    fn new(filesystem: &str) -> Option<Self> {
-        if !rustix::process::geteuid().is_root() {
-            println!("skipped: only root mounts a {filesystem}");
-            return None;
-        }
-        let home = tempfile::tempdir().unwrap();
-        let (image, root) = (home.path().join("image"), home.path().join("mounted"));
-        File::create(&image).unwrap().set_len(8 << 30).unwrap();
-        fs::create_dir(&root).unwrap();
-        let mut mkfs = Command::new(format!("mkfs.{filesystem}"));
-        let Ok(made) = mkfs.arg("-q").arg(&image).output() else {
-            let needed = std::env::var_os("STASIS_REQUIRE_PARTS").is_some();
-            assert!(!needed, "mkfs.{filesystem} is not there: run scripts/test");
-            println!("skipped: mkfs.{filesystem} is not there");
-            return None;
-        };
-        assert!(made.status.success(), "{made:?}");
-        let mut mount = Command::new("mount");
-        let mounted = mount.args(["-o", "loop"]).arg(&image).arg(&root).output();
-        if !mounted.unwrap().status.success() {
-            println!("skipped: not allowed to mount");
-            return None;
-        }
-        Some(Self { home })
-    }
-
-    fn root(&self) -> PathBuf {
-        self.home.path().join("mounted")
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.root()).output();
-    }
-}
 
 /// Says that it has the database open, and waits.
 const HOLD: &str = "import sqlite3, sys
@@ -211,7 +167,7 @@ fn every_checkpoint_beside_writers_holds_whole_transactions_or_names_the_databas
 #[test]
 fn every_clone_beside_writers_holds_whole_transactions_or_names_the_database() {
     for filesystem in ["xfs", "btrfs"] {
-        let Some(mounted) = Mounted::new(filesystem) else {
+        let Some(mounted) = MountedImage::new(filesystem, 8 << 30) else {
             return;
         };
         let tree = init(Session::beneath(&mounted.root()));
@@ -226,7 +182,7 @@ fn every_clone_beside_writers_holds_whole_transactions_or_names_the_database() {
 
 #[test]
 fn every_snapshot_of_a_subvolume_beside_writers_is_what_sqlite_recovers_from() {
-    let Some(mounted) = Mounted::new("btrfs") else {
+    let Some(mounted) = MountedImage::new("btrfs", 8 << 30) else {
         return;
     };
     let session = Session::beneath(&mounted.root());

@@ -5,66 +5,25 @@
 use crate::session::{STASIS, Said, Session, said};
 use crate::workspace::Tree;
 use serde_json::Value;
+use stasis_testkit::mounted_image::MountedImage;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use tempfile::TempDir;
 
-/// A filesystem of its own, unmounted when dropped.
-struct Disk {
-    home: TempDir,
-}
+/// A filesystem of its own that can be filled.
+struct Disk(MountedImage);
 
 impl Disk {
     /// Mounts a new filesystem, or says why this test is skipped.
     fn new(filesystem: &str, megabytes: u64, options: &[&str]) -> Option<Self> {
-        if !rustix::process::geteuid().is_root() {
-            println!("skipped: only root mounts a {filesystem}");
-            return None;
-        }
-        let disk = Self {
-            home: tempfile::tempdir().unwrap(),
-        };
-        fs::create_dir(disk.root()).unwrap();
-        let image = disk.home.path().join("image");
-        File::create(&image)
-            .unwrap()
-            .set_len(megabytes << 20)
-            .unwrap();
-        let made = Command::new(format!("mkfs.{filesystem}"))
-            .args(options)
-            .arg(&image)
-            .output();
-        let Ok(made) = made else {
-            let needed = std::env::var_os("STASIS_REQUIRE_PARTS").is_some();
-            assert!(!needed, "mkfs.{filesystem} is not there: run scripts/test");
-            println!("skipped: mkfs.{filesystem} is not there");
-            return None;
-        };
-        assert!(
-            made.status.success(),
-            "{}",
-            String::from_utf8_lossy(&made.stderr)
-        );
-        let mounted = Command::new("mount")
-            .args(["-o", "loop"])
-            .arg(&image)
-            .arg(disk.root())
-            .output()
-            .unwrap();
-        if !mounted.status.success() {
-            let why = String::from_utf8_lossy(&mounted.stderr).into_owned();
-            println!("skipped: not allowed to mount: {why}");
-            return None;
-        }
-        Some(disk)
+        MountedImage::with_options(filesystem, megabytes << 20, options).map(Self)
     }
 
     fn root(&self) -> PathBuf {
-        self.home.path().join("mounted")
+        self.0.root()
     }
 
     /// Takes everything that is free: blocks, and what small files find room for.
@@ -140,12 +99,6 @@ impl Disk {
         self.sync();
         let space = rustix::fs::statvfs(self.root()).unwrap();
         space.f_bavail * space.f_frsize
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.root()).output();
     }
 }
 
@@ -639,7 +592,7 @@ fn a_store_on(disk: &Disk, fill: fn(&Disk)) {
     session.json(0, &["save", text]);
     fs::write(dir.join("a"), "two").unwrap();
     fill(disk);
-    let elsewhere = disk.home.path().join("back");
+    let elsewhere = disk.0.home().join("back");
     let elsewhere = elsewhere.to_str().unwrap();
     let store = seen(&session.object(""));
     for words in [

@@ -4,14 +4,12 @@
 use crate::session::{Said, said};
 use crate::workspace::{Tree, says, text};
 use serde_json::{Value, json};
+use stasis_testkit::unprivileged::{as_unprivileged, give_to_unprivileged};
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt, chown};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
-
-/// Somebody with no privileges.
-const NOBODY: u32 = 65_534;
 
 /// A workspace of somebody with no privileges.
 struct Theirs {
@@ -25,7 +23,7 @@ impl Theirs {
         let tree = Tree::new(files);
         let is_root = rustix::process::geteuid().is_root();
         let theirs = Self { tree, is_root };
-        theirs.give(theirs.tree.session.home());
+        give_to_unprivileged(theirs.tree.session.home());
         let made = theirs.run(&["create", "good"]);
         if made.code == 126 || made.code == 127 {
             // Where it was built is not open to everybody.
@@ -36,34 +34,17 @@ impl Theirs {
         Some(theirs)
     }
 
-    /// Makes everything beneath a place theirs.
-    fn give(&self, place: &Path) {
-        if !self.is_root {
-            return;
-        }
-        chown(place, Some(NOBODY), Some(NOBODY)).unwrap();
-        if place.is_dir() {
-            for entry in fs::read_dir(place).unwrap() {
-                self.give(&entry.unwrap().path());
-            }
-        }
-    }
-
     fn write(&self, path: &str, content: &str, mode: u32) {
         // What is there may be closed to everybody but root.
         let _ = fs::remove_file(self.tree.at(path));
         self.tree.write(path, content);
-        self.give(&self.tree.at(path.split('/').next().unwrap()));
+        give_to_unprivileged(&self.tree.at(path.split('/').next().unwrap()));
         fs::set_permissions(self.tree.at(path), fs::Permissions::from_mode(mode)).unwrap();
     }
 
     /// Runs a command without privileges.
     fn run(&self, words: &[&str]) -> Said {
-        said(
-            self.unprivileged(&self.tree.command(words))
-                .output()
-                .unwrap(),
-        )
+        said(as_unprivileged(&self.tree.command(words)).output().unwrap())
     }
 
     /// What a command says that ends with this code.
@@ -71,21 +52,6 @@ impl Theirs {
         let said = self.run(&[words, &["--json"]].concat());
         assert_eq!(said.code, code, "{words:?}\n{}{}", said.out, said.err);
         serde_json::from_str(&said.out).unwrap()
-    }
-
-    /// The same command, without privileges.
-    fn unprivileged(&self, plain: &Command) -> Command {
-        let mut command = Command::new(plain.get_program());
-        if self.is_root {
-            let id = NOBODY.to_string();
-            command = Command::new("setpriv");
-            command.args(["--reuid", &id, "--regid", &id, "--clear-groups", "--"]);
-            command.arg(plain.get_program());
-        }
-        command.args(plain.get_args()).env_clear();
-        let set = plain.get_envs();
-        command.envs(set.filter_map(|(name, value)| Some((name, value?))));
-        command
     }
 
     /// Everything in the workspace, whoever may read it.
@@ -198,7 +164,7 @@ fn a_hook_makes_its_checkpoint_without_what_may_not_be_read_and_says_so_afterwar
     let dir = theirs.tree.dir();
 
     let run = ["hook", "run", "claude-code", "--workspace", dir.as_str()];
-    let mut hook = theirs.unprivileged(&theirs.tree.session.command(&run));
+    let mut hook = as_unprivileged(&theirs.tree.session.command(&run));
     let mut child = hook.stdin(Stdio::piped()).spawn().unwrap();
     let call = json!({ "hook_event_name": "UserPromptSubmit", "prompt": "go", "cwd": dir });
     let said = child
