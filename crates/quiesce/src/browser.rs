@@ -19,5 +19,5 @@ pub use cdp::CdpError;
 pub use cookies::{count_cookies, is_ready};
 pub use flush::{Flushed, flush_cookies};
 pub use stop::{BrowserExit, BrowserStopError, BrowserStopped, StopSettings, stop};
-pub use users::{DirectoryUser, ProcessRole, UsersError, has_stale_lock, users_of};
+pub use users::{DirectoryUser, ProcessRole, has_stale_lock, users_of};
 pub use version::{NAMES, VersionError, is_browser_name, version};

@@ -23,13 +23,14 @@ mod hold;
 pub(crate) mod journal;
 
 use crate::docker::Container;
-use crate::process::{Process, ProcessId, ProcessState, ProcessTable};
+use crate::process::{LOOK, PROC, Process, ProcessId, ProcessState, ProcessTable};
 use crate::watchdog::{HelperCommand, PauseOutcome, Watchdog};
 pub use abandoned::{Abandoned, thaw_abandoned};
 pub use error::FreezeError;
-use error::{journal_failed, watchdog_failed};
+use error::watchdog_failed;
 use hold::{HoldState, start_timer};
 use journal::{FreezeJournal, FrozenTarget, JournalScope};
+use stasis_model::failure::AtPath;
 use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc::Sender;
@@ -127,7 +128,10 @@ impl Frozen {
     /// From here on a failure drops the guard, which releases whatever was stopped by then.
     fn begin(settings: &FreezeSettings, scope: JournalScope) -> Result<Self, FreezeError> {
         let journal = FreezeJournal::create(&settings.journal_dir, scope);
-        let journal = journal.map_err(journal_failed("begin", &settings.journal_dir))?;
+        let journal = journal.at(
+            "begin the journal of frozen processes in",
+            &settings.journal_dir,
+        )?;
         let watchdog = Watchdog::start(&settings.watchdog, settings.max, journal.path());
         let watchdog = watchdog.map_err(watchdog_failed("start"));
         let mut frozen = Self {
@@ -145,7 +149,9 @@ impl Frozen {
     fn name(&mut self, held: &[FrozenTarget]) -> Result<(), FreezeError> {
         let journal = self.journal.as_mut().expect("held until the release");
         let path = journal.path().to_owned();
-        journal.name(held).map_err(journal_failed("write", &path))
+        Ok(journal
+            .name(held)
+            .at("write the journal of frozen processes in", &path)?)
     }
 
     fn begin_timer(&mut self) -> Result<(), FreezeError> {
@@ -235,7 +241,7 @@ impl Frozen {
     fn find_new(&self, roots: &[Process]) -> Result<Vec<Process>, FreezeError> {
         let first = roots.first().ok_or(FreezeError::NoProcess)?;
         let pid = first.pid();
-        let table = ProcessTable::read().map_err(FreezeError::Processes)?;
+        let table = ProcessTable::read().at(LOOK, PROC)?;
         let roots: Vec<ProcessId> = roots.iter().map(Process::identity).collect();
         let family = table.family(&roots);
         if family.iter().any(|row| row.pid() == std::process::id()) {
@@ -247,7 +253,7 @@ impl Frozen {
             if hold.knows(row.identity) {
                 continue;
             }
-            let opened = Process::reopen(row.identity).map_err(FreezeError::Processes)?;
+            let opened = Process::reopen(row.identity).at(LOOK, PROC)?;
             match row.state {
                 ProcessState::Stopped if row.identity == first.identity() => {
                     return Err(FreezeError::AlreadyStopped { pid });
@@ -325,7 +331,7 @@ impl Frozen {
         if let Some(journal) = self.journal.take() {
             let path = journal.path().to_owned();
             let removed = journal.remove();
-            removed.map_err(journal_failed("remove", &path))?;
+            removed.at("remove the journal of frozen processes in", &path)?;
         }
         Ok(thawed)
     }

@@ -10,7 +10,7 @@
 
 use crate::invocation::Invocation;
 use rustix::process::{Pid, Signal, kill_process_group};
-use std::ffi::OsString;
+use stasis_model::failure::{AtPath, Failure};
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
@@ -100,38 +100,11 @@ impl HookResult {
     }
 }
 
-/// Why a command could not be run.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum HookError {
-    /// It did not start.
-    #[error("could not start `{}`", .program.to_string_lossy())]
-    Start {
-        /// Which program.
-        program: OsString,
-        /// What the system said.
-        #[source]
-        source: io::Error,
-    },
-    /// It could not be waited for.
-    #[error("could not wait for `{}`", .program.to_string_lossy())]
-    Wait {
-        /// Which program.
-        program: OsString,
-        /// What the system said.
-        #[source]
-        source: io::Error,
-    },
-}
-
 /// Runs a command to its end. Cancelling kills it and everything it started.
-pub async fn run(hook: &HookCommand) -> Result<HookResult, HookError> {
+pub async fn run(hook: &HookCommand) -> Result<HookResult, Failure> {
     let began = Instant::now();
     let program = hook.call.program().to_owned();
-    let mut guard = match start(&hook.call) {
-        Ok(child) => KillOnDrop::new(child),
-        Err(source) => return Err(HookError::Start { program, source }),
-    };
+    let mut guard = KillOnDrop::new(start(&hook.call).at("start", &program)?);
     let mut output = OutputPipes::of(&mut guard.child);
     let ended = async {
         tokio::select! {
@@ -141,11 +114,11 @@ pub async fn run(hook: &HookCommand) -> Result<HookResult, HookError> {
         }
     };
     let ending = match tokio::time::timeout(hook.timeout, ended).await {
-        Ok(Ok(status)) => {
+        Ok(status) => {
+            let status = status.at("wait for", &program)?;
             guard.disarm();
             exit_of(status)
         }
-        Ok(Err(source)) => return Err(HookError::Wait { program, source }),
         Err(_) => {
             guard.kill().await;
             HookExit::TimedOut

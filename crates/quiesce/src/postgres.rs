@@ -27,13 +27,13 @@ mod tables;
 pub use connection::{BadConnection, Connection};
 pub use dump::{Dumped, dump};
 pub use leftover::{LeftoverDatabase, drop_leftover, leftovers};
-pub use name::{BadTag, Tag};
+pub use name::Tag;
 pub use restore::{RestoredDatabase, StagedRestore, discard_staged, restore, stage};
 pub use tables::{TableRows, table_counts};
 
 use client::Client;
+use stasis_model::failure::Failure;
 use std::ffi::OsString;
-use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -82,18 +82,9 @@ impl Default for PostgresSettings {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostgresError {
-    /// A program is missing or cannot be run.
-    #[error("could not run `{program}`")]
-    Program {
-        /// Which.
-        program: &'static str,
-        /// What the system said.
-        #[source]
-        source: io::Error,
-    },
     /// A program failed.
     #[error("could not {doing} `{database}`: {program} ended with {code}: {said}")]
-    Failed {
+    ProgramFailed {
         /// What it was for.
         doing: &'static str,
         /// To which database.
@@ -147,17 +138,9 @@ pub enum PostgresError {
         /// Which database.
         database: String,
     },
-    /// The dump could not be written.
-    #[error("could not {doing} the dump `{}`", .path.display())]
-    Write {
-        /// What was tried.
-        doing: &'static str,
-        /// The dump.
-        path: PathBuf,
-        /// What the system said.
-        #[source]
-        source: io::Error,
-    },
+    /// A program is missing or cannot be run, or the dump could not be written.
+    #[error(transparent)]
+    Failed(#[from] Failure),
     /// A database that we would make is there already.
     #[error("there is a database `{name}` already")]
     Exists {

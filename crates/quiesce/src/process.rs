@@ -17,6 +17,10 @@ use std::sync::Arc;
 use std::time::Duration;
 pub use table::{ProcessInfo, ProcessState, ProcessTable};
 
+/// What fails when the table of processes cannot be read, and where that is.
+pub(crate) const LOOK: &str = "look at the running processes in";
+pub(crate) const PROC: &str = "/proc";
+
 /// Which process, for as long as the machine runs: no other process has the same.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ProcessId {

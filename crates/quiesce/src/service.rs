@@ -20,13 +20,14 @@ mod start;
 mod stop;
 
 use crate::docker::{ContainerInfo, ContainerState, Docker, INSPECT_FORMAT};
-use crate::hook::{self, HookCommand, HookError};
+use crate::hook::{self, HookCommand};
 use crate::invocation::{CommandSpec, Invocation};
 use crate::process::{Process, ProcessInfo, ProcessState};
 use crate::watchdog::HelperCommand;
 pub use health::{HealthCheck, HealthError, Healthy, Probe};
 pub use launch::run as launch;
 pub use start::StartError;
+use stasis_model::failure::Failure;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -173,7 +174,7 @@ async fn ask(
     command: &[&str],
     container: &str,
     timeout: Duration,
-) -> Result<hook::HookResult, HookError> {
+) -> Result<hook::HookResult, Failure> {
     let mut line = vec![docker.program.clone()];
     line.extend(docker.words(command, container));
     let call = Invocation {

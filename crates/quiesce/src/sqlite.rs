@@ -44,6 +44,7 @@ use copy_file::{CopyFile, FileStat};
 use live::LiveDatabase;
 use retry_budget::RetryBudget;
 use rusqlite::ErrorCode;
+use stasis_model::failure::{AtPath, Failure};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -192,16 +193,8 @@ pub enum SqliteError {
         source: rusqlite::Error,
     },
     /// The copy could not be written.
-    #[error("could not {doing} the copy `{}`", .path.display())]
-    Write {
-        /// What was tried.
-        doing: &'static str,
-        /// The copy.
-        path: PathBuf,
-        /// What the system said.
-        #[source]
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Failed(#[from] Failure),
 }
 
 impl SqliteError {
@@ -224,6 +217,31 @@ impl SqliteError {
     }
 }
 
+/// Says of what SQLite refused what was being done, to which database.
+trait Reading<T> {
+    fn reading(self, doing: &'static str, path: &Path) -> Result<T, SqliteError>;
+}
+
+impl<T> Reading<T> for rusqlite::Result<T> {
+    fn reading(self, doing: &'static str, path: &Path) -> Result<T, SqliteError> {
+        self.map_err(|error| SqliteError::reading(doing, path, error))
+    }
+}
+
+/// Says of a file that the system refused that it cannot be captured.
+trait SourceFile<T> {
+    fn or_not_a_file(self, path: &Path) -> Result<T, SqliteError>;
+}
+
+impl<T, E: Into<io::Error>> SourceFile<T> for Result<T, E> {
+    fn or_not_a_file(self, path: &Path) -> Result<T, SqliteError> {
+        self.map_err(|error| SqliteError::NotAFile {
+            path: path.to_owned(),
+            source: error.into(),
+        })
+    }
+}
+
 /// Copies the database `source` to the new file `target`, which must not exist.
 ///
 /// Blocks for as long as the copy takes, and before that for the busy timeout at most.
@@ -234,11 +252,7 @@ pub fn capture(
     settings: &SqliteSettings,
 ) -> Result<SqliteCaptured, SqliteError> {
     let source = &find::resolved(source)?;
-    let target = &find::beside(target).map_err(|error| SqliteError::Write {
-        doing: "find a place for",
-        path: target.to_owned(),
-        source: error,
-    })?;
+    let target = &find::beside(target).at("find a place for the copy", target)?;
     let budget = RetryBudget::new(settings);
     if FileStat::of(source)?.is_empty() && !find::has_companion(source) {
         return empty(source, target);

@@ -108,7 +108,7 @@ impl Drop for Load {
 }
 
 fn tag() -> Tag {
-    "00c0ffee".parse().unwrap()
+    Tag::parse("00c0ffee").unwrap()
 }
 
 async fn moment() {
@@ -218,7 +218,7 @@ async fn a_restore_that_fails_half_way_leaves_the_old_database_and_nothing_else(
         .unwrap_err();
 
     assert!(
-        matches!(&failed, PostgresError::Failed { said, .. } if said.contains("clerk")),
+        matches!(&failed, PostgresError::ProgramFailed { said, .. } if said.contains("clerk")),
         "{failed}"
     );
     assert_eq!(world.databases(), "shop");
@@ -247,7 +247,7 @@ async fn a_damaged_dump_leaves_the_old_database_and_nothing_else() {
     let failed = stage(&world.shop(), &world.target(), &tag(), &world.settings).await;
 
     assert!(
-        matches!(failed, Err(PostgresError::Failed { .. })),
+        matches!(failed, Err(PostgresError::ProgramFailed { .. })),
         "{failed:?}"
     );
     assert_eq!(world.databases(), "shop");
@@ -277,7 +277,7 @@ async fn a_swap_whose_second_half_fails_leaves_both_as_they_were() {
 
     rename("shop_hidden", "shop_stasis_00c0ffee");
     assert!(
-        matches!(failed, Err(PostgresError::Failed { .. })),
+        matches!(failed, Err(PostgresError::ProgramFailed { .. })),
         "{failed:?}"
     );
     assert_eq!(world.databases(), "shop shop_stasis_00c0ffee");
@@ -423,14 +423,17 @@ async fn a_program_that_is_too_old_or_lies_is_told_of() {
     let says = "[ \"$1\" = --version ] && exec echo 'pg_dump (PostgreSQL) 99.1'";
     script(programs.path(), "pg_dump", says);
     let failed = attempt().await;
-    assert!(matches!(failed, PostgresError::Failed { .. }), "{failed:?}");
+    assert!(
+        matches!(failed, PostgresError::ProgramFailed { .. }),
+        "{failed:?}"
+    );
 
     script(programs.path(), "pg_dump", &format!("{says}; true"));
     let failed = attempt().await;
     assert!(
         matches!(
             failed,
-            PostgresError::Failed {
+            PostgresError::ProgramFailed {
                 program: "pg_restore",
                 ..
             }

@@ -1,9 +1,9 @@
 //! A conversation with a browser over its debugging protocol: one question, one answer.
 
 use super::endpoint::DebugEndpoint;
-use super::users::UsersError;
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
+use stasis_model::failure::Failure;
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio_tungstenite::WebSocketStream;
@@ -19,7 +19,7 @@ const LARGEST_ANSWER: usize = 16 << 20;
 pub enum CdpError {
     /// It is not known whether a browser runs.
     #[error("could not find the browser")]
-    Users(#[from] UsersError),
+    Users(#[from] Failure),
     /// No browser runs in the directory.
     #[error("no browser is running in the directory")]
     NotRunning,

@@ -8,9 +8,10 @@
 use super::cdp::{Cdp, CdpError};
 use super::endpoint::DebugEndpoint;
 use super::evidence::Directory;
-use super::users::{ProcessRole, UsersError, users_of};
+use super::users::{ProcessRole, users_of};
 use crate::process::Process;
 use serde_json::{Value, json};
+use stasis_model::failure::AtPath;
 use std::path::Path;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -19,7 +20,7 @@ use tokio::time::Instant;
 const LIMIT: Duration = Duration::from_secs(3);
 
 /// A name that RFC 2606 keeps from ever existing.
-const NOBODY: &str = "http://flush.invalid";
+const UNUSED_ORIGIN: &str = "http://flush.invalid";
 
 /// Cookies were written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,10 +64,7 @@ pub(super) async fn connect(directory: &Path) -> Result<Cdp, CdpError> {
         .into_iter()
         .filter(|user| user.role <= ProcessRole::Child);
     let family: Vec<Process> = family.map(|user| user.process).collect();
-    let opened = Directory::open(directory).map_err(|source| UsersError::Open {
-        path: directory.to_owned(),
-        source,
-    })?;
+    let opened = Directory::open(directory).at("open the directory", directory)?;
     Cdp::connect(&DebugEndpoint::find(&opened, &family)?).await
 }
 
@@ -114,7 +112,7 @@ async fn flush_as(browser: &mut Cdp, page: &str) -> Result<(), CdpError> {
     let attach = json!({"targetId": page, "flatten": true});
     let answer = browser.ask(method, attach, None).await?;
     let session = text(&answer, "sessionId").ok_or(CdpError::NotUnderstood { method })?;
-    let cookies = json!({"origin": NOBODY, "storageTypes": "cookies"});
+    let cookies = json!({"origin": UNUSED_ORIGIN, "storageTypes": "cookies"});
     let method = "Storage.clearDataForOrigin";
     let flushed = browser.ask(method, cookies, Some(&session)).await;
     let detach = json!({"sessionId": session});

@@ -16,10 +16,11 @@
 use super::cdp::{Cdp, CdpError};
 use super::endpoint::DebugEndpoint;
 use super::evidence::Directory;
-use super::users::{DirectoryUser, ProcessRole, UsersError, users_of};
-use crate::process::{Process, ProcessId, ProcessTable};
+use super::users::{DirectoryUser, ProcessRole, users_of};
+use crate::process::{LOOK, PROC, Process, ProcessId, ProcessTable};
 use rustix::process::Signal;
 use serde_json::json;
+use stasis_model::failure::{AtPath, Failure};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -87,7 +88,7 @@ impl BrowserStopped {
 pub enum BrowserStopError {
     /// It is not known who uses the directory.
     #[error("could not find the browser")]
-    Users(#[from] UsersError),
+    Users(#[from] Failure),
     /// The process that was named works elsewhere.
     #[error("process {pid} does not work in `{}`", .directory.display())]
     NotItsBrowser {
@@ -206,7 +207,7 @@ impl BrowserProcesses {
 
     /// Refuses a live process that is neither of the browser nor above it.
     fn check(&self, pid: Option<u32>) -> Result<(), BrowserStopError> {
-        let table = ProcessTable::read().map_err(UsersError::Processes)?;
+        let table = ProcessTable::read().at(LOOK, PROC)?;
         let Some(pid) = pid else {
             return Ok(());
         };
@@ -252,10 +253,8 @@ impl BrowserProcesses {
     }
 
     async fn ask_to_close(&self) -> Result<(), CdpError> {
-        let directory = Directory::open(&self.directory).map_err(|source| UsersError::Open {
-            path: self.directory.clone(),
-            source,
-        })?;
+        let directory =
+            Directory::open(&self.directory).at("open the directory", &self.directory)?;
         let endpoint = DebugEndpoint::find(&directory, &self.members)?;
         let mut browser = Cdp::connect(&endpoint).await?;
         browser
@@ -293,14 +292,14 @@ impl BrowserProcesses {
     }
 
     fn add_new_members(&mut self) -> Result<(), BrowserStopError> {
-        let table = ProcessTable::read().map_err(UsersError::Processes)?;
+        let table = ProcessTable::read().at(LOOK, PROC)?;
         let known: Vec<ProcessId> = self.members.iter().map(Process::identity).collect();
         let family = table.family(&known);
         let new = family
             .iter()
             .filter(|row| row.pid() != std::process::id() && !known.contains(&row.identity));
         for row in new {
-            let opened = Process::reopen(row.identity).map_err(UsersError::Processes)?;
+            let opened = Process::reopen(row.identity).at(LOOK, PROC)?;
             self.members.extend(opened);
         }
         Ok(())

@@ -7,27 +7,9 @@
 //! 4. who only names the directory is a launcher, who only has it open a bystander
 
 use super::evidence::{Directory, DirectoryClaim, has_open};
-use crate::process::{Process, ProcessId, ProcessInfo, ProcessTable};
-use std::io;
-use std::path::{Path, PathBuf};
-
-/// Why it is not known who uses a directory.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum UsersError {
-    /// The directory could not be opened.
-    #[error("could not open the directory `{}`", .path.display())]
-    Open {
-        /// Which directory.
-        path: PathBuf,
-        /// What the system said.
-        #[source]
-        source: io::Error,
-    },
-    /// The processes could not be looked at.
-    #[error("could not look at the running processes")]
-    Processes(#[source] io::Error),
-}
+use crate::process::{LOOK, PROC, Process, ProcessId, ProcessInfo, ProcessTable};
+use stasis_model::failure::{AtPath, Failure};
+use std::path::Path;
 
 /// What a process is to the directory it uses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -53,12 +35,9 @@ pub struct DirectoryUser {
 
 /// Finds the live processes that use a user data directory: the browser first, then its children, then all others. This
 /// process is never one of them, nor is one that started it and only names the directory.
-pub fn users_of(directory: &Path) -> Result<Vec<DirectoryUser>, UsersError> {
-    let directory = Directory::open(directory).map_err(|source| UsersError::Open {
-        path: directory.to_owned(),
-        source,
-    })?;
-    let table = ProcessTable::read().map_err(UsersError::Processes)?;
+pub fn users_of(directory: &Path) -> Result<Vec<DirectoryUser>, Failure> {
+    let directory = Directory::open(directory).at("open the directory", directory)?;
+    let table = ProcessTable::read().at(LOOK, PROC)?;
     let ours = std::process::id();
     let others = table.living().filter(|row| row.pid() != ours);
     let evidence: Vec<Evidence> = others
@@ -68,7 +47,7 @@ pub fn users_of(directory: &Path) -> Result<Vec<DirectoryUser>, UsersError> {
     let roles = roles(&table, &evidence, locked_by(&directory), ours);
     let mut users = Vec::new();
     for (identity, role) in roles {
-        let process = Process::reopen(identity).map_err(UsersError::Processes)?;
+        let process = Process::reopen(identity).at(LOOK, PROC)?;
         users.extend(process.map(|process| DirectoryUser { process, role }));
     }
     Ok(users)

@@ -1,10 +1,11 @@
 //! Processes that stand still because the process that stopped them has died.
 
-use super::error::{FreezeError, journal_failed};
+use super::error::{FreezeError, signal};
 use super::journal::{self, FrozenTarget, JournalState};
 use crate::docker::Container;
-use crate::process::{Process, ProcessId, ProcessInfo, ProcessState};
+use crate::process::{LOOK, PROC, Process, ProcessId, ProcessInfo, ProcessState};
 use rustix::process::Signal;
+use stasis_model::failure::AtPath;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -26,10 +27,11 @@ pub struct Abandoned {
 /// An engine that lives keeps what it holds. A process whose number is used again, or that does not stand still, is not
 /// touched.
 pub fn thaw_abandoned(journal_dir: &Path) -> Result<Abandoned, FreezeError> {
-    let journals = journal::all(journal_dir).map_err(journal_failed("find", journal_dir))?;
+    let journals =
+        journal::all(journal_dir).at("find the journal of frozen processes in", journal_dir)?;
     let mut abandoned = Abandoned::default();
     for path in journals {
-        let found = journal::read(&path).map_err(journal_failed("read", &path))?;
+        let found = journal::read(&path).at("read the journal of frozen processes in", &path)?;
         match found {
             None | Some(JournalState::Live) => {}
             Some(JournalState::Foreign) => abandoned.left.push(path),
@@ -53,8 +55,7 @@ pub fn thaw_abandoned(journal_dir: &Path) -> Result<Abandoned, FreezeError> {
                     abandoned.left.push(path);
                     continue;
                 }
-                let removed = rustix::fs::unlink(&path).map_err(io::Error::from);
-                removed.map_err(journal_failed("remove", &path))?;
+                rustix::fs::unlink(&path).at("remove the journal of frozen processes in", &path)?;
             }
         }
     }
@@ -79,16 +80,11 @@ fn unpause(container: &Container) -> io::Result<Option<String>> {
 
 fn continue_stopped(identity: ProcessId) -> Result<Option<u32>, FreezeError> {
     let pid = identity.pid();
-    let process = Process::reopen(identity).map_err(FreezeError::Processes)?;
+    let process = Process::reopen(identity).at(LOOK, PROC)?;
     let is_stopped = ProcessInfo::read(pid).is_some_and(|row| row.state == ProcessState::Stopped);
     let Some(process) = process.filter(|_| is_stopped) else {
         return Ok(None);
     };
-    let failed = |source| FreezeError::Signal {
-        doing: "continue",
-        pid,
-        source,
-    };
-    let heard = process.signal(Signal::CONT).map_err(failed)?;
-    Ok(heard.then_some(pid))
+    let is_alive = signal(&process, Signal::CONT, "continue")?;
+    Ok(is_alive.then_some(pid))
 }

@@ -1,7 +1,9 @@
 //! Why a freeze failed.
 
+use crate::process::Process;
+use rustix::process::Signal;
+use stasis_model::failure::Failure;
 use std::io;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Why processes were not held still, or may not run again.
@@ -29,17 +31,6 @@ pub enum FreezeError {
         /// The root of the tree.
         pid: u32,
     },
-    /// The journal could not be written or read.
-    #[error("could not {doing} the journal of frozen processes in `{}`", .path.display())]
-    FreezeJournal {
-        /// What we were doing to it.
-        doing: &'static str,
-        /// Which file or directory.
-        path: PathBuf,
-        /// What the system said.
-        #[source]
-        source: io::Error,
-    },
     /// The watchdog did not start, or has ended.
     #[error("could not {doing} the watchdog")]
     Watchdog {
@@ -52,9 +43,6 @@ pub enum FreezeError {
     /// The thread that ends the freeze in time did not start.
     #[error("could not start the timer of a freeze")]
     Timer(#[source] io::Error),
-    /// The processes could not be looked at.
-    #[error("could not look at the running processes")]
-    Processes(#[source] io::Error),
     /// It may not be signalled, say because it belongs to another user.
     #[error("could not {doing} process {pid}")]
     Signal {
@@ -91,6 +79,9 @@ pub enum FreezeError {
         /// How long we waited.
         waited: Duration,
     },
+    /// Its journal or the table of processes could not be read or written.
+    #[error(transparent)]
+    Failed(#[from] Failure),
     /// The time was over before all stood still; everything runs again.
     #[error("the processes did not stand still within the {max:?} that they may be held")]
     Expired {
@@ -99,16 +90,19 @@ pub enum FreezeError {
     },
 }
 
-pub(super) fn journal_failed(
+/// Sends a signal; `doing` says what it is for.
+pub(super) fn signal(
+    process: &Process,
+    signal: Signal,
     doing: &'static str,
-    path: &Path,
-) -> impl FnOnce(io::Error) -> FreezeError {
-    let path = path.to_owned();
-    move |source| FreezeError::FreezeJournal {
-        doing,
-        path,
-        source,
-    }
+) -> Result<bool, FreezeError> {
+    process
+        .signal(signal)
+        .map_err(|source| FreezeError::Signal {
+            doing,
+            pid: process.pid(),
+            source,
+        })
 }
 
 pub(super) fn watchdog_failed(doing: &'static str) -> impl FnOnce(io::Error) -> FreezeError {

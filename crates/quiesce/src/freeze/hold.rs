@@ -1,6 +1,6 @@
 //! What is held, shared with the thread that ends it in time.
 
-use super::FreezeError;
+use super::error::{FreezeError, signal};
 use crate::docker::Container;
 use crate::process::{Process, ProcessId, ProcessInfo};
 use rustix::process::Signal;
@@ -16,15 +16,15 @@ pub(super) fn start_timer(
     hold: &Arc<Mutex<HoldState>>,
     max: Duration,
 ) -> io::Result<(Sender<()>, JoinHandle<()>)> {
-    let (tell, told) = mpsc::channel();
+    let (cancel, cancelled) = mpsc::channel();
     let hold = Arc::clone(hold);
     let wait = move || {
-        if told.recv_timeout(max) == Err(RecvTimeoutError::Timeout) {
+        if cancelled.recv_timeout(max) == Err(RecvTimeoutError::Timeout) {
             hold.lock().unwrap_or_else(PoisonError::into_inner).end();
         }
     };
     let timer = std::thread::Builder::new().name("thaw".to_owned());
-    Ok((tell, timer.spawn(wait)?))
+    Ok((cancel, timer.spawn(wait)?))
 }
 
 /// The processes that stand still.
@@ -54,12 +54,7 @@ impl HoldState {
             return Err(FreezeError::Expired { max });
         }
         self.begin();
-        let failed = |source| FreezeError::Signal {
-            doing: "stop",
-            pid: process.pid(),
-            source,
-        };
-        if process.signal(Signal::STOP).map_err(failed)? {
+        if signal(&process, Signal::STOP, "stop")? {
             self.stopped.push(process);
         }
         Ok(())
@@ -110,16 +105,12 @@ impl HoldState {
             row.is_some_and(|row| row.identity == process.identity() && row.parent == pid)
         };
         let children: Vec<&Process> = self.stopped.iter().filter(is_child).collect();
-        for signal in [Signal::CONT, Signal::STOP] {
+        for nudge in [Signal::CONT, Signal::STOP] {
             for child in &children {
-                child.signal(signal).map_err(|source| FreezeError::Signal {
-                    doing: "nudge",
-                    pid: child.pid(),
-                    source,
-                })?;
+                signal(child, nudge, "nudge")?;
             }
             // Long enough to begin a program; they are stopped again before another thread sees the list.
-            if signal == Signal::CONT {
+            if nudge == Signal::CONT {
                 std::thread::sleep(Duration::from_millis(2));
             }
         }
@@ -144,12 +135,8 @@ impl HoldState {
             return frozen_for;
         }
         for process in self.stopped.iter().rev() {
-            if let Err(source) = process.signal(Signal::CONT) {
-                self.failed = Some(FreezeError::Signal {
-                    doing: "continue",
-                    pid: process.pid(),
-                    source,
-                });
+            if let Err(error) = signal(process, Signal::CONT, "continue") {
+                self.failed = Some(error);
             }
         }
         let containers = std::mem::take(&mut self.containers);

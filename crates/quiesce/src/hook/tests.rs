@@ -178,9 +178,8 @@ async fn a_program_that_does_not_exist_is_named() {
         })
         .await;
 
-        assert!(
-            matches!(refused, Err(HookError::Start { .. })),
-            "{refused:?}"
-        );
+        let refused = refused.unwrap_err();
+        assert_eq!(refused.op(), "start", "{refused}");
+        assert!(refused.io_source().is_some(), "{refused:?}");
     }
 }

@@ -2,6 +2,8 @@
 
 use super::{Connection, PostgresError, PostgresSettings};
 use rustix::process::{Pid, Signal, kill_process_group};
+use stasis_model::failure::{ErrorKind, Failure};
+use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -97,9 +99,9 @@ impl<'a> Client<'a> {
         input: &str,
     ) -> Result<String, PostgresError> {
         command.stderr(Stdio::piped()).process_group(0);
-        let failed = |source| PostgresError::Program {
-            program: task.program,
-            source,
+        // A program that is missing is the user's to install.
+        let failed = |source: io::Error| {
+            Failure::new(ErrorKind::NotFound, "run", task.program).because(source)
         };
         let mut running = ClientProcess::start(command).map_err(failed)?;
         let ended = tokio::time::timeout(task.limit, running.end(input)).await;
@@ -143,7 +145,7 @@ impl ClientTask<'_> {
             };
         }
         let code = status.code();
-        PostgresError::Failed {
+        PostgresError::ProgramFailed {
             doing,
             database,
             program: self.program,

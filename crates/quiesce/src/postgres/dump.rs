@@ -5,6 +5,7 @@ mod date;
 use super::client::{Client, ClientTask};
 use super::{Connection, PostgresError, PostgresSettings};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat, unlinkat};
+use stasis_model::failure::AtPath;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
@@ -62,7 +63,7 @@ pub async fn dump(
     let entries = entries(client, target).await?;
     let is_right = entries > 0 || is_bare(client).await?;
     let undated = file.handle().map(|file| date::reset(&file))?;
-    undated.map_err(|error| failed("take the date out of", target, error))?;
+    undated.at("take the date out of the dump", target)?;
     let bytes = file.keep().await?;
     if bytes == 0 || !is_right {
         // A file that was kept by then is removed with the same care.
@@ -172,7 +173,7 @@ impl DumpFile {
 
     fn open(path: &Path, flags: OFlags) -> Result<Self, PostgresError> {
         let opened = openat(CWD, path, flags | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR);
-        let file = opened.map_err(|error| failed("create", path, error.into()))?;
+        let file = opened.at("create the dump", path)?;
         Ok(Self {
             path: path.to_owned(),
             file: file.into(),
@@ -182,18 +183,16 @@ impl DumpFile {
 
     fn handle(&self) -> Result<File, PostgresError> {
         let handle = self.file.try_clone();
-        handle.map_err(|error| failed("write", &self.path, error))
+        Ok(handle.at("write the dump", &self.path)?)
     }
 
     /// Makes the file and its name durable, on a thread of its own because a disk may take seconds. Returns its size.
     async fn keep(mut self) -> Result<u64, PostgresError> {
         let (file, path) = (self.handle()?, self.path.clone());
-        let (tell, write_input) = tokio::sync::oneshot::channel();
-        std::thread::spawn(move || tell.send(sync(&file, &path)));
-        let synced = write_input
-            .await
-            .unwrap_or(Err(io::ErrorKind::Other.into()));
-        let bytes = synced.map_err(|error| failed("finish", &self.path, error))?;
+        let (done, finished) = tokio::sync::oneshot::channel();
+        std::thread::spawn(move || done.send(sync(&file, &path)));
+        let synced = finished.await.unwrap_or(Err(io::ErrorKind::Other.into()));
+        let bytes = synced.at("finish the dump", &self.path)?;
         self.is_kept = true;
         Ok(bytes)
     }
@@ -216,12 +215,4 @@ fn sync(file: &File, path: &Path) -> io::Result<u64> {
     let directory = openat(CWD, parent.unwrap_or(Path::new(".")), flags, Mode::empty())?;
     rustix::fs::fsync(directory)?;
     Ok(file.metadata()?.len())
-}
-
-fn failed(doing: &'static str, path: &Path, source: io::Error) -> PostgresError {
-    PostgresError::Write {
-        doing,
-        path: path.to_owned(),
-        source,
-    }
 }

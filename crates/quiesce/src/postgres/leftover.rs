@@ -46,8 +46,8 @@ pub async fn drop_leftover(
 }
 
 fn leftover(database: &str, name: &str) -> Option<LeftoverDatabase> {
-    let tag: Tag = name.get(name.len().checked_sub(8)?..)?.parse().ok()?;
-    let mut words = [Word::StagedRestore, Word::Before].into_iter();
+    let tag = Tag::parse(name.get(name.len().checked_sub(8)?..)?)?;
+    let mut words = [Word::Staged, Word::Before].into_iter();
     let is_ours = words.any(|word| tag.name(database, word) == name);
     is_ours.then(|| LeftoverDatabase {
         name: name.to_owned(),

@@ -1,7 +1,5 @@
 //! Names of databases, and how they are written in SQL.
 
-use std::str::FromStr;
-
 /// PostgreSQL cuts longer names off, and two might become one.
 const LONGEST: usize = 63;
 
@@ -13,30 +11,19 @@ pub struct Tag(u32);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Word {
     /// It was restored and is not swapped yet.
-    StagedRestore,
+    Staged,
     /// It had the name before.
     Before,
 }
 
-/// It is not eight digits of `0-9a-f`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("a tag is eight lower-case hex digits")]
-pub struct BadTag;
-
-impl FromStr for Tag {
-    type Err = BadTag;
-
-    fn from_str(text: &str) -> Result<Self, BadTag> {
+impl Tag {
+    /// Reads eight digits of `0-9a-f`.
+    pub fn parse(text: &str) -> Option<Self> {
         let digits = text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
         let number = u32::from_str_radix(text, 16).ok();
-        number
-            .filter(|_| digits && text.len() == 8)
-            .map(Self)
-            .ok_or(BadTag)
+        number.filter(|_| digits && text.len() == 8).map(Self)
     }
-}
 
-impl Tag {
     /// The tag of a restore that began in a second since 1970.
     pub fn at_second(second: u32) -> Self {
         Self(second)
@@ -49,7 +36,7 @@ impl Tag {
 
     /// What is restored, before it is swapped.
     pub(super) fn staged(self, database: &str) -> String {
-        self.name(database, Word::StagedRestore)
+        self.name(database, Word::Staged)
     }
 
     /// What was there before, after the swap.
@@ -59,7 +46,7 @@ impl Tag {
 
     pub(super) fn name(self, database: &str, word: Word) -> String {
         let word = match word {
-            Word::StagedRestore => "stasis",
+            Word::Staged => "stasis",
             Word::Before => "before",
         };
         let end = format!("_{word}_{:08x}", self.0);
@@ -90,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_long_name_is_cut_where_a_character_ends() {
-        let tag: Tag = "00c0ffee".parse().unwrap();
+        let tag = Tag::parse("00c0ffee").unwrap();
 
         assert_eq!(tag.staged("shop"), "shop_stasis_00c0ffee");
         assert_eq!(tag.before("shop"), "shop_before_00c0ffee");
@@ -101,7 +88,7 @@ mod tests {
     #[test]
     fn only_eight_hex_digits_are_a_tag() {
         for wrong in ["", "00c0ffe", "00c0ffeef", "00C0FFEE", "00c0ffe'"] {
-            assert_eq!(wrong.parse::<Tag>(), Err(BadTag), "{wrong}");
+            assert_eq!(Tag::parse(wrong), None, "{wrong}");
         }
     }
 

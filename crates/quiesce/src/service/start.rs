@@ -1,10 +1,10 @@
 //! Starting a service.
 
 use super::{Handling, Service, Status, ask};
-use crate::hook::HookError;
 use crate::invocation::Invocation;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::process::{Pid, Signal, kill_process_group};
+use stasis_model::failure::{Context, Failure};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter};
@@ -62,21 +62,15 @@ pub enum StartError {
     },
     /// What should start it failed.
     #[error("the command that starts service `{service}` failed: {why}")]
-    Failed {
+    CommandFailed {
         /// Which service.
         service: String,
         /// How it ended, or what it said.
         why: String,
     },
     /// The client of its daemon could not be run.
-    #[error("could not ask the daemon of service `{service}`")]
-    Docker {
-        /// Which service.
-        service: String,
-        /// What happened.
-        #[source]
-        source: HookError,
-    },
+    #[error(transparent)]
+    Failed(#[from] Failure),
     /// It did not run in time.
     #[error("service `{service}` did not run within {timeout:?}")]
     Late {
@@ -114,7 +108,7 @@ impl Service {
             }
             Handling::Docker { docker, container } => {
                 let asked = ask(docker, &["start"], container, timeout).await;
-                let asked = asked.map_err(|source| StartError::Docker { service, source })?;
+                let asked = asked.context("ask the daemon of service", &service)?;
                 if !asked.succeeded() {
                     return Err(self.failed(asked.stderr.text().trim().to_owned()));
                 }
@@ -143,7 +137,7 @@ impl Service {
 
     fn failed(&self, why: String) -> StartError {
         let service = self.name.clone();
-        StartError::Failed { service, why }
+        StartError::CommandFailed { service, why }
     }
 
     /// Runs a command that starts something and returns. What it started goes on.
@@ -179,7 +173,7 @@ impl Service {
         };
         let log = self.open_log()?;
         let (heard, says) = io::pipe().map_err(run_failed)?;
-        let mut child = self.spawn(call, record, (log, says)).map_err(run_failed)?;
+        let mut child = self.spawn(call, record, log, says).map_err(run_failed)?;
         let heard = timeout_at(deadline, hear(heard)).await;
         match heard.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
             Ok(()) => Ok(child),
@@ -195,7 +189,8 @@ impl Service {
         &self,
         call: &Invocation,
         record: &Path,
-        (log, says): (File, PipeWriter),
+        log: File,
+        says: PipeWriter,
     ) -> io::Result<Child> {
         // It may run elsewhere.
         let record = if record.as_os_str().is_empty() {

@@ -7,10 +7,11 @@
 //! Every signal goes by descriptor to a process that was found in the family of the first: never to a number.
 
 use super::{Handling, Service, ServiceLookup, Status, ask, record};
-use crate::hook::{self, HookCommand, HookError};
+use crate::hook::{self, HookCommand};
 use crate::invocation::Invocation;
 use crate::process::{Process, ProcessId, ProcessInfo, ProcessTable};
 use rustix::process::Signal;
+use stasis_model::failure::{AtPath, Context, Failure};
 use std::io;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -45,26 +46,9 @@ pub enum ServiceStopError {
         /// What is in the way.
         why: String,
     },
-    /// Its processes could not be looked at or signalled, or its record not removed.
-    #[error("could not {doing} service `{service}`")]
-    System {
-        /// Which service.
-        service: String,
-        /// What we were doing.
-        doing: &'static str,
-        /// What the system said.
-        #[source]
-        source: io::Error,
-    },
-    /// The command that stops it, or the client of its daemon, could not be run.
-    #[error("could not run what stops service `{service}`")]
-    Run {
-        /// Which service.
-        service: String,
-        /// What happened.
-        #[source]
-        source: HookError,
-    },
+    /// Its processes could not be looked at or signalled, its record not removed, or what stops it not be run.
+    #[error(transparent)]
+    Failed(#[from] Failure),
     /// Its daemon refused.
     #[error("service `{service}` was not stopped: {why}")]
     Refused {
@@ -97,10 +81,7 @@ impl Service {
                 let seconds = timeout.as_secs().max(1).to_string();
                 let command = ["stop", "-t", &seconds];
                 let asked = ask(docker, &command, container, timeout + DAEMON).await;
-                let asked = asked.map_err(|source| ServiceStopError::Run {
-                    service: service.clone(),
-                    source,
-                })?;
+                let asked = asked.context("run what stops service", &service)?;
                 let why = asked.stderr.text().trim().to_owned();
                 let refused = ServiceStopError::Refused { service, why };
                 asked
@@ -111,7 +92,7 @@ impl Service {
             Handling::Command { stop, record, .. } => {
                 let stopped = self.stop_processes(stop.as_ref(), timeout).await?;
                 let forgotten = record::forget(record);
-                forgotten.map_err(self.system("forget"))?;
+                forgotten.at("forget service", &self.name)?;
                 Ok(stopped)
             }
             Handling::PidFile { stop, .. } => self.stop_processes(stop.as_ref(), timeout).await,
@@ -132,11 +113,11 @@ impl Service {
                 return Ok(ServiceStopped::NotRunning);
             }
         };
-        if is_above_us(&first).map_err(self.system("look at"))? {
+        if is_above_us(&first).at("look at service", &self.name)? {
             let why = format!("process {first} started this one");
             return Err(ServiceStopError::Unclear { service, why });
         }
-        let mut family = ProcessFamily::of(&first).map_err(self.system("look at"))?;
+        let mut family = ProcessFamily::of(&first).at("look at service", &self.name)?;
         match stop {
             Some(stop) => {
                 let hook = HookCommand {
@@ -144,13 +125,13 @@ impl Service {
                     timeout: timeout,
                 };
                 let asked = hook::run(&hook).await;
-                let asked = asked.map_err(|source| ServiceStopError::Run { service, source })?;
+                let asked = asked.context("run what stops service", &service)?;
                 tracing::debug!(service = self.name, ending = ?asked.ending, "asked by its own command");
             }
-            None => family.ask().map_err(self.system("signal"))?,
+            None => family.ask().at("signal service", &self.name)?,
         }
         loop {
-            if family.has_ended().map_err(self.system("look at"))? {
+            if family.has_ended().at("look at service", &self.name)? {
                 return Ok(ServiceStopped::Asked);
             }
             if Instant::now() >= deadline {
@@ -165,7 +146,7 @@ impl Service {
     async fn kill(&self, mut family: ProcessFamily) -> Result<(), ServiceStopError> {
         let deadline = Instant::now() + KILLED;
         // What is started meanwhile is found in the next round.
-        while !family.has_ended().map_err(self.system("look at"))? {
+        while !family.has_ended().at("look at service", &self.name)? {
             if Instant::now() >= deadline {
                 let service = self.name.clone();
                 let pid = family.living.first().map_or(0, Process::pid);
@@ -173,20 +154,11 @@ impl Service {
             }
             for process in &family.living {
                 let killed = process.signal(Signal::KILL);
-                killed.map_err(self.system("kill"))?;
+                killed.at("kill service", &self.name)?;
             }
             tokio::time::sleep(TICK).await;
         }
         Ok(())
-    }
-
-    fn system(&self, doing: &'static str) -> impl Fn(io::Error) -> ServiceStopError + use<> {
-        let service = self.name.clone();
-        move |source| ServiceStopError::System {
-            service: service.clone(),
-            doing,
-            source,
-        }
     }
 }
 

@@ -1,16 +1,20 @@
 //! The copy: a new file that is removed again unless it is kept, and that looks like its source.
 
-use super::SqliteError;
 use super::find::{COMPANIONS, companion};
+use super::{SourceFile, SqliteError};
 use rustix::fs::{
     AtFlags, CWD, Gid, Mode, OFlags, RawMode, Stat, Timespec, Timestamps, Uid, fchmod, fchown,
     fsync, futimens, lstat, openat, unlinkat,
 };
+use stasis_model::failure::AtPath;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+/// What is being done to the copy, for its errors.
+pub(super) const CREATE: &str = "create the copy";
+pub(super) const WRITE: &str = "write the copy";
 /// Where the header keeps the version of the schema.
 const SCHEMA_VERSION: u64 = 40;
 /// Where it keeps the count of changes, and of which count and library the rest of the header is valid: both are counted anew
@@ -48,11 +52,7 @@ pub(super) struct FileStat(Stat);
 
 impl FileStat {
     pub(super) fn of(path: &Path) -> Result<Self, SqliteError> {
-        let refused = |error: rustix::io::Errno| SqliteError::NotAFile {
-            path: path.to_owned(),
-            source: error.into(),
-        };
-        lstat(path).map(Self).map_err(refused)
+        lstat(path).map(Self).or_not_a_file(path)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -124,7 +124,7 @@ impl CopyFile {
     pub(super) fn create(path: &Path, is_durable: bool) -> Result<Self, SqliteError> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let opened = openat(CWD, path, flags, Mode::RUSR | Mode::WUSR);
-        let file = opened.map_err(|error| failed("create", path, error))?;
+        let file = opened.at(CREATE, path)?;
         Ok(Self {
             path: path.to_owned(),
             file: file.into(),
@@ -146,13 +146,13 @@ impl CopyFile {
         let written = self
             .file
             .write_all_at(&version.to_be_bytes(), SCHEMA_VERSION);
-        written.map_err(|error| failed("write", &self.path, error))?;
+        written.at(WRITE, &self.path)?;
         for (at, length) in CHANGES {
             let mut counter = [0; 8];
             // A file that has no header yet keeps it all in its log; then any count will do.
             if source.read_exact_at(&mut counter[..length], at).is_ok() {
                 let written = self.file.write_all_at(&counter[..length], at);
-                written.map_err(|error| failed("write", &self.path, error))?;
+                written.at(WRITE, &self.path)?;
             }
         }
         Ok(())
@@ -171,7 +171,7 @@ impl CopyFile {
             .apply_to(&self.file)
             .and_then(|()| sync())
             .and_then(|()| self.file.metadata());
-        let kept = kept.map_err(|error| failed("finish", &self.path, error))?;
+        let kept = kept.at("finish the copy", &self.path)?;
         self.is_kept = true;
         Ok(kept.len())
     }
@@ -192,16 +192,4 @@ fn sync_directory(path: &Path) -> io::Result<()> {
     let directory = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(fsync(openat(CWD, directory, flags, Mode::empty())?)?)
-}
-
-pub(super) fn failed(
-    doing: &'static str,
-    path: &Path,
-    source: impl Into<io::Error>,
-) -> SqliteError {
-    SqliteError::Write {
-        doing,
-        path: path.to_owned(),
-        source: source.into(),
-    }
 }

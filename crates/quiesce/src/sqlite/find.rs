@@ -1,6 +1,6 @@
 //! Which files are databases, and where a path leads.
 
-use super::SqliteError;
+use super::{SourceFile, SqliteError};
 use rustix::fs::{CWD, FileType, Mode, OFlags, openat};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
@@ -132,8 +132,8 @@ pub(super) fn resolved(path: &Path) -> Result<PathBuf, SqliteError> {
         path: path.to_owned(),
         source,
     };
-    let resolved = beside(path).map_err(refused)?;
-    let metadata = rustix::fs::lstat(&resolved).map_err(|error| refused(error.into()))?;
+    let resolved = beside(path).or_not_a_file(path)?;
+    let metadata = rustix::fs::lstat(&resolved).or_not_a_file(path)?;
     match FileType::from_raw_mode(metadata.st_mode) {
         FileType::RegularFile => Ok(resolved),
         FileType::Symlink => Err(refused(io::Error::from_raw_os_error(

@@ -1,12 +1,13 @@
 //! One committed state of a live database, held while it is copied.
 
-use super::copy_file::{CopyFile, failed};
+use super::copy_file::{CopyFile, WRITE};
 use super::retry_budget::RetryBudget;
-use super::{CaptureMethod, JournalMode, SqliteError, WalCheckpoint};
+use super::{CaptureMethod, JournalMode, Reading, SourceFile, SqliteError, WalCheckpoint};
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use rustix::fs::{CWD, Mode, OFlags, openat};
+use stasis_model::failure::{Failure, Kinded};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -43,12 +44,7 @@ fn schema_version(connection: &Connection) -> rusqlite::Result<u32> {
 fn raw(path: &Path) -> Result<File, SqliteError> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let opened = openat(CWD, path, flags, Mode::empty());
-    opened
-        .map(File::from)
-        .map_err(|error| SqliteError::NotAFile {
-            path: path.to_owned(),
-            source: error.into(),
-        })
+    opened.map(File::from).or_not_a_file(path)
 }
 
 /// A live database with its log written down, as far as that went.
@@ -67,8 +63,7 @@ pub(super) struct LiveDatabase {
 impl LiveDatabase {
     pub(super) fn open(path: &Path, budget: &RetryBudget) -> Result<Self, SqliteError> {
         let raw = raw(path)?;
-        let connection = connect(path, budget)
-            .map_err(|error| SqliteError::reading("open the database", path, error))?;
+        let connection = connect(path, budget).reading("open the database", path)?;
         // The first read recovers what a killed writer left, if anything.
         let version = budget.ask("read the schema of", path, || schema_version(&connection))?;
         let mode: String = budget.ask("read the journal mode of", path, || {
@@ -80,7 +75,7 @@ impl LiveDatabase {
         };
         let is_read_only = connection
             .is_readonly("main")
-            .map_err(|error| SqliteError::reading("open the database", path, error))?;
+            .reading("open the database", path)?;
         let checkpoint = match (journal, is_read_only) {
             (JournalMode::Rollback, _) => WalCheckpoint::NotNeeded,
             (JournalMode::Wal, true) => WalCheckpoint::ReadOnly,
@@ -100,8 +95,7 @@ impl LiveDatabase {
     /// Chooses the state that will be copied: one at which no process has a write transaction.
     pub(super) fn snapshot(self, budget: &RetryBudget) -> Result<ReadSnapshot, SqliteError> {
         let path = &self.path;
-        let reader = connect(path, budget)
-            .map_err(|error| SqliteError::reading("open the database", path, error))?;
+        let reader = connect(path, budget).reading("open the database", path)?;
         let writer = &self.connection;
         if !self.is_read_only {
             let doing = "take the write lock of";
@@ -114,9 +108,7 @@ impl LiveDatabase {
             schema_version(&reader)
         });
         if !self.is_read_only {
-            writer
-                .execute_batch("ROLLBACK")
-                .map_err(|error| SqliteError::reading("unlock", path, error))?;
+            writer.execute_batch("ROLLBACK").reading("unlock", path)?;
         }
         Ok(ReadSnapshot {
             reader,
@@ -142,8 +134,8 @@ pub(super) fn checkpoint(
     path: &Path,
     budget: &RetryBudget,
 ) -> Result<WalCheckpoint, SqliteError> {
-    let failed = |error| SqliteError::reading("write the log of", path, error);
-    connection.busy_timeout(CHECKPOINT).map_err(failed)?;
+    let doing = "write the log of";
+    connection.busy_timeout(CHECKPOINT).reading(doing, path)?;
     let mut left = 0;
     let asked = budget.until_some(path, || {
         let row = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| {
@@ -161,10 +153,12 @@ pub(super) fn checkpoint(
             Err(error) => Some(Err(error)),
         }
     })?;
-    connection.busy_timeout(Duration::ZERO).map_err(failed)?;
+    connection
+        .busy_timeout(Duration::ZERO)
+        .reading(doing, path)?;
     match asked {
         Some(Ok(())) => Ok(WalCheckpoint::Done),
-        Some(Err(error)) => Err(failed(error)),
+        Some(Err(error)) => Err(error).reading(doing, path),
         None => Ok(WalCheckpoint::Busy { pages_left: left }),
     }
 }
@@ -191,14 +185,14 @@ impl ReadSnapshot {
         copy_file: &CopyFile,
         budget: &RetryBudget,
     ) -> Result<(), SqliteError> {
-        let unwritten = |error: rusqlite::Error| failed("write", copy_file.path(), other(error));
-        let mut copy = connect(copy_file.path(), budget).map_err(unwritten)?;
+        let path = copy_file.path();
+        let mut copy = connect(path, budget).written(path)?;
         // It is made durable as a whole afterwards, and removed when anything fails.
         copy.execute_batch(
             "PRAGMA locking_mode = EXCLUSIVE; PRAGMA synchronous = OFF; PRAGMA journal_mode = OFF",
         )
-        .map_err(unwritten)?;
-        let backup = Backup::new(&self.reader, &mut copy).map_err(unwritten)?;
+        .written(path)?;
+        let backup = Backup::new(&self.reader, &mut copy).written(path)?;
         loop {
             budget.check(&self.path)?;
             let doing = "copy";
@@ -212,7 +206,7 @@ impl ReadSnapshot {
             }
         }
         drop(backup);
-        copy.close().map_err(|(_, error)| unwritten(error))?;
+        copy.close().map_err(|(_, error)| error).written(path)?;
         copy_file.set_counters(self.schema_version, &self.raw)
     }
 
@@ -234,10 +228,26 @@ fn attribute_error(error: SqliteError, copy_file: &CopyFile) -> SqliteError {
                 Some(DiskFull | SystemIoFailure | CannotOpen)
             ) =>
         {
-            failed("write", copy_file.path(), other(source))
+            write_failure(source, copy_file.path()).into()
         }
         error => error,
     }
+}
+
+/// Says of what SQLite refused that the copy could not be written.
+trait Written<T> {
+    fn written(self, copy: &Path) -> Result<T, SqliteError>;
+}
+
+impl<T> Written<T> for rusqlite::Result<T> {
+    fn written(self, copy: &Path) -> Result<T, SqliteError> {
+        self.map_err(|error| write_failure(error, copy).into())
+    }
+}
+
+fn write_failure(error: rusqlite::Error, copy: &Path) -> Failure {
+    let error = other(error);
+    Failure::new(Kinded::kind(&error), WRITE, copy.display()).because(error)
 }
 
 fn busy() -> rusqlite::Error {

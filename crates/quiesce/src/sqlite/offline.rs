@@ -10,15 +10,17 @@
 //! The moment is longer than the tick of a file system's clock, so a write between the first look and the copy cannot hide
 //! behind the same time stamp as one that came before.
 
-use super::copy_file::{CopyFile, FileStat, failed};
+use super::copy_file::{CREATE, CopyFile, FileStat};
 use super::find::companion;
 use super::live::{checkpoint, connect};
 use super::retry_budget::RetryBudget;
 use super::{
-    CaptureMethod, Integrity, JournalMode, SqliteCaptured, SqliteError, WalCheckpoint, finish,
+    CaptureMethod, Integrity, JournalMode, Reading, SourceFile, SqliteCaptured, SqliteError,
+    WalCheckpoint, finish,
 };
 use rusqlite::ErrorCode;
 use rustix::fs::{CWD, Mode, OFlags, openat};
+use stasis_model::failure::AtPath;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
@@ -26,6 +28,12 @@ use std::time::Duration;
 
 const SETTLE_DELAY: Duration = Duration::from_millis(20);
 const LOGS: [&str; 2] = ["-wal", "-journal"];
+
+/// A database and what lies beside it, copied, and how the database looked before.
+struct CopiedFiles {
+    copy_file: CopyFile,
+    stat: FileStat,
+}
 
 /// Whether this is what SQLite says when it would have to write where it may not.
 pub(super) fn is_needed(error: &SqliteError) -> bool {
@@ -69,9 +77,10 @@ pub(super) fn capture_once(
 
 fn recovered(
     source: &Path,
-    (copy_file, stat): (CopyFile, FileStat),
+    copied: CopiedFiles,
     budget: &RetryBudget,
 ) -> Result<SqliteCaptured, SqliteError> {
+    let CopiedFiles { copy_file, stat } = copied;
     let (journal, schema_version) = recover(source, &copy_file, budget)?;
     let captured = SqliteCaptured {
         bytes: 0,
@@ -89,11 +98,7 @@ fn recovered(
 }
 
 /// Copies all files once; `None` when one moved meanwhile.
-fn copy(
-    source: &Path,
-    target: &Path,
-    durable: bool,
-) -> Result<Option<(CopyFile, FileStat)>, SqliteError> {
+fn copy(source: &Path, target: &Path, durable: bool) -> Result<Option<CopiedFiles>, SqliteError> {
     let look = || {
         (
             FileStat::of(source),
@@ -120,7 +125,8 @@ fn copy(
         (None, None) => true,
         _ => false,
     });
-    Ok((is_unmoved && are_unmoved).then_some((copy_file, before.0?)))
+    let stat = before.0?;
+    Ok((is_unmoved && are_unmoved).then_some(CopiedFiles { copy_file, stat }))
 }
 
 /// Copies a log or a journal, where there is one; false when its writer took it away meanwhile, as each commit does with a journal.
@@ -129,8 +135,7 @@ fn copy_log(log: &Path, path: &Path) -> Result<bool, SqliteError> {
         return Ok(true);
     }
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    let file = openat(CWD, path, flags, Mode::RUSR | Mode::WUSR)
-        .map_err(|error| failed("create", path, error))?;
+    let file = openat(CWD, path, flags, Mode::RUSR | Mode::WUSR).at(CREATE, path)?;
     match copy_bytes(log, &file.into()) {
         Err(SqliteError::NotAFile { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
             Ok(false)
@@ -140,15 +145,11 @@ fn copy_log(log: &Path, path: &Path) -> Result<bool, SqliteError> {
 }
 
 fn copy_bytes(from: &Path, mut into: &File) -> Result<(), SqliteError> {
-    let unread = |source: io::Error| SqliteError::NotAFile {
-        path: from.to_owned(),
-        source,
-    };
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let opened = openat(CWD, from, flags, Mode::empty());
-    let mut file = File::from(opened.map_err(|error| unread(error.into()))?);
-    io::copy(&mut file, &mut into).map_err(unread)?;
-    into.flush().map_err(unread)
+    let mut file = File::from(opened.or_not_a_file(from)?);
+    io::copy(&mut file, &mut into).or_not_a_file(from)?;
+    into.flush().or_not_a_file(from)
 }
 
 /// Opens the copy, which rolls back or replays what lies beside it, and leaves nothing beside it.
@@ -157,17 +158,17 @@ fn recover(
     copy_file: &CopyFile,
     budget: &RetryBudget,
 ) -> Result<(JournalMode, u32), SqliteError> {
-    let failed = |error| SqliteError::reading("recover the copy of", source, error);
-    let connection = connect(copy_file.path(), budget).map_err(failed)?;
+    let doing = "recover the copy of";
+    let connection = connect(copy_file.path(), budget).reading(doing, source)?;
     connection
         .execute_batch("PRAGMA locking_mode = EXCLUSIVE")
-        .map_err(failed)?;
+        .reading(doing, source)?;
     let version = connection
         .query_row("PRAGMA schema_version", [], |row| row.get::<_, i32>(0))
-        .map_err(failed)?;
+        .reading(doing, source)?;
     let mode: String = connection
         .query_row("PRAGMA journal_mode", [], |row| row.get(0))
-        .map_err(failed)?;
+        .reading(doing, source)?;
     let journal = match mode.as_str() {
         "wal" => JournalMode::Wal,
         _ => JournalMode::Rollback,
@@ -175,7 +176,8 @@ fn recover(
     if journal == JournalMode::Wal {
         checkpoint(&connection, source, budget)?;
     }
-    connection.close().map_err(|(_, error)| failed(error))?;
+    let closed = connection.close().map_err(|(_, error)| error);
+    closed.reading(doing, source)?;
     Ok((journal, version.cast_unsigned()))
 }
 

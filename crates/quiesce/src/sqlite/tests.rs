@@ -490,7 +490,10 @@ fn nothing_is_written_over() {
 
     let refused = capture(&path, &copy, &SqliteSettings::default()).unwrap_err();
 
-    assert!(matches!(refused, SqliteError::Write { .. }), "{refused}");
+    let SqliteError::Failed(failure) = &refused else {
+        panic!("{refused}");
+    };
+    assert_eq!(failure.op(), "create the copy");
     assert_eq!(std::fs::read(&copy).unwrap(), b"precious");
 }
 

@@ -223,10 +223,13 @@ async fn a_start_that_fails_or_does_not_return_is_told() {
     let late = silent.start(BRIEF).await;
 
     assert!(
-        matches!(&failed, Err(StartError::Failed { why, .. }) if why.contains('3')),
+        matches!(&failed, Err(StartError::CommandFailed { why, .. }) if why.contains('3')),
         "{failed:?}"
     );
-    assert!(matches!(hung, Err(StartError::Failed { .. })), "{hung:?}");
+    assert!(
+        matches!(hung, Err(StartError::CommandFailed { .. })),
+        "{hung:?}"
+    );
     assert!(matches!(late, Err(StartError::Late { .. })), "{late:?}");
 }
 

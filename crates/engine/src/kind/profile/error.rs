@@ -2,10 +2,11 @@
 
 use crate::error::ErrorKind;
 use stasis_disk::crypt::SealError;
+use stasis_model::failure::Failure;
 use stasis_model::format::manifest::UnfitManifest;
 use stasis_model::id::{ChromeMajor, Lineage, OpId, ProfileRef};
 use stasis_model::upgrade::UpgradeRefusal;
-use stasis_quiesce::browser::{BrowserStopError, CdpError, UsersError, VersionError};
+use stasis_quiesce::browser::{BrowserStopError, CdpError, VersionError};
 use stasis_quiesce::freeze::FreezeError;
 use stasis_store::documents::profiles::ManifestError;
 use std::path::PathBuf;
@@ -83,7 +84,7 @@ pub enum ProfileError {
         dir: PathBuf,
         /// Why.
         #[source]
-        source: UsersError,
+        source: Failure,
     },
     /// A browser did not say which one it is.
     #[error("the browser did not say its version")]

@@ -263,9 +263,8 @@ impl ProjectError {
 
 fn sqlite(error: &SqliteError) -> ErrorKind {
     match error {
-        SqliteError::NotAFile { source, .. } | SqliteError::Write { source, .. } => {
-            crate::error::io_kind(source)
-        }
+        SqliteError::NotAFile { source, .. } => crate::error::io_kind(source),
+        SqliteError::Failed(failure) => failure.kind(),
         SqliteError::Busy { .. } | SqliteError::SchemaChanging { .. } => ErrorKind::Retry,
         SqliteError::NotADatabase { .. } | SqliteError::Damaged { .. } => ErrorKind::Corrupt,
         SqliteError::Cancelled { .. } => ErrorKind::Cancelled,
@@ -311,10 +310,9 @@ fn joined(names: &[VolumeName]) -> String {
 
 fn postgres(error: &PostgresError) -> ErrorKind {
     match error {
-        PostgresError::Program { .. } => ErrorKind::NotFound,
         PostgresError::Slow { .. } => ErrorKind::Retry,
         PostgresError::Unreachable { .. } => ErrorKind::Unreachable,
-        PostgresError::Write { source, .. } => crate::error::io_kind(source),
+        PostgresError::Failed(failure) => failure.kind(),
         PostgresError::SwapUnknown { .. } => ErrorKind::Unknown,
         PostgresError::ServerNewer { .. } => ErrorKind::Invalid,
         _ => ErrorKind::Failed,

@@ -5,6 +5,7 @@ use crate::bridge;
 use crate::error::Error;
 use serde::Serialize;
 use stasis_disk::fs::{atomic_write, remove};
+use stasis_model::failure::Failure;
 use stasis_model::id::ServiceName;
 use stasis_model::project::{CommandLine, HealthConfig, ServiceConfig};
 use stasis_quiesce::docker::Docker;
@@ -358,7 +359,7 @@ impl Project {
 fn ran(
     service: &ServiceName,
     moment: Moment,
-    outcome: Result<hook::HookResult, hook::HookError>,
+    outcome: Result<hook::HookResult, Failure>,
 ) -> HookRun {
     let mut run = HookRun {
         service: service.clone(),
