@@ -5,7 +5,7 @@ mod extract;
 mod place;
 pub(crate) mod remote;
 
-pub use contents::{Listed, Shown, Verified, cat, list, verify};
+pub use contents::{ListedArchive, Shown, VerifiedArchive, cat, list, verify};
 pub use extract::{ExtractArchive, Extracted, extract};
 pub use place::{ArchiveAddress, ArchivePlace, BadAddress};
 
@@ -142,7 +142,7 @@ pub async fn create(command: CreateArchive, clock: &dyn Clock) -> Result<Archive
         bytes = report.stored_bytes,
         "archived"
     );
-    Ok(told(report, archive, elapsed_ms))
+    Ok(archived(report, archive, elapsed_ms))
 }
 
 /// Counts what there is beside the work; whatever hinders it will hinder the work as well, and is told there.
@@ -180,7 +180,7 @@ fn settings(command: &CreateArchive, base: Option<Arc<Archive>>) -> CreateSettin
     }
 }
 
-fn told(report: CreateReport, archive: String, elapsed_ms: u64) -> Archived {
+fn archived(report: CreateReport, archive: String, elapsed_ms: u64) -> Archived {
     let left_out = LeftOut::of(&report.walk);
     Archived {
         archive,

@@ -1,4 +1,11 @@
-//! Whether the databases in a directory are sound.
+//! Whether things are sound: the databases in a directory ([`run`]), the snapshots of a store, and what is damaged of them.
+
+mod damaged;
+mod snapshots;
+
+pub(crate) use damaged::log;
+pub use damaged::{DamagedSnapshot, RepoLetGo};
+pub use snapshots::{CheckedRoot, RepoChecked, RepoDamage};
 
 use crate::bridge;
 use crate::error::Error;
@@ -81,10 +88,10 @@ pub async fn check_tree(command: CheckTree) -> Result<CheckedTree, Error> {
         };
         check::tree(&root, &settings, &command.spawn)
     });
-    Ok(told(&report.await?))
+    Ok(checked(&report.await?))
 }
 
-fn told(report: &CheckReport) -> CheckedTree {
+fn checked(report: &CheckReport) -> CheckedTree {
     CheckedTree {
         all_sound: report.is_all_sound(),
         databases: report.databases.iter().map(one).collect(),

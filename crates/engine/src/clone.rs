@@ -123,7 +123,7 @@ pub async fn clone_tree(command: CloneTree, clock: &dyn Clock) -> Result<Cloned,
     let elapsed = clock.uptime().saturating_sub(started);
     let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
     tracing::info!(files = report.files, bytes = report.bytes, "cloned");
-    Ok(told(&report, target, elapsed_ms))
+    Ok(cloned(&report, target, elapsed_ms))
 }
 
 fn settings(command: &CloneTree) -> CloneSettings {
@@ -145,7 +145,7 @@ fn settings(command: &CloneTree) -> CloneSettings {
     }
 }
 
-fn told(report: &CloneReport, target: String, elapsed_ms: u64) -> Cloned {
+fn cloned(report: &CloneReport, target: String, elapsed_ms: u64) -> Cloned {
     Cloned {
         target,
         method: report.method.into(),

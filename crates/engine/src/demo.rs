@@ -30,7 +30,7 @@ pub struct Scene {
 
 /// What the demo did.
 #[derive(Clone, Debug, Serialize)]
-pub struct Demo {
+pub struct DemoReport {
     /// Where everything lies.
     pub store: String,
     /// One after the other.
@@ -47,7 +47,7 @@ pub struct Demo {
     pub went_as_promised: bool,
 }
 
-struct Stage<'a> {
+struct DemoStage<'a> {
     engine: &'a Engine,
     lineage: Lineage,
     scenes: Vec<Scene>,
@@ -57,11 +57,11 @@ struct Stage<'a> {
 
 impl Engine {
     /// Takes a lease, loses it, and shows that the loser cannot do harm.
-    pub async fn demo(&self) -> Result<Demo, Error> {
+    pub async fn demo(&self) -> Result<DemoReport, Error> {
         let lineage: Lineage = "demo/alice@131"
             .parse()
             .expect("a constant that is a lineage");
-        let mut stage = Stage {
+        let mut stage = DemoStage {
             engine: self,
             lineage: lineage.clone(),
             scenes: Vec::new(),
@@ -81,7 +81,7 @@ impl Engine {
         };
         let updates_lost =
             stage.acknowledged.len() - stage.acknowledged.iter().filter(remembered).count();
-        Ok(Demo {
+        Ok(DemoReport {
             store: self.location.to_string(),
             scenes: stage.scenes,
             active_sha256: pointer.as_ref().and_then(Pointer::active_archive),
@@ -98,7 +98,7 @@ impl Engine {
     }
 }
 
-impl Stage<'_> {
+impl DemoStage<'_> {
     async fn play(&mut self) -> Result<(), Error> {
         let a = self
             .acquire("host A acquires demo/alice@131", "run-a", SHORT)

@@ -25,7 +25,7 @@ pub enum Health {
 
 /// One thing that was looked at.
 #[derive(Clone, Debug, Serialize)]
-pub struct Finding {
+pub struct DoctorFinding {
     /// What was looked at.
     pub name: String,
     /// How it is.
@@ -39,7 +39,7 @@ pub struct Finding {
     pub is_vital: bool,
 }
 
-impl Finding {
+impl DoctorFinding {
     fn new(
         name: &'static str,
         health: Health,
@@ -63,13 +63,13 @@ pub async fn examine(
     store: Result<&Engine, &Error>,
     place: PathBuf,
     search_path: &OsStr,
-) -> Vec<Finding> {
+) -> Vec<DoctorFinding> {
     let place = match store.map(|engine| engine.location().clone()) {
         Ok(StoreLocation::File(root)) => root,
         _ => place,
     };
     let mut findings = vec![
-        Finding {
+        DoctorFinding {
             is_vital: true,
             ..store_health(store).await
         },
@@ -91,7 +91,7 @@ pub async fn examine(
 }
 
 /// Whether the most important thing works: the store, even if nothing was saved in it yet.
-pub fn store_works(findings: &[Finding]) -> bool {
+pub fn store_works(findings: &[DoctorFinding]) -> bool {
     findings
         .iter()
         .all(|finding| !finding.is_vital || finding.health != Health::Broken)
@@ -99,7 +99,7 @@ pub fn store_works(findings: &[Finding]) -> bool {
 
 const STORE: &str = "store";
 
-async fn store_health(store: Result<&Engine, &Error>) -> Finding {
+async fn store_health(store: Result<&Engine, &Error>) -> DoctorFinding {
     let costs = "nothing can be saved or restored";
     let asked = match store {
         Ok(engine) => engine
@@ -109,13 +109,13 @@ async fn store_health(store: Result<&Engine, &Error>) -> Finding {
             .map(|()| engine.location().to_string()),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let costs = "nothing was saved here yet, or the disk is not mounted; the first command that writes makes a directory";
-            return Finding::new(STORE, Health::Missing, error_chain(error), costs);
+            return DoctorFinding::new(STORE, Health::Missing, error_chain(error), costs);
         }
-        Err(error) => return Finding::new(STORE, Health::Broken, error_chain(error), costs),
+        Err(error) => return DoctorFinding::new(STORE, Health::Broken, error_chain(error), costs),
     };
     match asked {
-        Ok(location) => Finding::new(STORE, Health::Ok, location, costs),
-        Err(error) => Finding::new(STORE, Health::Broken, error_chain(&error), costs),
+        Ok(location) => DoctorFinding::new(STORE, Health::Ok, location, costs),
+        Err(error) => DoctorFinding::new(STORE, Health::Broken, error_chain(&error), costs),
     }
 }
 
@@ -130,12 +130,12 @@ impl StoreHealth<'_> {
     }
 }
 
-async fn reflinks(place: PathBuf) -> Finding {
+async fn reflinks(place: PathBuf) -> DoctorFinding {
     let costs = "checkpoints and freezes copy bytes instead of sharing them: slower, and more disk; use xfs or btrfs";
     let shown = place.display().to_string();
     match bridge::blocking(move || facilities::examine(&place)).await {
         Ok(found) => reflink_finding(&found, &shown, costs),
-        Err(error) => Finding::new(
+        Err(error) => DoctorFinding::new(
             "reflinks",
             Health::Broken,
             format!("{shown}: {error}"),
@@ -144,7 +144,7 @@ async fn reflinks(place: PathBuf) -> Finding {
     }
 }
 
-fn reflink_finding(found: &Facilities, place: &str, costs: &'static str) -> Finding {
+fn reflink_finding(found: &Facilities, place: &str, costs: &'static str) -> DoctorFinding {
     let free = found.free_bytes / 1_000_000_000;
     let detail = format!("{} at {place}, {free} GB free", found.filesystem);
     let health = if found.reflinks == Support::Yes {
@@ -152,19 +152,19 @@ fn reflink_finding(found: &Facilities, place: &str, costs: &'static str) -> Find
     } else {
         Health::Missing
     };
-    Finding::new("reflinks", health, detail, costs)
+    DoctorFinding::new("reflinks", health, detail, costs)
 }
 
-fn openat2() -> Finding {
+fn openat2() -> DoctorFinding {
     let costs = "trees are walked one path component at a time: safe, but slower";
     match facilities::openat2() {
-        Support::Yes => Finding::new(
+        Support::Yes => DoctorFinding::new(
             "openat2",
             Health::Ok,
             "the kernel keeps paths beneath their root",
             costs,
         ),
-        _ => Finding::new(
+        _ => DoctorFinding::new(
             "openat2",
             Health::Missing,
             "not offered by this kernel, or blocked by a sandbox",
@@ -173,7 +173,7 @@ fn openat2() -> Finding {
     }
 }
 
-async fn docker(search_path: &OsStr) -> Finding {
+async fn docker(search_path: &OsStr) -> DoctorFinding {
     let costs = "containers cannot be saved or restored here";
     let asked = programs::find(
         &["docker"],
@@ -182,10 +182,12 @@ async fn docker(search_path: &OsStr) -> Finding {
     )
     .await;
     match asked {
-        None => Finding::new("docker", Health::Missing, "no docker on the PATH", costs),
+        None => DoctorFinding::new("docker", Health::Missing, "no docker on the PATH", costs),
         Some(program) => match program.answer {
-            Some(version) => Finding::new("docker", Health::Ok, format!("engine {version}"), costs),
-            None => Finding::new(
+            Some(version) => {
+                DoctorFinding::new("docker", Health::Ok, format!("engine {version}"), costs)
+            }
+            None => DoctorFinding::new(
                 "docker",
                 Health::Broken,
                 "the client is here, but no engine answers",
@@ -200,17 +202,17 @@ async fn program(
     names: &[&str],
     search_path: &OsStr,
     costs: &'static str,
-) -> Finding {
+) -> DoctorFinding {
     match programs::find(names, search_path, &["--version"]).await {
-        None => Finding::new(
+        None => DoctorFinding::new(
             name,
             Health::Missing,
             format!("none of {} on the PATH", names.join(", ")),
             costs,
         ),
         Some(program) => match program.answer {
-            Some(answer) => Finding::new(name, Health::Ok, answer, costs),
-            None => Finding::new(
+            Some(answer) => DoctorFinding::new(name, Health::Ok, answer, costs),
+            None => DoctorFinding::new(
                 name,
                 Health::Broken,
                 format!("{} does not answer", program.path.display()),

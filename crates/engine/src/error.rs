@@ -7,8 +7,8 @@ pub(crate) use kind::{
     bucket as bucket_kind, clone as clone_kind, io_kind, place as place_kind,
     restore as restore_kind, save as save_kind, walk as walk_kind,
 };
-use stasis_model::failure::Failure;
 pub use stasis_model::failure::error_chain;
+use stasis_model::failure::{Failure, Kinded};
 
 use crate::kind::profile::{OperatorError, ProfileError};
 use crate::kind::project::ProjectError;
@@ -34,7 +34,7 @@ pub use stasis_store::documents::roots::ChangeError;
 use stasis_store::location::BadLocation;
 use stasis_store::probe::ProbeReport;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// A use case that did not end well.
@@ -175,15 +175,6 @@ pub enum Error {
     /// A tree could not be put in place.
     #[error(transparent)]
     Restore(#[from] PlaceError),
-    /// The source is not a directory that can be read.
-    #[error("could not open the directory `{}`", .path.display())]
-    NoDirectory {
-        /// Which.
-        path: PathBuf,
-        /// What the system said.
-        #[source]
-        source: io::Error,
-    },
     /// The tree became much smaller.
     #[error("`{}` has {entries} entries, and the last snapshot has {before}: a directory that is not mounted, or was emptied, looks like this", .path.display())]
     Shrunk {
@@ -225,15 +216,6 @@ pub enum Error {
     NoCredentials {
         /// Which store.
         store: String,
-    },
-    /// A file on this host could not be read.
-    #[error("could not read `{}`", .path.display())]
-    Unreadable {
-        /// Which file.
-        path: PathBuf,
-        /// What the system said.
-        #[source]
-        source: io::Error,
     },
     /// What is stored as a tenant's policy cannot be used.
     #[error("the stored policy of tenant `{tenant}` cannot be used")]
@@ -279,6 +261,17 @@ pub enum Error {
     /// Nobody recorded such an operation.
     #[error("no record of operation `{0}` on this host or in the store")]
     NoSuchOperation(OpId),
+}
+
+/// What is done to a directory that is to be read.
+pub(crate) const OPEN_DIRECTORY: &str = "open the directory";
+
+/// A path that is refused as the system would refuse it, without asking it.
+pub(crate) fn refused(op: &'static str, path: &Path, why: io::ErrorKind) -> Error {
+    let why = io::Error::from(why);
+    Failure::new(Kinded::kind(&why), op, path.display())
+        .because(why)
+        .into()
 }
 
 impl From<ProfileError> for Error {

@@ -23,11 +23,11 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// How long a command may take, at most, to end when it is asked to.
-pub const PATIENCE: Duration = Duration::from_secs(8);
+pub const STOP_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Runs a command under a lease.
 #[derive(Debug)]
-pub struct Hold {
+pub struct HoldLease {
     /// The lease to ask for.
     pub acquire: Acquire,
     /// How often it is renewed; the tenant's policy when not given, but at least three times per lease.
@@ -66,7 +66,7 @@ impl LeaseLost {
 
 /// A command that ran under a lease.
 #[derive(Clone, Debug, Serialize)]
-pub struct Held {
+pub struct HoldResult {
     /// Of what.
     pub subject: Lineage,
     /// The command's exit code as a shell gives it.
@@ -79,7 +79,7 @@ pub struct Held {
     pub warnings: Vec<Warning>,
 }
 
-enum Happened {
+enum HoldEvent {
     Ended(CommandExit),
     Lost(LeaseLost),
     Signalled(Signal),
@@ -87,13 +87,13 @@ enum Happened {
 
 /// How long before a lease runs out its command is asked to stop.
 fn margin(ttl: Duration) -> Duration {
-    PATIENCE.min(ttl / 4)
+    STOP_TIMEOUT.min(ttl / 4)
 }
 
 impl Leases<'_> {
     /// Acquires, runs, renews, releases.
     #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %hold.acquire.lineage))]
-    pub async fn hold(self, mut hold: Hold) -> Result<Held, Error> {
+    pub async fn hold(self, mut hold: HoldLease) -> Result<HoldResult, Error> {
         let subject = hold.acquire.lineage.clone();
         let renew_every = self.pace(&mut hold).await?;
         let acquired = tokio::select! {
@@ -128,7 +128,7 @@ impl Leases<'_> {
         let (lost, released) = self.give_back(&lease, lost).await;
         warnings.extend(self.clock_warnings());
         warnings.dedup();
-        Ok(Held {
+        Ok(HoldResult {
             subject,
             exit_code: ending.code(),
             lost,
@@ -138,7 +138,7 @@ impl Leases<'_> {
     }
 
     /// Settles how long the lease lasts and how often it is renewed, before anything is asked for.
-    async fn pace(self, hold: &mut Hold) -> Result<Duration, Error> {
+    async fn pace(self, hold: &mut HoldLease) -> Result<Duration, Error> {
         let policy = self.tenants().policy(&hold.acquire.lineage.tenant).await?;
         let ttl = *hold.acquire.ttl.get_or_insert(policy.lease_ttl());
         match hold.renew_every {
@@ -161,20 +161,20 @@ impl Leases<'_> {
         loop {
             let happened = tokio::select! {
                 biased;
-                lost = &mut keeper => Happened::Lost(lost),
-                ending = group.wait() => Happened::Ended(ending?),
-                Some(signal) = signals.recv() => Happened::Signalled(signal),
+                lost = &mut keeper => HoldEvent::Lost(lost),
+                ending = group.wait() => HoldEvent::Ended(ending?),
+                Some(signal) = signals.recv() => HoldEvent::Signalled(signal),
             };
             match happened {
-                Happened::Ended(ending) => return Ok((Some(ending), None)),
-                Happened::Signalled(signal) => {
+                HoldEvent::Ended(ending) => return Ok((Some(ending), None)),
+                HoldEvent::Signalled(signal) => {
                     group.signal(signal);
                     signals_heard += 1;
                     if signals_heard > 1 {
                         return Ok((None, None));
                     }
                 }
-                Happened::Lost(lost) => {
+                HoldEvent::Lost(lost) => {
                     tracing::error!(pid = group.pid(), ?lost, "lease lost; stopping the command");
                     return Ok((None, Some(lost)));
                 }

@@ -5,13 +5,16 @@
 
 pub mod archive;
 pub mod bridge;
+pub mod catalog;
 pub mod check;
 pub mod clone;
 pub mod copy;
 pub mod demo;
+pub mod diff;
 pub mod doctor;
 pub mod error;
 pub mod events;
+pub mod gc;
 pub mod handle;
 pub mod hold;
 pub mod hook_record;
@@ -22,9 +25,11 @@ pub mod open;
 pub mod operation;
 pub mod probe;
 pub mod reap;
-pub mod repo;
+pub mod restore;
 pub mod result;
+pub mod save;
 pub mod tenant;
+pub mod undo;
 mod upload;
 pub mod warning;
 

@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::warning::{self, Warning};
 use stasis_disk::crypt::TenantKey;
 use stasis_disk::fs::atomic_write::read_bounded;
+use stasis_model::failure::AtPath;
 use stasis_model::rng::Rng;
 use stasis_model::time::Clock;
 use stasis_store::backend::file::FileBucket;
@@ -239,8 +240,7 @@ async fn text_of(path: Option<&Path>) -> Result<String, Error> {
         String::from_utf8(bytes).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))
     });
     match read.await {
-        Ok(text) => Ok(text),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
-        Err(source) => Err(Error::Unreadable { path, source }),
+        read => Ok(read.at("read", path)?),
     }
 }

@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::handle::Operations;
 use serde::Serialize;
 use stasis_disk::fs::atomic_write::{atomic_write, read_bounded};
+use stasis_model::failure::AtPath;
 use stasis_model::format::document;
 use stasis_model::format::event::{AuditEvent, EventKind, Severity};
 use stasis_model::format::manifest::SnapshotIndex;
@@ -63,7 +64,7 @@ impl Operations<'_> {
                 let mut event = self.unknown();
                 event.op_id = Some(op_id);
                 let record = Box::new(record);
-                let log = crate::repo::log();
+                let log = crate::check::log();
                 // Rare, and large: it should not make every change's future larger.
                 Box::pin(self.keep(&OperationRecord::Index(record.clone()), (&log, event))).await;
                 Err(Error::UnknownChange(record))
@@ -149,9 +150,8 @@ impl Operations<'_> {
         let asked = path.clone();
         let limit = document::SIZE_LIMIT as u64;
         let bytes = match bridge::blocking(move || read_bounded(&asked, limit)).await {
-            Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(Error::Unreadable { path, source }),
+            read => read.at("read", path)?,
         };
         let key = stasis_store::layout::operation(op_id);
         let record =

@@ -118,6 +118,7 @@ pub mod policy;
 pub mod project;
 pub mod protocol;
 pub mod rng;
+pub mod snapshot_ref;
 pub mod time;
 pub mod tree;
 pub mod upgrade;

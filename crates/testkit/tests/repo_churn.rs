@@ -11,8 +11,11 @@
 )]
 
 use stasis_engine::bridge;
+use stasis_engine::catalog::SnapshotSelector;
+use stasis_engine::gc::RepoGc;
 use stasis_engine::open::{AwsSettings, Engine, Open, Places};
-use stasis_engine::repo::{RepoGc, RepoRestore, RepoSave, RepoSaved, Wanted};
+use stasis_engine::restore::RepoRestore;
+use stasis_engine::save::{RepoSave, RepoSaved};
 use stasis_model::policy::retention::{OnDoubt, Repository, RetentionPolicy};
 use stasis_store::location::StoreLocation;
 use stasis_testkit::real_time::{RealClock, SystemRng};
@@ -146,8 +149,8 @@ async fn collect(engine: &Engine) {
 }
 
 async fn restore(engine: &Engine, snapshot: &str, target: &Path) {
-    let wanted = Wanted {
-        snapshot: snapshot.to_owned(),
+    let wanted = SnapshotSelector {
+        snapshot: snapshot.into(),
         name: None,
     };
     let command = RepoRestore::new(wanted, target);

@@ -14,7 +14,7 @@ use std::io::{self, Write};
 /// What an archive was found to be.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[must_use = "an archive may be whole and still be another one than expected"]
-pub struct Verified {
+pub struct VerifiedArchive {
     /// Which archive.
     pub archive: String,
     /// Whether it has an index, and is in frames.
@@ -43,7 +43,7 @@ pub struct Verified {
 
 /// Reads a whole archive and compares it with everything that is known of it.
 #[tracing::instrument(skip_all, err(level = "info"), fields(archive = %command.archive))]
-pub async fn verify(command: ReadArchive, clock: &dyn Clock) -> Result<Verified, Error> {
+pub async fn verify(command: ReadArchive, clock: &dyn Clock) -> Result<VerifiedArchive, Error> {
     let started = clock.uptime();
     let name = command.archive.to_string();
     let archive = command.archive.bring(&command.spool, &command.cancel);
@@ -54,7 +54,7 @@ pub async fn verify(command: ReadArchive, clock: &dyn Clock) -> Result<Verified,
         Ok::<_, ArchiveError>((report, encoder_id))
     });
     let (report, encoder_id) = verified.await?;
-    Ok(Verified {
+    Ok(VerifiedArchive {
         archive: name,
         is_framed: report.frames.is_some(),
         archive_sha256: report.archive_sha256,
@@ -72,7 +72,7 @@ pub async fn verify(command: ReadArchive, clock: &dyn Clock) -> Result<Verified,
 
 /// One entry of an archive.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Listed {
+pub struct ListedArchive {
     /// Its name; bytes that are no text are written as `\xNN`, a backslash is doubled.
     pub path: String,
     /// What it is.
@@ -96,7 +96,7 @@ pub struct Listed {
     pub attributes: usize,
 }
 
-impl From<&Entry> for Listed {
+impl From<&Entry> for ListedArchive {
     fn from(entry: &Entry) -> Self {
         let (size, target) = match &entry.kind {
             EntryKind::File { size } => (*size, None),
@@ -130,7 +130,7 @@ fn spelled(target: &[u8]) -> String {
 }
 
 /// Somebody who is shown the entries of an archive one by one.
-pub type Shown = Box<dyn FnMut(&Listed) -> io::Result<()> + Send>;
+pub type Shown = Box<dyn FnMut(&ListedArchive) -> io::Result<()> + Send>;
 
 /// Shows every entry in order; of an archive that is not sorted all are read first.
 pub async fn list(command: ReadArchive, mut each: Shown) -> Result<(), Error> {
@@ -138,7 +138,7 @@ pub async fn list(command: ReadArchive, mut each: Shown) -> Result<(), Error> {
     let listed = bridge::blocking(move || {
         let settings = command.settings();
         let mut show = |entry: &Entry| {
-            each(&Listed::from(entry)).map_err(|source| ArchiveError::Sink {
+            each(&ListedArchive::from(entry)).map_err(|source| ArchiveError::Sink {
                 path: entry.path.clone(),
                 source,
             })

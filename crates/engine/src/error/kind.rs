@@ -45,7 +45,6 @@ impl Error {
             Self::Profile(error) => error.kind(),
             Self::Project(error) => error.kind(),
             Self::Workspace(error) => error.kind(),
-            Self::Unreadable { source, .. } | Self::NoDirectory { source, .. } => io_kind(source),
             Self::Untrustworthy { .. }
             | Self::UnfitPolicy { .. }
             | Self::UnfitRepo(_)

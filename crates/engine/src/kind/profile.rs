@@ -49,10 +49,11 @@ pub use unsaved::{UnsavedCopy, discard_unsaved, unsaved_in};
 pub use upgrade::UpgradeReport;
 pub use verify::{ProfileVerified, ProfileVerify};
 
-use crate::error::Error;
+use crate::error::{Error, OPEN_DIRECTORY};
 use stasis_disk::chrome::{self, ProfileFacts};
 use stasis_disk::fs::root_dir::RootDir;
 use stasis_model::chrome::DatabaseFiles;
+use stasis_model::failure::AtPath;
 use std::path::Path;
 use std::time::Duration;
 
@@ -62,16 +63,10 @@ fn millis(duration: Duration) -> u64 {
 
 /// Which files of a profile are databases.
 fn database_files(root: &RootDir, dir: &Path) -> Result<DatabaseFiles, Error> {
-    chrome::database_files(root).map_err(|source| Error::NoDirectory {
-        path: dir.to_owned(),
-        source: source.into(),
-    })
+    Ok(chrome::database_files(root).at(OPEN_DIRECTORY, dir)?)
 }
 
 /// What a profile says of itself.
 fn facts(root: &RootDir, dir: &Path) -> Result<ProfileFacts, Error> {
-    chrome::facts(root).map_err(|source| Error::NoDirectory {
-        path: dir.to_owned(),
-        source: source.into(),
-    })
+    Ok(chrome::facts(root).at(OPEN_DIRECTORY, dir)?)
 }

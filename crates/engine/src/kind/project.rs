@@ -26,12 +26,12 @@ pub use compare::{ProjectDiff, TableDiff};
 pub use error::ProjectError;
 pub(crate) use home::plain_id;
 pub use home::{Declared, FILE, Home};
-pub use init::{Finding, FindingKind, ProjectInit, ProjectMade, init};
+pub use init::{FindingKind, ProjectFinding, ProjectInit, ProjectMade, init};
 pub use restore::{KeptDatabase, ProjectRestore, ProjectRestored, SetAsideEntry};
 pub use save::{ProjectSave, ProjectSaved};
-pub use services::{HookRun, Moment, ServiceState, ServiceStatus};
+pub use services::{Moment, ServiceHookRun, ServiceState, ServiceStatus};
 pub use snapshots::{ProjectCollected, ProjectSnapshot, ProjectStatus, ProjectVerified};
-pub use steps::{Step, StepTaken};
+pub use steps::{ProjectStep, StepTaken};
 
 pub use stasis_quiesce::service::launch;
 pub use upgrade::{ProjectDuplicated, ProjectUpgraded};

@@ -25,19 +25,22 @@ mod undo;
 mod watch;
 
 pub use answers::{
-    AgentEventRow, ChangeOp, Changes, ChangesSummary, CheckpointRow, Checkpointed, Checkpoints,
-    Compacted, DatabaseRow, DeletedCheckpoint, DiffKind, EventCounts, ExcludedNow, ForgetReason,
-    ForgottenUndo, Forked, GitChange, GitCommit, GitPlan, History, LeftAlone, LeftAloneReason,
-    PathChange, PathDiff, PathStatus, Plan, PromptRow, RestoredWorkspace, RevertAction,
-    RevertedPath, SessionForm, Side, UndoRow, Undone, UnreadableSlot, Version, VersionStatus,
-    Watched, WorkspaceMade, WorkspaceStatus,
+    AgentEventRow, ChangeOp, ChangePlan, ChangesSummary, CheckpointRow, Checkpointed, Checkpoints,
+    Compacted, DatabaseRow, DeletedCheckpoint, DiffKind, DiffSide, EventCounts, ExcludedNow,
+    ForgetReason, ForgottenUndo, ForkedWorkspace, GitChange, GitCommit, GitPlan, LeftAloneEntry,
+    LeftAloneReason, PathChange, PathDiff, PathHistory, PathStatus, PathVersion, PromptRow,
+    RestoredWorkspace, RevertAction, RevertedPath, SessionForm, UndoRow, UndoneChange,
+    UnreadableSlot, VersionStatus, Watched, WorkspaceChanges, WorkspaceMade, WorkspaceStatus,
 };
-pub use commands::{Compact, Create, Fork, Maker, RestoreWorkspace, RevertPath, Run, Undo};
+pub use commands::{
+    CompactCheckpoints, CreateCheckpoint, ForkWorkspace, Maker, RestoreWorkspace, RevertPath,
+    RunMode, UndoChange,
+};
 pub use error::{Freeable, NoRoom, WorkspaceError};
 pub use paced::BeforeCall;
 
 use crate::bridge;
-use crate::error::Error;
+use crate::error::{Error, OPEN_DIRECTORY};
 use session::Session;
 use stasis_disk::form::slots::{Eviction, Manifest, Pool, StatCache, fact, manifest};
 use stasis_disk::fs::free_space;
@@ -45,6 +48,7 @@ use stasis_disk::fs::lock_file::{LockError, LockFile};
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::progress::Progress;
 use stasis_disk::tree::walk::WalkReport;
+use stasis_model::failure::AtPath;
 use stasis_model::time::{Clock, Timestamp};
 use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{CheckpointRef, Settings};
@@ -54,13 +58,13 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// How long somebody waits for others who are at the same workspace.
-const PATIENCE: Duration = Duration::from_mins(1);
+const LOCK_TIMEOUT: Duration = Duration::from_mins(1);
 /// How often he looks.
 const AGAIN: Duration = Duration::from_millis(20);
 
 /// A workspace that is made known.
 #[derive(Clone, Debug)]
-pub struct Init {
+pub struct InitWorkspace {
     /// The directory.
     pub directory: PathBuf,
     /// Where its checkpoints and events are kept; else under the state directory of this host.
@@ -73,7 +77,7 @@ pub struct Init {
 
 /// What a workspace needs to know of this host.
 #[derive(Clone, Debug)]
-pub struct Surroundings {
+pub struct HostEnv {
     /// The state directory, `$XDG_STATE_HOME/stasis`.
     pub state: PathBuf,
     /// The home directory, which is no workspace.
@@ -104,23 +108,23 @@ pub struct Workspace {
 
 impl Workspace {
     /// Makes a directory known as a workspace; one that is known stays as it is.
-    pub async fn init(init: Init, surroundings: &Surroundings) -> Result<WorkspaceMade, Error> {
-        let surroundings = surroundings.clone();
-        bridge::blocking(move || session::init(&init, &surroundings)).await
+    pub async fn init(init: InitWorkspace, host: &HostEnv) -> Result<WorkspaceMade, Error> {
+        let host = host.clone();
+        bridge::blocking(move || session::init(&init, &host)).await
     }
 
     /// The workspace that a directory is, or lies in.
-    pub async fn find(directory: &Path, surroundings: &Surroundings) -> Result<Self, Error> {
-        let (directory, surroundings) = (directory.to_owned(), surroundings.clone());
+    pub async fn find(directory: &Path, host: &HostEnv) -> Result<Self, Error> {
+        let (directory, host) = (directory.to_owned(), host.clone());
         bridge::blocking(move || {
-            let session = Session::find(&directory, &surroundings)?;
+            let session = Session::find(&directory, &host)?;
             let pool = session.pool(Eviction::Oldest)?;
             let careful = session.pool(Eviction::Nothing)?;
             let own = Self {
                 session: Arc::new(session),
                 pool: Arc::new(pool),
                 careful: Arc::new(careful),
-                clock: surroundings.clock,
+                clock: host.clock,
                 actor: Actor::Owner,
             };
             if let Err(error) = own.recover_if_free() {
@@ -158,12 +162,12 @@ impl Workspace {
     /// results write them; only where no such entry was ever seen, a name that is there as it was typed is meant.
     pub fn entry(&self, typed: &[u8], from: &Path) -> Result<EntryPath, Error> {
         let decoded = decoded(typed);
-        let read = self.beneath(&decoded, from);
+        let read = self.entry_within(&decoded, from);
         if decoded == typed {
             return Ok(read?);
         }
         let is_live = |path: &EntryPath| Ok::<_, Error>(fact(&self.root()?, path).is_some());
-        match self.beneath(typed, from) {
+        match self.entry_within(typed, from) {
             Ok(literal) if is_live(&literal)? => match read {
                 Ok(read) if is_live(&read)? || self.is_kept(&read)? => Ok(read),
                 _ => Ok(literal),
@@ -183,7 +187,7 @@ impl Workspace {
     }
 
     /// The entry at a path, which is relative to `from` if that is in the workspace.
-    fn beneath(&self, typed: &[u8], from: &Path) -> Result<EntryPath, WorkspaceError> {
+    fn entry_within(&self, typed: &[u8], from: &Path) -> Result<EntryPath, WorkspaceError> {
         let bad = |why: &str| {
             let path = String::from_utf8_lossy(typed).escape_debug().to_string();
             let why = why.to_owned();
@@ -232,14 +236,14 @@ impl Workspace {
 
     /// Makes a checkpoint.
     #[tracing::instrument(skip_all, err(level = "info"), fields(workspace = %self.directory().display()))]
-    pub async fn create(&self, command: Create) -> Result<Checkpointed, Error> {
+    pub async fn create(&self, command: CreateCheckpoint) -> Result<Checkpointed, Error> {
         self.blocking(move |own| own.create_now(&command)).await
     }
 
     /// Makes a checkpoint whose maker watches how far it has come, and may cancel it; what it stored until then serves the next one.
     pub async fn create_watched(
         &self,
-        command: Create,
+        command: CreateCheckpoint,
         progress: Arc<Progress>,
         cancel: Arc<AtomicBool>,
     ) -> Result<Checkpointed, Error> {
@@ -247,7 +251,7 @@ impl Workspace {
             let mut settings = own.pool.settings().clone();
             settings.progress = progress;
             settings.walk.cancel = cancel;
-            let pool = own.pool.again(settings).map_err(WorkspaceError::from)?;
+            let pool = own.pool.again(settings)?;
             let pool = Arc::new(pool);
             let watched = Self {
                 pool,
@@ -280,7 +284,11 @@ impl Workspace {
     }
 
     /// What differs from the newest checkpoint, or from another one; what is in `.git` is one difference unless `git` asks for all.
-    pub async fn changes(&self, since: Option<CheckpointRef>, git: bool) -> Result<Changes, Error> {
+    pub async fn changes(
+        &self,
+        since: Option<CheckpointRef>,
+        git: bool,
+    ) -> Result<WorkspaceChanges, Error> {
         self.blocking(move |own| own.changes_now(since.as_ref(), git))
             .await
     }
@@ -308,7 +316,7 @@ impl Workspace {
     }
 
     /// One entry through all checkpoints.
-    pub async fn history(&self, path: EntryPath) -> Result<History, Error> {
+    pub async fn history(&self, path: EntryPath) -> Result<PathHistory, Error> {
         self.blocking(move |own| own.history_now(&path)).await
     }
 
@@ -317,7 +325,7 @@ impl Workspace {
     pub async fn delete(
         &self,
         checkpoint: CheckpointRef,
-        run: Run,
+        run: RunMode,
     ) -> Result<DeletedCheckpoint, Error> {
         self.blocking(move |own| own.delete_now(&checkpoint, run))
             .await
@@ -325,18 +333,18 @@ impl Workspace {
 
     /// Makes one checkpoint of several: the newest state wins.
     #[tracing::instrument(skip_all, err(level = "info"), fields(workspace = %self.directory().display()))]
-    pub async fn compact(&self, command: Compact) -> Result<Compacted, Error> {
+    pub async fn compact(&self, command: CompactCheckpoints) -> Result<Compacted, Error> {
         self.blocking(move |own| own.compact_now(&command)).await
     }
 
     /// Makes new directories from a checkpoint.
-    pub async fn fork(&self, command: Fork) -> Result<Forked, Error> {
+    pub async fn fork(&self, command: ForkWorkspace) -> Result<ForkedWorkspace, Error> {
         self.blocking(move |own| own.fork_now(&command)).await
     }
 
     /// Takes back the last revert, restore or undo.
     #[tracing::instrument(skip_all, err(level = "info"), fields(workspace = %self.directory().display()))]
-    pub async fn undo(&self, command: Undo) -> Result<Undone, Error> {
+    pub async fn undo(&self, command: UndoChange) -> Result<UndoneChange, Error> {
         self.blocking(move |own| own.undo_now(&command)).await
     }
 
@@ -394,10 +402,8 @@ impl Workspace {
 
     /// The live tree, opened anew: nobody holds a workspace that was moved away.
     fn root(&self) -> Result<RootDir, Error> {
-        RootDir::open(self.directory(), Mounts::Stay).map_err(|error| Error::NoDirectory {
-            path: self.directory().to_owned(),
-            source: error.into(),
-        })
+        let root = RootDir::open(self.directory(), Mounts::Stay);
+        Ok(root.at(OPEN_DIRECTORY, self.directory())?)
     }
 
     /// What is known of the files of the live tree, to be looked at since `began`.
@@ -431,7 +437,7 @@ impl Workspace {
             std::process::id(),
             self.clock.now()
         );
-        let until = self.clock.uptime() + PATIENCE;
+        let until = self.clock.uptime() + LOCK_TIMEOUT;
         let is_over = || self.clock.uptime() >= until;
         let taken = LockFile::take_within(&self.lock_path(), &words, AGAIN, is_over);
         let taken = taken.map_err(|error| match error {
@@ -464,7 +470,7 @@ impl Workspace {
     fn recover(&self) -> Result<bool, Error> {
         let finished = stasis_disk::tree::restore::recovered(self.directory())?;
         self.clear_up()?;
-        finished.iter().for_each(crate::repo::tell_finished);
+        finished.iter().for_each(crate::restore::tell_finished);
         Ok(!finished.is_empty())
     }
 

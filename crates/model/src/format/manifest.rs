@@ -14,7 +14,6 @@ mod volume;
 pub use database::{DatabaseManifest, StoredAs};
 pub use index::{
     IndexRefusal, Indexed, Publish, SnapshotIndex, StepBack, Subject, SubjectFence, Tombstone,
-    Unresolved,
 };
 pub use inline::BadInline;
 pub use profile::{

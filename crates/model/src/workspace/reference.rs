@@ -1,14 +1,13 @@
 //! How users and agents name a checkpoint: `cp-N`, or the name it was given.
 
 use super::Slot;
+use crate::snapshot_ref::{CHECKPOINT as RESERVED, SnapshotRef};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
 /// The longest name of a checkpoint, in bytes.
 pub const LONGEST_CHECKPOINT_NAME: usize = 100;
-/// What the name of no checkpoint begins with, in whatever case.
-const RESERVED: &str = "cp-";
 /// What the number of an undo checkpoint stands behind.
 const UNDO: &str = "u-";
 
@@ -123,10 +122,9 @@ impl FromStr for CheckpointRef {
     type Err = BadReference;
 
     fn from_str(text: &str) -> Result<Self, BadReference> {
-        let slot = text.strip_prefix(RESERVED).and_then(Slot::from_directory);
-        match slot {
-            Some(slot) => Ok(Self::Slot(slot)),
-            None => text.parse().map(Self::Name),
+        match SnapshotRef::from(text) {
+            SnapshotRef::Checkpoint(number) => Ok(Self::Slot(Slot::new(number))),
+            SnapshotRef::Latest | SnapshotRef::Text(_) => text.parse().map(Self::Name),
         }
     }
 }

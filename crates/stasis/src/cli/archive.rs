@@ -12,7 +12,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use stasis_engine::archive::{
     self, ArchiveAddress, ArchiveError, ArchivePlace, Archived, BadAddress, CreateArchive,
-    ExtractArchive, Extracted, Listed, Placement, ReadArchive,
+    ExtractArchive, Extracted, ListedArchive, Placement, ReadArchive,
 };
 use stasis_engine::error::Error;
 use stasis_engine::model::tree::EntryPath;
@@ -270,7 +270,7 @@ impl Read {
             is_begun: false,
         }));
         let shown = list.clone();
-        let each = move |entry: &Listed| lock(&shown).entry(entry);
+        let each = move |entry: &ListedArchive| lock(&shown).entry(entry);
         let listed = archive::list(self.command(context).await?, Box::new(each)).await;
         lock(&list).finish(listed.is_ok()).map_err(OutputLost)?;
         listed.map_err(lost)?;
@@ -290,7 +290,7 @@ struct List {
 }
 
 impl List {
-    fn entry(&mut self, entry: &Listed) -> io::Result<()> {
+    fn entry(&mut self, entry: &ListedArchive) -> io::Result<()> {
         if !self.as_json {
             return writeln!(self.out, "{}", line(entry));
         }
@@ -311,7 +311,7 @@ impl List {
 }
 
 /// An entry for people: like `ls -l`, with names that cannot move a cursor.
-fn line(entry: &Listed) -> String {
+fn line(entry: &ListedArchive) -> String {
     let arrow = match (entry.kind, &entry.target) {
         (EntryType::HardLink, Some(to)) => format!(" = {}", printable(to)),
         (_, Some(to)) => format!(" -> {}", printable(to)),

@@ -53,7 +53,7 @@ fn remove(home: &std::path::Path) -> std::io::Result<()> {
     std::fs::remove_dir_all(home)
 }
 
-fn words(demo: &stasis_engine::demo::Demo) -> String {
+fn words(demo: &stasis_engine::demo::DemoReport) -> String {
     let line = |(n, scene): (usize, &stasis_engine::demo::Scene)| {
         let millis = f64::from(u32::try_from(scene.took_us).unwrap_or(u32::MAX)) / 1000.0;
         format!(

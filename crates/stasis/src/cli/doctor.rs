@@ -3,7 +3,7 @@
 use super::output::table;
 use super::{Context, system_chance, system_clock};
 use crate::report::Exit;
-use stasis_engine::doctor::{Finding, Health, examine, store_works};
+use stasis_engine::doctor::{DoctorFinding, Health, examine, store_works};
 use stasis_engine::open::Engine;
 
 pub(super) async fn run(context: &Context) -> anyhow::Result<Exit> {
@@ -30,8 +30,8 @@ pub(super) async fn run(context: &Context) -> anyhow::Result<Exit> {
     })
 }
 
-fn words(findings: &[Finding]) -> String {
-    let row = |finding: &Finding| {
+fn words(findings: &[DoctorFinding]) -> String {
+    let row = |finding: &DoctorFinding| {
         let health = match finding.health {
             Health::Ok => "ok",
             Health::Missing => "missing",

@@ -5,7 +5,7 @@ use super::lease::Claim;
 use super::output::Output;
 use crate::report::Exit;
 use stasis_engine::error::{Error, GroupError};
-use stasis_engine::hold::{Held, Hold, LeaseLost, Signal};
+use stasis_engine::hold::{HoldLease, HoldResult, LeaseLost, Signal};
 use std::ffi::OsString;
 use std::io;
 use std::process::ExitCode;
@@ -47,13 +47,13 @@ async fn run_held(
     claim: Claim,
     renew_every: Option<Duration>,
     command: Vec<OsString>,
-) -> anyhow::Result<Held> {
+) -> anyhow::Result<HoldResult> {
     let engine = context.writable_engine().await?;
     let acquire = claim.acquire(context, &engine)?;
     let signals = signals()?;
     Ok(engine
         .leases()
-        .hold(Hold {
+        .hold(HoldLease {
             acquire,
             renew_every,
             command,
@@ -74,7 +74,7 @@ pub(super) fn start_failure(error: &anyhow::Error) -> Option<u8> {
     })
 }
 
-fn hold_exit(context: &Context, held: &Held) -> u8 {
+fn hold_exit(context: &Context, held: &HoldResult) -> u8 {
     if let Some(lost) = &held.lost {
         let how = match lost {
             LeaseLost::TakenAway { detail } => format!("it was taken away: {detail}"),

@@ -19,6 +19,7 @@ use clap::{Args, Subcommand};
 use stasis_engine::error::{Error, ErrorKind};
 use stasis_engine::kind::project::{self, Home, Host};
 use stasis_engine::model::id::{Label, ProjectId, SnapshotId, TenantId};
+use stasis_engine::model::snapshot_ref::SnapshotRef;
 use stasis_engine::open::StoreLocation;
 use stasis_engine::watchdog;
 use std::ffi::OsString;
@@ -62,19 +63,19 @@ enum Command {
     /// Show everything that a snapshot says of itself
     Show {
         /// `latest`, an id or the beginning of one, or a label
-        snapshot: String,
+        snapshot: SnapshotRef,
     },
     /// Show what differs between two snapshots, or between one and what is there now
     Diff {
         /// The older one
-        before: String,
+        before: SnapshotRef,
         /// The newer one; without it, what is there now
-        after: Option<String>,
+        after: Option<SnapshotRef>,
     },
     /// Give a snapshot a label, KEY=VALUE, or take it away with KEY=
     Label {
         /// `latest`, an id or the beginning of one, or a label
-        snapshot: String,
+        snapshot: SnapshotRef,
         /// The label
         #[arg(value_name = "KEY=VALUE")]
         label: String,
@@ -82,7 +83,7 @@ enum Command {
     /// Keep a snapshot whatever the policy says
     Pin {
         /// `latest`, an id or the beginning of one, or a label
-        snapshot: String,
+        snapshot: SnapshotRef,
         /// Keep it no longer than others
         #[arg(long)]
         off: bool,
@@ -90,13 +91,13 @@ enum Command {
     /// Let a snapshot go; the next gc removes its bytes
     Delete {
         /// An id or the beginning of one, or a label
-        snapshot: String,
+        snapshot: SnapshotRef,
     },
     /// Prove that a snapshot comes back: restore it to a scratch place and check every database
     Verify {
         /// `latest`, an id or the beginning of one, or a label
         #[arg(default_value = "latest")]
-        snapshot: String,
+        snapshot: SnapshotRef,
     },
     /// Let snapshots go that are more than are kept, and remove what nothing needs any more
     Gc(upkeep::Gc),
@@ -109,7 +110,7 @@ enum Command {
         id: ProjectId,
         /// `latest`, an id or the beginning of one, or a label
         #[arg(long, default_value = "latest")]
-        snapshot: String,
+        snapshot: SnapshotRef,
     },
     /// Save, run a command that upgrades the application, see whether all is well, and go back if not
     Upgrade {
@@ -137,7 +138,7 @@ impl Project {
             }
             Command::Diff { before, after } => {
                 let project = which.look(context).await?;
-                show::diff(context, &project, &before, after.as_deref()).await?;
+                show::diff(context, &project, &before, after.as_ref()).await?;
             }
             Command::Label { snapshot, label } => {
                 upkeep::label(context, &which.look(context).await?, &snapshot, &label).await?;

@@ -13,9 +13,10 @@ use crate::system;
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use serde::Serialize;
+use stasis_engine::catalog::SnapshotSelector;
 use stasis_engine::model::id::{SnapshotId, SubjectName};
+use stasis_engine::model::snapshot_ref::SnapshotRef;
 use stasis_engine::model::tree::EntryPath;
-use stasis_engine::repo::Wanted;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -66,9 +67,9 @@ enum Command {
     /// Show what differs between two snapshots
     Diff {
         /// The older one: an id, the beginning of one, or `latest`
-        before: String,
+        before: SnapshotRef,
         /// The newer one
-        after: String,
+        after: SnapshotRef,
         /// Only snapshots saved under this name count as `latest`
         #[arg(long)]
         name: Option<SubjectName>,
@@ -101,13 +102,13 @@ enum Command {
 #[derive(Debug, Args)]
 struct Which {
     /// An id, the beginning of one, or `latest`
-    snapshot: String,
+    snapshot: SnapshotRef,
     /// Look only among those saved under this name
     #[arg(long)]
     name: Option<SubjectName>,
 }
 
-impl From<Which> for Wanted {
+impl From<Which> for SnapshotSelector {
     fn from(which: Which) -> Self {
         Self {
             snapshot: which.snapshot,
@@ -144,7 +145,7 @@ impl Repo {
             Command::Save(save) => return save.run(context, repo).await,
             Command::Restore(restore) => return Box::pin(restore.run(context, repo)).await,
             Command::Undo { target } => {
-                let undone = stasis_engine::repo::undo(target, &system::SystemClock).await?;
+                let undone = stasis_engine::undo::undo(target, &system::SystemClock).await?;
                 context.output.result(&undone, |undone| {
                     let (target, kept) = (printable(&undone.target), printable(&undone.kept));
                     format!("put back {target}; what it replaces is kept in {kept}")
@@ -166,7 +167,7 @@ impl Repo {
                 after,
                 name,
             } => {
-                let wanted = |snapshot: String| Wanted {
+                let wanted = |snapshot: SnapshotRef| SnapshotSelector {
                     snapshot,
                     name: name.clone(),
                 };

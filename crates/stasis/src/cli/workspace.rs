@@ -15,7 +15,7 @@ use crate::env::Environment;
 use crate::report::Exit;
 use anyhow::Context as _;
 use clap::{Args, CommandFactory, Subcommand};
-use stasis_engine::kind::workspace::{self, Run, Surroundings};
+use stasis_engine::kind::workspace::{self, HostEnv, RunMode};
 use stasis_engine::model::tree::EntryPath;
 use std::ffi::OsStr;
 use std::io::Write;
@@ -177,8 +177,12 @@ impl Which {
 }
 
 impl Dry {
-    fn how(self) -> Run {
-        if self.dry_run { Run::Dry } else { Run::Real }
+    fn how(self) -> RunMode {
+        if self.dry_run {
+            RunMode::Dry
+        } else {
+            RunMode::Real
+        }
     }
 }
 
@@ -192,16 +196,16 @@ fn here() -> anyhow::Result<PathBuf> {
 }
 
 /// What a workspace needs to know of this host.
-pub(super) fn surroundings(context: &Context) -> anyhow::Result<Surroundings> {
+pub(super) fn surroundings(context: &Context) -> anyhow::Result<HostEnv> {
     surroundings_in(&context.environment)
 }
 
 /// The same without a configuration, which says nothing of workspaces.
-pub(super) fn surroundings_in(environment: &Environment) -> anyhow::Result<Surroundings> {
+pub(super) fn surroundings_in(environment: &Environment) -> anyhow::Result<HostEnv> {
     let state = environment.places.state.clone().context(
         "neither HOME nor XDG_STATE_HOME is set, so nobody knows which directories are workspaces; set one of them",
     )?;
-    Ok(Surroundings {
+    Ok(HostEnv {
         state,
         home: environment.home.clone(),
         clock: system_clock(),

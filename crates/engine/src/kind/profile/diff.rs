@@ -16,6 +16,7 @@ use stasis_disk::check::{self, CheckSettings, Identity, IdentityError};
 use stasis_disk::form::archive::{Archive, ArchiveError, ReadSettings};
 use stasis_model::digest::{ArchiveDigest, FileDigest, FileHasher};
 use stasis_model::id::Lineage;
+use stasis_model::snapshot_ref::SnapshotRef;
 use stasis_model::tree::diff::{ContentChange, EntryDifference, TreeChange, diff_lists};
 use stasis_model::tree::{Entry, EntryKind, EntryPath};
 use std::collections::BTreeSet;
@@ -41,9 +42,9 @@ impl FromStr for Wanted {
     type Err = BadSha;
 
     fn from_str(text: &str) -> Result<Self, BadSha> {
-        match text {
-            "latest" => Ok(Self::Active),
-            text => text.parse().map(Self::Sha),
+        match SnapshotRef::from(text) {
+            SnapshotRef::Latest => Ok(Self::Active),
+            _ => text.parse().map(Self::Sha),
         }
     }
 }

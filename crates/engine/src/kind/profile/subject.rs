@@ -6,9 +6,11 @@ use crate::error::Error;
 use crate::handle::Profiles;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::id::{Lineage, ProfileRef};
+use stasis_model::snapshot_ref::{SnapshotRef, Unresolved};
 use stasis_store::documents::lineages::ReadError;
 use stasis_store::documents::profiles::{self, Snapshots, StoredSnapshot};
 use stasis_store::layout::Prefix;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -59,17 +61,15 @@ impl ShaPrefix {
         among: impl IntoIterator<Item = ArchiveDigest>,
         subject: &ProfileRef,
     ) -> Result<ArchiveDigest, OperatorError> {
-        let mut fits: Vec<ArchiveDigest> =
-            among.into_iter().filter(|one| self.fits(*one)).collect();
-        fits.sort_unstable();
-        fits.dedup();
-        match fits[..] {
-            [one] => Ok(one),
-            [] => Err(OperatorError::NoSnapshot {
+        let among: BTreeSet<ArchiveDigest> = among.into_iter().collect();
+        let wanted = SnapshotRef::Text(self.0.clone());
+        match wanted.resolve(among, || None) {
+            Ok(one) => Ok(one),
+            Err(Unresolved::Absent | Unresolved::NoLatest) => Err(OperatorError::NoSnapshot {
                 wanted: self.0.clone(),
                 subject: subject.clone(),
             }),
-            _ => Err(OperatorError::AmbiguousSha {
+            Err(Unresolved::Ambiguous(fits)) => Err(OperatorError::AmbiguousSha {
                 wanted: self.0.clone(),
                 subject: subject.clone(),
                 fits: fits.iter().map(|one| self.told_apart(*one)).collect(),

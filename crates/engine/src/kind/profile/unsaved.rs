@@ -14,6 +14,7 @@ use serde::Serialize;
 use stasis_disk::fs::remove;
 use stasis_disk::tree::restore;
 use stasis_model::digest::ArchiveDigest;
+use stasis_model::failure::AtPath;
 use stasis_model::id::Lineage;
 use stasis_model::time::Timestamp;
 use std::ffi::OsStr;
@@ -135,10 +136,7 @@ fn remove_surplus(dir: &Path) -> Vec<PathBuf> {
 
 fn remove_one(copy: &Path) -> Result<(), Error> {
     let removed = remove::tree_at(copy).and_then(|()| remove::file_at(&Record::path(copy)));
-    removed.map_err(|source| Error::Unreadable {
-        path: copy.to_owned(),
-        source: source.into(),
-    })
+    Ok(removed.at("read", copy)?)
 }
 
 /// The copies that lie in some directories, the oldest first.

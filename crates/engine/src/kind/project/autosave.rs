@@ -27,7 +27,7 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// A state that changed and is not saved.
 #[derive(Clone, Copy, Debug)]
-struct Pending {
+struct PendingSave {
     first: Duration,
     last: Duration,
 }
@@ -40,7 +40,7 @@ impl Project {
         &self,
         debounce_s: Option<u64>,
         cancel: Arc<AtomicBool>,
-        mut told: impl FnMut(Result<&ProjectSaved, &Error>) -> bool,
+        mut report: impl FnMut(Result<&ProjectSaved, &Error>) -> bool,
     ) -> Result<(), Error> {
         let mut config = self
             .home
@@ -53,7 +53,7 @@ impl Project {
         // What happened while nobody watched is a change too: the first save decides whether there was one.
         let now = self.engine.clock.uptime();
         let mut seen = self.fingerprint().await?;
-        let mut pending = Some(Pending {
+        let mut pending = Some(PendingSave {
             first: now,
             last: now,
         });
@@ -63,7 +63,7 @@ impl Project {
             let now = self.engine.clock.uptime();
             if found != seen {
                 let first = pending.map_or(now, |pending| pending.first);
-                (seen, pending) = (found, Some(Pending { first, last: now }));
+                (seen, pending) = (found, Some(PendingSave { first, last: now }));
             }
             let is_due = pending.is_some_and(|pending| {
                 now.saturating_sub(pending.last) >= config.debounce()
@@ -79,7 +79,7 @@ impl Project {
             .await;
             pending = match &saved {
                 Ok(_) => None,
-                Err(_) => Some(Pending {
+                Err(_) => Some(PendingSave {
                     first: now,
                     last: now,
                 }),
@@ -87,7 +87,7 @@ impl Project {
             if matches!(&saved, Ok(saved) if !saved.saved.published) {
                 seen = self.fingerprint().await?;
             }
-            if !told(saved.as_ref()) {
+            if !report(saved.as_ref()) {
                 break;
             }
         }

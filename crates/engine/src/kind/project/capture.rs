@@ -15,7 +15,7 @@ pub(super) use postgres::dump_in;
 use super::{Declared, Project, ProjectError};
 use crate::bridge;
 use crate::error::{Error, ErrorKind};
-use crate::repo::{Graft, VolumeFacts};
+use crate::save::{SaveOverlay, VolumeFacts};
 use stasis_disk::tree::clone::{self, CloneSettings};
 use stasis_disk::tree::staging_view::{self, StagingView};
 use stasis_disk::tree::walk::WalkSettings;
@@ -34,20 +34,20 @@ use std::time::Duration;
 
 /// A state that holds still.
 #[derive(Debug)]
-pub(super) struct Capture {
+pub(super) struct ProjectCapture {
     /// The live state: everything that was not captured is read there.
     pub(super) root: PathBuf,
     /// The copies; gone when this is dropped.
     pub(super) view: StagingView,
     /// What is read instead of what is there.
-    pub(super) grafts: Vec<Graft>,
+    pub(super) grafts: Vec<SaveOverlay>,
     /// What is known of the volumes.
     pub(super) volumes: BTreeMap<String, VolumeFacts>,
     /// Where each lies in the tree.
     places: BTreeMap<VolumeName, EntryPath>,
 }
 
-impl Capture {
+impl ProjectCapture {
     /// Begins with everything as it is.
     pub(super) async fn begin(project: &Project, declared: &Declared) -> Result<Self, Error> {
         let place = declared.state.join(".stasis");
@@ -160,7 +160,7 @@ impl Capture {
     /// Something that is read in the place of what is there.
     fn graft(&mut self, way: &str, directory: PathBuf) {
         let at = EntryPath::parse(way.as_bytes()).expect("it is made of names");
-        self.grafts.push(Graft { at, directory });
+        self.grafts.push(SaveOverlay { at, directory });
     }
 
     /// Clones a volume as it is at this moment.
@@ -203,7 +203,7 @@ impl Capture {
         let is_in_state = at.as_bytes().starts_with(b"volumes/");
         let above = if is_in_state { "volumes" } else { "clones" };
         let directory = self.view.root().join(above).join(name.as_str());
-        self.grafts.push(Graft {
+        self.grafts.push(SaveOverlay {
             at,
             directory: directory.clone(),
         });

@@ -1,11 +1,14 @@
 //! What differs: between two snapshots, or between a snapshot and what is there now.
 
-use super::capture::Capture;
+use super::capture::ProjectCapture;
 use super::save::ProjectSave;
 use super::{Declared, Project};
 use crate::bridge;
-use crate::error::Error;
-use crate::repo::{Difference, Fetching, RepoRestore, Wanted};
+use crate::catalog::{ChunkFetcher, SnapshotSelector};
+use crate::diff::TreeDifference;
+use crate::error::{Error, OPEN_DIRECTORY};
+use crate::restore::RepoRestore;
+use crate::save::matcher;
 use serde::Serialize;
 use stasis_disk::form::chunked::databases::{holds_changes, owner_name};
 use stasis_disk::form::chunked::list::ListReader;
@@ -15,8 +18,10 @@ use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::tree::compare::compare_live;
 use stasis_disk::tree::staging_view::{self, StagingView};
 use stasis_disk::tree::walk::{self, WalkSettings};
+use stasis_model::failure::AtPath;
 use stasis_model::format::manifest::{SaveReason, SnapshotManifest};
 use stasis_model::id::SnapshotId;
+use stasis_model::snapshot_ref::SnapshotRef;
 use stasis_model::tree::EntryPath;
 use stasis_model::tree::diff::{ChangeKind, DiffError};
 use stasis_quiesce::sqlite;
@@ -32,7 +37,7 @@ pub struct ProjectDiff {
     /// The newer side; without one, what is there now.
     pub after: Option<SnapshotId>,
     /// Every entry that differs.
-    pub entries: Vec<Difference>,
+    pub entries: Vec<TreeDifference>,
     /// Databases whose tables have other numbers of rows.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tables: Vec<TableDiff>,
@@ -53,7 +58,11 @@ pub struct TableDiff {
 
 impl Project {
     /// Compares two snapshots, or one with what is there now.
-    pub async fn diff(&self, before: &str, after: Option<&str>) -> Result<ProjectDiff, Error> {
+    pub async fn diff(
+        &self,
+        before: &SnapshotRef,
+        after: Option<&SnapshotRef>,
+    ) -> Result<ProjectDiff, Error> {
         let index = self.index().await?;
         let before = self.resolve(&index, before)?;
         let Some(after) = after else {
@@ -69,7 +78,7 @@ impl Project {
         let after = self.resolve(&index, after)?;
         let (old, new) = (self.wanted(&before), self.wanted(&after));
         let entries = self.engine.dirs().diff(&old, &new).await?;
-        let tables = self.tables((&before, &after), &entries).await?;
+        let tables = self.tables(&before, &after, &entries).await?;
         Ok(ProjectDiff {
             before,
             after: Some(after),
@@ -78,9 +87,9 @@ impl Project {
         })
     }
 
-    pub(super) fn wanted(&self, id: &SnapshotId) -> Wanted {
-        Wanted {
-            snapshot: id.to_string(),
+    pub(super) fn wanted(&self, id: &SnapshotId) -> SnapshotSelector {
+        SnapshotSelector {
+            snapshot: SnapshotRef::Text(id.to_string()),
             name: Some(self.name()),
         }
     }
@@ -104,7 +113,7 @@ impl Project {
             return self.compared(id, None, named).await;
         };
         let command = ProjectSave::new(SaveReason::Manual);
-        let capture = Capture::begin(self, declared).await?;
+        let capture = ProjectCapture::begin(self, declared).await?;
         let capture = self.databases(declared, &command, capture).await?;
         let capture = self.clones(declared, &command, capture).await?;
         self.compared(id, Some(capture), named).await
@@ -113,7 +122,7 @@ impl Project {
     async fn compared(
         &self,
         id: &SnapshotId,
-        capture: Option<Capture>,
+        capture: Option<ProjectCapture>,
         named: &[EntryPath],
     ) -> Result<Vec<(EntryPath, ChangeKind)>, Error> {
         let index = self.index().await?;
@@ -138,24 +147,19 @@ impl Project {
             ..WalkSettings::default()
         };
         bridge::blocking(move || {
-            let source = Fetching::new(root);
+            let source = ChunkFetcher::new(root);
             let listed = ListReader::new(&source, &opened.list)?.entries();
             if !dir.exists() {
                 let gone = listed.map(|one| Ok((one?.entry.path, ChangeKind::Removed)));
                 return gone.collect();
             }
             let place = capture.as_ref().map_or(&*dir, |one| &*one.root);
-            let failed = |source: std::io::Error| Error::NoDirectory {
-                path: dir.clone(),
-                source,
-            };
-            let mut live =
-                RootDir::open(place, Mounts::Stay).map_err(|error| failed(error.into()))?;
+            let mut live = RootDir::open(place, Mounts::Stay).at(OPEN_DIRECTORY, &dir)?;
             for graft in capture.iter().flat_map(|one| &one.grafts) {
                 let opened = RootDir::open(&graft.directory, Mounts::Stay);
                 let opened = opened.and_then(|opened| opened.directory(b""));
                 let grafted = opened.and_then(|opened| live.grafted(graft.at.clone(), opened));
-                live = grafted.map_err(|error| failed(error.into()))?;
+                live = grafted.at(OPEN_DIRECTORY, &dir)?;
             }
             let (entries, _) = walk::list(&live, &settings).map_err(SaveError::from)?;
             let found = compare_live(&live, entries, listed);
@@ -170,8 +174,9 @@ impl Project {
     /// Counts the rows of databases that differ.
     async fn tables(
         &self,
-        (before, after): (&SnapshotId, &SnapshotId),
-        entries: &[Difference],
+        before: &SnapshotId,
+        after: &SnapshotId,
+        entries: &[TreeDifference],
     ) -> Result<Vec<TableDiff>, Error> {
         let changed = entries
             .iter()
@@ -214,8 +219,8 @@ impl Project {
 }
 
 /// A change as it is reported.
-pub(super) fn difference(path: &EntryPath, change: ChangeKind) -> Difference {
-    Difference {
+pub(super) fn difference(path: &EntryPath, change: ChangeKind) -> TreeDifference {
+    TreeDifference {
         path: path.to_string(),
         change,
     }
@@ -230,8 +235,8 @@ fn shown<'a>(
     left_alone: &[String],
     live: &'a RootDir,
 ) -> Result<impl Fn(&EntryPath, ChangeKind) -> bool + use<'a>, Error> {
-    let is_left_alone = walk::matcher(left_alone).map_err(SaveError::from)?;
-    let is_owner_left = walk::matcher(left_alone).map_err(SaveError::from)?;
+    let is_left_alone = matcher(left_alone)?;
+    let is_owner_left = matcher(left_alone)?;
     let is_left_with_owner = move |path: &EntryPath| {
         let owner = path
             .split_last()

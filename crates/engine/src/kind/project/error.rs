@@ -1,6 +1,6 @@
 //! What can go wrong with a project, and with nothing else.
 
-use super::services::HookRun;
+use super::services::ServiceHookRun;
 use super::snapshots::ProjectSnapshot;
 use crate::error::ErrorKind;
 use stasis_disk::fs::lock_file::LockError;
@@ -169,7 +169,7 @@ pub enum ProjectError {
     #[error(
         "the {} hook of service `{}` {}{}", hook_word(.0), .0.service, .0.ending, complaint(&.0.stderr)
     )]
-    Hook(Box<HookRun>),
+    Hook(Box<ServiceHookRun>),
     /// A program did not start.
     #[error(transparent)]
     Start(StartError),
@@ -272,7 +272,7 @@ fn sqlite(error: &SqliteError) -> ErrorKind {
     }
 }
 
-fn hook_word(run: &HookRun) -> String {
+fn hook_word(run: &ServiceHookRun) -> String {
     format!("{:?}", run.moment)
 }
 

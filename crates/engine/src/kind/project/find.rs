@@ -2,8 +2,9 @@
 
 use super::{Project, ProjectError};
 use crate::error::Error;
-use stasis_model::format::manifest::{Indexed, SnapshotIndex, Unresolved};
+use stasis_model::format::manifest::{Indexed, SnapshotIndex};
 use stasis_model::id::SnapshotId;
+use stasis_model::snapshot_ref::{SnapshotRef, Unresolved};
 
 impl Project {
     /// The index of its snapshots; empty before the first save.
@@ -19,13 +20,17 @@ impl Project {
     }
 
     /// Finds the snapshot that a user means: see [`SnapshotIndex::resolve`].
-    pub(super) fn resolve(&self, index: &SnapshotIndex, wanted: &str) -> Result<SnapshotId, Error> {
+    pub(super) fn resolve(
+        &self,
+        index: &SnapshotIndex,
+        wanted: &SnapshotRef,
+    ) -> Result<SnapshotId, Error> {
         let project = self.home.id.clone();
         match index.resolve(Some(&self.name()), wanted) {
             Ok(one) => Ok(one.id.clone()),
-            Err(Unresolved::Ambiguous(count)) => Err(Error::Ambiguous {
-                wanted: wanted.to_owned(),
-                count,
+            Err(Unresolved::Ambiguous(fits)) => Err(Error::Ambiguous {
+                wanted: wanted.to_string(),
+                count: fits.len(),
             }),
             Err(Unresolved::NoLatest) => {
                 let own = self.own(index).into_iter().rev();
@@ -33,10 +38,10 @@ impl Project {
                 Err(ProjectError::NoLatest { project, snapshots }.into())
             }
             Err(Unresolved::Absent) => {
+                let wanted = wanted.to_string();
                 if !wanted.is_empty() {
-                    self.somebody_elses(index, wanted)?;
+                    self.ensure_no_other(index, &wanted)?;
                 }
-                let wanted = wanted.to_owned();
                 Err(ProjectError::NoSnapshot { project, wanted }.into())
             }
         }
@@ -46,16 +51,18 @@ impl Project {
     pub(super) async fn find(
         &self,
         index: &SnapshotIndex,
-        wanted: &str,
+        wanted: &SnapshotRef,
     ) -> Result<SnapshotId, Error> {
         let found = self.resolve(index, wanted);
         let is_none = matches!(&found, Err(Error::Project(error)) if matches!(**error, ProjectError::NoSnapshot { .. }));
         if !is_none {
             return found;
         }
+        let wanted = wanted.text();
         let stored = self.engine.dirs().root().manifest_ids().await?;
-        let is_lost =
-            |id: &SnapshotId| id.as_str().starts_with(wanted) && !index.tombstones.contains_key(id);
+        let is_lost = |id: &SnapshotId| {
+            id.as_str().starts_with(&*wanted) && !index.tombstones.contains_key(id)
+        };
         match stored.into_iter().find(is_lost) {
             Some(id) => Err(Error::LostManifest(id)),
             None => found,
@@ -63,7 +70,7 @@ impl Project {
     }
 
     /// A snapshot of another project is named as such, and not as missing.
-    fn somebody_elses(&self, index: &SnapshotIndex, wanted: &str) -> Result<(), ProjectError> {
+    fn ensure_no_other(&self, index: &SnapshotIndex, wanted: &str) -> Result<(), ProjectError> {
         let mut others = index.snapshots();
         match others.find(|(_, one)| one.id.as_str().starts_with(wanted)) {
             Some((name, one)) => Err(ProjectError::OtherProject {

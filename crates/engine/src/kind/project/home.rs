@@ -2,8 +2,9 @@
 
 use super::ProjectError;
 use crate::bridge;
-use crate::error::Error;
+use crate::error::{Error, OPEN_DIRECTORY, refused};
 use stasis_model::digest::StoreDigest;
+use stasis_model::failure::AtPath;
 use stasis_model::id::ProjectId;
 use stasis_model::project::{Layout, ProjectConfig};
 use std::io;
@@ -68,16 +69,13 @@ impl Home {
     }
 
     fn look(dir: &Path) -> Result<Self, Error> {
-        let no_directory = |source| Error::NoDirectory {
-            path: dir.to_owned(),
-            source,
-        };
+        let asked = dir;
         let dir = match dir.canonicalize() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Self::gone(dir),
-            found => found.map_err(no_directory)?,
+            found => found.at(OPEN_DIRECTORY, asked)?,
         };
         if !dir.is_dir() {
-            return Err(no_directory(io::ErrorKind::NotADirectory.into()));
+            return Err(refused(OPEN_DIRECTORY, asked, io::ErrorKind::NotADirectory));
         }
         let Some(text) = read(&dir.join(FILE))? else {
             let id = plain_id(&dir);
@@ -109,15 +107,11 @@ impl Home {
 
     /// A directory that is not there any more has the id that it had.
     fn gone(dir: &Path) -> Result<Self, Error> {
-        let no_directory = |source| Error::NoDirectory {
-            path: dir.to_owned(),
-            source,
-        };
-        let absolute = std::path::absolute(dir).map_err(no_directory)?;
+        let absolute = std::path::absolute(dir).at(OPEN_DIRECTORY, dir)?;
         let (Some(above), Some(name)) = (absolute.parent(), absolute.file_name()) else {
-            return Err(no_directory(io::ErrorKind::NotFound.into()));
+            return Err(refused(OPEN_DIRECTORY, dir, io::ErrorKind::NotFound));
         };
-        let dir = above.canonicalize().map_err(no_directory)?.join(name);
+        let dir = above.canonicalize().at(OPEN_DIRECTORY, dir)?.join(name);
         Ok(Self {
             id: plain_id(&dir),
             dir,
@@ -157,19 +151,14 @@ impl Home {
 
 /// The text of the file; none when there is no such file.
 fn read(path: &Path) -> Result<Option<String>, Error> {
-    let unreadable = |source| Error::Unreadable {
-        path: path.to_owned(),
-        source,
-    };
     match std::fs::metadata(path) {
         Ok(seen) if seen.len() > LARGEST => {
-            return Err(unreadable(io::ErrorKind::FileTooLarge.into()));
+            return Err(refused("read", path, io::ErrorKind::FileTooLarge));
         }
-        Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(unreadable(error)),
-    }
-    std::fs::read_to_string(path).map(Some).map_err(unreadable)
+        seen => seen.at("read", path)?,
+    };
+    Ok(Some(std::fs::read_to_string(path).at("read", path)?))
 }
 
 fn parse(path: &Path, text: &str) -> Result<ProjectConfig, Error> {

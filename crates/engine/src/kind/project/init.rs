@@ -7,15 +7,16 @@ mod found;
 
 use super::{FILE, ProjectError, plain_id};
 use crate::bridge;
-use crate::error::Error;
-use found::Found;
+use crate::error::{Error, OPEN_DIRECTORY};
+use found::FoundState;
 use serde::Serialize;
 use stasis_disk::fs::atomic_write;
+use stasis_model::failure::AtPath;
 use stasis_model::id::ProjectId;
 use stasis_model::project::Layout;
 use std::path::Path;
 
-pub use found::{Finding, FindingKind};
+pub use found::{FindingKind, ProjectFinding};
 
 /// What is to be written.
 #[derive(Clone, Debug)]
@@ -48,23 +49,19 @@ pub struct ProjectMade {
     /// What is in it.
     pub text: String,
     /// What was found in the directory, and what becomes of it.
-    pub found: Vec<Finding>,
+    pub found: Vec<ProjectFinding>,
 }
 
 /// Writes the file; or only says what would be written.
 pub async fn init(dir: &Path, command: ProjectInit) -> Result<ProjectMade, Error> {
     let dir = dir.to_owned();
     bridge::blocking(move || {
-        let no_directory = |source| Error::NoDirectory {
-            path: dir.clone(),
-            source,
-        };
-        let dir = dir.canonicalize().map_err(no_directory)?;
+        let dir = dir.canonicalize().at(OPEN_DIRECTORY, &dir)?;
         let file = dir.join(FILE);
         if file.exists() && !command.dry_run {
             return Err(ProjectError::Exists(file).into());
         }
-        let found = Found::look(&dir);
+        let found = FoundState::look(&dir);
         let known = plain_id(&dir);
         let (id, text) = match command.layout {
             Layout::InPlace => {

@@ -29,7 +29,7 @@ use super::services::Moment;
 use super::{Declared, Project, ProjectError, or_cancelled};
 use crate::bridge;
 use crate::error::{Error, PlaceError, error_chain};
-use crate::repo::{InPlaceChanges, Placement, RepoRestore, StagedSnapshot};
+use crate::restore::{InPlaceChanges, Placement, RepoRestore, StagedSnapshot};
 use crate::result::SkipReason;
 use crate::warning::Warning;
 use stasis_disk::check::{self, CheckSettings};
@@ -38,10 +38,16 @@ use stasis_disk::tree::restore::{self, Changes, Origin, Placed, Returned};
 use stasis_disk::tree::walk;
 use stasis_model::format::manifest::SaveReason;
 use stasis_model::id::{ServiceName, SnapshotId};
-use stasis_model::protocol::operation::IndexOperation;
 use stasis_model::tree::EntryPath;
 use stasis_model::tree::diff::ChangeKind;
 use std::path::{Path, PathBuf};
+
+/// Everything that takes the place of what is there, written and verified beside it.
+struct StagedState {
+    /// The tree; none if only databases in servers are replaced.
+    files: Option<StagedSnapshot>,
+    servers: Vec<databases::StagedDatabase>,
+}
 
 /// How many damaged databases are named.
 const NAMED: usize = 5;
@@ -67,19 +73,19 @@ impl Project {
         let index = self.index().await?;
         let id = self.find(&index, &command.wanted).await?;
         let plan = self.plan_restore(&command, &index, &id).await?;
-        let mut told = self.about(&command, &plan);
-        told.seen = index.subject(&self.name()).active;
+        let mut result = self.about(&command, &plan);
+        result.seen = index.subject(&self.name()).active;
         if command.dry_run {
             let changes = self.would_change(&plan).await?;
             let changes = self.may_change(changes).await;
             let is_open = self.ensure_none_open(&plan, &changes.0).await;
             let (changes, is_ours) = changes;
             if let Err(error) = is_open.and(is_ours) {
-                told.warnings.push(Warning::WouldBeRefused {
+                result.warnings.push(Warning::WouldBeRefused {
                     reason: error_chain(&error),
                 });
             }
-            told.changes = changes
+            result.changes = changes
                 .into_iter()
                 .map(|(path, change)| difference(&path, change))
                 .collect();
@@ -91,18 +97,18 @@ impl Project {
             let _ = self.engine.dirs().restore(restore).await?;
         } else {
             match &self.home.declared {
-                None => self.restore_plain(&command, &plan, &mut told).await?,
+                None => self.restore_plain(&command, &plan, &mut result).await?,
                 Some(declared) => {
-                    Box::pin(self.restore_declared(declared, &command, &plan, &mut told)).await?;
+                    Box::pin(self.restore_declared(declared, &command, &plan, &mut result)).await?;
                 }
             }
         }
-        if told.is_unchanged() {
+        if result.is_unchanged() {
             let is_beside = |one: &Warning| matches!(one, Warning::SafetyUnchanged { .. });
-            told.warnings.retain(|one| !is_beside(one));
+            result.warnings.retain(|one| !is_beside(one));
         }
-        told.elapsed_ms = self.engine.dirs().elapsed_ms(started);
-        Ok(told)
+        result.elapsed_ms = self.engine.dirs().elapsed_ms(started);
+        Ok(result)
     }
 
     /// What a restore would change, in the order of paths.
@@ -238,29 +244,29 @@ impl Project {
         &self,
         command: &ProjectRestore,
         plan: &RestorePlan,
-        told: &mut ProjectRestored,
+        result: &mut ProjectRestored,
     ) -> Result<(), Error> {
         // Half a restore is nothing to go back to; the one before it has made a snapshot.
         if !command.safety || self.half_restored().await.is_some() || !self.live().is_dir() {
             return Ok(());
         }
-        let ProjectSaved { saved, .. } = self.safety_save(command, plan, told).await?;
+        let ProjectSaved { saved, .. } = self.safety_save(command, plan, result).await?;
         let lost = saved
             .left_out_entries
             .iter()
             .filter(|one| is_lost(one.reason));
         for one in lost {
             if let Ok(path) = one.path.parse::<EntryPath>() {
-                told.not_saved.push((path, one.words.clone()));
+                result.not_saved.push((path, one.words.clone()));
             }
         }
         let snapshot = saved.snapshot_id;
         if !saved.published {
-            told.warnings.push(Warning::SafetyUnchanged {
+            result.warnings.push(Warning::SafetyUnchanged {
                 snapshot: snapshot.to_string(),
             });
         }
-        told.safety_snapshot_id = Some(snapshot);
+        result.safety_snapshot_id = Some(snapshot);
         Ok(())
     }
 
@@ -268,7 +274,7 @@ impl Project {
         &self,
         command: &ProjectRestore,
         plan: &RestorePlan,
-        told: &mut ProjectRestored,
+        result: &mut ProjectRestored,
     ) -> Result<ProjectSaved, Error> {
         let save = ProjectSave {
             allow_shrink: true,
@@ -288,7 +294,8 @@ impl Project {
             match self.save_as(Some(&scope.declared), save).await {
                 Ok(saved) => {
                     let failed = scope.failed.into_iter();
-                    told.not_saved
+                    result
+                        .not_saved
                         .extend(failed.map(|(name, why)| (declared.config.place_of(&name), why)));
                     return Ok(saved);
                 }
@@ -313,7 +320,7 @@ impl Project {
             restore::recovered(&live)
         });
         let finished = finished.await?;
-        finished.iter().for_each(crate::repo::tell_finished);
+        finished.iter().for_each(crate::restore::tell_finished);
         if !finished.is_empty()
             && let Some(declared) = &self.home.declared
         {
@@ -328,14 +335,14 @@ impl Project {
         &self,
         command: &ProjectRestore,
         plan: &RestorePlan,
-        told: &mut ProjectRestored,
+        result: &mut ProjectRestored,
     ) -> Result<(), Error> {
         if self.has_open_databases(plan).await {
             // Refused before anything is saved.
             let differing = self.would_change(plan).await?;
             self.ensure_none_open(plan, &differing).await?;
         }
-        self.safety(command, plan, told).await?;
+        self.safety(command, plan, result).await?;
         let restore = RepoRestore {
             placement: Placement::InPlace,
             only: plan.only.clone(),
@@ -343,8 +350,8 @@ impl Project {
             ..self.repo_restore_of(command, &plan.snapshot, &self.home.dir)
         };
         let (_, staged) = self.engine.dirs().stage(restore, &plan.snapshot).await?;
-        self.place(staged, plan, told).await?;
-        self.choose(command, plan, told).await;
+        self.place(staged, plan, result).await?;
+        self.choose(command, plan, result).await;
         Ok(())
     }
 
@@ -353,13 +360,13 @@ impl Project {
         &self,
         staged: StagedSnapshot,
         plan: &RestorePlan,
-        told: &mut ProjectRestored,
+        result: &mut ProjectRestored,
     ) -> Result<(), Error> {
         let origin = Origin {
             at: self.engine.clock.now(),
             from: format!("snapshot {} of {}", plan.snapshot, self.home.id),
         };
-        let not_saved = told.not_saved.clone();
+        let not_saved = result.not_saved.clone();
         let index = self.index().await?;
         let engine = &self.engine;
         let patterns = engine
@@ -377,7 +384,7 @@ impl Project {
             };
             Ok::<_, Error>((InPlaceChanges::of(&restored.placed), kept))
         });
-        (told.in_place, told.set_aside) = placed.await?;
+        (result.in_place, result.set_aside) = placed.await?;
         Ok(())
     }
 
@@ -386,7 +393,7 @@ impl Project {
         declared: &Declared,
         command: &ProjectRestore,
         plan: &RestorePlan,
-        told: &mut ProjectRestored,
+        result: &mut ProjectRestored,
     ) -> Result<(), Error> {
         let servers: Vec<ServiceName> = declared.config.servers().cloned().collect();
         let all = declared.config.services.keys();
@@ -394,18 +401,18 @@ impl Project {
         let others: Vec<ServiceName> = others.collect();
         self.remember_stopped(declared, &self.running(declared).await)
             .await?;
-        told.restarted = self.stop_those(declared, others).await?;
-        let restored = self.replace(declared, command, plan, told).await;
-        let started = self.start_those(declared, &told.restarted).await;
+        result.restarted = self.stop_those(declared, others).await?;
+        let restored = self.replace(declared, command, plan, result).await;
+        let started = self.start_those(declared, &result.restarted).await;
         self.remember_stopped(declared, &[]).await?;
         restored?;
         let well = match started {
-            Ok(()) => self.well_again(declared, told, &servers).await,
+            Ok(()) => self.well_again(declared, result, &servers).await,
             Err(error) => Err(error),
         };
         match well {
             Ok(()) => Ok(()),
-            Err(error) => Box::pin(self.not_well(declared, command, told, error)).await,
+            Err(error) => Box::pin(self.not_well(declared, command, result, error)).await,
         }
     }
 
@@ -413,14 +420,14 @@ impl Project {
     async fn well_again(
         &self,
         declared: &Declared,
-        told: &mut ProjectRestored,
+        result: &mut ProjectRestored,
         servers: &[ServiceName],
     ) -> Result<(), Error> {
         let after = self
             .run_hooks(declared, Moment::PostRestore, "restore")
             .await?;
-        told.hooks.extend(after);
-        let asked: Vec<ServiceName> = [&*told.restarted, servers].concat();
+        result.hooks.extend(after);
+        let asked: Vec<ServiceName> = [&*result.restarted, servers].concat();
         self.healthy(declared, &asked).await
     }
 
@@ -430,23 +437,23 @@ impl Project {
         declared: &Declared,
         command: &ProjectRestore,
         plan: &RestorePlan,
-        told: &mut ProjectRestored,
+        result: &mut ProjectRestored,
     ) -> Result<(), Error> {
-        self.nothing_in_the_way(declared).await?;
-        self.safety(command, plan, told).await?;
+        self.check_target(declared).await?;
+        self.safety(command, plan, result).await?;
         let hooks = self.run_hooks(declared, Moment::PreRestore, "restore");
         let before = or_cancelled(&command.cancel, hooks).await??;
-        told.hooks.extend(before);
+        result.hooks.extend(before);
         let (id, current) = (&plan.snapshot, declared.current());
-        let servers = self.stage_dumps(declared, (command, plan)).await?;
-        let staged = if plan.has_files() {
+        let servers = self.stage_dumps(declared, command, plan).await?;
+        let files = if plan.has_files() {
             let restore = RepoRestore {
                 placement: Placement::InPlace,
                 only: plan.files.clone(),
                 except: plan.except.clone(),
                 ..self.repo_restore_of(command, id, &current)
             };
-            match self.staged(restore, (declared, id), told).await {
+            match self.staged(restore, declared, id, result).await {
                 Ok(staged) => Some(staged),
                 Err(error) => {
                     databases::discard(servers).await;
@@ -456,17 +463,19 @@ impl Project {
         } else {
             None
         };
-        let swapped = self.swap(declared, (staged, servers), plan, told).await?;
-        self.choose(command, plan, told).await;
+        let swapped = self
+            .swap(declared, StagedState { files, servers }, plan, result)
+            .await?;
+        self.choose(command, plan, result).await;
         let is_saved = |one: &databases::SwappedDatabase| {
             let at = declared.config.place_of(&one.volume);
-            let mut failed = told.not_saved.iter();
-            told.safety_snapshot_id.is_some() && !failed.any(|(path, _)| *path == at)
+            let mut failed = result.not_saved.iter();
+            result.safety_snapshot_id.is_some() && !failed.any(|(path, _)| *path == at)
         };
         // Of those that the safety snapshot has, nothing else need be kept.
         let (saved, _): (Vec<_>, Vec<_>) = swapped.into_iter().partition(is_saved);
         databases::drop_backup(saved).await;
-        told.databases_kept = self.kept_databases(declared, &plan.servers).await;
+        result.databases_kept = self.kept_databases(declared, &plan.servers).await;
         Ok(())
     }
 
@@ -474,15 +483,16 @@ impl Project {
     async fn staged(
         &self,
         restore: RepoRestore,
-        (declared, id): (&Declared, &SnapshotId),
-        told: &mut ProjectRestored,
+        declared: &Declared,
+        id: &SnapshotId,
+        result: &mut ProjectRestored,
     ) -> Result<StagedSnapshot, Error> {
         let (_, staged) = self.engine.dirs().stage(restore, id).await?;
-        let staged = self.checked(staged, id, told).await?;
+        let staged = self.checked(staged, id, result).await?;
         let dumps = declared.dumps();
         bridge::blocking(move || {
             for dump in dumps {
-                staged.take_away(&dump)?;
+                staged.remove(&dump)?;
             }
             Ok(staged)
         })
@@ -493,10 +503,11 @@ impl Project {
     async fn swap(
         &self,
         declared: &Declared,
-        (staged, servers): (Option<StagedSnapshot>, Vec<databases::StagedDatabase>),
+        staged: StagedState,
         plan: &RestorePlan,
-        told: &mut ProjectRestored,
+        result: &mut ProjectRestored,
     ) -> Result<Vec<databases::SwappedDatabase>, Error> {
+        let StagedState { files, servers } = staged;
         let is_marked = !servers.is_empty();
         let snapshot = &plan.snapshot;
         if is_marked && let Err(error) = self.mark_restore(declared, Some(snapshot)).await {
@@ -512,8 +523,8 @@ impl Project {
                 return Err(error);
             }
         };
-        if let Some(staged) = staged
-            && let Err(error) = self.place(staged, plan, told).await
+        if let Some(files) = files
+            && let Err(error) = self.place(files, plan, result).await
         {
             if matches!(error, Error::Restore(PlaceError::HalfDone { .. })) {
                 // The mark stays until the journal has been followed to its end.
@@ -530,7 +541,7 @@ impl Project {
     }
 
     /// What a restore would move away is refused before anything is done.
-    async fn nothing_in_the_way(&self, declared: &Declared) -> Result<(), Error> {
+    async fn check_target(&self, declared: &Declared) -> Result<(), Error> {
         let (current, servers) = (declared.current(), declared.server_directories());
         bridge::blocking(move || {
             for (volume, directory) in servers {
@@ -558,7 +569,7 @@ impl Project {
         &self,
         staged: StagedSnapshot,
         id: &SnapshotId,
-        told: &mut ProjectRestored,
+        result: &mut ProjectRestored,
     ) -> Result<StagedSnapshot, Error> {
         let scratch = self.engine.profiles().spool().await?;
         let spawn = self.host.check.clone();
@@ -586,7 +597,7 @@ impl Project {
             }
             .into());
         }
-        told.databases = report.databases.len() as u64;
+        result.databases = report.databases.len() as u64;
         Ok(staged)
     }
 
@@ -595,13 +606,14 @@ impl Project {
         &self,
         command: &ProjectRestore,
         plan: &RestorePlan,
-        told: &mut ProjectRestored,
+        result: &mut ProjectRestored,
     ) {
-        let is_partial = told.in_place.as_ref().is_some_and(|all| all.is_partial);
+        let is_partial = result.in_place.as_ref().is_some_and(|all| all.is_partial);
         let is_all = plan.is_whole() && plan.except.is_empty() && !plan.is_of_part && !is_partial;
         if is_all && command.becomes_latest {
-            let seen = told.seen.clone();
-            self.adopt(Some(&plan.snapshot), seen.as_ref(), told).await;
+            let seen = result.seen.clone();
+            self.adopt(Some(&plan.snapshot), seen.as_ref(), result)
+                .await;
         }
     }
 
@@ -610,20 +622,12 @@ impl Project {
         &self,
         chosen: Option<&SnapshotId>,
         seen: Option<&SnapshotId>,
-        told: &mut ProjectRestored,
+        result: &mut ProjectRestored,
     ) {
-        let (root, op_id) = (self.engine.dirs().root(), self.engine.chance.op_id());
         let name = self.name();
-        let changed = root
-            .change(op_id, |index| index.adopt(&name, chosen, seen, op_id))
-            .await;
-        if let Err(error) = self
-            .engine
-            .operations()
-            .known(IndexOperation::Restore, changed)
-            .await
-        {
-            told.warnings.push(Warning::NotAdopted {
+        let adopted = self.engine.dirs().adopt(&name, chosen, seen).await;
+        if let Err(error) = adopted {
+            result.warnings.push(Warning::NotAdopted {
                 reason: error_chain(&error),
             });
         }
@@ -634,12 +638,12 @@ impl Project {
         &self,
         declared: &Declared,
         command: &ProjectRestore,
-        told: &mut ProjectRestored,
+        result: &mut ProjectRestored,
         error: Error,
     ) -> Result<(), Error> {
-        let safety = told.safety_snapshot_id.clone();
+        let safety = result.safety_snapshot_id.clone();
         let safety = safety.filter(|_| command.auto_undo);
-        told.warnings.push(Warning::NotWell {
+        result.warnings.push(Warning::NotWell {
             reason: error_chain(&error),
             undone_to: safety.clone(),
         });
@@ -658,12 +662,12 @@ impl Project {
         let mut again = self.about(&back, &plan);
         self.restore_declared(declared, &back, &plan, &mut again)
             .await?;
-        told.undone = true;
-        told.warnings.extend(again.warnings);
-        if !told.is_part && told.except.is_empty() {
+        result.undone = true;
+        result.warnings.extend(again.warnings);
+        if !result.is_part && result.except.is_empty() {
             // What was chosen is taken back, too: the state derives from what it derived from before.
-            let (restored, before) = (told.snapshot_id.clone(), told.seen.clone());
-            self.adopt(before.as_ref(), Some(&restored), told).await;
+            let (restored, before) = (result.snapshot_id.clone(), result.seen.clone());
+            self.adopt(before.as_ref(), Some(&restored), result).await;
         }
         Ok(())
     }

@@ -3,13 +3,13 @@
 //! *Always true:* a step that fails ends the save: `current/` is untouched, the last good snapshot is what it was, nothing
 //! leads to what was stored, the directory of the capture is gone, and programs that were paused run again.
 
-use super::capture::Capture;
-use super::services::{HookRun, Moment};
-use super::steps::{Step, StepTaken, Steps};
+use super::capture::ProjectCapture;
+use super::services::{Moment, ServiceHookRun};
+use super::steps::{ProjectStep, StepTaken, Steps};
 use super::{Declared, FILE, Project, ProjectError, or_cancelled};
 use crate::bridge;
 use crate::error::{Error, error_chain};
-use crate::repo::{RepoSave, RepoSaved};
+use crate::save::{RepoSave, RepoSaved};
 use crate::warning::Warning;
 use serde::Serialize;
 use stasis_disk::progress::Progress;
@@ -88,7 +88,7 @@ pub struct ProjectSaved {
     /// Its volumes, by name.
     pub volumes: BTreeMap<String, VolumeManifest>,
     /// What was run before and after.
-    pub hooks: Vec<HookRun>,
+    pub hooks: Vec<ServiceHookRun>,
     /// The steps that were taken, in order.
     pub steps: Vec<StepTaken>,
     /// What went less well than it should have.
@@ -118,9 +118,9 @@ impl Project {
         command: ProjectSave,
     ) -> Result<ProjectSaved, Error> {
         let mut steps = Steps::new(self.engine.clock.clone());
-        steps.begin(Step::Resolve);
+        steps.begin(ProjectStep::Resolve);
         self.ensure_root().await?;
-        steps.begin(Step::Lock);
+        steps.begin(ProjectStep::Lock);
         match declared {
             None => self.save_plain(command, steps).await,
             Some(declared) => Box::pin(self.save_declared(declared, command, steps)).await,
@@ -138,7 +138,7 @@ impl Project {
             ..self.repo_save_of(&command, &self.home.dir)
         };
         let saved = self.store(save, &mut steps).await?;
-        Ok(self.told(&command, saved, BTreeMap::new(), steps))
+        Ok(self.saved(&command, saved, BTreeMap::new(), steps))
     }
 
     /// Refuses to save an empty state directory of an application that lies beside it.
@@ -188,7 +188,7 @@ impl Project {
             self.ensure_something(declared).await?;
         }
         let why = reason_word(command.reason);
-        steps.begin(Step::PreSaveHooks);
+        steps.begin(ProjectStep::PreSaveHooks);
         // Before a restore the programs stand: there is nobody to prepare.
         let has_hooks = command.reason != SaveReason::BeforeRestore;
         let before = if has_hooks {
@@ -218,11 +218,11 @@ impl Project {
                 reason: error_chain(&error),
             }),
         }
-        steps.begin(Step::Release);
-        let mut told = self.told(&command, saved, volumes, steps);
-        told.hooks = hooks;
-        told.warnings.extend(warnings);
-        Ok(told)
+        steps.begin(ProjectStep::Release);
+        let mut result = self.saved(&command, saved, volumes, steps);
+        result.hooks = hooks;
+        result.warnings.extend(warnings);
+        Ok(result)
     }
 
     async fn capture_and_store(
@@ -231,9 +231,9 @@ impl Project {
         command: &ProjectSave,
         steps: &mut Steps,
     ) -> Result<(RepoSaved, BTreeMap<String, VolumeManifest>), Error> {
-        steps.begin(Step::Quiesce);
-        let capture = Capture::begin(self, declared).await?;
-        steps.begin(Step::Checkpoint);
+        steps.begin(ProjectStep::Quiesce);
+        let capture = ProjectCapture::begin(self, declared).await?;
+        steps.begin(ProjectStep::Checkpoint);
         let capture = self.databases(declared, command, capture).await?;
         let capture = self.clones(declared, command, capture).await?;
         let save = RepoSave {
@@ -245,7 +245,7 @@ impl Project {
         };
         let saved = self.store(save, steps).await?;
         // Whoever was paused runs since the clones were made; this is where the contract looks for it.
-        steps.begin(Step::Resume);
+        steps.begin(ProjectStep::Resume);
         let volumes = self.volumes_of(&saved).await;
         bridge::blocking(move || drop(capture)).await;
         Ok((saved, volumes))
@@ -256,8 +256,8 @@ impl Project {
         &self,
         declared: &Declared,
         command: &ProjectSave,
-        mut capture: Capture,
-    ) -> Result<Capture, Error> {
+        mut capture: ProjectCapture,
+    ) -> Result<ProjectCapture, Error> {
         for (name, volume) in &declared.config.volumes {
             let source = capture.live(name);
             let (name, cancel) = (name.clone(), command.cancel.clone());
@@ -286,8 +286,8 @@ impl Project {
         &self,
         declared: &Declared,
         command: &ProjectSave,
-        mut capture: Capture,
-    ) -> Result<Capture, Error> {
+        mut capture: ProjectCapture,
+    ) -> Result<ProjectCapture, Error> {
         let generic = || {
             let all = declared.config.volumes.iter();
             all.filter(|(_, one)| one.consistency == Consistency::Generic)
@@ -346,20 +346,20 @@ impl Project {
     }
 
     async fn try_store(&self, save: RepoSave, steps: &mut Steps) -> Result<RepoSaved, Error> {
-        steps.begin(Step::Copy);
+        steps.begin(ProjectStep::Copy);
         let labels = save.labels.clone();
         let gathered = self.engine.dirs().save_gather(save).await?;
         if gathered.is_nothing_new() {
             let saved = self.engine.dirs().save_nothing(gathered).await?;
             for (key, value) in &labels {
-                self.label(saved.snapshot_id.as_str(), (key, Some(value)))
+                self.label(&saved.snapshot_id.as_str().into(), key, Some(value))
                     .await?;
             }
             return Ok(saved);
         }
-        steps.begin(Step::Metadata);
+        steps.begin(ProjectStep::Metadata);
         let ready = self.engine.dirs().save_describe(gathered).await?;
-        steps.begin(Step::Index);
+        steps.begin(ProjectStep::Index);
         self.engine.dirs().save_publish(ready).await
     }
 
@@ -372,7 +372,7 @@ impl Project {
             .unwrap_or_default()
     }
 
-    fn told(
+    fn saved(
         &self,
         command: &ProjectSave,
         saved: RepoSaved,

@@ -45,7 +45,7 @@ impl Moment {
 
 /// A command that was run around a save or a restore.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct HookRun {
+pub struct ServiceHookRun {
     /// Whose.
     pub service: ServiceName,
     /// When.
@@ -161,8 +161,8 @@ impl Project {
             if matches!(service.status().await, Status::Stopped) {
                 continue;
             }
-            let patience = declared.config.services[&name].stop_timeout_s;
-            let ended = service.stop(Duration::from_secs(patience)).await;
+            let timeout = declared.config.services[&name].stop_timeout_s;
+            let ended = service.stop(Duration::from_secs(timeout)).await;
             if let Err(error) = ended.map_err(ProjectError::Stop) {
                 // Whoever was stopped for nothing runs again.
                 let _ = self.start_those(declared, &stopped).await;
@@ -325,7 +325,7 @@ impl Project {
         declared: &Declared,
         moment: Moment,
         why: &str,
-    ) -> Result<Vec<HookRun>, Error> {
+    ) -> Result<Vec<ServiceHookRun>, Error> {
         let mut runs = Vec::new();
         for (name, config) in &declared.config.services {
             let Some(command) = moment.command(config) else {
@@ -360,8 +360,8 @@ fn ran(
     service: &ServiceName,
     moment: Moment,
     outcome: Result<hook::HookResult, Failure>,
-) -> HookRun {
-    let mut run = HookRun {
+) -> ServiceHookRun {
+    let mut run = ServiceHookRun {
         service: service.clone(),
         moment,
         ending: String::new(),

@@ -2,17 +2,20 @@
 
 use super::{KeptDatabase, Project, ServiceState};
 use crate::bridge;
-use crate::error::Error;
-use crate::repo::{RepoCollected, RepoForgotten, RepoGc, RepoRestore};
+use crate::error::{Error, OPEN_DIRECTORY};
+use crate::gc::{RepoCollected, RepoForgotten, RepoGc};
+use crate::restore::RepoRestore;
 use serde::Serialize;
 use stasis_disk::check::{self, CheckSettings};
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::tree::staging_view::{self, StagingView};
 use stasis_model::digest::TreeDigest;
+use stasis_model::failure::AtPath;
 use stasis_model::format::manifest::{Indexed, SaveReason, SnapshotIndex, SnapshotManifest};
 use stasis_model::id::{Label, ProjectId, SnapshotId};
 use stasis_model::policy::retention::{OnDoubt, Repository, RetentionPolicy};
 use stasis_model::protocol::operation::IndexOperation;
+use stasis_model::snapshot_ref::SnapshotRef;
 use std::collections::BTreeMap;
 
 /// One snapshot in a listing.
@@ -127,7 +130,10 @@ impl Project {
     }
 
     /// Everything that one snapshot says of itself.
-    pub async fn show(&self, wanted: &str) -> Result<(ProjectSnapshot, SnapshotManifest), Error> {
+    pub async fn show(
+        &self,
+        wanted: &SnapshotRef,
+    ) -> Result<(ProjectSnapshot, SnapshotManifest), Error> {
         let index = self.index().await?;
         let id = self.resolve(&index, wanted)?;
         let root = self.engine.dirs().root();
@@ -138,7 +144,7 @@ impl Project {
     }
 
     /// Keeps a snapshot whatever a policy says, or no longer.
-    pub async fn pin(&self, wanted: &str, pinned: bool) -> Result<ProjectSnapshot, Error> {
+    pub async fn pin(&self, wanted: &SnapshotRef, pinned: bool) -> Result<ProjectSnapshot, Error> {
         let id = self.resolve(&self.index().await?, wanted)?;
         let _ = self.engine.dirs().pin(&id, pinned).await?;
         self.one(&id).await
@@ -147,8 +153,9 @@ impl Project {
     /// Gives a snapshot a label, or takes it away.
     pub async fn label(
         &self,
-        wanted: &str,
-        (key, value): (&str, Option<&Label>),
+        wanted: &SnapshotRef,
+        key: &str,
+        value: Option<&Label>,
     ) -> Result<ProjectSnapshot, Error> {
         let id = self.resolve(&self.index().await?, wanted)?;
         let (root, op_id) = (self.engine.dirs().root(), self.engine.chance.op_id());
@@ -169,13 +176,13 @@ impl Project {
     }
 
     /// Lets a snapshot go; the next `gc` removes its bytes. The active one and pinned ones stay.
-    pub async fn delete(&self, wanted: &str) -> Result<RepoForgotten, Error> {
+    pub async fn delete(&self, wanted: &SnapshotRef) -> Result<RepoForgotten, Error> {
         let id = self.resolve(&self.index().await?, wanted)?;
         self.engine.dirs().forget(&[id]).await
     }
 
     /// Brings a snapshot back to a scratch place, and checks every database in it.
-    pub async fn verify(&self, wanted: &str) -> Result<ProjectVerified, Error> {
+    pub async fn verify(&self, wanted: &SnapshotRef) -> Result<ProjectVerified, Error> {
         let index = self.index().await?;
         let id = self.resolve(&index, wanted)?;
         let place = self.engine.profiles().looking_place().await?;
@@ -191,10 +198,7 @@ impl Project {
         let spawn = self.host.check.clone();
         let report = bridge::blocking(move || {
             let tree = RootDir::open(&target, Mounts::Stay);
-            let tree = tree.map_err(|source| Error::NoDirectory {
-                path: target.clone(),
-                source: source.into(),
-            })?;
+            let tree = tree.at(OPEN_DIRECTORY, &target)?;
             let report = check::tree(&tree, &CheckSettings::new(place), &spawn)?;
             drop(scratch);
             Ok::<_, Error>(report)

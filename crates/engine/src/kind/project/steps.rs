@@ -11,7 +11,7 @@ use std::time::Duration;
 /// One of the ten.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Step {
+pub enum ProjectStep {
     /// Look up the project, and confirm that its state is there.
     Resolve,
     /// Keep others from starting, stopping, saving and restoring it.
@@ -38,7 +38,7 @@ pub enum Step {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct StepTaken {
     /// Which.
-    pub step: Step,
+    pub step: ProjectStep,
     /// How long it took.
     pub elapsed_ms: u64,
 }
@@ -48,7 +48,7 @@ pub struct StepTaken {
 pub(super) struct Steps {
     clock: Arc<dyn Clock>,
     taken: Vec<StepTaken>,
-    now: Option<(Step, Duration)>,
+    now: Option<(ProjectStep, Duration)>,
 }
 
 impl Steps {
@@ -61,7 +61,7 @@ impl Steps {
     }
 
     /// Ends the step before, and begins this one.
-    pub(super) fn begin(&mut self, step: Step) {
+    pub(super) fn begin(&mut self, step: ProjectStep) {
         self.end();
         // A step that is taken again is told once, with what it took in the end.
         self.taken.retain(|taken| taken.step != step);

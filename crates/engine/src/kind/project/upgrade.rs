@@ -8,11 +8,13 @@ use crate::error::{Error, error_chain};
 use crate::warning::Warning;
 use serde::Serialize;
 use stasis_disk::fs::atomic_write;
+use stasis_model::failure::AtPath;
 use stasis_model::format::manifest::SaveReason;
 use stasis_model::id::{ProjectId, ServiceName, SnapshotId};
+use stasis_model::snapshot_ref::SnapshotRef;
 use stasis_quiesce::group::ProcessGroup;
 use std::ffi::OsString;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Component, Path};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -39,7 +41,7 @@ pub struct ProjectUpgraded {
 }
 
 /// How long a command that is not wanted any more may take to end.
-const PATIENCE: Duration = Duration::from_secs(8);
+const STOP_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// A project that was made of another one.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -69,8 +71,8 @@ impl Project {
             ..ProjectSave::new(SaveReason::BeforeUpgrade)
         };
         let saved = self.save_locked(save).await?;
-        let outcome = self.try_upgrade((&declared, &ran), command, cancel).await;
-        let mut told = ProjectUpgraded {
+        let outcome = self.try_upgrade(&declared, &ran, command, cancel).await;
+        let mut result = ProjectUpgraded {
             project: self.home.id.clone(),
             safety_snapshot_id: saved.saved.snapshot_id.clone(),
             exit_code: outcome.as_ref().ok().copied(),
@@ -87,18 +89,19 @@ impl Project {
             };
             let restored = Box::pin(self.restore_locked(back)).await?;
             self.start_those(&declared, &ran).await?;
-            told.rolled_back = true;
-            told.because = Some(because);
-            told.databases_kept = restored.databases_kept;
-            told.warnings = restored.warnings;
+            result.rolled_back = true;
+            result.because = Some(because);
+            result.databases_kept = restored.databases_kept;
+            result.warnings = restored.warnings;
         }
-        Ok(told)
+        Ok(result)
     }
 
     /// Runs the command and asks whoever ran before whether they are well; says in words what went wrong.
     async fn try_upgrade(
         &self,
-        (declared, ran): (&Declared, &[ServiceName]),
+        declared: &Declared,
+        ran: &[ServiceName],
         command: &[OsString],
         cancel: &AtomicBool,
     ) -> Result<i32, String> {
@@ -107,7 +110,7 @@ impl Project {
         let mut group = started.map_err(|error| error_chain(&error))?;
         let ended = or_cancelled(cancel, group.wait()).await;
         let Ok(ended) = ended else {
-            let _ = group.stop(PATIENCE).await;
+            let _ = group.stop(STOP_TIMEOUT).await;
             return Err("it was interrupted".to_owned());
         };
         let code = ended.map_err(|error| error_chain(&error))?.code();
@@ -121,7 +124,7 @@ impl Project {
     /// Makes another project of this one, with the state of a snapshot, in a directory that is not there.
     pub async fn duplicate(
         &self,
-        wanted: &str,
+        wanted: &SnapshotRef,
         dir: &Path,
         id: &ProjectId,
     ) -> Result<ProjectDuplicated, Error> {
@@ -189,10 +192,9 @@ fn shared(declared: &Declared, id: &ProjectId) -> Option<String> {
 
 /// The project's file, with another id.
 async fn duplicate_file(path: &Path, id: &ProjectId) -> Result<String, Error> {
-    let path: PathBuf = path.to_owned();
-    let asked = path.clone();
+    let asked = path.to_owned();
     let text = bridge::blocking(move || std::fs::read_to_string(asked)).await;
-    let text = text.map_err(|source| Error::Unreadable { path, source })?;
+    let text = text.at("read", path)?;
     let mut is_said = false;
     let lines = text.lines().map(|line| {
         let is_id = line

@@ -13,13 +13,13 @@
 //! the tree or in the undo checkpoint; what was not what the plan says is named in the result.
 
 use super::answers::{
-    ExcludedNow, ForgottenUndo, LeftAlone, LeftAloneReason, Plan, RestoredWorkspace, RevertAction,
-    RevertedPath,
+    ChangePlan, ExcludedNow, ForgottenUndo, LeftAloneEntry, LeftAloneReason, RestoredWorkspace,
+    RevertAction, RevertedPath,
 };
-use super::commands::{RestoreWorkspace, RevertPath, Run};
+use super::commands::{RestoreWorkspace, RevertPath, RunMode};
 use super::error::WorkspaceError;
-use super::room_for::Wanted;
-use super::show::called;
+use super::room_for::RoomFor;
+use super::show::{BeforeAfter, called};
 use super::{Actor, Workspace};
 use crate::error::Error;
 use stasis_disk::form::chunked::databases::{COMPANIONS, HEADER, holds_changes};
@@ -43,7 +43,7 @@ const MOST_DELETED: u64 = 20;
 const SHOWN: usize = 100;
 
 /// A change of the live tree.
-pub(super) struct Act<'a> {
+pub(super) struct LiveChange<'a> {
     pub(super) word: &'static str,
     /// What the tree, or an entry of it, becomes.
     pub(super) from: &'a SlotMetadata,
@@ -56,13 +56,13 @@ pub(super) struct Act<'a> {
     /// What is left as it is.
     pub(super) except: Vec<EntryPath>,
     /// What of that nobody asked for.
-    pub(super) left_alone: Vec<LeftAlone>,
+    pub(super) left_alone: Vec<LeftAloneEntry>,
     /// What is excluded from checkpoints by now, and left as it is for that.
     pub(super) excluded_now: Option<ExcludedNow>,
 }
 
 /// A change that was made.
-pub(super) struct Done {
+pub(super) struct ChangeDone {
     /// What takes it back: `u-4`.
     pub(super) undo: Option<String>,
     pub(super) changed_meanwhile: Vec<String>,
@@ -72,7 +72,7 @@ pub(super) struct Done {
     pub(super) not_permitted: Vec<EntryPath>,
 }
 
-impl Done {
+impl ChangeDone {
     /// Refuses what was done in part: everything else can be undone.
     fn whole(self) -> Result<Self, Error> {
         if self.not_permitted.is_empty() {
@@ -83,8 +83,8 @@ impl Done {
     }
 
     /// What the system refused to move, as it is told.
-    pub(super) fn refused(&self) -> impl Iterator<Item = LeftAlone> {
-        self.not_permitted.iter().map(|path| LeftAlone {
+    pub(super) fn refused(&self) -> impl Iterator<Item = LeftAloneEntry> {
+        self.not_permitted.iter().map(|path| LeftAloneEntry {
             path: path.to_string(),
             why: LeftAloneReason::NotOurs,
             within: None,
@@ -117,11 +117,11 @@ impl Workspace {
             .into());
         }
         self.check_readable(&command.path)?;
-        let beside = self.add_beside((&command.path, &from), &mut live, &mut then)?;
-        let act = Act {
+        let beside = self.add_beside(&command.path, &from, &mut live, &mut then)?;
+        let act = LiveChange {
             path: Some(&command.path),
             beside,
-            ..Act::new("revert", &from, (Manifest::of(live), Manifest::of(then)))
+            ..LiveChange::new("revert", &from, Manifest::of(live), Manifest::of(then))
         };
         let plan = self.plan(&act);
         let is_same = act.is == act.becomes;
@@ -130,7 +130,7 @@ impl Workspace {
             (false, true) => RevertAction::Deleted,
             (false, false) => RevertAction::Restored,
         };
-        let mut told = RevertedPath {
+        let mut result = RevertedPath {
             reverted: false,
             path: command.path.to_string(),
             action,
@@ -139,26 +139,27 @@ impl Workspace {
             changed_meanwhile: Vec::new(),
             undo_forgotten: Vec::new(),
             plan,
-            dry_run: command.run == Run::Dry,
+            dry_run: command.run == RunMode::Dry,
             elapsed_ms: 0,
         };
-        if !is_same && command.run == Run::Real {
+        if !is_same && command.run == RunMode::Real {
             // Whoever reverts an entry of the repository has named it.
             let is_agreed = self.actor() == Actor::Owner;
-            self.confirm(&told.plan, command.confirm.as_deref(), is_agreed)?;
+            self.confirm(&result.plan, command.confirm.as_deref(), is_agreed)?;
             let done = self.carry_out(&act)?.whole()?;
-            (told.undo, told.changed_meanwhile) = (done.undo, done.changed_meanwhile);
-            told.undo_forgotten = done.forgotten;
-            told.reverted = true;
+            (result.undo, result.changed_meanwhile) = (done.undo, done.changed_meanwhile);
+            result.undo_forgotten = done.forgotten;
+            result.reverted = true;
         }
-        told.elapsed_ms = self.elapsed(started);
-        Ok(told)
+        result.elapsed_ms = self.elapsed(started);
+        Ok(result)
     }
 
     /// Adds what belongs to a database to what it is and becomes; says what that is.
     fn add_beside(
         &self,
-        (path, from): (&EntryPath, &SlotMetadata),
+        path: &EntryPath,
+        from: &SlotMetadata,
         live: &mut Vec<Listed>,
         then: &mut Vec<Listed>,
     ) -> Result<Vec<EntryPath>, Error> {
@@ -268,7 +269,7 @@ impl Workspace {
         let act = self.whole_less(&from, &command.except)?;
         let plan = self.plan(&act);
         let is_same = act.is == act.becomes;
-        let mut told = RestoredWorkspace {
+        let mut result = RestoredWorkspace {
             restored: false,
             checkpoint: from.slot.to_string(),
             undo: None,
@@ -278,23 +279,23 @@ impl Workspace {
             left_alone: act.left_alone.clone(),
             excluded_now: act.excluded_now.clone(),
             plan,
-            dry_run: command.run == Run::Dry,
+            dry_run: command.run == RunMode::Dry,
             elapsed_ms: 0,
         };
-        if !is_same && command.run == Run::Real {
-            self.confirm(&told.plan, command.confirm.as_deref(), command.agreed)?;
+        if !is_same && command.run == RunMode::Real {
+            self.confirm(&result.plan, command.confirm.as_deref(), command.agreed)?;
             let done = self.carry_out(&act)?;
-            told.left_alone.extend(done.refused());
-            (told.undo, told.changed_meanwhile) = (done.undo, done.changed_meanwhile);
-            told.undo_forgotten = done.forgotten;
-            told.restored = true;
+            result.left_alone.extend(done.refused());
+            (result.undo, result.changed_meanwhile) = (done.undo, done.changed_meanwhile);
+            result.undo_forgotten = done.forgotten;
+            result.restored = true;
         }
-        told.elapsed_ms = self.elapsed(started);
-        Ok(told)
+        result.elapsed_ms = self.elapsed(started);
+        Ok(result)
     }
 
     /// What a change does, and a digest that stands for it.
-    pub(super) fn plan(&self, act: &Act<'_>) -> Plan {
+    pub(super) fn plan(&self, act: &LiveChange<'_>) -> ChangePlan {
         let changes = act.is.diff(&act.becomes);
         let git = self.git_plan(&changes, act.from);
         let (changes, _) = super::git::collapsed(changes);
@@ -315,8 +316,11 @@ impl Workspace {
         let (shown, _) = super::git::collapsed(shown);
         let all = shown.len();
         let shown = shown.iter().take(SHOWN);
-        let shown = shown
-            .map(|(path, change)| self.change((path, *change), (&act.is, &act.becomes), act.from));
+        let both = BeforeAfter {
+            before: &act.is,
+            after: &act.becomes,
+        };
+        let shown = shown.map(|(path, change)| self.change(path, *change, both, act.from));
         let identity = format!(
             "{} {} {}",
             act.from.origin, act.from.slot, act.from.sequence
@@ -328,7 +332,7 @@ impl Workspace {
         let mut digest = vec![identity, path, becomes];
         digest.extend(going.clone().map(|(path, _)| path.to_string()));
         let digest = StoreDigest::of(digest.join("\n").as_bytes());
-        Plan {
+        ChangePlan {
             creates,
             replaces: changes.len() as u64 - creates - deletes,
             deletes,
@@ -343,7 +347,7 @@ impl Workspace {
     /// Whether a plan may be carried out by whoever asks.
     pub(super) fn confirm(
         &self,
-        plan: &Plan,
+        plan: &ChangePlan,
         said: Option<&str>,
         is_agreed: bool,
     ) -> Result<(), Error> {
@@ -373,12 +377,12 @@ impl Workspace {
     }
 
     /// Makes what takes a change back, makes the change, and writes that down.
-    pub(super) fn carry_out(&self, act: &Act<'_>) -> Result<Done, Error> {
+    pub(super) fn carry_out(&self, act: &LiveChange<'_>) -> Result<ChangeDone, Error> {
         let began = self.locked_at();
         self.check_excluded(act)?;
         self.check_undos()?;
         self.check_room(act)?;
-        let no_room = |error| self.no_room(error, &Wanted::Change(act));
+        let no_room = |error| self.no_room(error, &RoomFor::Change(act));
         let undo = self.begin_undo(act).map_err(no_room)?;
         let changed = act.is.diff(&act.becomes).into_iter();
         let changed: Vec<EntryPath> = changed.map(|(path, _)| path).collect();
@@ -396,7 +400,6 @@ impl Workspace {
             None => session_db.announce(&id, &changed),
         };
         let done = announced
-            .map_err(WorkspaceError::from)
             .map_err(Error::from)
             .and_then(|()| self.change_tree(act, &undo));
         let done = match done {
@@ -417,7 +420,7 @@ impl Workspace {
                 session_db.abandon(&id),
                 self.pool().delete_undo(undo.slot.index()),
             );
-            return Ok(Done {
+            return Ok(ChangeDone {
                 undo: None,
                 changed_meanwhile: Vec::new(),
                 forgotten: Vec::new(),
@@ -426,12 +429,12 @@ impl Workspace {
         };
         let changed_meanwhile = self.changed_meanwhile(act, &done, began);
         let adopted = self.pool().adopt(&undo, backup);
-        adopted.map_err(WorkspaceError::from)?;
+        adopted?;
         self.settle(&id, act, &changed);
         let forgotten = self.forget_old_undos();
         self.keep_reserve();
         tracing::info!(act = act.word, from = %called(act.from), entries = changed.len(), "changed the workspace");
-        Ok(Done {
+        Ok(ChangeDone {
             undo: Some(called(&undo)),
             changed_meanwhile,
             forgotten,
@@ -448,7 +451,7 @@ impl Workspace {
     /// What came out of the live tree and is not what the plan says, because somebody else was there first.
     fn changed_meanwhile(
         &self,
-        act: &Act<'_>,
+        act: &LiveChange<'_>,
         done: &Changes,
         began: Option<SystemTime>,
     ) -> Vec<String> {
@@ -484,9 +487,9 @@ impl Workspace {
     }
 
     /// Writes down what was put back. It has been done: that nobody could write it down is told in the log.
-    fn settle(&self, id: &str, act: &Act<'_>, changed: &[EntryPath]) {
+    fn settle(&self, id: &str, act: &LiveChange<'_>, changed: &[EntryPath]) {
         let session_db = &self.session().session_db;
-        let settled = self.put_back_rows(act, changed).and_then(|restored| {
+        let settled = self.restored_rows(act, changed).and_then(|restored| {
             let settled = session_db.settle(id, self.clock().now(), &restored);
             Ok(settled.map_err(WorkspaceError::from)?)
         });
@@ -498,7 +501,7 @@ impl Workspace {
     }
 
     /// Refuses what would take away, or write over, something that is in no checkpoint and so in no undo.
-    fn check_excluded(&self, act: &Act<'_>) -> Result<(), Error> {
+    fn check_excluded(&self, act: &LiveChange<'_>) -> Result<(), Error> {
         let patterns = self.session().excludes();
         if patterns.is_empty() {
             return Ok(());
@@ -529,7 +532,7 @@ impl Workspace {
         Ok(())
     }
 
-    fn change_tree(&self, act: &Act<'_>, undo: &SlotMetadata) -> Result<Changes, Error> {
+    fn change_tree(&self, act: &LiveChange<'_>, undo: &SlotMetadata) -> Result<Changes, Error> {
         let label = self.pool().label_of(undo);
         let at = self.clock().now();
         let done = if act.from.origin == CheckpointOrigin::Undo {
@@ -543,7 +546,7 @@ impl Workspace {
                 restore::take_back(self.directory(), &backup, (&origin, &label), &act.except);
             taken.map_err(slots::SlotError::from)
         } else {
-            let put_back = |except: &[EntryPath]| {
+            let restore_in_place = |except: &[EntryPath]| {
                 let back = slots::Return {
                     workspace: self.directory(),
                     live: &act.is,
@@ -555,22 +558,22 @@ impl Workspace {
                 };
                 self.pool().put_back(act.from, back)
             };
-            match put_back(&act.except) {
+            match restore_in_place(&act.except) {
                 // What the plan knows of and belongs to others is left alone already. These hold what they held, and have only another
                 // time or owner, which nobody but their owners can change.
                 Err(error) if act.path.is_none() && !not_ours(&error).is_empty() => {
-                    put_back(&[&act.except, not_ours(&error)].concat())
+                    restore_in_place(&[&act.except, not_ours(&error)].concat())
                 }
                 done => done,
             }
         };
-        Ok(done.map_err(WorkspaceError::from)?)
+        Ok(done?)
     }
 
     /// The files that were put back, or taken away, as the session database has them.
-    fn put_back_rows(
+    fn restored_rows(
         &self,
-        act: &Act<'_>,
+        act: &LiveChange<'_>,
         changed: &[EntryPath],
     ) -> Result<Vec<RestoredFile>, Error> {
         let root = self.root()?;
@@ -592,12 +595,13 @@ impl Workspace {
     }
 }
 
-impl<'a> Act<'a> {
+impl<'a> LiveChange<'a> {
     /// A change of the whole tree.
     pub(super) fn new(
         word: &'static str,
         from: &'a SlotMetadata,
-        (is, becomes): (Manifest, Manifest),
+        is: Manifest,
+        becomes: Manifest,
     ) -> Self {
         Self {
             word,

@@ -270,7 +270,7 @@ impl GitPlan {
 
 /// What differs from the checkpoints.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
-pub struct Changes {
+pub struct WorkspaceChanges {
     /// Each entry that differs.
     pub changes: Vec<PathChange>,
     /// How many there are of each kind.
@@ -299,9 +299,9 @@ pub struct PathDiff {
     /// Whether the unified diff was cut because it is too long.
     pub truncated: bool,
     /// What it was in the checkpoint.
-    pub before: Option<Side>,
+    pub before: Option<DiffSide>,
     /// What it is now.
-    pub after: Option<Side>,
+    pub after: Option<DiffSide>,
     /// What differs in a directory.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub inside: Vec<PathChange>,
@@ -309,7 +309,7 @@ pub struct PathDiff {
 
 /// One side of a difference.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
-pub struct Side {
+pub struct DiffSide {
     /// What it is on this side.
     pub kind: EntryType,
     /// How long the file is.
@@ -369,7 +369,7 @@ pub struct Checkpointed {
 
 /// What a revert or a restore does to the live tree.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
-pub struct Plan {
+pub struct ChangePlan {
     /// Entries that come back.
     pub creates: u64,
     /// Entries that become what they were.
@@ -408,7 +408,7 @@ pub struct RevertedPath {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub undo_forgotten: Vec<ForgottenUndo>,
     /// What was, or would be, done.
-    pub plan: Plan,
+    pub plan: ChangePlan,
     /// Whether it was only shown what would be done.
     pub dry_run: bool,
     /// How long it took.
@@ -426,7 +426,7 @@ pub struct ForgottenUndo {
 
 /// An entry that a restore left as it is, though nobody asked for that.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
-pub struct LeftAlone {
+pub struct LeftAloneEntry {
     /// Which.
     pub path: String,
     /// What kept it from being restored.
@@ -461,12 +461,12 @@ pub struct RestoredWorkspace {
     pub undo_forgotten: Vec<ForgottenUndo>,
     /// Entries that were left as they are though nobody asked for that.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub left_alone: Vec<LeftAlone>,
+    pub left_alone: Vec<LeftAloneEntry>,
     /// What was left as it is because it is excluded from checkpoints by now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub excluded_now: Option<ExcludedNow>,
     /// What was, or would be, done.
-    pub plan: Plan,
+    pub plan: ChangePlan,
     /// Entries that are the same as before, with the same inodes.
     pub untouched: u64,
     /// Whether it was only shown what would be done.
@@ -477,7 +477,7 @@ pub struct RestoredWorkspace {
 
 /// What is known of one entry through all checkpoints.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
-pub struct History {
+pub struct PathHistory {
     /// Which.
     pub path: String,
     /// What it is now; nothing when it is not there.
@@ -487,12 +487,12 @@ pub struct History {
     /// Whether it holds what it holds in the newest checkpoint.
     pub current_status: VersionStatus,
     /// The newest first.
-    pub versions: Vec<Version>,
+    pub versions: Vec<PathVersion>,
 }
 
 /// An entry in one checkpoint.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
-pub struct Version {
+pub struct PathVersion {
     /// `cp-3`
     pub checkpoint: String,
     /// Which pool it is in.
@@ -545,7 +545,7 @@ pub struct Compacted {
 
 /// Directories that were made from a checkpoint.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
-pub struct Forked {
+pub struct ForkedWorkspace {
     /// Whether they were.
     pub forked: bool,
     /// From which checkpoint.
@@ -566,7 +566,7 @@ pub struct Forked {
 
 /// A revert, a restore or an undo that was taken back.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
-pub struct Undone {
+pub struct UndoneChange {
     /// Whether anything was changed.
     pub undone: bool,
     /// Which undo checkpoint was used: `u-4`.
@@ -584,9 +584,9 @@ pub struct Undone {
     pub undo_forgotten: Vec<ForgottenUndo>,
     /// Entries that were left as they are though nobody asked for that; what would have come back there is still kept.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub left_alone: Vec<LeftAlone>,
+    pub left_alone: Vec<LeftAloneEntry>,
     /// What was, or would be, done.
-    pub plan: Plan,
+    pub plan: ChangePlan,
     /// Whether it was only shown what would be done.
     pub dry_run: bool,
 }

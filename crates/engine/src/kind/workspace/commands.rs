@@ -33,7 +33,7 @@ impl Maker {
 
 /// Whether something is done, or only shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Run {
+pub enum RunMode {
     /// Done.
     #[default]
     Real,
@@ -43,7 +43,7 @@ pub enum Run {
 
 /// A checkpoint that is asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Create {
+pub struct CreateCheckpoint {
     /// What it will be called; only for a manual one.
     pub name: Option<CheckpointName>,
     /// Which pool; in one of the automatic ones none is made when nothing changed since the last.
@@ -53,10 +53,10 @@ pub struct Create {
     /// What an agent is about to do.
     pub call: Option<AgentCall>,
     /// Whether it is done.
-    pub run: Run,
+    pub run: RunMode,
 }
 
-impl Create {
+impl CreateCheckpoint {
     /// One by the timer.
     pub fn automatic(maker: Maker) -> Self {
         Self {
@@ -64,7 +64,7 @@ impl Create {
             pool: CheckpointOrigin::Auto,
             maker,
             call: None,
-            run: Run::Real,
+            run: RunMode::Real,
         }
     }
 
@@ -91,7 +91,7 @@ pub struct RevertPath {
     /// The digest of the plan that was shown.
     pub confirm: Option<String>,
     /// Whether it is done.
-    pub run: Run,
+    pub run: RunMode,
 }
 
 /// A restore of the whole workspace that is asked for.
@@ -106,23 +106,23 @@ pub struct RestoreWorkspace {
     /// The digest of the plan that was shown.
     pub confirm: Option<String>,
     /// Whether it is done.
-    pub run: Run,
+    pub run: RunMode,
 }
 
 /// A compaction that is asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Compact {
+pub struct CompactCheckpoints {
     /// The checkpoints that become one; at least two.
     pub checkpoints: Vec<CheckpointRef>,
     /// What that will be called.
     pub name: Option<CheckpointName>,
     /// Whether it is done.
-    pub run: Run,
+    pub run: RunMode,
 }
 
 /// A fork that is asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Fork {
+pub struct ForkWorkspace {
     /// From which checkpoint.
     pub checkpoint: CheckpointRef,
     /// The new directory; with several, `-1`, `-2`, … are put behind its name.
@@ -130,12 +130,12 @@ pub struct Fork {
     /// How many.
     pub count: u32,
     /// Whether it is done.
-    pub run: Run,
+    pub run: RunMode,
 }
 
 /// An undo that is asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Undo {
+pub struct UndoChange {
     /// `u-4`; else the last one.
     pub which: Option<u32>,
     /// Entries that are left as they are, with everything in them.
@@ -145,5 +145,5 @@ pub struct Undo {
     /// The digest of the plan that was shown.
     pub confirm: Option<String>,
     /// Whether it is done.
-    pub run: Run,
+    pub run: RunMode,
 }

@@ -9,9 +9,9 @@
 
 use super::Workspace;
 use super::answers::{Checkpointed, DatabaseRow};
-use super::commands::{Create, Maker, Run};
+use super::commands::{CreateCheckpoint, Maker, RunMode};
 use super::error::WorkspaceError;
-use super::room_for::Wanted;
+use super::room_for::RoomFor;
 use crate::clone::LeftOut;
 use crate::error::Error;
 use stasis_disk::form::slots::{Created, Source, databases_in_snapshot, manifest_of_clone};
@@ -31,13 +31,13 @@ use std::time::Duration;
 const MOST_FORGOTTEN: usize = 32;
 
 impl Workspace {
-    pub(super) fn create_now(&self, command: &Create) -> Result<Checkpointed, Error> {
+    pub(super) fn create_now(&self, command: &CreateCheckpoint) -> Result<Checkpointed, Error> {
         let started = self.clock().uptime();
         let _lock = self.lock("making a checkpoint")?;
         if command.pool != CheckpointOrigin::Manual && command.name.is_some() {
             return Err(WorkspaceError::NamedAuto.into());
         }
-        let occupants = self.pool().list().map_err(WorkspaceError::from)?;
+        let occupants = self.pool().list()?;
         let now = self.clock().now();
         let event = command.call.as_ref().map(|call| {
             let is_kept = self.session().config.keep_event_text != Some(false);
@@ -51,7 +51,13 @@ impl Workspace {
         if command.pool.is_automatic()
             && let Some(last) = self.unchanged_since(&occupants, command.pool)?
         {
-            return self.skip((&occupants, &last), event, (command, started));
+            self.note_unchanged(&last, event, command)?;
+            return Ok(Checkpointed {
+                created: false,
+                skipped: Some(unchanged_since(&last)),
+                dry_run: command.run == RunMode::Dry,
+                ..self.checkpointed(&occupants, &last, started)
+            });
         }
         let name = match (&command.name, command.pool) {
             (Some(name), _) => Some(name.clone()),
@@ -65,24 +71,24 @@ impl Workspace {
             }
             _ => workspace::next_manual(self.settings(), &occupants, name.as_ref()),
         };
-        let slot = slot.map_err(WorkspaceError::from)?;
+        let slot = slot?;
         let mut metadata = SlotMetadata::new(slot, command.pool, now, self.next_sequence()?);
         metadata.name = name;
         metadata.made_by = Some(command.maker.word().to_owned());
         metadata.agent_events.extend(event);
-        if command.run == Run::Dry {
-            return self.would_make((&occupants, &metadata), started);
+        if command.run == RunMode::Dry {
+            return self.would_make(&occupants, &metadata, started);
         }
         let made = self.make(metadata);
-        let created = made.map_err(|error| self.no_room(error, &Wanted::Checkpoint))?;
-        let occupants = self.pool().list().map_err(WorkspaceError::from)?;
+        let created = made.map_err(|error| self.no_room(error, &RoomFor::Checkpoint))?;
+        let occupants = self.pool().list()?;
         let thinned = self.thin_out(&occupants, now);
-        let told = self.told(&occupants, &created.metadata, started);
+        let made = self.checkpointed(&occupants, &created.metadata, started);
         self.keep_reserve();
         tracing::info!(checkpoint = %created.metadata.slot, origin = %created.metadata.origin, "made a checkpoint");
         Ok(Checkpointed {
             thinned,
-            ..with_report(told, &created)
+            ..with_report(made, &created)
         })
     }
 
@@ -120,7 +126,8 @@ impl Workspace {
     /// What would be in a checkpoint.
     fn would_make(
         &self,
-        (occupants, metadata): (&[Occupant], &SlotMetadata),
+        occupants: &[Occupant],
+        metadata: &SlotMetadata,
         started: Duration,
     ) -> Result<Checkpointed, Error> {
         let (live, report) = self.live()?;
@@ -134,7 +141,7 @@ impl Workspace {
             left_out_count: report.vanished_count + report.skipped_count,
             databases: Vec::new(),
             dry_run: true,
-            ..self.told(occupants, metadata, started)
+            ..self.checkpointed(occupants, metadata, started)
         })
     }
 
@@ -148,7 +155,7 @@ impl Workspace {
             stats: Some(&stats),
         };
         let created = self.pool().create(&source, metadata);
-        let mut created = created.map_err(WorkspaceError::from)?;
+        let mut created = created?;
         if created.metadata.hash.is_none() {
             match self.list_clone(&created, began) {
                 Ok((metadata, walk)) => {
@@ -170,7 +177,7 @@ impl Workspace {
                 tracing::warn!(%error, checkpoint = %created.metadata.slot, "could not write down that a checkpoint was made");
             }
             written => {
-                written.map_err(WorkspaceError::from)?;
+                written?;
             }
         }
         Ok(created)
@@ -182,10 +189,7 @@ impl Workspace {
         began: Timestamp,
     ) -> Result<(SlotMetadata, WalkReport), Error> {
         let mut cache = self.stat_cache(began);
-        let view = self
-            .pool()
-            .view(&created.metadata, &[])
-            .map_err(WorkspaceError::from)?;
+        let view = self.pool().view(&created.metadata, &[])?;
         let root = self.root()?;
         let walk = stasis_disk::tree::walk::WalkSettings::default();
         let (manifest, report) = manifest_of_clone(view.tree(), &root, &mut cache, began, &walk)
@@ -193,7 +197,7 @@ impl Workspace {
         // What is not remembered is read again.
         let _ = cache.save();
         let recorded = self.pool().record(&created.metadata, &manifest);
-        let recorded = recorded.map_err(WorkspaceError::from)?;
+        let recorded = recorded?;
         if created.workspace.method != Method::Subvolume {
             return Ok((recorded, report));
         }
@@ -205,7 +209,7 @@ impl Workspace {
             let missing = report.missing().map(ToString::to_string);
             *slot = slot.clone().without(missing, count);
         });
-        Ok((amended.map_err(WorkspaceError::from)?, report))
+        Ok((amended?, report))
     }
 
     /// The checkpoint that has the tree as it is now, so that no other one is needed in a pool.
@@ -252,43 +256,39 @@ impl Workspace {
         if of.hash.is_some() {
             return Ok(of.clone());
         }
-        let contents = self.pool().contents(of).map_err(WorkspaceError::from)?;
-        Ok(self
-            .pool()
-            .record(of, &contents)
-            .map_err(WorkspaceError::from)?)
+        let contents = self.pool().contents(of)?;
+        Ok(self.pool().record(of, &contents)?)
     }
 
-    fn skip(
+    /// Writes down that no checkpoint was made because the last one holds the same.
+    fn note_unchanged(
         &self,
-        (occupants, last): (&[Occupant], &SlotMetadata),
+        last: &SlotMetadata,
         event: Option<AgentEvent>,
-        (command, started): (&Create, Duration),
-    ) -> Result<Checkpointed, Error> {
-        let why = format!("nothing changed since {}", last.slot);
-        if command.run == Run::Real {
+        command: &CreateCheckpoint,
+    ) -> Result<(), Error> {
+        let why = unchanged_since(last);
+        if command.run == RunMode::Real {
             if let Some(event) = event {
-                self.pool()
-                    .note(last, event)
-                    .map_err(WorkspaceError::from)?;
+                self.pool().note(last, event)?;
             }
             match self.session().session_db.skipped(self.clock().now(), &why) {
                 // The tree is what the checkpoint holds, whether that is written down or not.
                 Err(error) if free_space::is_want_of_room(&error) => {
                     tracing::debug!(%error, "could not write down that nothing changed");
                 }
-                skipped => skipped.map_err(WorkspaceError::from)?,
+                skipped => skipped?,
             }
         }
-        Ok(Checkpointed {
-            created: false,
-            skipped: Some(why),
-            dry_run: command.run == Run::Dry,
-            ..self.told(occupants, last, started)
-        })
+        Ok(())
     }
 
-    fn told(&self, occupants: &[Occupant], made: &SlotMetadata, started: Duration) -> Checkpointed {
+    fn checkpointed(
+        &self,
+        occupants: &[Occupant],
+        made: &SlotMetadata,
+        started: Duration,
+    ) -> Checkpointed {
         Checkpointed {
             created: true,
             checkpoint: made.slot.to_string(),
@@ -320,8 +320,8 @@ impl Workspace {
 
     /// A number that no checkpoint has, in any pool.
     pub(super) fn next_sequence(&self) -> Result<u64, Error> {
-        let mut all = self.pool().list().map_err(WorkspaceError::from)?;
-        all.extend(self.pool().undos().map_err(WorkspaceError::from)?);
+        let mut all = self.pool().list()?;
+        all.extend(self.pool().undos()?);
         Ok(workspace::next_sequence(&all))
     }
 
@@ -334,14 +334,19 @@ impl Workspace {
                 tracing::warn!(%error, "could not forget the oldest events");
             }
             pruned => {
-                pruned.map_err(WorkspaceError::from)?;
+                pruned?;
             }
         }
-        self.create_now(&Create::automatic(maker))
+        self.create_now(&CreateCheckpoint::automatic(maker))
     }
 }
 
-fn with_report(told: Checkpointed, created: &Created) -> Checkpointed {
+/// Why no checkpoint was made.
+fn unchanged_since(last: &SlotMetadata) -> String {
+    format!("nothing changed since {}", last.slot)
+}
+
+fn with_report(made: Checkpointed, created: &Created) -> Checkpointed {
     let gaps = |walk: &WalkReport| walk.vanished_count + walk.skipped_count;
     let reports = std::iter::once(&created.workspace).chain(&created.system);
     Checkpointed {
@@ -350,7 +355,7 @@ fn with_report(told: Checkpointed, created: &Created) -> Checkpointed {
         left_out: reports
             .flat_map(|report| LeftOut::of(&report.walk))
             .collect(),
-        ..told
+        ..made
     }
 }
 

@@ -1,13 +1,14 @@
 //! What differs in one entry.
 
 use super::Workspace;
-use super::answers::{DiffKind, PathChange, PathDiff, PathStatus, Side};
+use super::answers::{DiffKind, DiffSide, PathChange, PathDiff, PathStatus};
 use super::error::WorkspaceError;
-use super::show::{differences, kind, size};
+use super::show::{BeforeAfter, differences, kind, size};
 use crate::error::Error;
 use crate::result::EntryType;
 use similar::TextDiff;
 use stasis_disk::form::slots::{Listed, Manifest, What, read_file};
+use stasis_model::failure::AtPath;
 use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{CheckpointRef, SlotMetadata};
 use std::time::Duration;
@@ -17,7 +18,7 @@ const LARGEST_TEXT: u64 = 1 << 20;
 /// A diff that is longer is cut.
 const LONGEST: usize = 256 << 10;
 /// How long two texts are compared before the result need not be the shortest any more.
-const PATIENCE: Duration = Duration::from_secs(2);
+const DIFF_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Workspace {
     pub(super) fn diff_now(
@@ -59,11 +60,11 @@ impl Workspace {
         match common_type(was, is) {
             Some(EntryType::Directory) => {
                 diff.kind = DiffKind::Directory;
-                diff.inside = self.inside(&of, (&then, &live));
+                diff.inside = self.inside(&of, &then, &live);
             }
             Some(EntryType::Symlink) => {
                 diff.kind = DiffKind::Symlink;
-                diff.unified = Some(unified((&target(was), &target(is)), path, &of));
+                diff.unified = Some(unified(&target(was), &target(is), path, &of));
             }
             Some(_) => self.compare(&mut diff, path, &of)?,
             None => {}
@@ -93,13 +94,17 @@ impl Workspace {
         Ok(newest.ok_or(WorkspaceError::NoCheckpoints)?)
     }
 
-    fn inside(&self, of: &SlotMetadata, (then, live): (&[Listed], &[Listed])) -> Vec<PathChange> {
+    fn inside(&self, of: &SlotMetadata, then: &[Listed], live: &[Listed]) -> Vec<PathChange> {
         let (was, is) = (Manifest::of(then.to_vec()), Manifest::of(live.to_vec()));
         let changes = differences(&was, &is);
-        let told = changes
-            .iter()
-            .map(|(path, change)| self.change((path, *change), (&was, &is), of));
-        told.collect()
+        let both = BeforeAfter {
+            before: &was,
+            after: &is,
+        };
+        let changes = changes.iter();
+        changes
+            .map(|(path, change)| self.change(path, *change, both, of))
+            .collect()
     }
 
     /// Compares two files as text, if they are.
@@ -110,19 +115,16 @@ impl Workspace {
         of: &SlotMetadata,
     ) -> Result<(), Error> {
         let was = self.pool().file(of, path, LARGEST_TEXT + 1);
-        let was = was.map_err(WorkspaceError::from)?.unwrap_or_default();
+        let was = was?.unwrap_or_default();
         let is = read_file(&self.root()?, path, LARGEST_TEXT + 1);
-        let is = is.map_err(|source| Error::Unreadable {
-            path: self.directory().join(path.to_string()),
-            source,
-        })?;
+        let is = is.at("read", self.directory().join(path.to_string()))?;
         let is = is.unwrap_or_default();
         let (Some(was), Some(is)) = (text(&was), text(&is)) else {
             diff.kind = DiffKind::Binary;
             return Ok(());
         };
         diff.kind = DiffKind::Text;
-        diff.unified = Some(unified((was, is), path, of));
+        diff.unified = Some(unified(was, is, path, of));
         Ok(())
     }
 }
@@ -140,13 +142,13 @@ fn common_type(was: Option<&Listed>, is: Option<&Listed>) -> Option<EntryType> {
     (was_type == is_type).then_some(was_type)
 }
 
-fn side(listed: &Listed) -> Side {
+fn side(listed: &Listed) -> DiffSide {
     let digest = match &listed.what {
         What::File { digest, .. } => Some(digest.to_string()),
         _ => None,
     };
     let is_link = matches!(listed.what, What::Symlink { .. });
-    Side {
+    DiffSide {
         kind: kind(listed),
         size: size(listed),
         mode: (!is_link).then(|| format!("{:04o}", listed.mode)),
@@ -163,9 +165,9 @@ fn target(listed: Option<&Listed>) -> String {
     }
 }
 
-fn unified((was, is): (&str, &str), path: &EntryPath, of: &SlotMetadata) -> String {
+fn unified(was: &str, is: &str, path: &EntryPath, of: &SlotMetadata) -> String {
     let mut config = TextDiff::configure();
-    let diff = config.timeout(PATIENCE).diff_lines(was, is);
+    let diff = config.timeout(DIFF_TIMEOUT).diff_lines(was, is);
     let mut unified = diff.unified_diff();
     let unified = unified
         .context_radius(3)

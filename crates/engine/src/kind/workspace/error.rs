@@ -1,7 +1,7 @@
 //! What can go wrong with a workspace, and with nothing else.
 
 use crate::error::{
-    ErrorKind, clone_kind, io_kind, place_kind, restore_kind, save_kind, walk_kind,
+    Error, ErrorKind, clone_kind, io_kind, place_kind, restore_kind, save_kind, walk_kind,
 };
 use stasis_disk::form::slots::{PutBackError, SlotError};
 use stasis_disk::fs::lock_file::LockError;
@@ -238,6 +238,25 @@ impl From<SlotError> for WorkspaceError {
         Self::Slots(Box::new(error))
     }
 }
+
+/// What a workspace meets on its way is an error of the workspace.
+macro_rules! of_workspace {
+    ($($error:ty),*) => {$(
+        impl From<$error> for Error {
+            fn from(error: $error) -> Self {
+                WorkspaceError::from(error).into()
+            }
+        }
+    )*};
+}
+
+of_workspace!(
+    SlotError,
+    SessionDbError,
+    MonitorError,
+    NoSlot,
+    BadReference
+);
 
 impl WorkspaceError {
     /// What the caller must do.

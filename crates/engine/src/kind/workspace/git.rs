@@ -42,8 +42,8 @@ pub(super) fn collapsed(
     let (inside, mut others): (Vec<_>, Vec<_>) =
         found.into_iter().partition(|(path, _)| is_inside(path));
     let top = EntryPath::root().child(GIT).expect("it is a name");
-    let is_told = others.iter().any(|(path, _)| *path == top);
-    if !inside.is_empty() && !is_told {
+    let is_reported = others.iter().any(|(path, _)| *path == top);
+    if !inside.is_empty() && !is_reported {
         others.push((top, ChangeKind::Content));
         others.sort_by(|(one, _), (other, _)| one.cmp(other));
     }
@@ -52,12 +52,12 @@ pub(super) fn collapsed(
 
 /// Where a repository stands.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Head {
+pub(super) struct GitHead {
     branch: Option<String>,
     commit: Option<String>,
 }
 
-impl Head {
+impl GitHead {
     /// Reads it from the first of some trees that has each file.
     pub(super) fn read(trees: &[&RootDir]) -> Self {
         Self::read_by(|path| {
@@ -125,17 +125,17 @@ fn moves(changed: &[(EntryPath, ChangeKind)]) -> Vec<&'static str> {
 
 impl Workspace {
     /// Where the repository stood at a checkpoint, or stands again when something is undone.
-    pub(super) fn head_of(&self, of: &SlotMetadata) -> Head {
+    pub(super) fn head_of(&self, of: &SlotMetadata) -> GitHead {
         if of.origin == CheckpointOrigin::Undo {
             let kept = self.pool().backup_of(of);
             let kept = kept.and_then(|path| stasis_disk::tree::restore::returned(&path).ok());
             return match (kept, self.root()) {
-                (Some((_, tree)), Ok(live)) => Head::read(&[&tree, &live]),
-                _ => Head::default(),
+                (Some((_, tree)), Ok(live)) => GitHead::read(&[&tree, &live]),
+                _ => GitHead::default(),
             };
         }
         // Read file by file: nothing is written for it, not even where checkpoints are chunks.
-        Head::read_by(|path| self.pool().file(of, path, LARGEST).ok().flatten())
+        GitHead::read_by(|path| self.pool().file(of, path, LARGEST).ok().flatten())
     }
 
     /// What a plan does to the repository, if it does anything.
@@ -149,7 +149,7 @@ impl Workspace {
             return None;
         }
         let moves = moves(changed);
-        let is = self.root().ok().map(|root| Head::read(&[&root]))?;
+        let is = self.root().ok().map(|root| GitHead::read(&[&root]))?;
         let mut plan = GitPlan {
             path: ".git".to_owned(),
             branch: is.branch.clone(),
@@ -185,20 +185,20 @@ impl Workspace {
                 .backup_of(source)
                 .filter(|_| source.origin == CheckpointOrigin::Undo);
             let kept = kept.map(|kept| kept.join("tree/.git/objects"));
-            let range = (&**from, then.commit.as_deref());
-            (plan.commits_leaving, plan.commits) = self.commits(range, kept.as_deref());
+            (plan.commits_leaving, plan.commits) =
+                self.commits(from, then.commit.as_deref(), kept.as_deref());
         }
         Some(plan)
     }
 
     /// What happened to the repository since a checkpoint.
-    pub(super) fn git_change(&self, entries: u64, then: &Head) -> Option<GitChange> {
-        let is = Head::read(&[&self.root().ok()?]);
+    pub(super) fn git_change(&self, entries: u64, then: &GitHead) -> Option<GitChange> {
+        let is = GitHead::read(&[&self.root().ok()?]);
         let mut commits = Some(0);
         if is.commit != then.commit
             && let Some(to) = &is.commit
         {
-            commits = self.commits((to, then.commit.as_deref()), None).0;
+            commits = self.commits(to, then.commit.as_deref(), None).0;
         }
         Some(GitChange {
             path: ".git".to_owned(),
@@ -245,7 +245,8 @@ impl Workspace {
     /// How many commits lead to one and not to another, and the newest of them.
     fn commits(
         &self,
-        (to, from): (&str, Option<&str>),
+        to: &str,
+        from: Option<&str>,
         more: Option<&Path>,
     ) -> (Option<u64>, Vec<GitCommit>) {
         let mut range = vec![to];
@@ -334,10 +335,10 @@ mod tests {
         let all = all.map(|text| (path(text), ChangeKind::Added)).to_vec();
 
         let moved = moves(&all);
-        let (told, inside) = collapsed(all);
+        let (shown, inside) = collapsed(all);
 
-        let told: Vec<String> = told.iter().map(|(path, _)| path.to_string()).collect();
-        assert_eq!(told, [".git", ".gitignore", "src/.git/x"]);
+        let shown: Vec<String> = shown.iter().map(|(path, _)| path.to_string()).collect();
+        assert_eq!(shown, [".git", ".gitignore", "src/.git/x"]);
         assert_eq!((inside, moved), (2, vec!["HEAD"]));
     }
 }

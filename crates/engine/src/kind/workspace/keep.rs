@@ -1,9 +1,9 @@
 //! Letting checkpoints go, making one of several, and making directories of one.
 
-use super::answers::{Compacted, DeletedCheckpoint, Forked};
-use super::commands::{Compact, Fork, Run};
+use super::answers::{Compacted, DeletedCheckpoint, ForkedWorkspace};
+use super::commands::{CompactCheckpoints, ForkWorkspace, RunMode};
 use super::error::WorkspaceError;
-use super::room_for::Wanted;
+use super::room_for::RoomFor;
 use super::{Actor, Workspace};
 use crate::error::Error;
 use crate::result::CopyMethod;
@@ -30,7 +30,7 @@ impl Workspace {
     pub(super) fn delete_now(
         &self,
         which: &CheckpointRef,
-        run: Run,
+        run: RunMode,
     ) -> Result<DeletedCheckpoint, Error> {
         let _lock = self.lock_to_free("deleting a checkpoint")?;
         let (slot, name) = match (self.resolve(which), which) {
@@ -47,24 +47,24 @@ impl Workspace {
             }
             (Err(error), _) => return Err(error),
         };
-        if run == Run::Real {
+        if run == RunMode::Real {
             // Nothing is written before it is gone, nor has to be afterwards.
-            self.pool().delete(slot).map_err(WorkspaceError::from)?;
+            self.pool().delete(slot)?;
             self.keep_reserve();
         }
         Ok(DeletedCheckpoint {
-            deleted: run == Run::Real,
+            deleted: run == RunMode::Real,
             checkpoint: slot.to_string(),
             name: name.map(|name| name.to_string()),
-            dry_run: run == Run::Dry,
+            dry_run: run == RunMode::Dry,
         })
     }
 
-    pub(super) fn compact_now(&self, command: &Compact) -> Result<Compacted, Error> {
+    pub(super) fn compact_now(&self, command: &CompactCheckpoints) -> Result<Compacted, Error> {
         let _lock = self.lock("compacting")?;
         let sources = self.sources(command)?;
         let newest = sources.last().ok_or(WorkspaceError::TooFew)?;
-        let occupants = self.pool().list().map_err(WorkspaceError::from)?;
+        let occupants = self.pool().list()?;
         let name = self.compacted_name(command, &sources, &occupants)?;
         // A manual one stays where it is, and only gets the name.
         let (slot, instead_of) = match newest.origin {
@@ -79,16 +79,16 @@ impl Workspace {
             ..newest.clone()
         };
         let gone: Vec<&SlotMetadata> = sources.iter().filter(|one| one.slot != slot).collect();
-        if command.run == Run::Real {
+        if command.run == RunMode::Real {
             // No two ever have one name, not even if this is killed: what goes keeps its own until then.
             let is_held = gone.iter().any(|one| one.name.as_ref() == Some(&name));
             if is_held {
                 result.name = Some(self.free_name(&occupants));
             }
             let merged = self.merge(newest, result, instead_of.as_ref());
-            result = merged.map_err(|error| self.no_room(error, &Wanted::Checkpoint))?;
+            result = merged.map_err(|error| self.no_room(error, &RoomFor::Checkpoint))?;
             for one in &gone {
-                self.pool().delete(one.slot).map_err(WorkspaceError::from)?;
+                self.pool().delete(one.slot)?;
             }
             if is_held {
                 let named = SlotMetadata {
@@ -96,7 +96,7 @@ impl Workspace {
                     ..result.clone()
                 };
                 let renamed = self.pool().rename(&result, &named);
-                result = renamed.map_err(WorkspaceError::from)?;
+                result = renamed?;
             }
             let written = || self.session().session_db.checkpoint(&result);
             match self.pool().reserve().lend(written) {
@@ -104,26 +104,26 @@ impl Workspace {
                     tracing::warn!(%error, checkpoint = %result.slot, "could not write down a compacted checkpoint");
                 }
                 written => {
-                    written.map_err(WorkspaceError::from)?;
+                    written?;
                 }
             }
             self.keep_reserve();
         }
         let deleted = gone.into_iter().chain(&instead_of);
         Ok(Compacted {
-            compacted: command.run == Run::Real,
+            compacted: command.run == RunMode::Real,
             checkpoint: result.slot.to_string(),
             name: result.name.as_ref().map(ToString::to_string),
             hash: result.hash.map(|hash| hash.to_string()),
             merged_count: sources.len(),
             deleted_checkpoints: deleted.map(|one| one.slot.to_string()).collect(),
             files_count: result.files_count,
-            dry_run: command.run == Run::Dry,
+            dry_run: command.run == RunMode::Dry,
         })
     }
 
     /// The checkpoints that become one, the oldest first.
-    fn sources(&self, command: &Compact) -> Result<Vec<SlotMetadata>, Error> {
+    fn sources(&self, command: &CompactCheckpoints) -> Result<Vec<SlotMetadata>, Error> {
         let mut sources: Vec<SlotMetadata> = Vec::new();
         for which in &command.checkpoints {
             let one = self.resolve(which)?;
@@ -147,13 +147,10 @@ impl Workspace {
         instead_of: Option<&SlotMetadata>,
     ) -> Result<SlotMetadata, Error> {
         if newest.slot == result.slot {
-            return Ok(self
-                .pool()
-                .rename(newest, &result)
-                .map_err(WorkspaceError::from)?);
+            return Ok(self.pool().rename(newest, &result)?);
         }
         let copied = self.pool().copy(newest, result, instead_of);
-        self.recorded_as(newest, copied.map_err(WorkspaceError::from)?.metadata)
+        self.recorded_as(newest, copied?.metadata)
     }
 
     /// The copy of a checkpoint has the contents that the original has.
@@ -166,16 +163,13 @@ impl Workspace {
             return Ok(copied);
         }
         let contents = self.contents(newest)?;
-        Ok(self
-            .pool()
-            .record(&copied, &contents)
-            .map_err(WorkspaceError::from)?)
+        Ok(self.pool().record(&copied, &contents)?)
     }
 
     /// What the result is called: as somebody says, else `compacted_` and the time. One of those that go may have had the name.
     fn compacted_name(
         &self,
-        command: &Compact,
+        command: &CompactCheckpoints,
         sources: &[SlotMetadata],
         occupants: &[Occupant],
     ) -> Result<CheckpointName, Error> {
@@ -221,7 +215,7 @@ impl Workspace {
         }
     }
 
-    pub(super) fn fork_now(&self, command: &Fork) -> Result<Forked, Error> {
+    pub(super) fn fork_now(&self, command: &ForkWorkspace) -> Result<ForkedWorkspace, Error> {
         let started = self.clock().uptime();
         let bad = |why: &str| WorkspaceError::BadFork {
             directory: command.directory.clone(),
@@ -235,7 +229,7 @@ impl Workspace {
             self.check_target(target).map_err(bad)?;
         }
         let from = self.resolve(&command.checkpoint)?;
-        let mut told = Forked {
+        let mut forked = ForkedWorkspace {
             forked: false,
             checkpoint: from.slot.to_string(),
             directories: targets
@@ -249,23 +243,20 @@ impl Workspace {
             },
             files: from.files_count,
             bytes: from.bytes,
-            dry_run: command.run == Run::Dry,
+            dry_run: command.run == RunMode::Dry,
             elapsed_ms: 0,
         };
-        if command.run == Run::Real {
+        if command.run == RunMode::Real {
             for target in &targets {
-                let report = self
-                    .pool()
-                    .fork(&from, target)
-                    .map_err(WorkspaceError::from)?;
+                let report = self.pool().fork(&from, target)?;
                 if from.form == SlotForm::Clone {
-                    told.method = report.method.into();
+                    forked.method = report.method.into();
                 }
             }
-            told.forked = true;
+            forked.forked = true;
         }
-        told.elapsed_ms = self.elapsed(started);
-        Ok(told)
+        forked.elapsed_ms = self.elapsed(started);
+        Ok(forked)
     }
 
     fn check_target(&self, target: &Path) -> Result<(), &'static str> {

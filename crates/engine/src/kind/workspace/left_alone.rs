@@ -12,8 +12,8 @@
 //! excluded does; that is counted, and not named one by one.
 
 use super::Workspace;
-use super::act::Act;
-use super::answers::{ExcludedNow, LeftAlone, LeftAloneReason};
+use super::act::LiveChange;
+use super::answers::{ExcludedNow, LeftAloneEntry, LeftAloneReason};
 use super::error::WorkspaceError;
 use crate::error::Error;
 use stasis_disk::form::chunked::databases::{COMPANIONS, HEADER};
@@ -42,7 +42,7 @@ impl Workspace {
         &self,
         from: &'a SlotMetadata,
         asked: &[EntryPath],
-    ) -> Result<Act<'a>, Error> {
+    ) -> Result<LiveChange<'a>, Error> {
         let (is, report) = self.live()?;
         if report.unlisted() > 0
             && let Some(path) = report.unreadable().next()
@@ -50,7 +50,7 @@ impl Workspace {
             // So many may not be read that not all of them are known.
             return Err(WorkspaceError::Unreadable(path.clone()).into());
         }
-        let act = Act::new("restore", from, (is, self.contents(from)?));
+        let act = LiveChange::new("restore", from, is, self.contents(from)?);
         let root = self.root()?;
         let whole = asked.iter().map(|path| {
             let is_live = slots::fact(&root, path).is_some();
@@ -64,7 +64,7 @@ impl Workspace {
 
     /// The same change without what a program has beside a database that it only opened: while that is what it was, and nothing waits to be
     /// written into it, there is no reason to take its WAL and the index of that away under the program.
-    fn without_idle<'a>(&self, act: Act<'a>) -> Result<Act<'a>, Error> {
+    fn without_idle<'a>(&self, act: LiveChange<'a>) -> Result<LiveChange<'a>, Error> {
         let root = self.root()?;
         let beside = |base: &EntryPath, end: &[u8]| {
             EntryPath::parse(&[base.as_bytes(), end].concat()).unwrap_or_default()
@@ -96,7 +96,7 @@ impl Workspace {
     }
 
     /// The same change without what is excluded from checkpoints by now.
-    fn without_excluded<'a>(&self, act: Act<'a>) -> Result<Act<'a>, Error> {
+    fn without_excluded<'a>(&self, act: LiveChange<'a>) -> Result<LiveChange<'a>, Error> {
         let patterns = self.session().excludes();
         if patterns.is_empty() {
             return Ok(act);
@@ -122,7 +122,7 @@ impl Workspace {
     }
 
     /// What stays of a tree, and why.
-    fn stays(&self, act: &Act<'_>, report: &WalkReport) -> Result<Vec<Stays>, Error> {
+    fn stays(&self, act: &LiveChange<'_>, report: &WalkReport) -> Result<Vec<Stays>, Error> {
         let stays = |why| {
             move |path: EntryPath| Stays {
                 path,
@@ -166,7 +166,7 @@ impl Workspace {
     }
 
     /// The same change without what belongs to others and may not be moved.
-    fn without_others<'a>(&self, mut act: Act<'a>) -> Result<Act<'a>, Error> {
+    fn without_others<'a>(&self, mut act: LiveChange<'a>) -> Result<LiveChange<'a>, Error> {
         let root = self.root()?;
         let mut permissions = Permissions::new(&root);
         let (mut stay, mut dressed): (Vec<EntryPath>, BTreeMap<EntryPath, Listed>) =
@@ -191,7 +191,7 @@ impl Workspace {
             return Ok(act);
         }
         let others = stay.iter().chain(dressed.keys());
-        act.left_alone.extend(others.map(|path| LeftAlone {
+        act.left_alone.extend(others.map(|path| LeftAloneEntry {
             path: path.to_string(),
             why: LeftAloneReason::NotOurs,
             within: None,
@@ -207,7 +207,7 @@ impl Workspace {
     }
 }
 
-impl Act<'_> {
+impl LiveChange<'_> {
     /// The same change, with everything left alone that stays, and named unless somebody asked for that.
     fn staying(mut self, stays: &[Stays], asked: &[EntryPath]) -> Self {
         let is_asked = |path: &EntryPath| asked.iter().any(|one| is_part_of(path, one));
@@ -220,7 +220,7 @@ impl Act<'_> {
             let within = (whole != one.path).then(|| whole.to_string());
             let why = one.why;
             except.push(whole);
-            self.left_alone.push(LeftAlone {
+            self.left_alone.push(LeftAloneEntry {
                 path: one.path.to_string(),
                 why,
                 within,

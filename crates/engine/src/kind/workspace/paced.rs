@@ -6,7 +6,7 @@
 
 use super::Workspace;
 use super::answers::Checkpointed;
-use super::commands::Create;
+use super::commands::CreateCheckpoint;
 use super::error::WorkspaceError;
 use super::prompt_mark::{AbandonedMark, PromptMark};
 use super::show::age;
@@ -42,7 +42,7 @@ pub(super) struct MissedPrompt {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BeforeCall {
     /// What is asked for.
-    pub create: Create,
+    pub create: CreateCheckpoint,
     /// How long the agent waits for it.
     pub wait: Duration,
 }
@@ -134,7 +134,7 @@ impl Workspace {
         let Some(missed) = all.max_by_key(|missed| missed.at_ms) else {
             return Ok(None);
         };
-        let occupants = self.pool().list().map_err(WorkspaceError::from)?;
+        let occupants = self.pool().list()?;
         let newest = workspace::prompts(&occupants);
         let newest = newest.first().map(|(event, _)| event.at_ms);
         Ok(newest
@@ -222,13 +222,13 @@ impl Workspace {
         });
         if made.created {
             let slot = stasis_model::workspace::Slot::new(made.slot);
-            let metadata = self.pool().metadata(slot).map_err(WorkspaceError::from)?;
+            let metadata = self.pool().metadata(slot)?;
             let late = self.pool().amend(&metadata, |metadata| {
                 for event in &mut metadata.agent_events {
                     event.late_ms = Some(took_ms);
                 }
             });
-            late.map_err(WorkspaceError::from)?;
+            late?;
         }
         Ok(made)
     }

@@ -5,7 +5,7 @@
 //! would free: what neither the live tree nor another checkpoint refers to.
 
 use super::Workspace;
-use super::act::Act;
+use super::act::LiveChange;
 use super::answers::SessionForm;
 use super::error::{Freeable, NoRoom, WorkspaceError};
 use crate::error::Error;
@@ -24,9 +24,9 @@ const ENTRY: u64 = 1024;
 const FILES: u64 = 16;
 
 /// What room is wanted for.
-pub(super) enum Wanted<'a> {
+pub(super) enum RoomFor<'a> {
     Checkpoint,
-    Change(&'a Act<'a>),
+    Change(&'a LiveChange<'a>),
 }
 
 /// What something needs at most.
@@ -62,7 +62,7 @@ impl Need {
 
 impl Workspace {
     /// Refuses a change for which there is no room, before anything is touched.
-    pub(super) fn check_room(&self, act: &Act<'_>) -> Result<(), Error> {
+    pub(super) fn check_room(&self, act: &LiveChange<'_>) -> Result<(), Error> {
         let need = self.need_of(act);
         let own = Need {
             bytes: 0,
@@ -83,7 +83,7 @@ impl Workspace {
             // A btrfs says that nothing is free when it means that little is: then it is tried.
             let is_short = free_space::has(path, need.bytes()).is_err();
             if is_short || !has_inodes {
-                let refused = self.refusal(&Wanted::Change(act), path, need);
+                let refused = self.refusal(&RoomFor::Change(act), path, need);
                 return Err(WorkspaceError::NoRoom(Box::new(refused)).into());
             }
         }
@@ -91,14 +91,14 @@ impl Workspace {
     }
 
     /// The same error; if it is that there is no room, with what is needed and what could be let go.
-    pub(super) fn no_room(&self, error: Error, wanted: &Wanted<'_>) -> Error {
-        let is_told = matches!(&error, Error::Workspace(error) if matches!(**error, WorkspaceError::NoRoom(_)));
-        if is_told || !free_space::is_want_of_room(&error) {
+    pub(super) fn no_room(&self, error: Error, wanted: &RoomFor<'_>) -> Error {
+        let is_reported = matches!(&error, Error::Workspace(error) if matches!(**error, WorkspaceError::NoRoom(_)));
+        if is_reported || !free_space::is_want_of_room(&error) {
             return error;
         }
         let (path, need) = match wanted {
-            Wanted::Checkpoint => (self.session().path.as_path(), self.need_of_checkpoint()),
-            Wanted::Change(act) => (self.directory(), self.need_of(act)),
+            RoomFor::Checkpoint => (self.session().path.as_path(), self.need_of_checkpoint()),
+            RoomFor::Change(act) => (self.directory(), self.need_of(act)),
         };
         let refused = NoRoom {
             source: Some(Box::new(error)),
@@ -107,7 +107,7 @@ impl Workspace {
         WorkspaceError::NoRoom(Box::new(refused)).into()
     }
 
-    fn need_of(&self, act: &Act<'_>) -> Need {
+    fn need_of(&self, act: &LiveChange<'_>) -> Need {
         // What takes a change back exchanges the same inodes again.
         let is_shared = act.from.origin == CheckpointOrigin::Undo
             || act.from.form == SlotForm::Clone && self.session().form().0 == SessionForm::Clone;
@@ -124,7 +124,7 @@ impl Workspace {
         Need::of(&newest.unwrap_or_default(), &live, is_shared)
     }
 
-    fn refusal(&self, wanted: &Wanted<'_>, path: &Path, need: Need) -> NoRoom {
+    fn refusal(&self, wanted: &RoomFor<'_>, path: &Path, need: Need) -> NoRoom {
         let free_bytes = free_space::free(path).map_or(0, |free| free.bytes);
         let (checkpoints, undo_bytes) = if self.is_beside(path) {
             self.freeable()
@@ -134,8 +134,8 @@ impl Workspace {
         };
         NoRoom {
             what: match wanted {
-                Wanted::Checkpoint => "a checkpoint",
-                Wanted::Change(act) => act.word_for_room(),
+                RoomFor::Checkpoint => "a checkpoint",
+                RoomFor::Change(act) => act.word_for_room(),
             },
             path: path.to_owned(),
             need_bytes: need.bytes(),
@@ -173,7 +173,7 @@ impl Workspace {
     }
 }
 
-impl Act<'_> {
+impl LiveChange<'_> {
     /// What it is that there is no room for.
     fn word_for_room(&self) -> &'static str {
         match self.word {

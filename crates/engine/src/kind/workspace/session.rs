@@ -6,8 +6,8 @@
 
 use super::answers::SessionForm;
 use super::error::WorkspaceError;
-use super::{Init, Surroundings, WorkspaceMade};
-use crate::error::Error;
+use super::{HostEnv, InitWorkspace, WorkspaceMade};
+use crate::error::{Error, OPEN_DIRECTORY, refused};
 use crate::kind::project::plain_id;
 use serde::{Deserialize, Serialize};
 use stasis_disk::form::slots::{self, Eviction, OWN_PATTERNS, Pool, PoolSettings};
@@ -17,6 +17,7 @@ use stasis_disk::session_db::SessionDb;
 use stasis_disk::tree::clone::Fallback;
 use stasis_disk::tree::walk::WalkSettings;
 use stasis_disk::watch::MonitorSettings;
+use stasis_model::failure::AtPath;
 use stasis_model::workspace::{Budget, Settings};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -33,7 +34,7 @@ const LARGEST: u64 = 1 << 20;
 
 /// `session.json`
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Identity {
+pub(super) struct SessionIdentity {
     /// The workspace.
     pub(super) workspace: PathBuf,
     /// What is cloned besides.
@@ -43,7 +44,7 @@ pub(super) struct Identity {
 /// `config.toml`: every key may be left out, none may be misspelt.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Config {
+pub(super) struct SessionConfig {
     /// The most bytes of all checkpoints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) budget_bytes: Option<u64>,
@@ -84,7 +85,7 @@ pub(super) struct Session {
     pub(super) directory: PathBuf,
     pub(super) path: PathBuf,
     pub(super) system: Option<PathBuf>,
-    pub(super) config: Config,
+    pub(super) config: SessionConfig,
     pub(super) budget: Budget,
     pub(super) session_db: SessionDb,
 }
@@ -94,11 +95,7 @@ impl Session {
     fn open(path: PathBuf) -> Result<Self, Error> {
         let identity = identity(&path.join(IDENTITY))?;
         let config = read(&path.join(CONFIG))?;
-        let unreadable = |source| Error::Unreadable {
-            path: path.clone(),
-            source,
-        };
-        let total = facilities::total_bytes(&path).map_err(unreadable)?;
+        let total = facilities::total_bytes(&path).at("read", &path)?;
         let budget = config.budget_bytes.map(Budget::of_bytes);
         let budget = budget.unwrap_or_else(|| Budget::for_disk(total));
         let session_db = SessionDb::open(&path.join(DATABASE)).map_err(WorkspaceError::from)?;
@@ -113,15 +110,10 @@ impl Session {
     }
 
     /// The session of the workspace that a directory is, or lies in.
-    pub(super) fn find(directory: &Path, surroundings: &Surroundings) -> Result<Self, Error> {
-        let whole = directory
-            .canonicalize()
-            .map_err(|source| Error::NoDirectory {
-                path: directory.to_owned(),
-                source,
-            })?;
+    pub(super) fn find(directory: &Path, host: &HostEnv) -> Result<Self, Error> {
+        let whole = directory.canonicalize().at(OPEN_DIRECTORY, directory)?;
         for above in whole.ancestors() {
-            if let Some(session) = session_of(above, surroundings)? {
+            if let Some(session) = session_of(above, host)? {
                 return Self::open(session);
             }
         }
@@ -173,7 +165,7 @@ impl Session {
             },
             ..PoolSettings::new(self.budget)
         };
-        Ok(Pool::open(&self.path, settings).map_err(WorkspaceError::from)?)
+        Ok(Pool::open(&self.path, settings)?)
     }
 
     /// How checkpoints are kept here, and on which filesystem.
@@ -210,14 +202,14 @@ impl Session {
     }
 }
 
-fn usual(directory: &Path, surroundings: &Surroundings) -> PathBuf {
+fn usual(directory: &Path, host: &HostEnv) -> PathBuf {
     let id = plain_id(directory);
-    surroundings.state.join("workspaces").join(id.as_str())
+    host.state.join("workspaces").join(id.as_str())
 }
 
 /// The session directory of a workspace, if it is one.
-fn session_of(directory: &Path, surroundings: &Surroundings) -> Result<Option<PathBuf>, Error> {
-    let usual = usual(directory, surroundings);
+fn session_of(directory: &Path, host: &HostEnv) -> Result<Option<PathBuf>, Error> {
+    let usual = usual(directory, host);
     let elsewhere = std::fs::read(usual.join(ELSEWHERE)).ok();
     let elsewhere = elsewhere.map(|bytes| PathBuf::from(OsStr::from_bytes(&bytes)));
     // As in the contract: the workspace in its session directory.
@@ -238,23 +230,19 @@ fn session_of(directory: &Path, surroundings: &Surroundings) -> Result<Option<Pa
 
 /// The text of a small file of the session; none when there is no such file.
 fn text_of(path: &Path) -> Result<Option<String>, Error> {
-    let unreadable = |source| Error::Unreadable {
-        path: path.to_owned(),
-        source,
-    };
     match std::fs::metadata(path) {
         Ok(seen) if seen.len() > LARGEST => {
-            Err(unreadable(std::io::ErrorKind::FileTooLarge.into()))
+            Err(refused("read", path, std::io::ErrorKind::FileTooLarge))
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         seen => {
-            seen.map_err(unreadable)?;
-            std::fs::read_to_string(path).map(Some).map_err(unreadable)
+            seen.at("read", path)?;
+            Ok(Some(std::fs::read_to_string(path).at("read", path)?))
         }
     }
 }
 
-fn identity(path: &Path) -> Result<Identity, Error> {
+fn identity(path: &Path) -> Result<SessionIdentity, Error> {
     let text = text_of(path)?.unwrap_or_default();
     let parsed = serde_json::from_str(&text).map_err(|error| WorkspaceError::Config {
         path: path.to_owned(),
@@ -263,9 +251,9 @@ fn identity(path: &Path) -> Result<Identity, Error> {
     Ok(parsed?)
 }
 
-fn read(path: &Path) -> Result<Config, Error> {
+fn read(path: &Path) -> Result<SessionConfig, Error> {
     let text = text_of(path)?.unwrap_or_default();
-    let config: Config = toml::from_str(&text).map_err(|error| {
+    let config: SessionConfig = toml::from_str(&text).map_err(|error| {
         let before = error.span().map(|span| &text[..span.start.min(text.len())]);
         let line = before.map_or(1, |before| before.matches('\n').count() + 1);
         WorkspaceError::Config {
@@ -282,20 +270,18 @@ fn read(path: &Path) -> Result<Config, Error> {
     Ok(config)
 }
 
-fn is_home(directory: &Path, surroundings: &Surroundings) -> bool {
-    let home = surroundings.home.as_ref();
+fn is_home(directory: &Path, host: &HostEnv) -> bool {
+    let home = host.home.as_ref();
     home.is_some_and(|home| home.canonicalize().is_ok_and(|home| home == directory))
 }
 
 /// Makes a directory known as a workspace.
-pub(super) fn init(init: &Init, surroundings: &Surroundings) -> Result<WorkspaceMade, Error> {
-    let no_directory = |source| Error::NoDirectory {
-        path: init.directory.clone(),
-        source,
-    };
-    let directory = init.directory.canonicalize().map_err(no_directory)?;
+pub(super) fn init(init: &InitWorkspace, host: &HostEnv) -> Result<WorkspaceMade, Error> {
+    let asked = &init.directory;
+    let directory = asked.canonicalize().at(OPEN_DIRECTORY, asked)?;
     if !directory.is_dir() {
-        return Err(no_directory(std::io::ErrorKind::NotADirectory.into()));
+        let why = std::io::ErrorKind::NotADirectory;
+        return Err(refused(OPEN_DIRECTORY, asked, why));
     }
     let refused = |why| {
         let directory = directory.clone();
@@ -304,53 +290,53 @@ pub(super) fn init(init: &Init, surroundings: &Surroundings) -> Result<Workspace
     if directory.parent().is_none() {
         return refused("it is the root of everything");
     }
-    if is_home(&directory, surroundings) {
+    if is_home(&directory, host) {
         return refused("it is the home directory; name a directory in it");
     }
     if directory.to_str().is_none() {
         return refused("its path is not text");
     }
-    if let Some(session) = session_of(&directory, surroundings)? {
+    if let Some(session) = session_of(&directory, host)? {
         let is_other = |wanted: &PathBuf| resolved(wanted) != resolved(&session);
         if init.session.as_ref().is_some_and(is_other) {
             return refused(
                 "it is a workspace already, with its checkpoints elsewhere: `stasis workspace status` says where",
             );
         }
-        return Ok(told(&Session::open(session)?, true));
+        return Ok(made(&Session::open(session)?, true));
     }
-    let usual = usual(&directory, surroundings);
+    let usual = usual(&directory, host);
     let session = match &init.session {
-        Some(session) => std::path::absolute(session).map_err(no_directory)?,
+        Some(session) => std::path::absolute(session).at(OPEN_DIRECTORY, asked)?,
         None => usual.clone(),
     };
     if resolved(&session).starts_with(&directory) {
         return refused("its session directory would be in it, and so in every checkpoint");
     }
     make_directory(&session)?;
-    let session = session.canonicalize().map_err(no_directory)?;
+    let session = session.canonicalize().at(OPEN_DIRECTORY, asked)?;
     if session.starts_with(&directory) {
         return refused("its session directory would be in it, and so in every checkpoint");
     }
     let before = adopted(&session)?;
     let system = init.system.as_ref().map(|system| system.canonicalize());
-    let system = system.transpose().map_err(no_directory)?;
-    let own = Identity {
+    let system = system.transpose().at(OPEN_DIRECTORY, asked)?;
+    let own = SessionIdentity {
         workspace: directory,
         system: system.or_else(|| before?.system),
     };
-    furnish(&session, &own, init.budget)?;
+    init_session(&session, &own, init.budget)?;
     if session != usual.canonicalize().unwrap_or_else(|_| usual.clone()) {
         atomic_write(&usual.join(ELSEWHERE), session.as_os_str().as_bytes())?;
     }
     let opened = Session::open(session)?;
     // Everything that has to be there before anything can be read, and what is let go when the disk is full.
     let _ = opened.pool(Eviction::Nothing)?.reserve().make();
-    Ok(told(&opened, false))
+    Ok(made(&opened, false))
 }
 
 /// What a session directory was before; refused if the workspace it belongs to is still there.
-fn adopted(session: &Path) -> Result<Option<Identity>, Error> {
+fn adopted(session: &Path) -> Result<Option<SessionIdentity>, Error> {
     let file = session.join(IDENTITY);
     if !file.exists() {
         return Ok(None);
@@ -365,7 +351,7 @@ fn adopted(session: &Path) -> Result<Option<Identity>, Error> {
 }
 
 /// Makes a directory a session; one that is one already keeps all but its workspace.
-fn furnish(session: &Path, own: &Identity, budget: Option<u64>) -> Result<(), Error> {
+fn init_session(session: &Path, own: &SessionIdentity, budget: Option<u64>) -> Result<(), Error> {
     if !session.join(CONFIG).exists() {
         atomic_write(&session.join(CONFIG), configuration(budget).as_bytes())?;
     }
@@ -420,7 +406,7 @@ fn configuration(budget: Option<u64>) -> String {
     )
 }
 
-fn told(session: &Session, existed: bool) -> WorkspaceMade {
+fn made(session: &Session, existed: bool) -> WorkspaceMade {
     let (form, filesystem) = session.form();
     let mut hints = Vec::new();
     if form == SessionForm::Chunked {

@@ -2,9 +2,9 @@
 
 use super::Workspace;
 use super::answers::{
-    AgentEventRow, ChangeOp, Changes, ChangesSummary, CheckpointRow, Checkpoints, DatabaseRow,
-    EventCounts, History, PathChange, PromptRow, UndoRow, UnreadableSlot, Version, VersionStatus,
-    WorkspaceStatus,
+    AgentEventRow, ChangeOp, ChangesSummary, CheckpointRow, Checkpoints, DatabaseRow, EventCounts,
+    PathChange, PathHistory, PathVersion, PromptRow, UndoRow, UnreadableSlot, VersionStatus,
+    WorkspaceChanges, WorkspaceStatus,
 };
 use super::error::WorkspaceError;
 use crate::error::Error;
@@ -72,9 +72,9 @@ pub(super) fn differences(was: &Manifest, is: &Manifest) -> Vec<(EntryPath, Chan
         next.is_some_and(|(above, _)| above == *path)
     };
     let is_whole = |change: ChangeKind| matches!(change, ChangeKind::Added | ChangeKind::Removed);
-    let told = all.iter().enumerate();
-    let told = told.filter(|(at, (path, change))| !(is_whole(*change) && holds(*at, path)));
-    told.map(|(_, one)| one.clone()).collect()
+    let reported = all.iter().enumerate();
+    let reported = reported.filter(|(at, (path, change))| !(is_whole(*change) && holds(*at, path)));
+    reported.map(|(_, one)| one.clone()).collect()
 }
 
 /// Differences in numbers.
@@ -88,10 +88,17 @@ pub(super) fn summary(changes: &[PathChange]) -> ChangesSummary {
     }
 }
 
+/// Two states of the tree that are compared.
+#[derive(Clone, Copy)]
+pub(super) struct BeforeAfter<'a> {
+    pub(super) before: &'a Manifest,
+    pub(super) after: &'a Manifest,
+}
+
 impl Workspace {
     /// The checkpoints that can be used, the newest first.
     pub(super) fn newest_first(&self) -> Result<Vec<SlotMetadata>, Error> {
-        let occupants = self.pool().list().map_err(WorkspaceError::from)?;
+        let occupants = self.pool().list()?;
         let known = occupants.into_iter().filter_map(|one| match one {
             Occupant::Known(metadata) => Some(metadata),
             Occupant::Unreadable { .. } => None,
@@ -103,7 +110,7 @@ impl Workspace {
 
     /// The checkpoint that somebody means.
     pub(super) fn resolve(&self, which: &CheckpointRef) -> Result<SlotMetadata, Error> {
-        let occupants = self.pool().list().map_err(WorkspaceError::from)?;
+        let occupants = self.pool().list()?;
         match stasis_model::workspace::find(&occupants, which) {
             None => Err(WorkspaceError::NoCheckpoint(which.clone()).into()),
             Some(Occupant::Known(metadata)) => Ok(metadata.clone()),
@@ -121,16 +128,18 @@ impl Workspace {
     }
 
     pub(super) fn contents(&self, of: &SlotMetadata) -> Result<Manifest, Error> {
-        Ok(self.pool().contents(of).map_err(WorkspaceError::from)?)
+        Ok(self.pool().contents(of)?)
     }
 
     /// What one change looks like to whoever asked.
     pub(super) fn change(
         &self,
-        (path, change): (&EntryPath, ChangeKind),
-        (was, is): (&Manifest, &Manifest),
+        path: &EntryPath,
+        change: ChangeKind,
+        trees: BeforeAfter<'_>,
         than: &SlotMetadata,
     ) -> PathChange {
+        let (was, is) = (trees.before, trees.after);
         let listed = is.find(path).or_else(|| was.find(path));
         let kind = listed.map_or(EntryType::File, kind);
         PathChange {
@@ -147,7 +156,7 @@ impl Workspace {
     }
 
     pub(super) fn list_now(&self, include_changes: bool) -> Result<Checkpoints, Error> {
-        let occupants = self.pool().list().map_err(WorkspaceError::from)?;
+        let occupants = self.pool().list()?;
         let counts = self
             .session()
             .session_db
@@ -202,7 +211,7 @@ impl Workspace {
 
     /// The prompts that can be gone back to, the last one first.
     pub(super) fn prompts_now(&self) -> Result<Vec<PromptRow>, Error> {
-        let occupants = self.pool().list().map_err(WorkspaceError::from)?;
+        let occupants = self.pool().list()?;
         let now = self.clock().now();
         let known = || occupants.iter().filter_map(Occupant::known);
         let mut commands: HashMap<u64, u64> = HashMap::new();
@@ -284,9 +293,13 @@ impl Workspace {
         for (one, row) in newest_first.iter().zip(rows).rev() {
             let contents = self.contents(one)?;
             let (found, _) = super::git::collapsed(differences(&before, &contents));
+            let both = BeforeAfter {
+                before: &before,
+                after: &contents,
+            };
             let changes = found
                 .iter()
-                .map(|(path, change)| self.change((path, *change), (&before, &contents), one));
+                .map(|(path, change)| self.change(path, *change, both, one));
             let changes: Vec<PathChange> = changes.collect();
             row.changes_summary = Some(summary(&changes));
             row.changes = Some(changes);
@@ -299,7 +312,7 @@ impl Workspace {
         &self,
         since: Option<&CheckpointRef>,
         with_git: bool,
-    ) -> Result<Changes, Error> {
+    ) -> Result<WorkspaceChanges, Error> {
         let checkpoints = match since {
             Some(which) => vec![self.resolve(which)?],
             None => self.newest_first()?.into_iter().take(1).collect(),
@@ -310,7 +323,7 @@ impl Workspace {
         let (live, report) = self.live()?;
         let mut changes = Vec::new();
         let mut git = None;
-        let (mut told, mut compared) = (HashSet::new(), HashSet::new());
+        let (mut reported, mut compared) = (HashSet::new(), HashSet::new());
         for one in &checkpoints {
             if one.hash.is_some_and(|hash| !compared.insert(hash)) {
                 continue;
@@ -325,19 +338,20 @@ impl Workspace {
             if !with_git {
                 found = super::git::collapsed(found).0;
             }
+            let both = BeforeAfter {
+                before: &was,
+                after: &live,
+            };
             for (path, change) in found {
-                if told.insert(path.clone()) {
-                    changes.push((
-                        path.clone(),
-                        self.change((&path, change), (&was, &live), one),
-                    ));
+                if reported.insert(path.clone()) {
+                    changes.push((path.clone(), self.change(&path, change, both, one)));
                 }
             }
         }
         changes.sort_by(|(one, _), (other, _)| one.cmp(other));
         let changes: Vec<PathChange> = changes.into_iter().map(|(_, change)| change).collect();
         let left_out = crate::clone::LeftOut::of(&report).into_iter();
-        Ok(Changes {
+        Ok(WorkspaceChanges {
             summary: summary(&changes),
             changes,
             git,
@@ -361,7 +375,7 @@ impl Workspace {
         Ok(Manifest::of(entries))
     }
 
-    pub(super) fn history_now(&self, path: &EntryPath) -> Result<History, Error> {
+    pub(super) fn history_now(&self, path: &EntryPath) -> Result<PathHistory, Error> {
         let checkpoints = self.newest_first()?;
         let now = self.clock().now();
         let mut versions = Vec::with_capacity(checkpoints.len());
@@ -369,7 +383,7 @@ impl Workspace {
         for one in checkpoints.iter().rev() {
             let then = self.then(one, path)?;
             if let Some(status) = status(&before, &then) {
-                versions.push(Version {
+                versions.push(PathVersion {
                     checkpoint: one.slot.to_string(),
                     origin: one.origin,
                     name: one.name.as_ref().map(ToString::to_string),
@@ -386,7 +400,7 @@ impl Workspace {
         if versions.is_empty() && live.is_empty() {
             return Err(WorkspaceError::NoSuchEntry(path.clone()).into());
         }
-        Ok(History {
+        Ok(PathHistory {
             path: path.to_string(),
             current_kind: live.first().map(kind),
             current_size: live.first().and_then(size),
@@ -425,7 +439,7 @@ impl Workspace {
     /// What a path is in a checkpoint, with everything in it.
     pub(super) fn then(&self, of: &SlotMetadata, path: &EntryPath) -> Result<Vec<Listed>, Error> {
         if of.form == SlotForm::Clone {
-            let view = self.pool().view(of, &[]).map_err(WorkspaceError::from)?;
+            let view = self.pool().view(of, &[])?;
             // One file is read sooner than the list of all of them.
             if view.tree().directory(path.as_bytes()).is_err() {
                 let walk = stasis_disk::tree::walk::WalkSettings::default();
@@ -438,7 +452,7 @@ impl Workspace {
         if of.form == SlotForm::Chunked {
             return Ok(self.contents(of)?.portion(path).to_vec());
         }
-        let view = self.pool().view(of, &[]).map_err(WorkspaceError::from)?;
+        let view = self.pool().view(of, &[])?;
         let walk = stasis_disk::tree::walk::WalkSettings::default();
         Ok(portion(view.tree(), path, &walk).map_err(WorkspaceError::from)?)
     }
@@ -450,7 +464,7 @@ impl Workspace {
             recovered => recovered?,
         };
         let session = self.session();
-        let occupants = self.pool().list().map_err(WorkspaceError::from)?;
+        let occupants = self.pool().list()?;
         let count = |origin: CheckpointOrigin| {
             let known = occupants.iter().filter_map(Occupant::known);
             u32::try_from(known.filter(|one| one.origin == origin).count()).unwrap_or(u32::MAX)
@@ -472,7 +486,7 @@ impl Workspace {
             prompt_count: count(CheckpointOrigin::Prompt),
             command_count: count(CheckpointOrigin::Command),
             manual_available: self.available(&occupants),
-            held_bytes: self.pool().usage().map_err(WorkspaceError::from)?.held,
+            held_bytes: self.pool().usage()?.held,
             budget_bytes: session.budget.bytes(),
             hook_at_work: self.hook_at_work(),
             hook_warning: self.hook_warning()?,
@@ -498,7 +512,7 @@ impl Workspace {
 
     /// What takes changes back, the newest first.
     pub(super) fn undos_newest_first(&self) -> Result<Vec<SlotMetadata>, Error> {
-        let undos = self.pool().undos().map_err(WorkspaceError::from)?;
+        let undos = self.pool().undos()?;
         let known = undos.iter().filter_map(Occupant::known).cloned();
         let mut known: Vec<SlotMetadata> = known.collect();
         known.sort_by_key(|one| std::cmp::Reverse(one.slot));

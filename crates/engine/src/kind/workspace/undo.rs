@@ -4,9 +4,9 @@
 //! inodes again. To take back a change of the whole tree that is not the last one, those after it are taken back first, the newest
 //! before the others: the tree is then what it was before all of them, but for what others changed since.
 
-use super::act::{Act, Done};
-use super::answers::{ForgetReason, ForgottenUndo, LeftAlone, LeftAloneReason, Undone};
-use super::commands::{Run, Undo};
+use super::act::{ChangeDone, LiveChange};
+use super::answers::{ForgetReason, ForgottenUndo, LeftAloneEntry, LeftAloneReason, UndoneChange};
+use super::commands::{RunMode, UndoChange};
 use super::error::WorkspaceError;
 use super::show::called;
 use super::{Actor, Workspace};
@@ -30,7 +30,7 @@ const MOST_UNDOS: usize = 200;
 const LAST_UNDO: &str = "last_undo";
 
 impl Workspace {
-    pub(super) fn undo_now(&self, command: &Undo) -> Result<Undone, Error> {
+    pub(super) fn undo_now(&self, command: &UndoChange) -> Result<UndoneChange, Error> {
         let _lock = self.lock("undoing")?;
         let chosen = self.chosen_undos(command.which)?;
         let from = chosen.last().ok_or(WorkspaceError::NothingToUndo)?;
@@ -47,14 +47,14 @@ impl Workspace {
             let becomes = self.taken_back(one, &states[at], &except)?;
             states.push(becomes);
         }
-        let act = Act {
+        let act = LiveChange {
             path: path.as_ref(),
             except,
-            ..Act::new("undo", from, (is, states[chosen.len()].clone()))
+            ..LiveChange::new("undo", from, is, states[chosen.len()].clone())
         };
         let plan = self.plan(&act);
         let is_same = act.is == act.becomes;
-        let mut told = Undone {
+        let mut result = UndoneChange {
             undone: false,
             undo: called(from),
             act: note.act.clone(),
@@ -64,12 +64,12 @@ impl Workspace {
             undo_forgotten: Vec::new(),
             left_alone,
             plan,
-            dry_run: command.run == Run::Dry,
+            dry_run: command.run == RunMode::Dry,
         };
-        if command.run == Run::Real {
+        if command.run == RunMode::Real {
             if !is_same {
-                self.confirm(&told.plan, command.confirm.as_deref(), command.agreed)?;
-                told.undone = true;
+                self.confirm(&result.plan, command.confirm.as_deref(), command.agreed)?;
+                result.undone = true;
             }
             for (one, state) in chosen.iter().zip(states.windows(2)) {
                 let (is_left, is_kept) = self.keeps_back(one, &act.except)?;
@@ -79,20 +79,20 @@ impl Workspace {
                 }
                 if !is_same || is_kept {
                     let done = self.take_back(one, &act, state)?;
-                    told.left_alone.extend(done.refused());
+                    result.left_alone.extend(done.refused());
                     // Taking back the first of these takes back all of them.
-                    told.redo = told.redo.or(done.undo);
-                    told.changed_meanwhile.extend(done.changed_meanwhile);
-                    told.undo_forgotten.extend(done.forgotten);
+                    result.redo = result.redo.or(done.undo);
+                    result.changed_meanwhile.extend(done.changed_meanwhile);
+                    result.undo_forgotten.extend(done.forgotten);
                 }
                 // What it kept is live again. As the oldest of all, it may have gone already.
                 match self.pool().delete_undo(one.slot.index()) {
                     Err(SlotError::Empty(_)) => {}
-                    deleted => deleted.map_err(WorkspaceError::from)?,
+                    deleted => deleted?,
                 }
             }
         }
-        Ok(told)
+        Ok(result)
     }
 
     /// What the live tree contains, and what is left alone of what taking these back would move: what may not be read, so that nobody could
@@ -101,11 +101,11 @@ impl Workspace {
         &self,
         chosen: &[SlotMetadata],
         asked: &[EntryPath],
-    ) -> Result<(Manifest, Vec<LeftAlone>), Error> {
+    ) -> Result<(Manifest, Vec<LeftAloneEntry>), Error> {
         let (is, report) = self.live()?;
         let root = self.root()?;
         let mut permissions = restore::Permissions::new(&root);
-        let mut left_alone: BTreeMap<EntryPath, LeftAlone> = BTreeMap::new();
+        let mut left_alone: BTreeMap<EntryPath, LeftAloneEntry> = BTreeMap::new();
         for one in chosen {
             let backup = self.pool().backup_of(one);
             let backup = backup.ok_or(WorkspaceError::NothingToUndo)?;
@@ -125,7 +125,7 @@ impl Workspace {
                     }
                     None => continue,
                 };
-                left_alone.entry(found.clone()).or_insert(LeftAlone {
+                left_alone.entry(found.clone()).or_insert(LeftAloneEntry {
                     path: found.to_string(),
                     why,
                     within: (path != found).then(|| path.to_string()),
@@ -213,13 +213,13 @@ impl Workspace {
     fn take_back(
         &self,
         from: &SlotMetadata,
-        whole: &Act<'_>,
+        whole: &LiveChange<'_>,
         state: &[Manifest],
-    ) -> Result<Done, Error> {
-        let act = Act {
+    ) -> Result<ChangeDone, Error> {
+        let act = LiveChange {
             path: whole.path,
             except: whole.except.clone(),
-            ..Act::new(whole.word, from, (state[0].clone(), state[1].clone()))
+            ..LiveChange::new(whole.word, from, state[0].clone(), state[1].clone())
         };
         self.carry_out(&act)
     }
@@ -241,7 +241,7 @@ impl Workspace {
     /// Lets go of everything that could be undone; says how many.
     pub(super) fn forget_undos_now(&self) -> Result<u64, Error> {
         let (_lock, something_waits) = self.lock_to_free("forgetting what could be undone")?;
-        let mut undos = self.pool().undos().map_err(WorkspaceError::from)?;
+        let mut undos = self.pool().undos()?;
         // What a change needs that waits for room is not let go.
         undos.retain(|one| {
             let needed = one.known().is_none_or(|one| self.pool().is_needed(one));
@@ -249,7 +249,7 @@ impl Workspace {
         });
         for one in &undos {
             let deleted = self.pool().delete_undo(one.slot().index());
-            deleted.map_err(WorkspaceError::from)?;
+            deleted?;
         }
         self.keep_reserve();
         Ok(undos.len() as u64)
@@ -260,7 +260,7 @@ impl Workspace {
         let session_db = &self.session().session_db;
         let kept = session_db.kept(LAST_UNDO).map_err(WorkspaceError::from)?;
         let kept = kept.and_then(|bytes| Some(u32::from_le_bytes(bytes.try_into().ok()?)));
-        let all = self.pool().undos().map_err(WorkspaceError::from)?;
+        let all = self.pool().undos()?;
         let last = all.iter().map(|one| one.slot().index()).chain(kept).max();
         let next = last.unwrap_or_default().saturating_add(1);
         session_db
@@ -270,7 +270,7 @@ impl Workspace {
     }
 
     /// Makes the undo checkpoint of a change that is about to be made.
-    pub(super) fn begin_undo(&self, act: &Act<'_>) -> Result<SlotMetadata, Error> {
+    pub(super) fn begin_undo(&self, act: &LiveChange<'_>) -> Result<SlotMetadata, Error> {
         let (slot, now) = (Slot::new(self.next_undo()?), self.clock().now());
         let mut metadata =
             SlotMetadata::new(slot, CheckpointOrigin::Undo, now, self.next_sequence()?);
@@ -283,14 +283,14 @@ impl Workspace {
             pending: true,
         });
         let made = self.pool().begin_undo(metadata);
-        Ok(made.map_err(WorkspaceError::from)?)
+        Ok(made?)
     }
 
     /// Clears up after an act whose process was killed: gives what came out of the tree to its undo checkpoint, and removes those of
     /// changes that were never made.
     pub(super) fn clear_up(&self) -> Result<(), Error> {
         let settled = self.pool().settle_undos(self.directory());
-        Ok(settled.map_err(WorkspaceError::from)?)
+        Ok(settled?)
     }
 
     /// Lets go of undo checkpoints that are too old, and of the oldest when everything together is over the budget; says which.
@@ -326,7 +326,7 @@ impl Workspace {
                 break;
             };
             let deleted = self.pool().delete_undo(old.slot.index());
-            deleted.map_err(WorkspaceError::from)?;
+            deleted?;
             let undo = called(&old);
             gone.push(ForgottenUndo { undo, why });
         }
@@ -334,7 +334,7 @@ impl Workspace {
     }
 
     fn is_over_budget(&self) -> Result<bool, Error> {
-        let held = self.pool().usage().map_err(WorkspaceError::from)?.held;
+        let held = self.pool().usage()?.held;
         Ok(held > self.session().budget.bytes())
     }
 }

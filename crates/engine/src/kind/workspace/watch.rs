@@ -107,10 +107,10 @@ impl Workspace {
                         "the saved state of an earlier watch is damaged; beginning anew"
                     );
                 }
-                resumed => return Ok(resumed.map_err(WorkspaceError::from)?),
+                resumed => return Ok(resumed?),
             }
         }
-        Ok(Monitor::start(self.directory(), clock, settings).map_err(WorkspaceError::from)?)
+        Ok(Monitor::start(self.directory(), clock, settings)?)
     }
 
     /// Makes an automatic checkpoint whenever it is time; says how many, and how many were not needed.
@@ -118,7 +118,7 @@ impl Workspace {
         let (mut made, mut skipped) = (0, 0);
         while receiver.recv().is_ok() {
             match self.automatic(Maker::Watch) {
-                Ok(told) if told.created => made += 1,
+                Ok(checkpointed) if checkpointed.created => made += 1,
                 Ok(_) => skipped += 1,
                 Err(error) => {
                     let error = crate::error::error_chain(&error);
@@ -171,7 +171,7 @@ impl Listening<'_> {
                 self.flush(monitor, Write::EventsAndState)?;
             }
             let wait = TICK.min(self.due.saturating_sub(clock.uptime()));
-            let batch = monitor.next(wait).map_err(WorkspaceError::from)?;
+            let batch = monitor.next(wait)?;
             self.record(&batch, None)?;
         }
         self.flush(monitor, Write::EventsAndState)

@@ -16,9 +16,11 @@ use super::snapshot::SaveReason;
 use crate::digest::ManifestDigest;
 use crate::format::document::Document;
 use crate::id::{Epoch, Generation, Label, OpId, SnapshotId, SubjectName};
+use crate::snapshot_ref::{Candidate, SnapshotRef, Unresolved};
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How many recent writers are remembered.
@@ -155,15 +157,21 @@ pub enum IndexRefusal {
     Pinned(SnapshotId),
 }
 
-/// Why no snapshot is the one that a user means.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Unresolved {
-    /// There is no such snapshot.
-    Absent,
-    /// There are snapshots, and none was saved explicitly or chosen by a restore.
-    NoLatest,
-    /// So many ids begin like that.
-    Ambiguous(usize),
+impl Candidate for &Indexed {
+    fn id(&self) -> Cow<'_, str> {
+        self.id.as_str().into()
+    }
+
+    fn at(&self) -> Timestamp {
+        self.at_ms
+    }
+
+    fn is_labelled(&self, text: &str) -> bool {
+        let mut labels = self.labels.iter();
+        labels.any(|(key, value)| {
+            value.as_str() == text || text.split_once('=') == Some((key, value.as_str()))
+        })
+    }
 }
 
 impl Subject {
@@ -425,47 +433,20 @@ impl SnapshotIndex {
         subject.snapshots.iter().find(|one| one.id == *active)
     }
 
-    /// Finds the snapshot that a user means, in one chain or in all: `latest`, an id or the unique beginning of one, a label
-    /// `key=value`, or a label's value. Every verb of every surface asks here.
+    /// Finds the snapshot that a user means, in one chain or in all. Every verb of every surface asks here.
     pub fn resolve(
         &self,
         name: Option<&SubjectName>,
-        wanted: &str,
-    ) -> Result<&Indexed, Unresolved> {
+        wanted: &SnapshotRef,
+    ) -> Result<&Indexed, Unresolved<&Indexed>> {
         let is_asked = |found: &SubjectName| name.is_none_or(|name| name == found);
-        let own = || {
-            let all = self.snapshots().filter(|(found, _)| is_asked(found));
-            all.map(|(_, one)| one)
-        };
-        if wanted == "latest" {
+        let own = self.snapshots().filter(|(found, _)| is_asked(found));
+        let latest = || {
             let names = self.subjects.keys().filter(|found| is_asked(found));
             let latest = names.filter_map(|name| self.latest(name));
-            let newest = latest.max_by_key(|one| one.at_ms);
-            return newest.ok_or_else(|| match own().next() {
-                Some(_) => Unresolved::NoLatest,
-                None => Unresolved::Absent,
-            });
-        }
-        if wanted.is_empty() {
-            return Err(Unresolved::Absent);
-        }
-        let fits: Vec<&Indexed> = own()
-            .filter(|one| one.id.as_str().starts_with(wanted))
-            .collect();
-        let is_labelled = |one: &&Indexed| {
-            let mut labels = one.labels.iter();
-            labels.any(|(key, value)| {
-                value.as_str() == wanted || wanted.split_once('=') == Some((key, value.as_str()))
-            })
+            latest.max_by_key(|one| one.at_ms)
         };
-        match fits[..] {
-            [one] => Ok(one),
-            [] => {
-                let newest = own().filter(is_labelled).max_by_key(|one| one.at_ms);
-                newest.ok_or(Unresolved::Absent)
-            }
-            _ => Err(Unresolved::Ambiguous(fits.len())),
-        }
+        wanted.resolve(own.map(|(_, one)| one), latest)
     }
 
     fn find_mut(&mut self, id: &SnapshotId) -> Result<&mut Indexed, IndexRefusal> {

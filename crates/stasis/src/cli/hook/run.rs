@@ -17,7 +17,9 @@ use input::Input;
 use stasis_engine::bridge;
 use stasis_engine::error::Error;
 use stasis_engine::hook_record::{HookOutcome, HookRecorder, Trigger};
-use stasis_engine::kind::workspace::{BeforeCall, Checkpointed, Create, Workspace, WorkspaceError};
+use stasis_engine::kind::workspace::{
+    BeforeCall, Checkpointed, CreateCheckpoint, Workspace, WorkspaceError,
+};
 use stasis_engine::model::workspace::pace::LONGEST_WAIT;
 use stasis_engine::model::workspace::{AgentCall, AgentEventKind};
 use std::ffi::OsString;
@@ -158,7 +160,7 @@ impl Run {
         call: AgentCall,
     ) -> anyhow::Result<Checkpointed> {
         let command = BeforeCall {
-            create: Create::before(call),
+            create: CreateCheckpoint::before(call),
             wait: Duration::from_secs(self.wait),
         };
         // What a worker prints is read by the process that waits for it; everybody else prints nothing.

@@ -11,7 +11,7 @@ use crate::cli::{Context, system_clock, workspace};
 use crate::report::Exit;
 use anyhow::Context as _;
 use serde::Serialize;
-use stasis_engine::doctor::{Finding, Health};
+use stasis_engine::doctor::{DoctorFinding, Health};
 use stasis_engine::hook_record::{HookOutcome, HookRecord, HookRun};
 use stasis_engine::kind::workspace::Workspace;
 use stasis_engine::model::time::{Clock as _, Timestamp};
@@ -218,7 +218,7 @@ impl AgentRecord {
 }
 
 /// What `doctor` says of every agent whose settings name our hook.
-pub(in crate::cli) async fn findings(context: &Context) -> Vec<Finding> {
+pub(in crate::cli) async fn findings(context: &Context) -> Vec<DoctorFinding> {
     let Ok(project) = std::env::current_dir() else {
         return Vec::new();
     };
@@ -260,13 +260,13 @@ fn seen(agent: Agent, trust: Trust, ran: Option<&HookRecord>, now: Timestamp) ->
     }
 }
 
-fn finding(agent: Agent, health: Health, detail: String) -> Finding {
+fn finding(agent: Agent, health: Health, detail: String) -> DoctorFinding {
     let costs = if health == Health::Ok {
         ""
     } else {
         "the agent works without checkpoints"
     };
-    Finding {
+    DoctorFinding {
         name: format!("hook {}", agent.name()),
         health,
         detail,

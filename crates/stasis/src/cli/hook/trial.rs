@@ -22,7 +22,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 use stasis_engine::hook_record::{HookOutcome, HookRecord, HookRun};
-use stasis_engine::kind::workspace::{Init, Surroundings, Workspace};
+use stasis_engine::kind::workspace::{HostEnv, InitWorkspace, Workspace};
 use stasis_engine::model::rng::Rng as _;
 use stasis_engine::model::time::Clock as _;
 use std::fs::File;
@@ -489,11 +489,11 @@ impl Scratch {
     }
 
     async fn init(&self, context: &Context) -> anyhow::Result<()> {
-        let surroundings = Surroundings {
+        let surroundings = HostEnv {
             state: self.state.clone(),
             ..workspace::surroundings(context)?
         };
-        let init = Init {
+        let init = InitWorkspace {
             directory: self.tree.clone(),
             session: None,
             system: None,

@@ -6,6 +6,7 @@ use crate::report::Exit;
 use clap::Args;
 use stasis_engine::kind::project::ProjectRestore;
 use stasis_engine::model::format::manifest::SaveReason;
+use stasis_engine::model::snapshot_ref::SnapshotRef;
 use std::path::PathBuf;
 
 /// `stasis save`
@@ -31,7 +32,7 @@ pub(in crate::cli) struct Restore {
     dir: PathBuf,
     /// `latest`, an id or the beginning of one, or a label
     #[arg(default_value = "latest")]
-    snapshot: String,
+    snapshot: SnapshotRef,
     #[command(flatten)]
     how: restore::How,
 }
@@ -66,15 +67,15 @@ pub(in crate::cli) struct Diff {
     dir: PathBuf,
     /// The older snapshot
     #[arg(default_value = "latest")]
-    before: String,
+    before: SnapshotRef,
     /// The newer one; without it, what is there now
-    after: Option<String>,
+    after: Option<SnapshotRef>,
 }
 
 impl Diff {
     pub(in crate::cli) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
         let project = Which::of(&self.dir).look(context).await?;
-        show::diff(context, &project, &self.before, self.after.as_deref()).await?;
+        show::diff(context, &project, &self.before, self.after.as_ref()).await?;
         Ok(Exit::Done)
     }
 }

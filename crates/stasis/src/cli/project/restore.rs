@@ -9,8 +9,9 @@ use crate::report::Exit;
 use clap::Args;
 use stasis_engine::kind::project::{KeptDatabase, Project, ProjectRestore, ProjectRestored};
 use stasis_engine::model::id::VolumeName;
+use stasis_engine::model::snapshot_ref::SnapshotRef;
 use stasis_engine::model::tree::diff::ChangeKind;
-use stasis_engine::repo::InPlaceChanges;
+use stasis_engine::restore::InPlaceChanges;
 use stasis_engine::warning::Warning;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -25,7 +26,7 @@ const SHOWN: usize = 50;
 #[derive(Debug, Args)]
 pub(super) struct Restore {
     /// `latest`, an id or the beginning of one, or a label
-    snapshot: String,
+    snapshot: SnapshotRef,
     /// Only this volume; may be given more than once
     #[arg(long, value_name = "VOLUME")]
     volume: Vec<VolumeName>,

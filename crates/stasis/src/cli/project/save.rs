@@ -10,8 +10,8 @@ use clap::{Args, ValueEnum};
 use stasis_engine::clone::LeftOut;
 use stasis_engine::kind::project::{Project, ProjectSave, ProjectSaved};
 use stasis_engine::model::format::manifest::SaveReason;
-use stasis_engine::repo::{RepoSaved, patterns_in};
 use stasis_engine::result::SkipReason;
+use stasis_engine::save::{RepoSaved, patterns_in};
 use std::path::PathBuf;
 use std::sync::Arc;
 

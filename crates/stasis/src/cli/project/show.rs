@@ -7,6 +7,7 @@ use stasis_engine::kind::project::{
     Project, ProjectDiff, ProjectSnapshot, ProjectStatus, ServiceState,
 };
 use stasis_engine::model::format::manifest::SnapshotManifest;
+use stasis_engine::model::snapshot_ref::SnapshotRef;
 
 pub(super) async fn list(context: &Context, project: &Project) -> anyhow::Result<()> {
     let rows = project.list().await?;
@@ -50,7 +51,7 @@ struct Shown {
 pub(super) async fn show(
     context: &Context,
     project: &Project,
-    snapshot: &str,
+    snapshot: &SnapshotRef,
 ) -> anyhow::Result<()> {
     let (row, metadata) = project.show(snapshot).await?;
     context.output.result(&Shown { row, metadata }, |shown| {
@@ -127,8 +128,8 @@ fn service_line(state: &ServiceState) -> String {
 pub(super) async fn diff(
     context: &Context,
     project: &Project,
-    before: &str,
-    after: Option<&str>,
+    before: &SnapshotRef,
+    after: Option<&SnapshotRef>,
 ) -> anyhow::Result<()> {
     let diff = project.diff(before, after).await?;
     context.output.result(&diff, |diff: &ProjectDiff| {

@@ -7,10 +7,11 @@ use crate::cli::progress::cancel_on_signals;
 use crate::report::Exit;
 use clap::{Args, ValueEnum};
 use stasis_engine::error::Error;
+use stasis_engine::gc::RepoGcVerdict;
 use stasis_engine::kind::project::{self, Project, ProjectError, ProjectInit, ProjectUpgraded};
 use stasis_engine::model::id::ProjectId;
 use stasis_engine::model::project::Layout;
-use stasis_engine::repo::GcVerdict;
+use stasis_engine::model::snapshot_ref::SnapshotRef;
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -102,7 +103,7 @@ impl Gc {
         context.output.result(&collected, |all| {
             let told = &all.collected;
             let would = if told.dry_run { "would go" } else { "went" };
-            let row = |verdict: &GcVerdict| {
+            let row = |verdict: &RepoGcVerdict| {
                 let stays = if verdict.kept { "stays" } else { would };
                 let because = verdict.because.join(", ");
                 vec![verdict.snapshot_id.to_string(), stays.to_owned(), because]
@@ -122,13 +123,13 @@ impl Gc {
 pub(super) async fn label(
     context: &Context,
     project: &Project,
-    snapshot: &str,
+    snapshot: &SnapshotRef,
     label: &str,
 ) -> anyhow::Result<()> {
     let typed = labels(&[label.to_owned()])?;
     let (key, value) = typed.first_key_value().expect("one was parsed");
     let value = (!value.as_str().is_empty()).then_some(value);
-    let row = project.label(snapshot, (key, value)).await?;
+    let row = project.label(snapshot, key, value).await?;
     context.output.result(&row, |row| {
         let labels = row.labels.iter();
         let labels: Vec<String> = labels
@@ -141,7 +142,7 @@ pub(super) async fn label(
 pub(super) async fn delete(
     context: &Context,
     project: &Project,
-    snapshot: &str,
+    snapshot: &SnapshotRef,
 ) -> anyhow::Result<()> {
     let gone = project.delete(snapshot).await?;
     context.output.result(&gone, |gone| {
@@ -156,7 +157,7 @@ pub(super) async fn delete(
 pub(super) async fn verify(
     context: &Context,
     project: &Project,
-    snapshot: &str,
+    snapshot: &SnapshotRef,
 ) -> anyhow::Result<Exit> {
     let verified = project.verify(snapshot).await?;
     context.output.result(&verified, |told| {
@@ -183,7 +184,7 @@ pub(super) async fn verify(
 pub(super) async fn duplicate(
     context: &Context,
     project: &Project,
-    (snapshot, dir, id): (&str, &Path, &ProjectId),
+    (snapshot, dir, id): (&SnapshotRef, &Path, &ProjectId),
 ) -> anyhow::Result<()> {
     let made = project.duplicate(snapshot, dir, id).await?;
     context.output.result(&made, |made| {

@@ -4,8 +4,8 @@ use crate::cli::Context;
 use crate::cli::output::printable;
 use anyhow::bail;
 use clap::Args;
+use stasis_engine::check::RepoLetGo;
 use stasis_engine::model::id::{Label, SnapshotId, SubjectName};
-use stasis_engine::repo::RepoLetGo;
 
 #[derive(Debug, Args)]
 pub(super) struct Forget {

@@ -7,7 +7,7 @@ use crate::cli::progress::{cancel_on_signals, watched};
 use crate::cli::project::stayed;
 use crate::report::Exit;
 use clap::Args;
-use stasis_engine::repo::{Placement, RepoRestore, RepoRestored};
+use stasis_engine::restore::{Placement, RepoRestore, RepoRestored};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;

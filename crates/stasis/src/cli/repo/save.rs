@@ -9,7 +9,7 @@ use crate::report::Exit;
 use anyhow::Context as _;
 use clap::Args;
 use stasis_engine::model::id::{Label, SubjectName};
-use stasis_engine::repo::{RepoSave, RepoSaved};
+use stasis_engine::save::{RepoSave, RepoSaved};
 use std::path::PathBuf;
 use std::sync::Arc;
 

@@ -3,8 +3,8 @@
 use super::{Which, entry_path};
 use crate::cli::Context;
 use crate::cli::output::{OutputLost, table};
+use stasis_engine::catalog::{ListedEntry, RepoSnapshotRow, RepoStats, SnapshotSelector};
 use stasis_engine::model::id::SubjectName;
-use stasis_engine::repo::{ListedEntry, RepoStats, SnapshotRow, Wanted};
 use std::ffi::OsString;
 
 pub(super) async fn snapshots(
@@ -21,8 +21,8 @@ pub(super) async fn snapshots(
     context.output.result(&rows, |rows| snapshots_words(rows))
 }
 
-fn snapshots_words(rows: &[SnapshotRow]) -> String {
-    let row = |row: &SnapshotRow| {
+fn snapshots_words(rows: &[RepoSnapshotRow]) -> String {
+    let row = |row: &RepoSnapshotRow| {
         let mark = match (row.active, row.pinned) {
             (true, true) => "active, pinned",
             (true, false) => "active",
@@ -92,8 +92,8 @@ pub(super) async fn cat(
 pub(super) async fn diff(
     context: &Context,
     repo: Option<&str>,
-    before: &Wanted,
-    after: &Wanted,
+    before: &SnapshotSelector,
+    after: &SnapshotSelector,
 ) -> anyhow::Result<()> {
     let found = context
         .repo_engine(repo, false)

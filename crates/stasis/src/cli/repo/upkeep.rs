@@ -6,9 +6,10 @@ use crate::cli::progress::watched;
 use crate::cli::{Context, duration};
 use crate::report::Exit;
 use clap::Args;
+use stasis_engine::check::{RepoChecked, RepoDamage};
+use stasis_engine::gc::{RepoCollected, RepoGc};
 use stasis_engine::model::id::SubjectName;
 use stasis_engine::model::policy::retention::{OnDoubt, Repository, RetentionPolicy};
-use stasis_engine::repo::{Damage, RepoChecked, RepoCollected, RepoGc};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,7 +87,7 @@ fn at(root: &str) -> String {
 
 /// What to do now. Forgetting is offered only for snapshots that are proven to be lost: no save brings metadata back.
 fn advice(checked: &RepoChecked) -> impl Iterator<Item = String> {
-    let is_chunk = |one: &Damage| one.what.starts_with("chunk ");
+    let is_chunk = |one: &RepoDamage| one.what.starts_with("chunk ");
     let chunks = checked.damage.iter().any(is_chunk);
     let marked = if checked.marked {
         "damaged chunks are marked: "
@@ -119,7 +120,7 @@ fn advice(checked: &RepoChecked) -> impl Iterator<Item = String> {
     .flatten()
 }
 
-fn damage_words(damage: &Damage) -> String {
+fn damage_words(damage: &RepoDamage) -> String {
     let files = damage
         .files
         .iter()

@@ -6,9 +6,9 @@ use crate::cli::output::printable;
 use crate::report::Exit;
 use clap::Args;
 use stasis_engine::kind::workspace::{
-    self, ChangeOp, ExcludedNow, ForgetReason, ForgottenUndo, GitPlan, LeftAlone, LeftAloneReason,
-    PathChange, Plan, RestoreWorkspace, RestoredWorkspace, RevertAction, RevertPath, RevertedPath,
-    Run, Undone,
+    self, ChangeOp, ChangePlan, ExcludedNow, ForgetReason, ForgottenUndo, GitPlan, LeftAloneEntry,
+    LeftAloneReason, PathChange, RestoreWorkspace, RestoredWorkspace, RevertAction, RevertPath,
+    RevertedPath, RunMode, UndoneChange,
 };
 use stasis_engine::model::workspace::CheckpointRef;
 use std::ffi::OsString;
@@ -96,10 +96,10 @@ impl Restore {
             confirm: None,
             run: self.dry.how(),
         };
-        let is_asked = !self.yes && command.run == Run::Real && somebody_sits_there(context);
+        let is_asked = !self.yes && command.run == RunMode::Real && somebody_sits_there(context);
         let confirm = if is_asked {
             let look = RestoreWorkspace {
-                run: Run::Dry,
+                run: RunMode::Dry,
                 ..command.clone()
             };
             let shown = workspace.restore(look).await?;
@@ -125,7 +125,7 @@ impl Restore {
 }
 
 /// What left something alone which nobody told it to says so to scripts too.
-pub(super) fn exit_of(left_alone: &[LeftAlone]) -> Exit {
+pub(super) fn exit_of(left_alone: &[LeftAloneEntry]) -> Exit {
     if left_alone.is_empty() {
         Exit::Done
     } else {
@@ -143,7 +143,7 @@ pub(super) fn warn(context: &Context, told: &RestoredWorkspace) {
     }
 }
 
-fn warn_left_alone(context: &Context, all: &[LeftAlone], from: &str) {
+fn warn_left_alone(context: &Context, all: &[LeftAloneEntry], from: &str) {
     for one in all.iter().take(SHOWN) {
         let words = left_alone_words(one, from);
         context.output.say(&format!("warning: {words}"));
@@ -173,7 +173,7 @@ fn with_forgotten(words: String, gone: &[ForgottenUndo]) -> String {
     gone.iter().fold(words, line)
 }
 
-fn left_alone_words(one: &LeftAlone, checkpoint: &str) -> String {
+fn left_alone_words(one: &LeftAloneEntry, checkpoint: &str) -> String {
     let path = printable(&one.path);
     let why = match one.why {
         LeftAloneReason::Unreadable => {
@@ -221,7 +221,7 @@ pub(super) fn somebody_sits_there(context: &Context) -> bool {
 }
 
 /// Shows what would be done and asks; where nothing is deleted nobody is asked.
-fn agreed(context: &Context, plan: &Plan, words: &str) -> anyhow::Result<Answer> {
+fn agreed(context: &Context, plan: &ChangePlan, words: &str) -> anyhow::Result<Answer> {
     if plan.deletes == 0 && plan.git.is_none() {
         return Ok(Answer::Yes(None));
     }
@@ -321,16 +321,16 @@ impl Undo {
         let except = self.except.iter().map(|path| entry(&workspace, path));
         let mut except: Vec<_> = except.collect::<Result<_, _>>()?;
         except.extend(self.keep_git.then(|| workspace.git_directory()));
-        let mut command = workspace::Undo {
+        let mut command = workspace::UndoChange {
             which: self.which,
             except,
             agreed: self.yes,
             confirm: None,
             run: self.dry.how(),
         };
-        if !self.yes && command.run == Run::Real && somebody_sits_there(context) {
-            let look = workspace::Undo {
-                run: Run::Dry,
+        if !self.yes && command.run == RunMode::Real && somebody_sits_there(context) {
+            let look = workspace::UndoChange {
+                run: RunMode::Dry,
                 ..command.clone()
             };
             let shown = workspace.undo(look).await?;
@@ -349,7 +349,7 @@ impl Undo {
     }
 }
 
-fn undone_words(told: &Undone) -> String {
+fn undone_words(told: &UndoneChange) -> String {
     let of = told.path.as_deref().unwrap_or("the whole workspace");
     let (act, of, undo) = (&told.act, printable(of), &told.undo);
     if is_nothing(&told.plan) {
@@ -368,11 +368,11 @@ fn undone_words(told: &Undone) -> String {
     )
 }
 
-pub(super) fn is_nothing(plan: &Plan) -> bool {
+pub(super) fn is_nothing(plan: &ChangePlan) -> bool {
     plan.creates + plan.replaces + plan.deletes == 0
 }
 
-fn plan_words(plan: &Plan) -> String {
+fn plan_words(plan: &ChangePlan) -> String {
     counted(&[
         (plan.creates, "brought back"),
         (plan.replaces, "made what they were"),
@@ -404,7 +404,7 @@ fn with_undo(words: String, undo: Option<&str>) -> String {
 }
 
 /// A plan with its first paths, those that go before the others.
-fn with_paths(what: &str, plan: &Plan) -> String {
+fn with_paths(what: &str, plan: &ChangePlan) -> String {
     let mut sample: Vec<&PathChange> = plan.sample.iter().collect();
     sample.sort_by_key(|change| change.op != ChangeOp::Deleted);
     let shown = sample.iter().take(SHOWN);
@@ -500,7 +500,7 @@ mod tests {
             undo_forgotten: Vec::new(),
             left_alone: Vec::new(),
             excluded_now: None,
-            plan: Plan {
+            plan: ChangePlan {
                 creates: count(ChangeOp::Created),
                 replaces: count(ChangeOp::Modified),
                 deletes: count(ChangeOp::Deleted),

@@ -8,7 +8,7 @@ use crate::report::Exit;
 use clap::Args;
 use stasis_engine::clone::LeftOut;
 use stasis_engine::kind::workspace::{
-    self, Checkpointed, Compacted, DatabaseRow, DeletedCheckpoint, Forked, Maker,
+    self, Checkpointed, Compacted, DatabaseRow, DeletedCheckpoint, ForkedWorkspace, Maker,
 };
 use stasis_engine::model::format::manifest::StoredAs;
 use stasis_engine::model::workspace::{CheckpointName, CheckpointOrigin, CheckpointRef};
@@ -27,7 +27,7 @@ pub(super) struct Create {
 
 impl Create {
     pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<Exit> {
-        let command = workspace::Create {
+        let command = workspace::CreateCheckpoint {
             name: self.name,
             pool: if self.auto {
                 CheckpointOrigin::Auto
@@ -148,7 +148,7 @@ pub(super) struct Compact {
 
 impl Compact {
     pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<()> {
-        let command = workspace::Compact {
+        let command = workspace::CompactCheckpoints {
             checkpoints: self.checkpoints,
             name: self.name,
             run: self.dry.how(),
@@ -187,14 +187,14 @@ pub(super) struct Fork {
 
 impl Fork {
     pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<()> {
-        let command = workspace::Fork {
+        let command = workspace::ForkWorkspace {
             checkpoint: self.checkpoint,
             directory: self.dir,
             count: self.n,
             run: self.dry.how(),
         };
         let forked = which.open(context).await?.fork(command).await?;
-        context.output.result(&forked, |forked: &Forked| {
+        context.output.result(&forked, |forked: &ForkedWorkspace| {
             let directories = forked.directories.iter().map(|path| printable(path));
             let directories: Vec<String> = directories.collect();
             let verb = if forked.dry_run { "would be" } else { "is" };

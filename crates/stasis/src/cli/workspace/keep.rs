@@ -40,7 +40,7 @@ impl Init {
     pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<()> {
         which.or(Some(self.dir.clone()))?;
         let here = here()?;
-        let init = workspace::Init {
+        let init = workspace::InitWorkspace {
             directory: here.join(self.dir),
             session: self.session_dir.map(|path| here.join(path)),
             system: self.system.map(|path| here.join(path)),
@@ -80,7 +80,7 @@ async fn first_checkpoint(
         return Ok(None);
     }
     let (progress, cancel) = (Arc::<Progress>::default(), cancel_on_signals()?);
-    let create = workspace::Create::automatic(workspace::Maker::Cli);
+    let create = workspace::CreateCheckpoint::automatic(workspace::Maker::Cli);
     let work = workspace.create_watched(create, progress.clone(), cancel);
     let made = watched(context.output, "first checkpoint", progress, work).await;
     Ok(Some(made.context(

@@ -7,8 +7,8 @@ use crate::cli::clone::size;
 use crate::cli::output::{printable, table};
 use clap::Args;
 use stasis_engine::kind::workspace::{
-    self, AgentEventRow, CheckpointRow, Checkpoints, EventCounts, PathChange, PathDiff, PathStatus,
-    Side, Version,
+    self, AgentEventRow, CheckpointRow, Checkpoints, DiffSide, EventCounts, PathChange, PathDiff,
+    PathStatus, PathVersion,
 };
 use stasis_engine::model::workspace::AgentEventKind;
 use stasis_engine::model::workspace::CheckpointRef;
@@ -186,7 +186,7 @@ impl Changes {
             let with = changes.compared_with.join(", ");
             context.output.say(&format!("nothing differs from {with}"));
         }
-        let words = |changes: &workspace::Changes| match changes.changes.as_slice() {
+        let words = |changes: &workspace::WorkspaceChanges| match changes.changes.as_slice() {
             [] => String::new(),
             all => match &changes.git {
                 Some(git) => format!("{}\n{}", changes_table(all), git_line(git)),
@@ -286,7 +286,7 @@ fn diff_words(diff: &PathDiff) -> String {
 
 /// What a unified diff does not say: that permissions are other ones.
 fn mode_words(diff: &PathDiff) -> Option<String> {
-    let mode = |side: &Option<Side>| side.as_ref().and_then(|side| side.mode.clone());
+    let mode = |side: &Option<DiffSide>| side.as_ref().and_then(|side| side.mode.clone());
     let (before, after) = (mode(&diff.before)?, mode(&diff.after)?);
     (before != after).then(|| format!("{}: mode {before} -> {after}", printable(&diff.path)))
 }
@@ -313,7 +313,7 @@ fn still(text: &str) -> String {
     text.chars().map(escape).collect()
 }
 
-fn side_words(side: &Side) -> String {
+fn side_words(side: &DiffSide) -> String {
     let more = [
         side.size.map(size),
         side.mode.as_ref().map(|mode| format!("mode {mode}")),
@@ -340,7 +340,7 @@ impl History {
     }
 }
 
-fn history_words(history: &workspace::History) -> String {
+fn history_words(history: &workspace::PathHistory) -> String {
     let now = vec![
         "now".to_owned(),
         String::new(),
@@ -349,7 +349,7 @@ fn history_words(history: &workspace::History) -> String {
         history.current_size.map(size).unwrap_or_default(),
         history.current_status.to_string(),
     ];
-    let row = |version: &Version| {
+    let row = |version: &PathVersion| {
         vec![
             version.checkpoint.clone(),
             version.name.clone().unwrap_or_default(),
@@ -370,8 +370,8 @@ mod tests {
     use stasis_engine::kind::workspace::DiffKind;
     use stasis_engine::result::EntryType;
 
-    fn file(size: u64, mode: &str) -> Side {
-        Side {
+    fn file(size: u64, mode: &str) -> DiffSide {
+        DiffSide {
             kind: EntryType::File,
             size: Some(size),
             mode: Some(mode.to_owned()),

@@ -8,7 +8,9 @@ use crate::report::Exit;
 use anyhow::Context as _;
 use clap::Args;
 use serde::Serialize;
-use stasis_engine::kind::workspace::{self, PromptRow, RestoreWorkspace, RestoredWorkspace, Run};
+use stasis_engine::kind::workspace::{
+    self, PromptRow, RestoreWorkspace, RestoredWorkspace, RunMode,
+};
 use stasis_engine::model::workspace::CheckpointRef;
 use std::ffi::OsString;
 use std::io::{BufRead as _, Write as _};
@@ -134,11 +136,11 @@ impl Rewind {
         command: RestoreWorkspace,
         prompt: Option<&PromptRow>,
     ) -> anyhow::Result<Option<RestoreWorkspace>> {
-        if self.yes || command.run == Run::Dry || !somebody_sits_there(context) {
+        if self.yes || command.run == RunMode::Dry || !somebody_sits_there(context) {
             return Ok(Some(command));
         }
         let look = RestoreWorkspace {
-            run: Run::Dry,
+            run: RunMode::Dry,
             ..command.clone()
         };
         let shown = workspace.restore(look).await?;
@@ -256,7 +258,7 @@ fn rewound_words(rewound: &Rewound, back: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stasis_engine::kind::workspace::Plan;
+    use stasis_engine::kind::workspace::ChangePlan;
 
     fn rewound(deletes: u64, dry_run: bool) -> Rewound {
         Rewound {
@@ -280,7 +282,7 @@ mod tests {
                 undo_forgotten: Vec::new(),
                 left_alone: Vec::new(),
                 excluded_now: None,
-                plan: Plan {
+                plan: ChangePlan {
                     creates: 0,
                     replaces: 0,
                     deletes,

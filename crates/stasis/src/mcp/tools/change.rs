@@ -10,8 +10,9 @@ use super::{CallAnswer, Effect, SnapshotTool};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use stasis_engine::kind::workspace::{
-    Checkpointed, Compact, Compacted, Create, DeletedCheckpoint, Fork, Forked, Maker,
-    RestoreWorkspace, RestoredWorkspace, RevertPath, RevertedPath, Undo, Undone,
+    Checkpointed, CompactCheckpoints, Compacted, CreateCheckpoint, DeletedCheckpoint,
+    ForkWorkspace, ForkedWorkspace, Maker, RestoreWorkspace, RestoredWorkspace, RevertPath,
+    RevertedPath, UndoChange, UndoneChange,
 };
 use stasis_engine::model::workspace::{CheckpointOrigin, CheckpointRef};
 
@@ -37,7 +38,7 @@ impl SnapshotTool for CreateTool {
     type Answer = Checkpointed;
 
     async fn call(self, served: &Served) -> CallAnswer {
-        let command = Create {
+        let command = CreateCheckpoint {
             name: name(self.name.as_deref())?,
             pool: CheckpointOrigin::Manual,
             maker: Maker::Mcp,
@@ -160,7 +161,7 @@ impl SnapshotTool for CompactTool {
             .iter()
             .map(|text| checkpoint(text))
             .collect();
-        let command = Compact {
+        let command = CompactCheckpoints {
             checkpoints: checkpoints?,
             name: name(self.name.as_deref())?,
             run: run(self.dry_run),
@@ -185,10 +186,10 @@ impl SnapshotTool for UndoTool {
     const EFFECT: Effect = Effect::Replaces;
     const DESCRIPTION: &'static str = "Takes back the last revert, restore or undo, or the one whose `undo` value is given: what was there before is there again. \
          The answer's `redo` takes the undo back in turn. Deleting more than 20 files needs dry_run first, then confirm.";
-    type Answer = Undone;
+    type Answer = UndoneChange;
 
     async fn call(self, served: &Served) -> CallAnswer {
-        let command = Undo {
+        let command = UndoChange {
             which: self.undo.as_deref().map(undo_number).transpose()?,
             except: served.entries(self.except)?,
             agreed: false,
@@ -218,7 +219,7 @@ impl SnapshotTool for ForkTool {
     const EFFECT: Effect = Effect::Adds;
     const DESCRIPTION: &'static str = "Makes new directories from a checkpoint, to try something without touching the workspace. They are made where the user \
          allowed it; with n > 1, `-1`, `-2`, … are put behind the name. The answer has the paths.";
-    type Answer = Forked;
+    type Answer = ForkedWorkspace;
 
     async fn call(self, served: &Served) -> CallAnswer {
         let (checkpoint, count) = (checkpoint(&self.checkpoint)?, self.n.unwrap_or(1));
@@ -234,7 +235,7 @@ impl SnapshotTool for ForkTool {
             )));
         }
         let forks = served.forks.as_ref().ok_or_else(CallFailure::no_forks)?;
-        let command = Fork {
+        let command = ForkWorkspace {
             checkpoint,
             directory: forks.join(&self.name),
             count,

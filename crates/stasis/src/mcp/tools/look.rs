@@ -10,8 +10,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use stasis_engine::kind::workspace::{
-    Changes, ChangesSummary, CheckpointRow, Checkpoints, History, PathChange, PathDiff, Side,
-    Version,
+    ChangesSummary, CheckpointRow, Checkpoints, DiffSide, PathChange, PathDiff, PathHistory,
+    PathVersion, WorkspaceChanges,
 };
 use stasis_engine::result::EntryType;
 
@@ -67,7 +67,7 @@ pub(super) struct ChangesTool {
 #[derive(Serialize, JsonSchema)]
 pub(super) struct ChangesAnswer<'a> {
     #[serde(flatten)]
-    changes: &'a Changes,
+    changes: &'a WorkspaceChanges,
     not_compared_count: usize,
 }
 
@@ -135,7 +135,7 @@ impl SnapshotTool for HistoryTool {
     const DESCRIPTION: &'static str = "Shows one path through all checkpoints, the newest first: where it is new, modified, unchanged or deleted. Use it to choose \
          the checkpoint to revert to.";
     const IS_PAGED: bool = true;
-    type Answer = History;
+    type Answer = PathHistory;
 
     async fn call(self, served: &Served) -> CallAnswer {
         let paging = paging(self.format, self.start_index, self.max_length)?;
@@ -231,7 +231,7 @@ fn summary_text(summary: &ChangesSummary) -> String {
 }
 
 /// What differs from the checkpoints.
-fn changes(all: &Changes) -> Listing {
+fn changes(all: &WorkspaceChanges) -> Listing {
     let not_compared = all.not_compared.len();
     let mut head = object(&ChangesAnswer {
         changes: all,
@@ -309,7 +309,7 @@ fn diff(diff: &PathDiff, digests: bool) -> Listing {
     }
 }
 
-fn side_text(side: &Side, digests: bool) -> String {
+fn side_text(side: &DiffSide, digests: bool) -> String {
     let mut text = vec![side.kind.to_string()];
     text.extend(side.size.map(|size| format!("{size} bytes")));
     text.extend(side.mode.as_ref().map(|mode| format!("mode {mode}")));
@@ -319,7 +319,7 @@ fn side_text(side: &Side, digests: bool) -> String {
 }
 
 /// One entry through all checkpoints.
-fn history(history: &History) -> Listing {
+fn history(history: &PathHistory) -> Listing {
     let mut head = object(history);
     head.remove("versions");
     let now = match (history.current_kind, history.current_size) {
@@ -340,7 +340,7 @@ fn history(history: &History) -> Listing {
     }
 }
 
-fn version(version: &Version) -> (Value, String) {
+fn version(version: &PathVersion) -> (Value, String) {
     let mut text = format!("{}  {}", version.checkpoint, version.status);
     let more = [
         version.size.map(|size| format!("{size} bytes")),

@@ -4,7 +4,7 @@ use super::super::failure::CallFailure;
 use super::super::page::{LONGEST, PageFormat, Paging, SHORTEST};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use stasis_engine::kind::workspace::Run;
+use stasis_engine::kind::workspace::RunMode;
 use stasis_engine::model::workspace::{BadReference, CheckpointName, CheckpointRef};
 
 /// Only show what would be done
@@ -46,10 +46,10 @@ pub(super) struct EntryText(pub(super) String);
 #[serde(transparent)]
 pub(in crate::mcp) struct ExceptPaths(pub(in crate::mcp) Vec<String>);
 
-pub(super) fn run(dry: Option<DryRun>) -> Run {
+pub(super) fn run(dry: Option<DryRun>) -> RunMode {
     match dry {
-        Some(DryRun(true)) => Run::Dry,
-        _ => Run::Real,
+        Some(DryRun(true)) => RunMode::Dry,
+        _ => RunMode::Real,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Looks at a directory that stands still, and makes an archive of it.
 
 use super::Capture;
-use crate::error::Error;
+use crate::error::{Error, OPEN_DIRECTORY};
 use crate::kind::profile::checked;
 use crate::kind::profile::error::ProfileError;
 use crate::kind::profile::upgrade::{self, Counted};
@@ -16,6 +16,7 @@ use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::tree::survey::{Survey, survey};
 use stasis_disk::tree::walk::WalkSettings;
 use stasis_model::chrome::{CACHES, DatabaseFiles, LEFT_OUT};
+use stasis_model::failure::AtPath;
 use stasis_model::format::manifest::{CookieStore, Mode, ProfileManifest};
 use stasis_model::id::{ChromeMajor, Label};
 use std::fs::File;
@@ -117,10 +118,7 @@ fn checked(
 
 /// What the profile in an archive that was just made is known by.
 fn counted(capture: &Capture, file: &File, scratch: &Path) -> Result<Counted, Error> {
-    let plain = file.try_clone().map_err(|source| Error::Unreadable {
-        path: scratch.to_owned(),
-        source,
-    })?;
+    let plain = file.try_clone().at("read", scratch)?;
     let settings = CheckSettings {
         cancel: capture.cancel.clone(),
         ..CheckSettings::new(scratch)
@@ -226,8 +224,5 @@ fn cookie_store(capture: &Capture, scratch: &Path) -> CookieStore {
 /// Opens the directory of a profile.
 pub(in crate::kind::profile) fn open(dir: &Path) -> Result<RootDir, Error> {
     let root = RootDir::open(dir.components().as_path(), Mounts::Stay);
-    root.map_err(|source| Error::NoDirectory {
-        path: dir.to_owned(),
-        source: source.into(),
-    })
+    Ok(root.at(OPEN_DIRECTORY, dir)?)
 }

@@ -3,7 +3,7 @@
 //! The dump is written to a file of ours before anything of it is stored, because it must be proven first: its exit code,
 //! its size, and that `pg_restore` reads it.
 
-use super::Capture;
+use super::ProjectCapture;
 use crate::error::Error;
 use crate::kind::project::{Project, ProjectError, dotenv, or_cancelled};
 use stasis_disk::tree::staging_view;
@@ -15,7 +15,7 @@ use stasis_quiesce::postgres::{self, Connection, PostgresSettings};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-impl Capture {
+impl ProjectCapture {
     /// Asks the server for a dump.
     pub(in crate::kind::project) async fn postgres_volume(
         &mut self,

@@ -1,12 +1,13 @@
 //! A volume of SQLite databases: each is copied within one read transaction, everything beside them as it is.
 
-use super::Capture;
+use super::ProjectCapture;
 use crate::error::Error;
 use crate::kind::project::ProjectError;
 use serde_json::json;
 use stasis_disk::tree::clone::{self, CloneSettings};
 use stasis_disk::tree::staging_view;
 use stasis_disk::tree::walk::WalkSettings;
+use stasis_model::failure::AtPath;
 use stasis_model::format::manifest::Consistency;
 use stasis_model::id::VolumeName;
 use stasis_model::tree::FileTime;
@@ -22,7 +23,7 @@ use std::sync::atomic::AtomicBool;
 /// What SQLite keeps beside a database.
 const COMPANIONS: [&str; 4] = ["", "-wal", "-shm", "-journal"];
 
-impl Capture {
+impl ProjectCapture {
     /// Copies the databases of a volume, and what lies beside them.
     pub(in crate::kind::project) fn sqlite_volume(
         &mut self,
@@ -35,10 +36,7 @@ impl Capture {
             source: Box::new(source),
         };
         let target = self.place_of(name);
-        let databases = sqlite::find_databases(source).map_err(|error| Error::Unreadable {
-            path: source.to_owned(),
-            source: error,
-        })?;
+        let databases = sqlite::find_databases(source).at("read", source)?;
         let mut within: Vec<PathBuf> = databases
             .iter()
             .filter_map(|path| path.strip_prefix(source).ok().map(Path::to_owned))
@@ -56,7 +54,7 @@ impl Capture {
             cancel: cancel.clone(),
             ..SqliteSettings::default()
         };
-        let (mut told, mut is_all_checked) = (serde_json::Map::new(), true);
+        let (mut described_all, mut is_all_checked) = (serde_json::Map::new(), true);
         let mut newest: BTreeMap<PathBuf, FileTime> = BTreeMap::new();
         for path in &within {
             let (from, to) = (source.join(path), target.join(path));
@@ -64,16 +62,11 @@ impl Capture {
                 // The clone has what could not be left out by its name.
                 let mut copied = to.clone().into_os_string();
                 copied.push(end);
-                stasis_disk::fs::remove::file_at(Path::new(&copied)).map_err(|error| {
-                    Error::Unreadable {
-                        path: to.clone(),
-                        source: error.into(),
-                    }
-                })?;
+                stasis_disk::fs::remove::file_at(Path::new(&copied)).at("read", &to)?;
             }
             let captured = sqlite::capture(&from, &to, &settings).map_err(failed)?;
             is_all_checked &= captured.integrity == Integrity::Ok;
-            told.insert(path.display().to_string(), described(&captured));
+            described_all.insert(path.display().to_string(), described(&captured));
             note_time(&to, &mut newest);
         }
         self.settle_times(newest)?;
@@ -86,7 +79,7 @@ impl Capture {
         facts
             .manifest
             .details
-            .insert("databases".to_owned(), told.into());
+            .insert("databases".to_owned(), described_all.into());
         self.volumes.insert(name.to_string(), facts);
         Ok(())
     }

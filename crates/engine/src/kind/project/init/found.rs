@@ -63,7 +63,7 @@ impl FindingKind {
 
 /// Something that was found, and what becomes of it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Finding {
+pub struct ProjectFinding {
     /// The file that it was found in, or that it is.
     pub path: String,
     /// What it is.
@@ -76,7 +76,7 @@ pub struct Finding {
 
 /// A server that some file speaks of.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Server {
+struct FoundServer {
     /// The file.
     file: String,
     /// What it is called there.
@@ -88,17 +88,17 @@ struct Server {
 
 /// What is in a directory that a project may be made of.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct FoundState {
     /// SQLite databases, by the names of their volumes.
     databases: BTreeMap<String, PathBuf>,
     /// The variable in `.env` that holds the URL of a Postgres server.
     postgres: Option<String>,
-    servers: Vec<Server>,
+    servers: Vec<FoundServer>,
     /// Other programs in a compose file.
     services: Vec<String>,
 }
 
-impl Found {
+impl FoundState {
     pub(super) fn look(dir: &Path) -> Self {
         let mut found = Self::default();
         for path in databases(dir) {
@@ -114,7 +114,7 @@ impl Found {
             ("redis", FindingKind::Redis),
         ] {
             for variable in dotenv::names(dir, |url| url.starts_with(&format!("{prefix}://"))) {
-                found.servers.push(Server {
+                found.servers.push(FoundServer {
                     file: ".env".to_owned(),
                     name: prefix.to_owned(),
                     kind,
@@ -167,7 +167,7 @@ impl Found {
                     continue;
                 }
             };
-            self.servers.push(Server {
+            self.servers.push(FoundServer {
                 file: file.to_owned(),
                 name,
                 kind,
@@ -192,7 +192,7 @@ impl Found {
             } else {
                 continue;
             };
-            self.servers.push(Server {
+            self.servers.push(FoundServer {
                 name: kind.word().to_lowercase(),
                 variable: variable_in(&text),
                 file,
@@ -212,8 +212,8 @@ impl Found {
     }
 
     /// What was found, for people and programs.
-    pub(super) fn findings(&self, layout: Layout) -> Vec<Finding> {
-        let mut all: Vec<Finding> = Vec::new();
+    pub(super) fn findings(&self, layout: Layout) -> Vec<ProjectFinding> {
+        let mut all: Vec<ProjectFinding> = Vec::new();
         for path in self.databases.values() {
             let path = path.display().to_string();
             let words = match layout {
@@ -222,7 +222,7 @@ impl Found {
                     "{path} (SQLite): move it into its volume in state/current/volumes/, and tell your application"
                 ),
             };
-            all.push(Finding {
+            all.push(ProjectFinding {
                 path,
                 kind: FindingKind::Sqlite,
                 is_declared: layout == Layout::InPlace,
@@ -230,7 +230,7 @@ impl Found {
             });
         }
         if let Some(variable) = &self.postgres {
-            all.push(Finding {
+            all.push(ProjectFinding {
                 path: ".env".to_owned(),
                 kind: FindingKind::Postgres,
                 is_declared: true,
@@ -239,7 +239,7 @@ impl Found {
         }
         for server in self.proposed() {
             let (file, name, kind) = (&server.file, &server.name, server.kind.word());
-            all.push(Finding {
+            all.push(ProjectFinding {
                 path: file.clone(),
                 kind: server.kind,
                 is_declared: false,
@@ -252,9 +252,9 @@ impl Found {
     }
 
     /// Servers that are not declared already.
-    fn proposed(&self) -> impl Iterator<Item = &Server> {
+    fn proposed(&self) -> impl Iterator<Item = &FoundServer> {
         let is_declared =
-            |server: &&Server| server.kind == FindingKind::Postgres && self.postgres.is_some();
+            |server: &&FoundServer| server.kind == FindingKind::Postgres && self.postgres.is_some();
         self.servers
             .iter()
             .filter(move |server| !is_declared(server))
@@ -347,8 +347,8 @@ impl Found {
 }
 
 /// A volume for a server that is not declared, as a comment.
-fn proposal(server: &Server) -> String {
-    let Server { file, name, .. } = server;
+fn proposal(server: &FoundServer) -> String {
+    let FoundServer { file, name, .. } = server;
     let variable = server.variable.as_deref().unwrap_or("DATABASE_URL");
     let lines = match server.kind {
         FindingKind::Postgres => {
@@ -554,7 +554,7 @@ mod tests {
         write(place.path(), "mine/pyvenv.cfg", b"");
         write(place.path(), "notes.db", b"not one");
 
-        let found = Found::look(place.path());
+        let found = FoundState::look(place.path());
 
         let all: Vec<(&str, &str)> = found
             .databases
@@ -592,7 +592,7 @@ mod tests {
             b"DATABASES = {'default': {'ENGINE': 'django.db.backends.postgresql'}}",
         );
 
-        let found = Found::look(place.path());
+        let found = FoundState::look(place.path());
         let text = found.in_place(&"shop".parse().unwrap(), &"shop".parse().unwrap());
         let findings = found.findings(Layout::InPlace);
 

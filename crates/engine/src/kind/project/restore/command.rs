@@ -1,11 +1,13 @@
 //! What is asked of a restore, and what it answers.
 
-use crate::kind::project::services::HookRun;
-use crate::repo::{Difference, InPlaceChanges};
+use crate::diff::TreeDifference;
+use crate::kind::project::services::ServiceHookRun;
+use crate::restore::InPlaceChanges;
 use crate::warning::Warning;
 use serde::Serialize;
 use stasis_disk::progress::Progress;
 use stasis_model::id::{ProjectId, ServiceName, SnapshotId, VolumeName};
+use stasis_model::snapshot_ref::SnapshotRef;
 use stasis_model::tree::EntryPath;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,7 +21,7 @@ use std::sync::atomic::AtomicBool;
 )]
 pub struct ProjectRestore {
     /// `latest`, an id or the beginning of one, or a label.
-    pub wanted: String,
+    pub wanted: SnapshotRef,
     /// Whether what is there now is saved first.
     pub safety: bool,
     /// Only these volumes.
@@ -45,7 +47,7 @@ pub struct ProjectRestore {
 
 impl ProjectRestore {
     /// A restore of everything, with a safety snapshot.
-    pub fn new(wanted: impl Into<String>) -> Self {
+    pub fn new(wanted: impl Into<SnapshotRef>) -> Self {
         Self {
             wanted: wanted.into(),
             safety: true,
@@ -132,7 +134,7 @@ pub struct ProjectRestored {
     pub in_place: Option<InPlaceChanges>,
     /// What would change, or nothing if it was done.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub changes: Vec<Difference>,
+    pub changes: Vec<TreeDifference>,
     /// What was there before: the way back.
     pub safety_snapshot_id: Option<SnapshotId>,
     /// What was there before and could not be saved: it was moved, and is where this says.
@@ -149,7 +151,7 @@ pub struct ProjectRestored {
     /// Programs that were stopped and started again.
     pub restarted: Vec<ServiceName>,
     /// What was run before and after.
-    pub hooks: Vec<HookRun>,
+    pub hooks: Vec<ServiceHookRun>,
     /// How many databases were checked and found sound.
     pub databases: u64,
     /// How long it took.

@@ -9,9 +9,10 @@ use crate::bridge;
 use crate::error::Error;
 use crate::kind::project::capture::dump_in;
 use crate::kind::project::{Declared, Project, ProjectError, ProjectRestore, or_cancelled};
-use crate::repo::RepoRestore;
+use crate::restore::RepoRestore;
 use stasis_disk::fs::{atomic_write, remove};
 use stasis_disk::tree::staging_view::{self, StagingView};
+use stasis_model::failure::AtPath;
 use stasis_model::format::manifest::Consistency;
 use stasis_model::id::{SnapshotId, VolumeName};
 use stasis_model::project::{ProjectConfig, VolumeConfig};
@@ -98,7 +99,8 @@ impl Project {
     pub(super) async fn stage_dumps(
         &self,
         declared: &Declared,
-        (command, plan): (&ProjectRestore, &RestorePlan),
+        command: &ProjectRestore,
+        plan: &RestorePlan,
     ) -> Result<Vec<StagedDatabase>, Error> {
         if plan.servers.is_empty() {
             return Ok(Vec::new());
@@ -118,7 +120,7 @@ impl Project {
         };
         let _ = self.engine.dirs().restore(restore).await?;
         let staged = self
-            .stage_databases((declared, plan), &tree, &command.cancel)
+            .stage_databases(declared, plan, &tree, &command.cancel)
             .await;
         bridge::blocking(move || drop(scratch)).await;
         staged
@@ -127,7 +129,8 @@ impl Project {
     /// Restores the dumps in a tree into databases beside the ones in use: all of them, or none.
     async fn stage_databases(
         &self,
-        (declared, plan): (&Declared, &RestorePlan),
+        declared: &Declared,
+        plan: &RestorePlan,
         tree: &Path,
         cancel: &AtomicBool,
     ) -> Result<Vec<StagedDatabase>, Error> {
@@ -136,7 +139,7 @@ impl Project {
             let volume = &declared.config.volumes[name];
             let place = declared.config.place_of(name).to_string();
             let dump = dump_in(&tree.join(place), name);
-            let staged = self.stage_database((name, volume), &dump, cancel).await;
+            let staged = self.stage_database(name, volume, &dump, cancel).await;
             match staged {
                 Ok(staged) => all.push(staged),
                 Err(error) => {
@@ -150,7 +153,8 @@ impl Project {
 
     async fn stage_database(
         &self,
-        (name, volume): (&VolumeName, &VolumeConfig),
+        name: &VolumeName,
+        volume: &VolumeConfig,
         dump: &Path,
         cancel: &AtomicBool,
     ) -> Result<StagedDatabase, Error> {
@@ -239,10 +243,7 @@ impl Project {
         let (mark, words) = (declared.mark(), snapshot.map(ToString::to_string));
         bridge::blocking(move || match words {
             Some(words) => Ok(atomic_write::atomic_write(&mark, words.as_bytes())?),
-            None => remove::file_at(&mark).map_err(|source| Error::Unreadable {
-                path: mark.clone(),
-                source: source.into(),
-            }),
+            None => Ok(remove::file_at(&mark).at("read", &mark)?),
         })
         .await
     }

@@ -1,9 +1,9 @@
 //! What a restore touches, decided before anything is written: a dry run shows it, and a real run does just that.
 
 use crate::bridge;
+use crate::catalog::{ChunkFetcher, OpenedSnapshot, no_entry};
 use crate::error::Error;
 use crate::kind::project::{Project, ProjectError, ProjectRestore};
-use crate::repo::{Fetching, Opened, no_entry};
 use stasis_disk::form::chunked::list::ListReader;
 use stasis_disk::tree::restore;
 use stasis_model::format::manifest::{Consistency, FileList, SnapshotIndex, SnapshotManifest};
@@ -68,15 +68,15 @@ impl Project {
         let root = self.engine.dirs().root();
         let opened = self.engine.dirs().open_snapshot(&root, index, id).await?;
         only.extend(command.paths.iter().cloned());
-        let Opened { manifest, list } = opened;
+        let OpenedSnapshot { manifest, list } = opened;
         let live = self.live();
         let engine = &self.engine;
         engine
             .dirs()
-            .ensure_known(&live, &command.except, (id, &list))
+            .ensure_known(&live, &command.except, id, &list)
             .await?;
         if !only.is_empty() {
-            let (asked, source) = (only.clone(), Fetching::new(root));
+            let (asked, source) = (only.clone(), ChunkFetcher::new(root));
             let found = bridge::blocking(move || find(&asked, &source, &list)).await?;
             if let Some(at) = found.missing {
                 return Err(match command.volumes.get(at) {
@@ -147,7 +147,11 @@ struct FoundEntries {
     companions: Vec<EntryPath>,
 }
 
-fn find(asked: &[EntryPath], source: &Fetching, list: &FileList) -> Result<FoundEntries, Error> {
+fn find(
+    asked: &[EntryPath],
+    source: &ChunkFetcher,
+    list: &FileList,
+) -> Result<FoundEntries, Error> {
     let mut reader = ListReader::new(source, list)?;
     let mut missing: Vec<usize> = (0..asked.len()).collect();
     let mut companions = Vec::new();

@@ -279,10 +279,22 @@ fn a_safety_snapshot_joins_the_chain_and_latest_stays_what_it_was() {
 
     let index = index.publish(&safety, op(2)).unwrap();
 
-    let latest =
-        |index: &SnapshotIndex| index.resolve(Some(&name), "latest").unwrap().id.to_string();
+    let latest = |index: &SnapshotIndex| {
+        index
+            .resolve(Some(&name), &SnapshotRef::Latest)
+            .unwrap()
+            .id
+            .to_string()
+    };
     assert_eq!(latest(&index), "asked");
-    assert_eq!(index.resolve(None, "latest").unwrap().id.as_str(), "asked");
+    assert_eq!(
+        index
+            .resolve(None, &SnapshotRef::Latest)
+            .unwrap()
+            .id
+            .as_str(),
+        "asked"
+    );
     assert_eq!(index.snapshots().count(), 2, "it is listed");
     let late = index.publish(&began_before, op(3));
     assert!(
@@ -302,18 +314,18 @@ fn a_safety_snapshot_joins_the_chain_and_latest_stays_what_it_was() {
 
 #[test]
 fn what_was_never_saved_explicitly_has_no_latest() {
-    let name: SubjectName = "default".parse().unwrap();
+    fn of<'i>(index: &'i SnapshotIndex, wanted: &str) -> Result<String, Unresolved<&'i Indexed>> {
+        let name: SubjectName = "default".parse().unwrap();
+        let found = index.resolve(Some(&name), &wanted.into());
+        found.map(|one| one.id.to_string())
+    }
+
     let mut automatic = publish(&SnapshotIndex::empty(), "automatic");
     automatic.activates = false;
     automatic.snapshot.reason = SaveReason::Autosave;
 
     let index = SnapshotIndex::empty().publish(&automatic, op(1)).unwrap();
 
-    let of = |index: &SnapshotIndex, wanted: &str| {
-        index
-            .resolve(Some(&name), wanted)
-            .map(|one| one.id.to_string())
-    };
     assert_eq!(
         of(&SnapshotIndex::empty(), "latest"),
         Err(Unresolved::Absent)

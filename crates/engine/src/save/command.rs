@@ -45,7 +45,7 @@ pub struct RepoSave {
     /// Whether the patterns leave out, for this once, what belongs to the state.
     pub is_part: bool,
     /// Directories that stand in for some of the source.
-    pub grafts: Vec<Graft>,
+    pub grafts: Vec<SaveOverlay>,
     /// The directory under whose name this host remembers the tree, if it is not the source.
     pub remembered_as: Option<PathBuf>,
     /// The version of the application that wrote it.
@@ -60,7 +60,7 @@ pub struct RepoSave {
 
 /// A directory that is saved in the place of one that is in the source.
 #[derive(Clone, Debug)]
-pub struct Graft {
+pub struct SaveOverlay {
     /// Where in the source.
     pub at: EntryPath,
     /// The directory.
@@ -181,7 +181,7 @@ pub struct RepoSaved {
 
 impl RepoSaved {
     /// What is told of a snapshot whose parent is the tree `parent`.
-    pub(super) fn told(
+    pub(super) fn new(
         manifest: &SnapshotManifest,
         parent: Option<TreeDigest>,
         report: &SaveReport,

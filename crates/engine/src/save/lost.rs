@@ -3,11 +3,10 @@
 //! *Always true:* a snapshot in which a database is missing or damaged that `latest` has whole never becomes `latest` without a word. It is stored:
 //! what is there now may be needed too.
 
-use super::{Began, RepoSave, VolumeFacts};
+use super::{Began, RepoSave, VolumeFacts, matcher};
 use crate::error::Error;
 use serde::Serialize;
-use stasis_disk::form::chunked::save::{SaveError, Saved};
-use stasis_disk::tree::walk;
+use stasis_disk::form::chunked::save::Saved;
 use stasis_model::format::manifest::{Consistency, DatabaseManifest, SnapshotManifest, StoredAs};
 use stasis_model::tree::EntryPath;
 use std::collections::BTreeSet;
@@ -52,7 +51,8 @@ pub struct LostDatabase {
 /// The databases that the parent has, or that a volume names, and that the new snapshot has not.
 pub(super) fn databases(
     command: &RepoSave,
-    (began, saved): (&Began, &Saved),
+    began: &Began,
+    saved: &Saved,
     manifest: &SnapshotManifest,
     damaged: &BTreeSet<String>,
 ) -> Result<Vec<LostDatabase>, Error> {
@@ -60,7 +60,7 @@ pub(super) fn databases(
         return Ok(Vec::new());
     }
     let now = &manifest.databases;
-    let is_left_out = walk::matcher(&manifest.patterns()).map_err(SaveError::from)?;
+    let is_left_out = matcher(&manifest.patterns())?;
     // One that was moved as it was is not lost.
     let is_moved = |before: &DatabaseManifest| {
         let mut new = now.iter();
@@ -92,7 +92,7 @@ pub(super) fn databases(
     let paths = lost
         .iter()
         .filter_map(|path| path.parse::<EntryPath>().ok());
-    let told = paths.filter(is_expected).map(|path| LostDatabase {
+    let rows = paths.filter(is_expected).map(|path| LostDatabase {
         how: if damaged.contains(&path.to_string()) {
             LostHow::Damaged
         } else {
@@ -100,7 +100,7 @@ pub(super) fn databases(
         },
         path: path.to_string(),
     });
-    Ok(told.collect())
+    Ok(rows.collect())
 }
 
 /// What is there in the place of a database.

@@ -2,8 +2,8 @@
 
 use super::VolumeFacts;
 use crate::bridge;
+use crate::catalog::ChunkFetcher;
 use crate::error::Error;
-use crate::repo::port::Fetching;
 use stasis_disk::form::chunked::list::ListReader;
 use stasis_model::format::manifest::{
     Consistency, DatabaseManifest, FileList, StoredAs, VolumeManifest,
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 pub(super) async fn measured(
     volumes: &BTreeMap<String, VolumeFacts>,
     list: &FileList,
-    source: Fetching,
+    source: ChunkFetcher,
 ) -> Result<BTreeMap<String, VolumeManifest>, Error> {
     if volumes.is_empty() {
         return Ok(BTreeMap::new());
@@ -46,12 +46,12 @@ pub(super) async fn measured(
                 hasher.entry(&entry, content.as_ref());
             }
         }
-        let told = measures.into_iter().map(|(name, facts, size, hasher)| {
+        let rows = measures.into_iter().map(|(name, facts, size, hasher)| {
             let mut manifest = facts.manifest;
             (manifest.size, manifest.digest) = (size, hasher.finish());
             (name, manifest)
         });
-        Ok(told.collect())
+        Ok(rows.collect())
     })
     .await
 }
@@ -83,12 +83,12 @@ pub(super) fn settle(
             _ => "crash_consistent",
         };
         integrity.clone_into(&mut manifest.integrity);
-        let told = own.iter().map(|(path, one)| {
+        let rows = own.iter().map(|(path, one)| {
             let described = serde_json::json!({ "bytes": one.size });
             ((*path).clone(), described)
         });
-        let told: serde_json::Map<_, _> = told.collect();
-        manifest.details.insert("databases".to_owned(), told.into());
+        let rows: serde_json::Map<_, _> = rows.collect();
+        manifest.details.insert("databases".to_owned(), rows.into());
     }
 }
 

@@ -8,11 +8,11 @@
 //! *Always true:* what restore refuses is reported. A store that does not answer is an error and never damage. A damaged
 //! chunk stays where it is; a store that cannot be written is checked all the same, and says that nothing was marked.
 
-use super::Opened;
 use super::damaged::spoiled;
-use super::port::Fetching;
 use crate::bridge;
-use crate::error::{Error, ErrorKind, error_chain};
+use crate::catalog::references::is_damage;
+use crate::catalog::{ChunkFetcher, OpenedSnapshot};
+use crate::error::{Error, error_chain};
 use crate::handle::DirRepo;
 use serde::Serialize;
 use stasis_disk::form::chunked::list::{ListReader, root_of};
@@ -34,7 +34,7 @@ const NAMED: usize = 100;
 
 /// Something that is damaged or missing.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Damage {
+pub struct RepoDamage {
     /// The root it belongs to, as `projects/TENANT/PROJECT`; empty for a repository and for a project's own store.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub root: String,
@@ -50,7 +50,7 @@ pub struct Damage {
     pub forgettable: bool,
 }
 
-impl Damage {
+impl RepoDamage {
     fn new(what: impl Into<String>, why: impl Into<String>) -> Self {
         Self {
             root: String::new(),
@@ -99,7 +99,7 @@ pub struct RepoChecked {
     /// Bytes of those, as they are stored.
     pub bytes_read: u64,
     /// What is wrong. Nothing, if all is well.
-    pub damage: Vec<Damage>,
+    pub damage: Vec<RepoDamage>,
     /// Whether damaged chunks were entered in the quarantine, so that the next save repairs what it can.
     pub marked: bool,
     /// How long it took.
@@ -111,7 +111,7 @@ pub struct RepoChecked {
 struct Needs {
     by_chunk: HashMap<StoredChunk, BTreeSet<usize>>,
     lists: Vec<(SnapshotId, FileList)>,
-    damage: Vec<Damage>,
+    damage: Vec<RepoDamage>,
     /// Damaged chunks of lists, with a snapshot that is hurt.
     spoiled: BTreeMap<ChunkName, SnapshotId>,
 }
@@ -234,7 +234,7 @@ impl DirRepo<'_> {
                 Ok(opened) => opened,
                 Err(error) if !is_damage(&error) => return Err(error),
                 Err(error) => {
-                    let mut damage = Damage::of_snapshot("metadata", &id, &error);
+                    let mut damage = RepoDamage::of_snapshot("metadata", &id, &error);
                     damage.forgettable = self.is_proven(root, index, &id).await;
                     needs.damage.push(damage);
                     continue;
@@ -251,10 +251,10 @@ impl DirRepo<'_> {
                 }
                 Err(error) if !is_damage(&error) => return Err(error),
                 Err(error) => {
-                    let mut damage = Damage::of_snapshot("list", &id, &error);
+                    let mut damage = RepoDamage::of_snapshot("list", &id, &error);
                     damage.forgettable = self.is_proven(root, index, &id).await;
                     needs.damage.push(damage);
-                    let source = Fetching::new(root.clone());
+                    let source = ChunkFetcher::new(root.clone());
                     let names = bridge::blocking(move || spoiled(&source, &list)).await;
                     let names = names.unwrap_or_default().into_keys();
                     needs.spoiled.extend(names.map(|name| (name, id.clone())));
@@ -265,12 +265,12 @@ impl DirRepo<'_> {
     }
 
     /// Reads everything of a snapshot that a restore reads but the chunks of its files; says which those are.
-    pub(super) async fn read_as_restore(
+    pub(crate) async fn read_as_restore(
         self,
         root: &Root,
-        opened: Opened,
+        opened: OpenedSnapshot,
     ) -> Result<BTreeSet<StoredChunk>, Error> {
-        let source = Fetching::new(root.clone());
+        let source = ChunkFetcher::new(root.clone());
         bridge::blocking(move || {
             drop(opened.readable()?);
             let mut chunks = list_chunks(&source, &opened.list)?;
@@ -294,7 +294,7 @@ impl DirRepo<'_> {
         chunks: Vec<(StoredChunk, u64)>,
         progress: Arc<Progress>,
     ) -> Result<BTreeMap<ChunkName, String>, Error> {
-        let (source, workers) = (Fetching::new(root.clone()), self.restore_workers());
+        let (source, workers) = (ChunkFetcher::new(root.clone()), self.restore_workers());
         bridge::blocking(move || {
             let (next, bad) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
             let failed: Mutex<Option<ChunkError>> = Mutex::default();
@@ -365,12 +365,12 @@ impl DirRepo<'_> {
             }
             marks.insert(name);
             let snapshots = hurt.iter().map(|(id, _)| id.clone()).collect();
-            let source = Fetching::new(root.clone());
+            let source = ChunkFetcher::new(root.clone());
             let files = bridge::blocking(move || files_in(&source, &hurt, &name)).await;
-            checked.damage.push(Damage {
+            checked.damage.push(RepoDamage {
                 snapshots,
                 files: files.into_iter().collect(),
-                ..Damage::new(format!("chunk {name}"), why)
+                ..RepoDamage::new(format!("chunk {name}"), why)
             });
         }
         checked.marked &= self.mark_damaged(root, &marks).await;
@@ -383,12 +383,14 @@ fn document(name: &str, error: Error, checked: &mut RepoChecked) -> Result<(), E
     if !is_damage(&error) || matches!(error, Error::UnfitRepo(_)) {
         return Err(error);
     }
-    checked.damage.push(Damage::new(name, error_chain(&error)));
+    checked
+        .damage
+        .push(RepoDamage::new(name, error_chain(&error)));
     Ok(())
 }
 
 /// Chains whose newest snapshot is not among their snapshots: the next save would not find its parent.
-fn lost_heads(index: &SnapshotIndex) -> Vec<Damage> {
+fn lost_heads(index: &SnapshotIndex) -> Vec<RepoDamage> {
     let is_lost = |id: &SnapshotId| index.find(id).is_none();
     let heads = index.subjects.iter();
     let lost = heads.filter_map(|(name, subject)| {
@@ -398,14 +400,9 @@ fn lost_heads(index: &SnapshotIndex) -> Vec<Damage> {
     lost.map(|(name, id)| {
         let why =
             format!("says that the newest snapshot of `{name}` is `{id}`, and does not list it");
-        Damage::new("index.json", why)
+        RepoDamage::new("index.json", why)
     })
     .collect()
-}
-
-/// Whether what could not be read is wrong in itself: a store that does not answer says nothing about it.
-pub(super) fn is_damage(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Limit)
 }
 
 /// The chunks that a list itself lies in.

@@ -1,9 +1,8 @@
 //! Which chunks the snapshots of a root name.
 
-use super::check::is_damage;
-use super::port::Fetching;
+use super::port::ChunkFetcher;
 use crate::bridge;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use stasis_disk::form::chunked::list::{Unpacked, root_of};
 use stasis_disk::form::chunked::{ChunkError, ChunkSource, cut_out};
 use stasis_model::format::manifest::{FileList, SnapshotIndex, SnapshotManifest};
@@ -161,14 +160,24 @@ pub(crate) async fn add_manifest(
     manifest: SnapshotManifest,
     mut references: References,
 ) -> Result<References, Error> {
-    let list = manifest.list().map_err(|source| Error::UnfitSnapshot {
-        snapshot: manifest.snapshot_id.clone(),
-        source,
-    })?;
-    let source = Fetching::new(root.clone());
+    let list = list_of(&manifest)?;
+    let source = ChunkFetcher::new(root.clone());
     let added = bridge::blocking(move || {
         references.add(&source, &list)?;
         Ok::<_, ChunkError>(references)
     });
     Ok(added.await?)
+}
+
+/// The list of a snapshot, as its metadata has it or leads to it.
+pub(crate) fn list_of(manifest: &SnapshotManifest) -> Result<FileList, Error> {
+    manifest.list().map_err(|source| Error::UnfitSnapshot {
+        snapshot: manifest.snapshot_id.clone(),
+        source,
+    })
+}
+
+/// Whether what could not be read is wrong in itself: a store that does not answer says nothing about it.
+pub(crate) fn is_damage(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Limit)
 }

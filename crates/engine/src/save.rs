@@ -13,13 +13,13 @@ mod databases;
 mod lost;
 mod volumes;
 
-pub use command::{Graft, NotConsistent, RepoSave, RepoSaved, VolumeFacts};
+pub use command::{NotConsistent, RepoSave, RepoSaved, SaveOverlay, VolumeFacts};
 pub use lost::{LostDatabase, LostHow};
 
-use super::port::{Fetching, Storing};
-use super::{Opened, references};
 use crate::bridge;
-use crate::error::Error;
+use crate::catalog::port::{ChunkFetcher, Storing};
+use crate::catalog::{OpenedSnapshot, references};
+use crate::error::{Error, OPEN_DIRECTORY, SaveError, refused};
 use crate::handle::DirRepo;
 use databases::{DamagedDatabases, LiveDatabases};
 use stasis_disk::form::chunked::databases::SavedDatabase;
@@ -28,8 +28,9 @@ use stasis_disk::form::chunked::list_cache::ListCacheKey;
 use stasis_disk::form::chunked::save::{self, Parent, SaveParts, SaveSettings, Saved};
 use stasis_disk::fs::remove;
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
-use stasis_disk::tree::walk::WalkSettings;
+use stasis_disk::tree::walk::{self, WalkSettings};
 use stasis_model::digest::{StoreDigest, TreeDigest};
+use stasis_model::failure::AtPath;
 use stasis_model::format::manifest::{
     Consistency, DatabaseManifest, Indexed, Publish, RepoDocument, SnapshotIndex, SnapshotManifest,
 };
@@ -40,6 +41,7 @@ use stasis_model::protocol::gc::{
 };
 use stasis_model::protocol::operation::IndexOperation;
 use stasis_model::time::Timestamp;
+use stasis_model::tree::EntryPath;
 use stasis_store::documents::roots::Root;
 use stasis_store::layout::ChunkRoot;
 use stasis_store::location::StoreLocation;
@@ -83,7 +85,7 @@ struct Began {
 }
 
 /// A tree whose chunks are all stored; nothing leads to them yet.
-pub(crate) struct Gathered {
+pub(crate) struct GatheredTree {
     command: RepoSave,
     began: Began,
     guard: SaveGuard,
@@ -93,7 +95,7 @@ pub(crate) struct Gathered {
     started: Duration,
 }
 
-impl Gathered {
+impl GatheredTree {
     /// Whether a snapshot that would do is this very tree, and nobody wants another one of it.
     pub(crate) fn is_nothing_new(&self) -> bool {
         self.command.skip_unchanged && !self.began.has_new_patterns && self.equal().is_some()
@@ -118,14 +120,14 @@ impl Gathered {
 
 /// A snapshot that only the index does not lead to yet.
 pub(crate) struct Ready {
-    gathered: Gathered,
-    settled: Settled,
+    gathered: GatheredTree,
+    settled: SettledManifest,
     /// Databases that should be in it and are not.
     lost: Vec<LostDatabase>,
 }
 
 /// A manifest that may be published.
-struct Settled {
+struct SettledManifest {
     manifest: SnapshotManifest,
     /// Whether chunks had to be stored under other names than the save gave them.
     has_moved: bool,
@@ -156,7 +158,7 @@ impl DirRepo<'_> {
     }
 
     /// Reads the tree and stores what is new of it: steps 1 and 2.
-    pub(crate) async fn save_gather(self, command: RepoSave) -> Result<Gathered, Error> {
+    pub(crate) async fn save_gather(self, command: RepoSave) -> Result<GatheredTree, Error> {
         let started = self.clock.uptime();
         self.store().ensure_trusted().await?;
         let source = open_source(&command).await?;
@@ -174,8 +176,8 @@ impl DirRepo<'_> {
         let storing = self.storing(&began, &guard).await?;
         let live = self.live_databases(&command);
         let damaged = live.damaged.clone();
-        let parts = (&began, &storing, live);
-        let read = self.read_tree(&command, source, parts).await;
+        let settings = self.save_settings(&command, &began).await;
+        let read = read_tree(source, &began, &storing, live, settings).await;
         let saved = match read {
             Ok(saved) => saved,
             Err(error) => {
@@ -186,7 +188,7 @@ impl DirRepo<'_> {
         };
         storing.finish().await?;
         self.mark_damaged(&began.root, &storing.unhealed()).await;
-        Ok(Gathered {
+        Ok(GatheredTree {
             command,
             began,
             guard,
@@ -198,8 +200,8 @@ impl DirRepo<'_> {
     }
 
     /// Puts the manifest, and makes sure that no sweep can hurt what it names: steps 3 and 4.
-    pub(crate) async fn save_describe(self, gathered: Gathered) -> Result<Ready, Error> {
-        let Gathered {
+    pub(crate) async fn save_describe(self, gathered: GatheredTree) -> Result<Ready, Error> {
+        let GatheredTree {
             command,
             began,
             saved,
@@ -207,7 +209,7 @@ impl DirRepo<'_> {
         } = &gathered;
         check_shrink(command, began, saved)?;
         let mut manifest = self.manifest(command, began, saved);
-        let source = Fetching::new(began.root.clone());
+        let source = ChunkFetcher::new(began.root.clone());
         manifest.volume_manifests =
             volumes::measured(&command.volumes, &saved.list, source).await?;
         volumes::settle(
@@ -215,12 +217,7 @@ impl DirRepo<'_> {
             &manifest.databases,
             &mut manifest.volume_manifests,
         );
-        let lost = lost::databases(
-            command,
-            (began, saved),
-            &manifest,
-            &gathered.damaged.paths(),
-        )?;
+        let lost = lost::databases(command, began, saved, &manifest, &gathered.damaged.paths())?;
         let guard = gathered.guard.clone();
         let settled = self.settle(guard, began, manifest, &saved.names).await?;
         Ok(Ready {
@@ -242,7 +239,7 @@ impl DirRepo<'_> {
         self.publish(&gathered, &settled.manifest).await?;
         let chunks_healed = gathered.release_healed().await?;
         let chunks_damaged = gathered.storing.unhealed().len() as u64;
-        let Gathered {
+        let GatheredTree {
             began,
             saved,
             started,
@@ -250,17 +247,17 @@ impl DirRepo<'_> {
         } = gathered;
         let elapsed_ms = self.elapsed_ms(started);
         let parent = began.equals.first().map(|(_, digest)| *digest);
-        let mut told = RepoSaved::told(&settled.manifest, parent, &saved.report, elapsed_ms);
-        told.chunks_healed = chunks_healed;
-        told.is_latest = activates;
-        told.lost_databases = lost;
+        let mut result = RepoSaved::new(&settled.manifest, parent, &saved.report, elapsed_ms);
+        result.chunks_healed = chunks_healed;
+        result.is_latest = activates;
+        result.lost_databases = lost;
         self.collect_unpublished(&began.root, &settled.manifest)
             .await;
-        told.chunks_damaged = chunks_damaged;
+        result.chunks_damaged = chunks_damaged;
         if !settled.has_moved {
             remember(saved, None).await;
         }
-        Ok(told)
+        Ok(result)
     }
 
     /// Removes what killed saves of this chain left in a store on this host: documents that the index does not lead to, and
@@ -305,12 +302,12 @@ impl DirRepo<'_> {
     }
 
     /// Says that the snapshot before is this very tree, and makes none.
-    pub(crate) async fn save_nothing(self, gathered: Gathered) -> Result<RepoSaved, Error> {
+    pub(crate) async fn save_nothing(self, gathered: GatheredTree) -> Result<RepoSaved, Error> {
         let chunks_healed = gathered.release_healed().await?;
         let equal = gathered.equal().cloned();
         let equal = equal.expect("it is the tree of a snapshot");
         let chunks_damaged = gathered.storing.unhealed().len() as u64;
-        let Gathered {
+        let GatheredTree {
             command,
             began,
             saved,
@@ -324,13 +321,13 @@ impl DirRepo<'_> {
         manifest.totals = saved.totals;
         manifest.set_databases(databases, now);
         let elapsed_ms = self.elapsed_ms(started);
-        let mut told = RepoSaved::told(&manifest, Some(saved.digest), &saved.report, elapsed_ms);
-        told.published = false;
-        told.chunks_healed = chunks_healed;
-        told.chunks_damaged = chunks_damaged;
-        let equal = told.snapshot_id.clone();
+        let mut result = RepoSaved::new(&manifest, Some(saved.digest), &saved.report, elapsed_ms);
+        result.published = false;
+        result.chunks_healed = chunks_healed;
+        result.chunks_damaged = chunks_damaged;
+        let equal = result.snapshot_id.clone();
         remember(saved, Some(equal)).await;
-        Ok(told)
+        Ok(result)
     }
 
     pub(crate) fn elapsed_ms(self, started: Duration) -> u64 {
@@ -405,13 +402,8 @@ impl DirRepo<'_> {
         Ok(Arc::new(storing.knowing(damaged, is_empty).near(is_near)))
     }
 
-    async fn read_tree(
-        self,
-        command: &RepoSave,
-        source: RootDir,
-        (began, storing, live): (&Began, &Arc<Storing>, LiveDatabases),
-    ) -> Result<Saved, Error> {
-        let settings = SaveSettings {
+    async fn save_settings(self, command: &RepoSave, began: &Began) -> SaveSettings {
+        SaveSettings {
             walk: WalkSettings {
                 strict: command.strict,
                 excludes: [&began.ignores[..], &began.excludes].concat(),
@@ -427,25 +419,7 @@ impl DirRepo<'_> {
                 self.memory_of(&began.repo, remembered).await
             },
             progress: command.progress.clone(),
-        };
-        let fetching = Fetching::new(began.root.clone());
-        let (storing, parent) = (storing.clone(), began.parent.clone());
-        let (index, snapshot) = (began.index.clone(), began.snapshot.clone());
-        let saved = bridge::blocking(move || {
-            let parts = SaveParts {
-                root: &source,
-                sink: &*storing,
-                source: &fetching,
-                parent: parent.as_ref(),
-                is_indexed: &|id| index.find(id).is_some(),
-                snapshot: &snapshot,
-                damaged: storing.damaged(),
-                witness: None,
-                databases: Some(&live),
-            };
-            save::save(&parts, &settings)
-        });
-        Ok(saved.await?)
+        }
     }
 
     /// Who copies the databases of the tree.
@@ -525,9 +499,9 @@ impl DirRepo<'_> {
         began: &Began,
         manifest: SnapshotManifest,
         names: &Names,
-    ) -> Result<Settled, Error> {
+    ) -> Result<SettledManifest, Error> {
         let root = &began.root;
-        let mut settled = Settled {
+        let mut settled = SettledManifest {
             manifest,
             has_moved: false,
         };
@@ -560,7 +534,7 @@ impl DirRepo<'_> {
     async fn store_anew(
         self,
         began: &Began,
-        settled: &mut Settled,
+        settled: &mut SettledManifest,
         moves: &[Replacement],
     ) -> Result<(), Error> {
         let root = &began.root;
@@ -574,16 +548,10 @@ impl DirRepo<'_> {
             root.stage_chunk(batch, &one.to, bytes).await?;
         }
         root.commit(batch).await?;
-        let list = settled
-            .manifest
-            .list()
-            .map_err(|source| Error::UnfitSnapshot {
-                snapshot: began.snapshot.clone(),
-                source,
-            })?;
+        let list = references::list_of(&settled.manifest)?;
         let guard = SaveGuard::after(gc_of(root).await?);
         let storing = Arc::new(Storing::new(root.clone(), self.chance.op_id(), guard));
-        let (sink, source) = (storing.clone(), Fetching::new(root.clone()));
+        let (sink, source) = (storing.clone(), ChunkFetcher::new(root.clone()));
         let map: BTreeMap<_, _> = moves.iter().map(|one| (one.from, one.to)).collect();
         let level = began.repo.compression.level;
         let list =
@@ -599,8 +567,12 @@ impl DirRepo<'_> {
         root.layout().new_id(self.lineages.now(), &*self.chance)
     }
 
-    async fn publish(self, gathered: &Gathered, manifest: &SnapshotManifest) -> Result<(), Error> {
-        let Gathered { command, began, .. } = gathered;
+    async fn publish(
+        self,
+        gathered: &GatheredTree,
+        manifest: &SnapshotManifest,
+    ) -> Result<(), Error> {
+        let GatheredTree { command, began, .. } = gathered;
         let manifest_sha256 = stasis_model::digest::ManifestDigest::of(
             &stasis_model::format::document::render(manifest),
         );
@@ -633,9 +605,37 @@ impl DirRepo<'_> {
     }
 }
 
+/// Cuts the tree into chunks and stores those that are new.
+async fn read_tree(
+    source: RootDir,
+    began: &Began,
+    storing: &Arc<Storing>,
+    live: LiveDatabases,
+    settings: SaveSettings,
+) -> Result<Saved, Error> {
+    let fetching = ChunkFetcher::new(began.root.clone());
+    let (storing, parent) = (storing.clone(), began.parent.clone());
+    let (index, snapshot) = (began.index.clone(), began.snapshot.clone());
+    let saved = bridge::blocking(move || {
+        let parts = SaveParts {
+            root: &source,
+            sink: &*storing,
+            source: &fetching,
+            parent: parent.as_ref(),
+            is_indexed: &|id| index.find(id).is_some(),
+            snapshot: &snapshot,
+            damaged: storing.damaged(),
+            witness: None,
+            databases: Some(&live),
+        };
+        save::save(&parts, &settings)
+    });
+    Ok(saved.await?)
+}
+
 /// What a save shares lists and contents with.
-fn parent_of(opened: Opened) -> Parent {
-    let Opened { manifest, list } = opened;
+fn parent_of(opened: OpenedSnapshot) -> Parent {
+    let OpenedSnapshot { manifest, list } = opened;
     Parent {
         snapshot: manifest.snapshot_id.clone(),
         digest: manifest.state_digest,
@@ -654,17 +654,12 @@ async fn open_source(command: &RepoSave) -> Result<RootDir, Error> {
     };
     let (path, grafts) = (command.source.clone(), command.grafts.clone());
     let opened = bridge::blocking(move || {
-        let failed = |path: &Path, source: io::Error| Error::NoDirectory {
-            path: path.to_owned(),
-            source,
-        };
-        let mut root =
-            RootDir::open(&path, mounts).map_err(|source| failed(&path, source.into()))?;
-        for Graft { at, directory } in grafts {
+        let mut root = RootDir::open(&path, mounts).at(OPEN_DIRECTORY, &path)?;
+        for SaveOverlay { at, directory } in grafts {
             let stood_in = RootDir::open(&directory, mounts)
                 .and_then(|opened| opened.directory(b""))
                 .and_then(|opened| root.grafted(at, opened));
-            root = stood_in.map_err(|source| failed(&directory, source.into()))?;
+            root = stood_in.at(OPEN_DIRECTORY, &directory)?;
         }
         Ok(root)
     });
@@ -687,24 +682,26 @@ pub(crate) async fn ignores(dir: &Path) -> Result<Vec<String>, Error> {
     bridge::blocking(move || patterns_in(&path, true)).await
 }
 
+/// Whether a save with such patterns would leave an entry out.
+pub(crate) fn matcher(
+    patterns: &[String],
+) -> Result<impl Fn(&EntryPath, bool) -> bool + Send + Sync + use<>, Error> {
+    Ok(walk::matcher(patterns).map_err(SaveError::from)?)
+}
+
 /// The patterns that a file has, one in each line, as in a `.gitignore`.
 pub fn patterns_in(path: &Path, may_be_absent: bool) -> Result<Vec<String>, Error> {
-    let unreadable = |source| Error::Unreadable {
-        path: path.to_owned(),
-        source,
-    };
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound && may_be_absent => {
             return Ok(Vec::new());
         }
         Ok(seen) if !seen.is_file() && may_be_absent => return Ok(Vec::new()),
         Ok(seen) if seen.len() > LARGEST_IGNORE_FILE => {
-            return Err(unreadable(io::ErrorKind::FileTooLarge.into()));
+            return Err(refused("read", path, io::ErrorKind::FileTooLarge));
         }
-        Ok(_) => {}
-        Err(error) => return Err(unreadable(error)),
-    }
-    let text = std::fs::read_to_string(path).map_err(unreadable)?;
+        seen => seen.at("read", path)?,
+    };
+    let text = std::fs::read_to_string(path).at("read", path)?;
     let says_something = |line: &&str| !line.trim().is_empty() && !line.starts_with('#');
     let lines = text.lines().filter(says_something);
     Ok(lines.map(str::to_owned).collect())

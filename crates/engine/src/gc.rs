@@ -4,8 +4,8 @@
 //! 2. remove manifests that are tombstoned, or that nobody will publish ([`ManifestGc`])
 //! 3. sweep chunks, round by round, until nothing is left to take ([`GcRound`])
 
-use super::SnapshotRow;
-use super::references::{self, Unread};
+use crate::catalog::RepoSnapshotRow;
+use crate::catalog::references::{self, Unread};
 use crate::error::Error;
 use crate::handle::DirRepo;
 use serde::Serialize;
@@ -50,7 +50,7 @@ pub struct RepoCollected {
     /// Whether nothing was really done.
     pub dry_run: bool,
     /// Every snapshot, and why it stays or goes.
-    pub verdicts: Vec<GcVerdict>,
+    pub verdicts: Vec<RepoGcVerdict>,
     /// Why ages did not count, if they did not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_doubt: Option<String>,
@@ -73,7 +73,7 @@ pub struct RepoForgotten {
 
 /// What becomes of a snapshot.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct GcVerdict {
+pub struct RepoGcVerdict {
     /// Which.
     pub snapshot_id: SnapshotId,
     /// Of which name.
@@ -85,8 +85,8 @@ pub struct GcVerdict {
 }
 
 /// A judgement, put into words.
-struct Judged {
-    verdicts: Vec<GcVerdict>,
+struct JudgedSnapshots {
+    verdicts: Vec<RepoGcVerdict>,
     going: Vec<SnapshotId>,
     clock_doubt: Option<String>,
 }
@@ -147,7 +147,7 @@ impl DirRepo<'_> {
     }
 
     /// Keeps a snapshot whatever a policy says, or no longer.
-    pub async fn pin(self, id: &SnapshotId, pinned: bool) -> Result<SnapshotRow, Error> {
+    pub async fn pin(self, id: &SnapshotId, pinned: bool) -> Result<RepoSnapshotRow, Error> {
         self.store().ensure_trusted().await?;
         let root = self.root();
         self.settings(&root).await?.check_writable()?;
@@ -163,7 +163,7 @@ impl DirRepo<'_> {
         row.ok_or_else(|| Error::LostManifest(id.clone()))
     }
 
-    fn judged(self, index: &SnapshotIndex, command: &RepoGc) -> Judged {
+    fn judged(self, index: &SnapshotIndex, command: &RepoGc) -> JudgedSnapshots {
         let snapshot =
             |(name, one): (&SubjectName, &stasis_model::format::manifest::Indexed)| Snapshot {
                 created: one.at_ms,
@@ -202,14 +202,14 @@ impl DirRepo<'_> {
             let name = index
                 .find(&verdict.snapshot.id)
                 .map(|(name, _)| name.clone());
-            verdicts.push(GcVerdict {
+            verdicts.push(RepoGcVerdict {
                 snapshot_id: verdict.snapshot.id.clone(),
                 name: name.unwrap_or_else(|| "default".parse().expect("it is a name")),
                 kept: verdict.is_kept(),
                 because,
             });
         }
-        Judged {
+        JudgedSnapshots {
             going: judgement.going().map(|one| one.id.clone()).collect(),
             clock_doubt: judgement.clock.as_ref().map(ToString::to_string),
             verdicts,

@@ -1,29 +1,12 @@
-//! A repository: trees as chunks, saved again and again under names.
+//! The catalogue of a root: which snapshots there are, which one is meant, and what is in it.
 
-mod check;
-mod damaged;
-mod gc;
-mod port;
-mod references;
-mod restore;
-mod save;
+pub(crate) mod port;
+pub(crate) mod references;
 mod show;
 
-pub use check::{CheckedRoot, Damage, RepoChecked};
-pub(crate) use damaged::log;
-pub use damaged::{DamagedSnapshot, RepoLetGo};
-pub use gc::{GcVerdict, RepoCollected, RepoForgotten, RepoGc};
-pub(crate) use port::Fetching;
-pub use restore::{
-    BeforeRestore, InPlaceChanges, Placement, RepoRestore, RepoRestored, Undone, undo,
-};
-pub(crate) use restore::{StagedSnapshot, tell_finished};
-pub use save::{
-    Graft, IGNORE_FILE, LostDatabase, LostHow, NotConsistent, RepoSave, RepoSaved, VolumeFacts,
-    patterns_in,
-};
+pub(crate) use port::ChunkFetcher;
 pub(crate) use show::no_entry;
-pub use show::{Difference, ListedEntry, RepoStats, SnapshotRow};
+pub use show::{ListedEntry, RepoSnapshotRow, RepoStats};
 
 use crate::error::{Error, error_chain};
 use crate::handle::DirRepo;
@@ -33,9 +16,11 @@ use stasis_disk::tree::restore::Spared;
 use stasis_disk::tree::walk;
 use stasis_model::digest::TreeDigest;
 use stasis_model::format::manifest::{
-    BadInline, FileList, RepoDocument, SnapshotIndex, SnapshotManifest, Unresolved,
+    BadInline, FileList, RepoDocument, SnapshotIndex, SnapshotManifest,
 };
 use stasis_model::id::{SnapshotId, SubjectName};
+use stasis_model::protocol::operation::IndexOperation;
+use stasis_model::snapshot_ref::{SnapshotRef, Unresolved};
 use stasis_model::tree::Attribute;
 use stasis_store::bucket::Swap;
 use stasis_store::documents::roots::Root;
@@ -52,16 +37,16 @@ pub struct RepoMade {
 
 /// Which snapshot is meant.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Wanted {
-    /// `latest`, an id or the beginning of one, or a label: see [`SnapshotIndex::resolve`].
-    pub snapshot: String,
+pub struct SnapshotSelector {
+    /// How the user named it.
+    pub snapshot: SnapshotRef,
     /// Under which name; without, any.
     pub name: Option<SubjectName>,
 }
 
 /// A snapshot that was found and read.
 #[derive(Clone, Debug)]
-pub(crate) struct Opened {
+pub(crate) struct OpenedSnapshot {
     pub(crate) manifest: SnapshotManifest,
     pub(crate) list: FileList,
 }
@@ -74,7 +59,7 @@ pub(crate) struct Readable {
     pub(crate) is_left_out: Spared,
 }
 
-impl Opened {
+impl OpenedSnapshot {
     /// Everything that a restore needs of the metadata, or why it could not be used.
     pub(crate) fn readable(&self) -> Result<Readable, Error> {
         let unfit = |source| Error::UnfitSnapshot {
@@ -202,23 +187,41 @@ impl DirRepo<'_> {
     pub(crate) fn resolve(
         self,
         index: &SnapshotIndex,
-        wanted: &Wanted,
+        wanted: &SnapshotSelector,
     ) -> Result<SnapshotId, Error> {
         let none = || Error::NoSuchSnapshot {
             wanted: match &wanted.name {
                 Some(name) => format!("{}` of `{name}", wanted.snapshot),
-                None => wanted.snapshot.clone(),
+                None => wanted.snapshot.to_string(),
             },
             repo: self.location.to_string(),
         };
         match index.resolve(wanted.name.as_ref(), &wanted.snapshot) {
             Ok(one) => Ok(one.id.clone()),
             Err(Unresolved::Absent | Unresolved::NoLatest) => Err(none()),
-            Err(Unresolved::Ambiguous(count)) => Err(Error::Ambiguous {
-                wanted: wanted.snapshot.clone(),
-                count,
+            Err(Unresolved::Ambiguous(fits)) => Err(Error::Ambiguous {
+                wanted: wanted.snapshot.to_string(),
+                count: fits.len(),
             }),
         }
+    }
+
+    /// Makes `latest` of a subject mean `chosen`, unless another one than `seen` was chosen meanwhile.
+    pub(crate) async fn adopt(
+        self,
+        name: &SubjectName,
+        chosen: Option<&SnapshotId>,
+        seen: Option<&SnapshotId>,
+    ) -> Result<(), Error> {
+        let op_id = self.chance.op_id();
+        let changed = self
+            .root()
+            .change(op_id, |index| index.adopt(name, chosen, seen, op_id))
+            .await;
+        self.operations()
+            .known(IndexOperation::Restore, changed)
+            .await?;
+        Ok(())
     }
 
     /// Reads a snapshot that the index leads to, and checks that it is the one.
@@ -227,20 +230,14 @@ impl DirRepo<'_> {
         root: &Root,
         index: &SnapshotIndex,
         id: &SnapshotId,
-    ) -> Result<Opened, Error> {
+    ) -> Result<OpenedSnapshot, Error> {
         let lost = || Error::LostManifest(id.clone());
         let (_, indexed) = index.find(id).ok_or_else(lost)?;
         let (manifest, digest) = root.manifest(id).await?.ok_or_else(lost)?;
         if digest != indexed.manifest_sha256 {
             return Err(lost());
         }
-        let entries = manifest.list().map_err(|source| Error::UnfitSnapshot {
-            snapshot: id.clone(),
-            source,
-        })?;
-        Ok(Opened {
-            manifest,
-            list: entries,
-        })
+        let list = references::list_of(&manifest)?;
+        Ok(OpenedSnapshot { manifest, list })
     }
 }

@@ -12,9 +12,9 @@
 //! 4 leaves entries in the quarantine, after it a chain that goes on from its newest readable snapshot. The sweep removes
 //! metadata and chunks.
 
-use super::check::is_damage;
-use super::port::Fetching;
 use crate::bridge;
+use crate::catalog::ChunkFetcher;
+use crate::catalog::references::{self, is_damage};
 use crate::error::{Error, error_chain};
 use crate::handle::DirRepo;
 use crate::warning::Warning;
@@ -62,12 +62,12 @@ pub struct RepoLetGo {
 }
 
 /// What is wrong with a snapshot, beyond doubt.
-pub(super) struct Proof {
+pub(crate) struct DamageProof {
     pub(super) why: String,
     pub(super) chunks: BTreeSet<ChunkName>,
 }
 
-impl Proof {
+impl DamageProof {
     fn metadata(why: &str) -> Self {
         Self {
             why: format!("its metadata {why}"),
@@ -217,26 +217,26 @@ impl DirRepo<'_> {
     }
 
     /// What is wrong with a snapshot; `None` when its bytes are what they were.
-    pub(super) async fn proof(
+    pub(crate) async fn proof(
         self,
         root: &Root,
         index: &SnapshotIndex,
         id: &SnapshotId,
-    ) -> Result<Option<Proof>, Error> {
+    ) -> Result<Option<DamageProof>, Error> {
         let found = match index.find(id) {
             Some((_, indexed)) => published(root, indexed).await?,
             None => unpublished(root, index, id).await?,
         };
         let list = match found {
-            Found::Damaged(proof) => return Ok(Some(proof)),
-            Found::Whole(list) => list,
+            DamageFound::Damaged(proof) => return Ok(Some(proof)),
+            DamageFound::Whole(list) => list,
         };
-        let source = Fetching::new(root.clone());
+        let source = ChunkFetcher::new(root.clone());
         let spoiled = bridge::blocking(move || spoiled(&source, &list)).await?;
         let Some(why) = spoiled.values().next().cloned() else {
             return self.wrong_tree(root, index, id).await;
         };
-        Ok(Some(Proof {
+        Ok(Some(DamageProof {
             why: format!("its list: {why}"),
             chunks: spoiled.into_keys().collect(),
         }))
@@ -248,13 +248,13 @@ impl DirRepo<'_> {
         root: &Root,
         index: &SnapshotIndex,
         id: &SnapshotId,
-    ) -> Result<Option<Proof>, Error> {
+    ) -> Result<Option<DamageProof>, Error> {
         if index.find(id).is_none() {
             return Ok(None);
         }
         let opened = self.open_snapshot(root, index, id).await?;
         match self.read_as_restore(root, opened).await {
-            Err(error @ Error::WrongTree(_)) => Ok(Some(Proof {
+            Err(error @ Error::WrongTree(_)) => Ok(Some(DamageProof {
                 why: error_chain(&error),
                 chunks: BTreeSet::new(),
             })),
@@ -264,7 +264,7 @@ impl DirRepo<'_> {
     }
 
     /// Enters chunks in the quarantine.
-    pub(super) async fn quarantine(
+    pub(crate) async fn quarantine(
         self,
         root: &Root,
         names: &BTreeSet<ChunkName>,
@@ -281,7 +281,7 @@ impl DirRepo<'_> {
     }
 
     /// Enters chunks in the quarantine, if this store can be written. What came of it must not hide what it was about.
-    pub(super) async fn mark_damaged(self, root: &Root, names: &BTreeSet<ChunkName>) -> bool {
+    pub(crate) async fn mark_damaged(self, root: &Root, names: &BTreeSet<ChunkName>) -> bool {
         match self.quarantine(root, names).await {
             Ok(()) => true,
             Err(error) => {
@@ -296,7 +296,7 @@ impl DirRepo<'_> {
 
     /// Enters the chunk that made something fail in the quarantine, if it was one: the next save that has its bytes stores
     /// it anew.
-    pub(super) async fn mark_cause(self, root: &Root, error: Error) -> Error {
+    pub(crate) async fn mark_cause(self, root: &Root, error: Error) -> Error {
         if let Some(name) = damaged_chunk(&error) {
             self.mark_damaged(root, &BTreeSet::from([name])).await;
         }
@@ -304,7 +304,7 @@ impl DirRepo<'_> {
     }
 
     /// Says which snapshot it was that could not be read, if that is what went wrong.
-    pub(super) async fn blame(self, root: &Root, id: Option<&SnapshotId>, error: Error) -> Error {
+    pub(crate) async fn blame(self, root: &Root, id: Option<&SnapshotId>, error: Error) -> Error {
         let Some(id) = id.filter(|_| is_damage(&error)) else {
             return error;
         };
@@ -362,14 +362,14 @@ impl RepoLetGo {
     }
 }
 
-enum Found {
-    Damaged(Proof),
+enum DamageFound {
+    Damaged(DamageProof),
     Whole(FileList),
 }
 
 /// The metadata of a snapshot that the index leads to, by its digest: bytes that are what they were are not damaged,
 /// whatever this build makes of them.
-async fn published(root: &Root, indexed: &Indexed) -> Result<Found, Error> {
+async fn published(root: &Root, indexed: &Indexed) -> Result<DamageFound, Error> {
     let why = match root.manifest_digest(&indexed.id).await {
         Ok(Some(digest)) if digest == indexed.manifest_sha256 => None,
         Ok(Some(_)) => Some("is not what the index says"),
@@ -378,7 +378,7 @@ async fn published(root: &Root, indexed: &Indexed) -> Result<Found, Error> {
         Err(error) => return Err(error.into()),
     };
     if let Some(why) = why {
-        return Ok(Found::Damaged(Proof::metadata(why)));
+        return Ok(DamageFound::Damaged(DamageProof::metadata(why)));
     }
     let lost = || Error::LostManifest(indexed.id.clone());
     let (manifest, _) = root.manifest(&indexed.id).await?.ok_or_else(lost)?;
@@ -386,7 +386,11 @@ async fn published(root: &Root, indexed: &Indexed) -> Result<Found, Error> {
 }
 
 /// The metadata of a snapshot that was never published: only that it is no metadata at all can be seen.
-async fn unpublished(root: &Root, index: &SnapshotIndex, id: &SnapshotId) -> Result<Found, Error> {
+async fn unpublished(
+    root: &Root,
+    index: &SnapshotIndex,
+    id: &SnapshotId,
+) -> Result<DamageFound, Error> {
     if index.tombstones.contains_key(id) {
         return Err(ChangeError::from(IndexRefusal::Gone(id.clone())).into());
     }
@@ -394,24 +398,20 @@ async fn unpublished(root: &Root, index: &SnapshotIndex, id: &SnapshotId) -> Res
     match root.manifest(id).await {
         Ok(Some((manifest, _))) => whole_list(&manifest),
         Ok(None) => Err(absent().into()),
-        Err(ReadError::Bucket(error)) if error.kind == BucketErrorKind::TooLarge => {
-            Ok(Found::Damaged(Proof::metadata("is larger than any can be")))
-        }
+        Err(ReadError::Bucket(error)) if error.kind == BucketErrorKind::TooLarge => Ok(
+            DamageFound::Damaged(DamageProof::metadata("is larger than any can be")),
+        ),
         Err(error @ ReadError::Bucket(_)) => Err(error.into()),
         Err(error) if error.is_of_another_build() => Err(error.into()),
-        Err(error) => Ok(Found::Damaged(Proof {
+        Err(error) => Ok(DamageFound::Damaged(DamageProof {
             why: error_chain(&error),
             chunks: BTreeSet::new(),
         })),
     }
 }
 
-fn whole_list(manifest: &SnapshotManifest) -> Result<Found, Error> {
-    let list = manifest.list().map_err(|source| Error::UnfitSnapshot {
-        snapshot: manifest.snapshot_id.clone(),
-        source,
-    })?;
-    Ok(Found::Whole(list))
+fn whole_list(manifest: &SnapshotManifest) -> Result<DamageFound, Error> {
+    Ok(DamageFound::Whole(references::list_of(manifest)?))
 }
 
 /// The chunk that is missing or damaged, if that is what went wrong.

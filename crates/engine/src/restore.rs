@@ -4,13 +4,12 @@
 //! 3. fetch and write, every chunk checked against its name
 //! 4. compare the digest of the whole list with the snapshot's   5. swap
 
-use super::port::Fetching;
-use super::save::ignores;
-use super::{Opened, Readable, RepoSave, Wanted, no_entry};
 use crate::bridge;
-use crate::error::{Error, PlaceError, SaveError, error_chain};
+use crate::catalog::{ChunkFetcher, OpenedSnapshot, Readable, SnapshotSelector, no_entry};
+use crate::error::{Error, PlaceError, error_chain};
 use crate::handle::DirRepo;
 use crate::result::PlacedAs;
+use crate::save::{RepoSave, ignores, matcher};
 use serde::Serialize;
 use stasis_disk::form::chunked::databases::owner_name;
 use stasis_disk::form::chunked::list::ListReader;
@@ -20,13 +19,10 @@ use stasis_disk::fs::root_dir::RootDir;
 use stasis_disk::progress::Progress;
 pub use stasis_disk::tree::restore::Placement;
 use stasis_disk::tree::restore::{Finished, Limits, Origin, Placed, Restored, Spared, Stage};
-use stasis_disk::tree::walk;
 use stasis_disk::tree::write::{WriteReport, WriteSettings};
 use stasis_model::digest::TreeDigest;
 use stasis_model::format::manifest::{FileList, SaveReason, SnapshotIndex, SnapshotManifest};
 use stasis_model::id::{SnapshotId, SubjectName};
-use stasis_model::protocol::operation::IndexOperation;
-use stasis_model::time::Clock;
 use stasis_model::tree::EntryPath;
 use stasis_store::documents::roots::Root;
 use stasis_store::location::StoreLocation;
@@ -44,7 +40,7 @@ const FAR: usize = 16;
 #[derive(Clone, Debug)]
 pub struct RepoRestore {
     /// Which snapshot.
-    pub wanted: Wanted,
+    pub wanted: SnapshotSelector,
     /// Where to.
     pub target: PathBuf,
     /// How it takes its place.
@@ -69,7 +65,7 @@ pub struct RepoRestore {
 
 impl RepoRestore {
     /// A restore to where nothing is, with nothing special about it.
-    pub fn new(wanted: Wanted, target: impl Into<PathBuf>) -> Self {
+    pub fn new(wanted: SnapshotSelector, target: impl Into<PathBuf>) -> Self {
         Self {
             wanted,
             target: target.into(),
@@ -224,7 +220,7 @@ impl DirRepo<'_> {
         command.left_alone = self.left_alone(&index, &opened.manifest, &command).await?;
         let target = command.target.display().to_string();
         let manifest = opened.manifest.clone();
-        self.ensure_known(&command.target, &command.except, (&id, &opened.list))
+        self.ensure_known(&command.target, &command.except, &id, &opened.list)
             .await?;
         let before = self.save_before(&command, &manifest.name).await?;
         let is_whole = command.only.is_empty() && command.except.is_empty();
@@ -243,27 +239,18 @@ impl DirRepo<'_> {
         }
         let elapsed = self.clock.uptime().saturating_sub(started);
         let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
-        let head = (manifest.snapshot_id, manifest.name, manifest.state_digest);
-        let mut told = told(head, target, (&tree, &restored), elapsed_ms);
-        told.before = before;
-        Ok(told)
+        Ok(RepoRestored {
+            before,
+            elapsed_ms,
+            ..RepoRestored::new(manifest, target, &tree, &restored)
+        })
     }
 
     /// Makes `latest` mean what a whole restore in place chose. The tree is what it should be, whatever becomes of that.
     async fn adopt_restored(self, index: &SnapshotIndex, manifest: &SnapshotManifest) {
         let seen = index.subject(&manifest.name).active;
-        let (root, op_id) = (self.root(), self.chance.op_id());
         let (name, chosen) = (&manifest.name, Some(&manifest.snapshot_id));
-        let changed = root
-            .change(op_id, |index| {
-                index.adopt(name, chosen, seen.as_ref(), op_id)
-            })
-            .await;
-        if let Err(error) = self
-            .operations()
-            .known(IndexOperation::Restore, changed)
-            .await
-        {
+        if let Err(error) = self.adopt(name, chosen, seen.as_ref()).await {
             tracing::warn!(
                 error = error_chain(&error),
                 "the restored tree is in place, but `latest` does not mean it"
@@ -291,13 +278,14 @@ impl DirRepo<'_> {
         self,
         live: &Path,
         except: &[EntryPath],
-        (id, list): (&SnapshotId, &FileList),
+        id: &SnapshotId,
+        list: &FileList,
     ) -> Result<(), Error> {
         if except.is_empty() {
             return Ok(());
         }
         let (live, list, asked) = (live.to_owned(), list.clone(), except.to_vec());
-        let source = Fetching::new(self.root());
+        let source = ChunkFetcher::new(self.root());
         let unknown = bridge::blocking(move || {
             let is_absent = |path: &EntryPath| {
                 let path = live.join(OsStr::from_bytes(path.as_bytes()));
@@ -323,11 +311,11 @@ impl DirRepo<'_> {
         self,
         root: &Root,
         command: RepoRestore,
-        opened: Opened,
+        opened: OpenedSnapshot,
     ) -> Result<StagedSnapshot, Error> {
         let totals = opened.manifest.totals;
         command.progress.expect(totals.files, totals.bytes);
-        let (workers, source) = (self.restore_workers(), Fetching::new(root.clone()));
+        let (workers, source) = (self.restore_workers(), ChunkFetcher::new(root.clone()));
         let staged = bridge::blocking(move || stage(&command, &opened, &source, workers));
         match staged.await {
             Ok(staged) => Ok(staged),
@@ -435,7 +423,7 @@ impl StagedSnapshot {
     }
 
     /// Takes a file out of the staged tree, if it is there.
-    pub(crate) fn take_away(&self, path: &EntryPath) -> Result<(), Error> {
+    pub(crate) fn remove(&self, path: &EntryPath) -> Result<(), Error> {
         self.stage.take_away(path)?;
         Ok(())
     }
@@ -450,8 +438,8 @@ impl StagedSnapshot {
 /// Stages, writes and verifies.
 fn stage(
     command: &RepoRestore,
-    opened: &Opened,
-    source: &Fetching,
+    opened: &OpenedSnapshot,
+    source: &ChunkFetcher,
     workers: NonZeroUsize,
 ) -> Result<StagedSnapshot, Error> {
     let Readable {
@@ -459,9 +447,9 @@ fn stage(
         is_left_out,
     } = opened.readable()?;
     let mut stage = Stage::begin(&command.target, command.placement, command.cancel.clone())?;
-    let is_left_alone = walk::matcher(&command.left_alone).map_err(SaveError::from)?;
+    let is_left_alone = matcher(&command.left_alone)?;
     stage.limit(Limits {
-        spared: Some(spared(command, &opened.manifest, is_left_out)?),
+        spared: Some(preserved(command, &opened.manifest, is_left_out)?),
         except: command.except.clone(),
         left_alone: Some(unless_named(&command.only, is_left_alone)),
         looks_into: true,
@@ -523,13 +511,13 @@ fn unless_named(
 
 /// What stays in a directory although the snapshot does not have it: the store, what was never part of the tree, and
 /// everything else when only a part is wanted.
-fn spared(
+fn preserved(
     command: &RepoRestore,
     manifest: &SnapshotManifest,
     is_left_out: Spared,
 ) -> Result<Spared, Error> {
-    let is_left_alone = walk::matcher(&command.left_alone).map_err(SaveError::from)?;
-    let is_owner_left = walk::matcher(&command.left_alone).map_err(SaveError::from)?;
+    let is_left_alone = matcher(&command.left_alone)?;
+    let is_owner_left = matcher(&command.left_alone)?;
     let is_owner_left = unless_named(&command.only, is_owner_left);
     let databases = manifest.databases.clone();
     let (only, store) = (command.only.clone(), command.store.clone());
@@ -561,40 +549,42 @@ fn spared(
     }))
 }
 
-fn told(
-    (snapshot_id, name, state_digest): (SnapshotId, SubjectName, TreeDigest),
-    target: String,
-    (tree, restored): (&WrittenTree, &Restored),
-    elapsed_ms: u64,
-) -> RepoRestored {
-    let written = &restored.written;
-    let (placed, kept) = match &restored.placed {
-        Placed::New => (PlacedAs::New, None),
-        Placed::Replaced { kept } => (PlacedAs::Replaced, Some(kept.display().to_string())),
-        Placed::InPlace(_) => (PlacedAs::InPlace, None),
-    };
-    let changes = InPlaceChanges::of(&restored.placed);
-    RepoRestored {
-        snapshot_id,
-        name,
-        state_digest,
-        target,
-        placed,
-        kept,
-        changes,
-        before: None,
-        files: written.files + tree.files_left,
-        directories: written.directories,
-        symlinks: written.symlinks,
-        hard_links: written.hard_links,
-        bytes: written.bytes + tree.bytes_left,
-        files_reused: tree.files_reused,
-        bytes_reused: tree.bytes_reused,
-        chunks_fetched: tree.chunks_fetched,
-        owners_not_kept: written.owners_not_kept,
-        privileges_not_kept: written.privileges_not_kept,
-        attributes_not_kept: written.attributes_not_kept,
-        elapsed_ms,
+impl RepoRestored {
+    fn new(
+        manifest: SnapshotManifest,
+        target: String,
+        tree: &WrittenTree,
+        restored: &Restored,
+    ) -> Self {
+        let written = &restored.written;
+        let (placed, kept) = match &restored.placed {
+            Placed::New => (PlacedAs::New, None),
+            Placed::Replaced { kept } => (PlacedAs::Replaced, Some(kept.display().to_string())),
+            Placed::InPlace(_) => (PlacedAs::InPlace, None),
+        };
+        let changes = InPlaceChanges::of(&restored.placed);
+        Self {
+            snapshot_id: manifest.snapshot_id,
+            name: manifest.name,
+            state_digest: manifest.state_digest,
+            target,
+            placed,
+            kept,
+            changes,
+            before: None,
+            files: written.files + tree.files_left,
+            directories: written.directories,
+            symlinks: written.symlinks,
+            hard_links: written.hard_links,
+            bytes: written.bytes + tree.bytes_left,
+            files_reused: tree.files_reused,
+            bytes_reused: tree.bytes_reused,
+            chunks_fetched: tree.chunks_fetched,
+            owners_not_kept: written.owners_not_kept,
+            privileges_not_kept: written.privileges_not_kept,
+            attributes_not_kept: written.attributes_not_kept,
+            elapsed_ms: 0,
+        }
     }
 }
 
@@ -604,31 +594,4 @@ async fn has_entries(target: &Path) -> bool {
         std::fs::read_dir(target).is_ok_and(|mut entries| entries.next().is_some())
     })
     .await
-}
-
-/// What was put back.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Undone {
-    /// Where the tree is that was there before.
-    pub target: String,
-    /// Where the tree is kept that it took the place of.
-    pub kept: String,
-    /// What that one had been restored from.
-    pub was: String,
-}
-
-/// Puts back the tree that a restore replaced; doing it again undoes that. Needs nothing of the store.
-pub async fn undo(target: PathBuf, clock: &dyn Clock) -> Result<Undone, Error> {
-    let origin = Origin {
-        at: clock.now(),
-        from: "an undone restore".to_owned(),
-    };
-    let target = std::path::absolute(&target).unwrap_or(target);
-    let shown = target.display().to_string();
-    let kept = bridge::blocking(move || stasis_disk::tree::restore::undo(&target, &origin)).await?;
-    Ok(Undone {
-        target: shown,
-        kept: kept.path.display().to_string(),
-        was: kept.from,
-    })
 }

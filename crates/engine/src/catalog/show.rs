@@ -1,25 +1,24 @@
 //! What is in a repository, for whoever wants to look.
 
-use super::port::Fetching;
+use super::port::ChunkFetcher;
 use super::references::{self, References};
-use super::{Opened, Wanted};
+use super::{OpenedSnapshot, SnapshotSelector};
 use crate::bridge;
 use crate::error::Error;
 use crate::handle::DirRepo;
 use crate::result::EntryType;
 use serde::Serialize;
 use stasis_disk::form::chunked::list::ListReader;
-use stasis_disk::form::chunked::{ChunkError, ChunkSource, cut_out, fetch};
+use stasis_disk::form::chunked::{ChunkSource, cut_out, fetch};
 use stasis_model::digest::FileDigest;
 use stasis_model::id::{SnapshotId, SubjectName};
-use stasis_model::tree::diff::{ChangeKind, DiffError, DigestedEntry, diff};
 use stasis_model::tree::list::{Extent, Row};
 use stasis_model::tree::{EntryKind, EntryPath};
 use std::io::{self, Write};
 
 /// One snapshot in a listing.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct SnapshotRow {
+pub struct RepoSnapshotRow {
     /// Its id.
     pub snapshot_id: SnapshotId,
     /// Its name.
@@ -92,15 +91,6 @@ fn text(bytes: &[u8]) -> String {
     bytes.escape_ascii().to_string()
 }
 
-/// What differs between two snapshots.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Difference {
-    /// Which entry.
-    pub path: String,
-    /// In what it differs.
-    pub change: ChangeKind,
-}
-
 /// How large a repository is, and why.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct RepoStats {
@@ -122,15 +112,18 @@ pub struct RepoStats {
 
 impl DirRepo<'_> {
     /// All snapshots, the oldest first.
-    pub async fn snapshots(self, name: Option<&SubjectName>) -> Result<Vec<SnapshotRow>, Error> {
+    pub async fn snapshots(
+        self,
+        name: Option<&SubjectName>,
+    ) -> Result<Vec<RepoSnapshotRow>, Error> {
         let root = self.root();
         self.settings(&root).await?;
         let index = self.index(&root).await?;
         let wanted = index
             .snapshots()
             .filter(|(found, _)| name.is_none_or(|name| name == *found));
-        let mut rows: Vec<SnapshotRow> = wanted
-            .map(|(name, one)| SnapshotRow {
+        let mut rows: Vec<RepoSnapshotRow> = wanted
+            .map(|(name, one)| RepoSnapshotRow {
                 snapshot_id: one.id.clone(),
                 name: name.clone(),
                 timestamp: one.at_ms.to_string(),
@@ -145,17 +138,24 @@ impl DirRepo<'_> {
         Ok(rows)
     }
 
-    async fn open_wanted(self, wanted: &Wanted) -> Result<(Opened, Fetching), Error> {
+    pub(crate) async fn open_wanted(
+        self,
+        wanted: &SnapshotSelector,
+    ) -> Result<(OpenedSnapshot, ChunkFetcher), Error> {
         let root = self.root();
         self.settings(&root).await?;
         let index = self.index(&root).await?;
         let id = self.resolve(&index, wanted)?;
         let opened = self.open_snapshot(&root, &index, &id).await?;
-        Ok((opened, Fetching::new(root)))
+        Ok((opened, ChunkFetcher::new(root)))
     }
 
     /// The entries of a snapshot beneath `path`, in order.
-    pub async fn ls(self, wanted: &Wanted, path: &EntryPath) -> Result<Vec<ListedEntry>, Error> {
+    pub async fn ls(
+        self,
+        wanted: &SnapshotSelector,
+        path: &EntryPath,
+    ) -> Result<Vec<ListedEntry>, Error> {
         let (opened, source) = self.open_wanted(wanted).await?;
         let (path, snapshot) = (path.clone(), opened.manifest.snapshot_id.clone());
         bridge::blocking(move || {
@@ -177,7 +177,7 @@ impl DirRepo<'_> {
     /// Writes the content of one file of a snapshot.
     pub async fn cat(
         self,
-        wanted: &Wanted,
+        wanted: &SnapshotSelector,
         path: &EntryPath,
         out: impl Write + Send + 'static,
     ) -> Result<io::Result<u64>, Error> {
@@ -203,28 +203,6 @@ impl DirRepo<'_> {
             Err(no_entry("file", &path, &snapshot))
         })
         .await
-    }
-
-    /// What differs between two snapshots, in the order of paths.
-    pub async fn diff(self, before: &Wanted, after: &Wanted) -> Result<Vec<Difference>, Error> {
-        let (before, source) = self.open_wanted(before).await?;
-        let (after, _) = self.open_wanted(after).await?;
-        let found = bridge::blocking(move || {
-            let (old, new) = (
-                ListReader::new(&source, &before.list)?.entries(),
-                ListReader::new(&source, &after.list)?.entries(),
-            );
-            let changes = diff(old, new, DigestedEntry::difference);
-            let found = changes.map(|change| {
-                let change = change.map_err(DiffError::into_source)?;
-                Ok::<_, ChunkError>(Difference {
-                    path: change.path().to_string(),
-                    change: change.kind(),
-                })
-            });
-            found.collect::<Result<Vec<_>, _>>()
-        });
-        Ok(found.await?)
     }
 
     /// How large the repository is, and why.

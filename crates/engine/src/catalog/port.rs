@@ -22,12 +22,12 @@ const ASKED_SINGLY: usize = 64;
 
 /// Reads chunks of a root.
 #[derive(Clone, Debug)]
-pub(crate) struct Fetching {
+pub(crate) struct ChunkFetcher {
     root: Root,
     crossing: Crossing,
 }
 
-impl Fetching {
+impl ChunkFetcher {
     /// From within the async world.
     pub(crate) fn new(root: Root) -> Self {
         Self {
@@ -37,17 +37,18 @@ impl Fetching {
     }
 }
 
-fn moving(name: ChunkName, source: BucketError) -> ChunkError {
-    ChunkError::Moving {
+/// What became of moving a chunk.
+fn moved<T>(name: ChunkName, result: Result<T, BucketError>) -> Result<T, ChunkError> {
+    result.map_err(|source| ChunkError::Moving {
         name,
         source: Box::new(source),
-    }
+    })
 }
 
-impl ChunkSource for Fetching {
+impl ChunkSource for ChunkFetcher {
     fn fetch(&self, name: &ChunkName) -> Result<Vec<u8>, ChunkError> {
         let found = self.crossing.wait(self.root.chunk(name));
-        match found.map_err(|source| moving(*name, source))? {
+        match moved(*name, found)? {
             Some(bytes) => Ok(bytes.into()),
             None => Err(ChunkError::Absent(*name)),
         }
@@ -154,7 +155,7 @@ impl Storing {
         let is_held = match look {
             Look::Whole if self.is_near => {
                 let found = self.crossing.wait(self.root.chunk(name));
-                let found = found.map_err(|source| moving(*name, source))?;
+                let found = moved(*name, found)?;
                 found.is_some_and(|bytes| open(name, &bytes).is_ok())
             }
             _ => self.is_there(name)?,
@@ -170,7 +171,7 @@ impl Storing {
             let mut listed = lock(&self.listed);
             if listed.is_none() {
                 let found = self.crossing.wait(self.root.chunks());
-                let found = found.map_err(|source| moving(*name, source))?;
+                let found = moved(*name, found)?;
                 *listed = Some(found.into_iter().map(|(name, _)| name).collect());
             }
             // What another save stored since is not in the list, so that its absence proves nothing.
@@ -179,7 +180,7 @@ impl Storing {
             }
         }
         let found = self.crossing.wait(self.root.has_chunk(name));
-        found.map_err(|source| moving(*name, source))
+        moved(*name, found)
     }
 
     /// Waits until everything that was put is durable.
@@ -203,7 +204,7 @@ impl Storing {
         }
         let first = lock(&self.placed).iter().next().copied();
         let name = first.unwrap_or(ChunkName::new(ChunkDigest::of(b""), GcEpoch::FIRST));
-        durable.map_err(|source| moving(name, source))
+        moved(name, durable)
     }
 
     /// Drops what was put.
@@ -266,7 +267,7 @@ impl ChunkSink for Storing {
         // What is near was read when it was placed.
         if placed.is_stored && !is_ours && !self.is_near {
             let found = self.crossing.wait(self.root.chunk(&placed.name));
-            let found = found.map_err(|source| moving(placed.name, source))?;
+            let found = moved(placed.name, found)?;
             placed.is_stored = found.is_some_and(|bytes| open(&placed.name, &bytes).is_ok());
         }
         Ok(placed)
@@ -289,7 +290,7 @@ impl ChunkSink for Storing {
         let flight = self.crossing.start(async move {
             let staged = root.stage_chunk(batch, &name, chunk.bytes.into()).await;
             drop(permit);
-            staged.map_err(|source| moving(name, source))
+            moved(name, staged)
         });
         lock(&self.flights).push(flight);
         Ok(())
