@@ -13,7 +13,7 @@
 use stasis_disk::form::chunked::list_cache::ListCacheKey;
 use stasis_disk::form::chunked::restore::{RestoreParts, restore};
 use stasis_disk::form::chunked::save::{Parent, SaveParts, SaveSettings, Saved, save};
-use stasis_disk::form::chunked::{ChunkError, ChunkSink, ChunkSource, Placed, SealedChunk};
+use stasis_disk::form::chunked::{ChunkError, ChunkSink, ChunkSource, PlacedChunk, SealedChunk};
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::tree::walk::{self, WalkSettings};
 use stasis_disk::tree::write::{TreeWriter, WriteSettings};
@@ -101,14 +101,18 @@ impl Draw {
 struct Chunks(Mutex<BTreeMap<ChunkName, Vec<u8>>>);
 
 impl ChunkSink for Chunks {
-    fn place(&self, digest: ChunkDigest, known: Option<ChunkName>) -> Result<Placed, ChunkError> {
+    fn place(
+        &self,
+        digest: ChunkDigest,
+        known: Option<ChunkName>,
+    ) -> Result<PlacedChunk, ChunkError> {
         let name = known.unwrap_or(ChunkName::new(digest, GcEpoch::FIRST));
         let is_stored = self.0.lock().unwrap().contains_key(&name);
         assert!(
             is_stored || known.is_none(),
             "a name that is known is there"
         );
-        Ok(Placed { name, is_stored })
+        Ok(PlacedChunk { name, is_stored })
     }
 
     fn put(&self, chunk: SealedChunk) -> Result<(), ChunkError> {

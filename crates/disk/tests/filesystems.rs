@@ -9,8 +9,8 @@
 
 use stasis_disk::form::slots::{Manifest, StatCache, manifest, manifest_of_clone};
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
-use stasis_disk::tree::clone::{CloneError, CloneSettings, Fallback, Method, Survey, clone};
-use stasis_disk::tree::walk::{self, Reason, WalkError, WalkSettings};
+use stasis_disk::tree::clone::{CloneError, CloneSettings, Fallback, Method, SourceSurvey, clone};
+use stasis_disk::tree::walk::{self, WalkError, WalkSettings, WalkSkip};
 use stasis_model::time::Timestamp;
 use stasis_model::tree::Entry;
 use stasis_testkit::mounted_image::MountedImage;
@@ -165,7 +165,7 @@ fn what_is_mounted_in_a_tree_is_crossed_only_when_asked_for() {
     let (crossed, _) = list(Mounts::Cross);
 
     assert!(stayed.is_empty(), "{stayed:?}");
-    assert_eq!(report.skipped[0].reason, Reason::OtherFilesystem);
+    assert_eq!(report.skipped[0].reason, WalkSkip::OtherFilesystem);
     let crossed: Vec<_> = crossed.iter().map(|entry| entry.path.to_string()).collect();
     assert_eq!(crossed, ["mounted", "mounted/inside"]);
 }
@@ -216,7 +216,7 @@ fn a_snapshot_that_nobody_looks_at_is_whole_and_says_that_nothing_was_counted() 
         return;
     };
     let uncounted = CloneSettings {
-        survey: Survey::Skip,
+        survey: SourceSurvey::Skip,
         ..refusing()
     };
     call("mkfifo", &[], &source.join("deep/pipe"));
@@ -231,7 +231,7 @@ fn a_snapshot_that_nobody_looks_at_is_whole_and_says_that_nothing_was_counted() 
 
     assert_eq!(
         (report.method, report.survey),
-        (Method::Subvolume, Survey::Skip)
+        (Method::Subvolume, SourceSurvey::Skip)
     );
     assert_eq!((report.files, report.bytes, report.walk.files), (0, 0, 0));
     assert_eq!(
@@ -241,11 +241,11 @@ fn a_snapshot_that_nobody_looks_at_is_whole_and_says_that_nothing_was_counted() 
     assert_eq!(fs::read(target.join("small")).unwrap(), b"a few bytes");
     assert_eq!(
         (counted.method, counted.survey),
-        (Method::Reflink, Survey::Count)
+        (Method::Reflink, SourceSurvey::Count)
     );
     assert_eq!(
         (nested.method, nested.survey),
-        (Method::Reflink, Survey::Count)
+        (Method::Reflink, SourceSurvey::Count)
     );
     assert!(nested.files >= 5);
 }
@@ -327,7 +327,10 @@ fn what_a_clone_never_has_is_taken_out_of_a_snapshot_and_reported() {
     let skipped: Vec<_> = skipped
         .map(|one| (one.path.to_string(), one.reason))
         .collect();
-    let expected = [("deep/pipe", Reason::Fifo), ("deep/socket", Reason::Socket)];
+    let expected = [
+        ("deep/pipe", WalkSkip::Fifo),
+        ("deep/socket", WalkSkip::Socket),
+    ];
     assert_eq!(
         skipped,
         expected.map(|(path, reason)| (path.to_owned(), reason))
@@ -380,7 +383,7 @@ fn what_is_excluded_or_mounted_in_a_subvolume_is_left_out_of_its_clone() {
     assert_eq!(names(&target), ["mount point", "small", "sparse"]);
     let mounted = mounted.unwrap();
     assert_eq!(mounted.method, Method::Reflink);
-    assert_eq!(mounted.walk.skipped[0].reason, Reason::OtherFilesystem);
+    assert_eq!(mounted.walk.skipped[0].reason, WalkSkip::OtherFilesystem);
     assert_eq!(names(&again), ["deep", "small", "sparse"]);
 }
 

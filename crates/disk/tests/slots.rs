@@ -8,8 +8,8 @@
 )]
 
 use stasis_disk::form::slots::{
-    Created, Manifest, OWN_PATTERNS, Pool, PoolSettings, PutBack, PutBackError, SlotError, Source,
-    StatCache, manifest, portion, put_back,
+    CheckpointSource, Created, Manifest, OWN_PATTERNS, Pool, PoolSettings, SlotError, StatCache,
+    WorkspaceRestore, WorkspaceRestoreError, manifest, portion, put_back,
 };
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::tree::clone::{Fallback, Method};
@@ -28,13 +28,13 @@ use tempfile::TempDir;
 const LATER: Timestamp = Timestamp::from_millis(10_000_000_000_000);
 
 /// Makes one entry what it is in a tree, in place; `false` when it is already.
-fn revert(live: &Path, tree: &RootDir, path: &EntryPath) -> Result<bool, PutBackError> {
+fn revert(live: &Path, tree: &RootDir, path: &EntryPath) -> Result<bool, WorkspaceRestoreError> {
     let root = RootDir::open(live, Mounts::Stay).unwrap();
     let walk = WalkSettings::default();
     if portion(tree, path, &walk)? == portion(&root, path, &walk)? {
         return Ok(false);
     }
-    let mut settings = PutBack::new(stasis_disk::tree::restore::Origin {
+    let mut settings = WorkspaceRestore::new(stasis_disk::tree::restore::RestoreOrigin {
         at: LATER,
         from: "a checkpoint".to_owned(),
     });
@@ -55,7 +55,7 @@ fn auto(pool: &Pool, slot: u32, sequence: u64) -> Result<Created, SlotError> {
     let at = Timestamp::from_millis(sequence * 1000);
     let metadata = SlotMetadata::new(Slot::new(slot), CheckpointOrigin::Auto, at, sequence);
     let workspace = pool.path().parent().unwrap().join("workspace");
-    pool.create(&Source::of(&workspace), metadata)
+    pool.create(&CheckpointSource::of(&workspace), metadata)
 }
 
 fn list(tree: &Path, stats: &Path) -> Manifest {

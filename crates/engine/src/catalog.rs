@@ -12,7 +12,7 @@ use crate::error::{Error, error_chain};
 use crate::handle::DirRepo;
 use crate::open::Engine;
 use serde::Serialize;
-use stasis_disk::tree::restore::Spared;
+use stasis_disk::tree::restore::KeepIf;
 use stasis_disk::tree::walk;
 use stasis_model::digest::TreeDigest;
 use stasis_model::format::manifest::{
@@ -56,7 +56,7 @@ pub(crate) struct Readable {
     /// The attributes of the root directory.
     pub(crate) root_attributes: Vec<Attribute>,
     /// What was left out on purpose.
-    pub(crate) is_left_out: Spared,
+    pub(crate) is_left_out: KeepIf,
 }
 
 impl OpenedSnapshot {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use stasis_disk::fs::root_dir::Mounts;
 use stasis_disk::tree::clone::{self, CloneSettings};
 pub use stasis_disk::tree::clone::{CloneError, CloneReport, Fallback};
-use stasis_disk::tree::walk::{Reason, WalkReport, WalkSettings};
+use stasis_disk::tree::walk::{WalkReport, WalkSettings, WalkSkip};
 use stasis_model::time::Clock;
 use stasis_model::tree::EntryPath;
 use std::path::PathBuf;
@@ -57,13 +57,13 @@ impl LeftOut {
 
     /// What a walk left out, as far as it is listed by name.
     pub(crate) fn of(report: &WalkReport) -> Vec<Self> {
-        let left_out = |path: &EntryPath, reason: Reason| Self {
+        let left_out = |path: &EntryPath, reason: WalkSkip| Self {
             path: path.to_string(),
             reason: reason.into(),
             words: reason.to_string(),
         };
         let vanished = report.vanished.iter();
-        let vanished = vanished.map(|path| left_out(path, Reason::Vanished));
+        let vanished = vanished.map(|path| left_out(path, WalkSkip::Vanished));
         let skipped = report.skipped.iter();
         let skipped = skipped.map(|skipped| left_out(&skipped.path, skipped.reason));
         vanished.chain(skipped).collect()

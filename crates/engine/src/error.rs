@@ -16,7 +16,7 @@ use crate::kind::workspace::WorkspaceError;
 use stasis_disk::check::CheckError;
 use stasis_disk::form::archive::ArchiveError;
 pub use stasis_disk::form::chunked::ChunkError;
-pub use stasis_disk::form::chunked::restore::RestoreError;
+pub use stasis_disk::form::chunked::restore::ChunkRestoreError;
 pub use stasis_disk::form::chunked::save::SaveError;
 use stasis_disk::tree::clone::CloneError;
 pub use stasis_disk::tree::restore::RestoreError as PlaceError;
@@ -73,7 +73,7 @@ pub enum Error {
     Chunk(#[from] ChunkError),
     /// A tree that was to be written.
     #[error(transparent)]
-    RestoreTree(#[from] RestoreError),
+    RestoreTree(#[from] ChunkRestoreError),
     /// The index of a repository.
     #[error(transparent)]
     Index(#[from] ChangeError),

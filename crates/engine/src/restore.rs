@@ -18,7 +18,9 @@ use stasis_disk::fs::metadata::{Rights, Seen};
 use stasis_disk::fs::root_dir::RootDir;
 use stasis_disk::progress::Progress;
 pub use stasis_disk::tree::restore::Placement;
-use stasis_disk::tree::restore::{Finished, Limits, Origin, Placed, Restored, Spared, Stage};
+use stasis_disk::tree::restore::{
+    KeepIf, PlacedTree, RecoveredRestore, RestoreLimits, RestoreOrigin, RestoreStage, RestoredTree,
+};
 use stasis_disk::tree::write::{WriteReport, WriteSettings};
 use stasis_model::digest::TreeDigest;
 use stasis_model::format::manifest::{FileList, SaveReason, SnapshotIndex, SnapshotManifest};
@@ -160,7 +162,7 @@ pub struct InPlaceChanges {
 }
 
 /// Tells whoever comes next that a restore was interrupted, and where that which it replaced is.
-pub(crate) fn tell_finished(finished: &Finished) {
+pub(crate) fn tell_finished(finished: &RecoveredRestore) {
     let changed: Vec<String> = finished.changed.iter().map(ToString::to_string).collect();
     let (kept, changed) = (finished.kept.display(), changed.join(", "));
     for path in &finished.not_permitted {
@@ -175,10 +177,10 @@ impl InPlaceChanges {
         self.placed + self.removed + self.dressed == 0
     }
 
-    pub(crate) fn of(placed: &Placed) -> Option<Self> {
+    pub(crate) fn of(placed: &PlacedTree) -> Option<Self> {
         let names = |paths: &[EntryPath]| paths.iter().map(ToString::to_string).collect();
         match placed {
-            Placed::InPlace(changes) => Some(Self {
+            PlacedTree::InPlace(changes) => Some(Self {
                 placed: changes.placed,
                 removed: changes.removed,
                 dressed: changes.dressed,
@@ -225,7 +227,7 @@ impl DirRepo<'_> {
         let before = self.save_before(&command, &manifest.name).await?;
         let is_whole = command.only.is_empty() && command.except.is_empty();
         let staged = self.staged(&root, command, opened).await?;
-        let origin = Origin {
+        let origin = RestoreOrigin {
             at: self.clock.now(),
             from: format!("snapshot {id} of {}", manifest.name),
         };
@@ -411,7 +413,7 @@ impl DirRepo<'_> {
 #[derive(Debug)]
 #[must_use = "a tree that is not swapped in is removed"]
 pub(crate) struct StagedSnapshot {
-    stage: Stage,
+    stage: RestoreStage,
     written: WriteReport,
     tree: WrittenTree,
 }
@@ -429,7 +431,7 @@ impl StagedSnapshot {
     }
 
     /// Puts it in its place.
-    pub(crate) fn swap(self, origin: &Origin) -> Result<(WrittenTree, Restored), Error> {
+    pub(crate) fn swap(self, origin: &RestoreOrigin) -> Result<(WrittenTree, RestoredTree), Error> {
         let restored = self.stage.swap(self.written, origin)?;
         Ok((self.tree, restored))
     }
@@ -446,14 +448,15 @@ fn stage(
         root_attributes,
         is_left_out,
     } = opened.readable()?;
-    let mut stage = Stage::begin(&command.target, command.placement, command.cancel.clone())?;
+    let mut stage =
+        RestoreStage::begin(&command.target, command.placement, command.cancel.clone())?;
     let is_left_alone = matcher(&command.left_alone)?;
-    stage.limit(Limits {
+    stage.limit(RestoreLimits {
         spared: Some(preserved(command, &opened.manifest, is_left_out)?),
         except: command.except.clone(),
         left_alone: Some(unless_named(&command.only, is_left_alone)),
         looks_into: true,
-        ..Limits::default()
+        ..RestoreLimits::default()
     });
     let settings = WriteSettings {
         rights: if command.owner {
@@ -502,7 +505,7 @@ fn owner_of(path: &EntryPath) -> Option<EntryPath> {
 fn unless_named(
     only: &[EntryPath],
     is_left_alone: impl Fn(&EntryPath, bool) -> bool + Send + Sync + 'static,
-) -> Spared {
+) -> KeepIf {
     let only = only.to_vec();
     Box::new(move |path, is_directory| {
         !only.iter().any(|one| path.is_within(one)) && is_left_alone(path, is_directory)
@@ -514,8 +517,8 @@ fn unless_named(
 fn preserved(
     command: &RepoRestore,
     manifest: &SnapshotManifest,
-    is_left_out: Spared,
-) -> Result<Spared, Error> {
+    is_left_out: KeepIf,
+) -> Result<KeepIf, Error> {
     let is_left_alone = matcher(&command.left_alone)?;
     let is_owner_left = matcher(&command.left_alone)?;
     let is_owner_left = unless_named(&command.only, is_owner_left);
@@ -554,13 +557,13 @@ impl RepoRestored {
         manifest: SnapshotManifest,
         target: String,
         tree: &WrittenTree,
-        restored: &Restored,
+        restored: &RestoredTree,
     ) -> Self {
         let written = &restored.written;
         let (placed, kept) = match &restored.placed {
-            Placed::New => (PlacedAs::New, None),
-            Placed::Replaced { kept } => (PlacedAs::Replaced, Some(kept.display().to_string())),
-            Placed::InPlace(_) => (PlacedAs::InPlace, None),
+            PlacedTree::New => (PlacedAs::New, None),
+            PlacedTree::Replaced { kept } => (PlacedAs::Replaced, Some(kept.display().to_string())),
+            PlacedTree::InPlace(_) => (PlacedAs::InPlace, None),
         };
         let changes = InPlaceChanges::of(&restored.placed);
         Self {

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::check::{DatabaseKind, Recovered, Verdict};
 use stasis_disk::tree::clone::Method;
-use stasis_disk::tree::walk::Reason;
+use stasis_disk::tree::walk::WalkSkip;
 use stasis_model::display_as_serialized;
 use stasis_model::tree::EntryKind;
 
@@ -86,20 +86,20 @@ pub enum SkipReason {
     TooLarge,
 }
 
-impl From<Reason> for SkipReason {
-    fn from(reason: Reason) -> Self {
+impl From<WalkSkip> for SkipReason {
+    fn from(reason: WalkSkip) -> Self {
         match reason {
-            Reason::Vanished => Self::Vanished,
-            Reason::Replaced => Self::Replaced,
-            Reason::Changed => Self::Changed,
-            Reason::Unreadable => Self::Unreadable,
-            Reason::Fifo => Self::Fifo,
-            Reason::Socket => Self::Socket,
-            Reason::Device => Self::Device,
-            Reason::OtherFilesystem => Self::OtherFilesystem,
-            Reason::OwnTarget => Self::OwnTarget,
-            Reason::Inconsistent => Self::Inconsistent,
-            Reason::TooLarge => Self::TooLarge,
+            WalkSkip::Vanished => Self::Vanished,
+            WalkSkip::Replaced => Self::Replaced,
+            WalkSkip::Changed => Self::Changed,
+            WalkSkip::Unreadable => Self::Unreadable,
+            WalkSkip::Fifo => Self::Fifo,
+            WalkSkip::Socket => Self::Socket,
+            WalkSkip::Device => Self::Device,
+            WalkSkip::OtherFilesystem => Self::OtherFilesystem,
+            WalkSkip::OwnTarget => Self::OwnTarget,
+            WalkSkip::Inconsistent => Self::Inconsistent,
+            WalkSkip::TooLarge => Self::TooLarge,
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::bridge;
 use crate::error::Error;
 use serde::Serialize;
-use stasis_disk::tree::restore::{self, Origin};
+use stasis_disk::tree::restore::{self, RestoreOrigin};
 use stasis_model::time::Clock;
 use std::path::PathBuf;
 
@@ -20,7 +20,7 @@ pub struct UndoneRestore {
 
 /// Puts back the tree that a restore replaced; doing it again undoes that. Needs nothing of the store.
 pub async fn undo(target: PathBuf, clock: &dyn Clock) -> Result<UndoneRestore, Error> {
-    let origin = Origin {
+    let origin = RestoreOrigin {
         at: clock.now(),
         from: "an undone restore".to_owned(),
     };

@@ -3,7 +3,9 @@
 use super::{CheckError, CheckSettings, DatabaseKind};
 use crate::fs::metadata;
 use crate::fs::root_dir::RootDir;
-use crate::tree::walk::{Found, Place, Visitor, WalkError, WalkReport, WalkSettings, walk};
+use crate::tree::walk::{
+    Visitor, WalkError, WalkReport, WalkSettings, WalkedDir, WalkedEntry, walk,
+};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io;
 use stasis_model::tree::{EntryKind, EntryPath};
@@ -94,7 +96,7 @@ impl DatabaseFinder {
 impl Visitor for DatabaseFinder {
     type Error = WalkError;
 
-    fn visit(&self, place: &Place<'_>, entries: &[Found<'_>]) -> Result<(), WalkError> {
+    fn visit(&self, place: &WalkedDir<'_>, entries: &[WalkedEntry<'_>]) -> Result<(), WalkError> {
         for found in entries {
             let EntryKind::File { size } = found.kind else {
                 continue;

@@ -4,7 +4,7 @@ use super::CheckError;
 use crate::fs::metadata;
 use crate::fs::remove;
 use crate::tree::clone::Fallback;
-use crate::tree::content::{self, Trouble};
+use crate::tree::content::{self, CarryError};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
@@ -96,11 +96,11 @@ impl CheckScratch {
         let target = self.file(name)?;
         match content::carry(source, target.as_fd(), before.size, Fallback::Copy, cancel) {
             Ok(_) => {}
-            Err(Trouble::Cancelled) => return Err(CheckError::Cancelled),
-            Err(Trouble::Failed(error) | Trouble::CannotShare(error)) => {
+            Err(CarryError::Cancelled) => return Err(CheckError::Cancelled),
+            Err(CarryError::Failed(error) | CarryError::CannotShare(error)) => {
                 return Err(self.failed("copy a file")(error).into());
             }
-            Err(Trouble::Late) => return Err(self.failed("copy a file")(Errno::TIMEDOUT).into()),
+            Err(CarryError::Late) => return Err(self.failed("copy a file")(Errno::TIMEDOUT).into()),
         }
         let after = metadata::of(source).map_err(self.failed("look at a file"))?;
         let copied = if after.is_unchanged_since(&before) {

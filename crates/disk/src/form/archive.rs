@@ -64,7 +64,7 @@ pub use writer::{CreateReport, CreateSettings, create, create_nameless};
 
 use crate::tree::restore::RestoreError;
 use crate::tree::walk::WalkError;
-use crate::tree::write::WriteError;
+use crate::tree::write::TreeWriteError;
 use rustix::io::Errno;
 use stasis_model::tree::EntryPath;
 use std::io;
@@ -118,7 +118,7 @@ pub enum ArchiveError {
     },
     /// The tree could not be written.
     #[error(transparent)]
-    Write(#[from] WriteError),
+    Write(#[from] TreeWriteError),
     /// The tree could not take its place.
     #[error(transparent)]
     Restore(#[from] RestoreError),

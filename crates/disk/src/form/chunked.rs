@@ -14,7 +14,7 @@ mod scan;
 mod seal;
 mod table;
 
-pub use seal::{Sealer, open};
+pub use seal::{ChunkSealer, open};
 
 use stasis_model::digest::ChunkDigest;
 use stasis_model::format::chunk::BadChunk;
@@ -24,7 +24,7 @@ use std::error::Error;
 
 /// Where a chunk is to be used, and whether its bytes are needed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Placed {
+pub struct PlacedChunk {
     /// The name to use.
     pub name: ChunkName,
     /// Whether the bytes are there already, or on their way.
@@ -33,7 +33,7 @@ pub struct Placed {
 
 /// How closely a chunk that is to be used again is looked at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Look {
+pub enum ChunkLook {
     /// Whether it is there.
     Exists,
     /// Whether its bytes are what its name says, where they can be read cheaply; elsewhere whether it is there.
@@ -52,7 +52,11 @@ pub struct SealedChunk {
 /// Where chunks go. Called by several workers at once.
 pub trait ChunkSink: Sync {
     /// Says where a chunk is to be used; `known` is the name that a snapshot in the index has for it.
-    fn place(&self, digest: ChunkDigest, known: Option<ChunkName>) -> Result<Placed, ChunkError>;
+    fn place(
+        &self,
+        digest: ChunkDigest,
+        known: Option<ChunkName>,
+    ) -> Result<PlacedChunk, ChunkError>;
 
     /// The same for a chunk of a list, which a sink should not take for stored before it has looked at the bytes: damage
     /// there hurts every entry, and a later save of the same tree would rely on it again.
@@ -60,13 +64,13 @@ pub trait ChunkSink: Sync {
         &self,
         digest: ChunkDigest,
         known: Option<ChunkName>,
-    ) -> Result<Placed, ChunkError> {
+    ) -> Result<PlacedChunk, ChunkError> {
         self.place(digest, known)
     }
 
     /// Whether a chunk that an earlier snapshot refers to can be referred to again. Asked by whoever has just read the bytes
     /// that lie in it, and could store them anew. A sink that does not look trusts what was stored.
-    fn holds(&self, _name: &ChunkName, _look: Look) -> Result<bool, ChunkError> {
+    fn holds(&self, _name: &ChunkName, _look: ChunkLook) -> Result<bool, ChunkError> {
         Ok(true)
     }
 

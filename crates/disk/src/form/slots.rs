@@ -36,12 +36,16 @@ mod undo;
 mod view;
 
 pub use crate::tree::stat_cache::StatCache;
-pub use create::{Created, Source};
+pub use create::{CheckpointSource, Created};
 pub use error::SlotError;
-pub use manifest::{Listed, Manifest, What, databases_in_snapshot, manifest, manifest_of_clone};
+pub use manifest::{
+    Manifest, ManifestEntry, ManifestKind, databases_in_snapshot, manifest, manifest_of_clone,
+};
 pub use measure::{SlotUsage, Usage};
 pub use portion::{excluded_in, fact, portion, read_file};
-pub use put_back::{PutBack, PutBackError, Same, WasPutBack, put_back};
+pub use put_back::{
+    SameContent, WorkspaceRestore, WorkspaceRestoreError, WorkspaceRestored, put_back,
+};
 pub use view::{Return, View};
 
 pub use crate::fs::staging::OWN_PATTERNS;
@@ -51,11 +55,11 @@ use crate::fs::free_space::{self, Reserve};
 use crate::fs::lock_file::LockFile;
 use crate::fs::root_dir::{Mounts, RootDir};
 use crate::progress::Progress;
-use crate::tree::clone::{CloneSettings, Databases, Fallback, Survey};
+use crate::tree::clone::{CloneSettings, DatabaseMode, Fallback, SourceSurvey};
 use crate::tree::walk::WalkSettings;
 use chunks::Chunks;
 use error::failed;
-use place::Place;
+use place::SlotDir;
 use stasis_model::failure::AtPath;
 use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{
@@ -117,12 +121,12 @@ impl PoolSettings {
         }
     }
 
-    fn cloning(&self, survey: Survey) -> CloneSettings {
+    fn cloning(&self, survey: SourceSurvey) -> CloneSettings {
         CloneSettings {
             fallback: self.fallback,
             mounts: Mounts::Stay,
             survey,
-            databases: Databases::AreSets,
+            databases: DatabaseMode::AreSets,
             walk: self.walk.clone(),
         }
     }
@@ -132,8 +136,8 @@ impl PoolSettings {
 #[derive(Debug)]
 pub struct Pool {
     session: PathBuf,
-    slots: Place,
-    undo: Place,
+    slots: SlotDir,
+    undo: SlotDir,
     chunks: Chunks,
     reserve: Reserve,
     settings: PoolSettings,
@@ -148,8 +152,8 @@ impl Pool {
         }
         let pool = Self {
             session: session.to_owned(),
-            slots: Place::open(slots)?,
-            undo: Place::open(undo)?,
+            slots: SlotDir::open(slots)?,
+            undo: SlotDir::open(undo)?,
             chunks: Chunks::open(session)?,
             reserve: Reserve::of(session),
             settings,
@@ -192,7 +196,7 @@ impl Pool {
     }
 
     /// Where checkpoints of an origin are.
-    fn place(&self, origin: CheckpointOrigin) -> &Place {
+    fn place(&self, origin: CheckpointOrigin) -> &SlotDir {
         match origin {
             CheckpointOrigin::Auto
             | CheckpointOrigin::Manual
@@ -412,7 +416,7 @@ impl Pool {
     }
 }
 
-fn remove(place: &Place, slot: Slot) -> Result<(), SlotError> {
+fn remove(place: &SlotDir, slot: Slot) -> Result<(), SlotError> {
     if place.occupant(slot)?.is_none() {
         return Err(SlotError::Empty(slot));
     }
@@ -425,7 +429,7 @@ fn counted(now: SlotMetadata, manifest: &Manifest, directory: &Path) -> SlotMeta
         return now;
     }
     let sizes = manifest.entries().iter().filter_map(|one| match one.what {
-        What::File { size, .. } => Some(size),
+        ManifestKind::File { size, .. } => Some(size),
         _ => None,
     });
     let bytes = sizes.clone().fold(0, u64::saturating_add);
@@ -440,7 +444,7 @@ fn counted(now: SlotMetadata, manifest: &Manifest, directory: &Path) -> SlotMeta
     }
 }
 
-fn known(place: &Place, slot: Slot) -> Result<SlotMetadata, SlotError> {
+fn known(place: &SlotDir, slot: Slot) -> Result<SlotMetadata, SlotError> {
     match place.occupant(slot)? {
         None => Err(SlotError::Empty(slot)),
         Some(Occupant::Known(metadata)) => Ok(metadata),

@@ -14,7 +14,7 @@ mod builder;
 mod snapshot;
 mod witness;
 
-pub use witness::{ClonedFile, Witness};
+pub use witness::{CloneWitness, ClonedFile};
 
 use crate::fs::metadata::{self, Withheld};
 use crate::fs::root_dir::{self, Mounts, RootDir};
@@ -69,7 +69,7 @@ impl Method {
 ///
 /// It makes a difference only to a whole btrfs subvolume, and only for root.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Survey {
+pub enum SourceSurvey {
     /// They are, so that the report says everything; with 50,000 files it takes about a second.
     #[default]
     Count,
@@ -80,7 +80,7 @@ pub enum Survey {
 
 /// What is done with SQLite databases that are cloned file by file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Databases {
+pub enum DatabaseMode {
     /// They are files like others.
     #[default]
     AreFiles,
@@ -96,9 +96,9 @@ pub struct CloneSettings {
     /// Whether other filesystems in the source are cloned too.
     pub mounts: Mounts,
     /// Whether everything is counted where that costs more than the clone.
-    pub survey: Survey,
+    pub survey: SourceSurvey,
     /// What is done with databases.
-    pub databases: Databases,
+    pub databases: DatabaseMode,
     /// How the source is walked.
     pub walk: WalkSettings,
 }
@@ -110,7 +110,7 @@ pub struct CloneReport {
     /// How it was made.
     pub method: Method,
     /// Whether it was counted what is in it; if not, all numbers here are 0.
-    pub survey: Survey,
+    pub survey: SourceSurvey,
     /// Regular files made, each counted once.
     pub files: u64,
     /// Directories made, without the root.
@@ -252,7 +252,7 @@ pub fn clone_before(
     source: &Path,
     target: &Path,
     settings: &CloneSettings,
-    witness: Option<&dyn Witness>,
+    witness: Option<&dyn CloneWitness>,
 ) -> Result<CloneReport, CloneError> {
     // Without a trailing slash, which would follow a symbolic link.
     let (source, target) = (source.components(), target.components());
@@ -280,7 +280,7 @@ pub fn clone_before(
 }
 
 /// Makes a clone durable while the witness looks at it.
-fn sync_beside(staging: &Staging, witness: &dyn Witness) -> rustix::io::Result<()> {
+fn sync_beside(staging: &Staging, witness: &dyn CloneWitness) -> rustix::io::Result<()> {
     let (root, _) = own_root(staging)?;
     std::thread::scope(|scope| {
         let durable = scope.spawn(|| staging.sync());
@@ -294,7 +294,7 @@ fn build(
     from: &RootDir,
     parent: OwnedFd,
     (target, name): (&Path, &CStr),
-    (settings, witness): (&CloneSettings, Option<&dyn Witness>),
+    (settings, witness): (&CloneSettings, Option<&dyn CloneWitness>),
 ) -> Result<(Staging, CloneReport), CloneError> {
     let staging = Staging::make(parent, name);
     let staging = staging.map_err(CloneError::failed("make a temporary directory for", target))?;
@@ -306,7 +306,7 @@ fn build(
     };
     let mut builder = Builder::new(root, settings.fallback, &walk_settings.cancel);
     builder.witness = witness;
-    builder.takes_sets = settings.databases == Databases::AreSets;
+    builder.takes_sets = settings.databases == DatabaseMode::AreSets;
     let walk = walk::walk(from, &builder, &walk_settings)?;
     let report = CloneReport {
         walk,

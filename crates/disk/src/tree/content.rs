@@ -15,7 +15,7 @@ const BUFFER: usize = 256 << 10;
 
 /// Why a content did not get across.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum CarryError {
     /// The filesystem does not share, and copying was not allowed.
     CannotShare(Errno),
     /// Reading or writing failed.
@@ -28,7 +28,7 @@ pub(crate) enum Trouble {
 
 /// When a content is given up on its way.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stop<'a> {
+pub(crate) struct CarryLimit<'a> {
     /// Set by anybody at any time.
     pub(crate) cancel: &'a AtomicBool,
     /// What is shared takes no time worth mentioning; what is copied must have been by then.
@@ -44,19 +44,19 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-impl Stop<'_> {
-    fn check(&self) -> Result<(), Trouble> {
+impl CarryLimit<'_> {
+    fn check(&self) -> Result<(), CarryError> {
         if self.cancel.load(Ordering::Relaxed) {
-            return Err(Trouble::Cancelled);
+            return Err(CarryError::Cancelled);
         }
         match self.deadline {
-            Some(deadline) if now() >= deadline => Err(Trouble::Late),
+            Some(deadline) if now() >= deadline => Err(CarryError::Late),
             _ => Ok(()),
         }
     }
 }
 
-impl From<Errno> for Trouble {
+impl From<Errno> for CarryError {
     fn from(error: Errno) -> Self {
         Self::Failed(error)
     }
@@ -78,8 +78,8 @@ pub(crate) fn carry(
     size: u64,
     fallback: Fallback,
     cancel: &AtomicBool,
-) -> Result<Filled, Trouble> {
-    let stop = Stop {
+) -> Result<Filled, CarryError> {
+    let stop = CarryLimit {
         cancel,
         deadline: None,
     };
@@ -92,8 +92,8 @@ pub(crate) fn carry_until(
     target: BorrowedFd<'_>,
     size: u64,
     fallback: Fallback,
-    stop: Stop<'_>,
-) -> Result<Filled, Trouble> {
+    stop: CarryLimit<'_>,
+) -> Result<Filled, CarryError> {
     if size == 0 {
         return Ok(Filled::Shared(0));
     }
@@ -108,7 +108,7 @@ pub(crate) fn carry_until(
             | Errno::PERM
             | Errno::TXTBSY),
         ) => match fallback {
-            Fallback::Refuse => Err(Trouble::CannotShare(error)),
+            Fallback::Refuse => Err(CarryError::CannotShare(error)),
             Fallback::Copy => copy(source, target, size, stop).map(Filled::Copied),
         },
         Err(error) => Err(error.into()),
@@ -119,8 +119,8 @@ fn copy(
     source: BorrowedFd<'_>,
     target: BorrowedFd<'_>,
     size: u64,
-    stop: Stop<'_>,
-) -> Result<u64, Trouble> {
+    stop: CarryLimit<'_>,
+) -> Result<u64, CarryError> {
     fs::ftruncate(target, size)?;
     let (mut copied, mut at) = (0, 0);
     let mut by_kernel = true;
@@ -203,7 +203,7 @@ mod tests {
             source.as_fd(),
             target.as_fd(),
             1 << 30,
-            Stop {
+            CarryLimit {
                 cancel: &AtomicBool::new(false),
                 deadline: None,
             },

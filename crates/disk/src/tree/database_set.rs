@@ -23,7 +23,7 @@ use crate::form::chunked::databases::{DatabaseState, HEADER};
 use crate::fs::metadata::{self, Seen};
 use crate::fs::root_dir::RootDir;
 use crate::fs::sys;
-use crate::tree::content::{self, Trouble};
+use crate::tree::content::{self, CarryError};
 use rustix::io::{self, Errno};
 use rustix::time::{ClockId, clock_gettime};
 use std::ffi::{CStr, CString};
@@ -75,14 +75,14 @@ pub(crate) struct Set<'a> {
     pub(crate) root: &'a RootDir,
     pub(crate) directory: BorrowedFd<'a>,
     pub(crate) name: &'a CStr,
-    pub(crate) patience: &'a Patience,
+    pub(crate) patience: &'a SetRetries,
 }
 
 /// How long all databases of a tree may be waited for.
 #[derive(Debug)]
-pub(crate) struct Patience(AtomicU64);
+pub(crate) struct SetRetries(AtomicU64);
 
-impl Default for Patience {
+impl Default for SetRetries {
     fn default() -> Self {
         Self(AtomicU64::new(
             u64::try_from(WAIT_FOR_ALL.as_micros()).unwrap_or(u64::MAX),
@@ -90,7 +90,7 @@ impl Default for Patience {
     }
 }
 
-impl Patience {
+impl SetRetries {
     fn left(&self) -> Duration {
         Duration::from_micros(self.0.load(Ordering::Relaxed)).min(WAIT)
     }
@@ -106,7 +106,7 @@ impl Patience {
 
 /// One file of a set.
 #[derive(Debug)]
-pub(crate) struct Member {
+pub(crate) struct SetMember {
     /// What its name has after that of the database.
     pub(crate) suffix: &'static [u8],
     pub(crate) source: OwnedFd,
@@ -116,25 +116,25 @@ pub(crate) struct Member {
 
 /// A database that was taken.
 #[derive(Debug)]
-pub(crate) struct Taken {
+pub(crate) struct TakenSet {
     /// The database, then what belongs to it; nothing if there is no database any more.
-    pub(crate) members: Vec<Member>,
+    pub(crate) members: Vec<SetMember>,
     pub(crate) state: DatabaseState,
     /// Why it is not consistent, for people.
     pub(crate) why: Option<String>,
 }
 
 /// Whoever carries a file over, from the beginning each time, by the deadline if there is one.
-pub(crate) type Put<'p> = dyn FnMut(&Member, Option<Instant>) -> Result<(), Trouble> + 'p;
+pub(crate) type Put<'p> = dyn FnMut(&SetMember, Option<Instant>) -> Result<(), CarryError> + 'p;
 
 /// What came of an attempt.
-enum Attempt {
-    Taken(Taken),
+enum SetAttempt {
+    Taken(TakenSet),
     Again(String),
 }
 
 /// Takes a database with all that belongs to it.
-pub(crate) fn take(set: &Set<'_>, put: &mut Put<'_>) -> Result<Taken, Trouble> {
+pub(crate) fn take(set: &Set<'_>, put: &mut Put<'_>) -> Result<TakenSet, CarryError> {
     let mut why = String::new();
     for _ in 0..ATTEMPTS {
         if let Some(suffix) = set.unreadable() {
@@ -143,14 +143,14 @@ pub(crate) fn take(set: &Set<'_>, put: &mut Put<'_>) -> Result<Taken, Trouble> {
             break;
         }
         match set.attempt(put)? {
-            Attempt::Taken(taken) => return Ok(taken),
-            Attempt::Again(reason) => why = reason,
+            SetAttempt::Taken(taken) => return Ok(taken),
+            SetAttempt::Again(reason) => why = reason,
         }
     }
     let state = DatabaseState::Torn;
     let members = set.carry_all(put)?;
     let why = Some(why);
-    Ok(Taken {
+    Ok(TakenSet {
         members,
         state,
         why,
@@ -158,11 +158,11 @@ pub(crate) fn take(set: &Set<'_>, put: &mut Put<'_>) -> Result<Taken, Trouble> {
 }
 
 impl Set<'_> {
-    fn attempt(&self, put: &mut Put<'_>) -> Result<Attempt, Trouble> {
+    fn attempt(&self, put: &mut Put<'_>) -> Result<SetAttempt, CarryError> {
         let Some(database) = self.open(b"")? else {
             return Ok(consistent(Vec::new()));
         };
-        match Hold::take(self, database.source)? {
+        match SetHold::take(self, database.source)? {
             Ok(hold) if hold.is_in_wal => self.in_wal(&hold, put),
             Ok(hold) => self.with_journal(hold, put),
             Err(why) => self.without(&why, put),
@@ -170,19 +170,19 @@ impl Set<'_> {
     }
 
     /// Under the locks of a reader of the WAL, for as long as it takes.
-    fn in_wal(&self, hold: &Hold, put: &mut Put<'_>) -> Result<Attempt, Trouble> {
+    fn in_wal(&self, hold: &SetHold, put: &mut Put<'_>) -> Result<SetAttempt, CarryError> {
         // The order matters: what is written into the database while it is carried over is in the WAL afterwards.
         let members = self.carry_all(put)?;
         let was_open = hold.index.is_some();
         if !self.is_same_database(&members, hold)? || (!was_open && self.open(b"-shm")?.is_some()) {
             let why = "it was opened or replaced while it was read";
-            return Ok(Attempt::Again(why.to_owned()));
+            return Ok(SetAttempt::Again(why.to_owned()));
         }
         Ok(consistent(members))
     }
 
     /// Under the lock that keeps writers waiting, if it can be done in time; else between two such locks.
-    fn with_journal(&self, hold: Hold, put: &mut Put<'_>) -> Result<Attempt, Trouble> {
+    fn with_journal(&self, hold: SetHold, put: &mut Put<'_>) -> Result<SetAttempt, CarryError> {
         let deadline = hold.since + HOLD;
         let mut members = self.look(Some(&hold))?;
         let carried = members
@@ -190,8 +190,8 @@ impl Set<'_> {
             .try_for_each(|member| put(member, Some(deadline)));
         match carried {
             Ok(()) if self.is_same_database(&members, &hold)? => return Ok(consistent(members)),
-            Ok(()) => return Ok(Attempt::Again("it was replaced".to_owned())),
-            Err(Trouble::Late) => {}
+            Ok(()) => return Ok(SetAttempt::Again("it was replaced".to_owned())),
+            Err(CarryError::Late) => {}
             Err(trouble) => return Err(trouble),
         }
         // Nobody writes while the lock is held: it is waited only for the clock.
@@ -199,13 +199,13 @@ impl Set<'_> {
         drop(hold);
         members.iter().try_for_each(|member| put(member, None))?;
         let hold = match self.open(b"")? {
-            Some(database) => Hold::take(self, database.source)?.ok(),
+            Some(database) => SetHold::take(self, database.source)?.ok(),
             None => None,
         };
         let now = self.look(hold.as_ref())?;
         if !is_settled || !is_same(&members, &now) {
             let why = "it was written each time it was read, and is too large to be read while writers wait";
-            return Ok(Attempt::Again(why.to_owned()));
+            return Ok(SetAttempt::Again(why.to_owned()));
         }
         members = now;
         Ok(match hold {
@@ -215,20 +215,20 @@ impl Set<'_> {
     }
 
     /// While somebody else has the lock.
-    fn without(&self, why: &str, put: &mut Put<'_>) -> Result<Attempt, Trouble> {
+    fn without(&self, why: &str, put: &mut Put<'_>) -> Result<SetAttempt, CarryError> {
         let members = self.look(None)?;
         let is_settled = settle(&members);
         members.iter().try_for_each(|member| put(member, None))?;
         let now = self.look(None)?;
         if is_settled && is_same(&members, &now) {
-            return Ok(Attempt::Taken(crash_consistent_of(members, why)));
+            return Ok(SetAttempt::Taken(crash_consistent_of(members, why)));
         }
         let why = format!("{why}, and it was written while it was read");
-        Ok(Attempt::Again(why))
+        Ok(SetAttempt::Again(why))
     }
 
     /// Carries over the database, then looks for what lies beside it and carries that over.
-    fn carry_all(&self, put: &mut Put<'_>) -> Result<Vec<Member>, Trouble> {
+    fn carry_all(&self, put: &mut Put<'_>) -> Result<Vec<SetMember>, CarryError> {
         let mut members = Vec::new();
         for suffix in std::iter::once(&b""[..]).chain(BESIDE) {
             if let Some(member) = self.open(suffix)? {
@@ -242,10 +242,10 @@ impl Set<'_> {
     }
 
     /// Everything that belongs together now; without the journal of somebody who has not begun to write into the database.
-    fn look(&self, hold: Option<&Hold>) -> Result<Vec<Member>, Trouble> {
+    fn look(&self, hold: Option<&SetHold>) -> Result<Vec<SetMember>, CarryError> {
         let mut members = Vec::new();
         for suffix in std::iter::once(&b""[..]).chain(BESIDE) {
-            let is_not_hot = suffix == b"-journal" && hold.is_some_and(Hold::is_reserved);
+            let is_not_hot = suffix == b"-journal" && hold.is_some_and(SetHold::is_reserved);
             if !is_not_hot {
                 members.extend(self.open(suffix)?);
             }
@@ -254,7 +254,7 @@ impl Set<'_> {
     }
 
     /// Whether the files that were carried over still have their names.
-    fn is_same_database(&self, members: &[Member], hold: &Hold) -> Result<bool, Trouble> {
+    fn is_same_database(&self, members: &[SetMember], hold: &SetHold) -> Result<bool, CarryError> {
         let locked = metadata::of(&hold.database)?.identity();
         let is_held = members
             .first()
@@ -283,7 +283,7 @@ impl Set<'_> {
         self.root.file(self.directory, &name)
     }
 
-    fn open(&self, suffix: &'static [u8]) -> Result<Option<Member>, Trouble> {
+    fn open(&self, suffix: &'static [u8]) -> Result<Option<SetMember>, CarryError> {
         let source = match self.file(suffix) {
             Ok(source) => source,
             Err(Errno::NOENT | Errno::LOOP | Errno::NXIO | Errno::XDEV) => return Ok(None),
@@ -292,7 +292,7 @@ impl Set<'_> {
             Err(error) => return Err(error.into()),
         };
         let seen = metadata::of(&source)?;
-        Ok(seen.file_type().is_file().then_some(Member {
+        Ok(seen.file_type().is_file().then_some(SetMember {
             suffix,
             source,
             seen,
@@ -300,27 +300,27 @@ impl Set<'_> {
     }
 }
 
-fn consistent(members: Vec<Member>) -> Attempt {
-    Attempt::Taken(Taken {
+fn consistent(members: Vec<SetMember>) -> SetAttempt {
+    SetAttempt::Taken(TakenSet {
         members,
         state: DatabaseState::Consistent,
         why: None,
     })
 }
 
-fn crash_consistent(members: Vec<Member>, why: &str) -> Attempt {
-    Attempt::Taken(crash_consistent_of(members, why))
+fn crash_consistent(members: Vec<SetMember>, why: &str) -> SetAttempt {
+    SetAttempt::Taken(crash_consistent_of(members, why))
 }
 
-fn crash_consistent_of(members: Vec<Member>, why: &str) -> Taken {
-    Taken {
+fn crash_consistent_of(members: Vec<SetMember>, why: &str) -> TakenSet {
+    TakenSet {
         members,
         state: DatabaseState::CrashConsistent,
         why: Some(why.to_owned()),
     }
 }
 
-fn is_same(before: &[Member], now: &[Member]) -> bool {
+fn is_same(before: &[SetMember], now: &[SetMember]) -> bool {
     before.len() == now.len()
         && before.iter().zip(now).all(|(before, now)| {
             before.suffix == now.suffix && now.seen.is_unchanged_since(&before.seen)
@@ -328,7 +328,7 @@ fn is_same(before: &[Member], now: &[Member]) -> bool {
 }
 
 /// Waits until whatever is written from now on gives a file another time than it has; says whether it does.
-fn settle(members: &[Member]) -> bool {
+fn settle(members: &[SetMember]) -> bool {
     let until = content::now() + TICK;
     loop {
         if members.iter().all(|member| is_settled(&member.seen)) {
@@ -351,7 +351,7 @@ fn is_settled(seen: &Seen) -> bool {
 }
 
 /// The locks of a reader. They belong to the descriptors, and go with them.
-struct Hold {
+struct SetHold {
     database: OwnedFd,
     since: Instant,
     is_in_wal: bool,
@@ -359,9 +359,9 @@ struct Hold {
     index: Option<OwnedFd>,
 }
 
-impl Hold {
+impl SetHold {
     /// Takes the locks; says for people why not.
-    fn take(set: &Set<'_>, database: OwnedFd) -> Result<Result<Self, String>, Trouble> {
+    fn take(set: &Set<'_>, database: OwnedFd) -> Result<Result<Self, String>, CarryError> {
         let began = content::now();
         let deadline = began + set.patience.left();
         let taken = Self::until(set, database, deadline);
@@ -373,7 +373,7 @@ impl Hold {
         set: &Set<'_>,
         database: OwnedFd,
         deadline: Instant,
-    ) -> Result<Result<Self, String>, Trouble> {
+    ) -> Result<Result<Self, String>, CarryError> {
         let locked = || Ok(Err("another program keeps it locked".to_owned()));
         let unable = |error: Errno| {
             let error = std::io::Error::from(error);

@@ -1,9 +1,9 @@
 //! A tree takes the place of another one, whole or not at all.
 //!
-//! 1. [`Stage::begin`]: look at the target; bring to its end what a dead restore in place began; remove what other dead
+//! 1. [`RestoreStage::begin`]: look at the target; bring to its end what a dead restore in place began; remove what other dead
 //!    ones left; make a staging directory on the target's filesystem
-//! 2. the caller writes the new tree through [`Stage::writer`] and verifies it; only then
-//! 3. [`Stage::swap`]: one `syncfs`, and by [`Placement`]:
+//! 2. the caller writes the new tree through [`RestoreStage::writer`] and verifies it; only then
+//! 3. [`RestoreStage::swap`]: one `syncfs`, and by [`Placement`]:
 //!
 //! *New*: rename it to its name; `fsync` the directory it is in.
 //!
@@ -19,7 +19,7 @@
 //! before the journal leaves the old tree; after it [`recover`], or the next restore, does the rest, which leads to the new one.
 //! [`take_back`] exchanges the same inodes again, in the same way, and so can itself be taken back.
 //!
-//! *Always true:* nothing of the target is touched before 3. A [`Stage`] that is dropped before leaves nothing.
+//! *Always true:* nothing of the target is touched before 3. A [`RestoreStage`] that is dropped before leaves nothing.
 
 mod backup;
 mod contents;
@@ -39,8 +39,8 @@ pub use backup::{
 };
 pub use databases::{ensure_none_open, open_databases, open_databases_in};
 pub use error::RestoreError;
-pub use inplace::{Changes, Finished, recover, recovered};
-pub use kept::{Kept, forget, kept, undo};
+pub use inplace::{RecoveredRestore, RestoreChanges, recover, recovered};
+pub use kept::{KeptBackup, forget, kept, undo};
 pub use permissions::Permissions;
 
 use crate::fs::metadata::Seen;
@@ -48,9 +48,9 @@ use crate::fs::root_dir::{Mounts, RootDir};
 use crate::fs::staging::Staging;
 use crate::tree::write::{NewFile, TreeWriter, WriteReport, WriteSettings};
 use error::failed;
-use journal::Mark;
-use plan::Told;
-pub use plan::{Known, Limits, Spared, is_part_of};
+use journal::JournalMark;
+use plan::RestoreScope;
+pub use plan::{KeepIf, KnownEntry, RestoreLimits, is_part_of};
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use stasis_model::time::Timestamp;
@@ -60,7 +60,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use target::Target;
+use target::RestoreTarget;
 
 /// How the new tree takes its place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -76,7 +76,7 @@ pub enum Placement {
 
 /// When a tree was restored, and from what; kept with the old tree for whoever wants to undo it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Origin {
+pub struct RestoreOrigin {
     /// When.
     pub at: Timestamp,
     /// From what, in one line.
@@ -86,23 +86,23 @@ pub struct Origin {
 /// What became of a restore.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[must_use = "what was withheld and what was kept is said only here"]
-pub struct Restored {
+pub struct RestoredTree {
     /// What was written, and what was not given.
     pub written: WriteReport,
     /// How it took its place.
-    pub placed: Placed,
+    pub placed: PlacedTree,
 }
 
-impl Restored {
+impl RestoredTree {
     /// Whether it went into the directory that was there, and all of it did.
     pub fn is_whole_in_place(&self) -> bool {
-        matches!(&self.placed, Placed::InPlace(changes) if changes.refused.is_empty())
+        matches!(&self.placed, PlacedTree::InPlace(changes) if changes.refused.is_empty())
     }
 }
 
 /// How a tree took its place.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Placed {
+pub enum PlacedTree {
     /// Nothing was there.
     New,
     /// It took the place of a tree.
@@ -111,30 +111,30 @@ pub enum Placed {
         kept: PathBuf,
     },
     /// It was merged into the directory that was there.
-    InPlace(Changes),
+    InPlace(RestoreChanges),
 }
 
 /// A new tree that nobody sees yet. Dropped, it is removed.
 #[derive(Debug)]
 #[must_use = "a tree that is not swapped in is removed"]
-pub struct Stage {
-    target: Target,
+pub struct RestoreStage {
+    target: RestoreTarget,
     placement: Placement,
     staging: Staging,
     tree: RootDir,
     old: Option<RootDir>,
-    told: Told,
+    told: RestoreScope,
     cancel: Arc<AtomicBool>,
 }
 
-impl Stage {
+impl RestoreStage {
     /// Prepares a restore to `target`; `cancel` ends it, at the latest before anything of the target is touched.
     pub fn begin(
         target: &Path,
         placement: Placement,
         cancel: Arc<AtomicBool>,
     ) -> Result<Self, RestoreError> {
-        let target = Target::find(target)?;
+        let target = RestoreTarget::find(target)?;
         inplace::finish_what_was_begun(&target)?;
         kept::collect(&target);
         let placement = target.check(placement)?;
@@ -156,7 +156,7 @@ impl Stage {
             placement,
             staging,
             old,
-            told: Told::default(),
+            told: RestoreScope::default(),
             cancel,
         })
     }
@@ -235,13 +235,17 @@ impl Stage {
     }
 
     /// Says what is left alone; heard only in place.
-    pub fn limit(&mut self, limits: Limits) {
+    pub fn limit(&mut self, limits: RestoreLimits) {
         self.told.limits = limits;
     }
 
     /// Puts the new tree in its place. An error means that the old one is still there, but for
     /// [`RestoreError::HalfDone`].
-    pub fn swap(self, written: WriteReport, origin: &Origin) -> Result<Restored, RestoreError> {
+    pub fn swap(
+        self,
+        written: WriteReport,
+        origin: &RestoreOrigin,
+    ) -> Result<RestoredTree, RestoreError> {
         let durable = self.staging.sync();
         durable.map_err(failed("make durable", &self.target.path))?;
         if self.cancel.load(std::sync::atomic::Ordering::Relaxed) {
@@ -265,20 +269,20 @@ impl Stage {
                     tree: &tree,
                     told: &told,
                     cancel: &cancel,
-                    mark: Mark {
+                    mark: JournalMark {
                         at: origin.at,
                         from: origin.from.clone(),
                         label: told.limits.label.clone(),
                     },
                 };
-                Placed::InPlace(work.merge(staging)?)
+                PlacedTree::InPlace(work.merge(staging)?)
             }
             (_, old) => {
                 publish(&target, staging, old.is_some())?;
-                Placed::New
+                PlacedTree::New
             }
         };
-        Ok(Restored { written, placed })
+        Ok(RestoredTree { written, placed })
     }
 }
 
@@ -290,11 +294,15 @@ pub fn rename(from: &Path, to: &Path) -> Result<(), RestoreError> {
 
 /// Where something is mounted in a directory, relative to it; nothing when nobody tells.
 pub fn mounts_in(directory: &Path) -> Result<Vec<PathBuf>, RestoreError> {
-    Target::find(directory)?.mounts()
+    RestoreTarget::find(directory)?.mounts()
 }
 
 /// Gives the staged tree a name that nothing has, or an empty directory.
-fn publish(target: &Target, mut staging: Staging, is_there: bool) -> Result<(), RestoreError> {
+fn publish(
+    target: &RestoreTarget,
+    mut staging: Staging,
+    is_there: bool,
+) -> Result<(), RestoreError> {
     if is_there {
         return take_over(target, &staging);
     }
@@ -311,7 +319,7 @@ fn publish(target: &Target, mut staging: Staging, is_there: bool) -> Result<(), 
 }
 
 /// Exchanges the staged tree for an empty directory, and removes that.
-fn take_over(target: &Target, staging: &Staging) -> Result<(), RestoreError> {
+fn take_over(target: &RestoreTarget, staging: &Staging) -> Result<(), RestoreError> {
     let (path, parent) = (&target.path, &target.parent);
     let exchange = || target::exchange(parent, staging.name(), &target.name, path);
     exchange()?;

@@ -2,7 +2,9 @@
 
 use crate::fs::root_dir::RootDir;
 use crate::progress::Progress;
-use crate::tree::walk::{self, Found, Place, Visitor, WalkError, WalkReport, WalkSettings};
+use crate::tree::walk::{
+    self, Visitor, WalkError, WalkReport, WalkSettings, WalkedDir, WalkedEntry,
+};
 use stasis_model::tree::{EntryKind, EntryPath};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -12,7 +14,7 @@ const DEPTH: usize = 2;
 
 /// What a tree would cost.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Survey {
+pub struct TreeSurvey {
     /// Regular files, each counted once.
     pub files: u64,
     /// Their length, holes included.
@@ -28,7 +30,7 @@ pub fn survey(
     root: &RootDir,
     settings: &WalkSettings,
     progress: &Progress,
-) -> Result<Survey, WalkError> {
+) -> Result<TreeSurvey, WalkError> {
     let counter = Counter {
         sizes: Mutex::default(),
         progress,
@@ -43,7 +45,7 @@ pub fn survey(
         .map(|(path, (_, bytes))| (path, bytes))
         .collect();
     directories.sort_by(|(one, small), (other, large)| large.cmp(small).then(one.cmp(other)));
-    Ok(Survey {
+    Ok(TreeSurvey {
         files,
         bytes,
         directories,
@@ -59,7 +61,7 @@ struct Counter<'a> {
 impl Visitor for Counter<'_> {
     type Error = WalkError;
 
-    fn visit(&self, place: &Place<'_>, entries: &[Found<'_>]) -> Result<(), WalkError> {
+    fn visit(&self, place: &WalkedDir<'_>, entries: &[WalkedEntry<'_>]) -> Result<(), WalkError> {
         let (mut files, mut bytes) = (0, 0_u64);
         for found in entries {
             if let EntryKind::File { size } = found.kind {

@@ -23,7 +23,7 @@ mod workers;
 
 pub use collect::list;
 pub use ordered::{InOrder, walk_in_order};
-pub use report::{LONGEST_LIST, Reason, Skipped, WalkReport};
+pub use report::{LONGEST_LIST, SkippedEntry, WalkReport, WalkSkip};
 
 use crate::fs::metadata::{self, Seen};
 use crate::fs::root_dir::{Mounts, RootDir};
@@ -100,7 +100,7 @@ pub enum WalkError {
         /// What is missing.
         path: EntryPath,
         /// Why.
-        reason: Reason,
+        reason: WalkSkip,
     },
     /// A pattern is not one.
     #[error("`{pattern}` is not a pattern")]
@@ -118,7 +118,7 @@ pub enum WalkError {
 
 /// A directory that is being read.
 #[derive(Debug)]
-pub struct Place<'a> {
+pub struct WalkedDir<'a> {
     /// Where it is.
     pub path: &'a EntryPath,
     /// Its descriptor.
@@ -128,7 +128,7 @@ pub struct Place<'a> {
     strict: bool,
 }
 
-impl Place<'_> {
+impl WalkedDir<'_> {
     /// Opens the regular file `name` for reading, and says what it is by now.
     ///
     /// `None` when it vanished, became something else or may not be read: that is in the report already.
@@ -136,7 +136,7 @@ impl Place<'_> {
         let opened = self.root.file(self.fd, name);
         let opened = opened.and_then(|file| metadata::of(&file).map(|seen| (file, seen)));
         match opened {
-            Ok((_, seen)) if !seen.file_type().is_file() => self.skip(name, Reason::Replaced)?,
+            Ok((_, seen)) if !seen.file_type().is_file() => self.skip(name, WalkSkip::Replaced)?,
             Ok(opened) => return Ok(Some(opened)),
             Err(error) => self.could_not("open", name, error)?,
         }
@@ -162,7 +162,7 @@ impl Place<'_> {
     }
 
     /// Reports an entry that is left out.
-    pub fn skip(&self, name: &CStr, reason: Reason) -> Result<(), WalkError> {
+    pub fn skip(&self, name: &CStr, reason: WalkSkip) -> Result<(), WalkError> {
         let path = self.child(name)?;
         self.notes.skip(path, reason, self.strict)
     }
@@ -198,10 +198,10 @@ fn refused(
     error: Errno,
 ) -> Result<(), WalkError> {
     let reason = match error {
-        Errno::NOENT => Reason::Vanished,
-        Errno::LOOP | Errno::NOTDIR | Errno::NXIO => Reason::Replaced,
-        Errno::ACCESS | Errno::PERM => Reason::Unreadable,
-        Errno::XDEV => Reason::OtherFilesystem,
+        Errno::NOENT => WalkSkip::Vanished,
+        Errno::LOOP | Errno::NOTDIR | Errno::NXIO => WalkSkip::Replaced,
+        Errno::ACCESS | Errno::PERM => WalkSkip::Unreadable,
+        Errno::XDEV => WalkSkip::OtherFilesystem,
         _ => {
             let source = error.into();
             return Err(WalkError::Failed {
@@ -216,7 +216,7 @@ fn refused(
 
 /// One entry of a directory that is being read.
 #[derive(Debug)]
-pub struct Found<'a> {
+pub struct WalkedEntry<'a> {
     /// Its name.
     pub name: &'a CStr,
     /// What it is.
@@ -231,12 +231,12 @@ pub trait Visitor: Sync {
     type Error: From<WalkError> + Send;
 
     /// Sees an open directory, once, before any of its entries.
-    fn enter(&self, _place: &Place<'_>) -> Result<(), Self::Error> {
+    fn enter(&self, _place: &WalkedDir<'_>) -> Result<(), Self::Error> {
         Ok(())
     }
 
     /// Sees some entries of a directory, sorted by name. Further ones, even earlier names, may come in other calls.
-    fn visit(&self, place: &Place<'_>, entries: &[Found<'_>]) -> Result<(), Self::Error>;
+    fn visit(&self, place: &WalkedDir<'_>, entries: &[WalkedEntry<'_>]) -> Result<(), Self::Error>;
 
     /// Whether a directory is wanted once more, now that everything in it has been shown.
     fn wants_again(&self, _path: &EntryPath) -> bool {
@@ -244,7 +244,7 @@ pub trait Visitor: Sync {
     }
 
     /// Sees a directory that was wanted once more, right before it is left.
-    fn again(&self, _place: &Place<'_>) -> Result<(), Self::Error> {
+    fn again(&self, _place: &WalkedDir<'_>) -> Result<(), Self::Error> {
         Ok(())
     }
 
@@ -308,7 +308,7 @@ impl Excludes {
         Ok(Self(Some(built)))
     }
 
-    fn has(&self, place: &Place<'_>, name: &CStr, seen: &Seen) -> Result<bool, WalkError> {
+    fn has(&self, place: &WalkedDir<'_>, name: &CStr, seen: &Seen) -> Result<bool, WalkError> {
         // What a restore in place kept in somebody's tree, or beside a directory in it, is no part of that.
         if seen.file_type().is_dir() && crate::fs::staging::is_backup(name.to_bytes()) {
             return Ok(true);

@@ -19,14 +19,14 @@ mod report;
 
 pub use crate::tree::content::Filled;
 pub use file::NewFile;
-pub use report::{WriteError, WriteReport};
+pub use report::{TreeWriteError, WriteReport};
 
 use crate::fs::metadata::{self, Has, Rights};
 use crate::fs::root_dir::{Mounts, RootDir};
 use crate::progress::Progress;
-use directories::{Directories, Index, Later, ROOT, State, Waiting};
-use places::Place;
-use report::Counts;
+use directories::{Directories, DirectoryState, Index, Later, ROOT, Waiting};
+use places::WritePlace;
+use report::WriteCounts;
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use stasis_model::tree::{Attribute, EntryPath, Metadata, acl};
@@ -92,7 +92,7 @@ impl Default for WriteLimits {
 pub struct TreeWriter {
     target: RootDir,
     settings: WriteSettings,
-    made: Made,
+    made: MadeEntries,
     directories: Mutex<Directories>,
     hard_links: Mutex<Later>,
     fifos: Mutex<Later>,
@@ -100,19 +100,19 @@ pub struct TreeWriter {
     /// Access lists of directories, which few have.
     access: Mutex<HashMap<EntryPath, Vec<Attribute>>>,
     /// The directory that each worker wrote in last.
-    places: [Mutex<Option<Place>>; WORKERS],
-    counts: Counts,
+    places: [Mutex<Option<WritePlace>>; WORKERS],
+    counts: WriteCounts,
 }
 
 /// What a file has when it was just made here.
 #[derive(Clone, Copy, Debug)]
-struct Made {
+struct MadeEntries {
     owner: Has,
     /// Permissions that are taken from whatever we make.
     withheld: u32,
 }
 
-impl Made {
+impl MadeEntries {
     /// Makes one, to see what it has: umask, access lists and mount options all have a say.
     fn probe(root: &OwnedFd) -> rustix::io::Result<Self> {
         if fs::fstat(root)?.st_mode & 0o7777 != DIRECTORY_MODE {
@@ -139,11 +139,11 @@ impl Made {
 
 impl TreeWriter {
     /// Begins a tree in an empty directory that nobody else enters.
-    pub fn new(root: OwnedFd, mut settings: WriteSettings) -> Result<Self, WriteError> {
+    pub fn new(root: OwnedFd, mut settings: WriteSettings) -> Result<Self, TreeWriteError> {
         let top = EntryPath::root();
-        let made = Made::probe(&root).map_err(WriteError::failed("prepare", &top))?;
+        let made = MadeEntries::probe(&root).map_err(TreeWriteError::failed("prepare", &top))?;
         let target = RootDir::new(root, Mounts::Stay);
-        let target = target.map_err(WriteError::failed("look at", &top))?;
+        let target = target.map_err(TreeWriteError::failed("look at", &top))?;
         settings.limits.entries = settings.limits.entries.min(u64::from(Index::MAX) - 1);
         Ok(Self {
             target,
@@ -155,7 +155,7 @@ impl TreeWriter {
             symlinks: Mutex::default(),
             access: Mutex::default(),
             places: std::array::from_fn(|_| Mutex::default()),
-            counts: Counts::default(),
+            counts: WriteCounts::default(),
         })
     }
 
@@ -165,7 +165,7 @@ impl TreeWriter {
         path: &EntryPath,
         metadata: &Metadata,
         attributes: &[Attribute],
-    ) -> Result<(), WriteError> {
+    ) -> Result<(), TreeWriteError> {
         self.go_on()?;
         self.check_depth(path)?;
         let Some((above, name)) = path.split_last() else {
@@ -183,11 +183,11 @@ impl TreeWriter {
         // Nobody gets past the root, so it may be open to others from the start.
         let permissions = Mode::from_raw_mode(metadata.mode & 0o777 | DIRECTORY_MODE);
         match fs::mkdirat(&place.fd, name, permissions) {
-            Err(Errno::EXIST) => return Err(WriteError::Duplicate(path.clone())),
-            made => made.map_err(WriteError::failed("make the directory", path))?,
+            Err(Errno::EXIST) => return Err(TreeWriteError::Duplicate(path.clone())),
+            made => made.map_err(TreeWriteError::failed("make the directory", path))?,
         }
         let name_at = path.as_bytes().len() - name.len();
-        let state = State::Announced(*metadata);
+        let state = DirectoryState::Announced(*metadata);
         directories.add(place.index, path.as_bytes(), name_at, state);
         drop(directories);
         self.announced(true, path, attributes)
@@ -198,17 +198,17 @@ impl TreeWriter {
         is_first: bool,
         path: &EntryPath,
         attributes: &[Attribute],
-    ) -> Result<(), WriteError> {
+    ) -> Result<(), TreeWriteError> {
         if !is_first {
-            return Err(WriteError::Duplicate(path.clone()));
+            return Err(TreeWriteError::Duplicate(path.clone()));
         }
         if attributes.is_empty() {
             return Ok(());
         }
         let opened = self.target.directory(path.as_bytes());
-        let opened = opened.map_err(WriteError::failed("open", path))?;
+        let opened = opened.map_err(TreeWriteError::failed("open", path))?;
         let refused = metadata::give_user_attributes(&opened, attributes);
-        let refused = refused.map_err(WriteError::failed("set the attributes of", path))?;
+        let refused = refused.map_err(TreeWriteError::failed("set the attributes of", path))?;
         self.counts.attributes_not_kept.add(refused);
         let access = attributes.iter().filter(|one| acl::is_access(&one.name));
         let access: Vec<Attribute> = access.cloned().collect();
@@ -220,10 +220,10 @@ impl TreeWriter {
     }
 
     /// Refuses to go on when the filesystem has less room than so many bytes need, before any of them is written.
-    pub fn check_room(&self, needed: u64) -> Result<(), WriteError> {
+    pub fn check_room(&self, needed: u64) -> Result<(), TreeWriteError> {
         let root = EntryPath::root();
         let seen = self.target.directory(b"").and_then(fs::fstatvfs);
-        let seen = seen.map_err(WriteError::failed("measure the free space of", &root))?;
+        let seen = seen.map_err(TreeWriteError::failed("measure the free space of", &root))?;
         let blocks = if rustix::process::geteuid().is_root() {
             seen.f_bfree
         } else {
@@ -231,20 +231,20 @@ impl TreeWriter {
         };
         let free = blocks.saturating_mul(seen.f_frsize);
         if needed > free {
-            return Err(WriteError::NoRoom { needed, free });
+            return Err(TreeWriteError::NoRoom { needed, free });
         }
         Ok(())
     }
 
     /// Makes a regular file of `size` bytes, all of them a hole.
-    pub fn file(&self, path: &EntryPath, size: u64) -> Result<NewFile<'_>, WriteError> {
+    pub fn file(&self, path: &EntryPath, size: u64) -> Result<NewFile<'_>, TreeWriteError> {
         self.go_on()?;
         self.count_entry()?;
         let announced = &self.counts.bytes_announced;
         let before = announced.fetch_add(size, Ordering::Relaxed);
         let limit = self.settings.limits.bytes;
         if before.checked_add(size).is_none_or(|bytes| bytes > limit) {
-            return Err(WriteError::TooManyBytes(limit));
+            return Err(TreeWriteError::TooManyBytes(limit));
         }
         let (above, name) = named(path)?;
         let place = self.place(above)?;
@@ -252,7 +252,7 @@ impl TreeWriter {
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = match fs::openat(&place.fd, name, flags, Mode::from_raw_mode(FILE_MODE)) {
             Err(Errno::EXIST) => return Err(self.taken(path)),
-            fd => fd.map_err(WriteError::failed("create", path))?,
+            fd => fd.map_err(TreeWriteError::failed("create", path))?,
         };
         self.counts.files_begun.add(1);
         Ok(NewFile {
@@ -271,17 +271,17 @@ impl TreeWriter {
         path: &EntryPath,
         target: &[u8],
         metadata: &Metadata,
-    ) -> Result<(), WriteError> {
+    ) -> Result<(), TreeWriteError> {
         self.wait(&self.symlinks, path, target, metadata)
     }
 
     /// Remembers another name of a file of this tree, which may come later than its names.
-    pub fn hard_link(&self, path: &EntryPath, to: &EntryPath) -> Result<(), WriteError> {
+    pub fn hard_link(&self, path: &EntryPath, to: &EntryPath) -> Result<(), TreeWriteError> {
         self.wait(&self.hard_links, path, to.as_bytes(), &Metadata::default())
     }
 
     /// Remembers a named pipe.
-    pub fn fifo(&self, path: &EntryPath, metadata: &Metadata) -> Result<(), WriteError> {
+    pub fn fifo(&self, path: &EntryPath, metadata: &Metadata) -> Result<(), TreeWriteError> {
         self.wait(&self.fifos, path, b"", metadata)
     }
 
@@ -291,7 +291,7 @@ impl TreeWriter {
         path: &EntryPath,
         leads_to: &[u8],
         metadata: &Metadata,
-    ) -> Result<(), WriteError> {
+    ) -> Result<(), TreeWriteError> {
         self.go_on()?;
         self.count_entry()?;
         let (above, name) = named(path)?;
@@ -305,46 +305,46 @@ impl TreeWriter {
         Ok(())
     }
 
-    fn go_on(&self) -> Result<(), WriteError> {
+    fn go_on(&self) -> Result<(), TreeWriteError> {
         if self.settings.cancel.load(Ordering::Relaxed) {
-            return Err(WriteError::Cancelled);
+            return Err(TreeWriteError::Cancelled);
         }
         Ok(())
     }
 
-    fn check_depth(&self, directory: &EntryPath) -> Result<(), WriteError> {
+    fn check_depth(&self, directory: &EntryPath) -> Result<(), TreeWriteError> {
         let limit = self.settings.limits.deepest;
         if directory.components().count() > limit {
             let top = directory.components().next().unwrap_or_default();
             let top = EntryPath::parse(top).unwrap_or_default();
-            return Err(WriteError::TooDeep { limit, top });
+            return Err(TreeWriteError::TooDeep { limit, top });
         }
         Ok(())
     }
 
-    fn count_entry(&self) -> Result<(), WriteError> {
+    fn count_entry(&self) -> Result<(), TreeWriteError> {
         let limit = self.settings.limits.entries;
         if self.counts.entries.next() > limit {
-            return Err(WriteError::TooManyEntries(limit));
+            return Err(TreeWriteError::TooManyEntries(limit));
         }
         Ok(())
     }
 
     /// Why nothing can be made at `path`, where something is.
-    fn taken(&self, path: &EntryPath) -> WriteError {
+    fn taken(&self, path: &EntryPath) -> TreeWriteError {
         let directories = lock(&self.directories);
         let made = directories.find(path.as_bytes());
         match made.map(|made| directories.state(made)) {
-            Some(State::Unannounced) => WriteError::NotDirectory(path.clone()),
-            _ => WriteError::Duplicate(path.clone()),
+            Some(DirectoryState::Unannounced) => TreeWriteError::NotDirectory(path.clone()),
+            _ => TreeWriteError::Duplicate(path.clone()),
         }
     }
 }
 
 /// The directory an entry lies in, and its name; the root is there already.
-fn named(path: &EntryPath) -> Result<(EntryPath, &[u8]), WriteError> {
+fn named(path: &EntryPath) -> Result<(EntryPath, &[u8]), TreeWriteError> {
     path.split_last()
-        .ok_or_else(|| WriteError::Duplicate(path.clone()))
+        .ok_or_else(|| TreeWriteError::Duplicate(path.clone()))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -9,7 +9,7 @@
 use crate::forge::{Forged, ForgedFrame};
 use crate::raw::{Block, Raw, spell};
 use stasis_disk::form::archive::{Archive, ArchiveError, ReadSettings, UnpackSettings, unpack};
-use stasis_disk::tree::restore::Origin;
+use stasis_disk::tree::restore::RestoreOrigin;
 use stasis_model::time::Timestamp;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -879,7 +879,7 @@ fn forgeries() -> Vec<Forgery> {
 
 fn attempt(archive: &Path, target: &Path) -> Result<(), ArchiveError> {
     let archive = Archive::open(archive)?;
-    let origin = Origin {
+    let origin = RestoreOrigin {
         at: Timestamp::from_millis(0),
         from: "a test".to_owned(),
     };

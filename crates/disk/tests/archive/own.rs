@@ -6,7 +6,7 @@ use crate::tree::{Taste, assert_restored, grow};
 use stasis_disk::form::archive::{
     Archive, ArchiveError, CreateSettings, ReadSettings, assemble, create, nameless,
 };
-use stasis_disk::tree::walk::Reason;
+use stasis_disk::tree::walk::WalkSkip;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::tree::EntryPath;
 use std::fs::File;
@@ -232,8 +232,8 @@ fn the_archive_itself_is_left_out_of_it() {
     let report = create(&tree, &tree.join("a.tar.zst"), &settings(1)).unwrap();
 
     assert_eq!(report.files, 1);
-    let reasons: Vec<Reason> = report.walk.skipped.iter().map(|left| left.reason).collect();
-    assert_eq!(reasons, [Reason::OwnTarget; 2]);
+    let reasons: Vec<WalkSkip> = report.walk.skipped.iter().map(|left| left.reason).collect();
+    assert_eq!(reasons, [WalkSkip::OwnTarget; 2]);
     assert_eq!(names(&tree), ["a.tar.zst", "file"]);
 }
 

@@ -1,7 +1,7 @@
 //! Into a directory that stays.
 
 use crate::support::*;
-use stasis_disk::tree::restore::{Placed, Placement, RestoreError, Stage};
+use stasis_disk::tree::restore::{PlacedTree, Placement, RestoreError, RestoreStage};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
@@ -36,7 +36,7 @@ fn a_live_tree_becomes_the_new_one_and_what_was_right_is_not_touched() {
     assert_eq!(show(&target), ideal(&new()));
     assert_eq!(seen(), before);
     assert_eq!(identity(&target).0, root);
-    let Placed::InPlace(changes) = restored.placed else {
+    let PlacedTree::InPlace(changes) = restored.placed else {
         unreachable!("{restored:?}")
     };
     assert_eq!((changes.untouched, changes.removed), (8, 3));
@@ -47,7 +47,7 @@ fn a_live_tree_becomes_the_new_one_and_what_was_right_is_not_touched() {
     let again = restore(&target, &new(), Placement::InPlace).unwrap();
 
     assert_eq!(all().collect::<Vec<_>>(), before);
-    let Placed::InPlace(changes) = again.placed else {
+    let PlacedTree::InPlace(changes) = again.placed else {
         unreachable!("{again:?}")
     };
     assert_eq!(
@@ -72,7 +72,7 @@ fn what_the_caller_says_is_right_need_not_be_staged() {
     let left = ["same", "hard-1", "hard-2", "deep/er/same", "locked/same"];
     let before = left.map(|name| identity(&target.join(name)));
 
-    let begun = Stage::begin(&target, Placement::InPlace, Arc::default()).unwrap();
+    let begun = RestoreStage::begin(&target, Placement::InPlace, Arc::default()).unwrap();
     let written = stage(&begun, &new(), &left).unwrap();
     let _ = begun.swap(written, &origin()).unwrap();
 
@@ -129,7 +129,7 @@ fn attributes_are_part_of_what_is_compared() {
     assert_eq!(show(&target), ideal(&old()));
     let none = rustix::fs::listxattr(&target, &mut [0_u8; 100]).unwrap();
     assert_eq!(none, 0);
-    let Placed::InPlace(changes) = restored.placed else {
+    let PlacedTree::InPlace(changes) = restored.placed else {
         unreachable!("{restored:?}")
     };
     assert_eq!((changes.placed, changes.removed), (3, 0));
@@ -185,7 +185,7 @@ fn a_mount_point_is_restored_in_place_and_shows_nothing_of_it() {
     };
     for tree in [old(), new()] {
         let _ = restore(&target, &tree, Placement::InPlace).unwrap();
-        let begun = Stage::begin(&target, Placement::InPlace, Arc::default()).unwrap();
+        let begun = RestoreStage::begin(&target, Placement::InPlace, Arc::default()).unwrap();
         drop(begun);
 
         let (shown, mut wanted) = (show(&target), ideal(&tree));

@@ -1,15 +1,15 @@
 //! New, replaced, undone, refused.
 
 use crate::support::*;
-use stasis_disk::tree::restore::{self, Placed, Placement, RestoreError, Stage};
-use stasis_disk::tree::write::{WriteError, WriteSettings};
+use stasis_disk::tree::restore::{self, PlacedTree, Placement, RestoreError, RestoreStage};
+use stasis_disk::tree::write::{TreeWriteError, WriteSettings};
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-fn kept_path(placed: &Placed) -> PathBuf {
-    let Placed::Replaced { kept } = placed else {
+fn kept_path(placed: &PlacedTree) -> PathBuf {
+    let PlacedTree::Replaced { kept } = placed else {
         unreachable!("{placed:?}")
     };
     kept.clone()
@@ -24,7 +24,7 @@ fn a_tree_is_restored_where_nothing_or_an_empty_directory_is() {
     for target in [&absent, &empty] {
         let restored = restore(target, &new(), Placement::New).unwrap();
 
-        assert_eq!(restored.placed, Placed::New);
+        assert_eq!(restored.placed, PlacedTree::New);
         let is_file = |item: &&Item| matches!(item, Item::File(..));
         let files = new().items.values().filter(is_file).count();
         assert_eq!(restored.written.files, files as u64);
@@ -103,11 +103,11 @@ fn a_stage_that_is_dropped_or_cancelled_leaves_nothing() {
         }
         let before = names(home.path());
 
-        let stage = Stage::begin(&target, placement, Arc::default()).unwrap();
+        let stage = RestoreStage::begin(&target, placement, Arc::default()).unwrap();
         let _ = crate::support::stage(&stage, &new(), &[]).unwrap();
         drop(stage);
         let cancel = Arc::new(AtomicBool::new(false));
-        let stage = Stage::begin(&target, placement, cancel.clone()).unwrap();
+        let stage = RestoreStage::begin(&target, placement, cancel.clone()).unwrap();
         let settings = WriteSettings {
             cancel: cancel.clone(),
             ..WriteSettings::default()
@@ -120,7 +120,7 @@ fn a_stage_that_is_dropped_or_cancelled_leaves_nothing() {
         let report = stasis_disk::tree::write::WriteReport::default();
         let not_swapped = stage.swap(report, &origin()).unwrap_err();
 
-        assert!(matches!(cancelled, WriteError::Cancelled));
+        assert!(matches!(cancelled, TreeWriteError::Cancelled));
         assert!(matches!(not_swapped, RestoreError::Cancelled));
         assert_eq!(names(home.path()), before);
         if placement != Placement::New {
@@ -137,7 +137,7 @@ fn targets_that_are_no_directory_of_their_own_are_refused() {
     symlink("dir", at("link")).unwrap();
     std::fs::write(at("file"), "").unwrap();
     let refused = |target: PathBuf, placement| {
-        Stage::begin(&target, placement, Arc::default())
+        RestoreStage::begin(&target, placement, Arc::default())
             .map(drop)
             .unwrap_err()
     };
@@ -174,7 +174,7 @@ fn what_a_dead_restore_left_is_removed_and_what_a_live_one_holds_is_not() {
         std::fs::write(home.path().join(name).join("journal"), "dear diary").unwrap();
     }
     std::fs::write(home.path().join(".target.stasis-tmp-2"), "half a record").unwrap();
-    let live = Stage::begin(&target, Placement::Replace, Arc::default()).unwrap();
+    let live = RestoreStage::begin(&target, Placement::Replace, Arc::default()).unwrap();
     let written = stage(&live, &new(), &[]).unwrap();
 
     let _ = restore(&target, &new(), Placement::InPlace).unwrap();

@@ -3,10 +3,12 @@
 use crate::child;
 use crate::filesystems::mounted;
 use crate::support::*;
-use stasis_disk::form::slots::{PutBack, PutBackError, WasPutBack, put_back};
+use stasis_disk::form::slots::{
+    WorkspaceRestore, WorkspaceRestoreError, WorkspaceRestored, put_back,
+};
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::tree::clone::{CloneSettings, Method, clone};
-use stasis_disk::tree::restore::{self, Limits, Placement};
+use stasis_disk::tree::restore::{self, Placement, RestoreLimits};
 use stasis_model::tree::EntryPath;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
@@ -37,7 +39,7 @@ impl World {
         self.live().join(name)
     }
 
-    fn put_back(&self) -> WasPutBack {
+    fn put_back(&self) -> WorkspaceRestored {
         from(&self.checkpoint(), &self.live()).unwrap()
     }
 
@@ -51,18 +53,18 @@ impl World {
 }
 
 /// Puts a workspace back, comparing bytes to find what is the same.
-fn from(checkpoint: &Path, live: &Path) -> Result<WasPutBack, PutBackError> {
+fn from(checkpoint: &Path, live: &Path) -> Result<WorkspaceRestored, WorkspaceRestoreError> {
     let tree = RootDir::open(checkpoint, Mounts::Stay).unwrap();
     let read = |root: &Path, path: &EntryPath| std::fs::read(root.join(path.to_string())).ok();
     let same = |path: &EntryPath| {
         let was = read(checkpoint, path);
         was.is_some() && was == read(live, path)
     };
-    put_back(&tree, live, &same, PutBack::new(origin()))
+    put_back(&tree, live, &same, WorkspaceRestore::new(origin()))
 }
 
 /// What a process does that is going to be killed.
-pub(crate) fn beside(live: &Path) -> Result<(), PutBackError> {
+pub(crate) fn beside(live: &Path) -> Result<(), WorkspaceRestoreError> {
     from(&live.with_file_name("checkpoint"), live).map(drop)
 }
 
@@ -130,7 +132,7 @@ fn a_file_that_only_looks_the_same_or_only_is_called_so_is_put_back() {
     let (before, kept) = (world.inodes(wrong), world.inode("deep/er/same"));
 
     let same = |path: &EntryPath| path.as_bytes() != b"same";
-    let done = put_back(&tree, &world.live(), &same, PutBack::new(origin())).unwrap();
+    let done = put_back(&tree, &world.live(), &same, WorkspaceRestore::new(origin())).unwrap();
 
     assert_eq!(show(&world.live()), ideal(&old()));
     let after = world.inodes(wrong);
@@ -189,15 +191,21 @@ fn nothing_is_reached_through_a_symbolic_link() {
     let before = show(&outside);
     let tree = RootDir::open(&world.checkpoint(), Mounts::Stay).unwrap();
 
-    let done = put_back(&tree, &world.live(), &|_| true, PutBack::new(origin())).unwrap();
+    let done = put_back(
+        &tree,
+        &world.live(),
+        &|_| true,
+        WorkspaceRestore::new(origin()),
+    )
+    .unwrap();
 
     assert_eq!(show(&world.live()), ideal(&old()));
     assert_eq!(show(&outside), before);
     assert_eq!(done.written.files, 2, "those that lie in `deep`");
     let link = world.home.path().join("link");
     symlink(world.live(), &link).unwrap();
-    let refused = put_back(&tree, &link, &|_| true, PutBack::new(origin()));
-    assert!(matches!(refused, Err(PutBackError::Workspace(_))));
+    let refused = put_back(&tree, &link, &|_| true, WorkspaceRestore::new(origin()));
+    assert!(matches!(refused, Err(WorkspaceRestoreError::Workspace(_))));
 }
 
 #[test]
@@ -207,12 +215,12 @@ fn what_is_spared_stays_a_missing_workspace_comes_back_and_a_cancelled_one_is_un
     std::fs::write(world.at("deep/dropped"), "not kept").unwrap();
     let tree = RootDir::open(&world.checkpoint(), Mounts::Stay).unwrap();
     let same = |_: &EntryPath| true;
-    let settings = || PutBack {
-        limits: Limits {
+    let settings = || WorkspaceRestore {
+        limits: RestoreLimits {
             spared: Some(Box::new(|path, _| path.as_bytes() == b"deep/added")),
-            ..Limits::default()
+            ..RestoreLimits::default()
         },
-        ..PutBack::new(origin())
+        ..WorkspaceRestore::new(origin())
     };
 
     let cancelled = settings();
@@ -223,7 +231,7 @@ fn what_is_spared_stays_a_missing_workspace_comes_back_and_a_cancelled_one_is_un
     let was_there = world.at("deep/dropped").exists();
     let done = put_back(&tree, &world.live(), &same, settings()).unwrap();
 
-    assert!(matches!(cancelled, Err(PutBackError::Cancelled)));
+    assert!(matches!(cancelled, Err(WorkspaceRestoreError::Cancelled)));
     assert!(was_there && !world.at("deep/dropped").exists());
     assert!(world.at("deep/added").exists());
     assert_eq!(done.changes.removed, 1);

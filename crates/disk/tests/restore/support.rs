@@ -1,7 +1,9 @@
 //! Trees to restore, and ways to look at what became of them.
 
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
-use stasis_disk::tree::restore::{Origin, Placement, RestoreError, Restored, Stage};
+use stasis_disk::tree::restore::{
+    Placement, RestoreError, RestoreOrigin, RestoreStage, RestoredTree,
+};
 use stasis_disk::tree::walk::{self, WalkSettings};
 use stasis_disk::tree::write::{WriteReport, WriteSettings};
 use stasis_model::time::Timestamp;
@@ -156,8 +158,8 @@ fn metadata(mode: u32, seconds: i64) -> Metadata {
     }
 }
 
-pub(crate) fn origin() -> Origin {
-    Origin {
+pub(crate) fn origin() -> RestoreOrigin {
+    RestoreOrigin {
         at: Timestamp::from_millis(1_700_000_000_000),
         from: "snapshot 7".to_owned(),
     }
@@ -165,7 +167,7 @@ pub(crate) fn origin() -> Origin {
 
 /// Writes a tree into a stage; `leave` says which files are not staged because they are right.
 pub(crate) fn stage(
-    stage: &Stage,
+    stage: &RestoreStage,
     tree: &Tree,
     leave: &[&str],
 ) -> Result<WriteReport, RestoreError> {
@@ -201,8 +203,8 @@ pub(crate) fn restore(
     target: &Path,
     tree: &Tree,
     placement: Placement,
-) -> Result<Restored, RestoreError> {
-    let begun = Stage::begin(target, placement, std::sync::Arc::default())?;
+) -> Result<RestoredTree, RestoreError> {
+    let begun = RestoreStage::begin(target, placement, std::sync::Arc::default())?;
     let written = stage(&begun, tree, &[])?;
     begun.swap(written, &origin())
 }

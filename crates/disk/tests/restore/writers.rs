@@ -6,7 +6,7 @@
 use crate::child;
 use crate::filesystems::mounted;
 use crate::support::{Home, origin};
-use stasis_disk::form::slots::{PutBack, PutBackError, put_back};
+use stasis_disk::form::slots::{WorkspaceRestore, WorkspaceRestoreError, put_back};
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::tree::restore::{self, Placement, RestoreError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -293,13 +293,13 @@ fn assert_none_lost(home: &Path, acknowledged: &Acknowledged, context: &str) -> 
     acknowledged.values().map(BTreeSet::len).sum()
 }
 
-fn put_back_live(home: &Path) -> Result<(), PutBackError> {
+fn put_back_live(home: &Path) -> Result<(), WorkspaceRestoreError> {
     let tree = RootDir::open(&home.join("checkpoint"), Mounts::Stay).unwrap();
     put_back(
         &tree,
         &home.join("live"),
         &|_| false,
-        PutBack::new(origin()),
+        WorkspaceRestore::new(origin()),
     )
     .map(drop)
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use stasis_disk::form::archive::{self, UnpackSettings};
 use stasis_disk::fs::metadata::Rights;
 use stasis_disk::progress::Progress;
-use stasis_disk::tree::restore::{Origin, Placed, Placement, Restored};
+use stasis_disk::tree::restore::{PlacedTree, Placement, RestoreOrigin, RestoredTree};
 use stasis_model::time::Clock;
 use stasis_model::tree::EntryPath;
 use std::path::PathBuf;
@@ -68,7 +68,7 @@ pub struct Extracted {
 pub async fn extract(command: ExtractArchive, clock: &dyn Clock) -> Result<Extracted, Error> {
     let started = clock.uptime();
     let target = command.target.display().to_string();
-    let origin = Origin {
+    let origin = RestoreOrigin {
         at: clock.now(),
         from: command.read.archive.to_string(),
     };
@@ -88,13 +88,13 @@ pub async fn extract(command: ExtractArchive, clock: &dyn Clock) -> Result<Extra
         };
         archive::unpack(&archive, &command.target, &settings, &origin)
     });
-    let Restored { written, placed } = restored.await?;
+    let RestoredTree { written, placed } = restored.await?;
     let elapsed_ms = millis(clock.uptime().saturating_sub(started));
     tracing::info!(files = written.files, bytes = written.bytes, "extracted");
     let (placed, kept) = match placed {
-        Placed::New => (PlacedAs::New, None),
-        Placed::Replaced { kept } => (PlacedAs::Replaced, Some(kept.display().to_string())),
-        Placed::InPlace(_) => (PlacedAs::InPlace, None),
+        PlacedTree::New => (PlacedAs::New, None),
+        PlacedTree::Replaced { kept } => (PlacedAs::Replaced, Some(kept.display().to_string())),
+        PlacedTree::InPlace(_) => (PlacedAs::InPlace, None),
     };
     Ok(Extracted {
         target,

@@ -2,7 +2,7 @@
 
 use crate::bridge::Crossing;
 use stasis_disk::form::chunked::{
-    ChunkError, ChunkSink, ChunkSource, Look, Placed, SealedChunk, open,
+    ChunkError, ChunkLook, ChunkSink, ChunkSource, PlacedChunk, SealedChunk, open,
 };
 use stasis_model::digest::ChunkDigest;
 use stasis_model::id::OpId;
@@ -148,19 +148,19 @@ impl Storing {
     }
 
     /// Looks at a chunk that somebody stored before; what was found is remembered.
-    fn look_at(&self, name: &ChunkName, look: Look) -> Result<bool, ChunkError> {
+    fn look_at(&self, name: &ChunkName, look: ChunkLook) -> Result<bool, ChunkError> {
         if let Some(known) = lock(&self.looked).get(name) {
             return Ok(*known);
         }
         let is_held = match look {
-            Look::Whole if self.is_near => {
+            ChunkLook::Whole if self.is_near => {
                 let found = self.crossing.wait(self.root.chunk(name));
                 let found = moved(*name, found)?;
                 found.is_some_and(|bytes| open(name, &bytes).is_ok())
             }
             _ => self.is_there(name)?,
         };
-        if look == Look::Whole || !is_held {
+        if look == ChunkLook::Whole || !is_held {
             lock(&self.looked).insert(*name, is_held);
         }
         Ok(is_held)
@@ -237,7 +237,11 @@ impl Storing {
 }
 
 impl ChunkSink for Storing {
-    fn place(&self, digest: ChunkDigest, known: Option<ChunkName>) -> Result<Placed, ChunkError> {
+    fn place(
+        &self,
+        digest: ChunkDigest,
+        known: Option<ChunkName>,
+    ) -> Result<PlacedChunk, ChunkError> {
         let name = self.guard.place(digest, known);
         let is_damaged = self.damaged.contains(&name);
         let is_first = lock(&self.placed).insert(name);
@@ -249,19 +253,20 @@ impl ChunkSink for Storing {
             // We have its bytes: what is missing or damaged is stored again. A chunk that no snapshot of ours has may be
             // absent without being missed; if it lies there, it may not be durable yet.
             let is_ours = known == Some(name);
-            let found = (is_ours || self.is_there(&name)?) && self.look_at(&name, Look::Whole)?;
+            let found =
+                (is_ours || self.is_there(&name)?) && self.look_at(&name, ChunkLook::Whole)?;
             self.has_found
                 .fetch_or(found && !is_ours, Ordering::Relaxed);
             found
         };
-        Ok(Placed { name, is_stored })
+        Ok(PlacedChunk { name, is_stored })
     }
 
     fn place_list(
         &self,
         digest: ChunkDigest,
         known: Option<ChunkName>,
-    ) -> Result<Placed, ChunkError> {
+    ) -> Result<PlacedChunk, ChunkError> {
         let is_ours = lock(&self.placed).contains(&self.guard.place(digest, known));
         let mut placed = self.place(digest, known)?;
         // What is near was read when it was placed.
@@ -273,7 +278,7 @@ impl ChunkSink for Storing {
         Ok(placed)
     }
 
-    fn holds(&self, name: &ChunkName, look: Look) -> Result<bool, ChunkError> {
+    fn holds(&self, name: &ChunkName, look: ChunkLook) -> Result<bool, ChunkError> {
         if lock(&self.placed).contains(name) {
             return Ok(true);
         }

@@ -3,7 +3,7 @@
 use super::port::ChunkFetcher;
 use crate::bridge;
 use crate::error::{Error, ErrorKind};
-use stasis_disk::form::chunked::list::{Unpacked, root_of};
+use stasis_disk::form::chunked::list::{UnpackedChunks, root_of};
 use stasis_disk::form::chunked::{ChunkError, ChunkSource, cut_out};
 use stasis_model::format::manifest::{FileList, SnapshotIndex, SnapshotManifest};
 use stasis_model::id::SnapshotId;
@@ -34,7 +34,7 @@ impl References {
             }
             FileList::Stored(at) => {
                 self.names.insert(at.root);
-                let mut unpacked = Unpacked::default();
+                let mut unpacked = UnpackedChunks::default();
                 for section in root_of(source, list)?.sections {
                     let name = section.slice.chunk.name;
                     self.names.insert(name);

@@ -12,7 +12,7 @@ use stasis_disk::form::chunked::list::ListReader;
 use stasis_disk::form::chunked::{ChunkSource, cut_out, fetch};
 use stasis_model::digest::FileDigest;
 use stasis_model::id::{SnapshotId, SubjectName};
-use stasis_model::tree::list::{Extent, Row};
+use stasis_model::tree::list::{Extent, ListRow};
 use stasis_model::tree::{EntryKind, EntryPath};
 use std::io::{self, Write};
 
@@ -63,8 +63,8 @@ pub struct ListedEntry {
     pub blake3: Option<FileDigest>,
 }
 
-impl From<&Row> for ListedEntry {
-    fn from(row: &Row) -> Self {
+impl From<&ListRow> for ListedEntry {
+    fn from(row: &ListRow) -> Self {
         let (size, target) = match &row.entry.kind {
             EntryKind::File { size } => (Some(*size), None),
             EntryKind::Symlink { target } => (None, Some(text(target))),

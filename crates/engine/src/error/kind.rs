@@ -1,14 +1,14 @@
 //! Every failure, folded into what the caller must do about it.
 
 use super::{
-    BucketError, BucketErrorKind, ChangeError, ChunkError, Error, GroupError, LineageError,
-    PlaceError, ReadError, RestoreError, SaveError,
+    BucketError, BucketErrorKind, ChangeError, ChunkError, ChunkRestoreError, Error, GroupError,
+    LineageError, PlaceError, ReadError, SaveError,
 };
 use stasis_disk::check::CheckError;
 use stasis_disk::form::archive::ArchiveError;
 use stasis_disk::tree::clone::CloneError;
 use stasis_disk::tree::walk::WalkError;
-use stasis_disk::tree::write::WriteError as TreeWriteError;
+use stasis_disk::tree::write::TreeWriteError;
 use stasis_model::failure::{Failure, Kinded};
 use stasis_model::format::manifest::IndexRefusal;
 use stasis_model::protocol::step::Refusal;
@@ -180,7 +180,7 @@ pub(crate) fn walk(error: &WalkError) -> ErrorKind {
         WalkError::Failed { source, .. } => io_kind(source),
         WalkError::TooDeep { .. } => ErrorKind::Limit,
         WalkError::Incomplete { reason, .. } => match reason {
-            stasis_disk::tree::walk::Reason::Unreadable => ErrorKind::Denied,
+            stasis_disk::tree::walk::WalkSkip::Unreadable => ErrorKind::Denied,
             _ => ErrorKind::Retry,
         },
         WalkError::Pattern { .. } => ErrorKind::Invalid,
@@ -197,12 +197,12 @@ pub(crate) fn save(error: &SaveError) -> ErrorKind {
     }
 }
 
-pub(crate) fn restore(error: &RestoreError) -> ErrorKind {
+pub(crate) fn restore(error: &ChunkRestoreError) -> ErrorKind {
     match error {
-        RestoreError::Chunk(error) => chunk(error),
-        RestoreError::Write(error) => tree_write(error),
-        RestoreError::NoSuchEntry(_) => ErrorKind::NotFound,
-        RestoreError::Unfit { .. } => ErrorKind::Corrupt,
+        ChunkRestoreError::Chunk(error) => chunk(error),
+        ChunkRestoreError::Write(error) => tree_write(error),
+        ChunkRestoreError::NoSuchEntry(_) => ErrorKind::NotFound,
+        ChunkRestoreError::Unfit { .. } => ErrorKind::Corrupt,
         _ => ErrorKind::Bug,
     }
 }

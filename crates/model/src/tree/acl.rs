@@ -37,7 +37,7 @@ pub fn is_kept(name: &[u8]) -> bool {
 
 /// Whose id a name in a list stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Named<'n> {
+pub enum NamedRule<'n> {
     /// A user.
     User(&'n str),
     /// A group.
@@ -126,7 +126,7 @@ impl Acl {
     }
 
     /// Reads a list in words; `None` if it is none, or names somebody whom `find` does not know.
-    pub fn from_text(text: &str, find: impl Fn(Named<'_>) -> Option<u32>) -> Option<Self> {
+    pub fn from_text(text: &str, find: impl Fn(NamedRule<'_>) -> Option<u32>) -> Option<Self> {
         let lines = text.split([',', '\n']).map(str::trim);
         let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
         let mut entries = lines
@@ -145,7 +145,7 @@ impl Acl {
     }
 }
 
-fn entry(line: &str, find: &impl Fn(Named<'_>) -> Option<u32>) -> Option<AclEntry> {
+fn entry(line: &str, find: &impl Fn(NamedRule<'_>) -> Option<u32>) -> Option<AclEntry> {
     let mut fields = line.strip_prefix("default:").unwrap_or(line).split(':');
     let (tag, who) = (fields.next()?, fields.next()?);
     let (permissions, number) = (fields.next(), fields.next());
@@ -167,8 +167,8 @@ fn entry(line: &str, find: &impl Fn(Named<'_>) -> Option<u32>) -> Option<AclEntr
         _ => return None,
     };
     let found = || match tag {
-        USER => find(Named::User(who)),
-        _ => find(Named::Group(who)),
+        USER => find(NamedRule::User(who)),
+        _ => find(NamedRule::Group(who)),
     };
     let id = match tag {
         USER | GROUP => match number.or(Some(who))?.parse() {
@@ -198,7 +198,7 @@ fn entry(line: &str, find: &impl Fn(Named<'_>) -> Option<u32>) -> Option<AclEntr
 mod tests {
     use super::*;
 
-    fn nobody(_: Named<'_>) -> Option<u32> {
+    fn nobody(_: NamedRule<'_>) -> Option<u32> {
         None
     }
 
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn what_other_tars_write_is_understood() {
-        let find = |named: Named<'_>| (named == Named::User("lisa")).then_some(1000);
+        let find = |named: NamedRule<'_>| (named == NamedRule::User("lisa")).then_some(1000);
         let acl = Acl::from_text(TEXT, nobody);
 
         let gnu = "user::rw-\nuser:lisa:r--\ngroup::---\ngroup:7:rwx\nmask::r--\nother::---\n";

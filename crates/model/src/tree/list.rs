@@ -137,20 +137,20 @@ pub fn append(extents: &mut Vec<Extent>, more: Extent) {
 
 /// One entry of a snapshot.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Row {
+pub struct ListRow {
     /// What it is.
     pub entry: Entry,
     /// What is in it; only files have content.
     pub content: Option<FileContent>,
 }
 
-impl TreeItem for Row {
+impl TreeItem for ListRow {
     fn path(&self) -> &EntryPath {
         &self.entry.path
     }
 }
 
-impl Row {
+impl ListRow {
     /// In what a newer entry of the same path differs.
     pub fn difference(&self, newer: &Self) -> Option<EntryDifference> {
         let digest = |row: &Self| row.content.as_ref().map(|content| content.digest);

@@ -2,7 +2,7 @@
 
 use super::{bucket_hint, read_hint};
 use stasis_engine::error::{
-    BucketError, ChangeError, ChunkError, Error, PlaceError, RestoreError, SaveError,
+    BucketError, ChangeError, ChunkError, ChunkRestoreError, Error, PlaceError, SaveError,
 };
 use stasis_engine::model::format::manifest::IndexRefusal;
 use stasis_engine::model::id::SnapshotId;
@@ -13,11 +13,11 @@ pub(super) fn hint(error: &Error) -> Option<String> {
         Error::Index(error) => return index(error),
         Error::Chunk(error)
         | Error::Save(SaveError::Chunk(error))
-        | Error::RestoreTree(RestoreError::Chunk(error)) => {
+        | Error::RestoreTree(ChunkRestoreError::Chunk(error)) => {
             return chunk(error);
         }
         Error::Restore(error) => return place(error),
-        Error::RestoreTree(RestoreError::NoSuchEntry(_)) | Error::NoSuchEntry { .. } => {
+        Error::RestoreTree(ChunkRestoreError::NoSuchEntry(_)) | Error::NoSuchEntry { .. } => {
             "an entry is named from the top of what was saved, as in `src/main.rs`; `stasis restore DIR SNAPSHOT --to ELSEWHERE` shows what there is, and `stasis repo ls SNAPSHOT` for a repository"
         }
         Error::Copy(error) => match error.bucket_kind() {

@@ -1,6 +1,6 @@
 //! Names of users and groups in archives of other tars, as this host knows them.
 
-use stasis_model::tree::acl::Named;
+use stasis_model::tree::acl::NamedRule;
 use std::fs::File;
 use std::io::Read;
 use std::sync::OnceLock;
@@ -9,12 +9,12 @@ use std::sync::OnceLock;
 const LONGEST: u64 = 4 << 20;
 
 /// The id behind a name.
-pub(super) fn find(named: Named<'_>) -> Option<u32> {
+pub(super) fn find(named: NamedRule<'_>) -> Option<u32> {
     static USERS: OnceLock<String> = OnceLock::new();
     static GROUPS: OnceLock<String> = OnceLock::new();
     let (name, lines) = match named {
-        Named::User(name) => (name, USERS.get_or_init(|| text("/etc/passwd"))),
-        Named::Group(name) => (name, GROUPS.get_or_init(|| text("/etc/group"))),
+        NamedRule::User(name) => (name, USERS.get_or_init(|| text("/etc/passwd"))),
+        NamedRule::Group(name) => (name, GROUPS.get_or_init(|| text("/etc/group"))),
     };
     let mut lines = lines.lines().map(|line| line.split(':'));
     lines.find_map(|mut fields| {

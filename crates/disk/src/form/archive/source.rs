@@ -13,7 +13,7 @@ use super::spelling;
 use crate::fs::holes;
 use crate::fs::metadata::{self, Seen};
 use crate::progress::Progress;
-use crate::tree::walk::{Found, InOrder, Place, Reason};
+use crate::tree::walk::{InOrder, WalkSkip, WalkedDir, WalkedEntry};
 use rustix::io::{Errno, pread, retry_on_intr};
 use stasis_model::digest::{FileDigest, FileHasher, TreeDigest};
 use stasis_model::tree::canonical::TreeHasher;
@@ -62,7 +62,7 @@ pub(super) struct Control {
 
 /// An open file of the source.
 struct OpenedSource<'p> {
-    place: &'p Place<'p>,
+    place: &'p WalkedDir<'p>,
     name: &'p CStr,
     path: EntryPath,
     file: OwnedFd,
@@ -141,14 +141,14 @@ impl<'a, 'p> ArchiveSource<'a, 'p> {
         Ok(())
     }
 
-    fn file(&mut self, place: &Place<'_>, name: &CStr) -> Result<(), ArchiveError> {
+    fn file(&mut self, place: &WalkedDir<'_>, name: &CStr) -> Result<(), ArchiveError> {
         for attempt in 1..=PATIENCE {
             let Some((file, seen)) = place.open_file(name)? else {
                 return Ok(());
             };
             let path = place.child(name)?;
             if self.control.own.contains(&seen.identity()) {
-                return Ok(place.skip(name, Reason::OwnTarget)?);
+                return Ok(place.skip(name, WalkSkip::OwnTarget)?);
             }
             if let Some(to) = self.names.get(&seen.identity()).cloned() {
                 return self.plain(path, EntryKind::HardLink { to }, &seen);
@@ -186,7 +186,7 @@ impl<'a, 'p> ArchiveSource<'a, 'p> {
         let mut is_done = false;
         if is_right || is_last {
             if !is_right {
-                opened.place.skip(opened.name, Reason::Changed)?;
+                opened.place.skip(opened.name, WalkSkip::Changed)?;
             }
             content.truncate(read);
             let entry = opened.entry(read as u64);
@@ -211,7 +211,7 @@ impl<'a, 'p> ArchiveSource<'a, 'p> {
         let digest = self.pieces(opened)?;
         let is_right = digest.is_some() && opened.is_unchanged()?;
         if !is_right && is_last {
-            opened.place.skip(opened.name, Reason::Changed)?;
+            opened.place.skip(opened.name, WalkSkip::Changed)?;
         }
         let Some(digest) = digest.filter(|_| is_right || is_last) else {
             self.feeder.return_to_mark()?;
@@ -322,7 +322,11 @@ impl InOrder for ArchiveSource<'_, '_> {
         Ok(())
     }
 
-    fn entry(&mut self, place: &Place<'_>, found: &Found<'_>) -> Result<(), ArchiveError> {
+    fn entry(
+        &mut self,
+        place: &WalkedDir<'_>,
+        found: &WalkedEntry<'_>,
+    ) -> Result<(), ArchiveError> {
         match &found.kind {
             EntryKind::File { .. } => self.file(place, found.name),
             kind => {

@@ -5,7 +5,7 @@
 
 use super::source::disturbance;
 use super::*;
-use crate::tree::walk::Reason;
+use crate::tree::walk::WalkSkip;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
@@ -96,7 +96,7 @@ fn a_file_that_changes_each_time_is_archived_as_last_read_and_reported() {
         let report = create(&tree, &archive, &settings()).unwrap();
 
         assert_eq!(report.walk.skipped_count, 1);
-        assert_eq!(report.walk.skipped[0].reason, Reason::Changed);
+        assert_eq!(report.walk.skipped[0].reason, WalkSkip::Changed);
         assert_eq!(report.files, 3);
         assert_eq!(content(&archive, "b").unwrap().len(), length);
         assert_eq!(content(&archive, "c").unwrap(), b"c".repeat(3000));
@@ -116,7 +116,7 @@ fn a_file_that_shrinks_each_time_is_never_filled_up() {
 
         let report = create(&tree, &archive, &settings()).unwrap();
 
-        assert_eq!(report.walk.skipped[0].reason, Reason::Changed);
+        assert_eq!(report.walk.skipped[0].reason, WalkSkip::Changed);
         let archived = content(&archive, "b");
         assert_eq!(archived.is_some(), is_kept);
         if let Some(archived) = archived {
@@ -141,7 +141,7 @@ fn a_strict_archive_fails_when_a_file_changes_each_time_and_leaves_nothing() {
         let is_told = matches!(
             refused,
             ArchiveError::Walk(WalkError::Incomplete {
-                reason: Reason::Changed,
+                reason: WalkSkip::Changed,
                 ..
             })
         );

@@ -4,8 +4,8 @@ use super::{Archive, ArchiveError, ReadSettings};
 use crate::fs::metadata::Rights;
 use crate::fs::root_dir::RootDir;
 use crate::progress::Progress;
-use crate::tree::restore::{Origin, Placement, RestoreError, Restored, Stage};
-use crate::tree::write::{WriteError, WriteLimits, WriteReport, WriteSettings};
+use crate::tree::restore::{Placement, RestoreError, RestoreOrigin, RestoreStage, RestoredTree};
+use crate::tree::write::{TreeWriteError, WriteLimits, WriteReport, WriteSettings};
 use stasis_model::tree::EntryPath;
 use std::path::Path;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ impl Default for UnpackSettings {
 #[derive(Debug)]
 #[must_use = "a tree that is not swapped in is removed"]
 pub struct UnpackedArchive {
-    stage: Stage,
+    stage: RestoreStage,
     written: WriteReport,
 }
 
@@ -60,7 +60,7 @@ impl UnpackedArchive {
     }
 
     /// Puts the tree in its place.
-    pub fn swap(self, origin: &Origin) -> Result<Restored, ArchiveError> {
+    pub fn swap(self, origin: &RestoreOrigin) -> Result<RestoredTree, ArchiveError> {
         self.stage.swap(self.written, origin).map_err(told)
     }
 }
@@ -70,8 +70,8 @@ pub fn unpack(
     archive: &Archive,
     target: &Path,
     settings: &UnpackSettings,
-    origin: &Origin,
-) -> Result<Restored, ArchiveError> {
+    origin: &RestoreOrigin,
+) -> Result<RestoredTree, ArchiveError> {
     unpack_beside(archive, target, settings)?.swap(origin)
 }
 
@@ -83,7 +83,7 @@ pub fn unpack_beside(
 ) -> Result<UnpackedArchive, ArchiveError> {
     let limits = settings.read.limits;
     let cancel = settings.read.cancel.clone();
-    let stage = Stage::begin(target, settings.placement, cancel.clone()).map_err(told)?;
+    let stage = RestoreStage::begin(target, settings.placement, cancel.clone()).map_err(told)?;
     let writer = stage.writer(WriteSettings {
         rights: settings.rights,
         limits: WriteLimits {
@@ -141,7 +141,7 @@ impl Drop for UnpackEnd<'_> {
 /// One way to say that somebody wanted us to stop.
 fn told(error: RestoreError) -> ArchiveError {
     match error {
-        RestoreError::Cancelled | RestoreError::Write(WriteError::Cancelled) => {
+        RestoreError::Cancelled | RestoreError::Write(TreeWriteError::Cancelled) => {
             ArchiveError::Cancelled
         }
         RestoreError::Write(error) => ArchiveError::Write(error),

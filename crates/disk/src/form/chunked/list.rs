@@ -3,7 +3,7 @@
 //! Sections that the parent's list has are used where they lie; the others are gathered into bundles. A bundle of which
 //! the new list would use less than half is not used: its sections are fetched and stored again with the new ones.
 
-use super::seal::{Sealed, Sealer};
+use super::seal::{ChunkSealer, SealOutcome};
 use super::{ChunkError, ChunkSink, ChunkSource, cut_out, fetch};
 use stasis_model::digest::ChunkDigest;
 use stasis_model::format::manifest::{FileList, INLINE_LIMIT, ListRef};
@@ -12,7 +12,8 @@ use stasis_model::tree::EntryPath;
 use stasis_model::tree::chunking::BUNDLE_MIN;
 use stasis_model::tree::diff::DigestedEntry;
 use stasis_model::tree::list::{
-    BadList, Extent, ListRoot, Row, SectionPlace, SectionWriter, Slice, StoredChunk, read_section,
+    BadList, Extent, ListRoot, ListRow, SectionPlace, SectionWriter, Slice, StoredChunk,
+    read_section,
 };
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::rc::Rc;
@@ -35,7 +36,7 @@ impl Bundler {
     pub(super) fn add(
         &mut self,
         bytes: &[u8],
-        sealer: &mut Sealer<'_>,
+        sealer: &mut ChunkSealer<'_>,
         known: &dyn Fn(&ChunkDigest) -> Option<ChunkName>,
     ) -> Result<usize, ChunkError> {
         if self.bundle.len() + bytes.len() > 2 * BUNDLE_MIN {
@@ -53,13 +54,13 @@ impl Bundler {
 
     fn flush(
         &mut self,
-        sealer: &mut Sealer<'_>,
+        sealer: &mut ChunkSealer<'_>,
         known: &dyn Fn(&ChunkDigest) -> Option<ChunkName>,
     ) -> Result<(), ChunkError> {
         if self.bundle.is_empty() {
             return Ok(());
         }
-        let Sealed {
+        let SealOutcome {
             chunk,
             stored_bytes,
         } = sealer.seal(&self.bundle, known)?;
@@ -79,7 +80,7 @@ impl Bundler {
     /// Where everything lies, by number.
     pub(super) fn finish(
         &mut self,
-        sealer: &mut Sealer<'_>,
+        sealer: &mut ChunkSealer<'_>,
         known: &dyn Fn(&ChunkDigest) -> Option<ChunkName>,
     ) -> Result<Vec<Slice>, ChunkError> {
         self.flush(sealer, known)?;
@@ -106,10 +107,10 @@ enum Section {
 
 /// A list in the making.
 pub(super) struct ListWriter<'s, 'k> {
-    sealer: Sealer<'s>,
+    sealer: ChunkSealer<'s>,
     known: &'k dyn Fn(&ChunkDigest) -> Option<ChunkName>,
     parent: HashMap<[u8; 16], SectionPlace>,
-    inline: Option<Vec<Row>>,
+    inline: Option<Vec<ListRow>>,
     section: SectionWriter,
     sections: Vec<Section>,
     bundler: Bundler,
@@ -128,7 +129,7 @@ pub(super) struct WrittenList {
 
 impl<'s, 'k> ListWriter<'s, 'k> {
     pub(super) fn new(
-        sealer: Sealer<'s>,
+        sealer: ChunkSealer<'s>,
         known: &'k dyn Fn(&ChunkDigest) -> Option<ChunkName>,
         parent: &ListRoot,
     ) -> Self {
@@ -145,7 +146,7 @@ impl<'s, 'k> ListWriter<'s, 'k> {
         }
     }
 
-    pub(super) fn push(&mut self, row: Row) -> Result<(), ChunkError> {
+    pub(super) fn push(&mut self, row: ListRow) -> Result<(), ChunkError> {
         if let Some(content) = &row.content {
             self.names
                 .extend(content.slices().map(|slice| slice.chunk.name));
@@ -166,7 +167,7 @@ impl<'s, 'k> ListWriter<'s, 'k> {
         }
     }
 
-    fn push_section(&mut self, row: &Row) -> Result<(), ChunkError> {
+    fn push_section(&mut self, row: &ListRow) -> Result<(), ChunkError> {
         if self.section.push(row) {
             self.end_section()?;
         }
@@ -243,7 +244,7 @@ impl<'s, 'k> ListWriter<'s, 'k> {
             }
         }
         used.retain(|chunk, bytes| *bytes * 2 < u64::from(chunk.plain_len));
-        let mut unpacked = Unpacked::default();
+        let mut unpacked = UnpackedChunks::default();
         for section in &mut self.sections {
             let Section::Old(place) = section else {
                 continue;
@@ -291,7 +292,7 @@ pub fn relocate(
         name: ChunkName::new(ChunkDigest::of(b""), GcEpoch::FIRST),
         source: Box::new(error),
     };
-    let sealer = Sealer::new(sink, level).map_err(tools)?;
+    let sealer = ChunkSealer::new(sink, level).map_err(tools)?;
     let mut writer = ListWriter::new(sealer, &|_| None, &parent);
     let mut reader = ListReader::new(source, list)?;
     while let Some(mut row) = reader.next_row()? {
@@ -315,11 +316,11 @@ pub fn relocate(
 
 /// Chunks that were unpacked lately.
 #[derive(Debug, Default)]
-pub struct Unpacked {
+pub struct UnpackedChunks {
     chunks: VecDeque<(ChunkName, Rc<Vec<u8>>)>,
 }
 
-impl Unpacked {
+impl UnpackedChunks {
     /// The plaintext of a chunk.
     pub fn get(
         &mut self,
@@ -345,8 +346,8 @@ impl Unpacked {
 pub struct ListReader<'s> {
     source: &'s dyn ChunkSource,
     sections: std::vec::IntoIter<SectionPlace>,
-    unpacked: Unpacked,
-    rows: VecDeque<Row>,
+    unpacked: UnpackedChunks,
+    rows: VecDeque<ListRow>,
     last: Option<EntryPath>,
 }
 
@@ -361,14 +362,14 @@ impl<'s> ListReader<'s> {
         Ok(Self {
             source,
             sections,
-            unpacked: Unpacked::default(),
+            unpacked: UnpackedChunks::default(),
             rows,
             last: None,
         })
     }
 
     /// The next entry in the order of paths.
-    pub fn next_row(&mut self) -> Result<Option<Row>, ChunkError> {
+    pub fn next_row(&mut self) -> Result<Option<ListRow>, ChunkError> {
         loop {
             if let Some(row) = self.rows.pop_front() {
                 return Ok(Some(row));
@@ -390,7 +391,7 @@ impl<'s> ListReader<'s> {
             .retain(|row| last.replace(row.entry.path.clone()).as_ref() != Some(&row.entry.path));
         let next = move || self.next_row().transpose();
         std::iter::from_fn(next).map(|row| {
-            row.map(|Row { entry, content }| DigestedEntry {
+            row.map(|ListRow { entry, content }| DigestedEntry {
                 entry,
                 digest: content.map(|content| content.digest),
             })

@@ -13,7 +13,7 @@ use crate::tree::stat_cache::{FileStat, RacyLimit};
 use rustix::fs::{self, Mode, OFlags};
 use stasis_model::id::{OpId, SnapshotId};
 use stasis_model::time::Timestamp;
-use stasis_model::tree::list::{BadList, Row, SectionPlace, SectionWriter, read_section};
+use stasis_model::tree::list::{BadList, ListRow, SectionPlace, SectionWriter, read_section};
 use stasis_model::tree::{EntryKind, FileTime};
 use std::collections::VecDeque;
 use std::fs::File;
@@ -103,7 +103,7 @@ impl ListCacheWriter {
     /// Adds an entry, and of a file what it was when it was read and whether it is a database.
     pub(super) fn push(
         &mut self,
-        row: &Row,
+        row: &ListRow,
         stat: Option<&FileStat>,
         database: Option<DatabaseState>,
     ) -> io::Result<()> {
@@ -201,7 +201,7 @@ pub(super) struct CachedStat {
 #[derive(Debug)]
 pub(super) struct ListCacheReader {
     input: BufReader<File>,
-    rows: VecDeque<(Row, Option<CachedStat>)>,
+    rows: VecDeque<(ListRow, Option<CachedStat>)>,
     pub(super) snapshot: SnapshotId,
 }
 
@@ -225,7 +225,7 @@ impl ListCacheReader {
     }
 
     /// The next entry; what is torn reads as the end.
-    pub(super) fn next_row(&mut self) -> Option<(Row, Option<CachedStat>)> {
+    pub(super) fn next_row(&mut self) -> Option<(ListRow, Option<CachedStat>)> {
         if self.rows.is_empty() {
             self.block()?;
         }
@@ -261,7 +261,7 @@ impl ListCacheReader {
     }
 }
 
-fn stat(bytes: &[u8; STAT], size: u64, row: &Row) -> Option<CachedStat> {
+fn stat(bytes: &[u8; STAT], size: u64, row: &ListRow) -> Option<CachedStat> {
     let eight = |from: usize| {
         bytes[from..from + 8]
             .try_into()

@@ -17,12 +17,12 @@ use super::list::ListReader;
 use super::{ChunkError, ChunkSource};
 use crate::fs::metadata::Seen;
 use crate::fs::root_dir::RootDir;
-use crate::tree::write::{TreeWriter, WriteError};
+use crate::tree::write::{TreeWriteError, TreeWriter};
 use fill::Filling;
-use rows::Rows;
+use rows::RestoreRows;
 use stasis_model::digest::TreeDigest;
 use stasis_model::format::manifest::FileList;
-use stasis_model::tree::list::{FileContent, Row};
+use stasis_model::tree::list::{FileContent, ListRow};
 use stasis_model::tree::{EntryKind, EntryPath};
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -51,13 +51,13 @@ pub struct RestoreParts<'s> {
 /// Why a tree was not written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum RestoreError {
+pub enum ChunkRestoreError {
     /// A chunk could not be read.
     #[error(transparent)]
     Chunk(#[from] ChunkError),
     /// The tree could not be written.
     #[error(transparent)]
-    Write(#[from] WriteError),
+    Write(#[from] TreeWriteError),
     /// The entries of the snapshot are not a tree.
     #[error("the snapshot's entry `{path}` cannot be written")]
     Unfit {
@@ -91,9 +91,9 @@ pub struct WrittenTree {
 }
 
 /// Writes a tree; finishing the writer is left to the caller.
-pub fn restore(parts: &RestoreParts<'_>) -> Result<WrittenTree, RestoreError> {
+pub fn restore(parts: &RestoreParts<'_>) -> Result<WrittenTree, ChunkRestoreError> {
     let borrowed = borrowed(parts)?;
-    let mut rows = Rows::default();
+    let mut rows = RestoreRows::default();
     let mut found: Vec<bool> = vec![false; parts.only.len()];
     let digest = reading::each_row(parts.source, parts.list, |row| {
         if is_wanted(parts.only, &row.entry.path, &mut found) {
@@ -102,7 +102,7 @@ pub fn restore(parts: &RestoreParts<'_>) -> Result<WrittenTree, RestoreError> {
         Ok(())
     })?;
     if let Some(at) = found.iter().position(|found| !found) {
-        return Err(RestoreError::NoSuchEntry(parts.only[at].clone()));
+        return Err(ChunkRestoreError::NoSuchEntry(parts.only[at].clone()));
     }
     let filled = Filling::new(parts, rows).run()?;
     Ok(WrittenTree { digest, ..filled })
@@ -120,9 +120,9 @@ fn is_wanted(only: &[EntryPath], path: &EntryPath, found: &mut [bool]) -> bool {
 }
 
 /// The files that wanted links lead to, but that are not wanted themselves.
-type Borrowed = HashMap<EntryPath, Row>;
+type Borrowed = HashMap<EntryPath, ListRow>;
 
-fn borrowed(parts: &RestoreParts<'_>) -> Result<Borrowed, RestoreError> {
+fn borrowed(parts: &RestoreParts<'_>) -> Result<Borrowed, ChunkRestoreError> {
     let mut borrowed = Borrowed::new();
     if parts.only.is_empty() {
         return Ok(borrowed);
@@ -153,11 +153,11 @@ fn borrowed(parts: &RestoreParts<'_>) -> Result<Borrowed, RestoreError> {
 fn announce(
     parts: &RestoreParts<'_>,
     borrowed: &Borrowed,
-    row: Row,
-    rows: &mut Rows,
-) -> Result<(), RestoreError> {
+    row: ListRow,
+    rows: &mut RestoreRows,
+) -> Result<(), ChunkRestoreError> {
     let writer = parts.writer;
-    let Row { mut entry, content } = row;
+    let ListRow { mut entry, content } = row;
     let no_content = || FileContent {
         digest: stasis_model::digest::FileDigest::of(b""),
         extents: Vec::new(),

@@ -22,13 +22,13 @@ mod workers;
 use super::databases::{DatabaseCapture, DatabaseState, Inconsistent, SavedDatabase};
 use super::list::{Bundler, ListReader, ListWriter, root_of};
 use super::list_cache::{self, ListCacheKey, ListCacheReader, ListCacheWriter};
-use super::scan::{Scan, What};
-use super::seal::Sealer;
+use super::scan::{Scan, ScannedKind};
+use super::seal::ChunkSealer;
 use super::{ChunkError, ChunkSink, ChunkSource};
 use crate::fs::root_dir::RootDir;
 use crate::progress::Progress;
-use crate::tree::walk::{Reason, WalkError, WalkReport, WalkSettings};
-use plan::{Databases, FileState, Plan};
+use crate::tree::walk::{WalkError, WalkReport, WalkSettings, WalkSkip};
+use plan::{FileState, PlannedDatabases, SavePlan};
 use stasis_model::digest::TreeDigest;
 use stasis_model::format::manifest::{FileList, Totals};
 use stasis_model::id::SnapshotId;
@@ -36,7 +36,7 @@ use stasis_model::protocol::gc::{ChunkName, Names};
 use stasis_model::time::Timestamp;
 use stasis_model::tree::canonical::TreeHasher;
 use stasis_model::tree::chunking::Chunker;
-use stasis_model::tree::list::{FileContent, ListRoot, Row};
+use stasis_model::tree::list::{FileContent, ListRoot, ListRow};
 use stasis_model::tree::{Attribute, Entry, EntryKind, EntryPath, Metadata};
 use std::collections::HashSet;
 use std::io;
@@ -93,7 +93,7 @@ pub struct SaveParts<'s> {
     /// Chunks that are known to be damaged.
     pub damaged: &'s HashSet<ChunkName>,
     /// Whoever wants to see the entries as they are listed, in the order of paths; none are when nothing differs from the parent.
-    pub witness: Option<&'s (dyn Fn(&Row) + Sync)>,
+    pub witness: Option<&'s (dyn Fn(&ListRow) + Sync)>,
     /// Who copies live databases; without, they are files like others.
     pub databases: Option<&'s dyn DatabaseCapture>,
 }
@@ -222,9 +222,9 @@ impl Saved {
 pub fn save(parts: &SaveParts<'_>, settings: &SaveSettings) -> Result<Saved, SaveError> {
     let (mut scan, walk) = Scan::of(parts.root, &settings.walk)?;
     let databases = match parts.databases {
-        None => Databases::Files,
-        Some(capture) if capture.takes_sets() => Databases::Sets,
-        Some(_) => Databases::Copies,
+        None => PlannedDatabases::Files,
+        Some(capture) if capture.takes_sets() => PlannedDatabases::Sets,
+        Some(_) => PlannedDatabases::Copies,
     };
     let mut plan = plan::join(&scan, previous(parts, settings)?, databases)?;
     if let Some(parent) = parts.parent
@@ -254,7 +254,7 @@ pub fn save(parts: &SaveParts<'_>, settings: &SaveSettings) -> Result<Saved, Sav
 fn read(
     parts: &SaveParts<'_>,
     settings: &SaveSettings,
-    (scan, plan): (&mut Scan, &mut Plan),
+    (scan, plan): (&mut Scan, &mut SavePlan),
 ) -> Result<SaveReport, SaveError> {
     let mut report = round(parts, settings, (scan, plan))?;
     let mut known = HashSet::new();
@@ -275,7 +275,7 @@ fn read(
 fn round(
     parts: &SaveParts<'_>,
     settings: &SaveSettings,
-    (scan, plan): (&mut Scan, &mut Plan),
+    (scan, plan): (&mut Scan, &mut SavePlan),
 ) -> Result<SaveReport, SaveError> {
     let (mut report, aside) = workers::read(parts, settings, scan, plan)?;
     // Now, while it is known what was in each file before.
@@ -299,7 +299,7 @@ fn round(
 fn is_the_same(
     parts: &SaveParts<'_>,
     parent: &Parent,
-    (scan, plan): (&Scan, &Plan),
+    (scan, plan): (&Scan, &SavePlan),
     walk: &WalkReport,
 ) -> bool {
     // A memory that is torn ends early; then it knows less than the parent has.
@@ -316,7 +316,7 @@ fn is_the_same(
 fn same(
     parts: &SaveParts<'_>,
     parent: &Parent,
-    plan: &Plan,
+    plan: &SavePlan,
     (key, walk): (&ListCacheKey, WalkReport),
 ) -> Result<Saved, ChunkError> {
     let mut names: Names = plan.table().names().collect();
@@ -379,8 +379,8 @@ fn previous<'s>(
 
 /// Puts the fingerprints of large files into bundles of their own.
 fn store_fingerprints(
-    plan: &mut Plan,
-    sealer: &mut Sealer<'_>,
+    plan: &mut SavePlan,
+    sealer: &mut ChunkSealer<'_>,
     report: &mut SaveReport,
 ) -> Result<(), ChunkError> {
     let mut bundler = Bundler::default();
@@ -407,16 +407,16 @@ fn store_fingerprints(
 fn write(
     parts: &SaveParts<'_>,
     settings: &SaveSettings,
-    (scan, plan): (&Scan, &mut Plan),
+    (scan, plan): (&Scan, &mut SavePlan),
     (parent, mut report): (&ListRoot, SaveReport),
 ) -> Result<Saved, SaveError> {
     let tools = |source| SaveError::Tools(source);
-    let mut sealer = Sealer::new(parts.sink, settings.level).map_err(tools)?;
+    let mut sealer = ChunkSealer::new(parts.sink, settings.level).map_err(tools)?;
     store_fingerprints(plan, &mut sealer, &mut report)?;
     let memory = settings.cache.as_ref();
     let memory = memory.map(|key| ListCacheWriter::create(key, parts.snapshot, settings.started));
     let known = |digest: &_| plan.table().known(digest);
-    let mut out = Output {
+    let mut out = SaveOutput {
         scan,
         plan,
         list: ListWriter::new(sealer, &known, parent),
@@ -430,7 +430,7 @@ fn write(
         witness: parts.witness,
     };
     scan.for_each(|spot, path, below| out.entry(spot, path, below))?;
-    let Output {
+    let SaveOutput {
         list,
         hasher,
         mut totals,
@@ -461,7 +461,7 @@ fn write(
 
 /// How many entries are missing, or not to be trusted, though they belong to the tree.
 fn gaps(report: &WalkReport) -> u64 {
-    let is_gap = |reason: Reason| !matches!(reason, Reason::Fifo | Reason::OwnTarget);
+    let is_gap = |reason: WalkSkip| !matches!(reason, WalkSkip::Fifo | WalkSkip::OwnTarget);
     report
         .skipped
         .iter()
@@ -469,10 +469,10 @@ fn gaps(report: &WalkReport) -> u64 {
         .count() as u64
 }
 
-struct Output<'p, 's, 'k> {
-    witness: Option<&'p (dyn Fn(&Row) + Sync)>,
+struct SaveOutput<'p, 's, 'k> {
+    witness: Option<&'p (dyn Fn(&ListRow) + Sync)>,
     scan: &'p Scan,
-    plan: &'p Plan,
+    plan: &'p SavePlan,
     list: ListWriter<'s, 'k>,
     hasher: TreeHasher,
     totals: Totals,
@@ -482,12 +482,12 @@ struct Output<'p, 's, 'k> {
     file: usize,
 }
 
-impl Output<'_, '_, '_> {
+impl SaveOutput<'_, '_, '_> {
     fn entry(
         &mut self,
         spot: super::scan::Spot,
         path: &EntryPath,
-        below: Option<&super::scan::Listing>,
+        below: Option<&super::scan::ScannedDir>,
     ) -> Result<(), SaveError> {
         let (_, spotted) = self.scan.get(spot);
         let mut entry = Entry {
@@ -497,25 +497,25 @@ impl Output<'_, '_, '_> {
             attributes: Vec::new(),
         };
         match &spotted.what {
-            What::File => return self.file(entry, spotted.stat()),
-            What::Directory => {
+            ScannedKind::File => return self.file(entry, spotted.stat()),
+            ScannedKind::Directory => {
                 self.totals.directories += 1;
                 let attributes = below.map(|below| below.attributes.clone());
                 entry.attributes = attributes.unwrap_or_default();
             }
-            What::Symlink(target) => {
+            ScannedKind::Symlink(target) => {
                 self.totals.symlinks += 1;
                 entry.metadata.mode = 0o777;
                 entry.kind = EntryKind::Symlink {
                     target: (**target).clone(),
                 };
             }
-            What::HardLink(to) if self.dropped.contains(&**to) => return Ok(()),
-            What::HardLink(to) => {
+            ScannedKind::HardLink(to) if self.dropped.contains(&**to) => return Ok(()),
+            ScannedKind::HardLink(to) => {
                 self.totals.hard_links += 1;
                 entry.kind = EntryKind::HardLink { to: (**to).clone() };
             }
-            What::Fifo => {
+            ScannedKind::Fifo => {
                 self.totals.fifos += 1;
                 entry.kind = EntryKind::Fifo;
             }
@@ -570,7 +570,7 @@ impl Output<'_, '_, '_> {
     ) -> Result<(), SaveError> {
         let digest = content.as_ref().map(|content| &content.digest);
         self.hasher.entry(&entry, digest);
-        let row = Row { entry, content };
+        let row = ListRow { entry, content };
         if let Some(witness) = self.witness {
             witness(&row);
         }

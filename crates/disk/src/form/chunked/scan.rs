@@ -3,7 +3,9 @@
 use crate::fs::metadata;
 use crate::fs::root_dir::RootDir;
 use crate::tree::stat_cache::FileStat;
-use crate::tree::walk::{self, Found, Place, Reason, Visitor, WalkError, WalkReport, WalkSettings};
+use crate::tree::walk::{
+    self, Visitor, WalkError, WalkReport, WalkSettings, WalkSkip, WalkedDir, WalkedEntry,
+};
 use stasis_model::tree::list::FILE_MAX;
 use stasis_model::tree::{Attribute, Entry, EntryKind, EntryPath, FileTime, Metadata};
 use std::collections::HashMap;
@@ -12,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// What an entry is, without the content of files.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum What {
+pub(super) enum ScannedKind {
     File,
     Directory,
     /// Boxed twice, so that the many entries without a target stay small.
@@ -24,7 +26,7 @@ pub(super) enum What {
 /// One entry of a directory, in 80 bytes: a tree has millions of them.
 #[derive(Clone, Debug)]
 pub(super) struct Spotted {
-    pub(super) what: What,
+    pub(super) what: ScannedKind,
     device: u64,
     inode: u64,
     size: u64,
@@ -72,21 +74,21 @@ impl Spotted {
     }
 
     /// Whether this is the entry that was seen before, as far as can be told without opening it.
-    pub(super) fn is_still(&self, entry: &Entry, below: Option<&Listing>) -> bool {
+    pub(super) fn is_still(&self, entry: &Entry, below: Option<&ScannedDir>) -> bool {
         let metadata = self.metadata();
         match (&self.what, &entry.kind) {
-            (What::File, EntryKind::File { .. }) | (What::Fifo, EntryKind::Fifo) => {
+            (ScannedKind::File, EntryKind::File { .. }) | (ScannedKind::Fifo, EntryKind::Fifo) => {
                 metadata == entry.metadata
             }
-            (What::Directory, EntryKind::Directory) => {
+            (ScannedKind::Directory, EntryKind::Directory) => {
                 let attributes = below.map_or(&[][..], |below| &below.attributes);
                 metadata == entry.metadata && attributes == entry.attributes
             }
-            (What::Symlink(target), EntryKind::Symlink { target: before }) => {
+            (ScannedKind::Symlink(target), EntryKind::Symlink { target: before }) => {
                 let (mode, seen) = (entry.metadata.mode, metadata);
                 **target == *before && Metadata { mode, ..seen } == entry.metadata
             }
-            (What::HardLink(to), EntryKind::HardLink { to: before }) => {
+            (ScannedKind::HardLink(to), EntryKind::HardLink { to: before }) => {
                 **to == *before && metadata == entry.metadata
             }
             _ => false,
@@ -96,14 +98,14 @@ impl Spotted {
 
 /// One directory with its entries, sorted by name.
 #[derive(Debug)]
-pub(super) struct Listing {
+pub(super) struct ScannedDir {
     pub(super) path: EntryPath,
     pub(super) attributes: Vec<Attribute>,
     names: Vec<u8>,
     pub(super) entries: Vec<Spotted>,
 }
 
-impl Listing {
+impl ScannedDir {
     pub(super) fn name(&self, spotted: &Spotted) -> &[u8] {
         let start = spotted.start as usize;
         &self.names[start..start + usize::from(spotted.length)]
@@ -115,7 +117,7 @@ impl Listing {
             .expect("the kernel's names are names")
     }
 
-    fn push(&mut self, found: &Found<'_>, what: What) {
+    fn push(&mut self, found: &WalkedEntry<'_>, what: ScannedKind) {
         let name = found.name.to_bytes();
         let start = u32::try_from(self.names.len()).expect("no directory has that many names");
         self.names.extend_from_slice(name);
@@ -149,7 +151,7 @@ impl Listing {
 /// A whole tree, directories in the order of their paths.
 #[derive(Debug)]
 pub(super) struct Scan {
-    pub(super) listings: Vec<Listing>,
+    pub(super) listings: Vec<ScannedDir>,
     pub(super) root: Metadata,
     /// Attributes of directories that are not the user's.
     pub(super) attributes_left_out: u64,
@@ -175,15 +177,15 @@ impl Scan {
         };
         let fd = root.directory(b"").map_err(failed)?;
         let seen = metadata::of(&fd).map_err(failed)?;
-        let collector = Collector::default();
+        let collector = ScanCollector::default();
         let report = walk::walk(root, &collector, settings)?;
         let listings = collector
             .listings
             .into_inner()
             .unwrap_or_else(PoisonError::into_inner);
-        let mut listings: Vec<Listing> = listings.into_values().collect();
+        let mut listings: Vec<ScannedDir> = listings.into_values().collect();
         listings.sort_unstable_by(|one, other| one.path.cmp(&other.path));
-        listings.iter_mut().for_each(Listing::sort);
+        listings.iter_mut().for_each(ScannedDir::sort);
         let scan = Self {
             listings,
             root: seen.metadata(),
@@ -216,8 +218,8 @@ impl Scan {
                     .entries
                     .binary_search_by(|one| here.name(one).cmp(owner));
                 if let Ok(at) = found
-                    && spotted.what == What::File
-                    && here.entries[at].what == What::File
+                    && spotted.what == ScannedKind::File
+                    && here.entries[at].what == ScannedKind::File
                 {
                     let at = u32::try_from(at).expect("no directory has that many names");
                     all.insert(Spot { listing, entry }, Spot { listing, entry: at });
@@ -251,7 +253,7 @@ impl Scan {
         }
     }
 
-    pub(super) fn get(&self, spot: Spot) -> (&Listing, &Spotted) {
+    pub(super) fn get(&self, spot: Spot) -> (&ScannedDir, &Spotted) {
         let listing = &self.listings[spot.listing as usize];
         (listing, &listing.entries[spot.entry as usize])
     }
@@ -259,7 +261,7 @@ impl Scan {
     /// Shows every entry in the order of paths; of a directory also its own listing, if it could be read.
     pub(super) fn for_each<E>(
         &self,
-        mut show: impl FnMut(Spot, &EntryPath, Option<&Listing>) -> Result<(), E>,
+        mut show: impl FnMut(Spot, &EntryPath, Option<&ScannedDir>) -> Result<(), E>,
     ) -> Result<(), E> {
         // Directories are met in the order of their paths, so a cursor finds each one's listing.
         let mut next = 1;
@@ -277,7 +279,8 @@ impl Scan {
             *entry += 1;
             let path = here.path_of(spotted);
             let below = self.listings.get(next as usize);
-            let below = below.filter(|below| spotted.what == What::Directory && below.path == path);
+            let below =
+                below.filter(|below| spotted.what == ScannedKind::Directory && below.path == path);
             show(spot, &path, below)?;
             if below.is_some() {
                 open.push((next, 0));
@@ -289,15 +292,15 @@ impl Scan {
 }
 
 #[derive(Default)]
-struct Collector {
-    listings: Mutex<HashMap<EntryPath, Listing>>,
+struct ScanCollector {
+    listings: Mutex<HashMap<EntryPath, ScannedDir>>,
     left_out: AtomicU64,
 }
 
-impl Visitor for Collector {
+impl Visitor for ScanCollector {
     type Error = WalkError;
 
-    fn enter(&self, place: &Place<'_>) -> Result<(), WalkError> {
+    fn enter(&self, place: &WalkedDir<'_>) -> Result<(), WalkError> {
         let attributes = metadata::attributes(place.fd).map_err(|source| WalkError::Failed {
             doing: "read the attributes of",
             path: place.path.clone(),
@@ -305,7 +308,7 @@ impl Visitor for Collector {
         })?;
         self.left_out
             .fetch_add(attributes.others, Ordering::Relaxed);
-        let listing = Listing {
+        let listing = ScannedDir {
             path: place.path.clone(),
             attributes: attributes.user,
             names: Vec::new(),
@@ -316,8 +319,8 @@ impl Visitor for Collector {
         Ok(())
     }
 
-    fn visit(&self, place: &Place<'_>, entries: &[Found<'_>]) -> Result<(), WalkError> {
-        let is_too_large = |found: &Found<'_>| {
+    fn visit(&self, place: &WalkedDir<'_>, entries: &[WalkedEntry<'_>]) -> Result<(), WalkError> {
+        let is_too_large = |found: &WalkedEntry<'_>| {
             let is_file = matches!(
                 found.kind,
                 EntryKind::File { .. } | EntryKind::HardLink { .. }
@@ -326,9 +329,9 @@ impl Visitor for Collector {
         };
         for found in entries {
             if found.kind == EntryKind::Fifo {
-                place.skip(found.name, Reason::Fifo)?;
+                place.skip(found.name, WalkSkip::Fifo)?;
             } else if is_too_large(found) {
-                place.skip(found.name, Reason::TooLarge)?;
+                place.skip(found.name, WalkSkip::TooLarge)?;
             }
         }
         let mut listings = self.listings.lock().unwrap_or_else(PoisonError::into_inner);
@@ -337,11 +340,11 @@ impl Visitor for Collector {
             .expect("a directory is entered before it is shown");
         for found in entries.iter().filter(|found| !is_too_large(found)) {
             let what = match &found.kind {
-                EntryKind::File { .. } => What::File,
-                EntryKind::Directory => What::Directory,
-                EntryKind::Symlink { target } => What::Symlink(Box::new(target.clone())),
-                EntryKind::HardLink { to } => What::HardLink(Box::new(to.clone())),
-                EntryKind::Fifo => What::Fifo,
+                EntryKind::File { .. } => ScannedKind::File,
+                EntryKind::Directory => ScannedKind::Directory,
+                EntryKind::Symlink { target } => ScannedKind::Symlink(Box::new(target.clone())),
+                EntryKind::HardLink { to } => ScannedKind::HardLink(Box::new(to.clone())),
+                EntryKind::Fifo => ScannedKind::Fifo,
                 _ => continue,
             };
             listing.push(found, what);

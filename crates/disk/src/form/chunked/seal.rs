@@ -12,7 +12,7 @@ use zstd::bulk::Compressor;
 const SAMPLE: usize = 16 << 10;
 
 /// One worker's tools to make chunks.
-pub struct Sealer<'s> {
+pub struct ChunkSealer<'s> {
     sink: &'s dyn ChunkSink,
     compressor: Compressor<'static>,
     taster: Compressor<'static>,
@@ -22,14 +22,14 @@ pub struct Sealer<'s> {
 
 /// What became of some bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Sealed {
+pub struct SealOutcome {
     /// Where they are.
     pub chunk: StoredChunk,
     /// How many bytes were given to the sink; none if it had them.
     pub stored_bytes: Option<u64>,
 }
 
-impl<'s> Sealer<'s> {
+impl<'s> ChunkSealer<'s> {
     /// Makes chunks for `sink` at this zstd level.
     pub fn new(sink: &'s dyn ChunkSink, level: i32) -> io::Result<Self> {
         let mut compressor = Compressor::new(level)?;
@@ -54,7 +54,7 @@ impl<'s> Sealer<'s> {
         &mut self,
         plain: &[u8],
         known: impl FnOnce(&ChunkDigest) -> Option<ChunkName>,
-    ) -> Result<Sealed, ChunkError> {
+    ) -> Result<SealOutcome, ChunkError> {
         let digest = ChunkDigest::of(plain);
         let known = known(&digest);
         let placed = if self.is_for_lists {
@@ -69,7 +69,7 @@ impl<'s> Sealer<'s> {
         };
         if placed.is_stored {
             let stored_bytes = None;
-            return Ok(Sealed {
+            return Ok(SealOutcome {
                 chunk,
                 stored_bytes,
             });
@@ -78,7 +78,7 @@ impl<'s> Sealer<'s> {
         let stored_bytes = Some(bytes.len() as u64);
         let name = placed.name;
         self.sink.put(SealedChunk { name, bytes })?;
-        Ok(Sealed {
+        Ok(SealOutcome {
             chunk,
             stored_bytes,
         })

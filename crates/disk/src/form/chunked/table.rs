@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 /// The content of a file; most files are one slice of one bundle.
 #[derive(Clone, Debug)]
-pub(super) enum Content {
+pub(super) enum StoredContent {
     /// Nothing, or one slice that is all of it.
     One {
         digest: FileDigest,
@@ -58,7 +58,7 @@ impl ChunkTable {
     }
 
     /// Adds what a file of `size` bytes uses of each chunk to `used`.
-    pub(super) fn usage(&mut self, content: &Content, size: u64, used: &mut Vec<u64>) {
+    pub(super) fn usage(&mut self, content: &StoredContent, size: u64, used: &mut Vec<u64>) {
         let mut add = |number: u32, bytes: u64| {
             let number = number as usize;
             if used.len() <= number {
@@ -67,9 +67,9 @@ impl ChunkTable {
             used[number] += bytes;
         };
         match content {
-            Content::One { chunk, .. } if size > 0 => add(*chunk, size),
-            Content::One { .. } => {}
-            Content::Many(content) => {
+            StoredContent::One { chunk, .. } if size > 0 => add(*chunk, size),
+            StoredContent::One { .. } => {}
+            StoredContent::Many(content) => {
                 for slice in content.slices() {
                     add(self.number(slice.chunk), slice.length.into());
                 }
@@ -92,19 +92,19 @@ impl ChunkTable {
         self.names.get(digest).copied()
     }
 
-    pub(super) fn pack(&mut self, content: FileContent) -> Content {
+    pub(super) fn pack(&mut self, content: FileContent) -> StoredContent {
         let FileContent {
             digest,
             extents,
             pieces,
         } = &content;
         match (&extents[..], pieces) {
-            ([], None) => Content::One {
+            ([], None) => StoredContent::One {
                 digest: *digest,
                 chunk: 0,
                 offset: 0,
             },
-            ([Extent::Stored(slice)], None) => Content::One {
+            ([Extent::Stored(slice)], None) => StoredContent::One {
                 digest: *digest,
                 chunk: self.number(slice.chunk),
                 offset: slice.offset,
@@ -113,21 +113,21 @@ impl ChunkTable {
                 for slice in content.slices() {
                     self.number(slice.chunk);
                 }
-                Content::Many(Box::new(content))
+                StoredContent::Many(Box::new(content))
             }
         }
     }
 
     /// The content of a file of `size` bytes.
-    pub(super) fn unpack(&self, content: &Content, size: u64) -> FileContent {
+    pub(super) fn unpack(&self, content: &StoredContent, size: u64) -> FileContent {
         match content {
-            Content::Many(content) => (**content).clone(),
-            Content::One { digest, .. } if size == 0 => FileContent {
+            StoredContent::Many(content) => (**content).clone(),
+            StoredContent::One { digest, .. } if size == 0 => FileContent {
                 digest: *digest,
                 extents: Vec::new(),
                 pieces: None,
             },
-            Content::One {
+            StoredContent::One {
                 digest,
                 chunk,
                 offset,
@@ -144,7 +144,7 @@ impl ChunkTable {
     }
 }
 
-impl Content {
+impl StoredContent {
     pub(super) fn digest(&self) -> &FileDigest {
         match self {
             Self::One { digest, .. } => digest,

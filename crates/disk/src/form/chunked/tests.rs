@@ -27,7 +27,11 @@ use std::sync::Mutex;
 struct Chunks(Mutex<BTreeMap<ChunkName, Vec<u8>>>);
 
 impl ChunkSink for Chunks {
-    fn place(&self, digest: ChunkDigest, known: Option<ChunkName>) -> Result<Placed, ChunkError> {
+    fn place(
+        &self,
+        digest: ChunkDigest,
+        known: Option<ChunkName>,
+    ) -> Result<PlacedChunk, ChunkError> {
         let name = known.unwrap_or(ChunkName::new(digest, GcEpoch::FIRST));
         let is_stored = self
             .0
@@ -35,7 +39,7 @@ impl ChunkSink for Chunks {
             .unwrap()
             .get(&name)
             .is_some_and(|bytes| open(&name, bytes).is_ok());
-        Ok(Placed { name, is_stored })
+        Ok(PlacedChunk { name, is_stored })
     }
 
     fn put(&self, chunk: SealedChunk) -> Result<(), ChunkError> {

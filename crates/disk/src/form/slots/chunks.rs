@@ -9,7 +9,7 @@
 //! nothing is swept that somebody is about to rely on. A sweep that cannot read what a checkpoint names removes nothing.
 
 use super::error::{SlotError, failed};
-use crate::form::chunked::{self, ChunkError, ChunkSink, ChunkSource, Placed, SealedChunk};
+use crate::form::chunked::{self, ChunkError, ChunkSink, ChunkSource, PlacedChunk, SealedChunk};
 use crate::fs::atomic_write;
 use crate::fs::staging::{self, Staging};
 use rustix::fs::{self, AtFlags, Mode, OFlags, RawDir};
@@ -238,7 +238,11 @@ impl ChunkSource for Incoming<'_> {
 }
 
 impl ChunkSink for Incoming<'_> {
-    fn place(&self, digest: ChunkDigest, _known: Option<ChunkName>) -> Result<Placed, ChunkError> {
+    fn place(
+        &self,
+        digest: ChunkDigest,
+        _known: Option<ChunkName>,
+    ) -> Result<PlacedChunk, ChunkError> {
         let name = ChunkName::new(digest, GcEpoch::FIRST);
         let is_first = lock(&self.placed).insert(digest);
         let is_stored = !is_first
@@ -257,14 +261,14 @@ impl ChunkSink for Incoming<'_> {
             }
         }
         let is_stored = is_stored || adopted.is_some();
-        Ok(Placed { name, is_stored })
+        Ok(PlacedChunk { name, is_stored })
     }
 
     fn place_list(
         &self,
         digest: ChunkDigest,
         known: Option<ChunkName>,
-    ) -> Result<Placed, ChunkError> {
+    ) -> Result<PlacedChunk, ChunkError> {
         // What was adopted has been looked at.
         let is_ours = lock(&self.placed).contains(&digest) || self.adopted.contains_key(&digest);
         let mut placed = self.place(digest, known)?;

@@ -4,7 +4,7 @@ mod chunked;
 
 use super::error::{SlotError, failed};
 use super::packed::{NAMES, SYSTEM_DOCUMENT, WORKSPACE_DOCUMENT};
-use super::staged::Staged;
+use super::staged::StagedSlot;
 use super::{Eviction, MANIFEST, METADATA, Pool, PoolSettings, SYSTEM, WORKSPACE, measure};
 use crate::fs::atomic_write::atomic_write;
 use crate::tree::clone::{CloneReport, Fallback};
@@ -34,7 +34,7 @@ pub struct Created {
 
 /// What a checkpoint is made of.
 #[derive(Clone, Copy, Debug)]
-pub struct Source<'a> {
+pub struct CheckpointSource<'a> {
     /// The workspace.
     pub workspace: &'a Path,
     /// A directory or an image that goes with it.
@@ -43,7 +43,7 @@ pub struct Source<'a> {
     pub stats: Option<&'a Path>,
 }
 
-impl<'a> Source<'a> {
+impl<'a> CheckpointSource<'a> {
     /// A workspace alone, of which nothing is known.
     pub fn of(workspace: &'a Path) -> Self {
         Self {
@@ -55,8 +55,8 @@ impl<'a> Source<'a> {
 }
 
 /// What is to be made.
-struct Wanted<'a> {
-    source: &'a Source<'a>,
+struct WantedSlot<'a> {
+    source: &'a CheckpointSource<'a>,
     metadata: SlotMetadata,
     /// What is in its slot now, and goes.
     replaced: Option<SlotMetadata>,
@@ -66,7 +66,7 @@ impl Pool {
     /// Makes a checkpoint in the slot that its metadata says; an automatic one that is there is replaced.
     pub fn create(
         &self,
-        source: &Source<'_>,
+        source: &CheckpointSource<'_>,
         metadata: SlotMetadata,
     ) -> Result<Created, SlotError> {
         self.create_instead(source, metadata, None)
@@ -75,14 +75,14 @@ impl Pool {
     /// The same, in the place of a checkpoint that stays until then whatever it is.
     pub fn create_instead(
         &self,
-        source: &Source<'_>,
+        source: &CheckpointSource<'_>,
         metadata: SlotMetadata,
         instead_of: Option<&SlotMetadata>,
     ) -> Result<Created, SlotError> {
         let _lock = self.lock()?;
         let occupants = self.place(metadata.origin).list()?;
         let replaced = may_take(&occupants, &metadata, instead_of)?;
-        let wanted = Wanted {
+        let wanted = WantedSlot {
             source,
             metadata,
             replaced,
@@ -98,8 +98,8 @@ impl Pool {
         }
     }
 
-    fn create_clone(&self, wanted: &Wanted<'_>) -> Result<Created, SlotError> {
-        let Wanted {
+    fn create_clone(&self, wanted: &WantedSlot<'_>) -> Result<Created, SlotError> {
+        let WantedSlot {
             source,
             metadata,
             replaced,
@@ -118,14 +118,14 @@ impl Pool {
         let cloning = self
             .settings
             .cloning(measure::survey(&accounts, self.path(), budget));
-        let staged = Staged::empty(self.place(metadata.origin), metadata.slot)?;
+        let staged = StagedSlot::empty(self.place(metadata.origin), metadata.slot)?;
         let staged = staged.fill(&cloning, source, metadata.clone())?;
         self.publish(staged, (replaced.clone(), evicted))
     }
 
     fn publish(
         &self,
-        mut staged: Staged<'_>,
+        mut staged: StagedSlot<'_>,
         (replaced, mut evicted): (Option<SlotMetadata>, Vec<Slot>),
     ) -> Result<Created, SlotError> {
         let target = staged.metadata().clone();
@@ -179,7 +179,7 @@ impl Pool {
     /// Makes what will take a change back, before that is made: what comes out of the live tree goes into it afterwards.
     pub fn begin_undo(&self, metadata: SlotMetadata) -> Result<SlotMetadata, SlotError> {
         let _lock = self.lock()?;
-        let mut staged = Staged::empty(&self.undo, metadata.slot)?;
+        let mut staged = StagedSlot::empty(&self.undo, metadata.slot)?;
         let tree = staged.path().join(WORKSPACE);
         let made = rustix::fs::mkdir(&tree, rustix::fs::Mode::RWXU);
         made.map_err(failed("make", &tree))?;
@@ -218,7 +218,7 @@ impl Pool {
         })?;
         if from.form == SlotForm::Clone {
             let system = Some(home.join(SYSTEM)).filter(|system| system.is_dir());
-            let source = Source {
+            let source = CheckpointSource {
                 workspace: &home.join(WORKSPACE),
                 system: system.as_deref(),
                 stats: None,
@@ -228,7 +228,7 @@ impl Pool {
         let _lock = self.lock()?;
         let occupants = self.list()?;
         let replaced = may_take(&occupants, &metadata, instead_of)?;
-        let mut staged = Staged::empty(self.place(metadata.origin), metadata.slot)?;
+        let mut staged = StagedSlot::empty(self.place(metadata.origin), metadata.slot)?;
         for name in [WORKSPACE_DOCUMENT, SYSTEM_DOCUMENT, NAMES, MANIFEST] {
             copy_file(&home.join(name), &staged.path().join(name))?;
         }

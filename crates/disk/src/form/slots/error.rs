@@ -1,6 +1,6 @@
 //! Why something was not done to a slot.
 
-use crate::form::chunked::restore::RestoreError as UnpackError;
+use crate::form::chunked::restore::ChunkRestoreError as UnpackError;
 use crate::form::chunked::save::SaveError;
 use crate::tree::clone::CloneError;
 use crate::tree::restore::RestoreError;
@@ -68,7 +68,7 @@ pub enum SlotError {
     Place(#[from] RestoreError),
     /// The workspace could not be put back.
     #[error(transparent)]
-    PutBack(#[from] super::PutBackError),
+    PutBack(#[from] super::WorkspaceRestoreError),
     /// What says what a tree is cannot be used.
     #[error("the checkpoint cannot be used: {0}")]
     Document(String),

@@ -6,7 +6,7 @@
 use crate::fs::atomic_write::atomic_write;
 use crate::fs::root_dir::RootDir;
 use crate::fs::sys;
-use crate::tree::walk::{self, Found, Place, Visitor, WalkError, WalkSettings};
+use crate::tree::walk::{self, Visitor, WalkError, WalkSettings, WalkedDir, WalkedEntry};
 use rustix::io::Errno;
 use stasis_model::tree::EntryKind;
 use std::os::fd::AsFd;
@@ -30,7 +30,7 @@ pub(super) struct Extents {
 impl Extents {
     /// Finds out where everything in a tree lies.
     pub(super) fn find(root: &RootDir, settings: &WalkSettings) -> Result<Self, WalkError> {
-        let finder = Finder(Mutex::default());
+        let finder = ExtentFinder(Mutex::default());
         // It is a tree of ours: nothing changes in it, and nothing special is left out of it.
         let _ = walk::walk(root, &finder, settings)?;
         let found = finder.0.into_inner();
@@ -129,12 +129,12 @@ pub(super) fn held(all: &[&Extents]) -> (u64, Vec<u64>) {
     (together, alone)
 }
 
-struct Finder(Mutex<Extents>);
+struct ExtentFinder(Mutex<Extents>);
 
-impl Visitor for Finder {
+impl Visitor for ExtentFinder {
     type Error = WalkError;
 
-    fn visit(&self, place: &Place<'_>, entries: &[Found<'_>]) -> Result<(), WalkError> {
+    fn visit(&self, place: &WalkedDir<'_>, entries: &[WalkedEntry<'_>]) -> Result<(), WalkError> {
         let mut found = Extents::default();
         for entry in entries {
             found.own += ENTRY;

@@ -10,7 +10,9 @@ use crate::fs::metadata::{self, Seen};
 use crate::fs::root_dir::RootDir;
 use crate::tree::database_set;
 use crate::tree::stat_cache::{CachedFile, CachedFiles, HeldContent, StatCache};
-use crate::tree::walk::{self, Found, Place, Reason, Visitor, WalkError, WalkReport, WalkSettings};
+use crate::tree::walk::{
+    self, Visitor, WalkError, WalkReport, WalkSettings, WalkSkip, WalkedDir, WalkedEntry,
+};
 use stasis_model::digest::{FileDigest, FileHasher, WorkspaceDigest};
 use stasis_model::format::manifest::StoredAs;
 use stasis_model::tree::attributes::AttributesDigest;
@@ -36,7 +38,7 @@ const SMALL: usize = 16 << 10;
 
 /// What an entry is, and holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum What {
+pub enum ManifestKind {
     /// A regular file; each name of one that has several.
     File {
         /// Its length.
@@ -55,24 +57,24 @@ pub enum What {
 
 /// One entry of a manifest.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Listed {
+pub struct ManifestEntry {
     /// Where it is.
     pub path: EntryPath,
     /// Its permissions; 0 for a symbolic link, which has none.
     pub mode: u32,
     /// What it is.
-    pub what: What,
+    pub what: ManifestKind,
     /// What stands for its extended attributes; nothing where it has none.
     pub attributes: Option<AttributesDigest>,
 }
 
-impl TreeItem for Listed {
+impl TreeItem for ManifestEntry {
     fn path(&self) -> &EntryPath {
         &self.path
     }
 }
 
-impl Listed {
+impl ManifestEntry {
     /// In what a newer entry of the same path differs.
     fn difference(&self, newer: &Self) -> Option<EntryDifference> {
         let difference = EntryDifference {
@@ -92,30 +94,30 @@ impl Listed {
 /// Everything in a tree, sorted by path. Pipes, sockets and devices are in no checkpoint, and not here either.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Manifest {
-    entries: Vec<Listed>,
+    entries: Vec<ManifestEntry>,
 }
 
 impl Manifest {
     /// A manifest of these entries, in whatever order they are.
-    pub fn of(mut entries: Vec<Listed>) -> Self {
+    pub fn of(mut entries: Vec<ManifestEntry>) -> Self {
         entries.sort_unstable_by(|one, other| one.path.cmp(&other.path));
         Self { entries }
     }
 
     /// The entries, sorted by path.
-    pub fn entries(&self) -> &[Listed] {
+    pub fn entries(&self) -> &[ManifestEntry] {
         &self.entries
     }
 
     /// The entry at a path.
-    pub fn find(&self, path: &EntryPath) -> Option<&Listed> {
+    pub fn find(&self, path: &EntryPath) -> Option<&ManifestEntry> {
         let found = self.entries.binary_search_by(|one| one.path.cmp(path));
         found.ok().map(|at| &self.entries[at])
     }
 
     /// The entry at a path, and everything in it.
-    pub fn portion(&self, path: &EntryPath) -> &[Listed] {
-        let is_in = |one: &Listed| {
+    pub fn portion(&self, path: &EntryPath) -> &[ManifestEntry] {
+        let is_in = |one: &ManifestEntry| {
             let mut components = one.path.components();
             path.components()
                 .all(|name| components.next() == Some(name))
@@ -139,7 +141,7 @@ impl Manifest {
 
     /// What became of the entries of `self` in `newer`, in the order of paths.
     pub fn diff(&self, newer: &Self) -> Vec<(EntryPath, ChangeKind)> {
-        let found = diff_lists(&self.entries, &newer.entries, Listed::difference);
+        let found = diff_lists(&self.entries, &newer.entries, ManifestEntry::difference);
         let found = found.iter();
         found
             .map(|change| (change.path().clone(), change.kind()))
@@ -159,13 +161,13 @@ impl Manifest {
                 bytes.extend_from_slice(attributes.as_bytes());
             }
             match &one.what {
-                What::File { size, digest } => {
+                ManifestKind::File { size, digest } => {
                     bytes.push(b'f');
                     bytes.extend_from_slice(&size.to_le_bytes());
                     bytes.extend_from_slice(digest.as_bytes());
                 }
-                What::Directory => bytes.push(b'd'),
-                What::Symlink { target } => {
+                ManifestKind::Directory => bytes.push(b'd'),
+                ManifestKind::Symlink { target } => {
                     bytes.push(b'l');
                     put(&mut bytes, target);
                 }
@@ -177,7 +179,7 @@ impl Manifest {
     /// Reads it back; `None` when the bytes are not a manifest in order.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut rest = bytes.strip_prefix(MAGIC)?;
-        let mut entries: Vec<Listed> = Vec::new();
+        let mut entries: Vec<ManifestEntry> = Vec::new();
         while !rest.is_empty() {
             let path = EntryPath::parse(text(&mut rest)?).ok()?;
             let mode = u32::from_le_bytes(*take(&mut rest)?);
@@ -188,12 +190,12 @@ impl Manifest {
                 letter = take(&mut rest)?;
             }
             let what = match letter {
-                b"f" => What::File {
+                b"f" => ManifestKind::File {
                     size: u64::from_le_bytes(*take(&mut rest)?),
                     digest: FileDigest::from_document(*take(&mut rest)?),
                 },
-                b"d" => What::Directory,
-                b"l" => What::Symlink {
+                b"d" => ManifestKind::Directory,
+                b"l" => ManifestKind::Symlink {
                     target: text(&mut rest)?.into(),
                 },
                 _ => return None,
@@ -201,7 +203,7 @@ impl Manifest {
             if entries.last().is_some_and(|last| last.path >= path) {
                 return None;
             }
-            entries.push(Listed {
+            entries.push(ManifestEntry {
                 path,
                 mode,
                 what,
@@ -257,7 +259,7 @@ pub fn manifest(
     cache: &mut StatCache,
     settings: &WalkSettings,
 ) -> Result<(Manifest, WalkReport), WalkError> {
-    let reader = Reader {
+    let reader = ManifestReader {
         cache,
         found: Mutex::default(),
     };
@@ -276,10 +278,10 @@ pub fn databases_in_snapshot(snapshot: &RootDir, contents: &Manifest) -> Vec<Slo
         let beside = [&b"-wal"[..], b"-journal"].into_iter();
         let beside = beside.map(|suffix| EntryPath::parse(&[path.as_bytes(), suffix].concat()));
         let mut beside = beside.filter_map(|path| contents.find(&path.ok()?));
-        beside.any(|one| matches!(one.what, What::File { size: 1.., .. }))
+        beside.any(|one| matches!(one.what, ManifestKind::File { size: 1.., .. }))
     };
-    let is_database = |one: &&Listed| {
-        matches!(one.what, What::File { size, .. } if database_set::may_be(size))
+    let is_database = |one: &&ManifestEntry| {
+        matches!(one.what, ManifestKind::File { size, .. } if database_set::may_be(size))
             && witnessed::open_at(snapshot, &one.path).is_ok_and(database_set::is_database)
     };
     let databases = contents.entries.iter().filter(is_database);
@@ -297,17 +299,17 @@ pub fn databases_in_snapshot(snapshot: &RootDir, contents: &Manifest) -> Vec<Slo
 
 /// What was found of a tree.
 #[derive(Default)]
-struct Gathered {
-    entries: Vec<Listed>,
+struct GatheredEntries {
+    entries: Vec<ManifestEntry>,
     /// Of its files, for the next time.
     known: CachedFiles,
     /// The directories that have attributes.
     directories: HashMap<EntryPath, AttributesDigest>,
 }
 
-impl Gathered {
+impl GatheredEntries {
     /// The attributes of a directory are seen when it is entered, which is after it was listed.
-    fn enter(&mut self, place: &Place<'_>) {
+    fn enter(&mut self, place: &WalkedDir<'_>) {
         let found = attributes_of(place.fd);
         self.directories
             .extend(found.map(|found| (place.path.clone(), found)));
@@ -316,7 +318,7 @@ impl Gathered {
     fn finish(self) -> (Manifest, CachedFiles) {
         let mut entries = self.entries;
         for one in &mut entries {
-            if one.what == What::Directory {
+            if one.what == ManifestKind::Directory {
                 one.attributes = self.directories.get(&one.path).copied();
             }
         }
@@ -324,13 +326,13 @@ impl Gathered {
     }
 }
 
-struct Reader<'a> {
+struct ManifestReader<'a> {
     cache: &'a StatCache,
-    found: Mutex<Gathered>,
+    found: Mutex<GatheredEntries>,
 }
 
 /// What a file held when it was read.
-struct Content {
+struct ReadContent {
     seen: Seen,
     held: HeldContent,
     /// Whether it held still meanwhile.
@@ -338,7 +340,7 @@ struct Content {
 }
 
 /// Reads a file; `None` when it is left out, which has been reported.
-fn read(place: &Place<'_>, found: &Found<'_>) -> Result<Option<Content>, WalkError> {
+fn read(place: &WalkedDir<'_>, found: &WalkedEntry<'_>) -> Result<Option<ReadContent>, WalkError> {
     let Some((file, mut seen)) = place.open_file(found.name)? else {
         return Ok(None);
     };
@@ -369,10 +371,10 @@ fn read(place: &Place<'_>, found: &Found<'_>) -> Result<Option<Content>, WalkErr
         let is_still = now.is_unchanged_since(&seen);
         if is_still || attempt == PATIENCE {
             if !is_still {
-                place.skip(found.name, Reason::Changed)?;
+                place.skip(found.name, WalkSkip::Changed)?;
             }
             let seen = now;
-            return Ok(Some(Content {
+            return Ok(Some(ReadContent {
                 seen,
                 held,
                 is_still,
@@ -411,19 +413,22 @@ pub(super) fn content_of(file: OwnedFd) -> std::io::Result<HeldContent> {
 
 /// Lists some entries of a directory, asking `file` for the content of files.
 fn list<'f>(
-    place: &Place<'_>,
-    entries: &'f [Found<'f>],
-    mut file: impl FnMut(&'f Found<'f>, &EntryPath) -> Result<Option<(Seen, HeldContent)>, WalkError>,
-) -> Result<Vec<Listed>, WalkError> {
+    place: &WalkedDir<'_>,
+    entries: &'f [WalkedEntry<'f>],
+    mut file: impl FnMut(
+        &'f WalkedEntry<'f>,
+        &EntryPath,
+    ) -> Result<Option<(Seen, HeldContent)>, WalkError>,
+) -> Result<Vec<ManifestEntry>, WalkError> {
     let mut listed = Vec::with_capacity(entries.len());
     for found in entries {
         let path = place.child(found.name)?;
         let mut attributes = None;
         let (mode, what) = match &found.kind {
-            EntryKind::Directory => (found.seen.metadata().mode, What::Directory),
+            EntryKind::Directory => (found.seen.metadata().mode, ManifestKind::Directory),
             EntryKind::Symlink { target } => {
                 let target = target.clone();
-                (0, What::Symlink { target })
+                (0, ManifestKind::Symlink { target })
             }
             EntryKind::File { .. } | EntryKind::HardLink { .. } => {
                 let Some((seen, held)) = file(found, &path)? else {
@@ -431,11 +436,11 @@ fn list<'f>(
                 };
                 let (size, digest) = (seen.size, held.digest);
                 attributes = held.attributes;
-                (seen.metadata().mode, What::File { size, digest })
+                (seen.metadata().mode, ManifestKind::File { size, digest })
             }
             _ => continue,
         };
-        listed.push(Listed {
+        listed.push(ManifestEntry {
             path,
             mode,
             what,
@@ -445,20 +450,20 @@ fn list<'f>(
     Ok(listed)
 }
 
-impl Visitor for Reader<'_> {
+impl Visitor for ManifestReader<'_> {
     type Error = WalkError;
 
-    fn enter(&self, place: &Place<'_>) -> Result<(), WalkError> {
+    fn enter(&self, place: &WalkedDir<'_>) -> Result<(), WalkError> {
         let mut gathered = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         gathered.enter(place);
         Ok(())
     }
 
-    fn visit(&self, place: &Place<'_>, entries: &[Found<'_>]) -> Result<(), WalkError> {
+    fn visit(&self, place: &WalkedDir<'_>, entries: &[WalkedEntry<'_>]) -> Result<(), WalkError> {
         let mut known = Vec::new();
         let mut listed = list(place, entries, |found, path| {
             let content = match self.cache.find(&found.seen) {
-                Some(known) => Content {
+                Some(known) => ReadContent {
                     seen: found.seen,
                     held: known.held(),
                     is_still: true,
@@ -468,7 +473,7 @@ impl Visitor for Reader<'_> {
                     None => return Ok(None),
                 },
             };
-            let Content { seen, held, .. } = content;
+            let ReadContent { seen, held, .. } = content;
             if content.is_still && self.cache.is_settled(&seen) {
                 known.push((seen.identity(), CachedFile::new(path, &seen, held)));
             }

@@ -14,15 +14,15 @@ use super::chunks::{Chunks, names_from_bytes};
 use super::error::{SlotError, failed};
 use super::extents::{self, ENTRY, Extents};
 use super::packed::{self, NAMES, SYSTEM_DOCUMENT, WORKSPACE_DOCUMENT};
-use super::place::Place;
-use super::staged::Staged;
+use super::place::SlotDir;
+use super::staged::StagedSlot;
 use super::{SYSTEM, WORKSPACE};
 use crate::fs::facilities::{self, Support};
 use crate::fs::free_space;
 use crate::fs::metadata;
 use crate::fs::root_dir::{Mounts, RootDir};
 use crate::progress::Progress;
-use crate::tree::clone::{CloneReport, Survey};
+use crate::tree::clone::{CloneReport, SourceSurvey};
 use crate::tree::survey;
 use crate::tree::walk::WalkSettings;
 use rustix::fs;
@@ -71,7 +71,7 @@ pub(super) fn names(entries: u64) -> u64 {
 
 /// What a clone beneath `path` holds at most.
 pub(super) fn at_most(report: &CloneReport, path: &Path) -> Option<u64> {
-    if report.survey == Survey::Skip {
+    if report.survey == SourceSurvey::Skip {
         return everything(path);
     }
     let entries = report.files + report.directories + report.symlinks + report.hard_links;
@@ -86,14 +86,14 @@ fn everything(path: &Path) -> Option<u64> {
 }
 
 /// Whether a new checkpoint must be counted to see that all stay within the budget.
-pub(super) fn survey(accounts: &Accounts<'_>, path: &Path, budget: u64) -> Survey {
+pub(super) fn survey(accounts: &Accounts<'_>, path: &Path, budget: u64) -> SourceSurvey {
     let others = accounts.at_most(&[]);
     let others = others.map(|others| others.saturating_add(accounts.in_chunks(&[])));
     // Twice: there may be a system too.
     let new = everything(path).map(|new| new.saturating_mul(2));
     match others.zip(new) {
-        Some((others, new)) if others.saturating_add(new) <= budget => Survey::Skip,
-        _ => Survey::Count,
+        Some((others, new)) if others.saturating_add(new) <= budget => SourceSurvey::Skip,
+        _ => SourceSurvey::Count,
     }
 }
 
@@ -140,7 +140,7 @@ pub(super) enum New<'a> {
     /// It will hold so many bytes, shared with nobody.
     Expected(u64),
     /// It is there already, under another name.
-    Staged(&'a Staged<'a>),
+    Staged(&'a StagedSlot<'a>),
     /// It needs these chunks, and so many bytes besides that are not there yet.
     Packed {
         /// The chunks, there or not.
@@ -172,7 +172,7 @@ impl<'a> Accounts<'a> {
     /// Of the checkpoints in the pools, and those that take something back.
     pub(super) fn new(
         chunks: &Chunks,
-        pools: [(&Place, &[Occupant]); 2],
+        pools: [(&SlotDir, &[Occupant]); 2],
         new: New<'a>,
     ) -> Result<Self, SlotError> {
         let [(slots, occupants), (undo, undos)] = pools;
@@ -308,7 +308,7 @@ pub(super) fn live(workspace: &Path, settings: &WalkSettings) -> Result<Extents,
 /// What all of them hold now; those of the pools also each. What `beside` refers to as well is nobody's alone.
 pub(super) fn usage(
     chunks: &Chunks,
-    pools: [(&Place, &[Occupant]); 2],
+    pools: [(&SlotDir, &[Occupant]); 2],
     beside: Option<&Extents>,
 ) -> Result<Usage, SlotError> {
     let accounts = Accounts::new(chunks, pools, New::Expected(0))?;

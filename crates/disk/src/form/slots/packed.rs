@@ -6,7 +6,7 @@ mod sets;
 
 use super::chunks::Incoming;
 use super::error::{SlotError, failed};
-use super::manifest::{Listed, Manifest, What};
+use super::manifest::{Manifest, ManifestEntry, ManifestKind};
 use super::put_back::stage_above;
 use crate::form::chunked::list::ListReader;
 use crate::form::chunked::list_cache::ListCacheKey;
@@ -16,7 +16,9 @@ use crate::form::chunked::{ChunkError, ChunkSource};
 use crate::fs::metadata::{self, Seen};
 use crate::fs::root_dir::{Mounts, RootDir};
 use crate::progress::Progress;
-use crate::tree::restore::{Changes, Limits, Origin, Placed, Placement, Stage};
+use crate::tree::restore::{
+    PlacedTree, Placement, RestoreChanges, RestoreLimits, RestoreOrigin, RestoreStage,
+};
 use crate::tree::walk::WalkSettings;
 use crate::tree::write::{TreeWriter, WriteReport, WriteSettings};
 use rustix::fs;
@@ -29,7 +31,7 @@ use stasis_model::id::{OpId, SnapshotId};
 use stasis_model::time::Timestamp;
 use stasis_model::tree::attributes::AttributesDigest;
 use stasis_model::tree::chunking::Chunker;
-use stasis_model::tree::list::{Extent, FileContent, Row};
+use stasis_model::tree::list::{Extent, FileContent, ListRow};
 use stasis_model::tree::{EntryKind, EntryPath};
 use stasis_model::workspace::SlotMetadata;
 use std::collections::HashSet;
@@ -131,7 +133,7 @@ pub(super) fn pack(
         progress: packing.progress.clone(),
     };
     let contents = Mutex::new(Ok(Contents::default()));
-    let witness = |row: &Row| {
+    let witness = |row: &ListRow| {
         let mut contents = contents.lock().unwrap_or_else(PoisonError::into_inner);
         if let Ok(gathered) = &mut *contents
             && let Err(error) = gathered.add(row)
@@ -275,22 +277,22 @@ fn stretch(
 /// The entries of a list, which come in the order of paths.
 #[derive(Default)]
 struct Contents {
-    entries: Vec<Listed>,
+    entries: Vec<ManifestEntry>,
 }
 
 impl Contents {
-    fn add(&mut self, row: &Row) -> Result<(), SlotError> {
+    fn add(&mut self, row: &ListRow) -> Result<(), SlotError> {
         let digest = row.content.as_ref().map(|content| content.digest);
         let mut attributes = AttributesDigest::of(&row.entry.attributes);
         let (mode, what) = match &row.entry.kind {
-            EntryKind::Directory => (row.entry.metadata.mode, What::Directory),
+            EntryKind::Directory => (row.entry.metadata.mode, ManifestKind::Directory),
             EntryKind::Symlink { target } => {
                 let target = target.clone();
-                (0, What::Symlink { target })
+                (0, ManifestKind::Symlink { target })
             }
             EntryKind::File { size } => {
                 let (size, digest) = (*size, digest.unwrap_or_else(|| FileDigest::of(b"")));
-                (row.entry.metadata.mode, What::File { size, digest })
+                (row.entry.metadata.mode, ManifestKind::File { size, digest })
             }
             EntryKind::HardLink { to } => {
                 let first = self.first_name(to)?;
@@ -299,7 +301,7 @@ impl Contents {
             }
             _ => return Ok(()),
         };
-        self.entries.push(Listed {
+        self.entries.push(ManifestEntry {
             path: row.entry.path.clone(),
             mode,
             what,
@@ -309,10 +311,10 @@ impl Contents {
     }
 
     /// What the file is whose first name is this.
-    fn first_name(&self, path: &EntryPath) -> Result<&Listed, SlotError> {
+    fn first_name(&self, path: &EntryPath) -> Result<&ManifestEntry, SlotError> {
         let found = self.entries.binary_search_by(|one| one.path.cmp(path));
         let first = found.ok().map(|at| &self.entries[at]);
-        let first = first.filter(|one| matches!(one.what, What::File { .. }));
+        let first = first.filter(|one| matches!(one.what, ManifestKind::File { .. }));
         first.ok_or_else(|| SlotError::Document(format!("`{path}` has no content")))
     }
 }
@@ -332,11 +334,11 @@ pub(super) fn unpack(
 }
 
 /// Where the tree of a checkpoint goes.
-pub(super) struct Placing<'a> {
+pub(super) struct SlotPlacing<'a> {
     pub(super) target: &'a Path,
     pub(super) placement: Placement,
-    pub(super) limits: Limits,
-    pub(super) origin: Origin,
+    pub(super) limits: RestoreLimits,
+    pub(super) origin: RestoreOrigin,
     /// Whether the checkpoint has the one entry that is wanted, if one is.
     pub(super) is_there: bool,
     /// What it has of what is restored with that.
@@ -347,9 +349,9 @@ pub(super) struct Placing<'a> {
 pub(super) fn place(
     source: &dyn ChunkSource,
     document: &SnapshotManifest,
-    placing: Placing<'_>,
-) -> Result<Changes, SlotError> {
-    let mut stage = Stage::begin(placing.target, placing.placement, Arc::default())?;
+    placing: SlotPlacing<'_>,
+) -> Result<RestoreChanges, SlotError> {
+    let mut stage = RestoreStage::begin(placing.target, placing.placement, Arc::default())?;
     let (only, beside) = (placing.limits.only.clone(), placing.beside);
     stage.limit(placing.limits);
     let writer = stage.writer(WriteSettings::default())?;
@@ -367,8 +369,8 @@ pub(super) fn place(
     };
     let restored = stage.swap(written, &placing.origin)?;
     Ok(match restored.placed {
-        Placed::InPlace(changes) => changes,
-        _ => Changes::default(),
+        PlacedTree::InPlace(changes) => changes,
+        _ => RestoreChanges::default(),
     })
 }
 
@@ -376,7 +378,7 @@ fn write(
     source: &dyn ChunkSource,
     document: &SnapshotManifest,
     writer: TreeWriter,
-    (only, stage): (&[EntryPath], Option<&Stage>),
+    (only, stage): (&[EntryPath], Option<&RestoreStage>),
 ) -> Result<WriteReport, SlotError> {
     let list = document
         .list()
@@ -399,7 +401,7 @@ fn write(
         list: &list,
         writer: &writer,
         only,
-        old: stage.and_then(Stage::old),
+        old: stage.and_then(RestoreStage::old),
         leave: is_in_place.then_some(&leave),
         workers: WORKERS,
     })?;

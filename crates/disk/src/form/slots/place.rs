@@ -19,7 +19,7 @@ const BUFFER: usize = 32 << 10;
 
 /// An open directory of slots.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct SlotDir {
     path: PathBuf,
     fd: OwnedFd,
 }
@@ -33,7 +33,7 @@ fn directory() -> OFlags {
     OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC
 }
 
-impl Place {
+impl SlotDir {
     pub(super) fn open(path: PathBuf) -> Result<Self, SlotError> {
         let fd = fs::open(&path, directory(), Mode::empty());
         let fd = fd.map_err(failed("open the directory", &path))?;

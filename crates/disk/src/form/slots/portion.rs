@@ -1,6 +1,6 @@
 //! One entry of a tree, with everything in it; the rest of the tree is not looked at.
 
-use super::manifest::{Listed, What, attributes_of, content_of, manifest};
+use super::manifest::{ManifestEntry, ManifestKind, attributes_of, content_of, manifest};
 use crate::fs::metadata::Seen;
 use crate::fs::root_dir::{self, Mounts, RootDir};
 use crate::session_db::LeftEntry;
@@ -45,11 +45,11 @@ pub fn portion(
     root: &RootDir,
     path: &EntryPath,
     settings: &WalkSettings,
-) -> Result<Vec<Listed>, WalkError> {
+) -> Result<Vec<ManifestEntry>, WalkError> {
     let Some((directory, name, seen)) = find(root, path).map_err(failed("look at", path))? else {
         return Ok(Vec::new());
     };
-    let listed = |mode: u32, what: What| Listed {
+    let listed = |mode: u32, what: ManifestKind| ManifestEntry {
         path: path.clone(),
         mode,
         what,
@@ -61,22 +61,22 @@ pub fn portion(
             let target = fs::readlinkat(&directory, &*name, Vec::new());
             let target = target.map_err(|error| failed("read the link", path)(error.into()))?;
             let target = target.into_bytes().into();
-            Ok(vec![listed(0, What::Symlink { target })])
+            Ok(vec![listed(0, ManifestKind::Symlink { target })])
         }
         FileType::RegularFile => {
             let opened = root.file(directory.as_fd(), &name).map_err(io::Error::from);
             let held = opened.and_then(content_of).map_err(failed("read", path))?;
             let (size, digest) = (seen.size, held.digest);
-            Ok(vec![Listed {
+            Ok(vec![ManifestEntry {
                 attributes: held.attributes,
-                ..listed(mode, What::File { size, digest })
+                ..listed(mode, ManifestKind::File { size, digest })
             }])
         }
         FileType::Directory => {
             let opened = root.directory(path.as_bytes()).ok();
-            let mut all = vec![Listed {
+            let mut all = vec![ManifestEntry {
                 attributes: opened.and_then(attributes_of),
-                ..listed(mode, What::Directory)
+                ..listed(mode, ManifestKind::Directory)
             }];
             all.extend(inside(root, path, settings)?);
             Ok(all)
@@ -89,7 +89,7 @@ fn inside(
     root: &RootDir,
     path: &EntryPath,
     settings: &WalkSettings,
-) -> Result<Vec<Listed>, WalkError> {
+) -> Result<Vec<ManifestEntry>, WalkError> {
     let opened = root.directory(path.as_bytes());
     let opened = opened.and_then(|fd| RootDir::new(fd, Mounts::Stay));
     let opened = opened.map_err(|error| failed("open", path)(error.into()))?;
@@ -98,7 +98,7 @@ fn inside(
     let (found, _) = manifest(&opened, &mut nothing, settings)?;
     let below = found.entries().iter().cloned().map(|one| {
         let whole = below(path, &one.path);
-        Listed { path: whole, ..one }
+        ManifestEntry { path: whole, ..one }
     });
     Ok(below.collect())
 }

@@ -16,9 +16,11 @@
 use crate::fs::metadata::{self, Seen};
 use crate::fs::root_dir::{Mounts, RootDir};
 use crate::fs::staging::OWN_PATTERNS;
-use crate::tree::restore::{Changes, Limits, Origin, Placed, Placement, RestoreError, Stage};
-use crate::tree::walk::{self, Found, Place, Visitor, WalkError, WalkSettings};
-use crate::tree::write::{TreeWriter, WriteError, WriteReport, WriteSettings};
+use crate::tree::restore::{
+    PlacedTree, Placement, RestoreChanges, RestoreError, RestoreLimits, RestoreOrigin, RestoreStage,
+};
+use crate::tree::walk::{self, Visitor, WalkError, WalkSettings, WalkedDir, WalkedEntry};
+use crate::tree::write::{TreeWriteError, TreeWriter, WriteReport, WriteSettings};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use stasis_model::tree::{EntryKind, EntryPath, Metadata};
@@ -30,42 +32,42 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// How a workspace is put back.
-pub struct PutBack {
+pub struct WorkspaceRestore {
     /// Set by anybody at any time to end it soon; not any more when the journal is written.
     pub cancel: Arc<AtomicBool>,
     /// What is left alone.
-    pub limits: Limits,
+    pub limits: RestoreLimits,
     /// When this happens, and from what.
-    pub origin: Origin,
+    pub origin: RestoreOrigin,
 }
 
-impl PutBack {
+impl WorkspaceRestore {
     /// Puts everything back.
-    pub fn new(origin: Origin) -> Self {
+    pub fn new(origin: RestoreOrigin) -> Self {
         Self {
             cancel: Arc::default(),
-            limits: Limits::default(),
+            limits: RestoreLimits::default(),
             origin,
         }
     }
 }
 
-impl std::fmt::Debug for PutBack {
+impl std::fmt::Debug for WorkspaceRestore {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut out = out.debug_struct("PutBack");
+        let mut out = out.debug_struct("WorkspaceRestore");
         out.field("origin", &self.origin).finish_non_exhaustive()
     }
 }
 
 /// Whether the workspace and the checkpoint have the same content at a path; may be asked by several workers at once.
-pub type Same<'a> = &'a (dyn Fn(&EntryPath) -> bool + Sync);
+pub type SameContent<'a> = &'a (dyn Fn(&EntryPath) -> bool + Sync);
 
 /// What became of a workspace that was put back.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[must_use = "what was withheld is said only here"]
-pub struct WasPutBack {
+pub struct WorkspaceRestored {
     /// What was done to it; where there was none, one directory came.
-    pub changes: Changes,
+    pub changes: RestoreChanges,
     /// Files that were right and not even staged, each name counted.
     pub left: u64,
     /// What was staged, and what could not be given to it.
@@ -75,7 +77,7 @@ pub struct WasPutBack {
 /// Why a workspace was not put back. It is as it was, but for [`RestoreError::HalfDone`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum PutBackError {
+pub enum WorkspaceRestoreError {
     /// The checkpoint could not be read, or not all of it.
     #[error("could not read the checkpoint")]
     Checkpoint(#[source] WalkError),
@@ -87,7 +89,7 @@ pub enum PutBackError {
     Cancelled,
 }
 
-impl From<WalkError> for PutBackError {
+impl From<WalkError> for WorkspaceRestoreError {
     fn from(error: WalkError) -> Self {
         match error {
             WalkError::Cancelled => Self::Cancelled,
@@ -96,10 +98,10 @@ impl From<WalkError> for PutBackError {
     }
 }
 
-impl From<WriteError> for PutBackError {
-    fn from(error: WriteError) -> Self {
+impl From<TreeWriteError> for WorkspaceRestoreError {
+    fn from(error: TreeWriteError) -> Self {
         match error {
-            WriteError::Cancelled => Self::Cancelled,
+            TreeWriteError::Cancelled => Self::Cancelled,
             error => Self::Workspace(error.into()),
         }
     }
@@ -109,16 +111,16 @@ impl From<WriteError> for PutBackError {
 pub fn put_back(
     tree: &RootDir,
     workspace: &Path,
-    same: Same<'_>,
-    settings: PutBack,
-) -> Result<WasPutBack, PutBackError> {
-    let PutBack {
+    same: SameContent<'_>,
+    settings: WorkspaceRestore,
+) -> Result<WorkspaceRestored, WorkspaceRestoreError> {
+    let WorkspaceRestore {
         cancel,
         limits,
         origin,
     } = settings;
     let (only, beside) = (limits.only.clone(), limits.beside.clone());
-    let mut stage = Stage::begin(workspace, Placement::InPlace, cancel.clone())?;
+    let mut stage = RestoreStage::begin(workspace, Placement::InPlace, cancel.clone())?;
     stage.limit(limits);
     let writer = stage.writer(WriteSettings {
         cancel: cancel.clone(),
@@ -152,17 +154,17 @@ pub fn put_back(
     let (written, left) = loader.finish()?;
     let restored = stage.swap(written, &origin);
     let restored = restored.map_err(|error| match error {
-        RestoreError::Cancelled => PutBackError::Cancelled,
+        RestoreError::Cancelled => WorkspaceRestoreError::Cancelled,
         error => error.into(),
     })?;
     let changes = match restored.placed {
-        Placed::InPlace(changes) => changes,
-        Placed::New | Placed::Replaced { .. } => Changes {
+        PlacedTree::InPlace(changes) => changes,
+        PlacedTree::New | PlacedTree::Replaced { .. } => RestoreChanges {
             placed: 1,
-            ..Changes::default()
+            ..RestoreChanges::default()
         },
     };
-    Ok(WasPutBack {
+    Ok(WorkspaceRestored {
         changes,
         left,
         written: restored.written,
@@ -171,10 +173,10 @@ pub fn put_back(
 
 /// Stages the directories above an entry: what they are matters only where the workspace has none.
 pub(super) fn stage_above(
-    stage: &Stage,
+    stage: &RestoreStage,
     writer: &TreeWriter,
     (tree, path): (Option<&RootDir>, &EntryPath),
-) -> Result<(), PutBackError> {
+) -> Result<(), WorkspaceRestoreError> {
     let (above, _) = path.split_last().unwrap_or_default();
     let mut here = EntryPath::root();
     for name in above.components() {
@@ -195,7 +197,7 @@ pub(super) fn stage_above(
 }
 
 /// A name of a file that has several, here or there.
-struct Name {
+struct LinkedName {
     path: EntryPath,
     /// In the checkpoint.
     was: Seen,
@@ -207,12 +209,12 @@ struct Name {
 /// Stages what the walker shows of the checkpoint.
 struct Loader<'a> {
     tree: &'a RootDir,
-    stage: &'a Stage,
+    stage: &'a RestoreStage,
     writer: TreeWriter,
-    same: Same<'a>,
+    same: SameContent<'a>,
     /// Where what is walked lies in the tree.
     above: EntryPath,
-    linked: Mutex<Vec<Name>>,
+    linked: Mutex<Vec<LinkedName>>,
     left: Mutex<u64>,
 }
 
@@ -225,7 +227,7 @@ impl Loader<'_> {
     }
 
     /// Stages one entry, if the checkpoint has it; the directories above it are staged.
-    fn one(&self, path: &EntryPath, walking: &WalkSettings) -> Result<(), PutBackError> {
+    fn one(&self, path: &EntryPath, walking: &WalkSettings) -> Result<(), WorkspaceRestoreError> {
         let (above, name) = path.split_last().unwrap_or_default();
         let name = CString::new(name).expect("no name of an entry has a NUL");
         let directory = match self.tree.directory(above.as_bytes()) {
@@ -258,7 +260,7 @@ impl Loader<'_> {
     }
 
     /// Decides on files with several names, and completes the staged tree.
-    fn finish(self) -> Result<(WriteReport, u64), PutBackError> {
+    fn finish(self) -> Result<(WriteReport, u64), WorkspaceRestoreError> {
         let mut linked = self.linked.lock().unwrap_or_else(PoisonError::into_inner);
         let names = std::mem::take(&mut *linked);
         drop(linked);
@@ -272,18 +274,19 @@ impl Loader<'_> {
         Ok((self.writer.finish(Some(&root.metadata()))?, left))
     }
 
-    fn settle(&self, linked: Vec<Name>) -> Result<(), PutBackError> {
+    fn settle(&self, linked: Vec<LinkedName>) -> Result<(), WorkspaceRestoreError> {
         let mut names_of: HashMap<(u64, u64), usize> = HashMap::new();
         for is in linked.iter().filter_map(|name| name.is) {
             *names_of.entry(is.identity()).or_default() += 1;
         }
-        let mut files: BTreeMap<(u64, u64), Vec<Name>> = BTreeMap::new();
+        let mut files: BTreeMap<(u64, u64), Vec<LinkedName>> = BTreeMap::new();
         for name in linked {
             files.entry(name.was.identity()).or_default().push(name);
         }
         for mut names in files.into_values() {
             names.sort_unstable_by(|one, other| one.path.cmp(&other.path));
-            let file = |name: &Name| name.is.filter(|_| name.is_right).map(|is| is.identity());
+            let file =
+                |name: &LinkedName| name.is.filter(|_| name.is_right).map(|is| is.identity());
             let first = file(&names[0]);
             let is_one_file = names.iter().all(|name| file(name) == first);
             let has_no_other = first.and_then(|file| names_of.get(&file)) == Some(&names.len());
@@ -308,7 +311,11 @@ impl Loader<'_> {
     }
 
     /// Leaves a file, stages it, or waits until all its names are known.
-    fn file(&self, here: &Here<'_>, found: &Found<'_>) -> Result<(), PutBackError> {
+    fn file(
+        &self,
+        here: &StagedDir<'_>,
+        found: &WalkedEntry<'_>,
+    ) -> Result<(), WorkspaceRestoreError> {
         let path = self.path(&here.place.child(found.name)?);
         let is = here.live(found.name);
         let is_right = is.is_some_and(|is| self.is_right(here, found, &is, &path));
@@ -316,7 +323,7 @@ impl Loader<'_> {
         if has_names {
             let was = found.seen;
             let mut linked = self.linked.lock().unwrap_or_else(PoisonError::into_inner);
-            linked.push(Name {
+            linked.push(LinkedName {
                 path,
                 was,
                 is,
@@ -331,7 +338,13 @@ impl Loader<'_> {
     }
 
     /// Whether the file in the workspace is what the checkpoint's is; what cannot be read is not.
-    fn is_right(&self, here: &Here<'_>, found: &Found<'_>, is: &Seen, path: &EntryPath) -> bool {
+    fn is_right(
+        &self,
+        here: &StagedDir<'_>,
+        found: &WalkedEntry<'_>,
+        is: &Seen,
+        path: &EntryPath,
+    ) -> bool {
         let was = &found.seen;
         let looks_right = is.metadata() == was.metadata() && is.size == was.size && !is.is_mount;
         let attributes = |root: &RootDir, directory: BorrowedFd<'_>| {
@@ -349,7 +362,7 @@ impl Loader<'_> {
             })
     }
 
-    fn stage_at(&self, path: &EntryPath) -> Result<(), PutBackError> {
+    fn stage_at(&self, path: &EntryPath) -> Result<(), WorkspaceRestoreError> {
         let opened = path.split_last().ok_or(Errno::ISDIR);
         let opened = opened.and_then(|(above, name)| {
             let directory = self.tree.directory(above.as_bytes())?;
@@ -367,7 +380,7 @@ impl Loader<'_> {
         path: &EntryPath,
         source: &OwnedFd,
         seen: &Seen,
-    ) -> Result<(), PutBackError> {
+    ) -> Result<(), WorkspaceRestoreError> {
         let attributes = metadata::attributes(source);
         let attributes = attributes.map_err(unreadable("read the attributes of", path))?;
         let file = self.writer.file(path, seen.size)?;
@@ -386,9 +399,9 @@ fn unreadable(doing: &'static str, path: &EntryPath) -> impl FnOnce(Errno) -> Wa
 }
 
 impl Visitor for Loader<'_> {
-    type Error = PutBackError;
+    type Error = WorkspaceRestoreError;
 
-    fn enter(&self, place: &Place<'_>) -> Result<(), PutBackError> {
+    fn enter(&self, place: &WalkedDir<'_>) -> Result<(), WorkspaceRestoreError> {
         let seen = metadata::of(place.fd).map_err(unreadable("look at", place.path))?;
         let attributes = metadata::attributes(place.fd);
         let attributes = attributes.map_err(unreadable("read the attributes of", place.path))?;
@@ -398,8 +411,12 @@ impl Visitor for Loader<'_> {
             .directory(&self.path(place.path), &wanted, &attributes.user)?)
     }
 
-    fn visit(&self, place: &Place<'_>, entries: &[Found<'_>]) -> Result<(), PutBackError> {
-        let here = Here::new(place, (self.stage.old(), &self.path(place.path)));
+    fn visit(
+        &self,
+        place: &WalkedDir<'_>,
+        entries: &[WalkedEntry<'_>],
+    ) -> Result<(), WorkspaceRestoreError> {
+        let here = StagedDir::new(place, (self.stage.old(), &self.path(place.path)));
         for found in entries {
             let wanted = found.seen.metadata();
             match &found.kind {
@@ -414,7 +431,7 @@ impl Visitor for Loader<'_> {
                     let path = self.path(&place.child(found.name)?);
                     self.writer.fifo(&path, &wanted)?;
                 }
-                _ => place.skip(found.name, walk::Reason::Device)?,
+                _ => place.skip(found.name, walk::WalkSkip::Device)?,
             }
         }
         Ok(())
@@ -422,14 +439,14 @@ impl Visitor for Loader<'_> {
 }
 
 /// A directory of the checkpoint, and what is at its place in the workspace.
-struct Here<'a> {
-    place: &'a Place<'a>,
+struct StagedDir<'a> {
+    place: &'a WalkedDir<'a>,
     /// If that is a directory that can be read: another one is replaced with all that is in it.
     live: Option<(&'a RootDir, OwnedFd)>,
 }
 
-impl<'a> Here<'a> {
-    fn new(place: &'a Place<'a>, (old, path): (Option<&'a RootDir>, &EntryPath)) -> Self {
+impl<'a> StagedDir<'a> {
+    fn new(place: &'a WalkedDir<'a>, (old, path): (Option<&'a RootDir>, &EntryPath)) -> Self {
         let live = old.and_then(|old| {
             let directory = old.directory(path.as_bytes()).ok()?;
             Some((old, directory))

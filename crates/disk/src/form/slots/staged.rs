@@ -1,16 +1,16 @@
 //! A checkpoint in the making.
 
-use super::create::Source;
+use super::create::CheckpointSource;
 use super::error::{SlotError, failed};
 use super::manifest::Gatherer;
-use super::place::{Place, name_of};
+use super::place::{SlotDir, name_of};
 use super::{MANIFEST, METADATA, SYSTEM, WORKSPACE, measure};
 use crate::fs::atomic_write::atomic_write;
 use crate::fs::metadata::{self, Rights};
 use crate::fs::root_dir;
 use crate::fs::staging::Staging;
 use crate::tree::clone::{CloneReport, CloneSettings, clone, clone_before};
-use crate::tree::content::{self, Trouble};
+use crate::tree::content::{self, CarryError};
 use crate::tree::stat_cache::StatCache;
 use crate::tree::walk::WalkReport;
 use rustix::fs::{self, Mode, OFlags, RenameFlags};
@@ -31,11 +31,11 @@ use std::path::{Path, PathBuf};
 
 /// A directory beside its slot; dropped before it is published, it is removed.
 #[derive(Debug)]
-pub(super) struct Staged<'a> {
-    place: &'a Place,
+pub(super) struct StagedSlot<'a> {
+    place: &'a SlotDir,
     slot: Slot,
     staging: Staging,
-    told: Option<Told>,
+    told: Option<SlotReport>,
 }
 
 /// What a system was.
@@ -45,11 +45,11 @@ enum System {
     Image(u64),
 }
 
-pub(super) type Told = (SlotMetadata, CloneReport, Option<CloneReport>);
+pub(super) type SlotReport = (SlotMetadata, CloneReport, Option<CloneReport>);
 
-impl<'a> Staged<'a> {
+impl<'a> StagedSlot<'a> {
     /// Makes an empty one.
-    pub(super) fn empty(place: &'a Place, slot: Slot) -> Result<Self, SlotError> {
+    pub(super) fn empty(place: &'a SlotDir, slot: Slot) -> Result<Self, SlotError> {
         let made = Staging::make(place.again()?, &name_of(slot));
         let path = place.slot(slot);
         let staging = made.map_err(failed("make a temporary directory for", &path))?;
@@ -80,7 +80,7 @@ impl<'a> Staged<'a> {
     pub(super) fn fill(
         mut self,
         settings: &CloneSettings,
-        source: &Source<'_>,
+        source: &CheckpointSource<'_>,
         metadata: SlotMetadata,
     ) -> Result<Self, SlotError> {
         let path = self.path();
@@ -132,7 +132,7 @@ impl<'a> Staged<'a> {
     /// Clones the workspace; lists what is in the clone if that can be done along the way, and says what it hashes to.
     fn workspace(
         &self,
-        source: &Source<'_>,
+        source: &CheckpointSource<'_>,
         settings: &CloneSettings,
         at: Timestamp,
     ) -> Result<(CloneReport, Option<WorkspaceDigest>), SlotError> {
@@ -219,7 +219,7 @@ impl<'a> Staged<'a> {
     }
 
     /// Says what it is, when somebody else has filled it.
-    pub(super) fn tell(&mut self, told: Told) {
+    pub(super) fn tell(&mut self, told: SlotReport) {
         self.told = Some(told);
     }
 
@@ -258,14 +258,14 @@ impl<'a> Staged<'a> {
     }
 
     /// What became of it.
-    pub(super) fn told(mut self) -> Told {
+    pub(super) fn told(mut self) -> SlotReport {
         self.told
             .take()
             .expect("it was filled before it was published")
     }
 }
 
-impl Drop for Staged<'_> {
+impl Drop for StagedSlot<'_> {
     fn drop(&mut self) {
         let name = self.staging.name();
         // Under that name there may be something else by now, and under the slot's there is what was published.
@@ -316,17 +316,17 @@ fn databases_of(workspace: &CloneReport, system: Option<&CloneReport>) -> Vec<Sl
     SlotDatabase::listed(all)
 }
 
-fn image_trouble(trouble: Trouble, system: &Path) -> SlotError {
+fn image_trouble(trouble: CarryError, system: &Path) -> SlotError {
     match trouble {
-        Trouble::CannotShare(error) => SlotError::Unsupported {
+        CarryError::CannotShare(error) => SlotError::Unsupported {
             path: system
                 .file_name()
                 .and_then(|name| EntryPath::parse(name.as_bytes()).ok())
                 .unwrap_or_default(),
             source: error.into(),
         },
-        Trouble::Failed(error) => failed("clone", system)(error),
-        Trouble::Late => failed("clone", system)(Errno::TIMEDOUT),
-        Trouble::Cancelled => crate::tree::walk::WalkError::Cancelled.into(),
+        CarryError::Failed(error) => failed("clone", system)(error),
+        CarryError::Late => failed("clone", system)(Errno::TIMEDOUT),
+        CarryError::Cancelled => crate::tree::walk::WalkError::Cancelled.into(),
     }
 }

@@ -87,13 +87,13 @@ fn make(pool: &Pool, slot: Slot, origin: CheckpointOrigin) -> Result<Created, Sl
     let at = Timestamp::from_millis(1000 * sequence);
     let metadata = SlotMetadata::new(slot, origin, at, sequence);
     let workspace = pool.path().parent().unwrap().join("workspace");
-    pool.create(&Source::of(&workspace), metadata)
+    pool.create(&CheckpointSource::of(&workspace), metadata)
 }
 
-fn with_system<'a>(workspace: &'a Path, system: &'a Path) -> Source<'a> {
-    Source {
+fn with_system<'a>(workspace: &'a Path, system: &'a Path) -> CheckpointSource<'a> {
+    CheckpointSource {
         system: Some(system),
-        ..Source::of(workspace)
+        ..CheckpointSource::of(workspace)
     }
 }
 
@@ -248,12 +248,15 @@ fn a_checkpoint_that_cannot_be_made_leaves_the_old_one() {
     let _ = auto(&pool, 0).unwrap();
     let metadata = SlotMetadata::new(Slot::new(0), CheckpointOrigin::Auto, LATER, 9);
 
-    let missing = pool.create(&Source::of(&world.at("nowhere")), metadata.clone());
+    let missing = pool.create(
+        &CheckpointSource::of(&world.at("nowhere")),
+        metadata.clone(),
+    );
     let system = pool.create(
         &with_system(&world.live(), &world.at("nowhere")),
         metadata.clone(),
     );
-    let inside = pool.create(&Source::of(world.home.path()), metadata);
+    let inside = pool.create(&CheckpointSource::of(world.home.path()), metadata);
 
     assert!(missing.is_err() && system.is_err() && inside.is_err());
     assert_eq!(pool.metadata(Slot::new(0)).unwrap().sequence, 1);
@@ -448,14 +451,18 @@ enum Reverted {
 }
 
 /// Makes one entry what it is in a tree, in place.
-fn revert(live: &Path, tree: &RootDir, path: &EntryPath) -> Result<Reverted, PutBackError> {
+fn revert(
+    live: &Path,
+    tree: &RootDir,
+    path: &EntryPath,
+) -> Result<Reverted, WorkspaceRestoreError> {
     let settings = WalkSettings::default();
     let was = portion(tree, path, &settings)?;
     let root = RootDir::open(live, Mounts::Stay).unwrap();
     if was == portion(&root, path, &settings)? {
         return Ok(Unchanged);
     }
-    let mut settings = PutBack::new(crate::tree::restore::Origin {
+    let mut settings = WorkspaceRestore::new(crate::tree::restore::RestoreOrigin {
         at: Timestamp::default(),
         from: "a checkpoint".to_owned(),
     });
@@ -464,7 +471,7 @@ fn revert(live: &Path, tree: &RootDir, path: &EntryPath) -> Result<Reverted, Put
     Ok(if was.is_empty() { Deleted } else { Restored })
 }
 
-fn back(world: &World, pool: &Pool, name: &[u8]) -> Result<Reverted, PutBackError> {
+fn back(world: &World, pool: &Pool, name: &[u8]) -> Result<Reverted, WorkspaceRestoreError> {
     let tree = pool.tree(Slot::new(0)).unwrap();
     revert(&world.live(), &tree, &EntryPath::parse(name).unwrap())
 }
@@ -704,7 +711,7 @@ fn whoever_swaps_directories_for_links_during_a_revert_gets_nothing_outside() {
     println!("{done} of {round} reverts did something during {swaps} swaps");
     for found in world.manifest().entries() {
         if found.path.to_string().ends_with("deep/file") {
-            let What::File { digest, .. } = found.what else {
+            let ManifestKind::File { digest, .. } = found.what else {
                 continue;
             };
             let inside = stasis_model::digest::FileDigest::of(b"inside");

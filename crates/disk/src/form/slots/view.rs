@@ -1,12 +1,12 @@
 //! What checkpoints are good for: their trees, whole or in part, to look at and to put back.
 
 use super::error::{SlotError, failed};
-use super::put_back::{PutBack, put_back};
+use super::put_back::{WorkspaceRestore, put_back};
 use super::{Manifest, Pool, WORKSPACE, packed};
 use crate::fs::root_dir::{Mounts, RootDir};
 use crate::fs::staging::Staging;
 use crate::tree::clone::{self, CloneReport, CloneSettings, Fallback};
-use crate::tree::restore::{Changes, Limits, Origin, Placement, Spared};
+use crate::tree::restore::{KeepIf, Placement, RestoreChanges, RestoreLimits, RestoreOrigin};
 use crate::tree::walk::WalkSettings;
 use rustix::fs::{self, Mode, OFlags};
 use stasis_model::time::Timestamp;
@@ -91,7 +91,11 @@ impl Pool {
     }
 
     /// Makes a live workspace what a checkpoint is, in place, or one entry of it; files that are known to be right are left alone.
-    pub fn put_back(&self, of: &SlotMetadata, back: Return<'_>) -> Result<Changes, SlotError> {
+    pub fn put_back(
+        &self,
+        of: &SlotMetadata,
+        back: Return<'_>,
+    ) -> Result<RestoreChanges, SlotError> {
         let contents = self.contents(of)?;
         let known: HashSet<EntryPath> = back
             .live
@@ -99,7 +103,7 @@ impl Pool {
             .iter()
             .map(|one| one.path.clone())
             .collect();
-        let limits = Limits {
+        let limits = RestoreLimits {
             spared: Some(self.spared()?),
             known: Some(Box::new(move |path| known.contains(path))),
             left_alone: None,
@@ -109,7 +113,7 @@ impl Pool {
             beside: back.beside.to_vec(),
             label: back.label.to_owned(),
         };
-        let origin = Origin {
+        let origin = RestoreOrigin {
             at: back.at,
             from: of.slot.to_string(),
         };
@@ -119,7 +123,7 @@ impl Pool {
             let is_there = back.only.is_none_or(|only| contents.find(only).is_some());
             let beside = back.beside.iter();
             let beside = beside.filter(|path| contents.find(path).is_some());
-            let placing = packed::Placing {
+            let placing = packed::SlotPlacing {
                 beside: beside.cloned().collect(),
                 target: back.workspace,
                 placement: Placement::InPlace,
@@ -134,15 +138,15 @@ impl Pool {
             let is = back.live.find(path);
             is.is_some_and(|is| contents.find(path) == Some(is))
         };
-        let settings = PutBack {
+        let settings = WorkspaceRestore {
             limits,
-            ..PutBack::new(origin)
+            ..WorkspaceRestore::new(origin)
         };
         Ok(put_back(view.tree(), back.workspace, &same, settings)?.changes)
     }
 
     /// What stays in a workspace although no checkpoint has it: what is excluded from all of them.
-    fn spared(&self) -> Result<Spared, SlotError> {
+    fn spared(&self) -> Result<KeepIf, SlotError> {
         let is_excluded = crate::tree::walk::matcher(&self.settings.walk.excludes)?;
         Ok(Box::new(is_excluded))
     }
@@ -152,12 +156,12 @@ impl Pool {
         self.still(of)?;
         if of.form == SlotForm::Chunked {
             let document = packed::document(&self.home_of(of))?;
-            let placing = packed::Placing {
+            let placing = packed::SlotPlacing {
                 beside: Vec::new(),
                 target,
                 placement: Placement::New,
-                limits: Limits::default(),
-                origin: Origin {
+                limits: RestoreLimits::default(),
+                origin: RestoreOrigin {
                     at: document.timestamp_ms,
                     from: document.snapshot_id.to_string(),
                 },

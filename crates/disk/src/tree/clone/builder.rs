@@ -2,13 +2,13 @@
 
 mod databases;
 
-use super::{CloneError, CloneReport, ClonedFile, Fallback, Method, Witness};
+use super::{CloneError, CloneReport, CloneWitness, ClonedFile, Fallback, Method};
 use crate::fs::metadata::{self, Has, Rights, Seen, Withheld};
 use crate::fs::root_dir::RootDir;
-use crate::tree::content::{self, Filled, Trouble};
-use crate::tree::database_set::Patience;
-use crate::tree::walk::{Found, Place, Reason, Visitor, WalkError};
-use databases::Aside;
+use crate::tree::content::{self, CarryError, Filled};
+use crate::tree::database_set::SetRetries;
+use crate::tree::walk::{Visitor, WalkError, WalkSkip, WalkedDir, WalkedEntry};
+use databases::WaitingFile;
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use stasis_model::tree::{Attribute, EntryKind, EntryPath, Metadata, acl};
@@ -28,7 +28,7 @@ pub(super) struct Builder<'a> {
     fallback: Fallback,
     cancel: &'a AtomicBool,
     rights: Rights,
-    pub(super) witness: Option<&'a dyn Witness>,
+    pub(super) witness: Option<&'a dyn CloneWitness>,
     report: Mutex<CloneReport>,
     /// The directory of the clone that was filled last.
     last: Mutex<Option<(EntryPath, OwnedFd)>>,
@@ -39,8 +39,8 @@ pub(super) struct Builder<'a> {
     /// Whether a database is cloned together with what belongs to it.
     pub(super) takes_sets: bool,
     /// Files that wait for the others of their directory.
-    aside: Mutex<HashMap<EntryPath, Vec<Aside>>>,
-    patience: Patience,
+    aside: Mutex<HashMap<EntryPath, Vec<WaitingFile>>>,
+    patience: SetRetries,
 }
 
 impl<'a> Builder<'a> {
@@ -57,7 +57,7 @@ impl<'a> Builder<'a> {
             access: Mutex::default(),
             takes_sets: false,
             aside: Mutex::default(),
-            patience: Patience::default(),
+            patience: SetRetries::default(),
         }
     }
 
@@ -84,7 +84,7 @@ impl<'a> Builder<'a> {
     fn entry(
         &self,
         at: &At<'_>,
-        found: &Found<'_>,
+        found: &WalkedEntry<'_>,
         counts: &mut CloneReport,
     ) -> Result<(), CloneError> {
         match &found.kind {
@@ -109,8 +109,8 @@ impl<'a> Builder<'a> {
             EntryKind::File { .. } if self.waits(found) => self.put_aside(at, found, false),
             EntryKind::File { .. } => self.file(at, found, counts)?,
             EntryKind::HardLink { to } => self.link(at, found, to, counts)?,
-            EntryKind::Fifo => at.place.skip(found.name, Reason::Fifo)?,
-            _ => at.place.skip(found.name, Reason::Device)?,
+            EntryKind::Fifo => at.place.skip(found.name, WalkSkip::Fifo)?,
+            _ => at.place.skip(found.name, WalkSkip::Device)?,
         }
         Ok(())
     }
@@ -118,7 +118,7 @@ impl<'a> Builder<'a> {
     fn file(
         &self,
         at: &At<'_>,
-        found: &Found<'_>,
+        found: &WalkedEntry<'_>,
         counts: &mut CloneReport,
     ) -> Result<(), CloneError> {
         let Some((source, seen)) = self.source(at, found)? else {
@@ -141,7 +141,7 @@ impl<'a> Builder<'a> {
     ) -> Result<(), CloneError> {
         let mode = seen.raw_mode & 0o777;
         let target = at.create(name, mode)?;
-        let file = File {
+        let file = FileClone {
             name,
             source,
             target,
@@ -150,7 +150,7 @@ impl<'a> Builder<'a> {
         let Some((seen, is_still)) = self.content(at, &file, seen, counts)? else {
             let removed = fs::unlinkat(at.target, name, AtFlags::empty());
             removed.map_err(at.failed("remove", name))?;
-            return Ok(at.place.skip(name, Reason::Replaced)?);
+            return Ok(at.place.skip(name, WalkSkip::Replaced)?);
         };
         let withheld = self.dress(at, &file, &seen, counts)?;
         counts.files += 1;
@@ -163,7 +163,7 @@ impl<'a> Builder<'a> {
     fn show(
         &self,
         at: &At<'_>,
-        file: &File<'_>,
+        file: &FileClone<'_>,
         (source, withheld): (Option<Seen>, Withheld),
         mut mode: u32,
     ) -> Result<(), CloneError> {
@@ -188,7 +188,7 @@ impl<'a> Builder<'a> {
     fn source(
         &self,
         at: &At<'_>,
-        found: &Found<'_>,
+        found: &WalkedEntry<'_>,
     ) -> Result<Option<(OwnedFd, Seen)>, CloneError> {
         if found.seen.links == 1 {
             let opened = at.place.open_unseen(found.name)?;
@@ -211,11 +211,11 @@ impl<'a> Builder<'a> {
     fn content(
         &self,
         at: &At<'_>,
-        file: &File<'_>,
+        file: &FileClone<'_>,
         mut seen: Seen,
         counts: &mut CloneReport,
     ) -> Result<Option<(Seen, bool)>, CloneError> {
-        let File {
+        let FileClone {
             name,
             source,
             target,
@@ -236,7 +236,7 @@ impl<'a> Builder<'a> {
                 continue;
             }
             if !is_right {
-                at.place.skip(name, Reason::Changed)?;
+                at.place.skip(name, WalkSkip::Changed)?;
             }
             match carried {
                 Filled::Shared(bytes) => counts.bytes_shared += bytes,
@@ -248,7 +248,12 @@ impl<'a> Builder<'a> {
     }
 
     /// Shares the bytes, or copies them if that is allowed; `None` if there is no file to read them from.
-    fn carry(&self, at: &At<'_>, file: &File<'_>, size: u64) -> Result<Option<Filled>, CloneError> {
+    fn carry(
+        &self,
+        at: &At<'_>,
+        file: &FileClone<'_>,
+        size: u64,
+    ) -> Result<Option<Filled>, CloneError> {
         let (from, to) = (file.source.as_fd(), file.target.as_fd());
         let carry = |fallback| content::carry(from, to, size, fallback, self.cancel);
         let carried = match carry(Fallback::Refuse) {
@@ -259,7 +264,7 @@ impl<'a> Builder<'a> {
                     return Ok(None);
                 }
                 match trouble {
-                    Trouble::CannotShare(_) => carry(self.fallback),
+                    CarryError::CannotShare(_) => carry(self.fallback),
                     trouble => Err(trouble),
                 }
             }
@@ -273,11 +278,11 @@ impl<'a> Builder<'a> {
     fn dress(
         &self,
         at: &At<'_>,
-        file: &File<'_>,
+        file: &FileClone<'_>,
         seen: &Seen,
         counts: &mut CloneReport,
     ) -> Result<Withheld, CloneError> {
-        let File {
+        let FileClone {
             name,
             source,
             target,
@@ -322,7 +327,7 @@ impl<'a> Builder<'a> {
     fn link(
         &self,
         at: &At<'_>,
-        found: &Found<'_>,
+        found: &WalkedEntry<'_>,
         to: &EntryPath,
         counts: &mut CloneReport,
     ) -> Result<(), CloneError> {
@@ -353,7 +358,7 @@ impl<'a> Builder<'a> {
 impl Visitor for Builder<'_> {
     type Error = CloneError;
 
-    fn enter(&self, place: &Place<'_>) -> Result<(), CloneError> {
+    fn enter(&self, place: &WalkedDir<'_>) -> Result<(), CloneError> {
         let attributes = metadata::attributes(place.fd);
         let attributes =
             attributes.map_err(CloneError::entry("read the attributes of", place.path))?;
@@ -379,7 +384,7 @@ impl Visitor for Builder<'_> {
         Ok(())
     }
 
-    fn visit(&self, place: &Place<'_>, entries: &[Found<'_>]) -> Result<(), CloneError> {
+    fn visit(&self, place: &WalkedDir<'_>, entries: &[WalkedEntry<'_>]) -> Result<(), CloneError> {
         let target = self.open(place.path)?;
         let at = At {
             place,
@@ -409,7 +414,7 @@ impl Visitor for Builder<'_> {
                 .contains_key(path)
     }
 
-    fn again(&self, place: &Place<'_>) -> Result<(), CloneError> {
+    fn again(&self, place: &WalkedDir<'_>) -> Result<(), CloneError> {
         let target = self.open(place.path)?;
         let at = At {
             place,
@@ -454,7 +459,7 @@ impl Visitor for Builder<'_> {
 }
 
 /// One file, here and there.
-struct File<'a> {
+struct FileClone<'a> {
     name: &'a CStr,
     source: OwnedFd,
     target: OwnedFd,
@@ -464,7 +469,7 @@ struct File<'a> {
 
 /// One directory, here and there.
 struct At<'a> {
-    place: &'a Place<'a>,
+    place: &'a WalkedDir<'a>,
     target: BorrowedFd<'a>,
     /// What the last file had that was made here with these permissions.
     made: Cell<Option<(u32, Has)>>,
@@ -480,7 +485,7 @@ impl At<'_> {
     }
 
     /// What a file that was just made has: the same as the last one, if the same was asked for.
-    fn has(&self, file: &File<'_>) -> rustix::io::Result<Has> {
+    fn has(&self, file: &FileClone<'_>) -> rustix::io::Result<Has> {
         if let Some((mode, has)) = self.made.get()
             && mode == file.mode
         {
@@ -503,16 +508,18 @@ impl At<'_> {
         }
     }
 
-    fn trouble(&self, name: &CStr, trouble: Trouble) -> CloneError {
+    fn trouble(&self, name: &CStr, trouble: CarryError) -> CloneError {
         match (trouble, self.place.child(name)) {
-            (Trouble::Cancelled, _) => WalkError::Cancelled.into(),
-            (Trouble::Failed(error), _) => self.failed("carry over the content of", name)(error),
-            (Trouble::Late, _) => self.failed("carry over the content of", name)(Errno::TIMEDOUT),
-            (Trouble::CannotShare(error), Ok(path)) => CloneError::CannotShare {
+            (CarryError::Cancelled, _) => WalkError::Cancelled.into(),
+            (CarryError::Failed(error), _) => self.failed("carry over the content of", name)(error),
+            (CarryError::Late, _) => {
+                self.failed("carry over the content of", name)(Errno::TIMEDOUT)
+            }
+            (CarryError::CannotShare(error), Ok(path)) => CloneError::CannotShare {
                 path,
                 source: error.into(),
             },
-            (Trouble::CannotShare(_), Err(unnameable)) => unnameable.into(),
+            (CarryError::CannotShare(_), Err(unnameable)) => unnameable.into(),
         }
     }
 }

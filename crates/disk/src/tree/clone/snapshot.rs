@@ -10,16 +10,18 @@
 //!
 //! The survey costs one look at every entry, and the kernel has none of them at hand yet: with 50,000 files it is by far the
 //! longest part, where the snapshot alone takes some hundredths of a second;
-//! it is what makes the report as truthful as any other's. [`Survey::Skip`] does without: the clone is then all that the subvolume was,
+//! it is what makes the report as truthful as any other's. [`SourceSurvey::Skip`] does without: the clone is then all that the subvolume was,
 //! but for subvolumes in it, of which the kernel says before and after that there are none. Whatever is not as expected (no right to make a snapshot, a
 //! subvolume made inside meanwhile, more special files than a report lists) means file by file, and nothing is lost but time.
 
-use super::{CloneError, CloneReport, CloneSettings, Method, Survey};
+use super::{CloneError, CloneReport, CloneSettings, Method, SourceSurvey};
 use crate::fs::metadata::{self, Rights};
 use crate::fs::root_dir::RootDir;
 use crate::fs::staging::Staging;
 use crate::fs::sys;
-use crate::tree::walk::{self, Found, Place, Reason, Visitor, WalkReport, WalkSettings};
+use crate::tree::walk::{
+    self, Visitor, WalkReport, WalkSettings, WalkSkip, WalkedDir, WalkedEntry,
+};
 use rustix::fs::{self, AtFlags};
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -53,7 +55,7 @@ pub(super) fn take(
     let Ok(copy) = super::own_root(&staging).map(|(copy, _)| copy) else {
         return Ok(None);
     };
-    if settings.survey == Survey::Skip && Rights::of_this_process() == Rights::All {
+    if settings.survey == SourceSurvey::Skip && Rights::of_this_process() == Rights::All {
         return Ok(unsurveyed(&root).map(|report| (staging, report)));
     }
     let (walk, traits) = survey(&copy, settings)?;
@@ -68,7 +70,7 @@ fn unsurveyed(source: &OwnedFd) -> Option<CloneReport> {
     let is_whole = sys::has_nested(source.as_fd()) == Ok(false);
     is_whole.then(|| CloneReport {
         method: Method::Subvolume,
-        survey: Survey::Skip,
+        survey: SourceSurvey::Skip,
         ..CloneReport::default()
     })
 }
@@ -157,8 +159,8 @@ struct Surveyor {
 impl Visitor for Surveyor {
     type Error = CloneError;
 
-    fn visit(&self, place: &Place<'_>, entries: &[Found<'_>]) -> Result<(), CloneError> {
-        for Found { name, seen, .. } in entries {
+    fn visit(&self, place: &WalkedDir<'_>, entries: &[WalkedEntry<'_>]) -> Result<(), CloneError> {
+        for WalkedEntry { name, seen, .. } in entries {
             if seen.uid != self.user {
                 self.has_strangers.store(true, Ordering::Relaxed);
             }
@@ -166,7 +168,7 @@ impl Visitor for Surveyor {
                 self.has_nested.store(true, Ordering::Relaxed);
             }
             if seen.file_type().is_fifo() {
-                place.skip(name, Reason::Fifo)?;
+                place.skip(name, WalkSkip::Fifo)?;
             }
         }
         Ok(())
@@ -175,7 +177,8 @@ impl Visitor for Surveyor {
 
 /// Takes out what a clone never has; says whether the report is then the whole truth.
 fn clean(copy: &RootDir, walk: &WalkReport) -> bool {
-    let is_special = |reason| matches!(reason, Reason::Fifo | Reason::Socket | Reason::Device);
+    let is_special =
+        |reason| matches!(reason, WalkSkip::Fifo | WalkSkip::Socket | WalkSkip::Device);
     walk.vanished_count == 0
         && walk.skipped_count == walk.skipped.len() as u64
         && walk.skipped.iter().all(|skipped| {

@@ -311,7 +311,7 @@ fn pipes_are_reported_and_left_out() {
 
     let report = clone(&source, &target, &CloneSettings::default()).unwrap();
 
-    assert_eq!(report.walk.skipped[0].reason, walk::Reason::Fifo);
+    assert_eq!(report.walk.skipped[0].reason, walk::WalkSkip::Fifo);
     assert!(names(&target).is_empty());
 }
 

@@ -8,7 +8,7 @@
 use super::*;
 use crate::fs::root_dir::Mounts;
 use crate::tree::clone::Fallback;
-use crate::tree::content::Stop;
+use crate::tree::content::CarryLimit;
 use rusqlite::Connection;
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -63,11 +63,11 @@ fn taken(
     path: &Path,
     deadline_is_over: bool,
     mut meanwhile: impl FnMut(&[u8], bool),
-) -> (tempfile::TempDir, Taken) {
+) -> (tempfile::TempDir, TakenSet) {
     let copy = tempfile::tempdir().unwrap();
     let root = RootDir::open(path.parent().unwrap(), Mounts::Stay).unwrap();
     let directory = root.directory(b"").unwrap();
-    let patience = Patience::default();
+    let patience = SetRetries::default();
     let set = Set {
         root: &root,
         directory: directory.as_fd(),
@@ -79,13 +79,13 @@ fn taken(
     let taken = take(&set, &mut |member, deadline| {
         meanwhile(member.suffix, false);
         if deadline_is_over && deadline.is_some() {
-            return Err(Trouble::Late);
+            return Err(CarryError::Late);
         }
         let name = format!("app.db{}", String::from_utf8_lossy(member.suffix));
         let to = copy.path().join(name);
         let file = std::fs::File::create(&to).unwrap();
         made.insert(member.suffix, to);
-        let stop = Stop {
+        let stop = CarryLimit {
             cancel: &cancel,
             deadline,
         };

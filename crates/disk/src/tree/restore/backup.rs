@@ -8,12 +8,12 @@
 //! place does. The same directory is the backup of that. A crash before the journal leaves the backup near the target.
 
 use super::error::{RestoreError, failed};
-use super::inplace::{self, Changes, Forward, TREE};
-use super::journal::{Dress, Expected, Journal, Mark, Step};
+use super::inplace::{self, Forward, RestoreChanges, TREE};
+use super::journal::{Dress, Expected, JournalMark, JournalStep, RestoreJournal};
 use super::moves::open_in;
 use super::plan::is_part_of;
-use super::target::Target;
-use super::{Origin, open_again, shown};
+use super::target::RestoreTarget;
+use super::{RestoreOrigin, open_again, shown};
 use crate::fs::metadata::{self, Rights};
 use crate::fs::root_dir::{self, Mounts, RootDir};
 use crate::fs::staging::{self, JOURNAL, UNDO};
@@ -68,14 +68,14 @@ impl Returned {
 
 /// The backups of a target beside it and in it, the oldest first.
 pub fn backups(target: &Path) -> Result<Vec<Backup>, RestoreError> {
-    let target = Target::find(target)?;
+    let target = RestoreTarget::find(target)?;
     let mut all = Vec::new();
     let inside = target.open().ok();
     let parents = [(Some(&target.parent), false), (inside.as_ref(), true)];
     for (parent, is_inside) in parents {
         let Some(parent) = parent else { continue };
         for (_, name) in staging::backups(parent, &target.name).unwrap_or_default() {
-            let undo = open_in(parent, &name).and_then(|fd| Journal::read(fd, UNDO));
+            let undo = open_in(parent, &name).and_then(|fd| RestoreJournal::read(fd, UNDO));
             if let Ok(Some(undo)) = undo {
                 let path = if is_inside {
                     target.path.join(shown(&name))
@@ -90,7 +90,7 @@ pub fn backups(target: &Path) -> Result<Vec<Backup>, RestoreError> {
     Ok(all)
 }
 
-fn backup(path: PathBuf, mark: Mark) -> Backup {
+fn backup(path: PathBuf, mark: JournalMark) -> Backup {
     Backup {
         path,
         label: mark.label,
@@ -105,19 +105,19 @@ pub fn returned(backup: &Path) -> Result<(Vec<Returned>, RootDir), RestoreError>
     let flags = fs::OFlags::RDONLY | fs::OFlags::DIRECTORY | fs::OFlags::CLOEXEC;
     let fd = fs::open(backup, flags, fs::Mode::empty()).map_err(failed())?;
     let damaged = || RestoreError::BadJournal(backup.to_owned());
-    let undo = Journal::read(&fd, UNDO).map_err(failed())?;
+    let undo = RestoreJournal::read(&fd, UNDO).map_err(failed())?;
     let undo = undo.ok_or_else(damaged)?;
     let mut all = Vec::new();
     for step in undo.steps() {
         match step.ok_or_else(damaged)? {
-            Step::Remove(path, _) => all.push(Returned::Away(path)),
-            Step::Place(path, ..) => all.push(Returned::Back(path)),
-            Step::Unmake(path) => all.push(Returned::Unmade(path)),
-            Step::Dress(path, both) => {
+            JournalStep::Remove(path, _) => all.push(Returned::Away(path)),
+            JournalStep::Place(path, ..) => all.push(Returned::Back(path)),
+            JournalStep::Unmake(path) => all.push(Returned::Unmade(path)),
+            JournalStep::Dress(path, both) => {
                 let [back, _] = *both;
                 all.push(Returned::Dressed(path, back.metadata, back.attributes));
             }
-            Step::Make(_) | Step::Kept(_) | Step::Again(_) => {}
+            JournalStep::Make(_) | JournalStep::Kept(_) | JournalStep::Again(_) => {}
         }
     }
     let tree = open_in(&fd, TREE).and_then(|fd| RootDir::new(fd, Mounts::Stay));
@@ -131,12 +131,12 @@ pub fn keeps_back(backup: &Path, except: &[EntryPath]) -> Result<(bool, bool), R
     let flags = fs::OFlags::RDONLY | fs::OFlags::DIRECTORY | fs::OFlags::CLOEXEC;
     let fd = fs::open(backup, flags, fs::Mode::empty()).map_err(failed())?;
     let damaged = || RestoreError::BadJournal(backup.to_owned());
-    let undo = Journal::read(&fd, UNDO).map_err(failed())?;
+    let undo = RestoreJournal::read(&fd, UNDO).map_err(failed())?;
     let undo = undo.ok_or_else(damaged)?;
     let (mut is_left, mut is_kept) = (false, false);
     for step in undo.steps() {
         match step.ok_or_else(damaged)? {
-            Step::Kept(_) => is_kept = true,
+            JournalStep::Kept(_) => is_kept = true,
             step => is_left |= leaves(&step, except),
         }
     }
@@ -165,7 +165,7 @@ pub fn remove_backup(path: &Path) -> Result<(), RestoreError> {
 }
 
 /// Removes backups that nobody has labelled, a week later.
-pub(super) fn collect(target: &Target, now: Timestamp) {
+pub(super) fn collect(target: &RestoreTarget, now: Timestamp) {
     let old = backups(&target.path).unwrap_or_default().into_iter();
     let is_old = |one: &Backup| one.label.is_empty() && one.at.plus(KEPT) < now;
     for one in old.filter(is_old) {
@@ -200,13 +200,13 @@ pub fn is_left(path: &EntryPath, is_moved: bool, except: &[EntryPath]) -> bool {
 }
 
 /// The same, of a step.
-fn leaves(step: &Step, except: &[EntryPath]) -> bool {
+fn leaves(step: &JournalStep, except: &[EntryPath]) -> bool {
     match step {
-        Step::Remove(path, _) | Step::Place(path, ..) => is_left(path, true, except),
-        Step::Make(path) | Step::Unmake(path) | Step::Dress(path, _) => {
+        JournalStep::Remove(path, _) | JournalStep::Place(path, ..) => is_left(path, true, except),
+        JournalStep::Make(path) | JournalStep::Unmake(path) | JournalStep::Dress(path, _) => {
             is_left(path, false, except)
         }
-        Step::Kept(_) | Step::Again(_) => false,
+        JournalStep::Kept(_) | JournalStep::Again(_) => false,
     }
 }
 
@@ -218,10 +218,10 @@ fn leaves(step: &Step, except: &[EntryPath]) -> bool {
 pub fn take_back(
     target: &Path,
     backup: &Path,
-    (origin, label): (&Origin, &str),
+    (origin, label): (&RestoreOrigin, &str),
     except: &[EntryPath],
-) -> Result<Changes, RestoreError> {
-    let target = Target::find(target)?;
+) -> Result<RestoreChanges, RestoreError> {
+    let target = RestoreTarget::find(target)?;
     let none = || RestoreError::NothingKept(target.path.clone());
     let live = target.open_tree()?.ok_or_else(none)?;
     let lock = inplace::lock_root(&target, &live)?;
@@ -233,15 +233,15 @@ pub fn take_back(
         return Err(failed()(Errno::XDEV));
     }
     let damaged = || RestoreError::BadJournal(backup.to_owned());
-    let undo = Journal::read(&fd, UNDO).map_err(failed())?;
+    let undo = RestoreJournal::read(&fd, UNDO).map_err(failed())?;
     let undo = undo.ok_or_else(damaged)?;
-    let mark = Mark {
+    let mark = JournalMark {
         at: origin.at,
         from: origin.from.clone(),
         label: label.to_owned(),
     };
     let root = metadata::of(&lock).map_err(failed())?.inode;
-    let mut journal = Journal::new(root, Rights::of_this_process(), mark);
+    let mut journal = RestoreJournal::new(root, Rights::of_this_process(), mark);
     let tree = open_in(&fd, TREE).and_then(|fd| RootDir::new(fd, Mounts::Stay));
     let trees = (&live, &tree.map_err(failed())?);
     let changes = add_back(&mut journal, &undo, trees, except).ok_or_else(damaged)?;
@@ -265,7 +265,7 @@ pub fn take_back(
         is_inside: near.is_inside,
     };
     let ran = forward.run(&journal)?;
-    Ok(Changes {
+    Ok(RestoreChanges {
         changed_meanwhile: ran.changed,
         refused: ran.not_permitted.clone(),
         waiting: [changes.waiting, ran.not_permitted.clone()].concat(),
@@ -277,24 +277,24 @@ pub fn take_back(
 
 /// Adds the steps of an undo to a journal; `None` when it has bytes that are no step.
 fn add_back(
-    journal: &mut Journal,
-    undo: &Journal,
+    journal: &mut RestoreJournal,
+    undo: &RestoreJournal,
     trees: (&RootDir, &RootDir),
     except: &[EntryPath],
-) -> Option<Changes> {
-    let mut changes = Changes::default();
+) -> Option<RestoreChanges> {
+    let mut changes = RestoreChanges::default();
     for step in undo.steps() {
         let step = match step? {
-            Step::Kept(step) => Step::Again(step),
-            step if leaves(&step, except) => Step::Kept(Box::new(step)),
+            JournalStep::Kept(step) => JournalStep::Again(step),
+            step if leaves(&step, except) => JournalStep::Kept(Box::new(step)),
             step => expecting(step, trees),
         };
         match &step {
-            Step::Place(..) => changes.placed += 1,
-            Step::Remove(..) | Step::Unmake(_) => changes.removed += 1,
-            Step::Dress(..) | Step::Make(_) => changes.dressed += 1,
-            Step::Kept(step) | Step::Again(step) => {
-                if let Step::Place(path, ..) = &**step {
+            JournalStep::Place(..) => changes.placed += 1,
+            JournalStep::Remove(..) | JournalStep::Unmake(_) => changes.removed += 1,
+            JournalStep::Dress(..) | JournalStep::Make(_) => changes.dressed += 1,
+            JournalStep::Kept(step) | JournalStep::Again(step) => {
+                if let JournalStep::Place(path, ..) = &**step {
                     changes.waiting.push(path.clone());
                 }
             }
@@ -306,7 +306,7 @@ fn add_back(
 
 /// Says what is there now, where a step will find it. What is to come back may be other inodes than it was, if whoever keeps
 /// backups has copied this one.
-fn expecting(step: Step, (live, tree): (&RootDir, &RootDir)) -> Step {
+fn expecting(step: JournalStep, (live, tree): (&RootDir, &RootDir)) -> JournalStep {
     let find = |root: &RootDir, path: &EntryPath| {
         let (above, name) = path.split_last()?;
         let above = root.directory(above.as_bytes()).ok()?;
@@ -314,16 +314,16 @@ fn expecting(step: Step, (live, tree): (&RootDir, &RootDir)) -> Step {
     };
     let look = |path: &EntryPath| find(live, path).as_ref().map(Expected::from);
     match step {
-        Step::Remove(path, _) => {
+        JournalStep::Remove(path, _) => {
             let expected = look(&path);
-            Step::Remove(path, expected)
+            JournalStep::Remove(path, expected)
         }
-        Step::Place(path, inode, _) => {
+        JournalStep::Place(path, inode, _) => {
             let expected = look(&path);
             let inode = find(tree, &path).map_or(inode, |kept| kept.inode);
-            Step::Place(path, inode, expected)
+            JournalStep::Place(path, inode, expected)
         }
-        Step::Dress(path, mut both) => {
+        JournalStep::Dress(path, mut both) => {
             if let Ok(directory) = live.directory(path.as_bytes())
                 && let (Ok(seen), Ok(user)) =
                     (metadata::of(&directory), metadata::attributes(&directory))
@@ -333,7 +333,7 @@ fn expecting(step: Step, (live, tree): (&RootDir, &RootDir)) -> Step {
                     attributes: Some(user.user),
                 };
             }
-            Step::Dress(path, both)
+            JournalStep::Dress(path, both)
         }
         step => step,
     }
@@ -348,7 +348,7 @@ struct Near {
 
 impl Near {
     /// Brings a backup beside the target, or into it, where journals are looked for.
-    fn bring(target: &Target, root: &OwnedFd, backup: &Path) -> Result<Self, RestoreError> {
+    fn bring(target: &RestoreTarget, root: &OwnedFd, backup: &Path) -> Result<Self, RestoreError> {
         let failed = || failed("open the backup", backup);
         let (above, name) = (backup.parent(), backup.file_name());
         let name = name.and_then(|name| CString::new(name.as_bytes()).ok());

@@ -13,7 +13,7 @@ const BUFFER: usize = 128 << 10;
 
 /// An entry of an open directory.
 #[derive(Debug)]
-pub(super) struct Side<'a> {
+pub(super) struct ContentSide<'a> {
     pub(super) tree: &'a RootDir,
     pub(super) directory: &'a OwnedFd,
     pub(super) seen: Seen,
@@ -24,8 +24,8 @@ pub(super) struct Side<'a> {
 /// [`Errno::CANCELED`] when somebody wants us to stop.
 pub(super) fn are_same(
     name: &CStr,
-    one: &Side<'_>,
-    other: &Side<'_>,
+    one: &ContentSide<'_>,
+    other: &ContentSide<'_>,
     cancel: &AtomicBool,
 ) -> Result<bool> {
     let (mine, theirs) = (&one.seen, &other.seen);
@@ -47,17 +47,17 @@ pub(super) fn are_same(
     Ok(same)
 }
 
-fn target(side: &Side<'_>, name: &CStr) -> Result<std::ffi::CString> {
+fn target(side: &ContentSide<'_>, name: &CStr) -> Result<std::ffi::CString> {
     fs::readlinkat(side.directory, name, Vec::new())
 }
 
 fn have_same_bytes(
     name: &CStr,
-    one: &Side<'_>,
-    other: &Side<'_>,
+    one: &ContentSide<'_>,
+    other: &ContentSide<'_>,
     cancel: &AtomicBool,
 ) -> Result<bool> {
-    let open = |side: &Side<'_>| match side.tree.file(side.directory.as_fd(), name) {
+    let open = |side: &ContentSide<'_>| match side.tree.file(side.directory.as_fd(), name) {
         Err(Errno::ACCESS | Errno::PERM | Errno::LOOP | Errno::NOENT) => Ok(None),
         opened => opened.map(Some),
     };

@@ -5,7 +5,7 @@
 //! connection in WAL mode has and every other one while it works, and the descriptors of all processes that may be looked at.
 
 use super::error::{RestoreError, failed};
-use super::journal::{Journal, Step};
+use super::journal::{JournalStep, RestoreJournal};
 use super::plan::DATABASE_SUFFIXES;
 use crate::fs::metadata::Seen;
 use crate::fs::root_dir::{self, Mounts, RootDir};
@@ -40,9 +40,9 @@ pub fn open_databases<'a>(
         let base = stripped.and_then(|base| EntryPath::parse(base).ok());
         bases.insert(base.unwrap_or_else(|| path.clone()));
     }
-    let databases: Vec<Database> = bases
+    let databases: Vec<OpenDatabase> = bases
         .into_iter()
-        .filter_map(|path| Database::find(live, path))
+        .filter_map(|path| OpenDatabase::find(live, path))
         .collect();
     if databases.is_empty() {
         return Vec::new();
@@ -87,9 +87,9 @@ pub fn ensure_none_open<'a>(
 }
 
 /// Refuses to exchange what a program has open.
-pub(super) fn check(live: &RootDir, journal: &Journal) -> Result<(), RestoreError> {
+pub(super) fn check(live: &RootDir, journal: &RestoreJournal) -> Result<(), RestoreError> {
     let touched = journal.steps().flatten().filter_map(|step| match step {
-        Step::Remove(path, Some(_)) | Step::Place(path, _, Some(_)) => Some(path),
+        JournalStep::Remove(path, Some(_)) | JournalStep::Place(path, _, Some(_)) => Some(path),
         _ => None,
     });
     let mut touched: Vec<EntryPath> = touched.collect();
@@ -119,7 +119,7 @@ fn refuse(open: Vec<(EntryPath, Option<u32>)>) -> Result<(), RestoreError> {
     }
 }
 
-struct Database {
+struct OpenDatabase {
     path: EntryPath,
     file: OwnedFd,
     index: Option<OwnedFd>,
@@ -127,7 +127,7 @@ struct Database {
     identities: Vec<(u64, u64)>,
 }
 
-impl Database {
+impl OpenDatabase {
     fn find(live: &RootDir, path: EntryPath) -> Option<Self> {
         let (above, name) = path.split_last()?;
         let directory = live.directory(above.as_bytes()).ok()?;
@@ -167,7 +167,7 @@ impl Database {
 }
 
 /// For each database a process that has it open, among those that may be looked at.
-fn holders(databases: &[Database]) -> Vec<Option<u32>> {
+fn holders(databases: &[OpenDatabase]) -> Vec<Option<u32>> {
     let mut holders = vec![None; databases.len()];
     for (pid, descriptor) in descriptors() {
         let Ok(seen) = std::fs::metadata(descriptor) else {

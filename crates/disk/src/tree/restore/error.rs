@@ -1,6 +1,6 @@
 //! Why a tree was not restored.
 
-use crate::tree::write::WriteError;
+use crate::tree::write::TreeWriteError;
 use rustix::io::Errno;
 use stasis_model::tree::EntryPath;
 use std::io;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 pub enum RestoreError {
     /// The new tree could not be written.
     #[error(transparent)]
-    Write(#[from] WriteError),
+    Write(#[from] TreeWriteError),
     /// Something around the target failed.
     #[error("could not {doing} `{}`", .path.display())]
     Failed {

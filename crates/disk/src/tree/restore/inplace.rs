@@ -10,11 +10,11 @@
 //! by its `undo`, and gets its name from whoever comes next.
 
 use super::error::{RestoreError, failed};
-use super::journal::{Journal, Mark};
-use super::moves::{Moves, Refused, Settled, open_in};
+use super::journal::{JournalMark, RestoreJournal};
+use super::moves::{Moves, RefusedMove, SettledMoves, open_in};
 use super::open_again;
-use super::plan::{Planner, Told};
-use super::target::{Target, is_empty};
+use super::plan::{Planner, RestoreScope};
+use super::target::{RestoreTarget, is_empty};
 use super::{backup, databases, permissions};
 use crate::fs::lock_file::try_lock_if_supported;
 use crate::fs::metadata;
@@ -34,7 +34,7 @@ const ASIDE: &CStr = c"aside";
 
 /// What was done to a live tree. A directory that came or went whole counts once.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Changes {
+pub struct RestoreChanges {
     /// Entries that were put into the live tree, instead of others or not.
     pub placed: u64,
     /// Entries that are gone.
@@ -60,7 +60,7 @@ pub struct Changes {
 }
 
 /// Makes the staging directory beside the target, or in it.
-pub(super) fn make_staging(target: &Target, old: &RootDir) -> rustix::io::Result<Staging> {
+pub(super) fn make_staging(target: &RestoreTarget, old: &RootDir) -> rustix::io::Result<Staging> {
     let is_mount = target.seen.is_some_and(|seen| seen.is_mount);
     if !is_mount && metadata::of(&target.parent)?.device == old.device() {
         match Staging::make_for_moves(target.parent_again()?, &target.name) {
@@ -82,17 +82,17 @@ pub(super) fn furnish(staging: &Staging) -> rustix::io::Result<OwnedFd> {
 
 /// All that is needed to make a live tree the staged one.
 pub(super) struct Work<'a> {
-    pub(super) target: &'a Target,
+    pub(super) target: &'a RestoreTarget,
     pub(super) old: &'a RootDir,
     pub(super) tree: &'a RootDir,
-    pub(super) told: &'a Told,
+    pub(super) told: &'a RestoreScope,
     pub(super) cancel: &'a AtomicBool,
-    pub(super) mark: Mark,
+    pub(super) mark: JournalMark,
 }
 
 impl Work<'_> {
     /// Compares, writes the journal, moves.
-    pub(super) fn merge(&self, mut staging: Staging) -> Result<Changes, RestoreError> {
+    pub(super) fn merge(&self, mut staging: Staging) -> Result<RestoreChanges, RestoreError> {
         let target = self.target;
         let _lock = lock_root(target, self.old)?;
         finish_leftovers(target, self.old)?;
@@ -119,7 +119,7 @@ impl Work<'_> {
             is_inside: staging.is_inside(),
         };
         let ran = forward.run(&journal)?;
-        Ok(Changes {
+        Ok(RestoreChanges {
             changed_meanwhile: [changes.changed_meanwhile, ran.changed].concat(),
             refused: ran.not_permitted.clone(),
             waiting: [changes.waiting, ran.not_permitted.clone()].concat(),
@@ -130,7 +130,10 @@ impl Work<'_> {
     }
 
     /// What has to be done; refused where that is not possible, before anything is.
-    pub(super) fn plan(&self, staging: &Staging) -> Result<(Journal, Changes), RestoreError> {
+    pub(super) fn plan(
+        &self,
+        staging: &Staging,
+    ) -> Result<(RestoreJournal, RestoreChanges), RestoreError> {
         let target = self.target;
         self.check_mounts()?;
         let root = self.old.directory(b"").and_then(|root| metadata::of(&root));
@@ -170,7 +173,7 @@ impl Work<'_> {
 }
 
 /// Keeps others from changing the live tree by a journal until it is dropped.
-pub(super) fn lock_root(target: &Target, live: &RootDir) -> Result<OwnedFd, RestoreError> {
+pub(super) fn lock_root(target: &RestoreTarget, live: &RootDir) -> Result<OwnedFd, RestoreError> {
     let root = live.directory(b"").map_err(failed("open", &target.path))?;
     let is_locked = try_lock_if_supported(&root);
     let is_there = staging::is_called(&target.parent, &target.name, &root);
@@ -192,7 +195,7 @@ pub(super) struct Ran {
 
 /// The way from a journal to its end.
 pub(super) struct Forward<'a> {
-    pub(super) target: &'a Target,
+    pub(super) target: &'a RestoreTarget,
     pub(super) live: &'a RootDir,
     pub(super) staging: BorrowedFd<'a>,
     pub(super) parent: BorrowedFd<'a>,
@@ -202,15 +205,15 @@ pub(super) struct Forward<'a> {
 
 impl Forward<'_> {
     /// Does the steps; says what was not as expected, and where what came out is kept.
-    pub(super) fn run(&self, journal: &Journal) -> Result<Ran, RestoreError> {
+    pub(super) fn run(&self, journal: &RestoreJournal) -> Result<Ran, RestoreError> {
         // What failed once may have been somebody in our way: every step can be done twice.
-        let done = self.steps(journal, Refused::Ends);
-        let done = done.or_else(|_| self.steps(journal, Refused::Ends));
+        let done = self.steps(journal, RefusedMove::Ends);
+        let done = done.or_else(|_| self.steps(journal, RefusedMove::Ends));
         let done = done.or_else(|error| self.give_up(journal, error));
         // There is a way forward only: what this user may not move stays, and everything else does not wait for it.
         let done = done.or_else(|error| match error {
             error @ RestoreError::HalfDone { .. } => {
-                self.steps(journal, Refused::Stays).map_err(|_| error)
+                self.steps(journal, RefusedMove::Stays).map_err(|_| error)
             }
             error => Err(error),
         });
@@ -234,7 +237,11 @@ impl Forward<'_> {
         })
     }
 
-    fn steps(&self, journal: &Journal, refused: Refused) -> Result<Settled, RestoreError> {
+    fn steps(
+        &self,
+        journal: &RestoreJournal,
+        refused: RefusedMove,
+    ) -> Result<SettledMoves, RestoreError> {
         let (tree, aside) = self.parts()?;
         let moves = Moves {
             live: self.live,
@@ -256,14 +263,18 @@ impl Forward<'_> {
     }
 
     /// What failed before anything was moved was never begun: the journal goes. Everything else is half done.
-    fn give_up(&self, journal: &Journal, error: RestoreError) -> Result<Settled, RestoreError> {
+    fn give_up(
+        &self,
+        journal: &RestoreJournal,
+        error: RestoreError,
+    ) -> Result<SettledMoves, RestoreError> {
         let is_given_up = self.parts().is_ok_and(|(tree, aside)| {
             let moves = Moves {
                 live: self.live,
                 staged: &tree,
                 aside: &aside,
                 is_limited: journal.is_limited,
-                refused: Refused::Ends,
+                refused: RefusedMove::Ends,
             };
             moves.give_up(journal)
         });
@@ -280,7 +291,7 @@ impl Forward<'_> {
     }
 
     /// Makes everything durable, and only then forgets how to get there.
-    fn end(&self, settled: &Settled) -> Result<(), RestoreError> {
+    fn end(&self, settled: &SettledMoves) -> Result<(), RestoreError> {
         let ended = settled
             .undo
             .commit(self.staging, UNDO)
@@ -316,13 +327,13 @@ pub fn recover(target: &Path) -> Result<bool, RestoreError> {
 }
 
 /// The same; says what became of each restore that was begun.
-pub fn recovered(target: &Path) -> Result<Vec<Finished>, RestoreError> {
-    finish_what_was_begun(&Target::find(target)?)
+pub fn recovered(target: &Path) -> Result<Vec<RecoveredRestore>, RestoreError> {
+    finish_what_was_begun(&RestoreTarget::find(target)?)
 }
 
 /// A restore, or an undo of one, that somebody began and this process brought to its end.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Finished {
+pub struct RecoveredRestore {
     /// Entries that were changed since its plan was made.
     pub changed: Vec<EntryPath>,
     /// Entries that stayed as they were because this user may not change them.
@@ -331,7 +342,9 @@ pub struct Finished {
     pub kept: PathBuf,
 }
 
-pub(super) fn finish_what_was_begun(target: &Target) -> Result<Vec<Finished>, RestoreError> {
+pub(super) fn finish_what_was_begun(
+    target: &RestoreTarget,
+) -> Result<Vec<RecoveredRestore>, RestoreError> {
     let Some(live) = target.open_tree()? else {
         return Ok(Vec::new());
     };
@@ -358,9 +371,9 @@ pub(super) fn finish_what_was_begun(target: &Target) -> Result<Vec<Finished>, Re
 
 /// The same, by somebody who has locked the root.
 pub(super) fn finish_leftovers(
-    target: &Target,
+    target: &RestoreTarget,
     live: &RootDir,
-) -> Result<Vec<Finished>, RestoreError> {
+) -> Result<Vec<RecoveredRestore>, RestoreError> {
     let root = live.directory(b"").map_err(failed("open", &target.path))?;
     let inode = metadata::of(&root).map_err(failed("look at", &target.path))?;
     let mut finished = Vec::new();
@@ -386,9 +399,9 @@ pub(super) fn finish_leftovers(
 
 impl Forward<'_> {
     /// Goes on where somebody stopped; `None` for what is only a backup, or that of another directory.
-    fn finish(&self, root: u64) -> Result<Option<Finished>, RestoreError> {
+    fn finish(&self, root: u64) -> Result<Option<RecoveredRestore>, RestoreError> {
         let target = self.target;
-        let journal = match Journal::read(self.staging, JOURNAL) {
+        let journal = match RestoreJournal::read(self.staging, JOURNAL) {
             Err(Errno::NOENT) => {
                 self.name_it()?;
                 return Ok(None);
@@ -399,7 +412,7 @@ impl Forward<'_> {
         let journal = journal.ok_or_else(damaged)?;
         if journal.root != root {
             // It was for a directory that is no longer here. Nobody waits for its end, but what it took may be needed.
-            let nothing = Journal::new(journal.root, journal.rights, journal.mark);
+            let nothing = RestoreJournal::new(journal.root, journal.rights, journal.mark);
             let was = nothing.commit(self.staging, UNDO);
             was.and_then(|()| fs::unlinkat(self.staging, JOURNAL, AtFlags::empty()))
                 .map_err(failed("set aside the journal for", &target.path))?;
@@ -407,7 +420,7 @@ impl Forward<'_> {
             return Ok(None);
         }
         let ran = self.run(&journal)?;
-        Ok(Some(Finished {
+        Ok(Some(RecoveredRestore {
             changed: ran.changed,
             not_permitted: ran.not_permitted,
             kept: ran.kept,

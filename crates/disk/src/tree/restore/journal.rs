@@ -74,7 +74,7 @@ pub(super) struct Dress {
 
 /// One thing to do to the live tree.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Step {
+pub(super) enum JournalStep {
     /// Move the live entry to its place in the staged tree.
     Remove(EntryPath, Option<Expected>),
     /// Move the staged entry, which is that inode, to its place in the live tree; what is there goes to the staged tree.
@@ -86,12 +86,12 @@ pub(super) enum Step {
     /// Give a directory what it should have, instead of what it had.
     Dress(EntryPath, Box<[Dress; 2]>),
     /// Nothing: a step of an undo that was taken back without it. What it needs is still in the backup.
-    Kept(Box<Step>),
+    Kept(Box<JournalStep>),
     /// Nothing: one that was kept before, and belongs to the undo again once this is taken back.
-    Again(Box<Step>),
+    Again(Box<JournalStep>),
 }
 
-impl Step {
+impl JournalStep {
     pub(super) fn path(&self) -> &EntryPath {
         match self {
             Self::Remove(path, _)
@@ -106,7 +106,7 @@ impl Step {
 
 /// Who asked for a restore, when, and from what.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Mark {
+pub(super) struct JournalMark {
     pub(super) at: Timestamp,
     pub(super) from: String,
     pub(super) label: String,
@@ -114,17 +114,17 @@ pub(super) struct Mark {
 
 /// The steps, packed.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Journal {
+pub(super) struct RestoreJournal {
     pub(super) root: u64,
     pub(super) rights: Rights,
-    pub(super) mark: Mark,
+    pub(super) mark: JournalMark,
     /// Whether it is about one entry, so that nothing above that may be moved.
     pub(super) is_limited: bool,
     steps: Vec<u8>,
 }
 
-impl Journal {
-    pub(super) fn new(root: u64, rights: Rights, mark: Mark) -> Self {
+impl RestoreJournal {
+    pub(super) fn new(root: u64, rights: Rights, mark: JournalMark) -> Self {
         Self {
             root,
             rights,
@@ -138,12 +138,12 @@ impl Journal {
         self.steps.is_empty()
     }
 
-    pub(super) fn add(&mut self, step: &Step) {
+    pub(super) fn add(&mut self, step: &JournalStep) {
         put_step(&mut self.steps, step);
     }
 
     /// The steps in their order; `None` for bytes that are no step.
-    pub(super) fn steps(&self) -> impl Iterator<Item = Option<Step>> {
+    pub(super) fn steps(&self) -> impl Iterator<Item = Option<JournalStep>> {
         let mut rest = &self.steps[..];
         std::iter::from_fn(move || {
             if rest.is_empty() {
@@ -190,7 +190,7 @@ impl Journal {
                 Rights::All
             },
             is_limited: flags & 2 != 0,
-            mark: Mark { at, from, label },
+            mark: JournalMark { at, from, label },
             steps: rest.to_vec(),
         })
     }
@@ -224,30 +224,30 @@ impl Journal {
     }
 }
 
-fn put_step(out: &mut Vec<u8>, step: &Step) {
+fn put_step(out: &mut Vec<u8>, step: &JournalStep) {
     match step {
-        Step::Remove(path, expected) => {
+        JournalStep::Remove(path, expected) => {
             put_path(out, 1, path);
             put_expected(out, expected.as_ref());
         }
-        Step::Place(path, inode, expected) => {
+        JournalStep::Place(path, inode, expected) => {
             put_path(out, 2, path);
             out.extend_from_slice(&inode.to_le_bytes());
             put_expected(out, expected.as_ref());
         }
-        Step::Make(path) => put_path(out, 3, path),
-        Step::Unmake(path) => put_path(out, 4, path),
-        Step::Dress(path, both) => {
+        JournalStep::Make(path) => put_path(out, 3, path),
+        JournalStep::Unmake(path) => put_path(out, 4, path),
+        JournalStep::Dress(path, both) => {
             put_path(out, 5, path);
             for dress in both.iter() {
                 put_dress(out, dress);
             }
         }
-        Step::Kept(step) => {
+        JournalStep::Kept(step) => {
             out.push(6);
             put_step(out, step);
         }
-        Step::Again(step) => {
+        JournalStep::Again(step) => {
             out.push(7);
             put_step(out, step);
         }
@@ -315,7 +315,7 @@ fn read_all(file: &OwnedFd) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn step(rest: &mut &[u8]) -> Option<Step> {
+fn step(rest: &mut &[u8]) -> Option<JournalStep> {
     let (kind, after) = rest.split_first()?;
     *rest = after;
     if let 6 | 7 = kind {
@@ -325,20 +325,20 @@ fn step(rest: &mut &[u8]) -> Option<Step> {
         }
         let waiting = Box::new(step(rest)?);
         return Some(match kind {
-            6 => Step::Kept(waiting),
-            _ => Step::Again(waiting),
+            6 => JournalStep::Kept(waiting),
+            _ => JournalStep::Again(waiting),
         });
     }
     let path = EntryPath::parse(bytes_of(rest)?).ok()?;
     Some(match kind {
-        1 => Step::Remove(path, expected(rest)?),
+        1 => JournalStep::Remove(path, expected(rest)?),
         2 => {
             let inode = long(rest)?;
-            Step::Place(path, inode, expected(rest)?)
+            JournalStep::Place(path, inode, expected(rest)?)
         }
-        3 => Step::Make(path),
-        4 => Step::Unmake(path),
-        5 => Step::Dress(path, Box::new([dress(rest)?, dress(rest)?])),
+        3 => JournalStep::Make(path),
+        4 => JournalStep::Unmake(path),
+        5 => JournalStep::Dress(path, Box::new([dress(rest)?, dress(rest)?])),
         _ => return None,
     })
 }
@@ -421,7 +421,7 @@ mod tests {
         let mut one = Vec::new();
         put_step(
             &mut one,
-            &Step::Kept(Box::new(Step::Make("a".parse().unwrap()))),
+            &JournalStep::Kept(Box::new(JournalStep::Make("a".parse().unwrap()))),
         );
         assert!(step(&mut one.as_slice()).is_some());
 
@@ -462,35 +462,35 @@ mod tests {
             modified,
         };
         let steps = [
-            Step::Remove(path(b"old"), None),
-            Step::Place(path(b"a/\xff"), 7, Some(expected)),
-            Step::Make(path(b"made")),
-            Step::Unmake(path(b"made")),
-            Step::Dress(path(b""), Box::new([dress, bare])),
+            JournalStep::Remove(path(b"old"), None),
+            JournalStep::Place(path(b"a/\xff"), 7, Some(expected)),
+            JournalStep::Make(path(b"made")),
+            JournalStep::Unmake(path(b"made")),
+            JournalStep::Dress(path(b""), Box::new([dress, bare])),
         ];
-        let mark = Mark {
+        let mark = JournalMark {
             at: Timestamp::from_millis(5),
             from: "cp-3".to_owned(),
             label: "u-1".to_owned(),
         };
-        let mut journal = Journal::new(42, Rights::Own, mark);
+        let mut journal = RestoreJournal::new(42, Rights::Own, mark);
         journal.is_limited = true;
         for step in &steps {
             journal.add(step);
         }
 
         journal.commit(&directory, JOURNAL).unwrap();
-        let read = Journal::read(&directory, JOURNAL).unwrap().unwrap();
+        let read = RestoreJournal::read(&directory, JOURNAL).unwrap().unwrap();
 
         assert_eq!(read, journal);
-        let all: Option<Vec<Step>> = read.steps().collect();
+        let all: Option<Vec<JournalStep>> = read.steps().collect();
         assert_eq!(all.unwrap(), steps);
         let file = home.path().join("journal");
         for at in [0, 20, 30, 70] {
             let mut bytes = std::fs::read(&file).unwrap();
             bytes[at] ^= 1;
             crate::fs::atomic_write::atomic_write(&file, &bytes).unwrap();
-            assert_eq!(Journal::read(&directory, JOURNAL).unwrap(), None);
+            assert_eq!(RestoreJournal::read(&directory, JOURNAL).unwrap(), None);
             bytes[at] ^= 1;
             crate::fs::atomic_write::atomic_write(&file, &bytes).unwrap();
         }

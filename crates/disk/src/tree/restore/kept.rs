@@ -6,8 +6,8 @@
 
 use super::backup::{self, Backup};
 use super::error::{RestoreError, failed};
-use super::target::{Target, exchange, inode_of};
-use super::{Origin, Placed};
+use super::target::{RestoreTarget, exchange, inode_of};
+use super::{PlacedTree, RestoreOrigin};
 use crate::fs::lock_file::try_lock_if_supported;
 use crate::fs::staging::{self, Staging};
 use rustix::fs::{self, AtFlags, Mode, OFlags};
@@ -26,7 +26,7 @@ const LONGEST_FROM: usize = 1000;
 
 /// An old tree that is kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Kept {
+pub struct KeptBackup {
     /// Where it is.
     pub path: PathBuf,
     /// When it was replaced.
@@ -37,15 +37,15 @@ pub struct Kept {
 
 /// One line of the record.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Line {
+struct BackupLine {
     number: u64,
     inode: u64,
     at: Timestamp,
     from: String,
 }
 
-impl Line {
-    fn new(number: u64, inode: u64, origin: &Origin) -> Self {
+impl BackupLine {
+    fn new(number: u64, inode: u64, origin: &RestoreOrigin) -> Self {
         let from = origin.from.chars().filter(|c| !c.is_control());
         Self {
             number,
@@ -65,24 +65,24 @@ impl Line {
         })
     }
 
-    fn name(&self, target: &Target) -> CString {
+    fn name(&self, target: &RestoreTarget) -> CString {
         target.own_name(&format!(".stasis-kept-{}", self.number))
     }
 }
 
 /// Puts the staged tree in the place of the old one, and keeps that.
 pub(super) fn replace(
-    target: &Target,
+    target: &RestoreTarget,
     mut staging: Staging,
-    origin: &Origin,
-) -> Result<Placed, RestoreError> {
+    origin: &RestoreOrigin,
+) -> Result<PlacedTree, RestoreError> {
     let lock = target.lock_parent()?;
     let path = &target.path;
     let old = inode_of(&target.parent, &target.name).map_err(failed("look at", path))?;
     let old = old.ok_or_else(|| failed("find", path)(Errno::NOENT))?;
     let before = find(target)?;
     let number = next_number(target).map_err(failed("look beside", path))?;
-    let line = Line::new(number, old, origin);
+    let line = BackupLine::new(number, old, origin);
     let name = line.name(target);
     let renamed = staging.rename(&name);
     renamed.map_err(failed("name the tree that will be kept of", path))?;
@@ -92,13 +92,13 @@ pub(super) fn replace(
     staging.let_go();
     drop(lock);
     collect(target);
-    Ok(Placed::Replaced {
+    Ok(PlacedTree::Replaced {
         kept: target.beside(&name),
     })
 }
 
 /// Exchanges the target for what is called `name`; if that cannot be made durable, exchanges them back.
-fn swap_durably(target: &Target, name: &std::ffi::CStr) -> Result<(), RestoreError> {
+fn swap_durably(target: &RestoreTarget, name: &std::ffi::CStr) -> Result<(), RestoreError> {
     let swap = || exchange(&target.parent, name, &target.name, &target.path);
     swap()?;
     if let Err(error) = fs::fsync(&target.parent) {
@@ -109,13 +109,13 @@ fn swap_durably(target: &Target, name: &std::ffi::CStr) -> Result<(), RestoreErr
 }
 
 /// What was replaced last at `target`, and is kept: the old tree, or what came out of it in place.
-pub fn kept(target: &Path) -> Result<Option<Kept>, RestoreError> {
-    let found = Target::find(target)?;
+pub fn kept(target: &Path) -> Result<Option<KeptBackup>, RestoreError> {
+    let found = RestoreTarget::find(target)?;
     let line = find(&found)?;
     let backup = newest_backup(target)?;
     Ok(match (line, backup) {
         (Some(line), Some(backup)) if line.at >= backup.at => Some(kept_as(&found, line)),
-        (_, Some(backup)) => Some(Kept {
+        (_, Some(backup)) => Some(KeptBackup {
             path: backup.path,
             at: backup.at,
             from: backup.from,
@@ -131,9 +131,9 @@ fn newest_backup(target: &Path) -> Result<Option<Backup>, RestoreError> {
 }
 
 /// Puts the kept tree back in the place of what is there, which is kept instead: undoing twice changes nothing.
-pub fn undo(target: &Path, origin: &Origin) -> Result<Kept, RestoreError> {
+pub fn undo(target: &Path, origin: &RestoreOrigin) -> Result<KeptBackup, RestoreError> {
     let path = target;
-    let target = Target::find(path)?;
+    let target = RestoreTarget::find(path)?;
     super::inplace::finish_what_was_begun(&target)?;
     let line = find(&target)?;
     if let Some(backup) = newest_backup(path)?
@@ -141,7 +141,7 @@ pub fn undo(target: &Path, origin: &Origin) -> Result<Kept, RestoreError> {
         && target.seen.is_some()
     {
         let changes = backup::take_back(path, &backup.path, (origin, ""), &[])?;
-        return Ok(Kept {
+        return Ok(KeptBackup {
             path: changes.backup.unwrap_or(backup.path),
             at: backup.at,
             from: backup.from,
@@ -160,15 +160,15 @@ pub fn undo(target: &Path, origin: &Origin) -> Result<Kept, RestoreError> {
         return Ok(kept_as(&target, line));
     };
     target.check(super::Placement::Replace)?;
-    let undone = Line::new(line.number, seen.inode, origin);
+    let undone = BackupLine::new(line.number, seen.inode, origin);
     write(&target, [undone, line.clone()].into_iter())?;
     swap_durably(&target, &name)?;
     drop(lock);
     Ok(kept_as(&target, line))
 }
 
-fn kept_as(target: &Target, line: Line) -> Kept {
-    Kept {
+fn kept_as(target: &RestoreTarget, line: BackupLine) -> KeptBackup {
+    KeptBackup {
         path: target.beside(&line.name(target)),
         at: line.at,
         from: line.from,
@@ -178,7 +178,7 @@ fn kept_as(target: &Target, line: Line) -> Kept {
 /// Removes the kept tree; `false` when there was none.
 pub fn forget(target: &Path) -> Result<bool, RestoreError> {
     let path = target;
-    let target = Target::find(path)?;
+    let target = RestoreTarget::find(path)?;
     let _lock = target.lock_parent()?;
     let mut was_there = false;
     for backup in backup::backups(path)? {
@@ -199,7 +199,7 @@ pub fn forget(target: &Path) -> Result<bool, RestoreError> {
 }
 
 /// Removes trees beside the target that were to be kept once, and are not; as far as that goes.
-pub(super) fn collect(target: &Target) {
+pub(super) fn collect(target: &RestoreTarget) {
     // Whoever exchanges right now has a tree there that is not in the record yet.
     let (Ok(Some(_lock)), Ok(keep)) = (target.try_lock_parent(), find(target)) else {
         return;
@@ -216,7 +216,7 @@ pub(super) fn collect(target: &Target) {
 }
 
 /// The line whose tree is there.
-fn find(target: &Target) -> Result<Option<Line>, RestoreError> {
+fn find(target: &RestoreTarget) -> Result<Option<BackupLine>, RestoreError> {
     for line in read(target)? {
         let inode = inode_of(&target.parent, &line.name(target));
         let inode = inode.map_err(failed("look at what is kept of", &target.path))?;
@@ -227,7 +227,7 @@ fn find(target: &Target) -> Result<Option<Line>, RestoreError> {
     Ok(None)
 }
 
-fn numbers(target: &Target) -> io::Result<Vec<u64>> {
+fn numbers(target: &RestoreTarget) -> io::Result<Vec<u64>> {
     let prefix = target.own_name(".stasis-kept-");
     let is_number = |rest: &[u8]| !rest.is_empty() && rest.iter().all(u8::is_ascii_digit);
     let names = staging::named(&target.parent, prefix.to_bytes(), is_number)?;
@@ -238,19 +238,19 @@ fn numbers(target: &Target) -> io::Result<Vec<u64>> {
     Ok(names.into_iter().filter_map(number).collect())
 }
 
-fn next_number(target: &Target) -> io::Result<u64> {
+fn next_number(target: &RestoreTarget) -> io::Result<u64> {
     let taken = numbers(target)?.into_iter().max().unwrap_or_default();
     let written = read(target).unwrap_or_default().into_iter();
     let written = written.map(|line| line.number).max().unwrap_or_default();
     Ok(taken.max(written).saturating_add(1))
 }
 
-fn record_name(target: &Target) -> CString {
+fn record_name(target: &RestoreTarget) -> CString {
     target.own_name(".stasis-kept")
 }
 
 /// Reads the record; nothing was kept where there is none.
-fn read(target: &Target) -> Result<Vec<Line>, RestoreError> {
+fn read(target: &RestoreTarget) -> Result<Vec<BackupLine>, RestoreError> {
     let name = record_name(target);
     let path = target.beside(&name);
     let failed = || failed("read", &path);
@@ -272,15 +272,18 @@ fn read(target: &Target) -> Result<Vec<Line>, RestoreError> {
     let lines = text.and_then(|text| text.strip_prefix(HEADER));
     let lines = lines.ok_or_else(|| failed()(Errno::BADMSG))?;
     let lines = lines.lines().filter(|line| !line.is_empty());
-    let lines: Option<Vec<Line>> = lines.map(Line::parse).collect();
+    let lines: Option<Vec<BackupLine>> = lines.map(BackupLine::parse).collect();
     lines.ok_or_else(|| failed()(Errno::BADMSG))
 }
 
 /// Replaces the record, durably.
-fn write(target: &Target, lines: impl Iterator<Item = Line>) -> Result<(), RestoreError> {
+fn write(
+    target: &RestoreTarget,
+    lines: impl Iterator<Item = BackupLine>,
+) -> Result<(), RestoreError> {
     let mut text = format!("{HEADER}\n");
     for line in lines {
-        let Line {
+        let BackupLine {
             number,
             inode,
             at,
@@ -304,7 +307,7 @@ fn write(target: &Target, lines: impl Iterator<Item = Line>) -> Result<(), Resto
 }
 
 /// A file beside the target that is removed by the next restore if we die.
-fn new_file(target: &Target) -> io::Result<(CString, OwnedFd)> {
+fn new_file(target: &RestoreTarget) -> io::Result<(CString, OwnedFd)> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     for temp in staging::fresh_names(&target.name) {
         match fs::openat(&target.parent, &*temp, flags, Mode::RUSR | Mode::WUSR) {

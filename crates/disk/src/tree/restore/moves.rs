@@ -10,7 +10,7 @@
 //! be renamed is moved entry by entry.
 
 use super::error::{RestoreError, entry};
-use super::journal::{Dress, Journal, Step};
+use super::journal::{Dress, JournalStep, RestoreJournal};
 use super::plan::{make_writable, set_mode};
 use crate::fs::metadata::{self, Rights, Seen};
 use crate::fs::root_dir::{self, RootDir};
@@ -34,12 +34,12 @@ pub(super) struct Moves<'a> {
     pub(super) aside: &'a OwnedFd,
     /// Whether nothing above the entries may be moved.
     pub(super) is_limited: bool,
-    pub(super) refused: Refused,
+    pub(super) refused: RefusedMove,
 }
 
 /// What becomes of an entry that this user may not move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Refused {
+pub(super) enum RefusedMove {
     /// It ends everything.
     Ends,
     /// It stays where it is.
@@ -47,8 +47,8 @@ pub(super) enum Refused {
 }
 
 /// What was done, and how it is taken back.
-pub(super) struct Settled {
-    pub(super) undo: Journal,
+pub(super) struct SettledMoves {
+    pub(super) undo: RestoreJournal,
     /// What was not what the plan expected.
     pub(super) changed: Vec<EntryPath>,
     /// What stayed because this user may not move it.
@@ -59,28 +59,28 @@ type Outcome<T> = std::result::Result<T, RestoreError>;
 
 impl Moves<'_> {
     /// Does all steps, and says which could not be done; `None` when the journal has bytes that are no step.
-    pub(super) fn run(&self, journal: &Journal) -> Outcome<Option<HashSet<usize>>> {
+    pub(super) fn run(&self, journal: &RestoreJournal) -> Outcome<Option<HashSet<usize>>> {
         let mut stayed = HashSet::new();
         for (number, step) in journal.steps().enumerate() {
             let Some(step) = step else {
                 return Ok(None);
             };
             let (done, doing) = match &step {
-                Step::Remove(path, _) => (self.remove(path, number), "move away"),
-                Step::Place(path, inode, expected) => {
+                JournalStep::Remove(path, _) => (self.remove(path, number), "move away"),
+                JournalStep::Place(path, inode, expected) => {
                     let placed = self.place(path, *inode, (number, expected.is_some()));
                     (placed, "move into place")
                 }
-                Step::Make(path) => (self.way(path, number).map(drop), "make"),
-                Step::Unmake(path) => (self.unmake(path), "remove"),
-                Step::Dress(path, both) => {
+                JournalStep::Make(path) => (self.way(path, number).map(drop), "make"),
+                JournalStep::Unmake(path) => (self.unmake(path), "remove"),
+                JournalStep::Dress(path, both) => {
                     let dressed = self.dress(path, &both[0], journal.rights);
                     (dressed, "set owner, mode and time of")
                 }
-                Step::Kept(_) | Step::Again(_) => (Ok(()), "leave"),
+                JournalStep::Kept(_) | JournalStep::Again(_) => (Ok(()), "leave"),
             };
             match done {
-                Err(Errno::ACCESS | Errno::PERM) if self.refused == Refused::Stays => {
+                Err(Errno::ACCESS | Errno::PERM) if self.refused == RefusedMove::Stays => {
                     stayed.insert(number);
                 }
                 done => done.map_err(entry(doing, step.path()))?,
@@ -90,23 +90,26 @@ impl Moves<'_> {
     }
 
     /// Whether no step has moved anything yet, so that there is still a way back: removes the directories that were made.
-    pub(super) fn give_up(&self, journal: &Journal) -> bool {
-        let steps: Option<Vec<Step>> = journal.steps().collect();
+    pub(super) fn give_up(&self, journal: &RestoreJournal) -> bool {
+        let steps: Option<Vec<JournalStep>> = journal.steps().collect();
         let (Some(steps), Ok(true)) = (steps, self.crowded().map(|all| all.is_empty())) else {
             return false;
         };
-        let is_untouched = |step: &Step| match step {
-            Step::Place(path, inode, _) => {
+        let is_untouched = |step: &JournalStep| match step {
+            JournalStep::Place(path, inode, _) => {
                 let staged = find(self.staged, path);
                 staged.is_ok_and(|staged| staged.is_some_and(|seen| seen.inode == *inode))
             }
-            Step::Remove(path, _) => find(self.staged, path) == Ok(None),
-            Step::Make(_) | Step::Dress(..) | Step::Kept(_) | Step::Again(_) => true,
-            Step::Unmake(_) => false,
+            JournalStep::Remove(path, _) => find(self.staged, path) == Ok(None),
+            JournalStep::Make(_)
+            | JournalStep::Dress(..)
+            | JournalStep::Kept(_)
+            | JournalStep::Again(_) => true,
+            JournalStep::Unmake(_) => false,
         };
         let is_untouched = steps.iter().all(is_untouched);
         for step in steps.iter().rev().filter(|_| is_untouched) {
-            if let Step::Make(path) = step {
+            if let JournalStep::Make(path) = step {
                 let _ = self.unmake(path);
             }
         }
@@ -116,9 +119,9 @@ impl Moves<'_> {
     /// Looks at what came out, when everything is done but for some steps; `None` when the journal has bytes that are no step.
     pub(super) fn settle(
         &self,
-        journal: &Journal,
+        journal: &RestoreJournal,
         stayed: &HashSet<usize>,
-    ) -> Outcome<Option<Settled>> {
+    ) -> Outcome<Option<SettledMoves>> {
         let (mut changed, mut not_permitted) = (Vec::new(), Vec::new());
         let crowded = self.crowded().map_err(entry("list", &EntryPath::root()))?;
         let (mut back, mut dresses, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
@@ -128,11 +131,13 @@ impl Moves<'_> {
                 Some(step) if stayed.contains(&number) => {
                     not_permitted.push(step.path().clone());
                     // What it needs is still there, for when this is taken back in turn.
-                    if let Step::Place(..) | Step::Remove(..) = &step {
-                        waiting.push(Step::Kept(Box::new(step)));
+                    if let JournalStep::Place(..) | JournalStep::Remove(..) = &step {
+                        waiting.push(JournalStep::Kept(Box::new(step)));
                     }
                 }
-                Some(Step::Remove(path, expected) | Step::Place(path, _, expected)) => {
+                Some(
+                    JournalStep::Remove(path, expected) | JournalStep::Place(path, _, expected),
+                ) => {
                     let kept = find(self.staged, &path).map_err(entry("look at", &path))?;
                     let is_expected = match (&kept, &expected) {
                         (Some(kept), Some(expected)) => expected.is_like(kept),
@@ -142,25 +147,25 @@ impl Moves<'_> {
                         changed.push(path.clone());
                     }
                     back.push(match kept {
-                        Some(kept) => Step::Place(path, kept.inode, None),
-                        None => Step::Remove(path, None),
+                        Some(kept) => JournalStep::Place(path, kept.inode, None),
+                        None => JournalStep::Remove(path, None),
                     });
                 }
-                Some(Step::Make(path)) => back.push(Step::Unmake(path)),
-                Some(Step::Unmake(path)) => back.push(Step::Make(path)),
-                Some(Step::Dress(path, both)) => {
+                Some(JournalStep::Make(path)) => back.push(JournalStep::Unmake(path)),
+                Some(JournalStep::Unmake(path)) => back.push(JournalStep::Make(path)),
+                Some(JournalStep::Dress(path, both)) => {
                     let [wanted, was] = *both;
-                    dresses.push(Step::Dress(path, Box::new([was, wanted])));
+                    dresses.push(JournalStep::Dress(path, Box::new([was, wanted])));
                 }
-                Some(Step::Kept(step)) => waiting.push(Step::Kept(step)),
-                Some(Step::Again(step)) => waiting.push(*step),
+                Some(JournalStep::Kept(step)) => waiting.push(JournalStep::Kept(step)),
+                Some(JournalStep::Again(step)) => waiting.push(*step),
             }
         }
-        let mut undo = Journal::new(journal.root, journal.rights, journal.mark.clone());
+        let mut undo = RestoreJournal::new(journal.root, journal.rights, journal.mark.clone());
         for step in back.iter().rev().chain(&dresses).chain(&waiting) {
             undo.add(step);
         }
-        Ok(Some(Settled {
+        Ok(Some(SettledMoves {
             undo,
             changed,
             not_permitted,

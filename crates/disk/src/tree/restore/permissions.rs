@@ -5,7 +5,7 @@
 //! written: after that there is only a way forward, and it must not end at somebody else's directory.
 
 use super::error::RestoreError;
-use super::journal::{Journal, Step};
+use super::journal::{JournalStep, RestoreJournal};
 use crate::fs::metadata::{self, Seen};
 use crate::fs::root_dir::{self, RootDir};
 use rustix::fs::{self, Access, AtFlags};
@@ -140,11 +140,16 @@ impl<'a> Permissions<'a> {
 }
 
 /// Refuses to begin what could not be brought to its end.
-pub(super) fn check(live: &RootDir, journal: &Journal) -> Result<(), RestoreError> {
+pub(super) fn check(live: &RootDir, journal: &RestoreJournal) -> Result<(), RestoreError> {
     let mut permissions = Permissions::new(live);
     let moved = journal.steps().flatten().filter_map(|step| match step {
-        Step::Remove(path, _) | Step::Place(path, ..) | Step::Make(path) => Some(path),
-        Step::Unmake(_) | Step::Dress(..) | Step::Kept(_) | Step::Again(_) => None,
+        JournalStep::Remove(path, _) | JournalStep::Place(path, ..) | JournalStep::Make(path) => {
+            Some(path)
+        }
+        JournalStep::Unmake(_)
+        | JournalStep::Dress(..)
+        | JournalStep::Kept(_)
+        | JournalStep::Again(_) => None,
     });
     let others: Vec<EntryPath> = moved.filter(|path| !permissions.may_move(path)).collect();
     if others.is_empty() {

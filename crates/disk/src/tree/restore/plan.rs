@@ -4,10 +4,10 @@
 //! directory is gone into; everything else is replaced unless it is the same already. Names of one file stay only if they
 //! are names of one file on both sides, and of no other; names that a live file has outside the tree are nobody's concern.
 
-use super::contents::{Side, are_same};
+use super::contents::{ContentSide, are_same};
 use super::error::{RestoreError, entry};
-use super::inplace::Changes;
-use super::journal::{Dress, Expected, Journal, Mark, Step};
+use super::inplace::RestoreChanges;
+use super::journal::{Dress, Expected, JournalMark, JournalStep, RestoreJournal};
 use super::permissions::Permissions;
 use crate::fs::metadata::{self, Rights, Seen};
 use crate::fs::root_dir::{self, RootDir};
@@ -25,27 +25,27 @@ use std::sync::{Mutex, PoisonError};
 
 /// What is left alone, as somebody told us.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct RestoreScope {
     /// Entries that are right as they are: 128 bits of a digest of each path, and what was seen of it, if that is known.
-    right: Mutex<HashMap<[u8; 16], Option<Witness>>>,
+    right: Mutex<HashMap<[u8; 16], Option<SeenState>>>,
     /// How many of those that were seen lie in a directory.
     right_in: Mutex<HashMap<[u8; 16], usize>>,
-    pub(super) limits: Limits,
+    pub(super) limits: RestoreLimits,
 }
 
 /// What a restore in place leaves alone.
 #[derive(Default)]
-pub struct Limits {
+pub struct RestoreLimits {
     /// Which entries stay although the new tree does not have them. Asked for a directory, `true` keeps it with everything in it.
-    pub spared: Option<Spared>,
+    pub spared: Option<KeepIf>,
     /// Which entries of the live tree the plan knows of, if it knows them all: one that came since, and that the new tree does not
     /// have, stays.
-    pub known: Option<Known>,
+    pub known: Option<KnownEntry>,
     /// Entries that are left as they are, with everything in them; a database with its journals.
     pub except: Vec<EntryPath>,
     /// Which entries stay as they are although the new tree has them otherwise: nothing else has what they are now. One that is
     /// missing comes back.
-    pub left_alone: Option<Spared>,
+    pub left_alone: Option<KeepIf>,
     /// Whether a directory that would go is looked into: with something in it that stays, only the rest of it goes.
     pub looks_into: bool,
     /// The one entry that is restored, with everything in it; all of them if none is named. The directories above it that are
@@ -57,30 +57,30 @@ pub struct Limits {
     pub label: String,
 }
 
-impl std::fmt::Debug for Limits {
+impl std::fmt::Debug for RestoreLimits {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut out = out.debug_struct("Limits");
+        let mut out = out.debug_struct("RestoreLimits");
         out.field("except", &self.except).field("only", &self.only);
         out.field("label", &self.label).finish_non_exhaustive()
     }
 }
 
 /// Whether the plan knows of an entry.
-pub type Known = Box<dyn Fn(&EntryPath) -> bool + Send + Sync>;
+pub type KnownEntry = Box<dyn Fn(&EntryPath) -> bool + Send + Sync>;
 
 /// Whether an entry stays although the new tree does not have it; also told whether it is a directory.
-pub type Spared = Box<dyn Fn(&EntryPath, bool) -> bool + Send + Sync>;
+pub type KeepIf = Box<dyn Fn(&EntryPath, bool) -> bool + Send + Sync>;
 
-impl std::fmt::Debug for Told {
+impl std::fmt::Debug for RestoreScope {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("Told").finish_non_exhaustive()
+        out.debug_struct("RestoreScope").finish_non_exhaustive()
     }
 }
 
-impl Told {
+impl RestoreScope {
     pub(super) fn leave(&self, path: &EntryPath, seen: Option<&Seen>) {
         let mut told = self.right.lock().unwrap_or_else(PoisonError::into_inner);
-        told.insert(key(path), seen.map(Witness::from));
+        told.insert(key(path), seen.map(SeenState::from));
         if let (Some((above, _)), Some(_), false) =
             (path.split_last(), seen, self.is_excepted(path))
         {
@@ -127,7 +127,7 @@ impl Told {
         let witness = told.get(&key(path))?;
         Some(match (witness, seen) {
             (None, _) => Since::Unknown,
-            (Some(witness), Some(seen)) if *witness == Witness::from(seen) => Since::Same,
+            (Some(witness), Some(seen)) if *witness == SeenState::from(seen) => Since::Same,
             _ => Since::Changed,
         })
     }
@@ -176,13 +176,13 @@ enum Since {
 
 /// What of an entry changes with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Witness {
+struct SeenState {
     inode: u64,
     size: u64,
     changed: FileTime,
 }
 
-impl From<&Seen> for Witness {
+impl From<&Seen> for SeenState {
     fn from(seen: &Seen) -> Self {
         Self {
             inode: seen.inode,
@@ -219,7 +219,7 @@ struct Pair {
 
 /// A name of a file with several, on one side or the other.
 #[derive(Debug)]
-struct Name {
+struct PlannedName {
     path: EntryPath,
     /// The file that has it on the live side, if that is the same file.
     live: Option<Seen>,
@@ -233,17 +233,17 @@ struct Name {
 pub(super) struct Planner<'a> {
     pub(super) live: &'a RootDir,
     pub(super) staged: &'a RootDir,
-    pub(super) told: &'a Told,
+    pub(super) told: &'a RestoreScope,
     pub(super) cancel: &'a AtomicBool,
     /// What the target is called: what is staged for it in the live root is no part of it.
     pub(super) own: &'a CStr,
     /// Whether we are staged in there ourselves.
     pub(super) is_inside: bool,
     pub(super) rights: Rights,
-    changes: Changes,
-    journal: Journal,
+    changes: RestoreChanges,
+    journal: RestoreJournal,
     pairs: HashMap<EntryPath, Pair>,
-    linked: BTreeMap<u64, Vec<Name>>,
+    linked: BTreeMap<u64, Vec<PlannedName>>,
     pending: Vec<EntryPath>,
     /// Which entries of the directory that is looked at come or go.
     touched: HashSet<EntryPath>,
@@ -257,12 +257,12 @@ pub(super) struct Planner<'a> {
 impl<'a> Planner<'a> {
     pub(super) fn new(
         (live, staged): (&'a RootDir, &'a RootDir),
-        (told, cancel): (&'a Told, &'a AtomicBool),
+        (told, cancel): (&'a RestoreScope, &'a AtomicBool),
         (own, is_inside): (&'a CStr, bool),
-        (root, mark): (u64, Mark),
+        (root, mark): (u64, JournalMark),
     ) -> Self {
         let rights = Rights::of_this_process();
-        let mut journal = Journal::new(root, rights, mark);
+        let mut journal = RestoreJournal::new(root, rights, mark);
         journal.is_limited = told.limits.only.is_some();
         Self {
             live,
@@ -272,7 +272,7 @@ impl<'a> Planner<'a> {
             own,
             is_inside,
             rights,
-            changes: Changes::default(),
+            changes: RestoreChanges::default(),
             journal,
             pairs: HashMap::new(),
             linked: BTreeMap::new(),
@@ -285,7 +285,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Compares the trees; the journal has every step that is needed.
-    pub(super) fn plan(mut self) -> Result<(Journal, Changes), RestoreError> {
+    pub(super) fn plan(mut self) -> Result<(RestoreJournal, RestoreChanges), RestoreError> {
         let root = EntryPath::root();
         let look = |tree: &RootDir| tree.directory(b"").and_then(|fd| metadata::of(&fd));
         let live = look(self.live).map_err(entry("look at", &root))?;
@@ -453,7 +453,7 @@ impl<'a> Planner<'a> {
             let dress = Box::new([dress.clone(), dress]);
             let is_dressed = true;
             self.pairs.insert(path.clone(), Pair { dress, is_dressed });
-            self.journal.add(&Step::Make(path.clone()));
+            self.journal.add(&JournalStep::Make(path.clone()));
             let unnameable = |path: &EntryPath| entry("name an entry of", path)(Errno::INVAL);
             let child = path.child(name.to_bytes());
             let child = child.map_err(|_| unnameable(&path))?;
@@ -508,7 +508,10 @@ impl<'a> Planner<'a> {
         } else {
             let closed: Vec<&Seen> = seen.iter().collect();
             self.note_closed(&path, &closed);
-            self.step(&Step::Remove(path, seen.as_ref().map(Expected::from)));
+            self.step(&JournalStep::Remove(
+                path,
+                seen.as_ref().map(Expected::from),
+            ));
             self.changes.removed += 1;
         }
         Ok(())
@@ -705,7 +708,7 @@ impl<'a> Planner<'a> {
         name: &CStr,
         sides: [(&RootDir, &OwnedFd, Seen); 2],
     ) -> Result<bool, RestoreError> {
-        let [mine, theirs] = sides.map(|(tree, directory, seen)| Side {
+        let [mine, theirs] = sides.map(|(tree, directory, seen)| ContentSide {
             tree,
             directory,
             seen,
@@ -724,7 +727,7 @@ impl<'a> Planner<'a> {
     ) {
         self.touched.insert(path.clone());
         let names = self.linked.entry(staged.inode).or_default();
-        names.push(Name {
+        names.push(PlannedName {
             path,
             live,
             there,
@@ -736,7 +739,7 @@ impl<'a> Planner<'a> {
     fn settle_links(&mut self) {
         let mut claimed = HashSet::new();
         for names in std::mem::take(&mut self.linked).into_values() {
-            let live = |name: &Name| name.live.map(|seen| seen.identity());
+            let live = |name: &PlannedName| name.live.map(|seen| seen.identity());
             let first = live(&names[0]);
             let is_one_file = names.iter().all(|name| live(name) == first);
             if let Some(file) = first
@@ -748,7 +751,7 @@ impl<'a> Planner<'a> {
             }
             for name in names {
                 let expected = name.there.as_ref().map(Expected::from);
-                self.step(&Step::Place(name.path, name.staged, expected));
+                self.step(&JournalStep::Place(name.path, name.staged, expected));
                 self.changes.placed += 1;
             }
         }
@@ -757,7 +760,11 @@ impl<'a> Planner<'a> {
     fn place(&mut self, path: EntryPath, staged: &Seen, live: Option<&Seen>) {
         let both: Vec<&Seen> = [Some(staged), live].into_iter().flatten().collect();
         self.note_closed(&path, &both);
-        self.step(&Step::Place(path, staged.inode, live.map(Expected::from)));
+        self.step(&JournalStep::Place(
+            path,
+            staged.inode,
+            live.map(Expected::from),
+        ));
         self.changes.placed += 1;
     }
 
@@ -781,8 +788,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    fn step(&mut self, step: &Step) {
-        let (Step::Remove(path, _) | Step::Place(path, ..)) = step else {
+    fn step(&mut self, step: &JournalStep) {
+        let (JournalStep::Remove(path, _) | JournalStep::Place(path, ..)) = step else {
             return self.journal.add(step);
         };
         let above = path
@@ -806,7 +813,7 @@ impl<'a> Planner<'a> {
         dressed.sort_by_cached_key(|(path, _)| Reverse((path.components().count(), path.clone())));
         self.changes.dressed = dressed.len() as u64;
         for (path, dress) in dressed {
-            self.journal.add(&Step::Dress(path, dress));
+            self.journal.add(&JournalStep::Dress(path, dress));
         }
     }
 }

@@ -20,14 +20,14 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// A name in a directory.
 #[derive(Debug)]
-pub(super) struct Target {
+pub(super) struct RestoreTarget {
     pub(super) path: PathBuf,
     pub(super) parent: OwnedFd,
     pub(super) name: CString,
     pub(super) seen: Option<Seen>,
 }
 
-impl Target {
+impl RestoreTarget {
     /// Looks at what is called `path`: nothing or a directory, and not the root of the system.
     pub(super) fn find(path: &Path) -> Result<Self, RestoreError> {
         // Without a trailing slash, which would follow a symbolic link.

@@ -1,6 +1,6 @@
 //! A whole tree in memory, for trees that fit.
 
-use super::{Found, Place, Reason, Visitor, WalkError, WalkReport, WalkSettings, walk};
+use super::{Visitor, WalkError, WalkReport, WalkSettings, WalkSkip, WalkedDir, WalkedEntry, walk};
 use crate::fs::metadata::{self, Attributes};
 use crate::fs::root_dir::RootDir;
 use stasis_model::tree::{Attribute, Entry, EntryKind, EntryPath};
@@ -12,9 +12,9 @@ pub fn list(
     root: &RootDir,
     settings: &WalkSettings,
 ) -> Result<(Vec<Entry>, WalkReport), WalkError> {
-    let collector = Collector::default();
+    let collector = TreeCollector::default();
     let report = walk(root, &collector, settings)?;
-    let Collected {
+    let CollectedTree {
         mut entries,
         mut directories,
     } = collector
@@ -31,19 +31,19 @@ pub fn list(
 }
 
 #[derive(Default)]
-struct Collected {
+struct CollectedTree {
     entries: Vec<Entry>,
     /// The attributes of directories that have some.
     directories: BTreeMap<EntryPath, Vec<Attribute>>,
 }
 
 #[derive(Default)]
-struct Collector(Mutex<Collected>);
+struct TreeCollector(Mutex<CollectedTree>);
 
-impl Visitor for Collector {
+impl Visitor for TreeCollector {
     type Error = WalkError;
 
-    fn enter(&self, place: &Place<'_>) -> Result<(), WalkError> {
+    fn enter(&self, place: &WalkedDir<'_>) -> Result<(), WalkError> {
         let Attributes { user, .. } = attributes(place.fd, place.path)?;
         if !user.is_empty() {
             let mut collected = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -52,7 +52,7 @@ impl Visitor for Collector {
         Ok(())
     }
 
-    fn visit(&self, place: &Place<'_>, entries: &[Found<'_>]) -> Result<(), WalkError> {
+    fn visit(&self, place: &WalkedDir<'_>, entries: &[WalkedEntry<'_>]) -> Result<(), WalkError> {
         let mut read = Vec::with_capacity(entries.len());
         for found in entries {
             let path = place.child(found.name)?;
@@ -65,7 +65,7 @@ impl Visitor for Collector {
                 (seen, kind) = (now, EntryKind::File { size: now.size });
                 user = attributes(&file, &path)?.user;
             } else if kind == EntryKind::Fifo {
-                place.skip(found.name, Reason::Fifo)?;
+                place.skip(found.name, WalkSkip::Fifo)?;
             }
             read.push(Entry {
                 path,

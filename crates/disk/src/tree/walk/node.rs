@@ -9,8 +9,8 @@ use std::sync::atomic::AtomicUsize;
 
 /// A directory that was met and not yet left.
 #[derive(Debug)]
-pub(super) struct Node {
-    pub(super) above: Option<Arc<Node>>,
+pub(super) struct WalkNode {
+    pub(super) above: Option<Arc<WalkNode>>,
     pub(super) name: Box<CStr>,
     pub(super) depth: usize,
     pub(super) seen: Seen,
@@ -18,7 +18,7 @@ pub(super) struct Node {
     pub(super) open: AtomicUsize,
 }
 
-impl Node {
+impl WalkNode {
     pub(super) fn new(above: Option<Arc<Self>>, name: &CStr, seen: Seen) -> Self {
         Self {
             depth: above.as_ref().map_or(0, |above| above.depth + 1),
@@ -43,7 +43,7 @@ impl Node {
 /// A file with several names, under one of them, set aside until all are known.
 #[derive(Debug)]
 pub(super) struct SetAside {
-    pub(super) node: Arc<Node>,
+    pub(super) node: Arc<WalkNode>,
     pub(super) name: CString,
     pub(super) seen: Seen,
 }

@@ -5,8 +5,10 @@
 //! under each of them as a file: in order, whoever remembers the first needs no second look.
 
 use super::names::Names;
-use super::report::{Notes, Reason};
-use super::{Excludes, Found, Place, WalkError, WalkReport, WalkSettings, go_on, refused};
+use super::report::{Notes, WalkSkip};
+use super::{
+    Excludes, WalkError, WalkReport, WalkSettings, WalkedDir, WalkedEntry, go_on, refused,
+};
 use crate::fs::metadata::{self, Seen};
 use crate::fs::root_dir::RootDir;
 use rustix::fs::{self, FileType};
@@ -29,7 +31,7 @@ pub trait InOrder {
     ) -> Result<(), Self::Error>;
 
     /// Sees an entry that is no directory.
-    fn entry(&mut self, place: &Place<'_>, found: &Found<'_>) -> Result<(), Self::Error>;
+    fn entry(&mut self, place: &WalkedDir<'_>, found: &WalkedEntry<'_>) -> Result<(), Self::Error>;
 }
 
 /// Shows everything beneath `root` to `visitor`, sorted by path.
@@ -39,7 +41,7 @@ pub fn walk_in_order<V: InOrder>(
     settings: &WalkSettings,
 ) -> Result<WalkReport, V::Error> {
     let excludes = Excludes::new(&settings.excludes)?;
-    let mut walk = Walk {
+    let mut walk = OrderedWalk {
         root,
         visitor,
         settings,
@@ -58,7 +60,7 @@ struct Level {
     next: usize,
 }
 
-struct Walk<'a, V> {
+struct OrderedWalk<'a, V> {
     root: &'a RootDir,
     visitor: &'a mut V,
     settings: &'a WalkSettings,
@@ -67,7 +69,7 @@ struct Walk<'a, V> {
     levels: Vec<Level>,
 }
 
-impl<V: InOrder> Walk<'_, V> {
+impl<V: InOrder> OrderedWalk<'_, V> {
     fn run(&mut self) -> Result<(), V::Error> {
         let mut open = self.enter(EntryPath::root())?;
         while let Some(level) = self.levels.last() {
@@ -140,7 +142,7 @@ impl<V: InOrder> Walk<'_, V> {
             notes,
             levels,
         } = self;
-        let place = Place {
+        let place = WalkedDir {
             path,
             fd: fd.as_fd(),
             root,
@@ -161,7 +163,7 @@ impl<V: InOrder> Walk<'_, V> {
                 return Ok(Some(place.child(name)?));
             }
             notes.count([&kind].into_iter());
-            visitor.entry(&place, &Found { name, kind, seen })?;
+            visitor.entry(&place, &WalkedEntry { name, kind, seen })?;
         }
         Ok(None)
     }
@@ -169,7 +171,7 @@ impl<V: InOrder> Walk<'_, V> {
 
 /// What an entry is, if it belongs to the tree.
 fn look(
-    place: &Place<'_>,
+    place: &WalkedDir<'_>,
     name: &CStr,
     settings: &WalkSettings,
     excludes: &Excludes,
@@ -184,15 +186,15 @@ fn look(
         return Ok(None);
     }
     let kind = match seen.file_type() {
-        FileType::Socket => return left_out(Reason::Socket),
+        FileType::Socket => return left_out(WalkSkip::Socket),
         FileType::BlockDevice | FileType::CharacterDevice | FileType::Unknown => {
-            return left_out(Reason::Device);
+            return left_out(WalkSkip::Device);
         }
         _ if WalkSettings::must_stay(place.root, &seen) => {
-            return left_out(Reason::OtherFilesystem);
+            return left_out(WalkSkip::OtherFilesystem);
         }
         FileType::Directory if settings.avoid == Some(seen.identity()) => {
-            return left_out(Reason::OwnTarget);
+            return left_out(WalkSkip::OwnTarget);
         }
         FileType::Directory => EntryKind::Directory,
         FileType::Fifo => EntryKind::Fifo,
@@ -200,7 +202,7 @@ fn look(
             Ok(target) => EntryKind::Symlink {
                 target: target.to_bytes().into(),
             },
-            Err(Errno::INVAL) => return left_out(Reason::Replaced),
+            Err(Errno::INVAL) => return left_out(WalkSkip::Replaced),
             Err(error) => return place.could_not("read the link", name, error).map(|()| None),
         },
         FileType::RegularFile => EntryKind::File { size: seen.size },
@@ -236,7 +238,11 @@ mod tests {
             Ok(())
         }
 
-        fn entry(&mut self, place: &Place<'_>, found: &Found<'_>) -> Result<(), WalkError> {
+        fn entry(
+            &mut self,
+            place: &WalkedDir<'_>,
+            found: &WalkedEntry<'_>,
+        ) -> Result<(), WalkError> {
             self.0.push(place.child(found.name)?);
             Ok(())
         }
@@ -305,7 +311,7 @@ mod tests {
         ];
         assert_eq!(paths, expected);
         assert_eq!(report.excluded, 2);
-        assert_eq!(report.skipped[0].reason, Reason::Socket);
+        assert_eq!(report.skipped[0].reason, WalkSkip::Socket);
     }
 
     #[test]

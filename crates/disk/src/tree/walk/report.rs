@@ -10,7 +10,7 @@ pub const LONGEST_LIST: usize = 1000;
 
 /// Why an entry was left out, or is not to be trusted.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Reason {
+pub enum WalkSkip {
     /// It was there when its directory was listed, and then it was not.
     Vanished,
     /// It became something else while we looked.
@@ -35,7 +35,7 @@ pub enum Reason {
     TooLarge,
 }
 
-impl Reason {
+impl WalkSkip {
     /// Whether a walk that must be complete fails on it.
     fn is_a_gap(self) -> bool {
         matches!(
@@ -72,7 +72,7 @@ impl Reason {
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for WalkSkip {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Vanished => "vanished while the tree was read",
@@ -92,11 +92,11 @@ impl fmt::Display for Reason {
 
 /// An entry that was left out.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Skipped {
+pub struct SkippedEntry {
     /// Which.
     pub path: EntryPath,
     /// Why.
-    pub reason: Reason,
+    pub reason: WalkSkip,
 }
 
 /// What a walk met.
@@ -122,13 +122,13 @@ pub struct WalkReport {
     /// How many entries were left out for other reasons.
     pub skipped_count: u64,
     /// Those, sorted; no more than [`LONGEST_LIST`].
-    pub skipped: Vec<Skipped>,
+    pub skipped: Vec<SkippedEntry>,
 }
 
 impl WalkReport {
     /// Adds an entry that was left out.
-    pub(crate) fn note(&mut self, path: EntryPath, reason: Reason) {
-        if reason == Reason::Vanished {
+    pub(crate) fn note(&mut self, path: EntryPath, reason: WalkSkip) {
+        if reason == WalkSkip::Vanished {
             self.vanished_count += 1;
             if self.vanished.len() < LONGEST_LIST {
                 self.vanished.push(path);
@@ -136,7 +136,7 @@ impl WalkReport {
         } else {
             self.skipped_count += 1;
             if self.skipped.len() < LONGEST_LIST {
-                self.skipped.push(Skipped { path, reason });
+                self.skipped.push(SkippedEntry { path, reason });
             }
         }
     }
@@ -155,7 +155,7 @@ impl WalkReport {
     /// The entries that we may not read, as far as they are listed.
     pub fn unreadable(&self) -> impl Iterator<Item = &EntryPath> {
         let unreadable = self.skipped.iter();
-        let unreadable = unreadable.filter(|one| one.reason == Reason::Unreadable);
+        let unreadable = unreadable.filter(|one| one.reason == WalkSkip::Unreadable);
         unreadable.map(|one| &one.path)
     }
 
@@ -198,7 +198,7 @@ impl Notes {
     pub(super) fn skip(
         &self,
         path: EntryPath,
-        reason: Reason,
+        reason: WalkSkip,
         strict: bool,
     ) -> Result<(), WalkError> {
         if strict && reason.is_a_gap() {

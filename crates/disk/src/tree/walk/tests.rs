@@ -133,11 +133,11 @@ fn pipes_sockets_and_devices_are_reported_and_never_opened() {
         .map(|one| (one.path.to_string(), one.reason))
         .collect();
     let mut expected = vec![
-        ("pipe".to_owned(), Reason::Fifo),
-        ("socket".to_owned(), Reason::Socket),
+        ("pipe".to_owned(), WalkSkip::Fifo),
+        ("socket".to_owned(), WalkSkip::Socket),
     ];
     if has_device {
-        expected.insert(0, ("device".to_owned(), Reason::Device));
+        expected.insert(0, ("device".to_owned(), WalkSkip::Device));
     }
     assert_eq!(skipped, expected);
 }
@@ -266,7 +266,7 @@ impl Saboteur {
 impl Visitor for Saboteur {
     type Error = WalkError;
 
-    fn enter(&self, _: &Place<'_>) -> Result<(), WalkError> {
+    fn enter(&self, _: &WalkedDir<'_>) -> Result<(), WalkError> {
         let _ = fs::remove_file(&self.victim);
         let open = fs::read_dir("/proc/self/fd").unwrap().count();
         let mut most = self.most_descriptors.lock().unwrap();
@@ -274,7 +274,7 @@ impl Visitor for Saboteur {
         Ok(())
     }
 
-    fn visit(&self, place: &Place<'_>, entries: &[Found<'_>]) -> Result<(), WalkError> {
+    fn visit(&self, place: &WalkedDir<'_>, entries: &[WalkedEntry<'_>]) -> Result<(), WalkError> {
         let names = entries.iter().map(|found| place.child(found.name).unwrap());
         let names = names.map(|path| path.to_string());
         self.calls.lock().unwrap().extend(names);
@@ -305,7 +305,7 @@ fn what_vanishes_is_counted_and_fails_only_a_strict_walk() {
 
     assert_eq!((report.files, report.vanished_count), (1, 1));
     assert_eq!(report.vanished, [EntryPath::parse(b"victim").unwrap()]);
-    let reason = Reason::Vanished;
+    let reason = WalkSkip::Vanished;
     assert!(matches!(refused, WalkError::Incomplete { reason: found, .. } if found == reason));
 }
 

@@ -1,9 +1,9 @@
 //! What workers do with the directories of one walk.
 
 use super::names::Names;
-use super::node::{Node, SetAside, by_file};
-use super::report::{Notes, Reason, WalkReport};
-use super::{Excludes, Found, Place, Visitor, WalkError, WalkSettings, go_on, refused};
+use super::node::{SetAside, WalkNode, by_file};
+use super::report::{Notes, WalkReport, WalkSkip};
+use super::{Excludes, Visitor, WalkError, WalkSettings, WalkedDir, WalkedEntry, go_on, refused};
 use crate::fs::metadata::{self, Seen};
 use crate::fs::root_dir::RootDir;
 use crate::worker_pool::{WorkerPool, lock};
@@ -22,9 +22,9 @@ const BATCH: usize = 512;
 #[derive(Debug)]
 enum WalkTask {
     /// Reads a directory and shows its first entries.
-    List(Arc<Node>),
+    List(Arc<WalkNode>),
     /// Shows further entries.
-    Batch(Arc<Node>, Arc<Names>, usize),
+    Batch(Arc<WalkNode>, Arc<Names>, usize),
     /// Shows one file under all its names, the first of them first.
     Names(Vec<SetAside>),
 }
@@ -65,7 +65,7 @@ impl<'a, V: Visitor> WalkWorkers<'a, V> {
             source: source.into(),
         };
         let fd = self.root.directory(b"").map_err(failed)?;
-        let root = Node::new(None, c"", metadata::of(&fd).map_err(failed)?);
+        let root = WalkNode::new(None, c"", metadata::of(&fd).map_err(failed)?);
         drop(fd);
         self.work_off(vec![WalkTask::List(Arc::new(root))])?;
         let set_aside = std::mem::take(&mut *lock(&self.set_aside));
@@ -104,8 +104,8 @@ impl<'a, V: Visitor> WalkWorkers<'a, V> {
         }
     }
 
-    fn place<'b>(&'b self, path: &'b EntryPath, fd: &'b OwnedFd) -> Place<'b> {
-        Place {
+    fn place<'b>(&'b self, path: &'b EntryPath, fd: &'b OwnedFd) -> WalkedDir<'b> {
+        WalkedDir {
             path,
             fd: fd.as_fd(),
             root: self.root,
@@ -124,7 +124,7 @@ impl<'a, V: Visitor> WalkWorkers<'a, V> {
         }
     }
 
-    fn list(&self, node: &Arc<Node>, pool: &Pool<V>) -> Result<(), V::Error> {
+    fn list(&self, node: &Arc<WalkNode>, pool: &Pool<V>) -> Result<(), V::Error> {
         let path = node.path();
         if node.depth > self.settings.deepest {
             let top = path.components().next().unwrap_or_default();
@@ -157,8 +157,8 @@ impl<'a, V: Visitor> WalkWorkers<'a, V> {
     /// Shows some entries of a directory; says which directories among them are to be listed.
     fn batch(
         &self,
-        node: &Arc<Node>,
-        place: &Place<'_>,
+        node: &Arc<WalkNode>,
+        place: &WalkedDir<'_>,
         names: &Names,
         from: usize,
     ) -> Result<Vec<WalkTask>, V::Error> {
@@ -174,7 +174,7 @@ impl<'a, V: Visitor> WalkWorkers<'a, V> {
             .iter()
             .filter(|found| found.kind == EntryKind::Directory);
         let inside: Vec<WalkTask> = inside
-            .map(|found| Node::new(Some(node.clone()), found.name, found.seen))
+            .map(|found| WalkNode::new(Some(node.clone()), found.name, found.seen))
             .map(|below| WalkTask::List(Arc::new(below)))
             .rev()
             .collect();
@@ -182,7 +182,7 @@ impl<'a, V: Visitor> WalkWorkers<'a, V> {
         Ok(inside)
     }
 
-    fn show(&self, place: &Place<'_>, entries: &[Found<'_>]) -> Result<(), V::Error> {
+    fn show(&self, place: &WalkedDir<'_>, entries: &[WalkedEntry<'_>]) -> Result<(), V::Error> {
         if entries.is_empty() {
             return Ok(());
         }
@@ -193,10 +193,10 @@ impl<'a, V: Visitor> WalkWorkers<'a, V> {
     /// What an entry is, if it is to be shown now.
     fn look<'n>(
         &self,
-        node: &Arc<Node>,
-        place: &Place<'_>,
+        node: &Arc<WalkNode>,
+        place: &WalkedDir<'_>,
         name: &'n CStr,
-    ) -> Result<Option<Found<'n>>, WalkError> {
+    ) -> Result<Option<WalkedEntry<'n>>, WalkError> {
         let grafted = if self.root.has_grafts() {
             self.root.graft_at(place.child(name)?.as_bytes())
         } else {
@@ -220,7 +220,7 @@ impl<'a, V: Visitor> WalkWorkers<'a, V> {
                 Ok(target) => EntryKind::Symlink {
                     target: target.to_bytes().into(),
                 },
-                Err(Errno::INVAL) => return place.skip(name, Reason::Replaced).map(|()| None),
+                Err(Errno::INVAL) => return place.skip(name, WalkSkip::Replaced).map(|()| None),
                 Err(error) => return place.could_not("read the link", name, error).map(|()| None),
             },
             _ if seen.links > 1 => {
@@ -231,18 +231,18 @@ impl<'a, V: Visitor> WalkWorkers<'a, V> {
             }
             _ => EntryKind::File { size: seen.size },
         };
-        Ok(Some(Found { name, kind, seen }))
+        Ok(Some(WalkedEntry { name, kind, seen }))
     }
 
-    fn reason_to_skip(&self, seen: &Seen) -> Option<Reason> {
+    fn reason_to_skip(&self, seen: &Seen) -> Option<WalkSkip> {
         match seen.file_type() {
-            FileType::Socket => Some(Reason::Socket),
+            FileType::Socket => Some(WalkSkip::Socket),
             FileType::BlockDevice | FileType::CharacterDevice | FileType::Unknown => {
-                Some(Reason::Device)
+                Some(WalkSkip::Device)
             }
-            _ if WalkSettings::must_stay(self.root, seen) => Some(Reason::OtherFilesystem),
+            _ if WalkSettings::must_stay(self.root, seen) => Some(WalkSkip::OtherFilesystem),
             FileType::Directory if self.settings.avoid == Some(seen.identity()) => {
-                Some(Reason::OwnTarget)
+                Some(WalkSkip::OwnTarget)
             }
             _ => None,
         }
@@ -263,7 +263,7 @@ impl<'a, V: Visitor> WalkWorkers<'a, V> {
                     first = Some(place.child(name)?);
                 }
                 let seen = *seen;
-                self.show(&place, &[Found { name, kind, seen }])?;
+                self.show(&place, &[WalkedEntry { name, kind, seen }])?;
             }
             self.close(node)?;
         }
@@ -271,7 +271,7 @@ impl<'a, V: Visitor> WalkWorkers<'a, V> {
     }
 
     /// Strikes one thing off what keeps a directory open; leaves it, and those above, when it was the last.
-    fn close(&self, node: &Arc<Node>) -> Result<(), V::Error> {
+    fn close(&self, node: &Arc<WalkNode>) -> Result<(), V::Error> {
         let mut node = Some(node);
         while let Some(here) = node {
             if here.open.fetch_sub(1, Ordering::AcqRel) > 1 {

@@ -12,7 +12,7 @@ pub(super) const ROOT: Index = 0;
 
 /// What is known of a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum State {
+pub(super) enum DirectoryState {
     /// It was made because something lies in it; nobody announced it so far.
     Unannounced,
     /// It was made before it was announced, closed to others.
@@ -22,30 +22,30 @@ pub(super) enum State {
 }
 
 #[derive(Debug)]
-struct Node {
+struct WriteNode {
     above: Index,
     depth: u32,
     name: usize,
     name_length: u16,
-    state: State,
+    state: DirectoryState,
 }
 
 /// All directories that were made. A path is found by 128 bits of its digest, so that long paths cost nothing.
 #[derive(Debug)]
 pub(super) struct Directories {
-    nodes: Vec<Node>,
+    nodes: Vec<WriteNode>,
     names: Vec<u8>,
     by_path: HashMap<[u8; 16], Index>,
 }
 
 impl Directories {
     pub(super) fn new() -> Self {
-        let root = Node {
+        let root = WriteNode {
             above: ROOT,
             depth: 0,
             name: 0,
             name_length: 0,
-            state: State::Unannounced,
+            state: DirectoryState::Unannounced,
         };
         Self {
             nodes: vec![root],
@@ -58,15 +58,21 @@ impl Directories {
         self.by_path.get(&key(way)).copied()
     }
 
-    pub(super) fn state(&self, at: Index) -> State {
+    pub(super) fn state(&self, at: Index) -> DirectoryState {
         self.nodes[at as usize].state
     }
 
     /// Adds the directory `way`, whose name begins at `name_at`. There are fewer of them than fit into an [`Index`].
-    pub(super) fn add(&mut self, above: Index, way: &[u8], name_at: usize, state: State) -> Index {
+    pub(super) fn add(
+        &mut self,
+        above: Index,
+        way: &[u8],
+        name_at: usize,
+        state: DirectoryState,
+    ) -> Index {
         let index = Index::try_from(self.nodes.len()).expect("the limit of entries is smaller");
         let name = &way[name_at..];
-        self.nodes.push(Node {
+        self.nodes.push(WriteNode {
             above,
             depth: self.nodes[above as usize].depth + 1,
             name: self.names.len(),
@@ -81,9 +87,9 @@ impl Directories {
     /// Notes what a directory that exists will get; `false` when that is known already.
     pub(super) fn announce(&mut self, at: Index, metadata: &Metadata) -> bool {
         let state = &mut self.nodes[at as usize].state;
-        let is_first = *state == State::Unannounced;
+        let is_first = *state == DirectoryState::Unannounced;
         if is_first {
-            *state = State::AnnouncedLate(*metadata);
+            *state = DirectoryState::AnnouncedLate(*metadata);
         }
         is_first
     }
@@ -229,9 +235,9 @@ mod tests {
     #[test]
     fn directories_are_left_before_the_ones_they_lie_in() {
         let mut directories = Directories::new();
-        let a = directories.add(ROOT, b"a", 0, State::Unannounced);
-        let b = directories.add(a, b"a/b", 2, State::Unannounced);
-        let z = directories.add(ROOT, b"z", 0, State::Unannounced);
+        let a = directories.add(ROOT, b"a", 0, DirectoryState::Unannounced);
+        let b = directories.add(a, b"a/b", 2, DirectoryState::Unannounced);
+        let z = directories.add(ROOT, b"z", 0, DirectoryState::Unannounced);
 
         assert_eq!(directories.deepest_first(), [b, a, z]);
         assert_eq!(directories.path(b).as_bytes(), b"a/b");

@@ -1,9 +1,9 @@
 //! One regular file of a tree that is being written.
 
-use super::{TreeWriter, WriteError};
+use super::{TreeWriteError, TreeWriter};
 use crate::fs::metadata::{self, Has};
 use crate::tree::clone::Fallback;
-use crate::tree::content::{self, Filled, Trouble};
+use crate::tree::content::{self, CarryError, Filled};
 use rustix::fs;
 use rustix::io::{self, Errno};
 use stasis_model::tree::{Attribute, EntryPath, Metadata};
@@ -31,7 +31,7 @@ pub struct NewFile<'a> {
 
 impl NewFile<'_> {
     /// Writes bytes at their place; what is never written is a hole.
-    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), WriteError> {
+    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), TreeWriteError> {
         self.writer.go_on()?;
         let end = self.end_of(offset, bytes.len() as u64)?;
         self.write_all(offset, bytes)?;
@@ -42,7 +42,7 @@ impl NewFile<'_> {
     /// Makes the file begin with the first `length` bytes of another one: shared if the filesystem can, else copied.
     ///
     /// Whoever calls knows that the source does not change, or checks what arrived.
-    pub fn fill_from(&self, source: BorrowedFd<'_>, length: u64) -> Result<Filled, WriteError> {
+    pub fn fill_from(&self, source: BorrowedFd<'_>, length: u64) -> Result<Filled, TreeWriteError> {
         self.writer.go_on()?;
         let end = self.end_of(0, length)?;
         let seen = metadata::of(source).map_err(self.failed("look at the source of"))?;
@@ -64,14 +64,18 @@ impl NewFile<'_> {
     ///
     /// The bytes that are judged are the ones that arrived: a source that somebody changes meanwhile brings nothing
     /// else in. After `false` the file is as empty as it was.
-    pub fn reuse(&self, source: BorrowedFd<'_>, wanted: &blake3::Hash) -> Result<bool, WriteError> {
+    pub fn reuse(
+        &self,
+        source: BorrowedFd<'_>,
+        wanted: &blake3::Hash,
+    ) -> Result<bool, TreeWriteError> {
         let seen = metadata::of(source).map_err(self.failed("look at the source of"))?;
         if !seen.file_type().is_file() || seen.size != self.size {
             return Ok(false);
         }
         let arrived = match self.carry(source, self.size, Fallback::Refuse) {
             Ok(_) => self.digest()?,
-            Err(Trouble::CannotShare(_)) => self.copy_hashing(source)?,
+            Err(CarryError::CannotShare(_)) => self.copy_hashing(source)?,
             Err(trouble) => return Err(self.trouble(trouble)),
         };
         if arrived == *wanted {
@@ -89,18 +93,18 @@ impl NewFile<'_> {
         source: BorrowedFd<'_>,
         length: u64,
         fallback: Fallback,
-    ) -> Result<Filled, Trouble> {
+    ) -> Result<Filled, CarryError> {
         let cancel = &self.writer.settings.cancel;
         content::carry(source, self.fd.as_fd(), length, fallback, cancel)
     }
 
     /// Reads back what the file holds.
-    fn digest(&self) -> Result<blake3::Hash, WriteError> {
+    fn digest(&self) -> Result<blake3::Hash, TreeWriteError> {
         self.hash(self.fd.as_fd(), |_, _| Ok(()))
     }
 
     /// Copies a file, but for its zeros, and tells what was copied.
-    fn copy_hashing(&self, source: BorrowedFd<'_>) -> Result<blake3::Hash, WriteError> {
+    fn copy_hashing(&self, source: BorrowedFd<'_>) -> Result<blake3::Hash, TreeWriteError> {
         let copied = self.hash(source, |at, bytes| {
             if bytes.iter().all(|byte| *byte == 0) {
                 return Ok(());
@@ -116,8 +120,8 @@ impl NewFile<'_> {
     fn hash(
         &self,
         source: BorrowedFd<'_>,
-        see: impl Fn(u64, &[u8]) -> Result<(), WriteError>,
-    ) -> Result<blake3::Hash, WriteError> {
+        see: impl Fn(u64, &[u8]) -> Result<(), TreeWriteError>,
+    ) -> Result<blake3::Hash, TreeWriteError> {
         let (mut hasher, mut at) = (blake3::Hasher::new(), 0);
         let mut buffer = vec![0; most(self.size)];
         while at < self.size {
@@ -136,7 +140,7 @@ impl NewFile<'_> {
         Ok(hasher.finalize())
     }
 
-    fn write_all(&self, offset: u64, bytes: &[u8]) -> Result<(), WriteError> {
+    fn write_all(&self, offset: u64, bytes: &[u8]) -> Result<(), TreeWriteError> {
         let (mut rest, mut at) = (bytes, offset);
         while !rest.is_empty() {
             let written = io::retry_on_intr(|| io::pwrite(&self.fd, rest, at));
@@ -149,7 +153,11 @@ impl NewFile<'_> {
     }
 
     /// Gives the file its length, attributes, owner, permissions and time.
-    pub fn finish(self, metadata: &Metadata, attributes: &[Attribute]) -> Result<(), WriteError> {
+    pub fn finish(
+        self,
+        metadata: &Metadata,
+        attributes: &[Attribute],
+    ) -> Result<(), TreeWriteError> {
         let writer = self.writer;
         if self.end.load(Ordering::Relaxed) < self.size {
             let grown = fs::ftruncate(&self.fd, self.size);
@@ -180,9 +188,9 @@ impl NewFile<'_> {
         Ok(())
     }
 
-    fn end_of(&self, offset: u64, length: u64) -> Result<u64, WriteError> {
+    fn end_of(&self, offset: u64, length: u64) -> Result<u64, TreeWriteError> {
         let end = offset.checked_add(length).filter(|end| *end <= self.size);
-        end.ok_or_else(|| WriteError::BeyondEnd {
+        end.ok_or_else(|| TreeWriteError::BeyondEnd {
             path: self.path.clone(),
             size: self.size,
         })
@@ -194,15 +202,17 @@ impl NewFile<'_> {
         self.writer.settings.progress.advance(0, bytes);
     }
 
-    fn failed(&self, doing: &'static str) -> impl FnOnce(Errno) -> WriteError + '_ {
-        WriteError::failed(doing, &self.path)
+    fn failed(&self, doing: &'static str) -> impl FnOnce(Errno) -> TreeWriteError + '_ {
+        TreeWriteError::failed(doing, &self.path)
     }
 
-    fn trouble(&self, trouble: Trouble) -> WriteError {
+    fn trouble(&self, trouble: CarryError) -> TreeWriteError {
         match trouble {
-            Trouble::Cancelled => WriteError::Cancelled,
-            Trouble::CannotShare(error) | Trouble::Failed(error) => self.failed("fill")(error),
-            Trouble::Late => self.failed("fill")(Errno::TIMEDOUT),
+            CarryError::Cancelled => TreeWriteError::Cancelled,
+            CarryError::CannotShare(error) | CarryError::Failed(error) => {
+                self.failed("fill")(error)
+            }
+            CarryError::Late => self.failed("fill")(Errno::TIMEDOUT),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The end of a tree: links, pipes, and what the directories should have.
 
-use super::directories::{Index, ROOT, State, Waiting};
-use super::places::Place;
-use super::{DIRECTORY_MODE, TreeWriter, WriteError, WriteReport, lock, named};
+use super::directories::{DirectoryState, Index, ROOT, Waiting};
+use super::places::WritePlace;
+use super::{DIRECTORY_MODE, TreeWriteError, TreeWriter, WriteReport, lock, named};
 use crate::fs::metadata::{self, Has, Rights};
 use crate::fs::root_dir;
 use rustix::fs::{self, AtFlags, FileType, Mode};
@@ -13,17 +13,21 @@ use std::ffi::CString;
 impl TreeWriter {
     /// Makes what was remembered and gives the directories what they should have; the root gets `root`, or what was
     /// announced for it, or else keeps what it has.
-    pub fn finish(self, root: Option<&Metadata>) -> Result<WriteReport, WriteError> {
+    pub fn finish(self, root: Option<&Metadata>) -> Result<WriteReport, TreeWriteError> {
         let unfinished = self.counts.files_begun.get() - self.counts.files.get();
         if unfinished > 0 {
-            return Err(WriteError::Unfinished(unfinished));
+            return Err(TreeWriteError::Unfinished(unfinished));
         }
         self.make_hard_links()?;
         self.make_fifos()?;
         self.make_symlinks()?;
         let directories_unannounced = self.dress_directories()?;
         if let Some(metadata) = root {
-            self.dress(ROOT, &EntryPath::root(), State::AnnouncedLate(*metadata))?;
+            self.dress(
+                ROOT,
+                &EntryPath::root(),
+                DirectoryState::AnnouncedLate(*metadata),
+            )?;
         } else {
             let state = lock(&self.directories).state(ROOT);
             self.dress(ROOT, &EntryPath::root(), state)?;
@@ -39,13 +43,13 @@ impl TreeWriter {
         })
     }
 
-    fn make_hard_links(&self) -> Result<(), WriteError> {
+    fn make_hard_links(&self) -> Result<(), TreeWriteError> {
         let links = lock(&self.hard_links);
         // First all of them are looked at: whether a link to a link is one must not depend on which came first.
         for link in links.iter() {
             self.go_on()?;
             let (path, to) = (self.path(&link), to_path(link.leads_to));
-            let bad = || WriteError::BadLink {
+            let bad = || TreeWriteError::BadLink {
                 path: path.clone(),
                 to: to.clone(),
             };
@@ -53,7 +57,7 @@ impl TreeWriter {
             let place = self.existing(above).map_err(|_| bad())?;
             let name = c_name(name);
             let seen = root_dir::find(&place.fd, &name);
-            let seen = seen.map_err(WriteError::failed("look at", &to))?;
+            let seen = seen.map_err(TreeWriteError::failed("look at", &to))?;
             if !seen.is_some_and(|seen| seen.file_type().is_file()) {
                 return Err(bad());
             }
@@ -65,18 +69,18 @@ impl TreeWriter {
             let there = self.existing(from_above)?;
             match fs::linkat(&there.fd, from, &here.fd, link.name, AtFlags::empty()) {
                 Err(Errno::EXIST) => return Err(self.taken(&path)),
-                linked => linked.map_err(WriteError::failed("link", &path))?,
+                linked => linked.map_err(TreeWriteError::failed("link", &path))?,
             }
         }
         Ok(())
     }
 
-    fn make_fifos(&self) -> Result<(), WriteError> {
+    fn make_fifos(&self) -> Result<(), TreeWriteError> {
         for fifo in lock(&self.fifos).iter() {
             self.go_on()?;
             let path = self.path(&fifo);
             let (place, name) = (self.above(&path)?, c_name(fifo.name));
-            let failed = || WriteError::failed("make the pipe", &path);
+            let failed = || TreeWriteError::failed("make the pipe", &path);
             match fs::mknodat(&place.fd, &*name, FileType::Fifo, Mode::RUSR, 0) {
                 Err(Errno::EXIST) => return Err(self.taken(&path)),
                 made => made.map_err(failed())?,
@@ -99,44 +103,49 @@ impl TreeWriter {
         Ok(())
     }
 
-    fn make_symlinks(&self) -> Result<(), WriteError> {
+    fn make_symlinks(&self) -> Result<(), TreeWriteError> {
         for link in lock(&self.symlinks).iter() {
             self.go_on()?;
             let path = self.path(&link);
             let (place, name) = (self.above(&path)?, c_name(link.name));
             match fs::symlinkat(link.leads_to, &place.fd, &*name) {
                 Err(Errno::EXIST) => return Err(self.taken(&path)),
-                made => made.map_err(WriteError::failed("make the link", &path))?,
+                made => made.map_err(TreeWriteError::failed("make the link", &path))?,
             }
             let rights = self.settings.rights;
             let given = metadata::give_link(&place.fd, &name, &link.metadata, rights);
-            let given = given.map_err(WriteError::failed("set owner and time of", &path))?;
+            let given = given.map_err(TreeWriteError::failed("set owner and time of", &path))?;
             self.counts.withhold(given);
         }
         Ok(())
     }
 
     /// Returns how many directories nobody announced.
-    fn dress_directories(&self) -> Result<u64, WriteError> {
+    fn dress_directories(&self) -> Result<u64, TreeWriteError> {
         let directories = lock(&self.directories);
         let mut unannounced = 0;
         for index in directories.deepest_first() {
             self.go_on()?;
             let state = directories.state(index);
-            unannounced += u64::from(state == State::Unannounced);
+            unannounced += u64::from(state == DirectoryState::Unannounced);
             self.dress(index, &directories.path(index), state)?;
         }
         Ok(unannounced)
     }
 
-    fn dress(&self, index: Index, path: &EntryPath, state: State) -> Result<(), WriteError> {
+    fn dress(
+        &self,
+        index: Index,
+        path: &EntryPath,
+        state: DirectoryState,
+    ) -> Result<(), TreeWriteError> {
         let (wanted, made_with) = match state {
-            State::Unannounced => return Ok(()),
-            State::AnnouncedLate(wanted) => (wanted, DIRECTORY_MODE),
-            State::Announced(wanted) => (wanted, wanted.mode & 0o777 | DIRECTORY_MODE),
+            DirectoryState::Unannounced => return Ok(()),
+            DirectoryState::AnnouncedLate(wanted) => (wanted, DIRECTORY_MODE),
+            DirectoryState::Announced(wanted) => (wanted, wanted.mode & 0o777 | DIRECTORY_MODE),
         };
         let opened = self.target.directory(path.as_bytes());
-        let opened = opened.map_err(WriteError::failed("open", path))?;
+        let opened = opened.map_err(TreeWriteError::failed("open", path))?;
         let rights = self.settings.rights;
         let access = lock(&self.access).get(path).cloned().unwrap_or_default();
         let wanted = metadata::before_access(&wanted, &access);
@@ -149,10 +158,10 @@ impl TreeWriter {
             };
             metadata::give_to(&opened, has, &wanted, rights)
         };
-        let given = given.map_err(WriteError::failed("set owner, mode and time of", path))?;
+        let given = given.map_err(TreeWriteError::failed("set owner, mode and time of", path))?;
         self.counts.withhold(given);
         let refused = metadata::give_access(&opened, &access, rights);
-        let refused = refused.map_err(WriteError::failed("set the access list of", path))?;
+        let refused = refused.map_err(TreeWriteError::failed("set the access list of", path))?;
         self.counts.attributes_not_kept.add(refused);
         Ok(())
     }
@@ -162,7 +171,7 @@ impl TreeWriter {
         above.child(waiting.name).expect("it was a name")
     }
 
-    fn above(&self, path: &EntryPath) -> Result<Place, WriteError> {
+    fn above(&self, path: &EntryPath) -> Result<WritePlace, TreeWriteError> {
         self.place(named(path)?.0)
     }
 }

@@ -1,7 +1,7 @@
 //! The directories that workers write in: the last one of each stays open, for entries come mostly sorted.
 
-use super::directories::{Index, ROOT, State};
-use super::{TreeWriter, WORKERS, WriteError, lock};
+use super::directories::{DirectoryState, Index, ROOT};
+use super::{TreeWriteError, TreeWriter, WORKERS, lock};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 use stasis_model::tree::EntryPath;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// An open directory of the tree.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct WritePlace {
     pub(super) path: EntryPath,
     pub(super) index: Index,
     pub(super) fd: Arc<OwnedFd>,
@@ -20,22 +20,22 @@ pub(super) struct Place {
 
 impl TreeWriter {
     /// Opens a directory of the tree, or makes it.
-    pub(super) fn place(&self, path: EntryPath) -> Result<Place, WriteError> {
+    pub(super) fn place(&self, path: EntryPath) -> Result<WritePlace, TreeWriteError> {
         self.open_place(path, |path| self.make_way(path))
     }
 
     /// Opens a directory of the tree.
-    pub(super) fn existing(&self, path: EntryPath) -> Result<Place, WriteError> {
+    pub(super) fn existing(&self, path: EntryPath) -> Result<WritePlace, TreeWriteError> {
         self.open_place(path, |path| {
-            Err(WriteError::failed("open", path)(Errno::NOENT))
+            Err(TreeWriteError::failed("open", path)(Errno::NOENT))
         })
     }
 
     fn open_place(
         &self,
         path: EntryPath,
-        absent: impl FnOnce(&EntryPath) -> Result<Place, WriteError>,
-    ) -> Result<Place, WriteError> {
+        absent: impl FnOnce(&EntryPath) -> Result<WritePlace, TreeWriteError>,
+    ) -> Result<WritePlace, TreeWriteError> {
         let mut last = lock(&self.places[own_place()]);
         if let Some(place) = last.as_ref().filter(|place| place.path == path) {
             return Ok(place.clone());
@@ -46,8 +46,8 @@ impl TreeWriter {
             None => absent(&path)?,
             Some(index) => {
                 let fd = self.target.directory(path.as_bytes());
-                let fd = Arc::new(fd.map_err(WriteError::failed("open", &path))?);
-                Place { path, index, fd }
+                let fd = Arc::new(fd.map_err(TreeWriteError::failed("open", &path))?);
+                WritePlace { path, index, fd }
             }
         };
         *last = Some(place.clone());
@@ -55,13 +55,13 @@ impl TreeWriter {
     }
 
     /// Makes the directories on the way to `path` that are not there, and opens it.
-    fn make_way(&self, path: &EntryPath) -> Result<Place, WriteError> {
+    fn make_way(&self, path: &EntryPath) -> Result<WritePlace, TreeWriteError> {
         let mut directories = lock(&self.directories);
         let way = path.as_bytes();
         let on_the_way =
             |end: usize| EntryPath::parse(&way[..end]).expect("a path begins with one");
         let fd = self.target.directory(b"");
-        let mut fd = fd.map_err(WriteError::failed("open", &EntryPath::root()))?;
+        let mut fd = fd.map_err(TreeWriteError::failed("open", &EntryPath::root()))?;
         let (mut index, mut start) = (ROOT, 0);
         for name in path.components() {
             let end = start + name.len();
@@ -70,20 +70,20 @@ impl TreeWriter {
             } else {
                 self.count_entry()?;
                 match fs::mkdirat(&fd, name, Mode::RWXU) {
-                    Err(Errno::EXIST) => return Err(WriteError::NotDirectory(on_the_way(end))),
+                    Err(Errno::EXIST) => return Err(TreeWriteError::NotDirectory(on_the_way(end))),
                     Err(error) => {
-                        return Err(WriteError::failed("make", &on_the_way(end))(error));
+                        return Err(TreeWriteError::failed("make", &on_the_way(end))(error));
                     }
                     Ok(()) => {}
                 }
-                index = directories.add(index, &way[..end], start, State::Unannounced);
+                index = directories.add(index, &way[..end], start, DirectoryState::Unannounced);
             }
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let next = fs::openat(fd.as_fd(), name, flags, Mode::empty());
-            fd = next.map_err(|error| WriteError::failed("open", &on_the_way(end))(error))?;
+            fd = next.map_err(|error| TreeWriteError::failed("open", &on_the_way(end))(error))?;
             start = end + 1;
         }
-        Ok(Place {
+        Ok(WritePlace {
             path: path.clone(),
             index,
             fd: Arc::new(fd),

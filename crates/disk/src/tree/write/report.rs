@@ -38,7 +38,7 @@ pub struct WriteReport {
 /// Why a tree was not written. What was written so far is for the caller to remove.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum WriteError {
+pub enum TreeWriteError {
     /// The system refused something.
     #[error("could not {doing} `{path}`")]
     Failed {
@@ -102,7 +102,7 @@ pub enum WriteError {
     Cancelled,
 }
 
-impl WriteError {
+impl TreeWriteError {
     pub(super) fn failed(doing: &'static str, path: &EntryPath) -> impl FnOnce(Errno) -> Self {
         move |error| Self::Failed {
             doing,
@@ -135,7 +135,7 @@ impl Count {
 
 /// The report while it grows.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct WriteCounts {
     pub(super) entries: Count,
     pub(super) files_begun: Count,
     pub(super) files: Count,
@@ -147,7 +147,7 @@ pub(super) struct Counts {
     pub(super) attributes_not_kept: Count,
 }
 
-impl Counts {
+impl WriteCounts {
     pub(super) fn withhold(&self, withheld: Withheld) {
         self.owners_not_kept.add(withheld.owner.into());
         self.privileges_not_kept.add(withheld.privileges.into());

@@ -150,7 +150,7 @@ fn what_is_never_written_is_a_hole() {
     file.finish(&metadata_of(0o600, 0), &[]).unwrap();
     let report = writer.finish(None).unwrap();
 
-    assert!(matches!(beyond, WriteError::BeyondEnd { .. }));
+    assert!(matches!(beyond, TreeWriteError::BeyondEnd { .. }));
     let made = std::fs::metadata(home.path().join("sparse")).unwrap();
     assert_eq!((made.len(), report.bytes), (1 << 30, 1 << 30));
     assert!(made.blocks() < 64, "{} blocks", made.blocks());
@@ -158,7 +158,7 @@ fn what_is_never_written_is_a_hole() {
 
 #[test]
 fn trees_that_contradict_themselves_are_refused() {
-    let refused = |build: &dyn Fn(&TreeWriter) -> Result<(), WriteError>| {
+    let refused = |build: &dyn Fn(&TreeWriter) -> Result<(), TreeWriteError>| {
         let (_home, writer) = new_writer();
         let built = build(&writer).and_then(|()| writer.finish(None).map(|_| ()));
         built.unwrap_err()
@@ -168,27 +168,39 @@ fn trees_that_contradict_themselves_are_refused() {
     let directory = |writer: &TreeWriter, at: &str| writer.directory(&path(at), &meta, &[]);
 
     let twice = refused(&|w| file(w, "a").and_then(|()| file(w, "a")));
-    assert!(matches!(twice, WriteError::Duplicate(_)), "{twice}");
+    assert!(matches!(twice, TreeWriteError::Duplicate(_)), "{twice}");
     let twice = refused(&|w| directory(w, "a").and_then(|()| directory(w, "a")));
-    assert!(matches!(twice, WriteError::Duplicate(_)), "{twice}");
+    assert!(matches!(twice, TreeWriteError::Duplicate(_)), "{twice}");
     let both = refused(&|w| file(w, "a").and_then(|()| directory(w, "a")));
-    assert!(matches!(both, WriteError::Duplicate(_)), "{both}");
+    assert!(matches!(both, TreeWriteError::Duplicate(_)), "{both}");
     let both = refused(&|w| directory(w, "a").and_then(|()| file(w, "a")));
-    assert!(matches!(both, WriteError::Duplicate(_)), "{both}");
+    assert!(matches!(both, TreeWriteError::Duplicate(_)), "{both}");
     let within = refused(&|w| file(w, "a").and_then(|()| file(w, "a/b")));
-    assert!(matches!(within, WriteError::NotDirectory(_)), "{within}");
+    assert!(
+        matches!(within, TreeWriteError::NotDirectory(_)),
+        "{within}"
+    );
     let within = refused(&|w| file(w, "a/b").and_then(|()| file(w, "a")));
-    assert!(matches!(within, WriteError::NotDirectory(_)), "{within}");
+    assert!(
+        matches!(within, TreeWriteError::NotDirectory(_)),
+        "{within}"
+    );
     let through = refused(&|w| {
         w.symlink(&path("a"), b"/etc", &meta)
             .and_then(|()| file(w, "a/b"))
     });
-    assert!(matches!(through, WriteError::NotDirectory(_)), "{through}");
+    assert!(
+        matches!(through, TreeWriteError::NotDirectory(_)),
+        "{through}"
+    );
     let through = refused(&|w| {
         w.symlink(&path("a"), b"b", &meta)?;
         w.hard_link(&path("c"), &path("a"))
     });
-    assert!(matches!(through, WriteError::BadLink { .. }), "{through}");
+    assert!(
+        matches!(through, TreeWriteError::BadLink { .. }),
+        "{through}"
+    );
     for to in ["absent", "no/where", "dir", "x", "y", "pipe"] {
         let dangling = refused(&|w| {
             directory(w, "dir")?;
@@ -197,17 +209,20 @@ fn trees_that_contradict_themselves_are_refused() {
             file(w, "file")?;
             w.hard_link(&path("x"), &path(to))
         });
-        assert!(matches!(dangling, WriteError::BadLink { .. }), "{dangling}");
+        assert!(
+            matches!(dangling, TreeWriteError::BadLink { .. }),
+            "{dangling}"
+        );
     }
     let links = refused(&|w| {
         w.symlink(&path("a"), b"b", &meta)?;
         w.symlink(&path("a"), b"c", &meta)
     });
-    assert!(matches!(links, WriteError::Duplicate(_)), "{links}");
+    assert!(matches!(links, TreeWriteError::Duplicate(_)), "{links}");
     let half = refused(&|w| w.file(&path("a"), 5).map(drop));
-    assert!(matches!(half, WriteError::Unfinished(1)), "{half}");
+    assert!(matches!(half, TreeWriteError::Unfinished(1)), "{half}");
     let root = refused(&|w| w.symlink(&EntryPath::root(), b"b", &meta));
-    assert!(matches!(root, WriteError::Duplicate(_)), "{root}");
+    assert!(matches!(root, TreeWriteError::Duplicate(_)), "{root}");
 }
 
 #[test]
@@ -245,12 +260,18 @@ fn limits_hold_and_a_cancelled_writer_stops() {
     flat.settings.cancel.store(true, Ordering::Relaxed);
     let cancelled = flat.file(&path("z"), 0).unwrap_err();
 
-    assert!(matches!(entries, WriteError::TooManyEntries(3)));
-    assert!(matches!(bytes, WriteError::TooManyBytes(10)));
-    assert!(matches!(wrapped, WriteError::TooManyBytes(10)));
-    assert!(matches!(deep, Err(WriteError::TooDeep { limit: 2, .. })));
-    assert!(matches!(deeper, Err(WriteError::TooDeep { limit: 2, .. })));
-    assert!(matches!(cancelled, WriteError::Cancelled));
+    assert!(matches!(entries, TreeWriteError::TooManyEntries(3)));
+    assert!(matches!(bytes, TreeWriteError::TooManyBytes(10)));
+    assert!(matches!(wrapped, TreeWriteError::TooManyBytes(10)));
+    assert!(matches!(
+        deep,
+        Err(TreeWriteError::TooDeep { limit: 2, .. })
+    ));
+    assert!(matches!(
+        deeper,
+        Err(TreeWriteError::TooDeep { limit: 2, .. })
+    ));
+    assert!(matches!(cancelled, TreeWriteError::Cancelled));
 }
 
 #[test]

@@ -42,7 +42,9 @@ use crate::handle::Profiles;
 use crate::warning::Warning;
 use serde::Serialize;
 use stasis_disk::progress::Progress;
-use stasis_disk::tree::restore::{Origin, Placed, Placement, Restored, Stage};
+use stasis_disk::tree::restore::{
+    PlacedTree, Placement, RestoreOrigin, RestoreStage, RestoredTree,
+};
 use stasis_disk::tree::write::WriteSettings;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::format::event::{EventKind, Severity};
@@ -463,7 +465,7 @@ impl Profiles<'_> {
             bytes,
             scratch: scratch.map_err(|error| Failure::new(FallbackReason::ExtractFailed, error))?,
             snapshot: active.archive.prefix(),
-            origin: Origin {
+            origin: RestoreOrigin {
                 at: self.clock.now(),
                 from: format!("{} {}", manifest.lineage(), active.archive.prefix()),
             },
@@ -545,12 +547,12 @@ impl Profiles<'_> {
         failure: Option<Failure>,
     ) -> Result<ProfileLoaded, Error> {
         let job = load.clone();
-        let origin = Origin {
+        let origin = RestoreOrigin {
             at: self.clock.now(),
             from: format!("{}, fresh", load.lineage),
         };
         let emptied = bridge::blocking(move || {
-            let stage = Stage::begin(&job.dir, Placement::Replace, job.cancel)?;
+            let stage = RestoreStage::begin(&job.dir, Placement::Replace, job.cancel)?;
             let writer = stage.writer(WriteSettings::default())?;
             let written = writer.finish(None)?;
             stage.swap(written, &origin)
@@ -637,9 +639,9 @@ impl Profiles<'_> {
     }
 }
 
-fn kept(restored: &Restored) -> Option<String> {
+fn kept(restored: &RestoredTree) -> Option<String> {
     match &restored.placed {
-        Placed::Replaced { kept } => Some(kept.display().to_string()),
+        PlacedTree::Replaced { kept } => Some(kept.display().to_string()),
         _ => None,
     }
 }

@@ -34,7 +34,7 @@ use crate::result::SkipReason;
 use crate::warning::Warning;
 use stasis_disk::check::{self, CheckSettings};
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
-use stasis_disk::tree::restore::{self, Changes, Origin, Placed, Returned};
+use stasis_disk::tree::restore::{self, PlacedTree, RestoreChanges, RestoreOrigin, Returned};
 use stasis_disk::tree::walk;
 use stasis_model::format::manifest::SaveReason;
 use stasis_model::id::{ServiceName, SnapshotId};
@@ -362,7 +362,7 @@ impl Project {
         plan: &RestorePlan,
         result: &mut ProjectRestored,
     ) -> Result<(), Error> {
-        let origin = Origin {
+        let origin = RestoreOrigin {
             at: self.engine.clock.now(),
             from: format!("snapshot {} of {}", plan.snapshot, self.home.id),
         };
@@ -376,7 +376,7 @@ impl Project {
         let placed = bridge::blocking(move || {
             let (_, restored) = staged.swap(&origin)?;
             let kept = match &restored.placed {
-                Placed::InPlace(Changes {
+                PlacedTree::InPlace(RestoreChanges {
                     backup: Some(backup),
                     ..
                 }) => came_out(backup, &not_saved, &patterns),

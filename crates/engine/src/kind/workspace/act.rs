@@ -23,10 +23,10 @@ use super::show::{BeforeAfter, called};
 use super::{Actor, Workspace};
 use crate::error::Error;
 use stasis_disk::form::chunked::databases::{COMPANIONS, HEADER, holds_changes};
-use stasis_disk::form::slots::{self, Listed, Manifest, StatCache, What, fact};
+use stasis_disk::form::slots::{self, Manifest, ManifestEntry, ManifestKind, StatCache, fact};
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::session_db::{RestoredFile, RestoredFrom};
-use stasis_disk::tree::restore::{self, Changes};
+use stasis_disk::tree::restore::{self, RestoreChanges};
 use stasis_disk::tree::walk::WalkSettings;
 use stasis_model::digest::StoreDigest;
 use stasis_model::time::Timestamp;
@@ -160,8 +160,8 @@ impl Workspace {
         &self,
         path: &EntryPath,
         from: &SlotMetadata,
-        live: &mut Vec<Listed>,
-        then: &mut Vec<Listed>,
+        live: &mut Vec<ManifestEntry>,
+        then: &mut Vec<ManifestEntry>,
     ) -> Result<Vec<EntryPath>, Error> {
         let beside = self.beside_database(path, from)?;
         for one in &beside {
@@ -228,7 +228,11 @@ impl Workspace {
     }
 
     /// The newest checkpoint that holds an entry, and in which it differs from what it is now.
-    fn usual_source(&self, path: &EntryPath, live: &[Listed]) -> Result<SlotMetadata, Error> {
+    fn usual_source(
+        &self,
+        path: &EntryPath,
+        live: &[ManifestEntry],
+    ) -> Result<SlotMetadata, Error> {
         let checkpoints = self.newest_first()?;
         if checkpoints.is_empty() {
             return Err(WorkspaceError::NoCheckpoints.into());
@@ -305,7 +309,7 @@ impl Workspace {
         let is_file = |path: &EntryPath| {
             act.is
                 .find(path)
-                .is_some_and(|one| one.what != What::Directory)
+                .is_some_and(|one| one.what != ManifestKind::Directory)
         };
         let going = changes
             .iter()
@@ -452,7 +456,7 @@ impl Workspace {
     fn changed_meanwhile(
         &self,
         act: &LiveChange<'_>,
-        done: &Changes,
+        done: &RestoreChanges,
         began: Option<SystemTime>,
     ) -> Vec<String> {
         let mut changed: BTreeSet<EntryPath> = done.changed_meanwhile.iter().cloned().collect();
@@ -508,7 +512,7 @@ impl Workspace {
         }
         let is_excluded =
             stasis_disk::tree::walk::matcher(&patterns).map_err(WorkspaceError::from)?;
-        let is_directory = |one: &Listed| one.what == What::Directory;
+        let is_directory = |one: &ManifestEntry| one.what == ManifestKind::Directory;
         let mut written = act.becomes.entries().iter();
         if let Some(one) = written.find(|one| is_excluded(&one.path, is_directory(one))) {
             return Err(WorkspaceError::Excluded(one.path.clone()).into());
@@ -532,13 +536,17 @@ impl Workspace {
         Ok(())
     }
 
-    fn change_tree(&self, act: &LiveChange<'_>, undo: &SlotMetadata) -> Result<Changes, Error> {
+    fn change_tree(
+        &self,
+        act: &LiveChange<'_>,
+        undo: &SlotMetadata,
+    ) -> Result<RestoreChanges, Error> {
         let label = self.pool().label_of(undo);
         let at = self.clock().now();
         let done = if act.from.origin == CheckpointOrigin::Undo {
             let backup = self.pool().backup_of(act.from);
             let backup = backup.ok_or(WorkspaceError::NothingToUndo)?;
-            let origin = restore::Origin {
+            let origin = restore::RestoreOrigin {
                 at,
                 from: called(act.from),
             };
@@ -583,7 +591,7 @@ impl Workspace {
         };
         let is_file = |path: &&EntryPath| {
             let one = act.becomes.find(path).or_else(|| act.is.find(path));
-            one.is_some_and(|one| one.what != What::Directory)
+            one.is_some_and(|one| one.what != ManifestKind::Directory)
         };
         let rows = changed.iter().filter(is_file).map(|path| RestoredFile {
             path: path.clone(),
@@ -640,7 +648,7 @@ impl<'a> LiveChange<'a> {
             .filter(|one| is_excepted(&one.path));
         let comes = self.becomes.entries().iter();
         let comes = comes.filter(|one| !is_excepted(&one.path));
-        let mut all: Vec<Listed> = stays.chain(comes).cloned().collect();
+        let mut all: Vec<ManifestEntry> = stays.chain(comes).cloned().collect();
         all.sort_by(|one, other| one.path.cmp(&other.path));
         self.becomes = Manifest::of(all);
         self.except.extend_from_slice(except);
@@ -653,7 +661,9 @@ fn not_ours(error: &slots::SlotError) -> &[EntryPath] {
     use stasis_disk::tree::restore::RestoreError::NotOurs;
     match error {
         slots::SlotError::Place(NotOurs(paths))
-        | slots::SlotError::PutBack(slots::PutBackError::Workspace(NotOurs(paths))) => paths,
+        | slots::SlotError::PutBack(slots::WorkspaceRestoreError::Workspace(NotOurs(paths))) => {
+            paths
+        }
         _ => &[],
     }
 }
@@ -670,6 +680,6 @@ fn is_half_done(error: &Error) -> bool {
     matches!(
         **error,
         slots::SlotError::Place(HalfDone { .. })
-            | slots::SlotError::PutBack(slots::PutBackError::Workspace(HalfDone { .. }))
+            | slots::SlotError::PutBack(slots::WorkspaceRestoreError::Workspace(HalfDone { .. }))
     )
 }

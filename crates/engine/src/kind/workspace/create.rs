@@ -14,7 +14,9 @@ use super::error::WorkspaceError;
 use super::room_for::RoomFor;
 use crate::clone::LeftOut;
 use crate::error::Error;
-use stasis_disk::form::slots::{Created, Source, databases_in_snapshot, manifest_of_clone};
+use stasis_disk::form::slots::{
+    CheckpointSource, Created, databases_in_snapshot, manifest_of_clone,
+};
 use stasis_disk::fs::free_space;
 use stasis_disk::session_db::USUAL_MOST_EVENTS;
 use stasis_disk::tree::clone::Method;
@@ -149,7 +151,7 @@ impl Workspace {
     fn make(&self, metadata: SlotMetadata) -> Result<Created, Error> {
         let began = self.clock().now();
         let stats = self.stats();
-        let source = Source {
+        let source = CheckpointSource {
             workspace: self.directory(),
             system: self.session().system.as_deref(),
             stats: Some(&stats),

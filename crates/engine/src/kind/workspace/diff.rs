@@ -7,7 +7,7 @@ use super::show::{BeforeAfter, differences, kind, size};
 use crate::error::Error;
 use crate::result::EntryType;
 use similar::TextDiff;
-use stasis_disk::form::slots::{Listed, Manifest, What, read_file};
+use stasis_disk::form::slots::{Manifest, ManifestEntry, ManifestKind, read_file};
 use stasis_model::failure::AtPath;
 use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{CheckpointRef, SlotMetadata};
@@ -78,7 +78,7 @@ impl Workspace {
     }
 
     /// The newest checkpoint that holds an entry and differs; else the newest that holds it; else the newest.
-    fn usual_base(&self, path: &EntryPath, live: &[Listed]) -> Result<SlotMetadata, Error> {
+    fn usual_base(&self, path: &EntryPath, live: &[ManifestEntry]) -> Result<SlotMetadata, Error> {
         let checkpoints = self.newest_first()?;
         let mut holding = None;
         for one in &checkpoints {
@@ -94,7 +94,12 @@ impl Workspace {
         Ok(newest.ok_or(WorkspaceError::NoCheckpoints)?)
     }
 
-    fn inside(&self, of: &SlotMetadata, then: &[Listed], live: &[Listed]) -> Vec<PathChange> {
+    fn inside(
+        &self,
+        of: &SlotMetadata,
+        then: &[ManifestEntry],
+        live: &[ManifestEntry],
+    ) -> Vec<PathChange> {
         let (was, is) = (Manifest::of(then.to_vec()), Manifest::of(live.to_vec()));
         let changes = differences(&was, &is);
         let both = BeforeAfter {
@@ -136,18 +141,18 @@ fn text(bytes: &[u8]) -> Option<&str> {
 }
 
 /// What both sides are; one that is missing is what the other is.
-fn common_type(was: Option<&Listed>, is: Option<&Listed>) -> Option<EntryType> {
+fn common_type(was: Option<&ManifestEntry>, is: Option<&ManifestEntry>) -> Option<EntryType> {
     let was_type = was.or(is).map(kind)?;
     let is_type = is.or(was).map(kind)?;
     (was_type == is_type).then_some(was_type)
 }
 
-fn side(listed: &Listed) -> DiffSide {
+fn side(listed: &ManifestEntry) -> DiffSide {
     let digest = match &listed.what {
-        What::File { digest, .. } => Some(digest.to_string()),
+        ManifestKind::File { digest, .. } => Some(digest.to_string()),
         _ => None,
     };
-    let is_link = matches!(listed.what, What::Symlink { .. });
+    let is_link = matches!(listed.what, ManifestKind::Symlink { .. });
     DiffSide {
         kind: kind(listed),
         size: size(listed),
@@ -158,9 +163,9 @@ fn side(listed: &Listed) -> DiffSide {
 }
 
 /// Where a link points, as a line.
-fn target(listed: Option<&Listed>) -> String {
+fn target(listed: Option<&ManifestEntry>) -> String {
     match listed.map(|listed| &listed.what) {
-        Some(What::Symlink { target }) => format!("{}\n", target.escape_ascii()),
+        Some(ManifestKind::Symlink { target }) => format!("{}\n", target.escape_ascii()),
         _ => String::new(),
     }
 }

@@ -3,7 +3,7 @@
 use crate::error::{
     Error, ErrorKind, clone_kind, io_kind, place_kind, restore_kind, save_kind, walk_kind,
 };
-use stasis_disk::form::slots::{PutBackError, SlotError};
+use stasis_disk::form::slots::{SlotError, WorkspaceRestoreError};
 use stasis_disk::fs::lock_file::LockError;
 use stasis_disk::session_db::SessionDbError;
 use stasis_disk::tree::walk::WalkError;
@@ -294,7 +294,7 @@ fn slots(error: &SlotError) -> ErrorKind {
     match error {
         SlotError::OverBudget(_) => ErrorKind::Limit,
         SlotError::Clone { source, .. } => clone_kind(source),
-        SlotError::Walk(error) | SlotError::PutBack(PutBackError::Checkpoint(error)) => {
+        SlotError::Walk(error) | SlotError::PutBack(WorkspaceRestoreError::Checkpoint(error)) => {
             walk_kind(error)
         }
         SlotError::Empty(_) => ErrorKind::NotFound,
@@ -302,7 +302,7 @@ fn slots(error: &SlotError) -> ErrorKind {
         SlotError::Unreadable { .. } | SlotError::Document(_) => ErrorKind::Corrupt,
         SlotError::Pack(error) => save_kind(error),
         SlotError::Unpack(error) => restore_kind(error),
-        SlotError::Place(error) | SlotError::PutBack(PutBackError::Workspace(error)) => {
+        SlotError::Place(error) | SlotError::PutBack(WorkspaceRestoreError::Workspace(error)) => {
             place_kind(error)
         }
         SlotError::PutBack(_) => ErrorKind::Cancelled,

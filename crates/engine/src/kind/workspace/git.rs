@@ -6,7 +6,7 @@
 
 use super::Workspace;
 use super::answers::{GitChange, GitCommit, GitPlan};
-use stasis_disk::form::slots::{self, What};
+use stasis_disk::form::slots::{self, ManifestKind};
 use stasis_disk::fs::root_dir::RootDir;
 use stasis_disk::tree::walk::WalkSettings;
 use stasis_model::tree::EntryPath;
@@ -226,7 +226,9 @@ impl Workspace {
         }
         let view = self.pool().view(of, &paths).ok()?;
         let loose = slots::portion(view.tree(), &paths[2], &WalkSettings::default()).ok()?;
-        let loose = loose.iter().filter(|one| one.what != What::Directory);
+        let loose = loose
+            .iter()
+            .filter(|one| one.what != ManifestKind::Directory);
         let mut tips = Vec::new();
         for path in loose.map(|one| &one.path).chain(&paths[..2]) {
             let Some(bytes) = slots::read_file(view.tree(), path, LARGEST).ok()? else {

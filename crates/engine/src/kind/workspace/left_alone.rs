@@ -17,7 +17,7 @@ use super::answers::{ExcludedNow, LeftAloneEntry, LeftAloneReason};
 use super::error::WorkspaceError;
 use crate::error::Error;
 use stasis_disk::form::chunked::databases::{COMPANIONS, HEADER};
-use stasis_disk::form::slots::{self, Listed, Manifest, What};
+use stasis_disk::form::slots::{self, Manifest, ManifestEntry, ManifestKind};
 use stasis_disk::tree::restore::{Permissions, is_part_of};
 use stasis_disk::tree::walk::WalkReport;
 use stasis_model::tree::EntryPath;
@@ -73,7 +73,7 @@ impl Workspace {
             let found = tree.find(&beside(base, b"-wal"));
             found.and_then(super::show::size).unwrap_or_default() > 0
         };
-        let is_idle = |one: &&Listed| {
+        let is_idle = |one: &&ManifestEntry| {
             let bytes = one.path.as_bytes();
             let base = [&b"-wal"[..], b"-shm"]
                 .into_iter()
@@ -103,7 +103,8 @@ impl Workspace {
         }
         let is_excluded =
             stasis_disk::tree::walk::matcher(&patterns).map_err(WorkspaceError::from)?;
-        let is_excluded = |one: &&Listed| is_excluded(&one.path, one.what == What::Directory);
+        let is_excluded =
+            |one: &&ManifestEntry| is_excluded(&one.path, one.what == ManifestKind::Directory);
         let mut top: Vec<EntryPath> = Vec::new();
         let mut entries = 0;
         for one in act.becomes.entries().iter().filter(is_excluded) {
@@ -169,14 +170,14 @@ impl Workspace {
     fn without_others<'a>(&self, mut act: LiveChange<'a>) -> Result<LiveChange<'a>, Error> {
         let root = self.root()?;
         let mut permissions = Permissions::new(&root);
-        let (mut stay, mut dressed): (Vec<EntryPath>, BTreeMap<EntryPath, Listed>) =
+        let (mut stay, mut dressed): (Vec<EntryPath>, BTreeMap<EntryPath, ManifestEntry>) =
             Default::default();
         for (path, change) in act.is.diff(&act.becomes) {
             if stay.last().is_some_and(|last| path.is_within(last)) {
                 continue;
             }
             let is = act.is.find(&path);
-            let stays_directory = is.is_some_and(|one| one.what == What::Directory)
+            let stays_directory = is.is_some_and(|one| one.what == ManifestKind::Directory)
                 && is_directory(&act.becomes, &path);
             if !stays_directory && !permissions.may_move(&path) {
                 stay.push(path);
@@ -254,5 +255,5 @@ impl LiveChange<'_> {
 
 fn is_directory(tree: &Manifest, path: &EntryPath) -> bool {
     tree.find(path)
-        .is_some_and(|one| one.what == What::Directory)
+        .is_some_and(|one| one.what == ManifestKind::Directory)
 }

@@ -9,7 +9,7 @@ use super::act::LiveChange;
 use super::answers::SessionForm;
 use super::error::{Freeable, NoRoom, WorkspaceError};
 use crate::error::Error;
-use stasis_disk::form::slots::{Manifest, What};
+use stasis_disk::form::slots::{Manifest, ManifestKind};
 use stasis_disk::fs::free_space;
 use stasis_model::tree::diff::ChangeKind;
 use stasis_model::workspace::{CheckpointOrigin, Occupant, SlotForm};
@@ -45,7 +45,7 @@ impl Need {
             .filter(|(_, change)| *change != ChangeKind::Removed);
         let files = comes.clone().filter_map(|(path, _)| is.find(path));
         let bytes = files.map(|one| match one.what {
-            What::File { size, .. } if !is_shared => size.next_multiple_of(4096),
+            ManifestKind::File { size, .. } if !is_shared => size.next_multiple_of(4096),
             _ => 0,
         });
         Self {

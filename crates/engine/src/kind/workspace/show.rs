@@ -9,7 +9,7 @@ use super::answers::{
 use super::error::WorkspaceError;
 use crate::error::Error;
 use crate::result::EntryType;
-use stasis_disk::form::slots::{Listed, Manifest, What, portion};
+use stasis_disk::form::slots::{Manifest, ManifestEntry, ManifestKind, portion};
 use stasis_disk::fs::free_space;
 use stasis_disk::fs::lock_file::LockFile;
 use stasis_model::time::Timestamp;
@@ -40,18 +40,18 @@ pub(super) fn called(one: &SlotMetadata) -> String {
     }
 }
 
-pub(super) fn kind(listed: &Listed) -> EntryType {
+pub(super) fn kind(listed: &ManifestEntry) -> EntryType {
     match listed.what {
-        What::File { .. } => EntryType::File,
-        What::Directory => EntryType::Directory,
-        What::Symlink { .. } => EntryType::Symlink,
+        ManifestKind::File { .. } => EntryType::File,
+        ManifestKind::Directory => EntryType::Directory,
+        ManifestKind::Symlink { .. } => EntryType::Symlink,
     }
 }
 
 /// How long a file is.
-pub(super) fn size(listed: &Listed) -> Option<u64> {
+pub(super) fn size(listed: &ManifestEntry) -> Option<u64> {
     match listed.what {
-        What::File { size, .. } => Some(size),
+        ManifestKind::File { size, .. } => Some(size),
         _ => None,
     }
 }
@@ -371,7 +371,7 @@ impl Workspace {
         let is_excluded =
             stasis_disk::tree::walk::matcher(&patterns).map_err(WorkspaceError::from)?;
         let mut entries = contents.entries().to_vec();
-        entries.retain(|one| !is_excluded(&one.path, one.what == What::Directory));
+        entries.retain(|one| !is_excluded(&one.path, one.what == ManifestKind::Directory));
         Ok(Manifest::of(entries))
     }
 
@@ -379,7 +379,7 @@ impl Workspace {
         let checkpoints = self.newest_first()?;
         let now = self.clock().now();
         let mut versions = Vec::with_capacity(checkpoints.len());
-        let mut before: Vec<Listed> = Vec::new();
+        let mut before: Vec<ManifestEntry> = Vec::new();
         for one in checkpoints.iter().rev() {
             let then = self.then(one, path)?;
             if let Some(status) = status(&before, &then) {
@@ -412,7 +412,7 @@ impl Workspace {
     /// What a path is in the live tree, with everything in it.
     ///
     /// What is excluded from checkpoints is not there; named by itself it is refused.
-    pub(super) fn now(&self, path: &EntryPath) -> Result<Vec<Listed>, Error> {
+    pub(super) fn now(&self, path: &EntryPath) -> Result<Vec<ManifestEntry>, Error> {
         let bad = |why: &str| WorkspaceError::BadPath {
             path: path.to_string(),
             why: why.to_owned(),
@@ -432,12 +432,16 @@ impl Workspace {
         }
         let all = stasis_disk::tree::walk::WalkSettings::default();
         let mut found = portion(&self.root()?, path, &all).map_err(WorkspaceError::from)?;
-        found.retain(|one| !is_excluded(&one.path, one.what == What::Directory));
+        found.retain(|one| !is_excluded(&one.path, one.what == ManifestKind::Directory));
         Ok(found)
     }
 
     /// What a path is in a checkpoint, with everything in it.
-    pub(super) fn then(&self, of: &SlotMetadata, path: &EntryPath) -> Result<Vec<Listed>, Error> {
+    pub(super) fn then(
+        &self,
+        of: &SlotMetadata,
+        path: &EntryPath,
+    ) -> Result<Vec<ManifestEntry>, Error> {
         if of.form == SlotForm::Clone {
             let view = self.pool().view(of, &[])?;
             // One file is read sooner than the list of all of them.
@@ -569,7 +573,7 @@ fn unreadable(occupants: &[Occupant]) -> Vec<UnreadableSlot> {
 }
 
 /// What became of an entry from one checkpoint to the next; nothing when it is in neither.
-fn status(before: &[Listed], then: &[Listed]) -> Option<VersionStatus> {
+fn status(before: &[ManifestEntry], then: &[ManifestEntry]) -> Option<VersionStatus> {
     match (before.is_empty(), then.is_empty()) {
         (true, true) => None,
         (true, false) => Some(VersionStatus::New),

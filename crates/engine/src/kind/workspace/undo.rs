@@ -11,7 +11,7 @@ use super::error::WorkspaceError;
 use super::show::called;
 use super::{Actor, Workspace};
 use crate::error::Error;
-use stasis_disk::form::slots::{self, Listed, Manifest, SlotError, What};
+use stasis_disk::form::slots::{self, Manifest, ManifestEntry, ManifestKind, SlotError};
 use stasis_disk::tree::restore::{self, Returned};
 use stasis_model::time::Timestamp;
 use stasis_model::tree::attributes::AttributesDigest;
@@ -162,14 +162,14 @@ impl Workspace {
         let backup = backup.ok_or(WorkspaceError::NothingToUndo)?;
         let (steps, tree) = restore::returned(&backup)?;
         let walk = self.session().walk();
-        let mut all: BTreeMap<EntryPath, Listed> = is
+        let mut all: BTreeMap<EntryPath, ManifestEntry> = is
             .entries()
             .iter()
             .map(|one| (one.path.clone(), one.clone()))
             .collect();
-        let take = |all: &mut BTreeMap<EntryPath, Listed>, path: &EntryPath| {
+        let take = |all: &mut BTreeMap<EntryPath, ManifestEntry>, path: &EntryPath| {
             let gone = all.remove(path);
-            if gone.is_some_and(|gone| gone.what == What::Directory) {
+            if gone.is_some_and(|gone| gone.what == ManifestKind::Directory) {
                 all.retain(|one, _| !is_in(one, path));
             }
         };
@@ -184,7 +184,7 @@ impl Workspace {
                 Returned::Away(path) => take(&mut all, &path),
                 Returned::Dressed(path, before, attributes) => {
                     let one = all.get_mut(&path);
-                    if let Some(one) = one.filter(|one| one.what == What::Directory) {
+                    if let Some(one) = one.filter(|one| one.what == ManifestKind::Directory) {
                         one.mode = before.mode;
                         if let Some(attributes) = attributes {
                             one.attributes = AttributesDigest::of(&attributes);

@@ -7,7 +7,7 @@ use crate::base64;
 use crate::digest::FileDigest;
 use crate::protocol::gc::ChunkName;
 use crate::tree::list::{
-    BadList, Extent, FileContent, Row, SectionWriter, Slice, StoredChunk, read_section,
+    BadList, Extent, FileContent, ListRow, SectionWriter, Slice, StoredChunk, read_section,
 };
 use crate::tree::{Attribute, BadPath, Entry, EntryKind, EntryPath, FileTime, Metadata, acl};
 use serde::{Deserialize, Serialize};
@@ -178,8 +178,8 @@ impl InlineExtent {
     }
 }
 
-impl From<&Row> for InlineEntry {
-    fn from(Row { entry, content }: &Row) -> Self {
+impl From<&ListRow> for InlineEntry {
+    fn from(ListRow { entry, content }: &ListRow) -> Self {
         let (kind, target) = match &entry.kind {
             EntryKind::File { .. } => (InlineKind::File, None),
             EntryKind::Directory => (InlineKind::Directory, None),
@@ -218,7 +218,7 @@ impl From<&Row> for InlineEntry {
 }
 
 impl InlineEntry {
-    fn row(&self) -> Result<Row, BadInline> {
+    fn row(&self) -> Result<ListRow, BadInline> {
         let target = read(self.target.as_ref(), self.target_b64.as_ref())?;
         let path = read(self.path.as_ref(), self.path_b64.as_ref())?.unwrap_or_default();
         let kind = match (self.kind, target, &self.content) {
@@ -254,7 +254,7 @@ impl InlineEntry {
             .as_ref()
             .map(InlineContent::content)
             .transpose()?;
-        Ok(Row { entry, content })
+        Ok(ListRow { entry, content })
     }
 }
 
@@ -278,7 +278,7 @@ impl InlineContent {
 }
 
 /// The rows of a document.
-pub(super) fn rows(entries: &[InlineEntry]) -> Result<Vec<Row>, BadInline> {
+pub(super) fn rows(entries: &[InlineEntry]) -> Result<Vec<ListRow>, BadInline> {
     let mut writer = SectionWriter::default();
     for entry in entries {
         writer.push(&entry.row()?);

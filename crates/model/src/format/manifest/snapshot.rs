@@ -8,7 +8,7 @@ use crate::format::document::Document;
 use crate::id::{Epoch, Label, OpId, SnapshotId, SubjectName};
 use crate::protocol::gc::ChunkName;
 use crate::time::Timestamp;
-use crate::tree::list::{Row, Slice, StoredChunk};
+use crate::tree::list::{ListRow, Slice, StoredChunk};
 use crate::tree::{Attribute, FileTime, Metadata};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -161,7 +161,7 @@ impl ListRef {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FileList {
     /// Here.
-    Inline(Vec<Row>),
+    Inline(Vec<ListRow>),
     /// In chunks.
     Stored(ListRef),
 }

@@ -1,7 +1,7 @@
 //! Some entries of a list.
 
 use super::wire::{BadList, ListReader, put_bytes, put_chunk, put_number, put_signed};
-use super::{Extent, FILE_MAX, FileContent, Row, Slice, StoredChunk};
+use super::{Extent, FILE_MAX, FileContent, ListRow, Slice, StoredChunk};
 use crate::digest::FileDigest;
 use crate::tree::{Attribute, Entry, EntryKind, EntryPath, FileTime, Metadata, acl};
 use std::collections::HashMap;
@@ -39,7 +39,7 @@ impl SectionWriter {
     /// Appends an entry, whose path must come after that of the entry before. Says whether the section should end here.
     ///
     /// Where a section ends depends on names, so that a file that changes or appears does not move later sections.
-    pub fn push(&mut self, row: &Row) -> bool {
+    pub fn push(&mut self, row: &ListRow) -> bool {
         let path = row.entry.path.as_bytes();
         let shared = self
             .path
@@ -77,7 +77,7 @@ impl SectionWriter {
         section
     }
 
-    fn metadata(&mut self, row: &Row) {
+    fn metadata(&mut self, row: &ListRow) {
         let Entry {
             kind,
             metadata,
@@ -125,7 +125,7 @@ impl SectionWriter {
         }
     }
 
-    fn kind(&mut self, row: &Row) {
+    fn kind(&mut self, row: &ListRow) {
         match &row.entry.kind {
             EntryKind::File { size } => {
                 put_number(&mut self.bytes, *size);
@@ -182,12 +182,12 @@ fn drawn(path: &[u8]) -> u64 {
 pub fn read_section<E: From<BadList>>(
     bytes: &[u8],
     after: Option<&EntryPath>,
-    mut show: impl FnMut(Row) -> Result<(), E>,
+    mut show: impl FnMut(ListRow) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut reader = ListReader::new(bytes);
     let table = reader.chunks()?;
     let entries = reader.count(8)?;
-    let mut rows = Rows {
+    let mut rows = SectionRows {
         reader,
         table,
         path: Vec::new(),
@@ -206,7 +206,7 @@ pub fn section_chunks(bytes: &[u8]) -> Result<Vec<StoredChunk>, BadList> {
     ListReader::new(bytes).chunks()
 }
 
-struct Rows<'b> {
+struct SectionRows<'b> {
     reader: ListReader<'b>,
     table: Vec<StoredChunk>,
     path: Vec<u8>,
@@ -214,8 +214,8 @@ struct Rows<'b> {
     before: Metadata,
 }
 
-impl Rows<'_> {
-    fn next(&mut self) -> Result<Row, BadList> {
+impl SectionRows<'_> {
+    fn next(&mut self) -> Result<ListRow, BadList> {
         let shared = self.reader.small("a path too long")? as usize;
         if shared > self.path.len() {
             return Err(BadList::Number("a path that shares more than there is"));
@@ -238,7 +238,7 @@ impl Rows<'_> {
             metadata,
             attributes,
         };
-        Ok(Row { entry, content })
+        Ok(ListRow { entry, content })
     }
 
     fn metadata(&mut self, flags: u8) -> Result<Metadata, BadList> {

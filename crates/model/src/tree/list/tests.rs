@@ -50,7 +50,7 @@ fn path() -> impl Strategy<Value = EntryPath> {
     })
 }
 
-fn row() -> impl Strategy<Value = Row> {
+fn row() -> impl Strategy<Value = ListRow> {
     let kind = prop_oneof![
         content().prop_map(|content| {
             let size = content.extents.iter().map(Extent::length).sum();
@@ -93,12 +93,12 @@ fn row() -> impl Strategy<Value = Row> {
                 metadata,
                 attributes: attributes.collect(),
             };
-            Row { entry, content }
+            ListRow { entry, content }
         },
     )
 }
 
-fn rows(most: usize) -> impl Strategy<Value = Vec<Row>> {
+fn rows(most: usize) -> impl Strategy<Value = Vec<ListRow>> {
     prop::collection::vec(row(), 0..most).prop_map(|mut rows| {
         rows.sort_by(|one, other| one.entry.path.cmp(&other.entry.path));
         rows.dedup_by(|one, other| one.entry.path == other.entry.path);
@@ -106,7 +106,7 @@ fn rows(most: usize) -> impl Strategy<Value = Vec<Row>> {
     })
 }
 
-fn written(rows: &[Row]) -> Vec<u8> {
+fn written(rows: &[ListRow]) -> Vec<u8> {
     let mut writer = SectionWriter::default();
     for row in rows {
         writer.push(row);
@@ -114,7 +114,7 @@ fn written(rows: &[Row]) -> Vec<u8> {
     writer.finish()
 }
 
-fn read(bytes: &[u8]) -> Result<Vec<Row>, BadList> {
+fn read(bytes: &[u8]) -> Result<Vec<ListRow>, BadList> {
     let mut rows = Vec::new();
     read_section(bytes, None, |row| {
         rows.push(row);
@@ -180,8 +180,8 @@ proptest! {
     }
 }
 
-fn plain(path: &str) -> Row {
-    Row {
+fn plain(path: &str) -> ListRow {
+    ListRow {
         entry: crate::tree::Entry {
             path: EntryPath::parse(path.as_bytes()).unwrap(),
             kind: EntryKind::Directory,
@@ -211,11 +211,11 @@ fn entries_out_of_order_are_refused() {
 
 #[test]
 fn a_file_that_appears_moves_few_sections() {
-    let mut rows: Vec<Row> = (0..20_000)
+    let mut rows: Vec<ListRow> = (0..20_000)
         .map(|n| plain(&format!("d{:03}/f{n:05}", n / 50)))
         .collect();
     rows.sort_by(|one, other| one.entry.path.cmp(&other.entry.path));
-    let sections = |rows: &[Row]| {
+    let sections = |rows: &[ListRow]| {
         let (mut writer, mut sections) = (SectionWriter::default(), Vec::new());
         for row in rows {
             if writer.push(row) {

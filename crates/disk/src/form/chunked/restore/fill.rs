@@ -1,8 +1,8 @@
 //! The workers that fill files.
 
 use super::reading::fetch_stored;
-use super::rows::{FileRow, Rows, Use};
-use super::{RestoreError, RestoreParts, WrittenTree};
+use super::rows::{FileRow, RestoreRows, Use};
+use super::{ChunkRestoreError, RestoreParts, WrittenTree};
 use crate::form::chunked::same;
 use crate::tree::write::NewFile;
 use crate::worker_pool::{WorkerPool, lock};
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 const RUN: usize = 256;
 
 /// A file that lies in several places, while it is being filled.
-struct Open<'s> {
+struct SharedFile<'s> {
     file: Mutex<Option<NewFile<'s>>>,
     left: AtomicUsize,
 }
@@ -25,10 +25,10 @@ struct Open<'s> {
 /// Everything workers share.
 pub(super) struct Filling<'s> {
     parts: &'s RestoreParts<'s>,
-    rows: Rows,
+    rows: RestoreRows,
     /// What was taken from the old tree.
     reused: Vec<AtomicBool>,
-    several: HashMap<u32, Open<'s>>,
+    several: HashMap<u32, SharedFile<'s>>,
     /// Files that were begun and came to nothing.
     begun: Mutex<HashMap<u32, NewFile<'s>>>,
     /// Where the uses of each chunk begin, the last one being their end.
@@ -41,7 +41,7 @@ pub(super) struct Filling<'s> {
 }
 
 impl<'s> Filling<'s> {
-    pub(super) fn new(parts: &'s RestoreParts<'s>, mut rows: Rows) -> Self {
+    pub(super) fn new(parts: &'s RestoreParts<'s>, mut rows: RestoreRows) -> Self {
         rows.uses
             .sort_unstable_by_key(|one| (one.chunk, one.file, one.at));
         let mut starts = vec![0; rows.chunks.len() + 1];
@@ -57,7 +57,7 @@ impl<'s> Filling<'s> {
             .zip(0_u32..)
             .filter(|(file, _)| file.uses > 1);
         let several = several.map(|(file, number)| {
-            let open = Open {
+            let open = SharedFile {
                 file: Mutex::new(None),
                 left: AtomicUsize::new(file.uses as usize),
             };
@@ -84,7 +84,7 @@ impl<'s> Filling<'s> {
         }
     }
 
-    pub(super) fn run(self) -> Result<WrittenTree, RestoreError> {
+    pub(super) fn run(self) -> Result<WrittenTree, ChunkRestoreError> {
         let runs = self.rows.files.len().div_ceil(RUN);
         let workers = self.parts.workers;
         WorkerPool::for_each(workers, 0..runs, |run| self.without_chunks(run))?;
@@ -106,7 +106,7 @@ impl<'s> Filling<'s> {
     }
 
     /// Makes files that lie in no chunk, and takes what is right from the old tree.
-    fn without_chunks(&self, run: usize) -> Result<(), RestoreError> {
+    fn without_chunks(&self, run: usize) -> Result<(), ChunkRestoreError> {
         let files = self.rows.files.iter().enumerate();
         for (number, file) in files.skip(run * RUN).take(RUN) {
             if file.uses == 0 {
@@ -122,7 +122,7 @@ impl<'s> Filling<'s> {
     }
 
     /// Takes a file from the old tree, if it holds the same under the same name.
-    fn reuse(&self, number: u32, file: &FileRow) -> Result<bool, RestoreError> {
+    fn reuse(&self, number: u32, file: &FileRow) -> Result<bool, ChunkRestoreError> {
         let Some(old) = self.parts.old else {
             return Ok(false);
         };
@@ -172,7 +172,7 @@ impl<'s> Filling<'s> {
     }
 
     /// Fetches a chunk and writes what lies in it.
-    fn chunk(&self, number: usize) -> Result<(), RestoreError> {
+    fn chunk(&self, number: usize) -> Result<(), ChunkRestoreError> {
         let uses = &self.rows.uses[self.starts[number]..self.starts[number + 1]];
         if uses.iter().all(|one| self.is_reused(one.file)) {
             return Ok(());
@@ -187,7 +187,7 @@ impl<'s> Filling<'s> {
         Ok(())
     }
 
-    fn begin(&self, number: u32) -> Result<NewFile<'s>, RestoreError> {
+    fn begin(&self, number: u32) -> Result<NewFile<'s>, ChunkRestoreError> {
         if self.parts.old.is_some()
             && let Some(begun) = lock(&self.begun).remove(&number)
         {
@@ -197,7 +197,7 @@ impl<'s> Filling<'s> {
         Ok(self.parts.writer.file(&self.rows.path(file), file.size)?)
     }
 
-    fn write(&self, one: &Use, bytes: &[u8]) -> Result<(), RestoreError> {
+    fn write(&self, one: &Use, bytes: &[u8]) -> Result<(), ChunkRestoreError> {
         let file = &self.rows.files[one.file as usize];
         let Some(open) = self.several.get(&one.file) else {
             let made = self.begin(one.file)?;
@@ -220,7 +220,7 @@ impl<'s> Filling<'s> {
     }
 }
 
-fn finish(made: NewFile<'_>, file: &FileRow) -> Result<(), RestoreError> {
+fn finish(made: NewFile<'_>, file: &FileRow) -> Result<(), ChunkRestoreError> {
     made.finish(&file.metadata, file.attributes())?;
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! What a restore reads, whether it writes or not. A check runs the same code with nowhere to write to, so that the two cannot
 //! disagree about what can be restored.
 
-use super::RestoreError;
+use super::ChunkRestoreError;
 use crate::form::chunked::list::ListReader;
 use crate::form::chunked::{ChunkError, ChunkSource, fetch};
 use crate::tree::write::WriteLimits;
@@ -9,7 +9,7 @@ use stasis_model::digest::TreeDigest;
 use stasis_model::format::chunk::BadChunk;
 use stasis_model::format::manifest::FileList;
 use stasis_model::tree::canonical::TreeHasher;
-use stasis_model::tree::list::{FileContent, Row, StoredChunk};
+use stasis_model::tree::list::{FileContent, ListRow, StoredChunk};
 use stasis_model::tree::{EntryKind, EntryPath};
 use std::collections::{BTreeSet, HashSet};
 
@@ -44,7 +44,10 @@ pub struct ListedTree {
 }
 
 /// Reads a whole list as a restore does, and says what it leads to. Nothing is written.
-pub fn read_list(source: &dyn ChunkSource, list: &FileList) -> Result<ListedTree, RestoreError> {
+pub fn read_list(
+    source: &dyn ChunkSource,
+    list: &FileList,
+) -> Result<ListedTree, ChunkRestoreError> {
     let mut chunks = BTreeSet::new();
     let digest = each_row(source, list, |row| {
         let slices = row.content.iter().flat_map(FileContent::slices);
@@ -70,10 +73,10 @@ pub fn fetch_stored(source: &dyn ChunkSource, chunk: &StoredChunk) -> Result<Vec
 pub(super) fn each_row(
     source: &dyn ChunkSource,
     list: &FileList,
-    mut show: impl FnMut(Row) -> Result<(), RestoreError>,
-) -> Result<TreeDigest, RestoreError> {
+    mut show: impl FnMut(ListRow) -> Result<(), ChunkRestoreError>,
+) -> Result<TreeDigest, ChunkRestoreError> {
     let (mut reader, mut hasher) = (ListReader::new(source, list)?, TreeHasher::new());
-    let mut shape = Shape::default();
+    let mut shape = TreeShape::default();
     while let Some(row) = reader.next_row()? {
         let content = row.content.as_ref().map(|content| &content.digest);
         hasher.entry(&row.entry, content);
@@ -86,7 +89,7 @@ pub(super) fn each_row(
 
 /// What entries that come in the order of paths make together.
 #[derive(Debug, Default)]
-struct Shape {
+struct TreeShape {
     /// The directory that came last, and those it lies in.
     open: Vec<EntryPath>,
     /// Where hard links lead, and one that leads there.
@@ -95,10 +98,10 @@ struct Shape {
     bytes: u64,
 }
 
-impl Shape {
-    fn add(&mut self, row: &Row) -> Result<(), RestoreError> {
+impl TreeShape {
+    fn add(&mut self, row: &ListRow) -> Result<(), ChunkRestoreError> {
         let path = &row.entry.path;
-        let bad = |source| RestoreError::Unfit {
+        let bad = |source| ChunkRestoreError::Unfit {
             path: path.clone(),
             source,
         };
@@ -137,7 +140,7 @@ impl Shape {
         self,
         source: &dyn ChunkSource,
         list: &FileList,
-    ) -> Result<(), RestoreError> {
+    ) -> Result<(), ChunkRestoreError> {
         if self.links.is_empty() {
             return Ok(());
         }
@@ -149,7 +152,7 @@ impl Shape {
             }
         }
         match self.links.iter().find(|(to, _)| missed.contains(to)) {
-            Some((to, path)) => Err(RestoreError::Unfit {
+            Some((to, path)) => Err(ChunkRestoreError::Unfit {
                 path: path.clone(),
                 source: BadTree::Link(to.clone()),
             }),

@@ -37,7 +37,7 @@ pub(super) struct Use {
 
 /// All files, and what lies where.
 #[derive(Debug, Default)]
-pub(super) struct Rows {
+pub(super) struct RestoreRows {
     directories: Vec<EntryPath>,
     names: Vec<u8>,
     pub(super) files: Vec<FileRow>,
@@ -50,7 +50,7 @@ fn number(length: usize) -> u32 {
     u32::try_from(length).expect("there are fewer entries than that")
 }
 
-impl Rows {
+impl RestoreRows {
     pub(super) fn push(&mut self, entry: Entry, content: &FileContent) {
         let EntryKind::File { size } = entry.kind else {
             return;

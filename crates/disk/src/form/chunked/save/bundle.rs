@@ -1,6 +1,6 @@
 //! Small files side by side, until they are a chunk.
 
-use super::small::Pending;
+use super::small::PendingFile;
 use stasis_model::digest::FileDigest;
 use stasis_model::tree::chunking::ends_bundle;
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use std::collections::HashMap;
 pub(super) struct Bundle {
     bytes: Vec<u8>,
     offsets: HashMap<FileDigest, u32>,
-    pub(super) pending: Vec<Pending>,
+    pub(super) pending: Vec<PendingFile>,
 }
 
 impl Bundle {

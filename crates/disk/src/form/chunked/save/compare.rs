@@ -1,11 +1,11 @@
 //! A large file that was there before: only the pieces that changed are stored.
 
 use super::SaveError;
-use super::large::{LargeFile, Part, Reading, Taken, WINDOW};
+use super::large::{CutFile, LargeFile, LargeRead, Part, WINDOW};
 use super::plan::Before;
 use super::stream::PieceStream;
 use super::workers::{Offered, Tools};
-use crate::form::chunked::Look;
+use crate::form::chunked::ChunkLook;
 use stasis_model::protocol::gc::ChunkName;
 use stasis_model::tree::blocks;
 use stasis_model::tree::chunking::{PIECE, PIECES_CUT};
@@ -14,8 +14,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 /// What a comparison came to.
-pub(super) enum Compared {
-    Taken(Taken),
+pub(super) enum ComparedFile {
+    Taken(CutFile),
     /// The file changed meanwhile.
     Moved,
     /// So much is new that it is better cut afresh.
@@ -30,13 +30,13 @@ struct Gathering {
     waiting: Vec<usize>,
 }
 
-impl<'a> Reading<'_, 'a> {
+impl<'a> LargeRead<'_, 'a> {
     /// Compares the file with the fingerprints of what it was.
     pub(super) fn compare(
         &self,
         (content, before, old): (&FileContent, &Before, &[u8]),
         tools: &mut Tools<'a>,
-    ) -> Result<Compared, SaveError> {
+    ) -> Result<ComparedFile, SaveError> {
         let mut stream = PieceStream::new();
         let mut buffer = vec![0; WINDOW];
         let (mut at, end) = (0, self.opened.seen.size);
@@ -45,7 +45,7 @@ impl<'a> Reading<'_, 'a> {
             let wanted = usize::try_from((end - at).min(WINDOW as u64)).unwrap_or(WINDOW);
             let read = self.read_at(&mut buffer[..wanted], at)?;
             if read == 0 {
-                return Ok(Compared::Moved);
+                return Ok(ComparedFile::Moved);
             }
             stream.update(&buffer[..read]);
             self.pool.count(0, read as u64);
@@ -53,7 +53,7 @@ impl<'a> Reading<'_, 'a> {
         }
         let (size, digest, fingerprints) = stream.finish();
         let Some(new) = fingerprints else {
-            return Ok(Compared::TooDifferent);
+            return Ok(ComparedFile::TooDifferent);
         };
         let count = blocks::count(size);
         let gone = self.gone(content)?;
@@ -71,9 +71,9 @@ impl<'a> Reading<'_, 'a> {
         };
         let changed: Vec<u64> = (0..count).filter(|number| !is_kept(number)).collect();
         if changed.len() as u64 * 2 > count {
-            return Ok(Compared::TooDifferent);
+            return Ok(ComparedFile::TooDifferent);
         }
-        let taken = Taken {
+        let taken = CutFile {
             size,
             digest,
             fingerprints: Some(new),
@@ -88,7 +88,7 @@ impl<'a> Reading<'_, 'a> {
         let names: HashSet<ChunkName> = content.slices().map(|slice| slice.chunk.name).collect();
         let mut gone = HashSet::new();
         for name in names {
-            if !self.pool.holds(&name, Look::Exists)? {
+            if !self.pool.holds(&name, ChunkLook::Exists)? {
                 gone.insert(name);
             }
         }
@@ -121,9 +121,9 @@ impl<'a> Reading<'_, 'a> {
         &self,
         content: &FileContent,
         changed: &[u64],
-        mut taken: Taken,
+        mut taken: CutFile,
         tools: &mut Tools<'a>,
-    ) -> Result<Compared, SaveError> {
+    ) -> Result<ComparedFile, SaveError> {
         let new = taken.fingerprints.take().unwrap_or_default();
         let (mut at, mut gathering) = (0_u64, Gathering::default());
         for number in changed {
@@ -137,7 +137,7 @@ impl<'a> Reading<'_, 'a> {
             let read = self.read_at(piece, start)?;
             let value = blocks::value(*number, piece);
             if read != length || !blocks::is_same(&new, *number, &value) {
-                return Ok(Compared::Moved);
+                return Ok(ComparedFile::Moved);
             }
             gathering.waiting.push(taken.parts.len());
             taken.parts.push(Part::Fresh {
@@ -154,12 +154,12 @@ impl<'a> Reading<'_, 'a> {
         taken.parts.extend(kept.into_iter().map(Part::Ready));
         self.end_pieces(&mut taken, &mut gathering, tools)?;
         taken.fingerprints = Some(new);
-        Ok(Compared::Taken(taken))
+        Ok(ComparedFile::Taken(taken))
     }
 
     fn end_pieces(
         &self,
-        taken: &mut Taken,
+        taken: &mut CutFile,
         gathering: &mut Gathering,
         tools: &mut Tools<'a>,
     ) -> Result<(), SaveError> {

@@ -1,7 +1,7 @@
 //! A large file that is new: cut by content, or, a database, at fixed places.
 
 use super::SaveError;
-use super::large::{LargeFile, Part, Reading, Taken, WINDOW};
+use super::large::{CutFile, LargeFile, LargeRead, Part, WINDOW};
 use super::stream::PieceStream;
 use super::workers::{Offered, Tools};
 use crate::fs::holes;
@@ -13,16 +13,16 @@ use std::sync::Arc;
 const WORTH: u64 = 64;
 
 /// A stretch of data that is being cut.
-struct Stretch {
+struct CutStretch {
     buffer: Vec<u8>,
     at: u64,
     end: u64,
     is_sqlite: bool,
 }
 
-impl<'a> Reading<'_, 'a> {
+impl<'a> LargeRead<'_, 'a> {
     /// Cuts the file into chunks and has them sealed.
-    pub(super) fn cut(&self, is_sqlite: bool, tools: &mut Tools<'a>) -> Result<Taken, SaveError> {
+    pub(super) fn cut(&self, is_sqlite: bool, tools: &mut Tools<'a>) -> Result<CutFile, SaveError> {
         let of = Arc::new(LargeFile::default());
         let (mut stream, mut parts) = (PieceStream::new(), Vec::new());
         let (mut at, end, mut data_bytes) = (0, self.opened.seen.size, 0);
@@ -35,7 +35,7 @@ impl<'a> Reading<'_, 'a> {
                 parts.push(Part::Ready(Extent::Hole(data.start - at)));
                 self.pool.count(0, data.start - at);
             }
-            let mut stretch = Stretch {
+            let mut stretch = CutStretch {
                 buffer: Vec::new(),
                 at: data.start,
                 end: data.end,
@@ -61,7 +61,7 @@ impl<'a> Reading<'_, 'a> {
         let (size, digest, fingerprints) = stream.finish();
         // Those of a file that is nearly all holes would be larger than what is in it, and to read it again costs little.
         let is_worth = |table: &Vec<u8>| table.len() as u64 * WORTH <= data_bytes;
-        Ok(Taken {
+        Ok(CutFile {
             size,
             digest,
             fingerprints: fingerprints.filter(is_worth),
@@ -72,7 +72,7 @@ impl<'a> Reading<'_, 'a> {
 
     fn next_chunk(
         &self,
-        stretch: &mut Stretch,
+        stretch: &mut CutStretch,
         stream: &mut PieceStream,
     ) -> Result<Option<Vec<u8>>, SaveError> {
         self.go_on()?;

@@ -1,13 +1,15 @@
 //! Files that turn out to be live databases.
 
 use super::SaveError;
-use super::plan::{FileState, Job, Plan};
-use super::workers::{Aside, Copied, DatabaseTask, Opened, SaveWorkers, Source, Tools};
+use super::plan::{FileState, Job, SavePlan};
+use super::workers::{
+    CopiedDatabase, DatabaseTask, FoundDatabase, OpenedFile, ReadSource, SaveWorkers, Tools,
+};
 use crate::form::chunked::databases::{
     DatabaseCopy, DatabaseState, HEADER, Inconsistent, LiveDatabase, OPENED_MEANWHILE, SetFile,
 };
 use crate::form::chunked::scan::Scan;
-use crate::tree::walk::{Reason, WalkError};
+use crate::tree::walk::{WalkError, WalkSkip};
 use crate::worker_pool::lock;
 use rustix::io::Errno;
 use stasis_model::tree::EntryPath;
@@ -28,9 +30,9 @@ impl<'a> SaveWorkers<'a> {
         clippy::needless_pass_by_value,
         reason = "its descriptor must be closed here"
     )]
-    pub(super) fn put_aside(&self, job: &Job, opened: Opened<'_>) -> Result<(), SaveError> {
+    pub(super) fn put_aside(&self, job: &Job, opened: OpenedFile<'_>) -> Result<(), SaveError> {
         let attributes = self.attributes(job, &opened)?;
-        lock(&self.aside).push(Aside {
+        lock(&self.aside).push(FoundDatabase {
             file: job.file,
             attributes,
             identity: opened.seen.identity(),
@@ -46,10 +48,10 @@ impl<'a> SaveWorkers<'a> {
     ) -> Result<(), SaveError> {
         let (at, beside) = (task.jobs.start, task.jobs.start + 1..task.jobs.end);
         let source = match self.captured(task)? {
-            Captured::One(source) => source,
-            Captured::Set(files) => return self.set(task, files, tools),
+            CapturedDatabase::One(source) => source,
+            CapturedDatabase::Set(files) => return self.set(task, files, tools),
         };
-        let is_copied = !matches!(source, Source::AsItIs(_));
+        let is_copied = !matches!(source, ReadSource::AsItIs(_));
         tools.source = Some(source);
         let read = self.any(at, tools);
         tools.source = None;
@@ -64,7 +66,7 @@ impl<'a> SaveWorkers<'a> {
     fn set(
         &self,
         task: &DatabaseTask,
-        mut files: HashMap<Vec<u8>, Copied>,
+        mut files: HashMap<Vec<u8>, CopiedDatabase>,
         tools: &mut Tools<'a>,
     ) -> Result<(), SaveError> {
         for at in task.jobs.clone() {
@@ -74,7 +76,7 @@ impl<'a> SaveWorkers<'a> {
                 let _ = self.plan.files[job.file as usize].set(FileState::Left);
                 continue;
             };
-            tools.source = Some(Source::Copy(Arc::new(copied)));
+            tools.source = Some(ReadSource::Copy(Arc::new(copied)));
             let read = self.any(at, tools);
             tools.source = None;
             read?;
@@ -84,7 +86,7 @@ impl<'a> SaveWorkers<'a> {
 
     fn any(&self, at: usize, tools: &mut Tools<'a>) -> Result<(), SaveError> {
         let size = match &tools.source {
-            Some(Source::Copy(copied)) => {
+            Some(ReadSource::Copy(copied)) => {
                 crate::fs::metadata::of(&copied.file).map(|seen| seen.size)
             }
             _ => Ok(self.scan.get(self.plan.jobs[at].spot).1.size()),
@@ -95,12 +97,12 @@ impl<'a> SaveWorkers<'a> {
         self.large(at, tools)
     }
 
-    fn captured(&self, task: &DatabaseTask) -> Result<Captured, SaveError> {
+    fn captured(&self, task: &DatabaseTask) -> Result<CapturedDatabase, SaveError> {
         let (job, aside) = (&self.plan.jobs[task.jobs.start], &task.aside);
         let (listing, spotted) = self.scan.get(job.spot);
         let path = listing.path_of(spotted);
         let Some(capture) = self.parts.databases else {
-            return Ok(Captured::One(Source::AsItIs(None)));
+            return Ok(CapturedDatabase::One(ReadSource::AsItIs(None)));
         };
         let name = CString::new(listing.name(spotted)).map_err(|_| Errno::INVAL);
         let opened = self.parts.root.directory(listing.path.as_bytes());
@@ -117,16 +119,16 @@ impl<'a> SaveWorkers<'a> {
         };
         Ok(match copy {
             DatabaseCopy::Consistent { file, live } => {
-                Captured::One(Source::Copy(Arc::new(Copied {
+                CapturedDatabase::One(ReadSource::Copy(Arc::new(CopiedDatabase {
                     file,
                     live,
                     attributes: aside.attributes.clone(),
                     database: Some(DatabaseState::Consistent),
                 })))
             }
-            DatabaseCopy::Still => Captured::One(Source::Still),
+            DatabaseCopy::Still => CapturedDatabase::One(ReadSource::Still),
             DatabaseCopy::Set { files, state, why } => {
-                Captured::Set(self.set_of(task, files, (state, why))?)
+                CapturedDatabase::Set(self.set_of(task, files, (state, why))?)
             }
             DatabaseCopy::Cancelled => return Err(WalkError::Cancelled.into()),
             DatabaseCopy::Refused { why } => {
@@ -136,7 +138,7 @@ impl<'a> SaveWorkers<'a> {
                 } else {
                     DatabaseState::CrashConsistent
                 };
-                Captured::One(Source::AsItIs(Some(state)))
+                CapturedDatabase::One(ReadSource::AsItIs(Some(state)))
             }
         })
     }
@@ -147,7 +149,7 @@ impl<'a> SaveWorkers<'a> {
         task: &DatabaseTask,
         files: Vec<SetFile>,
         (mut state, mut why): (DatabaseState, Option<String>),
-    ) -> Result<HashMap<Vec<u8>, Copied>, SaveError> {
+    ) -> Result<HashMap<Vec<u8>, CopiedDatabase>, SaveError> {
         let own = self.scan.get(self.plan.jobs[task.jobs.start].spot);
         let own_name = own.0.name(own.1);
         let names: HashSet<&[u8]> = task
@@ -170,7 +172,7 @@ impl<'a> SaveWorkers<'a> {
             self.name_inconsistent(own.0.path_of(own.1), why)?;
         }
         let copied = |(name, file): (Vec<u8>, SetFile)| {
-            let copied = Copied {
+            let copied = CopiedDatabase {
                 database: file.suffix.is_empty().then_some(state),
                 file: file.file,
                 live: file.live,
@@ -184,7 +186,7 @@ impl<'a> SaveWorkers<'a> {
     /// Reports a database that is not stored as one committed state; an error where everything must be right.
     fn name_inconsistent(&self, path: EntryPath, why: String) -> Result<(), SaveError> {
         if self.settings.walk.strict {
-            let reason = Reason::Inconsistent;
+            let reason = WalkSkip::Inconsistent;
             return Err(WalkError::Incomplete { path, reason }.into());
         }
         let mut report = lock(&self.report);
@@ -194,17 +196,18 @@ impl<'a> SaveWorkers<'a> {
 }
 
 /// What is stored in the place of a live database.
-enum Captured {
-    One(Source),
+enum CapturedDatabase {
+    One(ReadSource),
     /// Its files, by their names.
-    Set(HashMap<Vec<u8>, Copied>),
+    Set(HashMap<Vec<u8>, CopiedDatabase>),
 }
 
 /// Makes jobs of the databases and of what was held back because of files that turned out to be none.
-pub(super) fn second_round(plan: &mut Plan, aside: Vec<Aside>) -> Vec<DatabaseTask> {
+pub(super) fn second_round(plan: &mut SavePlan, aside: Vec<FoundDatabase>) -> Vec<DatabaseTask> {
     let by_file: HashMap<u32, Job> = plan.jobs.drain(..).map(|job| (job.file, job)).collect();
     let mut by_file = by_file;
-    let databases: HashMap<u32, Aside> = aside.into_iter().map(|one| (one.file, one)).collect();
+    let databases: HashMap<u32, FoundDatabase> =
+        aside.into_iter().map(|one| (one.file, one)).collect();
     let job = |companion: &super::plan::Companion| Job {
         file: companion.file,
         spot: companion.spot,
@@ -248,7 +251,7 @@ pub(super) fn second_round(plan: &mut Plan, aside: Vec<Aside>) -> Vec<DatabaseTa
 /// The directories of captured databases look as they do now.
 pub(super) fn refresh(
     scan: &mut Scan,
-    plan: &Plan,
+    plan: &SavePlan,
     tasks: &[DatabaseTask],
     root: &crate::fs::root_dir::RootDir,
 ) {

@@ -3,12 +3,12 @@
 //! A chunk that can be rebuilt is stored under its old name, so that every snapshot that needs it is whole again. What
 //! lies in one that cannot is read and stored like new, so that at least the snapshot being made is whole.
 
-use super::plan::{FileState, Plan};
+use super::plan::{FileState, SavePlan};
 use super::{SaveError, SaveParts};
 use crate::form::chunked::ChunkError;
-use crate::form::chunked::scan::{Scan, Spot, What};
-use crate::form::chunked::seal::Sealer;
-use crate::form::chunked::table::Content;
+use crate::form::chunked::scan::{Scan, ScannedKind, Spot};
+use crate::form::chunked::seal::ChunkSealer;
+use crate::form::chunked::table::StoredContent;
 use rustix::io::{Errno, pread};
 use stasis_model::digest::ChunkDigest;
 use stasis_model::protocol::gc::ChunkName;
@@ -29,7 +29,7 @@ struct Shard {
 pub(super) fn heal(
     parts: &SaveParts<'_>,
     level: i32,
-    (scan, plan): (&Scan, &mut Plan),
+    (scan, plan): (&Scan, &mut SavePlan),
     damaged: &HashSet<ChunkName>,
 ) -> Result<(), SaveError> {
     if damaged.is_empty() {
@@ -52,14 +52,14 @@ pub(super) fn heal(
 pub(super) fn rebuild(
     parts: &SaveParts<'_>,
     level: i32,
-    (scan, plan): (&Scan, &Plan),
+    (scan, plan): (&Scan, &SavePlan),
     damaged: &HashSet<ChunkName>,
 ) -> Result<HashSet<ChunkName>, SaveError> {
     let mut rewritten = HashSet::new();
     if damaged.is_empty() {
         return Ok(rewritten);
     }
-    let mut sealer = Sealer::new(parts.sink, level).map_err(SaveError::Tools)?;
+    let mut sealer = ChunkSealer::new(parts.sink, level).map_err(SaveError::Tools)?;
     let named = plan.table().named(damaged);
     for (number, chunk) in named {
         let whole = rebuilt(parts, scan, &shards(scan, plan, &chunk, number), &chunk);
@@ -75,17 +75,19 @@ pub(super) fn rebuild(
 }
 
 /// Where the bytes of a chunk may be found.
-fn shards(scan: &Scan, plan: &Plan, chunk: &StoredChunk, number: u32) -> Vec<Shard> {
+fn shards(scan: &Scan, plan: &SavePlan, chunk: &StoredChunk, number: u32) -> Vec<Shard> {
     let mut shards = Vec::new();
-    let mut add = |spot: Spot, content: &Content, size: u64| match content {
-        Content::One { chunk, offset, .. } if *chunk == number && size > 0 => shards.push(Shard {
-            spot,
-            at: 0,
-            offset: *offset,
-            length: u32::try_from(size).unwrap_or(u32::MAX),
-        }),
-        Content::One { .. } => {}
-        Content::Many(content) => {
+    let mut add = |spot: Spot, content: &StoredContent, size: u64| match content {
+        StoredContent::One { chunk, offset, .. } if *chunk == number && size > 0 => {
+            shards.push(Shard {
+                spot,
+                at: 0,
+                offset: *offset,
+                length: u32::try_from(size).unwrap_or(u32::MAX),
+            })
+        }
+        StoredContent::One { .. } => {}
+        StoredContent::Many(content) => {
             let mut at = 0;
             for extent in &content.extents {
                 match extent {
@@ -104,7 +106,7 @@ fn shards(scan: &Scan, plan: &Plan, chunk: &StoredChunk, number: u32) -> Vec<Sha
     let mut file = 0;
     let _ = scan.for_each(|spot, _, _| {
         let (_, spotted) = scan.get(spot);
-        if spotted.what == What::File {
+        if spotted.what == ScannedKind::File {
             if let Some(FileState::Kept(known) | FileState::Done(known)) = plan.files[file].get() {
                 add(spot, &known.content, spotted.size());
             }

@@ -1,14 +1,14 @@
 //! Large files: cut by content, or compared with what they were piece by piece.
 
 use super::SaveError;
-use super::compare::Compared;
-use super::plan::{Done, Job, Rare};
-use super::workers::{ATTEMPTS, Opened, SaveWorkers, Tools};
+use super::compare::ComparedFile;
+use super::plan::{Job, Rare, ReadFile};
+use super::workers::{ATTEMPTS, OpenedFile, SaveWorkers, Tools};
 use crate::form::chunked::databases::HEADER;
-use crate::form::chunked::table::Content;
+use crate::form::chunked::table::StoredContent;
 use crate::form::chunked::{ChunkError, cut_out, fetch};
 use crate::fs::metadata;
-use crate::tree::walk::{Reason, WalkError};
+use crate::tree::walk::{WalkError, WalkSkip};
 use crate::worker_pool::lock;
 use rustix::io::{Errno, pread};
 use stasis_model::digest::FileDigest;
@@ -61,7 +61,7 @@ pub(super) enum Part {
 }
 
 /// A file that was read.
-pub(super) struct Taken {
+pub(super) struct CutFile {
     pub(super) size: u64,
     pub(super) digest: FileDigest,
     pub(super) fingerprints: Option<Vec<u8>>,
@@ -70,10 +70,10 @@ pub(super) struct Taken {
 }
 
 /// A large file while it is read.
-pub(super) struct Reading<'p, 'a> {
+pub(super) struct LargeRead<'p, 'a> {
     pub(super) pool: &'p SaveWorkers<'a>,
     pub(super) job: &'p Job,
-    pub(super) opened: Opened<'a>,
+    pub(super) opened: OpenedFile<'a>,
 }
 
 impl<'a> SaveWorkers<'a> {
@@ -84,7 +84,7 @@ impl<'a> SaveWorkers<'a> {
             let Some(opened) = self.open(job, tools)? else {
                 return Ok(());
             };
-            let reading = Reading {
+            let reading = LargeRead {
                 pool: self,
                 job,
                 opened,
@@ -100,26 +100,26 @@ impl<'a> SaveWorkers<'a> {
             let is_steady = reading.is_steady() && taken.size == reading.opened.seen.size;
             if is_steady || attempt == ATTEMPTS {
                 if !is_steady {
-                    self.note(job, Reason::Changed)?;
+                    self.note(job, WalkSkip::Changed)?;
                 }
                 return reading.settle(taken, tools);
             }
         }
-        self.leave(job, Reason::Changed)
+        self.leave(job, WalkSkip::Changed)
     }
 }
 
-impl<'a> Reading<'_, 'a> {
+impl<'a> LargeRead<'_, 'a> {
     fn is_steady(&self) -> bool {
         let after = metadata::of(&self.opened.file);
         after.is_ok_and(|after| after.is_unchanged_since(&self.opened.seen))
     }
 
     /// Reads the file; `None` when it changed between being compared and being read.
-    fn take(&self, start: &[u8], tools: &mut Tools<'a>) -> Result<Option<Taken>, SaveError> {
+    fn take(&self, start: &[u8], tools: &mut Tools<'a>) -> Result<Option<CutFile>, SaveError> {
         let is_sqlite = start == HEADER;
         if let Some(before) = &self.job.previous
-            && let Content::Many(content) = &before.content
+            && let StoredContent::Many(content) = &before.content
             && let Some(fingerprints) = &content.pieces
             && (is_sqlite || before.size == self.opened.seen.size)
         {
@@ -129,18 +129,18 @@ impl<'a> Reading<'_, 'a> {
                 Ok(old) => self.compare((content, before, &old), tools)?,
                 Err(error @ ChunkError::Moving { .. }) => return Err(error.into()),
                 // Without the fingerprints there is nothing to compare with.
-                Err(_) => Compared::TooDifferent,
+                Err(_) => ComparedFile::TooDifferent,
             };
             match compared {
-                Compared::Taken(taken) => return Ok(Some(taken)),
-                Compared::Moved => return Ok(None),
-                Compared::TooDifferent => {}
+                ComparedFile::Taken(taken) => return Ok(Some(taken)),
+                ComparedFile::Moved => return Ok(None),
+                ComparedFile::TooDifferent => {}
             }
         }
         self.cut(is_sqlite, tools).map(Some)
     }
 
-    fn settle(self, taken: Taken, tools: &mut Tools<'a>) -> Result<(), SaveError> {
+    fn settle(self, taken: CutFile, tools: &mut Tools<'a>) -> Result<(), SaveError> {
         let Self { pool, job, opened } = self;
         pool.wait_for(&taken.of, tools);
         pool.count(1, 0);
@@ -152,7 +152,7 @@ impl<'a> Reading<'_, 'a> {
         let content = match again {
             Some(content) => content,
             None => match joined(&taken.of, &taken.parts, taken.digest) {
-                Some(content) => Content::Many(Box::new(content)),
+                Some(content) => StoredContent::Many(Box::new(content)),
                 None => return Ok(()), // somebody failed, and everybody stops
             },
         };
@@ -162,7 +162,7 @@ impl<'a> Reading<'_, 'a> {
             fingerprints,
             database,
         };
-        let done = Done::new(content, rare);
+        let done = ReadFile::new(content, rare);
         pool.done(job, done, is_new);
         Ok(())
     }

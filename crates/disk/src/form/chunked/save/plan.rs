@@ -5,14 +5,14 @@ use crate::form::chunked::ChunkError;
 use crate::form::chunked::databases::{DatabaseState, holds_changes, owner_name, set_owner_name};
 use crate::form::chunked::list::ListReader;
 use crate::form::chunked::list_cache::{CachedStat, ListCacheReader};
-use crate::form::chunked::scan::{Listing, Scan, Spot, What};
-use crate::form::chunked::table::{ChunkTable, Content};
+use crate::form::chunked::scan::{Scan, ScannedDir, ScannedKind, Spot};
+use crate::form::chunked::table::{ChunkTable, StoredContent};
 use crate::fs::metadata::Seen;
 use crate::progress::Progress;
 use stasis_model::digest::FileDigest;
 use stasis_model::id::SnapshotId;
 use stasis_model::protocol::gc::ChunkName;
-use stasis_model::tree::list::{Extent, FileContent, Row, Slice};
+use stasis_model::tree::list::{Extent, FileContent, ListRow, Slice};
 use stasis_model::tree::{Attribute, EntryKind, EntryPath};
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
@@ -29,7 +29,7 @@ pub(super) enum Previous<'s> {
 }
 
 impl Previous<'_> {
-    fn next(&mut self) -> Result<Option<(Row, Option<CachedStat>)>, ChunkError> {
+    fn next(&mut self) -> Result<Option<(ListRow, Option<CachedStat>)>, ChunkError> {
         match self {
             Self::Nothing => Ok(None),
             Self::Memory(memory) => Ok(memory.next_row()),
@@ -44,8 +44,8 @@ impl Previous<'_> {
 
 /// A file whose content is known. There may be a million of them: what few have is kept apart.
 #[derive(Debug)]
-pub(super) struct Done {
-    pub(super) content: Content,
+pub(super) struct ReadFile {
+    pub(super) content: StoredContent,
     rare: Option<Box<Rare>>,
 }
 
@@ -61,8 +61,8 @@ pub(super) struct Rare {
     pub(super) database: Option<DatabaseState>,
 }
 
-impl Done {
-    pub(super) fn new(content: Content, rare: Rare) -> Self {
+impl ReadFile {
+    pub(super) fn new(content: StoredContent, rare: Rare) -> Self {
         let has_any = !rare.attributes.is_empty()
             || rare.fresh.is_some()
             || rare.fingerprints.is_some()
@@ -91,7 +91,7 @@ impl Done {
         if let Some(rare) = &mut self.rare {
             rare.fingerprints = None;
         }
-        if let Content::Many(content) = &mut self.content {
+        if let StoredContent::Many(content) = &mut self.content {
             content.pieces = Some(slice);
         }
     }
@@ -100,8 +100,8 @@ impl Done {
 /// What became of a file.
 #[derive(Debug)]
 pub(super) enum FileState {
-    Kept(Done),
-    Done(Done),
+    Kept(ReadFile),
+    Done(ReadFile),
     /// It could not be read, and that was reported.
     Left,
 }
@@ -125,13 +125,13 @@ pub(super) struct Companion {
 /// What was in a file before.
 #[derive(Debug)]
 pub(super) struct Before {
-    pub(super) content: Content,
+    pub(super) content: StoredContent,
     pub(super) size: u64,
 }
 
 /// What is to be done.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct SavePlan {
     /// Every file in the order of paths; set by whoever knows.
     pub(super) files: Vec<OnceLock<FileState>>,
     pub(super) jobs: Vec<Job>,
@@ -156,7 +156,7 @@ pub(super) struct Plan {
 
 /// What is done with databases.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Databases {
+pub(super) enum PlannedDatabases {
     /// They are files like others.
     Files,
     /// A copy is stored, and nothing of what lies beside them.
@@ -169,12 +169,12 @@ pub(super) enum Databases {
 pub(super) fn join(
     scan: &Scan,
     previous: Previous<'_>,
-    databases: Databases,
-) -> Result<Plan, SaveError> {
+    databases: PlannedDatabases,
+) -> Result<SavePlan, SaveError> {
     let owners = match databases {
-        Databases::Files => HashMap::new(),
-        Databases::Copies => scan.companions(owner_name),
-        Databases::Sets => scan.companions(set_owner_name),
+        PlannedDatabases::Files => HashMap::new(),
+        PlannedDatabases::Copies => scan.companions(owner_name),
+        PlannedDatabases::Sets => scan.companions(set_owner_name),
     };
     let mut beside: HashMap<Spot, Vec<Spot>> = HashMap::new();
     for (companion, owner) in &owners {
@@ -185,7 +185,7 @@ pub(super) fn join(
         previous,
         waiting: None,
         ended: false,
-        plan: Plan {
+        plan: SavePlan {
             files: Vec::new(),
             jobs: Vec::new(),
             companions: HashMap::new(),
@@ -212,7 +212,7 @@ pub(super) fn join(
     };
     let mut plan = joiner.plan;
     plan.same_as = same_as;
-    if databases == Databases::Sets {
+    if databases == PlannedDatabases::Sets {
         let owners = joiner.owner_files.into_iter();
         plan.set_owners = owners.map(|(spot, file)| (file, spot)).collect();
     }
@@ -224,12 +224,12 @@ pub(super) fn join(
 struct Joiner<'a, 's> {
     scan: &'a Scan,
     previous: Previous<'s>,
-    waiting: Option<(Row, Option<CachedStat>)>,
+    waiting: Option<(ListRow, Option<CachedStat>)>,
     ended: bool,
-    plan: Plan,
+    plan: SavePlan,
     /// Whether nothing differed so far.
     is_same: bool,
-    databases: Databases,
+    databases: PlannedDatabases,
     /// The file that each companion would belong to.
     owners: HashMap<Spot, Spot>,
     /// The other way round.
@@ -243,16 +243,16 @@ impl Joiner<'_, '_> {
         &mut self,
         spot: Spot,
         path: &EntryPath,
-        below: Option<&Listing>,
+        below: Option<&ScannedDir>,
     ) -> Result<(), ChunkError> {
         let before = self.before(path)?;
         let (_, spotted) = self.scan.get(spot);
-        if spotted.what == What::File && self.companion(spot, before.is_some()) {
+        if spotted.what == ScannedKind::File && self.companion(spot, before.is_some()) {
             return Ok(());
         }
         let row = before.as_ref().map(|(row, _)| &row.entry);
         self.is_same &= row.is_some_and(|entry| spotted.is_still(entry, below));
-        if spotted.what != What::File {
+        if spotted.what != ScannedKind::File {
             return Ok(());
         }
         let file = u32::try_from(self.plan.files.len()).expect("there are fewer files than that");
@@ -285,7 +285,7 @@ impl Joiner<'_, '_> {
         let Some(owner) = self.owner_files.get(owner).copied() else {
             return false;
         };
-        if self.databases == Databases::Sets {
+        if self.databases == PlannedDatabases::Sets {
             let file = u32::try_from(self.plan.files.len());
             let file = file.expect("there are fewer files than that");
             let beside = self.plan.companions.entry(owner).or_default();
@@ -317,7 +317,7 @@ impl Joiner<'_, '_> {
     /// Keeps the content of a file that looks the same; otherwise says what was in it.
     fn judge(
         &mut self,
-        row: Row,
+        row: ListRow,
         cached: Option<CachedStat>,
         spot: Spot,
         state: &OnceLock<FileState>,
@@ -331,7 +331,7 @@ impl Joiner<'_, '_> {
             _ if cached.stat != now => false,
             None => true,
             Some(DatabaseState::Consistent) => {
-                self.databases == Databases::Sets || !self.has_changes_beside(spot)
+                self.databases == PlannedDatabases::Sets || !self.has_changes_beside(spot)
             }
             Some(DatabaseState::CrashConsistent | DatabaseState::Torn) => false,
         };
@@ -341,14 +341,14 @@ impl Joiner<'_, '_> {
                 database: cached.database,
                 ..Rare::default()
             };
-            let kept = Done::new(content, rare);
+            let kept = ReadFile::new(content, rare);
             let _ = state.set(FileState::Kept(kept));
             return None;
         }
         Some(Box::new(Before { content, size }))
     }
 
-    fn pack(&mut self, content: FileContent) -> Content {
+    fn pack(&mut self, content: FileContent) -> StoredContent {
         for slice in content.slices() {
             self.plan.table_mut().know(slice.chunk);
         }
@@ -359,7 +359,7 @@ impl Joiner<'_, '_> {
     fn before(
         &mut self,
         path: &EntryPath,
-    ) -> Result<Option<(Row, Option<CachedStat>)>, ChunkError> {
+    ) -> Result<Option<(ListRow, Option<CachedStat>)>, ChunkError> {
         loop {
             if self.waiting.is_none() && !self.ended {
                 self.waiting = self.previous.next()?;
@@ -403,7 +403,7 @@ impl Joiner<'_, '_> {
     }
 }
 
-impl Plan {
+impl SavePlan {
     /// The chunks that contents lie in.
     pub(super) fn table(&self) -> RwLockReadGuard<'_, ChunkTable> {
         self.table.read().unwrap_or_else(PoisonError::into_inner)
@@ -422,14 +422,16 @@ impl Plan {
     }
 
     /// Whether a content lies, even partly, in a chunk that is being left.
-    pub(super) fn is_abandoned(&self, content: &Content) -> bool {
+    pub(super) fn is_abandoned(&self, content: &StoredContent) -> bool {
         match content {
             _ if self.leaves_nothing() => false,
-            Content::One { chunk, .. } => self.is_left(*chunk),
-            Content::Many(content) if content.pieces.is_some_and(|slice| self.is_lost(&slice)) => {
+            StoredContent::One { chunk, .. } => self.is_left(*chunk),
+            StoredContent::Many(content)
+                if content.pieces.is_some_and(|slice| self.is_lost(&slice)) =>
+            {
                 true
             }
-            Content::Many(content) => content
+            StoredContent::Many(content) => content
                 .extents
                 .iter()
                 .any(|extent| self.lies_abandoned(extent)),
@@ -453,11 +455,11 @@ impl Plan {
     }
 
     /// Whether a content lies, even partly, in a damaged chunk that could not be rebuilt.
-    fn is_in_lost(&self, content: &Content) -> bool {
+    fn is_in_lost(&self, content: &StoredContent) -> bool {
         match content {
             _ if self.lost.is_empty() => false,
-            Content::One { chunk, .. } => self.lost.contains(chunk),
-            Content::Many(content) => content.slices().any(|slice| self.is_lost(slice)),
+            StoredContent::One { chunk, .. } => self.lost.contains(chunk),
+            StoredContent::Many(content) => content.slices().any(|slice| self.is_lost(slice)),
         }
     }
 
@@ -469,11 +471,13 @@ impl Plan {
     }
 
     /// The names of the chunks that a content of a file of `size` bytes lies in.
-    pub(super) fn names_of(&self, content: &Content, size: u64) -> Vec<ChunkName> {
+    pub(super) fn names_of(&self, content: &StoredContent, size: u64) -> Vec<ChunkName> {
         match content {
-            Content::One { .. } if size == 0 => Vec::new(),
-            Content::One { chunk, .. } => vec![self.table().get(*chunk).name],
-            Content::Many(content) => content.slices().map(|slice| slice.chunk.name).collect(),
+            StoredContent::One { .. } if size == 0 => Vec::new(),
+            StoredContent::One { chunk, .. } => vec![self.table().get(*chunk).name],
+            StoredContent::Many(content) => {
+                content.slices().map(|slice| slice.chunk.name).collect()
+            }
         }
     }
 
@@ -516,7 +520,7 @@ impl Plan {
     fn usage(&self, scan: &Scan) -> (Vec<u64>, u64) {
         let mut used = Vec::new();
         let mut total = 0;
-        let mut add = |table: &mut ChunkTable, content: &Content, size: u64| {
+        let mut add = |table: &mut ChunkTable, content: &StoredContent, size: u64| {
             total += size;
             table.usage(content, size, &mut used);
         };
@@ -525,7 +529,7 @@ impl Plan {
         let table = &mut *self.table_mut();
         let _ = scan.for_each(|spot, _, _| {
             let (_, spotted) = scan.get(spot);
-            if spotted.what == What::File {
+            if spotted.what == ScannedKind::File {
                 if let Some(FileState::Kept(kept)) = files[file].get() {
                     add(table, &kept.content, spotted.size());
                 }
@@ -550,7 +554,7 @@ impl Plan {
         let mut file = 0_u32;
         let _ = scan.for_each(|spot, _, _| {
             let (_, spotted) = scan.get(spot);
-            if spotted.what == What::File {
+            if spotted.what == ScannedKind::File {
                 let state = &self.files[file as usize];
                 let is_left = match state.get() {
                     Some(FileState::Kept(kept)) => self.is_abandoned(&kept.content),

@@ -2,22 +2,22 @@
 
 use super::SaveError;
 use super::bundle::Bundle;
-use super::plan::{Done, Job, Rare};
-use super::workers::{ATTEMPTS, Opened, SaveWorkers, Tools};
-use crate::form::chunked::table::Content;
+use super::plan::{Job, Rare, ReadFile};
+use super::workers::{ATTEMPTS, OpenedFile, SaveWorkers, Tools};
+use crate::form::chunked::table::StoredContent;
 use crate::fs::metadata;
-use crate::tree::walk::Reason;
+use crate::tree::walk::WalkSkip;
 use rustix::io::{Errno, pread};
 use stasis_model::digest::FileDigest;
 use stasis_model::tree::chunking::{BUNDLE_MAX, LARGE};
 use std::ops::Range;
 
 /// A file whose place in the bundle is known, but not yet the bundle's.
-pub(super) struct Pending {
+pub(super) struct PendingFile {
     job: usize,
     digest: FileDigest,
     offset: u32,
-    done: Done,
+    done: ReadFile,
 }
 
 impl<'a> SaveWorkers<'a> {
@@ -62,12 +62,12 @@ impl<'a> SaveWorkers<'a> {
             fingerprints: None,
             database: opened.database(),
         };
-        let content = Content::One {
+        let content = StoredContent::One {
             digest,
             chunk: 0,
             offset: 0,
         };
-        let mut done = Done::new(content, rare);
+        let mut done = ReadFile::new(content, rare);
         if size == 0 {
             self.done(job, done, false);
             return Ok(());
@@ -81,7 +81,7 @@ impl<'a> SaveWorkers<'a> {
             self.end_bundle(bundle, tools)?;
         }
         let offset = bundle.add(&digest, buffer);
-        bundle.pending.push(Pending {
+        bundle.pending.push(PendingFile {
             job: at,
             digest,
             offset,
@@ -101,7 +101,7 @@ impl<'a> SaveWorkers<'a> {
         let number = self.plan.table_mut().number(chunk);
         for pending in bundle.pending.drain(..) {
             let mut done = pending.done;
-            done.content = Content::One {
+            done.content = StoredContent::One {
                 digest: pending.digest,
                 chunk: number,
                 offset: pending.offset,
@@ -118,7 +118,7 @@ impl<'a> SaveWorkers<'a> {
         job: &Job,
         buffer: &mut Vec<u8>,
         tools: &mut Tools<'a>,
-    ) -> Result<Option<Opened<'a>>, SaveError> {
+    ) -> Result<Option<OpenedFile<'a>>, SaveError> {
         for attempt in 1.. {
             let Some(opened) = self.open(job, tools)? else {
                 return Ok(None);
@@ -136,7 +136,7 @@ impl<'a> SaveWorkers<'a> {
                 return Ok(Some(opened));
             }
             if attempt == ATTEMPTS {
-                self.note(job, Reason::Changed)?;
+                self.note(job, WalkSkip::Changed)?;
                 return Ok(Some(opened));
             }
         }
@@ -145,7 +145,7 @@ impl<'a> SaveWorkers<'a> {
 }
 
 /// Reads what the file holds now. One that grew beyond small is cut there: it changed, and will be read again.
-fn read_whole(opened: &Opened<'_>, buffer: &mut Vec<u8>) -> Result<(), Errno> {
+fn read_whole(opened: &OpenedFile<'_>, buffer: &mut Vec<u8>) -> Result<(), Errno> {
     let limit = usize::try_from(LARGE * 2).unwrap_or(usize::MAX);
     let size = usize::try_from(opened.seen.size)
         .unwrap_or(limit)

@@ -4,17 +4,17 @@
 //! others; what nobody takes at once it seals itself, so that memory stays bounded and nobody waits for nothing.
 
 use super::large::LargeFile;
-use super::plan::{Before, Done, FileState, Job, Plan};
+use super::plan::{Before, FileState, Job, ReadFile, SavePlan};
 use super::{SaveError, SaveParts, SaveReport, SaveSettings};
 use crate::form::chunked::databases::DatabaseState;
-use crate::form::chunked::scan::{Listing, Scan, Spotted};
-use crate::form::chunked::seal::Sealer;
-use crate::form::chunked::table::Content;
-use crate::form::chunked::{ChunkError, Look};
+use crate::form::chunked::scan::{Scan, ScannedDir, Spotted};
+use crate::form::chunked::seal::ChunkSealer;
+use crate::form::chunked::table::StoredContent;
+use crate::form::chunked::{ChunkError, ChunkLook};
 use crate::fs::metadata::{self, Seen};
 use crate::fs::root_dir::RootDir;
 use crate::tree::stat_cache::FileStat;
-use crate::tree::walk::{Reason, WalkError};
+use crate::tree::walk::{WalkError, WalkSkip};
 use crate::worker_pool::{WorkerPool, into_inner, lock};
 use rustix::io::Errno;
 use stasis_model::digest::FileDigest;
@@ -46,7 +46,7 @@ enum SaveTask {
 
 /// A file that turned out to be a database.
 #[derive(Clone, Debug)]
-pub(super) struct Aside {
+pub(super) struct FoundDatabase {
     /// The file.
     pub(super) file: u32,
     pub(super) attributes: Vec<Attribute>,
@@ -58,14 +58,14 @@ pub(super) struct Aside {
 pub(super) struct DatabaseTask {
     /// The job of the database, then those of what lies beside it.
     pub(super) jobs: Range<usize>,
-    pub(super) aside: Aside,
+    pub(super) aside: FoundDatabase,
 }
 
 /// What is read in the place of a live database.
 #[derive(Clone, Debug)]
-pub(super) enum Source {
+pub(super) enum ReadSource {
     /// A copy of one committed state.
-    Copy(Arc<Copied>),
+    Copy(Arc<CopiedDatabase>),
     /// The file itself, which is a copy of one committed state already.
     Still,
     /// The file itself, because there is no copy; what it is called then, if it is the database.
@@ -74,7 +74,7 @@ pub(super) enum Source {
 
 /// A copy of a database, and what the live one is.
 #[derive(Debug)]
-pub(super) struct Copied {
+pub(super) struct CopiedDatabase {
     pub(super) file: OwnedFd,
     pub(super) live: Seen,
     pub(super) attributes: Vec<Attribute>,
@@ -94,13 +94,13 @@ pub(super) struct SaveWorkers<'a> {
     pub(super) parts: &'a SaveParts<'a>,
     pub(super) settings: &'a SaveSettings,
     pub(super) scan: &'a Scan,
-    pub(super) plan: &'a Plan,
+    pub(super) plan: &'a SavePlan,
     pub(super) cutter: Cutter,
     /// The first files with a content, by the beginning of its digest: the same content is stored once.
     twins: Mutex<HashMap<u64, u32>>,
     pub(super) report: Mutex<SaveReport>,
     /// Files that turned out to be databases: they are read when the others have been.
-    pub(super) aside: Mutex<Vec<Aside>>,
+    pub(super) aside: Mutex<Vec<FoundDatabase>>,
     /// Chunks that were to be used again and turned out damaged or missing.
     damaged: Mutex<HashSet<ChunkName>>,
     pool: WorkerPool<SaveTask, SaveError>,
@@ -111,8 +111,8 @@ pub(super) fn read(
     parts: &SaveParts<'_>,
     settings: &SaveSettings,
     scan: &Scan,
-    plan: &Plan,
-) -> Result<(SaveReport, Vec<Aside>), SaveError> {
+    plan: &SavePlan,
+) -> Result<(SaveReport, Vec<FoundDatabase>), SaveError> {
     let tasks = tasks(scan, &plan.jobs);
     SaveWorkers::new(parts, settings, (scan, plan), tasks).run()
 }
@@ -122,7 +122,7 @@ pub(super) fn read(
 pub(super) fn read_databases(
     parts: &SaveParts<'_>,
     settings: &SaveSettings,
-    (scan, plan): (&Scan, &Plan),
+    (scan, plan): (&Scan, &SavePlan),
     databases: Vec<DatabaseTask>,
 ) -> Result<SaveReport, SaveError> {
     let first = databases
@@ -170,18 +170,18 @@ fn tasks(scan: &Scan, jobs: &[Job]) -> VecDeque<SaveTask> {
 
 /// What one worker has in its hands.
 pub(super) struct Tools<'a> {
-    pub(super) sealer: Sealer<'a>,
+    pub(super) sealer: ChunkSealer<'a>,
     /// The directory it read from last.
     directory: Option<(u32, OwnedFd)>,
     /// What is read in the place of the file, when that is a database.
-    pub(super) source: Option<Source>,
+    pub(super) source: Option<ReadSource>,
 }
 
 impl<'a> SaveWorkers<'a> {
     fn new(
         parts: &'a SaveParts<'a>,
         settings: &'a SaveSettings,
-        (scan, plan): (&'a Scan, &'a Plan),
+        (scan, plan): (&'a Scan, &'a SavePlan),
         tasks: VecDeque<SaveTask>,
     ) -> Self {
         Self {
@@ -199,7 +199,7 @@ impl<'a> SaveWorkers<'a> {
     }
 
     /// Has everything done.
-    fn run(self) -> Result<(SaveReport, Vec<Aside>), SaveError> {
+    fn run(self) -> Result<(SaveReport, Vec<FoundDatabase>), SaveError> {
         let workers = self.settings.walk.workers;
         self.pool.run(workers, |pool| self.work(pool))?;
         let mut report = into_inner(self.report);
@@ -208,7 +208,7 @@ impl<'a> SaveWorkers<'a> {
     }
 
     fn work(&self, pool: &WorkerPool<SaveTask, SaveError>) {
-        let tools = Sealer::new(self.parts.sink, self.settings.level);
+        let tools = ChunkSealer::new(self.parts.sink, self.settings.level);
         let mut tools = match tools {
             Ok(sealer) => Tools {
                 sealer,
@@ -280,15 +280,15 @@ impl<'a> SaveWorkers<'a> {
         &self,
         job: &Job,
         tools: &mut Tools<'a>,
-    ) -> Result<Option<Opened<'a>>, SaveError> {
+    ) -> Result<Option<OpenedFile<'a>>, SaveError> {
         let (listing, spotted) = self.scan.get(job.spot);
         let opened = self.open_file(job, listing, spotted, tools);
         match opened {
             Ok((_, seen)) if !seen.file_type().is_file() => {
-                self.leave(job, Reason::Replaced)?;
+                self.leave(job, WalkSkip::Replaced)?;
                 Ok(None)
             }
-            Ok((file, seen)) => Ok(Some(Opened {
+            Ok((file, seen)) => Ok(Some(OpenedFile {
                 file,
                 seen,
                 path: (listing, spotted),
@@ -305,11 +305,11 @@ impl<'a> SaveWorkers<'a> {
     fn open_file(
         &self,
         job: &Job,
-        listing: &Listing,
+        listing: &ScannedDir,
         spotted: &Spotted,
         tools: &mut Tools<'a>,
     ) -> rustix::io::Result<(OwnedFd, Seen)> {
-        if let Some(Source::Copy(copied)) = &tools.source {
+        if let Some(ReadSource::Copy(copied)) = &tools.source {
             let file = rustix::io::dup(&copied.file)?;
             let seen = metadata::of(&file)?;
             return Ok((file, seen));
@@ -335,10 +335,10 @@ impl<'a> SaveWorkers<'a> {
         error: Errno,
     ) -> Result<(), SaveError> {
         let reason = match error {
-            Errno::NOENT => Reason::Vanished,
-            Errno::LOOP | Errno::NOTDIR | Errno::NXIO => Reason::Replaced,
-            Errno::ACCESS | Errno::PERM => Reason::Unreadable,
-            Errno::XDEV => Reason::OtherFilesystem,
+            Errno::NOENT => WalkSkip::Vanished,
+            Errno::LOOP | Errno::NOTDIR | Errno::NXIO => WalkSkip::Replaced,
+            Errno::ACCESS | Errno::PERM => WalkSkip::Unreadable,
+            Errno::XDEV => WalkSkip::OtherFilesystem,
             _ => {
                 return Err(SaveError::Walk(WalkError::Failed {
                     doing,
@@ -356,14 +356,14 @@ impl<'a> SaveWorkers<'a> {
     }
 
     /// Leaves a file out, and reports it.
-    pub(super) fn leave(&self, job: &Job, reason: Reason) -> Result<(), SaveError> {
+    pub(super) fn leave(&self, job: &Job, reason: WalkSkip) -> Result<(), SaveError> {
         self.note(job, reason)?;
         let _ = self.plan.files[job.file as usize].set(FileState::Left);
         Ok(())
     }
 
     /// Reports a file.
-    pub(super) fn note(&self, job: &Job, reason: Reason) -> Result<(), SaveError> {
+    pub(super) fn note(&self, job: &Job, reason: WalkSkip) -> Result<(), SaveError> {
         let path = self.path(job);
         if self.settings.walk.strict {
             return Err(WalkError::Incomplete { path, reason }.into());
@@ -385,7 +385,7 @@ impl<'a> SaveWorkers<'a> {
         job: &Job,
         digest: &FileDigest,
         size: u64,
-    ) -> Result<Option<Content>, ChunkError> {
+    ) -> Result<Option<StoredContent>, ChunkError> {
         let before = job.previous.as_deref();
         for before in before.into_iter().chain(self.plan.orphans.get(digest)) {
             if self.is_again(before, digest, size) && self.is_held(&before.content, size)? {
@@ -395,7 +395,7 @@ impl<'a> SaveWorkers<'a> {
         Ok(self.twin(digest))
     }
 
-    fn twin(&self, digest: &FileDigest) -> Option<Content> {
+    fn twin(&self, digest: &FileDigest) -> Option<StoredContent> {
         let twin = *lock(&self.twins).get(&beginning(digest))?;
         match self.plan.files[twin as usize].get()? {
             FileState::Done(done)
@@ -408,16 +408,16 @@ impl<'a> SaveWorkers<'a> {
     }
 
     /// Whether every chunk that a content lies in is whole.
-    fn is_held(&self, content: &Content, size: u64) -> Result<bool, ChunkError> {
+    fn is_held(&self, content: &StoredContent, size: u64) -> Result<bool, ChunkError> {
         let mut is_held = true;
         for name in self.plan.names_of(content, size) {
-            is_held &= self.holds(&name, Look::Whole)?;
+            is_held &= self.holds(&name, ChunkLook::Whole)?;
         }
         Ok(is_held)
     }
 
     /// Whether a chunk can be referred to again; one that cannot is noted.
-    pub(super) fn holds(&self, name: &ChunkName, look: Look) -> Result<bool, ChunkError> {
+    pub(super) fn holds(&self, name: &ChunkName, look: ChunkLook) -> Result<bool, ChunkError> {
         let is_held = self.parts.sink.holds(name, look)?;
         if !is_held {
             lock(&self.damaged).insert(*name);
@@ -426,7 +426,7 @@ impl<'a> SaveWorkers<'a> {
     }
 
     /// Settles a file that was read.
-    pub(super) fn done(&self, job: &Job, done: Done, is_new: bool) {
+    pub(super) fn done(&self, job: &Job, done: ReadFile, is_new: bool) {
         if is_new {
             lock(&self.twins)
                 .entry(beginning(done.content.digest()))
@@ -449,9 +449,9 @@ impl<'a> SaveWorkers<'a> {
     pub(super) fn attributes(
         &self,
         job: &Job,
-        opened: &Opened<'_>,
+        opened: &OpenedFile<'_>,
     ) -> Result<Vec<Attribute>, SaveError> {
-        if let Some(Source::Copy(copied)) = &opened.source {
+        if let Some(ReadSource::Copy(copied)) = &opened.source {
             return Ok(copied.attributes.clone());
         }
         let read = metadata::attributes(&opened.file).map_err(|error| {
@@ -478,19 +478,19 @@ fn beginning(digest: &FileDigest) -> u64 {
 }
 
 /// A file that is being read.
-pub(super) struct Opened<'a> {
+pub(super) struct OpenedFile<'a> {
     pub(super) file: OwnedFd,
     pub(super) seen: Seen,
-    pub(super) path: (&'a Listing, &'a Spotted),
+    pub(super) path: (&'a ScannedDir, &'a Spotted),
     /// What is read, when the file is a database.
-    pub(super) source: Option<Source>,
+    pub(super) source: Option<ReadSource>,
 }
 
-impl Opened<'_> {
+impl OpenedFile<'_> {
     /// What must be kept of the file's stat: nothing if the scan saw the same.
     pub(super) fn fresh(&self, size: u64) -> Option<Seen> {
         let seen = match &self.source {
-            Some(Source::Copy(copied)) => copied.live,
+            Some(ReadSource::Copy(copied)) => copied.live,
             _ => self.seen,
         };
         let seen = Seen { size, ..seen };
@@ -503,9 +503,9 @@ impl Opened<'_> {
     pub(super) fn database(&self) -> Option<DatabaseState> {
         match &self.source {
             None => None,
-            Some(Source::Copy(copied)) => copied.database,
-            Some(Source::Still) => Some(DatabaseState::Consistent),
-            Some(Source::AsItIs(state)) => *state,
+            Some(ReadSource::Copy(copied)) => copied.database,
+            Some(ReadSource::Still) => Some(DatabaseState::Consistent),
+            Some(ReadSource::AsItIs(state)) => *state,
         }
     }
 }

@@ -4,9 +4,9 @@ use super::super::chunks::{Incoming, names_to_bytes};
 use super::super::error::SlotError;
 use super::super::manifest::SealedManifest;
 use super::super::packed::{self, NAMES, Packed, Packing, SYSTEM_DOCUMENT, WORKSPACE_DOCUMENT};
-use super::super::staged::{Staged, Told, forget_journals, with_gaps};
+use super::super::staged::{SlotReport, StagedSlot, forget_journals, with_gaps};
 use super::super::{MANIFEST, METADATA, Manifest, Pool, measure};
-use super::{Created, Wanted};
+use super::{Created, WantedSlot};
 use crate::form::chunked::databases::OPENED_MEANWHILE;
 use crate::form::chunked::save::Saved;
 use crate::tree::clone::CloneReport;
@@ -30,8 +30,8 @@ const ATTEMPTS: usize = 4;
 const MEMORIES: [&str; 2] = ["remembered", "remembered-system"];
 
 /// What came of an attempt to store a checkpoint in chunks.
-enum Attempt {
-    Made(Box<Told>),
+enum ChunkedAttempt {
+    Made(Box<SlotReport>),
     /// It needs these chunks, and so many bytes that are not there yet; then all checkpoints would hold `needed`.
     TooMuch {
         needs: HashSet<ChunkDigest>,
@@ -68,12 +68,12 @@ impl Trees {
 }
 
 impl Pool {
-    pub(super) fn create_chunked(&self, wanted: Wanted<'_>) -> Result<Created, SlotError> {
+    pub(super) fn create_chunked(&self, wanted: WantedSlot<'_>) -> Result<Created, SlotError> {
         self.sweep(&HashSet::new())?;
         let (mut evicted, mut most) = (Vec::new(), 0);
         for _ in 0..ATTEMPTS {
             match self.attempt(&wanted)? {
-                Attempt::Made(told) => {
+                ChunkedAttempt::Made(told) => {
                     if wanted.replaced.is_some() {
                         self.sweep(&HashSet::new())?;
                     }
@@ -87,7 +87,7 @@ impl Pool {
                         replaced,
                     });
                 }
-                Attempt::TooMuch {
+                ChunkedAttempt::TooMuch {
                     needs,
                     bytes,
                     needed,
@@ -110,7 +110,7 @@ impl Pool {
         .into())
     }
 
-    fn attempt(&self, wanted: &Wanted<'_>) -> Result<Attempt, SlotError> {
+    fn attempt(&self, wanted: &WantedSlot<'_>) -> Result<ChunkedAttempt, SlotError> {
         let (occupants, undos) = (self.list()?, self.undos()?);
         let pools = [(&self.slots, &*occupants), (&self.undo, &*undos)];
         let mut accounts = measure::Accounts::new(&self.chunks, pools, measure::New::Expected(0))?;
@@ -151,7 +151,7 @@ impl Pool {
         };
         let needed = measure::Accounts::new(&self.chunks, pools, new)?.held(&target, 0)?;
         if needed > budget || incoming.wanted() > incoming.allowance() {
-            return Ok(Attempt::TooMuch {
+            return Ok(ChunkedAttempt::TooMuch {
                 needs,
                 bytes,
                 needed,
@@ -169,13 +169,13 @@ impl Pool {
             // What is not remembered is read again.
             let _ = memory.remember();
         }
-        Ok(Attempt::Made(Box::new(told)))
+        Ok(ChunkedAttempt::Made(Box::new(told)))
     }
 
     /// Stores what is new of the trees.
     fn pack(
         &self,
-        wanted: &Wanted<'_>,
+        wanted: &WantedSlot<'_>,
         incoming: &Incoming<'_>,
         all: &[&SlotMetadata],
     ) -> Result<Trees, SlotError> {
@@ -257,12 +257,12 @@ impl Pool {
     /// Writes down what a checkpoint in chunks is, beside its slot. Not durable before everything is, which is before it is published.
     fn furnish(
         &self,
-        wanted: &Wanted<'_>,
+        wanted: &WantedSlot<'_>,
         trees: &Trees,
         own: u64,
-    ) -> Result<Staged<'_>, SlotError> {
+    ) -> Result<StagedSlot<'_>, SlotError> {
         let place = self.place(wanted.metadata.origin);
-        let mut staged = Staged::empty(place, wanted.metadata.slot)?;
+        let mut staged = StagedSlot::empty(place, wanted.metadata.slot)?;
         for (name, one) in &trees.documents {
             staged.write(name, &document::render(one))?;
         }

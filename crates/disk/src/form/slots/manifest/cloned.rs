@@ -13,12 +13,14 @@
 //! What was read is remembered for the live file under the same proof. Not seen is only a directory that was moved away
 //! and back while the tree was cloned, and another one to its place meanwhile, in which a file has the same name, size and time.
 
-use super::{Gathered, Manifest, list, read};
+use super::{GatheredEntries, Manifest, list, read};
 use crate::fs::metadata::{self, Seen};
 use crate::fs::root_dir::RootDir;
 use crate::fs::sys;
 use crate::tree::stat_cache::{CachedFile, FileStat, HeldContent, RacyLimit, StatCache};
-use crate::tree::walk::{self, Found, Place, Visitor, WalkError, WalkReport, WalkSettings};
+use crate::tree::walk::{
+    self, Visitor, WalkError, WalkReport, WalkSettings, WalkedDir, WalkedEntry,
+};
 use rustix::fs::{self, Mode, OFlags};
 use stasis_model::time::Timestamp;
 use stasis_model::tree::EntryPath;
@@ -70,17 +72,17 @@ struct CloneReader<'a> {
     is_snapshot: bool,
     /// What is older did not change since before the clone.
     racy: RacyLimit,
-    found: Mutex<Gathered>,
+    found: Mutex<GatheredEntries>,
 }
 
 impl CloneReader<'_> {
     /// The content of a file of the clone, and what to remember of the live one.
     fn file(
         &self,
-        here: &Here<'_>,
-        found: &Found<'_>,
+        here: &CloneDir<'_>,
+        found: &WalkedEntry<'_>,
         path: &EntryPath,
-    ) -> Result<Option<File>, WalkError> {
+    ) -> Result<Option<ClonedContent>, WalkError> {
         let live = here.live(found);
         let known = live.and_then(|live| self.cache.find(&live));
         let memory = live.zip(known.map(CachedFile::held));
@@ -88,7 +90,7 @@ impl CloneReader<'_> {
             && self.is_cloned(here, live, (found, || known.was_at(path)))
         {
             let (seen, held) = (found.seen, known.held());
-            return Ok(Some(File { seen, held, memory }));
+            return Ok(Some(ClonedContent { seen, held, memory }));
         }
         let Some(content) = read(here.place, found)? else {
             return Ok(None);
@@ -99,7 +101,7 @@ impl CloneReader<'_> {
             let is_cloned = self.is_cloned(here, &live, (found, || false));
             is_cloned.then_some((live, held))
         };
-        Ok(Some(File {
+        Ok(Some(ClonedContent {
             seen: content.seen,
             held,
             // Whatever was cloned, what is known of the live file stays true.
@@ -110,9 +112,9 @@ impl CloneReader<'_> {
     /// Whether what a live file holds now is what was cloned; `was_at_path` says that it was here when it was remembered.
     fn is_cloned(
         &self,
-        here: &Here<'_>,
+        here: &CloneDir<'_>,
         live: &Seen,
-        (found, was_at_path): (&Found<'_>, impl FnOnce() -> bool),
+        (found, was_at_path): (&WalkedEntry<'_>, impl FnOnce() -> bool),
     ) -> bool {
         let clone = &found.seen;
         self.racy.is_settled(&FileStat::from(live))
@@ -126,7 +128,7 @@ impl CloneReader<'_> {
     }
 
     /// Whether a directory, and every one above it, has had its name since before the clone began.
-    fn has_stayed(&self, here: &Here<'_>) -> bool {
+    fn has_stayed(&self, here: &CloneDir<'_>) -> bool {
         let Some(directory) = &here.directory else {
             return false;
         };
@@ -159,14 +161,14 @@ impl CloneReader<'_> {
 impl Visitor for CloneReader<'_> {
     type Error = WalkError;
 
-    fn enter(&self, place: &Place<'_>) -> Result<(), WalkError> {
+    fn enter(&self, place: &WalkedDir<'_>) -> Result<(), WalkError> {
         let mut gathered = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         gathered.enter(place);
         Ok(())
     }
 
-    fn visit(&self, place: &Place<'_>, entries: &[Found<'_>]) -> Result<(), WalkError> {
-        let here = Here {
+    fn visit(&self, place: &WalkedDir<'_>, entries: &[WalkedEntry<'_>]) -> Result<(), WalkError> {
+        let here = CloneDir {
             place,
             directory: self.live.directory(place.path.as_bytes()).ok(),
             stayed: OnceCell::new(),
@@ -190,22 +192,22 @@ impl Visitor for CloneReader<'_> {
 }
 
 /// A file of the clone, and what is known of the live one.
-struct File {
+struct ClonedContent {
     seen: Seen,
     held: HeldContent,
     memory: Option<(Seen, HeldContent)>,
 }
 
 /// A directory of the clone, and the live one at the same place.
-struct Here<'a> {
-    place: &'a Place<'a>,
+struct CloneDir<'a> {
+    place: &'a WalkedDir<'a>,
     directory: Option<OwnedFd>,
     stayed: OnceCell<bool>,
 }
 
-impl Here<'_> {
+impl CloneDir<'_> {
     /// The live file.
-    fn live(&self, found: &Found<'_>) -> Option<Seen> {
+    fn live(&self, found: &WalkedEntry<'_>) -> Option<Seen> {
         let directory = self.directory.as_ref()?;
         let seen = metadata::look(directory.as_fd(), found.name).ok()?;
         (seen.file_type().is_file() && !seen.is_mount).then_some(seen)

@@ -4,9 +4,9 @@
 //! the content that was remembered, and so has its clone. Any other is read, in the clone, which nobody changes any more, and only
 //! when everything is cloned: the live tree does not wait. What cannot be read means that there is no list, not that there is no clone.
 
-use super::{Listed, Manifest, SealedManifest, What, content_of};
+use super::{Manifest, ManifestEntry, ManifestKind, SealedManifest, content_of};
 use crate::fs::root_dir::RootDir;
-use crate::tree::clone::{ClonedFile, Witness};
+use crate::tree::clone::{CloneWitness, ClonedFile};
 use crate::tree::stat_cache::{CachedFile, CachedFiles, HeldContent, StatCache};
 use crate::worker_pool::{WorkerPool, all_processors, into_inner, lock};
 use stasis_model::tree::attributes::AttributesDigest;
@@ -21,14 +21,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(in crate::form::slots) struct Gatherer<'a> {
     cache: &'a StatCache,
     cancel: &'a AtomicBool,
-    shown: Mutex<Shown>,
-    finished: Mutex<Option<Finished>>,
+    shown: Mutex<ShownEntries>,
+    finished: Mutex<Option<GatheredManifest>>,
 }
 
 /// What was shown.
 #[derive(Default)]
-struct Shown {
-    entries: Vec<Listed>,
+struct ShownEntries {
+    entries: Vec<ManifestEntry>,
     known: CachedFiles,
     /// Files whose content nobody remembers.
     unread: Vec<(EntryPath, ClonedFile)>,
@@ -37,12 +37,12 @@ struct Shown {
 }
 
 /// What a checkpoint contains, and what is to be remembered of the live tree.
-pub(in crate::form::slots) struct Finished {
+pub(in crate::form::slots) struct GatheredManifest {
     pub(in crate::form::slots) contents: SealedManifest,
     known: CachedFiles,
 }
 
-impl Finished {
+impl GatheredManifest {
     /// Remembers the live tree.
     pub(in crate::form::slots) fn remember(self, cache: &mut StatCache) -> SealedManifest {
         cache.replace(self.known);
@@ -61,13 +61,13 @@ impl<'a> Gatherer<'a> {
     }
 
     /// What was gathered; `None` when nothing was shown, or not all of it could be read.
-    pub(in crate::form::slots) fn into_contents(self) -> Option<Finished> {
+    pub(in crate::form::slots) fn into_contents(self) -> Option<GatheredManifest> {
         into_inner(self.finished)
     }
 
-    fn list(&self, clone: &RootDir) -> io::Result<Option<Finished>> {
+    fn list(&self, clone: &RootDir) -> io::Result<Option<GatheredManifest>> {
         let shown = std::mem::take(&mut *lock(&self.shown));
-        let Shown {
+        let ShownEntries {
             mut entries,
             mut known,
             unread,
@@ -86,12 +86,12 @@ impl<'a> Gatherer<'a> {
             let Some(first) = manifest.find(&first).cloned() else {
                 return Ok(None);
             };
-            names.push(Listed { path, ..first });
+            names.push(ManifestEntry { path, ..first });
         }
         let mut entries = manifest.entries;
         entries.append(&mut names);
         let contents = Manifest::of(entries).sealed();
-        Ok(Some(Finished { contents, known }))
+        Ok(Some(GatheredManifest { contents, known }))
     }
 
     /// The contents of files, in their order, read by all processors.
@@ -129,8 +129,8 @@ impl<'a> Gatherer<'a> {
         Some((settled.identity(), CachedFile::new(path, &settled, held)))
     }
 
-    fn add(&self, path: EntryPath, mode: u32, what: What) {
-        let listed = Listed {
+    fn add(&self, path: EntryPath, mode: u32, what: ManifestKind) {
+        let listed = ManifestEntry {
             path,
             mode,
             what,
@@ -140,12 +140,12 @@ impl<'a> Gatherer<'a> {
     }
 }
 
-fn listed(path: EntryPath, file: &ClonedFile, held: HeldContent) -> Listed {
+fn listed(path: EntryPath, file: &ClonedFile, held: HeldContent) -> ManifestEntry {
     let (size, digest) = (file.size, held.digest);
-    Listed {
+    ManifestEntry {
         path,
         mode: file.mode,
-        what: What::File { size, digest },
+        what: ManifestKind::File { size, digest },
         attributes: held.attributes,
     }
 }
@@ -163,7 +163,7 @@ pub(super) fn open_at(clone: &RootDir, path: &EntryPath) -> io::Result<OwnedFd> 
     Ok(clone.file(directory.as_fd(), &name)?)
 }
 
-impl Witness for Gatherer<'_> {
+impl CloneWitness for Gatherer<'_> {
     fn file(&self, path: EntryPath, file: &ClonedFile) {
         let known = file.source.as_ref().and_then(|seen| self.cache.find(seen));
         let Some(held) = known.map(CachedFile::held) else {
@@ -182,14 +182,14 @@ impl Witness for Gatherer<'_> {
 
     fn symlink(&self, path: EntryPath, target: &[u8]) {
         let target = target.into();
-        self.add(path, 0, What::Symlink { target });
+        self.add(path, 0, ManifestKind::Symlink { target });
     }
 
     fn directory(&self, path: &EntryPath, mode: u32, attributes: &[Attribute]) {
-        lock(&self.shown).entries.push(Listed {
+        lock(&self.shown).entries.push(ManifestEntry {
             path: path.clone(),
             mode,
-            what: What::Directory,
+            what: ManifestKind::Directory,
             attributes: AttributesDigest::of(attributes),
         });
     }

@@ -5,8 +5,8 @@ use crate::form::chunked::databases::{DatabaseCapture, DatabaseCopy, LiveDatabas
 use crate::fs::metadata;
 use crate::fs::root_dir::RootDir;
 use crate::tree::clone::Fallback;
-use crate::tree::content::{self, Stop, Trouble};
-use crate::tree::database_set::{self, Patience, Set};
+use crate::tree::content::{self, CarryError, CarryLimit};
+use crate::tree::database_set::{self, Set, SetRetries};
 use rustix::fs::{self, MemfdFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ pub(super) struct Sets<'a> {
     root: &'a RootDir,
     spool: OwnedFd,
     cancel: &'a AtomicBool,
-    patience: Patience,
+    patience: SetRetries,
 }
 
 impl<'a> Sets<'a> {
@@ -34,7 +34,7 @@ impl<'a> Sets<'a> {
             root,
             spool: opened,
             cancel,
-            patience: Patience::default(),
+            patience: SetRetries::default(),
         })
     }
 
@@ -49,7 +49,7 @@ impl<'a> Sets<'a> {
         }
     }
 
-    fn taken(&self, database: &LiveDatabase<'_>) -> Result<DatabaseCopy, Trouble> {
+    fn taken(&self, database: &LiveDatabase<'_>) -> Result<DatabaseCopy, CarryError> {
         let set = Set {
             root: self.root,
             directory: database.directory,
@@ -60,7 +60,7 @@ impl<'a> Sets<'a> {
         let taken = database_set::take(&set, &mut |member, deadline| {
             let copy = self.nameless()?;
             let (from, to) = (member.source.as_fd(), copy.as_fd());
-            let stop = Stop {
+            let stop = CarryLimit {
                 cancel: self.cancel,
                 deadline,
             };
@@ -89,11 +89,13 @@ impl DatabaseCapture for Sets<'_> {
     fn capture(&self, database: &LiveDatabase<'_>) -> DatabaseCopy {
         match self.taken(database) {
             Ok(copy) => copy,
-            Err(Trouble::Cancelled) => DatabaseCopy::Cancelled,
-            Err(Trouble::Failed(error) | Trouble::CannotShare(error)) => DatabaseCopy::Refused {
-                why: std::io::Error::from(error).to_string(),
-            },
-            Err(Trouble::Late) => DatabaseCopy::Refused {
+            Err(CarryError::Cancelled) => DatabaseCopy::Cancelled,
+            Err(CarryError::Failed(error) | CarryError::CannotShare(error)) => {
+                DatabaseCopy::Refused {
+                    why: std::io::Error::from(error).to_string(),
+                }
+            }
+            Err(CarryError::Late) => DatabaseCopy::Refused {
                 why: "it takes too long to copy".to_owned(),
             },
         }

@@ -30,7 +30,7 @@ fn put_back(
     pool: &Pool,
     of: &SlotMetadata,
     live: &Manifest,
-) -> Result<crate::tree::restore::Changes, SlotError> {
+) -> Result<crate::tree::restore::RestoreChanges, SlotError> {
     let back = Return {
         beside: &[],
         workspace: &world.live(),

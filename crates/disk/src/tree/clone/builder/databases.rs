@@ -1,11 +1,11 @@
 //! Databases, each cloned with what belongs to it, when the rest of their directory has been.
 
-use super::{At, Builder, CloneError, CloneReport, File};
+use super::{At, Builder, CloneError, CloneReport, FileClone};
 use crate::form::chunked::databases::{DatabaseState, owner_name};
 use crate::fs::metadata;
-use crate::tree::content::{self, Filled, Stop, Trouble};
-use crate::tree::database_set::{self, Member, Set, Taken};
-use crate::tree::walk::{Found, Reason, WalkError};
+use crate::tree::content::{self, CarryError, CarryLimit, Filled};
+use crate::tree::database_set::{self, Set, SetMember, TakenSet};
+use crate::tree::walk::{WalkError, WalkSkip, WalkedEntry};
 use rustix::fs::{self, AtFlags};
 use rustix::io::Errno;
 use stasis_model::workspace::SlotDatabase;
@@ -16,7 +16,7 @@ use std::sync::PoisonError;
 
 /// A file that waits for the others of its directory.
 #[derive(Debug)]
-pub(super) struct Aside {
+pub(super) struct WaitingFile {
     name: CString,
     /// Whether it is known to be a database; else it may belong to one.
     is_database: bool,
@@ -27,23 +27,23 @@ type Made = (OwnedFd, u32, Option<Filled>);
 
 impl Builder<'_> {
     /// Whether a file may belong to a database beside it, going by its name.
-    pub(super) fn waits(&self, found: &Found<'_>) -> bool {
+    pub(super) fn waits(&self, found: &WalkedEntry<'_>) -> bool {
         self.takes_sets && found.seen.links == 1 && owner_name(found.name.to_bytes()).is_some()
     }
 
     /// Whether an open file is a database.
-    pub(super) fn is_set(&self, found: &Found<'_>, source: &OwnedFd) -> bool {
+    pub(super) fn is_set(&self, found: &WalkedEntry<'_>, source: &OwnedFd) -> bool {
         self.takes_sets
             && found.seen.links == 1
             && database_set::may_be(found.seen.size)
             && database_set::is_database(source)
     }
 
-    pub(super) fn put_aside(&self, at: &At<'_>, found: &Found<'_>, is_database: bool) {
+    pub(super) fn put_aside(&self, at: &At<'_>, found: &WalkedEntry<'_>, is_database: bool) {
         let name = found.name.to_owned();
         let mut aside = self.aside.lock().unwrap_or_else(PoisonError::into_inner);
         let here = aside.entry(at.place.path.clone()).or_default();
-        here.push(Aside { name, is_database });
+        here.push(WaitingFile { name, is_database });
     }
 
     /// Clones what waits in a directory.
@@ -92,18 +92,18 @@ impl Builder<'_> {
                     Ok(target) => made.insert(member.suffix, (target, permissions, None)),
                     Err(error) => {
                         failed = Some(error);
-                        return Err(Trouble::Failed(Errno::IO));
+                        return Err(CarryError::Failed(Errno::IO));
                     }
                 };
             }
             let Some((target, _, filled)) = made.get_mut(member.suffix) else {
-                return Err(Trouble::Failed(Errno::IO));
+                return Err(CarryError::Failed(Errno::IO));
             };
             if filled.is_some() {
                 fs::ftruncate(&*target, 0)?;
             }
             let (from, to) = (member.source.as_fd(), target.as_fd());
-            let stop = Stop {
+            let stop = CarryLimit {
                 cancel: self.cancel,
                 deadline,
             };
@@ -124,7 +124,7 @@ impl Builder<'_> {
         &self,
         at: &At<'_>,
         name: &CStr,
-        (taken, mut made): (Taken, HashMap<&'static [u8], Made>),
+        (taken, mut made): (TakenSet, HashMap<&'static [u8], Made>),
         counts: &mut CloneReport,
     ) -> Result<(), CloneError> {
         let is_there = !taken.members.is_empty();
@@ -139,12 +139,12 @@ impl Builder<'_> {
             removed.map_err(at.failed("remove", &name))?;
         }
         if !is_there {
-            return Ok(at.place.skip(name, Reason::Vanished)?);
+            return Ok(at.place.skip(name, WalkSkip::Vanished)?);
         }
         self.index(at, &named(name, b"-shm"), counts)?;
         let path = at.place.child(name)?;
         if taken.state != DatabaseState::Consistent && at.place.is_strict() {
-            let reason = Reason::Inconsistent;
+            let reason = WalkSkip::Inconsistent;
             return Err(WalkError::Incomplete { path, reason }.into());
         }
         counts.databases.push(SlotDatabase {
@@ -159,7 +159,7 @@ impl Builder<'_> {
         &self,
         at: &At<'_>,
         name: &CStr,
-        (member, (target, mode, filled)): (Member, Made),
+        (member, (target, mode, filled)): (SetMember, Made),
         counts: &mut CloneReport,
     ) -> Result<(), CloneError> {
         match filled {
@@ -167,8 +167,8 @@ impl Builder<'_> {
             Some(Filled::Copied(bytes)) => counts.bytes_copied += bytes,
             None => {}
         }
-        let Member { source, seen, .. } = member;
-        let file = File {
+        let SetMember { source, seen, .. } = member;
+        let file = FileClone {
             name,
             source,
             target,
@@ -196,7 +196,7 @@ impl Builder<'_> {
         let (from, to) = (source.as_fd(), target.as_fd());
         let carried = content::carry(from, to, seen.size, self.fallback, self.cancel);
         let carried = carried.map_err(|trouble| at.trouble(name, trouble))?;
-        let member = Member {
+        let member = SetMember {
             suffix: b"-shm",
             source,
             seen,

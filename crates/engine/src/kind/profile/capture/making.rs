@@ -13,7 +13,7 @@ use stasis_disk::form::archive::{
     Archive, CreateReport, CreateSettings, SealSettings, create_nameless, seal_nameless,
 };
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
-use stasis_disk::tree::survey::{Survey, survey};
+use stasis_disk::tree::survey::{TreeSurvey, survey};
 use stasis_disk::tree::walk::WalkSettings;
 use stasis_model::chrome::{CACHES, DatabaseFiles, LEFT_OUT};
 use stasis_model::failure::AtPath;
@@ -191,7 +191,7 @@ pub(in crate::kind::profile) fn look(
         .into());
     }
     let walk = settings(capture, None).walk;
-    let Survey {
+    let TreeSurvey {
         bytes, directories, ..
     } = survey(&root, &walk, &capture.progress).map_err(|error| Error::Archive(error.into()))?;
     if bytes > limit {

@@ -12,7 +12,7 @@ use stasis_disk::form::archive::{
     Archive, ArchiveLimits, ReadSettings, UnpackSettings, UnpackedArchive, unpack_beside,
 };
 use stasis_disk::fs::metadata::Rights;
-use stasis_disk::tree::restore::{Origin, Placement, Restored};
+use stasis_disk::tree::restore::{Placement, RestoreOrigin, RestoredTree};
 use std::path::PathBuf;
 
 /// An archive that becomes a directory.
@@ -24,13 +24,13 @@ pub(super) struct Placing {
     pub(super) bytes: u64,
     pub(super) scratch: PathBuf,
     pub(super) snapshot: String,
-    pub(super) origin: Origin,
+    pub(super) origin: RestoreOrigin,
 }
 
 /// What became of it.
 pub(super) enum Outcome {
     /// It is the directory.
-    Placed(Box<(Restored, CheckReport)>),
+    Placed(Box<(RestoredTree, CheckReport)>),
     /// It was another one; nothing of it is left.
     Unproven(Proof),
 }

@@ -6,8 +6,8 @@ use crate::id::OpId;
 use crate::protocol::gc::GcEpoch;
 use crate::time::Timestamp;
 
-fn entry(path: &[u8], kind: EntryKind) -> Row {
-    Row {
+fn entry(path: &[u8], kind: EntryKind) -> ListRow {
+    ListRow {
         entry: Entry {
             path: EntryPath::parse(path).unwrap(),
             kind,
@@ -26,7 +26,7 @@ fn entry(path: &[u8], kind: EntryKind) -> Row {
     }
 }
 
-fn tree() -> Vec<Row> {
+fn tree() -> Vec<ListRow> {
     let chunk = StoredChunk {
         name: ChunkName::new(ChunkDigest::of(b"chunk"), GcEpoch::FIRST),
         plain_len: 40,
@@ -61,7 +61,7 @@ fn tree() -> Vec<Row> {
     ]
 }
 
-fn manifest(rows: Vec<Row>) -> SnapshotManifest {
+fn manifest(rows: Vec<ListRow>) -> SnapshotManifest {
     let (name, id) = ("default".parse().unwrap(), "one".parse().unwrap());
     let mut manifest = SnapshotManifest::new(name, id, OpId::default(), Timestamp::from_millis(0));
     manifest.set_list(&FileList::Inline(rows));

@@ -4,7 +4,7 @@
 )]
 
 use super::*;
-use crate::form::slots::{What, manifest};
+use crate::form::slots::{ManifestKind, manifest};
 use crate::fs::root_dir::Mounts;
 use crate::tree::clone::{CloneSettings, clone};
 use std::fs::File;
@@ -104,7 +104,7 @@ fn holds(manifest: &Manifest, name: &str, content: &str) -> bool {
     let mut hasher = stasis_model::digest::FileHasher::default();
     hasher.update(content.as_bytes());
     let (size, digest) = (content.len() as u64, hasher.finish());
-    manifest.find(&path).unwrap().what == What::File { size, digest }
+    manifest.find(&path).unwrap().what == ManifestKind::File { size, digest }
 }
 
 #[test]

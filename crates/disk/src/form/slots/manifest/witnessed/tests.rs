@@ -120,8 +120,8 @@ fn a_file_that_is_known_is_not_read() {
     );
 }
 
-fn is_file(one: &Listed) -> bool {
-    matches!(one.what, What::File { .. })
+fn is_file(one: &ManifestEntry) -> bool {
+    matches!(one.what, ManifestKind::File { .. })
 }
 
 #[test]
@@ -154,7 +154,7 @@ struct Recorder {
     shown: Mutex<Vec<String>>,
 }
 
-impl Witness for Recorder {
+impl CloneWitness for Recorder {
     fn file(&self, path: EntryPath, _: &ClonedFile) {
         lock(&self.shown).push(path.to_string());
     }
