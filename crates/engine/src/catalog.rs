@@ -44,6 +44,16 @@ pub struct SnapshotSelector {
     pub name: Option<SubjectName>,
 }
 
+impl SnapshotSelector {
+    /// A snapshot of any name.
+    pub fn new(snapshot: impl Into<SnapshotRef>) -> Self {
+        Self {
+            snapshot: snapshot.into(),
+            name: None,
+        }
+    }
+}
+
 /// A snapshot that was found and read.
 #[derive(Clone, Debug)]
 pub(crate) struct OpenedSnapshot {

@@ -16,7 +16,8 @@
 //! | `STASIS_HOOK_TEST` | set by `stasis hook test` for the hooks that it runs |
 //! | whatever `url_env` of a project's file names | where its database is |
 
-use stasis_engine::open::{AwsSettings, Places, Secret};
+use stasis_engine::open::{AwsSettings, Places};
+use stasis_engine::system::{self, base_directory, directory, variable as text};
 use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsString;
@@ -58,22 +59,16 @@ pub(crate) struct AgentDirectories {
 impl Environment {
     /// Looks at all of them, once.
     pub(crate) fn read() -> Self {
-        let home = directory("HOME");
-        let below = |variable: &str, default: &str| {
-            let base = directory(variable).or_else(|| home.as_ref().map(|home| home.join(default)));
-            base.map(|base| base.join("stasis"))
-        };
+        let home = system::home();
         Self {
             store: text("STASIS_STORE"),
             browser: text("STASIS_BROWSER").map(PathBuf::from),
             log: text("STASIS_LOG"),
-            config_file: below("XDG_CONFIG_HOME", ".config").map(|base| base.join("config.toml")),
-            data_directory: below("XDG_DATA_HOME", ".local/share"),
-            places: Places {
-                cache: below("XDG_CACHE_HOME", ".cache"),
-                state: below("XDG_STATE_HOME", ".local/state"),
-            },
-            aws: aws(home.as_ref()),
+            config_file: base_directory("XDG_CONFIG_HOME", ".config")
+                .map(|base| base.join("config.toml")),
+            data_directory: base_directory("XDG_DATA_HOME", ".local/share"),
+            places: system::places(),
+            aws: system::aws(),
             home: home.clone(),
             search_path: env::var_os("PATH").unwrap_or_default(),
             agents: agents(home.as_ref()),
@@ -106,34 +101,4 @@ fn agents(home: Option<&PathBuf>) -> AgentDirectories {
         opencode: or_in_home(directory("XDG_CONFIG_HOME"), ".config")
             .map(|base| base.join("opencode")),
     }
-}
-
-fn aws(home: Option<&PathBuf>) -> AwsSettings {
-    let file = |variable: &str, default: &str| {
-        env::var_os(variable)
-            .map(PathBuf::from)
-            .or_else(|| home.map(|home| home.join(default)))
-    };
-    AwsSettings {
-        access_key: text("AWS_ACCESS_KEY_ID"),
-        secret_key: text("AWS_SECRET_ACCESS_KEY").map(Secret::new),
-        session_token: text("AWS_SESSION_TOKEN").map(Secret::new),
-        region: text("AWS_REGION").or_else(|| text("AWS_DEFAULT_REGION")),
-        endpoint: text("AWS_ENDPOINT_URL_S3").or_else(|| text("AWS_ENDPOINT_URL")),
-        profile: text("AWS_PROFILE"),
-        credentials_file: file("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials"),
-        config_file: file("AWS_CONFIG_FILE", ".aws/config"),
-    }
-}
-
-/// A variable that is set and not empty.
-fn text(variable: &str) -> Option<String> {
-    env::var(variable).ok().filter(|value| !value.is_empty())
-}
-
-/// A directory variable; relative ones are ignored, as the XDG specification asks.
-fn directory(variable: &str) -> Option<PathBuf> {
-    env::var_os(variable)
-        .map(PathBuf::from)
-        .filter(|path| path.is_absolute())
 }

@@ -1,6 +1,6 @@
 //! `stasis demo`
 
-use super::{Context, system_chance};
+use super::{Context, system_rng};
 use crate::report::Exit;
 use anyhow::Context as _;
 use clap::Args;
@@ -18,7 +18,7 @@ pub(super) struct Demo {
 impl Demo {
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
         // A name that nobody can have taken before us, and a directory that must be new.
-        let home = std::env::temp_dir().join(format!("stasis-demo-{}", system_chance().op_id()));
+        let home = std::env::temp_dir().join(format!("stasis-demo-{}", system_rng().op_id()));
         std::fs::DirBuilder::new().mode(0o700).create(&home)?;
         let engine = context
             .engine_at(StoreLocation::File(home.clone()), true)

@@ -1,7 +1,7 @@
 //! `stasis doctor`
 
 use super::output::table;
-use super::{Context, system_chance, system_clock};
+use super::{Context, system_clock, system_rng};
 use crate::report::Exit;
 use stasis_engine::doctor::{DoctorFinding, Health, examine, store_works};
 use stasis_engine::open::Engine;
@@ -10,7 +10,7 @@ pub(super) async fn run(context: &Context) -> anyhow::Result<Exit> {
     let engine = Engine::open(
         context.open(context.location()?, false),
         system_clock(),
-        system_chance(),
+        system_rng(),
     )
     .await;
     let place = context

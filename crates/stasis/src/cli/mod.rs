@@ -38,7 +38,7 @@ mod workspace;
 use crate::config::{self, Config};
 use crate::env::Environment;
 use crate::report::{self, Exit};
-use crate::system::{SystemChance, SystemClock};
+use crate::system::{SystemClock, SystemRng};
 use anyhow::Context as _;
 use clap::{Parser, Subcommand, ValueEnum};
 use output::Output;
@@ -180,7 +180,7 @@ impl Context {
     }
 
     async fn engine_at(&self, location: StoreLocation, create: bool) -> anyhow::Result<Engine> {
-        Ok(Engine::open(self.open(location, create), system_clock(), system_chance()).await?)
+        Ok(Engine::open(self.open(location, create), system_clock(), system_rng()).await?)
     }
 
     /// What this host is called: as somebody says, else as the configuration says, else as it calls itself.
@@ -224,8 +224,8 @@ fn system_clock() -> Arc<SystemClock> {
     Arc::new(SystemClock)
 }
 
-fn system_chance() -> Arc<SystemChance> {
-    Arc::new(SystemChance)
+fn system_rng() -> Arc<SystemRng> {
+    Arc::new(SystemRng)
 }
 
 /// Runs the command that the arguments name.

@@ -14,7 +14,7 @@ use super::show::summary;
 use super::trust::Trust;
 use super::{plugin, settings};
 use crate::cli::output::{printable, table, word};
-use crate::cli::{Context, system_chance, system_clock, workspace};
+use crate::cli::{Context, system_clock, system_rng, workspace};
 use crate::env::HOOK_TEST;
 use crate::report::Exit;
 use anyhow::Context as _;
@@ -475,7 +475,7 @@ struct Scratch {
 impl Scratch {
     fn make() -> anyhow::Result<Self> {
         let home = std::env::temp_dir();
-        let home = home.join(format!("stasis-hook-test-{}", system_chance().op_id()));
+        let home = home.join(format!("stasis-hook-test-{}", system_rng().op_id()));
         let (tree, state) = (home.join("tree"), home.join("state/stasis"));
         for directory in [&home, &tree] {
             std::fs::DirBuilder::new()

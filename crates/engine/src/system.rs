@@ -1,0 +1,110 @@
+//! This host: its clock, its randomness, and what its environment variables say. The only place where any of them is asked.
+
+use crate::open::{AwsSettings, Places, Secret};
+use rustix::time::{ClockId, clock_gettime};
+use stasis_model::id::OpId;
+use stasis_model::rng::Rng;
+use stasis_model::time::{Clock, Timestamp};
+use std::env;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The kernel's clocks.
+#[derive(Debug)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this file is where time comes from"
+    )]
+    fn now(&self) -> Timestamp {
+        let since = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        Timestamp::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    fn uptime(&self) -> Duration {
+        let time = clock_gettime(ClockId::Boottime);
+        let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+        Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or_default())
+    }
+}
+
+/// The kernel's randomness.
+#[derive(Debug)]
+pub struct SystemRng;
+
+impl SystemRng {
+    fn bytes<const N: usize>() -> [u8; N] {
+        let mut bytes = [0; N];
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "this file is where randomness comes from"
+        )]
+        getrandom::fill(&mut bytes).expect("the kernel gives randomness");
+        bytes
+    }
+}
+
+impl Rng for SystemRng {
+    fn op_id(&self) -> OpId {
+        OpId::from_random(Self::bytes())
+    }
+
+    fn below(&self, bound: u64) -> u64 {
+        u64::from_le_bytes(Self::bytes())
+            .checked_rem(bound)
+            .unwrap_or_default()
+    }
+}
+
+/// The home directory of whoever runs this process.
+pub fn home() -> Option<PathBuf> {
+    directory("HOME")
+}
+
+/// The directory of ours beneath one of the XDG base directories, which stands in the home unless a variable says otherwise.
+pub fn base_directory(variable: &str, in_home: &str) -> Option<PathBuf> {
+    let base = directory(variable).or_else(|| Some(home()?.join(in_home)));
+    Some(base?.join("stasis"))
+}
+
+/// Where this host keeps what it can lose: `$XDG_CACHE_HOME/stasis` and `$XDG_STATE_HOME/stasis`.
+pub fn places() -> Places {
+    Places {
+        cache: base_directory("XDG_CACHE_HOME", ".cache"),
+        state: base_directory("XDG_STATE_HOME", ".local/state"),
+    }
+}
+
+/// What the usual variables say of an S3 store.
+pub fn aws() -> AwsSettings {
+    let file = |variable: &str, in_home: &str| {
+        let named = env::var_os(variable).map(PathBuf::from);
+        named.or_else(|| Some(home()?.join(in_home)))
+    };
+    AwsSettings {
+        access_key: variable("AWS_ACCESS_KEY_ID"),
+        secret_key: variable("AWS_SECRET_ACCESS_KEY").map(Secret::new),
+        session_token: variable("AWS_SESSION_TOKEN").map(Secret::new),
+        region: variable("AWS_REGION").or_else(|| variable("AWS_DEFAULT_REGION")),
+        endpoint: variable("AWS_ENDPOINT_URL_S3").or_else(|| variable("AWS_ENDPOINT_URL")),
+        profile: variable("AWS_PROFILE"),
+        credentials_file: file("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials"),
+        config_file: file("AWS_CONFIG_FILE", ".aws/config"),
+    }
+}
+
+/// A variable that is set and not empty.
+pub fn variable(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// A directory variable; relative ones are ignored, as the XDG specification asks.
+pub fn directory(variable: &str) -> Option<PathBuf> {
+    env::var_os(variable)
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute())
+}
