@@ -14,7 +14,7 @@
 //!   operation through lost answers to a definite end, [`protocol::operation`] settles what stayed unknown, and [`protocol::gc`]
 //!   removes chunks beside running saves.
 //!
-//! Beside them: [`policy`] (retention, tenants), [`workspace`] and [`project`] (the rules of those two kinds), identities
+//! Beside them: [`sqlite_file`] (what a SQLite database looks like from outside), [`policy`] (retention, tenants), [`workspace`] and [`project`] (the rules of those two kinds), identities
 //! ([`id`], [`digest`], [`time`]) and the error that all crates share ([`failure`]).
 //!
 //! # Publishing a snapshot by hand
@@ -119,6 +119,7 @@ pub mod project;
 pub mod protocol;
 pub mod rng;
 pub mod snapshot_ref;
+pub mod sqlite_file;
 pub mod time;
 pub mod tree;
 pub mod upgrade;

@@ -40,8 +40,8 @@ pub use copy_file::LiveFile;
 pub use find::{find_databases, is_companion, is_database};
 pub use rows::row_counts;
 
-use copy_file::{CopyFile, FileStat};
-use live::LiveDatabase;
+use copy_file::{CopyFile, SourceStat};
+use live::CheckpointedDatabase;
 use retry_budget::RetryBudget;
 use rusqlite::ErrorCode;
 use stasis_model::failure::{AtPath, Failure};
@@ -218,11 +218,11 @@ impl SqliteError {
 }
 
 /// Says of what SQLite refused what was being done, to which database.
-trait Reading<T> {
+trait ReadContext<T> {
     fn reading(self, doing: &'static str, path: &Path) -> Result<T, SqliteError>;
 }
 
-impl<T> Reading<T> for rusqlite::Result<T> {
+impl<T> ReadContext<T> for rusqlite::Result<T> {
     fn reading(self, doing: &'static str, path: &Path) -> Result<T, SqliteError> {
         self.map_err(|error| SqliteError::reading(doing, path, error))
     }
@@ -254,7 +254,7 @@ pub fn capture(
     let source = &find::resolved(source)?;
     let target = &find::beside(target).at("find a place for the copy", target)?;
     let budget = RetryBudget::new(settings);
-    if FileStat::of(source)?.is_empty() && !find::has_companion(source) {
+    if SourceStat::of(source)?.is_empty() && !find::has_companion(source) {
         return empty(source, target);
     }
     for _ in 0..settings.attempts.max(1) {
@@ -279,14 +279,15 @@ fn attempt(
     {
         return Ok(Some(captured));
     }
-    let snapshot = LiveDatabase::open(source, budget).and_then(|opened| opened.snapshot(budget));
+    let snapshot =
+        CheckpointedDatabase::open(source, budget).and_then(|opened| opened.snapshot(budget));
     let snapshot = match snapshot {
         Err(error) if offline::is_needed(&error) => {
             return offline::capture(source, target, budget).map(Some);
         }
         snapshot => snapshot?,
     };
-    let stat = FileStat::of(source)?;
+    let stat = SourceStat::of(source)?;
     let copy_file = CopyFile::create(target, budget.is_durable())?;
     snapshot.copy(&copy_file, budget)?;
     if snapshot.schema_moved(budget)? {
@@ -310,7 +311,7 @@ fn attempt(
 fn finish(
     source: &Path,
     copy_file: CopyFile,
-    stat: &FileStat,
+    stat: &SourceStat,
     mut captured: SqliteCaptured,
     budget: &RetryBudget,
 ) -> Result<SqliteCaptured, SqliteError> {
@@ -327,7 +328,7 @@ fn finish(
 }
 
 fn empty(source: &Path, target: &Path) -> Result<SqliteCaptured, SqliteError> {
-    let stat = FileStat::of(source)?;
+    let stat = SourceStat::of(source)?;
     let live = stat.live();
     let copy_file = CopyFile::create(target, true)?;
     Ok(SqliteCaptured {

@@ -14,7 +14,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
 
 /// What a SQLite database begins with.
-pub(super) const SQLITE: &[u8; 16] = b"SQLite format 3\0";
+pub(super) use stasis_model::sqlite_file::HEADER as SQLITE;
 /// What a rollback journal begins with.
 pub(super) const JOURNAL: &[u8; 8] = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7";
 /// What a write-ahead log begins with, but for the lowest bit, which says how its checksums are made.

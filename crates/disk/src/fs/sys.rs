@@ -4,6 +4,7 @@
 use rustix::fs::{self, AtFlags, FileType};
 use rustix::io::{Errno, Result};
 use rustix::ioctl::{self, Setter, Updater, opcode};
+use stasis_model::sqlite_file::LockRange;
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -53,8 +54,8 @@ const _: () = assert!(size_of::<SubvolumeNameWithFlags>() == 4096);
 const _: () = assert!(size_of::<RootRefs>() == 4096);
 
 /// Whether somebody holds a record lock on some bytes of a file, this process included.
-pub(crate) fn is_locked(file: BorrowedFd<'_>, start: i64, length: i64) -> Result<bool> {
-    let mut lock = record_lock(libc::F_WRLCK, start, length);
+pub(crate) fn is_locked(file: BorrowedFd<'_>, range: LockRange) -> Result<bool> {
+    let mut lock = record_lock(libc::F_WRLCK, range);
     // SAFETY: the descriptor is open, and the kernel writes nothing but the structure it is given.
     let asked = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
     if asked != 0 {
@@ -65,30 +66,30 @@ pub(crate) fn is_locked(file: BorrowedFd<'_>, start: i64, length: i64) -> Result
 
 /// Takes a shared record lock on some bytes of a file, without waiting; says whether it is held now. It belongs to the open file and not to
 /// the process: closing another descriptor does not let it go.
-pub(crate) fn try_share(file: BorrowedFd<'_>, start: i64, length: i64) -> Result<bool> {
-    match set_lock(file, libc::F_RDLCK, start, length) {
+pub(crate) fn try_share(file: BorrowedFd<'_>, range: LockRange) -> Result<bool> {
+    match set_lock(file, libc::F_RDLCK, range) {
         Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
         taken => taken.map(|()| true),
     }
 }
 
 /// Lets a record lock go.
-pub(crate) fn unlock(file: BorrowedFd<'_>, start: i64, length: i64) -> Result<()> {
-    set_lock(file, libc::F_UNLCK, start, length)
+pub(crate) fn unlock(file: BorrowedFd<'_>, range: LockRange) -> Result<()> {
+    set_lock(file, libc::F_UNLCK, range)
 }
 
-fn record_lock(kind: i32, start: i64, length: i64) -> libc::flock {
+fn record_lock(kind: i32, range: LockRange) -> libc::flock {
     libc::flock {
         l_type: i16::try_from(kind).unwrap_or_default(),
         l_whence: i16::try_from(libc::SEEK_SET).unwrap_or_default(),
-        l_start: start,
-        l_len: length,
+        l_start: range.start,
+        l_len: range.length,
         l_pid: 0,
     }
 }
 
-fn set_lock(file: BorrowedFd<'_>, kind: i32, start: i64, length: i64) -> Result<()> {
-    let mut lock = record_lock(kind, start, length);
+fn set_lock(file: BorrowedFd<'_>, kind: i32, range: LockRange) -> Result<()> {
+    let mut lock = record_lock(kind, range);
     // SAFETY: the descriptor is open, and the kernel reads nothing but the structure it is given.
     let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw mut lock) };
     if done == 0 {

@@ -19,13 +19,16 @@
 //! That nothing was written is known by the times of the files, once those are older than the clock that the kernel takes them from:
 //! whatever is written later gets a later time.
 
-use crate::form::chunked::databases::{DatabaseState, HEADER};
+use crate::form::chunked::databases::DatabaseState;
 use crate::fs::metadata::{self, Seen};
 use crate::fs::root_dir::RootDir;
 use crate::fs::sys;
 use crate::tree::content::{self, CarryError};
 use rustix::io::{self, Errno};
 use rustix::time::{ClockId, clock_gettime};
+use stasis_model::sqlite_file::{
+    COMPANIONS, HEADER, LOGS, LockRange, PENDING_LOCK, RESERVED_LOCK, SHARED_LOCK,
+};
 use std::ffi::{CStr, CString};
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -45,17 +48,10 @@ const LOOK: Duration = Duration::from_micros(100);
 /// No clock that gives files their times is coarser than this, but for those that know whole seconds only.
 const TICK: Duration = Duration::from_millis(12);
 
-/// The lock bytes of a database.
-const PENDING: i64 = 0x4000_0000;
-const RESERVED: i64 = PENDING + 1;
-const SHARED: (i64, i64) = (PENDING + 2, 510);
 /// Those of the readers' marks in the index of a WAL; the first mark means that the WAL is not read, and does not keep it.
 const MARKS: RangeInclusive<i64> = 124..=127;
 /// What the version bytes of the header say in WAL mode.
 const IN_WAL: u8 = 2;
-
-/// What is taken beside the database, in this order.
-const BESIDE: [&[u8]; 2] = [b"-wal", b"-journal"];
 
 /// Whether a file of this size may be a database, so that its first bytes are worth a look.
 pub(crate) fn may_be(size: u64) -> bool {
@@ -230,7 +226,7 @@ impl Set<'_> {
     /// Carries over the database, then looks for what lies beside it and carries that over.
     fn carry_all(&self, put: &mut Put<'_>) -> Result<Vec<SetMember>, CarryError> {
         let mut members = Vec::new();
-        for suffix in std::iter::once(&b""[..]).chain(BESIDE) {
+        for suffix in std::iter::once(&b""[..]).chain(LOGS) {
             if let Some(member) = self.open(suffix)? {
                 put(&member, None)?;
                 members.push(member);
@@ -244,7 +240,7 @@ impl Set<'_> {
     /// Everything that belongs together now; without the journal of somebody who has not begun to write into the database.
     fn look(&self, hold: Option<&SetHold>) -> Result<Vec<SetMember>, CarryError> {
         let mut members = Vec::new();
-        for suffix in std::iter::once(&b""[..]).chain(BESIDE) {
+        for suffix in std::iter::once(&b""[..]).chain(LOGS) {
             let is_not_hot = suffix == b"-journal" && hold.is_some_and(SetHold::is_reserved);
             if !is_not_hot {
                 members.extend(self.open(suffix)?);
@@ -273,7 +269,7 @@ impl Set<'_> {
 
     /// What belongs to it and is closed to us.
     fn unreadable(&self) -> Option<&'static [u8]> {
-        let mut all = BESIDE.into_iter().chain([&b"-shm"[..]]);
+        let mut all = COMPANIONS.into_iter();
         all.find(|suffix| matches!(self.file(suffix), Err(Errno::ACCESS | Errno::PERM)))
     }
 
@@ -406,7 +402,7 @@ impl SetHold {
 
     /// Whether somebody writes a transaction, which has not touched the database while we hold it.
     fn is_reserved(&self) -> bool {
-        sys::is_locked(self.database.as_fd(), RESERVED, 1).unwrap_or(false)
+        sys::is_locked(self.database.as_fd(), RESERVED_LOCK).unwrap_or(false)
     }
 }
 
@@ -425,18 +421,24 @@ fn within(deadline: Instant, attempt: impl Fn() -> io::Result<bool>) -> io::Resu
 
 /// Locks a database as a reader does: past the byte of those who wait to write.
 fn share(database: BorrowedFd<'_>) -> io::Result<bool> {
-    if !sys::try_share(database, PENDING, 1)? {
+    if !sys::try_share(database, PENDING_LOCK)? {
         return Ok(false);
     }
-    let shared = sys::try_share(database, SHARED.0, SHARED.1);
-    sys::unlock(database, PENDING, 1)?;
+    let shared = sys::try_share(database, SHARED_LOCK);
+    sys::unlock(database, PENDING_LOCK)?;
     shared
 }
 
 /// Locks any mark of readers: while one is, nobody begins the WAL anew.
 fn mark(index: BorrowedFd<'_>) -> io::Result<bool> {
     for at in MARKS {
-        if sys::try_share(index, at, 1)? {
+        if sys::try_share(
+            index,
+            LockRange {
+                start: at,
+                length: 1,
+            },
+        )? {
             return Ok(true);
         }
     }

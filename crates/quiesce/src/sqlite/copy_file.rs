@@ -1,12 +1,13 @@
 //! The copy: a new file that is removed again unless it is kept, and that looks like its source.
 
-use super::find::{COMPANIONS, companion};
+use super::find::companion;
 use super::{SourceFile, SqliteError};
 use rustix::fs::{
     AtFlags, CWD, Gid, Mode, OFlags, RawMode, Stat, Timespec, Timestamps, Uid, fchmod, fchown,
     fsync, futimens, lstat, openat, unlinkat,
 };
 use stasis_model::failure::AtPath;
+use stasis_model::sqlite_file::COMPANIONS;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -48,9 +49,9 @@ pub struct LiveFile {
 
 /// Owner, mode and time of a file, and which file and state of it that was.
 #[derive(Clone, Debug)]
-pub(super) struct FileStat(Stat);
+pub(super) struct SourceStat(Stat);
 
-impl FileStat {
+impl SourceStat {
     pub(super) fn of(path: &Path) -> Result<Self, SqliteError> {
         lstat(path).map(Self).or_not_a_file(path)
     }
@@ -159,7 +160,7 @@ impl CopyFile {
     }
 
     /// Makes it look like its source, makes it and its name durable, and keeps it. Returns its size.
-    pub(super) fn keep(mut self, stat: &FileStat) -> Result<u64, SqliteError> {
+    pub(super) fn keep(mut self, stat: &SourceStat) -> Result<u64, SqliteError> {
         let sync = || {
             if !self.is_durable {
                 return Ok(());

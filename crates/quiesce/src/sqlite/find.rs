@@ -2,15 +2,12 @@
 
 use super::{SourceFile, SqliteError};
 use rustix::fs::{CWD, FileType, Mode, OFlags, openat};
+use stasis_model::sqlite_file::{self, HEADER};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-
-const HEADER: &[u8; 16] = b"SQLite format 3\0";
-/// What SQLite keeps beside a database, by the end of its name.
-pub(super) const COMPANIONS: [&str; 3] = ["-wal", "-journal", "-shm"];
 
 /// Whether a regular file begins like a SQLite database. An empty file, a symbolic link and a pipe do not.
 ///
@@ -45,13 +42,7 @@ pub fn is_companion(path: &Path) -> bool {
 }
 
 fn owner_of(name: &OsStr) -> Option<&OsStr> {
-    let name = name.as_bytes();
-    let owner = COMPANIONS
-        .iter()
-        .find_map(|end| name.strip_suffix(end.as_bytes()));
-    owner
-        .filter(|owner| !owner.is_empty())
-        .map(OsStr::from_bytes)
+    sqlite_file::owner_name(name.as_bytes()).map(OsStr::from_bytes)
 }
 
 /// Finds every database below a directory, sorted by path. Follows no symbolic link and leaves out companions.
@@ -90,25 +81,25 @@ fn is_there_and_database(path: &Path) -> io::Result<bool> {
 }
 
 /// The companion of a database with this end of its name.
-pub(super) fn companion(path: &Path, end: &str) -> PathBuf {
+pub(super) fn companion(path: &Path, end: &[u8]) -> PathBuf {
     let mut name = OsString::from(path);
-    name.push(end);
+    name.push(OsStr::from_bytes(end));
     name.into()
 }
 
 /// Whether something may be in a log or a journal beside this file.
 pub(super) fn has_companion(path: &Path) -> bool {
-    let end_has = |end: &&str| {
+    let end_has = |end: &&[u8]| {
         let there = companion(path, end).symlink_metadata();
         there.is_ok_and(|metadata| metadata.len() > 0)
     };
-    COMPANIONS.iter().take(2).any(end_has)
+    sqlite_file::LOGS.iter().any(end_has)
 }
 
 /// Whether a log or a journal is what a process left that has ended: a process that opens the database now would replay it or roll back with it,
 /// and change what lies there. Locks that we are not shown are those of another container; what is copied then must not move.
 pub(super) fn is_left(path: &Path) -> bool {
-    let shared = companion(path, "-shm");
+    let shared = companion(path, b"-shm");
     has_companion(path) && !is_locked(path) && !is_locked(&shared)
 }
 

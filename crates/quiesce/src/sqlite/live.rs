@@ -2,7 +2,7 @@
 
 use super::copy_file::{CopyFile, WRITE};
 use super::retry_budget::RetryBudget;
-use super::{CaptureMethod, JournalMode, Reading, SourceFile, SqliteError, WalCheckpoint};
+use super::{CaptureMethod, JournalMode, ReadContext, SourceFile, SqliteError, WalCheckpoint};
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
@@ -49,7 +49,7 @@ fn raw(path: &Path) -> Result<File, SqliteError> {
 
 /// A live database with its log written down, as far as that went.
 #[derive(Debug)]
-pub(super) struct LiveDatabase {
+pub(super) struct CheckpointedDatabase {
     path: PathBuf,
     connection: Connection,
     /// The file itself. Declared after the connection, because to close it drops the connection's locks.
@@ -60,7 +60,7 @@ pub(super) struct LiveDatabase {
     schema_version: u32,
 }
 
-impl LiveDatabase {
+impl CheckpointedDatabase {
     pub(super) fn open(path: &Path, budget: &RetryBudget) -> Result<Self, SqliteError> {
         let raw = raw(path)?;
         let connection = connect(path, budget).reading("open the database", path)?;
@@ -235,11 +235,11 @@ fn attribute_error(error: SqliteError, copy_file: &CopyFile) -> SqliteError {
 }
 
 /// Says of what SQLite refused that the copy could not be written.
-trait Written<T> {
+trait WriteContext<T> {
     fn written(self, copy: &Path) -> Result<T, SqliteError>;
 }
 
-impl<T> Written<T> for rusqlite::Result<T> {
+impl<T> WriteContext<T> for rusqlite::Result<T> {
     fn written(self, copy: &Path) -> Result<T, SqliteError> {
         self.map_err(|error| write_failure(error, copy).into())
     }

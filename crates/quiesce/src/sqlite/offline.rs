@@ -10,29 +10,29 @@
 //! The moment is longer than the tick of a file system's clock, so a write between the first look and the copy cannot hide
 //! behind the same time stamp as one that came before.
 
-use super::copy_file::{CREATE, CopyFile, FileStat};
+use super::copy_file::{CREATE, CopyFile, SourceStat};
 use super::find::companion;
 use super::live::{checkpoint, connect};
 use super::retry_budget::RetryBudget;
 use super::{
-    CaptureMethod, Integrity, JournalMode, Reading, SourceFile, SqliteCaptured, SqliteError,
+    CaptureMethod, Integrity, JournalMode, ReadContext, SourceFile, SqliteCaptured, SqliteError,
     WalCheckpoint, finish,
 };
 use rusqlite::ErrorCode;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use stasis_model::failure::AtPath;
+use stasis_model::sqlite_file::LOGS;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 
 const SETTLE_DELAY: Duration = Duration::from_millis(20);
-const LOGS: [&str; 2] = ["-wal", "-journal"];
 
 /// A database and what lies beside it, copied, and how the database looked before.
 struct CopiedFiles {
     copy_file: CopyFile,
-    stat: FileStat,
+    stat: SourceStat,
 }
 
 /// Whether this is what SQLite says when it would have to write where it may not.
@@ -101,8 +101,8 @@ fn recovered(
 fn copy(source: &Path, target: &Path, durable: bool) -> Result<Option<CopiedFiles>, SqliteError> {
     let look = || {
         (
-            FileStat::of(source),
-            LOGS.map(|end| FileStat::of(&companion(source, end)).ok()),
+            SourceStat::of(source),
+            LOGS.map(|end| SourceStat::of(&companion(source, end)).ok()),
         )
     };
     let before = look();

@@ -17,21 +17,10 @@
 use crate::fs::metadata::Seen;
 use stasis_model::digest::FileDigest;
 use stasis_model::format::manifest::StoredAs;
+pub use stasis_model::sqlite_file::{COMPANIONS, HEADER, owner_name};
 use stasis_model::tree::{Attribute, EntryPath};
 use std::ffi::CStr;
 use std::os::fd::{BorrowedFd, OwnedFd};
-
-/// What every SQLite database begins with.
-pub const HEADER: &[u8; 16] = b"SQLite format 3\0";
-
-/// What SQLite keeps beside a database, by the end of its name.
-pub const COMPANIONS: [&[u8]; 3] = [b"-wal", b"-journal", b"-shm"];
-
-/// The name of the database that a file would belong to, going by its own name.
-pub fn owner_name(name: &[u8]) -> Option<&[u8]> {
-    let owner = COMPANIONS.iter().find_map(|end| name.strip_suffix(*end));
-    owner.filter(|owner| !owner.is_empty())
-}
 
 /// The same, of what a database is taken together with: its shared memory is made anew whenever it is opened.
 pub fn set_owner_name(name: &[u8]) -> Option<&[u8]> {

@@ -11,6 +11,7 @@ use crate::fs::metadata::Seen;
 use crate::fs::root_dir::{self, Mounts, RootDir};
 use crate::fs::sys;
 use rustix::io;
+use stasis_model::sqlite_file::{DATABASE_LOCKS, HEADER, INDEX_LOCKS};
 use stasis_model::tree::EntryPath;
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -19,13 +20,6 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-
-/// What every database begins with.
-const MAGIC: &[u8] = b"SQLite format 3\0";
-/// Where the locks of a database are, and how many bytes they take.
-const LOCKS: (i64, i64) = (0x4000_0000, 512);
-/// Where those of the index of a WAL are.
-const INDEX_LOCKS: (i64, i64) = (120, 9);
 
 /// The databases among these entries, or whose journals are, that a program has open, and which program if that is known.
 pub fn open_databases<'a>(
@@ -138,9 +132,9 @@ impl OpenDatabase {
         };
         let own = seen(b"")?;
         let file = live.file(directory.as_fd(), &named(b"")?).ok()?;
-        let mut magic = [0; MAGIC.len()];
+        let mut magic = [0; HEADER.len()];
         let read = io::retry_on_intr(|| io::pread(&file, &mut magic, 0)).ok()?;
-        if magic[..read] != *MAGIC {
+        if magic[..read] != *HEADER {
             return None;
         }
         let others = DATABASE_SUFFIXES.iter().filter_map(|suffix| seen(suffix));
@@ -158,11 +152,11 @@ impl OpenDatabase {
     }
 
     fn is_locked(&self) -> bool {
-        let is_locked = |file: &OwnedFd, (start, length)| {
-            sys::is_locked(file.as_fd(), start, length).unwrap_or(false)
-        };
+        let is_locked =
+            |file: &OwnedFd, range| sys::is_locked(file.as_fd(), range).unwrap_or(false);
         let index = self.index.as_ref();
-        is_locked(&self.file, LOCKS) || index.is_some_and(|index| is_locked(index, INDEX_LOCKS))
+        is_locked(&self.file, DATABASE_LOCKS)
+            || index.is_some_and(|index| is_locked(index, INDEX_LOCKS))
     }
 }
 

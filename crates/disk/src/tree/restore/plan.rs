@@ -202,7 +202,7 @@ pub fn is_part_of(path: &EntryPath, whole: &EntryPath) -> bool {
 }
 
 /// What the files are called that belong to an SQLite database, after its own name.
-pub(super) const DATABASE_SUFFIXES: [&[u8]; 3] = [b"-journal", b"-wal", b"-shm"];
+pub(super) use stasis_model::sqlite_file::COMPANIONS as DATABASE_SUFFIXES;
 
 fn key(path: &EntryPath) -> [u8; 16] {
     let digest = blake3::hash(path.as_bytes());
