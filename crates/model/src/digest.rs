@@ -1,43 +1,24 @@
 //! Digests: what a thing *is*, as opposed to where it lies.
 
+use crate::id::BadId;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fmt;
 use std::str::FromStr;
 
-/// Why a text is not a digest.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum BadDigest {
-    /// A digest is always written in full.
-    #[error("a digest has 64 hexadecimal digits, this one has {found}")]
-    Length {
-        /// How many bytes the text has.
-        found: usize,
-    },
-    /// Upper case is refused too, so that one digest has exactly one spelling.
-    #[error("`{offending}` at position {position} is not a lower-case hexadecimal digit")]
-    Character {
-        /// The first character that does not belong.
-        offending: String,
-        /// Where it stands, counted from 0.
-        position: usize,
-    },
-}
-
-fn parse_hex(text: &str) -> Result<[u8; 32], BadDigest> {
+fn parse_hex(text: &str) -> Result<[u8; 32], BadId> {
     let bad = text
         .char_indices()
         .find(|(_, c)| !matches!(c, '0'..='9' | 'a'..='f'));
     if let Some((position, c)) = bad {
         let offending = c.escape_debug().to_string();
-        return Err(BadDigest::Character {
+        return Err(BadId::DigestCharacter {
             offending,
             position,
         });
     }
     if text.len() != 64 {
-        return Err(BadDigest::Length { found: text.len() });
+        return Err(BadId::DigestLength { found: text.len() });
     }
     let nibble = |digit: u8| match digit {
         b'0'..=b'9' => digit - b'0',
@@ -97,15 +78,15 @@ macro_rules! digest {
         }
 
         impl FromStr for $name {
-            type Err = BadDigest;
-            fn from_str(text: &str) -> Result<Self, BadDigest> {
+            type Err = BadId;
+            fn from_str(text: &str) -> Result<Self, BadId> {
                 parse_hex(text).map(Self)
             }
         }
 
         impl TryFrom<String> for $name {
-            type Error = BadDigest;
-            fn try_from(text: String) -> Result<Self, BadDigest> {
+            type Error = BadId;
+            fn try_from(text: String) -> Result<Self, BadId> {
                 text.parse()
             }
         }
@@ -235,6 +216,6 @@ mod tests {
             "`.` at position 0 is not a lower-case hexadecimal digit"
         );
         let short = "ab12".parse::<ChunkDigest>().unwrap_err();
-        assert_eq!(short, BadDigest::Length { found: 4 });
+        assert_eq!(short, BadId::DigestLength { found: 4 });
     }
 }

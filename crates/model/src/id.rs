@@ -61,6 +61,29 @@ pub enum BadId {
         /// What was found instead, escaped.
         found: String,
     },
+    /// A digest is always written in full.
+    #[error("a digest has 64 hexadecimal digits, this one has {found}")]
+    DigestLength {
+        /// How many bytes the text has.
+        found: usize,
+    },
+    /// Upper case is refused too, so that one digest has exactly one spelling.
+    #[error("`{offending}` at position {position} is not a lower-case hexadecimal digit")]
+    DigestCharacter {
+        /// The first character that does not belong.
+        offending: String,
+        /// Where it stands, counted from 0.
+        position: usize,
+    },
+    /// Only SHA-256 is known.
+    #[error("a chunk's name begins with `sha256:`")]
+    ChunkHash,
+    /// What follows is not a digest.
+    #[error("a chunk's name holds its digest")]
+    ChunkDigest(#[source] Box<BadId>),
+    /// What follows the dot is not an epoch, or is one that is never written.
+    #[error("after the dot of a chunk's name stand 8 lower-case hexadecimal digits, not all 0")]
+    ChunkEpoch,
     /// The text does not have the parts of a lease token.
     #[error("a lease token has the form <epoch>.<operation-id>")]
     Token,

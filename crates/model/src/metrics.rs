@@ -23,11 +23,11 @@ pub enum SeriesShape {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Series {
     /// Its name, without the prefix.
-    pub name: &'static str,
+    name: &'static str,
     /// What it counts.
-    pub help: &'static str,
+    help: &'static str,
     /// What it means.
-    pub shape: SeriesShape,
+    shape: SeriesShape,
 }
 
 const SECONDS: [f64; 11] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];

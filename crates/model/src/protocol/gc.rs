@@ -40,7 +40,7 @@ mod round;
 mod state;
 
 pub use guard::{GaveUp, Replacement, SaveAnswer, SaveGuard, SaveStep};
-pub use name::{BadChunkName, ChunkName, GcEpoch};
+pub use name::{ChunkName, GcEpoch};
 pub use round::{Abort, GcAnswer, GcReport, GcRound, GcStep};
 pub use state::{CONDEMNED_LIMIT, GcState};
 

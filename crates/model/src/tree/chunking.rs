@@ -107,14 +107,14 @@ impl Cutter {
 
 /// Whether a bundle that holds `held` bytes ends after a file of `length` bytes with this digest.
 ///
-/// The chance grows with the file's length, so that bundles are about as long whatever files they hold.
+/// The likelihood grows with the file's length, so that bundles are about as long whatever files they hold.
 pub fn ends_bundle(held: usize, length: usize, digest: &[u8; 32]) -> bool {
     if held < BUNDLE_MIN {
         return false;
     }
     let drawn = u32::from_le_bytes([digest[0], digest[1], digest[2], digest[3]]);
-    let chance = (length as u64 + 1) * (u64::from(u32::MAX) / BUNDLE_MIN as u64);
-    held >= BUNDLE_MAX || u64::from(drawn) < chance
+    let likelihood = (length as u64 + 1) * (u64::from(u32::MAX) / BUNDLE_MIN as u64);
+    held >= BUNDLE_MAX || u64::from(drawn) < likelihood
 }
 
 #[cfg(test)]

@@ -43,13 +43,13 @@ impl Default for Said {
 #[error("`{key}` is {found}; it must be from {least} to {most}")]
 pub struct BadSettings {
     /// Which one.
-    pub key: &'static str,
+    key: &'static str,
     /// What was said.
-    pub found: u64,
+    found: u64,
     /// The smallest that is taken.
-    pub least: u64,
+    least: u64,
     /// The largest.
-    pub most: u64,
+    most: u64,
 }
 
 fn check(key: &'static str, found: u64, most: u64) -> Result<(), BadSettings> {

@@ -1,6 +1,7 @@
 //! The name of a stored chunk: what it is, and since when.
 
-use crate::digest::{BadDigest, ChunkDigest};
+use crate::digest::ChunkDigest;
+use crate::id::BadId;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -87,48 +88,34 @@ impl fmt::Debug for ChunkName {
     }
 }
 
-/// Why a text is not the name of a chunk.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum BadChunkName {
-    /// We know no other hash.
-    #[error("a chunk's name begins with `sha256:`")]
-    Hash,
-    /// What follows is not a digest.
-    #[error("a chunk's name holds its digest")]
-    Digest(#[source] BadDigest),
-    /// What follows the dot is not an epoch, or is one that is never written.
-    #[error("after the dot of a chunk's name stand 8 lower-case hexadecimal digits, not all 0")]
-    Epoch,
-}
-
 impl FromStr for ChunkName {
-    type Err = BadChunkName;
-    fn from_str(text: &str) -> Result<Self, BadChunkName> {
-        let rest = text.strip_prefix("sha256:").ok_or(BadChunkName::Hash)?;
+    type Err = BadId;
+    fn from_str(text: &str) -> Result<Self, BadId> {
+        let rest = text.strip_prefix("sha256:").ok_or(BadId::ChunkHash)?;
         let (digest, born) = match rest.split_once('.') {
             Some((digest, born)) => (digest, parse_born(born)?),
             None => (rest, GcEpoch::FIRST),
         };
-        let digest = digest.parse().map_err(BadChunkName::Digest)?;
+        let digest = digest.parse();
+        let digest = digest.map_err(|error| BadId::ChunkDigest(Box::new(error)))?;
         Ok(Self { digest, born })
     }
 }
 
-fn parse_born(text: &str) -> Result<GcEpoch, BadChunkName> {
+fn parse_born(text: &str) -> Result<GcEpoch, BadId> {
     let plain = |c: u8| matches!(c, b'0'..=b'9' | b'a'..=b'f');
     if text.len() != 8 || !text.bytes().all(plain) {
-        return Err(BadChunkName::Epoch);
+        return Err(BadId::ChunkEpoch);
     }
     match u32::from_str_radix(text, 16) {
         Ok(born) if born > 0 => Ok(GcEpoch(born)),
-        _ => Err(BadChunkName::Epoch),
+        _ => Err(BadId::ChunkEpoch),
     }
 }
 
 impl TryFrom<String> for ChunkName {
-    type Error = BadChunkName;
-    fn try_from(text: String) -> Result<Self, BadChunkName> {
+    type Error = BadId;
+    fn try_from(text: String) -> Result<Self, BadId> {
         text.parse()
     }
 }

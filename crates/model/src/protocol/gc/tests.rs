@@ -3,7 +3,7 @@ use super::manifests::{
 };
 use super::*;
 use crate::format::document::{self, Version, Versioned};
-use crate::id::{Epoch, OpId};
+use crate::id::{BadId, Epoch, OpId};
 use serde_json::{Value, json};
 
 fn digest(text: &str) -> ChunkDigest {
@@ -55,23 +55,20 @@ fn a_chunk_has_exactly_one_spelling_for_each_birth() {
 fn crafted_texts_are_not_chunk_names() {
     let hex = digest("a").to_string();
     for (text, why) in [
-        (hex.clone(), BadChunkName::Hash),
-        (format!("SHA256:{hex}"), BadChunkName::Hash),
-        (format!("sha256:{hex}."), BadChunkName::Epoch),
-        (format!("sha256:{hex}.00000000"), BadChunkName::Epoch),
-        (format!("sha256:{hex}.0000000C"), BadChunkName::Epoch),
-        (format!("sha256:{hex}.+000000c"), BadChunkName::Epoch),
-        (format!("sha256:{hex}.c"), BadChunkName::Epoch),
-        (format!("sha256:{hex}.0000000c.1"), BadChunkName::Epoch),
+        (hex.clone(), BadId::ChunkHash),
+        (format!("SHA256:{hex}"), BadId::ChunkHash),
+        (format!("sha256:{hex}."), BadId::ChunkEpoch),
+        (format!("sha256:{hex}.00000000"), BadId::ChunkEpoch),
+        (format!("sha256:{hex}.0000000C"), BadId::ChunkEpoch),
+        (format!("sha256:{hex}.+000000c"), BadId::ChunkEpoch),
+        (format!("sha256:{hex}.c"), BadId::ChunkEpoch),
+        (format!("sha256:{hex}.0000000c.1"), BadId::ChunkEpoch),
     ] {
         assert_eq!(text.parse::<ChunkName>(), Err(why), "{text}");
     }
     for text in ["sha256:../../x", "sha256:", "sha256:ab"] {
         let refused = text.parse::<ChunkName>().unwrap_err();
-        assert!(matches!(
-            refused,
-            BadChunkName::Digest(_) | BadChunkName::Epoch
-        ));
+        assert!(matches!(refused, BadId::ChunkDigest(_) | BadId::ChunkEpoch));
     }
 }
 
