@@ -190,6 +190,40 @@ fn rust_files(directory: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
+/// A line that names no test would leave one out of a run without a word.
+#[test]
+fn every_line_in_the_lists_of_tests_names_one() {
+    let sources: Vec<String> = rust_files(&root().join("crates"))
+        .iter()
+        .map(|file| std::fs::read_to_string(file).unwrap())
+        .collect();
+    let lines = || sources.iter().flat_map(|source| source.lines());
+    let is_module = |end: &str| {
+        lines().any(|line| {
+            line.contains("mod ") && line.trim_end_matches([';', ' ', '{']).ends_with(end)
+        })
+    };
+    let is_test = |part: &str| {
+        lines().any(|line| {
+            line.split_once("fn ")
+                .is_some_and(|(_, name)| name.contains(part))
+        })
+    };
+
+    for list in [".config/root-tests", ".config/slow-tests"] {
+        let wanted = std::fs::read_to_string(root().join(list)).unwrap();
+        let wanted = wanted.lines().filter(|line| !line.starts_with('#'));
+        for line in wanted.filter(|line| !line.is_empty()) {
+            let (modules, test) = line.rsplit_once("::").unwrap_or(("", line));
+            let mut modules = modules.split("::").filter(|module| !module.is_empty());
+            assert!(
+                modules.all(is_module) && is_test(test),
+                "{list}: no test is named `{line}`"
+            );
+        }
+    }
+}
+
 #[test]
 fn what_comes_in_is_allowed() {
     let rules: toml::Value =
