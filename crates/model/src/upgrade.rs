@@ -6,22 +6,13 @@
 //! read; and a profile that has fewer cookies or fewer origins after its migration is never published by itself.
 
 use crate::chrome::CookieLife;
-use crate::digest::ArchiveDigest;
+pub use crate::format::manifest::Ancestor;
 use crate::id::ChromeMajor;
 use crate::policy::tenant::OnMajorUpgrade;
 use crate::time::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-
-/// The snapshot of an older major that a profile was carried from.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub struct Ancestor {
-    /// Which Chrome wrote it.
-    pub chrome_major: ChromeMajor,
-    /// Which snapshot.
-    pub sha256: ArchiveDigest,
-}
 
 /// What a caller says about carrying a profile to a newer major.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

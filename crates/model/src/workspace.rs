@@ -15,10 +15,10 @@ mod reference;
 mod ring;
 mod settings;
 pub mod thinning;
+mod turns;
 
 pub use agent::{
-    AgentCall, AgentEvent, AgentEventKind, EventText, LONGEST_EVENT_TEXT, MOST_EVENTS, numbered,
-    prompts,
+    AgentCall, AgentEvent, AgentEventKind, EventText, LONGEST_EVENT_TEXT, MOST_EVENTS,
 };
 pub use budget::{Budget, OverBudget, eviction_order};
 pub use metadata::{
@@ -28,6 +28,7 @@ pub use metadata::{
 pub use reference::{BadReference, CheckpointName, CheckpointRef, LONGEST_CHECKPOINT_NAME};
 pub use ring::{NoSlot, find, named, next_agent, next_auto, next_manual, next_sequence};
 pub use settings::{BadSettings, Settings};
+pub use turns::{numbered, prompts};
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -5,6 +5,7 @@
 //! browser listens there. A lock or a port file that an earlier run left behind proves nothing.
 
 mod cdp;
+mod cdp_error;
 mod cookies;
 mod endpoint;
 mod evidence;
@@ -15,7 +16,7 @@ mod stop;
 mod users;
 mod version;
 
-pub use cdp::CdpError;
+pub use cdp_error::CdpError;
 pub use cookies::{count_cookies, is_ready};
 pub use flush::{Flushed, flush_cookies};
 pub use stop::{BrowserExit, BrowserStopError, BrowserStopped, StopSettings, stop};

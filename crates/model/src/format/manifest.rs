@@ -17,7 +17,7 @@ pub use index::{
 };
 pub use inline::BadInline;
 pub use profile::{
-    CRASHED, CapturedBy, CapturedIn, CookieStore, ENCRYPTED, EndingRecord, Geo, Mode,
+    Ancestor, CRASHED, CapturedBy, CapturedIn, CookieStore, ENCRYPTED, EndingRecord, Geo, Mode,
     NewProfileManifest, ProfileManifest, UnfitManifest,
 };
 pub use repo::{BadRepo, RepoDocument};

@@ -1,10 +1,9 @@
 //! A conversation with a browser over its debugging protocol: one question, one answer.
 
+use super::cdp_error::CdpError;
 use super::endpoint::DebugEndpoint;
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
-use stasis_model::failure::Failure;
-use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
@@ -12,58 +11,6 @@ use tokio_tungstenite::tungstenite::{Error as SocketError, Message};
 
 /// A browser with hundreds of tabs describes them in less.
 const LARGEST_ANSWER: usize = 16 << 20;
-
-/// Why a browser could not be asked.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum CdpError {
-    /// It is not known whether a browser runs.
-    #[error("could not find the browser")]
-    Users(#[from] Failure),
-    /// No browser runs in the directory.
-    #[error("no browser is running in the directory")]
-    NotRunning,
-    /// It has no debugging port, or did not write it down.
-    #[error("the browser has no debugging port")]
-    NoPort,
-    /// The port that was written down is not this browser's.
-    #[error(
-        "port {port} is written down as the debugging port, but the browser does not listen there"
-    )]
-    NotItsPort {
-        /// Which port.
-        port: u16,
-    },
-    /// It did not accept the connection, or broke it.
-    #[error("could not speak to the browser over its debugging port")]
-    Connection(#[source] Box<SocketError>),
-    /// It hung up.
-    #[error("the browser hung up before it answered `{method}`")]
-    HungUp {
-        /// What it was asked.
-        method: &'static str,
-    },
-    /// It said no.
-    #[error("the browser refused `{method}`: {message}")]
-    Refused {
-        /// What it was asked.
-        method: &'static str,
-        /// Its words, cut short.
-        message: String,
-    },
-    /// Its answer lacks what was asked for.
-    #[error("the browser's answer to `{method}` was not understood")]
-    NotUnderstood {
-        /// What it was asked.
-        method: &'static str,
-    },
-    /// It took too long.
-    #[error("the browser did not answer within {limit:?}")]
-    Silent {
-        /// How long we waited.
-        limit: Duration,
-    },
-}
 
 fn broken(error: SocketError) -> CdpError {
     CdpError::Connection(Box::new(error))

@@ -1,6 +1,6 @@
 //! How many cookies a running browser has, by site; never what they say.
 
-use super::cdp::CdpError;
+use super::cdp_error::CdpError;
 use super::flush::connect;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -3,7 +3,7 @@
 //! `DevToolsActivePort` is written at start and never removed: the port in it may belong to any process by now. It is used
 //! only if every socket that would be reached there is held by a process of this browser.
 
-use super::cdp::CdpError;
+use super::cdp_error::CdpError;
 use super::evidence::Directory;
 use crate::process::Process;
 use std::collections::BTreeSet;

@@ -5,7 +5,8 @@
 //! those of private windows do not count. Where there is no other, a blank one is opened in the background and closed
 //! again.
 
-use super::cdp::{Cdp, CdpError};
+use super::cdp::Cdp;
+use super::cdp_error::CdpError;
 use super::endpoint::DebugEndpoint;
 use super::evidence::Directory;
 use super::users::{ProcessRole, users_of};

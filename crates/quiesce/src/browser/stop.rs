@@ -13,7 +13,8 @@
 //! that hangs at 2 ignores it. What was killed has the last one, and needs 0.3 s under load. What a step does not use,
 //! because there is no port or because it failed at once, falls to the next.
 
-use super::cdp::{Cdp, CdpError};
+use super::cdp::Cdp;
+use super::cdp_error::CdpError;
 use super::endpoint::DebugEndpoint;
 use super::evidence::Directory;
 use super::users::{DirectoryUser, ProcessRole, users_of};

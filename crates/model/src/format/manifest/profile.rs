@@ -7,7 +7,6 @@ use crate::digest::{ArchiveDigest, TreeDigest};
 use crate::format::document::Document;
 use crate::id::{ChromeMajor, Epoch, Label, Lineage, OpId, ProfileId, TenantId};
 use crate::time::Timestamp;
-use crate::upgrade::Ancestor;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -118,6 +117,15 @@ pub struct CapturedBy {
     pub host_run_id: Label,
     /// Which program.
     pub writer_version: Label,
+}
+
+/// The snapshot of an older major that a profile was carried from.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct Ancestor {
+    /// Which Chrome wrote it.
+    pub chrome_major: ChromeMajor,
+    /// Which snapshot.
+    pub sha256: ArchiveDigest,
 }
 
 /// Where a snapshot was captured, as far as it was given.
