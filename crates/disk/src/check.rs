@@ -24,11 +24,11 @@ pub mod sqlite;
 pub(crate) use find::is_sqlite;
 pub use identity::{Identity, IdentityError, identity};
 pub use message::Messages;
-pub use scratch::ScratchError;
 
 use crate::fs::remove;
 use crate::fs::root_dir::RootDir;
 use crate::tree::walk::{WalkError, WalkReport, WalkSettings};
+use stasis_model::failure::Failure;
 use stasis_model::tree::EntryPath;
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
@@ -226,9 +226,9 @@ pub enum CheckError {
         /// The limit.
         limit: usize,
     },
-    /// A copy could not be made.
+    /// What nobody branches on: a copy could not be made.
     #[error(transparent)]
-    Scratch(#[from] ScratchError),
+    Failed(#[from] Failure),
     /// Somebody asked us to stop.
     #[error("the check was cancelled")]
     Cancelled,

@@ -658,7 +658,7 @@ async fn open_source(command: &RepoSave) -> Result<RootDir, Error> {
         for SaveOverlay { at, directory } in grafts {
             let stood_in = RootDir::open(&directory, mounts)
                 .and_then(|opened| opened.directory(b""))
-                .and_then(|opened| root.grafted(at, opened));
+                .and_then(|opened| root.with_overlay(at, opened));
             root = stood_in.at(OPEN_DIRECTORY, &directory)?;
         }
         Ok(root)

@@ -10,6 +10,7 @@ use super::sqlite::{self, Cookies};
 use super::{CheckError, CheckSettings, Depth, Spawn};
 use crate::form::archive::{Archive, ArchiveError, ReadSettings};
 use stasis_model::chrome::CookieLife;
+use stasis_model::failure::AtPath;
 use stasis_model::tree::EntryPath;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -129,7 +130,7 @@ fn cookies(
         if suffix == "-journal" {
             let journal = file.into();
             let cut = sqlite::forget_super_journal(&journal);
-            cut.map_err(scratch.failed("change a journal"))
+            cut.at("change a journal in", scratch.place())
                 .map_err(CheckError::from)?;
         }
     }

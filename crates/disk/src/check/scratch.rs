@@ -7,27 +7,14 @@ use crate::tree::clone::Fallback;
 use crate::tree::content::{self, CarryError};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
+use stasis_model::failure::{AtPath, Failure};
 use std::ffi::{CStr, CString};
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// How many directories somebody with our process id may have left behind.
 const LEFT_BEHIND: usize = 1000;
-
-/// Why a database could not be copied.
-#[derive(Debug, thiserror::Error)]
-#[error("could not {doing} in `{}`", .scratch.display())]
-pub struct ScratchError {
-    /// What we were doing.
-    pub doing: &'static str,
-    /// The directory for copies.
-    pub scratch: PathBuf,
-    /// What the system said.
-    #[source]
-    pub source: io::Error,
-}
 
 /// Whether a copy is of one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,11 +35,10 @@ pub(super) struct CheckScratch {
 
 impl CheckScratch {
     /// Makes a directory in `parent` that only we enter; one that a dead process left there is not touched.
-    pub(super) fn make(parent: &Path) -> Result<Self, ScratchError> {
+    pub(super) fn make(parent: &Path) -> Result<Self, Failure> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
-        let failed = |doing| failed(doing, parent);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let opened = fs::open(parent, flags, Mode::empty()).map_err(failed("open a directory"))?;
+        let opened = fs::open(parent, flags, Mode::empty()).at("open a directory in", parent)?;
         let pid = rustix::process::getpid().as_raw_nonzero();
         for _ in 0..LEFT_BEHIND {
             let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -60,18 +46,18 @@ impl CheckScratch {
                 CString::new(format!(".stasis-check-{pid}-{count}")).expect("numbers hold no NUL");
             match fs::mkdirat(&opened, &*name, Mode::RWXU) {
                 Err(Errno::EXIST) => continue,
-                made => made.map_err(failed("make a directory"))?,
+                made => made.at("make a directory in", parent)?,
             }
             let inside = flags | OFlags::NOFOLLOW;
             let root = fs::openat(&opened, &*name, inside, Mode::empty());
             return Ok(Self {
-                root: root.map_err(failed("open a directory"))?,
+                root: root.at("open a directory in", parent)?,
                 parent: opened,
                 name,
                 at: parent.to_owned(),
             });
         }
-        Err(failed("make a directory")(Errno::EXIST))
+        Err(Errno::EXIST).at("make a directory in", parent)
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
@@ -79,10 +65,10 @@ impl CheckScratch {
     }
 
     /// Makes an empty file.
-    pub(super) fn file(&self, name: &CStr) -> Result<OwnedFd, ScratchError> {
+    pub(super) fn file(&self, name: &CStr) -> Result<OwnedFd, Failure> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file = fs::openat(&self.root, name, flags, Mode::RUSR | Mode::WUSR);
-        file.map_err(self.failed("make a file"))
+        file.at("make a file in", &self.at)
     }
 
     /// Copies an open file, sharing its blocks where that can be done.
@@ -92,17 +78,19 @@ impl CheckScratch {
         name: &CStr,
         cancel: &AtomicBool,
     ) -> Result<(OwnedFd, CopiedDatabase), CheckError> {
-        let before = metadata::of(source).map_err(self.failed("look at a file"))?;
+        let before = metadata::of(source).at("look at a file in", &self.at)?;
         let target = self.file(name)?;
         match content::carry(source, target.as_fd(), before.size, Fallback::Copy, cancel) {
             Ok(_) => {}
             Err(CarryError::Cancelled) => return Err(CheckError::Cancelled),
             Err(CarryError::Failed(error) | CarryError::CannotShare(error)) => {
-                return Err(self.failed("copy a file")(error).into());
+                return Ok(Err(error).at("copy a file in", &self.at)?);
             }
-            Err(CarryError::Late) => return Err(self.failed("copy a file")(Errno::TIMEDOUT).into()),
+            Err(CarryError::Late) => {
+                return Ok(Err(Errno::TIMEDOUT).at("copy a file in", &self.at)?);
+            }
         }
-        let after = metadata::of(source).map_err(self.failed("look at a file"))?;
+        let after = metadata::of(source).at("look at a file in", &self.at)?;
         let copied = if after.is_unchanged_since(&before) {
             CopiedDatabase::Whole
         } else {
@@ -111,17 +99,9 @@ impl CheckScratch {
         Ok((target, copied))
     }
 
-    pub(super) fn failed(&self, doing: &'static str) -> impl FnOnce(Errno) -> ScratchError {
-        failed(doing, &self.at)
-    }
-}
-
-fn failed(doing: &'static str, scratch: &Path) -> impl FnOnce(Errno) -> ScratchError + use<> {
-    let scratch = scratch.to_owned();
-    move |error| ScratchError {
-        doing,
-        scratch,
-        source: error.into(),
+    /// Where the copies are made, for what is said of them.
+    pub(super) fn place(&self) -> &Path {
+        &self.at
     }
 }
 

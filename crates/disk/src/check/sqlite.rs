@@ -18,8 +18,10 @@
 
 mod answer;
 mod child;
+mod connection;
 mod cookie_store;
 mod cookies;
+mod limits;
 mod process;
 
 pub use child::child;
@@ -34,6 +36,7 @@ use crate::fs::root_dir::RootDir;
 use answer::SqliteClaim;
 use process::ChildEnd;
 use rustix::io::{self, Errno};
+use stasis_model::failure::AtPath;
 use stasis_model::tree::EntryPath;
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -67,8 +70,8 @@ pub fn check(
     if originals.copy(&scratch, settings)? == CopiedDatabase::Torn {
         return Ok(Verdict::Changed);
     }
-    let limits = child::ChildLimits {
-        task: child::ChildTask::Check(settings.depth),
+    let limits = limits::ChildLimits {
+        task: limits::ChildTask::Check(settings.depth),
         memory: settings.memory,
         seconds: settings.time.as_secs().saturating_add(1),
         largest: bytes.saturating_add(GROWTH),
@@ -147,7 +150,7 @@ impl Originals {
             }
             if *name == c"db-journal" {
                 let cut = forget_super_journal(&copy);
-                cut.map_err(scratch.failed("change a journal"))?;
+                cut.at("change a journal in", scratch.place())?;
             }
         }
         Ok(all)

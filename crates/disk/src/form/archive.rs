@@ -65,7 +65,7 @@ pub use writer::{CreateReport, CreateSettings, create, create_nameless};
 use crate::tree::restore::RestoreError;
 use crate::tree::walk::WalkError;
 use crate::tree::write::TreeWriteError;
-use rustix::io::Errno;
+use stasis_model::failure::{Failure, Kinded};
 use stasis_model::tree::EntryPath;
 use std::io;
 use std::num::NonZeroUsize;
@@ -81,28 +81,9 @@ pub enum ArchiveError {
     /// The source could not be read.
     #[error(transparent)]
     Walk(#[from] WalkError),
-    /// An entry of the source could not be read.
-    #[error("could not {doing} `{path}`")]
-    Entry {
-        /// What we were doing.
-        doing: &'static str,
-        /// To which entry.
-        path: EntryPath,
-        /// What the system said.
-        #[source]
-        source: io::Error,
-    },
-    /// Something with a file of ours failed.
-    #[error("could not {doing} `{}`", .path.display())]
-    Failed {
-        /// What we were doing.
-        doing: &'static str,
-        /// To what.
-        path: PathBuf,
-        /// What the system said.
-        #[source]
-        source: io::Error,
-    },
+    /// What nobody branches on: an entry of the source that could not be read, a file of ours.
+    #[error(transparent)]
+    Failed(#[from] Failure),
     /// The bytes of an archive are refused.
     #[error("`{}` is refused{}", .path.display(), place(*.at, .entry.as_ref()))]
     Refused {
@@ -167,31 +148,20 @@ fn place(at: u64, entry: Option<&EntryPath>) -> String {
     }
 }
 
+/// An error where there is no result to say it of.
+fn failed(op: &'static str, path: &Path, error: impl Into<io::Error>) -> ArchiveError {
+    let error = error.into();
+    let failure = Failure::new(Kinded::kind(&error), op, path.display());
+    failure.because(error).into()
+}
+
 impl ArchiveError {
-    fn entry(doing: &'static str, path: &EntryPath) -> impl FnOnce(Errno) -> Self {
-        let path = path.clone();
-        move |error| Self::Entry {
-            doing,
-            path,
-            source: error.into(),
-        }
-    }
-
-    fn failed<E: Into<io::Error>>(doing: &'static str, path: &Path) -> impl FnOnce(E) -> Self {
-        let path = path.to_owned();
-        move |error| Self::Failed {
-            doing,
-            path,
-            source: error.into(),
-        }
-    }
-
     /// Bytes could not be read; those who decrypt them on the way say themselves what is wrong.
     fn unread(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |error| match error.downcast() {
             Ok(refused) => refused,
-            Err(error) => Self::failed("read", &path)(error),
+            Err(error) => failed("read", &path, error),
         }
     }
 

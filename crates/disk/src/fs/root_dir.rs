@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// More than this and the kernel refuses a path, whatever it leads to.
 const LONGEST_WAY: usize = 4000;
 /// How often an open is tried again while somebody renames directories.
-const PATIENCE: usize = 1000;
+const MOST_RETRIES: usize = 1000;
 
 /// Whether other filesystems below the root belong to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -35,12 +35,12 @@ pub struct RootDir {
     device: u64,
     mounts: Mounts,
     has_openat2: AtomicBool,
-    grafts: Vec<Graft>,
+    overlays: Vec<Overlay>,
 }
 
 /// A directory that stands in for one beneath the root.
 #[derive(Debug)]
-struct Graft {
+struct Overlay {
     at: EntryPath,
     root: OwnedFd,
     device: u64,
@@ -62,24 +62,24 @@ impl RootDir {
             device,
             mounts,
             has_openat2,
-            grafts: Vec::new(),
+            overlays: Vec::new(),
         })
     }
 
     /// The same with another directory at `at`, wherever it lies: in the place of whatever is there, or of nothing. The
-    /// directory above `at` must be there, or be grafted itself.
+    /// directory above `at` must be there, or be an overlay itself.
     ///
     /// So a tree can be read as one that is in several places; nothing is mounted and nobody else sees it.
-    pub fn grafted(mut self, at: EntryPath, directory: OwnedFd) -> Result<Self> {
+    pub fn with_overlay(mut self, at: EntryPath, directory: OwnedFd) -> Result<Self> {
         let device = metadata::of(&directory)?.device;
-        self.grafts.push(Graft {
+        self.overlays.push(Overlay {
             at,
             root: directory,
             device,
         });
         // The deepest one is found first.
-        self.grafts
-            .sort_by_key(|graft| usize::MAX - graft.at.as_bytes().len());
+        self.overlays
+            .sort_by_key(|overlay| usize::MAX - overlay.at.as_bytes().len());
         Ok(self)
     }
 
@@ -121,35 +121,35 @@ impl RootDir {
     }
 
     /// Whether anything stands in for something else.
-    pub(crate) fn has_grafts(&self) -> bool {
-        !self.grafts.is_empty()
+    pub(crate) fn has_overlays(&self) -> bool {
+        !self.overlays.is_empty()
     }
 
     /// What stands in for the entry at `path`, if something does.
-    pub(crate) fn graft_at(&self, path: &[u8]) -> Option<Result<metadata::Seen>> {
-        let graft = self.grafts.iter().find(|one| one.at.as_bytes() == path)?;
-        Some(metadata::of(&graft.root))
+    pub(crate) fn overlay_at(&self, path: &[u8]) -> Option<Result<metadata::Seen>> {
+        let overlay = self.overlays.iter().find(|one| one.at.as_bytes() == path)?;
+        Some(metadata::of(&overlay.root))
     }
 
-    /// The names of what is grafted right into the directory at `path`.
+    /// The names of what is with_overlay right into the directory at `path`.
     pub(crate) fn grafts_in<'s>(&'s self, path: &'s [u8]) -> impl Iterator<Item = &'s [u8]> {
-        let in_it = move |graft: &'s Graft| {
-            let (above, name) = graft.at.split_last()?;
+        let in_it = move |overlay: &'s Overlay| {
+            let (above, name) = overlay.at.split_last()?;
             (above.as_bytes() == path).then_some(name)
         };
-        self.grafts.iter().filter_map(in_it)
+        self.overlays.iter().filter_map(in_it)
     }
 
     /// The directory from which a way goes on, and the rest of the way.
     fn standing_in<'w>(&self, way: &'w [u8]) -> (&OwnedFd, &'w [u8]) {
-        let beneath = |graft: &Graft| match way.strip_prefix(graft.at.as_bytes())? {
+        let inside = |overlay: &Overlay| match way.strip_prefix(overlay.at.as_bytes())? {
             [] => Some(&way[..0]),
             [b'/', rest @ ..] => Some(rest),
             _ => None,
         };
-        let mut grafts = self.grafts.iter();
-        grafts
-            .find_map(|graft| Some((&graft.root, beneath(graft)?)))
+        let mut overlays = self.overlays.iter();
+        overlays
+            .find_map(|overlay| Some((&overlay.root, inside(overlay)?)))
             .unwrap_or((&self.root, way))
     }
 
@@ -177,7 +177,7 @@ impl RootDir {
         };
         let resolve =
             ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | stay;
-        for _ in 0..PATIENCE {
+        for _ in 0..MOST_RETRIES {
             match fs::openat2(from, way, flags, Mode::empty(), resolve) {
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 answer => return answer,
@@ -204,7 +204,7 @@ impl RootDir {
         }
         let reached = reached.ok_or(Errno::NOENT)?;
         let device = metadata::of(&reached)?.device;
-        let belongs = device == self.device || self.grafts.iter().any(|one| one.device == device);
+        let belongs = device == self.device || self.overlays.iter().any(|one| one.device == device);
         if !belongs && self.mounts == Mounts::Stay {
             return Err(Errno::XDEV);
         }

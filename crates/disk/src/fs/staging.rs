@@ -174,7 +174,7 @@ impl Staging {
     }
 
     /// Leaves what is there to others.
-    pub(crate) fn let_go(&mut self) {
+    pub(crate) fn disarm(&mut self) {
         self.is_ours = false;
     }
 

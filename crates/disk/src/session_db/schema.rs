@@ -97,7 +97,7 @@ CREATE TABLE stasis_skipped (
 );
 ";
 
-/// DatabaseOwner database it is.
+/// Whose database it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum DatabaseOwner {
     Ours,

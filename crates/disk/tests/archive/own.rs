@@ -170,7 +170,7 @@ fn frames_of_another_encoder_are_not_used_and_a_base_that_is_none_is_refused() {
 
     assert_eq!(other.frames_reused, 0);
     assert!(matches!(plain, ArchiveError::NotFramed(_)), "{plain}");
-    assert!(matches!(absent, ArchiveError::Failed { doing: "open", .. }));
+    assert!(matches!(&absent, ArchiveError::Failed(failure) if failure.op() == "open"));
     assert_eq!(names(home.path()), ["base", "new", "plain", "tree"]);
 }
 
@@ -259,9 +259,9 @@ fn a_failure_or_a_request_to_stop_leaves_what_was_there() {
         "{cancelled:?}"
     );
     assert!(matches!(too_deep, ArchiveError::Walk(_)));
-    assert!(matches!(no_source, ArchiveError::Failed { .. }));
-    assert!(matches!(no_place, ArchiveError::Failed { .. }));
-    assert!(matches!(directory, ArchiveError::Failed { .. }));
+    assert!(matches!(no_source, ArchiveError::Failed(_)));
+    assert!(matches!(no_place, ArchiveError::Failed(_)));
+    assert!(matches!(directory, ArchiveError::Failed(_)));
     assert_eq!(std::fs::read(at("archive")).unwrap(), b"an older one");
     assert_eq!(names(home.path()), ["archive", "tree"]);
     assert_eq!(names(&at("tree")).len(), 20);

@@ -150,7 +150,7 @@ pub(crate) fn clone(error: &CloneError) -> ErrorKind {
 fn check(error: &CheckError) -> ErrorKind {
     match error {
         CheckError::Walk(error) => walk(error),
-        CheckError::Scratch(error) => io_kind(&error.source),
+        CheckError::Failed(failure) => failure.kind(),
         CheckError::TooMany { .. } => ErrorKind::Limit,
         CheckError::Cancelled => ErrorKind::Cancelled,
         _ => ErrorKind::Bug,
@@ -160,9 +160,8 @@ fn check(error: &CheckError) -> ErrorKind {
 fn archive(error: &ArchiveError) -> ErrorKind {
     match error {
         ArchiveError::Walk(error) => walk(error),
-        ArchiveError::Entry { source, .. }
-        | ArchiveError::Failed { source, .. }
-        | ArchiveError::Sink { source, .. } => io_kind(source),
+        ArchiveError::Failed(failure) => failure_kind(failure),
+        ArchiveError::Sink { source, .. } => io_kind(source),
         ArchiveError::Refused { problem, .. } if problem.is_a_limit() => ErrorKind::Limit,
         ArchiveError::Refused { .. } => ErrorKind::Corrupt,
         ArchiveError::Write(error) => tree_write(error),

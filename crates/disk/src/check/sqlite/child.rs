@@ -1,110 +1,19 @@
 //! Inside the other process: bound to its limits before it opens anything.
 
 use super::answer::{SqliteAnswer, SqliteClaim};
+use super::connection::open;
+use super::limits::{ChildLimits, ChildTask};
 use super::{cookie_store, cookies};
 use crate::check::find::{self, JOURNAL};
 use crate::check::{Depth, Messages, Recovered};
-use rusqlite::config::DbConfig;
-use rusqlite::limits::Limit;
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rusqlite::{Connection, ErrorCode};
 use rustix::fs::{self, Mode, OFlags};
-use rustix::process::{self, Resource, Rlimit};
 use std::ffi::OsString;
 
 /// How many tables are asked one by one.
 const MOST_TABLES: usize = 100_000;
 /// What SQLite says of a schema that it does not trust.
 const UNSAFE: &str = " - unsafe use of ";
-
-/// What the process is for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum ChildTask {
-    /// Checks the database.
-    Check(Depth),
-    /// Says which cookies are in it, by site and name.
-    Cookies,
-    /// Says how the encrypted values of cookies begin.
-    CookieStore,
-}
-
-const TASKS: [(ChildTask, &str); 4] = [
-    (ChildTask::CookieStore, "cookie-store"),
-    (ChildTask::Check(Depth::Quick), "quick"),
-    (ChildTask::Check(Depth::Full), "full"),
-    (ChildTask::Cookies, "cookies"),
-];
-
-/// What the process is for, and what it may use.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct ChildLimits {
-    pub(super) task: ChildTask,
-    pub(super) memory: u64,
-    pub(super) seconds: u64,
-    pub(super) largest: u64,
-    pub(super) messages: usize,
-}
-
-impl ChildLimits {
-    /// The words that [`child`] reads.
-    pub(super) fn arguments(&self) -> Vec<OsString> {
-        let task = TASKS.iter().find(|(task, _)| *task == self.task);
-        let task = task.map_or("quick", |(_, word)| word);
-        let numbers = [
-            self.memory,
-            self.seconds,
-            self.largest,
-            self.messages as u64,
-        ];
-        let numbers = numbers.iter().map(u64::to_string);
-        std::iter::once(task.to_owned())
-            .chain(numbers)
-            .map(OsString::from)
-            .collect()
-    }
-
-    fn parse(arguments: &[OsString]) -> Option<Self> {
-        let [task, numbers @ ..] = arguments else {
-            return None;
-        };
-        let number = |text: &OsString| text.to_str()?.parse::<u64>().ok();
-        let numbers: Vec<u64> = numbers.iter().map(number).collect::<Option<_>>()?;
-        let [memory, seconds, largest, messages] = numbers[..] else {
-            return None;
-        };
-        Some(Self {
-            task: TASKS.iter().find(|(_, word)| *task == **word)?.0,
-            memory,
-            seconds,
-            largest,
-            messages: usize::try_from(messages).ok()?,
-        })
-    }
-
-    /// Binds this process, for good.
-    fn bind(&self) -> rustix::io::Result<()> {
-        let limits = [
-            (Resource::Core, 0),
-            (Resource::As, self.memory),
-            (Resource::Cpu, self.seconds),
-            (Resource::Fsize, self.largest),
-            (Resource::Nofile, 64),
-        ];
-        for (resource, limit) in limits {
-            let most = process::getrlimit(resource).maximum.unwrap_or(u64::MAX);
-            let limit = Some(limit.min(most));
-            let both = Rlimit {
-                current: limit,
-                maximum: limit,
-            };
-            process::setrlimit(resource, both)?;
-        }
-        // Only root may; for everybody else the limits and the copy have to do.
-        if process::chroot(".").is_ok() {
-            process::chdir("/")?;
-        }
-        Ok(())
-    }
-}
 
 /// Checks the copy in the current directory; returns what to write to standard output.
 ///
@@ -119,8 +28,8 @@ pub fn child(arguments: &[OsString]) -> String {
     }
     let depth = match limits.task {
         ChildTask::Check(depth) => depth,
-        ChildTask::Cookies => return cookies::told(&limits),
-        ChildTask::CookieStore => return cookie_store::told(&limits),
+        ChildTask::Cookies => return cookies::answer(&limits),
+        ChildTask::CookieStore => return cookie_store::answer(&limits),
     };
     let pending = PendingAnswer::see();
     let mut answer = match check(&limits, depth) {
@@ -179,33 +88,6 @@ fn check(limits: &ChildLimits, depth: Depth) -> rusqlite::Result<SqliteAnswer> {
         unchecked,
         ..SqliteAnswer::new(claim)
     })
-}
-
-/// Opens the copy so that nothing in it is trusted, and recovers it.
-pub(super) fn open(limits: &ChildLimits) -> rusqlite::Result<Connection> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags("db", flags)?;
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false)?;
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, false)?;
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-    // Lower limits on what the schema may say would make a large honest one look malformed.
-    for (limit, most) in [
-        (Limit::SQLITE_LIMIT_ATTACHED, 0),
-        (Limit::SQLITE_LIMIT_TRIGGER_DEPTH, 1),
-        (Limit::SQLITE_LIMIT_WORKER_THREADS, 0),
-    ] {
-        connection.set_limit(limit, most)?;
-    }
-    // With an exclusive lock the index of a log stays in memory; a constraint is an opinion, not damage.
-    let heap = limits.memory / 2;
-    connection.execute_batch(&format!(
-        "PRAGMA cell_size_check = ON; PRAGMA mmap_size = 0; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -8192;
-         PRAGMA hard_heap_limit = {heap}; PRAGMA locking_mode = EXCLUSIVE; PRAGMA synchronous = OFF;
-         PRAGMA ignore_check_constraints = ON;"
-    ))?;
-    Ok(connection)
 }
 
 /// Whether the statement could not be made at all: something that the database's own program has, and we have not.

@@ -1,6 +1,7 @@
 //! What the key to the cookies of a profile is, by how their encrypted values begin; never a value.
 
-use super::child::{self, ChildLimits, ChildTask};
+use super::connection::open;
+use super::limits::{ChildLimits, ChildTask};
 use super::process::{self, ChildEnd};
 use super::{GROWTH, Originals};
 use crate::check::scratch::{CheckScratch, CopiedDatabase};
@@ -57,12 +58,12 @@ fn heard(said: &str) -> CookieStore {
 }
 
 /// Inside the other process: every beginning, one a line.
-pub(super) fn told(limits: &ChildLimits) -> String {
+pub(super) fn answer(limits: &ChildLimits) -> String {
     begins(limits).unwrap_or_default()
 }
 
 fn begins(limits: &ChildLimits) -> rusqlite::Result<String> {
-    let connection = child::open(limits)?;
+    let connection = open(limits)?;
     let query = "SELECT DISTINCT hex(substr(encrypted_value, 1, 3)) FROM main.cookies";
     let mut all = connection.prepare(query)?;
     let mut rows = all.query([])?;

@@ -3,7 +3,8 @@
 //! Asked of SQLite in the same way as a check: on a copy, in another process, within limits. What that process says is
 //! taken as the claims of a stranger.
 
-use super::child::{self, ChildLimits, ChildTask};
+use super::connection::open;
+use super::limits::{ChildLimits, ChildTask};
 use super::process::{self, ChildEnd};
 use crate::check::message::printable;
 use crate::check::scratch::CheckScratch;
@@ -82,7 +83,7 @@ fn three(line: &str) -> Option<(&str, &str, CookieLife)> {
 }
 
 /// Inside the other process: all names, one a line.
-pub(super) fn told(limits: &ChildLimits) -> String {
+pub(super) fn answer(limits: &ChildLimits) -> String {
     match names(limits) {
         Ok(text) => text,
         Err(why) => format!("{UNABLE}{}\n", printable(&why)),
@@ -91,7 +92,7 @@ pub(super) fn told(limits: &ChildLimits) -> String {
 
 fn names(limits: &ChildLimits) -> Result<String, String> {
     let say = |error: rusqlite::Error| error.to_string();
-    let connection = child::open(limits).map_err(say)?;
+    let connection = open(limits).map_err(say)?;
     // A Chrome that has other columns still has these names.
     let full = "SELECT host_key, name, is_persistent, expires_utc FROM main.cookies";
     let short = "SELECT host_key, name FROM main.cookies";

@@ -3,9 +3,10 @@
 //! A thread reads what it says, no more than [`MOST`] bytes, until it closes its output; meanwhile we wait for the
 //! deadline. Then it is killed if it still lives, and always waited for.
 
-use super::child::ChildLimits;
-use crate::check::scratch::{CheckScratch, ScratchError};
+use super::limits::ChildLimits;
+use crate::check::scratch::CheckScratch;
 use crate::check::{CheckError, CheckSettings, Spawn};
+use stasis_model::failure::AtPath;
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 use std::process::{Child, Command, Stdio};
@@ -31,13 +32,10 @@ pub(super) fn run(
     scratch: &CheckScratch,
     settings: &CheckSettings,
 ) -> Result<ChildEnd, CheckError> {
-    let mut child = Killed(
-        start(spawn, limits, scratch).map_err(|source| ScratchError {
-            doing: "start the process that checks a database",
-            scratch: settings.scratch.clone(),
-            source,
-        })?,
-    );
+    let mut child = Killed(start(spawn, limits, scratch).at(
+        "start the process that checks a database in",
+        &settings.scratch,
+    )?);
     let output = child.0.stdout.take().expect("its output is a pipe");
     let (sender, heard) = mpsc::channel();
     // Nobody waits for this thread: it ends when the last who could say something is gone.

@@ -12,6 +12,7 @@ use super::reader::{Archive, ArchiveForm, go_on};
 use super::sealed::SealedArchive;
 use super::{ArchiveError, ReadAt};
 use crate::worker_pool::WorkerPool;
+use stasis_model::failure::AtPath;
 use std::collections::HashMap;
 use std::fs::File;
 use std::num::NonZeroUsize;
@@ -89,11 +90,11 @@ fn bring(
     cancel: &AtomicBool,
 ) -> Result<Assembled, ArchiveError> {
     let length = bytes.length();
-    let length = length.map_err(ArchiveError::failed("read", name))?;
+    let length = length.at("read", name)?;
     let missing = take_over(frames, (file, path), length)?;
     let parts = parts(&missing);
     let bytes_fetched = parts.iter().map(|part| part.end - part.start).sum();
-    let pool = WorkerPool::new(parts);
+    let pool = WorkerPool::<_, ArchiveError>::new(parts);
     pool.run(PARTS_AT_ONCE, |pool| {
         let mut buffer = Vec::new();
         pool.work(|part: Range<u64>| {
@@ -101,9 +102,9 @@ fn bring(
             let length = usize::try_from(part.end - part.start).expect("a part is small");
             buffer.resize(length, 0);
             let read = bytes.read_exact_at(&mut buffer, part.start);
-            read.map_err(ArchiveError::failed("read", name))?;
+            read.at("read", name)?;
             let written = file.write_all_at(&buffer, part.start);
-            written.map_err(ArchiveError::failed("write", path))
+            Ok(written.at("write", path)?)
         });
     })?;
     Ok(Assembled {
@@ -125,7 +126,7 @@ fn take_over(
         match stored {
             Some(stored) => {
                 let written = file.write_all_at(&stored, at);
-                written.map_err(ArchiveError::failed("write", path))?;
+                written.at("write", path)?;
             }
             None => add(&mut missing, at..end),
         }

@@ -4,6 +4,7 @@ use super::ArchiveError;
 use crate::fs::stale;
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
+use stasis_model::failure::AtPath;
 use std::ffi::CString;
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -39,20 +40,20 @@ struct OutputName {
 impl ArchiveOutput {
     /// Creates the temporary file, readable by its owner only; what has the final name is not touched yet.
     pub(super) fn create(path: &Path) -> Result<Self, ArchiveError> {
-        let failed = |error: Errno| ArchiveError::failed("create", path)(error);
-        let name = path.file_name().ok_or_else(|| failed(Errno::ISDIR))?;
-        let name = CString::new(name.as_bytes()).map_err(|_| failed(Errno::INVAL))?;
+        let name = path.file_name().ok_or(Errno::ISDIR).at("create", path)?;
+        let name = CString::new(name.as_bytes());
+        let name = name.or(Err(Errno::INVAL)).at("create", path)?;
         let above = path.parent().filter(|path| !path.as_os_str().is_empty());
         let above = above.unwrap_or_else(|| Path::new("."));
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let parent = fs::open(above, flags, Mode::empty());
-        let parent = parent.map_err(ArchiveError::failed("open the directory", above))?;
-        let there = crate::fs::root_dir::find(&parent, &name).map_err(failed)?;
+        let parent = parent.at("open the directory", above)?;
+        let there = crate::fs::root_dir::find(&parent, &name).at("create", path)?;
         if there.is_some_and(|there| there.file_type().is_dir()) {
-            return Err(failed(Errno::ISDIR));
+            return Ok(Err(Errno::ISDIR).at("create", path)?);
         }
         stale::collect(&parent, is_temporary);
-        let (temp, file) = new_file(&parent, name.to_bytes()).map_err(failed)?;
+        let (temp, file) = new_file(&parent, name.to_bytes()).at("create", path)?;
         let name = OutputName {
             parent,
             last: name,
@@ -77,10 +78,11 @@ impl ArchiveOutput {
 
     /// What must not be archived: this file, and the one it will replace, by device and inode.
     pub(super) fn identities(&self) -> Result<Vec<(u64, u64)>, ArchiveError> {
-        let failed = |error: Errno| ArchiveError::failed("look at", &self.path)(error);
-        let own = crate::fs::metadata::of(&self.file).map_err(failed)?;
+        let own = crate::fs::metadata::of(&self.file).at("look at", &self.path)?;
         let there = match &self.name {
-            Some(name) => crate::fs::root_dir::find(&name.parent, &name.last).map_err(failed)?,
+            Some(name) => {
+                crate::fs::root_dir::find(&name.parent, &name.last).at("look at", &self.path)?
+            }
             None => None,
         };
         let there = there.filter(|there| there.file_type().is_file());
@@ -94,12 +96,11 @@ impl ArchiveOutput {
         let Some(mut name) = name else {
             return Ok(file);
         };
-        let failed = |doing| ArchiveError::failed(doing, &path);
-        fs::fsync(&file).map_err(failed("make durable"))?;
+        fs::fsync(&file).at("make durable", &path)?;
         let renamed = fs::renameat(&name.parent, &*name.temp, &name.parent, &*name.last);
-        renamed.map_err(failed("rename into place"))?;
+        renamed.at("rename into place", &path)?;
         name.is_published = true;
-        fs::fsync(&name.parent).map_err(failed("make durable the name of"))?;
+        fs::fsync(&name.parent).at("make durable the name of", &path)?;
         Ok(file)
     }
 }
@@ -107,7 +108,7 @@ impl ArchiveOutput {
 /// Opens a file in `directory` that has no name, and is gone when it is closed.
 pub fn nameless(directory: &Path) -> Result<File, ArchiveError> {
     let file = open_nameless(directory);
-    file.map_err(ArchiveError::failed("create a file in", directory))
+    Ok(file.at("create a file in", directory)?)
 }
 
 fn open_nameless(directory: &Path) -> Result<File, Errno> {

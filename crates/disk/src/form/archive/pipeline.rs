@@ -14,6 +14,7 @@ use super::output::ArchiveOutput;
 use crate::worker_pool::WorkerPool;
 use rustix::fs;
 use stasis_model::digest::ArchiveHasher;
+use stasis_model::failure::AtPath;
 use std::collections::BTreeMap;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::num::NonZeroUsize;
@@ -91,7 +92,7 @@ pub(super) fn run<T>(
     }
     let zeros = OnceLock::new();
     let file = output.file.try_clone();
-    let file = file.map_err(ArchiveError::failed("open again", &output.path))?;
+    let file = file.at("open again", &output.path)?;
     let pool = SealPool::new([]);
     std::thread::scope(|scope| {
         let (due, when) = sync_channel(1);
@@ -116,7 +117,7 @@ pub(super) fn run<T>(
         let written = writer.join().expect("the writer does not panic");
         let synced = disk.join().expect("a sync does not panic");
         // A failed sync is told once only: the next one knows nothing of it.
-        let synced = synced.map_err(ArchiveError::failed("make durable", &path));
+        let synced = synced.at("make durable", &path).map_err(ArchiveError::from);
         let written = written.and_then(|written| synced.map(|()| written));
         match read {
             Err(error) if !was_stopped || written.is_ok() => Err(error),
@@ -273,10 +274,10 @@ fn write(
         early.insert(number, message);
         while let Some(message) = early.remove(&next) {
             next += 1;
-            let failed = |error: io::Error| ArchiveError::failed("write", &output.path)(error);
+            let path = &output.path;
             match message {
                 Message::Frame(sealed) => {
-                    output.file.write_all(&sealed.stored).map_err(failed)?;
+                    output.file.write_all(&sealed.stored).at("write", path)?;
                     stored.add(&sealed);
                     if !stored.index.fits() {
                         return Err(ArchiveError::TooLarge);
@@ -292,12 +293,11 @@ fn write(
                     let mark = mark.take().expect("a mark is set before it is returned to");
                     stored.return_to(mark);
                     let length = stored.length;
-                    let cut = fs::ftruncate(&output.file, length).map_err(io::Error::from);
-                    cut.map_err(failed)?;
+                    fs::ftruncate(&output.file, length).at("write", path)?;
                     let sought = output.file.seek(SeekFrom::Start(length));
-                    sought.map_err(failed)?;
+                    sought.at("write", path)?;
                 }
-                Message::Failed(error) => return Err(failed(error)),
+                Message::Failed(error) => return Ok(Err(error).at("write", path)?),
             }
         }
     }

@@ -1,7 +1,9 @@
 //! Tars without an index: as they are, or compressed by gzip or zstd as one stream.
 
+use super::failed;
 use super::{ArchiveError, Problem, ReadAt};
 use flate2::read::MultiGzDecoder;
+use stasis_model::failure::AtPath;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,7 +39,7 @@ impl Plain {
     pub(super) fn open(bytes: Arc<dyn ReadAt>, path: &Path) -> Result<Self, ArchiveError> {
         let mut first = [0; 4];
         let read = bytes.read_at(&mut first, 0);
-        let read = read.map_err(ArchiveError::failed("read", path))?;
+        let read = read.at("read", path)?;
         let compression = match first[..read] {
             [0x1f, 0x8b, ..] => Compression::Gzip,
             [0x28, 0xb5, 0x2f, 0xfd] | [0x50..=0x5f, 0x2a, 0x4d, 0x18] => Compression::Zstd,
@@ -64,9 +66,8 @@ impl Plain {
             Compression::None => Box::new(file),
             Compression::Gzip => Box::new(MultiGzDecoder::new(file)),
             Compression::Zstd => {
-                let failed = || ArchiveError::failed("read", &self.path);
-                let mut decoder = zstd::Decoder::with_buffer(file).map_err(failed())?;
-                decoder.window_log_max(WINDOW_LOG).map_err(failed())?;
+                let mut decoder = zstd::Decoder::with_buffer(file).at("read", &self.path)?;
+                decoder.window_log_max(WINDOW_LOG).at("read", &self.path)?;
                 Box::new(decoder)
             }
         };
@@ -102,7 +103,7 @@ impl Stream<'_> {
     fn failed(&self, error: io::Error) -> ArchiveError {
         let is_system = error.raw_os_error().is_some();
         if is_system || self.plain.compression == Compression::None {
-            return ArchiveError::failed("read", &self.plain.path)(error);
+            return failed("read", &self.plain.path, error);
         }
         ArchiveError::refused(&self.plain.path)(Problem::Compression(error.to_string()))
     }

@@ -7,6 +7,7 @@ use super::reading::ArchiveReading;
 use super::rules::ArchiveLimits;
 use super::tar_event::TarEvent;
 use super::{ArchiveError, Problem, ReadAt, Summary};
+use stasis_model::failure::AtPath;
 use stasis_model::tree::{Entry, EntryKind, EntryPath};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -52,12 +53,11 @@ impl Default for ReadSettings {
 impl Archive {
     /// Opens a file, and reads its index if it has one.
     pub fn open(path: &Path) -> Result<Self, ArchiveError> {
-        let file = File::open(path).map_err(ArchiveError::failed("open", path))?;
+        let file = File::open(path).at("open", path)?;
         let seen = file.metadata();
-        let seen = seen.map_err(ArchiveError::failed("look at", path))?;
+        let seen = seen.at("look at", path)?;
         if !seen.is_file() {
-            let error = std::io::Error::from(std::io::ErrorKind::InvalidInput);
-            return Err(ArchiveError::failed("read as a file", path)(error));
+            return Ok(Err(io::ErrorKind::InvalidInput).at("read as a file", path)?);
         }
         Self::over(Arc::new(file), path)
     }
@@ -225,7 +225,7 @@ impl Archive {
 }
 
 pub(super) fn opener(path: &Path) -> Result<Opener, ArchiveError> {
-    Opener::new().map_err(ArchiveError::failed("prepare to read", path))
+    Ok(Opener::new().at("prepare to read", path)?)
 }
 
 pub(super) fn go_on(cancel: &AtomicBool) -> Result<(), ArchiveError> {

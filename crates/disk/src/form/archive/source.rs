@@ -16,6 +16,7 @@ use crate::progress::Progress;
 use crate::tree::walk::{InOrder, WalkSkip, WalkedDir, WalkedEntry};
 use rustix::io::{Errno, pread, retry_on_intr};
 use stasis_model::digest::{FileDigest, FileHasher, TreeDigest};
+use stasis_model::failure::AtPath;
 use stasis_model::tree::canonical::TreeHasher;
 use stasis_model::tree::{Attribute, Entry, EntryKind, EntryPath};
 use std::collections::HashMap;
@@ -24,7 +25,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How often a file that changes while it is read is read again.
-const PATIENCE: usize = 3;
+const MOST_ATTEMPTS: usize = 3;
 
 /// What was read.
 #[derive(Clone, Debug, Default)]
@@ -96,22 +97,21 @@ impl<'a, 'p> ArchiveSource<'a, 'p> {
         path: &EntryPath,
     ) -> Result<Vec<Attribute>, ArchiveError> {
         let read = metadata::attributes(fd);
-        let read = read.map_err(ArchiveError::entry("read the attributes of", path))?;
+        let read = read.on("read the attributes of", path)?;
         self.counts.attributes_left_out += read.others;
         Ok(read.user)
     }
 
     /// Writes the headers of an entry which has `content` bytes in the same frame.
     fn headers(&mut self, entry: &Entry, content: usize) -> Result<(), ArchiveError> {
-        let too_large =
-            || ArchiveError::entry("keep all attributes of", &entry.path)(Errno::TOOBIG);
-        let headers = spelling::headers(entry).ok_or_else(too_large)?;
+        let headers = spelling::headers(entry).ok_or(Errno::TOOBIG);
+        let headers = headers.on("keep all attributes of", &entry.path)?;
         let length = (headers.len() + content) as u64;
         self.framer.entry(&entry.path, length, self.feeder)?;
         self.framer.push(&headers, self.feeder)
     }
 
-    /// SourceCounts an entry that is written completely.
+    /// Counts an entry that is written completely.
     fn written(&mut self, entry: &Entry, content: Option<&FileDigest>) {
         self.tree.entry(entry, content);
         self.counts.entries += 1;
@@ -142,7 +142,7 @@ impl<'a, 'p> ArchiveSource<'a, 'p> {
     }
 
     fn file(&mut self, place: &WalkedDir<'_>, name: &CStr) -> Result<(), ArchiveError> {
-        for attempt in 1..=PATIENCE {
+        for attempt in 1..=MOST_ATTEMPTS {
             let Some((file, seen)) = place.open_file(name)? else {
                 return Ok(());
             };
@@ -161,7 +161,7 @@ impl<'a, 'p> ArchiveSource<'a, 'p> {
                 file,
                 seen,
             };
-            let is_last = attempt == PATIENCE;
+            let is_last = attempt == MOST_ATTEMPTS;
             let is_done = if seen.size <= PIECE as u64 {
                 self.small(&opened, is_last)?
             } else {
@@ -235,7 +235,7 @@ impl<'a, 'p> ArchiveSource<'a, 'p> {
             let length = (size - at).min(PIECE as u64);
             if data.end <= at {
                 let next = holes::next_data(&opened.file, at, size);
-                let next = next.map_err(ArchiveError::entry("find the holes of", &opened.path))?;
+                let next = next.on("find the holes of", &opened.path)?;
                 data = next.unwrap_or(size..size);
             }
             let length = usize::try_from(length).expect("no more than a piece");
@@ -287,7 +287,7 @@ impl OpenedSource<'_> {
         while filled < bytes.len() {
             let from = at + filled as u64;
             let read = retry_on_intr(|| pread(&self.file, &mut bytes[filled..], from));
-            match read.map_err(ArchiveError::entry("read", &self.path))? {
+            match read.on("read", &self.path)? {
                 0 => break,
                 read => filled += read,
             }
@@ -297,7 +297,7 @@ impl OpenedSource<'_> {
 
     fn is_unchanged(&self) -> Result<bool, ArchiveError> {
         let now = metadata::of(&self.file);
-        let now = now.map_err(ArchiveError::entry("look at", &self.path))?;
+        let now = now.on("look at", &self.path)?;
         Ok(now.is_unchanged_since(&self.seen))
     }
 }

@@ -2,6 +2,7 @@
 
 use super::ArchiveError;
 use super::base::Base;
+use super::failed;
 use super::frames::encoder_id;
 use super::index::Summary;
 use super::output::ArchiveOutput;
@@ -12,6 +13,7 @@ use crate::fs::root_dir::{Mounts, RootDir};
 use crate::progress::Progress;
 use crate::tree::walk::{WalkError, WalkReport, WalkSettings, walk_in_order};
 use stasis_model::digest::{ArchiveDigest, TreeDigest};
+use stasis_model::failure::AtPath;
 use std::fs::File;
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
@@ -120,7 +122,7 @@ fn write(
     let source = source.components();
     let source = source.as_path();
     let root = RootDir::open(source, settings.mounts);
-    let root = root.map_err(ArchiveError::failed("open the directory", source))?;
+    let root = root.at("open the directory", source)?;
     let encoder_id = encoder_id(settings.level);
     let base = settings.base.as_deref();
     let base = base.map(|base| Base::of(base, &encoder_id)).transpose()?;
@@ -196,10 +198,10 @@ impl Read {
         };
         let index = index.finish(&summary).map_err(|error| match error.kind() {
             io::ErrorKind::FileTooLarge => ArchiveError::TooLarge,
-            _ => ArchiveError::failed("write the index of", &output.path)(error),
+            _ => failed("write the index of", &output.path, error),
         })?;
         let written = output.file.write_all(&index);
-        written.map_err(ArchiveError::failed("write", &output.path))?;
+        written.at("write", &output.path)?;
         hasher.update(&index);
         length += index.len() as u64;
         let file = output.publish()?;

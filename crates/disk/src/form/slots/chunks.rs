@@ -215,7 +215,7 @@ impl Incoming<'_> {
 
     /// Leaves what was written to the next checkpoint.
     pub(super) fn leave(mut self) {
-        self.staging.let_go();
+        self.staging.disarm();
     }
 
     /// Makes them durable, and gives each its name.

@@ -272,12 +272,12 @@ fn whoever_waited_in_vain_can_tell_and_reads_all_the_same() {
     home.tell(&[(Created, "a")]);
     let other = Connection::open(home.path()).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let patience = std::time::Duration::from_millis(1);
+    let busy_timeout = std::time::Duration::from_millis(1);
     home.ledger
         .connection()
         .as_ref()
         .unwrap()
-        .busy_timeout(patience)
+        .busy_timeout(busy_timeout)
         .unwrap();
 
     let refused = home.ledger.keep("key", b"value").unwrap_err();

@@ -109,7 +109,7 @@ impl Work<'_> {
             let _ = fs::unlinkat(staging.root(), JOURNAL, AtFlags::empty());
             return Err(failed("write the journal for", &target.path)(error));
         }
-        staging.let_go();
+        staging.disarm();
         let forward = Forward {
             target,
             live: self.old,

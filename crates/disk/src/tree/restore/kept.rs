@@ -89,7 +89,7 @@ pub(super) fn replace(
     let lines = [Some(line), before];
     write(target, lines.into_iter().flatten())?;
     swap_durably(target, &name)?;
-    staging.let_go();
+    staging.disarm();
     drop(lock);
     collect(target);
     Ok(PlacedTree::Replaced {

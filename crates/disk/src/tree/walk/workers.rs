@@ -135,8 +135,8 @@ impl<'a, V: Visitor> WalkWorkers<'a, V> {
         let Some(fd) = self.open(&path)? else {
             return self.close(node);
         };
-        let grafted = self.root.grafts_in(path.as_bytes());
-        let names = Names::read(fd.as_fd(), grafted).map_err(|source| WalkError::Failed {
+        let with_overlay = self.root.grafts_in(path.as_bytes());
+        let names = Names::read(fd.as_fd(), with_overlay).map_err(|source| WalkError::Failed {
             doing: "list the directory",
             path: path.clone(),
             source: source.into(),
@@ -197,12 +197,12 @@ impl<'a, V: Visitor> WalkWorkers<'a, V> {
         place: &WalkedDir<'_>,
         name: &'n CStr,
     ) -> Result<Option<WalkedEntry<'n>>, WalkError> {
-        let grafted = if self.root.has_grafts() {
-            self.root.graft_at(place.child(name)?.as_bytes())
+        let overlay = if self.root.has_overlays() {
+            self.root.overlay_at(place.child(name)?.as_bytes())
         } else {
             None
         };
-        let seen = match grafted.unwrap_or_else(|| metadata::look(place.fd, name)) {
+        let seen = match overlay.unwrap_or_else(|| metadata::look(place.fd, name)) {
             Ok(seen) => seen,
             Err(error) => return place.could_not("look at", name, error).map(|()| None),
         };

@@ -15,6 +15,7 @@ use stasis_disk::form::archive::{self, Archive, ArchiveError, Assembled, ReadAt,
 use stasis_disk::form::archive_cache::{ArchiveCache, USUAL_LIMIT};
 use stasis_disk::fs::free_space;
 use stasis_model::digest::{ArchiveDigest, TreeDigest};
+use stasis_model::failure::Failure;
 use stasis_model::format::manifest::ProfileManifest;
 use stasis_model::format::pointer::Active;
 use stasis_store::layout::Key;
@@ -321,12 +322,16 @@ pub(super) fn opened(
 }
 
 /// What a failure means for a snapshot: that it is not there, that it is another one, or what it is.
+fn said(failure: &Failure) -> Option<io::ErrorKind> {
+    failure.io_source().map(io::Error::kind)
+}
+
 fn told(error: ArchiveError, snapshot: &str) -> Error {
     match error {
-        ArchiveError::Failed { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+        ArchiveError::Failed(failure) if said(&failure) == Some(io::ErrorKind::NotFound) => {
             ProfileError::NoArchive(snapshot.to_owned()).into()
         }
-        ArchiveError::Failed { source, .. } if source.kind() == io::ErrorKind::UnexpectedEof => {
+        ArchiveError::Failed(failure) if said(&failure) == Some(io::ErrorKind::UnexpectedEof) => {
             ProfileError::Sha {
                 wanted: snapshot.to_owned(),
                 found: "of fewer bytes".to_owned(),

@@ -158,7 +158,7 @@ impl Project {
             for graft in capture.iter().flat_map(|one| &one.grafts) {
                 let opened = RootDir::open(&graft.directory, Mounts::Stay);
                 let opened = opened.and_then(|opened| opened.directory(b""));
-                let grafted = opened.and_then(|opened| live.grafted(graft.at.clone(), opened));
+                let grafted = opened.and_then(|opened| live.with_overlay(graft.at.clone(), opened));
                 live = grafted.at(OPEN_DIRECTORY, &dir)?;
             }
             let (entries, _) = walk::list(&live, &settings).map_err(SaveError::from)?;

@@ -16,7 +16,7 @@ pub(super) struct FrameTable {
     /// Where each begins in the file, and where the last ends.
     starts: Vec<u64>,
     state: Mutex<FrameTableState>,
-    news: Condvar,
+    cond: Condvar,
 }
 
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl FrameTable {
         Self {
             starts,
             state: Mutex::new(state),
-            news: Condvar::new(),
+            cond: Condvar::new(),
         }
     }
 
@@ -67,7 +67,7 @@ impl FrameTable {
             state.whole += 1;
         }
         state.end = self.starts[state.whole];
-        self.news.notify_all();
+        self.cond.notify_all();
     }
 
     /// The ids of all frames, which are all written.
@@ -88,7 +88,7 @@ impl FrameTable {
         let mut state = self.lock();
         while state.end <= from && !state.is_over {
             state = self
-                .news
+                .cond
                 .wait(state)
                 .unwrap_or_else(PoisonError::into_inner);
         }
@@ -102,7 +102,7 @@ pub(super) struct Closing<'a>(pub(super) &'a FrameTable);
 impl Drop for Closing<'_> {
     fn drop(&mut self) {
         self.0.lock().is_over = true;
-        self.0.news.notify_all();
+        self.0.cond.notify_all();
     }
 }
 

@@ -6,6 +6,7 @@ use super::super::{ArchiveError, ReadAt};
 use super::layout::{FOOTER, SealedFooter, SealedFrames};
 use crate::crypt::{DataKey, Kind, PieceId, Pieces};
 use stasis_model::digest::ArchiveDigest;
+use stasis_model::failure::AtPath;
 use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -32,19 +33,18 @@ impl SealedArchive {
     /// Takes encrypted bytes that are wherever they are, known as `name`, and opens their index.
     pub fn open(bytes: Arc<dyn ReadAt>, name: &Path, key: &DataKey) -> Result<Self, ArchiveError> {
         let refused = |bad| ArchiveError::refused(name)(Problem::Seal(bad));
-        let failed = || ArchiveError::failed("read", name);
-        let length = bytes.length().map_err(failed())?;
+        let length = bytes.length().at("read", name)?;
         let before_footer = length.checked_sub(FOOTER as u64);
         let before_footer = before_footer.ok_or_else(|| refused(BadSeal::NotSealed))?;
         let mut footer = [0; FOOTER];
         let read = bytes.read_exact_at(&mut footer, before_footer);
-        read.map_err(failed())?;
+        read.at("read", name)?;
         let footer = SealedFooter::read(&footer).map_err(refused)?;
         let before = before_footer.checked_sub(footer.stored as u64);
         let before = before.ok_or_else(|| refused(BadSeal::Index))?;
         let mut index = vec![0; footer.stored];
         let read = bytes.read_exact_at(&mut index, before);
-        read.map_err(failed())?;
+        read.at("read", name)?;
         let pieces = key.pieces();
         let opened = pieces.open(Kind::Index, &footer.id, &mut index);
         opened.map_err(|_| refused(BadSeal::Index))?;

@@ -11,6 +11,7 @@ use super::frame_table::{Behind, Closing, FrameTable};
 use super::layout::{SealedFooter, SealedFrames};
 use crate::crypt::{DataKey, Kind, Pieces};
 use stasis_model::digest::ArchiveDigest;
+use stasis_model::failure::AtPath;
 use std::fs::File;
 use std::num::NonZeroUsize;
 use std::os::unix::fs::FileExt;
@@ -149,7 +150,7 @@ impl Sealing<'_> {
 
     fn put(&self, bytes: &[u8], at: u64) -> Result<(), ArchiveError> {
         let written = self.output.file.write_all_at(bytes, at);
-        written.map_err(ArchiveError::failed("write", &self.output.path))
+        Ok(written.at("write", &self.output.path)?)
     }
 
     /// Appends the index and the footer; says how long the archive was.

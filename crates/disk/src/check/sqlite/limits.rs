@@ -1,0 +1,95 @@
+//! What the other process is for, and what it may use: the words that it is started with.
+
+use crate::check::Depth;
+use rustix::process::{self, Resource, Rlimit};
+use std::ffi::OsString;
+
+/// What the process is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum ChildTask {
+    /// Checks the database.
+    Check(Depth),
+    /// Says which cookies are in it, by site and name.
+    Cookies,
+    /// Says how the encrypted values of cookies begin.
+    CookieStore,
+}
+
+const TASKS: [(ChildTask, &str); 4] = [
+    (ChildTask::CookieStore, "cookie-store"),
+    (ChildTask::Check(Depth::Quick), "quick"),
+    (ChildTask::Check(Depth::Full), "full"),
+    (ChildTask::Cookies, "cookies"),
+];
+
+/// What the process is for, and what it may use.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct ChildLimits {
+    pub(super) task: ChildTask,
+    pub(super) memory: u64,
+    pub(super) seconds: u64,
+    pub(super) largest: u64,
+    pub(super) messages: usize,
+}
+
+impl ChildLimits {
+    /// The words that [`child`](super::child) reads.
+    pub(super) fn arguments(&self) -> Vec<OsString> {
+        let task = TASKS.iter().find(|(task, _)| *task == self.task);
+        let task = task.map_or("quick", |(_, word)| word);
+        let numbers = [
+            self.memory,
+            self.seconds,
+            self.largest,
+            self.messages as u64,
+        ];
+        let numbers = numbers.iter().map(u64::to_string);
+        std::iter::once(task.to_owned())
+            .chain(numbers)
+            .map(OsString::from)
+            .collect()
+    }
+
+    pub(super) fn parse(arguments: &[OsString]) -> Option<Self> {
+        let [task, numbers @ ..] = arguments else {
+            return None;
+        };
+        let number = |text: &OsString| text.to_str()?.parse::<u64>().ok();
+        let numbers: Vec<u64> = numbers.iter().map(number).collect::<Option<_>>()?;
+        let [memory, seconds, largest, messages] = numbers[..] else {
+            return None;
+        };
+        Some(Self {
+            task: TASKS.iter().find(|(_, word)| *task == **word)?.0,
+            memory,
+            seconds,
+            largest,
+            messages: usize::try_from(messages).ok()?,
+        })
+    }
+
+    /// Binds this process, for good.
+    pub(super) fn bind(&self) -> rustix::io::Result<()> {
+        let limits = [
+            (Resource::Core, 0),
+            (Resource::As, self.memory),
+            (Resource::Cpu, self.seconds),
+            (Resource::Fsize, self.largest),
+            (Resource::Nofile, 64),
+        ];
+        for (resource, limit) in limits {
+            let most = process::getrlimit(resource).maximum.unwrap_or(u64::MAX);
+            let limit = Some(limit.min(most));
+            let both = Rlimit {
+                current: limit,
+                maximum: limit,
+            };
+            process::setrlimit(resource, both)?;
+        }
+        // Only root may; for everybody else the limits and the copy have to do.
+        if process::chroot(".").is_ok() {
+            process::chdir("/")?;
+        }
+        Ok(())
+    }
+}
