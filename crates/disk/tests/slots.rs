@@ -9,7 +9,7 @@
 
 use stasis_disk::form::slots::{
     CheckpointSource, Created, Manifest, OWN_PATTERNS, Pool, PoolSettings, SlotError, StatCache,
-    WorkspaceRestore, WorkspaceRestoreError, manifest, portion, put_back,
+    WorkspaceRestore, WorkspaceRestoreError, manifest, portion, restore_in_place,
 };
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::tree::clone::{Fallback, Method};
@@ -39,7 +39,7 @@ fn revert(live: &Path, tree: &RootDir, path: &EntryPath) -> Result<bool, Workspa
         from: "a checkpoint".to_owned(),
     });
     settings.limits.only = Some(path.clone());
-    let _ = put_back(tree, live, &|_| false, settings)?;
+    let _ = restore_in_place(tree, live, &|_| false, settings)?;
     Ok(true)
 }
 

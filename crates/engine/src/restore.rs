@@ -426,7 +426,7 @@ impl StagedSnapshot {
 
     /// Takes a file out of the staged tree, if it is there.
     pub(crate) fn remove(&self, path: &EntryPath) -> Result<(), Error> {
-        self.stage.take_away(path)?;
+        self.stage.remove(path)?;
         Ok(())
     }
 
@@ -452,7 +452,7 @@ fn stage(
         RestoreStage::begin(&command.target, command.placement, command.cancel.clone())?;
     let is_left_alone = matcher(&command.left_alone)?;
     stage.limit(RestoreLimits {
-        spared: Some(preserved(command, &opened.manifest, is_left_out)?),
+        keep_if: Some(preserved(command, &opened.manifest, is_left_out)?),
         except: command.except.clone(),
         left_alone: Some(unless_named(&command.only, is_left_alone)),
         looks_into: true,

@@ -30,7 +30,7 @@ mod measure;
 mod packed;
 mod place;
 mod portion;
-mod put_back;
+mod restore;
 mod staged;
 mod undo;
 mod view;
@@ -43,8 +43,8 @@ pub use manifest::{
 };
 pub use measure::{SlotUsage, Usage};
 pub use portion::{excluded_in, fact, portion, read_file};
-pub use put_back::{
-    SameContent, WorkspaceRestore, WorkspaceRestoreError, WorkspaceRestored, put_back,
+pub use restore::{
+    SameContent, WorkspaceRestore, WorkspaceRestoreError, WorkspaceRestored, restore_in_place,
 };
 pub use view::{Return, View};
 

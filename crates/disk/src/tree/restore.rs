@@ -31,6 +31,7 @@ mod kept;
 mod moves;
 mod permissions;
 mod plan;
+mod scope;
 mod target;
 
 pub use backup::{
@@ -49,10 +50,10 @@ use crate::fs::staging::Staging;
 use crate::tree::write::{NewFile, TreeWriter, WriteReport, WriteSettings};
 use error::failed;
 use journal::JournalMark;
-use plan::RestoreScope;
-pub use plan::{KeepIf, KnownEntry, RestoreLimits, is_part_of};
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
+use scope::RestoreScope;
+pub use scope::{KeepIf, KnownEntry, RestoreLimits, is_part_of};
 use stasis_model::time::Timestamp;
 use stasis_model::tree::EntryPath;
 use std::ffi::CString;
@@ -123,7 +124,7 @@ pub struct RestoreStage {
     staging: Staging,
     tree: RootDir,
     old: Option<RootDir>,
-    told: RestoreScope,
+    scope: RestoreScope,
     cancel: Arc<AtomicBool>,
 }
 
@@ -135,7 +136,7 @@ impl RestoreStage {
         cancel: Arc<AtomicBool>,
     ) -> Result<Self, RestoreError> {
         let target = RestoreTarget::find(target)?;
-        inplace::finish_what_was_begun(&target)?;
+        inplace::recover_interrupted(&target)?;
         kept::collect(&target);
         let placement = target.check(placement)?;
         let old = target.open_tree()?;
@@ -146,7 +147,7 @@ impl RestoreStage {
         };
         let staging = staging.map_err(failed())?;
         let tree = match placement {
-            Placement::InPlace => inplace::furnish(&staging),
+            Placement::InPlace => inplace::init_staging(&staging),
             _ => open_again(staging.root()),
         };
         let tree = tree.and_then(|root| RootDir::new(root, Mounts::Stay));
@@ -156,7 +157,7 @@ impl RestoreStage {
             placement,
             staging,
             old,
-            told: RestoreScope::default(),
+            scope: RestoreScope::default(),
             cancel,
         })
     }
@@ -174,7 +175,7 @@ impl RestoreStage {
     }
 
     /// Takes a file out of the new tree, if it is there.
-    pub fn take_away(&self, path: &EntryPath) -> Result<(), RestoreError> {
+    pub fn remove(&self, path: &EntryPath) -> Result<(), RestoreError> {
         let Some((above, name)) = path.split_last() else {
             return Ok(());
         };
@@ -225,18 +226,18 @@ impl RestoreStage {
     ///
     /// Directories are always staged. So are all names of a file that has several, unless all of them are right.
     pub fn leave(&self, path: &EntryPath) {
-        self.told.leave(path, None);
+        self.scope.leave(path, None);
     }
 
     /// The same of one that was seen before it was read: if somebody changes it before the swap, it stays as they left it, and is
     /// among what was [changed meanwhile](Changes::changed_meanwhile).
     pub fn leave_as_seen(&self, path: &EntryPath, seen: &Seen) {
-        self.told.leave(path, Some(seen));
+        self.scope.leave(path, Some(seen));
     }
 
     /// Says what is left alone; heard only in place.
     pub fn limit(&mut self, limits: RestoreLimits) {
-        self.told.limits = limits;
+        self.scope.limits = limits;
     }
 
     /// Puts the new tree in its place. An error means that the old one is still there, but for
@@ -256,7 +257,7 @@ impl RestoreStage {
             staging,
             tree,
             old,
-            told,
+            scope,
             cancel,
             ..
         } = self;
@@ -267,12 +268,12 @@ impl RestoreStage {
                     target: &target,
                     old: &old,
                     tree: &tree,
-                    told: &told,
+                    scope: &scope,
                     cancel: &cancel,
                     mark: JournalMark {
                         at: origin.at,
                         from: origin.from.clone(),
-                        label: told.limits.label.clone(),
+                        label: scope.limits.label.clone(),
                     },
                 };
                 PlacedTree::InPlace(work.merge(staging)?)

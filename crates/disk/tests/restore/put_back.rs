@@ -4,7 +4,7 @@ use crate::child;
 use crate::filesystems::mounted;
 use crate::support::*;
 use stasis_disk::form::slots::{
-    WorkspaceRestore, WorkspaceRestoreError, WorkspaceRestored, put_back,
+    WorkspaceRestore, WorkspaceRestoreError, WorkspaceRestored, restore_in_place,
 };
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::tree::clone::{CloneSettings, Method, clone};
@@ -39,7 +39,7 @@ impl World {
         self.live().join(name)
     }
 
-    fn put_back(&self) -> WorkspaceRestored {
+    fn restore_in_place(&self) -> WorkspaceRestored {
         from(&self.checkpoint(), &self.live()).unwrap()
     }
 
@@ -60,7 +60,7 @@ fn from(checkpoint: &Path, live: &Path) -> Result<WorkspaceRestored, WorkspaceRe
         let was = read(checkpoint, path);
         was.is_some() && was == read(live, path)
     };
-    put_back(&tree, live, &same, WorkspaceRestore::new(origin()))
+    restore_in_place(&tree, live, &same, WorkspaceRestore::new(origin()))
 }
 
 /// What a process does that is going to be killed.
@@ -85,7 +85,7 @@ fn every_kind_of_entry_becomes_what_it_was_and_what_was_right_stays_the_same_ino
         ];
         let before = world.inodes(right);
 
-        let done = world.put_back();
+        let done = world.restore_in_place();
 
         assert_eq!(show(&world.live()), ideal(&was));
         assert_eq!(show(&world.checkpoint()), ideal(&was));
@@ -93,7 +93,7 @@ fn every_kind_of_entry_becomes_what_it_was_and_what_was_right_stays_the_same_ino
         assert_eq!(done.left, 6);
         assert_eq!(names(world.home.path()), ["checkpoint", "live"]);
 
-        let again = world.put_back();
+        let again = world.restore_in_place();
 
         let changes = again.changes;
         assert_eq!(
@@ -132,7 +132,8 @@ fn a_file_that_only_looks_the_same_or_only_is_called_so_is_put_back() {
     let (before, kept) = (world.inodes(wrong), world.inode("deep/er/same"));
 
     let same = |path: &EntryPath| path.as_bytes() != b"same";
-    let done = put_back(&tree, &world.live(), &same, WorkspaceRestore::new(origin())).unwrap();
+    let done =
+        restore_in_place(&tree, &world.live(), &same, WorkspaceRestore::new(origin())).unwrap();
 
     assert_eq!(show(&world.live()), ideal(&old()));
     let after = world.inodes(wrong);
@@ -164,7 +165,7 @@ fn names_of_one_file_are_left_only_if_they_are_that_on_both_sides() {
         for is in &ways {
             let world = World::new(was, is);
 
-            let done = world.put_back();
+            let done = world.restore_in_place();
 
             assert_eq!(show(&world.live()), ideal(was), "{is:?}");
             let changes = done.changes;
@@ -175,7 +176,7 @@ fn names_of_one_file_are_left_only_if_they_are_that_on_both_sides() {
     let world = World::new(&ways[0], &ways[0]);
     std::fs::hard_link(world.at("a"), world.at("d")).unwrap();
     let before = world.inodes(["a", "b", "c"]);
-    let done = world.put_back();
+    let done = world.restore_in_place();
     assert_eq!(show(&world.live()), ideal(&ways[0]));
     assert_eq!(world.inodes(["a", "b", "c"]), before);
     assert_eq!((done.left, done.changes.removed), (3, 1));
@@ -191,7 +192,7 @@ fn nothing_is_reached_through_a_symbolic_link() {
     let before = show(&outside);
     let tree = RootDir::open(&world.checkpoint(), Mounts::Stay).unwrap();
 
-    let done = put_back(
+    let done = restore_in_place(
         &tree,
         &world.live(),
         &|_| true,
@@ -204,7 +205,7 @@ fn nothing_is_reached_through_a_symbolic_link() {
     assert_eq!(done.written.files, 2, "those that lie in `deep`");
     let link = world.home.path().join("link");
     symlink(world.live(), &link).unwrap();
-    let refused = put_back(&tree, &link, &|_| true, WorkspaceRestore::new(origin()));
+    let refused = restore_in_place(&tree, &link, &|_| true, WorkspaceRestore::new(origin()));
     assert!(matches!(refused, Err(WorkspaceRestoreError::Workspace(_))));
 }
 
@@ -217,7 +218,7 @@ fn what_is_spared_stays_a_missing_workspace_comes_back_and_a_cancelled_one_is_un
     let same = |_: &EntryPath| true;
     let settings = || WorkspaceRestore {
         limits: RestoreLimits {
-            spared: Some(Box::new(|path, _| path.as_bytes() == b"deep/added")),
+            keep_if: Some(Box::new(|path, _| path.as_bytes() == b"deep/added")),
             ..RestoreLimits::default()
         },
         ..WorkspaceRestore::new(origin())
@@ -227,9 +228,9 @@ fn what_is_spared_stays_a_missing_workspace_comes_back_and_a_cancelled_one_is_un
     cancelled
         .cancel
         .store(true, std::sync::atomic::Ordering::Relaxed);
-    let cancelled = put_back(&tree, &world.live(), &same, cancelled);
+    let cancelled = restore_in_place(&tree, &world.live(), &same, cancelled);
     let was_there = world.at("deep/dropped").exists();
-    let done = put_back(&tree, &world.live(), &same, settings()).unwrap();
+    let done = restore_in_place(&tree, &world.live(), &same, settings()).unwrap();
 
     assert!(matches!(cancelled, Err(WorkspaceRestoreError::Cancelled)));
     assert!(was_there && !world.at("deep/dropped").exists());
@@ -237,7 +238,7 @@ fn what_is_spared_stays_a_missing_workspace_comes_back_and_a_cancelled_one_is_un
     assert_eq!(done.changes.removed, 1);
     let name = std::ffi::CString::new(world.live().to_str().unwrap()).unwrap();
     stasis_disk::fs::remove::tree(rustix::fs::CWD, &name).unwrap();
-    let done = put_back(&tree, &world.live(), &same, settings()).unwrap();
+    let done = restore_in_place(&tree, &world.live(), &same, settings()).unwrap();
     assert_eq!((done.changes.placed, done.left), (1, 0));
     assert_eq!(show(&world.live()), ideal(&old()));
     assert_eq!(names(world.home.path()), ["checkpoint", "live"]);
@@ -294,7 +295,7 @@ fn a_process_killed_at_any_call_leaves_what_is_or_leads_to_what_was() {
             let now = show(&world.live());
             let is_whole = now == ideal(&was) || (!was_begun && now == ideal(&is));
             assert!(is_whole, "{inject}: {now:?}");
-            let done = world.put_back();
+            let done = world.restore_in_place();
             assert_eq!(show(&world.live()), ideal(&was), "{inject} {done:?}");
             assert_eq!(names(world.home.path()), ["checkpoint", "live"], "{inject}");
             if status.success() {

@@ -138,7 +138,7 @@ impl Pool {
         {
             self.sweep(&HashSet::new())?;
         }
-        let (metadata, workspace, system) = staged.told();
+        let (metadata, workspace, system) = staged.into_report();
         Ok(Created {
             metadata,
             workspace,
@@ -188,7 +188,7 @@ impl Pool {
             ..metadata
         };
         atomic_write(&staged.path().join(METADATA), &metadata.to_json())?;
-        staged.tell((metadata.clone(), CloneReport::default(), None));
+        staged.set_report((metadata.clone(), CloneReport::default(), None));
         staged.publish(false)?;
         Ok(metadata)
     }
@@ -233,7 +233,7 @@ impl Pool {
             copy_file(&home.join(name), &staged.path().join(name))?;
         }
         atomic_write(&staged.path().join(METADATA), &metadata.to_json())?;
-        staged.tell((metadata, CloneReport::default(), None));
+        staged.set_report((metadata, CloneReport::default(), None));
         whole.publish(staged, (replaced, Vec::new()))
     }
 }

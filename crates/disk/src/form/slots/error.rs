@@ -68,7 +68,7 @@ pub enum SlotError {
     Place(#[from] RestoreError),
     /// The workspace could not be put back.
     #[error(transparent)]
-    PutBack(#[from] super::WorkspaceRestoreError),
+    Restore(#[from] super::WorkspaceRestoreError),
     /// What says what a tree is cannot be used.
     #[error("the checkpoint cannot be used: {0}")]
     Document(String),

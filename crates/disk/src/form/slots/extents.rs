@@ -150,11 +150,11 @@ impl Visitor for ExtentFinder {
                 continue;
             };
             let (before, places) = (found.own, found.places.len());
-            let told = sys::stretches(file.as_fd(), |at, length| match at {
+            let mapped = sys::stretches(file.as_fd(), |at, length| match at {
                 Some(at) => found.places.push((at, at.saturating_add(length))),
                 None => found.own += length,
             });
-            match told {
+            match mapped {
                 Ok(()) => {}
                 Err(
                     Errno::OPNOTSUPP | Errno::NOTTY | Errno::NOSYS | Errno::INVAL | Errno::PERM,

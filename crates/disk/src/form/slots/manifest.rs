@@ -29,7 +29,7 @@ const MAGIC: &[u8; 8] = b"STMANIF1";
 /// What separates this digest from all others.
 const DOMAIN: &str = "stasis workspace manifest v1";
 /// How often a file that changes while it is read is read again.
-const PATIENCE: usize = 3;
+const ATTEMPTS: usize = 3;
 /// About what an entry takes.
 const USUAL_ENTRY: usize = 128;
 /// What is read of a file at once, and first of all.
@@ -369,7 +369,7 @@ fn read(place: &WalkedDir<'_>, found: &WalkedEntry<'_>) -> Result<Option<ReadCon
             }
         };
         let is_still = now.is_unchanged_since(&seen);
-        if is_still || attempt == PATIENCE {
+        if is_still || attempt == ATTEMPTS {
             if !is_still {
                 place.skip(found.name, WalkSkip::Changed)?;
             }

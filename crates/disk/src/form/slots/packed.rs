@@ -7,7 +7,7 @@ mod sets;
 use super::chunks::Incoming;
 use super::error::{SlotError, failed};
 use super::manifest::{Manifest, ManifestEntry, ManifestKind};
-use super::put_back::stage_above;
+use super::restore::stage_above;
 use crate::form::chunked::list::ListReader;
 use crate::form::chunked::list_cache::ListCacheKey;
 use crate::form::chunked::restore::{RestoreParts, fetch_stored, restore};

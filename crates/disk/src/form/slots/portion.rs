@@ -120,8 +120,8 @@ pub fn excluded_in(
     for entry in entries {
         let whole = below(path, &entry.path);
         let is_directory = matches!(entry.kind, EntryKind::Directory);
-        let is_told = found.last().is_some_and(|last| whole.is_within(last));
-        if !is_told && is_excluded(&whole, is_directory) {
+        let is_covered = found.last().is_some_and(|last| whole.is_within(last));
+        if !is_covered && is_excluded(&whole, is_directory) {
             found.push(whole);
         }
     }

@@ -35,7 +35,7 @@ pub(super) struct StagedSlot<'a> {
     place: &'a SlotDir,
     slot: Slot,
     staging: Staging,
-    told: Option<SlotReport>,
+    report: Option<SlotReport>,
 }
 
 /// What a system was.
@@ -57,7 +57,7 @@ impl<'a> StagedSlot<'a> {
             place,
             slot,
             staging,
-            told: None,
+            report: None,
         })
     }
 
@@ -73,7 +73,7 @@ impl<'a> StagedSlot<'a> {
 
     /// More than this it does not hold; `None` before it is filled.
     pub(super) fn at_most(&self) -> Option<u64> {
-        self.told.as_ref()?.0.bytes_at_most
+        self.report.as_ref()?.0.bytes_at_most
     }
 
     /// Clones everything into it and writes down what it is.
@@ -125,7 +125,7 @@ impl<'a> StagedSlot<'a> {
             ..with_gaps(metadata, &report.walk)
         };
         atomic_write(&path.join(METADATA), &metadata.to_json())?;
-        self.told = Some((metadata, report, system));
+        self.report = Some((metadata, report, system));
         Ok(self)
     }
 
@@ -219,14 +219,14 @@ impl<'a> StagedSlot<'a> {
     }
 
     /// Says what it is, when somebody else has filled it.
-    pub(super) fn tell(&mut self, told: SlotReport) {
-        self.told = Some(told);
+    pub(super) fn set_report(&mut self, report: SlotReport) {
+        self.report = Some(report);
     }
 
     /// What it is, once it is filled.
     pub(super) fn metadata(&self) -> &SlotMetadata {
-        let told = self.told.as_ref();
-        &told.expect("it is filled before anybody asks").0
+        let report = self.report.as_ref();
+        &report.expect("it is filled before anybody asks").0
     }
 
     /// Gives it its name; what had that name is removed.
@@ -258,8 +258,8 @@ impl<'a> StagedSlot<'a> {
     }
 
     /// What became of it.
-    pub(super) fn told(mut self) -> SlotReport {
-        self.told
+    pub(super) fn into_report(mut self) -> SlotReport {
+        self.report
             .take()
             .expect("it was filled before it was published")
     }

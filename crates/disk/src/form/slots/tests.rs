@@ -358,7 +358,7 @@ fn a_touch_is_no_change_and_an_edit_of_the_same_length_is() {
 
     let after = world.manifest();
 
-    let told: Vec<(String, ChangeKind)> = before
+    let found: Vec<(String, ChangeKind)> = before
         .diff(&after)
         .into_iter()
         .map(|(path, change)| (path.to_string(), change))
@@ -372,7 +372,7 @@ fn a_touch_is_no_change_and_an_edit_of_the_same_length_is() {
         ("turned/new", ChangeKind::Added),
     ];
     assert_eq!(
-        told,
+        found,
         expected.map(|(path, change)| (path.to_owned(), change))
     );
     assert_ne!(before.hash(), after.hash());
@@ -467,7 +467,7 @@ fn revert(
         from: "a checkpoint".to_owned(),
     });
     settings.limits.only = Some(path.clone());
-    let _ = put_back(tree, live, &|_| false, settings)?;
+    let _ = restore_in_place(tree, live, &|_| false, settings)?;
     Ok(if was.is_empty() { Deleted } else { Restored })
 }
 

@@ -1,7 +1,7 @@
 //! What checkpoints are good for: their trees, whole or in part, to look at and to put back.
 
 use super::error::{SlotError, failed};
-use super::put_back::{WorkspaceRestore, put_back};
+use super::restore::{WorkspaceRestore, restore_in_place};
 use super::{Manifest, Pool, WORKSPACE, packed};
 use crate::fs::root_dir::{Mounts, RootDir};
 use crate::fs::staging::Staging;
@@ -91,7 +91,7 @@ impl Pool {
     }
 
     /// Makes a live workspace what a checkpoint is, in place, or one entry of it; files that are known to be right are left alone.
-    pub fn put_back(
+    pub fn restore_in_place(
         &self,
         of: &SlotMetadata,
         back: Return<'_>,
@@ -104,7 +104,7 @@ impl Pool {
             .map(|one| one.path.clone())
             .collect();
         let limits = RestoreLimits {
-            spared: Some(self.spared()?),
+            keep_if: Some(self.keep_if()?),
             known: Some(Box::new(move |path| known.contains(path))),
             left_alone: None,
             looks_into: false,
@@ -142,11 +142,11 @@ impl Pool {
             limits,
             ..WorkspaceRestore::new(origin)
         };
-        Ok(put_back(view.tree(), back.workspace, &same, settings)?.changes)
+        Ok(restore_in_place(view.tree(), back.workspace, &same, settings)?.changes)
     }
 
     /// What stays in a workspace although no checkpoint has it: what is excluded from all of them.
-    fn spared(&self) -> Result<KeepIf, SlotError> {
+    fn keep_if(&self) -> Result<KeepIf, SlotError> {
         let is_excluded = crate::tree::walk::matcher(&self.settings.walk.excludes)?;
         Ok(Box::new(is_excluded))
     }

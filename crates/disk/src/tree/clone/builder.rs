@@ -20,7 +20,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 
 /// How often a file that changes while it is read is read again.
-const PATIENCE: usize = 3;
+const ATTEMPTS: usize = 3;
 
 /// The tree that grows.
 pub(super) struct Builder<'a> {
@@ -230,7 +230,7 @@ impl<'a> Builder<'a> {
                 return Ok(None);
             }
             let is_right = now.is_unchanged_since(&seen);
-            if !is_right && attempt < PATIENCE {
+            if !is_right && attempt < ATTEMPTS {
                 fs::ftruncate(target, 0).map_err(at.failed("empty", name))?;
                 seen = now;
                 continue;

@@ -11,7 +11,7 @@ use super::error::{RestoreError, failed};
 use super::inplace::{self, Forward, RestoreChanges, TREE};
 use super::journal::{Dress, Expected, JournalMark, JournalStep, RestoreJournal};
 use super::moves::open_in;
-use super::plan::is_part_of;
+use super::scope::is_part_of;
 use super::target::RestoreTarget;
 use super::{RestoreOrigin, open_again, shown};
 use crate::fs::metadata::{self, Rights};

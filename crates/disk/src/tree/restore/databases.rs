@@ -6,7 +6,7 @@
 
 use super::error::{RestoreError, failed};
 use super::journal::{JournalStep, RestoreJournal};
-use super::plan::DATABASE_SUFFIXES;
+use super::scope::DATABASE_SUFFIXES;
 use crate::fs::metadata::Seen;
 use crate::fs::root_dir::{self, Mounts, RootDir};
 use crate::fs::sys;
@@ -53,7 +53,7 @@ pub fn open_databases_in(directory: &Path) -> Vec<EntryPath> {
     let Ok(root) = directory.canonicalize() else {
         return Vec::new();
     };
-    let open = open_beneath(&root);
+    let open = open_files_below(&root);
     let Ok(live) = RootDir::open(&root, Mounts::Stay) else {
         return Vec::new();
     };
@@ -62,7 +62,7 @@ pub fn open_databases_in(directory: &Path) -> Vec<EntryPath> {
 }
 
 /// The entries of a directory that other processes have open, as far as that can be seen.
-fn open_beneath(root: &Path) -> BTreeSet<EntryPath> {
+fn open_files_below(root: &Path) -> BTreeSet<EntryPath> {
     let links = descriptors().filter_map(|(_, descriptor)| read_link(descriptor).ok());
     let paths = links.filter_map(|link| {
         let path = link.strip_prefix(root).ok()?;
@@ -95,7 +95,7 @@ pub(super) fn check(live: &RootDir, journal: &RestoreJournal) -> Result<(), Rest
         let root =
             root.and_then(|root| read_link(format!("/proc/self/fd/{}", root.as_raw_fd())).ok());
         let open = root
-            .map(|root| open_beneath(&root))
+            .map(|root| open_files_below(&root))
             .unwrap_or_default()
             .into_iter();
         touched.extend(open.filter(|path| directories.iter().any(|one| path.is_within(one))));

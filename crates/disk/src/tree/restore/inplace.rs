@@ -13,7 +13,8 @@ use super::error::{RestoreError, failed};
 use super::journal::{JournalMark, RestoreJournal};
 use super::moves::{Moves, RefusedMove, SettledMoves, open_in};
 use super::open_again;
-use super::plan::{Planner, RestoreScope};
+use super::plan::Planner;
+use super::scope::RestoreScope;
 use super::target::{RestoreTarget, is_empty};
 use super::{backup, databases, permissions};
 use crate::fs::lock_file::try_lock_if_supported;
@@ -73,7 +74,7 @@ pub(super) fn make_staging(target: &RestoreTarget, old: &RootDir) -> rustix::io:
 }
 
 /// Makes what is in a staging directory; returns where the new tree will grow.
-pub(super) fn furnish(staging: &Staging) -> rustix::io::Result<OwnedFd> {
+pub(super) fn init_staging(staging: &Staging) -> rustix::io::Result<OwnedFd> {
     for name in [TREE, ASIDE] {
         fs::mkdirat(staging.root(), name, Mode::RWXU)?;
     }
@@ -85,7 +86,7 @@ pub(super) struct Work<'a> {
     pub(super) target: &'a RestoreTarget,
     pub(super) old: &'a RootDir,
     pub(super) tree: &'a RootDir,
-    pub(super) told: &'a RestoreScope,
+    pub(super) scope: &'a RestoreScope,
     pub(super) cancel: &'a AtomicBool,
     pub(super) mark: JournalMark,
 }
@@ -140,7 +141,7 @@ impl Work<'_> {
         let root = root.map_err(failed("look at", &target.path))?;
         let planner = Planner::new(
             (self.old, self.tree),
-            (self.told, self.cancel),
+            (self.scope, self.cancel),
             (&target.name, staging.is_inside()),
             (root.inode, self.mark.clone()),
         );
@@ -157,7 +158,9 @@ impl Work<'_> {
     fn check_mounts(&self) -> Result<(), RestoreError> {
         for mount in self.target.mounts()? {
             let path = EntryPath::parse(mount.as_os_str().as_bytes()).ok();
-            let is_outside = path.as_ref().is_some_and(|path| self.told.is_outside(path));
+            let is_outside = path
+                .as_ref()
+                .is_some_and(|path| self.scope.is_outside(path));
             let above_and_name = path.as_ref().and_then(EntryPath::split_last);
             let stays = above_and_name.is_some_and(|(above, name)| {
                 let above = self.tree.directory(above.as_bytes());
@@ -328,7 +331,7 @@ pub fn recover(target: &Path) -> Result<bool, RestoreError> {
 
 /// The same; says what became of each restore that was begun.
 pub fn recovered(target: &Path) -> Result<Vec<RecoveredRestore>, RestoreError> {
-    finish_what_was_begun(&RestoreTarget::find(target)?)
+    recover_interrupted(&RestoreTarget::find(target)?)
 }
 
 /// A restore, or an undo of one, that somebody began and this process brought to its end.
@@ -342,7 +345,7 @@ pub struct RecoveredRestore {
     pub kept: PathBuf,
 }
 
-pub(super) fn finish_what_was_begun(
+pub(super) fn recover_interrupted(
     target: &RestoreTarget,
 ) -> Result<Vec<RecoveredRestore>, RestoreError> {
     let Some(live) = target.open_tree()? else {

@@ -134,7 +134,7 @@ fn newest_backup(target: &Path) -> Result<Option<Backup>, RestoreError> {
 pub fn undo(target: &Path, origin: &RestoreOrigin) -> Result<KeptBackup, RestoreError> {
     let path = target;
     let target = RestoreTarget::find(path)?;
-    super::inplace::finish_what_was_begun(&target)?;
+    super::inplace::recover_interrupted(&target)?;
     let line = find(&target)?;
     if let Some(backup) = newest_backup(path)?
         && line.as_ref().is_none_or(|line| line.at < backup.at)

@@ -11,7 +11,7 @@
 
 use super::error::{RestoreError, entry};
 use super::journal::{Dress, JournalStep, RestoreJournal};
-use super::plan::{make_writable, set_mode};
+use super::permissions::{make_writable, set_mode};
 use crate::fs::metadata::{self, Rights, Seen};
 use crate::fs::root_dir::{self, RootDir};
 use crate::fs::staging::{self, rename_noreplace};
@@ -23,7 +23,7 @@ use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, OwnedFd};
 
 /// How often something that somebody puts in our way is moved out of it.
-const PATIENCE: usize = 100;
+const ATTEMPTS: usize = 100;
 
 /// Where things are moved from and to.
 #[derive(Debug)]
@@ -221,7 +221,7 @@ impl Moves<'_> {
         }
         let opened = Self::open_up(self.staged, path, &seen)?;
         let mut may_exchange = is_expected;
-        for _ in 0..PATIENCE {
+        for _ in 0..ATTEMPTS {
             let placed = if may_exchange {
                 self.exchange(path, (&from, &name), (&to, &name))
             } else {
@@ -298,7 +298,7 @@ impl Moves<'_> {
         (from, name): (&OwnedFd, &CStr),
         number: usize,
     ) -> Result<()> {
-        for attempt in 0..PATIENCE {
+        for attempt in 0..ATTEMPTS {
             let to = aside_name(number, attempt);
             match self.carry(path, (from, name), (self.aside, &to)) {
                 Err(Errno::EXIST) => {}
@@ -338,7 +338,7 @@ impl Moves<'_> {
                 Some(_) if self.is_limited => return Err(Errno::NOTDIR),
                 // Never the first name: that is for what belongs at the place of the step itself.
                 Some(_) => {
-                    let free = (1..PATIENCE).find_map(|attempt| {
+                    let free = (1..ATTEMPTS).find_map(|attempt| {
                         let to = aside_name(number, attempt);
                         match self.carry(&here, (&above, &name), (self.aside, &to)) {
                             Err(Errno::EXIST) => None,
@@ -428,7 +428,7 @@ fn move_parts((from, name): (&OwnedFd, &CStr), (to, there): (&OwnedFd, &CStr)) -
     }
     let target = open_in(to, there)?;
     let (seen, user) = (metadata::of(&source)?, metadata::attributes(&source)?.user);
-    for _ in 0..PATIENCE {
+    for _ in 0..ATTEMPTS {
         let is_entry = |name: &[u8]| !matches!(name, b"." | b"..");
         for part in staging::named(&source, b"", is_entry)? {
             match rename_noreplace((source.as_fd(), &part), (target.as_fd(), &part)) {
@@ -461,7 +461,7 @@ fn move_again((source, part): (&OwnedFd, &CStr), target: &OwnedFd) -> Result<()>
     if is_directory(source)? && is_directory(target)? {
         return move_parts((source, part), (target, part));
     }
-    for attempt in 1..PATIENCE {
+    for attempt in 1..ATTEMPTS {
         let name = [part.to_bytes(), format!("~{attempt}").as_bytes()].concat();
         let name = CString::new(name).map_err(|_| Errno::INVAL)?;
         match rename_noreplace((source.as_fd(), part), (target.as_fd(), &name)) {

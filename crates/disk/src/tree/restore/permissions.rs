@@ -8,12 +8,12 @@ use super::error::RestoreError;
 use super::journal::{JournalStep, RestoreJournal};
 use crate::fs::metadata::{self, Seen};
 use crate::fs::root_dir::{self, RootDir};
-use rustix::fs::{self, Access, AtFlags};
+use rustix::fs::{self, Access, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use stasis_model::tree::EntryPath;
 use std::collections::HashMap;
-use std::ffi::CString;
-use std::os::fd::OwnedFd;
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsRawFd, OwnedFd};
 
 /// In such a directory only the owner of an entry moves it.
 const STICKY: u32 = 0o1000;
@@ -156,4 +156,34 @@ pub(super) fn check(live: &RootDir, journal: &RestoreJournal) -> Result<(), Rest
         return Ok(());
     }
     Err(RestoreError::NotOurs(others))
+}
+
+/// Gives its owner all rights to a directory, though he may not even open it.
+pub(super) fn make_writable(tree: &RootDir, path: &EntryPath) -> rustix::io::Result<()> {
+    let (above, name) = path.split_last().unwrap_or_default();
+    let above = tree.directory(above.as_bytes())?;
+    let name = if path.is_root() {
+        b".".as_slice()
+    } else {
+        name
+    };
+    let name = CString::new(name).map_err(|_| Errno::INVAL)?;
+    let seen = root_dir::find(&above, &name)?.ok_or(Errno::NOENT)?;
+    if seen.raw_mode & 0o700 == 0o700 {
+        return Ok(());
+    }
+    set_mode(&above, &name, seen.raw_mode & 0o7777 | 0o700)
+}
+
+/// Gives a directory other permissions.
+pub(super) fn set_mode(parent: &OwnedFd, name: &CStr, mode: u32) -> rustix::io::Result<()> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let found = fs::openat(parent, name, flags, Mode::empty())?;
+    // By the descriptor, which nobody can make lead elsewhere.
+    let link = format!("/proc/self/fd/{}", found.as_raw_fd());
+    fs::chmod(link, Mode::from_raw_mode(mode)).map_err(|error| match error {
+        // Not the directory is absent, but `/proc`.
+        Errno::NOENT => Errno::OPNOTSUPP,
+        error => error,
+    })
 }

@@ -8,206 +8,20 @@ use super::contents::{ContentSide, are_same};
 use super::error::{RestoreError, entry};
 use super::inplace::RestoreChanges;
 use super::journal::{Dress, Expected, JournalMark, JournalStep, RestoreJournal};
-use super::permissions::Permissions;
+use super::permissions::{Permissions, make_writable};
+use super::scope::{DATABASE_SUFFIXES, RestoreScope, Since};
 use crate::fs::metadata::{self, Rights, Seen};
 use crate::fs::root_dir::{self, RootDir};
 use crate::fs::staging;
-use rustix::fs::{self, Access, AtFlags, FileType, Mode, OFlags};
+use rustix::fs::{self, Access, AtFlags, FileType, Mode};
 use rustix::io::Errno;
-use stasis_model::tree::{EntryPath, FileTime, Metadata};
+use stasis_model::tree::{EntryPath, Metadata};
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::{CStr, CString, OsStr};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering as Memory};
-use std::sync::{Mutex, PoisonError};
-
-/// What is left alone, as somebody told us.
-#[derive(Default)]
-pub(super) struct RestoreScope {
-    /// Entries that are right as they are: 128 bits of a digest of each path, and what was seen of it, if that is known.
-    right: Mutex<HashMap<[u8; 16], Option<SeenState>>>,
-    /// How many of those that were seen lie in a directory.
-    right_in: Mutex<HashMap<[u8; 16], usize>>,
-    pub(super) limits: RestoreLimits,
-}
-
-/// What a restore in place leaves alone.
-#[derive(Default)]
-pub struct RestoreLimits {
-    /// Which entries stay although the new tree does not have them. Asked for a directory, `true` keeps it with everything in it.
-    pub spared: Option<KeepIf>,
-    /// Which entries of the live tree the plan knows of, if it knows them all: one that came since, and that the new tree does not
-    /// have, stays.
-    pub known: Option<KnownEntry>,
-    /// Entries that are left as they are, with everything in them; a database with its journals.
-    pub except: Vec<EntryPath>,
-    /// Which entries stay as they are although the new tree has them otherwise: nothing else has what they are now. One that is
-    /// missing comes back.
-    pub left_alone: Option<KeepIf>,
-    /// Whether a directory that would go is looked into: with something in it that stays, only the rest of it goes.
-    pub looks_into: bool,
-    /// The one entry that is restored, with everything in it; all of them if none is named. The directories above it that are
-    /// missing are made as they are staged.
-    pub only: Option<EntryPath>,
-    /// What is restored with that one, in the same directory: the WAL and the journals of a database.
-    pub beside: Vec<EntryPath>,
-    /// Whose the backup is: whoever gives no label finds it by [`kept`](super::kept).
-    pub label: String,
-}
-
-impl std::fmt::Debug for RestoreLimits {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut out = out.debug_struct("RestoreLimits");
-        out.field("except", &self.except).field("only", &self.only);
-        out.field("label", &self.label).finish_non_exhaustive()
-    }
-}
-
-/// Whether the plan knows of an entry.
-pub type KnownEntry = Box<dyn Fn(&EntryPath) -> bool + Send + Sync>;
-
-/// Whether an entry stays although the new tree does not have it; also told whether it is a directory.
-pub type KeepIf = Box<dyn Fn(&EntryPath, bool) -> bool + Send + Sync>;
-
-impl std::fmt::Debug for RestoreScope {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("RestoreScope").finish_non_exhaustive()
-    }
-}
-
-impl RestoreScope {
-    pub(super) fn leave(&self, path: &EntryPath, seen: Option<&Seen>) {
-        let mut told = self.right.lock().unwrap_or_else(PoisonError::into_inner);
-        told.insert(key(path), seen.map(SeenState::from));
-        if let (Some((above, _)), Some(_), false) =
-            (path.split_last(), seen, self.is_excepted(path))
-        {
-            let mut right_in = self.right_in.lock().unwrap_or_else(PoisonError::into_inner);
-            *right_in.entry(key(&above)).or_default() += 1;
-        }
-    }
-
-    /// How many entries of a directory were right when they were seen.
-    fn right_in(&self, directory: &EntryPath) -> usize {
-        let right_in = self.right_in.lock().unwrap_or_else(PoisonError::into_inner);
-        right_in.get(&key(directory)).copied().unwrap_or_default()
-    }
-
-    /// Whether a path is neither in the one entry that is restored nor above it.
-    pub(super) fn is_outside(&self, path: &EntryPath) -> bool {
-        let only = self.limits.only.as_ref();
-        let is_beside = || self.limits.beside.iter().any(|one| is_part_of(path, one));
-        !is_beside()
-            && only.is_some_and(|only| {
-                !path
-                    .components()
-                    .zip(only.components())
-                    .all(|(a, b)| a == b)
-            })
-    }
-
-    /// What lies on the way from a directory to the one entry that is restored: its name, and whether it is that entry.
-    fn next_to(&self, path: &EntryPath) -> Option<(&[u8], bool)> {
-        let only = self.limits.only.as_ref()?;
-        let mut names = only.components();
-        for name in path.components() {
-            if names.next() != Some(name) {
-                return None;
-            }
-        }
-        let next = names.next()?;
-        Some((next, names.next().is_none()))
-    }
-
-    /// Whether an entry was right, and if so, whether it may have been changed since.
-    fn has(&self, path: &EntryPath, seen: Option<&Seen>) -> Option<Since> {
-        let told = self.right.lock().unwrap_or_else(PoisonError::into_inner);
-        let witness = told.get(&key(path))?;
-        Some(match (witness, seen) {
-            (None, _) => Since::Unknown,
-            (Some(witness), Some(seen)) if *witness == SeenState::from(seen) => Since::Same,
-            _ => Since::Changed,
-        })
-    }
-
-    fn spares(&self, path: &EntryPath, seen: &Seen) -> bool {
-        let is_directory = seen.file_type().is_dir();
-        let spared = self.limits.spared.as_ref();
-        spared.is_some_and(|spared| spared(path, is_directory))
-    }
-
-    fn is_left_alone(&self, path: &EntryPath, seen: &Seen) -> bool {
-        let is_left_alone = self.limits.left_alone.as_ref();
-        is_left_alone.is_some_and(|is_left_alone| is_left_alone(path, seen.file_type().is_dir()))
-    }
-
-    /// Whether an entry came when the plan was made already.
-    fn is_unknown(&self, path: &EntryPath) -> bool {
-        let known = self.limits.known.as_ref();
-        known.is_some_and(|known| !known(path))
-    }
-
-    fn is_excepted(&self, path: &EntryPath) -> bool {
-        self.limits
-            .except
-            .iter()
-            .any(|except| is_part_of(path, except))
-    }
-
-    /// Whether something in a directory is left as it is.
-    fn holds_excepted(&self, path: &EntryPath) -> bool {
-        self.limits
-            .except
-            .iter()
-            .any(|except| is_part_of(except, path))
-    }
-}
-
-/// What became of an entry since it was found right.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Since {
-    Same,
-    Changed,
-    /// Nobody said what it was.
-    Unknown,
-}
-
-/// What of an entry changes with it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct SeenState {
-    inode: u64,
-    size: u64,
-    changed: FileTime,
-}
-
-impl From<&Seen> for SeenState {
-    fn from(seen: &Seen) -> Self {
-        Self {
-            inode: seen.inode,
-            size: seen.size,
-            changed: seen.changed,
-        }
-    }
-}
-
-/// Whether a path is another one, lies in it, or is the journal of that database.
-pub fn is_part_of(path: &EntryPath, whole: &EntryPath) -> bool {
-    let rest = path.as_bytes().strip_prefix(whole.as_bytes());
-    let is_suffix = |rest: &[u8]| DATABASE_SUFFIXES.contains(&rest);
-    rest.is_some_and(|rest| {
-        rest.is_empty() || whole.is_root() || rest[0] == b'/' || is_suffix(rest)
-    })
-}
-
-/// What the files are called that belong to an SQLite database, after its own name.
-pub(super) use stasis_model::sqlite_file::COMPANIONS as DATABASE_SUFFIXES;
-
-fn key(path: &EntryPath) -> [u8; 16] {
-    let digest = blake3::hash(path.as_bytes());
-    *digest.as_bytes().first_chunk().expect("it has 32 bytes")
-}
 
 /// A directory that is on both sides.
 #[derive(Debug)]
@@ -233,7 +47,7 @@ struct PlannedName {
 pub(super) struct Planner<'a> {
     pub(super) live: &'a RootDir,
     pub(super) staged: &'a RootDir,
-    pub(super) told: &'a RestoreScope,
+    pub(super) scope: &'a RestoreScope,
     pub(super) cancel: &'a AtomicBool,
     /// What the target is called: what is staged for it in the live root is no part of it.
     pub(super) own: &'a CStr,
@@ -257,17 +71,17 @@ pub(super) struct Planner<'a> {
 impl<'a> Planner<'a> {
     pub(super) fn new(
         (live, staged): (&'a RootDir, &'a RootDir),
-        (told, cancel): (&'a RestoreScope, &'a AtomicBool),
+        (scope, cancel): (&'a RestoreScope, &'a AtomicBool),
         (own, is_inside): (&'a CStr, bool),
         (root, mark): (u64, JournalMark),
     ) -> Self {
         let rights = Rights::of_this_process();
         let mut journal = RestoreJournal::new(root, rights, mark);
-        journal.is_limited = told.limits.only.is_some();
+        journal.is_limited = scope.limits.only.is_some();
         Self {
             live,
             staged,
-            told,
+            scope,
             cancel,
             own,
             is_inside,
@@ -290,7 +104,7 @@ impl<'a> Planner<'a> {
         let look = |tree: &RootDir| tree.directory(b"").and_then(|fd| metadata::of(&fd));
         let live = look(self.live).map_err(entry("look at", &root))?;
         let staged = look(self.staged).map_err(entry("look at", &root))?;
-        if self.told.limits.only.is_none() {
+        if self.scope.limits.only.is_none() {
             self.pair(&root, &live, &staged)?;
         }
         while let Some(path) = self.pending.pop() {
@@ -347,7 +161,7 @@ impl<'a> Planner<'a> {
         let staged = open(self.staged, path).map_err(failed())?;
         self.touched.clear();
         self.found_right = 0;
-        if let Some((name, is_last)) = self.told.next_to(path) {
+        if let Some((name, is_last)) = self.scope.next_to(path) {
             let name = CString::new(name).expect("no name of an entry has a NUL");
             self.on_the_way(path, (&name, is_last), (&live, &staged))?;
             return self.beside(is_last, |own, name| {
@@ -363,7 +177,7 @@ impl<'a> Planner<'a> {
         loop {
             let order = match (&one, &other) {
                 (None, None) => {
-                    if self.found_right < self.told.right_in(path) {
+                    if self.found_right < self.scope.right_in(path) {
                         // Something that was right is gone since, and was not staged.
                         self.changes.changed_meanwhile.push(path.clone());
                     }
@@ -397,8 +211,8 @@ impl<'a> Planner<'a> {
         is_last: bool,
         mut each: impl FnMut(&mut Self, &CStr) -> Result<(), RestoreError>,
     ) -> Result<(), RestoreError> {
-        let told = self.told;
-        let beside = told.limits.beside.iter().filter(|_| is_last);
+        let scope = self.scope;
+        let beside = scope.limits.beside.iter().filter(|_| is_last);
         for (_, name) in beside.filter_map(EntryPath::split_last) {
             let name = CString::new(name).expect("no name of an entry has a NUL");
             each(self, &name)?;
@@ -439,7 +253,7 @@ impl<'a> Planner<'a> {
     /// Makes the directories that lead to the one entry that is restored; they are what they are in the staged tree.
     fn missing(&mut self, mut path: EntryPath) -> Result<(), RestoreError> {
         while let Some((name, is_last)) = self
-            .told
+            .scope
             .next_to(&path)
             .map(|(name, is_last)| (CString::new(name).expect("no NUL"), is_last))
         {
@@ -480,30 +294,30 @@ impl<'a> Planner<'a> {
         live: &OwnedFd,
     ) -> Result<(), RestoreError> {
         let seen = metadata::look(live.as_fd(), name).ok();
-        let is_spared = seen.is_some_and(|seen| {
+        let is_preserved = seen.is_some_and(|seen| {
             let kind = seen.file_type();
             // No tree has these, so that none says that they should go.
             kind.is_socket()
                 || kind.is_block_device()
                 || kind.is_char_device()
-                || self.told.spares(&path, &seen)
-                || self.told.is_unknown(&path)
-                || self.told.is_excepted(&path)
-                || (self.told.holds_excepted(&path) && !self.told.limits.looks_into)
+                || self.scope.preserves(&path, &seen)
+                || self.scope.is_unknown(&path)
+                || self.scope.is_excepted(&path)
+                || (self.scope.holds_excepted(&path) && !self.scope.limits.looks_into)
                 || self.is_at_rest(&path, name, live)
         });
         let is_directory = seen.is_some_and(|seen| seen.file_type().is_dir());
-        let since = self.told.has(&path, seen.as_ref());
+        let since = self.scope.has(&path, seen.as_ref());
         if since == Some(Since::Changed) {
             self.changes.changed_meanwhile.push(path.clone());
         }
         self.found_right += usize::from(matches!(since, Some(Since::Same | Since::Changed)));
-        if is_spared || since.is_some() {
+        if is_preserved || since.is_some() {
             self.changes.untouched += 1;
         } else if is_unreadable(seen.as_ref(), (live, name)) || !self.permissions.may_move(&path) {
             // No save could read it, or it cannot be moved: it is no more known than what a save leaves out.
             self.changes.not_permitted.push(path);
-        } else if is_directory && self.told.limits.looks_into && self.holds_what_stays(&path) {
+        } else if is_directory && self.scope.limits.looks_into && self.holds_what_stays(&path) {
             self.enter(path)?;
         } else {
             let closed: Vec<&Seen> = seen.iter().collect();
@@ -528,8 +342,8 @@ impl<'a> Planner<'a> {
             let (Ok(child), Ok(seen)) = (path.child(name.to_bytes()), seen) else {
                 return false;
             };
-            self.told.is_excepted(&child)
-                || self.told.spares(&child, &seen)
+            self.scope.is_excepted(&child)
+                || self.scope.preserves(&child, &seen)
                 || is_unreadable(Some(&seen), (&directory, name))
                 || (seen.file_type().is_dir() && self.holds_what_stays(&child))
         })
@@ -576,7 +390,7 @@ impl<'a> Planner<'a> {
         name: &CStr,
         staged: &OwnedFd,
     ) -> Result<(), RestoreError> {
-        if self.told.is_excepted(&path) {
+        if self.scope.is_excepted(&path) {
             return Ok(());
         }
         let seen = metadata::look(staged.as_fd(), name).map_err(entry("look at", &path))?;
@@ -595,7 +409,7 @@ impl<'a> Planner<'a> {
 
     /// Notes directories that are gone with entries that were right, and were not staged.
     fn note_gone(&mut self, directory: &EntryPath) {
-        if self.told.right_in(directory) > 0 {
+        if self.scope.right_in(directory) > 0 {
             self.changes.changed_meanwhile.push(directory.clone());
         }
         let Ok(opened) = open(self.staged, directory) else {
@@ -612,7 +426,7 @@ impl<'a> Planner<'a> {
 
     /// What is left as it is does not come with a directory that is missing.
     fn take_excepted_away(&self, directory: &EntryPath) -> rustix::io::Result<()> {
-        let except = self.told.limits.except.iter();
+        let except = self.scope.limits.except.iter();
         for path in except.filter(|path| path.is_within(directory)) {
             let (above, name) = path.split_last().unwrap_or_default();
             let above = match open(self.staged, &above) {
@@ -645,12 +459,12 @@ impl<'a> Planner<'a> {
             Err(Errno::NOENT) => return self.only_staged(path.clone(), name, staged),
             seen => seen.map_err(failed())?,
         };
-        if self.told.is_excepted(path) {
+        if self.scope.is_excepted(path) {
             self.changes.untouched += 1;
             return Ok(());
         }
         let (was_directory, will_be) = (seen.file_type().is_dir(), wanted.file_type().is_dir());
-        let must_stay = self.told.spares(path, &seen) || self.told.holds_excepted(path);
+        let must_stay = self.scope.preserves(path, &seen) || self.scope.holds_excepted(path);
         if was_directory && !will_be && must_stay {
             // What must stay is in it, and the new tree has no room for it.
             return Err(entry("replace, because of what is in it,", path)(
@@ -676,11 +490,11 @@ impl<'a> Planner<'a> {
         }
         let sides = [(self.live, live, seen), (self.staged, staged, wanted)];
         let same = !was_directory && self.is_same(path, name, sides)?;
-        if !same && self.told.is_left_alone(path, &seen) {
+        if !same && self.scope.is_left_alone(path, &seen) {
             self.changes.left_alone.push(path.clone());
             return Ok(());
         }
-        if !same && self.told.limits.looks_into && Self::is_anothers_secret(&seen, (live, name)) {
+        if !same && self.scope.limits.looks_into && Self::is_anothers_secret(&seen, (live, name)) {
             self.barred.push(path.clone());
         }
         let has_names = wanted.links > 1 || (same && seen.links > 1);
@@ -776,8 +590,8 @@ impl<'a> Planner<'a> {
         let is_closed = directories
             .clone()
             .any(|seen| seen.raw_mode & 0o700 != 0o700);
-        let is_told = is_closed && self.rights == Rights::Own || seen.len() > 1;
-        if let (true, Some(first)) = (is_told, directories.next()) {
+        let is_noted = is_closed && self.rights == Rights::Own || seen.len() > 1;
+        if let (true, Some(first)) = (is_noted, directories.next()) {
             let last = directories.next().unwrap_or(first);
             let dress = Box::new([*first, *last].map(|seen| Dress {
                 metadata: seen.metadata(),
@@ -839,36 +653,6 @@ fn unlock(tree: &RootDir, path: &EntryPath, seen: &Seen) -> rustix::io::Result<(
         return Ok(());
     }
     make_writable(tree, path)
-}
-
-/// Gives its owner all rights to a directory, though he may not even open it.
-pub(super) fn make_writable(tree: &RootDir, path: &EntryPath) -> rustix::io::Result<()> {
-    let (above, name) = path.split_last().unwrap_or_default();
-    let above = tree.directory(above.as_bytes())?;
-    let name = if path.is_root() {
-        b".".as_slice()
-    } else {
-        name
-    };
-    let name = CString::new(name).map_err(|_| Errno::INVAL)?;
-    let seen = root_dir::find(&above, &name)?.ok_or(Errno::NOENT)?;
-    if seen.raw_mode & 0o700 == 0o700 {
-        return Ok(());
-    }
-    set_mode(&above, &name, seen.raw_mode & 0o7777 | 0o700)
-}
-
-/// Gives a directory other permissions.
-pub(super) fn set_mode(parent: &OwnedFd, name: &CStr, mode: u32) -> rustix::io::Result<()> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let found = fs::openat(parent, name, flags, Mode::empty())?;
-    // By the descriptor, which nobody can make lead elsewhere.
-    let link = format!("/proc/self/fd/{}", found.as_raw_fd());
-    fs::chmod(link, Mode::from_raw_mode(mode)).map_err(|error| match error {
-        // Not the directory is absent, but `/proc`.
-        Errno::NOENT => Errno::OPNOTSUPP,
-        error => error,
-    })
 }
 
 /// What is in a directory, in order, without what is staged or kept there for a target of that name.

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long others may take to exchange two directories.
-const PATIENCE: usize = 200;
+const ATTEMPTS: usize = 200;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// A name in a directory.
@@ -146,7 +146,7 @@ impl RestoreTarget {
 
     /// Keeps other restores beside this one from exchanging or recording anything until it is dropped.
     pub(super) fn lock_parent(&self) -> Result<OwnedFd, RestoreError> {
-        for _ in 0..PATIENCE {
+        for _ in 0..ATTEMPTS {
             if let Some(lock) = self.try_lock_parent()? {
                 return Ok(lock);
             }

@@ -34,7 +34,7 @@ pub trait InOrder {
     fn entry(&mut self, place: &WalkedDir<'_>, found: &WalkedEntry<'_>) -> Result<(), Self::Error>;
 }
 
-/// Shows everything beneath `root` to `visitor`, sorted by path.
+/// Shows everything root_dir `root` to `visitor`, sorted by path.
 pub fn walk_in_order<V: InOrder>(
     root: &RootDir,
     visitor: &mut V,
@@ -249,7 +249,7 @@ mod tests {
     }
 
     /// Names that sort differently as strings and as paths.
-    fn furnish(root: &Path) {
+    fn make_tree(root: &Path) {
         for directory in ["a/b/c/d", "a.b/c", "a-b", "z/empty"] {
             std::fs::create_dir_all(root.join(directory)).unwrap();
         }
@@ -269,20 +269,20 @@ mod tests {
     }
 
     fn walked(root: &Path, settings: &WalkSettings) -> (Vec<EntryPath>, WalkReport) {
-        let (beneath, mut paths) = (RootDir::open(root, Mounts::Stay).unwrap(), Paths::default());
-        let report = walk_in_order(&beneath, &mut paths, settings).unwrap();
+        let (root_dir, mut paths) = (RootDir::open(root, Mounts::Stay).unwrap(), Paths::default());
+        let report = walk_in_order(&root_dir, &mut paths, settings).unwrap();
         (paths.0, report)
     }
 
     #[test]
     fn everything_is_shown_where_it_stands_in_the_sorted_tree() {
         let home = tempfile::tempdir().unwrap();
-        furnish(home.path());
-        let beneath = RootDir::open(home.path(), Mounts::Stay).unwrap();
+        make_tree(home.path());
+        let root_dir = RootDir::open(home.path(), Mounts::Stay).unwrap();
 
         let (paths, report) = walked(home.path(), &WalkSettings::default());
 
-        let (entries, _) = list(&beneath, &WalkSettings::default()).unwrap();
+        let (entries, _) = list(&root_dir, &WalkSettings::default()).unwrap();
         let sorted = entries.iter().map(|entry| entry.path.clone());
         let sorted: Vec<_> = std::iter::once(EntryPath::root()).chain(sorted).collect();
         assert_eq!(paths, sorted);
@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn what_is_excluded_or_no_entry_is_left_out_and_counted() {
         let home = tempfile::tempdir().unwrap();
-        furnish(home.path());
+        make_tree(home.path());
         let _socket = std::os::unix::net::UnixListener::bind(home.path().join("socket")).unwrap();
         let settings = WalkSettings {
             excludes: vec!["b/".to_owned(), "*.z".to_owned()],
@@ -328,8 +328,8 @@ mod tests {
         let (paths, _) = walked(home.path(), &WalkSettings::default());
 
         assert_eq!(paths.len(), 902);
-        let beneath = RootDir::open(home.path(), Mounts::Stay).unwrap();
-        let refused = walk_in_order(&beneath, &mut Paths::default(), &shallow);
+        let root_dir = RootDir::open(home.path(), Mounts::Stay).unwrap();
+        let refused = walk_in_order(&root_dir, &mut Paths::default(), &shallow);
         assert!(matches!(
             refused,
             Err(WalkError::TooDeep { limit: 899, .. })

@@ -564,7 +564,7 @@ impl Workspace {
                     at,
                     label: &label,
                 };
-                self.pool().put_back(act.from, back)
+                self.pool().restore_in_place(act.from, back)
             };
             match restore_in_place(&act.except) {
                 // What the plan knows of and belongs to others is left alone already. These hold what they held, and have only another
@@ -661,7 +661,7 @@ fn not_ours(error: &slots::SlotError) -> &[EntryPath] {
     use stasis_disk::tree::restore::RestoreError::NotOurs;
     match error {
         slots::SlotError::Place(NotOurs(paths))
-        | slots::SlotError::PutBack(slots::WorkspaceRestoreError::Workspace(NotOurs(paths))) => {
+        | slots::SlotError::Restore(slots::WorkspaceRestoreError::Workspace(NotOurs(paths))) => {
             paths
         }
         _ => &[],
@@ -680,6 +680,6 @@ fn is_half_done(error: &Error) -> bool {
     matches!(
         **error,
         slots::SlotError::Place(HalfDone { .. })
-            | slots::SlotError::PutBack(slots::WorkspaceRestoreError::Workspace(HalfDone { .. }))
+            | slots::SlotError::Restore(slots::WorkspaceRestoreError::Workspace(HalfDone { .. }))
     )
 }

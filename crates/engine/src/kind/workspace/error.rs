@@ -294,7 +294,7 @@ fn slots(error: &SlotError) -> ErrorKind {
     match error {
         SlotError::OverBudget(_) => ErrorKind::Limit,
         SlotError::Clone { source, .. } => clone_kind(source),
-        SlotError::Walk(error) | SlotError::PutBack(WorkspaceRestoreError::Checkpoint(error)) => {
+        SlotError::Walk(error) | SlotError::Restore(WorkspaceRestoreError::Checkpoint(error)) => {
             walk_kind(error)
         }
         SlotError::Empty(_) => ErrorKind::NotFound,
@@ -302,10 +302,10 @@ fn slots(error: &SlotError) -> ErrorKind {
         SlotError::Unreadable { .. } | SlotError::Document(_) => ErrorKind::Corrupt,
         SlotError::Pack(error) => save_kind(error),
         SlotError::Unpack(error) => restore_kind(error),
-        SlotError::Place(error) | SlotError::PutBack(WorkspaceRestoreError::Workspace(error)) => {
+        SlotError::Place(error) | SlotError::Restore(WorkspaceRestoreError::Workspace(error)) => {
             place_kind(error)
         }
-        SlotError::PutBack(_) => ErrorKind::Cancelled,
+        SlotError::Restore(_) => ErrorKind::Cancelled,
         SlotError::Failed(failure) => failure.kind(),
         _ => ErrorKind::Invalid,
     }

@@ -73,11 +73,11 @@ impl Pool {
         let (mut evicted, mut most) = (Vec::new(), 0);
         for _ in 0..ATTEMPTS {
             match self.attempt(&wanted)? {
-                ChunkedAttempt::Made(told) => {
+                ChunkedAttempt::Made(report) => {
                     if wanted.replaced.is_some() {
                         self.sweep(&HashSet::new())?;
                     }
-                    let (metadata, workspace, system) = *told;
+                    let (metadata, workspace, system) = *report;
                     let replaced = wanted.replaced;
                     return Ok(Created {
                         metadata,
@@ -157,19 +157,19 @@ impl Pool {
                 needed,
             });
         }
-        let mut staged = self.furnish(wanted, &trees, own)?;
+        let mut staged = self.stage(wanted, &trees, own)?;
         // Both become durable together, if nobody mounted something between them.
         if !incoming.is_beside(staged.fd()) {
             staged.sync()?;
         }
         incoming.keep()?;
         staged.publish(wanted.replaced.is_some())?;
-        let told = staged.told();
+        let report = staged.into_report();
         for memory in &mut trees.memories {
             // What is not remembered is read again.
             let _ = memory.remember();
         }
-        Ok(ChunkedAttempt::Made(Box::new(told)))
+        Ok(ChunkedAttempt::Made(Box::new(report)))
     }
 
     /// Stores what is new of the trees.
@@ -255,7 +255,7 @@ impl Pool {
     }
 
     /// Writes down what a checkpoint in chunks is, beside its slot. Not durable before everything is, which is before it is published.
-    fn furnish(
+    fn stage(
         &self,
         wanted: &WantedSlot<'_>,
         trees: &Trees,
@@ -291,7 +291,7 @@ impl Pool {
             ..CloneReport::default()
         };
         staged.write(METADATA, &metadata.to_json())?;
-        staged.tell((metadata, report, None));
+        staged.set_report((metadata, report, None));
         Ok(staged)
     }
 }

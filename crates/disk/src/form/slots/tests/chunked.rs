@@ -40,7 +40,7 @@ fn put_back(
         at: Timestamp::default(),
         label: "",
     };
-    pool.put_back(of, back)
+    pool.restore_in_place(of, back)
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn what_came_out_is_kept_for_whoever_wants_it_back_and_counts() {
         at,
         label: &pool.label_of(&undo),
     };
-    let changes = pool.put_back(&made, back).unwrap();
+    let changes = pool.restore_in_place(&made, back).unwrap();
     let nothing_yet = pool.backup_of(&undo);
     // As if the process had been killed here.
     pool.settle_undos(&world.live()).unwrap();

@@ -108,7 +108,7 @@ impl From<TreeWriteError> for WorkspaceRestoreError {
 }
 
 /// Makes the workspace what `tree` is, or one entry of it.
-pub fn put_back(
+pub fn restore_in_place(
     tree: &RootDir,
     workspace: &Path,
     same: SameContent<'_>,
