@@ -145,20 +145,7 @@ impl Parser {
                 };
                 Ok(take)
             }
-            ParserState::Sparse { left, pad } => {
-                let take = usize::try_from(left).map_or(rest.len(), |left| left.min(rest.len()));
-                let sparse = self.sparse.as_mut().expect("its header was read");
-                let taken = sparse.feed(&rest[..take], at, events)?;
-                self.state = match left - taken as u64 {
-                    0 => {
-                        let sparse = self.sparse.take();
-                        sparse.map_or(Ok(()), |sparse| sparse.finish(events))?;
-                        Self::after_content(pad)
-                    }
-                    left => ParserState::Sparse { left, pad },
-                };
-                Ok(taken)
-            }
+            ParserState::Sparse { .. } => self.step_sparse(bytes, at, events),
             ParserState::Padding { left } => {
                 let take = left.min(rest.len());
                 if self.dialect == TarDialect::Ours && rest[..take].iter().any(|byte| *byte != 0) {
@@ -192,6 +179,31 @@ impl Parser {
             ParserState::Ended if rest.iter().any(|byte| *byte != 0) => Err(Problem::Trailing),
             ParserState::Ended => Ok(rest.len()),
         }
+    }
+
+    /// Reads at least one byte of the map of a sparse file, or of its data; returns how many.
+    fn step_sparse(
+        &mut self,
+        bytes: &[u8],
+        at: usize,
+        events: &mut Vec<TarEvent>,
+    ) -> Result<usize, Problem> {
+        let ParserState::Sparse { left, pad } = self.state else {
+            return Ok(0);
+        };
+        let rest = &bytes[at..];
+        let take = usize::try_from(left).map_or(rest.len(), |left| left.min(rest.len()));
+        let sparse = self.sparse.as_mut().expect("its header was read");
+        let taken = sparse.feed(&rest[..take], at, events)?;
+        self.state = match left - taken as u64 {
+            0 => {
+                let sparse = self.sparse.take();
+                sparse.map_or(Ok(()), |sparse| sparse.finish(events))?;
+                Self::after_content(pad)
+            }
+            left => ParserState::Sparse { left, pad },
+        };
+        Ok(taken)
     }
 
     fn gather(&mut self, bytes: &[u8]) {
