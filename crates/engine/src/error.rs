@@ -1,12 +1,8 @@
 //! What can go wrong in a use case.
 
-mod kind;
-
-pub use kind::ErrorKind;
-pub(crate) use kind::{
-    bucket as bucket_kind, clone as clone_kind, io_kind, place as place_kind,
-    restore as restore_kind, save as save_kind, walk as walk_kind,
-};
+use crate::error_kind;
+pub use crate::error_kind::ErrorKind;
+pub(crate) use crate::error_kind::bucket as bucket_kind;
 pub use stasis_model::failure::error_chain;
 use stasis_model::failure::{Failure, Kinded};
 
@@ -18,13 +14,17 @@ use stasis_disk::form::archive::ArchiveError;
 pub use stasis_disk::form::chunked::ChunkError;
 pub use stasis_disk::form::chunked::restore::ChunkRestoreError;
 pub use stasis_disk::form::chunked::save::SaveError;
+use stasis_disk::form::slots::SlotError;
+use stasis_disk::session_db::SessionDbError;
 use stasis_disk::tree::clone::CloneError;
 pub use stasis_disk::tree::restore::RestoreError as PlaceError;
 use stasis_disk::tree::staging_view::StagingViewError;
+use stasis_disk::watch::MonitorError;
 use stasis_model::format::manifest::{BadInline, BadRepo};
 use stasis_model::id::{Lineage, OpId, SnapshotId, TenantId};
 use stasis_model::policy::tenant::BadSetting;
 use stasis_model::protocol::operation::UnsettledChange;
+use stasis_model::workspace::{BadReference, NoSlot};
 pub use stasis_quiesce::group::GroupError;
 pub use stasis_store::bucket::{BucketError, BucketErrorKind};
 use stasis_store::copying::CopyError;
@@ -313,3 +313,79 @@ impl Error {
         }
     }
 }
+
+impl Error {
+    /// What the caller must do.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Lineage(error) => error_kind::lineage(error),
+            Self::Operator(error) => error.kind(),
+            Self::Read(error) => error_kind::read(error),
+            Self::Bucket(error) => error_kind::bucket(error),
+            Self::Policy(error) => error_kind::policy(error),
+            Self::Location(_)
+            | Self::NoCredentials { .. }
+            | Self::RenewsTooSlowly { .. }
+            | Self::TooLong(_)
+            | Self::RepoExists(_)
+            | Self::Ambiguous { .. }
+            | Self::NotDamaged(_)
+            | Self::DamagedToo { .. }
+            | Self::StoreInside(_)
+            | Self::OtherStore { .. } => ErrorKind::Invalid,
+            Self::Interrupted(_) => ErrorKind::Cancelled,
+            Self::Failed(failure) => error_kind::failure_kind(failure),
+            Self::Clone(error) => error_kind::clone(error),
+            Self::Check(error) => error_kind::check(error),
+            Self::Archive(error) => error_kind::archive(error),
+            Self::Profile(error) => error.kind(),
+            Self::Project(error) => error.kind(),
+            Self::Workspace(error) => error.kind(),
+            Self::Untrustworthy { .. }
+            | Self::UnfitPolicy { .. }
+            | Self::UnfitRepo(_)
+            | Self::Shrunk { .. } => ErrorKind::Limit,
+            Self::NeverLocked(_)
+            | Self::NoRepo(_)
+            | Self::NoArchive(_)
+            | Self::NoSuchSnapshot { .. }
+            | Self::NoSuchEntry { .. }
+            | Self::NoSuchOperation(_)
+            | Self::Group(GroupError::Start { .. }) => ErrorKind::NotFound,
+            Self::Group(_) => ErrorKind::Bug,
+            Self::Save(error) => error_kind::save(error),
+            Self::Chunk(error) => error_kind::chunk(error),
+            Self::RestoreTree(error) => error_kind::restore(error),
+            Self::Index(error) => error_kind::change(error),
+            Self::Copy(error) => error_kind::copy(error),
+            Self::UnfitSnapshot { .. }
+            | Self::LostManifest(_)
+            | Self::LostIndex(_)
+            | Self::LostRepo(_)
+            | Self::WrongTree(_)
+            | Self::Damaged { .. } => ErrorKind::Corrupt,
+            Self::UnknownChange(_) => ErrorKind::Unknown,
+            Self::SaveGaveUp(_) | Self::SweepGaveUp(_) => ErrorKind::Retry,
+            Self::Restore(error) => error_kind::place(error),
+        }
+    }
+}
+
+/// What a workspace meets on its way is an error of the workspace.
+macro_rules! of_workspace {
+    ($($error:ty),*) => {$(
+        impl From<$error> for Error {
+            fn from(error: $error) -> Self {
+                WorkspaceError::from(error).into()
+            }
+        }
+    )*};
+}
+
+of_workspace!(
+    SlotError,
+    SessionDbError,
+    MonitorError,
+    NoSlot,
+    BadReference
+);

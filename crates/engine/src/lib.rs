@@ -54,6 +54,7 @@ pub mod demo;
 pub mod diff;
 pub mod doctor;
 pub mod error;
+mod error_kind;
 pub mod events;
 pub mod gc;
 pub mod handle;

@@ -1,8 +1,7 @@
 //! What can go wrong with a project, and with nothing else.
 
-use super::services::ServiceHookRun;
-use super::snapshots::ProjectSnapshot;
-use crate::error::ErrorKind;
+use super::rows::{ProjectSnapshot, ServiceHookRun};
+use crate::error_kind::ErrorKind;
 use stasis_disk::fs::lock_file::LockError;
 use stasis_disk::tree::staging_view::StagingViewError;
 use stasis_model::failure::Kinded;
@@ -263,7 +262,7 @@ impl ProjectError {
 
 fn sqlite(error: &SqliteError) -> ErrorKind {
     match error {
-        SqliteError::NotAFile { source, .. } => crate::error::io_kind(source),
+        SqliteError::NotAFile { source, .. } => crate::error_kind::io_kind(source),
         SqliteError::Failed(failure) => failure.kind(),
         SqliteError::Busy { .. } | SqliteError::SchemaChanging { .. } => ErrorKind::Retry,
         SqliteError::NotADatabase { .. } | SqliteError::Damaged { .. } => ErrorKind::Corrupt,

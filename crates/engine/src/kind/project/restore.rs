@@ -24,8 +24,8 @@ use plan::RestorePlan;
 use scope::CaptureScope;
 
 use super::compare::difference;
+use super::rows::Moment;
 use super::save::{ProjectSave, ProjectSaved};
-use super::services::Moment;
 use super::{Declared, Project, ProjectError, or_cancelled};
 use crate::bridge;
 use crate::error::{Error, PlaceError, error_chain};

@@ -4,7 +4,7 @@
 //! leads to what was stored, the directory of the capture is gone, and programs that were paused run again.
 
 use super::capture::ProjectCapture;
-use super::services::{Moment, ServiceHookRun};
+use super::rows::{Moment, ServiceHookRun};
 use super::steps::{ProjectStep, StepTaken, Steps};
 use super::{Declared, FILE, Project, ProjectError, or_cancelled};
 use crate::bridge;

@@ -1,5 +1,6 @@
 //! The programs of a project: started, stopped, looked at; and what they want to be run around saves and restores.
 
+use super::rows::{Moment, ServiceHookRun};
 use super::{Declared, Project, ProjectError};
 use crate::bridge;
 use crate::error::Error;
@@ -19,17 +20,6 @@ use std::time::Duration;
 /// How long a program may take to run once it was started.
 const STARTED_WITHIN: Duration = Duration::from_secs(30);
 
-/// When something is run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "the words say what they mean")]
-pub enum Moment {
-    PreSave,
-    PostSave,
-    PreRestore,
-    PostRestore,
-}
-
 stasis_model::display_as_serialized!(Moment);
 
 impl Moment {
@@ -41,25 +31,6 @@ impl Moment {
             Self::PostRestore => service.hooks.post_restore.as_ref(),
         }
     }
-}
-
-/// A command that was run around a save or a restore.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct ServiceHookRun {
-    /// Whose.
-    pub service: ServiceName,
-    /// When.
-    pub moment: Moment,
-    /// How it ended: `exited 0`, `signalled 9`, `timed out`, or why it did not start.
-    pub ending: String,
-    /// Whether that was well.
-    pub ok: bool,
-    /// What it said.
-    pub stdout: String,
-    /// What it complained about.
-    pub stderr: String,
-    /// How long it took.
-    pub elapsed_ms: u64,
 }
 
 /// Whether a program runs.

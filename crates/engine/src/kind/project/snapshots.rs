@@ -1,5 +1,6 @@
 //! The snapshots of a project: listed, shown, kept, let go, proven.
 
+use super::rows::ProjectSnapshot;
 use super::{KeptDatabase, Project, ServiceState};
 use crate::bridge;
 use crate::error::{Error, OPEN_DIRECTORY};
@@ -11,35 +12,11 @@ use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::tree::staging_view::{self, StagingView};
 use stasis_model::digest::TreeDigest;
 use stasis_model::failure::AtPath;
-use stasis_model::format::manifest::{Indexed, SaveReason, SnapshotIndex, SnapshotManifest};
+use stasis_model::format::manifest::{Indexed, SnapshotIndex, SnapshotManifest};
 use stasis_model::id::{Label, ProjectId, SnapshotId};
 use stasis_model::policy::retention::{OnDoubt, Repository, RetentionPolicy};
 use stasis_model::protocol::operation::IndexOperation;
 use stasis_model::snapshot_ref::SnapshotRef;
-use std::collections::BTreeMap;
-
-/// One snapshot in a listing.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct ProjectSnapshot {
-    /// Its id.
-    pub snapshot_id: SnapshotId,
-    /// When it was made.
-    pub timestamp: String,
-    /// The same in milliseconds.
-    pub timestamp_ms: u64,
-    /// What made somebody save.
-    pub reason: SaveReason,
-    /// How many entries it has.
-    pub entries: u64,
-    /// The length of all its files.
-    pub bytes: u64,
-    /// Whether it is what `latest` means.
-    pub active: bool,
-    /// Whether it is kept whatever a policy says.
-    pub pinned: bool,
-    /// Words of the user's.
-    pub labels: BTreeMap<String, Label>,
-}
 
 /// What a project is and does now.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]

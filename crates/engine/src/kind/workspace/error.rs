@@ -1,7 +1,8 @@
 //! What can go wrong with a workspace, and with nothing else.
 
-use crate::error::{
-    Error, ErrorKind, clone_kind, io_kind, place_kind, restore_kind, save_kind, walk_kind,
+use crate::error_kind::{
+    ErrorKind, clone as clone_kind, io_kind, place as place_kind, restore as restore_kind,
+    save as save_kind, walk as walk_kind,
 };
 use stasis_disk::form::slots::{SlotError, WorkspaceRestoreError};
 use stasis_disk::fs::lock_file::LockError;
@@ -218,7 +219,7 @@ pub struct NoRoom {
     pub undo_bytes: u64,
     /// What the system said; nothing where it was not asked.
     #[source]
-    pub source: Option<Box<crate::error::Error>>,
+    pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
 /// A checkpoint that could be let go.
@@ -238,25 +239,6 @@ impl From<SlotError> for WorkspaceError {
         Self::Slots(Box::new(error))
     }
 }
-
-/// What a workspace meets on its way is an error of the workspace.
-macro_rules! of_workspace {
-    ($($error:ty),*) => {$(
-        impl From<$error> for Error {
-            fn from(error: $error) -> Self {
-                WorkspaceError::from(error).into()
-            }
-        }
-    )*};
-}
-
-of_workspace!(
-    SlotError,
-    SessionDbError,
-    MonitorError,
-    NoSlot,
-    BadReference
-);
 
 impl WorkspaceError {
     /// What the caller must do.

@@ -1,7 +1,7 @@
 //! What is asked of a restore, and what it answers.
 
 use crate::diff::TreeDifference;
-use crate::kind::project::services::ServiceHookRun;
+use crate::kind::project::rows::ServiceHookRun;
 use crate::restore::InPlaceChanges;
 use crate::warning::Warning;
 use serde::Serialize;

@@ -1,81 +1,27 @@
 //! Every failure, folded into what the caller must do about it.
 
-use super::{
-    BucketError, BucketErrorKind, ChangeError, ChunkError, ChunkRestoreError, Error, GroupError,
-    LineageError, PlaceError, ReadError, SaveError,
-};
 use stasis_disk::check::CheckError;
 use stasis_disk::form::archive::ArchiveError;
+use stasis_disk::form::chunked::ChunkError;
+use stasis_disk::form::chunked::restore::ChunkRestoreError;
+use stasis_disk::form::chunked::save::SaveError;
 use stasis_disk::tree::clone::CloneError;
+use stasis_disk::tree::restore::RestoreError as PlaceError;
 use stasis_disk::tree::walk::WalkError;
 use stasis_disk::tree::write::TreeWriteError;
 use stasis_model::failure::{Failure, Kinded};
 use stasis_model::format::manifest::IndexRefusal;
 use stasis_model::protocol::step::Refusal;
+use stasis_store::bucket::{BucketError, BucketErrorKind};
 use stasis_store::copying::CopyError;
+use stasis_store::documents::lineages::{LineageError, ReadError};
 use stasis_store::documents::policies::PolicyError;
+use stasis_store::documents::roots::ChangeError;
 use std::io;
 
 pub use stasis_model::failure::ErrorKind;
 
-impl Error {
-    /// What the caller must do.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Lineage(error) => lineage(error),
-            Self::Operator(error) => error.kind(),
-            Self::Read(error) => read(error),
-            Self::Bucket(error) => bucket(error),
-            Self::Policy(error) => policy(error),
-            Self::Location(_)
-            | Self::NoCredentials { .. }
-            | Self::RenewsTooSlowly { .. }
-            | Self::TooLong(_)
-            | Self::RepoExists(_)
-            | Self::Ambiguous { .. }
-            | Self::NotDamaged(_)
-            | Self::DamagedToo { .. }
-            | Self::StoreInside(_)
-            | Self::OtherStore { .. } => ErrorKind::Invalid,
-            Self::Interrupted(_) => ErrorKind::Cancelled,
-            Self::Failed(failure) => failure_kind(failure),
-            Self::Clone(error) => clone(error),
-            Self::Check(error) => check(error),
-            Self::Archive(error) => archive(error),
-            Self::Profile(error) => error.kind(),
-            Self::Project(error) => error.kind(),
-            Self::Workspace(error) => error.kind(),
-            Self::Untrustworthy { .. }
-            | Self::UnfitPolicy { .. }
-            | Self::UnfitRepo(_)
-            | Self::Shrunk { .. } => ErrorKind::Limit,
-            Self::NeverLocked(_)
-            | Self::NoRepo(_)
-            | Self::NoArchive(_)
-            | Self::NoSuchSnapshot { .. }
-            | Self::NoSuchEntry { .. }
-            | Self::NoSuchOperation(_)
-            | Self::Group(GroupError::Start { .. }) => ErrorKind::NotFound,
-            Self::Group(_) => ErrorKind::Bug,
-            Self::Save(error) => save(error),
-            Self::Chunk(error) => chunk(error),
-            Self::RestoreTree(error) => restore(error),
-            Self::Index(error) => change(error),
-            Self::Copy(error) => copy(error),
-            Self::UnfitSnapshot { .. }
-            | Self::LostManifest(_)
-            | Self::LostIndex(_)
-            | Self::LostRepo(_)
-            | Self::WrongTree(_)
-            | Self::Damaged { .. } => ErrorKind::Corrupt,
-            Self::UnknownChange(_) => ErrorKind::Unknown,
-            Self::SaveGaveUp(_) | Self::SweepGaveUp(_) => ErrorKind::Retry,
-            Self::Restore(error) => place(error),
-        }
-    }
-}
-
-fn lineage(error: &LineageError) -> ErrorKind {
+pub(crate) fn lineage(error: &LineageError) -> ErrorKind {
     match error {
         LineageError::Unknown(_) => ErrorKind::Unknown,
         LineageError::Store { source, .. } => read(source),
@@ -84,7 +30,7 @@ fn lineage(error: &LineageError) -> ErrorKind {
     }
 }
 
-fn refused(refusal: &Refusal) -> ErrorKind {
+pub(crate) fn refused(refusal: &Refusal) -> ErrorKind {
     match refusal {
         Refusal::Held(_) | Refusal::HolderChanged { .. } | Refusal::PointerMoved { .. } => {
             ErrorKind::Conflict
@@ -105,7 +51,7 @@ fn refused(refusal: &Refusal) -> ErrorKind {
     }
 }
 
-fn read(error: &ReadError) -> ErrorKind {
+pub(crate) fn read(error: &ReadError) -> ErrorKind {
     match error {
         ReadError::Bucket(error) => bucket(error),
         _ => ErrorKind::Corrupt,
@@ -123,7 +69,7 @@ pub(crate) fn bucket(error: &BucketError) -> ErrorKind {
     }
 }
 
-fn policy(error: &PolicyError) -> ErrorKind {
+pub(crate) fn policy(error: &PolicyError) -> ErrorKind {
     match error {
         PolicyError::Read { source, .. } => read(source),
         PolicyError::Setting(_) => ErrorKind::Invalid,
@@ -147,7 +93,7 @@ pub(crate) fn clone(error: &CloneError) -> ErrorKind {
     }
 }
 
-fn check(error: &CheckError) -> ErrorKind {
+pub(crate) fn check(error: &CheckError) -> ErrorKind {
     match error {
         CheckError::Walk(error) => walk(error),
         CheckError::Failed(failure) => failure.kind(),
@@ -157,7 +103,7 @@ fn check(error: &CheckError) -> ErrorKind {
     }
 }
 
-fn archive(error: &ArchiveError) -> ErrorKind {
+pub(crate) fn archive(error: &ArchiveError) -> ErrorKind {
     match error {
         ArchiveError::Walk(error) => walk(error),
         ArchiveError::Failed(failure) => failure_kind(failure),
@@ -206,7 +152,7 @@ pub(crate) fn restore(error: &ChunkRestoreError) -> ErrorKind {
     }
 }
 
-fn chunk(error: &ChunkError) -> ErrorKind {
+pub(crate) fn chunk(error: &ChunkError) -> ErrorKind {
     match error {
         ChunkError::Moving { source, .. } => match source.downcast_ref::<BucketError>() {
             Some(error) => bucket(error),
@@ -218,7 +164,7 @@ fn chunk(error: &ChunkError) -> ErrorKind {
     }
 }
 
-fn copy(error: &CopyError) -> ErrorKind {
+pub(crate) fn copy(error: &CopyError) -> ErrorKind {
     match error {
         CopyError::Bucket(error) => bucket(error),
         CopyError::Diverged(_) => ErrorKind::Diverged,
@@ -226,7 +172,7 @@ fn copy(error: &CopyError) -> ErrorKind {
     }
 }
 
-fn change(error: &ChangeError) -> ErrorKind {
+pub(crate) fn change(error: &ChangeError) -> ErrorKind {
     match error {
         ChangeError::Refused(IndexRefusal::Diverged { .. }) => ErrorKind::Diverged,
         ChangeError::Refused(IndexRefusal::Absent(_) | IndexRefusal::Gone(_)) => {
@@ -257,7 +203,7 @@ pub(crate) fn place(error: &PlaceError) -> ErrorKind {
 }
 
 /// A tree that could not be written: what is wrong with it is wrong where it came from.
-fn tree_write(error: &TreeWriteError) -> ErrorKind {
+pub(crate) fn tree_write(error: &TreeWriteError) -> ErrorKind {
     match error {
         TreeWriteError::Failed { source, .. } => io_kind(source),
         TreeWriteError::TooManyBytes(_)
