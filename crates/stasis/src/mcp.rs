@@ -51,7 +51,7 @@ const CALLS: u32 = 8;
 /// The longest message a client may send.
 const LONGEST_MESSAGE: usize = 1 << 20;
 /// How long calls may take to end when the server ends. What is interrupted after that is finished by the next command.
-const PATIENCE: Duration = Duration::from_secs(30);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What a model is told before it sees any tool.
 const INSTRUCTIONS: &str = "\
@@ -77,15 +77,15 @@ pub(crate) struct Stop(watch::Receiver<bool>);
 impl Stop {
     /// When this process is asked to end.
     pub(crate) fn on_signals() -> io::Result<Self> {
-        let (tell, told) = watch::channel(false);
+        let (sender, receiver) = watch::channel(false);
         for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
-            let (mut asked, tell) = (signal(kind)?, tell.clone());
+            let (mut asked, sender) = (signal(kind)?, sender.clone());
             tokio::spawn(async move {
                 asked.recv().await;
-                tell.send_replace(true);
+                sender.send_replace(true);
             });
         }
-        Ok(Self(told))
+        Ok(Self(receiver))
     }
 
     /// Waits until then.
@@ -148,7 +148,7 @@ impl Server {
                 let _ = ended.await;
             }
         }
-        let all = tokio::time::timeout(PATIENCE, calls.acquire_many(CALLS)).await;
+        let all = tokio::time::timeout(SHUTDOWN_TIMEOUT, calls.acquire_many(CALLS)).await;
         if all.is_err() {
             tracing::warn!("a call did not end in time; the next command finishes what it began");
         }

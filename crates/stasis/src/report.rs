@@ -84,8 +84,8 @@ pub(crate) fn tell(error: &anyhow::Error, as_json: bool) -> Exit {
         .collect();
     let hint = error.downcast_ref::<Error>().and_then(hint);
     if as_json {
-        let told = json!({ "error": as_value(error, &causes, hint.as_deref(), exit) });
-        let _ = writeln!(std::io::stdout(), "{told:#}");
+        let document = json!({ "error": as_value(error, &causes, hint.as_deref(), exit) });
+        let _ = writeln!(std::io::stdout(), "{document:#}");
     } else {
         let mut talk = std::io::stderr().lock();
         let _ = writeln!(talk, "error: {}", causes.join("\n  because: "));
@@ -100,28 +100,28 @@ pub(crate) fn tell(error: &anyhow::Error, as_json: bool) -> Exit {
 }
 
 fn as_value(error: &anyhow::Error, causes: &[String], hint: Option<&str>, exit: Exit) -> Value {
-    let mut told = Map::new();
+    let mut fields = Map::new();
     let kind = error
         .downcast_ref::<Error>()
         .map_or(ErrorKind::Invalid, Error::kind);
-    told.insert("kind".to_owned(), json!(kind_word(kind)));
-    told.insert("exit_code".to_owned(), json!(exit as u8));
-    told.insert("message".to_owned(), json!(causes.first()));
-    told.insert("causes".to_owned(), json!(causes.get(1..)));
-    told.insert("hint".to_owned(), json!(hint));
+    fields.insert("kind".to_owned(), json!(kind_word(kind)));
+    fields.insert("exit_code".to_owned(), json!(exit as u8));
+    fields.insert("message".to_owned(), json!(causes.first()));
+    fields.insert("causes".to_owned(), json!(causes.get(1..)));
+    fields.insert("hint".to_owned(), json!(hint));
     if let Some(lock) = holder(error) {
-        told.insert("holder".to_owned(), json!(lock));
+        fields.insert("holder".to_owned(), json!(lock));
     }
     if let Some(LineageError::Unknown(record)) = lineage_error(error) {
-        told.insert("op_id".to_owned(), json!(record.op_id));
+        fields.insert("op_id".to_owned(), json!(record.op_id));
     }
     if let Some(Error::UnknownChange(record)) = error.downcast_ref::<Error>() {
-        told.insert("op_id".to_owned(), json!(record.op_id));
+        fields.insert("op_id".to_owned(), json!(record.op_id));
     }
     for (name, value) in workspace::fields(error) {
-        told.insert(name.to_owned(), value);
+        fields.insert(name.to_owned(), value);
     }
-    Value::Object(told)
+    Value::Object(fields)
 }
 
 fn lineage_error(error: &anyhow::Error) -> Option<&LineageError> {
@@ -155,11 +155,11 @@ pub(crate) fn holder_lines(lock: &Lock) -> String {
         ("epoch", lock.epoch.to_string()),
         ("reason", lock.reason.to_string()),
     ];
-    let told = lines.iter().filter(|(_, value)| !value.is_empty());
-    let told: Vec<String> = told
+    let present = lines.iter().filter(|(_, value)| !value.is_empty());
+    let present: Vec<String> = present
         .map(|(name, value)| format!("  {name}: {value}"))
         .collect();
-    told.join("\n")
+    present.join("\n")
 }
 
 /// The word for what the caller must do.

@@ -4,12 +4,12 @@ use super::Context;
 use super::clone::{SHOWN, size};
 use super::output::{OutputLost, printable};
 use super::progress::{cancel_on_signals, is_shown, watched};
+use crate::cli::output::Measured;
 use crate::report::Exit;
-use crate::system::{self, SystemClock};
+use crate::system::SystemClock;
 use anyhow::Context as _;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Subcommand};
-use serde::Serialize;
 use stasis_engine::archive::{
     self, ArchiveAddress, ArchiveError, ArchivePlace, Archived, BadAddress, CreateArchive,
     ExtractArchive, Extracted, ListedArchive, Placement, ReadArchive,
@@ -127,24 +127,6 @@ async fn place(context: &Context, address: ArchiveAddress) -> anyhow::Result<Arc
     }
 }
 
-/// What is told of any of this.
-#[derive(Serialize)]
-struct Told<T> {
-    #[serde(flatten)]
-    done: T,
-    peak_memory_bytes: Option<u64>,
-}
-
-impl<T> Told<T> {
-    fn new(done: T) -> Self {
-        let peak_memory_bytes = system::peak_memory();
-        Self {
-            done,
-            peak_memory_bytes,
-        }
-    }
-}
-
 impl Archive {
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
         match self {
@@ -183,13 +165,15 @@ impl Create {
         for line in warnings(&archived) {
             context.output.say(&format!("warning: {line}"));
         }
-        let told = Told::new(archived);
-        context.output.result(&told, |told| words(&told.done))?;
+        let measured = Measured::new(archived);
+        context
+            .output
+            .result(&measured, |one| archived_text(&one.result))?;
         Ok(Exit::Done)
     }
 }
 
-fn words(archived: &Archived) -> String {
+fn archived_text(archived: &Archived) -> String {
     let copied = match archived.frames_reused {
         0 => String::new(),
         reused => format!(", {reused} of {} frames copied", archived.frames),
@@ -216,15 +200,15 @@ fn warnings(archived: &Archived) -> Vec<String> {
         .collect();
     let all = archived.vanished + archived.skipped;
     let more = all.saturating_sub(lines.len() as u64);
-    let told = [
+    let counts = [
         (more, "more entries were left out; --json lists a thousand"),
         (
             archived.attributes_left_out,
             "attributes that are not the user's were left out",
         ),
     ];
-    let told = told.iter().filter(|(n, _)| *n > 0);
-    lines.extend(told.map(|(n, what)| format!("{n} {what}")));
+    let counts = counts.iter().filter(|(n, _)| *n > 0);
+    lines.extend(counts.map(|(n, what)| format!("{n} {what}")));
     lines
 }
 
@@ -241,9 +225,9 @@ impl Read {
 
     async fn verify(self, context: &Context) -> anyhow::Result<Exit> {
         let verified = archive::verify(self.command(context).await?, &SystemClock).await?;
-        let told = Told::new(verified);
-        context.output.result(&told, |told| {
-            let verified = &told.done;
+        let measured = Measured::new(verified);
+        context.output.result(&measured, |one| {
+            let verified = &one.result;
             let tree = verified
                 .tree_digest
                 .map(|digest| format!("\ntree   {digest}"));
@@ -357,9 +341,9 @@ impl Extract {
         for (count, what) in withheld(&extracted).iter().filter(|(count, _)| *count > 0) {
             context.output.say(&format!("warning: {count} {what}"));
         }
-        let told = Told::new(extracted);
-        context.output.result(&told, |told| {
-            let done = &told.done;
+        let measured = Measured::new(extracted);
+        context.output.result(&measured, |one| {
+            let done = &one.result;
             let kept = done.kept.as_ref();
             let kept = kept.map(|kept| format!("\nwhat was there before is `{}`", printable(kept)));
             format!(

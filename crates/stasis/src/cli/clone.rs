@@ -3,10 +3,10 @@
 use super::Context;
 use super::output::printable;
 use super::progress::cancel_on_signals;
+use crate::cli::output::Measured;
 use crate::report::Exit;
-use crate::system::{self, SystemClock};
+use crate::system::SystemClock;
 use clap::{Args, ValueEnum};
-use serde::Serialize;
 use stasis_engine::clone::{CloneTree, Cloned, Fallback, clone_tree};
 use std::path::PathBuf;
 
@@ -43,14 +43,6 @@ enum How {
     Refuse,
 }
 
-/// What is told of a clone.
-#[derive(Serialize)]
-struct Told {
-    #[serde(flatten)]
-    cloned: Cloned,
-    peak_memory_bytes: Option<u64>,
-}
-
 impl Clone {
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
         let cancel = cancel_on_signals()?;
@@ -70,16 +62,15 @@ impl Clone {
         for line in warnings(&cloned) {
             context.output.say(&format!("warning: {line}"));
         }
-        let told = Told {
-            cloned,
-            peak_memory_bytes: system::peak_memory(),
-        };
-        context.output.result(&told, |told| words(&told.cloned))?;
+        let measured = Measured::new(cloned);
+        context
+            .output
+            .result(&measured, |one| cloned_text(&one.result))?;
         Ok(Exit::Done)
     }
 }
 
-fn words(cloned: &Cloned) -> String {
+fn cloned_text(cloned: &Cloned) -> String {
     format!(
         "{}: {} files, {} directories, {} symbolic links, {} hard links; {} shared, {} copied; by {}; {} ms",
         printable(&cloned.target),
@@ -113,7 +104,7 @@ fn warnings(cloned: &Cloned) -> Vec<String> {
         .collect();
     let all = cloned.vanished + cloned.skipped;
     let more = all.saturating_sub(lines.len() as u64);
-    let told = [
+    let counts = [
         (more, "more entries were left out; --json lists a thousand"),
         (
             cloned.owners_not_kept,
@@ -129,7 +120,8 @@ fn warnings(cloned: &Cloned) -> Vec<String> {
         ),
     ];
     lines.extend(
-        told.iter()
+        counts
+            .iter()
             .filter(|(n, _)| *n > 0)
             .map(|(n, what)| format!("{n} {what}")),
     );

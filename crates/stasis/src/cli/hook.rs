@@ -69,9 +69,9 @@ struct Asked {
     yes: bool,
 }
 
-/// What is told of a change.
+/// A change of an agent's file, or of what would change.
 #[derive(Serialize)]
-struct Told {
+struct SettingsChange {
     agent: Agent,
     scope: Scope,
     path: String,
@@ -83,7 +83,7 @@ struct Told {
     diff: String,
     remarks: Vec<String>,
     #[serde(skip)]
-    words: &'static str,
+    outcome: &'static str,
 }
 
 impl Hook {
@@ -116,18 +116,18 @@ impl Change {
             },
         };
         let after = after.with_context(|| refused(&path))?;
-        let mut told = self.told(&path, &program, before, Some(&after));
-        told.remarks = self.agent.remarks(&path, &after);
-        if told.changed && self.asked.may_write(context, &told)? {
+        let mut change = self.change(&path, &program, before, Some(&after));
+        change.remarks = self.agent.remarks(&path, &after);
+        if change.changed && self.asked.may_write(context, &change)? {
             target.write(&after)?;
-            told.written = true;
+            change.written = true;
         }
-        told.words = match (told.changed, told.written) {
+        change.outcome = match (change.changed, change.written) {
             (false, _) => "hooks were installed already; nothing changed",
             (true, true) => "hooks installed",
             (true, false) => "nothing was changed",
         };
-        self.asked.tell(context, &told)
+        self.asked.tell(context, &change)
     }
 
     fn uninstall(&self, context: &Context) -> anyhow::Result<Exit> {
@@ -139,20 +139,20 @@ impl Change {
                 .without(text, &target, &program)
                 .with_context(|| refused(&path))?,
         };
-        let mut told = self.told(&path, &program, before, after.as_deref());
-        if told.changed && self.asked.may_write(context, &told)? {
+        let mut change = self.change(&path, &program, before, after.as_deref());
+        if change.changed && self.asked.may_write(context, &change)? {
             match &after {
                 Some(text) => target.write(text)?,
                 None => target.remove()?,
             }
-            told.written = true;
+            change.written = true;
         }
-        told.words = match (told.changed, told.written) {
+        change.outcome = match (change.changed, change.written) {
             (false, _) => "there were no hooks of ours; nothing changed",
             (true, true) => "hooks uninstalled",
             (true, false) => "nothing was changed",
         };
-        self.asked.tell(context, &told)
+        self.asked.tell(context, &change)
     }
 
     /// What a file holds without our hooks; `None` when it goes.
@@ -189,15 +189,15 @@ impl Change {
         Ok((path, target, program))
     }
 
-    fn told(
+    fn change(
         &self,
         path: &std::path::Path,
         program: &Program,
         before: Option<&str>,
         after: Option<&str>,
-    ) -> Told {
+    ) -> SettingsChange {
         let path = path.display().to_string();
-        Told {
+        SettingsChange {
             agent: self.agent,
             scope: self.scope,
             command: program.command(),
@@ -206,15 +206,15 @@ impl Change {
             diff: diff::unified(&path, before, after),
             path,
             remarks: Vec::new(),
-            words: "",
+            outcome: "",
         }
     }
 }
 
 impl Asked {
     /// Shows the change, and asks for leave to make it.
-    fn may_write(&self, context: &Context, told: &Told) -> anyhow::Result<bool> {
-        let shown: Vec<String> = told.diff.lines().map(shown).collect();
+    fn may_write(&self, context: &Context, change: &SettingsChange) -> anyhow::Result<bool> {
+        let shown: Vec<String> = change.diff.lines().map(shown).collect();
         context.output.say(&shown.join("\n"));
         if self.dry_run || self.yes {
             return Ok(!self.dry_run);
@@ -222,25 +222,30 @@ impl Asked {
         if context.output.as_json || !std::io::stdin().is_terminal() {
             bail!(
                 "`{}` was not changed, for there is nobody to ask: say --yes to change it, or --dry-run to only look",
-                told.path
+                change.path
             );
         }
-        let _ = write!(std::io::stderr(), "Change `{}`? [y/N] ", told.path);
+        let _ = write!(std::io::stderr(), "Change `{}`? [y/N] ", change.path);
         let mut answer = String::new();
         std::io::stdin().lock().read_line(&mut answer)?;
         Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
     }
 
-    fn tell(&self, context: &Context, told: &Told) -> anyhow::Result<Exit> {
-        context.output.result(told, |told| {
-            format!("{}: {} ({})", told.agent.name(), told.words, told.path)
+    fn tell(&self, context: &Context, change: &SettingsChange) -> anyhow::Result<Exit> {
+        context.output.result(change, |change| {
+            format!(
+                "{}: {} ({})",
+                change.agent.name(),
+                change.outcome,
+                change.path
+            )
         })?;
-        if told.changed {
-            for remark in &told.remarks {
+        if change.changed {
+            for remark in &change.remarks {
                 context.output.say(&format!("note: {remark}"));
             }
         }
-        let declined = told.changed && !told.written && !self.dry_run;
+        let declined = change.changed && !change.written && !self.dry_run;
         Ok(if declined {
             Exit::Cancelled
         } else {

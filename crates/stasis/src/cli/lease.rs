@@ -282,11 +282,11 @@ pub(super) async fn reap(
     subject: Option<&Lineage>,
     grace: Option<Duration>,
 ) -> anyhow::Result<ExitCode> {
-    told_reaped(context, &engine.leases().reap(subject, grace).await?)
+    report_reaped(context, &engine.leases().reap(subject, grace).await?)
 }
 
-/// Tells what a sweep of the locks did.
-pub(super) fn told_reaped(context: &Context, reaped: &Reaped) -> anyhow::Result<ExitCode> {
+/// Reports what a reap of the locks did.
+pub(super) fn report_reaped(context: &Context, reaped: &Reaped) -> anyhow::Result<ExitCode> {
     context.output.warn(&reaped.warnings);
     context.output.result(reaped, reaped_words)?;
     let corrupt = reaped.left_alone.iter().any(|lock| lock.corrupt);

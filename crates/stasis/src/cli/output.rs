@@ -21,6 +21,23 @@ impl std::error::Error for OutputLost {
     }
 }
 
+/// A result with what the command took of this machine.
+#[derive(Serialize)]
+pub(crate) struct Measured<T> {
+    #[serde(flatten)]
+    pub(crate) result: T,
+    peak_memory_bytes: Option<u64>,
+}
+
+impl<T> Measured<T> {
+    pub(crate) fn new(result: T) -> Self {
+        Self {
+            result,
+            peak_memory_bytes: crate::system::peak_memory(),
+        }
+    }
+}
+
 /// How results are written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {

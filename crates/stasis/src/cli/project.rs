@@ -146,8 +146,8 @@ impl Project {
             Command::Pin { snapshot, off } => {
                 let row = which.look(context).await?.pin(&snapshot, !off).await?;
                 let words = if off { "is not pinned" } else { "is pinned" };
-                let told = |id: &SnapshotId| format!("{id} {words}");
-                context.output.result(&row, |row| told(&row.snapshot_id))?;
+                let named = |id: &SnapshotId| format!("{id} {words}");
+                context.output.result(&row, |row| named(&row.snapshot_id))?;
             }
             Command::Delete { snapshot } => {
                 upkeep::delete(context, &which.look(context).await?, &snapshot).await?;

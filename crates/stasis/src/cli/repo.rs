@@ -1,7 +1,7 @@
 //! `stasis repo`
 
-mod let_go;
 mod restore;
+mod retire;
 pub(super) mod save;
 mod show;
 mod upkeep;
@@ -9,10 +9,8 @@ mod upkeep;
 use super::Context;
 use super::output::printable;
 use crate::report::Exit;
-use crate::system;
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
-use serde::Serialize;
 use stasis_engine::catalog::SnapshotSelector;
 use stasis_engine::model::id::{SnapshotId, SubjectName};
 use stasis_engine::model::snapshot_ref::SnapshotRef;
@@ -79,11 +77,11 @@ enum Command {
     /// Forget snapshots, and remove what nothing needs any more
     Gc(upkeep::Gc),
     /// Forget snapshots now; the next gc removes their bytes
-    Forget(let_go::Forget),
+    Forget(retire::Forget),
     /// Forget all snapshots of a name; the next gc removes their bytes
     ///
     /// Refused while one of them is pinned. The name may be used again.
-    Retire(let_go::Retire),
+    Retire(retire::Retire),
     /// Keep a snapshot whatever a policy says
     Pin {
         /// Its id, in full
@@ -114,21 +112,6 @@ impl From<Which> for SnapshotSelector {
             snapshot: which.snapshot,
             name: which.name,
         }
-    }
-}
-
-/// A result with what it cost.
-#[derive(Serialize)]
-struct Told<T: Serialize> {
-    #[serde(flatten)]
-    result: T,
-    peak_memory_bytes: Option<u64>,
-}
-
-fn told<T: Serialize>(result: T) -> Told<T> {
-    Told {
-        result,
-        peak_memory_bytes: system::peak_memory(),
     }
 }
 

@@ -172,7 +172,7 @@ impl Which {
             .workspace
             .as_ref()
             .map_or(here.clone(), |directory| here.join(directory));
-        Ok(workspace::Workspace::find(&directory, &surroundings(context)?).await?)
+        Ok(workspace::Workspace::find(&directory, &host_env(context)?).await?)
     }
 }
 
@@ -196,12 +196,12 @@ fn here() -> anyhow::Result<PathBuf> {
 }
 
 /// What a workspace needs to know of this host.
-pub(super) fn surroundings(context: &Context) -> anyhow::Result<HostEnv> {
-    surroundings_in(&context.environment)
+pub(super) fn host_env(context: &Context) -> anyhow::Result<HostEnv> {
+    host_env_in(&context.environment)
 }
 
 /// The same without a configuration, which says nothing of workspaces.
-pub(super) fn surroundings_in(environment: &Environment) -> anyhow::Result<HostEnv> {
+pub(super) fn host_env_in(environment: &Environment) -> anyhow::Result<HostEnv> {
     let state = environment.places.state.clone().context(
         "neither HOME nor XDG_STATE_HOME is set, so nobody knows which directories are workspaces; set one of them",
     )?;
@@ -222,9 +222,9 @@ fn called(checkpoint: &str, name: Option<&str>) -> String {
 
 /// Numbers with what they count, without those that are nothing.
 fn counted(numbers: &[(u64, &str)]) -> String {
-    let told = numbers.iter().filter(|(number, _)| *number > 0);
-    let told: Vec<String> = told
+    let counts = numbers.iter().filter(|(number, _)| *number > 0);
+    let counts: Vec<String> = counts
         .map(|(number, what)| format!("{number} {what}"))
         .collect();
-    told.join(", ")
+    counts.join(", ")
 }

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn a_model_is_told_what_matters_in_few_words() {
+fn a_model_reads_what_matters_in_few_words() {
     let length = INSTRUCTIONS.chars().count();
 
     assert!(length <= 1_500, "{length}");

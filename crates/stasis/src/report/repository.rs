@@ -35,7 +35,7 @@ pub(super) fn hint(error: &Error) -> Option<String> {
         Error::Damaged { snapshot, .. } => {
             return Some(format!(
                 "bring its metadata back from a copy of the repository, or let go of it: {}",
-                let_go(snapshot)
+                forget_command(snapshot)
             ));
         }
         Error::DamagedToo { snapshot, .. } => {
@@ -69,7 +69,7 @@ pub(super) fn hint(error: &Error) -> Option<String> {
 }
 
 /// The command that forgets a damaged snapshot.
-fn let_go(snapshot: &SnapshotId) -> String {
+fn forget_command(snapshot: &SnapshotId) -> String {
     format!("`stasis repo forget {snapshot} --damaged --confirm`")
 }
 

@@ -206,7 +206,7 @@ mod tests {
     use super::*;
     use stasis_engine::model::workspace::Slot;
 
-    fn told(error: WorkspaceError) -> (Option<String>, Value) {
+    fn reported(error: WorkspaceError) -> (Option<String>, Value) {
         let error = Error::from(error);
         let Error::Workspace(inner) = &error else {
             unreachable!("it was made of one")
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_told_the_numbers_and_a_person_what_to_do() {
+    fn programs_get_the_numbers_and_users_what_to_do() {
         let full = NoSlot::ManualFull { max: 12 };
         let taken = NoSlot::NameTaken {
             name: "good".parse().unwrap(),
@@ -225,10 +225,10 @@ mod tests {
         };
         let (deletes, most) = (40, 20);
 
-        let full = told(full.into());
-        let taken = told(taken.into());
-        let many = told(WorkspaceError::NeedsConfirmation { deletes, most });
-        let held = told(WorkspaceError::Watched("process 7".to_owned()));
+        let full = reported(full.into());
+        let taken = reported(taken.into());
+        let many = reported(WorkspaceError::NeedsConfirmation { deletes, most });
+        let held = reported(WorkspaceError::Watched("process 7".to_owned()));
 
         assert_eq!(full.1, json!({ "max": 12 }));
         assert!(full.0.unwrap().contains("manual_max"));

@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 
 /// How long an agent waits for us, in seconds; we give up before.
-const PATIENCE: u32 = 30;
+const HOOK_TIMEOUT_S: u32 = 30;
 
 /// A coding agent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, ValueEnum)]
@@ -72,12 +72,12 @@ impl Agent {
                     "PreToolUse",
                     "Bash|Edit|Write|MultiEdit|NotebookEdit",
                 ),
-                timeout: PATIENCE,
+                timeout: HOOK_TIMEOUT_S,
             }),
             Self::Codex => Means::Settings(Form {
                 dialect: Dialect::Strict,
                 events: prompt_and("UserPromptSubmit", "PreToolUse", "^(Bash|apply_patch)$"),
-                timeout: PATIENCE,
+                timeout: HOOK_TIMEOUT_S,
             }),
             Self::Gemini => Means::Settings(Form {
                 dialect: Dialect::Comments,
@@ -87,7 +87,7 @@ impl Agent {
                     "^(run_shell_command|replace|write_file)$",
                 ),
                 // This one counts milliseconds.
-                timeout: PATIENCE * 1000,
+                timeout: HOOK_TIMEOUT_S * 1000,
             }),
             Self::OpenCode => Means::Plugin,
         }

@@ -33,7 +33,7 @@ use worker::Ended;
 /// How much of what an agent says is looked at.
 const MOST: u64 = 1 << 20;
 /// How long an agent may take to say it.
-const HEARING: Duration = Duration::from_secs(2);
+const INPUT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long it may take to write down that none could be made.
 const NOTING: Duration = Duration::from_secs(5);
 /// How long a checkpoint may take when nobody waits for it any more.
@@ -221,8 +221,8 @@ fn failure(error: &anyhow::Error) -> HookOutcome {
 
 /// The workspace that holds `directory`, if there is one.
 async fn find(context: &Context, directory: &Path) -> anyhow::Result<Option<Workspace>> {
-    let surroundings = workspace::surroundings(context)?;
-    match Workspace::find(directory, &surroundings).await {
+    let host_env = workspace::host_env(context)?;
+    match Workspace::find(directory, &host_env).await {
         Err(Error::Workspace(error)) if matches!(*error, WorkspaceError::NotAWorkspace(_)) => {
             Ok(None)
         }
@@ -233,7 +233,7 @@ async fn find(context: &Context, directory: &Path) -> anyhow::Result<Option<Work
 /// What the agent says, if it says it in time.
 async fn heard_in_time() -> Vec<u8> {
     // Heard to the end even if it is not needed: some agents mind when nobody listens.
-    let heard = tokio::time::timeout(HEARING, bridge::blocking(heard)).await;
+    let heard = tokio::time::timeout(INPUT_TIMEOUT, bridge::blocking(heard)).await;
     heard.unwrap_or_default()
 }
 
@@ -299,11 +299,11 @@ async fn note_failure(agent: Agent, environment: &Environment, message: String) 
         message: message.clone(),
     };
     recorder.end(None, failed());
-    let Ok(surroundings) = workspace::surroundings_in(environment) else {
+    let Ok(host_env) = workspace::host_env_in(environment) else {
         return;
     };
     for directory in directories {
-        let Ok(found) = Workspace::find(&directory, &surroundings).await else {
+        let Ok(found) = Workspace::find(&directory, &host_env).await else {
             continue;
         };
         recorder.end(Some(found.directory()), failed());

@@ -7,7 +7,7 @@ use super::agent::{Agent, Scope};
 use super::file::Target;
 use super::json_text::{Dialect, Node, Value};
 use super::program::Program;
-use super::{Asked, Told, diff, edit, refused};
+use super::{Asked, SettingsChange, diff, edit, refused};
 use crate::cli::Context;
 use crate::report::Exit;
 use anyhow::{Context as _, bail};
@@ -69,7 +69,7 @@ impl McpInstall {
             .installed(before, &program)
             .with_context(|| refused(&path))?;
         let path = path.display().to_string();
-        let mut told = Told {
+        let mut change = SettingsChange {
             agent: self.agent,
             scope,
             command: self.words(&program).join(" "),
@@ -78,18 +78,18 @@ impl McpInstall {
             diff: diff::unified(&path, before, Some(&after)),
             path,
             remarks: self.remarks(),
-            words: "",
+            outcome: "",
         };
-        if told.changed && self.asked.may_write(context, &told)? {
+        if change.changed && self.asked.may_write(context, &change)? {
             target.write(&after)?;
-            told.written = true;
+            change.written = true;
         }
-        told.words = match (told.changed, told.written) {
+        change.outcome = match (change.changed, change.written) {
             (false, _) => "the MCP server was installed already; nothing changed",
             (true, true) => "MCP server installed",
             (true, false) => "nothing was changed",
         };
-        self.asked.tell(context, &told)
+        self.asked.tell(context, &change)
     }
 
     /// The program and its arguments.
@@ -150,7 +150,7 @@ impl McpUninstall {
             }
         };
         let path = path.display().to_string();
-        let mut told = Told {
+        let mut change = SettingsChange {
             agent: self.agent,
             scope,
             command: String::new(),
@@ -159,21 +159,21 @@ impl McpUninstall {
             diff: diff::unified(&path, before, after.as_deref()),
             path,
             remarks: Vec::new(),
-            words: "",
+            outcome: "",
         };
-        if told.changed && self.asked.may_write(context, &told)? {
+        if change.changed && self.asked.may_write(context, &change)? {
             match &after {
                 Some(text) => target.write(text)?,
                 None => target.remove()?,
             }
-            told.written = true;
+            change.written = true;
         }
-        told.words = match (told.changed, told.written) {
+        change.outcome = match (change.changed, change.written) {
             (false, _) => "there was no MCP server of ours; nothing changed",
             (true, true) => "MCP server uninstalled",
             (true, false) => "nothing was changed",
         };
-        self.asked.tell(context, &told)
+        self.asked.tell(context, &change)
     }
 }
 
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn no_agent_is_told_of_a_workspace_and_nothing_else_changes() {
+    fn no_agent_is_given_a_workspace_and_nothing_else_changes() {
         let (comments, toml) = (
             "{\n  // mine\n  \"theme\": \"x\"\n}\n",
             "model = \"m\"\n\n[tui]\nx = 1\n",

@@ -167,8 +167,8 @@ fn age(then: Timestamp, now: Timestamp) -> String {
 
 /// The root of the workspace that a directory lies in.
 pub(super) async fn here(context: &Context, directory: &Path) -> Option<PathBuf> {
-    let surroundings = workspace::surroundings(context).ok()?;
-    let found = Workspace::find(directory, &surroundings).await.ok()?;
+    let host_env = workspace::host_env(context).ok()?;
+    let found = Workspace::find(directory, &host_env).await.ok()?;
     Some(found.directory().to_owned())
 }
 

@@ -489,9 +489,9 @@ impl Scratch {
     }
 
     async fn init(&self, context: &Context) -> anyhow::Result<()> {
-        let surroundings = HostEnv {
+        let host_env = HostEnv {
             state: self.state.clone(),
-            ..workspace::surroundings(context)?
+            ..workspace::host_env(context)?
         };
         let init = InitWorkspace {
             directory: self.tree.clone(),
@@ -499,7 +499,7 @@ impl Scratch {
             system: None,
             budget: None,
         };
-        Workspace::init(init, &surroundings).await?;
+        Workspace::init(init, &host_env).await?;
         Ok(())
     }
 

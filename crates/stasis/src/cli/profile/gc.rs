@@ -94,8 +94,8 @@ fn lines(one: &LineageCollected, fate: &str) -> Vec<Vec<String>> {
         let fate = if verdict.kept { "stays" } else { fate };
         line(verdict.sha256.prefix(), fate, verdict.because.join(", "))
     });
-    let spared = one.spared.iter();
-    let spared = spared.map(|one| line(printable(&one.what), "stays", one.because.clone()));
+    let preserved = one.spared.iter();
+    let preserved = preserved.map(|one| line(printable(&one.what), "stays", one.because.clone()));
     let deleted = one.removed.iter().filter(|removed| {
         let judged =
             |verdict: &&stasis_engine::kind::profile::GcVerdict| verdict.sha256 == removed.sha256;
@@ -113,7 +113,7 @@ fn lines(one: &LineageCollected, fate: &str) -> Vec<Vec<String>> {
     let failure = failure.map(|why| line(String::new(), "left alone", why.clone()));
     verdicts
         .chain(deleted)
-        .chain(spared)
+        .chain(preserved)
         .chain(failure)
         .collect()
 }

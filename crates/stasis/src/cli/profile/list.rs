@@ -84,12 +84,12 @@ fn local(copies: &LocalCopies) -> String {
         return "nothing is left unsaved".to_owned();
     }
     let row = |copy: &UnsavedCopy| {
-        let told = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
         vec![
             printable(&copy.path),
-            told(copy.subject.as_ref().map(ToString::to_string)),
-            told(copy.base_sha256.map(|base| base.prefix())),
-            told(copy.began_at_ms.map(|at| at.to_string())),
+            or_dash(copy.subject.as_ref().map(ToString::to_string)),
+            or_dash(copy.base_sha256.map(|base| base.prefix())),
+            or_dash(copy.began_at_ms.map(|at| at.to_string())),
             size(copy.bytes),
         ]
     };

@@ -179,7 +179,7 @@ pub(super) fn words(loaded: &ProfileLoaded) -> String {
     let dir = printable(&loaded.dir);
     let kept = loaded.kept.as_ref();
     let kept = kept.map(|kept| format!("\nwhat was there before is `{}`", printable(kept)));
-    let told = match (loaded.outcome, &loaded.sha256) {
+    let text = match (loaded.outcome, &loaded.sha256) {
         (LoadOutcome::Success, Some(sha)) => format!(
             "restored {} from {}: {} files, {}; fetched {} of {}; {} databases sound; {} ms",
             dir,
@@ -229,5 +229,5 @@ pub(super) fn words(loaded: &ProfileLoaded) -> String {
             loaded.subject
         ),
     };
-    told + &kept.unwrap_or_default()
+    text + &kept.unwrap_or_default()
 }

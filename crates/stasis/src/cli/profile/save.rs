@@ -254,7 +254,7 @@ fn upgraded(saved: &ProfileSaved) -> String {
     let Some(report) = &saved.upgrade else {
         return String::new();
     };
-    let told = |counts: Option<ProfileCounts>| {
+    let counted = |counts: Option<ProfileCounts>| {
         counts.map_or_else(|| "not counted".to_owned(), |counts| counts.to_string())
     };
     let missing = if report.has_lost && !report.missing.is_empty() {
@@ -265,7 +265,7 @@ fn upgraded(saved: &ProfileSaved) -> String {
     format!(
         "\n  carried from Chrome {}: before {}, after {}{missing}",
         report.from.chrome_major,
-        told(report.before),
-        told(report.after),
+        counted(report.before),
+        counted(report.after),
     )
 }

@@ -117,12 +117,12 @@ fn snapshot(row: &SnapshotRow) -> String {
             manifest.notes.lines().collect::<Vec<_>>().join("; "),
         ),
     ];
-    told(&lines)
+    named_lines(&lines)
 }
 
 fn pointer(pointer: &Pointer) -> String {
     let from = pointer.published_from.map(|from| from.prefix());
-    told(&[
+    named_lines(&[
         ("pointer generation", pointer.generation.to_string()),
         ("flipped at", pointer.published_at.to_string()),
         ("flipped from", from.unwrap_or_default()),
@@ -130,8 +130,8 @@ fn pointer(pointer: &Pointer) -> String {
     ])
 }
 
-fn told(lines: &[(&str, String)]) -> String {
-    let told = lines.iter().filter(|(_, value)| !value.is_empty());
-    let told = told.map(|(name, value)| format!("  {name}: {}", printable(value.trim())));
-    told.collect::<Vec<_>>().join("\n")
+fn named_lines(lines: &[(&str, String)]) -> String {
+    let present = lines.iter().filter(|(_, value)| !value.is_empty());
+    let present = present.map(|(name, value)| format!("  {name}: {}", printable(value.trim())));
+    present.collect::<Vec<_>>().join("\n")
 }

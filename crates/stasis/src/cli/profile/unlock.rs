@@ -64,6 +64,6 @@ impl Reap {
         };
         let reaped = engine.leases().reap(lineage.as_ref(), self.grace).await?;
         metrics.add(context, |file| file.reaped(&reaped)).await?;
-        lease::told_reaped(context, &reaped)
+        lease::report_reaped(context, &reaped)
     }
 }

@@ -185,8 +185,8 @@ pub(super) fn tell(context: &Context, saved: &ProjectSaved) -> anyhow::Result<()
     context.output.result(saved, words)
 }
 
-fn words(told: &ProjectSaved) -> String {
-    let saved = &told.saved;
+fn words(done: &ProjectSaved) -> String {
+    let saved = &done.saved;
     if !saved.published {
         return format!(
             "nothing changed since {}: no new snapshot ({} files{}, {} ms)",
@@ -196,7 +196,7 @@ fn words(told: &ProjectSaved) -> String {
             saved.elapsed_ms
         );
     }
-    let volumes = told.volumes.iter().map(|(name, volume)| {
+    let volumes = done.volumes.iter().map(|(name, volume)| {
         format!(
             "\n  volume {name}: {}, {} bytes, integrity {}",
             volume.consistency, volume.size, volume.integrity
@@ -204,9 +204,9 @@ fn words(told: &ProjectSaved) -> String {
     });
     format!(
         "saved {} as {} ({}): {} files, {} bytes{}; stored {} chunks of {} bytes; {} ms{}",
-        told.project,
+        done.project,
         saved.snapshot_id,
-        word(&told.reason),
+        word(&done.reason),
         saved.files,
         saved.bytes,
         repair_words(saved),

@@ -101,19 +101,19 @@ impl Gc {
         let project = which.look(context).await?;
         let collected = project.gc(self.keep, self.dry_run).await?;
         context.output.result(&collected, |all| {
-            let told = &all.collected;
-            let would = if told.dry_run { "would go" } else { "went" };
+            let done = &all.collected;
+            let would = if done.dry_run { "would go" } else { "went" };
             let row = |verdict: &RepoGcVerdict| {
                 let stays = if verdict.kept { "stays" } else { would };
                 let because = verdict.because.join(", ");
                 vec![verdict.snapshot_id.to_string(), stays.to_owned(), because]
             };
-            let rows = told.verdicts.iter().map(row).collect();
+            let rows = done.verdicts.iter().map(row).collect();
             let table = table(&["SNAPSHOT", "", "BECAUSE"], rows);
-            let (chunks, bytes) = (told.chunks_removed, told.bytes_removed);
+            let (chunks, bytes) = (done.chunks_removed, done.bytes_removed);
             format!(
                 "{table}\n{chunks} chunks of {bytes} bytes {would}; {} ms{}",
-                told.elapsed_ms,
+                done.elapsed_ms,
                 restore::databases_kept(&all.databases_kept)
             )
         })
@@ -160,19 +160,19 @@ pub(super) async fn verify(
     snapshot: &SnapshotRef,
 ) -> anyhow::Result<Exit> {
     let verified = project.verify(snapshot).await?;
-    context.output.result(&verified, |told| {
-        if told.damaged.is_empty() {
+    context.output.result(&verified, |done| {
+        if done.damaged.is_empty() {
             return format!(
                 "{} comes back: {} files, {} bytes; {} databases sound",
-                told.snapshot_id, told.files, told.bytes, told.databases
+                done.snapshot_id, done.files, done.bytes, done.databases
             );
         }
-        let damaged = told
+        let damaged = done
             .damaged
             .iter()
             .map(|path| format!("\n  {}", printable(path)));
         let damaged: String = damaged.collect();
-        format!("{} comes back, but is damaged:{damaged}", told.snapshot_id)
+        format!("{} comes back, but is damaged:{damaged}", done.snapshot_id)
     })?;
     Ok(if verified.damaged.is_empty() {
         Exit::Done
@@ -202,21 +202,21 @@ pub(super) async fn upgrade(
     command: &[OsString],
 ) -> anyhow::Result<Exit> {
     let cancel = cancel_on_signals()?;
-    let told = Box::pin(project.upgrade(command, &cancel)).await?;
-    context.output.warn(&told.warnings);
-    context.output.result(&told, |told: &ProjectUpgraded| {
-        let before = &told.safety_snapshot_id;
-        match &told.because {
-            None => format!("{} is upgraded; what it was is {before}", told.project),
+    let done = Box::pin(project.upgrade(command, &cancel)).await?;
+    context.output.warn(&done.warnings);
+    context.output.result(&done, |done: &ProjectUpgraded| {
+        let before = &done.safety_snapshot_id;
+        match &done.because {
+            None => format!("{} is upgraded; what it was is {before}", done.project),
             Some(because) => format!(
                 "{} is what it was ({before}), because {}{}",
-                told.project,
+                done.project,
                 printable(because),
-                restore::databases_kept(&told.databases_kept)
+                restore::databases_kept(&done.databases_kept)
             ),
         }
     })?;
-    Ok(if told.rolled_back {
+    Ok(if done.rolled_back {
         Exit::Failed
     } else {
         Exit::Done
@@ -234,12 +234,12 @@ impl Autosave {
     pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<Exit> {
         let project = which.open(context).await?;
         let cancel = cancel_on_signals()?;
-        let told = |saved: &project::ProjectSaved| save::tell(context, saved);
+        let report = |saved: &project::ProjectSaved| save::tell(context, saved);
         let mut failed = Ok(());
         project
             .autosave(self.debounce, cancel, |saved| match saved {
                 Ok(saved) if saved.saved.published => {
-                    failed = told(saved);
+                    failed = report(saved);
                     failed.is_ok()
                 }
                 Ok(_) => true,

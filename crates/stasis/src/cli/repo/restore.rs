@@ -1,7 +1,8 @@
 //! `stasis repo restore`
 
-use super::{Which, entry_path, told};
+use super::{Which, entry_path};
 use crate::cli::Context;
+use crate::cli::output::Measured;
 use crate::cli::output::printable;
 use crate::cli::progress::{cancel_on_signals, watched};
 use crate::cli::project::stayed;
@@ -79,7 +80,7 @@ impl Restore {
         let is_whole = changes.is_none_or(|changes| changes.not_permitted.is_empty());
         context
             .output
-            .result(&told(restored), |told| words(&told.result))?;
+            .result(&Measured::new(restored), |one| words(&one.result))?;
         Ok(if is_whole {
             Exit::Done
         } else {
@@ -125,7 +126,7 @@ fn words(restored: &RepoRestored) -> String {
 }
 
 fn warnings(restored: &RepoRestored) -> Vec<String> {
-    let told = [
+    let counts = [
         (
             restored.owners_not_kept,
             "entries have another owner than in the snapshot: only root, with --owner, gives them",
@@ -139,7 +140,8 @@ fn warnings(restored: &RepoRestored) -> Vec<String> {
             "attributes could not be given",
         ),
     ];
-    let told = told.iter().filter(|(count, _)| *count > 0);
-    told.map(|(count, what)| format!("{count} {what}"))
+    let counts = counts.iter().filter(|(count, _)| *count > 0);
+    counts
+        .map(|(count, what)| format!("{count} {what}"))
         .collect()
 }

@@ -1,6 +1,6 @@
 //! `stasis repo save`
 
-use super::told;
+use crate::cli::output::Measured;
 use crate::cli::output::printable;
 use crate::cli::progress::{cancel_on_signals, watched};
 use crate::cli::project::{exit_of, name_not_consistent};
@@ -94,7 +94,7 @@ impl Save {
         let exit = exit_of(&saved);
         context
             .output
-            .result(&told(saved), |told| saved_words(&told.result))?;
+            .result(&Measured::new(saved), |one| saved_words(&one.result))?;
         Ok(exit)
     }
 }

@@ -1,7 +1,6 @@
 //! `stasis repo check` and `stasis repo gc`
 
-use super::told;
-use crate::cli::output::{printable, table};
+use crate::cli::output::{Measured, printable, table};
 use crate::cli::progress::watched;
 use crate::cli::{Context, duration};
 use crate::report::Exit;
@@ -37,7 +36,7 @@ impl Check {
         };
         context
             .output
-            .result(&told(checked), |told| checked_words(&told.result))?;
+            .result(&Measured::new(checked), |one| checked_words(&one.result))?;
         Ok(exit)
     }
 }
@@ -197,9 +196,9 @@ impl Gc {
                 "warning: {doubt}; --trust-clock judges all the same"
             ));
         }
-        context
-            .output
-            .result(&told(collected), |told| collected_words(&told.result))
+        context.output.result(&Measured::new(collected), |one| {
+            collected_words(&one.result)
+        })
     }
 }
 

@@ -42,24 +42,24 @@ impl Revert {
     }
 }
 
-fn reverted_words(told: &RevertedPath) -> String {
-    let (path, checkpoint) = (printable(&told.path), &told.checkpoint);
-    let would = if told.dry_run { "would be " } else { "" };
-    let what = match told.action {
+fn reverted_words(result: &RevertedPath) -> String {
+    let (path, checkpoint) = (printable(&result.path), &result.checkpoint);
+    let would = if result.dry_run { "would be " } else { "" };
+    let what = match result.action {
         RevertAction::Unchanged => return format!("{path} is what it was in {checkpoint}"),
         RevertAction::Deleted => {
             format!("{path}: {would}deleted, it did not exist in {checkpoint}")
         }
         action => format!("{path}: {would}{action} from {checkpoint}"),
     };
-    if told.dry_run {
-        return with_paths(&what, &told.plan);
+    if result.dry_run {
+        return with_paths(&what, &result.plan);
     }
-    let what = format!("{what}; {} ms", told.elapsed_ms);
-    let what = with_meanwhile(what, &told.changed_meanwhile);
+    let what = format!("{what}; {} ms", result.elapsed_ms);
+    let what = with_meanwhile(what, &result.changed_meanwhile);
     with_undo(
-        with_forgotten(what, &told.undo_forgotten),
-        told.undo.as_deref(),
+        with_forgotten(what, &result.undo_forgotten),
+        result.undo.as_deref(),
     )
 }
 
@@ -124,7 +124,7 @@ impl Restore {
     }
 }
 
-/// What left something alone which nobody told it to says so to scripts too.
+/// What left something alone although nobody asked for that says so to scripts too.
 pub(super) fn exit_of(left_alone: &[LeftAloneEntry]) -> Exit {
     if left_alone.is_empty() {
         Exit::Done
@@ -134,12 +134,12 @@ pub(super) fn exit_of(left_alone: &[LeftAloneEntry]) -> Exit {
 }
 
 /// Names what was left alone.
-pub(super) fn warn(context: &Context, told: &RestoredWorkspace) {
-    warn_left_alone(context, &told.left_alone, &told.checkpoint);
-    if let Some(excluded) = &told.excluded_now {
+pub(super) fn warn(context: &Context, result: &RestoredWorkspace) {
+    warn_left_alone(context, &result.left_alone, &result.checkpoint);
+    if let Some(excluded) = &result.excluded_now {
         context
             .output
-            .say(&excluded_words(excluded, &told.checkpoint));
+            .say(&excluded_words(excluded, &result.checkpoint));
     }
 }
 
@@ -239,44 +239,44 @@ fn agreed(context: &Context, plan: &ChangePlan, words: &str) -> anyhow::Result<A
     })
 }
 
-/// Whether something was left alone that nobody told it to.
-fn is_less(told: &RestoredWorkspace) -> bool {
-    !told.left_alone.is_empty() || told.excluded_now.is_some()
+/// Whether something was left alone although nobody asked for that.
+fn is_less(result: &RestoredWorkspace) -> bool {
+    !result.left_alone.is_empty() || result.excluded_now.is_some()
 }
 
-pub(super) fn restored_words(told: &RestoredWorkspace) -> String {
-    let checkpoint = &told.checkpoint;
-    if is_nothing(&told.plan) {
-        let (else_, but) = if is_less(told) {
+pub(super) fn restored_words(result: &RestoredWorkspace) -> String {
+    let checkpoint = &result.checkpoint;
+    if is_nothing(&result.plan) {
+        let (else_, but) = if is_less(result) {
             (" else", "but for what was left alone, ")
         } else {
             ("", "")
         };
         return format!("nothing{else_} differs: {but}the workspace is {checkpoint}");
     }
-    if told.dry_run {
-        let what = format!("to be {checkpoint} again: {}", plan_words(&told.plan));
-        return with_paths(&what, &told.plan);
+    if result.dry_run {
+        let what = format!("to be {checkpoint} again: {}", plan_words(&result.plan));
+        return with_paths(&what, &result.plan);
     }
-    let less = if is_less(told) {
+    let less = if is_less(result) {
         ", but for what was left alone"
     } else {
         ""
     };
     let what = format!(
         "the workspace is {checkpoint} again{less}: {}; {} untouched; {} ms",
-        plan_words(&told.plan),
-        told.untouched,
-        told.elapsed_ms
+        plan_words(&result.plan),
+        result.untouched,
+        result.elapsed_ms
     );
-    let what = with_meanwhile(what, &told.changed_meanwhile);
-    let moved = told.plan.git.iter().filter(|git| !git.moves.is_empty());
+    let what = with_meanwhile(what, &result.changed_meanwhile);
+    let moved = result.plan.git.iter().filter(|git| !git.moves.is_empty());
     let moved = moved
         .flat_map(git_lines)
         .fold(what, |what, line| what + "\n" + &line);
     with_undo(
-        with_forgotten(moved, &told.undo_forgotten),
-        told.undo.as_deref(),
+        with_forgotten(moved, &result.undo_forgotten),
+        result.undo.as_deref(),
     )
 }
 
@@ -313,9 +313,9 @@ impl Undo {
         let workspace = which.open(context).await?;
         if self.forget {
             let forgotten = workspace.forget_undos().await?;
-            let told = serde_json::json!({ "forgotten": forgotten });
+            let result = serde_json::json!({ "forgotten": forgotten });
             let words = |_: &serde_json::Value| format!("{forgotten} undo checkpoints are gone");
-            context.output.result(&told, words)?;
+            context.output.result(&result, words)?;
             return Ok(Exit::Done);
         }
         let except = self.except.iter().map(|path| entry(&workspace, path));
@@ -349,22 +349,22 @@ impl Undo {
     }
 }
 
-fn undone_words(told: &UndoneChange) -> String {
-    let of = told.path.as_deref().unwrap_or("the whole workspace");
-    let (act, of, undo) = (&told.act, printable(of), &told.undo);
-    if is_nothing(&told.plan) {
+fn undone_words(result: &UndoneChange) -> String {
+    let of = result.path.as_deref().unwrap_or("the whole workspace");
+    let (act, of, undo) = (&result.act, printable(of), &result.undo);
+    if is_nothing(&result.plan) {
         return format!("nothing differs from what was there before the {act} of {of} ({undo})");
     }
-    let plan = plan_words(&told.plan);
-    if told.dry_run {
+    let plan = plan_words(&result.plan);
+    if result.dry_run {
         let what = format!("to take back the {act} of {of} ({undo}): {plan}");
-        return with_paths(&what, &told.plan);
+        return with_paths(&what, &result.plan);
     }
     let what = format!("took back the {act} of {of} ({undo}): {plan}");
-    let what = with_meanwhile(what, &told.changed_meanwhile);
+    let what = with_meanwhile(what, &result.changed_meanwhile);
     with_undo(
-        with_forgotten(what, &told.undo_forgotten),
-        told.redo.as_deref(),
+        with_forgotten(what, &result.undo_forgotten),
+        result.redo.as_deref(),
     )
 }
 
@@ -415,8 +415,8 @@ fn with_paths(what: &str, plan: &ChangePlan) -> String {
             .map(|change| format!("  {:<10} {}", act(change), printable(&change.path))),
     );
     let all = plan.creates + plan.replaces + plan.deletes;
-    let told = lines.len() as u64 - 1 + u64::from(plan.git.is_some());
-    let more = all.saturating_sub(told);
+    let listed = lines.len() as u64 - 1 + u64::from(plan.git.is_some());
+    let more = all.saturating_sub(listed);
     if more > 0 {
         lines.push(format!("  and {more} more"));
     }
@@ -518,19 +518,19 @@ mod tests {
 
     #[test]
     fn a_restore_says_what_it_did_and_how_to_take_it_back() {
-        let told = restored(vec![
+        let result = restored(vec![
             change(ChangeOp::Modified, "a"),
             change(ChangeOp::Deleted, "b"),
         ]);
 
         assert_eq!(
-            restored_words(&told),
+            restored_words(&result),
             "the workspace is cp-3 again: 1 made what they were, 1 deleted; 7 untouched; 5 ms\n\
              `stasis workspace undo u-4` takes it back"
         );
         let busy = RestoredWorkspace {
             changed_meanwhile: vec!["log".to_owned()],
-            ..told
+            ..result
         };
         assert!(
             restored_words(&busy)
@@ -551,12 +551,12 @@ mod tests {
             change(ChangeOp::Modified, "a"),
             change(ChangeOp::Deleted, "odd\u{1b}name"),
         ]);
-        let told = RestoredWorkspace {
+        let result = RestoredWorkspace {
             dry_run: true,
             ..restored(all.collect())
         };
 
-        let words = restored_words(&told);
+        let words = restored_words(&result);
 
         let lines: Vec<&str> = words.lines().collect();
         assert_eq!(

@@ -1,6 +1,6 @@
 //! `stasis workspace init`, `watch` and `status`
 
-use super::{Which, called, here, surroundings};
+use super::{Which, called, here, host_env};
 use crate::cli::clone::size;
 use crate::cli::output::printable;
 use crate::cli::progress::{cancel_on_signals, watched};
@@ -47,7 +47,7 @@ impl Init {
             budget: self.budget,
         };
         let directory = init.directory.clone();
-        let made = workspace::Workspace::init(init, &surroundings(context)?).await?;
+        let made = workspace::Workspace::init(init, &host_env(context)?).await?;
         for hint in &made.hints {
             context.output.say(&format!("hint: {}", printable(hint)));
         }
@@ -75,7 +75,7 @@ async fn first_checkpoint(
     context: &Context,
     directory: &Path,
 ) -> anyhow::Result<Option<Checkpointed>> {
-    let workspace = workspace::Workspace::find(directory, &surroundings(context)?).await?;
+    let workspace = workspace::Workspace::find(directory, &host_env(context)?).await?;
     if !workspace.list(false).await?.snapshots.is_empty() {
         return Ok(None);
     }

@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unified_diff_is_printed_as_it_is_and_modes_are_told_beside_it() {
+    fn a_unified_diff_is_printed_as_it_is_and_modes_are_shown_beside_it() {
         let text = diff(Some("@@ -1 +1 @@\n-one\n+two\n"));
         let mode_only = diff(Some(""));
 

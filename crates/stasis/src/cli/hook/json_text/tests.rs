@@ -26,7 +26,7 @@ fn of_two_equal_keys_the_last_one_counts() {
 }
 
 #[test]
-fn a_fault_is_told_with_its_line() {
+fn a_fault_has_its_line() {
     let faults = [
         ("", "line 1: it ends where a value should be"),
         ("{\n  \"a\": 1,\n}", "line 3: a key in quotes is missing"),

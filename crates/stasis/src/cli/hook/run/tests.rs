@@ -28,7 +28,7 @@ fn call(
 }
 
 #[test]
-fn prompts_commands_and_edits_of_every_agent_are_told_apart() {
+fn prompts_commands_and_edits_of_every_agent_are_distinguished() {
     let some = |text: &str| Some(text.to_owned());
     let said = [
         (
