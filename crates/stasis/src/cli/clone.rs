@@ -86,13 +86,13 @@ fn cloned_text(cloned: &Cloned) -> String {
 }
 
 pub(crate) fn size(bytes: u64) -> String {
-    let units = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let (mut whole, mut rest, mut unit) = (bytes, 0, 0);
     while whole >= 1024 && unit + 1 < units.len() {
         (whole, rest, unit) = (whole / 1024, whole % 1024, unit + 1);
     }
-    match unit {
-        0 => format!("{whole} {}", units[0]),
+    match (unit, rest * 10 / 1024) {
+        (_, 0) => format!("{whole} {}", units[unit]),
         _ => format!("{whole}.{} {}", rest * 10 / 1024, units[unit]),
     }
 }

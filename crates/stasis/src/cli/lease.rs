@@ -51,7 +51,7 @@ pub(super) enum Lease {
         /// <tenant>/<profile>@<chrome-major>
         subject: Lineage,
     },
-    /// Throw the holder out, at once
+    /// Force-release a lease (fences its holder)
     ///
     /// Every writer is fenced before the lock is told, so the holder cannot publish any more.
     ForceUnlock {

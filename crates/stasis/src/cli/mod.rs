@@ -64,7 +64,7 @@ struct Cli {
     /// Read this configuration file [default: $XDG_CONFIG_HOME/stasis/config.toml]
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// How log events are written on standard error; which ones, $STASIS_LOG says
+    /// Log format on stderr (level: $STASIS_LOG)
     #[arg(long, global = true, value_name = "FORMAT", default_value = "text")]
     log_format: LogFormat,
     #[command(subcommand)]
@@ -88,7 +88,7 @@ enum Command {
     ProfileSnapshots(profile::ProfileSnapshots),
     /// Save a directory; what is in it is not touched
     Save(project::Save),
-    /// Make a directory what it was; what is there now is saved first
+    /// Restore a directory to a snapshot (the current state is saved first)
     Restore(project::Restore),
     /// List the snapshots of a directory
     Log(project::Log),
@@ -127,9 +127,9 @@ enum Command {
     Hook(hook::Hook),
     /// Serve a workspace's checkpoints to models, over the Model Context Protocol
     Mcp(mcp::Mcp),
-    /// List forced, destructive and degraded acts
+    /// Show the audit log
     Events(events::Events),
-    /// Show what this machine has, and what each absence costs
+    /// Check this machine's setup
     Doctor,
     /// See the main job at work on a temporary directory
     Demo(demo::Demo),

@@ -79,6 +79,20 @@ impl Output {
     }
 }
 
+/// `1 file`, `2 files`.
+pub(crate) fn plural(count: u64, noun: &str) -> String {
+    match (count, noun.strip_suffix('y')) {
+        (1, _) => format!("1 {noun}"),
+        (_, Some(stem)) => format!("{count} {stem}ies"),
+        _ => format!("{count} {noun}s"),
+    }
+}
+
+/// The first eight characters of an id: enough to name it on the command line.
+pub(crate) fn short(id: &impl std::fmt::Display) -> String {
+    id.to_string().chars().take(8).collect()
+}
+
 /// A table without lines, for people and for `awk`.
 pub(crate) fn table(head: &[&str], rows: Vec<Vec<String>>) -> String {
     let mut table = Table::new();

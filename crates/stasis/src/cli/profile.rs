@@ -63,7 +63,7 @@ enum Verb {
     Rollback(rollback::Rollback),
     /// Keep a snapshot whatever the policy says
     Pin(pin::Pin),
-    /// Keep a snapshot no longer than others
+    /// Remove a pin
     Unpin(pin::Pin),
     /// Delete one snapshot; its bytes go with the next gc
     ///
@@ -89,7 +89,7 @@ enum Verb {
     Discard(discard::Discard),
     /// Wrap the data key of an encrypted profile with another tenant key; no archive is touched
     Rekey(keys::Rekey),
-    /// Throw the holder of a profile out, at once
+    /// Force-release a lease (fences its holder)
     ///
     /// Every writer is fenced before the lock is told, so the holder cannot publish any more.
     ForceUnlock(unlock::ForceUnlock),

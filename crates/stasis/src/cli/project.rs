@@ -99,7 +99,7 @@ enum Command {
         #[arg(default_value = "latest")]
         snapshot: SnapshotRef,
     },
-    /// Let snapshots go that are more than are kept, and remove what nothing needs any more
+    /// Delete snapshots beyond the retention policy and reclaim space
     Gc(upkeep::Gc),
     /// Make another project of this one, from a snapshot
     Duplicate {

@@ -87,7 +87,7 @@ enum Command {
         /// Its id, in full
         snapshot: SnapshotId,
     },
-    /// Keep a snapshot no longer than others
+    /// Remove a pin
     Unpin {
         /// Its id, in full
         snapshot: SnapshotId,
@@ -128,7 +128,7 @@ impl Repo {
             Command::Save(save) => return save.run(context, repo).await,
             Command::Restore(restore) => return Box::pin(restore.run(context, repo)).await,
             Command::Undo { target } => {
-                let undone = stasis_engine::undo::undo(target, &system::SystemClock).await?;
+                let undone = stasis_engine::undo::undo(target, &crate::system::SystemClock).await?;
                 context.output.result(&undone, |undone| {
                     let (target, kept) = (printable(&undone.target), printable(&undone.kept));
                     format!("put back {target}; what it replaces is kept in {kept}")

@@ -168,7 +168,8 @@ fn a_restore_that_would_exchange_an_open_database_is_refused_before_anything_is_
     let latest = session.json(0, &["project", "show", "latest", "--project", &text]);
     assert_eq!(id(&latest), second, "{latest:#}");
     let said = session.data(0, &["restore", &text, &first, "--except", "app.db"]);
-    assert!(said.contains("again, but for app.db"), "{said}");
+    let says = format!(" to {}, but for app.db", &first[..8]);
+    assert!(said.contains(&says), "{said}");
     let whole = session.json(0, &["restore", &text, &first]);
     assert_eq!(
         (rows(&database), whole.get("except")),

@@ -563,7 +563,7 @@ fn a_diff_names_files_cookies_and_origins_and_never_a_value() {
     );
     let unread = diff["unread"][0].as_str().unwrap();
     assert!(unread.starts_with("Default/Cookies: "), "{unread}");
-    assert!(words.contains("- file Default/gone (4 bytes)"), "{words}");
+    assert!(words.contains("- file Default/gone (4 B)"), "{words}");
     let same = world
         .session
         .data(0, &["profile", "diff", ALICE, "latest", "latest"]);

@@ -399,7 +399,11 @@ fn an_automatic_checkpoint_is_made_only_if_something_changed() {
     says(&first, &json!({ "created": true, "checkpoint": "cp-0" }));
     says(&second, &json!({ "created": false, "checkpoint": "cp-0" }));
     assert!(second["skipped"].is_string(), "{second:#}");
-    assert!(words.out.contains("no new checkpoint"), "{}", words.out);
+    assert!(
+        words.out.contains("No new checkpoint is needed: "),
+        "{}",
+        words.out
+    );
     says(&third, &json!({ "created": true, "checkpoint": "cp-1" }));
     assert_eq!(named.code, 2, "{}", named.err);
 }
@@ -834,7 +838,7 @@ fn the_status_says_how_a_workspace_is_kept_and_that_nobody_watches() {
     assert!(told["held_bytes"].as_u64().unwrap() <= told["budget_bytes"].as_u64().unwrap());
     assert_eq!(told["undo"][0]["path"], "a");
     assert!(
-        words.err.contains("warning: nobody watches"),
+        words.err.contains("warning: no watcher is running, so there are no automatic checkpoints. Start one with: stasis workspace watch"),
         "{}",
         words.err
     );

@@ -77,7 +77,7 @@ fn a_file_that_did_not_exist_then_is_deleted_and_undo_brings_it_back() {
 
     assert_eq!(told.code, 0, "{}", told.err);
     assert!(
-        told.out.contains("deleted") && told.out.contains("stasis workspace undo u-"),
+        told.out.contains("deleted") && told.out.contains("Undo with: stasis workspace undo u-"),
         "{}",
         told.out
     );
@@ -336,7 +336,9 @@ fn a_restore_at_a_terminal_asks_before_it_deletes() {
 
     assert_eq!((no.code, unchanged), (130, before), "{}", no.out);
     assert!(
-        no.out.contains("15 deleted") && no.out.contains("[y/N]"),
+        no.out.contains("Restoring ")
+            && no.out.contains("delete 15")
+            && no.out.contains("Continue? [y/N]"),
         "{}",
         no.out
     );

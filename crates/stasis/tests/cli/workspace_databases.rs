@@ -53,7 +53,7 @@ c.commit()";
     assert!(there, "the program has it open in WAL mode");
     assert_eq!(restored.code, 0, "{}{}", restored.out, restored.err);
     assert!(
-        restored.out.contains("1 made what they were; "),
+        restored.out.contains(": 1 entry changed ("),
         "{}",
         restored.out
     );

@@ -3,7 +3,7 @@
 use super::who::spawn;
 use crate::cli::Context;
 use crate::cli::clone::size;
-use crate::cli::output::printable;
+use crate::cli::output::{plural, printable};
 use crate::cli::progress::{cancel_on_signals, watched};
 use crate::report::Exit;
 use clap::Args;
@@ -51,12 +51,12 @@ fn words(verified: &ProfileVerified) -> String {
         cookies.map(|(site, count)| format!("\n  {count:>6} cookies of {}", printable(site)));
     let cookies = cookies.collect::<Vec<_>>().concat();
     format!(
-        "{} of {} comes back: {} files, {}; {} databases sound; {} ms{cookies}",
+        "OK: {} of {} restores cleanly ({}, {}; {} passed integrity_check; {} ms){cookies}",
         verified.sha256.prefix(),
         verified.subject,
-        verified.files,
+        plural(verified.files, "file"),
         size(verified.bytes),
-        verified.databases,
+        plural(verified.databases, "database"),
         verified.elapsed_ms,
     )
 }

@@ -2,7 +2,7 @@
 
 use super::Which;
 use crate::cli::Context;
-use crate::cli::output::printable;
+use crate::cli::output::{plural, printable, short};
 use crate::cli::progress::{cancel_on_signals, watched};
 use crate::cli::repo::entry_path;
 use crate::report::Exit;
@@ -94,7 +94,9 @@ impl How {
         let work = Box::pin(project.restore(command));
         let restored = watched(context.output, "restoring", progress, work).await?;
         context.output.warn(&restored.warnings);
-        context.output.result(&restored, words)?;
+        let directory = project.home().dir.display().to_string();
+        let text = |restored: &ProjectRestored| restored_text(restored, &directory);
+        context.output.result(&restored, text)?;
         let is_ill = |warning: &Warning| matches!(warning, Warning::NotWell { .. });
         let in_place = restored.in_place.as_ref();
         Ok(if restored.warnings.iter().any(is_ill) {
@@ -107,33 +109,40 @@ impl How {
     }
 }
 
-fn words(restored: &ProjectRestored) -> String {
+fn restored_text(restored: &ProjectRestored, directory: &str) -> String {
     if restored.dry_run {
         return would(restored);
     }
-    let (target, id) = (printable(&restored.target), &restored.snapshot_id);
+    let (target, id) = (printable(&restored.target), short(&restored.snapshot_id));
+    let took = format!("{} ms", restored.elapsed_ms);
     let checked = match restored.databases {
         0 => String::new(),
-        count => format!("; {count} databases sound"),
+        count => format!(", {} passed integrity_check", plural(count, "database")),
     };
-    let what = if restored.is_part {
-        format!("the part of {target} that was named is what it was in {id}")
+    let part = if restored.is_part {
+        "the named part of "
     } else {
-        format!("{target} is {id} again")
+        ""
     };
-    let what = what + &but_for(restored);
-    let mut words = format!("{what}{checked}; {} ms", restored.elapsed_ms);
-    if restored.undone {
-        words = format!("{} is what it was before the restore", restored.project);
-    }
+    let what = if restored.undone {
+        format!("Undid the restore of {}", restored.project)
+    } else {
+        format!("Restored {part}{target} to {id}{}", but_for(restored))
+    };
     if restored.is_unchanged() {
         let stayed = restored.in_place.as_ref().map(|all| stayed(all, BY_PATH));
-        return words + "; nothing had to be changed" + &stayed.unwrap_or_default();
+        let stayed = stayed.unwrap_or_default();
+        return format!("{what}: nothing had to be changed{checked} ({took}){stayed}");
     }
+    let changes = restored.in_place.as_ref().filter(|_| !restored.undone);
+    let changed = changes.map(|changes| {
+        let (placed, removed) = (plural(changes.placed, "entry"), changes.removed);
+        format!(": {placed} changed, {removed} removed")
+    });
+    let mut words = format!("{what}{}{checked} ({took})", changed.unwrap_or_default());
     if let Some(safety) = &restored.safety_snapshot_id {
-        words += "\nwhat was there before is snapshot ";
-        words += safety.as_str();
-        words += "; restore that to go back";
+        words += "\nUndo with: stasis restore ";
+        words += &[&printable(directory), " ", &short(safety)].concat();
     }
     if let Some(changes) = &restored.in_place {
         words += &stayed(changes, BY_PATH);
@@ -211,7 +220,10 @@ pub(super) fn databases_kept(all: &[KeptDatabase]) -> String {
 fn would(restored: &ProjectRestored) -> String {
     let changes = &restored.changes;
     if changes.is_empty() {
-        return format!("nothing would change: it is {}", restored.snapshot_id);
+        return format!(
+            "Nothing would change: it is {}",
+            short(&restored.snapshot_id)
+        );
     }
     let line = |path: &str, change: ChangeKind| {
         // What was added since the snapshot would be gone, and so on.

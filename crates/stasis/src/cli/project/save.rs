@@ -1,7 +1,8 @@
 //! `stasis project save`
 
 use super::{Which, labels};
-use crate::cli::output::{printable, word};
+use crate::cli::clone::size;
+use crate::cli::output::{plural, printable, short, word};
 use crate::cli::progress::{cancel_on_signals, watched};
 use crate::cli::repo::save::repair_words;
 use crate::cli::{Context, whole_machine};
@@ -189,30 +190,33 @@ fn words(done: &ProjectSaved) -> String {
     let saved = &done.saved;
     if !saved.published {
         return format!(
-            "nothing changed since {}: no new snapshot ({} files{}, {} ms)",
-            saved.snapshot_id,
-            saved.files,
+            "Nothing changed since {}: no new snapshot ({}{}, {} ms)",
+            short(&saved.snapshot_id),
+            plural(saved.files, "file"),
             repair_words(saved),
             saved.elapsed_ms
         );
     }
     let volumes = done.volumes.iter().map(|(name, volume)| {
         format!(
-            "\n  volume {name}: {}, {} bytes, integrity {}",
-            volume.consistency, volume.size, volume.integrity
+            "\n  volume {name}: {}, {}, integrity {}",
+            volume.consistency,
+            size(volume.size),
+            volume.integrity
         )
     });
     format!(
-        "saved {} as {} ({}): {} files, {} bytes{}; stored {} chunks of {} bytes; {} ms{}",
+        "Saved {} as {}{}: {}, {} ({} new){}{}",
         done.project,
-        saved.snapshot_id,
-        word(&done.reason),
-        saved.files,
-        saved.bytes,
+        short(&saved.snapshot_id),
+        match done.reason {
+            SaveReason::Manual => String::new(),
+            reason => format!(" ({})", word(&reason)),
+        },
+        plural(saved.files, "file"),
+        size(saved.bytes),
+        size(saved.bytes_stored),
         repair_words(saved),
-        saved.chunks_new,
-        saved.bytes_stored,
-        saved.elapsed_ms,
         volumes.collect::<String>()
     )
 }

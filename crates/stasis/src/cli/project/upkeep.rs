@@ -2,7 +2,8 @@
 
 use super::{Which, labels, restore, save};
 use crate::cli::Context;
-use crate::cli::output::{printable, table};
+use crate::cli::clone::size;
+use crate::cli::output::{plural, printable, short, table};
 use crate::cli::progress::cancel_on_signals;
 use crate::report::Exit;
 use clap::{Args, ValueEnum};
@@ -163,8 +164,11 @@ pub(super) async fn verify(
     context.output.result(&verified, |done| {
         if done.damaged.is_empty() {
             return format!(
-                "{} comes back: {} files, {} bytes; {} databases sound",
-                done.snapshot_id, done.files, done.bytes, done.databases
+                "OK: {} restores cleanly ({}, {}; {} passed integrity_check)",
+                short(&done.snapshot_id),
+                plural(done.files, "file"),
+                size(done.bytes),
+                plural(done.databases, "database")
             );
         }
         let damaged = done
@@ -172,7 +176,10 @@ pub(super) async fn verify(
             .iter()
             .map(|path| format!("\n  {}", printable(path)));
         let damaged: String = damaged.collect();
-        format!("{} comes back, but is damaged:{damaged}", done.snapshot_id)
+        format!(
+            "DAMAGED: {} restores, but these databases failed integrity_check:{damaged}",
+            short(&done.snapshot_id)
+        )
     })?;
     Ok(if verified.damaged.is_empty() {
         Exit::Done

@@ -1,6 +1,6 @@
 //! `stasis repo check` and `stasis repo gc`
 
-use crate::cli::output::{Measured, printable, table};
+use crate::cli::output::{Measured, plural, printable, table};
 use crate::cli::progress::watched;
 use crate::cli::{Context, duration};
 use crate::report::Exit;
@@ -69,10 +69,6 @@ fn checked_words(checked: &RepoChecked) -> String {
     });
     lines.extend(advice(checked).map(|advice| format!("hint: {advice}")));
     lines.join("\n")
-}
-
-fn plural(count: u64, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Where something lies, before what is said of it.

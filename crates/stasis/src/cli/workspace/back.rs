@@ -1,8 +1,8 @@
 //! `stasis workspace revert`, `restore` and `undo`
 
-use super::{Dry, Which, counted, entry};
+use super::{Dry, Which, entry};
 use crate::cli::Context;
-use crate::cli::output::printable;
+use crate::cli::output::{plural, printable};
 use crate::report::Exit;
 use clap::Args;
 use stasis_engine::kind::workspace::{
@@ -227,7 +227,7 @@ fn agreed(context: &Context, plan: &ChangePlan, words: &str) -> anyhow::Result<A
     }
     context.output.say(words);
     let mut talk = std::io::stderr().lock();
-    write!(talk, "do it? [y/N] ")?;
+    write!(talk, "Continue? [y/N] ")?;
     talk.flush()?;
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;
@@ -252,10 +252,10 @@ pub(super) fn restored_words(result: &RestoredWorkspace) -> String {
         } else {
             ("", "")
         };
-        return format!("nothing{else_} differs: {but}the workspace is {checkpoint}");
+        return format!("Nothing{else_} differs: {but}the workspace is {checkpoint}");
     }
     if result.dry_run {
-        let what = format!("to be {checkpoint} again: {}", plan_words(&result.plan));
+        let what = format!("Restoring {checkpoint} will {}", planned(&result.plan));
         return with_paths(&what, &result.plan);
     }
     let less = if is_less(result) {
@@ -264,9 +264,8 @@ pub(super) fn restored_words(result: &RestoredWorkspace) -> String {
         ""
     };
     let what = format!(
-        "the workspace is {checkpoint} again{less}: {}; {} untouched; {} ms",
-        plan_words(&result.plan),
-        result.untouched,
+        "Restored the workspace to {checkpoint}{less}: {} ({} ms)",
+        done(&result.plan),
         result.elapsed_ms
     );
     let what = with_meanwhile(what, &result.changed_meanwhile);
@@ -314,7 +313,8 @@ impl Undo {
         if self.forget {
             let forgotten = workspace.forget_undos().await?;
             let result = serde_json::json!({ "forgotten": forgotten });
-            let words = |_: &serde_json::Value| format!("{forgotten} undo checkpoints are gone");
+            let words =
+                |_: &serde_json::Value| format!("Deleted {}", plural(forgotten, "undo checkpoint"));
             context.output.result(&result, words)?;
             return Ok(Exit::Done);
         }
@@ -353,14 +353,14 @@ fn undone_words(result: &UndoneChange) -> String {
     let of = result.path.as_deref().unwrap_or("the whole workspace");
     let (act, of, undo) = (&result.act, printable(of), &result.undo);
     if is_nothing(&result.plan) {
-        return format!("nothing differs from what was there before the {act} of {of} ({undo})");
+        return format!("Nothing differs from what was there before the {act} of {of} ({undo})");
     }
-    let plan = plan_words(&result.plan);
     if result.dry_run {
-        let what = format!("to take back the {act} of {of} ({undo}): {plan}");
+        let plan = planned(&result.plan);
+        let what = format!("Undoing the {act} of {of} ({undo}) will {plan}");
         return with_paths(&what, &result.plan);
     }
-    let what = format!("took back the {act} of {of} ({undo}): {plan}");
+    let what = format!("Undid the {act} of {of} ({undo}): {}", done(&result.plan));
     let what = with_meanwhile(what, &result.changed_meanwhile);
     with_undo(
         with_forgotten(what, &result.undo_forgotten),
@@ -372,12 +372,36 @@ pub(super) fn is_nothing(plan: &ChangePlan) -> bool {
     plan.creates + plan.replaces + plan.deletes == 0
 }
 
-fn plan_words(plan: &ChangePlan) -> String {
-    counted(&[
-        (plan.creates, "brought back"),
-        (plan.replaces, "made what they were"),
-        (plan.deletes, "deleted"),
-    ])
+/// What a plan will do: `change 1 entry, bring back 2 and delete 3`.
+fn planned(plan: &ChangePlan) -> String {
+    listed(plan, |verb, count| format!("{} {count}", verb.0))
+}
+
+/// What was done by a plan: `1 entry changed, 2 brought back and 3 deleted`.
+fn done(plan: &ChangePlan) -> String {
+    listed(plan, |verb, count| format!("{count} {}", verb.1))
+}
+
+fn listed(plan: &ChangePlan, phrase: impl Fn((&str, &str), String) -> String) -> String {
+    let all = [
+        (plan.replaces, ("change", "changed")),
+        (plan.creates, ("bring back", "brought back")),
+        (plan.deletes, ("delete", "deleted")),
+    ];
+    let all = all.into_iter().filter(|(count, _)| *count > 0);
+    // The noun stands with the first number only.
+    let mut phrases: Vec<String> = Vec::new();
+    for (count, verb) in all {
+        let counted = match phrases.as_slice() {
+            [] => plural(count, "entry"),
+            _ => count.to_string(),
+        };
+        phrases.push(phrase(verb, counted));
+    }
+    match phrases.as_slice() {
+        [before @ .., last] if !before.is_empty() => format!("{} and {last}", before.join(", ")),
+        _ => phrases.concat(),
+    }
 }
 
 /// A result with what other processes wrote while it came about.
@@ -398,7 +422,7 @@ fn with_meanwhile(words: String, changed: &[String]) -> String {
 /// A result with the line that says how to take it back.
 fn with_undo(words: String, undo: Option<&str>) -> String {
     match undo {
-        Some(undo) => format!("{words}\n`stasis workspace undo {undo}` takes it back"),
+        Some(undo) => format!("{words}\nUndo with: stasis workspace undo {undo}"),
         None => words,
     }
 }
@@ -525,8 +549,8 @@ mod tests {
 
         assert_eq!(
             restored_words(&result),
-            "the workspace is cp-3 again: 1 made what they were, 1 deleted; 7 untouched; 5 ms\n\
-             `stasis workspace undo u-4` takes it back"
+            "Restored the workspace to cp-3: 1 entry changed and 1 deleted (5 ms)\n\
+             Undo with: stasis workspace undo u-4"
         );
         let busy = RestoredWorkspace {
             changed_meanwhile: vec!["log".to_owned()],
@@ -540,7 +564,7 @@ mod tests {
         );
         assert_eq!(
             restored_words(&restored(Vec::new())),
-            "nothing differs: the workspace is cp-3"
+            "Nothing differs: the workspace is cp-3"
         );
     }
 
@@ -561,7 +585,7 @@ mod tests {
         let lines: Vec<&str> = words.lines().collect();
         assert_eq!(
             lines[0],
-            "to be cp-3 again: 11 brought back, 1 made what they were, 1 deleted"
+            "Restoring cp-3 will change 1 entry, bring back 11 and delete 1"
         );
         assert_eq!(lines[1], r"  delete     odd\u{1b}name");
         assert_eq!(lines[2], "  bring back lost-0");

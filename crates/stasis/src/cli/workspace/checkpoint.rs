@@ -3,7 +3,7 @@
 use super::{Dry, Which, called};
 use crate::cli::Context;
 use crate::cli::clone::{SHOWN, size};
-use crate::cli::output::printable;
+use crate::cli::output::{plural, printable};
 use crate::report::Exit;
 use clap::Args;
 use stasis_engine::clone::LeftOut;
@@ -94,20 +94,15 @@ fn created_words(made: &Checkpointed) -> String {
     let checkpoint = called(&made.checkpoint, made.name.as_deref());
     if let Some(why) = &made.skipped {
         let why = printable(why);
-        return format!("no new checkpoint is needed: {checkpoint} has it all; {why}");
+        return format!("No new checkpoint is needed: {checkpoint} has it all; {why}");
     }
-    let verb = if made.dry_run { "would make" } else { "made" };
-    let more = match made.origin {
-        CheckpointOrigin::Manual => format!("; {} more can be made", made.available),
-        _ => String::new(),
+    let verb = if made.dry_run {
+        "Would make checkpoint"
+    } else {
+        "Checkpoint"
     };
-    format!(
-        "{verb} {checkpoint}: {} files, {}; {}{more}; {} ms",
-        made.files_count,
-        size(made.bytes),
-        made.form,
-        made.elapsed_ms
-    )
+    let (files, bytes) = (plural(made.files_count, "file"), size(made.bytes));
+    format!("{verb} {checkpoint}: {files}, {bytes}")
 }
 
 #[derive(Debug, Args)]

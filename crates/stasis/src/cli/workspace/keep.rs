@@ -193,7 +193,7 @@ pub(super) async fn status(context: &Context, which: &Which) -> anyhow::Result<(
     warn_of(context, &status);
     if status.watched_by.is_none() {
         context.output.say(
-            "warning: nobody watches the workspace: no automatic checkpoints, no file events; `stasis workspace watch` does",
+            "warning: no watcher is running, so there are no automatic checkpoints. Start one with: stasis workspace watch",
         );
     }
     let hooks = hook::records(context, std::path::Path::new(&status.workspace));

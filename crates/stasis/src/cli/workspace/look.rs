@@ -403,7 +403,7 @@ mod tests {
         assert_eq!(mode_words(&text).unwrap(), "a: mode 644 -> 755");
         assert_eq!(
             diff_words(&mode_only),
-            "a: modified since cp-3, text\n- file, 3 bytes, mode 644\n+ file, 3 bytes, mode 755"
+            "a: modified since cp-3, text\n- file, 3 B, mode 644\n+ file, 3 B, mode 755"
         );
     }
 
