@@ -23,7 +23,7 @@ pub(super) struct Clone {
     target: PathBuf,
     /// What to do where the filesystem cannot share bytes
     #[arg(long, value_name = "HOW", default_value = "copy")]
-    fallback: How,
+    fallback: CloneFallback,
     /// Leave out what matches, as in a .gitignore; may be given more than once
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<String>,
@@ -36,7 +36,7 @@ pub(super) struct Clone {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum How {
+enum CloneFallback {
     /// Copy them; holes stay holes
     Copy,
     /// Fail, and leave nothing
@@ -50,8 +50,8 @@ impl Clone {
             source: self.source,
             target: self.target,
             fallback: match self.fallback {
-                How::Copy => Fallback::Copy,
-                How::Refuse => Fallback::Refuse,
+                CloneFallback::Copy => Fallback::Copy,
+                CloneFallback::Refuse => Fallback::Refuse,
             },
             excludes: self.exclude,
             strict: self.strict,

@@ -12,7 +12,7 @@ use serde::Serialize;
 use std::ops::Range;
 
 /// Where something is added, and how.
-struct Place {
+struct JsonLayout {
     /// In front of every line but the first.
     indent: String,
     /// One step of indentation.
@@ -29,7 +29,7 @@ pub(super) fn added<T: Serialize>(
     value: &T,
 ) -> String {
     let inside = container.inside();
-    let place = Place::of(text, container, inside.first());
+    let place = JsonLayout::of(text, container, inside.first());
     let element = place.element(key, value);
     let opened = container.span.start + 1;
     let Some(last) = inside.last() else {
@@ -90,7 +90,7 @@ pub(super) fn is_ours(text: &str, container: &Node) -> bool {
 
 /// A document of its own.
 pub(super) fn document<T: Serialize>(value: &T) -> String {
-    let place = Place {
+    let place = JsonLayout {
         indent: String::new(),
         unit: "  ".to_owned(),
         newline: Some("\n"),
@@ -145,7 +145,7 @@ fn replaced(text: &str, span: Range<usize>, with: &str) -> String {
     text
 }
 
-impl Place {
+impl JsonLayout {
     fn of(text: &str, container: &Node, first: Option<&Range<usize>>) -> Self {
         let newline = if text.contains("\r\n") { "\r\n" } else { "\n" };
         let unit = unit(text);

@@ -28,7 +28,7 @@ use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
-use worker::Ended;
+use worker::WorkerOutcome;
 
 /// How much of what an agent says is looked at.
 const MOST: u64 = 1 << 20;
@@ -69,8 +69,10 @@ impl Run {
         }
         let wait = Duration::from_secs(self.wait);
         match worker::supervise(&said, wait).await {
-            Ok(Ended::Done) => {}
-            Ok(Ended::Later) => tracing::warn!("the checkpoint is finished in the background"),
+            Ok(WorkerOutcome::Done) => {}
+            Ok(WorkerOutcome::Later) => {
+                tracing::warn!("the checkpoint is finished in the background")
+            }
             Err(error) => {
                 tracing::warn!(%error, "could not start a process for the checkpoint");
                 self.work(context, &said, wait).await;

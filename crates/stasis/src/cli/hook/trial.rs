@@ -75,7 +75,7 @@ struct Trial {
 }
 
 /// A command as the settings have it.
-struct Written {
+struct HookCommand {
     scope: Scope,
     event: &'static str,
     is_prompt: bool,
@@ -85,7 +85,7 @@ struct Written {
 }
 
 /// Where a command is run.
-struct Place<'a> {
+struct TrialPlace<'a> {
     directory: &'a Path,
     /// The state directory in which `hook run` records, `…/stasis`.
     state: &'a Path,
@@ -111,7 +111,7 @@ impl Test {
             report.problems.push(what);
         }
         if !written.is_empty() {
-            let scratch = Scratch::make()?;
+            let scratch = ScratchWorkspace::make()?;
             let tried = self.try_all(context, &written, &scratch, &project).await;
             scratch.remove()?;
             report.trials = tried?;
@@ -136,7 +136,7 @@ impl Test {
         context: &Context,
         project: &Path,
         problems: &mut Vec<String>,
-    ) -> anyhow::Result<Vec<Written>> {
+    ) -> anyhow::Result<Vec<HookCommand>> {
         let scopes = [Scope::User, Scope::Project].into_iter();
         let mut written = Vec::new();
         for scope in scopes.filter(|scope| self.scope.is_none_or(|only| only == *scope)) {
@@ -165,7 +165,7 @@ impl Test {
         Ok(written)
     }
 
-    fn found(&self, scope: Scope, text: &str) -> anyhow::Result<Vec<Written>> {
+    fn found(&self, scope: Scope, text: &str) -> anyhow::Result<Vec<HookCommand>> {
         let program = Program::at(self.agent, "stasis");
         let form = match self.agent.means() {
             Means::Settings(form) => form,
@@ -174,7 +174,7 @@ impl Test {
         let mut all = Vec::new();
         for (event, command) in form.commands(text, &program)? {
             let shell = self.agent.shell();
-            all.push(Written {
+            all.push(HookCommand {
                 scope,
                 event: event.name,
                 is_prompt: event.matcher.is_none(),
@@ -186,12 +186,12 @@ impl Test {
     }
 
     /// The plugin starts the program itself, without a shell.
-    fn of_plugin(&self, scope: Scope, text: &str) -> Vec<Written> {
+    fn of_plugin(&self, scope: Scope, text: &str) -> Vec<HookCommand> {
         let Some(program) = plugin::program(text) else {
             return Vec::new();
         };
         let words = [program.as_str(), "hook", "run", self.agent.name()];
-        let written = |event, is_prompt| Written {
+        let written = |event, is_prompt| HookCommand {
             scope,
             event,
             is_prompt,
@@ -207,8 +207,8 @@ impl Test {
     async fn try_all(
         &self,
         context: &Context,
-        written: &[Written],
-        scratch: &Scratch,
+        written: &[HookCommand],
+        scratch: &ScratchWorkspace,
         project: &Path,
     ) -> anyhow::Result<Vec<Trial>> {
         scratch.init(context).await?;
@@ -221,7 +221,7 @@ impl Test {
         let state = context.environment.places.state.clone();
         let state = state.context("neither HOME nor XDG_STATE_HOME is set")?;
         for one in written.iter().filter(|one| !one.is_prompt) {
-            let place = Place {
+            let place = TrialPlace {
                 directory: project,
                 state: &state,
                 is_scratch: false,
@@ -231,7 +231,7 @@ impl Test {
         Ok(trials)
     }
 
-    async fn tried(&self, written: &Written, place: &Place<'_>) -> Trial {
+    async fn tried(&self, written: &HookCommand, place: &TrialPlace<'_>) -> Trial {
         let clock = system_clock();
         let (began, began_uptime) = (clock.now(), clock.uptime());
         let ended = self.ended(written, place).await;
@@ -254,7 +254,7 @@ impl Test {
     }
 
     /// Runs a command as the agent does: its shell, directory, variables, input and time limit.
-    async fn ended(&self, written: &Written, place: &Place<'_>) -> Ended {
+    async fn ended(&self, written: &HookCommand, place: &TrialPlace<'_>) -> TrialExit {
         let mut command = Command::new(&written.words[0]);
         command
             .args(&written.words[1..])
@@ -273,15 +273,15 @@ impl Test {
             command.env("XDG_STATE_HOME", state);
         }
         let said = self.said(written, place.directory);
-        let ended = tokio::time::timeout(AGENT_LIMIT, Ended::of(command, said)).await;
-        ended.unwrap_or_else(|_| Ended {
+        let ended = tokio::time::timeout(AGENT_LIMIT, TrialExit::of(command, said)).await;
+        ended.unwrap_or_else(|_| TrialExit {
             timed_out: true,
-            ..Ended::default()
+            ..TrialExit::default()
         })
     }
 
     /// What the agent says on standard input.
-    fn said(&self, written: &Written, directory: &Path) -> String {
+    fn said(&self, written: &HookCommand, directory: &Path) -> String {
         let session = "00000000-0000-4000-8000-000000000000";
         let (event, cwd) = (written.event, directory);
         let common = json!({ "session_id": session, "cwd": cwd, "hook_event_name": event });
@@ -299,7 +299,7 @@ impl Test {
 }
 
 /// Events that have no command.
-fn missing(form: &settings::Form, found: &[Written], path: &Path) -> Vec<String> {
+fn missing(form: &settings::Form, found: &[HookCommand], path: &Path) -> Vec<String> {
     let lacks = |event: &&settings::Event| !found.iter().any(|one| one.event == event.name);
     let missing = form.events.iter().filter(lacks);
     missing
@@ -314,14 +314,14 @@ fn missing(form: &settings::Form, found: &[Written], path: &Path) -> Vec<String>
 }
 
 #[derive(Default)]
-struct Ended {
+struct TrialExit {
     exit_code: Option<i32>,
     timed_out: bool,
     stdout: String,
     stderr: String,
 }
 
-impl Ended {
+impl TrialExit {
     async fn of(mut command: Command, said: String) -> Self {
         let mut child = match command.spawn() {
             Ok(child) => child,
@@ -466,13 +466,13 @@ fn rendered(report: &TrialReport) -> String {
 }
 
 /// A directory that is a workspace for the time of a test, with a state directory of its own.
-struct Scratch {
+struct ScratchWorkspace {
     home: PathBuf,
     tree: PathBuf,
     state: PathBuf,
 }
 
-impl Scratch {
+impl ScratchWorkspace {
     fn make() -> anyhow::Result<Self> {
         let home = std::env::temp_dir();
         let home = home.join(format!("stasis-hook-test-{}", system_rng().op_id()));
@@ -509,8 +509,8 @@ impl Scratch {
         Ok(())
     }
 
-    fn place(&self) -> Place<'_> {
-        Place {
+    fn place(&self) -> TrialPlace<'_> {
+        TrialPlace {
             directory: &self.tree,
             state: &self.state,
             is_scratch: true,

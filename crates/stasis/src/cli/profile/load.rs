@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub(super) enum Failure {
+pub(super) enum LoadFallback {
     /// Go on with a fresh profile, and say so
     Fresh,
     /// Fail, and touch nothing
@@ -39,7 +39,7 @@ pub(super) struct Loading {
     /// What to do when there is a snapshot that cannot be loaded [default: an older one when it is damaged, else fresh;
     /// refuse while the store cannot be reached]
     #[arg(long, value_name = "WHAT")]
-    on_failure: Option<Failure>,
+    on_failure: Option<LoadFallback>,
     /// Do not carry the snapshot of an older Chrome to this one, whatever the tenant's policy says
     #[arg(long, conflicts_with = "from_major")]
     no_upgrade: bool,
@@ -106,8 +106,8 @@ impl Loading {
             lineage,
             dir,
             on_failure: self.on_failure.map(|failure| match failure {
-                Failure::Fresh => OnFailure::Fresh,
-                Failure::Refuse => OnFailure::Refuse,
+                LoadFallback::Fresh => OnFailure::Fresh,
+                LoadFallback::Refuse => OnFailure::Refuse,
             }),
             upgrade: match (self.from_major, self.no_upgrade) {
                 (Some(major), _) => UpgradeWish::From(major),

@@ -15,7 +15,7 @@ pub(in crate::cli) struct Save {
     /// The directory
     dir: PathBuf,
     #[command(flatten)]
-    how: save::How,
+    how: save::SaveOptions,
 }
 
 impl Save {
@@ -34,7 +34,7 @@ pub(in crate::cli) struct Restore {
     #[arg(default_value = "latest")]
     snapshot: SnapshotRef,
     #[command(flatten)]
-    how: restore::How,
+    how: restore::RestoreOptions,
 }
 
 impl Restore {

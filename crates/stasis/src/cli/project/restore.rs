@@ -34,12 +34,12 @@ pub(super) struct Restore {
     #[arg(long)]
     auto_undo: bool,
     #[command(flatten)]
-    how: How,
+    how: RestoreOptions,
 }
 
 /// How a directory is restored, whatever it is.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct How {
+pub(in crate::cli) struct RestoreOptions {
     /// Do not save first what is there now
     #[arg(long)]
     no_safety: bool,
@@ -69,7 +69,7 @@ impl Restore {
     }
 }
 
-impl How {
+impl RestoreOptions {
     pub(super) async fn restore(
         self,
         context: &Context,

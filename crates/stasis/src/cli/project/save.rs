@@ -28,13 +28,13 @@ pub(super) struct Save {
     #[arg(long, default_value = "manual")]
     reason: Why,
     #[command(flatten)]
-    how: How,
+    how: SaveOptions,
 }
 
 /// How a directory is saved, whatever it is.
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a choice of its own")]
-pub(in crate::cli) struct How {
+pub(in crate::cli) struct SaveOptions {
     /// A label, KEY=VALUE; may be given more than once
     #[arg(long, value_name = "KEY=VALUE")]
     label: Vec<String>,
@@ -99,7 +99,7 @@ impl Save {
     }
 }
 
-impl How {
+impl SaveOptions {
     pub(super) async fn save(
         self,
         context: &Context,

@@ -42,7 +42,7 @@ fn list_words(rows: &[ProjectSnapshot]) -> String {
 
 /// A snapshot with everything that it says of itself.
 #[derive(Serialize)]
-struct Shown {
+struct SnapshotDetails {
     #[serde(flatten)]
     row: ProjectSnapshot,
     metadata: SnapshotManifest,
@@ -54,39 +54,41 @@ pub(super) async fn show(
     snapshot: &SnapshotRef,
 ) -> anyhow::Result<()> {
     let (row, metadata) = project.show(snapshot).await?;
-    context.output.result(&Shown { row, metadata }, |shown| {
-        let Shown { row, metadata } = shown;
-        let mut lines = vec![
-            format!("snapshot   {}", row.snapshot_id),
-            format!("time       {}", row.timestamp),
-            format!("reason     {}", word(&row.reason)),
-            format!("digest     {}", metadata.state_digest),
-            format!(
-                "contents   {} files, {} bytes",
-                metadata.totals.files, row.bytes
-            ),
-        ];
-        if let Some(parent) = &metadata.parent_snapshot_id {
-            lines.push(format!("parent     {parent}"));
-        }
-        if let Some(version) = &metadata.app_version {
-            lines.push(format!("app        {}", printable(version.as_str())));
-        }
-        for (name, volume) in &metadata.volume_manifests {
-            lines.push(format!(
-                "volume     {name}: {}, {}, {} bytes, integrity {}",
-                volume.consistency, volume.format, volume.size, volume.integrity
-            ));
-        }
-        for (key, value) in &row.labels {
-            lines.push(format!(
-                "label      {}={}",
-                printable(key),
-                printable(value.as_str())
-            ));
-        }
-        lines.join("\n")
-    })
+    context
+        .output
+        .result(&SnapshotDetails { row, metadata }, |shown| {
+            let SnapshotDetails { row, metadata } = shown;
+            let mut lines = vec![
+                format!("snapshot   {}", row.snapshot_id),
+                format!("time       {}", row.timestamp),
+                format!("reason     {}", word(&row.reason)),
+                format!("digest     {}", metadata.state_digest),
+                format!(
+                    "contents   {} files, {} bytes",
+                    metadata.totals.files, row.bytes
+                ),
+            ];
+            if let Some(parent) = &metadata.parent_snapshot_id {
+                lines.push(format!("parent     {parent}"));
+            }
+            if let Some(version) = &metadata.app_version {
+                lines.push(format!("app        {}", printable(version.as_str())));
+            }
+            for (name, volume) in &metadata.volume_manifests {
+                lines.push(format!(
+                    "volume     {name}: {}, {}, {} bytes, integrity {}",
+                    volume.consistency, volume.format, volume.size, volume.integrity
+                ));
+            }
+            for (key, value) in &row.labels {
+                lines.push(format!(
+                    "label      {}={}",
+                    printable(key),
+                    printable(value.as_str())
+                ));
+            }
+            lines.join("\n")
+        })
 }
 
 pub(super) async fn status(context: &Context, project: &Project) -> anyhow::Result<()> {

@@ -20,7 +20,7 @@ pub(super) const FLAG: &str = "--worker";
 
 /// How the worker ended, as far as anybody saw.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Ended {
+pub(super) enum WorkerOutcome {
     /// It is done.
     Done,
     /// It goes on by itself.
@@ -28,11 +28,11 @@ pub(super) enum Ended {
 }
 
 /// Starts the worker with what the agent said, and waits for it no longer than `wait`.
-pub(super) async fn supervise(said: &[u8], wait: Duration) -> io::Result<Ended> {
+pub(super) async fn supervise(said: &[u8], wait: Duration) -> io::Result<WorkerOutcome> {
     let began = Instant::now();
     let mut child = start()?;
     let ended = tokio::time::timeout_at(began + wait, attend(&mut child, said, began)).await;
-    Ok(ended.unwrap_or(Ended::Later))
+    Ok(ended.unwrap_or(WorkerOutcome::Later))
 }
 
 fn start() -> io::Result<Child> {
@@ -47,7 +47,7 @@ fn start() -> io::Result<Child> {
     command.spawn()
 }
 
-async fn attend(child: &mut Child, said: &[u8], began: Instant) -> Ended {
+async fn attend(child: &mut Child, said: &[u8], began: Instant) -> WorkerOutcome {
     if let Some(mut stdin) = child.stdin.take() {
         // A worker that does not listen has ended, which is seen below.
         let _ = stdin.write_all(said).await;
@@ -60,11 +60,11 @@ async fn attend(child: &mut Child, said: &[u8], began: Instant) -> Ended {
     let rest = child.wait();
     if asked == 0 {
         let _ = rest.await;
-        return Ended::Done;
+        return WorkerOutcome::Done;
     }
     match tokio::time::timeout_at(began + SHORT_WAIT, rest).await {
-        Ok(_) => Ended::Done,
-        Err(_) => Ended::Later,
+        Ok(_) => WorkerOutcome::Done,
+        Err(_) => WorkerOutcome::Later,
     }
 }
 
