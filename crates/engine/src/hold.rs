@@ -211,7 +211,7 @@ impl Leases<'_> {
                 return LeaseLost::RanOut { detail };
             }
             let renewal = tokio::select! {
-                renewal = self.lineages.renew(&lease.lineage, lease.fence, lease.ttl) => renewal,
+                renewal = self.lineages.renew_lease(lease) => renewal,
                 () = self.sleep_until(good_until) => {
                     let detail = String::from("the last renewal was not answered in time");
                     return LeaseLost::RanOut { detail };

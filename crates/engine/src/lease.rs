@@ -194,19 +194,45 @@ impl Leases<'_> {
         let ttl = self.ttl(lineage, ttl).await?;
         let result = self.lineages.renew(lineage, token, ttl).await;
         never_locked(&result, lineage)?;
-        if let Err(LineageError::Refused {
-            refusal: Refusal::LockLost(how),
-            ..
-        }) = &result
-        {
-            self.record_lost(lineage, token, &how.to_string()).await;
-        }
+        self.note_loss(&result, lineage, token).await;
         let (lock, _) = self.operations().settled(result).await?;
         Ok(Changed {
             subject: lineage.clone(),
             lock,
             warnings: self.clock_warnings(),
         })
+    }
+
+    /// Renews the lease whose token is shown, and takes it up.
+    pub(crate) async fn adopt(
+        self,
+        lineage: &Lineage,
+        token: Fence,
+        ttl: Duration,
+    ) -> Result<Lease, Error> {
+        self.store().ensure_trusted().await?;
+        let result = self.lineages.adopt(lineage, token, ttl).await;
+        never_locked(&result, lineage)?;
+        self.note_loss(&result, lineage, token).await;
+        self.operations().settled(result).await
+    }
+
+    /// Gives back a lease of this process.
+    pub(crate) async fn release_lease(self, lease: &Lease) -> Result<Lock, Error> {
+        let result = self.lineages.release_lease(lease).await;
+        never_locked(&result, &lease.lineage)?;
+        self.operations().settled(result).await
+    }
+
+    /// Writes down that a lease is lost, if that is why it was not renewed.
+    async fn note_loss<T>(self, result: &Result<T, LineageError>, lineage: &Lineage, token: Fence) {
+        if let Err(LineageError::Refused {
+            refusal: Refusal::LockLost(how),
+            ..
+        }) = result
+        {
+            self.record_lost(lineage, token, &how.to_string()).await;
+        }
     }
 
     /// Gives a lease back.

@@ -17,6 +17,7 @@ mod refusal;
 mod rollback;
 mod run;
 mod save;
+mod session;
 mod show;
 mod standing;
 mod subject;

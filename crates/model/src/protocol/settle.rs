@@ -10,6 +10,10 @@
 //! everything else:         one document
 //! ```
 //!
+//! An operation that looks at one document only may begin with a reading that was made earlier, by the operation before it
+//! or by its caller: the write is conditional on the version of that reading, so whatever happened since refuses it. What
+//! an earlier reading never does is to say no, or that nothing is left to do: then the document is read again first.
+//!
 //! *Always true:* neither `Lost` nor silence proves that a write was not applied; after either the document is read
 //! again. `Done` means applied, `Refused` means not applied and never will be, and an outcome that is
 //! unknown is `Unsettled`: nothing is cleaned up, and the operation id settles it later.
@@ -137,6 +141,8 @@ pub struct Protocol {
     reads_left: &'static [Doc],
     sent: Option<Body>,
     unknown: Option<UnknownWrite>,
+    /// Whether `found` and `versions` are a caller's, from which the first attempt is made.
+    is_given: bool,
     writes_left: u8,
     attempts: u8,
     rounds_left: u8,
@@ -157,6 +163,7 @@ impl Protocol {
             reads_left: &[],
             sent: None,
             unknown: None,
+            is_given: false,
             writes_left: ATTEMPTS,
             attempts: ATTEMPTS,
             rounds_left: ATTEMPTS,
@@ -195,6 +202,40 @@ impl Protocol {
         }
     }
 
+    /// The same operation, whose first attempt is made from the lock as its caller last saw it. Has no effect on an
+    /// operation that also looks at the pointer.
+    #[must_use = "the protocol is not changed in place"]
+    pub fn from_lock(self, lock: Option<Versioned<Lock>>) -> Self {
+        let is_given = lock.is_some() && self.op.reads() == [Doc::Lock];
+        let (lock, version) = split(lock);
+        Self {
+            found: Documents {
+                lock,
+                pointer: None,
+            },
+            versions: [version, None],
+            is_given,
+            ..self
+        }
+    }
+
+    /// The same operation, whose first attempt is made from the pointer as its caller last saw it. Has no effect on an
+    /// operation that also looks at the lock.
+    #[must_use = "the protocol is not changed in place"]
+    pub fn from_pointer(self, pointer: Option<Versioned<Pointer>>) -> Self {
+        let is_given = pointer.is_some() && self.op.reads() == [Doc::Pointer];
+        let (pointer, version) = split(pointer);
+        Self {
+            found: Documents {
+                lock: None,
+                pointer,
+            },
+            versions: [None, version],
+            is_given,
+            ..self
+        }
+    }
+
     /// The operation's id.
     pub fn op_id(&self) -> OpId {
         self.op_id
@@ -203,6 +244,7 @@ impl Protocol {
     /// Takes the answer to the last step and returns the next one.
     pub fn next(&mut self, answer: StoreAnswer, now: Timestamp) -> ProtocolStep {
         match answer {
+            StoreAnswer::Begin if std::mem::take(&mut self.is_given) => self.try_unread(now),
             StoreAnswer::Begin => self.begin(),
             StoreAnswer::Lock(lock) => {
                 (self.found.lock, self.versions[0]) = split(lock);
@@ -213,7 +255,7 @@ impl Protocol {
                 self.read_on(now)
             }
             StoreAnswer::Won => match self.sent.take() {
-                Some(body) => self.applied(body),
+                Some(body) => self.applied(body, now),
                 None => self.begin(),
             },
             StoreAnswer::Lost | StoreAnswer::Silence => {
@@ -226,7 +268,16 @@ impl Protocol {
         }
     }
 
-    /// Reads everything anew: no rule is ever asked about an old reading.
+    /// Writes what the rule makes of an earlier reading; anything else it says is asked again about a new one.
+    fn try_unread(&mut self, now: Timestamp) -> ProtocolStep {
+        match step(&self.found, &self.op, self.op_id, now) {
+            Ok(DocumentChange::Lock(lock)) => self.write(Body::Lock(lock)),
+            Ok(DocumentChange::Pointer(pointer)) => self.write(Body::Pointer(pointer)),
+            Ok(DocumentChange::Already) | Err(_) => self.begin(),
+        }
+    }
+
+    /// Reads everything anew.
     fn begin(&mut self) -> ProtocolStep {
         self.found = Documents::default();
         self.versions = [None, None];
@@ -244,10 +295,10 @@ impl Protocol {
 
     fn decide(&mut self, now: Timestamp) -> ProtocolStep {
         match step(&self.found, &self.op, self.op_id, now) {
-            Ok(DocumentChange::Already) => self.already(),
+            Ok(DocumentChange::Already) => self.already(now),
             Ok(DocumentChange::Lock(lock)) => self.write(Body::Lock(lock)),
             Ok(DocumentChange::Pointer(pointer)) => self.write(Body::Pointer(pointer)),
-            Err(Refusal::Outrun { .. }) => self.take_again(),
+            Err(Refusal::Outrun { .. }) => self.take_again(now),
             Err(refusal) => self.give_up(ProtocolStep::Refused(refusal), self.is_unknown()),
         }
     }
@@ -312,13 +363,13 @@ impl Protocol {
         }
     }
 
-    fn already(&mut self) -> ProtocolStep {
+    fn already(&mut self, now: Timestamp) -> ProtocolStep {
         let body = match self.op.writes() {
             Doc::Lock => self.found.lock.clone().map(Body::Lock),
             Doc::Pointer => self.found.pointer.clone().map(Body::Pointer),
         };
         match (body, self.committed.take()) {
-            (Some(body), None) => self.applied(body),
+            (Some(body), None) => self.applied(body, now),
             (_, Some(pointer)) => ProtocolStep::Done(ProtocolOutcome::Pointer {
                 pointer,
                 lock_marked: true,
@@ -328,7 +379,7 @@ impl Protocol {
     }
 
     /// Goes on after a write that was applied.
-    fn applied(&mut self, body: Body) -> ProtocolStep {
+    fn applied(&mut self, body: Body, now: Timestamp) -> ProtocolStep {
         match (body, &self.op, self.committed.take()) {
             (Body::Lock(lock), Op::Take { .. }, _) => {
                 let before = self
@@ -337,9 +388,8 @@ impl Protocol {
                     .take()
                     .filter(|before| before.op_id != self.op_id);
                 self.took_over = before.map(Box::new).or(self.took_over.take());
-                self.turn_to(Op::Fence {
-                    fence: lock.fence(),
-                })
+                let fence = lock.fence();
+                self.turn_to(Op::Fence { fence }, now)
             }
             (Body::Pointer(pointer), Op::Fence { fence }, _) => {
                 ProtocolStep::Done(ProtocolOutcome::Acquired {
@@ -352,7 +402,7 @@ impl Protocol {
                 Some((reason, ttl)) => {
                     let fence = pointer.fence;
                     self.committed = Some(Box::new(pointer));
-                    self.turn_to(Op::MarkForced { fence, reason, ttl })
+                    self.turn_to(Op::MarkForced { fence, reason, ttl }, now)
                 }
                 None => ProtocolStep::Done(ProtocolOutcome::Pointer {
                     pointer: Box::new(pointer),
@@ -369,20 +419,28 @@ impl Protocol {
         }
     }
 
-    fn take_again(&mut self) -> ProtocolStep {
+    fn take_again(&mut self, now: Timestamp) -> ProtocolStep {
         self.rounds_left = self.rounds_left.saturating_sub(1);
         match self.claim.clone() {
             // Every fence we may have sent is below the one that outran us, so none of them can land.
-            Some((holder, ttl)) if self.rounds_left > 0 => self.turn_to(Op::Take { holder, ttl }),
+            Some((holder, ttl)) if self.rounds_left > 0 => {
+                self.turn_to(Op::Take { holder, ttl }, now)
+            }
             _ => self.give_up(ProtocolStep::Refused(Refusal::Contended), false),
         }
     }
 
-    fn turn_to(&mut self, op: Op) -> ProtocolStep {
+    /// Goes on with the other half. The fence goes into the pointer as taking the lock has just read it.
+    fn turn_to(&mut self, op: Op, now: Timestamp) -> ProtocolStep {
+        let was_read = matches!(op, Op::Fence { .. });
         self.op = op;
         self.unknown = None;
         self.writes_left = self.attempts;
-        self.begin()
+        if was_read {
+            self.try_unread(now)
+        } else {
+            self.begin()
+        }
     }
 }
 

@@ -1,14 +1,16 @@
 //! Owning a lineage: acquire, renew, release, reap.
 
 use crate::bucket::{Bucket, BucketError};
-use crate::documents::lineages::{Applied, LineageError, Lineages};
+use crate::documents::lineages::{Applied, LastSeen, LineageError, Lineages};
 use crate::layout::{self, Prefix};
+use stasis_model::format::document::Versioned;
 use stasis_model::format::lease::{Fence, Holder, Lock};
-use stasis_model::format::pointer::Active;
+use stasis_model::format::pointer::{Active, Pointer};
 use stasis_model::id::{Lineage, OpId};
 use stasis_model::protocol::operation::OperationKind;
 use stasis_model::protocol::settle::{Protocol, ProtocolOutcome};
 use stasis_model::protocol::step::Op;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// A lease that is ours.
@@ -26,6 +28,35 @@ pub struct Lease {
     pub ttl: Duration,
     /// Uptime from which `ttl` counts.
     pub sent_at: Duration,
+    /// The lock and the pointer as the owner last saw them, shared by all copies of the lease.
+    pub seen: Arc<Mutex<LastSeen>>,
+}
+
+impl Lease {
+    fn seen(&self) -> MutexGuard<'_, LastSeen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The pointer as it was last read or written under this lease, if that is known. It may have moved since.
+    pub fn last_pointer(&self) -> Option<Pointer> {
+        let seen = self.seen();
+        seen.pointer.as_ref().map(|pointer| pointer.value.clone())
+    }
+
+    /// What to begin the next operation on the lock with; forgotten, because that makes another one of it.
+    fn take_lock(&self) -> Option<Versioned<Lock>> {
+        self.seen().lock.take()
+    }
+
+    /// What to begin the next operation on the pointer with.
+    pub(crate) fn take_pointer(&self) -> Option<Versioned<Pointer>> {
+        self.seen().pointer.take()
+    }
+
+    /// Keeps what an operation under this lease left behind.
+    pub(crate) fn note(&self, seen: &LastSeen) {
+        self.seen().update(seen.clone());
+    }
 }
 
 impl Lineages {
@@ -48,18 +79,39 @@ impl Lineages {
         else {
             unreachable!("acquiring ends acquired")
         };
-        let (lineage, sent_at) = (lineage.clone(), applied.sent_at);
         Ok(Lease {
-            lineage,
+            lineage: lineage.clone(),
             fence,
             base,
             took_over,
             ttl,
-            sent_at,
+            sent_at: applied.sent_at,
+            seen: Arc::new(Mutex::new(applied.seen)),
         })
     }
 
-    /// Prolongs a lease; the lock it leaves says until when.
+    /// Renews a lease that is known only by its fence, and takes it up where its owner left it.
+    pub async fn adopt(
+        &self,
+        lineage: &Lineage,
+        fence: Fence,
+        ttl: Duration,
+    ) -> Result<Lease, LineageError> {
+        let protocol = Protocol::new(self.op_id(), Op::Renew { fence, ttl });
+        let applied = self.carry_out(lineage, OperationKind::Renew, protocol).await?;
+        let pointer = applied.seen.pointer.as_ref();
+        Ok(Lease {
+            lineage: lineage.clone(),
+            fence,
+            base: pointer.and_then(|pointer| pointer.value.active.clone()),
+            took_over: None,
+            ttl,
+            sent_at: applied.sent_at,
+            seen: Arc::new(Mutex::new(applied.seen)),
+        })
+    }
+
+    /// Prolongs a lease that is known only by its fence; the lock it leaves says until when.
     pub async fn renew(
         &self,
         lineage: &Lineage,
@@ -73,7 +125,26 @@ impl Lineages {
         Ok((lock_after(&applied), applied.sent_at))
     }
 
-    /// Gives a lease back.
+    /// Prolongs a lease that is ours; returns its lock, and the uptime from which it counts anew.
+    pub async fn renew_lease(&self, lease: &Lease) -> Result<(Lock, Duration), LineageError> {
+        let (fence, ttl) = (lease.fence, lease.ttl);
+        let protocol = Protocol::new(self.op_id(), Op::Renew { fence, ttl });
+        let applied = self.carry_out(&lease.lineage, OperationKind::Renew, protocol);
+        let applied = applied.await?;
+        lease.note(&applied.seen);
+        Ok((lock_after(&applied), applied.sent_at))
+    }
+
+    /// Gives a lease back that is ours: one request, unless somebody touched the lock since its owner did.
+    pub async fn release_lease(&self, lease: &Lease) -> Result<Lock, LineageError> {
+        let fence = lease.fence;
+        let protocol = Protocol::new(self.op_id(), Op::Release { fence });
+        let protocol = protocol.from_lock(lease.take_lock());
+        let applied = self.carry_out(&lease.lineage, OperationKind::Release, protocol);
+        Ok(lock_after(&applied.await?))
+    }
+
+    /// Gives a lease back that is known only by its fence.
     pub async fn release(&self, lineage: &Lineage, fence: Fence) -> Result<Lock, LineageError> {
         let protocol = Protocol::new(self.op_id(), Op::Release { fence });
         let applied = self

@@ -144,6 +144,50 @@ pub async fn read<D: Document>(
     }))
 }
 
+/// The two documents of a lineage as they were last read or written here; `None` is not known, which is not absent.
+///
+/// Never more than a guess at what they are now. An operation may begin with it, because its write is conditional on the
+/// version.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct LastSeen {
+    /// `lock.json`
+    pub lock: Option<Versioned<Lock>>,
+    /// `latest.json`
+    pub pointer: Option<Versioned<Pointer>>,
+}
+
+impl LastSeen {
+    /// Takes over what another operation saw, where that is not older: a renewal that ran beside may have read earlier.
+    pub(crate) fn update(&mut self, other: Self) {
+        let known = self.lock.as_ref().map(|lock| lock.value.generation);
+        if let Some(lock) = other
+            .lock
+            .filter(|lock| Some(lock.value.generation) >= known)
+        {
+            self.lock = Some(lock);
+        }
+        let known = self.pointer.as_ref().map(|found| found.value.generation);
+        let newer = |found: &Versioned<Pointer>| Some(found.value.generation) >= known;
+        if let Some(pointer) = other.pointer.filter(newer) {
+            self.pointer = Some(pointer);
+        }
+    }
+
+    fn wrote(&mut self, body: Body, version: document::Version) {
+        match body {
+            Body::Lock(value) => self.lock = Some(Versioned { value, version }),
+            Body::Pointer(value) => self.pointer = Some(Versioned { value, version }),
+        }
+    }
+
+    fn forget(&mut self, doc: Doc) {
+        match doc {
+            Doc::Lock => self.lock = None,
+            Doc::Pointer => self.pointer = None,
+        }
+    }
+}
+
 /// An operation that was applied.
 #[derive(Clone, Debug)]
 pub struct Applied {
@@ -153,6 +197,8 @@ pub struct Applied {
     pub outcome: ProtocolOutcome,
     /// Uptime just before its first write was sent: what a holder may count its lease from.
     pub sent_at: Duration,
+    /// The documents as it left them.
+    pub seen: LastSeen,
 }
 
 /// All lineages of one store.
@@ -262,6 +308,7 @@ impl Lineages {
         mut protocol: Protocol,
     ) -> Result<Applied, LineageError> {
         let (mut answer, mut failure, mut sent_at, mut waits) = (StoreAnswer::Begin, None, None, 0);
+        let mut seen = LastSeen::default();
         loop {
             if matches!(answer, StoreAnswer::Lost | StoreAnswer::Silence) {
                 self.wait(waits).await;
@@ -269,26 +316,39 @@ impl Lineages {
             }
             answer = match protocol.next(answer, self.now()) {
                 ProtocolStep::Read(Doc::Lock) => {
-                    told(self.lock(lineage).await, &mut failure, StoreAnswer::Lock)
+                    let read = self.lock(lineage).await;
+                    answer_of(read, &mut failure, |lock| {
+                        seen.lock.clone_from(&lock);
+                        StoreAnswer::Lock(lock)
+                    })
                 }
-                ProtocolStep::Read(Doc::Pointer) => told(
-                    self.pointer(lineage).await,
-                    &mut failure,
-                    StoreAnswer::Pointer,
-                ),
+                ProtocolStep::Read(Doc::Pointer) => {
+                    let read = self.pointer(lineage).await;
+                    answer_of(read, &mut failure, |pointer| {
+                        seen.pointer.clone_from(&pointer);
+                        StoreAnswer::Pointer(pointer)
+                    })
+                }
                 ProtocolStep::Write { expected, body } => {
                     sent_at.get_or_insert_with(|| self.clock.uptime());
+                    seen.forget(body.doc());
                     let written = self.write(lineage, expected, &body).await;
-                    told(written.map_err(ReadError::from), &mut failure, |answer| {
-                        answer
+                    let written = written.map_err(ReadError::from);
+                    answer_of(written, &mut failure, |swap| match swap {
+                        Swap::Won(version) => {
+                            seen.wrote(*body, version);
+                            StoreAnswer::Won
+                        }
+                        Swap::Lost => StoreAnswer::Lost,
+                        Swap::Unknown => StoreAnswer::Silence,
                     })
                 }
                 ProtocolStep::Done(outcome) => {
-                    let sent_at = sent_at.unwrap_or_else(|| self.clock.uptime());
                     return Ok(Applied {
                         op_id: protocol.op_id(),
                         outcome,
-                        sent_at,
+                        sent_at: sent_at.unwrap_or_else(|| self.clock.uptime()),
+                        seen,
                     });
                 }
                 ProtocolStep::Refused(refusal) => {
@@ -321,7 +381,7 @@ impl Lineages {
         lineage: &Lineage,
         expected: Option<document::Version>,
         body: &Body,
-    ) -> Result<StoreAnswer, BucketError> {
+    ) -> Result<Swap, BucketError> {
         let (key, bytes) = match body {
             Body::Lock(lock) => (layout::lock(lineage), document::render(lock)),
             Body::Pointer(pointer) => (layout::pointer(lineage), document::render(pointer)),
@@ -336,11 +396,7 @@ impl Lineages {
             None => self.bucket.create(&key, bytes).await?,
         };
         tracing::debug!(%key, ?swap, "conditional write");
-        Ok(match swap {
-            Swap::Won(_) => StoreAnswer::Won,
-            Swap::Lost => StoreAnswer::Lost,
-            Swap::Unknown => StoreAnswer::Silence,
-        })
+        Ok(swap)
     }
 
     /// Waits a little longer each time, and never as long as somebody else.
@@ -352,7 +408,7 @@ impl Lineages {
 }
 
 /// Turns what the store said into an answer, keeping the reason of a failure for later.
-fn told<T>(
+fn answer_of<T>(
     result: Result<T, ReadError>,
     failure: &mut Option<ReadError>,
     answer: impl FnOnce(T) -> StoreAnswer,

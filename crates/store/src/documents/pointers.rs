@@ -1,5 +1,6 @@
 //! Moving a lineage's pointer: flip, rollback, force-unlock, delete, pin, check, forget.
 
+use crate::documents::leases::Lease;
 use crate::documents::lineages::{Applied, LineageError, Lineages};
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::format::lease::Fence;
@@ -35,6 +36,24 @@ pub struct Flip {
 }
 
 impl Lineages {
+    /// Publishes a snapshot that is already durable, under a lease that is ours: one request, unless somebody touched the
+    /// pointer since its owner did.
+    pub async fn flip_leased(
+        &self,
+        lease: &Lease,
+        op_id: OpId,
+        base: Option<ArchiveDigest>,
+        to: Active,
+    ) -> Result<Moved, LineageError> {
+        let fence = lease.fence;
+        let protocol = Protocol::new(op_id, Op::Publish { fence, base, to });
+        let protocol = protocol.from_pointer(lease.take_pointer());
+        let applied = self.carry_out(&lease.lineage, OperationKind::Publish, protocol);
+        let applied = applied.await?;
+        lease.note(&applied.seen);
+        Ok(moved(applied))
+    }
+
     /// Publishes a snapshot that is already durable.
     pub async fn flip(&self, lineage: &Lineage, flip: Flip) -> Result<Moved, LineageError> {
         let Flip {

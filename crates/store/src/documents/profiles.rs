@@ -243,17 +243,39 @@ impl<'a> Snapshots<'a> {
 
     /// The manifest of the snapshot that a pointer names.
     pub async fn manifest(&self, active: &Active) -> Result<ProfileManifest, ManifestError> {
+        let key = self.manifest_key(active);
+        let object = self.bucket.get(&key, ProfileManifest::LIMIT as u64).await?;
+        let object = object.ok_or_else(|| ManifestError::Absent(key.clone()))?;
+        self.named_by(active, &key, &object.body)
+    }
+
+    /// The manifest that these bytes are, wherever they come from, if they are those that a pointer names.
+    pub fn understand(
+        &self,
+        active: &Active,
+        bytes: &[u8],
+    ) -> Result<ProfileManifest, ManifestError> {
+        self.named_by(active, &self.manifest_key(active), bytes)
+    }
+
+    fn named_by(
+        &self,
+        active: &Active,
+        key: &Key,
+        bytes: &[u8],
+    ) -> Result<ProfileManifest, ManifestError> {
+        if ManifestDigest::of(bytes) != active.manifest {
+            return Err(ManifestError::OtherDigest(key.clone()));
+        }
+        self.parse(key, bytes, Some(active.archive))
+    }
+
+    fn manifest_key(&self, active: &Active) -> Key {
         let key = Key::from_listing(&active.manifest_key)
             .filter(|_| layout::is_manifest(self.lineage, active.archive, &active.manifest_key));
         let spelled =
             || SnapshotKeys::new(self.lineage, active.archive, Spelling::Short, Form::Plain);
-        let key = key.unwrap_or_else(|| spelled().manifest);
-        let object = self.bucket.get(&key, ProfileManifest::LIMIT as u64).await?;
-        let object = object.ok_or_else(|| ManifestError::Absent(key.clone()))?;
-        if ManifestDigest::of(&object.body) != active.manifest {
-            return Err(ManifestError::OtherDigest(key));
-        }
-        self.parse(&key, &object.body, Some(active.archive))
+        key.unwrap_or_else(|| spelled().manifest)
     }
 
     /// Every snapshot that lies here.

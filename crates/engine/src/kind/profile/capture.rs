@@ -17,6 +17,7 @@ use super::error::ProfileError;
 use super::fetch::{is_no_room, opened};
 use super::millis;
 use super::save::nobody_uses;
+use super::session::SubjectSession;
 use super::upgrade::UpgradeReport;
 use crate::archive::remote::Remote;
 use crate::bridge;
@@ -31,7 +32,7 @@ use stasis_disk::crypt::DataKey;
 use stasis_disk::form::archive::{Archive, CreateReport};
 use stasis_disk::progress::Progress;
 use stasis_model::chrome::DatabaseFiles;
-use stasis_model::digest::ArchiveDigest;
+use stasis_model::digest::{ArchiveDigest, TreeDigest};
 use stasis_model::format::event::{EventKind, Severity};
 use stasis_model::format::lease::Holder;
 use stasis_model::format::manifest::{
@@ -44,7 +45,6 @@ use stasis_model::policy::shrink;
 use stasis_model::protocol::step::Refusal;
 use stasis_model::upgrade::Ancestor;
 use stasis_store::documents::leases::Lease;
-use stasis_store::documents::pointers::Flip;
 use stasis_store::documents::profiles::{NewArchive, Snapshots};
 use stasis_store::layout::{Form, Key};
 use std::fs::File;
@@ -186,6 +186,9 @@ pub struct ProfileSaved {
     pub pointer_flip_ms: u64,
     /// What went less well than it should have.
     pub warnings: Vec<Warning>,
+    /// Whether it is what the active snapshot is, so that nothing was stored.
+    #[serde(skip)]
+    pub(super) is_unchanged: bool,
 }
 
 impl Profiles<'_> {
@@ -193,22 +196,17 @@ impl Profiles<'_> {
     pub(super) async fn capture(
         self,
         capture: &Capture,
-        lease: &Lease,
+        session: &SubjectSession,
     ) -> Result<ProfileSaved, Error> {
         let started = self.clock.uptime();
-        let lineage = &lease.lineage;
-        let limit = self
-            .tenants()
-            .policy(&lineage.tenant)
-            .await?
-            .max_profile_bytes;
-        let key = self.key_to_save(lineage, lease.base.as_ref()).await?;
+        let (lease, lineage) = (&session.lease, session.lineage());
+        let key = self.key_to_archive(session).await?;
         let near = capture
             .base
             .or(capture.upgraded_from.map(|from| from.sha256));
-        let base = self.base_archive(lineage, near, key.clone()).await;
+        let base = self.base_archive(session, near, key.clone()).await;
         let making = Making {
-            limit,
+            limit: session.policy.max_profile_bytes,
             major: lineage.major,
             key,
             base,
@@ -221,13 +219,19 @@ impl Profiles<'_> {
         let op_id = self.lineages.op_id();
         let mut saved = saved(capture, lease, &made.report, op_id);
         saved.capture_ms = capture_ms;
-        let before = self.active_base(lease, capture.base).await?;
+        let before = self
+            .snapshot_before(session, capture, made.report.tree_digest)
+            .await?;
         if let Some(before) = &before {
             made.compare_with(before);
         }
         note_findings(&mut saved, capture, &made);
-        let is_same = |base: &ProfileManifest| base.tree_digest == made.report.tree_digest;
-        if before.as_ref().is_some_and(is_same) {
+        let tree_digest = made.report.tree_digest;
+        if before
+            .as_ref()
+            .is_some_and(|before| before.tree_digest == tree_digest)
+        {
+            saved.is_unchanged = true;
             saved.outcome = if made.damaged.is_empty() {
                 SaveOutcome::Deduplicated
             } else {
@@ -237,12 +241,14 @@ impl Profiles<'_> {
             saved.sha256 = capture.base.unwrap_or(saved.sha256);
             return Ok(saved);
         }
-        note_shrinking(&mut saved, before.as_ref(), capture, &made.files);
-        let mut manifest = self.manifest_of(capture, lease, &made, op_id);
+        note_shrinking(&mut saved, before.as_deref(), capture, &made.files);
+        let mut manifest = self.manifest_for(capture, lease, &made, op_id);
         let inherited = before.and_then(|base| base.upgraded_from);
         manifest.upgraded_from = capture.upgraded_from.or(inherited);
         let started = self.clock.uptime();
+        self.session_key(session).await?;
         let to = self.store_snapshot(lineage, &manifest, &made.file).await?;
+        self.cache_manifest(lineage, &to, &manifest).await;
         saved.bytes_uploaded = manifest.archive_size_bytes;
         saved.upload_ms = millis(self.clock.uptime().saturating_sub(started));
         if let Some(cache) = self.archive_cache().await {
@@ -254,18 +260,40 @@ impl Profiles<'_> {
             let report = self.compare_upgrade(capture, lease, from, after).await;
             saved.upgrade = Some(report);
         }
-        self.publish_stored(capture, lease, to, &mut saved).await?;
+        self.publish_stored(capture, session, to, &mut saved)
+            .await?;
         Ok(saved)
+    }
+
+    /// The manifest of the active snapshot, if that is what the directory began as.
+    ///
+    /// That nothing changed since is an answer that nothing else confirms: unless giving the lease back will, it is given
+    /// only of the pointer as it is now.
+    async fn snapshot_before(
+        self,
+        session: &SubjectSession,
+        capture: &Capture,
+        tree_digest: TreeDigest,
+    ) -> Result<Option<Arc<ProfileManifest>>, Error> {
+        let pointer = self.session_pointer(session).await?;
+        let before = self.active_base(session, pointer, capture.base).await;
+        let is_same = |before: &Arc<ProfileManifest>| before.tree_digest == tree_digest;
+        if session.ends_with_its_lease() || !before.as_ref().is_some_and(is_same) {
+            return Ok(before);
+        }
+        let pointer = self.session_pointer_now(session).await?;
+        Ok(self.active_base(session, pointer, capture.base).await)
     }
 
     /// Moves the pointer to a snapshot that is stored, unless something speaks against it.
     async fn publish_stored(
         self,
         capture: &Capture,
-        lease: &Lease,
+        session: &SubjectSession,
         to: Active,
         saved: &mut ProfileSaved,
     ) -> Result<(), Error> {
+        let lease = &session.lease;
         let has_lost = saved.upgrade.as_ref().is_some_and(|report| report.has_lost);
         let against = if !saved.damaged_databases.is_empty() {
             Some(SaveOutcome::Damaged)
@@ -315,7 +343,7 @@ impl Profiles<'_> {
     /// The archive that most frames can be taken from: in the cache, or in a store that is as near.
     async fn base_archive(
         self,
-        lineage: &Lineage,
+        session: &SubjectSession,
         base: Option<ArchiveDigest>,
         key: Option<Arc<DataKey>>,
     ) -> Option<Arc<Archive>> {
@@ -334,14 +362,10 @@ impl Profiles<'_> {
         if !matches!(self.location, StoreLocation::File(_)) {
             return None;
         }
-        let pointer = self.lineages.pointer(lineage).await.ok()??;
-        let active = pointer
-            .value
-            .active
-            .filter(|active| active.archive == base)?;
-        let snapshots = Snapshots::of(&*self.bucket, lineage);
-        let manifest = snapshots.manifest(&active);
-        let size = manifest.await.ok()?.archive_size_bytes;
+        let pointer = self.session_pointer(session).await.ok()??;
+        let manifest = self.active_base(session, Some(pointer.clone()), Some(base));
+        let size = manifest.await?.archive_size_bytes;
+        let active = pointer.active?;
         let place = Key::from_listing(&active.archive_key)?;
         let remote = Arc::new(Remote::new(self.bucket.clone(), place, size));
         let name = PathBuf::from(&active.archive_key);
@@ -350,23 +374,7 @@ impl Profiles<'_> {
         archive.summary().is_some().then(|| Arc::new(archive))
     }
 
-    /// The manifest of the active snapshot, if it is our base, as it is now and still ours to move.
-    async fn active_base(
-        self,
-        lease: &Lease,
-        base: Option<ArchiveDigest>,
-    ) -> Result<Option<ProfileManifest>, Error> {
-        let pointer = self.lineages.pointer(&lease.lineage).await?;
-        let ours = pointer.filter(|pointer| pointer.value.fence == lease.fence);
-        let active = ours.and_then(|pointer| pointer.value.active);
-        let Some(active) = active.filter(|active| Some(active.archive) == base) else {
-            return Ok(None);
-        };
-        let snapshots = Snapshots::of(&*self.bucket, &lease.lineage);
-        Ok(snapshots.manifest(&active).await.ok())
-    }
-
-    fn manifest_of(
+    fn manifest_for(
         self,
         capture: &Capture,
         lease: &Lease,
@@ -453,13 +461,10 @@ impl Profiles<'_> {
         to: Active,
         saved: &mut ProfileSaved,
     ) -> Result<(), Error> {
-        let flip = Flip {
-            op_id: saved.op_id,
-            fence: lease.fence,
-            base: capture.base,
-            to,
-        };
-        let flipped = self.lineages.flip(&lease.lineage, flip).await;
+        let flipped = self
+            .lineages
+            .flip_leased(lease, saved.op_id, capture.base, to)
+            .await;
         let Err(refused) = self.operations().settled(flipped).await else {
             return Ok(());
         };
@@ -586,5 +591,6 @@ fn saved(capture: &Capture, lease: &Lease, report: &CreateReport, op_id: OpId) -
             0 => Vec::new(),
             entries => vec![Warning::EntriesLeftOut { entries }],
         },
+        is_unchanged: false,
     }
 }

@@ -25,7 +25,6 @@ use stasis_model::format::lease::Holder;
 use stasis_model::id::{Lineage, OpId, ProfileRef};
 use stasis_store::bucket::{Bucket, BucketError, ByteStream};
 use stasis_store::documents::leases::Lease;
-use stasis_store::documents::pointers::Flip;
 use stasis_store::documents::profiles::{NewArchive, Snapshots, StoredSnapshot};
 use stasis_store::layout::{Form, Key};
 use std::error::Error as StdError;
@@ -84,11 +83,11 @@ impl Profiles<'_> {
             })
             .await?;
         let copied = self.copy_into(&acquired.lease, &cmd.source, snapshot).await;
-        let released = self.leases().release(&target, acquired.lease.fence).await;
+        let released = self.leases().release_lease(&acquired.lease).await;
         let op_id = copied?;
         let mut warnings = acquired.warnings;
         match released {
-            Ok(released) => warnings.extend(released.warnings),
+            Ok(_) => warnings.extend(self.clock_warnings()),
             Err(_) => warnings.push(Warning::LeaseNotReleased),
         }
         warnings.dedup();
@@ -155,13 +154,7 @@ impl Profiles<'_> {
             let why = "it was stored, and is not listed".to_owned();
             return Err(OperatorError::NotWhole { sha, subject, why }.into());
         }
-        let flip = Flip {
-            op_id,
-            fence: lease.fence,
-            base: None,
-            to,
-        };
-        let result = self.lineages.flip(target, flip).await;
+        let result = self.lineages.flip_leased(lease, op_id, None, to).await;
         self.operations().settled(result).await?;
         Ok(op_id)
     }

@@ -15,6 +15,7 @@ use super::capture::{BrowserState, Capture, ProfileSaved};
 use super::checked::damaged;
 use super::error::ProfileError;
 use super::save::users;
+use super::session::SubjectSession;
 use super::verify::VERIFIED;
 use crate::bridge;
 use crate::error::{Error, error_chain};
@@ -31,7 +32,6 @@ use stasis_quiesce::browser;
 use stasis_quiesce::freeze::{FreezeSettings, Frozen, Thawed, thaw_abandoned};
 use stasis_quiesce::process::Process;
 use stasis_quiesce::watchdog::HelperCommand;
-use stasis_store::documents::leases::Lease;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -80,11 +80,11 @@ impl Profiles<'_> {
     pub(super) async fn capture_hot(
         self,
         capture: &Capture,
-        lease: &Lease,
+        session: &SubjectSession,
     ) -> Result<ProfileSaved, Error> {
         let dir = capture.dir.clone();
         if users(&dir).await?.is_empty() {
-            return self.capture(capture, lease).await;
+            return self.capture(capture, session).await;
         }
         let mut last = None;
         for _ in 0..ATTEMPTS {
@@ -95,7 +95,7 @@ impl Profiles<'_> {
             }
             let users = users(&dir).await?;
             let Some(uptime) = users.first().map(|user| user.process.uptime()) else {
-                return self.capture(capture, lease).await;
+                return self.capture(capture, session).await;
             };
             let processes = users.into_iter().map(|user| user.process).collect();
             let taken = self.take(&dir, processes, capture).await?;
@@ -110,7 +110,7 @@ impl Profiles<'_> {
                         freeze_ms: super::millis(taken.frozen_for),
                         ..BrowserState::default()
                     };
-                    let mut saved = self.capture(&hot, lease).await?;
+                    let mut saved = self.capture(&hot, session).await?;
                     saved.warnings.extend(warnings);
                     return Ok(saved);
                 }

@@ -5,6 +5,7 @@
 //! holds none never adds plain snapshots to an encrypted lineage.
 
 use super::error::ProfileError;
+use super::session::SubjectSession;
 use crate::error::Error;
 use crate::handle::Profiles;
 use bytes::Bytes;
@@ -15,11 +16,9 @@ use stasis_model::format::document;
 use stasis_model::format::event::{EventKind, Severity};
 use stasis_model::format::key::KeyDocument;
 use stasis_model::format::manifest::ProfileManifest;
-use stasis_model::format::pointer::Active;
 use stasis_model::id::{Label, Lineage};
 use stasis_store::bucket::{BucketError, BucketErrorKind, Swap};
 use stasis_store::documents::lineages::read;
-use stasis_store::documents::profiles::Snapshots;
 use stasis_store::layout;
 use std::sync::Arc;
 
@@ -43,9 +42,12 @@ impl Profiles<'_> {
     /// The key to write with: none for a lineage that is plain, a new one for a lineage that begins.
     pub(super) async fn key_to_save(
         self,
-        lineage: &Lineage,
-        active: Option<&Active>,
+        session: &SubjectSession,
     ) -> Result<Option<Arc<DataKey>>, Error> {
+        let (lineage, active) = (session.lineage(), session.lease.base.as_ref());
+        if let (Some(tenant), None) = (&self.tenant_key, active) {
+            return self.new_key(tenant, lineage).await.map(Some);
+        }
         let document = self.key_document(lineage).await?;
         let tenant = match (&self.tenant_key, document) {
             (None, Some(_)) => return Err(ProfileError::KeyNeeded(lineage.clone()).into()),
@@ -54,17 +56,13 @@ impl Profiles<'_> {
             }
             (tenant, None) => tenant,
         };
-        if let Some(active) = active {
-            let snapshots = Snapshots::of(&*self.bucket, lineage);
-            let manifest = snapshots.manifest(active).await;
-            if manifest.is_ok_and(|manifest| manifest.is_encrypted()) {
-                return Err(ProfileError::NoKey(lineage.clone()).into());
-            }
+        let before = self.session_manifest(session).await;
+        if before.is_some_and(|manifest| manifest.is_encrypted()) {
+            return Err(ProfileError::NoKey(lineage.clone()).into());
         }
-        match (tenant, active) {
-            (None, _) => Ok(None),
-            (Some(_), Some(_)) => Err(ProfileError::PlainLineage(lineage.clone()).into()),
-            (Some(tenant), None) => self.new_key(tenant, lineage).await.map(Some),
+        match tenant {
+            None => Ok(None),
+            Some(_) => Err(ProfileError::PlainLineage(lineage.clone()).into()),
         }
     }
 
@@ -98,6 +96,7 @@ impl Profiles<'_> {
         }
     }
 
+    /// The key of a lineage that begins: a new one, or the one that is there.
     async fn new_key(self, tenant: &TenantKey, lineage: &Lineage) -> Result<Arc<DataKey>, Error> {
         let (mut secret, mut nonce) = ([0; 32], [0; 12]);
         self.chance.fill(&mut secret);

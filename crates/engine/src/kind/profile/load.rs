@@ -347,6 +347,8 @@ impl Profiles<'_> {
         let snapshots = Snapshots::of(&*self.bucket, &chosen.lineage);
         let manifest = snapshots.manifest(&chosen.active).await;
         let manifest = manifest.map_err(manifest_failure)?;
+        self.cache_manifest(&chosen.lineage, &chosen.active, &manifest)
+            .await;
         let active = chosen.active.clone();
         let fit = fit(load, active, manifest, &policy, self.lineages.now())?;
         for supply in [Supply::Nearest, Supply::Store] {

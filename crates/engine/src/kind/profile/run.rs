@@ -146,11 +146,11 @@ pub struct ProfileRan {
 }
 
 impl ProfileRun {
-    fn acquire(&self) -> Acquire {
+    fn acquire(&self, ttl: Option<Duration>) -> Acquire {
         Acquire {
             lineage: self.load.lineage.clone(),
             holder: self.capture.holder.clone(),
-            ttl: None,
+            ttl,
         }
     }
 
@@ -183,7 +183,7 @@ impl Profiles<'_> {
         }
         nobody_uses(&dir).await?;
         let acquired = tokio::select! {
-            acquired = self.leases().acquire(run.acquire()) => acquired,
+            acquired = self.leases().acquire(run.acquire(Some(policy.lease_ttl()))) => acquired,
             Some(_) = run.signals.recv() => return Err(Error::Interrupted(lineage)),
         };
         let acquired = match acquired {
@@ -204,7 +204,7 @@ impl Profiles<'_> {
             .await;
         let released = match &ran {
             Ok(ran) if ran.lock_lost => false,
-            _ => self.leases().release(&lineage, lease.fence).await.is_ok(),
+            _ => self.leases().release_lease(&lease).await.is_ok(),
         };
         let mut ran = ran?;
         ran.released = released;
@@ -281,7 +281,10 @@ impl Profiles<'_> {
         lease: &Lease,
         mut keeper: Keeper<'_>,
     ) -> Result<ProfileSaved, Error> {
-        let mut saving = std::pin::pin!(self.capture(capture, lease));
+        let mut saving = std::pin::pin!(async {
+            let session = self.session_under(lease).await?;
+            self.capture(capture, &session).await
+        });
         tokio::select! {
             biased;
             saved = &mut saving => saved,

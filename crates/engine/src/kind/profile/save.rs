@@ -8,12 +8,12 @@
 use super::capture::{BrowserState, Capture, ProfileSaved};
 use super::error::ProfileError;
 use super::record::Record;
+use super::session::SubjectSession;
 use super::subject::ShaPrefix;
 use super::{capture, facts};
 use crate::bridge;
 use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::Profiles;
-use crate::lease::Acquire;
 use crate::warning::Warning;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::format::lease::Fence;
@@ -24,7 +24,6 @@ use stasis_quiesce::browser::{
     self, BrowserExit, BrowserStopped, DirectoryUser, ProcessRole, StopSettings,
 };
 use stasis_quiesce::programs;
-use stasis_store::documents::leases::Lease;
 use stasis_store::documents::profiles::Snapshots;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -103,13 +102,6 @@ impl Derived {
     }
 }
 
-/// A lease, and whether it is given back afterwards.
-struct Owned {
-    lease: Lease,
-    is_borrowed: bool,
-    warnings: Vec<Warning>,
-}
-
 impl Profiles<'_> {
     /// Saves the profile in a directory.
     #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %save.subject, dir = %save.capture.dir.display()))]
@@ -122,85 +114,107 @@ impl Profiles<'_> {
             return Err(ProfileError::NotAProfile(dir).into());
         }
         let lineage = save.subject.lineage(major);
-        if save.mode == Mode::Hot && !self.tenants().policy(&lineage.tenant).await?.allow_hot {
-            return Err(ProfileError::HotNotAllowed(lineage).into());
+        let mut policy = None;
+        if save.mode == Mode::Hot {
+            let hot = self.tenants().policy(&lineage.tenant).await?;
+            if !hot.allow_hot {
+                return Err(ProfileError::HotNotAllowed(lineage).into());
+            }
+            policy = Some(hot);
         }
         let derived = self.derived_from(&save, &lineage).await?;
         save.capture.base = derived.base;
         save.capture.upgraded_from = derived.upgraded_from;
         save.capture.held_back = derived.held_back;
         refuse_strangers(&dir, save.browser, save.mode).await?;
-        let owned = self.own(&save, &lineage).await?;
-        let result = self.save_owned(&mut save, &owned.lease).await;
-        let released = if owned.is_borrowed {
-            Ok(())
-        } else {
-            self.leases()
-                .release(&lineage, owned.lease.fence)
-                .await
-                .map(drop)
+        self.store().ensure_trusted().await?;
+        let policy = match policy {
+            Some(policy) => policy,
+            None => self.tenants().policy(&lineage.tenant).await?,
         };
-        let mut saved = result?;
-        saved.warnings.extend(owned.warnings);
-        if released.is_err() {
+        let holder = &save.capture.holder;
+        let session = self.begin_session(&lineage, policy, holder, save.token);
+        let session = session.await?;
+        let result = self.save_owned(&mut save, &session).await;
+        let (mut saved, is_released) = self.end_session(&session, result).await?;
+        self.note_save(&dir, &mut saved).await;
+        saved.warnings.extend(session.warnings);
+        if !is_released {
             saved.warnings.push(Warning::LeaseNotReleased);
         }
         Ok(saved)
     }
 
+    /// Gives the lease back; says what became of the work under it, and whether nobody has to wait for the lease.
+    ///
+    /// Nothing was written for a directory that is what the active snapshot is, so nothing proved yet that the lease was
+    /// ours to the end. Giving it back does; where that failed, the pointer is asked.
+    async fn end_session(
+        self,
+        session: &SubjectSession,
+        result: Result<ProfileSaved, Error>,
+    ) -> Result<(ProfileSaved, bool), Error> {
+        if !session.ends_with_its_lease() {
+            return Ok((result?, true));
+        }
+        let released = self.leases().release_lease(&session.lease).await;
+        let saved = result?;
+        let Err(error) = released else {
+            return Ok((saved, true));
+        };
+        if saved.is_unchanged {
+            if error.kind() == ErrorKind::Fenced {
+                return Err(error);
+            }
+            let pointer = self.session_pointer_now(session).await?;
+            let fence = pointer.as_ref().map(|pointer| pointer.fence);
+            if fence != Some(session.lease.fence) {
+                return Err(error);
+            }
+        }
+        Ok((saved, false))
+    }
+
     async fn save_owned(
         self,
         save: &mut ProfileSave,
-        lease: &Lease,
+        session: &SubjectSession,
     ) -> Result<ProfileSaved, Error> {
-        let renew_every = self
-            .tenants()
-            .policy(&lease.lineage.tenant)
-            .await?
-            .renew_every();
-        let renew_every = renew_every.min(lease.ttl / 3);
-        let (cancel, dir) = (save.capture.cancel.clone(), save.capture.dir.clone());
+        let lease = &session.lease;
+        let cancel = save.capture.cancel.clone();
         let work = async {
             match save.mode {
                 Mode::Cold => {
-                    self.precheck(&save.capture, lease).await?;
-                    let dir = &save.capture.dir;
+                    let dir = save.capture.dir.clone();
                     save.capture.browser = match save.browser {
-                        OnBrowser::Refuse => not_running(dir),
+                        OnBrowser::Refuse => not_running(&dir),
                         OnBrowser::Stop | OnBrowser::StopPid(_) => {
-                            close(dir, save.patience).await?
+                            self.precheck(&save.capture, session).await?;
+                            close(&dir, save.patience).await?
                         }
                     };
-                    self.capture(&save.capture, lease).await
+                    self.capture(&save.capture, session).await
                 }
-                Mode::Hot => self.capture_hot(&save.capture, lease).await,
+                Mode::Hot => self.capture_hot(&save.capture, session).await,
             }
         };
         let mut work = Box::pin(work);
-        let saved = tokio::select! {
+        tokio::select! {
             biased;
             saved = &mut work => saved,
-            lost = self.leases().keep_alive(lease, renew_every) => {
+            lost = self.leases().keep_alive(lease, session.renew_every()) => {
                 // What was sent may have been applied: the work itself says how it ended.
                 cancel.store(true, Ordering::Relaxed);
                 work.await.map_err(|error| lost_or(error, &lease.lineage, lost.detail()))
             }
-        };
-        let mut saved = saved?;
-        self.note_save(&dir, &mut saved).await;
-        Ok(saved)
+        }
     }
 
     /// Everything that can be refused is refused before a browser is closed for it.
-    async fn precheck(self, capture: &Capture, lease: &Lease) -> Result<(), Error> {
-        let limit = self
-            .tenants()
-            .policy(&lease.lineage.tenant)
-            .await?
-            .max_profile_bytes;
-        self.key_to_save(&lease.lineage, lease.base.as_ref())
-            .await?;
-        let (capture, major) = (capture.clone(), lease.lineage.major);
+    async fn precheck(&self, capture: &Capture, session: &SubjectSession) -> Result<(), Error> {
+        let limit = session.policy.max_profile_bytes;
+        self.session_key(session).await?;
+        let (capture, major) = (capture.clone(), session.lineage().major);
         let capture = Capture {
             progress: Arc::default(),
             ..capture
@@ -225,40 +239,6 @@ impl Profiles<'_> {
             let reason = error_chain(&error);
             saved.warnings.push(Warning::RecordNotWritten { reason });
         }
-    }
-
-    /// A lease of our own, or the one that was shown.
-    async fn own(self, save: &ProfileSave, lineage: &Lineage) -> Result<Owned, Error> {
-        let Some(token) = save.token else {
-            let acquired = self
-                .leases()
-                .acquire(Acquire {
-                    lineage: lineage.clone(),
-                    holder: save.capture.holder.clone(),
-                    ttl: None,
-                })
-                .await?;
-            return Ok(Owned {
-                lease: acquired.lease,
-                is_borrowed: false,
-                warnings: acquired.warnings,
-            });
-        };
-        let sent_at = self.clock.uptime();
-        let renewed = self.leases().renew(lineage, token, None).await?;
-        let pointer = self.lineages.pointer(lineage).await?;
-        Ok(Owned {
-            lease: Lease {
-                lineage: lineage.clone(),
-                fence: token,
-                base: pointer.and_then(|pointer| pointer.value.active),
-                took_over: None,
-                ttl: self.tenants().policy(&lineage.tenant).await?.lease_ttl(),
-                sent_at,
-            },
-            is_borrowed: true,
-            warnings: renewed.warnings,
-        })
     }
 
     /// What the directory derives from: what the caller says, else what was loaded into it.

@@ -9,6 +9,7 @@ mod browser;
 mod flip;
 mod keys;
 mod orphans;
+mod requests;
 mod rigged;
 mod swept;
 
@@ -115,6 +116,14 @@ impl World {
         let bucket: Arc<dyn Bucket> = self.bucket.inner.clone();
         let (clock, chance) = (self.clock.clone(), self.chance.clone());
         Engine::over(bucket, StoreLocation::Memory, places, clock, chance)
+    }
+
+    /// Another host, with nothing in its cache, whose requests are counted.
+    fn elsewhere_counted(&self) -> Engine {
+        let host = self.elsewhere();
+        let (clock, chance) = (self.clock.clone(), self.chance.clone());
+        let location = StoreLocation::Memory;
+        Engine::over(self.bucket.clone(), location, host.places, clock, chance)
     }
 
     /// The directory of the profile.

@@ -36,7 +36,7 @@ impl Profiles<'_> {
         let lineage = running.lineage().clone();
         let mut ran = ran(&lineage, loaded, ended.ending, &mut running);
         run.capture.browser = ended.browser;
-        let acquired = match self.leases().acquire(run.acquire()).await {
+        let acquired = match self.leases().acquire(run.acquire(None)).await {
             Ok(acquired) => acquired,
             Err(error) => return Ok(without_save(ran, outcome_of(&error), &error)),
         };
@@ -48,7 +48,7 @@ impl Profiles<'_> {
         let renew_every = lease.ttl / 3;
         let keeper = std::pin::pin!(self.leases().keep_alive(&lease, renew_every));
         let saved = self.capture_kept(&run.capture, &lease, keeper).await;
-        ran.released = self.leases().release(&lineage, lease.fence).await.is_ok();
+        ran.released = self.leases().release_lease(&lease).await.is_ok();
         Ok(self.told(ran, saved, &run.load.dir).await)
     }
 }

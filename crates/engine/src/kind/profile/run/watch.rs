@@ -140,9 +140,10 @@ impl<'a> Running<'a> {
                 Happened::Due => {
                     let (engine, capture) = (self.engine, self.run.capture.clone());
                     saving = self.lease.map(|lease| -> Saving<'a> {
-                        Box::pin(
-                            async move { engine.profiles().capture_hot(&capture, lease).await },
-                        )
+                        Box::pin(async move {
+                            let session = engine.profiles().session_under(lease).await?;
+                            engine.profiles().capture_hot(&capture, &session).await
+                        })
                     });
                 }
                 Happened::Overdue => {

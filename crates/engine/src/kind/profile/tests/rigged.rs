@@ -61,6 +61,7 @@ pub(super) struct Rigged {
     /// The same objects, for whoever has a better network.
     pub(super) inner: Arc<MemoryBucket>,
     rig: Mutex<(Option<Rig>, bool)>,
+    log: Mutex<Vec<String>>,
 }
 
 impl fmt::Debug for Rigged {
@@ -93,6 +94,18 @@ impl Rigged {
     /// Everything works again.
     pub(super) fn mend(&self) {
         *self.state() = (None, false);
+    }
+
+    /// Every request since the last time somebody asked, as `verb name`.
+    pub(super) fn requests(&self) -> Vec<String> {
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut log)
+    }
+
+    fn note(&self, verb: &str, key: &str) {
+        let name = key.trim_end_matches('/').rsplit('/').next().unwrap_or(key);
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        log.push(format!("{verb} {name}"));
     }
 
     async fn turn(&self, writes: bool, key: &str) -> Turn {
@@ -154,35 +167,42 @@ fn unreachable_store(key: impl fmt::Display) -> BucketError {
 #[async_trait]
 impl Bucket for Rigged {
     async fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>, BucketError> {
+        self.note("get", key.as_str());
         self.reading(key).await?;
         self.inner.get(key, limit).await
     }
 
     async fn get_range(&self, key: &Key, range: Range<u64>) -> Result<Option<Bytes>, BucketError> {
+        self.note("range", key.as_str());
         self.reading(key).await?;
         self.inner.get_range(key, range).await
     }
 
     async fn head(&self, key: &Key) -> Result<Option<Head>, BucketError> {
+        self.note("head", key.as_str());
         self.reading(key).await?;
         self.inner.head(key).await
     }
 
     async fn create(&self, key: &Key, body: Bytes) -> Result<Swap, BucketError> {
+        self.note("create", key.as_str());
         self.conditional(key, self.inner.create(key, body)).await
     }
 
     async fn swap(&self, key: &Key, expected: &Version, body: Bytes) -> Result<Swap, BucketError> {
+        self.note("swap", key.as_str());
         self.conditional(key, self.inner.swap(key, expected, body))
             .await
     }
 
     async fn put(&self, key: &Key, body: Bytes) -> Result<(), BucketError> {
+        self.note("put", key.as_str());
         self.writing(key).await?;
         self.inner.put(key, body).await
     }
 
     async fn put_stream(&self, key: &Key, body: ByteStream) -> Result<u64, BucketError> {
+        self.note("put", key.as_str());
         self.writing(key).await?;
         self.inner.put_stream(key, body).await
     }
@@ -193,11 +213,13 @@ impl Bucket for Rigged {
         after: Option<&Key>,
         limit: usize,
     ) -> Result<Vec<Listed>, BucketError> {
+        self.note("list", prefix.as_str());
         self.reading(prefix).await?;
         self.inner.list(prefix, after, limit).await
     }
 
     async fn delete(&self, key: &Key) -> Result<(), BucketError> {
+        self.note("delete", key.as_str());
         self.writing(key).await?;
         self.inner.delete(key).await
     }
