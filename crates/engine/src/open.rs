@@ -10,7 +10,8 @@ use stasis_model::rng::Rng;
 use stasis_model::time::Clock;
 use stasis_store::backend::file::FileBucket;
 use stasis_store::backend::memory::MemoryBucket;
-use stasis_store::backend::s3::{Access, S3Bucket, S3Settings};
+use stasis_store::backend::object_store::TransferSettings;
+use stasis_store::backend::s3::{self, S3Access};
 use stasis_store::bucket::Bucket;
 pub use stasis_store::credentials::Secret;
 use stasis_store::credentials::{self, Credentials, Profile};
@@ -114,11 +115,11 @@ impl Engine {
                 // From here on the store has the name under which it is really asked: what is believed of one
                 // endpoint must never be believed of another.
                 let (resolved, access) = s3_access(&asked, aws).await?;
-                let bucket = S3Bucket::new(
+                let bucket = s3::open(
                     resolved.clone(),
                     access,
                     clock.clone(),
-                    S3Settings::default(),
+                    TransferSettings::default(),
                 )?;
                 let bucket = Retrying::new(bucket, chance.clone(), RetrySettings::default());
                 (Arc::new(bucket), StoreLocation::S3(resolved))
@@ -191,7 +192,7 @@ impl Engine {
 }
 
 /// Joins the location with the usual variables and files: the location wins, then variables, then files.
-async fn s3_access(asked: &S3Location, aws: AwsSettings) -> Result<(S3Location, Access), Error> {
+async fn s3_access(asked: &S3Location, aws: AwsSettings) -> Result<(S3Location, S3Access), Error> {
     let profile = match (asked.credentials, &aws.access_key) {
         (CredentialSource::Static, None) => profile_files(&aws).await?,
         _ => Profile::default(),
@@ -205,13 +206,13 @@ async fn s3_access(asked: &S3Location, aws: AwsSettings) -> Result<(S3Location, 
             session_token: aws.session_token,
         });
     let access = match asked.credentials {
-        CredentialSource::Instance => Access::Instance,
-        CredentialSource::Anonymous => Access::Anonymous,
+        CredentialSource::Instance => S3Access::Instance,
+        CredentialSource::Anonymous => S3Access::Anonymous,
         CredentialSource::Static => {
             let missing = || Error::NoCredentials {
                 store: StoreLocation::S3(asked.clone()).to_string(),
             };
-            Access::Keys(variables.or(profile.credentials).ok_or_else(missing)?)
+            S3Access::Keys(variables.or(profile.credentials).ok_or_else(missing)?)
         }
     };
     let mut location = asked.clone();

@@ -7,10 +7,12 @@
 use crate::layout::{Key, Prefix};
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::stream::BoxStream;
+use futures_util::stream::{self, BoxStream};
+use futures_util::{StreamExt, TryStreamExt};
 use stasis_model::format::document::Version;
 use stasis_model::id::OpId;
 use stasis_model::time::Timestamp;
+use std::collections::HashSet;
 use std::error::Error;
 use std::fmt;
 use std::ops::Range;
@@ -55,6 +57,34 @@ pub struct Listed {
     pub size: u64,
 }
 
+/// Where a listing goes on; only the store that gave it understands it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct PageToken(String);
+
+impl PageToken {
+    /// A token as a store spells it.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The token as the store spelled it.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// One page of a listing, in whatever order the store has.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ListedPage {
+    /// What it lists; a page in the middle may be empty.
+    pub rows: Vec<Listed>,
+    /// Where the next one begins; `None` on the last page.
+    pub next: Option<PageToken>,
+}
+
+/// How many rows a page has where the store leaves that to us.
+const PAGE: usize = 1000;
+
 /// Bytes that arrive piece by piece.
 pub type ByteStream = BoxStream<'static, std::io::Result<Bytes>>;
 
@@ -93,12 +123,24 @@ pub trait Bucket: fmt::Debug + Send + Sync {
     async fn put_stream(&self, key: &Key, body: ByteStream) -> Result<u64, BucketError>;
 
     /// Lists at most `limit` objects beneath `prefix` whose key is greater than `after`, in byte order of keys.
+    ///
+    /// A store that lists in another order reads everything for that: whoever wants all of it asks for [`objects`].
     async fn list(
         &self,
         prefix: &Prefix,
         after: Option<&Key>,
         limit: usize,
     ) -> Result<Vec<Listed>, BucketError>;
+
+    /// Lists the objects beneath `prefix` page by page, each object once, in whatever order the store has; [`objects`] goes
+    /// through all pages.
+    async fn list_page(
+        &self,
+        prefix: &Prefix,
+        token: Option<&PageToken>,
+    ) -> Result<ListedPage, BucketError> {
+        page_in_order(self, prefix, token).await
+    }
 
     /// Removes an object; removing a missing one is fine.
     async fn delete(&self, key: &Key) -> Result<(), BucketError>;
@@ -181,6 +223,14 @@ impl<B: Bucket + ?Sized> Bucket for Arc<B> {
         (**self).list(prefix, after, limit).await
     }
 
+    async fn list_page(
+        &self,
+        prefix: &Prefix,
+        token: Option<&PageToken>,
+    ) -> Result<ListedPage, BucketError> {
+        (**self).list_page(prefix, token).await
+    }
+
     async fn delete(&self, key: &Key) -> Result<(), BucketError> {
         (**self).delete(key).await
     }
@@ -212,6 +262,53 @@ impl<B: Bucket + ?Sized> Bucket for Arc<B> {
     fn clock_offset_ms(&self) -> Option<i64> {
         (**self).clock_offset_ms()
     }
+}
+
+/// A page of a store that lists in byte order: it goes on after the last key of the page before.
+pub async fn page_in_order<B: Bucket + ?Sized>(
+    bucket: &B,
+    prefix: &Prefix,
+    token: Option<&PageToken>,
+) -> Result<ListedPage, BucketError> {
+    let after = token.and_then(|token| Key::from_listing(token.as_str()));
+    let rows = bucket.list(prefix, after.as_ref(), PAGE).await?;
+    let last = rows.last().filter(|_| rows.len() == PAGE);
+    let next = last.map(|row| PageToken::new(row.key.as_str()));
+    Ok(ListedPage { rows, next })
+}
+
+/// Every object beneath `prefix`, once each, in whatever order the store has. One page of it is held at a time.
+///
+/// Ends with the first error: the rest of the listing is not known then, and what is not in it must not be taken for
+/// absent.
+pub fn objects<'a>(
+    bucket: &'a dyn Bucket,
+    prefix: &'a Prefix,
+) -> BoxStream<'a, Result<Listed, BucketError>> {
+    let pages = stream::try_unfold(Listing::default(), move |mut listing: Listing| async move {
+        if listing.is_over {
+            return Ok(None);
+        }
+        let page = bucket.list_page(prefix, listing.token.as_ref()).await?;
+        listing.is_over = page.next.is_none();
+        if let Some(next) = &page.next
+            && !listing.seen.insert(next.clone())
+        {
+            let stuck = BucketError::new(BucketErrorKind::Unreachable, "list", prefix);
+            return Err(stuck.because("the store answers with the same page again"));
+        }
+        listing.token = page.next;
+        Ok(Some((stream::iter(page.rows.into_iter().map(Ok)), listing)))
+    });
+    pages.try_flatten().boxed()
+}
+
+/// How far a listing has come.
+#[derive(Default)]
+struct Listing {
+    token: Option<PageToken>,
+    seen: HashSet<PageToken>,
+    is_over: bool,
 }
 
 /// What `put_stream` answers when its caller's bytes stop coming: the store did nothing wrong, and nothing was stored.

@@ -45,12 +45,12 @@ pub async fn all(bucket: &dyn Bucket) {
 }
 
 /// A place of its own for one promise.
-struct Scratch<'a> {
+struct ContractScratch<'a> {
     bucket: &'a dyn Bucket,
     prefix: Prefix,
 }
 
-impl<'a> Scratch<'a> {
+impl<'a> ContractScratch<'a> {
     fn on(bucket: &'a dyn Bucket) -> Self {
         let mut bytes = [0; 16];
         for half in bytes.chunks_mut(8) {

@@ -7,7 +7,7 @@
 //! later version of itself; anything else is refused before it is touched. A copy that stops can be run again: what is there
 //! is not copied twice. Leases and what a probe found are not copied: they belong to a store, not to what is in it.
 
-use crate::bucket::{Bucket, BucketError, BucketErrorKind, Listed, Object, Swap};
+use crate::bucket::{Bucket, BucketError, BucketErrorKind, Listed, Object, Swap, objects};
 use crate::layout::{self, Key, Prefix, Role};
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
@@ -87,7 +87,9 @@ pub async fn copy(from: &Arc<dyn Bucket>, to: &Arc<dyn Bucket>) -> Result<Copied
 
 async fn pointers(bucket: &dyn Bucket) -> Result<Pointers, BucketError> {
     let mut pointers = Pointers::new();
-    for row in bucket.list(&Prefix::everything(), None, usize::MAX).await? {
+    let prefix = Prefix::everything();
+    let mut listed = objects(bucket, &prefix);
+    while let Some(row) = listed.try_next().await? {
         if layout::role(&row.key) == Role::Pointer
             && let Some(object) = bucket.get(&row.key, DOCUMENT_MAX).await?
         {

@@ -74,9 +74,9 @@ pub fn profile(credentials_text: &str, config_text: &str, name: &str) -> Option<
     Some(from_settings(&settings))
 }
 
-type Settings<'a> = BTreeMap<&'a str, &'a str>;
+type ProfileSettings<'a> = BTreeMap<&'a str, &'a str>;
 
-fn from_settings(settings: &Settings<'_>) -> Profile {
+fn from_settings(settings: &ProfileSettings<'_>) -> Profile {
     let setting = |key| {
         settings
             .get(key)
@@ -96,8 +96,8 @@ fn from_settings(settings: &Settings<'_>) -> Profile {
 }
 
 /// The settings under the headers that are wanted, or `None` when there is no such header.
-fn section(text: &str, wanted: impl Fn(&str) -> bool) -> Option<Settings<'_>> {
-    let mut found: Option<Settings<'_>> = None;
+fn section(text: &str, wanted: impl Fn(&str) -> bool) -> Option<ProfileSettings<'_>> {
+    let mut found: Option<ProfileSettings<'_>> = None;
     let mut inside = false;
     for line in text.lines() {
         let nested = line.starts_with([' ', '\t']);

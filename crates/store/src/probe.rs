@@ -11,7 +11,7 @@ mod checks;
 
 use crate::bucket::{Bucket, BucketError, BucketErrorKind};
 use crate::layout::Prefix;
-use checks::Scratch;
+use checks::ProbeScratch;
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 use stasis_model::format::document::Document;
@@ -147,7 +147,7 @@ pub async fn probe(
     now: Timestamp,
 ) -> Result<ProbeReport, BucketError> {
     let id = chance.op_id();
-    let scratch = Scratch { bucket, chance, id };
+    let scratch = ProbeScratch { bucket, chance, id };
     let mut checks = Vec::new();
     let in_time = timeout(DEADLINE, ask_everything(&scratch, &mut checks)).await;
     if timeout(CLEANING, clean(bucket, &Prefix::probe_scratch(id))).await != Ok(true) {
@@ -187,7 +187,10 @@ pub async fn probe(
 }
 
 /// Makes the checks one after another, until all are made or the store cannot be asked any more.
-async fn ask_everything(scratch: &Scratch<'_>, checks: &mut Vec<Check>) -> Result<(), BucketError> {
+async fn ask_everything(
+    scratch: &ProbeScratch<'_>,
+    checks: &mut Vec<Check>,
+) -> Result<(), BucketError> {
     for name in CheckName::ALL {
         let (verdict, detail) = match scratch.ask(name).await {
             Err(error) if is_hopeless(&error) => return Err(error),

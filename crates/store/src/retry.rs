@@ -4,7 +4,10 @@
 //! answer was lost may have been applied, and a second one would then be refused by the success of the first. So an
 //! `Unknown` is passed on at once, and a conditional write is repeated only after an error, which means "not applied".
 
-use crate::bucket::{Bucket, BucketError, BucketErrorKind, ByteStream, Head, Listed, Object, Swap};
+use crate::bucket::{
+    Bucket, BucketError, BucketErrorKind, ByteStream, Head, Listed, ListedPage, Object, PageToken,
+    Swap,
+};
 use crate::layout::{Key, Prefix};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -134,6 +137,14 @@ impl<B: Bucket> Bucket for Retrying<B> {
         limit: usize,
     ) -> Result<Vec<Listed>, BucketError> {
         self.again(|| self.inner.list(prefix, after, limit)).await
+    }
+
+    async fn list_page(
+        &self,
+        prefix: &Prefix,
+        token: Option<&PageToken>,
+    ) -> Result<ListedPage, BucketError> {
+        self.again(|| self.inner.list_page(prefix, token)).await
     }
 
     async fn delete(&self, key: &Key) -> Result<(), BucketError> {

@@ -21,7 +21,8 @@ use stasis_model::format::document::Version;
 use stasis_model::id::OpId;
 use stasis_model::time::Timestamp;
 use stasis_store::bucket::{
-    Bucket, BucketError, BucketErrorKind, ByteStream, Head, Listed, Object, Swap,
+    Bucket, BucketError, BucketErrorKind, ByteStream, Head, Listed, ListedPage, Object, PageToken,
+    Swap, page_in_order,
 };
 use stasis_store::layout::{Key, Prefix};
 use std::fmt;
@@ -271,6 +272,14 @@ impl Bucket for FaultyBucket {
             Ok(beyond.take(limit).collect())
         };
         self.read(prefix, past).await
+    }
+
+    async fn list_page(
+        &self,
+        prefix: &Prefix,
+        token: Option<&PageToken>,
+    ) -> Result<ListedPage, BucketError> {
+        page_in_order(self, prefix, token).await
     }
 
     async fn delete(&self, key: &Key) -> Result<(), BucketError> {

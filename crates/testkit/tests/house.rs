@@ -18,11 +18,11 @@ fn root() -> PathBuf {
 const DRAWING: [(&str, &str); 7] = [
     (
         "model",
-        "serde serde_json schemars sha2 blake3 fastcdc uuid thiserror",
+        "serde serde_json schemars sha2 blake3 fastcdc uuid thiserror base64",
     ),
     (
         "store",
-        "stasis-model async-trait bytes futures-util http object_store reqwest rustix serde serde_json sha2 thiserror tokio \
+        "stasis-model async-trait bytes chrono futures-util http object_store percent-encoding quick-xml reqwest rustix serde serde_json sha2 thiserror tokio \
          tracing",
     ),
     (

@@ -30,7 +30,7 @@ use crate::bucket::{
 use crate::layout::{Key, Prefix};
 use async_trait::async_trait;
 use bytes::Bytes;
-use disk::{Condition, Disk, Outcome};
+use disk::{Disk, WriteCondition, WriteOutcome};
 use futures_util::StreamExt;
 use stasis_model::format::document::Version;
 use stasis_model::id::OpId;
@@ -40,7 +40,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::mpsc;
-use trouble::Trouble;
+use trouble::FileTrouble;
 
 /// A bucket in a directory. Any number of processes on one machine may share it.
 #[derive(Clone)]
@@ -64,7 +64,7 @@ impl FileBucket {
 
     async fn opened(
         root: PathBuf,
-        open: fn(PathBuf) -> Result<Disk, Trouble>,
+        open: fn(PathBuf) -> Result<Disk, FileTrouble>,
     ) -> Result<Self, BucketError> {
         let shown = root.display().to_string();
         let disk = blocking("open", &shown, move || open(root)).await?;
@@ -77,7 +77,7 @@ impl FileBucket {
         &self,
         doing: &'static str,
         key: &Key,
-        work: impl FnOnce(&Disk, &Key) -> Result<T, Trouble> + Send + 'static,
+        work: impl FnOnce(&Disk, &Key) -> Result<T, FileTrouble> + Send + 'static,
     ) -> Result<T, BucketError> {
         let (disk, owned) = (Arc::clone(&self.disk), key.clone());
         blocking(doing, key, move || work(&disk, &owned)).await
@@ -87,16 +87,16 @@ impl FileBucket {
         &self,
         doing: &'static str,
         key: &Key,
-        condition: Condition,
+        condition: WriteCondition,
         body: Bytes,
     ) -> Result<Swap, BucketError> {
         let written = self.at(doing, key, move |disk, key| {
             disk.write(key, &condition, &body)
         });
         Ok(match written.await? {
-            Outcome::Applied(version) => Swap::Won(version),
-            Outcome::Refused => Swap::Lost,
-            Outcome::Doubtful(cause) => {
+            WriteOutcome::Applied(version) => Swap::Won(version),
+            WriteOutcome::Refused => Swap::Lost,
+            WriteOutcome::Doubtful(cause) => {
                 tracing::warn!(%key, %cause, "renamed, but the directory could not be synced");
                 Swap::Unknown
             }
@@ -118,7 +118,7 @@ impl fmt::Debug for FileBucket {
 async fn blocking<T: Send + 'static>(
     doing: &'static str,
     what: impl Display,
-    work: impl FnOnce() -> Result<T, Trouble> + Send + 'static,
+    work: impl FnOnce() -> Result<T, FileTrouble> + Send + 'static,
 ) -> Result<T, BucketError> {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done.map_err(|trouble| trouble.while_(doing, what)),
@@ -171,17 +171,18 @@ impl Bucket for FileBucket {
     }
 
     async fn create(&self, key: &Key, body: Bytes) -> Result<Swap, BucketError> {
-        self.write("create", key, Condition::Missing, body).await
+        self.write("create", key, WriteCondition::Missing, body)
+            .await
     }
 
     async fn swap(&self, key: &Key, expected: &Version, body: Bytes) -> Result<Swap, BucketError> {
-        let condition = Condition::Is(expected.clone());
+        let condition = WriteCondition::Is(expected.clone());
         self.write("replace", key, condition, body).await
     }
 
     async fn put(&self, key: &Key, body: Bytes) -> Result<(), BucketError> {
         let written = self.at("store", key, move |disk, key| {
-            disk.write(key, &Condition::None, &body)?.or_fail()
+            disk.write(key, &WriteCondition::None, &body)?.or_fail()
         });
         written.await
     }

@@ -16,30 +16,30 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// A bucket that lives in one process. Versions come from one counter, so none is ever used twice.
 #[derive(Default)]
 pub struct MemoryBucket {
-    rows: Mutex<Rows>,
+    rows: Mutex<MemoryRows>,
 }
 
 #[derive(Default)]
-struct Rows {
-    objects: BTreeMap<Key, Stored>,
+struct MemoryRows {
+    objects: BTreeMap<Key, MemoryObject>,
     writes: u64,
 }
 
-struct Stored {
+struct MemoryObject {
     body: Bytes,
     write: u64,
 }
 
-impl Stored {
+impl MemoryObject {
     fn version(&self) -> Version {
         Version::new(self.write.to_string())
     }
 }
 
-impl Rows {
+impl MemoryRows {
     fn write(&mut self, key: &Key, body: Bytes) -> Version {
         self.writes += 1;
-        let stored = Stored {
+        let stored = MemoryObject {
             body,
             write: self.writes,
         };
@@ -56,7 +56,7 @@ impl MemoryBucket {
     }
 
     /// Every change is one statement under the lock, so a panic elsewhere cannot leave half of one behind.
-    fn rows(&self) -> MutexGuard<'_, Rows> {
+    fn rows(&self) -> MutexGuard<'_, MemoryRows> {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -87,7 +87,7 @@ impl Bucket for MemoryBucket {
     }
 
     async fn get_range(&self, key: &Key, range: Range<u64>) -> Result<Option<Bytes>, BucketError> {
-        let part = |stored: &Stored| {
+        let part = |stored: &MemoryObject| {
             let at = |offset: u64| {
                 usize::try_from(offset).map_or(stored.body.len(), |o| o.min(stored.body.len()))
             };
@@ -98,7 +98,7 @@ impl Bucket for MemoryBucket {
     }
 
     async fn head(&self, key: &Key) -> Result<Option<Head>, BucketError> {
-        let head = |stored: &Stored| Head {
+        let head = |stored: &MemoryObject| Head {
             size: stored.body.len() as u64,
             version: stored.version(),
         };
@@ -115,7 +115,7 @@ impl Bucket for MemoryBucket {
 
     async fn swap(&self, key: &Key, expected: &Version, body: Bytes) -> Result<Swap, BucketError> {
         let mut rows = self.rows();
-        if rows.objects.get(key).map(Stored::version).as_ref() != Some(expected) {
+        if rows.objects.get(key).map(MemoryObject::version).as_ref() != Some(expected) {
             return Ok(Swap::Lost);
         }
         Ok(Swap::Won(rows.write(key, body)))

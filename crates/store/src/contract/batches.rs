@@ -1,12 +1,12 @@
 //! Promises about objects that become durable together.
 
-use super::Scratch;
+use super::ContractScratch;
 use crate::bucket::Bucket;
 use stasis_model::id::OpId;
 
 /// Every object of a committed batch can be read, whether its name was there or not.
 pub async fn a_batch_is_there_once_it_is_committed(bucket: &dyn Bucket) {
-    let scratch = Scratch::on(bucket);
+    let scratch = ContractScratch::on(bucket);
     let keys: Vec<_> = (0..40)
         .map(|number| scratch.key(&format!("{}/object-{number}", number % 7)))
         .collect();
@@ -34,7 +34,7 @@ pub async fn a_batch_is_there_once_it_is_committed(bucket: &dyn Bucket) {
 
 /// What was abandoned may be there or not; what was there before stays readable, and the batch can begin anew.
 pub async fn a_batch_that_was_abandoned_disturbs_nothing(bucket: &dyn Bucket) {
-    let scratch = Scratch::on(bucket);
+    let scratch = ContractScratch::on(bucket);
     let (old, new) = (scratch.key("old"), scratch.key("new"));
     scratch.created(&old, "bytes").await;
     let batch = OpId::from_random([9; 16]);

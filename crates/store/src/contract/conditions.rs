@@ -1,6 +1,6 @@
 //! What a conditional write promises, and a delete to it.
 
-use super::{Scratch, won};
+use super::{ContractScratch, won};
 use crate::bucket::{Bucket, Object, Swap};
 use crate::layout::Key;
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 /// `create` never replaces.
 pub async fn a_second_create_is_lost_and_changes_nothing(bucket: &dyn Bucket) {
-    let scratch = Scratch::on(bucket);
+    let scratch = ContractScratch::on(bucket);
     let key = scratch.key("once");
     let version = scratch.created(&key, "first").await;
 
@@ -26,7 +26,7 @@ pub async fn a_second_create_is_lost_and_changes_nothing(bucket: &dyn Bucket) {
 
 /// Of several creates at once exactly one wins, and what it wrote stays.
 pub async fn only_one_of_racing_creates_wins(bucket: &dyn Bucket) {
-    let scratch = Scratch::on(bucket);
+    let scratch = ContractScratch::on(bucket);
 
     for round in 0..3 {
         let key = scratch.key(&format!("race-{round}"));
@@ -50,7 +50,7 @@ pub async fn only_one_of_racing_creates_wins(bucket: &dyn Bucket) {
 
 /// The version a swap returns is the one the next swap must name.
 pub async fn a_swap_that_won_returns_the_version_for_the_next(bucket: &dyn Bucket) {
-    let scratch = Scratch::on(bucket);
+    let scratch = ContractScratch::on(bucket);
     let key = scratch.key("chain");
     let mut version = scratch.created(&key, "0").await;
 
@@ -67,7 +67,7 @@ pub async fn a_swap_that_won_returns_the_version_for_the_next(bucket: &dyn Bucke
 
 /// A swap that names an older version is lost, and the newer bytes stay.
 pub async fn a_stale_swap_is_lost_and_changes_nothing(bucket: &dyn Bucket) {
-    let scratch = Scratch::on(bucket);
+    let scratch = ContractScratch::on(bucket);
     let key = scratch.key("stale");
     let old = scratch.created(&key, "old").await;
     let new = bucket.swap(&key, &old, "new".into()).await;
@@ -83,7 +83,7 @@ pub async fn a_stale_swap_is_lost_and_changes_nothing(bucket: &dyn Bucket) {
 
 /// A swap never creates.
 pub async fn a_swap_of_a_missing_object_is_lost_and_creates_nothing(bucket: &dyn Bucket) {
-    let scratch = Scratch::on(bucket);
+    let scratch = ContractScratch::on(bucket);
     let (there, missing) = (scratch.key("there"), scratch.key("missing"));
     let version = scratch.created(&there, "x").await;
 
@@ -96,7 +96,7 @@ pub async fn a_swap_of_a_missing_object_is_lost_and_creates_nothing(bucket: &dyn
 
 /// Different bytes have different versions, whichever way they were written.
 pub async fn every_write_has_a_version_of_its_own(bucket: &dyn Bucket) {
-    let scratch = Scratch::on(bucket);
+    let scratch = ContractScratch::on(bucket);
     let key = scratch.key("versions");
     let mut seen = HashSet::from([scratch.created(&key, "write 0").await]);
 
@@ -116,7 +116,7 @@ pub async fn every_write_has_a_version_of_its_own(bucket: &dyn Bucket) {
 
 /// Eight writers that each add 25 by read and swap add 200.
 pub async fn concurrent_increments_lose_nothing(bucket: &dyn Bucket) {
-    let scratch = Scratch::on(bucket);
+    let scratch = ContractScratch::on(bucket);
     let key = scratch.key("counter");
     scratch.created(&key, "[0,0,0,0,0,0,0,0]").await;
 
@@ -129,7 +129,7 @@ pub async fn concurrent_increments_lose_nothing(bucket: &dyn Bucket) {
 }
 
 /// Adds to one writer's place, which tells whether a lost answer was a lost write: nobody else adds to it.
-async fn increment(scratch: &Scratch<'_>, key: &Key, writer: usize, times: u32) {
+async fn increment(scratch: &ContractScratch<'_>, key: &Key, writer: usize, times: u32) {
     let mut reached = 0;
     while reached < times {
         let object = scratch.object(key).await;
@@ -155,7 +155,7 @@ fn tally_in(object: &Object) -> [u32; 8] {
 
 /// Deleting twice is fine, and a deleted key can be created again.
 pub async fn a_delete_can_be_repeated_and_makes_room_for_a_create(bucket: &dyn Bucket) {
-    let scratch = Scratch::on(bucket);
+    let scratch = ContractScratch::on(bucket);
     let (key, sibling) = (scratch.key("deep/down/gone"), scratch.key("deep/stays"));
     let old = scratch.created(&key, "first").await;
     scratch.created(&sibling, "here").await;

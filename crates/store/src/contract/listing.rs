@@ -1,6 +1,6 @@
 //! What a listing promises.
 
-use super::Scratch;
+use super::ContractScratch;
 use crate::bucket::Bucket;
 use crate::layout::Key;
 use bytes::Bytes;
@@ -17,7 +17,7 @@ const NAMES: [&str; 8] = [
     "é/x",
 ];
 
-async fn with_names(scratch: &Scratch<'_>) {
+async fn with_names(scratch: &ContractScratch<'_>) {
     for name in NAMES.iter().rev() {
         let body = Bytes::from_static(name.as_bytes());
         let put = scratch.bucket.put(&scratch.key(name), body).await;
@@ -27,7 +27,7 @@ async fn with_names(scratch: &Scratch<'_>) {
 
 /// A listing has every acknowledged write, with its size, in byte order.
 pub async fn a_listing_sees_every_write_in_byte_order(bucket: &dyn Bucket) {
-    let scratch = Scratch::on(bucket);
+    let scratch = ContractScratch::on(bucket);
     with_names(&scratch).await;
 
     assert_eq!(scratch.names(None, 100).await, NAMES);
@@ -45,7 +45,7 @@ pub async fn a_listing_sees_every_write_in_byte_order(bucket: &dyn Bucket) {
 
 /// Pages of any size, each after the last key of the one before, are the whole listing once.
 pub async fn pages_of_a_listing_have_no_gaps(bucket: &dyn Bucket) {
-    let scratch = Scratch::on(bucket);
+    let scratch = ContractScratch::on(bucket);
     with_names(&scratch).await;
 
     for limit in [1, 2, 3, 5] {
@@ -71,7 +71,7 @@ pub async fn pages_of_a_listing_have_no_gaps(bucket: &dyn Bucket) {
 
 /// A prefix is a directory, not a beginning of names.
 pub async fn a_prefix_does_not_match_its_siblings(bucket: &dyn Bucket) {
-    let scratch = Scratch::on(bucket);
+    let scratch = ContractScratch::on(bucket);
     let inside = scratch.key("inside");
     let stem = scratch.prefix.as_str().trim_end_matches('/');
     let sibling = |tail| Key::from_listing(&format!("{stem}{tail}")).expect("a key");

@@ -1,12 +1,12 @@
 //! What a read promises.
 
-use super::Scratch;
+use super::ContractScratch;
 use crate::bucket::{Bucket, BucketErrorKind};
 use bytes::Bytes;
 
 /// A missing object is `None`, however one asks for it.
 pub async fn a_missing_object_is_none(bucket: &dyn Bucket) {
-    let scratch = Scratch::on(bucket);
+    let scratch = ContractScratch::on(bucket);
     let key = scratch.key("nothing/here");
 
     assert_eq!(bucket.get(&key, 10).await.expect("an answer"), None);
@@ -18,7 +18,7 @@ pub async fn a_missing_object_is_none(bucket: &dyn Bucket) {
 
 /// Reads see every write that was acknowledged before they began.
 pub async fn a_read_sees_what_was_written(bucket: &dyn Bucket) {
-    let scratch = Scratch::on(bucket);
+    let scratch = ContractScratch::on(bucket);
     let key = scratch.key("read");
 
     for round in 0..10 {
@@ -41,7 +41,7 @@ pub async fn a_read_sees_what_was_written(bucket: &dyn Bucket) {
 
 /// An object larger than the limit is an error, one as large as the limit is not.
 pub async fn a_get_over_its_limit_is_too_large(bucket: &dyn Bucket) {
-    let scratch = Scratch::on(bucket);
+    let scratch = ContractScratch::on(bucket);
     let key = scratch.key("ten");
     bucket.put(&key, "0123456789".into()).await.expect("a put");
 
@@ -55,7 +55,7 @@ pub async fn a_get_over_its_limit_is_too_large(bucket: &dyn Bucket) {
 
 /// A range is cut at the end of the object, and is empty beyond it.
 pub async fn a_range_stops_at_the_end_of_the_object(bucket: &dyn Bucket) {
-    let scratch = Scratch::on(bucket);
+    let scratch = ContractScratch::on(bucket);
     let (key, empty) = (scratch.key("ten"), scratch.key("empty"));
     bucket.put(&key, "0123456789".into()).await.expect("a put");
     bucket.put(&empty, Bytes::new()).await.expect("a put");

@@ -1,6 +1,6 @@
 //! What a stream promises.
 
-use super::Scratch;
+use super::ContractScratch;
 use crate::bucket::{Bucket, ByteStream};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
@@ -11,7 +11,7 @@ fn streamed(pieces: Vec<std::io::Result<Bytes>>) -> ByteStream {
 
 /// What is streamed in uneven pieces is stored byte for byte, over whatever was there.
 pub async fn a_large_stream_arrives_unchanged(bucket: &dyn Bucket) {
-    let scratch = Scratch::on(bucket);
+    let scratch = ContractScratch::on(bucket);
     let key = scratch.key("large");
     let size = 20 * 1024 * 1024 + 7;
     let whole: Bytes = (0..size)
@@ -46,7 +46,7 @@ pub async fn a_large_stream_arrives_unchanged(bucket: &dyn Bucket) {
 
 /// A stream that ends in an error leaves what was there.
 pub async fn a_stream_that_breaks_stores_nothing(bucket: &dyn Bucket) {
-    let scratch = Scratch::on(bucket);
+    let scratch = ContractScratch::on(bucket);
     let (kept, new) = (scratch.key("kept"), scratch.key("new"));
     bucket.put(&kept, "old".into()).await.expect("a put");
 

@@ -2,7 +2,7 @@
 //!
 //! *Always true:* an event that cannot be understood hides no other; it is reported next to them.
 
-use crate::bucket::{Bucket, BucketError};
+use crate::bucket::{Bucket, BucketError, objects};
 use crate::documents::lineages::{ReadError, read};
 use crate::excerpt::excerpt;
 use crate::layout::{self, Key, Prefix};
@@ -11,6 +11,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use stasis_model::format::document;
 use stasis_model::format::event::AuditEvent;
 use stasis_model::id::TenantId;
+use std::collections::BTreeSet;
 
 /// How many events are read at once.
 const READS_IN_FLIGHT: usize = 16;
@@ -96,9 +97,9 @@ fn reason(error: &(dyn std::error::Error + 'static)) -> String {
 
 /// Every tenant that has events, in order.
 pub async fn tenants(bucket: &dyn Bucket) -> Result<Vec<TenantId>, BucketError> {
-    let rows = bucket.list(&Prefix::events(), None, usize::MAX).await?;
-    let tenants = rows.iter().filter_map(|row| layout::event_tenant(&row.key));
-    let mut tenants: Vec<TenantId> = tenants.collect();
-    tenants.dedup();
-    Ok(tenants)
+    let prefix = Prefix::events();
+    let listed = objects(bucket, &prefix);
+    let tenants = listed.try_filter_map(async |row| Ok(layout::event_tenant(&row.key)));
+    let tenants: BTreeSet<TenantId> = tenants.try_collect().await?;
+    Ok(tenants.into_iter().collect())
 }

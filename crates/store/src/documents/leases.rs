@@ -1,8 +1,9 @@
 //! Owning a lineage: acquire, renew, release, reap.
 
-use crate::bucket::{Bucket, BucketError};
+use crate::bucket::{Bucket, BucketError, objects};
 use crate::documents::lineages::{Applied, LastSeen, LineageError, Lineages};
 use crate::layout::{self, Prefix};
+use futures_util::TryStreamExt;
 use stasis_model::format::document::Versioned;
 use stasis_model::format::lease::{Fence, Holder, Lock};
 use stasis_model::format::pointer::{Active, Pointer};
@@ -10,6 +11,7 @@ use stasis_model::id::{Lineage, OpId};
 use stasis_model::protocol::operation::OperationKind;
 use stasis_model::protocol::settle::{Protocol, ProtocolOutcome};
 use stasis_model::protocol::step::Op;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -98,7 +100,9 @@ impl Lineages {
         ttl: Duration,
     ) -> Result<Lease, LineageError> {
         let protocol = Protocol::new(self.op_id(), Op::Renew { fence, ttl });
-        let applied = self.carry_out(lineage, OperationKind::Renew, protocol).await?;
+        let applied = self
+            .carry_out(lineage, OperationKind::Renew, protocol)
+            .await?;
         let pointer = applied.seen.pointer.as_ref();
         Ok(Lease {
             lineage: lineage.clone(),
@@ -175,10 +179,10 @@ fn lock_after(applied: &Applied) -> Lock {
 }
 
 /// Every lineage that has a lock, in order.
-///
-/// Asked for at once: an S3 store reads its whole listing for every page.
 pub async fn locked(bucket: &dyn Bucket) -> Result<Vec<Lineage>, BucketError> {
-    let rows = bucket.list(&Prefix::lineages(), None, usize::MAX).await?;
-    let owners = rows.iter().filter_map(|row| layout::lock_owner(&row.key));
-    Ok(owners.collect())
+    let prefix = Prefix::lineages();
+    let listed = objects(bucket, &prefix);
+    let owners = listed.try_filter_map(async |row| Ok(layout::lock_owner(&row.key)));
+    let owners: BTreeSet<Lineage> = owners.try_collect().await?;
+    Ok(owners.into_iter().collect())
 }

@@ -72,7 +72,7 @@ async fn stored(
 }
 
 /// What one attempt to change a policy came to.
-enum Attempt {
+enum PolicyAttempt {
     /// It is changed.
     Applied(TenantPolicy),
     /// Somebody else was faster.
@@ -98,9 +98,9 @@ pub async fn set(
     let mut in_doubt = false;
     for pause in PAUSES_MS {
         match attempt(bucket, tenant, settings, op_id).await {
-            Ok(Attempt::Applied(policy)) => return Ok(policy),
-            Ok(Attempt::Lost) => {}
-            Ok(Attempt::Unknown) => in_doubt = true,
+            Ok(PolicyAttempt::Applied(policy)) => return Ok(policy),
+            Ok(PolicyAttempt::Lost) => {}
+            Ok(PolicyAttempt::Unknown) => in_doubt = true,
             Err(error) if in_doubt => {
                 tracing::warn!(%tenant, %op_id, %error, "outcome unknown");
                 return Err(unknown());
@@ -123,10 +123,10 @@ async fn attempt(
     tenant: &TenantId,
     settings: &[(String, String)],
     op_id: OpId,
-) -> Result<Attempt, PolicyError> {
+) -> Result<PolicyAttempt, PolicyError> {
     let found = stored(bucket, tenant).await?;
     if let Some(ours) = found.as_ref().filter(|found| found.value.op_id == op_id) {
-        return Ok(Attempt::Applied(ours.value.clone()));
+        return Ok(PolicyAttempt::Applied(ours.value.clone()));
     }
     let now = found.as_ref().map(|found| found.value.clone());
     let next = now
@@ -143,8 +143,8 @@ async fn attempt(
         source,
     })?;
     Ok(match swap {
-        Swap::Won(_) => Attempt::Applied(next),
-        Swap::Lost => Attempt::Lost,
-        Swap::Unknown => Attempt::Unknown,
+        Swap::Won(_) => PolicyAttempt::Applied(next),
+        Swap::Lost => PolicyAttempt::Lost,
+        Swap::Unknown => PolicyAttempt::Unknown,
     })
 }

@@ -9,7 +9,7 @@
 //! object is ever replaced by another: a name that is taken by other bytes is lengthened. A crash leaves an archive
 //! without a manifest, or a manifest that nothing points to; only the sweep removes either.
 
-use crate::bucket::{Bucket, BucketError, BucketErrorKind, ByteStream, Swap};
+use crate::bucket::{Bucket, BucketError, BucketErrorKind, ByteStream, Listed, Swap, objects};
 use crate::layout::{self, Form, Key, Prefix, SnapshotKeys, Spelling};
 use bytes::{Bytes, BytesMut};
 use futures_util::TryStreamExt;
@@ -28,8 +28,6 @@ const SMALL: u64 = 16 << 20;
 const ATTEMPTS: u32 = 3;
 /// How long to wait before the second attempt; twice as long before the third.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How many rows are asked for at once.
-const PAGE: usize = 1000;
 
 /// An archive to be stored.
 pub struct NewArchive<'a> {
@@ -206,24 +204,17 @@ impl<'a> Snapshots<'a> {
 
     /// Whether a listing shows both objects of a snapshot, the archive with all its bytes.
     pub async fn is_listed(&self, keys: &SnapshotKeys, size: u64) -> Result<bool, BucketError> {
-        let listed = self.list().await?;
-        Ok(listed.get(&keys.archive) == Some(&size) && listed.contains_key(&keys.manifest))
-    }
-
-    async fn list(&self) -> Result<BTreeMap<Key, u64>, BucketError> {
         let prefix = Prefix::lineage(self.lineage);
-        let mut all = BTreeMap::new();
-        loop {
-            let after = all
-                .last_key_value()
-                .map(|(key, _): (&Key, &u64)| key.clone());
-            let page = self.bucket.list(&prefix, after.as_ref(), PAGE).await?;
-            let is_last = page.len() < PAGE;
-            all.extend(page.into_iter().map(|row| (row.key, row.size)));
-            if is_last {
-                return Ok(all);
+        let mut listed = objects(self.bucket, &prefix);
+        let (mut has_archive, mut has_manifest) = (false, false);
+        while let Some(row) = listed.try_next().await? {
+            has_archive |= row.key == keys.archive && row.size == size;
+            has_manifest |= row.key == keys.manifest;
+            if has_archive && has_manifest {
+                return Ok(true);
             }
         }
+        Ok(false)
     }
 
     fn parse(
@@ -280,12 +271,15 @@ impl<'a> Snapshots<'a> {
 
     /// Every snapshot that lies here.
     pub async fn all(&self) -> Result<StoredSnapshots, BucketError> {
-        let listed = self.list().await?;
         let mut archives: BTreeMap<String, (Key, u64)> = BTreeMap::new();
-        let mut manifests = Vec::new();
-        for (key, size) in listed {
+        let mut manifests = BTreeMap::new();
+        let prefix = Prefix::lineage(self.lineage);
+        let mut listed = objects(self.bucket, &prefix);
+        while let Some(Listed { key, size }) = listed.try_next().await? {
             match layout::snapshot_object(self.lineage, &key) {
-                Some(object) if object.is_manifest => manifests.push((object.digits, key)),
+                Some(object) if object.is_manifest => {
+                    manifests.insert(key, object.digits);
+                }
                 Some(object) => {
                     archives.insert(object.digits, (key, size));
                 }
@@ -293,7 +287,7 @@ impl<'a> Snapshots<'a> {
             }
         }
         let mut found = StoredSnapshots::default();
-        for (digits, key) in manifests {
+        for (key, digits) in manifests {
             let archive = archives.remove(&digits);
             match self.read(&key, &digits).await {
                 Ok((manifest, digest)) => {
@@ -361,16 +355,9 @@ async fn lineages_beneath(
     bucket: &dyn Bucket,
     prefix: &Prefix,
 ) -> Result<BTreeSet<Lineage>, BucketError> {
-    let (mut all, mut after) = (BTreeSet::new(), None);
-    loop {
-        let page = bucket.list(prefix, after.as_ref(), PAGE).await?;
-        let is_last = page.len() < PAGE;
-        after = page.last().map(|row| row.key.clone());
-        all.extend(page.iter().filter_map(|row| layout::lineage_of(&row.key)));
-        if is_last {
-            return Ok(all);
-        }
-    }
+    let listed = objects(bucket, prefix);
+    let lineages = listed.try_filter_map(async |row| Ok(layout::lineage_of(&row.key)));
+    lineages.try_collect().await
 }
 
 #[cfg(test)]

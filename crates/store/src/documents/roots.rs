@@ -2,10 +2,11 @@
 //!
 //! Only moves bytes; what may be written when is decided by the model's rules and carried out by whoever calls.
 
-use crate::bucket::{Bucket, BucketError, BucketErrorKind, Swap};
+use crate::bucket::{Bucket, BucketError, BucketErrorKind, Listed, Swap, objects};
 use crate::documents::lineages::{ReadError, read};
 use crate::layout::{ChunkRoot, Key};
 use bytes::Bytes;
+use futures_util::TryStreamExt;
 use stasis_model::digest::ManifestDigest;
 use stasis_model::format::chunk::HEADER;
 use stasis_model::format::document::{self, BadDocument, Document, Version, Versioned};
@@ -300,12 +301,15 @@ impl Root {
 
     /// The names of all stored chunks, with their sizes.
     pub async fn chunks(&self) -> Result<Vec<(ChunkName, u64)>, BucketError> {
-        let listed = self
-            .bucket
-            .list(&self.root.chunks(), None, usize::MAX)
-            .await?;
-        let named = |row: &crate::bucket::Listed| Some((self.root.chunk_name(&row.key)?, row.size));
-        Ok(listed.iter().filter_map(named).collect())
+        let prefix = self.root.chunks();
+        let listed = objects(&*self.bucket, &prefix);
+        let named = async |row: Listed| {
+            let name = self.root.chunk_name(&row.key);
+            Ok(name.map(|name| (name, row.size)))
+        };
+        let mut chunks: Vec<(ChunkName, u64)> = listed.try_filter_map(named).try_collect().await?;
+        chunks.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        Ok(chunks)
     }
 
     /// Removes chunks, which must be condemned.

@@ -16,17 +16,17 @@ const WRITERS: usize = 8;
 const INCREMENTS: u64 = 25;
 const CLOCK_TOLERANCE_MS: u64 = 30_000;
 
-type Finding = (CheckVerdict, String);
+type CheckFinding = (CheckVerdict, String);
 
-fn honoured(detail: impl Into<String>) -> Finding {
+fn honoured(detail: impl Into<String>) -> CheckFinding {
     (CheckVerdict::Honoured, detail.into())
 }
 
-fn ignored(detail: impl Into<String>) -> Finding {
+fn ignored(detail: impl Into<String>) -> CheckFinding {
     (CheckVerdict::Ignored, detail.into())
 }
 
-fn failed(detail: impl Into<String>) -> Finding {
+fn failed(detail: impl Into<String>) -> CheckFinding {
     (CheckVerdict::Failed, detail.into())
 }
 
@@ -40,14 +40,14 @@ fn no_answer(key: &Key) -> BucketError {
 }
 
 /// Where a probe works.
-pub(super) struct Scratch<'a> {
+pub(super) struct ProbeScratch<'a> {
     pub(super) bucket: &'a dyn Bucket,
     pub(super) chance: &'a dyn Rng,
     pub(super) id: OpId,
 }
 
-impl Scratch<'_> {
-    pub(super) async fn ask(&self, name: CheckName) -> Result<Finding, BucketError> {
+impl ProbeScratch<'_> {
+    pub(super) async fn ask(&self, name: CheckName) -> Result<CheckFinding, BucketError> {
         match name {
             CheckName::CreateTwice => self.create_twice().await,
             CheckName::RacingCreates => self.racing_creates().await,
@@ -119,7 +119,7 @@ impl Scratch<'_> {
         Err(no_answer(key))
     }
 
-    async fn create_twice(&self) -> Result<Finding, BucketError> {
+    async fn create_twice(&self) -> Result<CheckFinding, BucketError> {
         let key = self.key("create");
         let (first, second) = (self.fresh(), self.fresh());
         if self.made(&key, &first).await?.is_none() {
@@ -136,7 +136,7 @@ impl Scratch<'_> {
         })
     }
 
-    async fn racing_creates(&self) -> Result<Finding, BucketError> {
+    async fn racing_creates(&self) -> Result<CheckFinding, BucketError> {
         let key = self.key("race");
         let bodies: Vec<Bytes> = (0..RACERS).map(|_| self.fresh()).collect();
         let racers = bodies.iter().map(|body| async {
@@ -168,7 +168,7 @@ impl Scratch<'_> {
         })
     }
 
-    async fn stale_swap(&self) -> Result<Finding, BucketError> {
+    async fn stale_swap(&self) -> Result<CheckFinding, BucketError> {
         let key = self.key("stale");
         let (first, second) = (self.fresh(), self.fresh());
         let Some(old) = self.made(&key, &first).await? else {
@@ -191,7 +191,7 @@ impl Scratch<'_> {
         })
     }
 
-    async fn swap_of_missing(&self) -> Result<Finding, BucketError> {
+    async fn swap_of_missing(&self) -> Result<CheckFinding, BucketError> {
         let (there, missing) = (self.key("there"), self.key("missing"));
         let Some(version) = self.made(&there, &self.fresh()).await? else {
             return Ok(failed("an object that did not exist could not be created"));
@@ -206,7 +206,7 @@ impl Scratch<'_> {
         })
     }
 
-    async fn read_after_write(&self) -> Result<Finding, BucketError> {
+    async fn read_after_write(&self) -> Result<CheckFinding, BucketError> {
         let key = self.key("read");
         let mut body = self.fresh();
         let Some(mut version) = self.made(&key, &body).await? else {
@@ -238,7 +238,7 @@ impl Scratch<'_> {
         })
     }
 
-    async fn list_after_write(&self) -> Result<Finding, BucketError> {
+    async fn list_after_write(&self) -> Result<CheckFinding, BucketError> {
         let keys = ["list/1", "list/2", "list/3", "list/4"].map(|name| self.key(name));
         for key in &keys {
             self.bucket.put(key, self.fresh()).await?;
@@ -262,7 +262,7 @@ impl Scratch<'_> {
         Ok(rows.iter().any(|row| row.key == *key))
     }
 
-    async fn ranges(&self) -> Result<Finding, BucketError> {
+    async fn ranges(&self) -> Result<CheckFinding, BucketError> {
         let key = self.key("range");
         self.bucket.put(&key, "0123456789".into()).await?;
         for (range, part) in [(2..5, "234"), (8..20, "89"), (10..12, "")] {
@@ -276,7 +276,7 @@ impl Scratch<'_> {
         Ok(honoured("parts of an object were read exactly"))
     }
 
-    fn clock(&self) -> Finding {
+    fn clock(&self) -> CheckFinding {
         match self.bucket.clock_offset_ms() {
             None => (
                 CheckVerdict::Unknown,
@@ -291,9 +291,9 @@ impl Scratch<'_> {
         }
     }
 
-    async fn concurrent_increments(&self) -> Result<Finding, BucketError> {
+    async fn concurrent_increments(&self) -> Result<CheckFinding, BucketError> {
         let key = self.key("counter");
-        let start = Tally([0; WRITERS]);
+        let start = ProbeTally([0; WRITERS]);
         if self.made(&key, &start.body()).await?.is_none() {
             return Ok(failed("an object that did not exist could not be created"));
         }
@@ -303,7 +303,10 @@ impl Scratch<'_> {
                 return Ok(finding);
             }
         }
-        let total = self.body(&key).await?.and_then(|body| Tally::read(&body));
+        let total = self
+            .body(&key)
+            .await?
+            .and_then(|body| ProbeTally::read(&body));
         let total = total.map(|tally| tally.0.iter().sum::<u64>());
         let wanted = WRITERS as u64 * INCREMENTS;
         Ok(match total {
@@ -318,12 +321,16 @@ impl Scratch<'_> {
     }
 
     /// Adds to one writer's place. Nobody else does, so the place itself tells whether a lost answer was a lost write.
-    async fn increment(&self, key: &Key, writer: usize) -> Result<Option<Finding>, BucketError> {
+    async fn increment(
+        &self,
+        key: &Key,
+        writer: usize,
+    ) -> Result<Option<CheckFinding>, BucketError> {
         let mut reached = 0;
         while reached < INCREMENTS {
             let found = self.bucket.get(key, SMALL).await?;
             let Some((object, mut tally)) = found.and_then(|object| {
-                let tally = Tally::read(&object.body)?;
+                let tally = ProbeTally::read(&object.body)?;
                 Some((object, tally))
             }) else {
                 return Ok(Some(failed("the counter could not be read back")));
@@ -358,9 +365,9 @@ async fn pause(attempt: u32) {
 }
 
 /// How far each writer came. It only grows, so its bytes never repeat.
-struct Tally([u64; WRITERS]);
+struct ProbeTally([u64; WRITERS]);
 
-impl Tally {
+impl ProbeTally {
     fn read(body: &[u8]) -> Option<Self> {
         serde_json::from_slice(body).ok().map(Self)
     }

@@ -1,7 +1,15 @@
+use crate::scripted_bucket::ScriptedBucket;
 use crate::support::{SeededChance, store_under_test};
+use async_trait::async_trait;
+use futures_util::TryStreamExt;
+use object_store::list::{PaginatedListOptions, PaginatedListResult, PaginatedListStore};
+use object_store::memory::InMemory;
+use object_store::{ListResult, ObjectMeta, ObjectStore};
+use stasis_model::id::OpId;
 use stasis_store::backend::file::FileBucket;
 use stasis_store::backend::memory::MemoryBucket;
-use stasis_store::bucket::{Bucket, BucketErrorKind};
+use stasis_store::backend::object_store::{Cloud, ObjectBucket, TransferSettings};
+use stasis_store::bucket::{Bucket, BucketErrorKind, Listed, objects};
 use stasis_store::contract;
 use stasis_store::layout::{self, Prefix};
 use stasis_store::retry::{RetrySettings, Retrying};
@@ -31,6 +39,72 @@ async fn a_retrying_bucket_keeps_the_contract() {
 #[tokio::test]
 async fn a_shared_bucket_keeps_the_contract() {
     contract::all(&Arc::new(MemoryBucket::new())).await;
+}
+
+/// The library's memory store by the trait that it lacks: one page has everything.
+#[derive(Debug)]
+struct OnePage(Arc<InMemory>);
+
+#[async_trait]
+impl PaginatedListStore for OnePage {
+    async fn list_paginated(
+        &self,
+        prefix: Option<&str>,
+        _options: PaginatedListOptions,
+    ) -> object_store::Result<PaginatedListResult> {
+        let mut objects: Vec<ObjectMeta> = self.0.list(None).try_collect().await?;
+        objects.retain(|object| {
+            object
+                .location
+                .as_ref()
+                .starts_with(prefix.unwrap_or_default())
+        });
+        // No order that anybody may rely on.
+        objects.reverse();
+        Ok(PaginatedListResult {
+            result: ListResult {
+                common_prefixes: Vec::new(),
+                objects,
+                extensions: http::Extensions::new(),
+            },
+            page_token: None,
+        })
+    }
+}
+
+/// Another cloud is an adapter, and this is a whole one.
+fn adapter_of_memory(prefix: &str) -> ObjectBucket {
+    let store = Arc::new(InMemory::new());
+    let cloud = Cloud {
+        objects: store.clone(),
+        uploads: store.clone(),
+        pages: Arc::new(OnePage(store)),
+        prefix: prefix.to_owned(),
+        label: "InMemory".to_owned(),
+        witness: None,
+    };
+    ObjectBucket::new(cloud, TransferSettings::default())
+}
+
+#[tokio::test]
+async fn a_store_of_the_library_that_is_not_s3_keeps_the_contract() {
+    contract::all(&adapter_of_memory("")).await;
+    contract::all(&adapter_of_memory("beneath/a/prefix")).await;
+}
+
+#[tokio::test]
+async fn every_page_of_a_listing_is_read_once() {
+    let bucket = ScriptedBucket::default();
+    for number in 0..2500_u128 {
+        let key = layout::operation(OpId::from_random(number.to_be_bytes()));
+        bucket.put(&key, "x".into()).await.unwrap();
+    }
+    let prefix = Prefix::everything();
+
+    let rows: Vec<Listed> = objects(&bucket, &prefix).try_collect().await.unwrap();
+
+    assert_eq!(rows.len(), 2500);
+    assert_eq!(bucket.listings(), 3);
 }
 
 #[tokio::test]

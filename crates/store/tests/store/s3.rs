@@ -3,7 +3,8 @@ use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use stasis_model::format::document::Version;
 use stasis_model::time::{Clock, Timestamp};
-use stasis_store::backend::s3::{Access, S3Bucket, S3Settings};
+use stasis_store::backend::object_store::{ObjectBucket, TransferSettings};
+use stasis_store::backend::s3::{self, S3Access};
 use stasis_store::bucket::{Bucket, BucketError, BucketErrorKind, ByteStream, Swap};
 use stasis_store::credentials::{Credentials, Secret};
 use stasis_store::layout::{self, Key, Prefix};
@@ -28,29 +29,29 @@ impl Clock for StoppedClock {
     }
 }
 
-fn keys() -> Access {
-    Access::Keys(Credentials {
+fn keys() -> S3Access {
+    S3Access::Keys(Credentials {
         access_key: "key".to_owned(),
         secret: Secret::new("hunter2"),
         session_token: None,
     })
 }
 
-fn bucket_on(scheme: &str, port: u16) -> S3Bucket {
+fn bucket_on(scheme: &str, port: u16) -> ObjectBucket {
     let url = format!("s3://bucket/own?endpoint={scheme}://127.0.0.1:{port}");
     let StoreLocation::S3(location) = url.parse().unwrap() else {
         panic!("an S3 location");
     };
-    let settings = S3Settings {
+    let settings = TransferSettings {
         connect_timeout: Duration::from_millis(300),
         request_timeout: Duration::from_millis(800),
         completion_timeout: Duration::from_secs(2),
-        ..S3Settings::default()
+        ..TransferSettings::default()
     };
-    S3Bucket::new(location, keys(), Arc::new(StoppedClock), settings).unwrap()
+    s3::open(location, keys(), Arc::new(StoppedClock), settings).unwrap()
 }
 
-async fn server(behaviours: impl IntoIterator<Item = Behaviour>) -> (FakeServer, S3Bucket) {
+async fn server(behaviours: impl IntoIterator<Item = Behaviour>) -> (FakeServer, ObjectBucket) {
     let server = FakeServer::start(behaviours).await;
     let bucket = bucket_on("http", server.port);
     (server, bucket)
@@ -72,18 +73,18 @@ async fn soon<T>(answer: impl Future<Output = T>) -> T {
         .expect("an answer in bounded time")
 }
 
-async fn swapped(bucket: &S3Bucket) -> Result<Swap, BucketErrorKind> {
+async fn swapped(bucket: &ObjectBucket) -> Result<Swap, BucketErrorKind> {
     let swap = soon(bucket.swap(&key(), &version(), "new".into())).await;
     swap.map_err(|error| error.kind)
 }
 
-async fn created(bucket: &S3Bucket) -> Result<Swap, BucketErrorKind> {
+async fn created(bucket: &ObjectBucket) -> Result<Swap, BucketErrorKind> {
     let swap = soon(bucket.create(&key(), "new".into())).await;
     swap.map_err(|error| error.kind)
 }
 
 /// The kinds with which a read, a look, a write, a listing and a removal fail.
-async fn kinds(bucket: &S3Bucket) -> [Option<BucketErrorKind>; 6] {
+async fn kinds(bucket: &ObjectBucket) -> [Option<BucketErrorKind>; 6] {
     let (key, all) = (key(), Prefix::everything());
     [
         soon(bucket.get(&key, 99)).await.err(),
@@ -279,7 +280,7 @@ fn whole(error: &BucketError) -> String {
 }
 
 /// Every way to fail, as a person would see it.
-async fn complaints(bucket: &S3Bucket) -> Vec<String> {
+async fn complaints(bucket: &ObjectBucket) -> Vec<String> {
     let (key, all) = (key(), Prefix::everything());
     let errors = [
         soon(bucket.get(&key, 99)).await.err(),
@@ -613,18 +614,17 @@ async fn the_metadata_service_is_asked_only_when_the_location_says_so() {
     let StoreLocation::S3(location) = "s3://bucket".parse().unwrap() else {
         panic!("an S3 location");
     };
-    let settings = S3Settings::default;
-    let open =
-        |location, access| S3Bucket::new(location, access, Arc::new(StoppedClock), settings());
+    let settings = TransferSettings::default;
+    let open = |location, access| s3::open(location, access, Arc::new(StoppedClock), settings());
 
-    let refused = open(location.clone(), Access::Instance).unwrap_err();
+    let refused = open(location.clone(), S3Access::Instance).unwrap_err();
     let asked = stasis_store::location::S3Location {
         credentials: CredentialSource::Instance,
         ..location
     };
 
     assert_eq!(refused.kind, BucketErrorKind::Unsupported);
-    assert!(open(asked, Access::Instance).is_ok());
+    assert!(open(asked, S3Access::Instance).is_ok());
 }
 
 #[tokio::test]
@@ -638,8 +638,8 @@ async fn a_bucket_that_cannot_go_in_front_of_its_host_is_refused() {
         ..location
     };
 
-    let settings = S3Settings::default();
-    let refused = S3Bucket::new(virtual_style, keys(), Arc::new(StoppedClock), settings);
+    let settings = TransferSettings::default();
+    let refused = s3::open(virtual_style, keys(), Arc::new(StoppedClock), settings);
 
     let refused = refused.unwrap_err();
     assert_eq!(refused.kind, BucketErrorKind::Unsupported);

@@ -3,7 +3,8 @@
 use stasis_model::id::OpId;
 use stasis_model::rng::Rng;
 use stasis_model::time::{Clock, Timestamp};
-use stasis_store::backend::s3::{Access, S3Bucket, S3Settings};
+use stasis_store::backend::object_store::{ObjectBucket, TransferSettings};
+use stasis_store::backend::s3::{self, S3Access};
 use stasis_store::credentials::{Credentials, Secret};
 use stasis_store::location::{S3Location, StoreLocation};
 use std::hash::{BuildHasher, RandomState};
@@ -67,19 +68,25 @@ pub(crate) fn now() -> Timestamp {
 }
 
 /// A bucket with the keys that AWS's variables hold.
-pub(crate) fn bucket_at(location: S3Location) -> S3Bucket {
+pub(crate) fn bucket_at(location: S3Location) -> ObjectBucket {
     let variable = |name| std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set"));
     let keys = Credentials {
         access_key: variable("AWS_ACCESS_KEY_ID"),
         secret: Secret::new(variable("AWS_SECRET_ACCESS_KEY")),
         session_token: std::env::var("AWS_SESSION_TOKEN").ok().map(Secret::new),
     };
-    let settings = S3Settings::default();
-    S3Bucket::new(location, Access::Keys(keys), Arc::new(RealClock), settings).unwrap()
+    let settings = TransferSettings::default();
+    s3::open(
+        location,
+        S3Access::Keys(keys),
+        Arc::new(RealClock),
+        settings,
+    )
+    .unwrap()
 }
 
 /// A place of its own in the store that `STASIS_TEST_S3` names.
-pub(crate) fn store_under_test(place: &str) -> Option<S3Bucket> {
+pub(crate) fn store_under_test(place: &str) -> Option<ObjectBucket> {
     let mut location = location_under_test("STASIS_TEST_S3", "an S3 server")?;
     if !location.prefix.is_empty() {
         location.prefix.push('/');

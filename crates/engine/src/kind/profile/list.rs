@@ -5,11 +5,13 @@ use super::subject::readable;
 use crate::error::{Error, error_chain};
 use crate::handle::Profiles;
 use crate::warning::Warning;
+use futures_util::TryStreamExt;
 use serde::Serialize;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::format::pointer::Pointer;
 use stasis_model::id::{Label, Lineage, ProfileRef, TenantId};
 use stasis_model::time::Timestamp;
+use stasis_store::bucket::objects;
 use stasis_store::layout::{self, Prefix};
 use std::collections::BTreeMap;
 use tokio::task::JoinSet;
@@ -97,10 +99,9 @@ impl Profiles<'_> {
     /// Lists profiles: one row per lineage.
     pub async fn list(self, tenant: Option<&TenantId>) -> Result<ProfileList, Error> {
         let prefix = tenant.map_or_else(Prefix::lineages, Prefix::lineages_of);
-        // Asked for at once: an S3 store reads its whole listing for every page.
-        let rows = self.bucket.list(&prefix, None, usize::MAX).await?;
+        let mut listed = objects(&*self.bucket, &prefix);
         let mut counted: BTreeMap<Lineage, (u64, u64)> = BTreeMap::new();
-        for row in rows {
+        while let Some(row) = listed.try_next().await? {
             let Some(lineage) = layout::lineage_of(&row.key) else {
                 continue;
             };

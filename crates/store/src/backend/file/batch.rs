@@ -9,8 +9,8 @@
 
 use super::disk::Disk;
 use super::temp::remove_flat;
-use super::tree::PATIENCE;
-use super::trouble::Trouble;
+use super::tree::RETRY_BUDGET;
+use super::trouble::FileTrouble;
 use crate::layout::Key;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -29,10 +29,10 @@ const FEW: usize = 2;
 
 /// The batches that are being written.
 #[derive(Default)]
-pub(super) struct Batches(Mutex<HashMap<OpId, Batch>>);
+pub(super) struct Batches(Mutex<HashMap<OpId, StagedBatch>>);
 
 /// One batch.
-struct Batch {
+struct StagedBatch {
     directory: OwnedFd,
     name: String,
     /// The file whose lock says that we live.
@@ -42,13 +42,13 @@ struct Batch {
 }
 
 impl Batches {
-    fn open(&self) -> MutexGuard<'_, HashMap<OpId, Batch>> {
+    fn open(&self) -> MutexGuard<'_, HashMap<OpId, StagedBatch>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Disk {
-    pub(super) fn stage(&self, batch: OpId, key: &Key, body: &[u8]) -> Result<(), Trouble> {
+    pub(super) fn stage(&self, batch: OpId, key: &Key, body: &[u8]) -> Result<(), FileTrouble> {
         let (directory, number) = {
             let mut batches = self.batches.open();
             let batch = match batches.entry(batch) {
@@ -71,12 +71,12 @@ impl Disk {
         Ok(())
     }
 
-    fn begin(&self) -> Result<Batch, Trouble> {
+    fn begin(&self) -> Result<StagedBatch, FileTrouble> {
         let (mut temp, directory, name) = self.workshop()?.batch()?;
         let lock = temp.file.try_clone()?;
         let lock_name = temp.name.clone();
         temp.moved = true; // it stays until the batch is over
-        Ok(Batch {
+        Ok(StagedBatch {
             directory,
             name,
             lock_name,
@@ -85,7 +85,7 @@ impl Disk {
         })
     }
 
-    pub(super) fn commit(&self, batch: OpId) -> Result<(), Trouble> {
+    pub(super) fn commit(&self, batch: OpId) -> Result<(), FileTrouble> {
         let Some(batch) = self.batches.open().remove(&batch) else {
             return Ok(());
         };
@@ -97,7 +97,7 @@ impl Disk {
         committed
     }
 
-    fn publish_batch(&self, batch: &Batch) -> Result<(), Trouble> {
+    fn publish_batch(&self, batch: &StagedBatch) -> Result<(), FileTrouble> {
         rustix::fs::syncfs(&batch.directory)?;
         let named = self.name_batch(batch);
         if named.is_err() {
@@ -109,7 +109,7 @@ impl Disk {
     }
 
     /// Gives every object its name, and makes the names durable.
-    fn name_batch(&self, batch: &Batch) -> Result<(), Trouble> {
+    fn name_batch(&self, batch: &StagedBatch) -> Result<(), FileTrouble> {
         let mut parents: HashMap<String, OwnedFd> = HashMap::new();
         for (number, key) in batch.staged.iter().enumerate() {
             let parent = key
@@ -129,7 +129,7 @@ impl Disk {
                 ) {
                     Ok(()) => break,
                     // Another key's delete found the directory empty and removed it.
-                    Err(Errno::NOENT) if attempt < PATIENCE => {
+                    Err(Errno::NOENT) if attempt < RETRY_BUDGET => {
                         parents.remove(parent);
                     }
                     Err(errno) => return Err(errno.into()),
@@ -148,7 +148,7 @@ impl Disk {
     }
 
     /// Makes everything durable that is in the store, whoever put it there.
-    pub(super) fn sync(&self) -> Result<(), Trouble> {
+    pub(super) fn sync(&self) -> Result<(), FileTrouble> {
         Ok(rustix::fs::syncfs(&self.workshop()?.tmp)?)
     }
 
@@ -159,7 +159,7 @@ impl Disk {
     }
 
     /// What cannot be removed now is removed by a later sweep.
-    fn end(&self, batch: &Batch) {
+    fn end(&self, batch: &StagedBatch) {
         if let Ok(name) = CString::new(batch.name.as_str()) {
             let _ = remove_flat(&self.workshop.tmp, &name);
         }

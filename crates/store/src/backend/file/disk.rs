@@ -2,11 +2,11 @@
 
 use super::batch::Batches;
 use super::doubt::Doubts;
-use super::listing::Walk;
+use super::listing::KeyWalk;
 use super::reserve;
 use super::temp::{Temp, Workshop};
-use super::tree::{OWN, PATIENCE, Tree, is_there};
-use super::trouble::Trouble;
+use super::tree::{OWN, RETRY_BUDGET, Tree, is_there};
+use super::trouble::FileTrouble;
 use crate::bucket::{Head, Listed, Object};
 use crate::layout::{Key, Prefix};
 use bytes::Bytes;
@@ -29,23 +29,23 @@ use tokio::sync::mpsc;
 const SWAPPED_MAX: u64 = 64 << 20;
 
 /// What must be true of an object for a write to be applied.
-pub(super) enum Condition {
+pub(super) enum WriteCondition {
     None,
     Missing,
     Is(Version),
 }
 
 /// What became of a write.
-pub(super) enum Outcome {
+pub(super) enum WriteOutcome {
     Applied(Version),
     Refused,
     /// Renamed, but perhaps not durable.
-    Doubtful(Trouble),
+    Doubtful(FileTrouble),
 }
 
-impl Outcome {
+impl WriteOutcome {
     /// For writes without a condition: there is nothing to be refused, and doubt is failure.
-    pub(super) fn or_fail(self) -> Result<(), Trouble> {
+    pub(super) fn or_fail(self) -> Result<(), FileTrouble> {
         match self {
             Self::Applied(_) | Self::Refused => Ok(()),
             Self::Doubtful(trouble) => Err(trouble),
@@ -67,10 +67,10 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    pub(super) fn open(root: PathBuf) -> Result<Self, Trouble> {
+    pub(super) fn open(root: PathBuf) -> Result<Self, FileTrouble> {
         make_root(&root)?;
         let tree = Tree::open(root)?;
-        let own = |name| tree.try_make([OWN, name])?.ok_or(Trouble::RootGone);
+        let own = |name| tree.try_make([OWN, name])?.ok_or(FileTrouble::RootGone);
         let workshop = Workshop {
             locks: own("locks")?,
             tmp: own("tmp")?,
@@ -91,10 +91,10 @@ impl Disk {
         }
     }
 
-    pub(super) fn open_existing(root: PathBuf) -> Result<Self, Trouble> {
+    pub(super) fn open_existing(root: PathBuf) -> Result<Self, FileTrouble> {
         let tree = Tree::open(root)?;
         let own = |name: &'static str| {
-            let missing = || Trouble::NoStore(format!("{OWN}/{name}"));
+            let missing = || FileTrouble::NoStore(format!("{OWN}/{name}"));
             tree.directory([OWN, name])?.ok_or_else(missing)
         };
         let workshop = Workshop {
@@ -107,10 +107,10 @@ impl Disk {
     /// Where temporary files and locks are, for whoever writes.
     ///
     /// Before the first write the directory is tried and swept; whoever only reads writes nothing at all.
-    pub(super) fn workshop(&self) -> Result<&Workshop, Trouble> {
+    pub(super) fn workshop(&self) -> Result<&Workshop, FileTrouble> {
         if !self.is_prepared.load(Ordering::Acquire) {
             self.workshop.tells_case()?;
-            let has_doubts = self.workshop.sweep()?;
+            let has_doubts = self.workshop.remove_dead()?;
             self.is_prepared.store(true, Ordering::Release);
             if has_doubts {
                 self.settle_doubts();
@@ -124,19 +124,19 @@ impl Disk {
     }
 
     /// What was renamed is read from memory, durable or not: what may not be is written anew first.
-    pub(super) fn read(&self, key: &Key, limit: u64) -> Result<Option<Object>, Trouble> {
+    pub(super) fn read(&self, key: &Key, limit: u64) -> Result<Option<Object>, FileTrouble> {
         self.settle_doubt(key)?;
         let Some(file) = self.tree.object(key)? else {
             return Ok(None);
         };
         let size = file.metadata()?.len();
         if size > limit {
-            return Err(Trouble::TooLarge(size));
+            return Err(FileTrouble::TooLarge(size));
         }
         let mut body = Vec::new();
         file.take(limit.saturating_add(1)).read_to_end(&mut body)?;
         if body.len() as u64 > limit {
-            return Err(Trouble::TooLarge(body.len() as u64));
+            return Err(FileTrouble::TooLarge(body.len() as u64));
         }
         let version = version(Sha256::new().chain_update(&body));
         let body = body.into();
@@ -147,7 +147,7 @@ impl Disk {
         &self,
         key: &Key,
         range: Range<u64>,
-    ) -> Result<Option<Bytes>, Trouble> {
+    ) -> Result<Option<Bytes>, FileTrouble> {
         let Some(mut file) = self.tree.object(key)? else {
             return Ok(None);
         };
@@ -160,7 +160,7 @@ impl Disk {
         Ok(Some(body.into()))
     }
 
-    pub(super) fn head(&self, key: &Key) -> Result<Option<Head>, Trouble> {
+    pub(super) fn head(&self, key: &Key) -> Result<Option<Head>, FileTrouble> {
         let Some(mut file) = self.tree.object(key)? else {
             return Ok(None);
         };
@@ -168,7 +168,7 @@ impl Disk {
         Ok(Some(Head { size, version }))
     }
 
-    pub(super) fn size(&self, key: &Key) -> Result<Option<u64>, Trouble> {
+    pub(super) fn size(&self, key: &Key) -> Result<Option<u64>, FileTrouble> {
         let found = self.tree.object(key)?;
         Ok(found
             .map(|file| file.metadata())
@@ -176,7 +176,7 @@ impl Disk {
             .map(|seen| seen.len()))
     }
 
-    pub(super) fn written_at(&self, key: &Key) -> Result<Option<Timestamp>, Trouble> {
+    pub(super) fn written_at(&self, key: &Key) -> Result<Option<Timestamp>, FileTrouble> {
         let Some(file) = self.tree.object(key)? else {
             return Ok(None);
         };
@@ -185,7 +185,7 @@ impl Disk {
         Ok(Some(Timestamp::default().plus(since)))
     }
 
-    pub(super) fn exists(&self, key: &Key) -> Result<bool, Trouble> {
+    pub(super) fn exists(&self, key: &Key) -> Result<bool, FileTrouble> {
         let is_there = match self.tree.parent(key)? {
             Some(parent) => is_there(&parent, key.file_name())?,
             None => false,
@@ -199,27 +199,27 @@ impl Disk {
     pub(super) fn write(
         &self,
         key: &Key,
-        condition: &Condition,
+        condition: &WriteCondition,
         body: &[u8],
-    ) -> Result<Outcome, Trouble> {
+    ) -> Result<WriteOutcome, FileTrouble> {
         match condition {
             // What is replaced on condition leads to the rest: without it nothing could be let go.
-            Condition::Missing | Condition::Is(_) => {
+            WriteCondition::Missing | WriteCondition::Is(_) => {
                 reserve::lend(self.path(), || self.write_once(key, condition, body))
             }
-            Condition::None => self.write_once(key, condition, body),
+            WriteCondition::None => self.write_once(key, condition, body),
         }
     }
 
     fn write_once(
         &self,
         key: &Key,
-        condition: &Condition,
+        condition: &WriteCondition,
         body: &[u8],
-    ) -> Result<Outcome, Trouble> {
+    ) -> Result<WriteOutcome, FileTrouble> {
         // Cheaper than writing a file for nothing; what counts is asked again under the lock.
         if !self.holds(key, condition)? {
-            return Ok(Outcome::Refused);
+            return Ok(WriteOutcome::Refused);
         }
         let mut temp = self.workshop()?.temp()?;
         temp.file.write_all(body)?;
@@ -232,12 +232,12 @@ impl Disk {
         &self,
         key: &Key,
         mut arriving: mpsc::Receiver<Option<Bytes>>,
-    ) -> Result<u64, Trouble> {
+    ) -> Result<u64, FileTrouble> {
         let mut temp = self.workshop()?.temp()?;
         let (mut size, mut digest) = (0, Sha256::new());
         loop {
             match arriving.blocking_recv() {
-                None => return Err(Trouble::Abandoned),
+                None => return Err(FileTrouble::Abandoned),
                 Some(None) => break,
                 Some(Some(piece)) => {
                     temp.file.write_all(&piece)?;
@@ -246,7 +246,7 @@ impl Disk {
                 }
             }
         }
-        self.publish(key, &Condition::None, temp, version(digest))?
+        self.publish(key, &WriteCondition::None, temp, version(digest))?
             .or_fail()?;
         Ok(size)
     }
@@ -254,27 +254,27 @@ impl Disk {
     fn publish(
         &self,
         key: &Key,
-        condition: &Condition,
+        condition: &WriteCondition,
         mut temp: Temp<'_>,
         version: Version,
-    ) -> Result<Outcome, Trouble> {
+    ) -> Result<WriteOutcome, FileTrouble> {
         temp.file.sync_all()?;
         let _lock = self.workshop()?.lock(&lock_name(key))?;
         if !self.holds(key, condition)? {
-            return Ok(Outcome::Refused);
+            return Ok(WriteOutcome::Refused);
         }
-        for _ in 0..PATIENCE {
+        for _ in 0..RETRY_BUDGET {
             let parent = self.tree.make_parent(key)?;
             match temp.rename_to(&parent, key.file_name()) {
                 Ok(()) => {
                     return Ok(match rustix::fs::fsync(&parent) {
                         Ok(()) => {
                             self.undoubt(key);
-                            Outcome::Applied(version)
+                            WriteOutcome::Applied(version)
                         }
                         Err(errno) => {
                             self.doubt(key);
-                            Outcome::Doubtful(errno.into())
+                            WriteOutcome::Doubtful(errno.into())
                         }
                     });
                 }
@@ -286,11 +286,11 @@ impl Disk {
         Err(Errno::NOENT.into())
     }
 
-    fn holds(&self, key: &Key, condition: &Condition) -> Result<bool, Trouble> {
+    fn holds(&self, key: &Key, condition: &WriteCondition) -> Result<bool, FileTrouble> {
         let expected = match condition {
-            Condition::None => return Ok(true),
-            Condition::Missing => return Ok(self.tree.object(key)?.is_none()),
-            Condition::Is(expected) => expected,
+            WriteCondition::None => return Ok(true),
+            WriteCondition::Missing => return Ok(self.tree.object(key)?.is_none()),
+            WriteCondition::Is(expected) => expected,
         };
         match self.tree.object(key)? {
             // Nobody expects a version of what is too large to be read.
@@ -300,7 +300,7 @@ impl Disk {
         }
     }
 
-    pub(super) fn delete(&self, key: &Key) -> Result<(), Trouble> {
+    pub(super) fn delete(&self, key: &Key) -> Result<(), FileTrouble> {
         reserve::lend(self.path(), || self.delete_once(key))?;
         if !self.has_reserve.swap(true, Ordering::Relaxed) {
             reserve::make(self.path());
@@ -308,7 +308,7 @@ impl Disk {
         Ok(())
     }
 
-    fn delete_once(&self, key: &Key) -> Result<(), Trouble> {
+    fn delete_once(&self, key: &Key) -> Result<(), FileTrouble> {
         let _lock = self.workshop()?.lock(&lock_name(key))?;
         let Some(parent) = self.tree.parent(key)? else {
             return Ok(());
@@ -326,13 +326,13 @@ impl Disk {
         prefix: &Prefix,
         after: Option<&Key>,
         limit: usize,
-    ) -> Result<Vec<Listed>, Trouble> {
-        Walk::new(after, limit).beneath(&self.tree, prefix)
+    ) -> Result<Vec<Listed>, FileTrouble> {
+        KeyWalk::new(after, limit).beneath(&self.tree, prefix)
     }
 }
 
 /// Makes the root and what leads to it, durably, for nobody but us.
-fn make_root(root: &Path) -> Result<(), Trouble> {
+fn make_root(root: &Path) -> Result<(), FileTrouble> {
     if root.is_dir() {
         return Ok(());
     }
@@ -351,7 +351,7 @@ pub(super) fn lock_name(key: &Key) -> String {
 }
 
 /// Size and version of an open object.
-fn measured(file: &mut File) -> Result<(u64, Version), Trouble> {
+fn measured(file: &mut File) -> Result<(u64, Version), FileTrouble> {
     let (mut size, mut digest) = (0, Sha256::new());
     let mut buffer = vec![0; 64 * 1024];
     loop {

@@ -10,7 +10,7 @@
 //! read after that was durable. Two processes that come at once write the same bytes.
 
 use super::disk::{Disk, lock_name};
-use super::trouble::Trouble;
+use super::trouble::FileTrouble;
 use crate::layout::Key;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use sha2::{Digest, Sha256};
@@ -50,7 +50,7 @@ impl Disk {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
         let mark = rustix::fs::openat(&self.workshop.tmp, mark_name(key), flags, mode);
-        let marked = mark.map_err(Trouble::from).and_then(|mark| {
+        let marked = mark.map_err(FileTrouble::from).and_then(|mark| {
             File::from(mark).write_all(key.as_str().as_bytes())?;
             Ok(())
         });
@@ -59,7 +59,7 @@ impl Disk {
         }
     }
 
-    fn is_doubted(&self, key: &Key) -> Result<bool, Trouble> {
+    fn is_doubted(&self, key: &Key) -> Result<bool, FileTrouble> {
         if self.doubts.open().contains(key) {
             return Ok(true);
         }
@@ -101,17 +101,18 @@ impl Disk {
     }
 
     /// Writes an object anew if it may not be durable.
-    pub(super) fn settle_doubt(&self, key: &Key) -> Result<(), Trouble> {
+    pub(super) fn settle_doubt(&self, key: &Key) -> Result<(), FileTrouble> {
         if !self.is_doubted(key)? {
             return Ok(());
         }
-        self.write_anew(key).map_err(|cause| Trouble::NotDurable {
-            key: key.to_string(),
-            cause: Box::new(cause),
-        })
+        self.write_anew(key)
+            .map_err(|cause| FileTrouble::NotDurable {
+                key: key.to_string(),
+                cause: Box::new(cause),
+            })
     }
 
-    fn write_anew(&self, key: &Key) -> Result<(), Trouble> {
+    fn write_anew(&self, key: &Key) -> Result<(), FileTrouble> {
         let _lock = self.workshop()?.lock(&lock_name(key))?;
         // Somebody else, or our own first look at the workshop, may have been faster.
         if !self.is_doubted(key)? {

@@ -4,7 +4,7 @@
 //! `a/b`, though `a` comes before `a-b`. So the walk never has to hold more than one directory per level.
 
 use super::tree::{OWN, Tree, step};
-use super::trouble::Trouble;
+use super::trouble::FileTrouble;
 use crate::bucket::Listed;
 use crate::layout::{Key, Prefix};
 use rustix::fs::{AtFlags, Dir, FileType};
@@ -15,13 +15,13 @@ use std::os::fd::OwnedFd;
 const DEEPEST: usize = 64;
 
 /// One walk, with what it found so far.
-pub(super) struct Walk<'a> {
+pub(super) struct KeyWalk<'a> {
     after: &'a str,
     limit: usize,
     found: Vec<Listed>,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> KeyWalk<'a> {
     pub(super) fn new(after: Option<&'a Key>, limit: usize) -> Self {
         Self {
             after: after.map_or("", Key::as_str),
@@ -30,7 +30,11 @@ impl<'a> Walk<'a> {
         }
     }
 
-    pub(super) fn beneath(mut self, tree: &Tree, prefix: &Prefix) -> Result<Vec<Listed>, Trouble> {
+    pub(super) fn beneath(
+        mut self,
+        tree: &Tree,
+        prefix: &Prefix,
+    ) -> Result<Vec<Listed>, FileTrouble> {
         let parts = prefix.as_str().split('/').filter(|part| !part.is_empty());
         if let Some(directory) = tree.directory(parts)? {
             self.visit(&directory, prefix.as_str(), 0)?;
@@ -42,9 +46,9 @@ impl<'a> Walk<'a> {
     }
 
     /// Lists one directory whose keys begin with `path`, which is empty or ends in a slash.
-    fn visit(&mut self, directory: &OwnedFd, path: &str, depth: usize) -> Result<(), Trouble> {
+    fn visit(&mut self, directory: &OwnedFd, path: &str, depth: usize) -> Result<(), FileTrouble> {
         if depth > DEEPEST {
-            return Err(Trouble::TooDeep);
+            return Err(FileTrouble::TooDeep);
         }
         for name in sorted_names(directory, path)? {
             if self.found.len() >= self.limit {
@@ -56,7 +60,7 @@ impl<'a> Walk<'a> {
                 Some(name) => match step(directory, name) {
                     Ok(Some(inner)) => self.visit(&inner, &full, depth + 1)?,
                     // Gone, or replaced by a link, since it was read: then it has nothing of ours.
-                    Ok(None) | Err(Trouble::Symlink(_)) => {}
+                    Ok(None) | Err(FileTrouble::Symlink(_)) => {}
                     Err(trouble) => return Err(trouble),
                 },
                 None => self.take(directory, &name, &full)?,
@@ -70,7 +74,7 @@ impl<'a> Walk<'a> {
         path < self.after && !self.after.starts_with(path)
     }
 
-    fn take(&mut self, directory: &OwnedFd, name: &str, full: &str) -> Result<(), Trouble> {
+    fn take(&mut self, directory: &OwnedFd, name: &str, full: &str) -> Result<(), FileTrouble> {
         if full <= self.after {
             return Ok(());
         }
@@ -90,7 +94,7 @@ impl<'a> Walk<'a> {
 }
 
 /// The files of a directory and, with a slash, its directories; links and names that are no text are not ours.
-fn sorted_names(directory: &OwnedFd, path: &str) -> Result<Vec<String>, Trouble> {
+fn sorted_names(directory: &OwnedFd, path: &str) -> Result<Vec<String>, FileTrouble> {
     let mut names = Vec::new();
     for entry in Dir::read_from(directory)? {
         let entry = entry?;
@@ -115,7 +119,7 @@ fn sorted_names(directory: &OwnedFd, path: &str) -> Result<Vec<String>, Trouble>
 }
 
 /// Asked only where the filesystem does not say it in the directory.
-fn kind_of(directory: &OwnedFd, name: &str) -> Result<FileType, Trouble> {
+fn kind_of(directory: &OwnedFd, name: &str) -> Result<FileType, FileTrouble> {
     match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(FileType::from_raw_mode(stat.st_mode)),
         Err(Errno::NOENT) => Ok(FileType::Unknown),

@@ -5,7 +5,7 @@
 //! stores does not use it up. It is made again when there is plenty of room.
 
 use super::tree::OWN;
-use super::trouble::Trouble;
+use super::trouble::FileTrouble;
 use rustix::fs::{self, AtFlags, FallocateFlags, Mode, OFlags};
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -56,8 +56,8 @@ fn release(root: &Path) -> bool {
 /// Does something that frees room, or leads to that; what fails for want of room is done once more without the reserve.
 pub(super) fn lend<T>(
     root: &Path,
-    mut work: impl FnMut() -> Result<T, Trouble>,
-) -> Result<T, Trouble> {
+    mut work: impl FnMut() -> Result<T, FileTrouble>,
+) -> Result<T, FileTrouble> {
     match work() {
         Err(trouble) if trouble.is_full() && release(root) => work(),
         done => done,

@@ -5,7 +5,7 @@
 //! is made but not locked yet.
 
 use super::tree::is_there;
-use super::trouble::Trouble;
+use super::trouble::FileTrouble;
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::CStr;
@@ -17,7 +17,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 /// How long a write waits for a lock before it gives up, not applied.
-const LOCK_PATIENCE: Duration = Duration::from_secs(30);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 const SWEEP: &str = "sweep";
 /// How the directory of a batch is called.
@@ -32,25 +32,25 @@ pub(super) struct Workshop {
 }
 
 /// A lock that is held until it is dropped, or until its process ends.
-pub(super) struct Lock {
+pub(super) struct TempLock {
     _file: OwnedFd,
 }
 
 impl Workshop {
     /// Waits for a lock that nobody else holds.
-    pub(super) fn lock(&self, name: &str) -> Result<Lock, Trouble> {
+    pub(super) fn lock(&self, name: &str) -> Result<TempLock, FileTrouble> {
         self.waited(name, FlockOperation::NonBlockingLockExclusive)
     }
 
-    fn waited(&self, name: &str, how: FlockOperation) -> Result<Lock, Trouble> {
+    fn waited(&self, name: &str, how: FlockOperation) -> Result<TempLock, FileTrouble> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = made(&self.locks, name, flags)?;
         let (mut pause, mut waited) = (Duration::from_micros(100), Duration::ZERO);
         loop {
             match rustix::fs::flock(&file, how) {
-                Ok(()) => return Ok(Lock { _file: file }),
-                Err(Errno::WOULDBLOCK | Errno::INTR) if waited < LOCK_PATIENCE => {}
-                Err(Errno::WOULDBLOCK) => return Err(Trouble::LockHeld(name.to_owned())),
+                Ok(()) => return Ok(TempLock { _file: file }),
+                Err(Errno::WOULDBLOCK | Errno::INTR) if waited < LOCK_TIMEOUT => {}
+                Err(Errno::WOULDBLOCK) => return Err(FileTrouble::LockHeld(name.to_owned())),
                 Err(errno) => return Err(errno.into()),
             }
             sleep(pause);
@@ -60,7 +60,7 @@ impl Workshop {
     }
 
     /// Makes an empty temporary file that only we write.
-    pub(super) fn temp(&self) -> Result<Temp<'_>, Trouble> {
+    pub(super) fn temp(&self) -> Result<Temp<'_>, FileTrouble> {
         let _not_swept = self.waited(SWEEP, FlockOperation::NonBlockingLockShared)?;
         let flags =
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -70,7 +70,7 @@ impl Workshop {
             let name = format!("{}-{count}.tmp", std::process::id());
             let file = match made(&self.tmp, &name, flags) {
                 Ok(file) => File::from(file),
-                Err(Trouble::Io(taken)) if taken.kind() == ErrorKind::AlreadyExists => continue,
+                Err(FileTrouble::Io(taken)) if taken.kind() == ErrorKind::AlreadyExists => continue,
                 Err(trouble) => return Err(trouble),
             };
             let temp = Temp {
@@ -86,7 +86,7 @@ impl Workshop {
 
     /// Removes the temporary files whose writers are dead. Does nothing while someone is making one. Says whether objects are
     /// marked as perhaps not durable.
-    pub(super) fn sweep(&self) -> Result<bool, Trouble> {
+    pub(super) fn remove_dead(&self) -> Result<bool, FileTrouble> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let alone = made(&self.locks, SWEEP, flags)?;
         if rustix::fs::flock(&alone, FlockOperation::NonBlockingLockExclusive).is_err() {
@@ -97,7 +97,7 @@ impl Workshop {
             let entry = entry?;
             let name = entry.file_name();
             if name.to_bytes().ends_with(BATCH.as_bytes()) {
-                self.sweep_batch(name)?;
+                self.remove_dead_batch(name)?;
             }
             has_doubts |= name.to_bytes().ends_with(super::doubt::MARK.as_bytes());
             if !name.to_bytes().ends_with(b".tmp") {
@@ -115,7 +115,7 @@ impl Workshop {
     }
 
     /// Removes the directory of a batch whose process is dead: the lock beside it is gone, or nobody holds it.
-    fn sweep_batch(&self, name: &CStr) -> Result<(), Trouble> {
+    fn remove_dead_batch(&self, name: &CStr) -> Result<(), FileTrouble> {
         let beside = name.to_bytes().strip_suffix(BATCH.as_bytes());
         let beside = [beside.unwrap_or_default(), b".tmp"].concat();
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -130,7 +130,7 @@ impl Workshop {
     }
 
     /// Makes a directory for a batch, beside a temporary file whose lock says that we live.
-    pub(super) fn batch(&self) -> Result<(Temp<'_>, OwnedFd, String), Trouble> {
+    pub(super) fn batch(&self) -> Result<(Temp<'_>, OwnedFd, String), FileTrouble> {
         let temp = self.temp()?;
         let name = format!("{}{BATCH}", temp.name.trim_end_matches(".tmp"));
         rustix::fs::mkdirat(&self.tmp, &name, Mode::RWXU)?;
@@ -140,10 +140,10 @@ impl Workshop {
     }
 
     /// Fails on a filesystem where two of our keys could be one file.
-    pub(super) fn tells_case(&self) -> Result<(), Trouble> {
+    pub(super) fn tells_case(&self) -> Result<(), FileTrouble> {
         let temp = self.temp()?;
         if is_there(&self.tmp, &temp.name.to_ascii_uppercase())? {
-            return Err(Trouble::CaseInsensitive);
+            return Err(FileTrouble::CaseInsensitive);
         }
         Ok(())
     }
@@ -171,10 +171,10 @@ pub(super) fn remove_flat(above: &OwnedFd, name: &CStr) -> Result<(), Errno> {
 }
 
 /// Opens or makes a file beneath `.stasis/`. Where it cannot be made for want of a directory, the store was removed.
-fn made(directory: &OwnedFd, name: &str, flags: OFlags) -> Result<OwnedFd, Trouble> {
+fn made(directory: &OwnedFd, name: &str, flags: OFlags) -> Result<OwnedFd, FileTrouble> {
     match rustix::fs::openat(directory, name, flags, Mode::RUSR | Mode::WUSR) {
         Ok(file) => Ok(file),
-        Err(Errno::NOENT) => Err(Trouble::RootGone),
+        Err(Errno::NOENT) => Err(FileTrouble::RootGone),
         Err(errno) => Err(errno.into()),
     }
 }

@@ -292,7 +292,7 @@ fn what_the_system_says_tells_the_caller_what_to_do() {
         (Errno::STALE, BucketErrorKind::Unreachable),
         (Errno::NAMETOOLONG, BucketErrorKind::Unsupported),
     ] {
-        let error = Trouble::from(errno).while_("read", "a");
+        let error = FileTrouble::from(errno).while_("read", "a");
 
         assert_eq!(error.kind, kind, "{errno}");
     }

@@ -1,6 +1,6 @@
 //! The directories of a store, reached one component at a time so that no symbolic link is ever followed.
 
-use super::trouble::Trouble;
+use super::trouble::FileTrouble;
 use crate::layout::Key;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -13,7 +13,7 @@ const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::CLOEXEC);
 /// How often we go on making a directory that another process goes on removing because it is empty.
-pub(super) const PATIENCE: usize = 64;
+pub(super) const RETRY_BUDGET: usize = 64;
 
 /// The root of a store.
 pub(super) struct Tree {
@@ -23,10 +23,10 @@ pub(super) struct Tree {
 
 impl Tree {
     /// Opens the root, which may itself be reached through links.
-    pub(super) fn open(path: PathBuf) -> Result<Self, Trouble> {
+    pub(super) fn open(path: PathBuf) -> Result<Self, FileTrouble> {
         match rustix::fs::open(&path, DIRECTORY, Mode::empty()) {
             Ok(root) => Ok(Self { root, path }),
-            Err(Errno::NOENT) => Err(Trouble::NoStore(path.display().to_string())),
+            Err(Errno::NOENT) => Err(FileTrouble::NoStore(path.display().to_string())),
             Err(errno) => Err(errno.into()),
         }
     }
@@ -36,9 +36,9 @@ impl Tree {
     }
 
     /// Fails when the root was removed under us: then everything is missing, and nothing is known to be.
-    pub(super) fn still_there(&self) -> Result<(), Trouble> {
+    pub(super) fn still_there(&self) -> Result<(), FileTrouble> {
         match rustix::fs::fstat(&self.root)?.st_nlink {
-            0 => Err(Trouble::RootGone),
+            0 => Err(FileTrouble::RootGone),
             _ => Ok(()),
         }
     }
@@ -47,7 +47,7 @@ impl Tree {
     pub(super) fn directory<'a>(
         &self,
         path: impl IntoIterator<Item = &'a str>,
-    ) -> Result<Option<OwnedFd>, Trouble> {
+    ) -> Result<Option<OwnedFd>, FileTrouble> {
         let mut here = rustix::io::fcntl_dupfd_cloexec(&self.root, 0)?;
         for name in path {
             match step(&here, name)? {
@@ -59,7 +59,7 @@ impl Tree {
     }
 
     /// The directory a key lies in, or `None` when there is none.
-    pub(super) fn parent(&self, key: &Key) -> Result<Option<OwnedFd>, Trouble> {
+    pub(super) fn parent(&self, key: &Key) -> Result<Option<OwnedFd>, FileTrouble> {
         let parent = self.directory(directories(key)?)?;
         if parent.is_none() {
             self.still_there()?;
@@ -68,8 +68,8 @@ impl Tree {
     }
 
     /// The directory a key lies in, made durably if it is missing.
-    pub(super) fn make_parent(&self, key: &Key) -> Result<OwnedFd, Trouble> {
-        for _ in 0..PATIENCE {
+    pub(super) fn make_parent(&self, key: &Key) -> Result<OwnedFd, FileTrouble> {
+        for _ in 0..RETRY_BUDGET {
             if let Some(parent) = self.try_make(directories(key)?)? {
                 return Ok(parent);
             }
@@ -79,8 +79,8 @@ impl Tree {
     }
 
     /// The directory a key lies in, made if it is missing; whoever asks makes it durable.
-    pub(super) fn make_parent_unsynced(&self, key: &Key) -> Result<OwnedFd, Trouble> {
-        for _ in 0..PATIENCE {
+    pub(super) fn make_parent_unsynced(&self, key: &Key) -> Result<OwnedFd, FileTrouble> {
+        for _ in 0..RETRY_BUDGET {
             if let Some(parent) = self.made(directories(key)?, |_| Ok(()))? {
                 return Ok(parent);
             }
@@ -90,7 +90,7 @@ impl Tree {
     }
 
     /// Makes the names of directories durable, from the root down to `path`.
-    pub(super) fn sync_above(&self, path: &str) -> Result<(), Trouble> {
+    pub(super) fn sync_above(&self, path: &str) -> Result<(), FileTrouble> {
         let mut here = rustix::io::fcntl_dupfd_cloexec(&self.root, 0)?;
         for name in path.split('/').filter(|name| !name.is_empty()) {
             rustix::fs::fsync(&here)?;
@@ -103,7 +103,7 @@ impl Tree {
     pub(super) fn try_make<'a>(
         &self,
         path: impl IntoIterator<Item = &'a str>,
-    ) -> Result<Option<OwnedFd>, Trouble> {
+    ) -> Result<Option<OwnedFd>, FileTrouble> {
         self.made(path, |made| rustix::fs::fsync(made))
     }
 
@@ -111,7 +111,7 @@ impl Tree {
         &self,
         path: impl IntoIterator<Item = &'a str>,
         sync: impl Fn(&OwnedFd) -> Result<(), Errno>,
-    ) -> Result<Option<OwnedFd>, Trouble> {
+    ) -> Result<Option<OwnedFd>, FileTrouble> {
         let mut here = rustix::io::fcntl_dupfd_cloexec(&self.root, 0)?;
         for name in path {
             if let Some(next) = step(&here, name)? {
@@ -140,7 +140,7 @@ impl Tree {
     }
 
     /// Opens an object for reading; `None` when there is none.
-    pub(super) fn object(&self, key: &Key) -> Result<Option<File>, Trouble> {
+    pub(super) fn object(&self, key: &Key) -> Result<Option<File>, FileTrouble> {
         let Some(parent) = self.parent(key)? else {
             return Ok(None);
         };
@@ -152,19 +152,19 @@ impl Tree {
                 self.still_there()?;
                 return Ok(None);
             }
-            Err(Errno::LOOP) => return Err(Trouble::Symlink(key.to_string())),
-            Err(Errno::NXIO) => return Err(Trouble::Special(key.to_string())),
+            Err(Errno::LOOP) => return Err(FileTrouble::Symlink(key.to_string())),
+            Err(Errno::NXIO) => return Err(FileTrouble::Special(key.to_string())),
             Err(errno) => return Err(errno.into()),
         };
         match FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode) {
             FileType::RegularFile => Ok(Some(File::from(found))),
             FileType::Directory => Ok(None),
-            _ => Err(Trouble::Special(key.to_string())),
+            _ => Err(FileTrouble::Special(key.to_string())),
         }
     }
 
     /// Removes a key's directories as far up as they are empty; whoever needs them makes them again.
-    pub(super) fn prune(&self, key: &Key) -> Result<(), Trouble> {
+    pub(super) fn prune(&self, key: &Key) -> Result<(), FileTrouble> {
         let path: Vec<&str> = directories(key)?.collect();
         for depth in (1..=path.len()).rev() {
             let Some(above) = self.directory(path[..depth - 1].iter().copied())? else {
@@ -179,27 +179,27 @@ impl Tree {
 }
 
 /// The directories of a key, from the top.
-fn directories(key: &Key) -> Result<impl Iterator<Item = &str>, Trouble> {
+fn directories(key: &Key) -> Result<impl Iterator<Item = &str>, FileTrouble> {
     let mut parts = key.as_str().split('/');
     if parts.next_back().is_none() || key.as_str().split('/').next() == Some(OWN) {
-        return Err(Trouble::Reserved);
+        return Err(FileTrouble::Reserved);
     }
     Ok(parts)
 }
 
 /// One step down; `None` when there is no directory of this name.
-pub(super) fn step(here: &OwnedFd, name: &str) -> Result<Option<OwnedFd>, Trouble> {
+pub(super) fn step(here: &OwnedFd, name: &str) -> Result<Option<OwnedFd>, FileTrouble> {
     match rustix::fs::openat(here, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty()) {
         Ok(next) => Ok(Some(next)),
         Err(Errno::NOTDIR | Errno::LOOP) if is_symlink(here, name)? => {
-            Err(Trouble::Symlink(name.to_owned()))
+            Err(FileTrouble::Symlink(name.to_owned()))
         }
         Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
         Err(errno) => Err(errno.into()),
     }
 }
 
-fn kind_at(here: &OwnedFd, name: &str) -> Result<Option<FileType>, Trouble> {
+fn kind_at(here: &OwnedFd, name: &str) -> Result<Option<FileType>, FileTrouble> {
     match rustix::fs::statat(here, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(FileType::from_raw_mode(stat.st_mode))),
         Err(Errno::NOENT) => Ok(None),
@@ -207,11 +207,11 @@ fn kind_at(here: &OwnedFd, name: &str) -> Result<Option<FileType>, Trouble> {
     }
 }
 
-fn is_symlink(here: &OwnedFd, name: &str) -> Result<bool, Trouble> {
+fn is_symlink(here: &OwnedFd, name: &str) -> Result<bool, FileTrouble> {
     Ok(kind_at(here, name)? == Some(FileType::Symlink))
 }
 
 /// Whether anything has this name.
-pub(super) fn is_there(here: &OwnedFd, name: &str) -> Result<bool, Trouble> {
+pub(super) fn is_there(here: &OwnedFd, name: &str) -> Result<bool, FileTrouble> {
     Ok(kind_at(here, name)?.is_some())
 }

@@ -7,7 +7,7 @@ use std::io;
 
 /// Why a file operation failed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Trouble {
+pub(super) enum FileTrouble {
     #[error("the system says: {0}")]
     Io(#[from] io::Error),
     #[error("`{0}` is a symbolic link, and links are never followed")]
@@ -34,11 +34,11 @@ pub(super) enum Trouble {
     NotDurable {
         key: String,
         #[source]
-        cause: Box<Trouble>,
+        cause: Box<FileTrouble>,
     },
 }
 
-impl Trouble {
+impl FileTrouble {
     fn kind(&self) -> BucketErrorKind {
         match self {
             Self::Io(source) => kind_of(source),
@@ -62,7 +62,7 @@ impl Trouble {
     }
 }
 
-impl From<Errno> for Trouble {
+impl From<Errno> for FileTrouble {
     fn from(errno: Errno) -> Self {
         Self::Io(errno.into())
     }

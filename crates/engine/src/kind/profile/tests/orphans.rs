@@ -9,7 +9,8 @@ use stasis_model::digest::ArchiveDigest;
 use stasis_model::id::Lineage;
 use stasis_model::policy::retention::OnDoubt;
 use stasis_model::time::{Clock, Timestamp};
-use stasis_store::backend::s3::{Access, S3Bucket, S3Settings};
+use stasis_store::backend::object_store::{ObjectBucket, TransferSettings};
+use stasis_store::backend::s3::{self, S3Access};
 use stasis_store::bucket::{Bucket, ByteStream};
 use stasis_store::credentials::{Credentials, Secret};
 use stasis_store::documents::profiles::{NewArchive, Snapshots};
@@ -35,7 +36,7 @@ impl Clock for Moved {
 }
 
 /// A store of this test's own on the real server; `None` means that this test is skipped.
-fn real_bucket() -> Option<S3Bucket> {
+fn real_bucket() -> Option<ObjectBucket> {
     let store = std::env::var("STASIS_TEST_S3").ok();
     let needed = std::env::var_os("STASIS_REQUIRE_PARTS").is_some();
     assert!(
@@ -47,14 +48,14 @@ fn real_bucket() -> Option<S3Bucket> {
         panic!("{store}")
     };
     let variable = |name| std::env::var(name).unwrap();
-    let access = Access::Keys(Credentials {
+    let access = S3Access::Keys(Credentials {
         access_key: variable("AWS_ACCESS_KEY_ID"),
         secret: Secret::new(variable("AWS_SECRET_ACCESS_KEY")),
         session_token: None,
     });
     // The bucket compares the server's clock with the real one; only the engine is told another time.
     let clock = Arc::new(Moved::default());
-    Some(S3Bucket::new(location, access, clock, S3Settings::default()).unwrap())
+    Some(s3::open(location, access, clock, TransferSettings::default()).unwrap())
 }
 
 async fn put_orphan(bucket: &dyn Bucket, lineage: &Lineage) {

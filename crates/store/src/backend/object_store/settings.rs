@@ -1,25 +1,10 @@
-//! Who we are to a store, how patient we are with it, and where it is, in the words of the library.
+//! How long requests may take, and how large the parts of an upload are.
 
-use crate::credentials::Credentials;
-use crate::location::{AddressStyle, S3Location};
-use object_store::ClientOptions;
-use object_store::aws::AmazonS3Builder;
 use std::time::Duration;
 
-/// Who we are to the store.
+/// How long a bucket waits for its store, and how much it holds in memory.
 #[derive(Clone, Debug)]
-pub enum Access {
-    /// Sign with these keys.
-    Keys(Credentials),
-    /// Ask the cloud's metadata service for keys. The only case in which it is ever asked.
-    Instance,
-    /// Do not sign.
-    Anonymous,
-}
-
-/// How patient a bucket is, and how much it holds in memory.
-#[derive(Clone, Debug)]
-pub struct S3Settings {
+pub struct TransferSettings {
     /// How long to wait for a connection.
     pub connect_timeout: Duration,
     /// How long a small request may take from the first byte sent to the last one read.
@@ -38,7 +23,7 @@ pub struct S3Settings {
 /// How much faster than they travelled the parts of an object are put together: nothing leaves the store.
 const ASSEMBLY_SPEEDUP: u64 = 64;
 
-impl S3Settings {
+impl TransferSettings {
     /// How long a request that moves `bytes` may take.
     pub(super) fn budget(&self, bytes: u64) -> Duration {
         let moving = Duration::from_secs(bytes / self.slowest_rate.max(1));
@@ -53,7 +38,7 @@ impl S3Settings {
     }
 }
 
-impl Default for S3Settings {
+impl Default for TransferSettings {
     fn default() -> Self {
         Self {
             connect_timeout: Duration::from_secs(5),
@@ -66,47 +51,13 @@ impl Default for S3Settings {
     }
 }
 
-pub(super) fn with_address(location: &S3Location) -> AmazonS3Builder {
-    let style = location.address_style();
-    let mut builder = AmazonS3Builder::new()
-        .with_bucket_name(&location.bucket)
-        .with_region(location.region.as_deref().unwrap_or("us-east-1"))
-        .with_virtual_hosted_style_request(style == AddressStyle::Virtual);
-    if let Some(endpoint) = &location.endpoint {
-        let plain = endpoint.is_plain_http();
-        builder = builder
-            .with_endpoint(match style {
-                AddressStyle::Path => endpoint.to_string(),
-                AddressStyle::Virtual => endpoint.with_bucket(&location.bucket),
-            })
-            .with_client_options(ClientOptions::new().with_allow_http(plain));
-    }
-    builder
-}
-
-pub(super) fn with_access(builder: AmazonS3Builder, access: Access) -> AmazonS3Builder {
-    match access {
-        Access::Instance => builder,
-        Access::Anonymous => builder.with_skip_signature(true),
-        Access::Keys(keys) => {
-            let signed = builder
-                .with_access_key_id(keys.access_key)
-                .with_secret_access_key(keys.secret.reveal());
-            match keys.session_token {
-                Some(token) => signed.with_token(token.reveal()),
-                None => signed,
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn completing_has_minutes_and_more_for_large_objects() {
-        let settings = S3Settings::default();
+        let settings = TransferSettings::default();
         let minutes = |bytes| settings.completion_budget(bytes).as_secs() / 60;
 
         assert_eq!(minutes(0), 5);

@@ -1,13 +1,12 @@
 //! What an answer means.
 
-use super::remark::Remark;
-use super::wire::Seen;
+use super::wire::{Explain, ResponseInfo};
 use crate::bucket::{BucketError, BucketErrorKind, Swap};
 use crate::excerpt::excerpt;
 use crate::layout::Key;
-use http::StatusCode;
-use object_store::PutResult;
-use object_store::client::HttpError;
+use ::object_store::PutResult;
+use ::object_store::client::HttpError;
+use http::{HeaderMap, StatusCode};
 use stasis_model::format::document::Version;
 use std::error::Error;
 use std::fmt::{self, Display};
@@ -16,22 +15,64 @@ use tokio::time::error::Elapsed;
 /// How much of the library's own words is shown: a key, a URL and a cause fit in.
 const SOURCE_LENGTH: usize = 600;
 
+/// What a store's own word for a refusal means.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Cause {
+    /// The object is missing, and the bucket is not.
+    NoSuchObject,
+    /// The bucket is missing.
+    NoSuchBucket,
+    /// The upload was completed, aborted, or never begun.
+    NoSuchUpload,
+    /// The store does not believe who we are.
+    Denied,
+    /// The request took the store too long: it may have been applied.
+    TimedOut,
+    /// The store cannot now.
+    Busy,
+    /// There is no room left.
+    Full,
+}
+
+impl Cause {
+    fn kind(self) -> Option<BucketErrorKind> {
+        match self {
+            Self::NoSuchObject | Self::NoSuchUpload => None,
+            Self::NoSuchBucket => Some(BucketErrorKind::Absent),
+            Self::Denied => Some(BucketErrorKind::Denied),
+            Self::TimedOut | Self::Busy => Some(BucketErrorKind::Unreachable),
+            Self::Full => Some(BucketErrorKind::Full),
+        }
+    }
+}
+
 /// A request that was made, and how it ended.
-pub(super) struct Sent<T>(pub(super) Result<T, Failure>);
+pub(super) struct Sent<T>(pub(super) Result<T, StoreFailure>);
 
 impl<T> Sent<T> {
-    pub(super) fn new(outcome: Result<object_store::Result<T>, Elapsed>, seen: Seen) -> Self {
-        Self(match outcome {
-            Ok(Ok(done)) => Ok(done),
-            Ok(Err(source)) => Err(Failure {
-                seen,
-                source: Source::Store(source),
-            }),
-            Err(slow) => Err(Failure {
-                seen,
-                source: Source::Slow(slow),
-            }),
-        })
+    /// What came of a request, and of what was seen of its answer.
+    pub(super) fn new(
+        outcome: Result<::object_store::Result<T>, Elapsed>,
+        seen: ResponseInfo,
+        explain: Option<Explain>,
+    ) -> Self {
+        let source = match outcome {
+            Ok(Ok(done)) => return Self(Ok(done)),
+            Ok(Err(source)) => FailureSource::Store(source, explain),
+            Err(slow) => FailureSource::Slow(slow),
+        };
+        let seen = match (&source, explain) {
+            // Nobody could look at the answer of a store that is not asked over HTTP.
+            (FailureSource::Store(error, _), None) => ResponseInfo::of(error),
+            _ => seen,
+        };
+        let is_witnessed = explain.is_some();
+        Self(Err(StoreFailure {
+            seen,
+            source,
+            is_witnessed,
+        }))
     }
 }
 
@@ -71,7 +112,7 @@ impl Sent<PutResult> {
             Err(failure) => failure,
         };
         match failure.status() {
-            Some(status) if refuses(status) && failure.code() != Some("NoSuchBucket") => {
+            Some(status) if refuses(status) && failure.cause() != Some(Cause::NoSuchBucket) => {
                 Ok(Swap::Lost)
             }
             _ if failure.may_have_been_applied() => {
@@ -85,24 +126,25 @@ impl Sent<PutResult> {
 
 /// A request that did not succeed.
 #[derive(Debug)]
-pub(super) struct Failure {
-    seen: Seen,
-    source: Source,
+pub(super) struct StoreFailure {
+    seen: ResponseInfo,
+    source: FailureSource,
+    is_witnessed: bool,
 }
 
 #[derive(Debug)]
-enum Source {
-    Store(object_store::Error),
+enum FailureSource {
+    Store(::object_store::Error, Option<Explain>),
     Slow(Elapsed),
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for StoreFailure {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(&self.seen.words())
+        self.seen.fmt(out)
     }
 }
 
-impl Error for Failure {
+impl Error for StoreFailure {
     /// A refusal has said everything; of anything else the library knows more.
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self.status() {
@@ -114,73 +156,86 @@ impl Error for Failure {
 
 /// The library's errors already say what lies beneath them, so they are the end of the chain. They also quote what a
 /// server sent, so they are cut.
-impl fmt::Display for Source {
+impl fmt::Display for FailureSource {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Slow(_) => out.write_str("it took too long"),
-            Self::Store(error) => {
+            Self::Store(error, explain) => {
                 let text = error.to_string();
-                match Remark::in_body(&text) {
-                    remark if remark.code.is_some() => {
-                        write!(out, "its body says otherwise{remark}")
+                let explained =
+                    explain.map(|explain| explain(StatusCode::OK, &HeaderMap::new(), &text));
+                match explained.filter(|explained| explained.has_code) {
+                    Some(explained) => {
+                        write!(out, "its body says otherwise{}", explained.remark)
                     }
-                    _ => out.write_str(&excerpt(&text, SOURCE_LENGTH)),
+                    None => out.write_str(&excerpt(&text, SOURCE_LENGTH)),
                 }
             }
         }
     }
 }
 
-impl Error for Source {}
+impl Error for FailureSource {}
 
-impl Failure {
+impl StoreFailure {
     pub(super) fn status(&self) -> Option<StatusCode> {
         match &self.seen {
-            Seen::Answer { status, .. } => Some(*status),
+            ResponseInfo::Answered { status, .. } => Some(*status),
             _ => None,
         }
     }
 
-    pub(super) fn code(&self) -> Option<&str> {
+    /// What the store itself called it.
+    pub(super) fn cause(&self) -> Option<Cause> {
         match &self.seen {
-            Seen::Answer { remark, .. } => remark.code.as_deref(),
+            ResponseInfo::Answered { explanation, .. } => explanation.cause,
             _ => None,
+        }
+    }
+
+    /// Whether the store gave no word for its refusal.
+    pub(super) fn is_unexplained(&self) -> bool {
+        match &self.seen {
+            ResponseInfo::Answered { explanation, .. } => !explanation.has_code,
+            _ => true,
         }
     }
 
     /// Whether the store said yes and only left out the version.
     pub(super) fn is_success_without_etag(&self) -> bool {
         let answered = self.status().is_some_and(|status| status.is_success());
-        answered && matches!(self.source, Source::Store(_))
+        self.is_witnessed && answered && matches!(self.source, FailureSource::Store(..))
     }
 
     /// Whether the store cannot even have heard of it.
     pub(super) fn was_never_sent(&self) -> bool {
-        matches!(self.seen, Seen::Nothing | Seen::NotSent)
+        matches!(self.seen, ResponseInfo::NotTried | ResponseInfo::NotSent)
     }
 
     /// Whether a write may have been applied, or may yet be. A refusal for its form or its sender settles it; a
     /// success without a version, an error of the server, a conflict and silence do not.
     pub(super) fn may_have_been_applied(&self) -> bool {
         match &self.seen {
-            Seen::Nothing | Seen::NotSent => false,
-            Seen::NoAnswer => true,
-            Seen::Answer { status, .. } => match *status {
+            ResponseInfo::NotTried | ResponseInfo::NotSent => false,
+            ResponseInfo::NoAnswer => true,
+            ResponseInfo::Answered { status, .. } => match *status {
                 StatusCode::NOT_IMPLEMENTED => false,
                 StatusCode::CONFLICT
                 | StatusCode::REQUEST_TIMEOUT
                 | StatusCode::TOO_MANY_REQUESTS => true,
                 status if status.is_success() || status.is_server_error() => true,
-                _ => self.code() == Some("RequestTimeout"),
+                _ => self.cause() == Some(Cause::TimedOut),
             },
         }
     }
 
     fn kind(&self) -> BucketErrorKind {
         match &self.seen {
-            Seen::Nothing | Seen::NotSent | Seen::NoAnswer => BucketErrorKind::Unreachable,
-            Seen::Answer { status, .. } => {
-                let by_code = self.code().and_then(kind_of_code);
+            ResponseInfo::NotTried | ResponseInfo::NotSent | ResponseInfo::NoAnswer => {
+                BucketErrorKind::Unreachable
+            }
+            ResponseInfo::Answered { status, .. } => {
+                let by_code = self.cause().and_then(Cause::kind);
                 by_code.unwrap_or_else(|| self.kind_of_status(*status))
             }
         }
@@ -205,8 +260,8 @@ impl Failure {
     /// Whether an answer began well and did not end.
     fn broke_off(&self) -> bool {
         let mut cause: Option<&(dyn Error + 'static)> = match &self.source {
-            Source::Slow(_) => return true,
-            Source::Store(source) => Some(source),
+            FailureSource::Slow(_) => return true,
+            FailureSource::Store(source, _) => Some(source),
         };
         while let Some(error) = cause {
             if error.is::<HttpError>() {
@@ -223,32 +278,30 @@ impl Failure {
     }
 }
 
-/// What a store's own word says more clearly than its status.
-fn kind_of_code(code: &str) -> Option<BucketErrorKind> {
-    match code {
-        "NoSuchBucket" => Some(BucketErrorKind::Absent),
-        "ExpiredToken"
-        | "InvalidToken"
-        | "TokenRefreshRequired"
-        | "InvalidAccessKeyId"
-        | "RequestTimeTooSkewed" => Some(BucketErrorKind::Denied),
-        "RequestTimeout" | "SlowDown" | "InternalError" | "ServiceUnavailable" => {
-            Some(BucketErrorKind::Unreachable)
-        }
-        "QuotaExceeded" | "XMinioStorageFull" | "XMinioAdminBucketQuotaExceeded" => {
-            Some(BucketErrorKind::Full)
-        }
-        _ => None,
+impl ResponseInfo {
+    /// What the answer would have been, as the library's error tells it.
+    fn of(error: &::object_store::Error) -> Self {
+        use ::object_store::Error as E;
+        let status = match error {
+            E::NotFound { .. } => StatusCode::NOT_FOUND,
+            E::AlreadyExists { .. } | E::Precondition { .. } => StatusCode::PRECONDITION_FAILED,
+            E::NotModified { .. } => StatusCode::NOT_MODIFIED,
+            E::PermissionDenied { .. } => StatusCode::FORBIDDEN,
+            E::Unauthenticated { .. } => StatusCode::UNAUTHORIZED,
+            E::NotSupported { .. } | E::NotImplemented { .. } => StatusCode::NOT_IMPLEMENTED,
+            _ => StatusCode::OK,
+        };
+        Self::answered(status)
     }
 }
 
-impl Seen {
-    fn words(&self) -> String {
-        match self {
-            Self::Nothing => "the request could not be made".to_owned(),
-            Self::NotSent => "no connection to the store".to_owned(),
-            Self::NoAnswer => "no answer from the store".to_owned(),
-            Self::Answer { status, remark } => remark.words(*status),
-        }
+impl fmt::Display for ResponseInfo {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::NotTried => "the request could not be made",
+            Self::NotSent => "no connection to the store",
+            Self::NoAnswer => "no answer from the store",
+            Self::Answered { explanation, .. } => &explanation.sentence,
+        })
     }
 }

@@ -7,15 +7,15 @@
 //! so it is; completing is not tried again. Once it was asked for, nothing is aborted: the store may still be at it. A
 //! completion without a clear answer is settled by looking for the object, whose name stands for its bytes.
 
-use super::S3Bucket;
-use super::answer::Failure;
+use super::ObjectBucket;
+use super::answer::{Cause, StoreFailure};
 use crate::bucket::{Bucket, BucketError, BucketErrorKind, ByteStream, broken_stream};
 use crate::layout::Key;
+use ::object_store::multipart::PartId;
+use ::object_store::path::Path;
 use bytes::{Bytes, BytesMut};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{StreamExt, TryStreamExt};
-use object_store::multipart::{MultipartStore, PartId};
-use object_store::path::Path;
 use std::time::Duration;
 
 const DOING: &str = "store";
@@ -24,13 +24,13 @@ const ATTEMPTS: u32 = 4;
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 
 /// A stream cut into parts of one size; the last one may be smaller.
-struct Parts {
+struct UploadParts {
     body: ByteStream,
     waiting: BytesMut,
     part_size: usize,
 }
 
-impl Parts {
+impl UploadParts {
     /// The next part, or what is left; empty at the end.
     async fn next(&mut self, key: &Key) -> Result<Bytes, BucketError> {
         while self.waiting.len() < self.part_size {
@@ -47,7 +47,7 @@ impl Parts {
 
 /// An upload that was started.
 struct Upload<'a> {
-    bucket: &'a S3Bucket,
+    bucket: &'a ObjectBucket,
     key: &'a Key,
     path: Path,
     id: String,
@@ -59,9 +59,9 @@ struct AllParts {
     size: u64,
 }
 
-impl S3Bucket {
+impl ObjectBucket {
     pub(super) async fn upload(&self, key: &Key, body: ByteStream) -> Result<u64, BucketError> {
-        let mut parts = Parts {
+        let mut parts = UploadParts {
             body,
             waiting: BytesMut::new(),
             part_size: self.settings.part_size,
@@ -84,7 +84,10 @@ impl S3Bucket {
 
     async fn start<'a>(&'a self, key: &'a Key) -> Result<Upload<'a>, BucketError> {
         let path = self.path(DOING, key)?;
-        let started = self.ask(0, self.store.create_multipart(&path)).await.0;
+        let started = self
+            .ask(0, self.cloud.uploads.create_multipart(&path))
+            .await
+            .0;
         let id = started.map_err(|failure| failure.into_error(DOING, key))?;
         Ok(Upload {
             bucket: self,
@@ -97,7 +100,7 @@ impl S3Bucket {
 
 impl Upload<'_> {
     /// Sends every part.
-    async fn send(&self, first: Bytes, mut parts: Parts) -> Result<AllParts, BucketError> {
+    async fn send(&self, first: Bytes, mut parts: UploadParts) -> Result<AllParts, BucketError> {
         let mut travelling = FuturesUnordered::new();
         let mut arrived: Vec<(usize, PartId)> = Vec::new();
         let (mut size, mut index, mut part) = (0, 0, first);
@@ -123,7 +126,10 @@ impl Upload<'_> {
         let mut pause = FIRST_PAUSE;
         for attempt in 1.. {
             let payload = part.clone().into();
-            let put = bucket.store.put_part(&self.path, &self.id, index, payload);
+            let put = bucket
+                .cloud
+                .uploads
+                .put_part(&self.path, &self.id, index, payload);
             let failure = match bucket.ask(size, put).await.0 {
                 Ok(id) => return Ok((index, id)),
                 Err(failure) => failure.into_error(DOING, self.key),
@@ -140,7 +146,7 @@ impl Upload<'_> {
     /// Makes the object of its parts; returns its size.
     async fn complete(&self, parts: AllParts) -> Result<u64, BucketError> {
         let (bucket, size) = (self.bucket, parts.size);
-        let store = &bucket.store;
+        let store = &bucket.cloud.uploads;
         let complete = store.complete_multipart(&self.path, &self.id, parts.ids);
         let budget = bucket.settings.completion_budget(size);
         let Err(failure) = bucket.ask_within(budget, complete).await.0 else {
@@ -151,14 +157,14 @@ impl Upload<'_> {
             return Err(failure.into_error(DOING, self.key));
         }
         // Whoever asked a second time for us is told that there is no such upload any more.
-        if failure.may_have_been_applied() || failure.code() == Some("NoSuchUpload") {
+        if failure.may_have_been_applied() || failure.cause() == Some(Cause::NoSuchUpload) {
             return self.settle(size, failure).await;
         }
         Err(failure.into_error(DOING, self.key))
     }
 
     /// Finds out whether the object is there although the answer was not clear.
-    async fn settle(&self, size: u64, failure: Failure) -> Result<u64, BucketError> {
+    async fn settle(&self, size: u64, failure: StoreFailure) -> Result<u64, BucketError> {
         tracing::debug!(key = %self.key, %failure, "a completion without a clear answer");
         let mut pause = FIRST_PAUSE;
         for _ in 1..ATTEMPTS {
@@ -176,7 +182,11 @@ impl Upload<'_> {
     }
 
     async fn abort(&self) {
-        let abort = self.bucket.store.abort_multipart(&self.path, &self.id);
+        let abort = self
+            .bucket
+            .cloud
+            .uploads
+            .abort_multipart(&self.path, &self.id);
         if let Err(failure) = self.bucket.ask(0, abort).await.0 {
             tracing::warn!(key = %self.key, %failure, "an unfinished upload could not be aborted");
         }

@@ -4,18 +4,17 @@
 //! along to the request. So the witness writes into the task that asked: `traced` opens a page, the last request made
 //! inside it leaves its answer there. Requests to the metadata service are not witnessed: they are not the answer.
 
-use super::S3Settings;
-use super::date;
-use super::remark::Remark;
-use crate::location::{Endpoint, S3Location};
-use async_trait::async_trait;
-use futures_util::StreamExt;
-use http::{HeaderMap, StatusCode};
-use object_store::ClientOptions;
-use object_store::client::{
+use super::TransferSettings;
+use super::answer::Cause;
+use ::object_store::ClientOptions;
+use ::object_store::client::{
     ClientConfigKey, HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse,
     HttpResponseBody, HttpService,
 };
+use async_trait::async_trait;
+use chrono::NaiveDateTime;
+use futures_util::StreamExt;
+use http::{HeaderMap, StatusCode};
 use stasis_model::time::{Clock, Timestamp};
 use std::error::Error;
 use std::future::Future;
@@ -28,50 +27,101 @@ const ERROR_BODY_LIMIT: usize = 64 * 1024;
 
 /// What was seen of one request.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) enum Seen {
+pub(super) enum ResponseInfo {
     /// It was not even tried.
     #[default]
-    Nothing,
+    NotTried,
     /// There was no connection to send it on.
     NotSent,
     /// It was sent, in part at least, and no answer came.
     NoAnswer,
     /// It was answered.
-    Answer {
+    Answered {
         status: StatusCode,
-        /// What the store said about a refusal.
-        remark: Remark,
+        explanation: Explanation,
     },
 }
 
+impl ResponseInfo {
+    /// An answer that says nothing but its status.
+    pub(super) fn answered(status: StatusCode) -> Self {
+        let explanation = Explanation {
+            sentence: format!("the store answered {status}"),
+            ..Explanation::default()
+        };
+        Self::Answered {
+            status,
+            explanation,
+        }
+    }
+}
+
+/// Why a store refused, as far as its answer says: in one line each, short, and fit to be shown.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Explanation {
+    /// Whether the store had a word for it.
+    pub has_code: bool,
+    /// What that word means.
+    pub cause: Option<Cause>,
+    /// What the store said, in brackets after a space; empty where it said nothing.
+    pub remark: String,
+    /// What a person should hear about the answer.
+    pub sentence: String,
+}
+
+/// Reads why a store refused, from the status, the headers and the body of its answer.
+pub type Explain = fn(StatusCode, &HeaderMap, &str) -> Explanation;
+
 tokio::task_local! {
-    static PAGE: Arc<Mutex<Seen>>;
+    static PAGE: Arc<Mutex<ResponseInfo>>;
 }
 
 /// Runs a request and returns what was seen of it.
-pub(super) async fn traced<T>(request: impl Future<Output = T>) -> (T, Seen) {
-    let page = Arc::new(Mutex::new(Seen::Nothing));
+pub(super) async fn traced<T>(request: impl Future<Output = T>) -> (T, ResponseInfo) {
+    let page = Arc::new(Mutex::new(ResponseInfo::NotTried));
     let done = PAGE.scope(Arc::clone(&page), request).await;
     let seen = page.lock().unwrap_or_else(PoisonError::into_inner).clone();
     (done, seen)
 }
 
-fn note(seen: Seen) {
+fn note(seen: ResponseInfo) {
     // Outside of `traced` nobody wants to know.
     let _ = PAGE.try_with(|page| *page.lock().unwrap_or_else(PoisonError::into_inner) = seen);
 }
 
-/// What one bucket knows about its connection.
+/// What one bucket sees of its connection.
 #[derive(Debug)]
-pub(super) struct Wire {
+pub struct HttpWitness {
     clock: Arc<dyn Clock>,
+    explain: Explain,
     offset_ms: Mutex<Option<i64>>,
 }
 
-impl Wire {
-    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
-        let offset_ms = Mutex::new(None);
-        Self { clock, offset_ms }
+impl HttpWitness {
+    /// A witness that understands the refusals of one cloud.
+    pub fn new(clock: Arc<dyn Clock>, explain: Explain) -> Self {
+        Self {
+            clock,
+            explain,
+            offset_ms: Mutex::new(None),
+        }
+    }
+
+    /// Makes the HTTP client that this witness looks at; one for a store on this machine uses no proxy.
+    pub fn connector(
+        self: &Arc<Self>,
+        settings: &TransferSettings,
+        is_local: bool,
+    ) -> impl HttpConnector + use<> {
+        Connector {
+            witness: Arc::clone(self),
+            connect_timeout: settings.connect_timeout,
+            is_local,
+        }
+    }
+
+    pub(super) fn explain(&self) -> Explain {
+        self.explain
     }
 
     pub(super) fn clock_offset_ms(&self) -> Option<i64> {
@@ -84,7 +134,7 @@ impl Wire {
     /// Compares the store's clock with ours, taking the answer's moment as the middle between asking and hearing.
     fn note_date(&self, headers: &HeaderMap, asked: Timestamp) {
         let date = headers.get(http::header::DATE);
-        let Some(theirs) = date.and_then(|date| date::parsed(date.to_str().ok()?)) else {
+        let Some(theirs) = date.and_then(|date| http_date(date.to_str().ok()?)) else {
             return;
         };
         let heard = self.clock.now();
@@ -100,43 +150,32 @@ impl Wire {
 
 /// Makes the HTTP clients of one bucket.
 #[derive(Debug)]
-pub(super) struct Connector {
-    wire: Arc<Wire>,
+struct Connector {
+    witness: Arc<HttpWitness>,
     connect_timeout: Duration,
-    on_this_machine: bool,
-}
-
-impl Connector {
-    pub(super) fn new(wire: &Arc<Wire>, location: &S3Location, settings: &S3Settings) -> Self {
-        let endpoint = location.endpoint.as_ref();
-        Self {
-            wire: Arc::clone(wire),
-            connect_timeout: settings.connect_timeout,
-            on_this_machine: endpoint.is_some_and(Endpoint::is_plain_http),
-        }
-    }
+    is_local: bool,
 }
 
 impl HttpConnector for Connector {
-    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+    fn connect(&self, options: &ClientOptions) -> ::object_store::Result<HttpClient> {
         let allow_http = options.get_config_value(&ClientConfigKey::AllowHttp);
         let builder = reqwest::Client::builder()
             .connect_timeout(self.connect_timeout)
             .redirect(reqwest::redirect::Policy::none())
             .https_only(allow_http.as_deref() != Some("true"));
-        let builder = if self.on_this_machine {
+        let builder = if self.is_local {
             builder.no_proxy()
         } else {
             builder
         };
         let client = builder
             .build()
-            .map_err(|source| object_store::Error::Generic {
-                store: "S3",
+            .map_err(|source| ::object_store::Error::Generic {
+                store: "HTTP",
                 source: Box::new(source),
             })?;
-        Ok(HttpClient::new(Witness {
-            wire: Arc::clone(&self.wire),
+        Ok(HttpClient::new(WitnessedClient {
+            witness: Arc::clone(&self.witness),
             client,
         }))
     }
@@ -144,42 +183,51 @@ impl HttpConnector for Connector {
 
 /// An HTTP client that notes every answer.
 #[derive(Debug)]
-struct Witness {
-    wire: Arc<Wire>,
+struct WitnessedClient {
+    witness: Arc<HttpWitness>,
     client: reqwest::Client,
 }
 
 #[async_trait]
-impl HttpService for Witness {
+impl HttpService for WitnessedClient {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         if is_metadata_service(&request) {
             return self.client.call(request).await;
         }
         // Until we know better: whoever stops waiting for us here cannot know whether it was sent.
-        note(Seen::NoAnswer);
-        let asked = self.wire.clock.now();
+        note(ResponseInfo::NoAnswer);
+        let asked = self.witness.clock.now();
         let response = match self.client.call(request).await {
             Ok(response) => response,
             Err(error) => {
                 if was_never_sent(&error) {
-                    note(Seen::NotSent);
+                    note(ResponseInfo::NotSent);
                 }
                 return Err(error);
             }
         };
-        self.wire.note_date(response.headers(), asked);
+        self.witness.note_date(response.headers(), asked);
         let status = response.status();
-        let remark = Remark::default();
-        note(Seen::Answer { status, remark });
+        note(ResponseInfo::answered(status));
         if status.is_success() {
             return Ok(response);
         }
         let (parts, body) = response.into_parts();
         let body = error_body(body).await;
-        let remark = Remark::in_answer(&parts.headers, &body);
-        note(Seen::Answer { status, remark });
+        let explanation = (self.witness.explain)(status, &parts.headers, &body);
+        note(ResponseInfo::Answered {
+            status,
+            explanation,
+        });
         Ok(HttpResponse::from_parts(parts, body.into()))
     }
+}
+
+/// Reads `Sun, 06 Nov 1994 08:49:37 GMT`, the only form a server may send today.
+fn http_date(text: &str) -> Option<Timestamp> {
+    let date = NaiveDateTime::parse_from_str(text, "%a, %d %b %Y %H:%M:%S GMT").ok()?;
+    let millis = u64::try_from(date.and_utc().timestamp_millis()).ok()?;
+    Some(Timestamp::from_millis(millis))
 }
 
 fn is_metadata_service(request: &HttpRequest) -> bool {
@@ -212,4 +260,41 @@ async fn error_body(body: HttpResponseBody) -> String {
         }
     }
     String::from_utf8_lossy(&text).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_date_is_the_moment_it_names() {
+        for (text, moment) in [
+            ("Sun, 06 Nov 1994 08:49:37 GMT", "1994-11-06T08:49:37"),
+            ("Tue, 29 Feb 2000 23:59:59 GMT", "2000-02-29T23:59:59"),
+            ("Thu, 01 Jan 2026 00:00:00 GMT", "2026-01-01T00:00:00"),
+            ("Thu, 01 Jan 1970 00:00:00 GMT", "1970-01-01T00:00:00"),
+            ("Mon, 01 Mar 2100 12:00:00 GMT", "2100-03-01T12:00:00"),
+        ] {
+            assert_eq!(
+                http_date(text).unwrap().to_string(),
+                format!("{moment}.000Z")
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_date_is_none() {
+        for text in [
+            "",
+            "now",
+            "Sun, 06 Nov 1994 08:49:37 CET",
+            "Sun, 06 Nix 1994 08:49:37 GMT",
+            "Sun, 99 Nov 1994 08:49:37 GMT",
+            "Sun, 06 Nov 99999 08:49:37 GMT",
+            "Sun, 06 Nov 1994 08:49 GMT",
+            "Sunday, 06-Nov-94 08:49:37 GMT",
+        ] {
+            assert_eq!(http_date(text), None, "{text}");
+        }
+    }
 }
