@@ -340,7 +340,7 @@ pub async fn lineages(
     tenant: Option<&TenantId>,
 ) -> Result<BTreeSet<Lineage>, BucketError> {
     let prefix = tenant.map_or_else(Prefix::lineages, Prefix::lineages_of);
-    lineages_beneath(bucket, &prefix).await
+    lineages_under(bucket, &prefix).await
 }
 
 /// Every lineage of the profile that `lineage` is of.
@@ -348,10 +348,10 @@ pub async fn lineages_of_profile(
     bucket: &dyn Bucket,
     lineage: &Lineage,
 ) -> Result<BTreeSet<Lineage>, BucketError> {
-    lineages_beneath(bucket, &Prefix::profile(lineage)).await
+    lineages_under(bucket, &Prefix::profile(lineage)).await
 }
 
-async fn lineages_beneath(
+async fn lineages_under(
     bucket: &dyn Bucket,
     prefix: &Prefix,
 ) -> Result<BTreeSet<Lineage>, BucketError> {

@@ -158,7 +158,7 @@ impl Profiles<'_> {
             before_sha256,
             after_sha256,
             warnings: self.clock_warnings(),
-            ..compared.told(&cmd.lineage, before_sha256)
+            ..compared.into_report(&cmd.lineage, before_sha256)
         })
     }
 
@@ -267,7 +267,7 @@ struct Compared {
 }
 
 impl Compared {
-    fn told(self, subject: &Lineage, sha256: ArchiveDigest) -> ProfileDiff {
+    fn into_report(self, subject: &Lineage, sha256: ArchiveDigest) -> ProfileDiff {
         ProfileDiff {
             subject: subject.clone(),
             before_sha256: sha256,
@@ -315,11 +315,11 @@ fn compare(
 fn changes<T: Ord, U>(
     before: &BTreeSet<T>,
     after: &BTreeSet<T>,
-    told: impl Fn(&T) -> U,
+    render: impl Fn(&T) -> U,
 ) -> Changes<U> {
     Changes {
-        added: after.difference(before).map(&told).collect(),
-        removed: before.difference(after).map(&told).collect(),
+        added: after.difference(before).map(&render).collect(),
+        removed: before.difference(after).map(&render).collect(),
     }
 }
 

@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn of_many_damaged_databases_five_are_named_and_the_rest_is_counted() {
-        let told = |count: usize| {
+        let counted = |count: usize| {
             let databases = (1..=count).map(|number| format!("d{number}")).collect();
             let snapshot = "abc".to_owned();
             ProfileError::Integrity {
@@ -309,8 +309,8 @@ mod tests {
             .to_string()
         };
         let some = "databases in snapshot abc are damaged: d1, d2, d3, d4, d5";
-        assert_eq!(told(5), some);
-        assert_eq!(told(6), format!("{some} and 1 more"));
-        assert_eq!(told(40), format!("{some} and 35 more"));
+        assert_eq!(counted(5), some);
+        assert_eq!(counted(6), format!("{some} and 1 more"));
+        assert_eq!(counted(40), format!("{some} and 35 more"));
     }
 }

@@ -182,7 +182,10 @@ impl Profiles<'_> {
             cancel: cancel.clone(),
         };
         let fetched = bridge::blocking(move || fetching.fetch(Arc::new(remote)));
-        match fetched.await.map_err(|error| told(error, &snapshot))? {
+        match fetched
+            .await
+            .map_err(|error| meaning_of(error, &snapshot))?
+        {
             Some(fetched) => Ok(fetched),
             None => Err(another(active, "that of another tree")),
         }
@@ -326,7 +329,7 @@ fn said(failure: &Failure) -> Option<io::ErrorKind> {
     failure.io_source().map(io::Error::kind)
 }
 
-fn told(error: ArchiveError, snapshot: &str) -> Error {
+fn meaning_of(error: ArchiveError, snapshot: &str) -> Error {
     match error {
         ArchiveError::Failed(failure) if said(&failure) == Some(io::ErrorKind::NotFound) => {
             ProfileError::NoArchive(snapshot.to_owned()).into()

@@ -140,11 +140,11 @@ impl Profiles<'_> {
         let taken = bridge::blocking(move || {
             let target = beside(&dir);
             discard(&target);
-            let told = |source| ProfileError::Freeze {
+            let failed = |source| ProfileError::Freeze {
                 dir: dir.clone(),
                 source,
             };
-            let frozen = Frozen::freeze(&processes, &settings).map_err(told)?;
+            let frozen = Frozen::freeze(&processes, &settings).map_err(failed)?;
             let cloned = clone_still(&dir, &target, exclude_caches, &cancel);
             // From here on the clone is removed whatever happens.
             let mut clone = HotClone {
@@ -152,7 +152,7 @@ impl Profiles<'_> {
                 frozen_for: Duration::ZERO,
                 caches_left_out: false,
             };
-            let thawed: Thawed = frozen.thaw().map_err(told)?;
+            let thawed: Thawed = frozen.thaw().map_err(failed)?;
             clone.frozen_for = thawed.frozen_for;
             clone.caches_left_out = cloned?;
             if thawed.held() {

@@ -241,7 +241,7 @@ impl Profiles<'_> {
         }
         run.capture.browser = ended.browser;
         let saved = self.capture_kept(&run.capture, lease, keeper).await;
-        Ok(self.told(ran, saved, &run.load.dir).await)
+        Ok(self.with_save(ran, saved, &run.load.dir).await)
     }
 
     /// Starts the command on what was loaded; one that does not start has left nothing behind.
@@ -324,7 +324,7 @@ impl Profiles<'_> {
     }
 
     /// Adds to a report what became of the save.
-    async fn told(
+    async fn with_save(
         self,
         mut ran: ProfileRan,
         saved: Result<ProfileSaved, Error>,

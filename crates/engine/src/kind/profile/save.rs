@@ -335,11 +335,11 @@ pub(super) async fn major_of(
 pub(super) async fn users(dir: &Path) -> Result<Vec<DirectoryUser>, Error> {
     let path = dir.to_owned();
     let users = bridge::blocking(move || browser::users_of(&path)).await;
-    let told = |source| ProfileError::Users {
+    let failed = |source| ProfileError::Users {
         dir: dir.to_owned(),
         source,
     };
-    let users = users.map_err(told)?.into_iter();
+    let users = users.map_err(failed)?.into_iter();
     Ok(users
         .filter(|user| user.role <= ProcessRole::Child)
         .collect())
@@ -370,7 +370,7 @@ async fn refuse_strangers(dir: &Path, browser: OnBrowser, mode: Mode) -> Result<
     let is_known = match browser {
         OnBrowser::Refuse => mode == Mode::Hot,
         OnBrowser::Stop => true,
-        OnBrowser::StopPid(told) => users.iter().any(|user| user.process.pid() == told),
+        OnBrowser::StopPid(pid) => users.iter().any(|user| user.process.pid() == pid),
     };
     if is_known {
         return Ok(());
@@ -383,11 +383,11 @@ async fn refuse_strangers(dir: &Path, browser: OnBrowser, mode: Mode) -> Result<
 pub(super) async fn close(dir: &Path, patience: Duration) -> Result<BrowserState, Error> {
     let uptime = users(dir).await?.first().map(|user| user.process.uptime());
     let stopped = browser::stop(dir, None, StopSettings { timeout: patience }).await;
-    let told = |source| ProfileError::Stop {
+    let failed = |source| ProfileError::Stop {
         dir: dir.to_owned(),
         source,
     };
-    Ok(ended(&stopped.map_err(told)?, uptime.unwrap_or_default()))
+    Ok(ended(&stopped.map_err(failed)?, uptime.unwrap_or_default()))
 }
 
 /// What a manifest says when no browser was there to be closed.

@@ -72,13 +72,13 @@ impl ShaPrefix {
             Err(Unresolved::Ambiguous(fits)) => Err(OperatorError::AmbiguousSha {
                 wanted: self.0.clone(),
                 subject: subject.clone(),
-                fits: fits.iter().map(|one| self.told_apart(*one)).collect(),
+                fits: fits.iter().map(|one| self.longer_prefix(*one)).collect(),
             }),
         }
     }
 
     /// A few digits more than were typed, and at least as many as everywhere.
-    fn told_apart(&self, digest: ArchiveDigest) -> String {
+    fn longer_prefix(&self, digest: ArchiveDigest) -> String {
         let digits = (self.0.len() + 4).clamp(12, 64);
         digest.to_string()[..digits].to_owned()
     }

@@ -62,8 +62,8 @@ pub(super) async fn keep(kept: PathBuf, dir: &Path, record: Record, at: Timestam
     );
     let moved = bridge::blocking(move || rename_aside(&from, &stem)).await;
     let path = moved.unwrap_or(kept);
-    let told = path.display().to_string();
-    let mut warnings = vec![Warning::UnsavedStateKept { path: told }];
+    let shown = path.display().to_string();
+    let mut warnings = vec![Warning::UnsavedStateKept { path: shown }];
     if let Err(error) = record.write(&path).await {
         let reason = crate::error::error_chain(&error);
         warnings.push(Warning::RecordNotWritten { reason });

@@ -326,7 +326,7 @@ impl Profiles<'_> {
             return;
         };
         let actor = &capture.holder.run_id;
-        let told = |counts: Option<ProfileCounts>| counts.map(|counts| counts.to_string());
+        let shown = |counts: Option<ProfileCounts>| counts.map(|counts| counts.to_string());
         let event = self
             .events()
             .event(EventKind::ProfileUpgraded, Severity::Info, actor)
@@ -334,8 +334,8 @@ impl Profiles<'_> {
             .with("from_chrome_major", report.from.chrome_major.to_string())
             .with("from_sha256", report.from.sha256.to_string())
             .with("sha256", saved.sha256.to_string())
-            .with("before", told(report.before).unwrap_or_default())
-            .with("after", told(report.after).unwrap_or_default());
+            .with("before", shown(report.before).unwrap_or_default())
+            .with("after", shown(report.after).unwrap_or_default());
         if report.before.is_none() || !report.unread.is_empty() {
             let reason = report.unread.join("; ");
             saved.warnings.push(Warning::UpgradeNotCompared { reason });

@@ -36,7 +36,7 @@ const FLAGS: [&str; 6] = [
 /// How the places are called, before the number of the process.
 pub(super) const VERIFIED: &str = "verify-";
 /// How long a browser may take to start and to be closed.
-const PATIENCE: Duration = Duration::from_secs(20);
+const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 /// How often we ask whether it is ready.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -155,7 +155,7 @@ async fn count_cookies(command: &[OsString], dir: &Path) -> Result<BTreeMap<Stri
     let is_ready = tokio::select! {
         () = ready => Ok(()),
         // A browser that never gets ready answers nothing below, and says why.
-        () = tokio::time::sleep(PATIENCE) => Ok(()),
+        () = tokio::time::sleep(STOP_TIMEOUT) => Ok(()),
         failed = failure(&mut group) => Err(failed),
     };
     if let Err(code) = is_ready {
@@ -163,7 +163,7 @@ async fn count_cookies(command: &[OsString], dir: &Path) -> Result<BTreeMap<Stri
         return Err(super::error::ProfileError::BrowserEnded(code).into());
     }
     let counted = browser::count_cookies(dir).await;
-    let closed = close(dir, PATIENCE).await;
+    let closed = close(dir, STOP_TIMEOUT).await;
     let _ = group.stop(Duration::from_secs(1)).await;
     let counted = counted.map_err(super::error::ProfileError::Asked)?;
     closed?;

@@ -216,9 +216,9 @@ fn cookie_store(capture: &Capture, scratch: &Path) -> CookieStore {
         ..CheckSettings::new(scratch)
     };
     let root = open(&capture.dir).ok();
-    let told =
+    let known =
         root.and_then(|root| check::sqlite::cookie_store(&root, &settings, &capture.spawn).ok());
-    told.unwrap_or_default()
+    known.unwrap_or_default()
 }
 
 /// Opens the directory of a profile.

@@ -49,6 +49,6 @@ impl Profiles<'_> {
         let keeper = std::pin::pin!(self.leases().keep_alive(&lease, renew_every));
         let saved = self.capture_kept(&run.capture, &lease, keeper).await;
         ran.released = self.leases().release_lease(&lease).await.is_ok();
-        Ok(self.told(ran, saved, &run.load.dir).await)
+        Ok(self.with_save(ran, saved, &run.load.dir).await)
     }
 }
