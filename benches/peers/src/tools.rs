@@ -31,7 +31,7 @@ pub(crate) struct Tool {
 pub(crate) enum Restored {
     /// At the target.
     Here,
-    /// RootDir the target under its whole path.
+    /// Below the target under its whole path.
     ByPath,
 }
 

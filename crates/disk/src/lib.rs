@@ -1,8 +1,8 @@
 //! To the files.
 //!
-//! Blocking code and proud of it. It reads trees ([`walk`]), clones them ([`clone`](mod@clone)), writes them ([`tree_writer`])
-//! and puts them in the place of others ([`restore`]) through directory descriptors, never by path strings; it replaces one
-//! small file durably, tells what happens to a live tree ([`monitor`]) and writes it down ([`ledger`]), and knows what a filesystem can do.
+//! Blocking code and proud of it. It reads trees ([`tree::walk`]), clones them ([`tree::clone`](mod@tree::clone)), writes them ([`tree::write`](mod@tree::write))
+//! and puts them in the place of others ([`tree::restore`](mod@tree::restore)) through directory descriptors, never by path strings; it replaces one
+//! small file durably, reports what happens to a live tree ([`watch`]) and records it ([`session_db`]), and knows what a filesystem can do.
 
 pub mod check;
 pub mod chrome;

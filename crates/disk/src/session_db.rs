@@ -1,7 +1,7 @@
 //! `session.db`: what happened to the files of a workspace, and when it was checkpointed.
 //!
 //! `fs_events` and `snapshot_events` are a contract: whoever shows statistics reads them with SQL of their own. The tables
-//! owner_of names begin with `stasis_` are ours. A watcher, commands and servers use the database at once; SQLite keeps them
+//! whose names begin with `stasis_` are ours. A watcher, commands and servers use the database at once; SQLite keeps them
 //! apart, and each write is one transaction that takes the lock before it reads.
 //!
 //! A checkpoint covers the events in `(start, stop]`: `stop` is the last event there is, `start` that of the automatic one
@@ -15,7 +15,7 @@
 //! 4. [`SessionDb::record`] finds a path as it was left: that was us, and nothing is written; or it does not: it is written
 //!
 //! *Always true:* an event that [`SessionDb::record`] was given is in `fs_events`, or is held back, or the path was at that moment exactly as
-//! one of our acts had left it. Events, what is held back, and the watcher's watch_state are written together. A crash between 1 and 3
+//! one of our acts had left it. Events, what is held back, and the watcher's state are written together. A crash between 1 and 3
 //! ends the process that announced; the next [`SessionDb::record`] sees that it ended, forgets its announcement, and writes what was held back.
 //!
 //! On a full disk SQLite cannot even read a database with a log: it wants a file beside it, which it maps, and where the filesystem has no
@@ -53,7 +53,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The name of the database in the directory of a session.
 pub const DATABASE: &str = "session.db";
-/// Under which key the watch_state of the watcher are kept.
+/// Under which key the state of the watcher is kept.
 pub const WATCH_STATE: &str = "beliefs";
 
 /// The database of one session. Blocking; any thread may use it, one at a time does.

@@ -197,7 +197,7 @@ impl Monitor {
 
     /// Waits for events, at most `timeout`; an empty batch when there were none, or when a signal came.
     ///
-    /// When the root is gone, what is known of its files is reported first, and [`MonitorError::Ended`] after that.
+    /// When the root is gone, what is known of its files is reported first, and [`MonitorError::RootGone`] after that.
     pub fn next(&mut self, timeout: Duration) -> Result<EventBatch, MonitorError> {
         let until = self.clock.uptime().saturating_add(timeout);
         loop {

@@ -90,13 +90,13 @@ impl<T: Send, E: Send> WorkerPool<T, E> {
         feed: impl FnOnce(&Self) -> R,
     ) -> R {
         std::thread::scope(|scope| {
-            let feeding = Feeding::begin(self);
+            let guard = Feeding::begin(self);
             for worker in workers {
                 scope.spawn(move || worker(self));
             }
-            let fed = feed(self);
-            drop(feeding);
-            fed
+            let result = feed(self);
+            drop(guard);
+            result
         })
     }
 
@@ -165,9 +165,9 @@ impl<T: Send, E: Send> WorkerPool<T, E> {
     /// Adds tasks that come before all others, the last of them first.
     pub fn push_first(&self, tasks: impl IntoIterator<Item = T>) {
         self.add(|queue| {
-            tasks
-                .into_iter()
-                .for_each(|task| queue.tasks.push_front(task))
+            for task in tasks {
+                queue.tasks.push_front(task);
+            }
         });
     }
 

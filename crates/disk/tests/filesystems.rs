@@ -1,7 +1,6 @@
 //! Clones on real filesystems: xfs and btrfs on loop devices, and what is mounted inside a tree.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-#![expect(clippy::print_stdout, reason = "a test that is skipped says so")]
 #![expect(
     clippy::disallowed_methods,
     reason = "tests make the trees that they look at"

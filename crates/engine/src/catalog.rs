@@ -241,11 +241,11 @@ impl DirRepo<'_> {
         index: &SnapshotIndex,
         id: &SnapshotId,
     ) -> Result<OpenedSnapshot, Error> {
-        let lost = || Error::LostManifest(id.clone());
-        let (_, indexed) = index.find(id).ok_or_else(lost)?;
-        let (manifest, digest) = root.manifest(id).await?.ok_or_else(lost)?;
-        if digest != indexed.manifest_sha256 {
-            return Err(lost());
+        let gone = || Error::LostManifest(id.clone());
+        let (_, row) = index.find(id).ok_or_else(gone)?;
+        let (manifest, digest) = root.manifest(id).await?.ok_or_else(gone)?;
+        if digest != row.manifest_sha256 {
+            return Err(gone());
         }
         let list = references::list_of(&manifest)?;
         Ok(OpenedSnapshot { manifest, list })

@@ -1,4 +1,4 @@
-//! Whether things are sound: the databases in a directory ([`run`]), the snapshots of a store, and what is damaged of them.
+//! Whether things are sound: the databases in a directory, the snapshots of a store, and what is damaged of them.
 
 mod damaged;
 mod snapshots;

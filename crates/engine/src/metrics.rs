@@ -155,7 +155,7 @@ impl MetricsFile {
         match &ran.save {
             Some(saved) => samples.extend(self.captured(saved)),
             None if ran.save_outcome == RunOutcome::Skipped => {
-                samples.push(self.snapshot("skipped"))
+                samples.push(self.snapshot("skipped"));
             }
             None => samples.push(self.snapshot("failed")),
         }

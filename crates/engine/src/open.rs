@@ -116,7 +116,7 @@ impl Engine {
                 // endpoint must never be believed of another.
                 let (resolved, access) = s3_access(&asked, aws).await?;
                 let bucket = s3::open(
-                    resolved.clone(),
+                    &resolved,
                     access,
                     clock.clone(),
                     TransferSettings::default(),

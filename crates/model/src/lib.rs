@@ -8,7 +8,7 @@
 //!
 //! - [`tree`]: what a snapshot holds. Entries with their metadata, the canonical digest of a tree, the file list in sections,
 //!   content-defined chunking, and the difference of two trees.
-//! - [`format`]: what is stored, byte for byte. The pointer (`latest.json`), the lock (`lock.json`), manifests, the snapshot index,
+//! - [`mod@format`]: what is stored, byte for byte. The pointer (`latest.json`), the lock (`lock.json`), manifests, the snapshot index,
 //!   chunk headers and key documents. A document keeps fields it does not know.
 //! - [`protocol`]: how documents change. [`protocol::step`] says which change a rule allows, [`protocol::settle`] drives one
 //!   operation through lost answers to a definite end, [`protocol::operation`] settles what stayed unknown, and [`protocol::gc`]

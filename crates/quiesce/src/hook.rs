@@ -113,16 +113,13 @@ pub async fn run(hook: &HookCommand) -> Result<HookResult, Failure> {
             () = output.drain_all() => guard.child.wait().await,
         }
     };
-    let ending = match tokio::time::timeout(hook.timeout, ended).await {
-        Ok(status) => {
-            let status = status.at("wait for", &program)?;
-            guard.disarm();
-            exit_of(status)
-        }
-        Err(_) => {
-            guard.kill().await;
-            HookExit::TimedOut
-        }
+    let ending = if let Ok(status) = tokio::time::timeout(hook.timeout, ended).await {
+        let status = status.at("wait for", &program)?;
+        guard.disarm();
+        exit_of(status)
+    } else {
+        guard.kill().await;
+        HookExit::TimedOut
     };
     let _ = tokio::time::timeout(DRAIN_TIMEOUT, output.drain_all()).await;
     Ok(HookResult {

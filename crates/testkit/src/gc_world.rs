@@ -1,7 +1,7 @@
 //! Saves and sweeps over one small chunk store, with everything that can go wrong between them.
 //!
 //! Two saves, two collectors and an environment take turns in every order. The decisions are those of
-//! [`stasis_model::sweep`]; here are only the store, the index and the faults:
+//! [`stasis_model::protocol::gc`]; here are only the store, the index and the faults:
 //! - every PUT and DELETE that was ever sent may land again at any later time, as often as it likes;
 //! - a swap may be applied or not without anybody hearing of it, and land late while its version still holds;
 //! - a manifest may be unreadable; a snapshot may be forgotten and a subject taken over at any moment;

@@ -2,7 +2,7 @@
 //!
 //! Of two snapshots one, `x`, is deleted, swept, forgotten and stored anew; the other, `y`, is always there. Savers,
 //! collectors and an operator take turns in every order. What the pointer and the lock may become is decided by
-//! [`stasis_model::step`], and how long a mark counts by [`PointerMark`]; here are only the objects, time, and the faults:
+//! [`stasis_model::protocol::step`], and how long a mark counts by [`PointerMark`]; here are only the objects, time, and the faults:
 //! - a request that removes an object is under way for less than half a day, and lands at any moment of it, or never;
 //! - time passes whenever it likes, in steps of eight hours;
 //! - an actor may stop anywhere. A crash is an actor that never moves again, and needs no move of its own;

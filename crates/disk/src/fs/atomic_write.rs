@@ -128,8 +128,8 @@ fn new_file_beside(parent: &Path, path: &Path, mode: u32) -> Result<(PathBuf, Fi
         match options.write(true).create_new(true).mode(mode).open(&temp) {
             // Left by a process of the same number that was killed; the next count is free some time.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            made => {
-                let file = made.at("create", &temp)?;
+            opened => {
+                let file = opened.at("create", &temp)?;
                 return Ok((temp, file));
             }
         }

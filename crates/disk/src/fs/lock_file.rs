@@ -48,10 +48,10 @@ pub struct LockFile {
 impl LockFile {
     /// Takes the lock at once, or says who holds it. `text` is for those who come meanwhile, and is left out where the disk is full.
     pub fn take(path: &Path, text: &str) -> Result<Self, LockError> {
-        if let Some(above) = path.parent() {
-            if let Err(failure) = make_directory(above) {
-                return Err(relabeled(failure, "make a place for the lock", path).into());
-            }
+        if let Some(above) = path.parent()
+            && let Err(failure) = make_directory(above)
+        {
+            return Err(relabeled(failure, "make a place for the lock", path).into());
         }
         let file = open(path).at("open the lock", path)?;
         if !file.metadata().at("look at the lock", path)?.is_file() {

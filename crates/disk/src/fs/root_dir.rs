@@ -131,7 +131,7 @@ impl RootDir {
         Some(metadata::of(&overlay.root))
     }
 
-    /// The names of what is with_overlay right into the directory at `path`.
+    /// The names of what is overlaid right into the directory at `path`.
     pub(crate) fn grafts_in<'s>(&'s self, path: &'s [u8]) -> impl Iterator<Item = &'s [u8]> {
         let in_it = move |overlay: &'s Overlay| {
             let (above, name) = overlay.at.split_last()?;

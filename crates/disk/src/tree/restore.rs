@@ -230,7 +230,7 @@ impl RestoreStage {
     }
 
     /// The same of one that was seen before it was read: if somebody changes it before the swap, it stays as they left it, and is
-    /// among what was [changed meanwhile](Changes::changed_meanwhile).
+    /// among what was [changed meanwhile](RestoreChanges::changed_meanwhile).
     pub fn leave_as_seen(&self, path: &EntryPath, seen: &Seen) {
         self.scope.leave(path, Some(seen));
     }

@@ -122,7 +122,7 @@ impl Service {
             Some(stop) => {
                 let hook = HookCommand {
                     call: stop.clone(),
-                    timeout: timeout,
+                    timeout,
                 };
                 let asked = hook::run(&hook).await;
                 let asked = asked.context("run what stops service", &service)?;

@@ -31,7 +31,7 @@ pub(super) enum CallFailure {
 pub(super) struct Refused {
     /// What kind of failure: notfound, limit, conflict, denied, retry, ...
     kind: String,
-    /// One word for it, such as needs_confirmation
+    /// One word for it, such as `needs_confirmation`
     // Listed in the schema of every tool they would be an eighth of it.
     #[schemars(with = "String")]
     reason: RefusalReason,

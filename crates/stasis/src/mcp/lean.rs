@@ -34,6 +34,10 @@ pub(super) fn lean(answer: &mut Value, digests: bool) {
 
 /// What an object is, by the fields it has.
 #[derive(Clone, Copy)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "an object can be several of these at once"
+)]
 struct Shape {
     is_change: bool,
     is_row: bool,

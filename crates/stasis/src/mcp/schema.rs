@@ -14,7 +14,7 @@ struct PageNumbers {
     notice: String,
     total: usize,
     start_index: usize,
-    /// start_index of the next page; absent at the end
+    /// `start_index` of the next page; absent at the end
     next_index: Option<usize>,
 }
 

@@ -26,12 +26,12 @@ pub enum S3Access {
 
 /// Prepares a bucket without asking it anything.
 pub fn open(
-    location: S3Location,
+    location: &S3Location,
     access: S3Access,
     clock: Arc<dyn Clock>,
     settings: TransferSettings,
 ) -> Result<ObjectBucket, BucketError> {
-    let unfit = || BucketError::new(BucketErrorKind::Unsupported, "prepare", &location);
+    let unfit = || BucketError::new(BucketErrorKind::Unsupported, "prepare", location);
     let asks_instance = location.credentials == CredentialSource::Instance;
     if matches!(access, S3Access::Instance) && !asks_instance {
         return Err(unfit().because("the location does not say credentials=instance"));
@@ -41,7 +41,7 @@ pub fn open(
     let witness = Arc::new(HttpWitness::new(clock, error_body::explain));
     let endpoint = location.endpoint.as_ref();
     let is_local = endpoint.is_some_and(Endpoint::is_plain_http);
-    let builder = with_access(with_address(&location), access)
+    let builder = with_access(with_address(location), access)
         .with_http_connector(witness.connector(&settings, is_local))
         .with_disable_bulk_delete(true)
         // A conditional write that is sent twice can be refused by its own success.

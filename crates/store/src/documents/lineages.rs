@@ -12,7 +12,9 @@ use stasis_model::format::lease::Lock;
 use stasis_model::format::pointer::Pointer;
 use stasis_model::id::{Lineage, OpId};
 use stasis_model::protocol::operation::{OperationKind, Unsettled};
-use stasis_model::protocol::settle::{Body, Protocol, ProtocolOutcome, ProtocolStep, StoreAnswer};
+use stasis_model::protocol::settle::{
+    Body, Protocol, ProtocolOutcome, ProtocolStep, StoreAnswer, UnknownWrite,
+};
 use stasis_model::protocol::step::{Doc, Refusal};
 use stasis_model::rng::Rng;
 use stasis_model::time::{Clock, Timestamp};
@@ -180,6 +182,18 @@ impl LastSeen {
         }
     }
 
+    /// What the protocol is told of a write, which is seen if it won.
+    fn after(&mut self, swap: Swap, body: Body) -> StoreAnswer {
+        match swap {
+            Swap::Won(version) => {
+                self.wrote(body, version);
+                StoreAnswer::Won
+            }
+            Swap::Lost => StoreAnswer::Lost,
+            Swap::Unknown => StoreAnswer::Silence,
+        }
+    }
+
     fn forget(&mut self, doc: Doc) {
         match doc {
             Doc::Lock => self.lock = None,
@@ -299,6 +313,18 @@ impl Lineages {
         Ok(found)
     }
 
+    fn unsettled(
+        &self,
+        lineage: &Lineage,
+        kind: OperationKind,
+        op_id: OpId,
+        doubt: UnknownWrite,
+    ) -> LineageError {
+        tracing::warn!(generation = %doubt.generation, "outcome unknown");
+        let record = Unsettled::new(op_id, kind, lineage.clone(), doubt, self.now());
+        LineageError::Unknown(Box::new(record))
+    }
+
     /// Drives one operation to its end.
     #[tracing::instrument(skip_all, fields(subject = %lineage, kind = ?kind, op_id = %protocol.op_id()))]
     pub async fn carry_out(
@@ -316,15 +342,13 @@ impl Lineages {
             }
             answer = match protocol.next(answer, self.now()) {
                 ProtocolStep::Read(Doc::Lock) => {
-                    let read = self.lock(lineage).await;
-                    answer_of(read, &mut failure, |lock| {
+                    answer_of(self.lock(lineage).await, &mut failure, |lock| {
                         seen.lock.clone_from(&lock);
                         StoreAnswer::Lock(lock)
                     })
                 }
                 ProtocolStep::Read(Doc::Pointer) => {
-                    let read = self.pointer(lineage).await;
-                    answer_of(read, &mut failure, |pointer| {
+                    answer_of(self.pointer(lineage).await, &mut failure, |pointer| {
                         seen.pointer.clone_from(&pointer);
                         StoreAnswer::Pointer(pointer)
                     })
@@ -333,21 +357,17 @@ impl Lineages {
                     sent_at.get_or_insert_with(|| self.clock.uptime());
                     seen.forget(body.doc());
                     let written = self.write(lineage, expected, &body).await;
-                    let written = written.map_err(ReadError::from);
-                    answer_of(written, &mut failure, |swap| match swap {
-                        Swap::Won(version) => {
-                            seen.wrote(*body, version);
-                            StoreAnswer::Won
-                        }
-                        Swap::Lost => StoreAnswer::Lost,
-                        Swap::Unknown => StoreAnswer::Silence,
+                    answer_of(written.map_err(ReadError::from), &mut failure, |swap| {
+                        seen.after(swap, *body)
                     })
                 }
                 ProtocolStep::Done(outcome) => {
+                    let (op_id, now) = (protocol.op_id(), || self.clock.uptime());
+                    let sent_at = sent_at.unwrap_or_else(now);
                     return Ok(Applied {
-                        op_id: protocol.op_id(),
+                        op_id,
                         outcome,
-                        sent_at: sent_at.unwrap_or_else(|| self.clock.uptime()),
+                        sent_at,
                         seen,
                     });
                 }
@@ -367,10 +387,7 @@ impl Lineages {
                     });
                 }
                 ProtocolStep::Unsettled(doubt) => {
-                    let (op_id, lineage) = (protocol.op_id(), lineage.clone());
-                    tracing::warn!(generation = %doubt.generation, "outcome unknown");
-                    let record = Unsettled::new(op_id, kind, lineage, doubt, self.now());
-                    return Err(LineageError::Unknown(Box::new(record)));
+                    return Err(self.unsettled(lineage, kind, protocol.op_id(), doubt));
                 }
             };
         }

@@ -308,7 +308,7 @@ impl Root {
             Ok(name.map(|name| (name, row.size)))
         };
         let mut chunks: Vec<(ChunkName, u64)> = listed.try_filter_map(named).try_collect().await?;
-        chunks.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        chunks.sort_unstable();
         Ok(chunks)
     }
 

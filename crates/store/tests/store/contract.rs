@@ -120,7 +120,7 @@ async fn a_bucket_that_does_not_exist_is_absent_and_not_empty() {
     let Some(location) = location_under_test("STASIS_TEST_S3", "an S3 server") else {
         return;
     };
-    let bucket = bucket_at(stasis_store::location::S3Location {
+    let bucket = bucket_at(&stasis_store::location::S3Location {
         bucket: "no-such-bucket-anywhere".to_owned(),
         ..location
     });

@@ -345,7 +345,7 @@ async fn a_real_store_that_ignores_conditions_is_refused() {
     };
 
     let report = probe(
-        &bucket_at(location),
+        &bucket_at(&location),
         "s3://careless",
         &SeededChance::fresh(),
         now(),

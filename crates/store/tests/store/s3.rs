@@ -48,7 +48,7 @@ fn bucket_on(scheme: &str, port: u16) -> ObjectBucket {
         completion_timeout: Duration::from_secs(2),
         ..TransferSettings::default()
     };
-    s3::open(location, keys(), Arc::new(StoppedClock), settings).unwrap()
+    s3::open(&location, keys(), Arc::new(StoppedClock), settings).unwrap()
 }
 
 async fn server(behaviours: impl IntoIterator<Item = Behaviour>) -> (FakeServer, ObjectBucket) {
@@ -615,16 +615,17 @@ async fn the_metadata_service_is_asked_only_when_the_location_says_so() {
         panic!("an S3 location");
     };
     let settings = TransferSettings::default;
-    let open = |location, access| s3::open(location, access, Arc::new(StoppedClock), settings());
+    let open =
+        |location: &_, access| s3::open(location, access, Arc::new(StoppedClock), settings());
 
-    let refused = open(location.clone(), S3Access::Instance).unwrap_err();
+    let refused = open(&location, S3Access::Instance).unwrap_err();
     let asked = stasis_store::location::S3Location {
         credentials: CredentialSource::Instance,
         ..location
     };
 
     assert_eq!(refused.kind, BucketErrorKind::Unsupported);
-    assert!(open(asked, S3Access::Instance).is_ok());
+    assert!(open(&asked, S3Access::Instance).is_ok());
 }
 
 #[tokio::test]
@@ -639,7 +640,7 @@ async fn a_bucket_that_cannot_go_in_front_of_its_host_is_refused() {
     };
 
     let settings = TransferSettings::default();
-    let refused = s3::open(virtual_style, keys(), Arc::new(StoppedClock), settings);
+    let refused = s3::open(&virtual_style, keys(), Arc::new(StoppedClock), settings);
 
     let refused = refused.unwrap_err();
     assert_eq!(refused.kind, BucketErrorKind::Unsupported);

@@ -68,7 +68,7 @@ pub(crate) fn now() -> Timestamp {
 }
 
 /// A bucket with the keys that AWS's variables hold.
-pub(crate) fn bucket_at(location: S3Location) -> ObjectBucket {
+pub(crate) fn bucket_at(location: &S3Location) -> ObjectBucket {
     let variable = |name| std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set"));
     let keys = Credentials {
         access_key: variable("AWS_ACCESS_KEY_ID"),
@@ -92,7 +92,7 @@ pub(crate) fn store_under_test(place: &str) -> Option<ObjectBucket> {
         location.prefix.push('/');
     }
     location.prefix.push_str(place);
-    Some(bucket_at(location))
+    Some(bucket_at(&location))
 }
 
 /// The store that a variable names. Where the real parts are required, its absence is a failure.

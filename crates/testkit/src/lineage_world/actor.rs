@@ -245,7 +245,7 @@ impl<C: Conduct> Actor<C> {
                 self.stage = Stage::Free(then);
             }
             (OperationKind::Acquire | OperationKind::Publish | OperationKind::Release, _) => {
-                self.leave()
+                self.leave();
             }
             _ if self.turns > 0 => self.stage = Stage::Free(then),
             _ => self.leave(),

@@ -113,7 +113,7 @@ impl Pool {
             let is_pending = undo.undo.as_ref().is_some_and(|note| note.pending);
             match self.backup_of(undo) {
                 None if undo.origin == CheckpointOrigin::Undo => {
-                    self.delete_undo(undo.slot.index())?
+                    self.delete_undo(undo.slot.index())?;
                 }
                 Some(_) if is_pending => self.was_done(undo)?,
                 _ => {}

@@ -438,7 +438,7 @@ impl<'a> Planner<'a> {
                 match root_dir::find(&above, &name)? {
                     None => {}
                     Some(seen) if seen.file_type().is_dir() => {
-                        crate::fs::remove::tree(&above, &name)?
+                        crate::fs::remove::tree(&above, &name)?;
                     }
                     Some(_) => fs::unlinkat(&above, &*name, AtFlags::empty())?,
                 }

@@ -34,7 +34,7 @@ pub trait InOrder {
     fn entry(&mut self, place: &WalkedDir<'_>, found: &WalkedEntry<'_>) -> Result<(), Self::Error>;
 }
 
-/// Shows everything root_dir `root` to `visitor`, sorted by path.
+/// Shows everything beneath `root` to `visitor`, sorted by path.
 pub fn walk_in_order<V: InOrder>(
     root: &RootDir,
     visitor: &mut V,

@@ -158,6 +158,7 @@ fn what_is_never_written_is_a_hole() {
 
 #[test]
 fn trees_that_contradict_themselves_are_refused() {
+    use TreeWriteError::{BadLink, Duplicate, NotDirectory, Unfinished};
     let refused = |build: &dyn Fn(&TreeWriter) -> Result<(), TreeWriteError>| {
         let (_home, writer) = new_writer();
         let built = build(&writer).and_then(|()| writer.finish(None).map(|_| ()));
@@ -168,39 +169,27 @@ fn trees_that_contradict_themselves_are_refused() {
     let directory = |writer: &TreeWriter, at: &str| writer.directory(&path(at), &meta, &[]);
 
     let twice = refused(&|w| file(w, "a").and_then(|()| file(w, "a")));
-    assert!(matches!(twice, TreeWriteError::Duplicate(_)), "{twice}");
+    assert!(matches!(twice, Duplicate(_)), "{twice}");
     let twice = refused(&|w| directory(w, "a").and_then(|()| directory(w, "a")));
-    assert!(matches!(twice, TreeWriteError::Duplicate(_)), "{twice}");
+    assert!(matches!(twice, Duplicate(_)), "{twice}");
     let both = refused(&|w| file(w, "a").and_then(|()| directory(w, "a")));
-    assert!(matches!(both, TreeWriteError::Duplicate(_)), "{both}");
+    assert!(matches!(both, Duplicate(_)), "{both}");
     let both = refused(&|w| directory(w, "a").and_then(|()| file(w, "a")));
-    assert!(matches!(both, TreeWriteError::Duplicate(_)), "{both}");
+    assert!(matches!(both, Duplicate(_)), "{both}");
     let within = refused(&|w| file(w, "a").and_then(|()| file(w, "a/b")));
-    assert!(
-        matches!(within, TreeWriteError::NotDirectory(_)),
-        "{within}"
-    );
+    assert!(matches!(within, NotDirectory(_)), "{within}");
     let within = refused(&|w| file(w, "a/b").and_then(|()| file(w, "a")));
-    assert!(
-        matches!(within, TreeWriteError::NotDirectory(_)),
-        "{within}"
-    );
+    assert!(matches!(within, NotDirectory(_)), "{within}");
     let through = refused(&|w| {
         w.symlink(&path("a"), b"/etc", &meta)
             .and_then(|()| file(w, "a/b"))
     });
-    assert!(
-        matches!(through, TreeWriteError::NotDirectory(_)),
-        "{through}"
-    );
+    assert!(matches!(through, NotDirectory(_)), "{through}");
     let through = refused(&|w| {
         w.symlink(&path("a"), b"b", &meta)?;
         w.hard_link(&path("c"), &path("a"))
     });
-    assert!(
-        matches!(through, TreeWriteError::BadLink { .. }),
-        "{through}"
-    );
+    assert!(matches!(through, BadLink { .. }), "{through}");
     for to in ["absent", "no/where", "dir", "x", "y", "pipe"] {
         let dangling = refused(&|w| {
             directory(w, "dir")?;
@@ -209,20 +198,17 @@ fn trees_that_contradict_themselves_are_refused() {
             file(w, "file")?;
             w.hard_link(&path("x"), &path(to))
         });
-        assert!(
-            matches!(dangling, TreeWriteError::BadLink { .. }),
-            "{dangling}"
-        );
+        assert!(matches!(dangling, BadLink { .. }), "{dangling}");
     }
     let links = refused(&|w| {
         w.symlink(&path("a"), b"b", &meta)?;
         w.symlink(&path("a"), b"c", &meta)
     });
-    assert!(matches!(links, TreeWriteError::Duplicate(_)), "{links}");
+    assert!(matches!(links, Duplicate(_)), "{links}");
     let half = refused(&|w| w.file(&path("a"), 5).map(drop));
-    assert!(matches!(half, TreeWriteError::Unfinished(1)), "{half}");
+    assert!(matches!(half, Unfinished(1)), "{half}");
     let root = refused(&|w| w.symlink(&EntryPath::root(), b"b", &meta));
-    assert!(matches!(root, TreeWriteError::Duplicate(_)), "{root}");
+    assert!(matches!(root, Duplicate(_)), "{root}");
 }
 
 #[test]

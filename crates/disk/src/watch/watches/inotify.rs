@@ -30,7 +30,7 @@ const ASKED: WatchFlags = WatchFlags::CREATE
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum AddedWatch {
     Watched,
-    /// There are as many has_kernel_watch as there may be.
+    /// There are as many watches as there may be.
     Full,
     /// We may not know what happens in it.
     Unreadable,
@@ -45,7 +45,7 @@ pub(super) struct Inotify {
 }
 
 impl Inotify {
-    /// Opens a queue that takes `most` has_kernel_watch.
+    /// Opens a queue that takes `most` watches.
     pub(super) fn open(most: usize) -> Result<Self> {
         let queue = match inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK) {
             Ok(queue) => Some(queue),
@@ -108,7 +108,7 @@ impl Inotify {
         self.queue.as_ref().map(AsFd::as_fd)
     }
 
-    /// Whether the kernel has_kernel_watch an inode for us, by its own account.
+    /// Whether the kernel watches an inode for us, by its own account.
     #[cfg(test)]
     pub(super) fn has_kernel_watch(&self, inode: u64) -> bool {
         let Some(queue) = &self.queue else {

@@ -231,15 +231,7 @@ impl Profiles<'_> {
             .as_ref()
             .is_some_and(|before| before.tree_digest == tree_digest)
         {
-            saved.is_unchanged = true;
-            saved.outcome = if made.damaged.is_empty() {
-                SaveOutcome::Deduplicated
-            } else {
-                SaveOutcome::Damaged
-            };
-            saved.active_sha256 = capture.base.filter(|_| !made.damaged.is_empty());
-            saved.sha256 = capture.base.unwrap_or(saved.sha256);
-            return Ok(saved);
+            return Ok(unchanged(saved, capture, &made));
         }
         note_shrinking(&mut saved, before.as_deref(), capture, &made.files);
         let mut manifest = self.manifest_for(capture, lease, &made, op_id);
@@ -525,6 +517,22 @@ fn note_shrinking(
     let is_suspicious = is_like && shrink::is_suspicious(before.file_count, saved.files);
     saved.shrunk_from = is_suspicious.then_some(before.file_count);
     saved.missing_databases = files.lost_logins(&before.sqlite_databases);
+}
+
+/// What the active snapshot is already: nothing is stored.
+fn unchanged(saved: ProfileSaved, capture: &Capture, made: &Made) -> ProfileSaved {
+    let is_sound = made.damaged.is_empty();
+    ProfileSaved {
+        is_unchanged: true,
+        outcome: if is_sound {
+            SaveOutcome::Deduplicated
+        } else {
+            SaveOutcome::Damaged
+        },
+        active_sha256: capture.base.filter(|_| !is_sound),
+        sha256: capture.base.unwrap_or(saved.sha256),
+        ..saved
+    }
 }
 
 /// Takes over what the capture found out about the browser and its databases.

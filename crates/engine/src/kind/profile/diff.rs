@@ -372,9 +372,12 @@ impl Compared {
 /// In what two entries differ. Metadata is no difference here: a browser touches everything.
 fn difference(was: &Entry, is: &Entry) -> Option<EntryDifference> {
     let same_time = was.metadata.modified == is.metadata.modified;
-    let content = || match same_time {
-        true => ContentChange::Same,
-        false => ContentChange::Unknown,
+    let content = || {
+        if same_time {
+            ContentChange::Same
+        } else {
+            ContentChange::Unknown
+        }
     };
     EntryDifference::between(was, is, content)
         .filter(|difference| difference.kind || difference.content != ContentChange::Same)

@@ -396,7 +396,7 @@ impl Workspace {
             undo.slot.index(),
             std::process::id()
         );
-        let session_db = &self.session().session_db;
+        let session_db = &self.session().db;
         let announced = match act.path {
             Some(path) => {
                 session_db.announce(&id, &[std::slice::from_ref(path), &act.beside].concat())
@@ -492,7 +492,7 @@ impl Workspace {
 
     /// Writes down what was put back. It has been done: that nobody could write it down is told in the log.
     fn settle(&self, id: &str, act: &LiveChange<'_>, changed: &[EntryPath]) {
-        let session_db = &self.session().session_db;
+        let session_db = &self.session().db;
         let settled = self.restored_rows(act, changed).and_then(|restored| {
             let settled = session_db.settle(id, self.clock().now(), &restored);
             Ok(settled.map_err(WorkspaceError::from)?)

@@ -96,7 +96,7 @@ impl Workspace {
 
     /// The slot of the next checkpoint of an agent.
     fn next_agent(&self, occupants: &[Occupant]) -> Result<Slot, Error> {
-        let used = self.session().session_db.last_agent_slot();
+        let used = self.session().db.last_agent_slot();
         let used = used.map_err(WorkspaceError::from)?;
         Ok(workspace::next_agent(self.settings(), occupants, used))
     }
@@ -172,7 +172,7 @@ impl Workspace {
                 }
             }
         }
-        let written = || self.session().session_db.checkpoint(&created.metadata);
+        let written = || self.session().db.checkpoint(&created.metadata);
         match self.pool().reserve().lend(written) {
             // It is there, and as good as any other without a row.
             Err(error) if free_space::is_want_of_room(&error) => {
@@ -274,7 +274,7 @@ impl Workspace {
             if let Some(event) = event {
                 self.pool().note(last, event)?;
             }
-            match self.session().session_db.skipped(self.clock().now(), &why) {
+            match self.session().db.skipped(self.clock().now(), &why) {
                 // The tree is what the checkpoint holds, whether that is written down or not.
                 Err(error) if free_space::is_want_of_room(&error) => {
                     tracing::debug!(%error, "could not write down that nothing changed");
@@ -329,7 +329,7 @@ impl Workspace {
 
     /// Makes an automatic checkpoint for a watch, and forgets the oldest events when there are too many.
     pub(super) fn automatic(&self, maker: Maker) -> Result<Checkpointed, Error> {
-        let session_db = &self.session().session_db;
+        let session_db = &self.session().db;
         let last = session_db.last_event_id().map_err(WorkspaceError::from)?;
         match session_db.prune(USUAL_MOST_EVENTS, last) {
             Err(error) if free_space::is_want_of_room(&error) => {

@@ -98,7 +98,7 @@ impl Workspace {
                 let renamed = self.pool().rename(&result, &named);
                 result = renamed?;
             }
-            let written = || self.session().session_db.checkpoint(&result);
+            let written = || self.session().db.checkpoint(&result);
             match self.pool().reserve().lend(written) {
                 Err(error) if free_space::is_want_of_room(&error) => {
                     tracing::warn!(%error, checkpoint = %result.slot, "could not write down a compacted checkpoint");

@@ -110,7 +110,7 @@ impl Workspace {
             return true;
         }
         let bytes = serde_json::to_vec(missed).expect("plain fields are always JSON");
-        let kept = self.session().session_db.keep(MISSED, &bytes);
+        let kept = self.session().db.keep(MISSED, &bytes);
         if let Err(error) = &kept {
             tracing::warn!(%error, "could not write down that a prompt has no checkpoint");
         }
@@ -118,7 +118,7 @@ impl Workspace {
     }
 
     fn kept_missed(&self) -> Result<Option<MissedPrompt>, Error> {
-        let kept = self.session().session_db.kept(MISSED);
+        let kept = self.session().db.kept(MISSED);
         let kept = kept.map_err(WorkspaceError::from)?;
         Ok(kept.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
     }
@@ -259,7 +259,7 @@ impl Workspace {
 
     /// The last checkpoint of a hook that took long, if hooks still heed it.
     pub(super) fn hook_pace(&self) -> Result<Option<HookPace>, Error> {
-        let kept = self.session().session_db.kept(PACE);
+        let kept = self.session().db.kept(PACE);
         let kept = kept.map_err(WorkspaceError::from)?;
         Ok(kept.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
     }
@@ -306,10 +306,7 @@ impl Workspace {
     fn keep_pace(&self, pace: Option<&HookPace>) -> Result<(), Error> {
         let bytes =
             pace.map(|pace| serde_json::to_vec(pace).expect("plain fields are always JSON"));
-        let kept = self
-            .session()
-            .session_db
-            .keep(PACE, &bytes.unwrap_or_default());
+        let kept = self.session().db.keep(PACE, &bytes.unwrap_or_default());
         Ok(kept.map_err(WorkspaceError::from)?)
     }
 

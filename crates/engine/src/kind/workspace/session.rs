@@ -87,7 +87,7 @@ pub(super) struct Session {
     pub(super) system: Option<PathBuf>,
     pub(super) config: SessionConfig,
     pub(super) budget: Budget,
-    pub(super) session_db: SessionDb,
+    pub(super) db: SessionDb,
 }
 
 impl Session {
@@ -105,7 +105,7 @@ impl Session {
             path,
             config,
             budget,
-            session_db,
+            db: session_db,
         })
     }
 

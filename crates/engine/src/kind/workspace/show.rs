@@ -159,7 +159,7 @@ impl Workspace {
         let occupants = self.pool().list()?;
         let counts = self
             .session()
-            .session_db
+            .db
             .counts(&|slot| occupants.iter().any(|one| one.slot() == slot))
             .map_err(WorkspaceError::from)?;
         let counts: HashMap<_, _> = counts.into_iter().map(|one| (one.slot, one)).collect();
@@ -474,10 +474,7 @@ impl Workspace {
             u32::try_from(known.filter(|one| one.origin == origin).count()).unwrap_or(u32::MAX)
         };
         let newest = self.newest_first()?.into_iter().next();
-        let skipped = session
-            .session_db
-            .last_skipped()
-            .map_err(WorkspaceError::from)?;
+        let skipped = session.db.last_skipped().map_err(WorkspaceError::from)?;
         Ok(WorkspaceStatus {
             workspace: session.directory.display().to_string(),
             session: session.path.display().to_string(),
@@ -500,10 +497,7 @@ impl Workspace {
             last_skipped: skipped
                 .map(|skipped| format!("{}: {}", skipped.timestamp, skipped.because)),
             undo: self.undo_rows()?,
-            last_event_id: session
-                .session_db
-                .last_event_id()
-                .map_err(WorkspaceError::from)?,
+            last_event_id: session.db.last_event_id().map_err(WorkspaceError::from)?,
             finished_restore,
             unreadable: unreadable(&occupants),
         })

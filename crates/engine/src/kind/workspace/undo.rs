@@ -257,7 +257,7 @@ impl Workspace {
 
     /// The number of the next undo checkpoint: none is ever used again.
     fn next_undo(&self) -> Result<u32, Error> {
-        let session_db = &self.session().session_db;
+        let session_db = &self.session().db;
         let kept = session_db.kept(LAST_UNDO).map_err(WorkspaceError::from)?;
         let kept = kept.and_then(|bytes| Some(u32::from_le_bytes(bytes.try_into().ok()?)));
         let all = self.pool().undos()?;

@@ -92,7 +92,7 @@ impl Workspace {
 
     /// Goes on where the last watch stopped, or begins anew.
     fn monitor(&self) -> Result<Monitor, Error> {
-        let (session_db, clock) = (&self.session().session_db, self.shared_clock());
+        let (session_db, clock) = (&self.session().db, self.shared_clock());
         let saved_state = session_db.kept(WATCH_STATE).map_err(WorkspaceError::from)?;
         let settings = self.session().monitoring();
         if let Some(saved_state) = saved_state {
@@ -185,10 +185,7 @@ impl Listening<'_> {
     }
 
     fn record(&mut self, batch: &EventBatch, saved_state: Option<&[u8]>) -> Result<(), Error> {
-        let (session_db, now) = (
-            &self.workspace.session().session_db,
-            self.workspace.clock().now(),
-        );
+        let (session_db, now) = (&self.workspace.session().db, self.workspace.clock().now());
         let recorded =
             session_db.record(batch, now, saved_state, &mut |path| fact(self.root, path));
         let recorded = recorded.map_err(WorkspaceError::from)?;

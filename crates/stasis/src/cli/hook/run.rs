@@ -71,7 +71,7 @@ impl Run {
         match worker::supervise(&said, wait).await {
             Ok(WorkerOutcome::Done) => {}
             Ok(WorkerOutcome::Later) => {
-                tracing::warn!("the checkpoint is finished in the background")
+                tracing::warn!("the checkpoint is finished in the background");
             }
             Err(error) => {
                 tracing::warn!(%error, "could not start a process for the checkpoint");

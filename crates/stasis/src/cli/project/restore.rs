@@ -134,8 +134,8 @@ fn restored_text(restored: &ProjectRestored, directory: &str) -> String {
         let stayed = stayed.unwrap_or_default();
         return format!("{what}: nothing had to be changed{checked} ({took}){stayed}");
     }
-    let changes = restored.in_place.as_ref().filter(|_| !restored.undone);
-    let changed = changes.map(|changes| {
+    let in_place = restored.in_place.as_ref().filter(|_| !restored.undone);
+    let changed = in_place.map(|changes| {
         let (placed, removed) = (plural(changes.placed, "entry"), changes.removed);
         format!(": {placed} changed, {removed} removed")
     });

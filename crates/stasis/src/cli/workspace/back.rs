@@ -50,7 +50,7 @@ fn reverted_words(result: &RevertedPath) -> String {
         RevertAction::Deleted => {
             format!("{path}: {would}deleted, it did not exist in {checkpoint}")
         }
-        action => format!("{path}: {would}{action} from {checkpoint}"),
+        RevertAction::Restored => format!("{path}: {would}restored from {checkpoint}"),
     };
     if result.dry_run {
         return with_paths(&what, &result.plan);
@@ -490,7 +490,7 @@ fn act(change: &PathChange) -> &'static str {
     match change.op {
         ChangeOp::Deleted => "delete",
         ChangeOp::Created => "bring back",
-        _ => "change",
+        ChangeOp::Modified => "change",
     }
 }
 

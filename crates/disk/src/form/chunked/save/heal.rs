@@ -84,7 +84,7 @@ fn shards(scan: &Scan, plan: &SavePlan, chunk: &StoredChunk, number: u32) -> Vec
                 at: 0,
                 offset: *offset,
                 length: u32::try_from(size).unwrap_or(u32::MAX),
-            })
+            });
         }
         StoredContent::One { .. } => {}
         StoredContent::Many(content) => {

@@ -55,7 +55,7 @@ fn real_bucket() -> Option<ObjectBucket> {
     });
     // The bucket compares the server's clock with the real one; only the engine is told another time.
     let clock = Arc::new(Moved::default());
-    Some(s3::open(location, access, clock, TransferSettings::default()).unwrap())
+    Some(s3::open(&location, access, clock, TransferSettings::default()).unwrap())
 }
 
 async fn put_orphan(bucket: &dyn Bucket, lineage: &Lineage) {
