@@ -283,8 +283,8 @@ async fn a_model_that_replaced_as_much_as_it_may_changes_nothing_until_a_person_
     }
     assert_eq!(shown["plan"]["replaces"], 1);
     assert_eq!((kept, read.as_str()), (200, "precious"));
-    let told = String::from_utf8(forgotten.stdout).unwrap();
-    assert!(told.starts_with("200 undo checkpoints"), "{told}");
+    let text = String::from_utf8(forgotten.stdout).unwrap();
+    assert!(text.starts_with("Deleted 200 undo checkpoints"), "{text}");
     assert_eq!(after["undo"], "u-201");
     assert_eq!((count(&world), world.read("b").as_str()), (1, "1"));
 }
