@@ -233,8 +233,8 @@ fn that_a_chunk_exists_does_not_prove_that_it_stays() {
     let (_, moves) = report.violation.unwrap();
     let both = |who: &str| moves.iter().any(|step| step.starts_with(who));
     assert!(
-        both("Sweeper(0)") && both("Sweeper(1)"),
-        "a slow sweeper and its helper"
+        both("Collector(0)") && both("Collector(1)"),
+        "a slow collector and its helper"
     );
 }
 
