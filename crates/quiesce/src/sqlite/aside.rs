@@ -178,6 +178,10 @@ fn recover(
 }
 
 #[cfg(test)]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the test is the writer that takes its journal away"
+)]
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicBool, Ordering};
