@@ -628,11 +628,10 @@ fn a_launcher_that_ends_at_once_does_not_end_the_run_and_saves_in_between_are_co
 
     let (code, ran) = interrupt(run);
 
-    assert_eq!(
-        (code, &ran["save_outcome"]),
-        (0, &"captured".into()),
-        "{ran}"
-    );
+    // A save in between can be the one that finds what the browser left when it was closed.
+    let outcome = ran["save_outcome"].as_str().unwrap();
+    assert_eq!(code, 0, "{ran}");
+    assert!(matches!(outcome, "captured" | "deduplicated"), "{ran}");
     assert!(ran["saved_between"].as_u64().unwrap() >= 1, "{ran}");
     assert_eq!(ran["failed_between"], 0, "{ran}");
     assert_eq!(ran["save"]["ending"]["how"], "closed");

@@ -3,31 +3,38 @@
 use crate::workspace::Tree;
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// A program that goes on until it is killed.
-struct Program(Child);
+/// A program that goes on until it is asked to end, and has then finished its last write.
+struct Program {
+    child: Child,
+    stop: PathBuf,
+}
 
 impl Program {
     /// Runs a script in which each write that succeeded is acknowledged with its number.
     fn start(tree: &Tree, name: &str, script: &str) -> Self {
         let acknowledged = tree.session.home().join(format!("{name}.ack"));
+        let stop = tree.session.home().join(format!("{name}.stop"));
         let script = format!(
-            "exec 9>>'{}'; n=0; while [ $n -lt 100000 ]; do n=$((n+1)); {script} && echo $n >&9; sleep 0.01; done",
-            acknowledged.display()
+            "exec 9>>'{}'; n=0; while [ $n -lt 100000 ] && [ ! -e '{}' ]; do n=$((n+1)); {script} && echo $n >&9; sleep 0.01; done",
+            acknowledged.display(),
+            stop.display(),
         );
         let mut command = Command::new("sh");
         command.args(["-c", &script]).current_dir(tree.at(""));
         let quiet = command.stdin(Stdio::null()).stderr(Stdio::null());
-        Self(quiet.stdout(Stdio::null()).spawn().unwrap())
+        let child = quiet.stdout(Stdio::null()).spawn().unwrap();
+        Self { child, stop }
     }
 }
 
 impl Drop for Program {
     fn drop(&mut self) {
-        let _ = (self.0.kill(), self.0.wait());
+        // Killed, it would leave a `mv` behind that goes on.
+        let _ = (fs::write(&self.stop, ""), self.child.wait());
     }
 }
 
