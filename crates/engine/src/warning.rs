@@ -3,28 +3,32 @@
 use crate::result::DatabaseVerdict;
 use serde::Serialize;
 use stasis_model::id::SnapshotId;
-use std::fmt;
 
-/// Something the caller should know although the operation was applied.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+/// Something the caller should know although the operation was applied. What a user reads of it stands beside each.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, thiserror::Error)]
 #[serde(tag = "code", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Warning {
     /// Our clock and the store's differ by more than half a minute; the store's was used.
+    #[error("this host's clock differs from the store's by {offset_ms} ms; the store's was used")]
     ClockSkew {
         /// The store's clock minus ours.
         offset_ms: i64,
     },
     /// The act was applied, but the events log does not show it.
+    #[error("the event could not be recorded: {reason}")]
     EventNotRecorded {
         /// Why.
         reason: String,
     },
     /// The act was applied and every writer is fenced, but the lock still names its old holder until it expires.
+    #[error("every writer is fenced, but lock.json still names its old holder until it expires")]
     LockNotTold,
     /// The store is this process's memory: nobody else sees it, and it ends with us.
+    #[error("the store `memory:` ends with this command; nobody else sees it")]
     Ephemeral,
     /// The snapshot was captured in another region not long ago: sites may ask again who it is.
+    #[error("the snapshot was captured in `{from}` and this is `{here}`: sites may challenge it")]
     RegionChanged {
         /// Where it was captured.
         from: String,
@@ -32,25 +36,43 @@ pub enum Warning {
         here: String,
     },
     /// The browser had crashed before the snapshot was captured.
+    #[error("the browser had crashed before this snapshot was captured")]
     CrashedBeforeCapture,
     /// The key to the cookies is in the keyring of the host that wrote them.
+    #[error(
+        "the cookies' key is in the keyring of the host that wrote them: they cannot be read elsewhere; \
+         start the browser with --password-store=basic"
+    )]
     CookiesInKeyring,
     /// Something in the directory vanished, changed while it was read, or could not be read.
+    #[error("{entries} entries vanished, changed while they were read, or could not be read")]
     EntriesLeftOut {
         /// How many.
         entries: u64,
     },
     /// What the directory is now could not be written down beside it: the next save of it diverges without `--base`.
+    #[error(
+        "the record beside the directory was not written, the next save needs --base: {reason}"
+    )]
     RecordNotWritten {
         /// Why.
         reason: String,
     },
     /// What a run before had not saved was in the directory, and is kept beside it.
+    #[error(
+        "the run before was not saved; what it left is kept in `{path}`: save it with \
+         `stasis profile save SUBJECT --dir` that path, or remove it with `stasis profile discard` and that path"
+    )]
     UnsavedStateKept {
         /// Where.
         path: String,
     },
     /// An older Chrome has a snapshot of this profile that the one of this Chrome does not derive from.
+    #[error(
+        "the snapshot {sha256} of `{older}` has what `{subject}` lacks ({}); begin with that one instead with: \
+         stasis profile run {subject} --from-major {older_major} -- BROWSER",
+        .missing.join(", ")
+    )]
     OlderMajorNotCarried {
         /// What was loaded.
         subject: String,
@@ -64,42 +86,60 @@ pub enum Warning {
         missing: Vec<String>,
     },
     /// A profile was carried to a newer Chrome, and not all of it could be compared with what it was before.
+    #[error(
+        "the profile was carried to a newer Chrome, and not everything in it could be compared: {reason}"
+    )]
     UpgradeNotCompared {
         /// Why.
         reason: String,
     },
     /// The lease could not be given back: others wait until it expires.
+    #[error("the lease could not be given back; others wait until it expires")]
     LeaseNotReleased,
     /// The command does not say where the profile is: it may run on another one.
+    #[error("the command has no {{dir}}: it may run on another profile than the one that is saved")]
     DirNotInCommand,
     /// The browser did not write the cookies that it held back: those of the last half minute may be missing.
+    #[error(
+        "the browser did not write its newest cookies, those of the last 30 s may be missing: {reason}"
+    )]
     CookiesNotFlushed {
         /// Why.
         reason: String,
     },
     /// The command had ended, its browser went on, and was closed.
+    #[error(
+        "the command ended and its browser went on: it was closed {after_s} s later; --linger TIME gives it longer"
+    )]
     ClosedAfterLinger {
         /// How long after the command.
         after_s: u64,
     },
     /// The run took as long as it may, and the browser was closed.
+    #[error("the browser was closed after {after_s} s; --max-time TIME gives it longer")]
     ClosedAfterMaxTime {
         /// How long that is.
         after_s: u64,
     },
     /// The cache could not be written, and was not used.
+    #[error("the cache could not be written and was not used: {reason}")]
     CacheSkipped {
         /// Why.
         reason: String,
     },
     /// There were more unsaved copies of a directory than are kept; the oldest was removed.
+    #[error("there were too many unsaved copies; the oldest was removed: `{path}`")]
     UnsavedRemoved {
         /// Which.
         path: String,
     },
     /// The browser was killed before it had written everything.
+    #[error(
+        "the browser was killed: cookies of the last 30 s may be missing; close it, or send it SIGINT"
+    )]
     BrowserKilled,
     /// Nobody can say whether a database is sound.
+    #[error("the database `{path}` could not be checked: {verdict}")]
     DatabaseUnchecked {
         /// Which.
         path: String,
@@ -107,31 +147,41 @@ pub enum Warning {
         verdict: DatabaseVerdict,
     },
     /// Somebody owned the lineage and was thrown out.
+    #[error(
+        "run `{holder_run_id}` owned the lineage and was thrown out; it cannot publish any more"
+    )]
     HolderEvicted {
         /// The run that lost it.
         holder_run_id: String,
     },
     /// What a program wanted to be run afterwards failed.
+    #[error("{reason}")]
     HookFailed {
         /// Whose, and how.
         reason: String,
     },
     /// No safety snapshot was needed: there is one of this very state.
+    #[error("nothing changed since snapshot `{snapshot}`: it is the safety snapshot")]
     SafetyUnchanged {
         /// Which.
         snapshot: String,
     },
     /// A restore that is only shown would not be done.
+    #[error("the restore would be refused: {reason}")]
     WouldBeRefused {
         /// Why.
         reason: String,
     },
     /// The state is what it should be, but the next save derives from something else.
+    #[error(
+        "the restored state is in place, but its snapshots do not say that it derives from it: {reason}"
+    )]
     NotAdopted {
         /// Why.
         reason: String,
     },
     /// A program is not well after a restore.
+    #[error("{}", not_well(.reason, .undone_to.as_ref()))]
     NotWell {
         /// Which, and what it said.
         reason: String,
@@ -140,136 +190,19 @@ pub enum Warning {
         undone_to: Option<SnapshotId>,
     },
     /// The lock had expired; its former holder will find that out.
+    #[error("the lock had expired and was taken over from run `{holder_run_id}`")]
     TookOver {
         /// The run that lost it.
         holder_run_id: String,
     },
 }
 
-impl fmt::Display for Warning {
-    #[expect(clippy::too_many_lines, reason = "one sentence for each warning")]
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::ClockSkew { offset_ms } => {
-                write!(
-                    out,
-                    "this host's clock differs from the store's by {offset_ms} ms; the store's was used"
-                )
-            }
-            Self::EventNotRecorded { reason } => {
-                write!(out, "the event could not be recorded: {reason}")
-            }
-            Self::Ephemeral => {
-                out.write_str("the store `memory:` ends with this command; nobody else sees it")
-            }
-            Self::LockNotTold => out.write_str(
-                "every writer is fenced, but lock.json still names its old holder until it expires",
-            ),
-            Self::RegionChanged { from, here } => write!(
-                out,
-                "the snapshot was captured in `{from}` and this is `{here}`: sites may challenge it"
-            ),
-            Self::CrashedBeforeCapture => {
-                out.write_str("the browser had crashed before this snapshot was captured")
-            }
-            Self::CookiesInKeyring => out.write_str(
-                "the cookies' key is in the keyring of the host that wrote them: they cannot be read elsewhere; \
-                 start the browser with --password-store=basic",
-            ),
-            Self::EntriesLeftOut { entries } => write!(
-                out,
-                "{entries} entries vanished, changed while they were read, or could not be read"
-            ),
-            Self::RecordNotWritten { reason } => write!(
-                out,
-                "the record beside the directory was not written, the next save needs --base: {reason}"
-            ),
-            Self::UnsavedStateKept { path } => write!(
-                out,
-                "the run before was not saved; what it left is kept in `{path}`: save it with \
-                 `stasis profile save SUBJECT --dir` that path, or remove it with `stasis profile discard` and that path"
-            ),
-            Self::OlderMajorNotCarried {
-                subject,
-                older,
-                older_major,
-                sha256,
-                missing,
-            } => write!(
-                out,
-                "the snapshot {sha256} of `{older}` has what `{subject}` lacks ({}); begin with that one instead with: \
-                 stasis profile run {subject} --from-major {older_major} -- BROWSER",
-                missing.join(", ")
-            ),
-            Self::UpgradeNotCompared { reason } => write!(
-                out,
-                "the profile was carried to a newer Chrome, and not everything in it could be compared: {reason}"
-            ),
-            Self::LeaseNotReleased => out.write_str(
-                "the lease could not be given back; others wait until it expires",
-            ),
-            Self::DirNotInCommand => out.write_str(
-                "the command has no {dir}: it may run on another profile than the one that is saved",
-            ),
-            Self::CookiesNotFlushed { reason } => write!(
-                out,
-                "the browser did not write its newest cookies, those of the last 30 s may be missing: {reason}"
-            ),
-            Self::ClosedAfterLinger { after_s } => write!(
-                out,
-                "the command ended and its browser went on: it was closed {after_s} s later; --linger TIME gives it longer"
-            ),
-            Self::ClosedAfterMaxTime { after_s } => write!(
-                out,
-                "the browser was closed after {after_s} s; --max-time TIME gives it longer"
-            ),
-            Self::CacheSkipped { reason } => write!(
-                out,
-                "the cache could not be written and was not used: {reason}"
-            ),
-            Self::UnsavedRemoved { path } => write!(
-                out,
-                "there were too many unsaved copies; the oldest was removed: `{path}`"
-            ),
-            Self::BrowserKilled => out.write_str(
-                "the browser was killed: cookies of the last 30 s may be missing; close it, or send it SIGINT",
-            ),
-            Self::DatabaseUnchecked { path, verdict } => {
-                write!(out, "the database `{path}` could not be checked: {verdict}")
-            }
-            Self::HolderEvicted { holder_run_id } => {
-                write!(
-                    out,
-                    "run `{holder_run_id}` owned the lineage and was thrown out; it cannot publish any more"
-                )
-            }
-            Self::HookFailed { reason } => write!(out, "{reason}"),
-            Self::SafetyUnchanged { snapshot } => {
-                write!(out, "nothing changed since snapshot `{snapshot}`: it is the safety snapshot")
-            }
-            Self::WouldBeRefused { reason } => write!(out, "the restore would be refused: {reason}"),
-            Self::NotAdopted { reason } => write!(
-                out,
-                "the restored state is in place, but its snapshots do not say that it derives from it: {reason}"
-            ),
-            Self::NotWell {
-                reason,
-                undone_to: None,
-            } => write!(out, "the restored state is in place, but {reason}"),
-            Self::NotWell {
-                reason,
-                undone_to: Some(snapshot),
-            } => write!(
-                out,
-                "the restore was undone: after it, {reason}. The state is the one of before, snapshot `{snapshot}`"
-            ),
-            Self::TookOver { holder_run_id } => {
-                write!(
-                    out,
-                    "the lock had expired and was taken over from run `{holder_run_id}`"
-                )
-            }
-        }
+fn not_well(reason: &str, undone_to: Option<&SnapshotId>) -> String {
+    match undone_to {
+        None => format!("the restored state is in place, but {reason}"),
+        Some(snapshot) => format!(
+            "the restore was undone: after it, {reason}. The state is the one of before, snapshot `{snapshot}`"
+        ),
     }
 }
 
