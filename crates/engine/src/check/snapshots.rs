@@ -19,6 +19,7 @@ use stasis_disk::form::chunked::list::{ListReader, root_of};
 use stasis_disk::form::chunked::restore::{fetch_stored, read_list};
 use stasis_disk::form::chunked::{ChunkError, ChunkSource};
 use stasis_disk::progress::Progress;
+use stasis_disk::worker_pool::{self, WorkerPool};
 use stasis_model::format::chunk::HEADER;
 use stasis_model::format::manifest::{FileList, SnapshotIndex};
 use stasis_model::id::SnapshotId;
@@ -26,8 +27,7 @@ use stasis_model::protocol::gc::ChunkName;
 use stasis_model::tree::list::{FileContent, StoredChunk};
 use stasis_store::documents::roots::Root;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// How many hurt files are named for one damaged thing.
 const NAMED: usize = 100;
@@ -296,37 +296,19 @@ impl DirRepo<'_> {
     ) -> Result<BTreeMap<ChunkName, String>, Error> {
         let (source, workers) = (ChunkFetcher::new(root.clone()), self.restore_workers());
         bridge::blocking(move || {
-            let (next, bad) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
-            let failed: Mutex<Option<ChunkError>> = Mutex::default();
-            let work = || {
-                while let Some((chunk, size)) = chunks.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    match fetch_stored(&source, chunk) {
-                        Ok(_) => {}
-                        Err(error @ ChunkError::Moving { .. }) => {
-                            failed
-                                .lock()
-                                .unwrap_or_else(PoisonError::into_inner)
-                                .get_or_insert(error);
-                            return;
-                        }
-                        Err(error) => {
-                            let mut bad = bad.lock().unwrap_or_else(PoisonError::into_inner);
-                            bad.insert(chunk.name, error_chain(&error));
-                        }
+            let bad = Mutex::new(BTreeMap::new());
+            WorkerPool::for_each(workers, chunks, |(chunk, size)| {
+                match fetch_stored(&source, &chunk) {
+                    Ok(_) => {}
+                    Err(error @ ChunkError::Moving { .. }) => return Err(error),
+                    Err(error) => {
+                        worker_pool::lock(&bad).insert(chunk.name, error_chain(&error));
                     }
-                    progress.advance(1, *size);
                 }
-            };
-            std::thread::scope(|scope| {
-                for _ in 1..workers.get() {
-                    scope.spawn(work);
-                }
-                work();
-            });
-            match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
-                Some(error) => Err(error.into()),
-                None => Ok(bad.into_inner().unwrap_or_else(PoisonError::into_inner)),
-            }
+                progress.advance(1, size);
+                Ok(())
+            })?;
+            Ok(worker_pool::into_inner(bad))
         })
         .await
     }
