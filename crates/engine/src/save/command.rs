@@ -1,6 +1,5 @@
 //! What is asked of a save, and what it answers.
 
-use super::lost::LostDatabase;
 use crate::clone::LeftOut;
 use serde::Serialize;
 use stasis_disk::form::chunked::save::SaveReport;
@@ -227,4 +226,39 @@ impl RepoSaved {
             elapsed_ms,
         }
     }
+}
+
+/// What became of a database.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LostHow {
+    /// There is no such file any more.
+    Deleted,
+    /// There is nothing in the file.
+    Emptied,
+    /// The file is something else.
+    Overwritten,
+    /// SQLite finds damage in it.
+    Damaged,
+}
+
+impl LostHow {
+    /// The same for people.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Deleted => "it is gone",
+            Self::Emptied => "it is empty",
+            Self::Overwritten => "it is no SQLite database any more",
+            Self::Damaged => "it is damaged, and was not",
+        }
+    }
+}
+
+/// A database that should be there.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct LostDatabase {
+    /// Where.
+    pub path: String,
+    /// What is there instead.
+    pub how: LostHow,
 }

@@ -3,9 +3,9 @@
 //! *Always true:* a snapshot in which a database is missing or damaged that `latest` has whole never becomes `latest` without a word. It is stored:
 //! what is there now may be needed too.
 
-use super::{Began, RepoSave, VolumeFacts, matcher};
+use super::command::{LostDatabase, LostHow, RepoSave, VolumeFacts};
+use super::gather::{SaveBasis, matcher};
 use crate::error::Error;
-use serde::Serialize;
 use stasis_disk::form::chunked::save::Saved;
 use stasis_model::format::manifest::{Consistency, DatabaseManifest, SnapshotManifest, StoredAs};
 use stasis_model::tree::EntryPath;
@@ -13,45 +13,10 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-/// What became of a database.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LostHow {
-    /// There is no such file any more.
-    Deleted,
-    /// There is nothing in the file.
-    Emptied,
-    /// The file is something else.
-    Overwritten,
-    /// SQLite finds damage in it.
-    Damaged,
-}
-
-impl LostHow {
-    /// The same for people.
-    pub fn words(self) -> &'static str {
-        match self {
-            Self::Deleted => "it is gone",
-            Self::Emptied => "it is empty",
-            Self::Overwritten => "it is no SQLite database any more",
-            Self::Damaged => "it is damaged, and was not",
-        }
-    }
-}
-
-/// A database that should be there.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct LostDatabase {
-    /// Where.
-    pub path: String,
-    /// What is there instead.
-    pub how: LostHow,
-}
-
 /// The databases that the parent has, or that a volume names, and that the new snapshot has not.
 pub(super) fn databases(
     command: &RepoSave,
-    began: &Began,
+    began: &SaveBasis,
     saved: &Saved,
     manifest: &SnapshotManifest,
     damaged: &BTreeSet<String>,

@@ -1,6 +1,6 @@
 //! What the list of a tree says of parts of it.
 
-use super::VolumeFacts;
+use super::command::VolumeFacts;
 use crate::bridge;
 use crate::catalog::ChunkFetcher;
 use crate::error::Error;

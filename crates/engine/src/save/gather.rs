@@ -1,0 +1,374 @@
+//! What a save reads and stores before anything leads to it: steps 1 and 2 of a [save](super).
+
+use super::command::{RepoSave, SaveOverlay, VolumeFacts};
+use super::databases::{DamagedDatabases, LiveDatabases};
+use crate::bridge;
+use crate::catalog::OpenedSnapshot;
+use crate::catalog::port::{ChunkFetcher, Storing};
+use crate::error::{Error, OPEN_DIRECTORY, SaveError, refused};
+use crate::handle::DirRepo;
+use stasis_disk::form::chunked::list_cache::ListCacheKey;
+use stasis_disk::form::chunked::save::{self, Parent, SaveParts, SaveSettings, Saved};
+use stasis_disk::fs::root_dir::{Mounts, RootDir};
+use stasis_disk::tree::walk::{self, WalkSettings};
+use stasis_model::digest::{StoreDigest, TreeDigest};
+use stasis_model::failure::AtPath;
+use stasis_model::format::manifest::{Consistency, DatabaseManifest, RepoDocument, SnapshotIndex};
+use stasis_model::id::SnapshotId;
+use stasis_model::protocol::gc::{GcState, SaveAnswer, SaveGuard};
+use stasis_model::tree::EntryPath;
+use stasis_store::documents::roots::Root;
+use stasis_store::location::StoreLocation;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The file in a directory that says what of it is left out, as a `.gitignore` does.
+pub const IGNORE_FILE: &str = ".stasisignore";
+
+/// More than this is no list of patterns.
+const LARGEST_IGNORE_FILE: u64 = 1 << 20;
+
+/// What a save found when it began.
+pub(super) struct SaveBasis {
+    pub(super) root: Root,
+    pub(super) repo: RepoDocument,
+    pub(super) index: SnapshotIndex,
+    pub(super) parent: Option<Parent>,
+    /// Snapshots that make another one of the same tree needless, with their digests.
+    pub(super) equals: Vec<(SnapshotId, TreeDigest)>,
+    /// Patterns of what is left out: what was asked for, and what is remembered.
+    pub(super) excludes: Vec<String>,
+    /// Those of the ignore file.
+    pub(super) ignores: Vec<String>,
+    /// Whether the snapshot before says otherwise, so that later saves would not know them.
+    pub(super) has_new_patterns: bool,
+    /// The databases of the parent.
+    pub(super) parent_databases: BTreeMap<String, DatabaseManifest>,
+    pub(super) snapshot: SnapshotId,
+}
+
+/// A tree whose chunks are all stored; nothing leads to them yet.
+pub(crate) struct GatheredTree {
+    pub(super) command: RepoSave,
+    pub(super) began: SaveBasis,
+    pub(super) guard: SaveGuard,
+    pub(super) storing: Arc<Storing>,
+    pub(super) saved: Saved,
+    pub(super) damaged: DamagedDatabases,
+    pub(super) started: Duration,
+}
+
+impl GatheredTree {
+    /// Whether a snapshot that would do is this very tree, and nobody wants another one of it.
+    pub(crate) fn is_nothing_new(&self) -> bool {
+        self.command.skip_unchanged && !self.began.has_new_patterns && self.equal().is_some()
+    }
+
+    /// The snapshot that has this very tree.
+    pub(super) fn equal(&self) -> Option<&SnapshotId> {
+        let mut equals = self.began.equals.iter();
+        let found = equals.find(|(_, digest)| *digest == self.saved.digest);
+        found.map(|(id, _)| id)
+    }
+
+    /// Takes the chunks out of quarantine that were stored anew; says how many.
+    pub(super) async fn release_healed(&self) -> Result<u64, Error> {
+        let healed = self.storing.healed();
+        for name in &healed {
+            self.began.root.release(name).await?;
+        }
+        Ok(healed.len() as u64)
+    }
+}
+
+impl DirRepo<'_> {
+    /// Reads the tree and stores what is new of it: steps 1 and 2.
+    pub(crate) async fn save_gather(self, command: RepoSave) -> Result<GatheredTree, Error> {
+        let started = self.clock.uptime();
+        self.store().ensure_trusted().await?;
+        let source = open_source(&command).await?;
+        let ignores = ignores(&command.source).await?;
+        let root = self.root();
+        let repo = self.settings(&root).await?;
+        repo.check_writable()?;
+        let mut guard = SaveGuard::new();
+        let _ = guard.next(SaveAnswer::Begin);
+        let _ = guard.next(SaveAnswer::Gc(gc_of(&root).await?));
+        let began = SaveBasis {
+            ignores,
+            ..self.begin(root, repo, &command).await?
+        };
+        let storing = self.storing(&began, &guard).await?;
+        let live = self.live_databases(&command);
+        let damaged = live.damaged.clone();
+        let settings = self.save_settings(&command, &began).await;
+        let read = read_tree(source, &began, &storing, live, settings).await;
+        let saved = match read {
+            Ok(saved) => saved,
+            Err(error) => {
+                storing.abandon().await;
+                let parent = began.parent.as_ref().map(|parent| &parent.snapshot);
+                return Err(Box::pin(self.blame(&began.root, parent, error)).await);
+            }
+        };
+        storing.finish().await?;
+        self.mark_damaged(&began.root, &storing.unhealed()).await;
+        Ok(GatheredTree {
+            command,
+            began,
+            guard,
+            storing,
+            saved,
+            damaged,
+            started,
+        })
+    }
+
+    async fn begin(
+        self,
+        root: Root,
+        repo: RepoDocument,
+        command: &RepoSave,
+    ) -> Result<SaveBasis, Error> {
+        let index = self.index(&root).await?;
+        let subject = index.subject(&command.name);
+        let (mut parent, mut equals) = (None, Vec::new());
+        let mut parent_databases = BTreeMap::new();
+        let (mut excludes, mut patterns_before) = (Vec::new(), None);
+        if let Some(id) = &subject.active {
+            let opened = match self.open_snapshot(&root, &index, id).await {
+                Ok(opened) => opened,
+                Err(error) => return Err(Box::pin(self.blame(&root, Some(id), error)).await),
+            };
+            equals.push((id.clone(), opened.manifest.state_digest));
+            parent_databases.clone_from(&opened.manifest.databases);
+            patterns_before = Some(opened.manifest.excludes.clone());
+            if command.inherits_excludes {
+                drop(opened.readable()?);
+                excludes.clone_from(&opened.manifest.excludes);
+            }
+            parent = Some(parent_of(opened));
+        }
+        // An explicit save must end with what `latest` means; an automatic one is content with any snapshot of the tree.
+        let newest = subject.snapshots.last().map(|one| one.id.clone());
+        let newest = newest.filter(|id| subject.active.as_ref() != Some(id));
+        if let Some(id) = newest.filter(|_| !command.reason.is_explicit())
+            && let Ok(opened) = self.open_snapshot(&root, &index, &id).await
+        {
+            equals.push((id, opened.manifest.state_digest));
+            if parent.is_none() {
+                parent_databases.clone_from(&opened.manifest.databases);
+                parent = Some(parent_of(opened));
+            }
+        }
+        let excludes = joined(excludes, &command.excludes);
+        let snapshot = self.new_snapshot_id(&root);
+        Ok(SaveBasis {
+            root,
+            repo,
+            index,
+            parent,
+            equals,
+            parent_databases,
+            has_new_patterns: command.reason.is_explicit()
+                && patterns_before.is_some_and(|before| before != excludes),
+            excludes,
+            ignores: Vec::new(),
+            snapshot,
+        })
+    }
+
+    async fn storing(self, began: &SaveBasis, guard: &SaveGuard) -> Result<Arc<Storing>, Error> {
+        let is_empty = began.index.subjects.is_empty();
+        let damaged = if is_empty {
+            Vec::new()
+        } else {
+            began.root.quarantined().await?
+        };
+        let batch = self.chance.op_id();
+        let storing = Storing::new(began.root.clone(), batch, guard.clone());
+        let is_near = !matches!(self.location, StoreLocation::S3(_));
+        Ok(Arc::new(storing.knowing(damaged, is_empty).near(is_near)))
+    }
+
+    async fn save_settings(self, command: &RepoSave, began: &SaveBasis) -> SaveSettings {
+        SaveSettings {
+            walk: WalkSettings {
+                strict: command.strict,
+                excludes: [&began.ignores[..], &began.excludes].concat(),
+                cancel: command.cancel.clone(),
+                avoid: self.store_identity().await,
+                ..WalkSettings::default()
+            },
+            chunker: began.repo.chunker.clone(),
+            level: began.repo.compression.level,
+            started: self.clock.now(),
+            cache: {
+                let remembered = command.remembered_as.as_ref().unwrap_or(&command.source);
+                self.memory_of(&began.repo, remembered).await
+            },
+            progress: command.progress.clone(),
+        }
+    }
+
+    /// Who copies the databases of the tree.
+    fn live_databases(self, command: &RepoSave) -> LiveDatabases {
+        let cache = self.places.cache.clone();
+        let spool = cache.unwrap_or_else(std::env::temp_dir).join("captures");
+        let is_copied = |facts: &&VolumeFacts| {
+            facts.is_copy && facts.manifest.consistency == Consistency::Sqlite
+        };
+        let volumes = command.volumes.values().filter(is_copied);
+        let (source, cancel) = (command.source.clone(), command.cancel.clone());
+        let mut live = LiveDatabases::new(source, spool, cancel);
+        live.captured = volumes.map(|facts| facts.at.clone()).collect();
+        live
+    }
+
+    /// The directory of the store, which does not belong to any tree: device and inode.
+    async fn store_identity(self) -> Option<(u64, u64)> {
+        let StoreLocation::File(path) = &self.location else {
+            return None;
+        };
+        let path = path.clone();
+        let seen = bridge::blocking(move || std::fs::metadata(path))
+            .await
+            .ok()?;
+        Some((seen.dev(), seen.ino()))
+    }
+
+    /// Where this host remembers the tree, if it has a place for that.
+    pub(crate) async fn memory_of(self, repo: &RepoDocument, tree: &Path) -> Option<ListCacheKey> {
+        let (directory, tree) = (self.places.cache.clone()?.join("trees"), tree.to_owned());
+        let op_id = repo.op_id;
+        bridge::blocking(move || {
+            let tree = tree.canonicalize().ok()?;
+            let made = std::fs::DirBuilder::new()
+                .recursive(true)
+                .create(&directory);
+            made.ok()?;
+            let identity = format!("{op_id} {}", tree.display());
+            let name = StoreDigest::of(identity.as_bytes());
+            Some(ListCacheKey {
+                file: directory.join(name.to_string()),
+                repo: op_id,
+            })
+        })
+        .await
+    }
+
+    pub(super) fn new_snapshot_id(self, root: &Root) -> SnapshotId {
+        root.layout().new_id(self.lineages.now(), &*self.chance)
+    }
+}
+
+/// Cuts the tree into chunks and stores those that are new.
+async fn read_tree(
+    source: RootDir,
+    began: &SaveBasis,
+    storing: &Arc<Storing>,
+    live: LiveDatabases,
+    settings: SaveSettings,
+) -> Result<Saved, Error> {
+    let fetching = ChunkFetcher::new(began.root.clone());
+    let (storing, parent) = (storing.clone(), began.parent.clone());
+    let (index, snapshot) = (began.index.clone(), began.snapshot.clone());
+    let saved = bridge::blocking(move || {
+        let parts = SaveParts {
+            root: &source,
+            sink: &*storing,
+            source: &fetching,
+            parent: parent.as_ref(),
+            is_indexed: &|id| index.find(id).is_some(),
+            snapshot: &snapshot,
+            damaged: storing.damaged(),
+            witness: None,
+            databases: Some(&live),
+        };
+        save::save(&parts, &settings)
+    });
+    Ok(saved.await?)
+}
+
+/// What a save shares lists and contents with.
+fn parent_of(opened: OpenedSnapshot) -> Parent {
+    let OpenedSnapshot { manifest, list } = opened;
+    Parent {
+        snapshot: manifest.snapshot_id.clone(),
+        digest: manifest.state_digest,
+        totals: manifest.totals,
+        root: manifest.root(),
+        root_attributes: manifest.root_attributes().unwrap_or_default(),
+        list,
+    }
+}
+
+async fn open_source(command: &RepoSave) -> Result<RootDir, Error> {
+    let mounts = if command.across_filesystems {
+        Mounts::Cross
+    } else {
+        Mounts::Stay
+    };
+    let (path, grafts) = (command.source.clone(), command.grafts.clone());
+    let opened = bridge::blocking(move || {
+        let mut root = RootDir::open(&path, mounts).at(OPEN_DIRECTORY, &path)?;
+        for SaveOverlay { at, directory } in grafts {
+            let stood_in = RootDir::open(&directory, mounts)
+                .and_then(|opened| opened.directory(b""))
+                .and_then(|opened| root.with_overlay(at, opened));
+            root = stood_in.at(OPEN_DIRECTORY, &directory)?;
+        }
+        Ok(root)
+    });
+    opened.await
+}
+
+/// Patterns of which none stands there twice.
+fn joined(mut before: Vec<String>, more: &[String]) -> Vec<String> {
+    for pattern in more {
+        // One that is said again counts from where it is said now.
+        before.retain(|one| one != pattern);
+        before.push(pattern.clone());
+    }
+    before
+}
+
+/// What the ignore file of a directory says.
+pub(crate) async fn ignores(dir: &Path) -> Result<Vec<String>, Error> {
+    let path = dir.join(IGNORE_FILE);
+    bridge::blocking(move || patterns_in(&path, true)).await
+}
+
+/// Whether a save with such patterns would leave an entry out.
+pub(crate) fn matcher(
+    patterns: &[String],
+) -> Result<impl Fn(&EntryPath, bool) -> bool + Send + Sync + use<>, Error> {
+    Ok(walk::matcher(patterns).map_err(SaveError::from)?)
+}
+
+/// The patterns that a file has, one in each line, as in a `.gitignore`.
+pub fn patterns_in(path: &Path, may_be_absent: bool) -> Result<Vec<String>, Error> {
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && may_be_absent => {
+            return Ok(Vec::new());
+        }
+        Ok(seen) if !seen.is_file() && may_be_absent => return Ok(Vec::new()),
+        Ok(seen) if seen.len() > LARGEST_IGNORE_FILE => {
+            return Err(refused("read", path, io::ErrorKind::FileTooLarge));
+        }
+        seen => seen.at("read", path)?,
+    };
+    let text = std::fs::read_to_string(path).at("read", path)?;
+    let says_something = |line: &&str| !line.trim().is_empty() && !line.starts_with('#');
+    let lines = text.lines().filter(says_something);
+    Ok(lines.map(str::to_owned).collect())
+}
+
+pub(super) async fn gc_of(root: &Root) -> Result<GcState, Error> {
+    let found = root.gc().await?;
+    Ok(found.map_or_else(GcState::empty, |found| found.value))
+}
